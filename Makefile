@@ -1,0 +1,42 @@
+# `make demo` and `make test` each do all set-up by themselves; a second run starts at once.
+PYTHON ?= $(shell command -v python3.11 || command -v python3)
+BIN := .venv/bin
+# Two test processes of one thread each fill the two cores better than one process of two threads.
+JOBS ?= 2
+
+.PHONY: demo test test-slow bench format clean help
+
+help:
+	@echo "make demo       make a small dataset, train FLARE on it, open runs/demo/report.html"
+	@echo "make test       lint, types and the default test suite"
+	@echo "make test-slow  the slow truths"
+	@echo "make bench      speed and memory, as ratios measured in one run"
+	@echo "make format     format the code"
+	@echo "make clean      remove .venv and everything made by demo and tests"
+
+.venv/ready: pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "flare needs Python 3.11 or newer; set PYTHON=...")'
+	@echo "Setting up .venv (once, a minute or two) ..."
+	@$(PYTHON) -m venv .venv
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@touch $@
+
+demo: .venv/ready
+	@$(BIN)/flare data make darcy --preset demo --out data/darcy-demo
+	@$(BIN)/flare train --preset demo --out runs/demo --if-exists resume
+
+test: .venv/ready
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy
+	@OMP_NUM_THREADS=1 $(BIN)/pytest -n $(JOBS)
+
+test-slow: .venv/ready
+	@$(BIN)/pytest -m slow
+
+format: .venv/ready
+	@$(BIN)/ruff check --fix .
+	@$(BIN)/ruff format .
+
+clean:
+	rm -rf .venv data/darcy-demo runs/demo build .pytest_cache .mypy_cache .ruff_cache .hypothesis
