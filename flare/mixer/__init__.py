@@ -1,0 +1,89 @@
+"""The operator Y = softmax(K Qᵀ) softmax(Q Kᵀ) V, one file per way to compute it.
+
+Every backend gives the answer and the gradients of `reference`, at any scale and with any mask.
+"""
+
+# B batch, N points, M latents per head, H heads, D head width
+
+from __future__ import annotations
+
+from types import ModuleType
+
+from torch import Tensor
+
+from flare.errors import ConfigError, nearest
+from flare.mixer import reference, sdpa
+
+BACKENDS: dict[str, ModuleType] = {"reference": reference, "sdpa": sdpa}
+"""Each offers `encode` and `decode`, the two halves of the mixer."""
+
+
+def mix(
+    q_HMD: Tensor,
+    k_BHND: Tensor,
+    v_BHND: Tensor,
+    *,
+    scale: float = 1.0,
+    mask: Tensor | None = None,
+    backend: str = "auto",
+) -> Tensor:
+    """Mix N points through M latents per head: gather, then scatter. Time O(N M).
+
+    The mixing matrix of a head is softmax(K Qᵀ) softmax(Q Kᵀ), of rank at most M; it is never formed.
+
+    Args:
+        q_HMD: latent queries. One head, [1, M, D], serves all heads of k.
+        k_BHND: keys of the points.
+        v_BHND: values of the points.
+        scale: factor of the scores; the paper uses 1.
+        mask: [B, N], True at real points. Padding adds nothing to the encode and padded outputs are zero.
+            None: every point is real.
+        backend: `reference`, `sdpa`, or `auto` for the fastest that applies.
+
+    Returns:
+        [B, H, N, D]
+    """
+    z_BHMD = encode(q_HMD, k_BHND, v_BHND, scale=scale, mask=mask, backend=backend)
+    return decode(q_HMD, k_BHND, z_BHMD, scale=scale, mask=mask, backend=backend)
+
+
+def encode(
+    q_HMD: Tensor,
+    k_BHND: Tensor,
+    v_BHND: Tensor,
+    *,
+    scale: float = 1.0,
+    mask: Tensor | None = None,
+    backend: str = "auto",
+) -> Tensor:
+    """First half of `mix`: the latents Z, [B, H, M, D]."""
+    return _module(backend).encode(q_HMD, k_BHND, v_BHND, scale=scale, mask=mask)
+
+
+def decode(
+    q_HMD: Tensor,
+    k_BHND: Tensor,
+    z_BHMD: Tensor,
+    *,
+    scale: float = 1.0,
+    mask: Tensor | None = None,
+    backend: str = "auto",
+) -> Tensor:
+    """Second half of `mix`: the points' answer Y, [B, H, N, D]."""
+    return _module(backend).decode(q_HMD, k_BHND, z_BHMD, scale=scale, mask=mask)
+
+
+def choose() -> tuple[str, str]:
+    """The backend `auto` stands for, and why."""
+    return "sdpa", "two fused attention calls, on any device"
+
+
+def check_backend(backend: str) -> None:
+    """Refuse a name that is no backend, with the nearest that is."""
+    if backend not in BACKENDS and backend != "auto":
+        raise ConfigError(f"unknown mixer backend {backend!r}; {nearest(backend, ['auto', *BACKENDS])}")
+
+
+def _module(backend: str) -> ModuleType:
+    check_backend(backend)
+    return BACKENDS[choose()[0] if backend == "auto" else backend]

@@ -1,0 +1,267 @@
+"""The paper in one file: residual MLP, FLARE layer, block and model.
+
+    X ← X + FLARE(norm(X)),   X ← X + ResMLP(norm(X)),   between a lift of the inputs and a head for the outputs.
+
+Every Linear starts from N(0, 0.02²) with zero bias, the latents from N(0, 0.1²).
+"""
+
+# B batch, N points, M latents per head, H heads, D head width, C = H * D channels
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import pairwise
+
+import torch
+from torch import Tensor, nn
+
+from flare.errors import ConfigError, nearest
+from flare.mixer import check_backend, decode, encode, mix
+from flare.models.attention import TransformerBlock, merge_heads, split_heads
+
+NORMS: dict[str, Callable[[int], nn.Module]] = {
+    "layer": lambda width: nn.LayerNorm(width, eps=1e-5),
+    "rms": lambda width: nn.RMSNorm(width, eps=1e-5),
+}
+ACTIVATIONS: dict[str, Callable[[], nn.Module]] = {
+    "gelu": lambda: nn.GELU(approximate="tanh"),
+    "silu": nn.SiLU,
+}
+
+
+class ResMLP(nn.Module):
+    """Residual MLP: in -> hidden, `depth` residual layers of the hidden width, hidden -> out.
+
+    Args:
+        depth: inner layers, so depth + 2 Linear maps in all. 0 leaves the first and the last.
+            -1 is a single Linear in -> out, with a skip when both skips are on.
+        skip_in: add the input to the first layer where the widths allow it.
+        skip_out: add the hidden features to the last layer where the widths allow it.
+    """
+
+    def __init__(
+        self,
+        in_dim: int,
+        hidden: int,
+        out_dim: int,
+        depth: int,
+        *,
+        skip_in: bool = True,
+        skip_out: bool = True,
+        activation: str = "gelu",
+    ) -> None:
+        super().__init__()
+        if depth < -1:
+            raise ConfigError(f"ResMLP depth is {depth}; use -1 (one Linear), 0, 1, 2, ...")
+        self.depth = depth
+        self.activation = _pick(ACTIVATIONS, activation, "activation")()
+        if depth == -1:
+            self.skip_in = self.skip_out = skip_in and skip_out and in_dim == out_dim
+            self.layers = nn.ModuleList([nn.Linear(in_dim, out_dim)])
+            return
+        self.skip_in = skip_in and in_dim == hidden
+        self.skip_out = skip_out and hidden == out_dim
+        widths = [in_dim, *[hidden] * (depth + 1), out_dim]
+        self.layers = nn.ModuleList(nn.Linear(a, b) for a, b in pairwise(widths))
+
+    def forward(self, x: Tensor) -> Tensor:
+        first, *inner = self.layers
+        if self.depth == -1:
+            return x + first(x) if self.skip_in else first(x)
+        a = self.activation(first(x))
+        h = x + a if self.skip_in else a
+        for layer in inner[:-1]:
+            h = h + self.activation(layer(h))
+        o = inner[-1](h)
+        return h + o if self.skip_out else o
+
+
+class FLARE(nn.Module):
+    """Token mixer of linear cost: M learned queries per head gather the points and scatter them back.
+
+    Usable in any network in place of self-attention. Defaults are the paper's.
+
+    Args:
+        channels: C, feature width of every point.
+        heads: H; must divide C. The paper finds head widths D = C/H of 4 to 8 best.
+        latents: M per head, the rank of each head's mixing.
+        kv_depth: inner layers of the residual MLPs that make keys and values.
+        scale: factor of the scores; None means 1/√D.
+        qk_norm: normalise queries and keys over D.
+        norm: kind of that normalisation, `layer` or `rms`.
+        shared_latents: one set of M queries for all heads (an ablation; worse).
+        latent_blocks: transformer blocks over the M latents between encode and decode (an ablation).
+        latent_gelu: `tanh` or `none` (exact), of those blocks.
+        backend: how to compute the mixer, see `flare.mixer`.
+    """
+
+    def __init__(
+        self,
+        channels: int = 64,
+        heads: int = 8,
+        latents: int = 64,
+        *,
+        kv_depth: int = 3,
+        scale: float | None = 1.0,
+        qk_norm: bool = False,
+        norm: str = "layer",
+        activation: str = "gelu",
+        shared_latents: bool = False,
+        latent_blocks: int = 0,
+        latent_gelu: str = "tanh",
+        backend: str = "auto",
+    ) -> None:
+        super().__init__()
+        if heads < 1 or channels % heads:
+            fits = [h for h in range(1, channels + 1) if channels % h == 0]
+            raise ConfigError(f"heads={heads} does not divide channels={channels}; use one of {fits}")
+        if latents < 1:
+            raise ConfigError(f"latents={latents}; a head needs at least 1")
+        if shared_latents and latent_blocks:
+            raise ConfigError("shared_latents and latent_blocks are separate ablations; choose one")
+        check_backend(backend)
+        width = channels // heads
+        self.heads = heads
+        self.scale = width**-0.5 if scale is None else scale
+        self.backend = backend
+        self.latents = nn.Parameter(0.1 * torch.randn(1 if shared_latents else heads, latents, width))
+        self.key = ResMLP(channels, channels, channels, kv_depth, activation=activation)
+        self.value = ResMLP(channels, channels, channels, kv_depth, activation=activation)
+        make_norm = _pick(NORMS, norm, "norm") if qk_norm else lambda width: nn.Identity()
+        self.query_norm, self.key_norm = make_norm(width), make_norm(width)
+        self.latent_blocks = nn.Sequential(
+            *[TransformerBlock(channels, heads, gelu=latent_gelu) for _ in range(latent_blocks)]
+        )
+        self.out = nn.Linear(channels, channels)
+
+    def forward(self, x_BNC: Tensor, mask: Tensor | None = None) -> Tensor:
+        """[B, N, C] -> [B, N, C]; `mask` is [B, N], True at real points."""
+        q_HMD, k_BHND = self.queries_and_keys(x_BNC)
+        v_BHND = split_heads(self.value(x_BNC), self.heads)
+        if len(self.latent_blocks) == 0:
+            y_BHND = mix(q_HMD, k_BHND, v_BHND, scale=self.scale, mask=mask, backend=self.backend)
+        else:
+            z_BHMD = encode(q_HMD, k_BHND, v_BHND, scale=self.scale, mask=mask, backend=self.backend)
+            z_BHMD = split_heads(self.latent_blocks(merge_heads(z_BHMD)), self.heads)
+            y_BHND = decode(q_HMD, k_BHND, z_BHMD, scale=self.scale, mask=mask, backend=self.backend)
+        return self.out(merge_heads(y_BHND))
+
+    def queries_and_keys(self, x_BNC: Tensor) -> tuple[Tensor, Tensor]:
+        """The two factors of the scores, [H, M, D] and [B, H, N, D]: all that the spectrum of the layer needs."""
+        k_BHND = self.key_norm(split_heads(self.key(x_BNC), self.heads))
+        return self.query_norm(self.latents), k_BHND
+
+
+class FLAREBlock(nn.Module):
+    """Mix the points, then transform each: two pre-norm residual steps. Arguments beyond FFN depth go to `FLARE`."""
+
+    def __init__(
+        self,
+        channels: int = 64,
+        heads: int = 8,
+        latents: int = 64,
+        *,
+        ffn_depth: int = 3,
+        norm: str = "layer",
+        activation: str = "gelu",
+        **mixer: object,
+    ) -> None:
+        super().__init__()
+        make_norm = _pick(NORMS, norm, "norm")
+        self.mixer_norm = make_norm(channels)
+        self.mixer = FLARE(channels, heads, latents, norm=norm, activation=activation, **mixer)  # type: ignore[arg-type]
+        self.ffn_norm = make_norm(channels)
+        self.ffn = ResMLP(channels, channels, channels, ffn_depth, activation=activation)
+
+    def forward(self, x_BNC: Tensor, mask: Tensor | None = None) -> Tensor:
+        x_BNC = x_BNC + self.mixer(self.mixer_norm(x_BNC), mask)
+        return x_BNC + self.ffn(self.ffn_norm(x_BNC))
+
+
+class FLAREModel(nn.Module):
+    """The paper's surrogate: lift, FLARE blocks, head. Defaults are its Elasticity row (592,641 parameters).
+
+    Args:
+        in_dim: features per point: coordinates first, then whatever else is known there.
+        out_dim: fields predicted per point.
+        channels: C, feature width of every point.
+        blocks: FLARE blocks.
+        heads: H, must divide C.
+        latents: M, latents per head and block.
+        kv_depth: inner layers of the key and value MLPs.
+        ffn_depth: inner layers of each block's pointwise MLP.
+        io_depth: inner layers of the lift and the head.
+        scale: factor of the scores; None means 1/√D.
+        norm: `layer` or `rms`, everywhere.
+        qk_norm: normalise queries and keys over the head width.
+        activation: `gelu` (tanh form) or `silu`.
+        shared_latents: one set of queries for all heads (ablation).
+        latent_blocks: transformer blocks over the latents of each FLARE block (ablation).
+        latent_gelu: `tanh` or `none` (exact), of those.
+        backend: how to compute the mixer, see `flare.mixer`. Weights are the same for every backend.
+    """
+
+    def __init__(
+        self,
+        in_dim: int,
+        out_dim: int,
+        *,
+        channels: int = 64,
+        blocks: int = 8,
+        heads: int = 8,
+        latents: int = 64,
+        kv_depth: int = 3,
+        ffn_depth: int = 3,
+        io_depth: int = 2,
+        scale: float | None = 1.0,
+        norm: str = "layer",
+        qk_norm: bool = False,
+        activation: str = "gelu",
+        shared_latents: bool = False,
+        latent_blocks: int = 0,
+        latent_gelu: str = "tanh",
+        backend: str = "auto",
+    ) -> None:
+        super().__init__()
+        self.lift = ResMLP(in_dim, channels, channels, io_depth, skip_in=False, activation=activation)
+        self.blocks = nn.ModuleList(
+            FLAREBlock(
+                channels,
+                heads,
+                latents,
+                kv_depth=kv_depth,
+                ffn_depth=ffn_depth,
+                scale=scale,
+                norm=norm,
+                qk_norm=qk_norm,
+                activation=activation,
+                shared_latents=shared_latents,
+                latent_blocks=latent_blocks,
+                latent_gelu=latent_gelu,
+                backend=backend,
+            )
+            for _ in range(blocks)
+        )
+        self.head_norm = _pick(NORMS, norm, "norm")(channels)
+        self.head = ResMLP(channels, channels, out_dim, io_depth, skip_out=False, activation=activation)
+        self.apply(_small_normal)
+
+    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
+        """[B, N, in_dim] -> [B, N, out_dim]; `mask` is [B, N], True at real points."""
+        x_BNC = self.lift(x)
+        for block in self.blocks:
+            x_BNC = block(x_BNC, mask)
+        return self.head(self.head_norm(x_BNC))
+
+
+def _small_normal(module: nn.Module) -> None:
+    if isinstance(module, nn.Linear):
+        nn.init.normal_(module.weight, std=0.02)
+        if module.bias is not None:
+            nn.init.zeros_(module.bias)
+
+
+def _pick(table: dict[str, Callable[..., nn.Module]], name: str, what: str) -> Callable[..., nn.Module]:
+    if name not in table:
+        raise ConfigError(f"unknown {what} {name!r}; {nearest(name, table)}")
+    return table[name]

@@ -1,0 +1,145 @@
+"""Every backend is the reference: outputs, gradients, masks, scales, dtypes."""
+
+import math
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from flare.errors import ConfigError
+from flare.mixer import BACKENDS, decode, encode, mix
+
+FAST = [name for name in BACKENDS if name != "reference"]
+SCALES = [1.0, 1 / math.sqrt(8)]
+
+
+def tensors(B=2, H=3, M=5, N=37, D=8, dtype=torch.float64, spread=1.0):
+    g = torch.Generator().manual_seed(1)
+    shapes = [(H, M, D), (B, H, N, D), (B, H, N, D)]
+    return [(spread * torch.randn(s, generator=g, dtype=torch.float64)).to(dtype).requires_grad_() for s in shapes]
+
+
+def padding(B, N):
+    """A mask with another number of real points in every sample."""
+    return torch.arange(N) < torch.linspace(N // 3, N, B).long()[:, None]
+
+
+def output_and_gradients(qkv, **how):
+    y = mix(*qkv, **how)
+    weights = torch.cos(torch.arange(y.numel(), dtype=y.dtype)).view_as(y)
+    return [y, *torch.autograd.grad((y * weights).sum(), qkv)]
+
+
+@pytest.mark.parametrize("backend", FAST)
+@pytest.mark.parametrize("scale", SCALES)
+@pytest.mark.parametrize("masked", [False, True])
+def test_backend_equals_reference_with_gradients(backend, scale, masked):
+    qkv = tensors(spread=2.0)
+    mask = padding(2, 37) if masked else None
+    got = output_and_gradients(qkv, scale=scale, mask=mask, backend=backend)
+    want = output_and_gradients(qkv, scale=scale, mask=mask, backend="reference")
+    for a, b in zip(got, want, strict=True):
+        torch.testing.assert_close(a, b, rtol=0, atol=1e-10)
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    sizes=st.tuples(*[st.integers(1, 9)] * 5),
+    scale=st.floats(0.01, 4),
+    real=st.integers(0, 9),
+)
+def test_any_shape_and_scale(sizes, scale, real):
+    B, H, M, N, D = sizes
+    qkv = tensors(B, H, M, N, D)
+    mask = (torch.arange(N) < real).expand(B, N)
+    want = output_and_gradients(qkv, scale=scale, mask=mask, backend="reference")
+    for backend in FAST:
+        for a, b in zip(output_and_gradients(qkv, scale=scale, mask=mask, backend=backend), want, strict=True):
+            torch.testing.assert_close(a, b, rtol=0, atol=1e-10)
+
+
+def test_reference_is_the_papers_formula():
+    q, k, v = tensors(B=1, H=1)
+    s = 0.7 * q[0] @ k[0, 0].T
+    w = torch.softmax(s.T, dim=1) @ torch.softmax(s, dim=1)
+    torch.testing.assert_close(mix(q, k, v, scale=0.7, backend="reference")[0, 0], w @ v[0, 0], rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("masked", [False, True])
+def test_gradcheck(backend, masked):
+    qkv = tensors(B=2, H=2, M=3, N=6, D=4)
+    mask = padding(2, 6) if masked else None
+    assert torch.autograd.gradcheck(lambda *t: mix(*t, mask=mask, backend=backend), qkv, fast_mode=True)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_padding_changes_nothing(backend):
+    q, k, v = (t.detach() for t in tensors(B=1))
+    padded = [torch.cat([t, 7 * torch.randn(1, 3, 11, 8, dtype=t.dtype)], dim=2) for t in (k, v)]
+    mask = torch.arange(48)[None] < 37
+    y = mix(q, *padded, mask=mask, backend=backend)
+    torch.testing.assert_close(y[:, :, :37], mix(q, k, v, backend=backend), rtol=0, atol=1e-12)
+    assert torch.all(y[:, :, 37:] == 0)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_sample_of_padding_alone_is_zero_and_has_no_gradient(backend):
+    qkv = tensors()
+    mask = torch.ones(2, 37, dtype=torch.bool)
+    mask[1] = False
+    y, *gradients = output_and_gradients(qkv, mask=mask, backend=backend)
+    assert torch.all(y[1] == 0)
+    assert all(torch.isfinite(g).all() for g in gradients)
+    assert torch.all(gradients[2][1] == 0)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_permuting_points_permutes_the_output(backend):
+    q, k, v = tensors()
+    order = torch.randperm(37)
+    y = mix(q, k[:, :, order], v[:, :, order], backend=backend)
+    torch.testing.assert_close(y, mix(q, k, v, backend=backend)[:, :, order], rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_constants_pass_unchanged_because_the_mixing_is_row_stochastic(backend):
+    q, k, v = tensors()
+    y = mix(q, k, torch.ones_like(v), backend=backend)
+    torch.testing.assert_close(y, torch.ones_like(y), rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("backend", FAST)
+@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 2e-6), (torch.bfloat16, 3e-2)])
+def test_lower_precision(backend, dtype, tolerance):
+    exact = tensors()
+    y = mix(*[t.to(dtype) for t in exact], mask=padding(2, 37), backend=backend)
+    assert y.dtype == dtype
+    want = mix(*exact, mask=padding(2, 37), backend="reference")
+    torch.testing.assert_close(y.double(), want, rtol=0, atol=tolerance)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_huge_scores_stay_finite(backend):
+    got = output_and_gradients(tensors(spread=60.0), backend=backend)
+    assert all(torch.isfinite(t).all() for t in got)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_one_query_head_serves_all(backend):
+    q, k, v = tensors()
+    shared = q[:1]
+    torch.testing.assert_close(
+        mix(shared, k, v, backend=backend), mix(shared.expand(3, -1, -1), k, v, backend=backend), rtol=0, atol=1e-12
+    )
+
+
+def test_mix_is_encode_then_decode():
+    q, k, v = tensors()
+    torch.testing.assert_close(decode(q, k, encode(q, k, v)), mix(q, k, v), rtol=0, atol=0)
+
+
+def test_unknown_backend_names_the_nearest():
+    with pytest.raises(ConfigError, match="did you mean 'sdpa'"):
+        mix(*tensors(), backend="spda")

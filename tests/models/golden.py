@@ -1,0 +1,30 @@
+"""Deterministic weights and input of the specification's golden values, independent of the order of parameters."""
+
+import math
+
+import torch
+from torch import nn
+
+
+def pseudo_random(count):
+    """Numbers in [-0.5, 0.5) that any language computes alike."""
+    i = torch.arange(1, count + 1, dtype=torch.float64)
+    u = 43758.5453 * torch.sin(12.9898 * i)
+    return u - u.floor() - 0.5
+
+
+def fill(model: nn.Module) -> nn.Module:
+    model.double().eval()
+    with torch.no_grad():
+        for name, p in model.named_parameters():
+            if p.ndim == 1:
+                p.fill_(1.0 if "norm" in name and name.endswith("weight") else 0.0)
+            else:
+                gain = 1.0 if name.endswith("latents") else math.sqrt(12 / p[0].numel())
+                p.copy_(gain * pseudo_random(p.numel()).view_as(p))
+    return model
+
+
+def points(count=24, dim=2):
+    n, c = torch.arange(count, dtype=torch.float64), torch.arange(dim, dtype=torch.float64)
+    return torch.cos(0.9 * n[:, None] + 0.4 * c)[None]
