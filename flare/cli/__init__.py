@@ -1,0 +1,92 @@
+"""The command `flare`. One file per verb, each thin: read the arguments, call the library, print the result."""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+from types import ModuleType
+from typing import Any
+
+from flare.errors import ConfigError, FlareError, nearest
+
+VERBS = {
+    "data": "make, inspect and check datasets",
+    "train": "train a surrogate, or go on with a run",
+    "evaluate": "errors of a trained surrogate on a dataset",
+    "predict": "fields in physical units for points or a dataset",
+    "spectra": "eigenvalues and eigenvectors of a trained FLARE's mixing",
+    "info": "versions, devices, and which mixer runs here",
+}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command. Bad input is one message on standard error and exit code 2."""
+    words = list(sys.argv[1:] if argv is None else argv)
+    debug = "--debug" in words
+    words = [word for word in words if word != "--debug"]
+    try:
+        return _dispatch(words)
+    except FlareError as error:
+        if debug:
+            raise
+        print(f"{type(error).__name__}: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("stopped", file=sys.stderr)
+        return 130
+
+
+def _dispatch(words: list[str]) -> int:
+    if not words or words[0] in ("-h", "--help"):
+        print(_overview())
+        return 0
+    if words[0] == "--version":
+        import flare
+
+        print(flare.__version__)
+        return 0
+    if words[0] not in VERBS:
+        raise ConfigError(f"flare has no verb {words[0]!r}; {nearest(words[0], VERBS)}. See:  flare --help")
+    return _verb(words[0]).run(words[1:]) or 0
+
+
+def _verb(name: str) -> ModuleType:
+    # Only the verb that is asked for is imported, so that help and errors come at once.
+    return import_module(f"flare.cli.{name}")
+
+
+def _overview() -> str:
+    width = max(map(len, VERBS))
+    lines = [f"  {name:<{width}}  {help_text}" for name, help_text in VERBS.items()]
+    return "\n".join(
+        [
+            "usage: flare VERB ...",
+            "",
+            "Neural surrogates on meshes of up to millions of points.",
+            "",
+            "verbs:",
+            *lines,
+            "",
+            "Each has its own help, such as:  flare train --help",
+            "--version tells the version; --debug shows the traceback of an error.",
+        ]
+    )
+
+
+def parse(parser: Any, words: Sequence[str], **how: object) -> Any:
+    """Parse, and turn whatever argparse dislikes into one message with the nearest known option."""
+    try:
+        return parser.parse_args(list(words), **how)
+    except argparse.ArgumentError as error:
+        raise ConfigError(_readable(str(error), parser)) from None
+
+
+def _readable(message: str, parser: Any) -> str:
+    unknown = re.search(r"unrecognized arguments?: (--?[\w.-]+)", message, re.IGNORECASE)
+    known = [option for action in parser._actions for option in action.option_strings if option.startswith("--")]
+    if unknown:
+        return f"unknown option {unknown[1]}; {nearest(unknown[1], known)}  (all: {parser.prog} --help)"
+    return f"{' '.join(message.split())}  (see: {parser.prog} --help)"

@@ -1,0 +1,93 @@
+"""`flare train`: a preset, overrides, a run folder."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from flare.cli import parse
+from flare.cli.options import make_parser
+from flare.errors import ConfigError
+from flare.terminal import duration, say
+from flare.train.config import TrainConfig
+from flare.train.presets import build_config, merged, preset_names, preset_path, read_yaml, setting_names
+
+EPILOG = """examples:
+  flare train --preset darcy --data.path data/darcy --out runs/darcy
+  flare train --preset darcy --optim.lr 5e-4 --model.latents 64 --epochs 50 --out runs/small
+  flare train --resume runs/darcy
+  torchrun --nproc-per-node 2 -m flare train --preset darcy --out runs/two"""
+
+
+def run(words: Sequence[str]) -> int:
+    parser = make_parser("train", "Train a surrogate, or go on with a run.")
+    parser.epilog = EPILOG
+    parser.add_argument("--preset", help=f"settings to start from: {', '.join(preset_names())}, or a YAML file")
+    parser.add_argument("--out", help="run folder to write; default runs/<preset>")
+    parser.add_argument("--resume", metavar="RUN", help="go on with this run, with its own settings")
+    parser.add_argument("--if-exists", default="refuse", choices=["refuse", "resume"], help="when --out holds a run")
+    parser.add_class_arguments(TrainConfig, None)
+    given = parse(parser, words, defaults=False).as_dict()
+    options = {name: given.pop(name, None) for name in ("preset", "out", "resume", "if_exists")}
+    overrides = list(_dotted(given))
+    result = _resume(options, overrides) if options["resume"] else _start(options, overrides)
+    if result:
+        _show(result)
+    return 0
+
+
+def _resume(options: Mapping[str, Any], overrides: list[tuple[str, Any]]) -> dict[str, Any]:
+    others = [f"--{name}" for name in ("preset", "out") if options[name]] + [f"--{name}" for name, _ in overrides]
+    if others:
+        raise ConfigError(f"--resume keeps the settings of the run; drop {', '.join(others)}")
+    return _guarded(options["resume"], lambda start: start.resume(options["resume"]))
+
+
+def _start(options: Mapping[str, Any], overrides: list[tuple[str, Any]]) -> dict[str, Any]:
+    preset = options["preset"]
+    path = preset_path(preset) if preset else None
+    record = merged(read_yaml(path) if path else {}, overrides)
+    config = build_config(record, str(path) if path and not overrides else "settings")
+    out = options["out"] or (f"runs/{path.stem}" if path else None)
+    if out is None:
+        raise ConfigError("say where the run goes with --out, or start from a --preset")
+    from flare.train.run import RunFolder
+
+    if options["if_exists"] == "resume" and RunFolder(out).exists:
+        return _guarded(out, lambda start: start.resume(out, expected=config))
+    return _guarded(out, lambda start: start.start(config, out))
+
+
+def _guarded(folder: str, work: Any) -> dict[str, Any]:
+    """Run, and where a signal ends it say how to go on."""
+    from flare.train import start
+    from flare.train.signals import Interrupted
+
+    try:
+        return work(start)
+    except Interrupted as stop:
+        say(f"saved. Go on with:  flare train --resume {folder}")
+        raise SystemExit(stop.exit_code) from None
+
+
+def _show(result: Mapping[str, Any]) -> None:
+    """The numbers a person wants first, on standard output."""
+    error, baseline = result["rel_l2"], result["rel_l2_mean_field"]
+    print(f"test rel-L2           {error:.4f}   mean of {result['test_samples']} samples, last weights")
+    print(f"training-mean field   {baseline:.4f}   {result['mean_field']}; ours is {baseline / error:.1f} times better")
+    effort = f"{result['steps']:,} steps in {duration(result['seconds'])}, {result['parameters']:,} parameters"
+    print(f"trained               {effort}")
+    if "report" in result:
+        print(f"report                {result['report']}")
+
+
+def _dotted(record: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Nested settings as dotted ones; `model` and `data.normalise` hold free keys, which merge one by one too."""
+    known = set(setting_names())
+    for key, value in record.items():
+        name = f"{prefix}{key}"
+        free = name in ("model", "data.normalise")
+        if isinstance(value, Mapping) and (name not in known or free):
+            yield from _dotted(value, f"{name}.")
+        else:
+            yield name, value

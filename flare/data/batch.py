@@ -1,0 +1,149 @@
+"""From samples on disk to batches: padding and mask, point subsampling, and who gets which sample when."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader, Sampler
+from torch.utils.data import Dataset as TorchDataset
+
+from flare.data.sample import input_array, target_array
+from flare.data.store import Dataset
+from flare.errors import ConfigError
+
+# B batch, N points of the largest sample
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Samples side by side in physical units, padded with zeros to the largest."""
+
+    inputs: Tensor
+    """[B, N, in_dim]"""
+    targets: Tensor
+    """[B, N, out_dim]"""
+    mask: Tensor | None
+    """[B, N], True at real points; None where no sample is padded."""
+    indices: tuple[int, ...]
+    """Which samples of the dataset these are."""
+
+    def __len__(self) -> int:
+        return len(self.indices)
+
+    def to(self, device: torch.device) -> Batch:
+        mask = None if self.mask is None else self.mask.to(device, non_blocking=True)
+        inputs, targets = (t.to(device, non_blocking=True) for t in (self.inputs, self.targets))
+        return replace(self, inputs=inputs, targets=targets, mask=mask)
+
+
+def collate(samples: Sequence[tuple[int, np.ndarray, np.ndarray]]) -> Batch:
+    """Put (index, inputs, targets) triples of any size side by side."""
+    sizes = torch.tensor([len(inputs) for _, inputs, _ in samples])
+    return Batch(
+        inputs=_pad([inputs for _, inputs, _ in samples]),
+        targets=_pad([targets for _, _, targets in samples]),
+        mask=None if (sizes == sizes[0]).all() else torch.arange(int(sizes.max())) < sizes[:, None],
+        indices=tuple(index for index, _, _ in samples),
+    )
+
+
+def _pad(arrays: list[np.ndarray]) -> Tensor:
+    padded = torch.zeros(len(arrays), max(map(len, arrays)), arrays[0].shape[1])
+    for row, array in zip(padded, arrays, strict=True):
+        row[: len(array)] = torch.from_numpy(array)
+    return padded
+
+
+class BatchPlan(Sampler[list[tuple[int, int]]]):
+    """Which (epoch, sample) pairs make up each micro-batch of this rank, from any point of any epoch on.
+
+    The order depends on (seed, epoch) alone: a step sees the same samples for any number of ranks, of micro-batches,
+    or of resumed sessions. The last incomplete batch is left out when training, as the paper does.
+
+    Args:
+        indices: samples of the dataset to go through.
+        batch_size: samples per optimiser step, over all ranks and micro-batches.
+        parts: micro-batches per step on each rank.
+    """
+
+    def __init__(
+        self, indices: np.ndarray, batch_size: int, *, parts: int = 1, rank: int = 0, ranks: int = 1, seed: int = 0
+    ) -> None:
+        if batch_size % (parts * ranks):
+            raise ConfigError(
+                f"data.batch_size={batch_size} cannot be shared by {ranks} rank(s) x {parts} micro-batch(es); "
+                f"use a multiple of {parts * ranks}"
+            )
+        if len(indices) < batch_size:
+            raise ConfigError(f"data.batch_size={batch_size} is more than the {len(indices)} training samples")
+        self.indices, self.batch_size, self.parts = np.asarray(indices), batch_size, parts
+        self.rank, self.ranks, self.seed = rank, ranks, seed
+        self.epoch = self.first_step = 0
+
+    @property
+    def steps(self) -> int:
+        """Optimiser steps per epoch."""
+        return len(self.indices) // self.batch_size
+
+    def begin(self, epoch: int, step: int = 0) -> None:
+        """The next pass goes through `epoch`, from its optimiser step `step` on."""
+        self.epoch, self.first_step = epoch, step
+
+    def __len__(self) -> int:
+        return (self.steps - self.first_step) * self.parts
+
+    def __iter__(self) -> Iterator[list[tuple[int, int]]]:
+        order = np.random.default_rng([self.seed, self.epoch]).permutation(self.indices)
+        share = self.batch_size // (self.parts * self.ranks)
+        for step in range(self.first_step, self.steps):
+            batch = order[step * self.batch_size : (step + 1) * self.batch_size]
+            mine = batch.reshape(self.ranks, self.parts, share)[self.rank]
+            for micro in mine:
+                yield [(self.epoch, int(i)) for i in micro]
+
+
+class _Arrays(TorchDataset[tuple[int, np.ndarray, np.ndarray]]):
+    """What a loader worker does: read one sample, or a random part of its points that changes with the epoch."""
+
+    def __init__(self, dataset: Dataset, subsample: int | None, seed: int) -> None:
+        self.dataset, self.subsample, self.seed = dataset, subsample, seed
+
+    def __getitem__(self, key: tuple[int, int]) -> tuple[int, np.ndarray, np.ndarray]:
+        epoch, index = key
+        size, rows = int(self.dataset.sizes[index]), None
+        if self.subsample is not None and self.subsample < size:
+            rng = np.random.default_rng([self.seed, epoch, index])
+            rows = np.sort(rng.choice(size, self.subsample, replace=False))
+        sample = self.dataset.read(index, rows)
+        return index, input_array(self.dataset.schema, sample), target_array(self.dataset.schema, sample)
+
+
+def training_loader(
+    dataset: Dataset, plan: BatchPlan, *, subsample: int | None = None, workers: int = 0, pin: bool = False
+) -> Iterable[Batch]:
+    """Micro-batches in the order of the plan.
+
+    Args:
+        subsample: points drawn from each sample anew every epoch; None takes all.
+        workers: loader processes; they map the dataset's files and share their pages.
+    """
+    return DataLoader(
+        _Arrays(dataset, subsample, plan.seed),
+        batch_sampler=plan,
+        collate_fn=collate,
+        num_workers=workers,
+        persistent_workers=False,
+        pin_memory=pin,
+        generator=torch.Generator().manual_seed(0),  # its own, so that loading never moves the model's random state
+    )
+
+
+def evaluation_batches(dataset: Dataset, indices: Sequence[int] | np.ndarray, batch_size: int) -> Iterator[Batch]:
+    """All points of the samples in order, the last batch perhaps smaller."""
+    arrays = _Arrays(dataset, None, 0)
+    for start in range(0, len(indices), batch_size):
+        yield collate([arrays[0, int(i)] for i in indices[start : start + batch_size]])

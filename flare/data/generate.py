@@ -1,0 +1,171 @@
+"""Making a dataset sample by sample, on one core, many, or a dask cluster: the same bytes each way.
+
+Sample i depends on (seed, i) alone. Results are committed in order, so a killed job resumes where it was.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections import deque
+from collections.abc import Iterator
+from concurrent.futures import Executor, Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
+from dataclasses import asdict
+from multiprocessing import get_context, parent_process
+from pathlib import Path
+from typing import Any, ClassVar, Protocol
+
+from flare.data.sample import Sample, Schema
+from flare.data.store import Dataset
+from flare.data.writer import DatasetWriter
+from flare.errors import DataError
+from flare.terminal import progress
+
+
+class Generator(Protocol):
+    """A frozen dataclass of options that can make sample i. See `flare.physics.darcy.Darcy`."""
+
+    __dataclass_fields__: ClassVar[dict[str, Any]]
+
+    def schema(self) -> Schema: ...
+
+    def sample(self, seed: int, index: int) -> Sample: ...
+
+    def provenance(self) -> dict[str, Any]:
+        """`kind`: published, recreated, stand-in or user; and whatever else explains the data."""
+        ...
+
+
+def generate(
+    generator: Generator,
+    path: str | os.PathLike[str],
+    *,
+    samples: int,
+    test_samples: int | None = None,
+    seed: int = 0,
+    workers: int = 1,
+    scheduler: str | None = None,
+    quiet: bool = False,
+) -> Dataset:
+    """Make `samples` samples into the dataset folder `path`, or go on where an earlier call was stopped.
+
+    Args:
+        test_samples: the last ones, kept for testing; None takes a sixth, as the benchmarks of the paper do.
+        workers: processes on this machine. The bytes do not depend on it.
+        scheduler: address of a dask scheduler, such as `tcp://10.0.0.1:8786`, to use its workers instead.
+    """
+    test = samples // 6 if test_samples is None else test_samples
+    if not (samples >= 1 and 0 <= test <= samples and workers >= 1 and seed >= 0):
+        raise DataError(
+            f"cannot make {samples} samples, {test} of them for testing, seed {seed}, with {workers} workers"
+        )
+    job = {"samples": samples, "test_samples": test, "seed": seed}
+    provenance = generator.provenance() | job | {"options": asdict(generator), "versions": _versions()}
+    finished = _already_made(Path(path), generator.schema(), provenance)
+    if finished:
+        return finished
+    writer = DatasetWriter(path, generator.schema(), provenance)
+    name = generator.schema().name
+    try:
+        with (
+            _executor(workers, scheduler) as executor,
+            progress(f"making {name}", samples, done=len(writer), quiet=quiet) as update,
+        ):
+            for sample in _in_order(executor, generator, seed, range(len(writer), samples), ahead=4 * workers):
+                writer.append(sample)
+                update()
+    except BrokenProcessPool:
+        raise DataError(
+            f"a worker process died while making sample {len(writer)} of {path} (out of memory?). "
+            f"{len(writer)} of {samples} are kept; run the same command to go on, perhaps with fewer workers"
+        ) from None
+    finally:
+        if len(writer) < samples:
+            writer.close()
+    return writer.finish({"train": [(0, samples - test)], "test": [(samples - test, samples)]})
+
+
+def _in_order(
+    executor: Executor | None, generator: Generator, seed: int, indices: range, ahead: int
+) -> Iterator[Sample]:
+    """Samples in order, computed up to `ahead` in advance: enough to keep workers busy, little to lose or hold."""
+    if executor is None:
+        for index in indices:
+            yield _make(generator, seed, index)
+        return
+    waiting: deque[Future[Sample]] = deque()
+    for index in indices:
+        waiting.append(executor.submit(_make, generator, seed, index))
+        if len(waiting) >= ahead:
+            yield waiting.popleft().result()
+    while waiting:
+        yield waiting.popleft().result()
+
+
+def _make(generator: Generator, seed: int, index: int) -> Sample:
+    from threadpoolctl import threadpool_limits
+
+    # One thread always: the order of a threaded sum may change its last bit, and the workers fill the cores anyway.
+    with threadpool_limits(1):
+        return generator.sample(seed, index)
+
+
+@contextmanager
+def _executor(workers: int, scheduler: str | None) -> Iterator[Executor | None]:
+    if scheduler is not None:
+        with _dask_client(scheduler) as client:
+            yield client.get_executor(pure=False)
+    elif workers == 1:
+        yield None
+    else:
+        pool = ProcessPoolExecutor(workers, mp_context=get_context("spawn"), initializer=_die_with_parent)
+        try:
+            yield pool
+        finally:
+            pool.shutdown(wait=True, cancel_futures=True)
+
+
+def _dask_client(address: str) -> Any:
+    try:
+        from distributed import Client
+    except ImportError:
+        raise DataError("a dask scheduler needs the extra:  pip install 'flare-engine[dask]'") from None
+    try:
+        return Client(address, timeout=10)
+    except (OSError, ValueError) as error:
+        raise DataError(f"no dask scheduler answers at {address}: {error}") from None
+
+
+def _die_with_parent() -> None:
+    """A killed parent cannot tell its workers to stop, so each watches it."""
+
+    def watch() -> None:
+        parent = parent_process()
+        if parent is not None:
+            parent.join()
+            os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
+def _already_made(path: Path, schema: Schema, provenance: dict[str, Any]) -> Dataset | None:
+    if not path.exists():
+        return None
+    dataset = Dataset(path)
+    made = dataset.about["provenance"]
+    if dataset.schema == schema and all(
+        made.get(key) == provenance[key] for key in ("samples", "test_samples", "seed", "options")
+    ):
+        return dataset
+    raise DataError(f"{path} holds another dataset already ({dataset.schema.name}); choose another --out or remove it")
+
+
+def _versions() -> dict[str, str]:
+    import numpy
+    import scipy
+
+    import flare
+
+    return {"flare": flare.__version__, "numpy": numpy.__version__, "scipy": scipy.__version__}

@@ -1,0 +1,111 @@
+"""What a sample is: named arrays in physical units, and the schema that says what each one means."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+
+from flare.errors import DataError
+
+Role = Literal["points", "feature", "parameter", "target"]
+INPUT_ROLES: tuple[Role, ...] = ("points", "feature", "parameter")
+"""In this order they become the input channels of a model."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Field:
+    """One named array of a sample."""
+
+    role: Role
+    """`points`: coordinates; `feature`: known at every point; `parameter`: one value a sample; `target`: to predict."""
+    components: tuple[str, ...]
+    """A name for each channel, such as ("x", "y")."""
+    unit: str = "1"
+    """Physical unit; "1" is dimensionless."""
+    description: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Schema:
+    """The fields of a dataset, in the order of a model's channels. Exactly one has the role `points`."""
+
+    name: str
+    fields: Mapping[str, Field]
+    grid: tuple[int, int] | None = None
+    """(rows, columns) where every sample's points are such a grid, row by row; None for unstructured points."""
+    cell_type: str | None = None
+    """`triangle`, `quad`, `tetra`, `hexahedron` … where samples carry cells; None for point clouds."""
+
+    def __post_init__(self) -> None:
+        roles = [f.role for f in self.fields.values()]
+        if roles.count("points") != 1 or "target" not in roles:
+            raise DataError(f"schema {self.name!r} needs exactly one field of points and at least one target: {roles}")
+
+    def named(self, *roles: Role) -> list[str]:
+        """Names of the fields with one of the roles, ordered as the roles are asked for."""
+        return [name for role in roles for name, f in self.fields.items() if f.role == role]
+
+    @property
+    def points(self) -> str:
+        return self.named("points")[0]
+
+    def channels(self, *roles: Role) -> list[str]:
+        """One name per channel: `pressure`, or `velocity.x` where a field has several components."""
+        return [
+            name if len(self.fields[name].components) == 1 else f"{name}.{c}"
+            for name in self.named(*roles)
+            for c in self.fields[name].components
+        ]
+
+    @property
+    def in_dim(self) -> int:
+        return len(self.channels(*INPUT_ROLES))
+
+    @property
+    def out_dim(self) -> int:
+        return len(self.channels("target"))
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, record: Mapping[str, Any]) -> Schema:
+        fields = {name: Field(**{**f, "components": tuple(f["components"])}) for name, f in record["fields"].items()}
+        grid = tuple(record["grid"]) if record["grid"] else None
+        return cls(name=record["name"], fields=fields, grid=grid, cell_type=record["cell_type"])
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One simulation in physical units."""
+
+    values: Mapping[str, np.ndarray]
+    """Field name -> (N, channels), or (channels,) for a parameter."""
+    cells: np.ndarray | None = None
+    """(cells, nodes) point indices, where the schema has a cell type."""
+    notes: Mapping[str, Any] = field(default_factory=dict)
+    """What a generator says of this sample (residual, redraws): kept beside it, never fed to a model."""
+
+
+def input_array(schema: Schema, sample: Sample) -> np.ndarray:
+    """(N, in_dim) float32: points, features, then parameters repeated at every point."""
+    count = len(sample.values[schema.points])
+    return _side_by_side(schema, sample, schema.named(*INPUT_ROLES), count)
+
+
+def target_array(schema: Schema, sample: Sample) -> np.ndarray:
+    """(N, out_dim) float32."""
+    return _side_by_side(schema, sample, schema.named("target"), len(sample.values[schema.points]))
+
+
+def _side_by_side(schema: Schema, sample: Sample, names: list[str], count: int) -> np.ndarray:
+    columns = [
+        np.broadcast_to(sample.values[name], (count, len(schema.fields[name].components)))
+        if schema.fields[name].role == "parameter"
+        else sample.values[name]
+        for name in names
+    ]
+    return np.concatenate(columns, axis=1, dtype=np.float32, casting="same_kind")

@@ -1,0 +1,196 @@
+"""Writing a dataset folder by append and commit, so that a killed writer goes on and ends with the same bytes.
+
+A sample is appended to every array, then committed with a line in `samples.jsonl`. The folder is called
+`<name>.partial` until all is done; nothing half-written is ever taken for whole.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import zlib
+from collections.abc import Mapping, Sequence
+from itertools import accumulate
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+
+from flare.data.sample import Sample, Schema
+from flare.data.store import VERSION, Dataset, flat, sha256
+from flare.errors import DataError
+
+FLOAT = np.dtype("<f4")
+INDEX = np.dtype("<i8")
+NODES = {"line": 2, "triangle": 3, "quad": 4, "tetra": 4, "pyramid": 5, "wedge": 6, "hexahedron": 8}
+"""Corners of a cell of each type."""
+
+
+class DatasetWriter:
+    """Append samples 0, 1, 2, …; `len(writer)` tells which is next. Reopening an unfinished folder goes on there."""
+
+    def __init__(self, path: str | os.PathLike[str], schema: Schema, provenance: Mapping[str, Any]) -> None:
+        self.path = Path(path)
+        self.schema = schema
+        self.provenance = json.loads(json.dumps(provenance))  # as it will be read back
+        self.partial = self.path.with_name(self.path.name + ".partial")
+        if self.path.exists():
+            raise DataError(f"{self.path} exists already; choose another folder or remove it")
+        self._kinds: dict[str, tuple[np.dtype, int]] = {
+            name: (FLOAT, len(f.components)) for name, f in schema.fields.items()
+        }
+        if schema.cell_type:
+            self._kinds["cells"] = (INDEX, NODES[schema.cell_type])
+        self._start_or_resume()
+
+    def __len__(self) -> int:
+        return len(self._commits)
+
+    def append(self, sample: Sample) -> None:
+        """Write one sample and commit it."""
+        arrays = self._validated(sample)
+        for name, array in arrays.items():
+            self._files[name].write(array.tobytes())
+            self._files[name].flush()
+        commit = {
+            "points": len(arrays[self.schema.points]),
+            "cells": 0 if sample.cells is None else len(sample.cells),
+            "crc32": {name: zlib.crc32(array.tobytes()) for name, array in arrays.items()},
+            "notes": dict(sample.notes),
+        }
+        self._log.write(json.dumps(commit) + "\n")
+        self._log.flush()
+        self._commits.append(commit)
+
+    def finish(self, splits: Mapping[str, Sequence[tuple[int, int]]]) -> Dataset:
+        """Make the folder whole: true array headers, offsets, checksums, its final name.
+
+        Args:
+            splits: name -> ranges of sample indices, each [start, stop).
+        """
+        for name, file in self._files.items():
+            dtype, width = self._kinds[name]
+            rows = self._bytes_of(name, self._commits) // (dtype.itemsize * width)
+            file.seek(0)
+            file.write(_header(dtype, width, rows))
+            file.close()
+        self._log.close()
+        offsets = [("offsets", "points"), *([("cell_offsets", "cells")] if self.schema.cell_type else [])]
+        for name, count in offsets:
+            np.save(self.partial / f"{name}.npy", np.cumsum([0, *[c[count] for c in self._commits]], dtype=INDEX))
+        files = sorted([*self.partial.glob("*.npy"), self.partial / "samples.jsonl"])
+        about = self._about() | {
+            "splits": {name: [list(map(int, r)) for r in ranges] for name, ranges in splits.items()},
+            "samples": len(self),
+            "checksums": {file.name: sha256(file) for file in files},
+        }
+        _write_json(self.partial / "dataset.json", about)
+        self.partial.rename(self.path)
+        return Dataset(self.path)
+
+    def close(self) -> None:
+        """Let go of an unfinished dataset; everything committed stays for the next writer."""
+        for file in self._files.values():
+            file.close()
+        self._log.close()
+
+    def _about(self) -> dict[str, Any]:
+        return {"version": VERSION, "schema": self.schema.to_json(), "provenance": self.provenance}
+
+    def _start_or_resume(self) -> None:
+        manifest = self.partial / "dataset.json"
+        if manifest.exists():
+            self._refuse_another_job(json.loads(manifest.read_text()))
+        else:
+            self.partial.mkdir(parents=True, exist_ok=True)
+            _write_json(manifest, self._about())
+        log = self.partial / "samples.jsonl"
+        commits, ends = _read_commits(log)
+        self._files: dict[str, IO[bytes]] = {}
+        for name in self._kinds:
+            path = self.partial / f"{name}.npy"
+            path.touch()
+            self._files[name] = path.open("r+b")
+        self._commits = commits[: self._undamaged(commits)]
+        self._log = log.open("a", encoding="utf-8")
+        self._log.truncate([0, *ends][len(self._commits)])
+        for name, (dtype, width) in self._kinds.items():
+            file = self._files[name]
+            file.seek(0)
+            file.write(_header(dtype, width, 0))
+            file.truncate(file.tell() + self._bytes_of(name, self._commits))
+            file.seek(0, os.SEEK_END)
+
+    def _refuse_another_job(self, begun: dict[str, Any]) -> None:
+        now = json.loads(json.dumps(self._about()))
+        if begun.get("schema") != now["schema"] or begun.get("provenance") != now["provenance"]:
+            old, new = (flat(about) for about in (begun, now))
+            differing = sorted(key for key in old.keys() | new.keys() if old.get(key) != new.get(key))
+            first = differing[0]
+            raise DataError(
+                f"{self.partial} holds an unfinished dataset made with other settings: {first} was {old.get(first)!r}, "
+                f"is now {new.get(first)!r}. Use the same settings to go on, or remove the folder to start afresh."
+            )
+
+    def _undamaged(self, commits: list[dict[str, Any]]) -> int:
+        """How many commits have their data on disk as written (a power cut can lose data the log already names)."""
+        position = {name: len(_header(*kind, 0)) for name, kind in self._kinds.items()}
+        for i, commit in enumerate(commits):
+            for name, file in self._files.items():
+                count = self._bytes_of(name, [commit])
+                file.seek(position[name])
+                if zlib.crc32(file.read(count)) != commit["crc32"][name]:
+                    return i
+                position[name] += count
+        return len(commits)
+
+    def _bytes_of(self, name: str, commits: Sequence[Mapping[str, Any]]) -> int:
+        dtype, width = self._kinds[name]
+        if name in self.schema.fields and self.schema.fields[name].role == "parameter":
+            rows = len(commits)
+        else:
+            rows = sum(c["cells" if name == "cells" else "points"] for c in commits)
+        return int(rows) * width * dtype.itemsize
+
+    def _validated(self, sample: Sample) -> dict[str, np.ndarray]:
+        """The sample's arrays as they go to disk, or an error that names the field."""
+        where = f"sample {len(self)} of {self.path}"
+        if set(sample.values) != set(self.schema.fields):
+            raise DataError(
+                f"{where}: has fields {sorted(sample.values)}, the schema asks for {sorted(self.schema.fields)}"
+            )
+        count = len(sample.values[self.schema.points])
+        arrays = {}
+        for name, field in self.schema.fields.items():
+            rows = 1 if field.role == "parameter" else count
+            array = np.ascontiguousarray(np.atleast_2d(sample.values[name]), dtype=FLOAT)
+            if array.shape != (rows, len(field.components)):
+                raise DataError(f"{where}: {name!r} has shape {array.shape}, expected {(rows, len(field.components))}")
+            arrays[name] = array
+        if (sample.cells is None) != (self.schema.cell_type is None):
+            raise DataError(f"{where}: cells and the schema's cell_type={self.schema.cell_type!r} do not agree")
+        if sample.cells is not None:
+            arrays["cells"] = np.ascontiguousarray(sample.cells, dtype=INDEX)
+            if arrays["cells"].size and not (arrays["cells"].min() >= 0 and arrays["cells"].max() < count):
+                raise DataError(f"{where}: cells refer to points outside 0 … {count - 1}")
+        return arrays
+
+
+def _read_commits(path: Path) -> tuple[list[dict[str, Any]], list[int]]:
+    """The whole lines of the log, and where each ends; a line cut short by a kill does not count."""
+    text = path.read_bytes() if path.exists() else b""
+    lines = text[: text.rfind(b"\n") + 1].splitlines(keepends=True)
+    return [json.loads(line) for line in lines], list(accumulate(len(line) for line in lines))
+
+
+def _header(dtype: np.dtype, width: int, rows: int) -> bytes:
+    """An .npy header of the same length for any number of rows, so that it can be corrected in place."""
+    text = f"{{'descr': '{dtype.str}', 'fortran_order': False, 'shape': ({rows}, {width}), }}"
+    body = text.ljust(128 - 10 - 1) + "\n"
+    return b"\x93NUMPY\x01\x00" + len(body).to_bytes(2, "little") + body.encode("latin1")
+
+
+def _write_json(path: Path, record: Mapping[str, Any]) -> None:
+    temporary = path.with_name(path.name + ".tmp")
+    temporary.write_text(json.dumps(record, indent=1) + "\n")
+    temporary.replace(path)

@@ -1,0 +1,68 @@
+"""What a number was made with: versions, hardware, commit. The birth certificate of a result."""
+
+from __future__ import annotations
+
+import os
+import platform
+import subprocess
+import sys
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+import flare
+
+PACKAGES = ("torch", "numpy", "scipy", "lightning-fabric", "safetensors")
+
+
+def describe_environment() -> dict[str, str]:
+    """Name -> value, all text, in the order a person would ask."""
+    import psutil
+    import torch
+
+    facts = {"flare": flare.__version__, "commit": _commit(), "python": platform.python_version()}
+    facts |= {name: _version(name) for name in PACKAGES}
+    facts["system"] = f"{platform.system()} {platform.machine()}"
+    facts["processor"] = f"{_processor()}, {os.cpu_count()} cores, {torch.get_num_threads()} threads for torch"
+    facts["memory"] = f"{psutil.virtual_memory().total / 2**30:.1f} GiB"
+    for i in range(torch.cuda.device_count()):
+        gpu = torch.cuda.get_device_properties(i)
+        facts[f"cuda:{i}"] = f"{gpu.name}, {gpu.total_memory / 2**30:.1f} GiB"
+    return facts
+
+
+def peak_memory_mb() -> float:
+    """Most memory in use so far: of the GPU where there is one, else of this process."""
+    import torch
+
+    if torch.cuda.is_available():
+        return torch.cuda.max_memory_allocated() / 2**20
+    import resource
+
+    unit = 1 if sys.platform == "darwin" else 2**10
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 2**20
+
+
+def _version(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return "not installed"
+
+
+def _commit() -> str:
+    """Of the checkout flare runs from, with a + where files differ from it; `none` for an installed package."""
+    folder = Path(flare.__file__).parent
+    try:
+        git = ["git", "-C", str(folder), "describe", "--always", "--dirty=+", "--exclude=*"]
+        done = subprocess.run(git, capture_output=True, text=True, timeout=5, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return "none"
+    return done.stdout.strip() or "none"
+
+
+def _processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        return next(line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
+    except (OSError, StopIteration):
+        return platform.processor() or "unknown processor"

@@ -1,0 +1,180 @@
+"""A surrogate: a network with its normalisers, field names and units. Physical values in, physical values out."""
+
+# B batch, N points
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+
+from flare.data.normalise import Affine
+from flare.data.sample import INPUT_ROLES, Sample, Schema, input_array
+from flare.errors import CheckpointError, ConfigError, DataError, nearest
+from flare.models import build_model
+
+VERSION = 1
+"""Of the files of a saved surrogate."""
+
+
+class Surrogate(nn.Module):
+    """Callers see physical values only; nobody outside this class meets an encoded number.
+
+    Args:
+        model: `{"name": "flare", "channels": 64, ...}`, the network to build.
+        schema: what the inputs and targets mean.
+        input_norm: of the input channels; None leaves room for a state_dict to fill.
+        target_norm: of the target channels; likewise.
+    """
+
+    def __init__(
+        self,
+        model: Mapping[str, Any],
+        schema: Schema,
+        input_norm: Affine | None = None,
+        target_norm: Affine | None = None,
+    ) -> None:
+        super().__init__()
+        self.model = dict(model)
+        self.schema = schema
+        sizes = {key: value for key, value in model.items() if key != "name"}
+        self.network = build_model(model["name"], schema.in_dim, schema.out_dim, **sizes)
+        self.input_norm = input_norm or Affine(np.zeros(schema.in_dim), np.ones(schema.in_dim))
+        self.target_norm = target_norm or Affine(np.zeros(schema.out_dim), np.ones(schema.out_dim))
+
+    def forward(self, inputs: Tensor, mask: Tensor | None = None) -> Tensor:
+        """[B, N, in_dim] -> [B, N, out_dim], both physical; `mask` is [B, N], True at real points."""
+        encoded = self.network(self.input_norm.encode(inputs), mask)
+        # Mixed precision ends here: physical values keep the digits of the normaliser.
+        return self.target_norm.decode(encoded.to(self.target_norm.scale.dtype))
+
+    @torch.no_grad()
+    def predict(self, points: ArrayLike, **fields: ArrayLike) -> dict[str, np.ndarray]:
+        """The target fields at the points of one sample, in physical units.
+
+        Args:
+            points: (N, dimensions).
+            fields: the dataset's features, (N,) or (N, channels), and parameters, a number or (channels,), by name.
+
+        Returns:
+            Target name -> (N,), or (N, channels) for a field of several components. `units` says in what.
+
+        Raises:
+            DataError: a field that is missing, unknown, of the wrong shape, or not finite.
+        """
+        self.eval()
+        inputs = torch.from_numpy(input_array(self.schema, self._as_sample(points, fields)))
+        parameter = next(self.parameters())
+        predicted = self(inputs.to(parameter.device, parameter.dtype)[None])[0].cpu().numpy()
+        answer, column = {}, 0
+        for name in self.schema.named("target"):
+            width = len(self.schema.fields[name].components)
+            answer[name] = predicted[:, column] if width == 1 else predicted[:, column : column + width]
+            column += width
+        return answer
+
+    @property
+    def units(self) -> dict[str, str]:
+        """Field name -> unit, of inputs and targets."""
+        return {name: field.unit for name, field in self.schema.fields.items()}
+
+    def _as_sample(self, points: ArrayLike, fields: Mapping[str, ArrayLike]) -> Sample:
+        wanted = self.schema.named(*INPUT_ROLES)
+        given: dict[str, ArrayLike] = {self.schema.points: points, **fields}
+        for name in given:
+            if name not in wanted:
+                raise DataError(f"this model takes no field {name!r}; {nearest(name, wanted)}")
+        for name in wanted:
+            if name not in given:
+                raise DataError(
+                    f"the field {name!r} ({self.schema.fields[name].role}) is missing; the model needs {wanted}"
+                )
+        count = len(np.atleast_2d(points))
+        return Sample({name: self._shaped(name, values, count) for name, values in given.items()})
+
+    def _shaped(self, name: str, values: ArrayLike, count: int) -> np.ndarray:
+        field = self.schema.fields[name]
+        width = len(field.components)
+        array = np.asarray(values, dtype=np.float32)
+        shape = (width,) if field.role == "parameter" else (count, width)
+        if array.shape != shape and not (width == 1 and array.shape == shape[:-1]):
+            raise DataError(
+                f"{name!r} has shape {array.shape}, expected {shape}: components {', '.join(field.components)}"
+            )
+        if not np.isfinite(array).all():
+            bad = np.argwhere(~np.isfinite(array))
+            raise DataError(f"{name!r} has NaN or infinity at {len(bad):,} places (first: {bad[0].tolist()})")
+        return array.reshape(shape)
+
+
+def save_surrogate(surrogate: Surrogate, folder: Path) -> None:
+    """Write weights and normalisers (safetensors) and what they are (JSON) into an existing folder."""
+    save_file({k: v.contiguous() for k, v in surrogate.state_dict().items()}, folder / "model.safetensors")
+    about = {"version": VERSION, "model": surrogate.model, "schema": surrogate.schema.to_json()}
+    (folder / "model.json").write_text(json.dumps(about, indent=1) + "\n")
+
+
+def load_surrogate(folder: Path, *, weights: str = "model.safetensors") -> Surrogate:
+    """Read what `save_surrogate` wrote; nothing else is needed, and nothing is unpickled."""
+    try:
+        about = json.loads((folder / "model.json").read_text())
+        if about["version"] != VERSION:
+            raise CheckpointError(
+                f"{folder}: format version {about['version']}, this flare reads {VERSION}; update flare"
+            )
+        surrogate = Surrogate(about["model"], Schema.from_json(about["schema"]))
+    except FileNotFoundError:
+        raise CheckpointError(f"{folder} holds no saved model (no model.json)") from None
+    except (json.JSONDecodeError, KeyError, TypeError, ConfigError) as error:
+        raise CheckpointError(f"{folder / 'model.json'} is damaged or of another flare: {error}") from None
+    load_weights(surrogate, folder / weights)
+    return surrogate
+
+
+def load_weights(surrogate: nn.Module, path: Path) -> None:
+    """Fill a module from a safetensors file, or say which tensor does not belong."""
+    state = read_tensors(path)
+    own = surrogate.state_dict()
+    for name in own.keys() | state.keys():
+        a, b = own.get(name), state.get(name)
+        if a is None or b is None or a.shape != b.shape:
+            shapes = [("absent" if t is None else str(list(t.shape))) for t in (a, b)]
+            raise CheckpointError(
+                f"{path} is of another model: {name} is {shapes[0]} in the model and {shapes[1]} in the file. "
+                f"Use the checkpoint together with the configuration it was trained with"
+            )
+    surrogate.load_state_dict(state)
+
+
+def read_tensors(path: Path) -> dict[str, Tensor]:
+    try:
+        return load_file(path)
+    except FileNotFoundError:
+        raise CheckpointError(f"{path} is missing") from None
+    except (SafetensorError, OSError) as error:
+        raise CheckpointError(f"{path} is damaged or truncated: {error}") from None
+
+
+def load(run: str | os.PathLike[str], *, checkpoint: str = "last", ema: bool = False, device: str = "cpu") -> Surrogate:
+    """A trained surrogate from its run folder, ready to predict.
+
+    Args:
+        checkpoint: `last`, as the paper reports, or `best` on the evaluation split.
+        ema: the running average of the weights, where the run kept one.
+    """
+    from flare.train.checkpoint import find_checkpoint
+
+    folder = find_checkpoint(Path(run), checkpoint)
+    if ema and not (folder / "ema.safetensors").exists():
+        raise CheckpointError(f"{folder} has no averaged weights; train with --optim.ema 0.999 to keep them")
+    surrogate = load_surrogate(folder, weights="ema.safetensors" if ema else "model.safetensors")
+    return surrogate.to(device).eval()

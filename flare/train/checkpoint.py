@@ -1,0 +1,132 @@
+"""Checkpoints: all that a run needs to go on bit for bit, as safetensors and JSON, replaced in one step.
+
+checkpoints/last/   model.safetensors  model.json      the surrogate, all that prediction needs
+                    ema.safetensors                    averaged weights, where kept
+                    trainer.safetensors  trainer.json  optimiser, random states, position
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from safetensors.torch import save_file
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from flare.errors import CheckpointError
+from flare.surrogate import Surrogate, load_weights, read_tensors, save_surrogate
+from flare.train.ema import WeightAverage
+
+
+@dataclass
+class Position:
+    """Where a run stands: the numbers that change while it trains."""
+
+    step: int = 0
+    """Optimiser steps done."""
+    epoch: int = 0
+    """Epoch the next step belongs to."""
+    step_in_epoch: int = 0
+    """Steps done of that epoch."""
+    seconds: float = 0.0
+    """Time trained so far, over all sessions."""
+    best_error: float | None = None
+    """Lowest evaluation error so far."""
+    smooth_loss: float | None = None
+    lowest_loss: float | None = None
+    """Of the smoothed loss; what divergence is measured against."""
+    loss_scaler: dict[str, Any] | None = None
+    """State of float16's loss scaler."""
+    finished: bool = False
+
+
+def save_checkpoint(
+    folder: Path,
+    surrogate: Surrogate,
+    optimizer: Optimizer,
+    random_states: dict[str, Tensor],
+    position: Position,
+    ema: WeightAverage | None = None,
+) -> None:
+    """Write a checkpoint folder whole, or leave the one that is there."""
+
+    def write(new: Path) -> None:
+        save_surrogate(surrogate, new)
+        if ema is not None:
+            with ema.swapped_in(surrogate):
+                save_file({k: v.contiguous() for k, v in surrogate.state_dict().items()}, new / "ema.safetensors")
+        save_file(_optimizer_tensors(surrogate, optimizer) | random_states, new / "trainer.safetensors")
+        (new / "trainer.json").write_text(json.dumps(asdict(position), indent=1) + "\n")
+
+    replace_folder(folder, write)
+
+
+def load_checkpoint(
+    folder: Path, surrogate: Surrogate, optimizer: Optimizer, ema: WeightAverage | None = None
+) -> tuple[Position, dict[str, Tensor]]:
+    """Fill model, optimiser and average; return the position and the random states."""
+    load_weights(surrogate, folder / "model.safetensors")
+    if ema is not None:
+        with ema.swapped_in(surrogate):
+            load_weights(surrogate, folder / "ema.safetensors")
+    try:
+        position = Position(**json.loads((folder / "trainer.json").read_text()))
+    except (OSError, json.JSONDecodeError, TypeError) as error:
+        raise CheckpointError(f"{folder / 'trainer.json'} is missing or damaged: {error}") from None
+    tensors = read_tensors(folder / "trainer.safetensors")
+    _fill_optimizer(surrogate, optimizer, tensors, folder)
+    return position, {name: t for name, t in tensors.items() if name.startswith("random/")}
+
+
+def find_checkpoint(run: Path, name: str = "last") -> Path:
+    """A run's checkpoint folder; also the one a kill caught between two renames."""
+    folder = run / "checkpoints" / name
+    if not folder.exists() and _previous(folder).exists():
+        return _previous(folder)
+    if not folder.exists():
+        what = f"has no checkpoint {name!r} yet" if run.is_dir() else "does not exist"
+        raise CheckpointError(f"run {run} {what}. Train one with:  flare train --preset NAME --out {run}")
+    return folder
+
+
+def replace_folder(folder: Path, write: Callable[[Path], None]) -> None:
+    """Fill a new folder, then let it take the place of the old one: at any instant one of the two is whole."""
+    new = folder.with_name(folder.name + ".new")
+    shutil.rmtree(new, ignore_errors=True)
+    new.mkdir(parents=True)
+    write(new)
+    if folder.exists():
+        shutil.rmtree(_previous(folder), ignore_errors=True)
+        folder.rename(_previous(folder))
+    new.rename(folder)
+    shutil.rmtree(_previous(folder), ignore_errors=True)
+
+
+def _previous(folder: Path) -> Path:
+    return folder.with_name(folder.name + ".previous")
+
+
+def _optimizer_tensors(model: nn.Module, optimizer: Optimizer) -> dict[str, Tensor]:
+    """AdamW's state by parameter name, so that it does not depend on the order of parameters."""
+    return {
+        f"optimizer/{key}/{name}": value.contiguous()
+        for name, p in model.named_parameters()
+        for key, value in optimizer.state.get(p, {}).items()
+    }
+
+
+def _fill_optimizer(model: nn.Module, optimizer: Optimizer, tensors: dict[str, Tensor], folder: Path) -> None:
+    fused = {p for group in optimizer.param_groups if group.get("fused") for p in group["params"]}
+    for name, p in model.named_parameters():
+        keys = [key for key in tensors if key.startswith("optimizer/") and key.split("/", 2)[2] == name]
+        if not keys:
+            raise CheckpointError(f"{folder / 'trainer.safetensors'} holds no optimiser state of {name}")
+        for key in keys:
+            # AdamW keeps its step counter (the scalar) with the parameter when fused, on the CPU otherwise.
+            device = p.device if tensors[key].ndim or p in fused else "cpu"
+            optimizer.state[p][key.split("/")[1]] = tensors[key].to(device)

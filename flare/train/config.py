@@ -1,0 +1,134 @@
+"""What a training run is: every setting, its default, and what it buys. No torch here, so `--help` stays fast."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal
+
+from flare.errors import ConfigError
+
+
+@dataclass(frozen=True, kw_only=True)
+class DataConfig:
+    """Which data, and how it is fed."""
+
+    path: str = ""
+    """Dataset folder, as `flare data make` writes it."""
+    batch_size: int = 2
+    """Samples per optimiser step, over all ranks and micro-batches together."""
+    eval_batch_size: int = 5
+    """Samples per batch when evaluating."""
+    train_split: str = "train"
+    """Split to learn from."""
+    test_split: str = "test"
+    """Split to evaluate on; never used for fitting anything."""
+    train_samples: int | None = None
+    """Use only the first so many training samples; null: all."""
+    test_samples: int | None = None
+    """Use only the first so many test samples; null: all."""
+    subsample: int | None = None
+    """Points drawn from each sample anew every epoch; null: all points."""
+    normalise: dict[str, Any] = field(default_factory=dict)
+    """Field -> identity, gaussian or minmax (or a mapping with published constants); gaussian where not named."""
+    workers: int = 0
+    """Loader processes; they share the dataset's pages. 0: load in the training process."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class OptimConfig:
+    """AdamW and its schedule. Defaults are the paper's for FLARE."""
+
+    lr: float = 1e-3
+    """Peak learning rate."""
+    weight_decay: float = 1e-5
+    """Decoupled decay; biases, norms and latents are left out of it."""
+    betas: tuple[float, float] = (0.9, 0.999)
+    """AdamW's averages; a onecycle schedule overrides the first one unless cycle_beta1 is false."""
+    eps: float = 1e-8
+    """AdamW's denominator floor."""
+    clip: float | None = 1.0
+    """Largest gradient norm; null: no clipping."""
+    schedule: Literal["onecycle", "constant"] = "onecycle"
+    """Learning rate over the run."""
+    warmup: float = 0.1
+    """Part of the run in which onecycle rises to the peak."""
+    div: float = 1e4
+    """onecycle starts at lr / div."""
+    final_div: float = 1e4
+    """onecycle ends at lr / div / final_div."""
+    cycle_beta1: bool = True
+    """onecycle moves beta1 from 0.95 to 0.85 at the peak and back, as the paper's runs did."""
+    accumulate: int = 1
+    """Micro-batches a batch is split into: less memory, the same mathematics."""
+    ema: float | None = None
+    """Decay of a running average of the weights, such as 0.999; null: none is kept."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class LossConfig:
+    """Relative L2 in physical values, per sample, averaged over the batch."""
+
+    gradient_weight: float = 0.0
+    """Weight of the same loss of both grid derivatives (0.1 for Darcy in the paper); needs data on a grid."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainConfig:
+    """One training run."""
+
+    data: DataConfig = field(default_factory=DataConfig)
+    model: dict[str, Any] = field(default_factory=lambda: {"name": "flare"})
+    """`name` and the keyword arguments of that model, such as --model.channels 64."""
+    optim: OptimConfig = field(default_factory=OptimConfig)
+    loss: LossConfig = field(default_factory=LossConfig)
+    epochs: int = 500
+    """Passes over the training samples."""
+    seed: int = 0
+    """Of initial weights, order of samples, and subsampled points."""
+    precision: Literal["32", "bf16", "16"] = "32"
+    """Full single precision, or mixed with bfloat16 or float16 (the latter on CUDA only)."""
+    compile: bool = False
+    """Compile the network with torch.compile."""
+    device: str = "auto"
+    """`auto`, `cpu`, `cuda`, `mps`."""
+    evaluate_every: int = 10
+    """Epochs between evaluations; the last epoch is always evaluated."""
+    checkpoint_every: int = 1
+    """Epochs between checkpoints."""
+    checkpoint_minutes: float = 10.0
+    """A checkpoint also after so many minutes within an epoch."""
+    log_every: int = 20
+    """Steps between lines of metrics.jsonl."""
+    diverged: float = 100.0
+    """Stop when the smoothed loss is so many times its best."""
+    report: bool = True
+    """Write report.html and its pictures at the end."""
+
+    def __post_init__(self) -> None:
+        if "name" not in self.model:
+            raise ConfigError("model.name is missing; say which model, such as --model.name flare")
+        at_least_one = {
+            "epochs": self.epochs,
+            "data.batch_size": self.data.batch_size,
+            "data.eval_batch_size": self.data.eval_batch_size,
+            "optim.accumulate": self.optim.accumulate,
+            "evaluate_every": self.evaluate_every,
+            "checkpoint_every": self.checkpoint_every,
+            "log_every": self.log_every,
+        }
+        optional = {name: getattr(self.data, name) for name in ("train_samples", "test_samples", "subsample")}
+        at_least_one |= {f"data.{name}": value for name, value in optional.items() if value is not None}
+        for name, value in at_least_one.items():
+            if value < 1:
+                raise ConfigError(f"{name}={value}; it must be at least 1")
+        if not 0 < self.optim.warmup < 1:
+            raise ConfigError(f"optim.warmup={self.optim.warmup}; it is a part of the run, between 0 and 1")
+        if self.optim.ema is not None and not 0 < self.optim.ema < 1:
+            raise ConfigError(f"optim.ema={self.optim.ema}; it must lie between 0 and 1, such as 0.999")
+        if self.loss.gradient_weight and self.data.subsample:
+            raise ConfigError("loss.gradient_weight needs the whole grid; drop data.subsample or the gradient term")
+
+    def to_dict(self) -> dict[str, Any]:
+        record = asdict(self)
+        record["optim"]["betas"] = list(self.optim.betas)
+        return record

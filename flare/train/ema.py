@@ -1,0 +1,38 @@
+"""A running average of the weights, kept beside them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor, nn
+
+
+class WeightAverage:
+    """average ← decay · average + (1 − decay) · weights after every optimiser step."""
+
+    def __init__(self, model: nn.Module, decay: float) -> None:
+        self.decay = decay
+        self.weights = {name: p.detach().clone() for name, p in model.named_parameters()}
+
+    @torch.no_grad()
+    def update(self, model: nn.Module) -> None:
+        for name, p in model.named_parameters():
+            self.weights[name].lerp_(p.detach(), 1 - self.decay)
+
+    @contextmanager
+    def swapped_in(self, model: nn.Module) -> Iterator[None]:
+        """The model carries the averaged weights inside this context."""
+        self._swap(model)
+        try:
+            yield
+        finally:
+            self._swap(model)
+
+    @torch.no_grad()
+    def _swap(self, model: nn.Module) -> None:
+        for name, p in model.named_parameters():
+            current: Tensor = p.detach().clone()
+            p.copy_(self.weights[name])
+            self.weights[name].copy_(current)

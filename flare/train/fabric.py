@@ -1,0 +1,42 @@
+"""Device, precision and ranks for a run, through Lightning Fabric. One process is not a special case."""
+
+from __future__ import annotations
+
+import os
+
+from lightning_fabric import Fabric
+from lightning_fabric.strategies import DDPStrategy
+
+from flare.errors import ConfigError
+from flare.terminal import say
+from flare.train.config import TrainConfig
+
+PRECISIONS = {"32": "32-true", "bf16": "bf16-mixed", "16": "16-mixed"}
+
+
+def make_fabric(config: TrainConfig) -> Fabric:
+    """A launched Fabric; under `torchrun` it joins the group of processes torchrun started."""
+    here, world = (int(os.environ.get(name, "1")) for name in ("LOCAL_WORLD_SIZE", "WORLD_SIZE"))
+    precision = config.precision
+    if precision == "16" and _on_cpu(config.device):
+        say("precision 16 needs a GPU; on this CPU the run uses bf16 instead")
+        precision = "bf16"
+    try:
+        fabric = Fabric(
+            accelerator=config.device,
+            devices=here,
+            num_nodes=world // here,
+            # Buffers are the normalisers: equal on all ranks and never changed, so nothing to send.
+            strategy=DDPStrategy(broadcast_buffers=False) if world > 1 else "auto",
+            precision=PRECISIONS[precision],
+        )
+    except (ValueError, RuntimeError) as error:
+        raise ConfigError(f"device={config.device!r} cannot be used: {error}") from None
+    fabric.launch()
+    return fabric
+
+
+def _on_cpu(device: str) -> bool:
+    import torch
+
+    return device == "cpu" or (device == "auto" and not torch.cuda.is_available())

@@ -1,0 +1,258 @@
+"""The one training loop. It knows steps, epochs, ranks and checkpoints; what is learnt is the task's affair."""
+
+from __future__ import annotations
+
+import math
+import signal
+import time
+from typing import Any, NoReturn
+
+import numpy as np
+import torch
+from lightning_fabric import Fabric
+from torch import Tensor
+
+from flare.data.batch import Batch, BatchPlan
+from flare.environment import peak_memory_mb
+from flare.errors import TrainingDiverged
+from flare.terminal import progress, say
+from flare.train.checkpoint import Position, find_checkpoint, load_checkpoint, save_checkpoint
+from flare.train.config import TrainConfig
+from flare.train.ema import WeightAverage
+from flare.train.fields import FieldTask
+from flare.train.optimizer import make_optimizer
+from flare.train.run import RunFolder
+from flare.train.schedule import first_beta, learning_rate
+from flare.train.signals import Interrupted, SignalNote
+
+
+class Trainer:
+    """One run: build it, `train()`, and the run folder holds the rest."""
+
+    def __init__(self, config: TrainConfig, task: FieldTask, run: RunFolder, fabric: Fabric) -> None:
+        self.config, self.task, self.run, self.fabric = config, task, run, fabric
+        torch.manual_seed(config.seed)
+        self.surrogate = task.surrogate(config.model)
+        if config.compile:
+            self.surrogate.network.compile()  # in place: names of weights stay the same
+        module = fabric.setup_module(self.surrogate)
+        # Built after the weights are on their device, and set up by itself so that checkpoints see the plain optimiser.
+        self.optimizer = make_optimizer(self.surrogate, config.optim, fused=config.precision != "16")
+        self.model, self.stepper = module, fabric.setup_optimizers(self.optimizer)
+        self.ema = WeightAverage(self.surrogate, config.optim.ema) if config.optim.ema else None
+        self.plan = BatchPlan(
+            task.train,
+            config.data.batch_size,
+            parts=config.optim.accumulate,
+            rank=fabric.global_rank,
+            ranks=fabric.world_size,
+            seed=config.seed,
+        )
+        self.total_steps = self.plan.steps * config.epochs
+        self.position = Position()
+        self._signal = SignalNote()
+        self._save_due = False
+
+    # -- the loop -----------------------------------------------------------------------------------------------------
+
+    def train(self) -> None:
+        """Go through the epochs that are left."""
+        self._begin = time.monotonic() - self.position.seconds
+        self._saved_at = time.monotonic()
+        self._recent: list[float] = []
+        quiet = not self.fabric.is_global_zero
+        with (
+            SignalNote(quiet=quiet) as self._signal,
+            progress("training", self.total_steps, done=self.position.step, unit="steps", quiet=quiet) as update,
+        ):
+            while self.position.epoch < self.config.epochs:
+                self._epoch(update)
+        self.position.finished = True
+        self.save("last")
+        self.run.close()
+
+    def _epoch(self, update: Any) -> None:
+        self.model.train()
+        self.plan.begin(self.position.epoch, self.position.step_in_epoch)
+        micro_batches = iter(self.task.batches(self.plan, pin=self.fabric.device.type == "cuda"))
+        for _ in range(self.position.step_in_epoch, self.plan.steps):
+            started = time.monotonic()
+            loss, norm = self._step([next(micro_batches) for _ in range(self.plan.parts)])
+            self.position.step += 1
+            self.position.step_in_epoch += 1
+            self._log(loss, norm, time.monotonic() - started)
+            update(text=f"loss {self.position.smooth_loss:.4f}  {peak_memory_mb() / 1024:.1f} GB")
+            self._save_if_asked()
+        self.position.epoch += 1
+        self.position.step_in_epoch = 0
+        last = self.position.epoch == self.config.epochs
+        if last or self.position.epoch % self.config.evaluate_every == 0:
+            self._evaluate()
+        if last or self.position.epoch % self.config.checkpoint_every == 0:
+            self.save("last")
+
+    def _step(self, micro_batches: list[Batch]) -> tuple[float, float]:
+        """One optimiser step over all micro-batches of all ranks; returns their mean loss and the gradient norm."""
+        optim, position = self.config.optim, self.position
+        for group in self.optimizer.param_groups:
+            group["lr"] = learning_rate(position.step, self.total_steps, optim)
+            group["betas"] = (first_beta(position.step, self.total_steps, optim), optim.betas[1])
+        total = torch.zeros((), device=self.fabric.device)
+        for i, batch in enumerate(micro_batches):
+            # Ranks talk once per step, at the last micro-batch.
+            with self.fabric.no_backward_sync(self.model, enabled=i + 1 < len(micro_batches)):
+                loss = self.task.loss(self.model, batch.to(self.fabric.device)) / len(micro_batches)
+                self.fabric.backward(loss)
+            total += loss.detach()
+        mean_loss = self._agree(total)
+        self._watch_loss(mean_loss, micro_batches)
+        norm = float(
+            self.fabric.clip_gradients(
+                self.model, self.stepper, max_norm=optim.clip or math.inf, error_if_nonfinite=False
+            )
+        )
+        if self._scaler is None and not math.isfinite(norm):  # a loss scaler skips such a step and lowers its scale
+            self._stop(f"the gradient norm is {norm}", micro_batches)
+        self.stepper.step()
+        self.stepper.zero_grad()
+        if self.ema is not None:
+            self.ema.update(self.surrogate)
+        return mean_loss, norm
+
+    def _agree(self, loss: Tensor) -> float:
+        """The mean loss of all ranks; a signal or a due checkpoint of one rank becomes that of all, to act together."""
+        self._save_due = time.monotonic() - self._saved_at > 60 * self.config.checkpoint_minutes
+        if self.fabric.world_size == 1:
+            return float(loss)
+        told = torch.stack([loss, loss.new_tensor(self._signal.number), loss.new_tensor(self._save_due)])
+        mean = self.fabric.all_reduce(told, reduce_op="mean")
+        self._signal.number = self._signal.number or (signal.SIGTERM if mean[1] > 0 else 0)
+        self._save_due = bool(mean[2] > 0)
+        return float(mean[0])
+
+    def _watch_loss(self, loss: float, micro_batches: list[Batch]) -> None:
+        """Smooth the loss; stop when it is no number any more, or far above its best."""
+        if not math.isfinite(loss):
+            self._stop(f"the loss is {loss}", micro_batches)
+        position = self.position
+        smooth = loss if position.smooth_loss is None else 0.95 * position.smooth_loss + 0.05 * loss
+        lowest = smooth if position.lowest_loss is None else min(smooth, position.lowest_loss)
+        if smooth > self.config.diverged * lowest:
+            self._stop(f"the loss rose to {smooth:.3g}, {smooth / lowest:.0f} times its best", micro_batches)
+        position.smooth_loss, position.lowest_loss = smooth, lowest
+
+    def _stop(self, reason: str, micro_batches: list[Batch]) -> NoReturn:
+        samples = [i for batch in micro_batches for i in batch.indices]
+        raise TrainingDiverged(
+            f"training stopped at step {self.position.step} (epoch {self.position.epoch}): {reason}, on samples "
+            f"{samples} of {self.task.dataset.path}. {self._last_good()} Try a lower --optim.lr or --optim.clip, "
+            f"or look at the data:  flare data check {self.task.dataset.path}"
+        )
+
+    def _last_good(self) -> str:
+        if not self.run.checkpoints.exists():
+            return "No checkpoint was written yet."
+        return f"The last good checkpoint is {find_checkpoint(self.run.path)}."
+
+    # -- evaluation and log -------------------------------------------------------------------------------------------
+
+    def test_errors(self) -> np.ndarray:
+        """Relative error of every test sample with the present weights; each rank takes its share."""
+        self.model.eval()
+        ranks, rank, test = self.fabric.world_size, self.fabric.global_rank, self.task.test
+        errors = torch.zeros(len(test), dtype=torch.float64)
+        mine = self.task.errors(self.model, self.fabric.device, test[rank::ranks])
+        errors[rank::ranks] = torch.from_numpy(mine).double()
+        if ranks > 1:
+            errors = self.fabric.all_reduce(errors.to(self.fabric.device), reduce_op="sum").cpu()
+        return errors.numpy()
+
+    def _evaluate(self) -> None:
+        record: dict[str, Any] = {"kind": "evaluate", "step": self.position.step, "epoch": self.position.epoch}
+        record |= {"split": self.config.data.test_split, "rel_l2": float(self.test_errors().mean())}
+        if self.ema is not None:
+            with self.ema.swapped_in(self.surrogate):
+                record["rel_l2_ema"] = float(self.test_errors().mean())
+        record["seconds"] = time.monotonic() - self._begin
+        if self.fabric.is_global_zero:
+            self.run.log(record)
+        if self.position.best_error is None or record["rel_l2"] < self.position.best_error:
+            self.position.best_error = record["rel_l2"]
+            self.save("best")
+
+    def _log(self, loss: float, norm: float, seconds: float) -> None:
+        position = self.position
+        self._recent.append(loss)
+        if position.step % self.config.log_every and position.step != self.total_steps:
+            return
+        record = {
+            "kind": "train",
+            "step": position.step,
+            "epoch": position.epoch,
+            "loss": float(np.mean(self._recent)),
+            "lr": float(self.optimizer.param_groups[0]["lr"]),
+            "grad_norm": norm,
+            "seconds": time.monotonic() - self._begin,
+            "samples_per_second": self.config.data.batch_size / max(seconds, 1e-9),
+            "memory_mb": peak_memory_mb(),
+        }
+        self._recent.clear()
+        if self.fabric.is_global_zero:
+            self.run.log(record)
+
+    # -- saving and going on ------------------------------------------------------------------------------------------
+
+    def save(self, name: str) -> None:
+        """Write a checkpoint; every rank takes part, the first one writes."""
+        self.position.seconds = time.monotonic() - self._begin
+        self.position.loss_scaler = self._scaler.state_dict() if self._scaler is not None else None
+        random_states = self._random_states()
+        if self.fabric.is_global_zero:
+            folder = self.run.checkpoints / name
+            save_checkpoint(folder, self.surrogate, self.optimizer, random_states, self.position, self.ema)
+        self.fabric.barrier()
+        self._saved_at = time.monotonic()
+
+    def resume(self) -> None:
+        """Go on from the run's last checkpoint; the rest of the run is bit for bit what it would have been."""
+        folder = find_checkpoint(self.run.path)
+        self.position, random_states = load_checkpoint(folder, self.surrogate, self.optimizer, self.ema)
+        self._restore_random(random_states)
+        if self._scaler is not None and self.position.loss_scaler is not None:
+            self._scaler.load_state_dict(self.position.loss_scaler)
+        if self.fabric.is_global_zero:
+            self.run.forget_after(self.position.step)
+        self.fabric.barrier()
+
+    def _random_states(self) -> dict[str, Tensor]:
+        """Of every rank, [ranks, bytes]."""
+        states = {"random/cpu": torch.get_rng_state()}
+        if self.fabric.device.type == "cuda":
+            states["random/cuda"] = torch.cuda.get_rng_state(self.fabric.device)
+        if self.fabric.world_size == 1:
+            return {name: state[None] for name, state in states.items()}
+        return {name: self.fabric.all_gather(state).cpu() for name, state in states.items()}
+
+    def _restore_random(self, states: dict[str, Tensor]) -> None:
+        rank, ranks = self.fabric.global_rank, self.fabric.world_size
+        if len(states["random/cpu"]) != ranks:
+            say(f"resuming with {ranks} rank(s) what {len(states['random/cpu'])} began: random states start anew")
+            torch.manual_seed(
+                int(np.random.SeedSequence([self.config.seed, self.position.step, rank]).generate_state(1)[0])
+            )
+            return
+        torch.set_rng_state(states["random/cpu"][rank])
+        if "random/cuda" in states and self.fabric.device.type == "cuda":
+            torch.cuda.set_rng_state(states["random/cuda"][rank], self.fabric.device)
+
+    def _save_if_asked(self) -> None:
+        if self._signal.number or self._save_due:
+            self.save("last")
+        if self._signal.number:
+            self.run.close()
+            raise Interrupted(self._signal.number)
+
+    @property
+    def _scaler(self) -> Any:
+        """Of float16 training; None in other precisions."""
+        return getattr(self.fabric.strategy.precision, "scaler", None)

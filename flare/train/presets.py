@@ -1,0 +1,101 @@
+"""From a preset and overrides to a checked `TrainConfig`; unknown names are refused with the nearest known one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import fields, is_dataclass
+from pathlib import Path
+from typing import Any, get_type_hints
+
+import yaml
+
+import flare
+from flare.errors import ConfigError, nearest
+from flare.train.config import TrainConfig
+
+
+def preset_folder() -> Path:
+    """`configs/`: inside an installed package, beside it in a checkout."""
+    package = Path(flare.__file__).parent
+    return package / "configs" if (package / "configs").is_dir() else package.parent / "configs"
+
+
+def preset_names() -> list[str]:
+    return sorted(path.stem for path in preset_folder().glob("*.yaml"))
+
+
+def preset_path(name_or_path: str) -> Path:
+    """A preset by name (`darcy`) or any YAML file by path (`my/darcy.yaml`)."""
+    path = Path(name_or_path)
+    if path.suffix in (".yaml", ".yml"):
+        if not path.is_file():
+            raise ConfigError(f"there is no configuration file {path}")
+        return path
+    if name_or_path not in preset_names():
+        raise ConfigError(f"there is no preset {name_or_path!r}; {nearest(name_or_path, preset_names())}")
+    return preset_folder() / f"{name_or_path}.yaml"
+
+
+def read_yaml(path: Path) -> dict[str, Any]:
+    """A YAML mapping whose every key is a setting of `TrainConfig`."""
+    try:
+        record = yaml.safe_load(path.read_text())
+    except OSError as error:
+        raise ConfigError(f"cannot read {path}: {error.strerror}") from None
+    except yaml.YAMLError as error:
+        raise ConfigError(f"{path} is not valid YAML: {error}") from None
+    if not isinstance(record, dict):
+        raise ConfigError(f"{path} should hold a mapping of settings, it holds {type(record).__name__}")
+    refuse_unknown_keys(record, str(path))
+    return record
+
+
+def refuse_unknown_keys(record: Mapping[str, Any], where: str) -> None:
+    known = set(setting_names())
+    sections = {name.split(".")[0] for name in known if "." in name}
+    for key, value in record.items():
+        is_section = key in sections and isinstance(value, Mapping)
+        for name in [f"{key}.{name}" for name in value] if is_section else [str(key)]:
+            if name not in known:
+                raise ConfigError(f"{where}: unknown setting {name!r}; {nearest(name, known)}")
+
+
+def setting_names(config: type = TrainConfig, prefix: str = "") -> list[str]:
+    """All settings, dotted: `epochs`, `optim.lr`, …"""
+    names: list[str] = []
+    hints = get_type_hints(config)
+    for f in fields(config):
+        kind = hints[f.name]
+        names += setting_names(kind, f"{prefix}{f.name}.") if is_dataclass(kind) else [prefix + f.name]  # type: ignore[arg-type]
+    return names
+
+
+def build_config(record: Mapping[str, Any], where: str = "configuration") -> TrainConfig:
+    """A checked configuration from a nested mapping; missing settings take their defaults."""
+    import argparse
+
+    from jsonargparse import ArgumentParser
+
+    refuse_unknown_keys(record, where)
+    parser = ArgumentParser(exit_on_error=False)
+    parser.add_class_arguments(TrainConfig, "run")
+    try:
+        return parser.instantiate(parser.parse_object({"run": dict(record)})).run
+    except (argparse.ArgumentError, TypeError) as error:
+        raise ConfigError(f"{where}: {error}") from None
+
+
+def load_config(path: Path) -> TrainConfig:
+    return build_config(read_yaml(path), str(path))
+
+
+def merged(base: Mapping[str, Any], overrides: Iterable[tuple[str, Any]]) -> dict[str, Any]:
+    """`base` with dotted overrides applied, such as ("optim.lr", 1e-4); sections are merged, never replaced."""
+    result = {key: dict(value) if isinstance(value, Mapping) else value for key, value in base.items()}
+    for dotted, value in overrides:
+        *path, last = dotted.split(".")
+        level = result
+        for key in path:
+            level = level.setdefault(key, {})
+        level[last] = value
+    return result

@@ -1,0 +1,89 @@
+"""The run folder: resolved configuration, metrics, TensorBoard events, checkpoints, report."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from flare.errors import CheckpointError, ConfigError
+from flare.train.config import TrainConfig
+from flare.train.presets import load_config
+
+
+class RunFolder:
+    """`runs/<name>/`. A new one must not exist yet; nothing of an old run is overwritten."""
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = Path(path)
+        self._events: Any = None
+
+    def create(self, config: TrainConfig) -> None:
+        """Begin the folder with the resolved configuration."""
+        self.refuse_if_taken()
+        self.path.mkdir(parents=True, exist_ok=True)
+        temporary = self.path / "config.yaml.tmp"
+        temporary.write_text(yaml.safe_dump(config.to_dict(), sort_keys=False))
+        temporary.replace(self.path / "config.yaml")
+
+    def refuse_if_taken(self) -> None:
+        if self.exists:
+            raise ConfigError(
+                f"{self.path} holds a run already. Go on with it:  flare train --resume {self.path}   "
+                f"or choose another folder with --out"
+            )
+
+    @property
+    def exists(self) -> bool:
+        return (self.path / "config.yaml").exists()
+
+    @property
+    def has_checkpoint(self) -> bool:
+        return any((self.checkpoints / name).exists() for name in ("last", "last.previous"))
+
+    @property
+    def checkpoints(self) -> Path:
+        return self.path / "checkpoints"
+
+    def config(self) -> TrainConfig:
+        if not self.exists:
+            raise CheckpointError(f"{self.path} is not a run folder (no config.yaml)")
+        return load_config(self.path / "config.yaml")
+
+    def log(self, record: dict[str, Any]) -> None:
+        """Add a line to metrics.jsonl and its numbers to the TensorBoard events."""
+        with (self.path / "metrics.jsonl").open("a") as file:
+            file.write(json.dumps(record) + "\n")
+        if self._events is None:
+            self._events = self._open_events(record["step"])
+        for key, value in record.items():
+            if isinstance(value, float):
+                self._events.add_scalar(f"{record['kind']}/{key}", value, record["step"])
+
+    def records(self) -> list[dict[str, Any]]:
+        path = self.path / "metrics.jsonl"
+        return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+    def forget_after(self, step: int) -> None:
+        """Drop what was logged after the checkpoint a resumed run goes on from; those steps will be logged again."""
+        path = self.path / "metrics.jsonl"
+        if not path.exists():
+            return
+        lines = path.read_text().splitlines(keepends=True)
+        whole = [line for line in lines if line.endswith("\n")]  # a kill may cut the last one short
+        temporary = path.with_name("metrics.jsonl.tmp")
+        temporary.write_text("".join(line for line in whole if json.loads(line)["step"] <= step))
+        temporary.replace(path)
+
+    def close(self) -> None:
+        if self._events is not None:
+            self._events.close()
+            self._events = None
+
+    def _open_events(self, step: int) -> Any:
+        from torch.utils.tensorboard import SummaryWriter
+
+        return SummaryWriter(str(self.path / "tensorboard"), purge_step=step)
