@@ -1,0 +1,336 @@
+"""Darcy: exact solutions, conservation, symmetries, the statistics of the published files, and refusals."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+from scipy.interpolate import CubicSpline
+
+from flare.errors import ConfigError, DataError
+from flare.physics.darcy import (
+    boundary_flux,
+    cell_centres,
+    gaussian_random_field,
+    nodes,
+    random_coefficient,
+    solve,
+    solve_canonical,
+)
+
+PI = np.pi
+MEANS = ("arithmetic", "harmonic")
+SPEC_ERROR = {53: 1.09e-3, 106: 2.67e-4, 211: 6.68e-5, 421: 1.67e-5}  # max norm, arithmetic mean
+
+
+def medium(resolution, seed, **options):
+    return random_coefficient(resolution, np.random.default_rng(seed), **options)
+
+
+def relative_l2(value, truth):
+    return np.linalg.norm(value - truth) / np.linalg.norm(truth)
+
+
+def spline(values, source, target):
+    """The canonical resampling, written with another SciPy class than the module's."""
+    rows = CubicSpline(source, values, axis=0, bc_type="not-a-knot")(target)
+    return CubicSpline(source, rows, axis=1, bc_type="not-a-knot")(target)
+
+
+def dense_solve(a, f, face_mean):
+    """The five-point scheme node by node, as one would write it on paper."""
+    size = len(a)
+    inner = list(itertools.product(range(1, size - 1), repeat=2))
+    matrix, u = np.zeros((len(inner), len(inner))), np.zeros_like(a)
+    for p, (i, j) in enumerate(inner):
+        for near in ((i - 1, j), (i + 1, j), (i, j - 1), (i, j + 1)):
+            face = (a[i, j] + a[near]) / 2 if face_mean == "arithmetic" else 2 * a[i, j] * a[near] / (a[i, j] + a[near])
+            matrix[p, p] += face
+            if near in inner:
+                matrix[p, inner.index(near)] -= face
+    u[1:-1, 1:-1] = np.linalg.solve(matrix * (size - 1) ** 2, f[1:-1, 1:-1].ravel()).reshape(size - 2, size - 2)
+    return u
+
+
+def manufactured(resolution):
+    """Coefficient, exact pressure and the source that makes it so: −∇·(a∇u) by hand."""
+    x, y = nodes(resolution)[None, :], nodes(resolution)[:, None]
+    a, u = 2 + np.sin(2 * PI * x) * np.cos(PI * y), np.sin(PI * x) * np.sin(2 * PI * y)
+    a_x, a_y = 2 * PI * np.cos(2 * PI * x) * np.cos(PI * y), -PI * np.sin(2 * PI * x) * np.sin(PI * y)
+    u_x, u_y = PI * np.cos(PI * x) * np.sin(2 * PI * y), 2 * PI * np.sin(PI * x) * np.cos(2 * PI * y)
+    return a, u, 5 * PI**2 * a * u - a_x * u_x - a_y * u_y
+
+
+def manufactured_error(resolution, face_mean="arithmetic"):
+    a, u, f = manufactured(resolution)
+    return np.abs(solve(a, source=f, face_mean=face_mean) - u).max()
+
+
+# The solver against what is known exactly
+
+
+@pytest.mark.parametrize("face_mean", MEANS)
+def test_smooth_solution_converges_at_second_order(face_mean):
+    sizes = np.array([27, 53, 106])
+    errors = np.array([manufactured_error(k, face_mean) for k in sizes])
+    orders = -np.diff(np.log(errors)) / np.diff(np.log(sizes - 1))
+    np.testing.assert_allclose(orders, 2.0, atol=0.05)
+
+
+@pytest.mark.parametrize("resolution", [53, 106, *(pytest.param(k, marks=pytest.mark.slow) for k in (211, 421))])
+def test_smooth_solution_has_the_recorded_error(resolution):
+    assert manufactured_error(resolution) == pytest.approx(SPEC_ERROR[resolution], rel=0.05)
+
+
+def test_constant_coefficient_is_the_poisson_series():
+    coarse, fine = (solve(np.ones((k, k)))[k // 2, k // 2] for k in (51, 101))
+    assert fine == pytest.approx(0.0736713, abs=1e-5)
+    assert (4 * fine - coarse) / 3 == pytest.approx(0.0736713, abs=1e-7)  # Richardson: the h² term removed
+
+
+@pytest.mark.parametrize("face_mean", MEANS)
+@pytest.mark.parametrize("resolution", [4, 5, 11])
+def test_equals_the_dense_scheme(resolution, face_mean):
+    rng = np.random.default_rng(resolution)
+    a, f = rng.uniform(0.1, 10, (resolution, resolution)), rng.standard_normal((resolution, resolution))
+    np.testing.assert_allclose(solve(a, source=f, face_mean=face_mean), dense_solve(a, f, face_mean), atol=1e-13)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_harmonic_mean_is_exact_across_layers(seed):
+    """Layers along y, jumps halfway between nodes: u = p(x) sin(πy), p the exact answer to a point source at x_m.
+
+    With R(x) = ∫₀ˣ dx/a, p rises as (1−θ) R(x) up to x_m and falls as θ (R(1) − R(x)) after it, θ = R(x_m)/R(1).
+    sin(πy) is an eigenvector of the discrete second difference, so the y-part of the equation is exact as well.
+    """
+    size, m = 33, 12
+    h, rng = 1 / (size - 1), np.random.default_rng(seed)
+    layers = np.exp(rng.uniform(-3, 3, size))
+    resistance = np.concatenate([[0.0], np.cumsum(h / 2 * (1 / layers[:-1] + 1 / layers[1:]))])
+    theta = resistance[m] / resistance[-1]
+    p = np.minimum((1 - theta) * resistance, theta * (resistance[-1] - resistance))
+    point = np.where(np.arange(size) == m, 1 / h, 0.0)
+    wave = np.sin(PI * nodes(size))[:, None]
+    f = wave * (point + layers * p * (2 / h * np.sin(PI * h / 2)) ** 2)
+    a = np.tile(layers, (size, 1))
+    assert relative_l2(solve(a, source=f, face_mean="harmonic"), wave * p) < 1e-12
+    assert relative_l2(solve(a, source=f, face_mean="arithmetic"), wave * p) > 1e-2
+
+
+# Properties of every solution
+
+
+@pytest.mark.parametrize("face_mean", MEANS)
+@pytest.mark.parametrize("resolution", [4, 20, 85])
+def test_what_the_source_gives_leaves_through_the_border(resolution, face_mean):
+    a = medium(resolution, seed=resolution)
+    u = solve(a, face_mean=face_mean)
+    share = ((resolution - 2) / (resolution - 1)) ** 2  # interior nodes times h²
+    assert boundary_flux(a, u, face_mean=face_mean) == pytest.approx(share, rel=1e-11)
+
+    f = np.random.default_rng(0).uniform(0, 1, a.shape)
+    total = f[1:-1, 1:-1].sum() / (resolution - 1) ** 2
+    u = solve(a, source=f, face_mean=face_mean)
+    assert boundary_flux(a, u, face_mean=face_mean) == pytest.approx(total, rel=1e-11)
+
+
+@pytest.mark.parametrize("face_mean", MEANS)
+@pytest.mark.parametrize("seed", range(3))
+def test_maximum_principle(seed, face_mean):
+    """Positive inside, exactly zero on the border, and largest where the fluid is put in."""
+    a, f = medium(41, seed), np.zeros((41, 41))
+    f[8:12, 25:30] = 1.0
+    for u in (solve(a, face_mean=face_mean), patch := solve(a, source=f, face_mean=face_mean)):
+        assert (u[1:-1, 1:-1] > 0).all()
+        assert not u[[0, -1], :].any()
+        assert not u[:, [0, -1]].any()
+    assert f[np.unravel_index(patch.argmax(), patch.shape)] == 1.0
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_mean_pressure_obeys_the_dirichlet_principle(seed):
+    """Σu falls when any face conducts better: between the two pure phases, and harmonic above arithmetic."""
+    poisson = solve(np.ones((41, 41))).mean()
+    a = medium(41, seed)
+    arithmetic, harmonic = solve(a).mean(), solve(a, face_mean="harmonic").mean()
+    assert poisson / 12 < arithmetic < harmonic < poisson / 3
+
+
+@pytest.mark.parametrize("solver", [solve, solve_canonical])
+@pytest.mark.parametrize("turn", [np.transpose, np.flipud, np.fliplr, np.rot90])
+def test_turning_the_medium_turns_the_pressure(turn, solver):
+    a = medium(40, seed=7)
+    assert relative_l2(solver(turn(a)), turn(solver(a))) < 1e-12
+
+
+@pytest.mark.parametrize("scale", [1e-6, 0.3, 7.0, 1e9])
+def test_pressure_is_linear_in_source_and_inverse_in_coefficient(scale):
+    a, u = medium(40, seed=1), solve(medium(40, seed=1))
+    assert relative_l2(solve(scale * a), u / scale) < 1e-12
+    assert relative_l2(solve(a, source=scale), scale * u) < 1e-12
+    assert relative_l2(solve(scale * a, source=np.full_like(a, scale)), u) < 1e-12
+
+
+def test_no_source_no_pressure():
+    assert not solve(medium(20, seed=0), source=0.0).any()
+
+
+def test_corners_and_the_sources_border_have_no_influence():
+    a, f = medium(20, seed=0), np.ones((20, 20))
+    other, padded = a.copy(), np.pad(f[1:-1, 1:-1], 1, constant_values=-5.0)
+    other[[0, 0, -1, -1], [0, -1, 0, -1]] = 99.0
+    np.testing.assert_array_equal(solve(other, source=padded), solve(a, source=f))
+
+
+# The random medium
+
+
+@pytest.mark.parametrize(("grid", "points"), [("node", nodes), ("canonical", cell_centres)])
+@pytest.mark.parametrize(("alpha", "tau"), [(2.0, 3.0), (3.5, 1.5)])
+def test_field_is_its_cosine_series(grid, points, alpha, tau):
+    """Also that one generator state means one function on both grids: only the points differ."""
+    size, k = 24, np.arange(24)
+    xi = np.random.default_rng(4).standard_normal((size, size))
+    xi[0, 0] = 0.0
+    phi = np.where(k == 0, 1.0, np.sqrt(2) * np.cos(PI * np.outer(points(size), k)))  # (points, modes)
+    decay = tau ** (alpha - 1) * (PI**2 * np.add.outer(k**2, k**2) + tau**2) ** (-alpha / 2)
+    field = gaussian_random_field(size, np.random.default_rng(4), grid=grid, alpha=alpha, tau=tau)
+    np.testing.assert_allclose(field, phi @ (decay * xi) @ phi.T, atol=1e-12)
+
+
+def test_canonical_field_has_zero_mean_and_the_series_variance():
+    rng, size, k = np.random.default_rng(0), 16, np.arange(16)
+    fields = np.stack([gaussian_random_field(size, rng, grid="canonical") for _ in range(2000)])
+    assert np.abs(fields.mean(axis=(1, 2))).max() < 1e-14
+    decay = 3.0 / (PI**2 * np.add.outer(k**2, k**2) + 9)
+    decay[0, 0] = 0.0
+    assert (fields**2).mean() == pytest.approx((decay**2).sum(), rel=0.05)  # the φ are orthonormal on this grid
+
+
+@pytest.mark.parametrize("grid", ["node", "canonical"])
+def test_phases_are_equally_likely(grid):
+    rng = np.random.default_rng(0)
+    high = np.array([(random_coefficient(24, rng, grid=grid) == 12).mean() for _ in range(2000)])
+    assert high.mean() == pytest.approx(0.5, abs=0.006)  # four standard errors
+    assert 0.04 < high.std() < 0.1
+
+
+@pytest.mark.parametrize("grid", ["node", "canonical"])
+def test_coefficient_has_two_values_by_the_sign_of_the_field(grid):
+    a = medium(30, seed=3, grid=grid, low=0.5, high=4.0)
+    g = gaussian_random_field(30, np.random.default_rng(3), grid=grid)
+    np.testing.assert_array_equal(a, np.where(g >= 0, 4.0, 0.5))
+    assert a.dtype == np.float64
+
+
+@pytest.mark.parametrize("grid", ["node", "canonical"])
+def test_same_seed_same_bytes(grid):
+    solver = solve if grid == "node" else solve_canonical
+    first, again, other = (medium(40, seed, grid=grid) for seed in (5, 5, 6))
+    assert first.tobytes() == again.tobytes()
+    assert first.tobytes() != other.tobytes()
+    assert solver(first).tobytes() == solver(again).tobytes()
+
+
+def test_inputs_are_left_alone_and_any_real_dtype_will_do():
+    a = medium(20, seed=0)
+    a.setflags(write=False)
+    for solver in (solve, solve_canonical):
+        u = solver(a)
+        assert u.dtype == np.float64
+        np.testing.assert_array_equal(solver(a.astype(np.float32)), u)
+        np.testing.assert_array_equal(solver(a.astype(int).tolist()), u)
+
+
+# The recipe of the published files
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_canonical_is_spline_solve_spline(seed):
+    size = 12
+    cells = medium(size, seed, grid="canonical")
+    a = spline(cells, cell_centres(size), nodes(size))
+    assert (a <= 0).any(), "this medium should make the spline overshoot below zero"
+    u = spline(dense_solve(a, np.ones_like(a), "arithmetic"), nodes(size), cell_centres(size))
+    np.testing.assert_allclose(solve_canonical(cells), u, rtol=1e-10, atol=1e-14)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_canonical_is_near_the_node_solution_of_the_same_medium(seed):
+    size = 141
+    cells = medium(size, seed, grid="canonical")
+    u = solve_canonical(cells)
+    same_points = spline(solve(medium(size, seed)), nodes(size), cell_centres(size))
+    assert relative_l2(same_points, u) < 0.006
+    assert relative_l2(solve(cells), u) < 0.02  # read as if on nodes: mostly the half-cell stretch
+
+
+@pytest.mark.slow
+def test_canonical_has_the_statistics_of_the_published_files():
+    """Published: mean |u| on the border 5.2e-5, interior RMS 6.95e-3. Five samples scatter by some per cent."""
+    u = np.stack([solve_canonical(medium(421, seed, grid="canonical")) for seed in range(5)])
+    border = np.pad(np.zeros((419, 419), dtype=bool), 1, constant_values=True)
+    assert np.abs(u[:, border]).mean() == pytest.approx(5.2e-5, rel=0.1)
+    assert np.sqrt((u[:, ~border] ** 2).mean()) == pytest.approx(6.9e-3, rel=0.1)
+    assert 0.009 < u.max(axis=(1, 2)).min() < u.max(axis=(1, 2)).max() < 0.018
+
+
+# Refusals
+
+
+@pytest.mark.parametrize("solver", [solve, solve_canonical])
+@pytest.mark.parametrize("shape", [(20,), (20, 21), (2, 20, 20), (3, 3), (0, 0)])
+def test_refuses_other_shapes(solver, shape):
+    with pytest.raises(DataError, match=r"has shape \(.*must be square, \(K, K\), with K at least 4"):
+        solver(np.ones(shape))
+
+
+@pytest.mark.parametrize("solver", [solve, solve_canonical])
+@pytest.mark.parametrize(
+    ("value", "fault"), [(np.nan, "not finite"), (np.inf, "not finite"), (0.0, "not positive"), (-1.0, "not positive")]
+)
+def test_refuses_a_bad_coefficient_and_says_where(solver, value, fault):
+    a = medium(20, seed=0)
+    a[[4, 4, 17], [9, 11, 0]] = value
+    with pytest.raises(DataError, match=rf"coefficient.* is {fault} at 3 of 400 points \(first: \[4, 9\], "):
+        solver(a)
+
+
+@pytest.mark.parametrize(
+    ("source", "message"),
+    [(np.ones((6, 6)), "source has shape"), (np.ones(5), "source has shape"), (np.nan, "source is not finite at 25")],
+)
+def test_refuses_a_bad_source(source, message):
+    with pytest.raises(DataError, match=message):
+        solve(np.ones((5, 5)), source=source)
+
+
+@pytest.mark.parametrize("face_mean", MEANS)
+@pytest.mark.parametrize(("scale", "source"), [(1e-320, 1.0), (1e-320, 0.0), (1e308, 1.0)])
+def test_refuses_an_answer_that_is_not_finite(scale, source, face_mean):
+    with pytest.raises(DataError, match="did not converge: relative residual"):
+        solve(np.full((5, 5), scale), source=source, face_mean=face_mean)
+
+
+def test_refuses_an_answer_spoilt_by_rounding():
+    with pytest.raises(DataError, match=r"did not converge: relative residual \d.*from 1 to 1e\+13"):
+        solve(medium(45, seed=1, low=1.0, high=1e13))
+
+
+def test_refuses_unknown_choices_and_impossible_settings():
+    rng = np.random.default_rng(0)
+    with pytest.raises(ConfigError, match="did you mean 'harmonic'"):
+        solve(np.ones((5, 5)), face_mean="harmonik")
+    with pytest.raises(ConfigError, match="known: canonical, node"):
+        random_coefficient(20, rng, grid="x")
+    with pytest.raises(ConfigError, match="at least 4"):
+        random_coefficient(3, rng)
+    for bad in ({"low": 0.0}, {"low": 5.0, "high": 4.0}, {"high": np.nan}, {"tau": 0.0}, {"alpha": np.nan}):
+        with pytest.raises(ConfigError):
+            random_coefficient(20, rng, **bad)
+
+
+def test_flux_refuses_a_pressure_of_another_grid():
+    with pytest.raises(DataError, match=r"pressure has shape \(6, 6\)"):
+        boundary_flux(np.ones((5, 5)), np.ones((6, 6)))
