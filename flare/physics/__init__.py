@@ -1,0 +1,20 @@
+"""Numerical solvers that make data, each usable alone, and the generators built on them."""
+
+from __future__ import annotations
+
+from importlib import import_module
+
+from flare.data.generate import Generator
+from flare.errors import ConfigError, nearest
+
+GENERATORS: dict[str, str] = {
+    "darcy": "flare.physics.darcy:Darcy",
+}
+"""Dataset name -> class of its generator. A new dataset is one file and one line here; see CONTRIBUTING.md."""
+
+
+def generator_class(name: str) -> type[Generator]:
+    if name not in GENERATORS:
+        raise ConfigError(f"there is no generator {name!r}; {nearest(name, GENERATORS)}")
+    module, attribute = GENERATORS[name].split(":")
+    return getattr(import_module(module), attribute)

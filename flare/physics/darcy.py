@@ -11,6 +11,9 @@ either on **nodes** j/(K−1), the border included, or at **cell centres** (i+½
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import Any, Literal
+
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.fft import dctn, idctn
@@ -18,6 +21,7 @@ from scipy.interpolate import make_interp_spline
 from scipy.sparse import csc_array, diags_array
 from scipy.sparse.linalg import splu
 
+from flare.data.sample import Field, Sample, Schema
 from flare.errors import ConfigError, DataError, nearest
 
 Array = NDArray[np.float64]
@@ -26,6 +30,46 @@ GRIDS = ("node", "canonical")
 FACE_MEANS = ("arithmetic", "harmonic")
 SMALLEST = 4  # points per side, for the cubic spline and for a matrix with five distinct diagonals
 RESIDUAL_LIMIT = 1e-8  # of ‖Au − b‖ / ‖b‖; a sound solve leaves 1e-13 at K = 85, 4e-12 at K = 421
+
+
+@dataclass(frozen=True, kw_only=True)
+class Darcy:
+    """The Darcy benchmark: coefficient of a two-phase medium -> pressure. Defaults are its published form."""
+
+    resolution: int = 85
+    """Points per side of a sample."""
+    stride: int = 5
+    """Solve on a grid this many times finer, (resolution - 1) * stride + 1 per side, and keep every stride-th point."""
+    grid: Literal["canonical", "node"] = "canonical"
+    """canonical: the recipe of the published files, cell centres and resampling; node: clean, exactly zero border."""
+    face_mean: Literal["arithmetic", "harmonic"] = "arithmetic"
+    """Coefficient between two nodes (node grid only)."""
+
+    def __post_init__(self) -> None:
+        if self.resolution < SMALLEST or self.stride < 1:
+            raise ConfigError(f"resolution={self.resolution}, stride={self.stride}: at least {SMALLEST} and 1, please")
+        if self.grid == "canonical" and self.face_mean != "arithmetic":
+            raise ConfigError("the canonical grid has arithmetic face means; use --grid node for harmonic ones")
+
+    def schema(self) -> Schema:
+        fields = {
+            "points": Field(role="points", components=("x", "y"), description="column, then row, from 0 to 1"),
+            "coefficient": Field(role="feature", components=("a",), description="permeability, 3 or 12"),
+            "pressure": Field(role="target", components=("u",), description="solves -div(a grad u) = 1, u = 0 outside"),
+        }
+        return Schema(name="darcy", fields=fields, grid=(self.resolution, self.resolution))
+
+    def sample(self, seed: int, index: int) -> Sample:
+        rng = np.random.default_rng([seed, index])
+        a = random_coefficient((self.resolution - 1) * self.stride + 1, rng, grid=self.grid)
+        u = solve_canonical(a) if self.grid == "canonical" else solve(a, face_mean=self.face_mean)
+        kept = np.s_[:: self.stride, :: self.stride]
+        x, y = np.meshgrid(nodes(self.resolution), nodes(self.resolution))
+        columns = {"points": np.stack([x, y], -1), "coefficient": a[kept], "pressure": u[kept]}
+        return Sample({name: value.reshape(self.resolution**2, -1) for name, value in columns.items()})
+
+    def provenance(self) -> dict[str, Any]:
+        return {"kind": "recreated", "generator": "flare.physics.darcy", "published": "FNO Darcy, 421 x 421"}
 
 
 def nodes(resolution: int) -> Array:

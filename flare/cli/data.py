@@ -1,0 +1,93 @@
+"""`flare data make|info|check`: datasets made, looked at, and verified."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+
+from flare.cli import parse
+from flare.cli.options import make_parser
+from flare.errors import ConfigError, DataError, nearest
+
+HELP = """usage: flare data make NAME --out FOLDER ...   make a dataset from physics
+       flare data info FOLDER                  what a dataset holds
+       flare data check FOLDER                 verify checksums, splits and values
+
+Each has its own help, such as:  flare data make darcy --help"""
+
+
+def run(words: Sequence[str]) -> int:
+    actions: dict[str, Callable[[Sequence[str]], int]] = {"make": _make, "info": _info, "check": _check}
+    if not words or words[0] in ("-h", "--help"):
+        print(HELP)
+        return 0
+    if words[0] not in actions:
+        raise ConfigError(f"flare data has no verb {words[0]!r}; {nearest(words[0], actions)}")
+    return actions[words[0]](words[1:])
+
+
+def _make(words: Sequence[str]) -> int:
+    from flare.data.generate import generate
+    from flare.physics import GENERATORS, generator_class
+
+    if not words or words[0] in ("-h", "--help"):
+        print(f"usage: flare data make NAME ...\n\nNAME is one of: {', '.join(GENERATORS)}")
+        return 0
+    name = words[0]
+    generator = generator_class(name)
+    parser = make_parser(f"data make {name}", f"Make the {name} dataset. A stopped job goes on when called again.")
+    parser.add_argument("--out", default=f"data/{name}", help="folder to write")
+    parser.add_argument("--samples", type=int, default=1200, help="samples to make")
+    parser.add_argument("--test-samples", type=int, help="the last ones, for testing; default a sixth")
+    parser.add_argument("--seed", type=int, default=0, help="sample i depends on (seed, i) alone")
+    parser.add_argument(
+        "--workers", type=int, default=os.cpu_count() or 1, help="processes; the bytes do not depend on it"
+    )
+    parser.add_argument("--scheduler", help="address of a dask scheduler to use instead, such as tcp://10.0.0.1:8786")
+    parser.add_class_arguments(generator, None)
+    given = parse(parser, words[1:]).as_dict()
+    names = ("out", "samples", "test_samples", "seed", "workers", "scheduler")
+    job = {key: given.pop(key) for key in names}
+    dataset = generate(generator(**given), job.pop("out"), **job)
+    print(f"{dataset.path}: {len(dataset):,} samples, {int(dataset.offsets[-1]):,} points")
+    return 0
+
+
+def _info(words: Sequence[str]) -> int:
+    from rich.console import Console
+    from rich.table import Table
+
+    from flare.data.store import Dataset
+
+    parser = make_parser("data info", "Show what a dataset holds.")
+    parser.add_argument("folder", help="dataset folder")
+    dataset = Dataset(parse(parser, words).folder)
+    sizes, schema = dataset.sizes, dataset.schema
+    points = f"{sizes.min():,}" if sizes.min() == sizes.max() else f"{sizes.min():,} to {sizes.max():,}"
+    grid = f", a grid of {schema.grid[0]} x {schema.grid[1]}" if schema.grid else ""
+    print(f"{schema.name}: {len(dataset):,} samples of {points} points{grid}")
+    print("splits: " + ", ".join(f"{name} {len(dataset.split(name)):,}" for name in dataset.splits))
+    table = Table("field", "role", "components", "unit", "description")
+    for name, field in schema.fields.items():
+        table.add_row(name, field.role, ", ".join(field.components), field.unit, field.description)
+    Console().print(table)
+    for key, value in dataset.about["provenance"].items():
+        print(f"{key}: {value}")
+    print(f"fingerprint: {dataset.fingerprint}")
+    return 0
+
+
+def _check(words: Sequence[str]) -> int:
+    from flare.data.check import check_dataset
+    from flare.data.store import Dataset
+
+    parser = make_parser("data check", "Verify checksums, splits and values; exit code 2 where something is wrong.")
+    parser.add_argument("folder", help="dataset folder")
+    dataset = Dataset(parse(parser, words).folder)
+    findings = check_dataset(dataset)
+    if findings:
+        shown = "\n  ".join(findings[:20])
+        more = f"\n  ... and {len(findings) - 20} more" if len(findings) > 20 else ""
+        raise DataError(f"{dataset.path}: {len(findings)} finding(s)\n  {shown}{more}")
+    print(f"{dataset.path}: {len(dataset):,} samples, checksums, splits and values are sound")
+    return 0

@@ -1,0 +1,31 @@
+"""`flare info`: what is installed, what it runs on, which mixer is used and why."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from flare.cli import parse
+from flare.cli.options import make_parser
+
+
+def run(words: Sequence[str]) -> int:
+    parse(make_parser("info", "Versions, devices, and which mixer runs here."), words)
+    from flare.environment import describe_environment
+    from flare.mixer import BACKENDS, choose
+    from flare.models import MODELS
+    from flare.physics import GENERATORS
+    from flare.train.presets import preset_names
+
+    facts = describe_environment()
+    backend, reason = choose()
+    facts |= {
+        "mixer": f"{backend}: {reason}",
+        "mixer backends": ", ".join(BACKENDS),
+        "models": ", ".join(MODELS),
+        "generators": ", ".join(GENERATORS),
+        "presets": ", ".join(preset_names()),
+    }
+    width = max(map(len, facts))
+    for name, value in facts.items():
+        print(f"{name:<{width}}  {value}")
+    return 0
