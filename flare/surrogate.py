@@ -87,6 +87,22 @@ class Surrogate(nn.Module):
         """Field name -> unit, of inputs and targets."""
         return {name: field.unit for name, field in self.schema.fields.items()}
 
+    def check_fields(self, schema: Schema, where: str | os.PathLike[str]) -> None:
+        """Refuse data whose fields are not those this model was trained on."""
+        for name in self.schema.fields.keys() | schema.fields.keys():
+            mine, theirs = self.schema.fields.get(name), schema.fields.get(name)
+            if (
+                mine is None
+                or theirs is None
+                or (mine.role, mine.components, mine.unit)
+                != (
+                    theirs.role,
+                    theirs.components,
+                    theirs.unit,
+                )
+            ):
+                raise DataError(f"{where} does not fit this model: field {name!r} is {theirs}, trained on {mine}")
+
     def _as_sample(self, points: ArrayLike, fields: Mapping[str, ArrayLike]) -> Sample:
         wanted = self.schema.named(*INPUT_ROLES)
         given: dict[str, ArrayLike] = {self.schema.points: points, **fields}

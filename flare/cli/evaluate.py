@@ -5,11 +5,9 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 
 from flare.cli import parse
 from flare.cli.options import make_parser
-from flare.errors import DataError
 
 
 def run(words: Sequence[str]) -> int:
@@ -26,6 +24,7 @@ def run(words: Sequence[str]) -> int:
     import numpy as np
     import torch
 
+    from flare.files import new_file
     from flare.surrogate import load
     from flare.train.fields import FieldTask, mean_field_errors
     from flare.train.run import RunFolder
@@ -34,12 +33,11 @@ def run(words: Sequence[str]) -> int:
     config = RunFolder(args.run).config()
     data = replace(config.data, path=args.data or config.data.path, test_split=args.split or config.data.test_split)
     task = FieldTask(data, config.loss)
-    refuse_other_fields(surrogate.schema, task)
+    surrogate.check_fields(task.dataset.schema, data.path)
     errors = task.errors(surrogate, torch.device(args.device))
     baseline, kind = mean_field_errors(task.dataset, task.train, task.test)
-    print(
-        f"{data.path}, {data.test_split}: {len(errors)} samples, {args.checkpoint}{' averaged' if args.ema else ''} weights"
-    )
+    weights = f"{args.checkpoint} weights" + (", averaged" if args.ema else "")
+    print(f"{data.path}, {data.test_split}: {len(errors)} samples, {weights}")
     print(f"rel-L2 mean           {errors.mean():.4f}")
     print(
         f"median, worst         {np.median(errors):.4f}, {errors.max():.4f} (sample {int(task.test[errors.argmax()])})"
@@ -47,12 +45,6 @@ def run(words: Sequence[str]) -> int:
     print(f"training-mean field   {baseline.mean():.4f}   {kind}")
     if args.out:
         record = {"samples": task.test.tolist(), "rel_l2": errors.tolist(), "rel_l2_mean_field": baseline.tolist()}
-        Path(args.out).write_text(json.dumps(record) + "\n")
+        with new_file(args.out) as path:
+            path.write_text(json.dumps(record) + "\n")
     return 0
-
-
-def refuse_other_fields(schema, task) -> None:  # type: ignore[no-untyped-def]
-    pass
-
-
-_ = DataError

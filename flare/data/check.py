@@ -54,7 +54,7 @@ def _check_values(dataset: Dataset, *, quiet: bool) -> list[str]:
                 findings.append(f"sample {index}: has no points")
             elif not targets.any():
                 findings.append(f"sample {index}: targets are zero at every point")
-            elif (np.ptp(targets, axis=0) == 0).any():
+            elif len(targets) > 1 and (np.ptp(targets, axis=0) == 0).any():
                 findings.append(f"sample {index}: a target is the same at every point")
             update()
     return findings

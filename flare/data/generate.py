@@ -81,6 +81,11 @@ def generate(
             f"a worker process died while making sample {len(writer)} of {path} (out of memory?). "
             f"{len(writer)} of {samples} are kept; run the same command to go on, perhaps with fewer workers"
         ) from None
+    except OSError as error:
+        raise DataError(
+            f"cannot write {path}: {error.strerror or error}. {len(writer)} of {samples} samples are kept; "
+            f"make room and run the same command to go on"
+        ) from None
     finally:
         if len(writer) < samples:
             writer.close()

@@ -19,6 +19,7 @@ import numpy as np
 from flare.data.sample import Sample, Schema
 from flare.data.store import VERSION, Dataset, flat, sha256
 from flare.errors import DataError
+from flare.files import write_json
 
 FLOAT = np.dtype("<f4")
 INDEX = np.dtype("<i8")
@@ -58,7 +59,7 @@ class DatasetWriter:
             "crc32": {name: zlib.crc32(array.tobytes()) for name, array in arrays.items()},
             "notes": dict(sample.notes),
         }
-        self._log.write(json.dumps(commit) + "\n")
+        self._log.write(json.dumps(commit).encode() + b"\n")
         self._log.flush()
         self._commits.append(commit)
 
@@ -84,7 +85,7 @@ class DatasetWriter:
             "samples": len(self),
             "checksums": {file.name: sha256(file) for file in files},
         }
-        _write_json(self.partial / "dataset.json", about)
+        write_json(self.partial / "dataset.json", about)
         self.partial.rename(self.path)
         return Dataset(self.path)
 
@@ -103,16 +104,16 @@ class DatasetWriter:
             self._refuse_another_job(json.loads(manifest.read_text()))
         else:
             self.partial.mkdir(parents=True, exist_ok=True)
-            _write_json(manifest, self._about())
-        log = self.partial / "samples.jsonl"
-        commits, ends = _read_commits(log)
+            write_json(manifest, self._about())
+        self._log = (self.partial / "samples.jsonl").open("a+b")
+        self._refuse_another_writer()
+        commits, ends = _read_commits(self._log)
         self._files: dict[str, IO[bytes]] = {}
         for name in self._kinds:
             path = self.partial / f"{name}.npy"
             path.touch()
             self._files[name] = path.open("r+b")
         self._commits = commits[: self._undamaged(commits)]
-        self._log = log.open("a", encoding="utf-8")
         self._log.truncate([0, *ends][len(self._commits)])
         for name, (dtype, width) in self._kinds.items():
             file = self._files[name]
@@ -120,6 +121,19 @@ class DatasetWriter:
             file.write(_header(dtype, width, 0))
             file.truncate(file.tell() + self._bytes_of(name, self._commits))
             file.seek(0, os.SEEK_END)
+
+    def _refuse_another_writer(self) -> None:
+        try:
+            import fcntl
+        except ImportError:  # not on Windows, where the second writer fails to open the files anyway
+            return
+        try:
+            fcntl.flock(self._log, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            self._log.close()
+            raise DataError(
+                f"another process is writing {self.partial}; wait for it, or choose another folder"
+            ) from None
 
     def _refuse_another_job(self, begun: dict[str, Any]) -> None:
         now = json.loads(json.dumps(self._about()))
@@ -176,10 +190,10 @@ class DatasetWriter:
         return arrays
 
 
-def _read_commits(path: Path) -> tuple[list[dict[str, Any]], list[int]]:
+def _read_commits(log: IO[bytes]) -> tuple[list[dict[str, Any]], list[int]]:
     """The whole lines of the log, and where each ends; a line cut short by a kill does not count."""
-    text = path.read_bytes() if path.exists() else b""
-    lines = text[: text.rfind(b"\n") + 1].splitlines(keepends=True)
+    log.seek(0)
+    lines = [line for line in log if line.endswith(b"\n")]
     return [json.loads(line) for line in lines], list(accumulate(len(line) for line in lines))
 
 
@@ -188,9 +202,3 @@ def _header(dtype: np.dtype, width: int, rows: int) -> bytes:
     text = f"{{'descr': '{dtype.str}', 'fortran_order': False, 'shape': ({rows}, {width}), }}"
     body = text.ljust(128 - 10 - 1) + "\n"
     return b"\x93NUMPY\x01\x00" + len(body).to_bytes(2, "little") + body.encode("latin1")
-
-
-def _write_json(path: Path, record: Mapping[str, Any]) -> None:
-    temporary = path.with_name(path.name + ".tmp")
-    temporary.write_text(json.dumps(record, indent=1) + "\n")
-    temporary.replace(path)

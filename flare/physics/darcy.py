@@ -69,7 +69,7 @@ class Darcy:
         return Sample({name: value.reshape(self.resolution**2, -1) for name, value in columns.items()})
 
     def provenance(self) -> dict[str, Any]:
-        return {"kind": "recreated", "generator": "flare.physics.darcy", "published": "FNO Darcy, 421 x 421"}
+        return {"kind": "recreated", "generator": "flare.physics.darcy"}
 
 
 def nodes(resolution: int) -> Array:

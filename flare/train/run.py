@@ -10,6 +10,7 @@ from typing import Any
 import yaml
 
 from flare.errors import CheckpointError, ConfigError
+from flare.files import replacing
 from flare.train.config import TrainConfig
 from flare.train.presets import load_config
 
@@ -25,9 +26,8 @@ class RunFolder:
         """Begin the folder with the resolved configuration."""
         self.refuse_if_taken()
         self.path.mkdir(parents=True, exist_ok=True)
-        temporary = self.path / "config.yaml.tmp"
-        temporary.write_text(yaml.safe_dump(config.to_dict(), sort_keys=False))
-        temporary.replace(self.path / "config.yaml")
+        with replacing(self.path / "config.yaml") as temporary:
+            temporary.write_text(yaml.safe_dump(config.to_dict(), sort_keys=False))
 
     def refuse_if_taken(self) -> None:
         if self.exists:
@@ -74,9 +74,8 @@ class RunFolder:
             return
         lines = path.read_text().splitlines(keepends=True)
         whole = [line for line in lines if line.endswith("\n")]  # a kill may cut the last one short
-        temporary = path.with_name("metrics.jsonl.tmp")
-        temporary.write_text("".join(line for line in whole if json.loads(line)["step"] <= step))
-        temporary.replace(path)
+        with replacing(path) as temporary:
+            temporary.write_text("".join(line for line in whole if json.loads(line)["step"] <= step))
 
     def close(self) -> None:
         if self._events is not None:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import os
-from pathlib import Path
 from typing import Any
 
 from flare.environment import describe_environment, peak_memory_mb
 from flare.errors import ConfigError
+from flare.files import write_json
 from flare.models import count_parameters
 from flare.terminal import say
 from flare.train.config import TrainConfig
@@ -61,7 +61,7 @@ def _work(config: TrainConfig, run: RunFolder, *, resume: bool) -> dict[str, Any
         from flare.report.run import write_run_report
 
         result["report"] = str(write_run_report(run.path, errors, result))
-    _write_result(run.path / "result.json", result)
+    write_json(run.path / "result.json", result)
     return result
 
 
@@ -90,12 +90,6 @@ def _judge(trainer: Trainer, errors: Any) -> dict[str, Any]:
         "peak_memory_mb": round(peak_memory_mb()),
         "environment": describe_environment(),
     }
-
-
-def _write_result(path: Path, result: dict[str, Any]) -> None:
-    temporary = path.with_name(path.name + ".tmp")
-    temporary.write_text(json.dumps(result, indent=1) + "\n")
-    temporary.replace(path)
 
 
 def _first_difference(one: TrainConfig, other: TrainConfig) -> str:

@@ -1,0 +1,186 @@
+"""Making data: the same bytes for any number of workers, any scheduler, and any number of kills."""
+
+import errno
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pytest
+
+from flare.data.generate import generate
+from flare.data.sample import Sample
+from flare.data.store import Dataset
+from flare.data.writer import DatasetWriter
+from flare.errors import DataError
+from flare.physics.darcy import Darcy
+from tests.factory import content
+
+SMALL = Darcy(resolution=8, stride=1, grid="node")
+
+
+@pytest.fixture(scope="module")
+def one_worker(tmp_path_factory):
+    path = tmp_path_factory.mktemp("one") / "d"
+    return generate(SMALL, path, samples=9, seed=3, quiet=True)
+
+
+def test_two_workers_make_the_same_bytes(one_worker, tmp_path):
+    generate(SMALL, tmp_path / "d", samples=9, seed=3, workers=2, quiet=True)
+    assert content(tmp_path / "d") == content(one_worker.path)
+
+
+def test_a_dask_scheduler_makes_the_same_bytes(one_worker, tmp_path):
+    distributed = pytest.importorskip("distributed")
+    cluster = distributed.LocalCluster(n_workers=1, threads_per_worker=1, processes=False, dashboard_address=None)
+    with cluster:
+        generate(SMALL, tmp_path / "d", samples=9, seed=3, scheduler=cluster.scheduler_address, quiet=True)
+    assert content(tmp_path / "d") == content(one_worker.path)
+
+
+def test_a_sample_depends_on_seed_and_index_alone(one_worker, tmp_path):
+    more = generate(SMALL, tmp_path / "d", samples=12, seed=3, quiet=True)
+    for index in range(9):
+        np.testing.assert_array_equal(more[index].values["pressure"], one_worker[index].values["pressure"])
+    other = generate(SMALL, tmp_path / "other", samples=2, seed=4, quiet=True)
+    assert not np.array_equal(other[0].values["coefficient"], one_worker[0].values["coefficient"])
+
+
+def test_the_last_sixth_is_for_testing(one_worker):
+    assert one_worker.split("train").tolist() == list(range(8))
+    assert one_worker.split("test").tolist() == [8]
+
+
+def test_the_points_of_darcy_have_x_along_columns(one_worker):
+    points = one_worker[0].values["points"].reshape(8, 8, 2)
+    np.testing.assert_allclose(points[3, :, 0], np.linspace(0, 1, 8), atol=1e-6)
+    np.testing.assert_allclose(points[:, 3, 1], np.linspace(0, 1, 8), atol=1e-6)
+
+
+def test_the_benchmarks_own_form_is_canonical_and_strided():
+    sample = Darcy(resolution=17, stride=5).sample(0, 0)
+    assert set(np.unique(sample.values["coefficient"])) <= {3.0, 12.0}
+    border = sample.values["pressure"].reshape(17, 17)[0]
+    assert 0 < np.abs(border).mean() < 0.05 * sample.values["pressure"].max(), "small, but half a cell from zero"
+
+
+def test_a_finished_dataset_is_returned_and_another_is_refused(one_worker):
+    before = one_worker.path.stat().st_mtime_ns
+    assert len(generate(SMALL, one_worker.path, samples=9, seed=3, quiet=True)) == 9
+    assert one_worker.path.stat().st_mtime_ns == before
+    with pytest.raises(DataError, match="holds another dataset"):
+        generate(SMALL, one_worker.path, samples=9, seed=5, quiet=True)
+    with pytest.raises(DataError, match="holds another dataset"):
+        generate(replace(SMALL, face_mean="harmonic"), one_worker.path, samples=9, seed=3, quiet=True)
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_killed_at_any_time_and_resumed_gives_the_same_bytes(workers, tmp_path):
+    """kill -9, three times at different moments, against a run that was never killed."""
+    options = ["--samples", "40", "--resolution", "30", "--stride", "3", "--grid", "node"]
+    command = [sys.executable, "-m", "flare", "data", "make", "darcy", *options]
+    kills = 0
+    for commits in (1, 9, 22):
+        job = subprocess.Popen(
+            [*command, "--workers", str(workers), "--out", str(tmp_path / "d")],
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+        log, deadline = tmp_path / "d.partial" / "samples.jsonl", time.monotonic() + 60
+        while not (log.exists() and log.read_bytes().count(b"\n") >= commits) and job.poll() is None:
+            assert time.monotonic() < deadline
+            time.sleep(0.002)
+        if job.poll() is None:
+            kills += 1
+        os.killpg(job.pid, signal.SIGKILL)
+        job.wait()
+        assert not (tmp_path / "d").exists(), "it was to be killed before it had finished"
+    assert kills == 3
+    for folder in ("d", "whole"):
+        subprocess.run([*command, "--workers", "1", "--out", str(tmp_path / folder)], check=True, capture_output=True)
+    assert content(tmp_path / "d") == content(tmp_path / "whole")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fragile:
+    """A generator whose worker dies, or which fails, at one sample."""
+
+    fatal: int
+    kill: bool = False
+
+    def schema(self):
+        return SMALL.schema()
+
+    def sample(self, seed: int, index: int) -> Sample:
+        if index == self.fatal:
+            if self.kill:
+                os._exit(1)
+            raise DataError(f"sample {index} did not converge")
+        return SMALL.sample(seed, index)
+
+    def provenance(self):
+        return {"kind": "user"}
+
+
+def test_what_was_finished_before_a_failure_is_kept(tmp_path):
+    with pytest.raises(DataError, match="sample 4 did not converge"):
+        generate(Fragile(fatal=4), tmp_path / "d", samples=9, quiet=True)
+    assert (tmp_path / "d.partial" / "samples.jsonl").read_text().count("\n") == 4
+
+
+def test_a_dead_worker_ends_the_job_with_a_clear_message(tmp_path):
+    with pytest.raises(DataError, match=r"a worker process died .* run the same command to go on"):
+        generate(Fragile(fatal=6, kill=True), tmp_path / "d", samples=9, workers=2, quiet=True)
+
+
+def test_a_full_disk_keeps_what_was_finished(tmp_path, monkeypatch):
+    append = DatasetWriter.append
+
+    def full(writer, sample):
+        if len(writer) == 5:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        append(writer, sample)
+
+    monkeypatch.setattr(DatasetWriter, "append", full)
+    with pytest.raises(DataError, match=r"No space left on device. 5 of 9 samples are kept"):
+        generate(SMALL, tmp_path / "d", samples=9, quiet=True)
+    monkeypatch.undo()
+    assert len(generate(SMALL, tmp_path / "d", samples=9, quiet=True)) == 9
+
+
+def test_orphaned_workers_do_not_stay(tmp_path):
+    command = [sys.executable, "-m", "flare", "data", "make", "darcy", "--samples", "5000", "--workers", "2"]
+    job = subprocess.Popen([*command, "--resolution", "60", "--out", str(tmp_path / "d")], stderr=subprocess.DEVNULL)
+    import psutil
+
+    deadline = time.monotonic() + 60
+    while not (tmp_path / "d.partial" / "samples.jsonl").exists() or len(psutil.Process(job.pid).children()) < 2:
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    children = psutil.Process(job.pid).children(recursive=True)
+    job.kill()
+    job.wait()
+    _, alive = psutil.wait_procs(children, timeout=20)
+    assert not alive
+
+
+def test_an_unreachable_scheduler_is_named(tmp_path):
+    pytest.importorskip("distributed")
+    with pytest.raises(DataError, match=r"no dask scheduler answers at tcp://127.0.0.1:9"):
+        generate(SMALL, tmp_path / "d", samples=2, scheduler="tcp://127.0.0.1:9", quiet=True)
+
+
+@pytest.mark.parametrize("change", [{"samples": 0}, {"test_samples": 11}, {"workers": 0}, {"seed": -1}])
+def test_impossible_jobs_are_refused(tmp_path, change):
+    with pytest.raises(DataError, match="cannot make"):
+        generate(SMALL, tmp_path / "d", **{"samples": 10, "quiet": True} | change)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_dataset_can_be_opened_by_anyone(one_worker):
+    dataset = Dataset(one_worker.path)
+    assert dataset.about["provenance"]["options"]["resolution"] == 8
+    assert dataset.schema.grid == (8, 8)
