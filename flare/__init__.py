@@ -6,15 +6,21 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from flare.data.store import Dataset as Dataset
     from flare.mixer import mix as mix
     from flare.models import build_model as build_model
     from flare.models.flare import FLARE as FLARE
     from flare.models.flare import FLAREBlock as FLAREBlock
     from flare.models.flare import FLAREModel as FLAREModel
     from flare.models.flare import ResMLP as ResMLP
+    from flare.surrogate import Surrogate as Surrogate
+    from flare.surrogate import load as load
 
 # torch takes over a second to import: whoever only asks for --help should not wait for it.
 _HOMES = {
+    "load": "flare.surrogate",
+    "Surrogate": "flare.surrogate",
+    "Dataset": "flare.data.store",
     "mix": "flare.mixer",
     "build_model": "flare.models",
     "FLARE": "flare.models.flare",
