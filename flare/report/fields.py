@@ -1,0 +1,155 @@
+"""Scalar fields on points: structured grids, meshes and clouds, in two and three dimensions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.cm import ScalarMappable
+from matplotlib.figure import Figure
+from matplotlib.gridspec import SubplotSpec
+from matplotlib.ticker import ScalarFormatter
+from matplotlib.tri import Triangulation
+from numpy.typing import ArrayLike, NDArray
+
+from flare.errors import DataError
+from flare.report.style import GREY, INK, PALE, SMALL, TEXT, round_ticks
+
+Floats = NDArray[np.floating]
+
+MOST_POINTS_3D = 20_000
+"""A 3-D scatter of more takes long and shows nothing more."""
+
+
+def field_axes(figure: Figure, place: SubplotSpec, dimension: int) -> Axes:
+    """Axes that `draw_field` can draw points of 2 or 3 dimensions on, at one place of a figure's grid."""
+    return figure.add_subplot(place, projection="3d" if dimension == 3 else None)
+
+
+def panel_size(points: ArrayLike) -> tuple[float, float]:
+    """Width and height in inches that suit a picture of the points: at most 2.7 × 3.4, room for a title above."""
+    x = np.asarray(points, dtype=float)
+    if x.shape[1] == 3:
+        return 2.7, 2.7
+    width, height = np.maximum(np.ptp(x, axis=0), 1e-12)
+    scale = min(2.7 / width, 3.4 / height)
+    return max(1.4, float(scale * width)), max(0.5, float(scale * height))
+
+
+def draw_field(
+    axes: Axes,
+    points: ArrayLike,
+    values: ArrayLike,
+    *,
+    grid: tuple[int, int] | None = None,
+    cells: ArrayLike | None = None,
+    limits: tuple[float, float] | None = None,
+    colours: str = "viridis",
+) -> ScalarMappable:
+    """Colour the points by a scalar field, with equal aspect. Returns what a colour bar is made of.
+
+    Args:
+        axes: of `field_axes`, with its title set: a picture of fewer points than given adds a line to it.
+        points: [N, 2] or [N, 3].
+        values: [N].
+        grid: (rows, columns) of 2-D points that form a structured grid, straight or curved, row by row.
+        cells: [K, 3] triangles or [K, 4] quadrilaterals between 2-D points. Cells between 3-D points are not drawn.
+        limits: values at the two ends of the colours. None: those of the field.
+    """
+    x, v = np.asarray(points, dtype=float), np.asarray(values, dtype=float)
+    if x.ndim != 2 or x.shape[1] not in (2, 3) or v.shape != x.shape[:1]:
+        raise DataError(f"a picture needs points [N, 2 or 3] and values [N]; got {x.shape} and {v.shape}")
+    low, high = value_range(v) if limits is None else limits
+    look: dict[str, Any] = {"cmap": colours, "vmin": low, "vmax": high, "rasterized": True}
+    if x.shape[1] == 3:
+        return _draw_cloud(axes, x, v, look)
+    axes.set_aspect("equal")
+    axes.set_facecolor(PALE)  # so that no field is not taken for a field of zero
+    axes.tick_params(labelsize=SMALL, colors=INK, length=2.5)
+    for spine in axes.spines.values():
+        spine.set(color=GREY, linewidth=0.6)
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.set_major_locator(round_ticks(4))
+    if grid is not None:
+        return _draw_grid(axes, x, v, grid, look)
+    if cells is not None:
+        return axes.tripcolor(Triangulation(x[:, 0], x[:, 1], _triangles(cells)), v, shading="gouraud", **look)
+    return axes.scatter(x[:, 0], x[:, 1], c=v, s=_marker_area(axes, x), linewidths=0, **look)
+
+
+def colour_bar(axes: Axes, drawn: ScalarMappable, label: str, values: ArrayLike) -> None:
+    """A bar as high as the axes, with pointed ends where finite `values` leave its range."""
+    low, high = drawn.get_clim()
+    v = np.asarray(values, dtype=float)
+    below, above = bool((v < low).any()), bool((v > high).any())
+    flat = axes.name != "3d"
+    place = axes.inset_axes((1.04, 0.0, 0.05, 1.0) if flat else (1.2, 0.15, 0.05, 0.7))
+    extend = "both" if below and above else "min" if below else "max" if above else "neither"
+    bar = axes.get_figure().colorbar(drawn, cax=place, extend=extend, extendfrac=0.04)  # type: ignore[union-attr]
+    form = ScalarFormatter(useMathText=True)
+    form.set_powerlimits((-2, 4))
+    inches = place.get_window_extent().height / place.figure.dpi
+    bar.ax.yaxis.set_major_locator(round_ticks(round(3 * inches)))
+    bar.ax.yaxis.set_major_formatter(form)
+    bar.ax.yaxis.set_offset_position("left")  # growing to the right, away from the title of the axes
+    bar.ax.yaxis.get_offset_text().set(fontsize=SMALL, color=INK)
+    bar.ax.tick_params(labelsize=SMALL, colors=INK, length=2.5)
+    bar.outline.set(color=GREY, linewidth=0.6)
+    bar.set_label(label, fontsize=SMALL, color=INK)
+
+
+def value_range(values: ArrayLike) -> tuple[float, float]:
+    """Smallest and largest finite value, moved apart if they are one."""
+    v = np.asarray(values, dtype=float)
+    v = v[np.isfinite(v)]
+    low, high = (float(v.min()), float(v.max())) if v.size else (0.0, 0.0)
+    gap = 0.05 * abs(low) or 1.0
+    return (low, high) if high > low else (low - gap, high + gap)
+
+
+def symmetric_range(values: ArrayLike) -> tuple[float, float]:
+    """The smallest range about zero that holds every finite value."""
+    most = max(map(abs, value_range(values)))
+    return -most, most
+
+
+def _draw_grid(axes: Axes, x: Floats, v: Floats, grid: tuple[int, int], look: dict[str, Any]) -> ScalarMappable:
+    if grid[0] * grid[1] != len(x):
+        raise DataError(f"a grid of {grid[0]} × {grid[1]} does not hold {len(x)} points")
+    a, b = x[:, 0].reshape(grid), x[:, 1].reshape(grid)
+    slack = 1e-5 * float(np.ptp(x, axis=0).max())
+    bends = [np.abs(s - s[:1]).max() + np.abs(t - t[:, :1]).max() for s, t in ((a, b), (b, a))]
+    # One pixel per point where lines are straight; between curved lines only interpolation meets the points.
+    return axes.pcolormesh(a, b, v.reshape(grid), shading="nearest" if min(bends) <= slack else "gouraud", **look)
+
+
+def _draw_cloud(axes: Any, x: Floats, v: Floats, look: dict[str, Any]) -> ScalarMappable:
+    if len(x) > MOST_POINTS_3D:
+        shown = np.sort(np.random.default_rng(0).choice(len(x), MOST_POINTS_3D, replace=False))
+        note = f"{MOST_POINTS_3D:,} of {len(x):,} points"
+        axes.set_title("\n".join(filter(None, [axes.get_title(), note])), fontsize=TEXT, color=INK)
+        x, v = x[shown], v[shown]
+    extent = np.ptp(x, axis=0)
+    axes.set_box_aspect(np.maximum(extent, 0.02 * extent.max() or 1.0))
+    axes.tick_params(labelsize=SMALL, colors=INK, pad=-2)
+    for axis in (axes.xaxis, axes.yaxis, axes.zaxis):
+        axis.set_major_locator(round_ticks(3))
+        axis.set_pane_color(PALE)
+    area = float(np.clip(90_000 / len(x), 3, 60))
+    return axes.scatter(*x.T, c=v, s=area, linewidths=0, depthshade=False, **look)
+
+
+def _triangles(cells: ArrayLike) -> NDArray[np.integer]:
+    c = np.asarray(cells)
+    if c.ndim != 2 or c.shape[1] not in (3, 4):
+        raise DataError(f"cells of a plane picture are [K, 3] triangles or [K, 4] quadrilaterals; got {c.shape}")
+    return c if c.shape[1] == 3 else np.concatenate([c[:, [0, 1, 2]], c[:, [0, 2, 3]]])
+
+
+def _marker_area(axes: Axes, x: Floats) -> float:
+    """Area in points² of a marker that just touches its neighbours, were the points spread evenly."""
+    box = axes.get_window_extent()
+    extent = np.maximum(np.ptp(x, axis=0), 1e-12)
+    scale = min(box.width / extent[0], box.height / extent[1]) * 72 / axes.figure.dpi
+    return float(np.clip(1.3 * extent.prod() * scale**2 / len(x), 0.5, 120))

@@ -1,0 +1,65 @@
+"""Self-contained HTML pages: pictures and style inside, nothing fetched, whole or not written at all."""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from collections.abc import Sequence
+from io import BytesIO
+from pathlib import Path
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from matplotlib.figure import Figure
+
+DPI = 150
+
+
+def write_page(
+    path: str | Path,
+    *,
+    title: str,
+    summary: Sequence[tuple[str, str]] = (),
+    figures: Sequence[tuple[str, str, Figure]] = (),
+    tables: Sequence[tuple[str, Sequence[tuple[str, str]]]] = (),
+    texts: Sequence[tuple[str, str]] = (),
+    footer: str = "",
+) -> None:
+    """Write a report as one HTML file that opens anywhere, offline, on a phone, in the dark and on paper.
+
+    Args:
+        path: of the file; its folder must exist.
+        title: of the page.
+        summary: (what, value), the few numbers a reader came for, shown large.
+        figures: (heading, caption, figure).
+        tables: (heading, rows of (name, value)).
+        texts: (heading, text), shown as typed, such as a configuration file.
+        footer: where the page comes from.
+    """
+    pictures = [(heading, caption, _embedded(figure)) for heading, caption, figure in figures]
+    rooms = Environment(loader=FileSystemLoader(Path(__file__).parent), autoescape=True, undefined=StrictUndefined)
+    html = rooms.get_template("page.html").render(
+        title=title, summary=summary, pictures=pictures, tables=tables, texts=texts, footer=footer
+    )
+    _write_whole(Path(path), html.encode())
+
+
+def save_png(figure: Figure, path: str | Path) -> None:
+    """Write a picture, whole or not at all."""
+    _write_whole(Path(path), _png(figure))
+
+
+def _embedded(figure: Figure) -> dict[str, object]:
+    """Picture and size in CSS pixels, 96 to the inch, so that text has the same size in every figure of a page."""
+    width, height = (round(96 * inches) for inches in figure.get_size_inches())
+    return {"png": b64encode(_png(figure)).decode(), "width": width, "height": height}
+
+
+def _png(figure: Figure) -> bytes:
+    buffer = BytesIO()
+    figure.savefig(buffer, format="png", dpi=DPI, metadata={"Software": None})
+    return buffer.getvalue()
+
+
+def _write_whole(path: Path, content: bytes) -> None:
+    unfinished = path.with_name(path.name + ".partial")
+    unfinished.write_bytes(content)
+    unfinished.replace(path)

@@ -1,0 +1,98 @@
+"""Truth, prediction, error: the promises of a picture that does not flatter."""
+
+import numpy as np
+import pytest
+
+from flare.errors import DataError
+from flare.report.triptych import triptych
+
+POINTS = np.stack(np.meshgrid(np.linspace(0, 1, 6), np.linspace(0, 1, 7), indexing="ij"), -1).reshape(-1, 2)
+TRUTH = np.sin(3 * POINTS[:, 0]) + POINTS[:, 1]
+
+
+def fields(figure):
+    """The coloured artist of each panel, [rows, 3]."""
+    figure.draw_without_rendering()
+    return np.array([axes.collections[0] for axes in figure.axes], dtype=object).reshape(-1, 3)
+
+
+@pytest.mark.parametrize("options", [{}, {"grid": (6, 7)}, {"cells": [[0, 1, 7], [1, 8, 7]]}], ids=str)
+@pytest.mark.parametrize("prediction", [TRUTH + 0.5, 3 * TRUTH, 0 * TRUTH, -TRUTH], ids=["+", "3x", "0", "-"])
+def test_colours_come_from_the_truth_and_the_error_is_about_zero(options, prediction):
+    ((truth, guess, error),) = fields(triptych(POINTS, TRUTH, prediction, name="pressure", unit="Pa", **options))
+    assert truth.get_clim() == guess.get_clim() == (TRUTH.min(), TRUTH.max())
+    low, high = error.get_clim()
+    assert low == -high
+    assert high == pytest.approx(np.abs(prediction - TRUTH).max())
+    assert truth.get_cmap() == guess.get_cmap() != error.get_cmap()
+    for artist, values in ((truth, TRUTH), (guess, prediction), (error, prediction - TRUTH)):
+        np.testing.assert_allclose(np.ravel(artist.get_array()), values)
+
+
+def test_a_perfect_prediction_has_an_error_of_zero_in_the_middle_of_its_colours():
+    ((_, _, error),) = fields(triptych(POINTS, TRUTH, TRUTH, name="pressure"))
+    low, high = error.get_clim()
+    assert low == -high < 0
+
+
+def test_vectors_have_a_row_for_each_component_with_its_own_range():
+    truth = np.stack([TRUTH, 100 * TRUTH], 1)
+    figure = triptych(POINTS, truth, 1.1 * truth, name=["u", "v"], unit="m/s", grid=(6, 7))
+    rows = fields(figure)
+    assert rows.shape == (2, 3)
+    assert rows[0, 0].get_clim() == rows[0, 1].get_clim() == (TRUTH.min(), TRUTH.max())
+    assert rows[1, 0].get_clim() == rows[1, 1].get_clim() == (100 * TRUTH.min(), 100 * TRUTH.max())
+    labels = [[field.colorbar.ax.get_ylabel() for field in row[1:]] for row in rows]
+    assert labels == [["u [m/s]", "error of u [m/s]"], ["v [m/s]", "error of v [m/s]"]]
+    assert "relative L2 error 0.1" in figure.get_suptitle()
+
+
+def test_one_name_for_many_components_is_numbered():
+    rows = fields(triptych(POINTS, np.ones((42, 2)), np.zeros((42, 2)), name="shift"))
+    assert [row[1].colorbar.ax.get_ylabel() for row in rows] == ["shift 1", "shift 2"]
+
+
+@pytest.mark.parametrize(
+    ("title", "truth", "text"),
+    [
+        ("Median sample", TRUTH, "Median sample · relative L2 error 0.25"),
+        ("", TRUTH, "relative L2 error 0.25"),
+        ("", 0 * TRUTH, "relative L2 error undefined: the truth is zero"),
+    ],
+)
+def test_the_error_of_the_sample_is_printed(title, truth, text):
+    figure = triptych(POINTS, truth, truth + 0.25 * np.linalg.norm(truth) / 42**0.5, name="p", title=title)
+    assert figure.get_suptitle() == text
+
+
+def test_points_in_space():
+    points = np.concatenate([POINTS, TRUTH[:, None]], 1)
+    ((truth, guess, _),) = fields(triptych(points, TRUTH, 2 * TRUTH, name="p", unit="Pa"))
+    assert truth.get_clim() == guess.get_clim() == (TRUTH.min(), TRUTH.max())
+    assert truth.axes.name == "3d"
+
+
+@pytest.mark.parametrize("extent", [(1, 1), (10, 1), (1, 3)])
+def test_panels_are_of_one_size_and_bars_as_high_as_they_are(extent):
+    rows = fields(triptych(POINTS * extent, TRUTH, TRUTH + 0.1, name="p", grid=(6, 7)))
+    boxes = [field.axes.get_window_extent() for field in rows[0]]
+    for box in boxes:
+        assert (box.width, box.y0, box.y1) == pytest.approx((boxes[0].width, boxes[0].y0, boxes[0].y1), abs=1)
+        assert box.height / box.width == pytest.approx(boxes[0].height / boxes[0].width)
+    error_bar = rows[0, 2].colorbar.ax.get_window_extent()
+    assert (error_bar.y0, error_bar.y1) == pytest.approx((boxes[2].y0, boxes[2].y1), abs=1)
+
+
+def test_a_prediction_with_nan_is_drawn_with_the_truths_colours():
+    prediction = TRUTH.copy()
+    prediction[3] = np.nan
+    ((truth, guess, error),) = fields(triptych(POINTS, TRUTH, prediction, name="p", grid=(6, 7)))
+    assert truth.get_clim() == guess.get_clim()
+    assert np.isfinite(error.get_clim()).all()
+
+
+def test_arrays_that_do_not_fit_are_refused():
+    with pytest.raises(DataError, match=r"42 points, but truth of shape \(41, 1\)"):
+        triptych(POINTS, TRUTH[1:], TRUTH[1:], name="p")
+    with pytest.raises(DataError, match="2 components, but names"):
+        triptych(POINTS, np.ones((42, 2)), np.ones((42, 2)), name=["u", "v", "w"])
