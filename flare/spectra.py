@@ -21,8 +21,12 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from flare.data.batch import evaluation_batches
+from flare.data.store import Dataset
 from flare.errors import ConfigError, DataError
+from flare.files import replacing
 from flare.models.flare import FLARE
+from flare.surrogate import Surrogate
 
 T = TypeVar("T")
 
@@ -103,11 +107,8 @@ class Spectra:
 
     def save(self, path: str | Path) -> None:
         """Write a `.npz` file, whole or not at all."""
-        path = Path(path)
-        unfinished = path.with_name(path.name + ".partial")
-        with unfinished.open("wb") as file:
+        with replacing(path) as temporary, temporary.open("wb") as file:
             np.savez(file, eigenvalues=self.eigenvalues.cpu(), spread=self.spread.cpu(), samples=self.samples)
-        unfinished.replace(path)
 
     @classmethod
     def load(cls, path: str | Path) -> Spectra:
@@ -169,6 +170,24 @@ def model_spectra(
         raise DataError("no sample to take spectra of")
     per_sample = torch.stack(found)
     return Spectra(per_sample.mean(0), per_sample.std(0, correction=0), len(found))
+
+
+def surrogate_spectra(surrogate: Surrogate, dataset: Dataset, indices: Iterable[int]) -> Spectra:
+    """Spectra of a trained surrogate's layers on samples of a dataset."""
+    return model_spectra(surrogate.network, (_encoded(surrogate, dataset, index) for index in indices))
+
+
+def surrogate_eigenvectors(
+    surrogate: Surrogate, dataset: Dataset, index: int, *, count: int = 6
+) -> list[tuple[Tensor, Tensor]]:
+    """For each layer of a trained surrogate, `model_eigenvectors` of one sample: fields on its points."""
+    x, _ = _encoded(surrogate, dataset, index)
+    return model_eigenvectors(surrogate.network, x, count=count)
+
+
+def _encoded(surrogate: Surrogate, dataset: Dataset, index: int) -> tuple[Tensor, None]:
+    (batch,) = evaluation_batches(dataset, [index], 1)
+    return surrogate.input_norm.encode(batch.inputs.to(surrogate.input_norm.shift.device)), None
 
 
 def model_eigenvectors(

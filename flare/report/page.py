@@ -10,6 +10,8 @@ from pathlib import Path
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from matplotlib.figure import Figure
 
+from flare.files import replacing
+
 DPI = 150
 
 
@@ -26,7 +28,7 @@ def write_page(
     """Write a report as one HTML file that opens anywhere, offline, on a phone, in the dark and on paper.
 
     Args:
-        path: of the file; its folder must exist.
+        path: of the file.
         title: of the page.
         summary: (what, value), the few numbers a reader came for, shown large.
         figures: (heading, caption, figure).
@@ -39,12 +41,14 @@ def write_page(
     html = rooms.get_template("page.html").render(
         title=title, summary=summary, pictures=pictures, tables=tables, texts=texts, footer=footer
     )
-    _write_whole(Path(path), html.encode())
+    with replacing(path) as temporary:
+        temporary.write_text(html, encoding="utf-8")
 
 
 def save_png(figure: Figure, path: str | Path) -> None:
     """Write a picture, whole or not at all."""
-    _write_whole(Path(path), _png(figure))
+    with replacing(path) as temporary:
+        temporary.write_bytes(_png(figure))
 
 
 def _embedded(figure: Figure) -> dict[str, object]:
@@ -57,9 +61,3 @@ def _png(figure: Figure) -> bytes:
     buffer = BytesIO()
     figure.savefig(buffer, format="png", dpi=DPI, metadata={"Software": None})
     return buffer.getvalue()
-
-
-def _write_whole(path: Path, content: bytes) -> None:
-    unfinished = path.with_name(path.name + ".partial")
-    unfinished.write_bytes(content)
-    unfinished.replace(path)

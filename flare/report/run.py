@@ -1,0 +1,154 @@
+"""The report of a training run: what was learnt, how well, where it fails, and what it was made with."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import yaml
+from matplotlib.figure import Figure
+
+from flare.data.sample import INPUT_ROLES, target_array
+from flare.data.store import Dataset
+from flare.errors import ConfigError
+from flare.report.curves import error_histogram, loss_curves
+from flare.report.page import save_png, write_page
+from flare.report.spectra import eigenvector_figure, spectra_figure
+from flare.report.triptych import triptych
+from flare.spectra import flare_layers, surrogate_eigenvectors, surrogate_spectra
+from flare.surrogate import Surrogate, load
+from flare.terminal import duration
+from flare.train.fields import FieldTask
+from flare.train.run import RunFolder
+
+SPECTRA_OPERATIONS = 5e11
+"""Bound on the work a report spends on spectra: as many test samples as fit, at least one."""
+
+Picture = tuple[str, str, str, Figure]
+"""File name, heading, caption, figure."""
+
+
+def write_run_report(run: str | Path, errors: np.ndarray, result: Mapping[str, Any]) -> Path:
+    """Write `report.html` and `pictures/` into a run folder.
+
+    Args:
+        errors: relative L2 error of each test sample, in the order of the run's test samples.
+        result: the record of the run, as in `result.json`.
+    """
+    folder = RunFolder(run)
+    config = folder.config()
+    task = FieldTask(config.data, config.loss)
+    surrogate = load(run)
+    pictures = [
+        ("loss", "Training", "Loss and evaluation error over the run.", loss_curves(folder.records())),
+        (
+            "errors",
+            "Errors of the test samples",
+            f"Relative L2 error of {len(errors)} samples the model has not seen. "
+            f"Training-mean field: {result['mean_field']}.",
+            error_histogram(errors, result["rel_l2_mean_field"]),
+        ),
+        *_samples(surrogate, task, errors),
+        *_spectra(surrogate, task, errors),
+    ]
+    for name, _, _, figure in pictures:
+        save_png(figure, folder.path / "pictures" / f"{name}.png")
+    page = folder.path / "report.html"
+    write_page(
+        page,
+        title=f"{config.model['name']} on {result['dataset']}",
+        summary=_summary(result),
+        figures=[picture[1:] for picture in pictures],
+        tables=[("Result", _rows(result)), ("Made with", list(result["environment"].items()))],
+        texts=[("Configuration", yaml.safe_dump(config.to_dict(), sort_keys=False))],
+        footer=f"Written by flare {result['environment']['flare']} into {folder.path.name}/.",
+    )
+    return page
+
+
+def _summary(result: Mapping[str, Any]) -> list[tuple[str, str]]:
+    return [
+        ("test rel-L2", f"{result['rel_l2']:.4f}"),
+        ("training-mean field", f"{result['rel_l2_mean_field']:.4f}"),
+        ("parameters", f"{result['parameters']:,}"),
+        ("training time", duration(result["seconds"])),
+    ]
+
+
+def _rows(result: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """The result record as text, without what has a place of its own on the page."""
+    shown = {key: value for key, value in result.items() if key not in ("environment", "report")}
+    return [(key, value if isinstance(value, str) else json.dumps(value)) for key, value in shown.items()]
+
+
+def _samples(surrogate: Surrogate, task: FieldTask, errors: np.ndarray) -> list[Picture]:
+    """Truth, prediction and error of the median, the best and the worst test sample."""
+    order = np.argsort(errors)
+    chosen = {"median": order[len(order) // 2], "best": order[0], "worst": order[-1]}
+    return [
+        (
+            kind,
+            f"The {kind} sample",
+            "Truth and prediction share one colour range, taken from the truth; the error's is symmetric about zero.",
+            _picture(surrogate, task.dataset, int(task.test[place]), f"{kind} of {len(errors)} test samples"),
+        )
+        for kind, place in chosen.items()
+    ]
+
+
+def _picture(surrogate: Surrogate, dataset: Dataset, index: int, title: str) -> Figure:
+    schema, sample = dataset.schema, dataset[index]
+    inputs = {name: sample.values[name] for name in schema.named(*INPUT_ROLES) if name != schema.points}
+    predicted = surrogate.predict(sample.values[schema.points], **inputs)
+    return triptych(
+        sample.values[schema.points],
+        target_array(schema, sample),
+        np.concatenate([v.reshape(len(v), -1) for v in predicted.values()], axis=1),
+        name=schema.channels("target"),
+        unit=[
+            "" if schema.fields[name].unit == "1" else schema.fields[name].unit
+            for name in schema.named("target")
+            for _ in schema.fields[name].components
+        ],
+        grid=schema.grid,
+        cells=sample.cells,
+        title=f"sample {index}, {title}",
+    )
+
+
+def _spectra(surrogate: Surrogate, task: FieldTask, errors: np.ndarray) -> list[Picture]:
+    """Of FLARE models only; the other models have no such operator."""
+    try:
+        layers = flare_layers(surrogate.network)
+    except ConfigError:
+        return []
+    heads, latents = layers[0].heads, layers[0].latents.shape[1]
+    cost = len(layers) * heads * latents**2 * float(task.dataset.sizes[task.test].mean())
+    count = int(np.clip(SPECTRA_OPERATIONS / cost, 1, len(task.test)))
+    spectra = surrogate_spectra(surrogate, task.dataset, map(int, task.test[:count]))
+    index = int(task.test[np.argsort(errors)[len(errors) // 2]])
+    block = len(layers) // 2
+    head = int(spectra.effective_rank[block].argmax())
+    values, vectors = surrogate_eigenvectors(surrogate, task.dataset, index)[block]
+    sample = task.dataset[index]
+    field = eigenvector_figure(
+        sample.values[task.dataset.schema.points],
+        values[head],
+        vectors[head],
+        block=block + 1,
+        head=head + 1,
+        grid=task.dataset.schema.grid,
+        cells=sample.cells,
+    )
+    return [
+        (
+            "spectra",
+            "Spectra",
+            f"Eigenvalues of each head's mixing, mean of {count} sample(s).",
+            spectra_figure(spectra),
+        ),
+        ("eigenvectors", "Leading eigenvectors", f"Of the median sample ({index}), as fields on its points.", field),
+    ]
