@@ -22,7 +22,7 @@ help:
 	@touch $@
 
 demo: .venv/ready
-	@$(BIN)/flare data make darcy --preset demo --out data/darcy-demo
+	@$(BIN)/flare data make darcy --resolution 25 --stride 4 --grid node --samples 1000 --test-samples 100 --out data/darcy-demo
 	@$(BIN)/flare train --preset demo --out runs/demo --if-exists resume
 
 test: .venv/ready

@@ -36,6 +36,10 @@ def peak_memory_mb() -> float:
 
     if torch.cuda.is_available():
         return torch.cuda.max_memory_allocated() / 2**20
+    status = Path("/proc/self/status")
+    if status.exists():  # getrusage would count the parent's memory before this program started
+        kilobytes = next(line.split()[1] for line in status.read_text().splitlines() if line.startswith("VmHWM"))
+        return int(kilobytes) / 2**10
     import resource
 
     unit = 1 if sys.platform == "darwin" else 2**10

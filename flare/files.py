@@ -25,13 +25,10 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
         temporary.unlink(missing_ok=True)
 
 
-@contextmanager
-def new_file(path: str | os.PathLike[str]) -> Iterator[Path]:
-    """Like `replacing`, but an existing file of the user's is never overwritten."""
+def refuse_existing(path: str | os.PathLike[str]) -> None:
+    """A file of the user's is never overwritten; say so before the work, not after it."""
     if Path(path).exists():
         raise DataError(f"{path} exists already; choose another name or remove it")
-    with replacing(path) as temporary:
-        yield temporary
 
 
 def write_json(path: str | os.PathLike[str], record: Mapping[str, Any]) -> None:

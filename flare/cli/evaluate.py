@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -24,11 +23,13 @@ def run(words: Sequence[str]) -> int:
     import numpy as np
     import torch
 
-    from flare.files import new_file
+    from flare.files import refuse_existing, write_json
     from flare.surrogate import load
     from flare.train.fields import FieldTask, mean_field_errors
     from flare.train.run import RunFolder
 
+    if args.out:
+        refuse_existing(args.out)
     surrogate = load(args.run, checkpoint=args.checkpoint, ema=args.ema, device=args.device)
     config = RunFolder(args.run).config()
     data = replace(config.data, path=args.data or config.data.path, test_split=args.split or config.data.test_split)
@@ -45,6 +46,5 @@ def run(words: Sequence[str]) -> int:
     print(f"training-mean field   {baseline.mean():.4f}   {kind}")
     if args.out:
         record = {"samples": task.test.tolist(), "rel_l2": errors.tolist(), "rel_l2_mean_field": baseline.tolist()}
-        with new_file(args.out) as path:
-            path.write_text(json.dumps(record) + "\n")
+        write_json(args.out, record)
     return 0

@@ -8,4 +8,4 @@ set_parsing_settings(docstring_parse_attribute_docstrings=True)
 
 
 def make_parser(verb: str, description: str) -> ArgumentParser:
-    return ArgumentParser(prog=f"flare {verb}", description=description, exit_on_error=False)
+    return ArgumentParser(prog=f"flare {verb}", description=description, exit_on_error=False, allow_abbrev=False)

@@ -42,7 +42,9 @@ def run(words: Sequence[str]) -> int:
 
 def _predict_file(surrogate: Surrogate, args) -> None:  # type: ignore[no-untyped-def]
     from flare.data.tables import read_inputs, write_outputs
+    from flare.files import refuse_existing
 
+    refuse_existing(args.out)
     inputs = read_inputs(args.input, surrogate.schema)
     named = {name: values for name, values in inputs.items() if name != surrogate.schema.points}
     outputs = surrogate.predict(inputs[surrogate.schema.points], **named)

@@ -46,7 +46,7 @@ def _resume(options: Mapping[str, Any], overrides: list[tuple[str, Any]]) -> dic
 def _start(options: Mapping[str, Any], overrides: list[tuple[str, Any]]) -> dict[str, Any]:
     preset = options["preset"]
     path = preset_path(preset) if preset else None
-    record = merged(read_yaml(path) if path else {}, overrides)
+    record = merged(read_yaml(path) if path else {"model": {"name": "flare"}}, overrides)
     config = build_config(record, str(path) if path and not overrides else "settings")
     out = options["out"] or (f"runs/{path.stem}" if path else None)
     if out is None:

@@ -12,7 +12,7 @@ import numpy as np
 
 from flare.data.sample import INPUT_ROLES, Schema
 from flare.errors import DataError, nearest
-from flare.files import new_file
+from flare.files import replacing
 
 FORMATS = (".npz", ".csv")
 
@@ -30,11 +30,11 @@ def read_inputs(path: str | os.PathLike[str], schema: Schema) -> dict[str, np.nd
 def write_outputs(
     path: str | os.PathLike[str], schema: Schema, inputs: Mapping[str, np.ndarray], outputs: Mapping[str, np.ndarray]
 ) -> None:
-    """Inputs and predicted fields together, in the format the suffix names; an existing file is kept."""
+    """Inputs and predicted fields together, in the format the suffix names."""
     path = Path(path)
     if path.suffix not in FORMATS:
         raise DataError(f"{path}: cannot write {path.suffix or 'a file without a suffix'}; use {' or '.join(FORMATS)}")
-    with new_file(path) as temporary:
+    with replacing(path) as temporary:
         if path.suffix == ".npz":
             np.savez(temporary, **inputs, **outputs)  # type: ignore[arg-type]
         else:

@@ -9,6 +9,7 @@ import matplotlib
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 from numpy.typing import ArrayLike
 
 from flare.errors import ConfigError
@@ -85,6 +86,7 @@ def eigenvector_figure(
 
 def _frame(axes: Axes, latents: int) -> None:
     """The paper's axes, with the last index and the epsilon of float32, below which a trained model has only noise."""
+    axes.xaxis.set_major_locator(MaxNLocator(nbins=6, integer=True))
     axes.set_yscale("log")
     axes.set_ylim(1e-8, 2)
     axes.axvline(latents - 1, color=GREY, linewidth=0.8, linestyle=":")
