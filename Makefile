@@ -34,6 +34,10 @@ test: .venv/ready
 test-slow: .venv/ready
 	@$(BIN)/pytest -m slow
 
+bench: .venv/ready
+	@$(BIN)/python benchmarks/startup.py
+	@$(BIN)/python benchmarks/mixer.py
+
 format: .venv/ready
 	@$(BIN)/ruff check --fix .
 	@$(BIN)/ruff format .
