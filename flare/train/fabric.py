@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 
+import torch
 from lightning_fabric import Fabric
 from lightning_fabric.strategies import DDPStrategy
 
@@ -14,15 +17,27 @@ from flare.train.config import TrainConfig
 PRECISIONS = {"32": "32-true", "bf16": "bf16-mixed", "16": "16-mixed"}
 
 
-def make_fabric(config: TrainConfig) -> Fabric:
-    """A launched Fabric; under `torchrun` it joins the group of processes torchrun started."""
+@contextmanager
+def launched_fabric(config: TrainConfig) -> Iterator[Fabric]:
+    """A launched Fabric; under `torchrun` it joins the processes torchrun started, and leaves them at the end."""
+    fabric = _make_fabric(config)
+    fabric.launch()
+    try:
+        yield fabric
+        fabric.barrier()  # nobody leaves while another still has something to say
+    finally:
+        if torch.distributed.is_initialized():
+            torch.distributed.destroy_process_group()
+
+
+def _make_fabric(config: TrainConfig) -> Fabric:
     here, world = (int(os.environ.get(name, "1")) for name in ("LOCAL_WORLD_SIZE", "WORLD_SIZE"))
     precision = config.precision
     if precision == "16" and _on_cpu(config.device):
         say("precision 16 needs a GPU; on this CPU the run uses bf16 instead")
         precision = "bf16"
     try:
-        fabric = Fabric(
+        return Fabric(
             accelerator=config.device,
             devices=here,
             num_nodes=world // here,
@@ -32,11 +47,7 @@ def make_fabric(config: TrainConfig) -> Fabric:
         )
     except (ValueError, RuntimeError) as error:
         raise ConfigError(f"device={config.device!r} cannot be used: {error}") from None
-    fabric.launch()
-    return fabric
 
 
 def _on_cpu(device: str) -> bool:
-    import torch
-
     return device == "cpu" or (device == "auto" and not torch.cuda.is_available())

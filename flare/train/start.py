@@ -6,13 +6,15 @@ import json
 import os
 from typing import Any
 
+from lightning_fabric import Fabric
+
 from flare.environment import describe_environment, peak_memory_mb
 from flare.errors import ConfigError
 from flare.files import write_json
 from flare.models import count_parameters
 from flare.terminal import say
 from flare.train.config import TrainConfig
-from flare.train.fabric import make_fabric
+from flare.train.fabric import launched_fabric
 from flare.train.fields import FieldTask, mean_field_errors
 from flare.train.loop import Trainer
 from flare.train.run import RunFolder
@@ -41,7 +43,11 @@ def resume(run: str | os.PathLike[str], expected: TrainConfig | None = None) -> 
 
 
 def _work(config: TrainConfig, run: RunFolder, *, resume: bool) -> dict[str, Any]:
-    fabric = make_fabric(config)
+    with launched_fabric(config) as fabric:
+        return _train_and_judge(config, run, fabric, resume=resume)
+
+
+def _train_and_judge(config: TrainConfig, run: RunFolder, fabric: Fabric, *, resume: bool) -> dict[str, Any]:
     task = FieldTask(config.data, config.loss)
     if not resume:
         run.refuse_if_taken()
