@@ -62,7 +62,11 @@ def write_run_report(run: str | Path, errors: np.ndarray, result: Mapping[str, A
         title=f"{config.model['name']} on {result['dataset']}",
         summary=_summary(result),
         figures=[picture[1:] for picture in pictures],
-        tables=[("Result", _rows(result)), ("Made with", list(result["environment"].items()))],
+        tables=[
+            ("Result", _rows(result)),
+            ("Timings", _timings(result, folder.records())),
+            ("Made with", list(result["environment"].items())),
+        ],
         texts=[("Configuration", yaml.safe_dump(config.to_dict(), sort_keys=False))],
         footer=f"Written by flare {result['environment']['flare']} into {folder.path.name}/.",
     )
@@ -82,6 +86,16 @@ def _rows(result: Mapping[str, Any]) -> list[tuple[str, str]]:
     """The result record as text, without what has a place of its own on the page."""
     shown = {key: value for key, value in result.items() if key not in ("environment", "report")}
     return [(key, value if isinstance(value, str) else json.dumps(value)) for key, value in shown.items()]
+
+
+def _timings(result: Mapping[str, Any], records: list[dict[str, Any]]) -> list[tuple[str, str]]:
+    rates = [record["samples_per_second"] for record in records if record["kind"] == "train"]
+    return [
+        ("training, evaluations included", duration(result["seconds"])),
+        ("per optimiser step, all included", f"{1e3 * result['seconds'] / result['steps']:.1f} ms"),
+        ("training samples per second, median", f"{np.median(rates):.1f}" if rates else "not logged"),
+        ("peak memory", f"{result['peak_memory_mb'] / 1024:.2f} GB"),
+    ]
 
 
 def _samples(surrogate: Surrogate, task: FieldTask, errors: np.ndarray) -> list[Picture]:
