@@ -27,6 +27,8 @@ from flare.train.ema import WeightAverage
 class Position:
     """Where a run stands: the numbers that change while it trains."""
 
+    data_fingerprint: str
+    """Of the dataset trained on; a run does not go on with another."""
     step: int = 0
     """Optimiser steps done."""
     epoch: int = 0

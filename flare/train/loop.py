@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import signal
 import time
+from pathlib import Path
 from typing import Any, NoReturn
 
 import numpy as np
@@ -14,7 +15,7 @@ from torch import Tensor
 
 from flare.data.batch import Batch, BatchPlan
 from flare.environment import peak_memory_mb
-from flare.errors import TrainingDiverged
+from flare.errors import CheckpointError, TrainingDiverged
 from flare.terminal import progress, say
 from flare.train.checkpoint import Position, find_checkpoint, load_checkpoint, save_checkpoint
 from flare.train.config import TrainConfig
@@ -49,7 +50,7 @@ class Trainer:
             seed=config.seed,
         )
         self.total_steps = self.plan.steps * config.epochs
-        self.position = Position()
+        self.position = Position(data_fingerprint=task.dataset.fingerprint)
         self._signal = SignalNote()
         self._save_due = False
 
@@ -65,11 +66,11 @@ class Trainer:
             SignalNote(quiet=quiet) as self._signal,
             progress("training", self.total_steps, done=self.position.step, unit="steps", quiet=quiet) as update,
         ):
-            while self.position.epoch < self.config.epochs:
+            while not self.position.finished:
                 self._epoch(update)
-        self.position.finished = True
-        self.save("last")
         self.run.close()
+        if self._signal.number:  # it came during the last evaluation; what is left can be done when resumed
+            raise Interrupted(self._signal.number)
 
     def _epoch(self, update: Any) -> None:
         self.model.train()
@@ -85,10 +86,10 @@ class Trainer:
             self._save_if_asked()
         self.position.epoch += 1
         self.position.step_in_epoch = 0
-        last = self.position.epoch == self.config.epochs
-        if last or self.position.epoch % self.config.evaluate_every == 0:
+        self.position.finished = self.position.epoch == self.config.epochs
+        if self.position.finished or self.position.epoch % self.config.evaluate_every == 0:
             self._evaluate()
-        if last or self.position.epoch % self.config.checkpoint_every == 0:
+        if self.position.finished or self.position.epoch % self.config.checkpoint_every == 0:
             self.save("last")
 
     def _step(self, micro_batches: list[Batch]) -> tuple[float, float]:
@@ -150,7 +151,7 @@ class Trainer:
         )
 
     def _last_good(self) -> str:
-        if not self.run.checkpoints.exists():
+        if not self.run.has_checkpoint:
             return "No checkpoint was written yet."
         return f"The last good checkpoint is {find_checkpoint(self.run.path)}."
 
@@ -215,14 +216,24 @@ class Trainer:
 
     def resume(self) -> None:
         """Go on from the run's last checkpoint; the rest of the run is bit for bit what it would have been."""
-        folder = find_checkpoint(self.run.path)
-        self.position, random_states = load_checkpoint(folder, self.surrogate, self.optimizer, self.ema)
-        self._restore_random(random_states)
+        if self.run.has_checkpoint:
+            folder = find_checkpoint(self.run.path)
+            self.position, random_states = load_checkpoint(folder, self.surrogate, self.optimizer, self.ema)
+            self._refuse_other_data(folder)
+            self._restore_random(random_states)
         if self._scaler is not None and self.position.loss_scaler is not None:
             self._scaler.load_state_dict(self.position.loss_scaler)
         if self.fabric.is_global_zero:
             self.run.forget_after(self.position.step)
         self.fabric.barrier()
+
+    def _refuse_other_data(self, folder: Path) -> None:
+        now = self.task.dataset.fingerprint
+        if self.position.data_fingerprint != now:
+            raise CheckpointError(
+                f"{folder} was trained on other data: {self.task.dataset.path} has fingerprint {now}, it was "
+                f"{self.position.data_fingerprint}. Restore the dataset, or start a new run"
+            )
 
     def _random_states(self) -> dict[str, Tensor]:
         """Of every rank, [ranks, bytes]."""

@@ -55,7 +55,7 @@ def _train_and_judge(config: TrainConfig, run: RunFolder, fabric: Fabric, *, res
     if fabric.is_global_zero and not resume:
         run.create(config)
     fabric.barrier()
-    if resume and run.has_checkpoint:
+    if resume:
         trainer.resume()
     if not trainer.position.finished:
         trainer.train()

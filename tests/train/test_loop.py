@@ -214,6 +214,26 @@ def test_a_truncated_checkpoint_is_refused(darcy, tmp_path):
         flare.load(tmp_path / "run")
 
 
+def test_a_run_does_not_go_on_with_other_data(tmp_path):
+    dataset = darcy_dataset(tmp_path / "d", samples=12, test=4, resolution=8)
+    start(config(dataset), tmp_path / "run")
+    (tmp_path / "run" / "result.json").unlink()
+    dataset.path.rename(tmp_path / "old")
+    darcy_dataset(tmp_path / "d", samples=12, test=4, resolution=9)
+    with pytest.raises(CheckpointError, match="was trained on other data"):
+        resume(tmp_path / "run")
+
+
+def test_a_run_killed_before_its_first_checkpoint_starts_over(darcy, tmp_path):
+    whole = start(config(darcy), tmp_path / "whole")
+    run = RunFolder(tmp_path / "run")
+    run.create(config(darcy))
+    run.log({"kind": "train", "step": 1, "loss": 9.0})
+    run.close()
+    assert resume(tmp_path / "run")["rel_l2"] == whole["rel_l2"]
+    assert losses(tmp_path / "run") == losses(tmp_path / "whole")
+
+
 def test_a_kill_between_the_two_renames_of_a_checkpoint_is_survived(darcy, tmp_path):
     start(config(darcy), tmp_path / "run")
     (tmp_path / "run" / "result.json").unlink()
