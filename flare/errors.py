@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
+from typing import Any
 
 
 class FlareError(ValueError):
@@ -31,3 +32,18 @@ def nearest(name: str, known: Iterable[str]) -> str:
     known = sorted(known)
     close = get_close_matches(name, known, n=1, cutoff=0.5)
     return f"did you mean {close[0]!r}?" if close else f"known: {', '.join(known)}"
+
+
+def first_difference(old: Mapping[str, Any], new: Mapping[str, Any]) -> tuple[str, Any, Any] | None:
+    """The first dotted key at which two nested records differ, with both values; None where they agree."""
+    a, b = _flat(old), _flat(new)
+    for key in sorted(a.keys() | b.keys()):
+        if a.get(key) != b.get(key):
+            return key, a.get(key), b.get(key)
+    return None
+
+
+def _flat(record: Any, prefix: str = "") -> dict[str, Any]:
+    if not isinstance(record, Mapping):
+        return {prefix: record}
+    return {k: v for key, value in record.items() for k, v in _flat(value, f"{prefix}.{key}".strip(".")).items()}

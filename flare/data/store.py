@@ -137,10 +137,3 @@ def _open_array(path: Path) -> np.ndarray:
         raise DataError(
             f"{path} is damaged or truncated ({size:,} bytes: {error}); restore it or remake the dataset"
         ) from None
-
-
-def flat(record: Any, prefix: str = "") -> dict[str, Any]:
-    """A nested record as dotted keys: {"a": {"b": 1}} -> {"a.b": 1}."""
-    if not isinstance(record, dict):
-        return {prefix: record}
-    return {k: v for key, value in record.items() for k, v in flat(value, f"{prefix}.{key}".strip(".")).items()}

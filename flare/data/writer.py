@@ -17,8 +17,8 @@ from typing import IO, Any
 import numpy as np
 
 from flare.data.sample import Sample, Schema
-from flare.data.store import VERSION, Dataset, flat, sha256
-from flare.errors import DataError
+from flare.data.store import VERSION, Dataset, sha256
+from flare.errors import DataError, first_difference
 from flare.files import write_json
 
 FLOAT = np.dtype("<f4")
@@ -136,14 +136,14 @@ class DatasetWriter:
             ) from None
 
     def _refuse_another_job(self, begun: dict[str, Any]) -> None:
+        keys = ("schema", "provenance")
         now = json.loads(json.dumps(self._about()))
-        if begun.get("schema") != now["schema"] or begun.get("provenance") != now["provenance"]:
-            old, new = (flat(about) for about in (begun, now))
-            differing = sorted(key for key in old.keys() | new.keys() if old.get(key) != new.get(key))
-            first = differing[0]
+        difference = first_difference({key: begun.get(key) for key in keys}, {key: now[key] for key in keys})
+        if difference:
+            key, was, now_is = difference
             raise DataError(
-                f"{self.partial} holds an unfinished dataset made with other settings: {first} was {old.get(first)!r}, "
-                f"is now {new.get(first)!r}. Use the same settings to go on, or remove the folder to start afresh."
+                f"{self.partial} holds an unfinished dataset made with other settings: {key} was {was!r}, is now "
+                f"{now_is!r}. Use the same settings to go on, or remove the folder to start afresh."
             )
 
     def _undamaged(self, commits: list[dict[str, Any]]) -> int:

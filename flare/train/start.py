@@ -9,7 +9,7 @@ from typing import Any
 from lightning_fabric import Fabric
 
 from flare.environment import describe_environment, peak_memory_mb
-from flare.errors import ConfigError
+from flare.errors import ConfigError, first_difference
 from flare.files import write_json
 from flare.models import count_parameters
 from flare.terminal import say
@@ -33,8 +33,13 @@ def resume(run: str | os.PathLike[str], expected: TrainConfig | None = None) -> 
     """
     folder = RunFolder(run)
     config = folder.config()
-    if expected is not None and config != expected:
-        raise ConfigError(f"{folder.path} was begun with other settings: {_first_difference(config, expected)}")
+    difference = first_difference(config.to_dict(), expected.to_dict()) if expected is not None else None
+    if difference:
+        key, there, here = difference
+        raise ConfigError(
+            f"{folder.path} was begun with other settings: {key} is {there!r} there and {here!r} here. "
+            f"Use --resume to keep its settings, or another --out"
+        )
     result = folder.path / "result.json"
     if result.exists():
         say(f"{folder.path} is finished already")
@@ -96,11 +101,3 @@ def _judge(trainer: Trainer, errors: Any) -> dict[str, Any]:
         "peak_memory_mb": round(peak_memory_mb()),
         "environment": describe_environment(),
     }
-
-
-def _first_difference(one: TrainConfig, other: TrainConfig) -> str:
-    from flare.data.store import flat
-
-    a, b = flat(one.to_dict()), flat(other.to_dict())
-    key = next(key for key in a.keys() | b.keys() if a.get(key) != b.get(key))
-    return f"{key} is {a.get(key)!r} there and {b.get(key)!r} here. Use --resume to keep its settings, or another --out"
