@@ -38,7 +38,9 @@ def peak_memory_mb() -> float:
         return torch.cuda.max_memory_allocated() / 2**20
     status = Path("/proc/self/status")
     if status.exists():  # getrusage would count the parent's memory before this program started
-        kilobytes = next(line.split()[1] for line in status.read_text().splitlines() if line.startswith("VmHWM"))
+        kilobytes = next(
+            line.split()[1] for line in status.read_text(encoding="utf-8").splitlines() if line.startswith("VmHWM")
+        )
         return int(kilobytes) / 2**10
     import resource
 
@@ -66,7 +68,7 @@ def _commit() -> str:
 
 def _processor() -> str:
     try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
         return next(line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
     except (OSError, StopIteration):
         return platform.processor() or "unknown processor"

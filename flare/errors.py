@@ -34,6 +34,11 @@ def nearest(name: str, known: Iterable[str]) -> str:
     return f"did you mean {close[0]!r}?" if close else f"known: {', '.join(known)}"
 
 
+def one_line(message: object) -> str:
+    """A parser's message, which may span lines and name its own groups, as one line about the user's setting."""
+    return " ".join(str(message).replace('Parser key "run.', 'setting "').replace("Parser key", "setting").split())
+
+
 def first_difference(old: Mapping[str, Any], new: Mapping[str, Any]) -> tuple[str, Any, Any] | None:
     """The first dotted key at which two nested records differ, with both values; None where they agree."""
     a, b = _flat(old), _flat(new)

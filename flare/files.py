@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from flare.errors import DataError
 
@@ -25,12 +25,39 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
         temporary.unlink(missing_ok=True)
 
 
+@contextmanager
+def lock(path: str | os.PathLike[str], message: str) -> Iterator[None]:
+    """Hold a lock file; raise a DataError with `message` where another process holds it. A killed holder lets go."""
+    with Path(path).open("a", encoding="utf-8") as file:
+        take_lock(file, message)
+        yield
+
+
+def take_lock(file: IO[Any], message: str) -> None:
+    """Lock an open file until it is closed."""
+    try:
+        import fcntl
+    except ImportError:  # Windows has no such lock; there, files opened twice fail by themselves
+        return
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        file.close()
+        raise DataError(message) from None
+
+
+def taken(path: str | os.PathLike[str]) -> bool:
+    """Whether something is there that must not be overwritten; an empty folder is free."""
+    path = Path(path)
+    return path.exists() and not (path.is_dir() and not any(path.iterdir()))
+
+
 def refuse_existing(path: str | os.PathLike[str]) -> None:
     """A file of the user's is never overwritten; say so before the work, not after it."""
-    if Path(path).exists():
+    if taken(path):
         raise DataError(f"{path} exists already; choose another name or remove it")
 
 
 def write_json(path: str | os.PathLike[str], record: Mapping[str, Any]) -> None:
     with replacing(path) as temporary:
-        temporary.write_text(json.dumps(record, indent=1) + "\n")
+        temporary.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")

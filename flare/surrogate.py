@@ -18,8 +18,8 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from flare.data.normalise import Affine
-from flare.data.sample import INPUT_ROLES, Sample, Schema, input_array
-from flare.errors import CheckpointError, ConfigError, DataError, nearest
+from flare.data.sample import INPUT_ROLES, Field, Sample, Schema, input_array
+from flare.errors import CheckpointError, ConfigError, DataError, nearest, one_line
 from flare.models import build_model
 
 VERSION = 1
@@ -82,6 +82,11 @@ class Surrogate(nn.Module):
             column += width
         return answer
 
+    def predict_sample(self, sample: Sample) -> dict[str, np.ndarray]:
+        """`predict` for a sample of a dataset with the fields of this model."""
+        inputs = {name: sample.values[name] for name in self.schema.named("feature", "parameter")}
+        return self.predict(sample.values[self.schema.points], **inputs)
+
     @property
     def units(self) -> dict[str, str]:
         """Field name -> unit, of inputs and targets."""
@@ -132,17 +137,21 @@ class Surrogate(nn.Module):
         return array.reshape(shape)
 
 
+def _meaning(field: Field | None) -> str:
+    return f"{field.role} ({', '.join(field.components)}) in {field.unit}" if field else "absent"
+
+
 def save_surrogate(surrogate: Surrogate, folder: Path) -> None:
     """Write weights and normalisers (safetensors) and what they are (JSON) into an existing folder."""
     save_file({k: v.contiguous() for k, v in surrogate.state_dict().items()}, folder / "model.safetensors")
     about = {"version": VERSION, "model": surrogate.model, "schema": surrogate.schema.to_json()}
-    (folder / "model.json").write_text(json.dumps(about, indent=1) + "\n")
+    (folder / "model.json").write_text(json.dumps(about, indent=1) + "\n", encoding="utf-8")
 
 
 def load_surrogate(folder: Path, *, weights: str = "model.safetensors") -> Surrogate:
     """Read what `save_surrogate` wrote; nothing else is needed, and nothing is unpickled."""
     try:
-        about = json.loads((folder / "model.json").read_text())
+        about = json.loads((folder / "model.json").read_text(encoding="utf-8"))
         if about["version"] != VERSION:
             raise CheckpointError(
                 f"{folder}: format version {about['version']}, this flare reads {VERSION}; update flare"
@@ -150,7 +159,7 @@ def load_surrogate(folder: Path, *, weights: str = "model.safetensors") -> Surro
         surrogate = Surrogate(about["model"], Schema.from_json(about["schema"]))
     except FileNotFoundError:
         raise CheckpointError(f"{folder} holds no saved model (no model.json)") from None
-    except (json.JSONDecodeError, KeyError, TypeError, ConfigError) as error:
+    except (json.JSONDecodeError, KeyError, TypeError, ConfigError, DataError) as error:
         raise CheckpointError(f"{folder / 'model.json'} is damaged or of another flare: {error}") from None
     load_weights(surrogate, folder / weights)
     return surrogate
@@ -187,10 +196,27 @@ def load(run: str | os.PathLike[str], *, checkpoint: str = "last", ema: bool = F
         checkpoint: `last`, as the paper reports, or `best` on the evaluation split.
         ema: the running average of the weights, where the run kept one.
     """
-    from flare.train.checkpoint import find_checkpoint
-
     folder = find_checkpoint(Path(run), checkpoint)
     if ema and not (folder / "ema.safetensors").exists():
         raise CheckpointError(f"{folder} has no averaged weights; train with --optim.ema 0.999 to keep them")
     surrogate = load_surrogate(folder, weights="ema.safetensors" if ema else "model.safetensors")
-    return surrogate.to(device).eval()
+    try:
+        return surrogate.to(device).eval()
+    except (RuntimeError, AssertionError, TypeError) as error:
+        raise ConfigError(f"device {device!r} cannot be used here: {one_line(error)}") from None
+
+
+def find_checkpoint(run: Path, name: str = "last") -> Path:
+    """A run's checkpoint folder; also the one a kill caught between the two renames of a new one."""
+    folder = run / "checkpoints" / name
+    if not folder.exists() and previous(folder).exists():
+        return previous(folder)
+    if not folder.exists():
+        what = f"has no checkpoint {name!r} yet" if run.is_dir() else "does not exist"
+        raise CheckpointError(f"run {run} {what}. Train one with:  flare train --preset NAME --out {run}")
+    return folder
+
+
+def previous(folder: Path) -> Path:
+    """Where a checkpoint waits while its successor takes its place."""
+    return folder.with_name(folder.name + ".previous")

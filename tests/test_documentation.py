@@ -40,7 +40,7 @@ def session(tmp_path_factory):
     darcy_dataset(folder / "data" / "darcy-demo", samples=920, test=20, resolution=5)
     model = {"name": "flare", "channels": 8, "blocks": 1, "heads": 2, "latents": 4, "kv_depth": 0, "ffn_depth": 0}
     data = DataConfig(path=str(folder / "data" / "darcy-demo"), batch_size=8)
-    start(TrainConfig(data=data, model=model, epochs=1, device="cpu", report=False), folder / "runs" / "demo")
+    start(TrainConfig(data=data, model=model, epochs=1, device="cpu"), folder / "runs" / "demo")
     return folder
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import re
 import sys
 from collections.abc import Sequence
@@ -10,7 +11,7 @@ from importlib import import_module
 from types import ModuleType
 from typing import Any
 
-from flare.errors import ConfigError, FlareError, nearest
+from flare.errors import ConfigError, FlareError, nearest, one_line
 
 VERBS = {
     "data": "make, inspect and check datasets",
@@ -32,11 +33,23 @@ def main(argv: Sequence[str] | None = None) -> int:
     except FlareError as error:
         if debug:
             raise
-        print(f"{type(error).__name__}: {error}", file=sys.stderr)
-        return 2
+        return _complain(f"{type(error).__name__}: {error}")
+    except BrokenPipeError:  # the reader, such as `head`, has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 141
+    except OSError as error:
+        if debug:
+            raise
+        return _complain(f"{type(error).__name__}: {error.strerror or error}: {error.filename or ''}".rstrip(": "))
     except KeyboardInterrupt:
         print("stopped", file=sys.stderr)
         return 130
+
+
+def _complain(message: str) -> int:
+    rank = os.environ.get("RANK", "0")
+    print(message if rank == "0" else f"[rank {rank}] {message}", file=sys.stderr)
+    return 2
 
 
 def _dispatch(words: list[str]) -> int:
@@ -89,4 +102,4 @@ def _readable(message: str, parser: Any) -> str:
     known = [option for action in parser._actions for option in action.option_strings if option.startswith("--")]
     if unknown:
         return f"unknown option {unknown[1]}; {nearest(unknown[1], known)}  (all: {parser.prog} --help)"
-    return f"{' '.join(message.split())}  (see: {parser.prog} --help)"
+    return f"{one_line(message)}  (see: {parser.prog} --help)"

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 from flare.cli import parse
 from flare.cli.options import make_parser
+from flare.errors import DataError, FlareError
 
 
 def run(words: Sequence[str]) -> int:
@@ -23,28 +23,37 @@ def run(words: Sequence[str]) -> int:
     import numpy as np
     import torch
 
+    from flare.data.store import Dataset
     from flare.files import refuse_existing, write_json
     from flare.surrogate import load
-    from flare.train.fields import FieldTask, mean_field_errors
+    from flare.terminal import say
+    from flare.train.fields import FieldTask, mean_field_errors, sample_errors
     from flare.train.run import RunFolder
 
     if args.out:
         refuse_existing(args.out)
     surrogate = load(args.run, checkpoint=args.checkpoint, ema=args.ema, device=args.device)
     config = RunFolder(args.run).config()
-    data = replace(config.data, path=args.data or config.data.path, test_split=args.split or config.data.test_split)
-    task = FieldTask(data, config.loss)
-    surrogate.check_fields(task.dataset.schema, data.path)
-    errors = task.errors(surrogate, torch.device(args.device))
-    baseline, kind = mean_field_errors(task.dataset, task.train, task.test)
+    dataset = Dataset(args.data or config.data.path)
+    surrogate.check_fields(dataset.schema, dataset.path)
+    split = args.split or config.data.test_split
+    test = dataset.split(split)[: None if args.data or args.split else config.data.test_samples]
+    if len(test) == 0:
+        raise DataError(f"{dataset.path}: split {split!r} is empty")
+    errors = sample_errors(surrogate, dataset, test, config.data.eval_batch_size, torch.device(args.device))
+    record = {"samples": test.tolist(), "rel_l2": errors.tolist()}
     weights = f"{args.checkpoint} weights" + (", averaged" if args.ema else "")
-    print(f"{data.path}, {data.test_split}: {len(errors)} samples, {weights}")
+    print(f"{dataset.path}, {split}: {len(errors)} samples, {weights}")
     print(f"rel-L2 mean           {errors.mean():.4f}")
-    print(
-        f"median, worst         {np.median(errors):.4f}, {errors.max():.4f} (sample {int(task.test[errors.argmax()])})"
-    )
-    print(f"training-mean field   {baseline.mean():.4f}   {kind}")
+    print(f"median, worst         {np.median(errors):.4f}, {errors.max():.4f} (sample {int(test[errors.argmax()])})")
+    try:
+        task = FieldTask(config.data, config.loss)
+    except FlareError as error:
+        say(f"no training-mean field to compare with: {error}")
+    else:
+        baseline, kind = mean_field_errors(task.dataset, task.train, test, dataset)
+        print(f"training-mean field   {baseline.mean():.4f}   {kind}")
+        record["rel_l2_mean_field"] = baseline.tolist()
     if args.out:
-        record = {"samples": task.test.tolist(), "rel_l2": errors.tolist(), "rel_l2_mean_field": baseline.tolist()}
         write_json(args.out, record)
     return 0

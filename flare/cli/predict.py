@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from flare.cli import parse
 from flare.cli.options import make_parser
@@ -40,27 +40,27 @@ def run(words: Sequence[str]) -> int:
     return 0
 
 
-def _predict_file(surrogate: Surrogate, args) -> None:  # type: ignore[no-untyped-def]
+def _predict_file(surrogate: Surrogate, args: Any) -> None:
+    from flare.data.sample import Sample
     from flare.data.tables import read_inputs, write_outputs
     from flare.files import refuse_existing
 
     refuse_existing(args.out)
     inputs = read_inputs(args.input, surrogate.schema)
-    named = {name: values for name, values in inputs.items() if name != surrogate.schema.points}
-    outputs = surrogate.predict(inputs[surrogate.schema.points], **named)
+    outputs = surrogate.predict_sample(Sample(inputs))
     write_outputs(args.out, surrogate.schema, inputs, outputs)
     for name, values in outputs.items():
         span = f"{values.min():.6g} to {values.max():.6g} {surrogate.units[name]}"
         print(f"{args.out}: {name}, {len(values):,} points, {span}")
 
 
-def _predict_dataset(surrogate: Surrogate, args) -> None:  # type: ignore[no-untyped-def]
-    from flare.data.sample import INPUT_ROLES, Sample
+def _predict_dataset(surrogate: Surrogate, args: Any) -> None:
+    from flare.data.sample import Sample
     from flare.data.store import Dataset
     from flare.data.writer import DatasetWriter
     from flare.terminal import progress
 
-    dataset, schema = Dataset(args.input), surrogate.schema
+    dataset = Dataset(args.input)
     surrogate.check_fields(dataset.schema, args.input)
     indices = dataset.split(args.split) if args.split else range(len(dataset))
     provenance = {"kind": "prediction", "run": args.run, "checkpoint": args.checkpoint, "ema": args.ema}
@@ -69,11 +69,8 @@ def _predict_dataset(surrogate: Surrogate, args) -> None:  # type: ignore[no-unt
     with progress("predicting", len(indices), done=len(writer)) as update:
         for index in indices[len(writer) :]:
             sample = dataset[int(index)]
-            inputs = {name: sample.values[name] for name in schema.named(*INPUT_ROLES)}
-            named = {name: values for name, values in inputs.items() if name != schema.points}
-            outputs = surrogate.predict(inputs[schema.points], **named)
-            columns = {name: v.reshape(len(v), -1) for name, v in outputs.items()}
-            writer.append(Sample({**inputs, **columns}, sample.cells))
+            predicted = {name: v.reshape(len(v), -1) for name, v in surrogate.predict_sample(sample).items()}
+            writer.append(Sample({**sample.values, **predicted}, sample.cells))
             update()
     writer.finish({args.split or "all": [(0, len(indices))]})
     print(f"{args.out}: {len(indices)} samples predicted")

@@ -27,14 +27,17 @@ def run(words: Sequence[str]) -> int:
     import numpy as np
 
     from flare.data.store import Dataset
-    from flare.files import replacing
+    from flare.files import refuse_existing, replacing
     from flare.report.page import save_png
-    from flare.report.spectra import eigenvector_figure, spectra_figure
+    from flare.report.run import leading_eigenvectors
+    from flare.report.spectra import spectra_figure
     from flare.spectra import surrogate_eigenvectors, surrogate_spectra
     from flare.surrogate import load
     from flare.terminal import progress
     from flare.train.run import RunFolder
 
+    if args.out:
+        refuse_existing(args.out)
     surrogate = load(args.run, checkpoint=args.checkpoint, device=args.device)
     data = RunFolder(args.run).config().data
     dataset = Dataset(args.data or data.path)
@@ -60,18 +63,10 @@ def run(words: Sequence[str]) -> int:
     with replacing(out / "eigenvectors.npz") as path:
         fields = {f"block_{b + 1}": vectors.cpu().numpy() for b, (_, vectors) in enumerate(pairs)}
         np.savez(path, points=sample.values[schema.points], **fields)  # type: ignore[arg-type]
-    for block, (values, vectors) in enumerate(pairs, start=1):
-        head = int(spectra.effective_rank[block - 1].argmax())
-        figure = eigenvector_figure(
-            sample.values[schema.points],
-            values[head],
-            vectors[head],
-            block=block,
-            head=head + 1,
-            grid=schema.grid,
-            cells=sample.cells,
-        )
-        save_png(figure, out / f"eigenvectors_block_{block}.png")
+    if sample.values[schema.points].shape[1] in (2, 3):
+        for block, pair in enumerate(pairs):
+            figure = leading_eigenvectors(dataset, indices[0], pair, spectra, block)
+            save_png(figure, out / f"eigenvectors_block_{block + 1}.png")
 
     print(f"mean of {spectra.samples} samples; M = {spectra.eigenvalues.shape[-1]} latents per head")
     print("block   effective rank of the heads          above FP32 epsilon")
@@ -79,5 +74,5 @@ def run(words: Sequence[str]) -> int:
         ranks, counts = spectra.effective_rank[block], spectra.numerical_rank[block]
         span = f"{ranks.min():5.1f} to {ranks.max():5.1f}, mean {ranks.mean():5.1f}"
         print(f"{block + 1:>5}   {span:<36} {int(counts.min())} to {int(counts.max())}")
-    print(f"written to {out}: spectra.npz, spectra.png, eigenvectors.npz and a picture per block")
+    print(f"written to {out}: spectra.npz, spectra.png, eigenvectors.npz, pictures of eigenvectors")
     return 0

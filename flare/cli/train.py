@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from flare.cli import parse
 from flare.cli.options import make_parser
-from flare.errors import ConfigError
+from flare.errors import ConfigError, FlareError
 from flare.terminal import duration, say
 from flare.train.config import TrainConfig
 from flare.train.presets import build_config, merged, preset_names, preset_path, read_yaml, setting_names
@@ -26,39 +27,44 @@ def run(words: Sequence[str]) -> int:
     parser.add_argument("--out", help="run folder to write; default runs/<preset>")
     parser.add_argument("--resume", metavar="RUN", help="go on with this run, with its own settings")
     parser.add_argument("--if-exists", default="refuse", choices=["refuse", "resume"], help="when --out holds a run")
+    parser.add_argument("--report", type=bool, default=True, help="write report.html and its pictures at the end")
     parser.add_class_arguments(TrainConfig, None)
     given = parse(parser, words, defaults=False).as_dict()
-    options = {name: given.pop(name, None) for name in ("preset", "out", "resume", "if_exists")}
+    options = {name: given.pop(name, None) for name in ("preset", "out", "resume", "if_exists", "report")}
     overrides = list(_dotted(given))
-    result = _resume(options, overrides) if options["resume"] else _start(options, overrides)
-    if result:
+    folder, result = _resume(options, overrides) if options["resume"] else _start(options, overrides)
+    if result:  # only the first rank has one
         _show(result)
+        if options["report"] is not False:
+            _report(folder)
     return 0
 
 
-def _resume(options: Mapping[str, Any], overrides: list[tuple[str, Any]]) -> dict[str, Any]:
+def _resume(options: Mapping[str, Any], overrides: list[tuple[str, Any]]) -> tuple[Path, dict[str, Any]]:
     others = [f"--{name}" for name in ("preset", "out") if options[name]] + [f"--{name}" for name, _ in overrides]
     if others:
         raise ConfigError(f"--resume keeps the settings of the run; drop {', '.join(others)}")
-    return _guarded(options["resume"], lambda start: start.resume(options["resume"]))
+    folder = Path(options["resume"])
+    return folder, _guarded(folder, lambda start: start.resume(folder))
 
 
-def _start(options: Mapping[str, Any], overrides: list[tuple[str, Any]]) -> dict[str, Any]:
+def _start(options: Mapping[str, Any], overrides: list[tuple[str, Any]]) -> tuple[Path, dict[str, Any]]:
     preset = options["preset"]
     path = preset_path(preset) if preset else None
     record = merged(read_yaml(path) if path else {"model": {"name": "flare"}}, overrides)
-    config = build_config(record, str(path) if path and not overrides else "settings")
-    out = options["out"] or (f"runs/{path.stem}" if path else None)
-    if out is None:
+    where = "settings" if path is None else f"{path} with overrides" if overrides else str(path)
+    config = build_config(record, where)
+    if options["out"] is None and path is None:
         raise ConfigError("say where the run goes with --out, or start from a --preset")
+    folder = Path(options["out"] or f"runs/{path.stem}")  # type: ignore[union-attr]
     from flare.train.run import RunFolder
 
-    if options["if_exists"] == "resume" and RunFolder(out).exists:
-        return _guarded(out, lambda start: start.resume(out, expected=config))
-    return _guarded(out, lambda start: start.start(config, out))
+    if options["if_exists"] == "resume" and RunFolder(folder).exists:
+        return folder, _guarded(folder, lambda start: start.resume(folder, expected=config))
+    return folder, _guarded(folder, lambda start: start.start(config, folder))
 
 
-def _guarded(folder: str, work: Any) -> dict[str, Any]:
+def _guarded(folder: Path, work: Any) -> dict[str, Any]:
     """Run, and where a signal ends it say how to go on."""
     from flare.train import start
     from flare.train.signals import Interrupted
@@ -73,12 +79,25 @@ def _guarded(folder: str, work: Any) -> dict[str, Any]:
 def _show(result: Mapping[str, Any]) -> None:
     """The numbers a person wants first, on standard output."""
     error, baseline = result["rel_l2"], result["rel_l2_mean_field"]
+    verdict = f"ours is {baseline / error:.1f} times better" if error < baseline else "ours is WORSE: train longer"
     print(f"test rel-L2           {error:.4f}   mean of {result['test_samples']} samples, last weights")
-    print(f"training-mean field   {baseline:.4f}   {result['mean_field']}; ours is {baseline / error:.1f} times better")
+    print(f"training-mean field   {baseline:.4f}   {result['mean_field']}; {verdict}")
     effort = f"{result['steps']:,} steps in {duration(result['seconds'])}, {result['parameters']:,} parameters"
     print(f"trained               {effort}")
-    if "report" in result:
-        print(f"report                {result['report']}")
+
+
+def _report(folder: Path) -> None:
+    """The result is safe by now: a picture that cannot be drawn is said, and costs nothing else."""
+    page = folder / "report.html"
+    if not page.exists():
+        from flare.report.run import write_run_report
+
+        try:
+            write_run_report(folder)
+        except FlareError as error:
+            say(f"no report: {error}")
+            return
+    print(f"report                {page}")
 
 
 def _dotted(record: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:

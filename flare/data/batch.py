@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
@@ -138,8 +139,15 @@ def training_loader(
         num_workers=workers,
         persistent_workers=False,
         pin_memory=pin,
+        worker_init_fn=_leave_signals_to_the_trainer,
         generator=torch.Generator().manual_seed(0),  # its own, so that loading never moves the model's random state
     )
+
+
+def _leave_signals_to_the_trainer(worker: int) -> None:
+    """Schedulers signal the whole process group; a loader that died of it would take the save down with it."""
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
 
 
 def evaluation_batches(dataset: Dataset, indices: Sequence[int] | np.ndarray, batch_size: int) -> Iterator[Batch]:

@@ -50,6 +50,12 @@ def _check_values(dataset: Dataset, *, quiet: bool) -> list[str]:
                 problem = describe_bad_values(array, schema.channels(*roles))
                 if problem:
                     findings.append(f"sample {index}: {problem}")
+            if (
+                sample.cells is not None
+                and sample.cells.size
+                and not 0 <= sample.cells.min() <= sample.cells.max() < len(targets)
+            ):
+                findings.append(f"sample {index}: cells refer to points it does not have")
             if len(targets) == 0:
                 findings.append(f"sample {index}: has no points")
             elif not targets.any():

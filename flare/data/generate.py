@@ -21,7 +21,8 @@ from flare.data.sample import Sample, Schema
 from flare.data.store import Dataset
 from flare.data.writer import DatasetWriter
 from flare.errors import DataError
-from flare.terminal import progress
+from flare.files import taken
+from flare.terminal import progress, say
 
 
 class Generator(Protocol):
@@ -81,6 +82,9 @@ def generate(
             f"a worker process died while making sample {len(writer)} of {path} (out of memory?). "
             f"{len(writer)} of {samples} are kept; run the same command to go on, perhaps with fewer workers"
         ) from None
+    except KeyboardInterrupt:
+        say(f"{len(writer)} of {samples} samples are kept; run the same command to go on")
+        raise
     except OSError as error:
         raise DataError(
             f"cannot write {path}: {error.strerror or error}. {len(writer)} of {samples} samples are kept; "
@@ -156,7 +160,7 @@ def _die_with_parent() -> None:
 
 
 def _already_made(path: Path, schema: Schema, provenance: dict[str, Any]) -> Dataset | None:
-    if not path.exists():
+    if not taken(path):
         return None
     dataset = Dataset(path)
     made = dataset.about["provenance"]

@@ -70,6 +70,10 @@ def check_wishes(wishes: Mapping[str, Any], schema: Schema) -> None:
 def _shift_and_scale(
     name: str, wish: str | Mapping[str, Any], statistics: ChannelStatistics, columns: slice
 ) -> tuple[np.ndarray, np.ndarray]:
+    if not isinstance(wish, (str, Mapping)):
+        raise ConfigError(
+            f"data.normalise.{name} is {wish!r}; give one of {', '.join(KINDS)}, or a mapping with a kind"
+        )
     wish = {"kind": wish} if isinstance(wish, str) else dict(wish)
     kind = wish.pop("kind", None)
     mean, std, low, high = (getattr(statistics, key)[columns] for key in ("mean", "std", "low", "high"))
@@ -93,7 +97,13 @@ def _constant(name: str, wish: dict[str, Any], key: str, fitted: np.ndarray) -> 
     """The published constant where one was given (a number serves all channels), else the fitted one."""
     if key not in wish:
         return fitted
-    given = np.asarray(wish.pop(key), dtype=np.float64)
+    value = wish.pop(key)
+    try:
+        given = np.asarray(value, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise ConfigError(
+            f"data.normalise.{name}.{key} is {value!r}; it must be a number or a list of numbers"
+        ) from None
     if given.shape not in ((), fitted.shape):
         raise ConfigError(
             f"data.normalise.{name}.{key} has {given.size} numbers, the field has {len(fitted)} components"

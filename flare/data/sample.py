@@ -8,11 +8,15 @@ from typing import Any, Literal
 
 import numpy as np
 
-from flare.errors import DataError
+from flare.errors import DataError, nearest
 
 Role = Literal["points", "feature", "parameter", "target"]
 INPUT_ROLES: tuple[Role, ...] = ("points", "feature", "parameter")
 """In this order they become the input channels of a model."""
+CORNERS = {"line": 2, "triangle": 3, "quad": 4, "tetra": 4, "pyramid": 5, "wedge": 6, "hexahedron": 8}
+"""Points of a cell of each type."""
+RESERVED = ("offsets", "cells", "cell_offsets")
+"""Names of a dataset's own arrays."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,6 +44,13 @@ class Schema:
     """`triangle`, `quad`, `tetra`, `hexahedron` … where samples carry cells; None for point clouds."""
 
     def __post_init__(self) -> None:
+        for name in self.fields:
+            if not name.isidentifier() or name in RESERVED:
+                raise DataError(f"schema {self.name!r}: {name!r} cannot name a field; use letters, digits and _")
+        if self.cell_type is not None and self.cell_type not in CORNERS:
+            raise DataError(
+                f"schema {self.name!r}: unknown cell_type {self.cell_type!r}; {nearest(self.cell_type, CORNERS)}"
+            )
         roles = [f.role for f in self.fields.values()]
         if roles.count("points") != 1 or "target" not in roles:
             raise DataError(f"schema {self.name!r} needs exactly one field of points and at least one target: {roles}")

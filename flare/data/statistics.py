@@ -55,7 +55,7 @@ def _finite(
 ) -> Iterable[np.ndarray]:
     for index in indices:
         array = read(dataset.schema, dataset[int(index)])
-        problem = describe_bad_values(array, dataset.schema.channels(*roles))
+        problem = describe_bad_values(array, dataset.schema.channels(*roles)) if len(array) else "it has no points"
         if problem is None and roles == ("target",) and not array.any():
             problem = "targets are zero at every point, so a relative error has no meaning"
         if problem:

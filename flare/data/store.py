@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from flare.data.sample import Sample, Schema
+from flare.data.sample import CORNERS, Sample, Schema
 from flare.errors import DataError, nearest
 
 VERSION = 1
@@ -90,13 +90,18 @@ class Dataset:
         return _open_array(self.path / f"{name}.npy")
 
     def _check_lengths(self) -> None:
-        for name, array in self._arrays.items():
-            field = self.schema.fields[name]
+        expected = {}
+        for name, field in self.schema.fields.items():
             rows = len(self) if field.role == "parameter" else int(self.offsets[-1])
-            if array.shape != (rows, len(field.components)):
+            expected[name] = (rows, len(field.components))
+        if self.schema.cell_type:
+            expected["cells"] = (int(self._cell_offsets[-1]), CORNERS[self.schema.cell_type])
+        for name, shape in expected.items():
+            found = self._cells.shape if name == "cells" else self._arrays[name].shape
+            if found != shape:
                 raise DataError(
-                    f"{self.path / name}.npy has shape {array.shape}, but dataset.json and offsets.npy ask for "
-                    f"{(rows, len(field.components))}. The files do not belong together; restore or remake the dataset."
+                    f"{self.path / name}.npy has shape {found}, but dataset.json and offsets.npy ask for {shape}. "
+                    f"The files do not belong together; restore or remake the dataset."
                 )
 
 
@@ -107,17 +112,22 @@ def sha256(path: Path) -> str:
 
 def _read_about(path: Path) -> dict[str, Any]:
     manifest = path / "dataset.json"
+    if path.is_file():
+        raise DataError(f"{path} is a file; a dataset is a folder with a dataset.json")
     if not manifest.exists():
         partial = path.with_name(path.name + ".partial")
         if partial.exists():
             raise DataError(
                 f"{path} is not finished ({partial} is there); run the command that makes it again to go on"
             )
-        what = "holds no dataset.json" if path.is_dir() else "does not exist"
-        raise DataError(f"dataset {path} {what}. Make one with:  flare data make NAME --out {path}")
+        if path.is_dir():
+            raise DataError(f"{path} is not a dataset: it holds no dataset.json")
+        raise DataError(f"dataset {path} does not exist. Make one with:  flare data make NAME --out {path}")
     try:
-        about = json.loads(manifest.read_text())
+        about = json.loads(manifest.read_text(encoding="utf-8"))
         version = about["version"]
+        Schema.from_json(about["schema"])
+        about["splits"], about["checksums"], about["provenance"]
     except (json.JSONDecodeError, KeyError, TypeError) as error:
         raise DataError(f"{manifest} is damaged ({error}); restore it or remake the dataset") from None
     if version != VERSION:

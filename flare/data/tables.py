@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import os
+import warnings
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -82,9 +83,11 @@ def _column(path: Path, header: list[str], field: str, component: str, width: in
 
 def _read_columns(path: Path, columns: list[int]) -> np.ndarray:
     try:
-        return np.loadtxt(path, delimiter=",", skiprows=1, usecols=columns, ndmin=2, encoding="utf-8-sig")
-    except ValueError as error:
-        raise DataError(f"{path}: {error}") from None
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")  # loadtxt only warns of a file without rows
+            return np.loadtxt(path, delimiter=",", skiprows=1, usecols=columns, ndmin=2, encoding="utf-8-sig")
+    except (ValueError, UserWarning) as error:
+        raise DataError(f"{path} cannot be read as a table of numbers: {error}") from None
 
 
 def _write_csv(path: Path, schema: Schema, fields: Mapping[str, np.ndarray]) -> None:
@@ -97,6 +100,6 @@ def _write_csv(path: Path, schema: Schema, fields: Mapping[str, np.ndarray]) -> 
             title = name if len(field.components) == 1 else f"{name}.{component}"
             titles.append(title if field.unit == "1" else f"{title} [{field.unit}]")
             columns.append(column)
-    with path.open("w", newline="") as file:
+    with path.open("w", encoding="utf-8", newline="") as file:
         csv.writer(file).writerow(titles)
         np.savetxt(file, np.stack(columns, 1), delimiter=",", fmt="%.9g")

@@ -16,15 +16,13 @@ from typing import IO, Any
 
 import numpy as np
 
-from flare.data.sample import Sample, Schema
+from flare.data.sample import CORNERS, Sample, Schema
 from flare.data.store import VERSION, Dataset, sha256
 from flare.errors import DataError, first_difference
-from flare.files import write_json
+from flare.files import take_lock, taken, write_json
 
 FLOAT = np.dtype("<f4")
 INDEX = np.dtype("<i8")
-NODES = {"line": 2, "triangle": 3, "quad": 4, "tetra": 4, "pyramid": 5, "wedge": 6, "hexahedron": 8}
-"""Corners of a cell of each type."""
 
 
 class DatasetWriter:
@@ -35,13 +33,13 @@ class DatasetWriter:
         self.schema = schema
         self.provenance = json.loads(json.dumps(provenance))  # as it will be read back
         self.partial = self.path.with_name(self.path.name + ".partial")
-        if self.path.exists():
+        if taken(self.path):
             raise DataError(f"{self.path} exists already; choose another folder or remove it")
         self._kinds: dict[str, tuple[np.dtype, int]] = {
             name: (FLOAT, len(f.components)) for name, f in schema.fields.items()
         }
         if schema.cell_type:
-            self._kinds["cells"] = (INDEX, NODES[schema.cell_type])
+            self._kinds["cells"] = (INDEX, CORNERS[schema.cell_type])
         self._start_or_resume()
 
     def __len__(self) -> int:
@@ -101,12 +99,12 @@ class DatasetWriter:
     def _start_or_resume(self) -> None:
         manifest = self.partial / "dataset.json"
         if manifest.exists():
-            self._refuse_another_job(json.loads(manifest.read_text()))
+            self._refuse_another_job(json.loads(manifest.read_text(encoding="utf-8")))
         else:
             self.partial.mkdir(parents=True, exist_ok=True)
             write_json(manifest, self._about())
         self._log = (self.partial / "samples.jsonl").open("a+b")
-        self._refuse_another_writer()
+        take_lock(self._log, f"another process is writing {self.partial}; wait for it, or choose another folder")
         commits, ends = _read_commits(self._log)
         self._files: dict[str, IO[bytes]] = {}
         for name in self._kinds:
@@ -121,19 +119,6 @@ class DatasetWriter:
             file.write(_header(dtype, width, 0))
             file.truncate(file.tell() + self._bytes_of(name, self._commits))
             file.seek(0, os.SEEK_END)
-
-    def _refuse_another_writer(self) -> None:
-        try:
-            import fcntl
-        except ImportError:  # not on Windows, where the second writer fails to open the files anyway
-            return
-        try:
-            fcntl.flock(self._log, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            self._log.close()
-            raise DataError(
-                f"another process is writing {self.partial}; wait for it, or choose another folder"
-            ) from None
 
     def _refuse_another_job(self, begun: dict[str, Any]) -> None:
         keys = ("schema", "provenance")
@@ -184,8 +169,13 @@ class DatasetWriter:
         if (sample.cells is None) != (self.schema.cell_type is None):
             raise DataError(f"{where}: cells and the schema's cell_type={self.schema.cell_type!r} do not agree")
         if sample.cells is not None:
-            arrays["cells"] = np.ascontiguousarray(sample.cells, dtype=INDEX)
-            if arrays["cells"].size and not (arrays["cells"].min() >= 0 and arrays["cells"].max() < count):
+            cells = arrays["cells"] = np.ascontiguousarray(sample.cells, dtype=INDEX)
+            corners = self._kinds["cells"][1]
+            if cells.ndim != 2 or cells.shape[1] != corners:
+                raise DataError(
+                    f"{where}: cells have shape {cells.shape}, a {self.schema.cell_type} has {corners} points"
+                )
+            if cells.size and not (cells.min() >= 0 and cells.max() < count):
                 raise DataError(f"{where}: cells refer to points outside 0 … {count - 1}")
         return arrays
 

@@ -115,8 +115,10 @@ class FLARE(nn.Module):
         if heads < 1 or channels % heads:
             fits = [h for h in range(1, channels + 1) if channels % h == 0]
             raise ConfigError(f"heads={heads} does not divide channels={channels}; use one of {fits}")
-        if latents < 1:
-            raise ConfigError(f"latents={latents}; a head needs at least 1")
+        if latents < 1 or latent_blocks < 0:
+            raise ConfigError(f"latents={latents}, latent_blocks={latent_blocks}: at least 1 and 0")
+        if latent_gelu not in ("tanh", "none"):
+            raise ConfigError(f"unknown latent_gelu {latent_gelu!r}; use 'tanh' or 'none' (exact)")
         if shared_latents and latent_blocks:
             raise ConfigError("shared_latents and latent_blocks are separate ablations; choose one")
         check_backend(backend)
@@ -223,6 +225,8 @@ class FLAREModel(nn.Module):
         backend: str = "auto",
     ) -> None:
         super().__init__()
+        if blocks < 1:
+            raise ConfigError(f"blocks={blocks}; a model needs at least 1")
         self.lift = ResMLP(in_dim, channels, channels, io_depth, skip_in=False, activation=activation)
         self.blocks = nn.ModuleList(
             FLAREBlock(

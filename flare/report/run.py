@@ -10,19 +10,21 @@ from typing import Any
 import numpy as np
 import yaml
 from matplotlib.figure import Figure
+from torch import Tensor
 
-from flare.data.sample import INPUT_ROLES, target_array
+from flare.data.sample import target_array
 from flare.data.store import Dataset
 from flare.errors import ConfigError
 from flare.report.curves import error_histogram, loss_curves
 from flare.report.page import save_png, write_page
 from flare.report.spectra import eigenvector_figure, spectra_figure
 from flare.report.triptych import triptych
-from flare.spectra import flare_layers, surrogate_eigenvectors, surrogate_spectra
+from flare.spectra import Spectra, flare_layers, surrogate_eigenvectors, surrogate_spectra
 from flare.surrogate import Surrogate, load
 from flare.terminal import duration
 from flare.train.fields import FieldTask
 from flare.train.run import RunFolder
+from flare.train.start import read_result
 
 SPECTRA_OPERATIONS = 5e11
 """Bound on the work a report spends on spectra: as many test samples as fit, at least one."""
@@ -31,17 +33,14 @@ Picture = tuple[str, str, str, Figure]
 """File name, heading, caption, figure."""
 
 
-def write_run_report(run: str | Path, errors: np.ndarray, result: Mapping[str, Any]) -> Path:
-    """Write `report.html` and `pictures/` into a run folder.
-
-    Args:
-        errors: relative L2 error of each test sample, in the order of the run's test samples.
-        result: the record of the run, as in `result.json`.
-    """
+def write_run_report(run: str | Path) -> Path:
+    """Write `report.html` and `pictures/` into the folder of a finished run."""
     folder = RunFolder(run)
-    config = folder.config()
+    config, result = folder.config(), read_result(folder.path)
+    errors = np.array(json.loads((folder.path / "test_errors.json").read_text(encoding="utf-8"))["rel_l2"])
     task = FieldTask(config.data, config.loss)
     surrogate = load(run)
+    drawable = len(task.dataset.schema.fields[task.dataset.schema.points].components) in (2, 3)
     pictures = [
         ("loss", "Training", "Loss and evaluation error over the run.", loss_curves(folder.records())),
         (
@@ -51,8 +50,8 @@ def write_run_report(run: str | Path, errors: np.ndarray, result: Mapping[str, A
             f"Training-mean field: {result['mean_field']}.",
             error_histogram(errors, result["rel_l2_mean_field"]),
         ),
-        *_samples(surrogate, task, errors),
-        *_spectra(surrogate, task, errors),
+        *(_samples(surrogate, task, errors) if drawable else []),
+        *_spectra(surrogate, task, errors, drawable=drawable),
     ]
     for name, _, _, figure in pictures:
         save_png(figure, folder.path / "pictures" / f"{name}.png")
@@ -84,7 +83,7 @@ def _summary(result: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 def _rows(result: Mapping[str, Any]) -> list[tuple[str, str]]:
     """The result record as text, without what has a place of its own on the page."""
-    shown = {key: value for key, value in result.items() if key not in ("environment", "report")}
+    shown = {key: value for key, value in result.items() if key != "environment"}
     return [(key, value if isinstance(value, str) else json.dumps(value)) for key, value in shown.items()]
 
 
@@ -115,8 +114,7 @@ def _samples(surrogate: Surrogate, task: FieldTask, errors: np.ndarray) -> list[
 
 def _picture(surrogate: Surrogate, dataset: Dataset, index: int, title: str) -> Figure:
     schema, sample = dataset.schema, dataset[index]
-    inputs = {name: sample.values[name] for name in schema.named(*INPUT_ROLES) if name != schema.points}
-    predicted = surrogate.predict(sample.values[schema.points], **inputs)
+    predicted = surrogate.predict_sample(sample)
     return triptych(
         sample.values[schema.points],
         target_array(schema, sample),
@@ -133,8 +131,8 @@ def _picture(surrogate: Surrogate, dataset: Dataset, index: int, title: str) -> 
     )
 
 
-def _spectra(surrogate: Surrogate, task: FieldTask, errors: np.ndarray) -> list[Picture]:
-    """Of FLARE models only; the other models have no such operator."""
+def _spectra(surrogate: Surrogate, task: FieldTask, errors: np.ndarray, *, drawable: bool) -> list[Picture]:
+    """Of FLARE models only; the other models have no such operator. Eigenvectors are drawn on 2-D and 3-D points."""
     try:
         layers = flare_layers(surrogate.network)
     except ConfigError:
@@ -143,26 +141,30 @@ def _spectra(surrogate: Surrogate, task: FieldTask, errors: np.ndarray) -> list[
     cost = len(layers) * heads * latents**2 * float(task.dataset.sizes[task.test].mean())
     count = int(np.clip(SPECTRA_OPERATIONS / cost, 1, len(task.test)))
     spectra = surrogate_spectra(surrogate, task.dataset, map(int, task.test[:count]))
-    index = int(task.test[np.argsort(errors)[len(errors) // 2]])
-    block = len(layers) // 2
+    caption = f"Eigenvalues of each head's mixing, mean of {count} sample(s)."
+    pictures: list[Picture] = [("spectra", "Spectra", caption, spectra_figure(spectra))]
+    if drawable:
+        index, block = int(task.test[np.argsort(errors)[len(errors) // 2]]), len(layers) // 2
+        pairs = surrogate_eigenvectors(surrogate, task.dataset, index)[block]
+        figure = leading_eigenvectors(task.dataset, index, pairs, spectra, block)
+        caption = f"Of the median sample ({index}), as fields on its points; the head of largest effective rank."
+        pictures.append(("eigenvectors", "Leading eigenvectors", caption, figure))
+    return pictures
+
+
+def leading_eigenvectors(
+    dataset: Dataset, index: int, pairs: tuple[Tensor, Tensor], spectra: Spectra, block: int
+) -> Figure:
+    """The eigenvectors of a block's head of largest effective rank, drawn on the points of a sample."""
     head = int(spectra.effective_rank[block].argmax())
-    values, vectors = surrogate_eigenvectors(surrogate, task.dataset, index)[block]
-    sample = task.dataset[index]
-    field = eigenvector_figure(
-        sample.values[task.dataset.schema.points],
-        values[head],
-        vectors[head],
+    values, vectors = pairs
+    sample = dataset[index]
+    return eigenvector_figure(
+        sample.values[dataset.schema.points],
+        values[head].cpu(),
+        vectors[head].cpu(),
         block=block + 1,
         head=head + 1,
-        grid=task.dataset.schema.grid,
+        grid=dataset.schema.grid,
         cells=sample.cells,
     )
-    return [
-        (
-            "spectra",
-            "Spectra",
-            f"Eigenvalues of each head's mixing, mean of {count} sample(s).",
-            spectra_figure(spectra),
-        ),
-        ("eigenvectors", "Leading eigenvectors", f"Of the median sample ({index}), as fields on its points.", field),
-    ]

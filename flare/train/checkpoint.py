@@ -8,6 +8,7 @@ checkpoints/last/   model.safetensors  model.json      the surrogate, all that p
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
@@ -19,7 +20,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from flare.errors import CheckpointError
-from flare.surrogate import Surrogate, load_weights, read_tensors, save_surrogate
+from flare.surrogate import Surrogate, load_weights, previous, read_tensors, save_surrogate
 from flare.train.ema import WeightAverage
 
 
@@ -63,7 +64,7 @@ def save_checkpoint(
             with ema.swapped_in(surrogate):
                 save_file({k: v.contiguous() for k, v in surrogate.state_dict().items()}, new / "ema.safetensors")
         save_file(_optimizer_tensors(surrogate, optimizer) | random_states, new / "trainer.safetensors")
-        (new / "trainer.json").write_text(json.dumps(asdict(position), indent=1) + "\n")
+        (new / "trainer.json").write_text(json.dumps(asdict(position), indent=1) + "\n", encoding="utf-8")
 
     replace_folder(folder, write)
 
@@ -77,23 +78,12 @@ def load_checkpoint(
         with ema.swapped_in(surrogate):
             load_weights(surrogate, folder / "ema.safetensors")
     try:
-        position = Position(**json.loads((folder / "trainer.json").read_text()))
+        position = Position(**json.loads((folder / "trainer.json").read_text(encoding="utf-8")))
     except (OSError, json.JSONDecodeError, TypeError) as error:
         raise CheckpointError(f"{folder / 'trainer.json'} is missing or damaged: {error}") from None
     tensors = read_tensors(folder / "trainer.safetensors")
     _fill_optimizer(surrogate, optimizer, tensors, folder)
     return position, {name: t for name, t in tensors.items() if name.startswith("random/")}
-
-
-def find_checkpoint(run: Path, name: str = "last") -> Path:
-    """A run's checkpoint folder; also the one a kill caught between two renames."""
-    folder = run / "checkpoints" / name
-    if not folder.exists() and _previous(folder).exists():
-        return _previous(folder)
-    if not folder.exists():
-        what = f"has no checkpoint {name!r} yet" if run.is_dir() else "does not exist"
-        raise CheckpointError(f"run {run} {what}. Train one with:  flare train --preset NAME --out {run}")
-    return folder
 
 
 def replace_folder(folder: Path, write: Callable[[Path], None]) -> None:
@@ -102,15 +92,14 @@ def replace_folder(folder: Path, write: Callable[[Path], None]) -> None:
     shutil.rmtree(new, ignore_errors=True)
     new.mkdir(parents=True)
     write(new)
+    for path in new.iterdir():  # on the disk before it counts: a power cut must not leave names without content
+        with path.open("rb") as file:
+            os.fsync(file.fileno())
     if folder.exists():
-        shutil.rmtree(_previous(folder), ignore_errors=True)
-        folder.rename(_previous(folder))
+        shutil.rmtree(previous(folder), ignore_errors=True)
+        folder.rename(previous(folder))
     new.rename(folder)
-    shutil.rmtree(_previous(folder), ignore_errors=True)
-
-
-def _previous(folder: Path) -> Path:
-    return folder.with_name(folder.name + ".previous")
+    shutil.rmtree(previous(folder), ignore_errors=True)
 
 
 def _optimizer_tensors(model: nn.Module, optimizer: Optimizer) -> dict[str, Tensor]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
@@ -101,34 +102,58 @@ class TrainConfig:
     """Steps between lines of metrics.jsonl."""
     diverged: float = 100.0
     """Stop when the smoothed loss is so many times its best."""
-    report: bool = True
-    """Write report.html and its pictures at the end."""
 
     def __post_init__(self) -> None:
-        if "name" not in self.model:
+        if not isinstance(self.model.get("name"), str):
             raise ConfigError("model.name is missing; say which model, such as --model.name flare")
-        at_least_one = {
+        self._check_ranges()
+        if self.loss.gradient_weight and self.data.subsample:
+            raise ConfigError("loss.gradient_weight needs the whole grid; drop data.subsample or the gradient term")
+
+    def _check_ranges(self) -> None:
+        data, optim = self.data, self.optim
+        counts: dict[str, float | None] = {
             "epochs": self.epochs,
-            "data.batch_size": self.data.batch_size,
-            "data.eval_batch_size": self.data.eval_batch_size,
-            "optim.accumulate": self.optim.accumulate,
+            "data.batch_size": data.batch_size,
+            "data.eval_batch_size": data.eval_batch_size,
+            "data.train_samples": data.train_samples,
+            "data.test_samples": data.test_samples,
+            "data.subsample": data.subsample,
+            "optim.accumulate": optim.accumulate,
             "evaluate_every": self.evaluate_every,
             "checkpoint_every": self.checkpoint_every,
             "log_every": self.log_every,
         }
-        optional = {name: getattr(self.data, name) for name in ("train_samples", "test_samples", "subsample")}
-        at_least_one |= {f"data.{name}": value for name, value in optional.items() if value is not None}
-        for name, value in at_least_one.items():
-            if value < 1:
-                raise ConfigError(f"{name}={value}; it must be at least 1")
-        if not 0 < self.optim.warmup < 1:
-            raise ConfigError(f"optim.warmup={self.optim.warmup}; it is a part of the run, between 0 and 1")
-        if self.optim.ema is not None and not 0 < self.optim.ema < 1:
-            raise ConfigError(f"optim.ema={self.optim.ema}; it must lie between 0 and 1, such as 0.999")
-        if self.loss.gradient_weight and self.data.subsample:
-            raise ConfigError("loss.gradient_weight needs the whole grid; drop data.subsample or the gradient term")
+        positive: dict[str, float | None] = {
+            "optim.lr": optim.lr,
+            "optim.eps": optim.eps,
+            "optim.clip": optim.clip,
+            "optim.div": optim.div,
+            "optim.final_div": optim.final_div,
+            "checkpoint_minutes": self.checkpoint_minutes,
+        }
+        natural: dict[str, float | None] = {
+            "seed": self.seed,
+            "data.workers": data.workers,
+            "optim.weight_decay": optim.weight_decay,
+            "loss.gradient_weight": self.loss.gradient_weight,
+        }
+        parts = {"optim.warmup": optim.warmup, "optim.ema": optim.ema}
+        betas: dict[str, float | None] = {f"optim.betas[{i}]": beta for i, beta in enumerate(optim.betas)}
+        _demand(counts, lambda x: x >= 1, "at least 1")
+        _demand(positive, lambda x: x > 0, "above 0")
+        _demand(natural, lambda x: x >= 0, "0 or more")
+        _demand(parts, lambda x: 0 < x < 1, "between 0 and 1")
+        _demand(betas, lambda x: 0 <= x < 1, "at least 0 and below 1")
+        _demand({"diverged": self.diverged}, lambda x: x > 1, "a factor above 1")
 
     def to_dict(self) -> dict[str, Any]:
         record = asdict(self)
         record["optim"]["betas"] = list(self.optim.betas)
         return record
+
+
+def _demand(settings: Mapping[str, float | None], holds: Callable[[float], bool], what: str) -> None:
+    for name, value in settings.items():
+        if value is not None and not holds(value):
+            raise ConfigError(f"{name}={value}; it must be {what}")

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from flare.data.batch import Batch, BatchPlan, evaluation_batches, training_loader
 from flare.data.normalise import check_wishes, fit
-from flare.data.sample import INPUT_ROLES
+from flare.data.sample import INPUT_ROLES, target_array
 from flare.data.statistics import input_statistics, target_statistics
 from flare.data.store import Dataset
 from flare.errors import ConfigError, DataError
@@ -50,6 +50,7 @@ class FieldTask:
     def surrogate(self, model: Mapping[str, Any]) -> Surrogate:
         """An untrained model with normalisers fitted on the training samples; also refuses damaged samples."""
         schema, wishes = self.dataset.schema, self.data.normalise
+        input_statistics(self.dataset, self.test)
         target_statistics(self.dataset, self.test)
         return Surrogate(
             model,
@@ -91,22 +92,23 @@ def sample_errors(
     return torch.cat(errors).numpy() if errors else np.zeros(0, dtype=np.float32)
 
 
-def mean_field_errors(dataset: Dataset, train: np.ndarray, test: np.ndarray) -> tuple[np.ndarray, str]:
+def mean_field_errors(
+    dataset: Dataset, train: np.ndarray, test: np.ndarray, other: Dataset | None = None
+) -> tuple[np.ndarray, str]:
     """The errors of predicting the mean of the training targets, and which mean: what any model must beat.
 
-    The mean is taken point by point where all samples have as many points, over all points where they differ.
+    The mean is taken point by point where all samples have as many points, over all points where they differ. `other`
+    is where the test samples are, if not in the training dataset.
     """
-    sizes = dataset.sizes[np.concatenate([train, test])]
-    targets = (_targets(dataset, i) for i in train)
+    tested = other or dataset
+    sizes = np.concatenate([dataset.sizes[train], tested.sizes[test]])
     if (sizes == sizes[0]).all():
-        mean, kind = sum(targets) / len(train), "point by point"
+        mean, kind = sum(_targets(dataset, i) for i in train) / len(train), "point by point"
     else:
         mean, kind = target_statistics(dataset, train).mean, "one value"
-    errors = [np.linalg.norm(mean - u) / np.linalg.norm(u) for u in (_targets(dataset, i) for i in test)]
+    errors = [np.linalg.norm(mean - u) / np.linalg.norm(u) for u in (_targets(tested, i) for i in test)]
     return np.array(errors), kind
 
 
 def _targets(dataset: Dataset, index: int) -> np.ndarray:
-    from flare.data.sample import target_array
-
     return target_array(dataset.schema, dataset[int(index)]).astype(np.float64)

@@ -16,8 +16,9 @@ from torch import Tensor
 from flare.data.batch import Batch, BatchPlan
 from flare.environment import peak_memory_mb
 from flare.errors import CheckpointError, TrainingDiverged
+from flare.surrogate import find_checkpoint
 from flare.terminal import progress, say
-from flare.train.checkpoint import Position, find_checkpoint, load_checkpoint, save_checkpoint
+from flare.train.checkpoint import Position, load_checkpoint, save_checkpoint
 from flare.train.config import TrainConfig
 from flare.train.ema import WeightAverage
 from flare.train.fields import FieldTask
@@ -52,7 +53,10 @@ class Trainer:
         self.total_steps = self.plan.steps * config.epochs
         self.position = Position(data_fingerprint=task.dataset.fingerprint)
         self._signal = SignalNote()
+        self._agreed_signal = 0
         self._save_due = False
+        self._begin = self._saved_at = time.monotonic()
+        self._recent: list[float] = []
 
     # -- the loop -----------------------------------------------------------------------------------------------------
 
@@ -60,7 +64,6 @@ class Trainer:
         """Go through the epochs that are left."""
         self._begin = time.monotonic() - self.position.seconds
         self._saved_at = time.monotonic()
-        self._recent: list[float] = []
         quiet = not self.fabric.is_global_zero
         with (
             SignalNote(quiet=quiet) as self._signal,
@@ -121,13 +124,17 @@ class Trainer:
         return mean_loss, norm
 
     def _agree(self, loss: Tensor) -> float:
-        """The mean loss of all ranks; a signal or a due checkpoint of one rank becomes that of all, to act together."""
+        """The mean loss of all ranks; a signal or a due checkpoint of one rank becomes that of all.
+
+        Saving is done together, so ranks act on what was agreed here, never on a signal that came since.
+        """
+        self._agreed_signal = self._signal.number
         self._save_due = time.monotonic() - self._saved_at > 60 * self.config.checkpoint_minutes
         if self.fabric.world_size == 1:
             return float(loss)
-        told = torch.stack([loss, loss.new_tensor(self._signal.number), loss.new_tensor(self._save_due)])
+        told = torch.stack([loss, loss.new_tensor(self._agreed_signal), loss.new_tensor(self._save_due)])
         mean = self.fabric.all_reduce(told, reduce_op="mean")
-        self._signal.number = self._signal.number or (signal.SIGTERM if mean[1] > 0 else 0)
+        self._agreed_signal = self._agreed_signal or (int(signal.SIGTERM) if mean[1] > 0 else 0)
         self._save_due = bool(mean[2] > 0)
         return float(mean[0])
 
@@ -151,9 +158,10 @@ class Trainer:
         )
 
     def _last_good(self) -> str:
-        if not self.run.has_checkpoint:
-            return "No checkpoint was written yet."
-        return f"The last good checkpoint is {find_checkpoint(self.run.path)}."
+        for name in ("last", "best"):
+            if self.run.has_checkpoint(name):
+                return f"The last good checkpoint is {find_checkpoint(self.run.path, name)}."
+        return "No checkpoint was written yet."
 
     # -- evaluation and log -------------------------------------------------------------------------------------------
 
@@ -177,7 +185,7 @@ class Trainer:
         record["seconds"] = time.monotonic() - self._begin
         if self.fabric.is_global_zero:
             self.run.log(record)
-        if self.position.best_error is None or record["rel_l2"] < self.position.best_error:
+        if math.isfinite(record["rel_l2"]) and record["rel_l2"] < (self.position.best_error or math.inf):
             self.position.best_error = record["rel_l2"]
             self.save("best")
 
@@ -216,7 +224,7 @@ class Trainer:
 
     def resume(self) -> None:
         """Go on from the run's last checkpoint; the rest of the run is bit for bit what it would have been."""
-        if self.run.has_checkpoint:
+        if self.run.has_checkpoint("last"):
             folder = find_checkpoint(self.run.path)
             self.position, random_states = load_checkpoint(folder, self.surrogate, self.optimizer, self.ema)
             self._refuse_other_data(folder)
@@ -248,20 +256,19 @@ class Trainer:
         rank, ranks = self.fabric.global_rank, self.fabric.world_size
         if len(states["random/cpu"]) != ranks:
             say(f"resuming with {ranks} rank(s) what {len(states['random/cpu'])} began: random states start anew")
-            torch.manual_seed(
-                int(np.random.SeedSequence([self.config.seed, self.position.step, rank]).generate_state(1)[0])
-            )
+            fresh = np.random.SeedSequence([self.config.seed, self.position.step, rank])
+            torch.manual_seed(int(fresh.generate_state(1)[0]))
             return
         torch.set_rng_state(states["random/cpu"][rank])
         if "random/cuda" in states and self.fabric.device.type == "cuda":
             torch.cuda.set_rng_state(states["random/cuda"][rank], self.fabric.device)
 
     def _save_if_asked(self) -> None:
-        if self._signal.number or self._save_due:
+        if self._agreed_signal or self._save_due:
             self.save("last")
-        if self._signal.number:
+        if self._agreed_signal:
             self.run.close()
-            raise Interrupted(self._signal.number)
+            raise Interrupted(self._agreed_signal)
 
     @property
     def _scaler(self) -> Any:

@@ -10,7 +10,7 @@ from typing import Any, get_type_hints
 import yaml
 
 import flare
-from flare.errors import ConfigError, nearest
+from flare.errors import ConfigError, nearest, one_line
 from flare.train.config import TrainConfig
 
 
@@ -39,11 +39,11 @@ def preset_path(name_or_path: str) -> Path:
 def read_yaml(path: Path) -> dict[str, Any]:
     """A YAML mapping whose every key is a setting of `TrainConfig`."""
     try:
-        record = yaml.safe_load(path.read_text())
+        record = yaml.safe_load(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise ConfigError(f"cannot read {path}: {error.strerror}") from None
-    except yaml.YAMLError as error:
-        raise ConfigError(f"{path} is not valid YAML: {error}") from None
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path} is not valid YAML: {one_line(error)}") from None
     if not isinstance(record, dict):
         raise ConfigError(f"{path} should hold a mapping of settings, it holds {type(record).__name__}")
     refuse_unknown_keys(record, str(path))
@@ -54,8 +54,10 @@ def refuse_unknown_keys(record: Mapping[str, Any], where: str) -> None:
     known = set(setting_names())
     sections = {name.split(".")[0] for name in known if "." in name}
     for key, value in record.items():
-        is_section = key in sections and isinstance(value, Mapping)
-        for name in [f"{key}.{name}" for name in value] if is_section else [str(key)]:
+        if key in sections and not isinstance(value, Mapping):
+            example = next(name for name in setting_names() if name.startswith(f"{key}."))
+            raise ConfigError(f"{where}: {key!r} is a group of settings, such as {example}; it cannot be {value!r}")
+        for name in [f"{key}.{name}" for name in value] if key in sections else [str(key)]:
             if name not in known:
                 raise ConfigError(f"{where}: unknown setting {name!r}; {nearest(name, known)}")
 
@@ -82,7 +84,7 @@ def build_config(record: Mapping[str, Any], where: str = "configuration") -> Tra
     try:
         return parser.instantiate(parser.parse_object({"run": dict(record)})).run
     except (argparse.ArgumentError, TypeError) as error:
-        raise ConfigError(f"{where}: {error}") from None
+        raise ConfigError(f"{where}: {one_line(error)}") from None
 
 
 def load_config(path: Path) -> TrainConfig:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import yaml
 
 from flare.errors import CheckpointError, ConfigError
-from flare.files import replacing
+from flare.files import lock, replacing
 from flare.train.config import TrainConfig
 from flare.train.presets import load_config
 
@@ -27,7 +29,7 @@ class RunFolder:
         self.refuse_if_taken()
         self.path.mkdir(parents=True, exist_ok=True)
         with replacing(self.path / "config.yaml") as temporary:
-            temporary.write_text(yaml.safe_dump(config.to_dict(), sort_keys=False))
+            temporary.write_text(yaml.safe_dump(config.to_dict(), sort_keys=False), encoding="utf-8")
 
     def refuse_if_taken(self) -> None:
         if self.exists:
@@ -40,9 +42,8 @@ class RunFolder:
     def exists(self) -> bool:
         return (self.path / "config.yaml").exists()
 
-    @property
-    def has_checkpoint(self) -> bool:
-        return any((self.checkpoints / name).exists() for name in ("last", "last.previous"))
+    def has_checkpoint(self, name: str) -> bool:
+        return any((self.checkpoints / folder).exists() for folder in (name, f"{name}.previous"))
 
     @property
     def checkpoints(self) -> Path:
@@ -64,18 +65,28 @@ class RunFolder:
                 self._events.add_scalar(f"{record['kind']}/{key}", value, record["step"])
 
     def records(self) -> list[dict[str, Any]]:
-        path = self.path / "metrics.jsonl"
-        return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+        return [json.loads(line) for line in self._whole_lines()]
 
     def forget_after(self, step: int) -> None:
         """Drop what was logged after the checkpoint a resumed run goes on from; those steps will be logged again."""
+        kept = [line for line in self._whole_lines() if json.loads(line)["step"] <= step]
+        with replacing(self.path / "metrics.jsonl") as temporary:
+            temporary.write_text("".join(kept), encoding="utf-8")
+
+    def _whole_lines(self) -> list[str]:
+        """Of metrics.jsonl; a kill may have cut the last one short."""
         path = self.path / "metrics.jsonl"
-        if not path.exists():
-            return
-        lines = path.read_text().splitlines(keepends=True)
-        whole = [line for line in lines if line.endswith("\n")]  # a kill may cut the last one short
-        with replacing(path) as temporary:
-            temporary.write_text("".join(line for line in whole if json.loads(line)["step"] <= step))
+        lines = path.read_text(encoding="utf-8").splitlines(keepends=True) if path.exists() else []
+        return [line for line in lines if line.endswith("\n")]
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Held while training: a second process that wants this folder is refused instead of mixing into it."""
+        self.path.mkdir(parents=True, exist_ok=True)
+        with lock(
+            self.path / ".lock", f"another process is training in {self.path}; wait for it, or choose another --out"
+        ):
+            yield
 
     def close(self) -> None:
         if self._events is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import threading
 from types import FrameType, TracebackType
 
 from flare.terminal import say
@@ -23,7 +24,10 @@ class SignalNote:
         self.number, self.quiet = 0, quiet
 
     def __enter__(self) -> SignalNote:
-        self._before = {number: signal.signal(number, self._note) for number in (signal.SIGINT, signal.SIGTERM)}
+        # Python lets only the main thread handle signals; elsewhere (a notebook server, say) they keep their meaning.
+        main = threading.current_thread() is threading.main_thread()
+        numbers = (signal.SIGINT, signal.SIGTERM) if main else ()
+        self._before = {number: signal.signal(number, self._note) for number in numbers}
         return self
 
     def __exit__(

@@ -1,15 +1,19 @@
-"""From a configuration to a finished run folder: start or resume, train, judge, report."""
+"""From a configuration to a finished run folder: start or resume, train, judge."""
 
 from __future__ import annotations
 
 import json
 import os
+from contextlib import nullcontext
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 from lightning_fabric import Fabric
 
 from flare.environment import describe_environment, peak_memory_mb
-from flare.errors import ConfigError, first_difference
+from flare.errors import CheckpointError, ConfigError, first_difference
 from flare.files import write_json
 from flare.models import count_parameters
 from flare.terminal import say
@@ -21,8 +25,12 @@ from flare.train.run import RunFolder
 
 
 def start(config: TrainConfig, out: str | os.PathLike[str]) -> dict[str, Any]:
-    """Train anew into the folder `out`, which must not hold a run. Returns the result record, see `result.json`."""
-    return _work(config, RunFolder(out), resume=False)
+    """Train anew into the folder `out`, which must not hold a run.
+
+    Returns:
+        The result record, also in `result.json`; empty on all ranks but the first.
+    """
+    return _work(_anchored(config), RunFolder(out), resume=False)
 
 
 def resume(run: str | os.PathLike[str], expected: TrainConfig | None = None) -> dict[str, Any]:
@@ -33,56 +41,69 @@ def resume(run: str | os.PathLike[str], expected: TrainConfig | None = None) -> 
     """
     folder = RunFolder(run)
     config = folder.config()
-    difference = first_difference(config.to_dict(), expected.to_dict()) if expected is not None else None
+    difference = first_difference(config.to_dict(), _anchored(expected).to_dict()) if expected is not None else None
     if difference:
         key, there, here = difference
         raise ConfigError(
             f"{folder.path} was begun with other settings: {key} is {there!r} there and {here!r} here. "
             f"Use --resume to keep its settings, or another --out"
         )
-    result = folder.path / "result.json"
-    if result.exists():
+    if (folder.path / "result.json").exists():
         say(f"{folder.path} is finished already")
-        return json.loads(result.read_text())
+        return read_result(folder.path)
     return _work(config, folder, resume=True)
+
+
+def read_result(run: Path) -> dict[str, Any]:
+    """The record of a finished run."""
+    try:
+        return json.loads((run / "result.json").read_text(encoding="utf-8"))
+    except (OSError, json.JSONDecodeError) as error:
+        raise CheckpointError(f"{run / 'result.json'} cannot be read ({error}); remove it and resume the run") from None
+
+
+def _anchored(config: TrainConfig) -> TrainConfig:
+    """With an absolute dataset path: a run is evaluated and resumed from any folder."""
+    path = config.data.path
+    return replace(config, data=replace(config.data, path=str(Path(path).resolve()) if path else ""))
 
 
 def _work(config: TrainConfig, run: RunFolder, *, resume: bool) -> dict[str, Any]:
     with launched_fabric(config) as fabric:
-        return _train_and_judge(config, run, fabric, resume=resume)
+        task = FieldTask(config.data, config.loss)
+        if not resume:
+            run.refuse_if_taken()
+        # Everything that can be wrong with the settings or the data has shown itself before the folder is touched.
+        trainer = Trainer(config, task, run, fabric)
+        with run.locked() if fabric.is_global_zero else nullcontext():
+            if resume:
+                trainer.resume()
+            elif fabric.is_global_zero:
+                run.create(config)
+            fabric.barrier()
+            return _train_and_judge(trainer, fabric)
 
 
-def _train_and_judge(config: TrainConfig, run: RunFolder, fabric: Fabric, *, resume: bool) -> dict[str, Any]:
-    task = FieldTask(config.data, config.loss)
-    if not resume:
-        run.refuse_if_taken()
-    trainer = Trainer(config, task, run, fabric)
-    if fabric.is_global_zero and not resume:
-        run.create(config)
-    fabric.barrier()
-    if resume:
-        trainer.resume()
+def _train_and_judge(trainer: Trainer, fabric: Fabric) -> dict[str, Any]:
     if not trainer.position.finished:
         trainer.train()
     errors = trainer.test_errors()
     if not fabric.is_global_zero:
         return {}
-    result = _judge(trainer, errors)
-    if config.report:
-        from flare.report.run import write_run_report
-
-        result["report"] = str(write_run_report(run.path, errors, result))
-    write_json(run.path / "result.json", result)
+    result = _record(trainer, errors)
+    samples = [int(i) for i in trainer.task.test]
+    write_json(trainer.run.path / "test_errors.json", {"samples": samples, "rel_l2": errors.tolist()})
+    write_json(trainer.run.path / "result.json", result)
     return result
 
 
-def _judge(trainer: Trainer, errors: Any) -> dict[str, Any]:
+def _record(trainer: Trainer, errors: np.ndarray) -> dict[str, Any]:
     """The record of a result: what was measured, on what, with what."""
     task, config = trainer.task, trainer.config
     baseline, kind = mean_field_errors(task.dataset, task.train, task.test)
     return {
         "rel_l2": float(errors.mean()),
-        "rel_l2_median": float(sorted(errors)[len(errors) // 2]),
+        "rel_l2_median": float(np.median(errors)),
         "rel_l2_worst": float(errors.max()),
         "rel_l2_mean_field": float(baseline.mean()),
         "mean_field": kind,

@@ -14,7 +14,9 @@ import yaml
 
 import flare
 from flare.cli import VERBS, main
+from flare.data.sample import Field, Sample, Schema
 from flare.data.store import Dataset
+from flare.data.writer import DatasetWriter
 from flare.models import build_model, count_parameters
 from flare.train.presets import load_config, preset_folder, preset_names, preset_path
 from tests.factory import content, darcy_dataset, ragged_dataset
@@ -227,6 +229,15 @@ def test_heads_that_do_not_divide_channels(darcy, tmp_path, capsys):
         (["--data.batch_size", "99"], "more than the 10 training samples"),
         (["--data.train_samples", "99"], "99 samples of split 'train' are asked for"),
         (["--data.test_split", "tset"], "no split 'tset'; did you mean 'test'?"),
+        (["--data.workers", "-1"], "data.workers=-1; it must be 0 or more"),
+        (["--seed", "-1"], "seed=-1; it must be 0 or more"),
+        (["--optim.lr", "-1"], "optim.lr=-1.0; it must be above 0"),
+        (["--optim.betas", "[0.9, 1.0]"], "optim.betas[1]=1.0; it must be at least 0 and below 1"),
+        (["--model.blocks", "0"], "blocks=0; a model needs at least 1"),
+        (["--model.latent_gelu", "foo"], "unknown latent_gelu 'foo'"),
+        (["--data.normalise.pressure", "5"], "data.normalise.pressure is 5"),
+        (["--model", "flare"], "model"),
+        (["--device", "banana"], "device='banana' cannot be used"),
         (["--preset", "drcy"], "there is no preset 'drcy'; did you mean 'darcy'?"),
         (["--preset", "none.yaml"], "there is no configuration file none.yaml"),
     ],
@@ -243,6 +254,14 @@ def test_an_unknown_key_in_a_file_names_file_and_nearest(darcy, tmp_path, capsys
     (tmp_path / "mine.yaml").write_text("epoch: 3\n")
     message = fails(capsys, "train", "--preset", tmp_path / "mine.yaml", "--out", tmp_path / "run")
     assert "unknown setting 'epoch'; did you mean 'epochs'?" in message
+    (tmp_path / "mine.yaml").write_text("optim: 3\n")
+    message = fails(capsys, "train", "--preset", tmp_path / "mine.yaml", "--out", tmp_path / "run")
+    assert "'optim' is a group of settings, such as optim.lr; it cannot be 3" in message
+    (tmp_path / "mine.yaml").write_text("epochs: many\n")
+    message = fails(capsys, "train", "--preset", tmp_path / "mine.yaml", "--out", tmp_path / "run")
+    assert 'mine.yaml: setting "epochs"' in message
+    (tmp_path / "mine.yaml").write_bytes(b"\xff\xfe\x00")
+    assert "not valid YAML" in fails(capsys, "train", "--preset", tmp_path / "mine.yaml", "--out", tmp_path / "run")
     (tmp_path / "mine.yaml").write_text("epochs: [1\n")
     assert "not valid YAML" in fails(capsys, "train", "--preset", tmp_path / "mine.yaml", "--out", tmp_path / "run")
 
@@ -278,6 +297,7 @@ def test_a_checkpoint_of_another_model(run, darcy, tmp_path, capsys):
         "8",
     ]
     assert main([*map(str, other), "--report", "false"]) == 0
+    assert not (tmp_path / "b" / "report.html").exists()
     capsys.readouterr()
     stolen = (run / "checkpoints" / "last" / "model.safetensors").read_bytes()
     (tmp_path / "b" / "checkpoints" / "last" / "model.safetensors").write_bytes(stolen)
@@ -324,6 +344,73 @@ def test_words_that_make_no_sense(words, message, capsys, tmp_path, monkeypatch)
     monkeypatch.chdir(tmp_path)
     assert message in fails(capsys, *words)
     assert not list(tmp_path.iterdir())
+
+
+def test_folders_that_cannot_be_written(darcy, run, tmp_path, capsys):
+    (tmp_path / "file").write_text("mine")
+    assert "file" in fails(capsys, *train(darcy.path, tmp_path / "file" / "run"))
+    assert "is a file" in fails(capsys, "data", "make", "darcy", "--samples", "1", "--out", tmp_path / "file")
+    assert "file" in fails(capsys, "data", "make", "darcy", "--samples", "1", "--out", tmp_path / "file" / "d")
+    assert (tmp_path / "file").read_text() == "mine"
+
+
+def test_an_empty_table_and_an_unknown_device(run, tmp_path, capsys):
+    (tmp_path / "in.csv").write_text("x,y,coefficient\n")
+    message = fails(capsys, "predict", run, tmp_path / "in.csv", "--out", tmp_path / "out.csv")
+    assert "cannot be read as a table of numbers" in message
+    assert "device 'banana' cannot be used here" in fails(capsys, "evaluate", run, "--device", "banana")
+
+
+def test_a_reader_that_leaves_early_is_no_error(darcy):
+    command = f"{sys.executable} -m flare data info {darcy.path} | head -1"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True)
+    assert done.stderr == ""
+    assert "darcy: 14 samples" in done.stdout
+
+
+def test_evaluation_of_a_set_without_a_training_split(run, darcy, tmp_path, capsys):
+    assert main(["predict", str(run), str(darcy.path), "--split", "test", "--out", str(tmp_path / "p")]) == 0
+    capsys.readouterr()
+    assert main(["evaluate", str(run), "--data", str(tmp_path / "p")]) == 0
+    told = capsys.readouterr().out
+    assert "rel-L2 mean           0.0000" in told, "a model agrees with its own predictions"
+    assert "training-mean field" in told
+
+
+def test_points_on_a_line_train_and_report(tmp_path, capsys):
+    schema = Schema(
+        name="line",
+        fields={
+            "s": Field(role="points", components=("s",)),
+            "u": Field(role="target", components=("u",)),
+        },
+    )
+    writer = DatasetWriter(tmp_path / "d", schema, {"kind": "user"})
+    for i in range(6):
+        s = np.linspace(0, 1, 20 + i)[:, None]
+        writer.append(Sample({"s": s, "u": 1 + s * i}))
+    writer.finish({"train": [(0, 4)], "test": [(4, 6)]})
+    assert (
+        main(["train", "--data.path", str(tmp_path / "d"), "--out", str(tmp_path / "r"), "--epochs", "1", *TINY]) == 0
+    )
+    assert capsys.readouterr().out.splitlines()[-1].endswith("report.html")
+    assert {p.stem for p in (tmp_path / "r" / "pictures").glob("*.png")} == {"loss", "errors", "spectra"}
+
+
+def test_a_picture_that_cannot_be_drawn_does_not_cost_the_result(darcy, tmp_path, capsys, monkeypatch):
+    from flare.report import run as report
+
+    def fail(*_):
+        raise flare.errors.DataError("no ink")
+
+    monkeypatch.setattr(report, "loss_curves", fail)
+    assert main([*map(str, train(darcy.path, tmp_path / "r"))]) == 0
+    told = capsys.readouterr()
+    assert "test rel-L2" in told.out
+    assert "no report: no ink" in told.err
+    monkeypatch.undo()
+    assert main(["train", "--resume", str(tmp_path / "r")]) == 0
+    assert (tmp_path / "r" / "report.html").exists(), "it is written when the run is asked for again"
 
 
 def test_debug_shows_the_traceback():

@@ -20,6 +20,7 @@ from flare.physics.darcy import Darcy
 from tests.factory import content
 
 SMALL = Darcy(resolution=8, stride=1, grid="node")
+SMALL_CANONICAL = Darcy(resolution=8, stride=1)
 
 
 @pytest.fixture(scope="module")
@@ -67,6 +68,18 @@ def test_the_benchmarks_own_form_is_canonical_and_strided():
     assert 0 < np.abs(border).mean() < 0.05 * sample.values["pressure"].max(), "small, but half a cell from zero"
 
 
+def test_an_empty_folder_is_free_and_a_strangers_is_not(tmp_path):
+    (tmp_path / "empty").mkdir()
+    assert len(generate(SMALL, tmp_path / "empty", samples=3, quiet=True)) == 3
+    (tmp_path / "theirs").mkdir()
+    (tmp_path / "theirs" / "thesis.txt").write_text("mine")
+    with pytest.raises(DataError, match="is not a dataset"):
+        generate(SMALL, tmp_path / "theirs", samples=3, quiet=True)
+    with pytest.raises(DataError, match="is a file"):
+        generate(SMALL, tmp_path / "theirs" / "thesis.txt", samples=3, quiet=True)
+    assert (tmp_path / "theirs" / "thesis.txt").read_text() == "mine"
+
+
 def test_a_finished_dataset_is_returned_and_another_is_refused(one_worker):
     before = one_worker.path.stat().st_mtime_ns
     assert len(generate(SMALL, one_worker.path, samples=9, seed=3, quiet=True)) == 9
@@ -77,30 +90,47 @@ def test_a_finished_dataset_is_returned_and_another_is_refused(one_worker):
         generate(replace(SMALL, face_mean="harmonic"), one_worker.path, samples=9, seed=3, quiet=True)
 
 
+DRIVER = """
+import os, signal, sys
+from flare.cli import main
+from flare.data import writer
+
+honest = writer.{function}
+calls = 0
+
+def fatal(*arguments, **options):
+    global calls
+    calls += 1
+    if calls == {call}:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return honest(*arguments, **options)
+
+if __name__ == "__main__":
+    writer.{function} = fatal
+    sys.exit(main(sys.argv[1:]))
+"""
+
+
 @pytest.mark.parametrize("workers", [1, 2])
 def test_killed_at_any_time_and_resumed_gives_the_same_bytes(workers, tmp_path):
-    """kill -9, three times at different moments, against a run that was never killed."""
-    options = ["--samples", "40", "--resolution", "30", "--stride", "3", "--grid", "node"]
-    command = [sys.executable, "-m", "flare", "data", "make", "darcy", *options]
-    kills = 0
-    for commits in (1, 9, 22):
-        job = subprocess.Popen(
-            [*command, "--workers", str(workers), "--out", str(tmp_path / "d")],
-            stderr=subprocess.DEVNULL,
-            start_new_session=True,
-        )
-        log, deadline = tmp_path / "d.partial" / "samples.jsonl", time.monotonic() + 60
-        while not (log.exists() and log.read_bytes().count(b"\n") >= commits) and job.poll() is None:
-            assert time.monotonic() < deadline
-            time.sleep(0.002)
-        if job.poll() is None:
-            kills += 1
-        os.killpg(job.pid, signal.SIGKILL)
-        job.wait()
-        assert not (tmp_path / "d").exists(), "it was to be killed before it had finished"
-    assert kills == 3
-    for folder in ("d", "whole"):
-        subprocess.run([*command, "--workers", "1", "--out", str(tmp_path / folder)], check=True, capture_output=True)
+    """kill -9 before, within and after a sample, and while finishing, against a job that was never killed."""
+    options = ["--samples", "12", "--resolution", "8", "--stride", "1", "--workers", str(workers)]
+    command = ["data", "make", "darcy", *options, "--out", str(tmp_path / "d")]
+    kills = [
+        ("DatasetWriter.append", 3),  # between two samples
+        ("zlib.crc32", 2 * 3 + 5),  # the arrays of a sample are written, its commit is not
+        ("DatasetWriter.append", 1),  # at once
+        ("sha256", 2),  # while the folder is made whole
+        ("write_json", 1),  # just before its manifest is
+    ]
+    for function, call in kills:
+        (tmp_path / "driver.py").write_text(DRIVER.format(function=function, call=call))
+        killed = subprocess.run([sys.executable, str(tmp_path / "driver.py"), *command], capture_output=True, text=True)
+        assert killed.returncode == -signal.SIGKILL, killed.stderr
+        assert not (tmp_path / "d").exists()
+        assert (tmp_path / "d.partial").exists()
+    subprocess.run([sys.executable, "-m", "flare", *command], check=True, capture_output=True)
+    generate(SMALL_CANONICAL, tmp_path / "whole", samples=12, quiet=True)
     assert content(tmp_path / "d") == content(tmp_path / "whole")
 
 

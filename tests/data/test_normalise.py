@@ -138,3 +138,25 @@ def test_unknown_wishes_are_refused(dataset, wish, message):
 def test_wishes_for_fields_that_do_not_exist_are_refused(dataset):
     with pytest.raises(ConfigError, match="did you mean 'position'"):
         check_wishes({"positon": "identity"}, dataset.schema)
+
+
+def test_nan_in_the_inputs_of_the_test_split_is_found_before_training(dataset):
+    put(dataset, "thickness", int(dataset.offsets[5]) + 2, np.nan)
+    task = FieldTask(DataConfig(path=str(dataset.path), batch_size=2), LossConfig())
+    with pytest.raises(DataError, match=r"sample 5: 'thickness' has NaN or infinity at 1 of 17 points \(first: 2\)"):
+        task.surrogate({"name": "flare", "channels": 8, "blocks": 1, "heads": 2, "latents": 2})
+
+
+def test_a_sample_without_points_is_named(tmp_path):
+    dataset = ragged_dataset(tmp_path / "d", (5, 0, 7), test=1, cells=False)
+    with pytest.raises(DataError, match="sample 1: it has no points"):
+        input_statistics(dataset, dataset.split("train"))
+
+
+@pytest.mark.parametrize(
+    ("wish", "message"),
+    [(5, "data.normalise.position is 5; give one of"), ({"kind": "gaussian", "mean": "abc"}, "must be a number")],
+)
+def test_wishes_of_the_wrong_type_are_refused(dataset, wish, message):
+    with pytest.raises(ConfigError, match=message):
+        encoded(dataset, {"position": wish})

@@ -220,3 +220,41 @@ def test_unknown_split_and_sample(tmp_path):
         dataset.split("tset")
     with pytest.raises(DataError, match="no sample 6"):
         dataset[6]
+
+
+def test_cells_of_the_wrong_shape_are_refused(tmp_path):
+    writer = DatasetWriter(tmp_path / "d", ragged_schema(), {})
+    sample = ragged_sample(0, 5)
+    with pytest.raises(DataError, match=r"cells have shape \(4, 4\), a triangle has 3 points"):
+        writer.append(Sample(sample.values, np.zeros((4, 4), dtype=int)))
+    writer.close()
+
+
+def test_cells_that_do_not_belong_to_the_offsets_are_found(tmp_path):
+    dataset = ragged_dataset(tmp_path / "d", SIZES)
+    cells = np.load(dataset.path / "cells.npy")
+    np.save(dataset.path / "cells.npy", cells[:-1])
+    with pytest.raises(DataError, match=r"cells.npy has shape"):
+        Dataset(dataset.path)
+    cells[0] = 99
+    np.save(dataset.path / "cells.npy", cells)
+    assert "sample 0: cells refer to points it does not have" in check_dataset(Dataset(dataset.path), quiet=True)
+
+
+@pytest.mark.parametrize("name", ["offsets", "cells", "../evil", "a b", "1st"])
+def test_names_that_would_be_files_of_others_are_refused(name):
+    fields = {"points": Field(role="points", components=("x",)), name: Field(role="target", components=("u",))}
+    with pytest.raises(DataError, match="cannot name a field"):
+        Schema(name="x", fields=fields)
+
+
+def test_an_unknown_cell_type_is_refused():
+    with pytest.raises(DataError, match="unknown cell_type 'triangel'; did you mean 'triangle'"):
+        Schema(name="x", fields=ragged_schema().fields, cell_type="triangel")
+
+
+def test_a_manifest_without_its_parts_is_damaged(tmp_path):
+    ragged_dataset(tmp_path / "d", SIZES)
+    (tmp_path / "d" / "dataset.json").write_text('{"version": 1}')
+    with pytest.raises(DataError, match=r"dataset\.json is damaged"):
+        Dataset(tmp_path / "d")

@@ -1,11 +1,12 @@
 """The training loop: it learns, goes on bit for bit, adds up over ranks and micro-batches, and stops when it must."""
 
 import json
+import math
 import os
+import re
 import signal
 import subprocess
 import sys
-import time
 from dataclasses import replace
 
 import numpy as np
@@ -13,10 +14,11 @@ import pytest
 import torch
 
 import flare
-from flare.errors import CheckpointError, ConfigError, TrainingDiverged
+from flare.errors import CheckpointError, ConfigError, DataError, TrainingDiverged
 from flare.models import build_model
 from flare.train.config import DataConfig, LossConfig, OptimConfig, TrainConfig
 from flare.train.ema import WeightAverage
+from flare.train.fields import FieldTask
 from flare.train.losses import relative_l2
 from flare.train.optimizer import make_optimizer
 from flare.train.run import RunFolder
@@ -40,7 +42,6 @@ def config(dataset, *, optim=None, loss=None, data=None, **changes):
         epochs=2,
         evaluate_every=1,
         log_every=1,
-        report=False,
         device="cpu",
     )
     return replace(base, **changes)
@@ -62,11 +63,13 @@ def test_it_learns_and_leaves_a_whole_run_folder(darcy, tmp_path):
     assert np.mean(curve[-5:]) < 0.5 * np.mean(curve[:5])
     assert len(curve) == result["steps"] == 200
     assert {p.name for p in (tmp_path / "run").iterdir()} == {
+        ".lock",
         "config.yaml",
         "metrics.jsonl",
         "tensorboard",
         "checkpoints",
         "result.json",
+        "test_errors.json",
     }
     assert json.loads((tmp_path / "run" / "result.json").read_text()) == result
     evaluations = [r for r in RunFolder(tmp_path / "run").records() if r["kind"] == "evaluate"]
@@ -123,61 +126,76 @@ def run_flare(arguments, **how):
     return subprocess.run([sys.executable, "-m", "flare", *arguments], capture_output=True, text=True, **how)
 
 
-def wait_for(condition, job, seconds=60):
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert job.poll() is None, f"ended too early: {job.communicate()}"
-        assert time.monotonic() < deadline
-        time.sleep(0.001)
+DRIVER = """
+import os, signal, sys
+from flare.cli import main
+from flare.train import loop
+
+honest = loop.Trainer._step
+
+def step(trainer, batches):
+    if trainer.position.step == {step}:
+        {act}
+    return honest(trainer, batches)
+
+loop.Trainer._step = step
+sys.exit(main(sys.argv[1:]))
+"""
 
 
-def test_ten_steps_kill_nine_and_resume_equal_twenty_steps_bit_for_bit(darcy, tmp_path):
+def run_until(step, act, arguments):
+    """The command, in a process (group) of its own that does `act` to itself when it comes to a step: no race."""
+    code = DRIVER.format(step=step, act=act)
+    return subprocess.run(
+        [sys.executable, "-c", code, *arguments], capture_output=True, text=True, start_new_session=True, timeout=120
+    )
+
+
+@pytest.fixture(scope="module")
+def whole(darcy, tmp_path_factory):
+    """Twenty steps, never stopped."""
+    out = tmp_path_factory.mktemp("whole") / "run"
+    done = run_flare(command(darcy, out, log_every=1))
+    assert done.returncode == 0, done.stderr
+    return out
+
+
+def position(run):
+    return json.loads((run / "checkpoints" / "last" / "trainer.json").read_text())
+
+
+def test_ten_steps_kill_nine_and_resume_equal_twenty_steps_bit_for_bit(darcy, whole, tmp_path):
     assert len(darcy.split("train")) == 20, "ten steps an epoch"
-    whole = run_flare(command(darcy, tmp_path / "whole"))
-    assert whole.returncode == 0, whole.stderr
-    # The other run is held up by its loader after the first epoch's checkpoint, so that the kill meets it on the way.
-    killed = tmp_path / "killed"
-    arguments = command(darcy, killed, **{"data.workers": 1})
-    job = subprocess.Popen([sys.executable, "-m", "flare", *arguments], stdout=-1, stderr=-1, start_new_session=True)
-    position = killed / "checkpoints" / "last" / "trainer.json"
-    wait_for(lambda: position.exists(), job)
-    os.killpg(job.pid, signal.SIGKILL)
-    job.communicate()
-    assert json.loads(position.read_text())["step"] == 10
-    assert not (killed / "result.json").exists()
-    resumed = run_flare(["train", "--resume", str(killed)])
+    arguments = command(darcy, tmp_path / "killed", log_every=1)
+    killed = run_until(13, "os.kill(os.getpid(), signal.SIGKILL)", arguments)
+    assert killed.returncode == -signal.SIGKILL
+    assert position(tmp_path / "killed")["step"] == 10
+    assert not (tmp_path / "killed" / "result.json").exists()
+    resumed = run_flare(["train", "--resume", str(tmp_path / "killed")])
     assert resumed.returncode == 0, resumed.stderr
-    assert checkpoint_bytes(killed) == checkpoint_bytes(tmp_path / "whole")
-    assert set(checkpoint_bytes(killed)) == {"model.safetensors", "ema.safetensors", "trainer.safetensors"}
+    assert checkpoint_bytes(tmp_path / "killed") == checkpoint_bytes(whole)
+    assert set(checkpoint_bytes(whole)) == {"model.safetensors", "ema.safetensors", "trainer.safetensors"}
+    steps = [r["step"] for r in RunFolder(tmp_path / "killed").records() if r["kind"] == "train"]
+    assert steps == list(range(1, 21)), "every step is logged once"
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
-def test_a_signal_saves_within_the_epoch_and_says_how_to_go_on(darcy, tmp_path, number, code):
+@pytest.mark.parametrize(
+    ("act", "workers", "code"),
+    [
+        ("os.kill(os.getpid(), signal.SIGTERM)", 0, 143),
+        ("os.kill(os.getpid(), signal.SIGINT)", 0, 130),
+        ("os.killpg(os.getpgrp(), signal.SIGTERM)", 2, 143),
+    ],
+    ids=["SIGTERM", "Ctrl-C", "SIGTERM to the group, loaders included"],
+)
+def test_a_signal_saves_within_the_epoch_and_says_how_to_go_on(darcy, whole, tmp_path, act, workers, code):
     stopped = tmp_path / "stopped"
-    arguments = command(darcy, stopped, epochs=30, log_every=1)
-    job = subprocess.Popen([sys.executable, "-m", "flare", *arguments], stdout=-1, stderr=-1, text=True)
-    metrics = stopped / "metrics.jsonl"
-    wait_for(lambda: metrics.exists() and metrics.read_text().count("\n") >= 3, job)
-    job.send_signal(number)
-    _, errors = job.communicate(timeout=60)
-    assert job.returncode == code
-    assert f"flare train --resume {stopped}" in errors
-    position = json.loads((stopped / "checkpoints" / "last" / "trainer.json").read_text())
-    assert 3 <= position["step"] < 300
-    whole = start_in_process(darcy, tmp_path / "whole", 30)
+    done = run_until(13, act, command(darcy, stopped, log_every=1, **{"data.workers": workers}))
+    assert done.returncode == code, done.stderr
+    assert f"flare train --resume {stopped}" in done.stderr
+    assert position(stopped)["step"] == 14
     resume(stopped)
     assert checkpoint_bytes(stopped) == checkpoint_bytes(whole)
-    steps = [r["step"] for r in RunFolder(stopped).records() if r["kind"] == "train"]
-    assert steps == list(range(1, 301)), "every step is logged once"
-
-
-def start_in_process(dataset, out, epochs):
-    """The run of `command`, without the start-up of another interpreter."""
-    data = {"batch_size": 2}
-    model = TINY | {"channels": 32, "latents": 16}
-    optim = OptimConfig(ema=0.9)
-    start(replace(config(dataset, data=data, epochs=epochs, model=model), optim=optim, evaluate_every=10), out)
-    return out
 
 
 def test_a_finished_run_is_not_trained_again(darcy, tmp_path):
@@ -253,20 +271,38 @@ def test_micro_batches_change_memory_not_the_result(darcy, tmp_path):
     assert len(losses(tmp_path / "4")) == 10, "accumulation counts optimiser steps"
 
 
-def test_two_processes_equal_one(darcy, tmp_path):
-    """The same command under torchrun: same global batch, same losses, the order changes every epoch."""
-    single = run_flare(command(darcy, tmp_path / "one", log_every=1, epochs=3))
-    assert single.returncode == 0, single.stderr
-    torchrun = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2"]
-    torchrun += ["--rdzv-backend", "c10d", "--rdzv-endpoint", "127.0.0.1:0"]  # any free port
-    arguments = command(darcy, tmp_path / "two", log_every=1, epochs=3)
+def torchrun(*arguments):
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2"]
+    launcher += ["--rdzv-backend", "c10d", "--rdzv-endpoint", "127.0.0.1:0"]  # any free port
     environment = os.environ | {"OMP_NUM_THREADS": "1"}
-    both = subprocess.run([*torchrun, "-m", "flare", *arguments], capture_output=True, text=True, env=environment)
+    return subprocess.run([*launcher, *arguments], capture_output=True, text=True, env=environment, timeout=300)
+
+
+def test_two_processes_equal_one(darcy, whole, tmp_path):
+    """The same command under torchrun: same global batch, same losses, the order changes every epoch."""
+    both = torchrun("-m", "flare", *command(darcy, tmp_path / "two", log_every=1))
     assert both.returncode == 0, both.stderr
-    np.testing.assert_allclose(losses(tmp_path / "two"), losses(tmp_path / "one"), rtol=2e-4)
-    results = [json.loads((tmp_path / name / "result.json").read_text()) for name in ("one", "two")]
+    np.testing.assert_allclose(losses(tmp_path / "two"), losses(whole), rtol=2e-4)
+    results = [json.loads((run / "result.json").read_text()) for run in (whole, tmp_path / "two")]
     assert results[1]["rel_l2"] == pytest.approx(results[0]["rel_l2"], rel=1e-3)
     assert both.stdout.count("test rel-L2") == 1, "only the first rank speaks"
+
+
+def test_a_signal_to_one_of_two_ranks_stops_both_at_the_same_step(darcy, whole, tmp_path):
+    """It comes after the ranks agreed on this step: neither may act on it before they agree again."""
+    code = DRIVER.replace("_step", "_agree").replace("step(trainer, batches)", "step(trainer, loss)")
+    code = code.replace("(trainer, batches)", "(trainer, loss)").replace(
+        "    if", "    agreed = honest(trainer, loss)\n    if"
+    )
+    code = code.replace("return honest(trainer, loss)", "return agreed")
+    act = "os.environ['RANK'] == '0' and os.kill(os.getpid(), signal.SIGTERM)"
+    (tmp_path / "driver.py").write_text(code.format(step=7, act=act))
+    stopped = tmp_path / "stopped"
+    done = torchrun(str(tmp_path / "driver.py"), *command(darcy, stopped, log_every=1))
+    assert f"flare train --resume {stopped}" in done.stderr
+    assert position(stopped)["step"] == 9
+    resume(stopped)  # with one process: the same mathematics
+    np.testing.assert_allclose(losses(stopped), losses(whole), rtol=2e-4)
 
 
 def test_the_average_of_weights_follows_its_formula(darcy, tmp_path):
@@ -330,33 +366,76 @@ def test_a_compiled_network_learns_the_same_and_saves_the_same_names(darcy, tmp_
     assert flare.load(tmp_path / "compiled").state_dict().keys() == flare.load(tmp_path / "eager").state_dict().keys()
 
 
-def test_divergence_stops_with_step_batch_and_checkpoint(darcy, tmp_path):
-    wild = {"lr": 1e4, "schedule": "constant", "clip": None}
-    with pytest.raises(TrainingDiverged) as caught:
-        start(config(darcy, epochs=50, optim=wild, diverged=50.0), tmp_path / "run")
-    message = str(caught.value)
-    assert "training stopped at step" in message
-    assert "on samples [" in message
-    assert str(tmp_path / "run" / "checkpoints" / "last") in message or "No checkpoint was written yet" in message
-
-
-def test_a_loss_that_is_not_a_number_stops_and_keeps_the_last_good_checkpoint(darcy, tmp_path, monkeypatch):
-    from flare.train.fields import FieldTask
-
+def poison(monkeypatch, factor, step):
+    """Every loss from a step on is multiplied by a factor."""
     honest, calls = FieldTask.loss, []
 
     def poisoned(task, predict, batch):
         calls.append(batch)
-        loss = honest(task, predict, batch)
-        return loss * float("nan") if len(calls) == 8 else loss
+        return honest(task, predict, batch) * (factor if len(calls) > step else 1.0)
 
     monkeypatch.setattr(FieldTask, "loss", poisoned)
+
+
+@pytest.mark.parametrize(("every", "name"), [(1, "last"), (9, "best")])
+def test_divergence_stops_with_step_batch_and_checkpoint(darcy, tmp_path, monkeypatch, every, name):
+    poison(monkeypatch, 1e5, 7)
+    checkpoint = re.escape(str(tmp_path / "run" / "checkpoints" / name))
+    message = rf"stopped at step 7 \(epoch 1\): the loss rose to .*, on samples \[.*good checkpoint is {checkpoint}\."
+    with pytest.raises(TrainingDiverged, match=message):
+        start(config(darcy, epochs=9, checkpoint_every=every), tmp_path / "run")
+
+
+def test_divergence_before_any_checkpoint_says_so(darcy, tmp_path, monkeypatch):
+    poison(monkeypatch, math.inf, 2)
+    with pytest.raises(TrainingDiverged, match=r"the loss is inf, .* No checkpoint was written yet"):
+        start(config(darcy), tmp_path / "run")
+
+
+def test_a_loss_that_is_not_a_number_stops_and_keeps_the_last_good_checkpoint(darcy, tmp_path, monkeypatch):
+    poison(monkeypatch, math.nan, 7)
     with pytest.raises(TrainingDiverged, match=r"step 7 \(epoch 1\): the loss is nan, on samples \[.*last good check"):
         start(config(darcy), tmp_path / "run")
-    position = json.loads((tmp_path / "run" / "checkpoints" / "last" / "trainer.json").read_text())
-    assert position["step"] == 5
+    assert position(tmp_path / "run")["step"] == 5
     monkeypatch.undo()
     assert resume(tmp_path / "run")["steps"] == 10
+
+
+def test_a_gradient_that_is_not_a_number_stops_before_the_weights_are_touched(darcy, tmp_path, monkeypatch):
+    honest = FieldTask.loss
+
+    def hidden(task, predict, batch):  # finite value, infinite slope
+        loss = honest(task, predict, batch)
+        return loss + torch.sqrt(loss - loss.detach())
+
+    monkeypatch.setattr(FieldTask, "loss", hidden)
+    with pytest.raises(TrainingDiverged, match=r"step 0 .*the gradient norm is"):
+        start(config(darcy), tmp_path / "run")
+
+
+def test_two_trainings_in_one_folder_are_refused(darcy, tmp_path):
+    with RunFolder(tmp_path / "run").locked(), pytest.raises(DataError, match="another process is training in"):
+        start(config(darcy), tmp_path / "run")
+    assert not (tmp_path / "run" / "config.yaml").exists()
+
+
+def test_a_torn_line_of_metrics_is_forgotten(darcy, tmp_path):
+    start(config(darcy), tmp_path / "run")
+    (tmp_path / "run" / "result.json").unlink()
+    with (tmp_path / "run" / "metrics.jsonl").open("a") as file:
+        file.write('{"kind": "train", "st')
+    resume(tmp_path / "run")
+    assert len(losses(tmp_path / "run")) == 10
+
+
+def test_a_run_is_judged_from_any_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    dataset = darcy_dataset("d", samples=12, test=4, resolution=8)
+    start(config(dataset), "run")
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    (tmp_path / "run" / "result.json").unlink()
+    assert resume(tmp_path / "run")["test_samples"] == 4
 
 
 def test_the_gradient_term_needs_a_grid(tmp_path):
