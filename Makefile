@@ -7,7 +7,7 @@ JOBS ?= 2
 .PHONY: demo test test-slow bench format clean help
 
 help:
-	@echo "make demo       make a small dataset, train FLARE on it, open runs/demo/report.html"
+	@echo "make demo       make a small dataset, train FLARE on it, write runs/demo/report.html"
 	@echo "make test       lint, types and the default test suite"
 	@echo "make test-slow  the slow truths"
 	@echo "make bench      speed and memory, as ratios measured in one run"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 from typing import Any
@@ -31,12 +32,16 @@ def nearest(name: str, known: Iterable[str]) -> str:
     """The end of an error message about an unknown name: the closest known one, or all of them."""
     known = sorted(known)
     close = get_close_matches(name, known, n=1, cutoff=0.5)
-    return f"did you mean {close[0]!r}?" if close else f"known: {', '.join(known)}"
+    everything = f"known: {', '.join(known)}"
+    if not close:
+        return everything
+    return f"did you mean {close[0]!r}?" + (f" ({everything})" if len(known) <= 8 else "")
 
 
 def one_line(message: object) -> str:
     """A parser's message, which may span lines and name its own groups, as one line about the user's setting."""
-    return " ".join(str(message).replace('Parser key "run.', 'setting "').replace("Parser key", "setting").split())
+    text = str(message).replace('Parser key "run.', 'setting "').replace("Parser key", "setting")
+    return " ".join(re.sub(r"a <class '(\w+)'>", r"\1", text).replace("typing.Literal", "one of ").split())
 
 
 def first_difference(old: Mapping[str, Any], new: Mapping[str, Any]) -> tuple[str, Any, Any] | None:

@@ -73,8 +73,7 @@ class Surrogate(nn.Module):
         """
         self.eval()
         inputs = torch.from_numpy(input_array(self.schema, self._as_sample(points, fields)))
-        parameter = next(self.parameters())
-        predicted = self(inputs.to(parameter.device, parameter.dtype)[None])[0].cpu().numpy()
+        predicted = self(inputs.to(self.device, self.input_norm.shift.dtype)[None])[0].cpu().numpy()
         answer, column = {}, 0
         for name in self.schema.named("target"):
             width = len(self.schema.fields[name].components)
@@ -86,6 +85,10 @@ class Surrogate(nn.Module):
         """`predict` for a sample of a dataset with the fields of this model."""
         inputs = {name: sample.values[name] for name in self.schema.named("feature", "parameter")}
         return self.predict(sample.values[self.schema.points], **inputs)
+
+    @property
+    def device(self) -> torch.device:
+        return self.input_norm.shift.device
 
     @property
     def units(self) -> dict[str, str]:
@@ -119,8 +122,7 @@ class Surrogate(nn.Module):
                 raise DataError(
                     f"the field {name!r} ({self.schema.fields[name].role}) is missing; the model needs {wanted}"
                 )
-        count = len(np.atleast_2d(points))
-        return Sample({name: self._shaped(name, values, count) for name, values in given.items()})
+        return Sample({name: self._shaped(name, values, len(np.atleast_2d(points))) for name, values in given.items()})
 
     def _shaped(self, name: str, values: ArrayLike, count: int) -> np.ndarray:
         field = self.schema.fields[name]
@@ -128,9 +130,12 @@ class Surrogate(nn.Module):
         array = np.asarray(values, dtype=np.float32)
         shape = (width,) if field.role == "parameter" else (count, width)
         if array.shape != shape and not (width == 1 and array.shape == shape[:-1]):
-            raise DataError(
-                f"{name!r} has shape {array.shape}, expected {shape}: components {', '.join(field.components)}"
+            wanted = (
+                f"({width},)"
+                if field.role == "parameter"
+                else f"({'N' if name == self.schema.points else count}, {width})"
             )
+            raise DataError(f"{name!r} has shape {array.shape}, expected {wanted}: {', '.join(field.components)}")
         if not np.isfinite(array).all():
             bad = np.argwhere(~np.isfinite(array))
             raise DataError(f"{name!r} has NaN or infinity at {len(bad):,} places (first: {bad[0].tolist()})")
@@ -195,7 +200,10 @@ def load(run: str | os.PathLike[str], *, checkpoint: str = "last", ema: bool = F
     Args:
         checkpoint: `last`, as the paper reports, or `best` on the evaluation split.
         ema: the running average of the weights, where the run kept one.
+        device: `cpu`, `cuda`, …, or `auto` for the GPU where there is one.
     """
+    if device == "auto":
+        device = "cuda" if torch.cuda.is_available() else "cpu"
     folder = find_checkpoint(Path(run), checkpoint)
     if ema and not (folder / "ema.safetensors").exists():
         raise CheckpointError(f"{folder} has no averaged weights; train with --optim.ema 0.999 to keep them")
@@ -209,6 +217,8 @@ def load(run: str | os.PathLike[str], *, checkpoint: str = "last", ema: bool = F
 def find_checkpoint(run: Path, name: str = "last") -> Path:
     """A run's checkpoint folder; also the one a kill caught between the two renames of a new one."""
     folder = run / "checkpoints" / name
+    if (run / "dataset.json").exists():
+        raise CheckpointError(f"{run} is a dataset, not a run folder")
     if not folder.exists() and previous(folder).exists():
         return previous(folder)
     if not folder.exists():

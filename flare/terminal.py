@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -73,15 +74,26 @@ def _line_log(label: str, total: int, done: int, unit: str, every: float = 10.0)
 
 
 class _Clock:
+    """Rate over the last half minute, so that the time left follows a machine that gets busy or free."""
+
+    WINDOW = 30.0
+
     def __init__(self, total: int, done: int) -> None:
-        self.total, self.first, self.count = total, done, done
+        self.total, self.count = total, done
         self.start = time.monotonic()
+        self.marks = deque([(self.start, done)])
 
     def advance(self, by: int) -> None:
         self.count += by
+        now = time.monotonic()
+        if now - self.marks[-1][0] > 0.5:
+            self.marks.append((now, self.count))
+        while len(self.marks) > 1 and now - self.marks[1][0] > self.WINDOW:
+            self.marks.popleft()
 
     def describe(self, unit: str) -> str:
-        elapsed, fresh = time.monotonic() - self.start, self.count - self.first
+        then, count = self.marks[0]
+        elapsed, fresh = time.monotonic() - then, self.count - count
         if fresh <= 0 or elapsed <= 0:
             return ""
         rate = fresh / elapsed

@@ -62,7 +62,7 @@ def _dispatch(words: list[str]) -> int:
         print(flare.__version__)
         return 0
     if words[0] not in VERBS:
-        raise ConfigError(f"flare has no verb {words[0]!r}; {nearest(words[0], VERBS)}. See:  flare --help")
+        raise ConfigError(f"flare has no verb {words[0]!r}; {nearest(words[0], VERBS)}  (see: flare --help)")
     return _verb(words[0]).run(words[1:]) or 0
 
 
@@ -92,9 +92,20 @@ def _overview() -> str:
 def parse(parser: Any, words: Sequence[str], **how: object) -> Any:
     """Parse, and turn whatever argparse dislikes into one message with the nearest known option."""
     try:
-        return parser.parse_args(list(words), **how)
+        return parser.parse_args([_spelled(word, parser) for word in words], **how)
     except argparse.ArgumentError as error:
         raise ConfigError(_readable(str(error), parser)) from None
+
+
+def _spelled(word: str, parser: Any) -> str:
+    """`--face-mean` and `--face_mean` are the same option."""
+    name, equals, value = word.partition("=")
+    if not name.startswith("--") or name in parser._option_string_actions:
+        return word
+    for other in ("--" + name[2:].replace("-", "_"), "--" + name[2:].replace("_", "-")):
+        if other in parser._option_string_actions:
+            return other + equals + value
+    return word
 
 
 def _readable(message: str, parser: Any) -> str:
@@ -102,4 +113,6 @@ def _readable(message: str, parser: Any) -> str:
     known = [option for action in parser._actions for option in action.option_strings if option.startswith("--")]
     if unknown:
         return f"unknown option {unknown[1]}; {nearest(unknown[1], known)}  (all: {parser.prog} --help)"
+    if "Unable to load config" in message:
+        return f"--data, --optim and --loss are groups; a dataset folder is --data.path  (see: {parser.prog} --help)"
     return f"{one_line(message)}  (see: {parser.prog} --help)"

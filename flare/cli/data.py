@@ -80,11 +80,14 @@ def _info(words: Sequence[str]) -> int:
 def _check(words: Sequence[str]) -> int:
     from flare.data.check import check_dataset
     from flare.data.store import Dataset
+    from flare.terminal import say
 
     parser = make_parser("data check", "Verify checksums, splits and values; exit code 2 where something is wrong.")
     parser.add_argument("folder", help="dataset folder")
     dataset = Dataset(parse(parser, words).folder)
-    findings = check_dataset(dataset)
+    findings, remarks = check_dataset(dataset)
+    for remark in remarks:
+        say(f"note: {remark}")
     if findings:
         shown = "\n  ".join(findings[:20])
         more = f"\n  ... and {len(findings) - 20} more" if len(findings) > 20 else ""

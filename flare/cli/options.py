@@ -2,10 +2,24 @@
 
 from __future__ import annotations
 
-from jsonargparse import ArgumentParser, set_parsing_settings
+from jsonargparse import ArgumentParser, DefaultHelpFormatter, set_parsing_settings
 
 set_parsing_settings(docstring_parse_attribute_docstrings=True)
 
 
-def make_parser(verb: str, description: str) -> ArgumentParser:
-    return ArgumentParser(prog=f"flare {verb}", description=description, exit_on_error=False, allow_abbrev=False)
+class _Formatter(DefaultHelpFormatter):
+    """Keeps the line breaks of descriptions and examples."""
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        return text
+
+
+def make_parser(verb: str, description: str, examples: str | None = None) -> ArgumentParser:
+    return ArgumentParser(
+        prog=f"flare {verb}",
+        description=description,
+        epilog=examples,
+        formatter_class=_Formatter,
+        exit_on_error=False,
+        allow_abbrev=False,
+    )

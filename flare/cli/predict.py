@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from flare.cli import parse
 from flare.cli.options import make_parser
+from flare.cli.words import with_unit
 
 if TYPE_CHECKING:
     from flare.surrogate import Surrogate
@@ -19,15 +20,14 @@ EPILOG = """examples:
 
 
 def run(words: Sequence[str]) -> int:
-    parser = make_parser("predict", "Predict fields in physical units with a trained surrogate.")
-    parser.epilog = EPILOG
+    parser = make_parser("predict", "Predict fields in physical units with a trained surrogate.", EPILOG)
     parser.add_argument("run", help="run folder")
     parser.add_argument("input", help="points and input fields (.npz, .csv), or a dataset folder")
     parser.add_argument("--out", required=True, help="file (.npz, .csv) or dataset folder to write; must not exist")
     parser.add_argument("--split", help="of a dataset: only these samples; default all")
     parser.add_argument("--checkpoint", default="last", choices=["last", "best"], help="which weights")
     parser.add_argument("--ema", action="store_true", help="the averaged weights, where the run kept them")
-    parser.add_argument("--device", default="cpu", help="cpu, cuda, ...")
+    parser.add_argument("--device", default="auto", help="auto, cpu, cuda, ...")
     args = parse(parser, words)
 
     from flare.surrogate import load
@@ -50,7 +50,7 @@ def _predict_file(surrogate: Surrogate, args: Any) -> None:
     outputs = surrogate.predict_sample(Sample(inputs))
     write_outputs(args.out, surrogate.schema, inputs, outputs)
     for name, values in outputs.items():
-        span = f"{values.min():.6g} to {values.max():.6g} {surrogate.units[name]}"
+        span = with_unit(f"{values.min():.6g} to {values.max():.6g}", surrogate.units[name])
         print(f"{args.out}: {name}, {len(values):,} points, {span}")
 
 

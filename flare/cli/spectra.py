@@ -18,7 +18,7 @@ def run(words: Sequence[str]) -> int:
     parser.add_argument("--samples", type=int, default=20, help="how many samples of it to average over")
     parser.add_argument("--vectors", type=int, default=6, help="leading eigenvectors to keep, of the first sample")
     parser.add_argument("--checkpoint", default="last", choices=["last", "best"], help="which weights")
-    parser.add_argument("--device", default="cpu", help="cpu, cuda, ...")
+    parser.add_argument("--device", default="auto", help="auto, cpu, cuda, ...")
     parser.add_argument("--out", help="folder to write; default <run>/spectra")
     args = parse(parser, words)
     if args.samples < 1 or args.vectors < 1:

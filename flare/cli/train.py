@@ -8,6 +8,7 @@ from typing import Any
 
 from flare.cli import parse
 from flare.cli.options import make_parser
+from flare.cli.words import show_fields, verdict
 from flare.errors import ConfigError, FlareError
 from flare.terminal import duration, say
 from flare.train.config import TrainConfig
@@ -21,8 +22,7 @@ EPILOG = """examples:
 
 
 def run(words: Sequence[str]) -> int:
-    parser = make_parser("train", "Train a surrogate, or go on with a run.")
-    parser.epilog = EPILOG
+    parser = make_parser("train", "Train a surrogate, or go on with a run.", EPILOG)
     parser.add_argument("--preset", help=f"settings to start from: {', '.join(preset_names())}, or a YAML file")
     parser.add_argument("--out", help="run folder to write; default runs/<preset>")
     parser.add_argument("--resume", metavar="RUN", help="go on with this run, with its own settings")
@@ -79,9 +79,9 @@ def _guarded(folder: Path, work: Any) -> dict[str, Any]:
 def _show(result: Mapping[str, Any]) -> None:
     """The numbers a person wants first, on standard output."""
     error, baseline = result["rel_l2"], result["rel_l2_mean_field"]
-    verdict = f"ours is {baseline / error:.1f} times better" if error < baseline else "ours is WORSE: train longer"
     print(f"test rel-L2           {error:.4f}   mean of {result['test_samples']} samples, last weights")
-    print(f"training-mean field   {baseline:.4f}   {result['mean_field']}; {verdict}")
+    print(f"training-mean field   {baseline:.4f}   {result['mean_field']}; {verdict(error, baseline)}")
+    show_fields({name: (of["rel_l2"], of["rel_l2_mean_field"]) for name, of in result["fields"].items()})
     effort = f"{result['steps']:,} steps in {duration(result['seconds'])}, {result['parameters']:,} parameters"
     print(f"trained               {effort}")
 
@@ -92,6 +92,7 @@ def _report(folder: Path) -> None:
     if not page.exists():
         from flare.report.run import write_run_report
 
+        say("writing the report ...")
         try:
             write_run_report(folder)
         except FlareError as error:

@@ -5,14 +5,15 @@ from __future__ import annotations
 import numpy as np
 
 from flare.data.sample import INPUT_ROLES, input_array, target_array
-from flare.data.statistics import describe_bad_values
+from flare.data.statistics import describe_bad_values, describe_zero_field
 from flare.data.store import Dataset, sha256
 from flare.terminal import progress
 
 
-def check_dataset(dataset: Dataset, *, quiet: bool = False) -> list[str]:
-    """Every finding as one line; an empty list means a sound dataset."""
-    return [*_check_files(dataset), *_check_splits(dataset), *_check_values(dataset, quiet=quiet)]
+def check_dataset(dataset: Dataset, *, quiet: bool = False) -> tuple[list[str], list[str]]:
+    """What is wrong, and what is merely worth knowing, a line each. A sound dataset has nothing wrong."""
+    wrong, remarks = _check_values(dataset, quiet=quiet)
+    return [*_check_files(dataset), *_check_splits(dataset), *wrong], remarks
 
 
 def _check_files(dataset: Dataset) -> list[str]:
@@ -39,9 +40,10 @@ def _check_splits(dataset: Dataset) -> list[str]:
     return findings
 
 
-def _check_values(dataset: Dataset, *, quiet: bool) -> list[str]:
-    findings = []
-    schema = dataset.schema
+def _check_values(dataset: Dataset, *, quiet: bool) -> tuple[list[str], list[str]]:
+    findings, schema = [], dataset.schema
+    channels = schema.channels(*INPUT_ROLES) + schema.channels("target")
+    low, high = np.full(len(channels), np.inf), np.full(len(channels), -np.inf)
     with progress(f"checking {dataset.path}", len(dataset), quiet=quiet) as update:
         for index in range(len(dataset)):
             sample = dataset[index]
@@ -58,9 +60,11 @@ def _check_values(dataset: Dataset, *, quiet: bool) -> list[str]:
                 findings.append(f"sample {index}: cells refer to points it does not have")
             if len(targets) == 0:
                 findings.append(f"sample {index}: has no points")
-            elif not targets.any():
-                findings.append(f"sample {index}: targets are zero at every point")
-            elif len(targets) > 1 and (np.ptp(targets, axis=0) == 0).any():
-                findings.append(f"sample {index}: a target is the same at every point")
+            else:
+                zero = describe_zero_field(schema, targets)
+                findings += [f"sample {index}: {zero}"] if zero else []
+                both = np.concatenate([inputs, targets], axis=1)
+                low, high = np.fmin(low, both.min(0)), np.fmax(high, both.max(0))
             update()
-    return findings
+    same = [(name, value) for name, value, most in zip(channels, low, high, strict=True) if value == most]
+    return findings, [f"{name!r} is {value:g} at every point of every sample" for name, value in same]

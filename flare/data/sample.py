@@ -11,6 +11,7 @@ import numpy as np
 from flare.errors import DataError, nearest
 
 Role = Literal["points", "feature", "parameter", "target"]
+ROLES: tuple[Role, ...] = ("points", "feature", "parameter", "target")
 INPUT_ROLES: tuple[Role, ...] = ("points", "feature", "parameter")
 """In this order they become the input channels of a model."""
 CORNERS = {"line": 2, "triangle": 3, "quad": 4, "tetra": 4, "pyramid": 5, "wedge": 6, "hexahedron": 8}
@@ -30,6 +31,12 @@ class Field:
     unit: str = "1"
     """Physical unit; "1" is dimensionless."""
     description: str = ""
+
+    def __post_init__(self) -> None:
+        if self.role not in ROLES:
+            raise DataError(f"unknown role {self.role!r} of a field; {nearest(self.role, ROLES)}")
+        if isinstance(self.components, str) or not self.components:
+            raise DataError(f"components is {self.components!r}; give a name for each channel, such as ('x', 'y')")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,6 +85,10 @@ class Schema:
     @property
     def out_dim(self) -> int:
         return len(self.channels("target"))
+
+    def widths(self, *roles: Role) -> list[int]:
+        """Channels of each field with these roles."""
+        return [len(self.fields[name].components) for name in self.named(*roles)]
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)

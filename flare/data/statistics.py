@@ -56,13 +56,23 @@ def _finite(
     for index in indices:
         array = read(dataset.schema, dataset[int(index)])
         problem = describe_bad_values(array, dataset.schema.channels(*roles)) if len(array) else "it has no points"
-        if problem is None and roles == ("target",) and not array.any():
-            problem = "targets are zero at every point, so a relative error has no meaning"
+        if problem is None and roles == ("target",):
+            problem = describe_zero_field(dataset.schema, array)
         if problem:
             raise DataError(
                 f"{dataset.path}: sample {index}: {problem}. See every sample with:  flare data check {dataset.path}"
             )
         yield array
+
+
+def describe_zero_field(schema: Schema, targets: np.ndarray) -> str | None:
+    """`'stress' is zero at every point …` for the first target field that is, or None."""
+    start = 0
+    for name, width in zip(schema.named("target"), schema.widths("target"), strict=True):
+        if not targets[:, start : start + width].any():
+            return f"{name!r} is zero at every point, so its relative error has no meaning"
+        start += width
+    return None
 
 
 def describe_bad_values(array: np.ndarray, channels: list[str]) -> str | None:

@@ -122,7 +122,9 @@ def _read_about(path: Path) -> dict[str, Any]:
             )
         if path.is_dir():
             raise DataError(f"{path} is not a dataset: it holds no dataset.json")
-        raise DataError(f"dataset {path} does not exist. Make one with:  flare data make NAME --out {path}")
+        raise DataError(
+            f"dataset {path} does not exist. Make one with `flare data make`, or from your own arrays: see docs/data.md"
+        )
     try:
         about = json.loads(manifest.read_text(encoding="utf-8"))
         version = about["version"]

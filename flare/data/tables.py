@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import os
-import warnings
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -12,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from flare.data.sample import INPUT_ROLES, Schema
-from flare.errors import DataError, nearest
+from flare.errors import DataError
 from flare.files import replacing
 
 FORMATS = (".npz", ".csv")
@@ -60,34 +59,57 @@ def _read_npz(path: Path, schema: Schema) -> dict[str, np.ndarray]:
 
 
 def _read_csv(path: Path, schema: Schema) -> dict[str, np.ndarray]:
-    with path.open(newline="", encoding="utf-8-sig") as file:
-        header = [name.strip().split(" [")[0] for name in next(csv.reader(file), [])]
+    header, table = _read_table(path)
     fields = {}
     for name in schema.named(*INPUT_ROLES):
-        columns = [
-            _column(path, header, name, c, len(schema.fields[name].components)) for c in schema.fields[name].components
+        values = table[
+            :, [header.index(_column(path, header, schema, name, c)) for c in schema.fields[name].components]
         ]
-        values = _read_columns(path, columns)
-        fields[name] = values[0] if schema.fields[name].role == "parameter" else values
+        if schema.fields[name].role == "parameter":
+            if (values != values[0]).any():
+                raise DataError(
+                    f"{path}: {name!r} differs between rows; a parameter has one value for the whole sample"
+                )
+            values = values[0]
+        fields[name] = values
     return fields
 
 
-def _column(path: Path, header: list[str], field: str, component: str, width: int) -> int:
-    """A column is called by its component (`x`), its channel (`velocity.x`), or the field where that has only one."""
-    names = [component, f"{field}.{component}", *([field] if width == 1 else [])]
-    for name in names:
-        if name in header:
-            return header.index(name)
-    raise DataError(f"{path} has no column for {field}.{component}; {nearest(component, header)}")
+def _read_table(path: Path) -> tuple[list[str], np.ndarray]:
+    """Column names without their units, and the rows."""
+    with path.open(newline="", encoding="utf-8-sig") as file:
+        rows = csv.reader(file)
+        header = [name.strip().split(" [")[0] for name in next(rows, [])]
+        if len(header) < 2:
+            raise DataError(
+                f"{path} has no header of columns separated by commas; its first line is {','.join(header)!r}"
+            )
+        table = []
+        for number, row in enumerate(rows, start=2):
+            try:
+                table.append([float(cell) for cell in row])
+            except ValueError:
+                raise DataError(
+                    f"{path}: line {number} holds something that is not a number: {','.join(row)}"
+                ) from None
+            if len(row) != len(header):
+                raise DataError(f"{path}: line {number} has {len(row)} columns, the header has {len(header)}")
+    if not table:
+        raise DataError(f"{path} has a header but no rows")
+    return header, np.array(table)
 
 
-def _read_columns(path: Path, columns: list[int]) -> np.ndarray:
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("error")  # loadtxt only warns of a file without rows
-            return np.loadtxt(path, delimiter=",", skiprows=1, usecols=columns, ndmin=2, encoding="utf-8-sig")
-    except (ValueError, UserWarning) as error:
-        raise DataError(f"{path} cannot be read as a table of numbers: {error}") from None
+def _column(path: Path, header: list[str], schema: Schema, field: str, component: str) -> str:
+    """The column `velocity.x`; `velocity` where it has one component; `x` where no other field has an x."""
+    names = [f"{field}.{component}"]
+    if len(schema.fields[field].components) == 1:
+        names.append(field)
+    if sum(component in schema.fields[other].components for other in schema.named(*INPUT_ROLES)) == 1:
+        names.append(component)
+    found = [name for name in names if name in header]
+    if not found:
+        raise DataError(f"{path} has no column {' or '.join(names)}; it has {', '.join(header)}")
+    return found[0]
 
 
 def _write_csv(path: Path, schema: Schema, fields: Mapping[str, np.ndarray]) -> None:

@@ -67,6 +67,7 @@ class DatasetWriter:
         Args:
             splits: name -> ranges of sample indices, each [start, stop).
         """
+        self._refuse_impossible(splits)
         for name, file in self._files.items():
             dtype, width = self._kinds[name]
             rows = self._bytes_of(name, self._commits) // (dtype.itemsize * width)
@@ -86,6 +87,14 @@ class DatasetWriter:
         write_json(self.partial / "dataset.json", about)
         self.partial.rename(self.path)
         return Dataset(self.path)
+
+    def _refuse_impossible(self, splits: Mapping[str, Sequence[tuple[int, int]]]) -> None:
+        if self._log.closed:
+            raise DataError(f"{self.path}: this writer is closed; open a new one to go on")
+        for name, ranges in splits.items():
+            for start, stop in ranges:
+                if not 0 <= start <= stop <= len(self):
+                    raise DataError(f"{self.path}: split {name!r} asks for samples {start} … {stop - 1} of {len(self)}")
 
     def close(self) -> None:
         """Let go of an unfinished dataset; everything committed stays for the next writer."""
@@ -162,10 +171,13 @@ class DatasetWriter:
         arrays = {}
         for name, field in self.schema.fields.items():
             rows = 1 if field.role == "parameter" else count
-            array = np.ascontiguousarray(np.atleast_2d(sample.values[name]), dtype=FLOAT)
-            if array.shape != (rows, len(field.components)):
-                raise DataError(f"{where}: {name!r} has shape {array.shape}, expected {(rows, len(field.components))}")
-            arrays[name] = array
+            array, shape = np.ascontiguousarray(sample.values[name], dtype=FLOAT), (rows, len(field.components))
+            flat = (
+                array.ndim == 1 and 1 in shape and array.size == max(shape)
+            )  # (N,) for one component, (C,) for one row
+            if array.shape != shape and not flat:
+                raise DataError(f"{where}: {name!r} has shape {array.shape}, expected {shape}")
+            arrays[name] = array.reshape(shape)
         if (sample.cells is None) != (self.schema.cell_type is None):
             raise DataError(f"{where}: cells and the schema's cell_type={self.schema.cell_type!r} do not agree")
         if sample.cells is not None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from types import ModuleType
 
+import torch
 from torch import Tensor
 
 from flare.errors import ConfigError, nearest
@@ -36,8 +37,8 @@ def mix(
         k_BHND: keys of the points.
         v_BHND: values of the points.
         scale: factor of the scores; the paper uses 1.
-        mask: [B, N], True at real points. Padding adds nothing to the encode and padded outputs are zero.
-            None: every point is real.
+        mask: [B, N], bool, True at real points. Padding adds nothing to the encode and padded outputs are zero, as
+            long as it is finite. None: every point is real.
         backend: `reference`, `sdpa`, or `auto` for the fastest that applies.
 
     Returns:
@@ -57,6 +58,7 @@ def encode(
     backend: str = "auto",
 ) -> Tensor:
     """First half of `mix`: the latents Z, [B, H, M, D]."""
+    _check(q_HMD, k_BHND, mask)
     return _module(backend).encode(q_HMD, k_BHND, v_BHND, scale=scale, mask=mask)
 
 
@@ -70,6 +72,7 @@ def decode(
     backend: str = "auto",
 ) -> Tensor:
     """Second half of `mix`: the points' answer Y, [B, H, N, D]."""
+    _check(q_HMD, k_BHND, mask)
     return _module(backend).decode(q_HMD, k_BHND, z_BHMD, scale=scale, mask=mask)
 
 
@@ -82,6 +85,22 @@ def check_backend(backend: str) -> None:
     """Refuse a name that is no backend, with the nearest that is."""
     if backend not in BACKENDS and backend != "auto":
         raise ConfigError(f"unknown mixer backend {backend!r}; {nearest(backend, ['auto', *BACKENDS])}")
+
+
+def _check(q_HMD: Tensor, k_BHND: Tensor, mask: Tensor | None) -> None:
+    """What a kernel would misread in silence or refuse in its own words."""
+    if (
+        q_HMD.ndim != 3
+        or k_BHND.ndim != 4
+        or q_HMD.shape[0] not in (1, k_BHND.shape[1])
+        or q_HMD.shape[2] != k_BHND.shape[3]
+    ):
+        raise ConfigError(f"q {list(q_HMD.shape)} and k {list(k_BHND.shape)} should be [H, M, D] and [B, H, N, D]")
+    if mask is not None and (mask.dtype != torch.bool or mask.shape != (k_BHND.shape[0], k_BHND.shape[2])):
+        expected = [k_BHND.shape[0], k_BHND.shape[2]]
+        raise ConfigError(
+            f"mask is {mask.dtype} {list(mask.shape)}; it should be torch.bool {expected}, True at real points"
+        )
 
 
 def _module(backend: str) -> ModuleType:

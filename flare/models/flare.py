@@ -138,6 +138,8 @@ class FLARE(nn.Module):
 
     def forward(self, x_BNC: Tensor, mask: Tensor | None = None) -> Tensor:
         """[B, N, C] -> [B, N, C]; `mask` is [B, N], True at real points."""
+        if x_BNC.ndim != 3 or x_BNC.shape[2] != self.out.in_features:
+            raise ConfigError(f"x is {list(x_BNC.shape)}; this layer takes [B, N, {self.out.in_features}]")
         q_HMD, k_BHND = self.queries_and_keys(x_BNC)
         v_BHND = split_heads(self.value(x_BNC), self.heads)
         if len(self.latent_blocks) == 0:

@@ -67,7 +67,7 @@ def error_histogram(errors: ArrayLike, baseline: float | None = None) -> Figure:
     figure = new_figure(7.5, 3.4)
     axes = figure.add_subplot()
     axes.hist(e, bins=list(_bins(e, logarithmic)), color="#94a3b8", edgecolor="white", linewidth=0.6)
-    marks = [("median", float(np.median(e)), INK, "-"), ("mean", float(e.mean()), INK, "--")]
+    marks = [("median", float(np.quantile(e, 0.5, method="higher")), INK, "-"), ("mean", float(e.mean()), INK, "--")]
     marks += [] if baseline is None else [("mean-field baseline", float(baseline), ACCENT, "-")]
     for label, value, colour, dashes in marks:
         axes.axvline(value, color=colour, linestyle=dashes, linewidth=1.3, label=f"{label} {value:.3g}")

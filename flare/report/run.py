@@ -84,7 +84,13 @@ def _summary(result: Mapping[str, Any]) -> list[tuple[str, str]]:
 def _rows(result: Mapping[str, Any]) -> list[tuple[str, str]]:
     """The result record as text, without what has a place of its own on the page."""
     shown = {key: value for key, value in result.items() if key != "environment"}
-    return [(key, value if isinstance(value, str) else json.dumps(value)) for key, value in shown.items()]
+    return [(key.replace("_", " "), _text(value)) for key, value in shown.items()]
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return ", ".join(f"{key}: {_text(inner)}" for key, inner in value.items())
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
 def _timings(result: Mapping[str, Any], records: list[dict[str, Any]]) -> list[tuple[str, str]]:
@@ -141,7 +147,8 @@ def _spectra(surrogate: Surrogate, task: FieldTask, errors: np.ndarray, *, drawa
     cost = len(layers) * heads * latents**2 * float(task.dataset.sizes[task.test].mean())
     count = int(np.clip(SPECTRA_OPERATIONS / cost, 1, len(task.test)))
     spectra = surrogate_spectra(surrogate, task.dataset, map(int, task.test[:count]))
-    caption = f"Eigenvalues of each head's mixing, mean of {count} sample(s)."
+    samples = "one test sample" if count == 1 else f"{count} test samples"
+    caption = f"Eigenvalues of each head's mixing in the first, middle and last block; mean of {samples}."
     pictures: list[Picture] = [("spectra", "Spectra", caption, spectra_figure(spectra))]
     if drawable:
         index, block = int(task.test[np.argsort(errors)[len(errors) // 2]]), len(layers) // 2

@@ -79,7 +79,7 @@ class TrainConfig:
 
     data: DataConfig = field(default_factory=DataConfig)
     model: dict[str, Any] = field(default_factory=lambda: {"name": "flare"})
-    """`name` and the keyword arguments of that model, such as --model.channels 64."""
+    """`name` and the keyword arguments of that model, such as --model.channels 64; docs/model.md lists them."""
     optim: OptimConfig = field(default_factory=OptimConfig)
     loss: LossConfig = field(default_factory=LossConfig)
     epochs: int = 500

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -20,6 +21,7 @@ PRECISIONS = {"32": "32-true", "bf16": "bf16-mixed", "16": "16-mixed"}
 @contextmanager
 def launched_fabric(config: TrainConfig) -> Iterator[Fabric]:
     """A launched Fabric; under `torchrun` it joins the processes torchrun started, and leaves them at the end."""
+    logging.getLogger("lightning.fabric").setLevel(logging.WARNING)  # its banners would break the progress bar
     fabric = _make_fabric(config)
     fabric.launch()
     try:
@@ -36,6 +38,8 @@ def _make_fabric(config: TrainConfig) -> Fabric:
     if precision == "16" and _on_cpu(config.device):
         say("precision 16 needs a GPU; on this CPU the run uses bf16 instead")
         precision = "bf16"
+    if config.device == "cuda" and not torch.cuda.is_available():
+        raise ConfigError("device='cuda' cannot be used: torch sees no CUDA device here; use --device cpu")
     try:
         return Fabric(
             accelerator=config.device,

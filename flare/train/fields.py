@@ -63,18 +63,18 @@ class FieldTask:
         return training_loader(self.dataset, plan, subsample=self.data.subsample, workers=self.data.workers, pin=pin)
 
     def loss(self, predict: Predict, batch: Batch) -> Tensor:
-        """Mean over the batch of each sample's relative error, with the gradient term where asked for."""
-        predicted = predict(batch.inputs, batch.mask)
-        loss = relative_l2(predicted, batch.targets, batch.mask)
+        """Mean over samples and fields of the relative error, with the gradient term where asked for."""
+        schema, predicted = self.dataset.schema, predict(batch.inputs, batch.mask)
+        widths = schema.widths("target")
+        loss = relative_l2(predicted, batch.targets, batch.mask, widths=widths)
         if self.settings.gradient_weight:
-            assert self.dataset.schema.grid is not None
-            loss = loss + self.settings.gradient_weight * gradient_l2(
-                predicted, batch.targets, self.dataset.schema.grid
-            )
+            assert schema.grid is not None
+            gradient = gradient_l2(predicted, batch.targets, schema.grid, widths=widths)
+            loss = loss + self.settings.gradient_weight * gradient
         return loss.mean()
 
     def errors(self, predict: Predict, device: torch.device, indices: np.ndarray | None = None) -> np.ndarray:
-        """Relative L2 error of each test sample (or of `indices`), all points, in physical values."""
+        """Relative L2 errors, (samples, fields), of the test samples or of `indices`: all points, physical values."""
         return sample_errors(
             predict, self.dataset, self.test if indices is None else indices, self.data.eval_batch_size, device
         )
@@ -84,31 +84,40 @@ class FieldTask:
 def sample_errors(
     predict: Predict, dataset: Dataset, indices: np.ndarray, batch_size: int, device: torch.device
 ) -> np.ndarray:
-    """Relative L2 error of each of the samples, in the order given."""
-    errors = [
-        relative_l2(predict(batch.inputs, batch.mask), batch.targets, batch.mask).cpu()
-        for batch in (b.to(device) for b in evaluation_batches(dataset, indices, batch_size))
-    ]
-    return torch.cat(errors).numpy() if errors else np.zeros(0, dtype=np.float32)
+    """Relative L2 errors, (samples, fields), in the order given."""
+    widths = dataset.schema.widths("target")
+    errors = [torch.zeros(0, len(widths))]
+    for batch in (b.to(device) for b in evaluation_batches(dataset, indices, batch_size)):
+        errors.append(relative_l2(predict(batch.inputs, batch.mask), batch.targets, batch.mask, widths=widths).cpu())
+    return torch.cat(errors).numpy()
 
 
 def mean_field_errors(
     dataset: Dataset, train: np.ndarray, test: np.ndarray, other: Dataset | None = None
 ) -> tuple[np.ndarray, str]:
-    """The errors of predicting the mean of the training targets, and which mean: what any model must beat.
+    """The errors, (samples, fields), of predicting the mean of the training targets, and which mean.
 
-    The mean is taken point by point where all samples have as many points, over all points where they differ. `other`
-    is where the test samples are, if not in the training dataset.
+    It is what any model must beat. The mean is taken point by point where all samples have as many points, over all
+    points where they differ. `other` is where the test samples are, if not in the training dataset.
     """
     tested = other or dataset
     sizes = np.concatenate([dataset.sizes[train], tested.sizes[test]])
     if (sizes == sizes[0]).all():
-        mean, kind = sum(_targets(dataset, i) for i in train) / len(train), "point by point"
+        mean = torch.zeros_like(_targets(dataset, train[0]))
+        for i in train:
+            mean += _targets(dataset, i) / len(train)
     else:
-        mean, kind = target_statistics(dataset, train).mean, "one value"
-    errors = [np.linalg.norm(mean - u) / np.linalg.norm(u) for u in (_targets(tested, i) for i in test)]
-    return np.array(errors), kind
+        mean = torch.from_numpy(target_statistics(dataset, train).mean)
+    widths = dataset.schema.widths("target")
+    errors = [relative_l2(mean.expand_as(u), u, widths=widths) for u in (_targets(tested, i) for i in test)]
+    return torch.cat(errors).numpy(), "point by point" if mean.ndim > 1 else "one value"
 
 
-def _targets(dataset: Dataset, index: int) -> np.ndarray:
-    return target_array(dataset.schema, dataset[int(index)]).astype(np.float64)
+def median(errors: np.ndarray) -> float:
+    """The error of the median sample; of an even number of samples, the worse of the two in the middle."""
+    return float(np.quantile(errors, 0.5, method="higher"))
+
+
+def _targets(dataset: Dataset, index: int) -> Tensor:
+    """[1, N, out_dim] in float64."""
+    return torch.from_numpy(target_array(dataset.schema, dataset[int(index)]).astype(np.float64))[None]

@@ -166,12 +166,12 @@ class Trainer:
     # -- evaluation and log -------------------------------------------------------------------------------------------
 
     def test_errors(self) -> np.ndarray:
-        """Relative error of every test sample with the present weights; each rank takes its share."""
+        """Relative errors, (samples, fields), with the present weights; each rank takes its share of the samples."""
         self.model.eval()
         ranks, rank, test = self.fabric.world_size, self.fabric.global_rank, self.task.test
-        errors = torch.zeros(len(test), dtype=torch.float64)
-        mine = self.task.errors(self.model, self.fabric.device, test[rank::ranks])
-        errors[rank::ranks] = torch.from_numpy(mine).double()
+        mine = torch.from_numpy(self.task.errors(self.model, self.fabric.device, test[rank::ranks])).double()
+        errors = torch.zeros(len(test), mine.shape[1], dtype=torch.float64)
+        errors[rank::ranks] = mine
         if ranks > 1:
             errors = self.fabric.all_reduce(errors.to(self.fabric.device), reduce_op="sum").cpu()
         return errors.numpy()
@@ -185,6 +185,7 @@ class Trainer:
         record["seconds"] = time.monotonic() - self._begin
         if self.fabric.is_global_zero:
             self.run.log(record)
+            say(f"epoch {self.position.epoch}: {record['split']} rel-L2 {record['rel_l2']:.4f}")
         if math.isfinite(record["rel_l2"]) and record["rel_l2"] < (self.position.best_error or math.inf):
             self.position.best_error = record["rel_l2"]
             self.save("best")

@@ -19,7 +19,7 @@ from flare.models import count_parameters
 from flare.terminal import say
 from flare.train.config import TrainConfig
 from flare.train.fabric import launched_fabric
-from flare.train.fields import FieldTask, mean_field_errors
+from flare.train.fields import FieldTask, mean_field_errors, median
 from flare.train.loop import Trainer
 from flare.train.run import RunFolder
 
@@ -92,20 +92,25 @@ def _train_and_judge(trainer: Trainer, fabric: Fabric) -> dict[str, Any]:
         return {}
     result = _record(trainer, errors)
     samples = [int(i) for i in trainer.task.test]
-    write_json(trainer.run.path / "test_errors.json", {"samples": samples, "rel_l2": errors.tolist()})
+    write_json(trainer.run.path / "test_errors.json", {"samples": samples, "rel_l2": errors.mean(1).tolist()})
     write_json(trainer.run.path / "result.json", result)
     return result
 
 
 def _record(trainer: Trainer, errors: np.ndarray) -> dict[str, Any]:
-    """The record of a result: what was measured, on what, with what."""
+    """The record of a result: what was measured, on what, with what. `errors` is (samples, fields)."""
     task, config = trainer.task, trainer.config
     baseline, kind = mean_field_errors(task.dataset, task.train, task.test)
+    of_samples, names = errors.mean(1), task.dataset.schema.named("target")
     return {
-        "rel_l2": float(errors.mean()),
-        "rel_l2_median": float(np.median(errors)),
-        "rel_l2_worst": float(errors.max()),
+        "rel_l2": float(of_samples.mean()),
+        "rel_l2_median": median(of_samples),
+        "rel_l2_worst": float(of_samples.max()),
         "rel_l2_mean_field": float(baseline.mean()),
+        "fields": {
+            name: {"rel_l2": float(ours), "rel_l2_mean_field": float(theirs)}
+            for name, ours, theirs in zip(names, errors.mean(0), baseline.mean(0), strict=True)
+        },
         "mean_field": kind,
         "split": config.data.test_split,
         "test_samples": len(errors),

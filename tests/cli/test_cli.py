@@ -82,7 +82,7 @@ def test_the_report_is_one_file_with_everything_in_it(run):
     assert {p.stem for p in (run / "pictures").glob("*.png")} == names
     assert html.count("data:image/png;base64,") == len(names)
     assert not re.search(r'(src|href)="https?://', html)
-    for text in ("kv_depth: 0", "torch", "training-mean field", "data_fingerprint"):
+    for text in ("kv_depth: 0", "torch", "training-mean field", "data fingerprint"):
         assert text in html
 
 
@@ -315,7 +315,7 @@ def test_a_dataset_of_other_fields(run, tmp_path, capsys):
     ("content", "message"),
     [
         ({"points": np.zeros((3, 2))}, "no array 'coefficient'"),
-        ({"points": np.zeros((3, 3)), "coefficient": np.zeros(3)}, "'points' has shape (3, 3), expected (3, 2)"),
+        ({"points": np.zeros((3, 3)), "coefficient": np.zeros(3)}, "'points' has shape (3, 3), expected (N, 2): x, y"),
         ({"points": np.zeros((3, 2)), "coefficient": np.zeros(4)}, "'coefficient' has shape (4,), expected (3, 1)"),
         ({"points": np.full((3, 2), np.nan), "coefficient": np.zeros(3)}, "'points' has NaN or infinity at 6 places"),
     ],
@@ -357,8 +357,60 @@ def test_folders_that_cannot_be_written(darcy, run, tmp_path, capsys):
 def test_an_empty_table_and_an_unknown_device(run, tmp_path, capsys):
     (tmp_path / "in.csv").write_text("x,y,coefficient\n")
     message = fails(capsys, "predict", run, tmp_path / "in.csv", "--out", tmp_path / "out.csv")
-    assert "cannot be read as a table of numbers" in message
+    assert "has a header but no rows" in message
     assert "device 'banana' cannot be used here" in fails(capsys, "evaluate", run, "--device", "banana")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "has no header of columns separated by commas"),
+        ("x;y;coefficient\n0;0;3\n", "its first line is 'x;y;coefficient'"),
+        ("x,y\n0,0\n", "has no column coefficient.a or coefficient or a; it has x, y"),
+        ("x,y,a\n0,0,3\n0,many,3\n", "line 3 holds something that is not a number: 0,many,3"),
+        ("x,y,a\n0,0,3\n0,0\n", "line 3 has 2 columns, the header has 3"),
+    ],
+)
+def test_tables_that_cannot_be_read(run, tmp_path, capsys, text, message):
+    (tmp_path / "in.csv").write_text(text)
+    assert message in fails(capsys, "predict", run, tmp_path / "in.csv", "--out", tmp_path / "out.csv")
+
+
+def test_a_dataset_is_not_a_run_and_a_folder_is_not_a_group(darcy, capsys):
+    assert "is a dataset, not a run folder" in fails(capsys, "evaluate", darcy.path)
+    assert "a dataset folder is --data.path" in fails(capsys, "train", "--data", darcy.path, "--out", "x")
+
+
+def test_dashes_and_underscores_are_the_same(darcy, tmp_path, capsys):
+    words = ["data", "make", "darcy", "--samples", "2", "--resolution", "6", "--stride=1", "--workers", "1"]
+    assert (
+        main([*words, "--grid=node", "--face-mean=harmonic", "--test_samples", "1", "--out", str(tmp_path / "d")]) == 0
+    )
+    assert Dataset(tmp_path / "d").about["provenance"]["options"]["face_mean"] == "harmonic"
+
+
+def test_examples_in_the_help_keep_their_lines(capsys):
+    with pytest.raises(SystemExit):
+        main(["train", "--help"])
+    assert "\n  flare train --resume runs/darcy\n" in capsys.readouterr().out
+
+
+def test_several_fields_are_judged_one_by_one(tmp_path, capsys):
+    dataset = ragged_dataset(tmp_path / "d", [20] * 6, test=2)
+    words = ["train", "--data.path", str(dataset.path), "--out", str(tmp_path / "r"), "--epochs", "2", *TINY]
+    assert main([*words, "--report", "false"]) == 0
+    told = capsys.readouterr().out
+    result = json.loads((tmp_path / "r" / "result.json").read_text())
+    assert set(result["fields"]) == {"force", "heat"}
+    assert result["rel_l2"] == pytest.approx(np.mean([of["rel_l2"] for of in result["fields"].values()]))
+    assert re.search(r"\n  force +\d\.\d{4}   training-mean field \d\.\d{4}; ours is", told)
+    assert main(["evaluate", str(tmp_path / "r")]) == 0
+    assert f"  heat                {result['fields']['heat']['rel_l2']:.4f}" in capsys.readouterr().out
+
+
+def test_a_model_worse_than_the_mean_is_called_so(run, capsys):
+    assert main(["evaluate", str(run)]) == 0
+    assert re.search(r"ours is WORSE, \d\.\d times its error", capsys.readouterr().out)
 
 
 def test_a_reader_that_leaves_early_is_no_error(darcy):

@@ -128,7 +128,7 @@ def test_the_manifest_explains_the_data(tmp_path):
     assert set(about["checksums"]) == {p.name for p in (tmp_path / "d").iterdir()} - {"dataset.json"}
     notes = [json.loads(line)["notes"] for line in (tmp_path / "d" / "samples.jsonl").read_text().splitlines()]
     assert notes == [{"redrawn": i % 2} for i in range(6)]
-    assert check_dataset(dataset, quiet=True) == []
+    assert check_dataset(dataset, quiet=True) == ([], [])
 
 
 def damage(folder, what):
@@ -185,7 +185,7 @@ def test_the_doctor_finds_nan_zero_targets_changed_bytes_and_shared_samples(tmp_
     about = json.loads((dataset.path / "dataset.json").read_text())
     about["splits"]["train"] = [[0, 5]]
     (dataset.path / "dataset.json").write_text(json.dumps(about))
-    findings = "\n".join(check_dataset(Dataset(dataset.path), quiet=True))
+    findings = "\n".join(check_dataset(Dataset(dataset.path), quiet=True)[0])
     assert "heat.npy has changed" in findings
     assert "sample 1: 'heat' has NaN or infinity at 1 of 12 points (first: 2)" in findings
     assert "sample 4 is in both 'train' and 'test'" in findings
@@ -238,7 +238,7 @@ def test_cells_that_do_not_belong_to_the_offsets_are_found(tmp_path):
         Dataset(dataset.path)
     cells[0] = 99
     np.save(dataset.path / "cells.npy", cells)
-    assert "sample 0: cells refer to points it does not have" in check_dataset(Dataset(dataset.path), quiet=True)
+    assert "sample 0: cells refer to points it does not have" in check_dataset(Dataset(dataset.path), quiet=True)[0]
 
 
 @pytest.mark.parametrize("name", ["offsets", "cells", "../evil", "a b", "1st"])
@@ -246,6 +246,38 @@ def test_names_that_would_be_files_of_others_are_refused(name):
     fields = {"points": Field(role="points", components=("x",)), name: Field(role="target", components=("u",))}
     with pytest.raises(DataError, match="cannot name a field"):
         Schema(name="x", fields=fields)
+
+
+def test_a_channel_that_never_varies_is_worth_a_note_not_an_error(tmp_path):
+    dataset = ragged_dataset(tmp_path / "d", SIZES)
+    np.save(dataset.path / "thickness.npy", np.full((73, 1), 2.5, np.float32))
+    wrong, remarks = check_dataset(Dataset(dataset.path), quiet=True)
+    assert [text for text in wrong if "thickness" in text] == [wrong[0]], "only the checksum"
+    assert remarks == ["'thickness' is 2.5 at every point of every sample"]
+
+
+def test_fields_say_what_they_are():
+    with pytest.raises(DataError, match="did you mean 'target'"):
+        Field(role="targets", components=("u",))
+    with pytest.raises(DataError, match="components is 'vm'"):
+        Field(role="target", components="vm")
+
+
+def test_splits_must_exist_and_a_writer_finishes_once(tmp_path):
+    writer = write_until(tmp_path / "d", 4)
+    with pytest.raises(DataError, match=r"split 'test' asks for samples 3 … 6 of 4"):
+        writer.finish({"train": [(0, 3)], "test": [(3, 7)]})
+    writer.finish({"train": [(0, 3)], "test": [(3, 4)]})
+    with pytest.raises(DataError, match="this writer is closed"):
+        writer.finish({"train": [(0, 4)]})
+
+
+def test_one_component_may_come_as_a_plain_row(tmp_path):
+    writer = DatasetWriter(tmp_path / "d", ragged_schema(), {})
+    sample = ragged_sample(0, 5)
+    writer.append(Sample({**sample.values, "heat": sample.values["heat"][:, 0]}, sample.cells))
+    dataset = writer.finish({"train": [(0, 1)]})
+    np.testing.assert_array_equal(dataset[0].values["heat"], sample.values["heat"].astype(np.float32))
 
 
 def test_an_unknown_cell_type_is_refused():

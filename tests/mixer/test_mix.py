@@ -140,6 +140,20 @@ def test_mix_is_encode_then_decode():
     torch.testing.assert_close(decode(q, k, encode(q, k, v)), mix(q, k, v), rtol=0, atol=0)
 
 
+@pytest.mark.parametrize(
+    "mask", [torch.ones(2, 37), torch.ones(2, 37, dtype=torch.long), torch.ones(37, dtype=torch.bool)]
+)
+def test_a_mask_that_would_be_misread_is_refused(mask):
+    with pytest.raises(ConfigError, match=r"it should be torch.bool \[2, 37\]"):
+        mix(*tensors(), mask=mask)
+
+
+def test_shapes_that_do_not_fit_are_named():
+    q, k, v = tensors()
+    with pytest.raises(ConfigError, match=r"q \[3, 5, 4\] and k \[2, 3, 37, 8\] should be"):
+        mix(q[..., :4], k, v)
+
+
 def test_unknown_backend_names_the_nearest():
     with pytest.raises(ConfigError, match="did you mean 'sdpa'"):
         mix(*tensors(), backend="spda")

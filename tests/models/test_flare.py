@@ -169,6 +169,12 @@ def test_impossible_sizes_are_refused(options, message):
         build_model("flare", 2, 1, **options)
 
 
+def test_features_of_the_wrong_shape_are_named():
+    for shape in ((50, 32), (1, 50, 16)):
+        with pytest.raises(ConfigError, match=r"this layer takes \[B, N, 32\]"):
+            FLARE(32, 4, 8)(torch.randn(*shape))
+
+
 def test_unknown_model_names_the_nearest():
     with pytest.raises(ConfigError, match="did you mean 'flare'"):
         build_model("flair", 2, 1)

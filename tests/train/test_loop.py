@@ -96,9 +96,10 @@ def test_the_metric_is_relative_l2_of_physical_values_as_anyone_would_compute_it
 
 def test_ragged_data_with_parameters_and_several_targets_trains(tmp_path):
     dataset = ragged_dataset(tmp_path / "d", [20 + 3 * i for i in range(12)], test=3)
-    result = start(config(dataset, epochs=30, evaluate_every=30, data={"subsample": 25}), tmp_path / "run")
+    result = start(config(dataset, epochs=80, evaluate_every=40, data={"subsample": 25}), tmp_path / "run")
     curve = losses(tmp_path / "run")
     assert np.mean(curve[-5:]) < 0.5 * np.mean(curve[:5])
+    assert all(of["rel_l2"] < of["rel_l2_mean_field"] for of in result["fields"].values()), "each field is learnt"
     assert result["mean_field"] == "one value"
     field = flare.load(tmp_path / "run").predict([[0.1, 0.2], [0.3, 0.4]], speed=2.0, thickness=[1.0, 1.0])
     assert field["force"].shape == (2, 2)

@@ -7,10 +7,19 @@ import torch
 from flare.train.losses import gradient_l2, relative_l2
 
 
-def test_relative_l2_is_per_sample_over_points_and_fields():
+def test_relative_l2_is_per_sample_over_points_and_components():
     u, v = torch.randn(3, 7, 2).double(), torch.randn(3, 7, 2).double()
-    want = [np.linalg.norm(a - b) / np.linalg.norm(b) for a, b in zip(u.numpy(), v.numpy(), strict=True)]
+    want = [[np.linalg.norm(a - b) / np.linalg.norm(b)] for a, b in zip(u.numpy(), v.numpy(), strict=True)]
     np.testing.assert_allclose(relative_l2(u, v), want, rtol=1e-14)
+
+
+def test_fields_are_judged_one_by_one_whatever_their_units():
+    u, v = torch.randn(2, 9, 3).double(), torch.randn(2, 9, 3).double()
+    errors = relative_l2(u, v, widths=[2, 1])
+    torch.testing.assert_close(errors[:, 0], relative_l2(u[..., :2], v[..., :2])[:, 0])
+    torch.testing.assert_close(errors[:, 1], relative_l2(u[..., 2:], v[..., 2:])[:, 0])
+    units = torch.tensor([1e6, 1e6, 1e-3]).double()
+    torch.testing.assert_close(relative_l2(units * u, units * v, widths=[2, 1]), errors)
 
 
 def test_padding_counts_for_nothing_even_if_it_is_nan():

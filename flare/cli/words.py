@@ -1,0 +1,24 @@
+"""How results are put into words, the same in every verb."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+
+def verdict(error: float, baseline: float) -> str:
+    """Ours against the training-mean field."""
+    if error < baseline:
+        return f"ours is {baseline / error:.1f} times better" if error > 0 else "ours is exact"
+    return f"ours is WORSE, {error / baseline:.1f} times its error"
+
+
+def show_fields(errors: Mapping[str, tuple[float, float]]) -> None:
+    """Field -> (our error, that of the mean field), a line each; one field alone has been said already."""
+    if len(errors) > 1:
+        for name, (ours, theirs) in errors.items():
+            print(f"  {name:<20}{ours:.4f}   training-mean field {theirs:.4f}; {verdict(ours, theirs)}")
+
+
+def with_unit(text: str, unit: str) -> str:
+    """`3.2 MPa`; a dimensionless number stays bare."""
+    return text if unit == "1" else f"{text} {unit}"
