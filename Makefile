@@ -37,6 +37,7 @@ test-slow: .venv/ready
 bench: .venv/ready
 	@$(BIN)/python benchmarks/startup.py
 	@$(BIN)/python benchmarks/mixer.py
+	@$(BIN)/python benchmarks/darcy.py
 
 format: .venv/ready
 	@$(BIN)/ruff check --fix .

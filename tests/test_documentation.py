@@ -13,6 +13,7 @@ import pytest
 import torch
 
 import flare
+from flare.cli import main
 from flare.data.store import Dataset
 from tests.factory import darcy_dataset
 
@@ -56,6 +57,41 @@ def test_python_on_the_pages_runs(page, session, monkeypatch):
         assert names["y"].shape == x.shape
     if page == "docs/data.md":
         assert Dataset(session / "data" / "brackets").sizes.tolist() == [500 + 10 * i for i in range(40)]
+
+
+SMALLER = {
+    ("data", "make"): ["--samples=12", "--resolution=8", "--stride=1", "--workers=1"],
+    ("train", "--preset"): [
+        "--epochs=1",
+        "--model.channels=8",
+        "--model.blocks=1",
+        "--model.heads=2",
+        "--model.latents=4",
+    ],
+    ("train", "--data.path"): [
+        "--epochs=1",
+        "--model.channels=8",
+        "--model.heads=2",
+        "--model.latents=4",
+        "--model.blocks=1",
+    ],
+}
+"""What makes the commands of the README quick enough for a test."""
+
+
+def test_the_commands_of_the_readme_run_as_printed(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    exec(compile(next(b for b in python_blocks("docs/data.md") if "DatasetWriter" in b), "docs/data.md", "exec"), {})
+    (tmp_path / "points.csv").write_text("x,y,coefficient\n0.1,0.2,3\n0.5,0.5,12\n")
+    (tmp_path / "part.csv").write_text("x,y,z,fx,fz\n1,2,3,10,20\n4,5,6,10,20\n")
+    text = (ROOT / "README.md").read_text().split("## Use it")[1]
+    commands = [line for line in text.splitlines() if line.startswith("flare ")]
+    assert len(commands) >= 10
+    for line in commands:
+        words = shlex.split(line, comments=True)[1:]
+        assert main([*words, *SMALLER.get((words[0], words[1]) if len(words) > 1 else (), [])]) == 0, line
+    assert (tmp_path / "part_stress.csv").read_text().splitlines()[0].endswith("stress [MPa]")
+    capsys.readouterr()
 
 
 def test_links_between_pages_lead_somewhere():

@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.cm import ScalarMappable
 from matplotlib.figure import Figure
 from matplotlib.gridspec import SubplotSpec
-from matplotlib.ticker import ScalarFormatter
+from matplotlib.ticker import NullLocator, ScalarFormatter
 from matplotlib.tri import Triangulation
 from numpy.typing import ArrayLike, NDArray
 
@@ -133,10 +133,11 @@ def _draw_cloud(axes: Any, x: Floats, v: Floats, look: dict[str, Any]) -> Scalar
     extent = np.ptp(x, axis=0)
     axes.set_box_aspect(np.maximum(extent, 0.02 * extent.max() or 1.0))
     axes.tick_params(labelsize=SMALL, colors=INK, pad=-2)
-    for axis in (axes.xaxis, axes.yaxis, axes.zaxis):
-        axis.set_major_locator(round_ticks(3))
+    for axis, length in zip((axes.xaxis, axes.yaxis, axes.zaxis), extent, strict=True):
+        # Labels of a side much shorter than the others would lie on top of each other.
+        axis.set_major_locator(round_ticks(3) if length > 0.3 * extent.max() else NullLocator())
         axis.set_pane_color(PALE)
-    area = float(np.clip(90_000 / len(x), 3, 60))
+    area = float(np.clip(30_000 / len(x), 2, 60))
     return axes.scatter(*x.T, c=v, s=area, linewidths=0, depthshade=False, **look)
 
 
