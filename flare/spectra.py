@@ -34,6 +34,9 @@ FP32_EPSILON = torch.finfo(torch.float32).eps
 SMALLEST = 1e-12
 """Modes of smaller eigenvalue have no eigenvector here: E P is known to 1e-16, which leaves 1e-16/√λ of residual."""
 
+WORST_RESIDUAL = 1e-6
+"""RMS of W v − λ v above which an eigenvector of unit RMS is not shown."""
+
 
 def factor(q_MD: Tensor, k_ND: Tensor, *, scale: float = 1.0, mask: Tensor | None = None) -> Tensor:
     """J, [M, N] in float64: J Jᵀ has the non-zero eigenvalues of W.
@@ -57,8 +60,9 @@ def eigenpairs(
     """Leading eigenvalues, [R], and right eigenvectors, [N, R], of one head's mixing matrix.
 
     An eigenvector has unit RMS over the real points, 0 at padding, and its entry of largest magnitude is positive, so
-    the first is the constant 1. Modes with an eigenvalue below 1e-12 are left out, whatever `count`. Where two
-    eigenvalues agree to rounding, any basis of their common space may come out.
+    the first is the constant 1. Modes with an eigenvalue below 1e-12 are left out, whatever `count`, and so are those
+    whose residual ‖W v − λ v‖ shows that float64 cannot resolve them, as happens for scores of a hundred and more.
+    Where two eigenvalues agree to rounding, any basis of their common space may come out.
 
     The eigenvectors are v = P z with (E P) z = λ z, an M × M problem. In exact arithmetic that is Λ_N^½ Jᵀ U Σ⁻¹, but
     when points differ by e⁴⁰ and more in their sum over the latents, as with large scores, J has the coupling of light
@@ -72,7 +76,9 @@ def eigenpairs(
     # Theory says real. Rounding may turn equal eigenvalues into a conjugate pair, whose sums are independent again.
     z_MR = (z_MM.real + z_MM.imag)[:, order]
     real = torch.ones_like(p_MN[0], dtype=torch.bool) if mask is None else mask
-    return lambda_M.real[order], _normalised(p_MN.T @ z_MR, real)
+    lambda_R, v_NR = lambda_M.real[order], _normalised(p_MN.T @ z_MR, real)
+    residual_R = (p_MN.T @ (e_MN @ v_NR) - lambda_R * v_NR)[real].square().mean(0).sqrt()
+    return lambda_R[residual_R < WORST_RESIDUAL], v_NR[:, residual_R < WORST_RESIDUAL]
 
 
 def effective_rank(values: Tensor) -> Tensor:
