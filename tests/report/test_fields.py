@@ -89,7 +89,10 @@ def test_a_large_cloud_in_space_says_how_much_of_it_is_shown_and_always_shows_th
 
 
 def test_a_flat_cloud_in_space_can_be_drawn():
-    drawn(np.random.default_rng(0).random((10, 3)) * [1, 1, 0], np.ones(10))
+    points = np.random.default_rng(0).random((10, 3)) * [1, 1, 0]
+    axes, cloud = drawn(points, np.ones(10))
+    assert len(cloud.get_array()) == 10
+    assert len(axes.get_zticks()) == 0, "a side without length has no labels"
 
 
 def test_limits_are_those_given_or_those_of_the_field():

@@ -1,0 +1,47 @@
+"""Help that comes at once and is complete."""
+
+import subprocess
+import sys
+
+import pytest
+
+import flare
+from flare.cli import VERBS, main
+
+
+@pytest.mark.parametrize(
+    "words", [[], ["--help"], *([verb, "--help"] for verb in VERBS), ["data", "make", "darcy", "-h"]]
+)
+def test_every_verb_has_help(words, capsys):
+    try:
+        code = main(words)
+    except SystemExit as stop:
+        code = stop.code
+    assert code == 0
+    assert "usage: flare" in capsys.readouterr().out
+
+
+def test_help_explains_every_setting(capsys):
+    with pytest.raises(SystemExit):
+        main(["train", "--help"])
+    text = " ".join(capsys.readouterr().out.split())
+    assert "Decoupled decay; biases, norms and latents are left out of it." in text
+    assert "such as --model.channels 64" in text
+
+
+@pytest.mark.parametrize("words", [["--help"], ["train", "--help"], ["data", "--help"]])
+def test_help_and_import_do_not_load_torch(words):
+    code = (
+        "import sys, flare; from flare.cli import main\n"
+        f"try: main({words!r})\n"
+        "except SystemExit: pass\n"
+        "heavy = {'torch', 'lightning_fabric', 'matplotlib', 'scipy'} & set(sys.modules)\n"
+        "sys.exit(f'loaded {heavy}' if heavy else 0)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+def test_the_version_is_told(capsys):
+    assert main(["--version"]) == 0
+    assert capsys.readouterr().out.strip() == flare.__version__

@@ -1,0 +1,71 @@
+"""Every preset loads and is the paper's recipe; documented commands use options that exist."""
+
+import shlex
+from pathlib import Path
+
+import pytest
+import yaml
+
+from flare.cli import main
+from flare.models import build_model, count_parameters
+from flare.train.presets import load_config, preset_folder, preset_names, preset_path
+
+ROOT = Path(__file__).parents[2]
+
+
+PAPER = {
+    "elasticity": (2, 592_641, 2, 1e-5, 500),
+    "darcy": (3, 691_009, 2, 1e-5, 500),
+    "airfoil": (2, 690_945, 2, 1e-5, 500),
+    "pipe": (2, 625_409, 2, 1e-5, 500),
+    "drivaerml": (3, 691_009, 1, 1e-4, 500),
+    "lpbf": (3, 625_473, 1, 1e-4, 250),
+}
+"""in_dim, parameters, batch, weight decay, epochs of the paper's recipe."""
+
+
+def test_there_is_a_preset_for_each_dataset_of_the_paper():
+    assert set(PAPER) <= set(preset_names())
+
+
+@pytest.mark.parametrize("name", sorted(p.stem for p in preset_folder().glob("*.yaml")))
+def test_every_preset_loads_and_builds(name):
+    config = load_config(preset_path(name))
+    sizes = {key: value for key, value in config.model.items() if key != "name"}
+    in_dim, parameters, batch, decay, epochs = PAPER.get(name, (3, None, None, None, None))
+    model = build_model(config.model["name"], in_dim, 1, **sizes)
+    if name in PAPER:
+        assert count_parameters(model) == parameters
+        recipe = (config.data.batch_size, config.optim.weight_decay, config.epochs)
+        assert recipe == (batch, decay, epochs)
+        optim = config.optim
+        assert (optim.lr, optim.warmup, optim.div, optim.final_div, optim.clip) == (1e-3, 0.1, 1e4, 1e4, 1.0)
+        assert config.loss.gradient_weight == (0.1 if name == "darcy" else 0.0)
+
+
+def test_the_resolved_configuration_is_kept_and_reads_back(run):
+    kept = yaml.safe_load((run / "config.yaml").read_text())
+    assert kept["optim"]["warmup"] == 0.1
+    assert kept["model"]["channels"] == 16
+    assert load_config(run / "config.yaml").to_dict() == kept
+
+
+def documented_commands():
+    pages = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")]
+    lines = [line.strip() for page in pages for line in page.read_text().splitlines()]
+    return [line.removeprefix("$ ") for line in lines if line.removeprefix("$ ").startswith("flare ")]
+
+
+@pytest.mark.parametrize("line", documented_commands())
+def test_documented_commands_use_options_that_exist(line, capsys):
+    words = shlex.split(line, comments=True)[1:]
+    depth = 3 if words[:2] == ["data", "make"] else 2 if words[0] == "data" else 1
+    if words[0].startswith("--"):
+        assert main(words) == 0
+        return
+    with pytest.raises(SystemExit):
+        main([*words[:depth], "--help"])
+    known = capsys.readouterr().out
+    for option in (word for word in words if word.startswith("--")):
+        name = "--model" if option.startswith("--model.") else option
+        assert name in known, f"{line}: {option}"
