@@ -54,9 +54,12 @@ def _start(options: Mapping[str, Any], overrides: list[tuple[str, Any]]) -> tupl
     record = merged(read_yaml(path) if path else {"model": {"name": "flare"}}, overrides)
     where = "settings" if path is None else f"{path} with overrides" if overrides else str(path)
     config = build_config(record, where)
-    if options["out"] is None and path is None:
+    if options["out"]:
+        folder = Path(options["out"])
+    elif path is not None:
+        folder = Path("runs") / path.stem
+    else:
         raise ConfigError("say where the run goes with --out, or start from a --preset")
-    folder = Path(options["out"] or f"runs/{path.stem}")  # type: ignore[union-attr]
     from flare.train.run import RunFolder
 
     if options["if_exists"] == "resume" and RunFolder(folder).exists:

@@ -10,6 +10,7 @@ import json
 import os
 import zlib
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from itertools import accumulate
 from pathlib import Path
 from typing import IO, Any
@@ -48,9 +49,13 @@ class DatasetWriter:
     def append(self, sample: Sample) -> None:
         """Write one sample and commit it."""
         arrays = self._validated(sample)
-        for name, array in arrays.items():
-            self._files[name].write(array.tobytes())
-            self._files[name].flush()
+        try:
+            for name, array in arrays.items():
+                self._files[name].write(array.tobytes())
+                self._files[name].flush()
+        except OSError:
+            self.close()  # half a sample may be on disk: only a new writer, which cuts it off, may go on
+            raise
         commit = {
             "points": len(arrays[self.schema.points]),
             "cells": 0 if sample.cells is None else len(sample.cells),
@@ -98,9 +103,9 @@ class DatasetWriter:
 
     def close(self) -> None:
         """Let go of an unfinished dataset; everything committed stays for the next writer."""
-        for file in self._files.values():
-            file.close()
-        self._log.close()
+        for file in [*self._files.values(), self._log]:
+            with suppress(OSError):  # what a full disk refused to take is cut off by the next writer
+                file.close()
 
     def _about(self) -> dict[str, Any]:
         return {"version": VERSION, "schema": self.schema.to_json(), "provenance": self.provenance}

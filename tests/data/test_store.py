@@ -1,5 +1,6 @@
 """The folder of a dataset: what goes in comes out, kills leave no trace, damage is named."""
 
+import errno
 import json
 import pickle
 
@@ -108,6 +109,25 @@ def test_two_writers_at_once_are_refused(tmp_path):
     first.close()
     write_until(tmp_path / "d", 6).finish({"train": [(0, 4)], "test": [(4, 6)]})
     assert len(Dataset(tmp_path / "d")) == 6
+
+
+def test_a_write_that_fails_halfway_costs_only_that_sample(tmp_path):
+    whole = ragged_dataset(tmp_path / "whole", SIZES)
+    writer = write_until(tmp_path / "d", 3)
+
+    class Full:
+        def write(self, data):
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+        def close(self):
+            return None
+
+    writer._files["heat"].close()
+    writer._files["heat"] = Full()
+    with pytest.raises(OSError, match="No space left"):
+        writer.append(ragged_sample(3, SIZES[3]))
+    write_until(tmp_path / "d", len(SIZES)).finish({"train": [(0, 4)], "test": [(4, 6)]})
+    assert content(tmp_path / "d") == content(whole.path)
 
 
 def test_a_finished_dataset_is_never_overwritten(tmp_path):
