@@ -96,20 +96,14 @@ class Surrogate(nn.Module):
         return {name: field.unit for name, field in self.schema.fields.items()}
 
     def check_fields(self, schema: Schema, where: str | os.PathLike[str]) -> None:
-        """Refuse data whose fields are not those this model was trained on."""
-        for name in self.schema.fields.keys() | schema.fields.keys():
-            mine, theirs = self.schema.fields.get(name), schema.fields.get(name)
-            if (
-                mine is None
-                or theirs is None
-                or (mine.role, mine.components, mine.unit)
-                != (
-                    theirs.role,
-                    theirs.components,
-                    theirs.unit,
-                )
-            ):
+        """Refuse data whose fields, or their order as channels, are not those this model was trained on."""
+        for name in [*self.schema.fields, *schema.fields]:
+            mine, theirs = (_meaning(fields.get(name)) for fields in (self.schema.fields, schema.fields))
+            if mine != theirs:
                 raise DataError(f"{where} does not fit this model: field {name!r} is {theirs}, trained on {mine}")
+        mine, theirs = (", ".join(s.channels(*INPUT_ROLES, "target")) for s in (self.schema, schema))
+        if mine != theirs:
+            raise DataError(f"{where} does not fit this model: its channels are {theirs}, trained on {mine}")
 
     def _as_sample(self, points: ArrayLike, fields: Mapping[str, ArrayLike]) -> Sample:
         wanted = self.schema.named(*INPUT_ROLES)

@@ -73,11 +73,9 @@ class FieldTask:
             loss = loss + self.settings.gradient_weight * gradient
         return loss.mean()
 
-    def errors(self, predict: Predict, device: torch.device, indices: np.ndarray | None = None) -> np.ndarray:
-        """Relative L2 errors, (samples, fields), of the test samples or of `indices`: all points, physical values."""
-        return sample_errors(
-            predict, self.dataset, self.test if indices is None else indices, self.data.eval_batch_size, device
-        )
+    def errors(self, predict: Predict, device: torch.device, indices: np.ndarray) -> np.ndarray:
+        """Relative L2 errors, (samples, fields), of samples: all points, physical values."""
+        return sample_errors(predict, self.dataset, indices, self.data.eval_batch_size, device)
 
 
 @torch.no_grad()

@@ -1,14 +1,16 @@
 """One clear message, exit code 2, nothing overwritten: for everything that can be wrong with a command."""
 
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 import flare
 from flare.cli import main
+from flare.data.writer import DatasetWriter
 from tests.cli.conftest import TINY
-from tests.factory import content, ragged_dataset
+from tests.factory import content, ragged_dataset, ragged_sample, ragged_schema
 
 
 def fails(capsys, *words) -> str:
@@ -151,6 +153,20 @@ def test_a_dataset_of_other_fields(run, tmp_path, capsys):
     for verb in ("evaluate", "spectra"):
         assert "fit this model" in fails(capsys, verb, run, "--data", dataset.path)
     assert "fit this model" in fails(capsys, "predict", run, dataset.path, "--out", tmp_path / "out")
+
+
+def test_the_same_fields_in_another_order_are_not_taken_for_the_same_channels(tmp_path, capsys):
+    schema = ragged_schema(cells=False)
+    other = replace(schema, fields={name: schema.fields[name] for name in reversed(schema.fields)})
+    for name, layout in (("one", schema), ("two", other)):
+        writer = DatasetWriter(tmp_path / name, layout, {"kind": "user"})
+        for index in range(4):
+            writer.append(ragged_sample(index, 9, cells=False))
+        writer.finish({"train": [(0, 2)], "test": [(2, 4)]})
+    assert main([*map(str, train(tmp_path / "one", tmp_path / "run")), "--report", "false"]) == 0
+    capsys.readouterr()
+    message = fails(capsys, "evaluate", tmp_path / "run", "--data", tmp_path / "two")
+    assert "its channels are position.x, position.y, thickness, speed, heat, force.x, force.y, trained on" in message
 
 
 @pytest.mark.parametrize(

@@ -199,6 +199,23 @@ def test_a_signal_saves_within_the_epoch_and_says_how_to_go_on(darcy, whole, tmp
     assert checkpoint_bytes(stopped) == checkpoint_bytes(whole)
 
 
+def test_a_long_epoch_is_saved_within(darcy, whole, tmp_path):
+    """Every so many minutes, here after every step: a kill loses no more than that."""
+    arguments = command(darcy, tmp_path / "killed", log_every=1, checkpoint_minutes=1e-9)
+    assert run_until(13, "os.kill(os.getpid(), signal.SIGKILL)", arguments).returncode == -signal.SIGKILL
+    assert position(tmp_path / "killed")["step_in_epoch"] == 3
+    resume(tmp_path / "killed")
+    assert checkpoint_bytes(tmp_path / "killed") == checkpoint_bytes(whole)
+
+
+def test_the_best_checkpoint_is_the_lowest_evaluation(darcy, tmp_path):
+    start(config(darcy, epochs=6, optim={"lr": 0.05, "schedule": "constant"}), tmp_path / "run")
+    lowest = min(r["rel_l2"] for r in RunFolder(tmp_path / "run").records() if r["kind"] == "evaluate")
+    model = flare.load(tmp_path / "run", checkpoint="best")
+    task = FieldTask(DataConfig(path=str(darcy.path)), LossConfig())
+    assert task.errors(model, model.device, task.test).mean() == pytest.approx(lowest, rel=1e-6)
+
+
 def test_a_finished_run_is_not_trained_again(darcy, tmp_path):
     result = start(config(darcy), tmp_path / "run")
     before = checkpoint_bytes(tmp_path / "run")

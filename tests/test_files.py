@@ -1,0 +1,58 @@
+"""Files are whole or not there; locks are held by one; what is the user's stays."""
+
+import json
+
+import pytest
+
+from flare.environment import describe_environment, peak_memory_mb
+from flare.errors import DataError, first_difference, nearest
+from flare.files import lock, refuse_existing, replacing, taken, write_json
+
+
+def test_a_failed_write_leaves_the_old_file_and_no_debris(tmp_path):
+    write_json(tmp_path / "a.json", {"x": 1})
+
+    def interrupted():
+        with replacing(tmp_path / "a.json") as temporary:
+            temporary.write_text("{")
+            raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        interrupted()
+    assert json.loads((tmp_path / "a.json").read_text()) == {"x": 1}
+    assert [p.name for p in tmp_path.iterdir()] == ["a.json"]
+
+
+def test_an_empty_folder_is_free_a_file_is_not(tmp_path):
+    (tmp_path / "folder").mkdir()
+    assert not taken(tmp_path / "folder")
+    assert not taken(tmp_path / "nothing")
+    (tmp_path / "file").touch()
+    assert taken(tmp_path / "file")
+    with pytest.raises(DataError, match="exists already"):
+        refuse_existing(tmp_path / "file")
+
+
+def test_a_lock_has_one_holder_and_lets_go(tmp_path):
+    with lock(tmp_path / ".lock", "taken"), pytest.raises(DataError, match="taken"), lock(tmp_path / ".lock", "taken"):
+        pass
+    with lock(tmp_path / ".lock", "taken"):
+        assert (tmp_path / ".lock").exists()
+
+
+def test_the_first_difference_of_nested_records():
+    old, new = {"a": {"b": 1, "c": 2}, "d": 3}, {"a": {"b": 1, "c": 5}, "d": 3}
+    assert first_difference(old, new) == ("a.c", 2, 5)
+    assert first_difference(old, old) is None
+
+
+def test_the_nearest_name_or_all_of_them():
+    assert nearest("flair", ["flare", "lno"]) == "did you mean 'flare'? (known: flare, lno)"
+    assert nearest("xyz", ["flare", "lno"]) == "known: flare, lno"
+
+
+def test_a_birth_certificate_names_versions_and_hardware():
+    facts = describe_environment()
+    assert {"flare", "commit", "python", "torch", "numpy", "processor", "memory"} <= set(facts)
+    assert all(isinstance(value, str) and value for value in facts.values())
+    assert 10 < peak_memory_mb() < 1e6

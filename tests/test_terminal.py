@@ -1,0 +1,70 @@
+"""What long work shows: lines in a log, a bar on a terminal, and the time left from the recent rate."""
+
+import os
+import pty
+import re
+import subprocess
+import sys
+
+import pytest
+
+from flare import terminal
+from flare.terminal import duration, progress
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    """A clock that the test turns."""
+    now = [1000.0]
+    monkeypatch.setattr(terminal.time, "monotonic", lambda: now[0])
+    return now
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(0.4, "0 s"), (59.4, "59 s"), (185, "3 min 05 s"), (3600, "1 h 00 min"), (7850, "2 h 10 min")]
+)
+def test_durations_read_like_speech(seconds, text):
+    assert duration(seconds) == text
+
+
+def test_a_log_gets_a_line_every_ten_seconds_and_at_the_end(clock, capsys):
+    with progress("making", 100) as update:
+        for _ in range(100):
+            clock[0] += 0.25
+            update(text="loss 0.5")
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) == 3
+    assert lines[0] == "making: 40/100 samples  4.0 samples/s, 15 s left  loss 0.5"
+    assert lines[-1].startswith("making: 100/100 samples")
+
+
+def test_time_left_follows_the_recent_rate_and_ignores_earlier_sessions(clock, capsys):
+    with progress("making", 1000, done=500) as update:
+        for step in (0.1,) * 100 + (1.0,) * 60:  # the machine gets busy: ten times slower
+            clock[0] += step
+            update()
+    last = capsys.readouterr().err.splitlines()[-1]
+    assert re.fullmatch(r"making: 6[56]\d/1000 samples  1\.0 (samples/s|s each), 5 min \d\d s left", last)
+
+
+def test_quiet_is_silent(capsys):
+    with progress("making", 3, quiet=True) as update:
+        update()
+    assert capsys.readouterr().err == ""
+
+
+def test_a_terminal_gets_a_live_bar_with_rate_time_and_text():
+    code = (
+        "from flare.terminal import progress; import time\n"
+        "with progress('training', 4, unit='steps') as update:\n"
+        "    for _ in range(4): time.sleep(0.05); update(text='loss 0.25  1.5 GB')"
+    )
+    ours, theirs = pty.openpty()
+    environment = os.environ | {"TERM": "xterm", "COLUMNS": "140"}
+    with subprocess.Popen([sys.executable, "-c", code], stderr=theirs, env=environment) as job:
+        job.wait(timeout=60)
+    os.close(theirs)
+    shown = os.read(ours, 100_000).decode()
+    os.close(ours)
+    for text in ("training", "4/4", "steps/s", "left", "loss 0.25  1.5 GB"):
+        assert text in shown
