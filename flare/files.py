@@ -46,6 +46,19 @@ def take_lock(file: IO[Any], message: str) -> None:
         raise DataError(message) from None
 
 
+@contextmanager
+def wait_for_lock(path: str | os.PathLike[str]) -> Iterator[None]:
+    """Hold a lock file, after whoever holds it now."""
+    with Path(path).open("a", encoding="utf-8") as file:
+        try:
+            import fcntl
+
+            fcntl.flock(file, fcntl.LOCK_EX)
+        except ImportError:  # Windows: two may do the same work; `replacing` keeps the outcome whole
+            pass
+        yield
+
+
 def taken(path: str | os.PathLike[str]) -> bool:
     """Whether something is there that must not be overwritten; an empty folder is free."""
     path = Path(path)

@@ -13,10 +13,10 @@ import torch
 from torch import Tensor
 
 from flare.errors import ConfigError, nearest
-from flare.mixer import reference, sdpa
+from flare.mixer import native, reference, sdpa
 
-BACKENDS: dict[str, ModuleType] = {"reference": reference, "sdpa": sdpa}
-"""Each offers `encode` and `decode`, the two halves of the mixer."""
+BACKENDS: dict[str, ModuleType] = {"reference": reference, "sdpa": sdpa, "native": native}
+"""Each offers `encode` and `decode`, the two halves of the mixer, and may offer `mix` where both at once cost less."""
 
 
 def mix(
@@ -39,13 +39,18 @@ def mix(
         scale: factor of the scores; the paper uses 1.
         mask: [B, N], bool, True at real points. Padding adds nothing to the encode and padded outputs are zero, as
             long as it is finite. None: every point is real.
-        backend: `reference`, `sdpa`, or `auto` for the fastest that applies.
+        backend: `reference`, `sdpa`, `native` (C++ for float32 on the CPU; anything else goes to `sdpa`), or `auto` for
+            the fastest that applies.
 
     Returns:
         [B, H, N, D]
     """
-    z_BHMD = encode(q_HMD, k_BHND, v_BHND, scale=scale, mask=mask, backend=backend)
-    return decode(q_HMD, k_BHND, z_BHMD, scale=scale, mask=mask, backend=backend)
+    _check(q_HMD, k_BHND, mask)
+    module = _module(backend)
+    if hasattr(module, "mix"):
+        return module.mix(q_HMD, k_BHND, v_BHND, scale=scale, mask=mask)
+    z_BHMD = module.encode(q_HMD, k_BHND, v_BHND, scale=scale, mask=mask)
+    return module.decode(q_HMD, k_BHND, z_BHMD, scale=scale, mask=mask)
 
 
 def encode(
@@ -78,7 +83,10 @@ def decode(
 
 def choose() -> tuple[str, str]:
     """The backend `auto` stands for, and why."""
-    return "sdpa", "two fused attention calls, on any device"
+    reason = native.why_not()
+    if reason is None:
+        return "native", "fused C++ kernels for float32 on the CPU; everything else goes to sdpa"
+    return "sdpa", f"two fused attention calls, on any device (no native kernels: {reason})"
 
 
 def check_backend(backend: str) -> None:
@@ -105,4 +113,6 @@ def _check(q_HMD: Tensor, k_BHND: Tensor, mask: Tensor | None) -> None:
 
 def _module(backend: str) -> ModuleType:
     check_backend(backend)
-    return BACKENDS[choose()[0] if backend == "auto" else backend]
+    if backend == "native":
+        native.require()
+    return native if backend == "auto" else BACKENDS[backend]  # which hands on what it does not serve

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from flare.errors import ConfigError, nearest
 from flare.mixer import check_backend, decode, encode, mix
+from flare.models import fused
 from flare.models.attention import TransformerBlock, merge_heads, split_heads
 
 NORMS: dict[str, Callable[[int], nn.Module]] = {
@@ -37,6 +38,7 @@ class ResMLP(nn.Module):
             -1 is a single Linear in -> out, with a skip when both skips are on.
         skip_in: add the input to the first layer where the widths allow it.
         skip_out: add the hidden features to the last layer where the widths allow it.
+        backend: `auto` and `native` run all layers as one fused kernel where it applies, others layer by layer.
     """
 
     def __init__(
@@ -49,11 +51,14 @@ class ResMLP(nn.Module):
         skip_in: bool = True,
         skip_out: bool = True,
         activation: str = "gelu",
+        backend: str = "auto",
     ) -> None:
         super().__init__()
         if depth < -1:
             raise ConfigError(f"ResMLP depth is {depth}; use -1 (one Linear), 0, 1, 2, ...")
+        check_backend(backend)
         self.depth = depth
+        self.backend = backend
         self.activation = _pick(ACTIVATIONS, activation, "activation")()
         if depth == -1:
             self.skip_in = self.skip_out = skip_in and skip_out and in_dim == out_dim
@@ -65,6 +70,9 @@ class ResMLP(nn.Module):
         self.layers = nn.ModuleList(nn.Linear(a, b) for a, b in pairwise(widths))
 
     def forward(self, x: Tensor) -> Tensor:
+        fast = fused.resmlp(self, x)
+        if fast is not None:
+            return fast
         first, *inner = self.layers
         if self.depth == -1:
             return x + first(x) if self.skip_in else first(x)
@@ -92,7 +100,7 @@ class FLARE(nn.Module):
         shared_latents: one set of M queries for all heads (an ablation; worse).
         latent_blocks: transformer blocks over the M latents between encode and decode (an ablation).
         latent_gelu: `tanh` or `none` (exact), of those blocks.
-        backend: how to compute the mixer, see `flare.mixer`.
+        backend: how to compute it, see `flare.mixer`.
     """
 
     def __init__(
@@ -127,8 +135,8 @@ class FLARE(nn.Module):
         self.scale = width**-0.5 if scale is None else scale
         self.backend = backend
         self.latents = nn.Parameter(0.1 * torch.randn(1 if shared_latents else heads, latents, width))
-        self.key = ResMLP(channels, channels, channels, kv_depth, activation=activation)
-        self.value = ResMLP(channels, channels, channels, kv_depth, activation=activation)
+        self.key = ResMLP(channels, channels, channels, kv_depth, activation=activation, backend=backend)
+        self.value = ResMLP(channels, channels, channels, kv_depth, activation=activation, backend=backend)
         make_norm = _pick(NORMS, norm, "norm") if qk_norm else lambda width: nn.Identity()
         self.query_norm, self.key_norm = make_norm(width), make_norm(width)
         self.latent_blocks = nn.Sequential(
@@ -168,16 +176,28 @@ class FLAREBlock(nn.Module):
         ffn_depth: int = 3,
         norm: str = "layer",
         activation: str = "gelu",
+        backend: str = "auto",
         **mixer: object,
     ) -> None:
         super().__init__()
         make_norm = _pick(NORMS, norm, "norm")
         self.mixer_norm = make_norm(channels)
-        self.mixer = FLARE(channels, heads, latents, norm=norm, activation=activation, **mixer)  # type: ignore[arg-type]
+        self.mixer = FLARE(
+            channels,
+            heads,
+            latents,
+            norm=norm,
+            activation=activation,
+            backend=backend,
+            **mixer,  # type: ignore[arg-type]
+        )
         self.ffn_norm = make_norm(channels)
-        self.ffn = ResMLP(channels, channels, channels, ffn_depth, activation=activation)
+        self.ffn = ResMLP(channels, channels, channels, ffn_depth, activation=activation, backend=backend)
 
     def forward(self, x_BNC: Tensor, mask: Tensor | None = None) -> Tensor:
+        fast = fused.flare_block(self, x_BNC, mask)
+        if fast is not None:
+            return fast
         x_BNC = x_BNC + self.mixer(self.mixer_norm(x_BNC), mask)
         return x_BNC + self.ffn(self.ffn_norm(x_BNC))
 
@@ -202,7 +222,7 @@ class FLAREModel(nn.Module):
         shared_latents: one set of queries for all heads (ablation).
         latent_blocks: transformer blocks over the latents of each FLARE block (ablation).
         latent_gelu: `tanh` or `none` (exact), of those.
-        backend: how to compute the mixer, see `flare.mixer`. Weights are the same for every backend.
+        backend: how to compute it, see `flare.mixer`. Weights are the same for every backend.
     """
 
     def __init__(
@@ -229,7 +249,7 @@ class FLAREModel(nn.Module):
         super().__init__()
         if blocks < 1:
             raise ConfigError(f"blocks={blocks}; a model needs at least 1")
-        self.lift = ResMLP(in_dim, channels, channels, io_depth, skip_in=False, activation=activation)
+        self.lift = ResMLP(in_dim, channels, channels, io_depth, skip_in=False, activation=activation, backend=backend)
         self.blocks = nn.ModuleList(
             FLAREBlock(
                 channels,
@@ -249,7 +269,9 @@ class FLAREModel(nn.Module):
             for _ in range(blocks)
         )
         self.head_norm = _pick(NORMS, norm, "norm")(channels)
-        self.head = ResMLP(channels, channels, out_dim, io_depth, skip_out=False, activation=activation)
+        self.head = ResMLP(
+            channels, channels, out_dim, io_depth, skip_out=False, activation=activation, backend=backend
+        )
         self.apply(_small_normal)
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:

@@ -14,6 +14,8 @@ from flare.cli import main
 from flare.data.sample import Field, Sample, Schema
 from flare.data.store import Dataset
 from flare.data.writer import DatasetWriter
+from flare.mixer import choose
+from flare.mixer.native import library
 from tests.cli.conftest import TINY
 from tests.factory import ragged_dataset
 
@@ -97,8 +99,17 @@ def test_spectra_are_written_with_pictures(run, tmp_path, capsys):
 def test_info_says_which_mixer_and_why(capsys):
     assert main(["info"]) == 0
     told = capsys.readouterr().out
-    assert re.search(r"mixer +sdpa: two fused attention calls", told)
+    backend, reason = choose()
+    assert re.search(rf"mixer +{backend}: {re.escape(reason)}", told)
     assert "torch" in told
+
+
+def test_info_says_why_there_are_no_kernels(capsys, monkeypatch):
+    monkeypatch.setattr(library, "_loaded", None)
+    monkeypatch.setenv("FLARE_NATIVE", "0")
+    assert main(["info"]) == 0
+    told = capsys.readouterr().out
+    assert re.search(r"mixer +sdpa: .* \(no native kernels: switched off by FLARE_NATIVE=0\)", told)
 
 
 def test_dashes_and_underscores_are_the_same(darcy, tmp_path, capsys):

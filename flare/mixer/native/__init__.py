@@ -1,0 +1,71 @@
+"""The mixer by fused C++ kernels, for float32 on the CPU. Scores exist only inside a tile of 64 points.
+
+Whatever the kernels do not serve (another device or precision, autocast, `torch.func`, `torch.export`) goes to `sdpa`.
+"""
+
+# B batch, N points, M latents per head, H heads, D head width
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from flare.errors import ConfigError
+from flare.mixer import sdpa
+from flare.mixer.native import ops  # noqa: F401  (registers the operators)
+from flare.mixer.native.library import why_not as why_not
+
+
+def serves(*tensors: Tensor) -> bool:
+    """Whether the kernels can compute with these tensors, here and now."""
+    for t in tensors:
+        if t.dtype is not torch.float32 or not t.is_cpu:
+            return False
+    if torch.is_autocast_enabled("cpu"):
+        return False
+    if torch.compiler.is_compiling():
+        return not torch.compiler.is_exporting() and why_not() is None  # an exported program should run without flare
+    return _are_plain(tensors) and why_not() is None
+
+
+def _are_plain(tensors: tuple[Tensor, ...]) -> bool:
+    """No tensor of another kind (DTensor, ...), and no transform of torch.func that would have to look inside."""
+    for t in tensors:
+        if type(t) is not nn.Parameter and type(t) is not Tensor:
+            return False
+    return torch._C._functorch.peek_interpreter_stack() is None
+
+
+def require() -> None:
+    """Raise where the kernels were asked for by name and there are none."""
+    reason = why_not()
+    if reason:
+        raise ConfigError(f"backend='native': {reason}")
+
+
+def mix(q_HMD: Tensor, k_BHND: Tensor, v_BHND: Tensor, *, scale: float = 1.0, mask: Tensor | None = None) -> Tensor:
+    """Both halves at once: one power of each score serves both softmaxes in the backward."""
+    if not (v_BHND.shape == k_BHND.shape and serves(q_HMD, k_BHND, v_BHND)):
+        return sdpa.decode(
+            q_HMD, k_BHND, sdpa.encode(q_HMD, k_BHND, v_BHND, scale=scale, mask=mask), scale=scale, mask=mask
+        )
+    return torch.ops.flare.mix(_all_heads(q_HMD, k_BHND), k_BHND, v_BHND, mask, scale)[0]
+
+
+def encode(q_HMD: Tensor, k_BHND: Tensor, v_BHND: Tensor, *, scale: float = 1.0, mask: Tensor | None = None) -> Tensor:
+    """Gather the points into the latents: Z = softmax over N of S, times V. [B, H, M, D]."""
+    if not (v_BHND.shape == k_BHND.shape and serves(q_HMD, k_BHND, v_BHND)):
+        return sdpa.encode(q_HMD, k_BHND, v_BHND, scale=scale, mask=mask)
+    return torch.ops.flare.encode(_all_heads(q_HMD, k_BHND), k_BHND, v_BHND, mask, scale)[0]
+
+
+def decode(q_HMD: Tensor, k_BHND: Tensor, z_BHMD: Tensor, *, scale: float = 1.0, mask: Tensor | None = None) -> Tensor:
+    """Scatter the latents back to the points: Y = softmax over M of Sᵀ, times Z. [B, H, N, D], zero at padding."""
+    q_HMD = _all_heads(q_HMD, k_BHND)
+    if not (z_BHMD.shape == (k_BHND.shape[0], *q_HMD.shape) and serves(q_HMD, k_BHND, z_BHMD)):
+        return sdpa.decode(q_HMD, k_BHND, z_BHMD, scale=scale, mask=mask)
+    return torch.ops.flare.decode(q_HMD, k_BHND, z_BHMD, mask, scale)[0]
+
+
+def _all_heads(q_HMD: Tensor, k_BHND: Tensor) -> Tensor:
+    return q_HMD.expand(k_BHND.shape[1], -1, -1)

@@ -1,0 +1,89 @@
+// Who does which tiles. Parts are fixed by the number of threads asked for, so a result does not depend on luck.
+#pragma once
+
+#include <algorithm>
+#include <exception>
+#include <vector>
+
+#include "tile.h"
+
+#if defined(_OPENMP)
+#include <omp.h>
+#endif
+
+namespace flare {
+
+// Calls body(part) for every part, on as many threads as OpenMP grants.
+template <class Body>
+void in_parallel(Index parts, Body body) {
+#if defined(_OPENMP)
+#pragma omp parallel num_threads(static_cast<int>(parts)) if (parts > 1)
+  for (Index part = omp_get_thread_num(); part < parts; part += omp_get_num_threads()) body(part);
+#else
+  for (Index part = 0; part < parts; part++) body(part);
+#endif
+}
+
+// All tiles of a batch, sample by sample, cut into `parts` runs of equal length.
+struct Work {
+  Index batch, points, tiles, parts;  // tiles per sample
+
+  Work(Index samples, Index points_each, Index threads)
+      : batch(samples), points(points_each), tiles((points_each + T - 1) / T),
+        parts(std::max<Index>(1, std::min(threads, batch * tiles))) {}
+
+  Index begin(Index part) const { return batch * tiles * part / parts; }
+
+  // body(sample, tile of the batch, first point, points)
+  template <class Body>
+  void for_tiles(Index part, Body body) const {
+    for (Index tile = begin(part); tile < begin(part + 1); tile++) {
+      Index sample = tile / tiles, first = (tile - sample * tiles) * T;
+      body(sample, tile, first, std::min<Index>(T, points - first));
+    }
+  }
+
+  // A segment is what one part does of one sample. Along the tiles either grows at every change, so their sum is a number.
+  Index segments() const { return parts + batch - 1; }
+  Index segment(Index part, Index sample) const { return part + sample; }
+  bool takes_part(Index part, Index sample) const {
+    return begin(part) < (sample + 1) * tiles && begin(part + 1) > sample * tiles;
+  }
+};
+
+// Gradients that every part adds to for itself; `total` puts them together in order.
+class PartSums {
+ public:
+  PartSums(Index parts, Index size) : size_(size) {
+    for (Index p = 0; p < parts; p++) sums_.push_back(Floats::zeros(size));
+  }
+  float* operator[](Index part) const { return sums_[part]; }
+
+  void total(float* out, float factor = 1.0f) const {
+    in_parallel(static_cast<Index>(sums_.size()), [&](Index part) {
+      Index parts = static_cast<Index>(sums_.size());
+      for (Index i = size_ * part / parts; i < size_ * (part + 1) / parts; i++) {
+        float s = 0;
+        for (const auto& sum : sums_) s += sum[i];
+        out[i] = s * factor;
+      }
+    });
+  }
+
+ private:
+  Index size_;
+  std::vector<Floats> sums_;
+};
+
+// 0 for success, 1 where memory ran out: no exception crosses into C.
+template <class Body>
+int guarded(Body body) {
+  try {
+    body();
+    return 0;
+  } catch (const std::bad_alloc&) {
+    return 1;
+  }
+}
+
+}  // namespace flare

@@ -1,0 +1,335 @@
+"""A residual MLP, and a whole FLARE block, as single operators on the CPU. The weights stay those of the modules.
+
+A block is two passes over the points each way, with the latents between them. Training keeps its input, the keys, the
+values and the mixed features, about 1 KB per point at C = 64; all else is made again, tile by tile, in the backward.
+"""
+
+# B batch, N points, M latents per head, H heads, D head width, C = H * D channels, T tokens of a tile
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+
+from flare.mixer import native
+from flare.mixer.native.library import addresses, call, sizes
+from flare.mixer.native.ops import T, aligned, contiguous_channels, define, differentiate, mask_bytes, only_once, tiles
+
+if TYPE_CHECKING:
+    from flare.models.flare import FLAREBlock, ResMLP
+
+
+PLAIN = (nn.Linear, nn.LayerNorm, nn.RMSNorm, nn.Identity, nn.GELU, nn.SiLU)
+
+
+def resmlp(mlp: ResMLP, x: Tensor) -> Tensor | None:
+    """[..., in] -> [..., out]; None where the kernel cannot stand in for the module."""
+    weights = _mlp_weights(mlp)
+    if weights is None or x.shape[-1:] != weights[0].shape[1:] or not native.serves(x, *weights):
+        return None
+    (hidden, in_dim), out_dim = weights[0].shape, weights[-1].shape[0]
+    shape = [in_dim, hidden, out_dim, mlp.depth, int(mlp.skip_in), int(mlp.skip_out), int(_is_silu(mlp))]
+    return torch.ops.flare.resmlp(x, weights, shape)
+
+
+def flare_block(block: FLAREBlock, x_BNC: Tensor, mask: Tensor | None) -> Tensor | None:
+    """[B, N, C] -> [B, N, C]; None where the kernel cannot stand in for the module.
+
+    Variants of the layer (normalised queries and keys, blocks between the latents) take the operators one by one.
+    """
+    mixer, latents = block.mixer, block.mixer.latents
+    if x_BNC.ndim != 3 or x_BNC.shape[2] != mixer.heads * latents.shape[2]:
+        return None
+    if mask is not None and (mask.dtype != torch.bool or mask.shape != x_BNC.shape[:2]):
+        return None
+    before, after = block.mixer_norm, block.ffn_norm
+    parts = [_weights(before), _mlp_weights(mixer.key), _mlp_weights(mixer.value)]
+    parts += [_weights(mixer.out, after), _mlp_weights(block.ffn), _weights(mixer.query_norm, mixer.key_norm)]
+    weights = [part for part in parts if part is not None]
+    if len(weights) < len(parts) or weights[-1] or len(mixer.latent_blocks) or before.eps != after.eps:
+        return None
+    gather = weights[0] + weights[1] + weights[2]  # in the order of the kernel
+    scatter = weights[3] + weights[4]
+    if _is_heard(mixer) or not native.serves(x_BNC, latents, *gather, *scatter):
+        return None
+    keep = torch.is_grad_enabled() and any(t.requires_grad for t in (x_BNC, latents, *gather, *scatter))
+    shape = [mixer.key.depth, block.ffn.depth, int(_is_silu(mixer.key)), int(type(before) is nn.RMSNorm)]
+    q_HMD = latents.expand(mixer.heads, -1, -1)
+    return torch.ops.flare.block(x_BNC, q_HMD, gather, scatter, mask, mixer.scale, before.eps, shape, keep)[0]
+
+
+def _mlp_weights(mlp: ResMLP) -> list[Tensor] | None:
+    act = mlp.activation
+    if mlp.backend not in ("auto", "native") or _is_heard(mlp) or getattr(act, "approximate", "tanh") != "tanh":
+        return None
+    return _weights(act, *mlp.layers._modules.values())
+
+
+def _weights(*modules: Any) -> list[Tensor] | None:
+    """The parameters of all, in order; None where one is not what it was built as."""
+    found: list[Tensor] = []
+    for module in modules:
+        if type(module) not in PLAIN or _is_heard(module):
+            return None
+        found += module._parameters.values()
+    return None if any(weight is None for weight in found) else found
+
+
+def _is_heard(module: nn.Module) -> bool:
+    """Whether it has hooks. A fused operator never calls the module, so they would not run."""
+    return bool(
+        module._forward_hooks or module._forward_pre_hooks or module._backward_hooks or module._backward_pre_hooks
+    )
+
+
+def _is_silu(mlp: ResMLP) -> bool:
+    return type(mlp.activation) is nn.SiLU
+
+
+def _flat(weights: Sequence[Tensor]) -> Tensor:
+    """Room for the gradients of all, end to end."""
+    return weights[0].new_empty(sum(w.numel() for w in weights))
+
+
+def _apart(flat: Tensor, weights: Sequence[Tensor]) -> list[Tensor]:
+    return [part.view(w.shape) for part, w in zip(flat.split([w.numel() for w in weights]), weights, strict=True)]
+
+
+# ---- residual MLP ---------------------------------------------------------------------------------------------------
+
+
+def _resmlp(x: Tensor, weights: Sequence[Tensor], shape: Sequence[int]) -> Tensor:
+    y = _resmlp_fake(x, weights, shape)
+    rows, weights = contiguous_channels(x.reshape(-1, shape[0])), [w.contiguous() for w in weights]
+    threads = torch.get_num_threads()
+    call("flare_resmlp", threads, len(rows), sizes(*shape), rows, rows.stride(0), addresses(weights), y)
+    return y
+
+
+def _resmlp_fake(x: Tensor, weights: Sequence[Tensor], shape: Sequence[int]) -> Tensor:
+    return x.new_empty(*x.shape[:-1], shape[2])
+
+
+def _resmlp_backward(
+    x: Tensor, weights: Sequence[Tensor], dy: Tensor, shape: Sequence[int], wants_dx: bool
+) -> tuple[Tensor, Tensor]:
+    dx, dweights = out = _resmlp_backward_fake(x, weights, dy, shape, wants_dx)
+    rows, drows = contiguous_channels(x.reshape(-1, shape[0])), contiguous_channels(dy.reshape(-1, shape[2]))
+    weights = [w.contiguous() for w in weights]
+    call(
+        "flare_resmlp_backward",
+        torch.get_num_threads(),
+        len(rows),
+        sizes(*shape),
+        rows,
+        rows.stride(0),
+        addresses(weights),
+        drows,
+        drows.stride(0),
+        dx if wants_dx else None,
+        dweights,
+    )
+    return out
+
+
+def _resmlp_backward_fake(
+    x: Tensor, weights: Sequence[Tensor], dy: Tensor, shape: Sequence[int], wants_dx: bool
+) -> tuple[Tensor, Tensor]:
+    return x.new_empty(x.shape if wants_dx else 0), _flat(weights)
+
+
+def _keep_resmlp(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+    x, weights, ctx.shape = inputs
+    ctx.save_for_backward(x, *weights)
+
+
+def _resmlp_gradient(ctx: Any, dy: Tensor) -> tuple[Any, ...]:
+    x, *weights = ctx.saved_tensors
+    wants_dx = ctx.needs_input_grad[0]
+    dx, dweights = torch.ops.flare.resmlp_backward(x, weights, dy, ctx.shape, wants_dx)
+    return dx if wants_dx else None, _apart(dweights, weights), None
+
+
+# ---- FLARE block ----------------------------------------------------------------------------------------------------
+
+
+def _block_sizes(x: Tensor, q: Tensor, shape: Sequence[int]) -> Any:
+    (B, N, _), (H, M, D) = x.shape, q.shape
+    return sizes(torch.get_num_threads(), B, H, M, N, D, *shape, x.stride(0), x.stride(1))
+
+
+def _block(
+    x: Tensor,
+    q: Tensor,
+    gather: Sequence[Tensor],
+    scatter: Sequence[Tensor],
+    mask: Tensor | None,
+    scale: float,
+    eps: float,
+    shape: Sequence[int],
+    keep: bool,
+) -> tuple[Tensor, ...]:
+    out, keys, values, mixed, z, enc_log_sums, dec_log_sums, bounds = made = _block_fake(
+        x, q, gather, scatter, mask, scale, eps, shape, keep
+    )
+    x, q, mask = contiguous_channels(x), q.contiguous(), mask_bytes(mask)
+    gather, scatter = [w.contiguous() for w in gather], [w.contiguous() for w in scatter]
+    if not keep:
+        keys = keys.new_empty(x.shape[0] * tiles(x.shape[1]), x.shape[2], T)
+    s = _block_sizes(x, q, shape)
+    kept_values, kept_mixed, kept_sums = (values, mixed, dec_log_sums) if keep else (None, None, None)
+    call(
+        "flare_block_gather", s, scale, eps, x, q, addresses(gather), mask, keys, kept_values, z, enc_log_sums, bounds
+    )  # then the latents are complete
+    call(
+        "flare_block_scatter",
+        s,
+        scale,
+        eps,
+        x,
+        q,
+        addresses(scatter),
+        mask,
+        keys,
+        z,
+        bounds,
+        kept_mixed,
+        kept_sums,
+        out,
+    )
+    return made
+
+
+def _block_fake(
+    x: Tensor,
+    q: Tensor,
+    gather: Sequence[Tensor],
+    scatter: Sequence[Tensor],
+    mask: Tensor | None,
+    scale: float,
+    eps: float,
+    shape: Sequence[int],
+    keep: bool,
+) -> tuple[Tensor, ...]:
+    (B, N, C), (H, M, D) = x.shape, q.shape
+    count = B * tiles(N) if keep else 0
+    keys, values, mixed = (x.new_empty(count, C, T) for _ in range(3))
+    latents = x.new_empty(B, H, M, D), x.new_empty(B, H, M)
+    return x.new_empty(B, N, C), keys, values, mixed, *latents, x.new_empty(count, H, T), x.new_empty(B, H)
+
+
+def _block_backward(
+    dout: Tensor,
+    x: Tensor,
+    q: Tensor,
+    gather: Sequence[Tensor],
+    scatter: Sequence[Tensor],
+    mask: Tensor | None,
+    kept: Sequence[Tensor],
+    scale: float,
+    eps: float,
+    shape: Sequence[int],
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    dx, dq, dgather, dscatter = out = _block_backward_fake(dout, x, q, gather, scatter, mask, kept, scale, eps, shape)
+    keys, values, mixed, z, enc_log_sums, dec_log_sums, bounds = map(aligned, kept)
+    x, q, dout, mask = contiguous_channels(x), q.contiguous(), dout.contiguous(), mask_bytes(mask)
+    gather, scatter = [w.contiguous() for w in gather], [w.contiguous() for w in scatter]
+    dmixed, dmiddle, dz = torch.empty_like(keys), torch.empty_like(keys), torch.empty_like(z)
+    head = _block_sizes(x, q, shape), scale, eps, x, q
+    call(
+        "flare_block_scatter_backward",
+        *head,
+        addresses(scatter),
+        mask,
+        keys,
+        mixed,
+        dec_log_sums,
+        bounds,
+        dout,
+        dmixed,
+        dmiddle,
+        dz,
+        dscatter,
+    )
+    call(
+        "flare_block_gather_backward",
+        *head,
+        addresses(gather),
+        mask,
+        keys,
+        values,
+        mixed,
+        z,
+        enc_log_sums,
+        dec_log_sums,
+        bounds,
+        dmixed,
+        dmiddle,
+        dz,
+        dx,
+        dq,
+        dgather,
+    )
+    return out
+
+
+def _block_backward_fake(
+    dout: Tensor,
+    x: Tensor,
+    q: Tensor,
+    gather: Sequence[Tensor],
+    scatter: Sequence[Tensor],
+    mask: Tensor | None,
+    kept: Sequence[Tensor],
+    scale: float,
+    eps: float,
+    shape: Sequence[int],
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    return x.new_empty(x.shape), q.new_empty(q.shape), _flat(gather), _flat(scatter)
+
+
+def _keep_block(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+    x, q, gather, scatter, mask, ctx.scale, ctx.eps, ctx.shape, _ = inputs
+    ctx.set_materialize_grads(False)
+    ctx.mark_non_differentiable(*output[1:])
+    ctx.counts = [len(gather), len(scatter)]
+    ctx.save_for_backward(x, q, mask, *gather, *scatter, *output[1:])
+
+
+def _block_gradient(ctx: Any, dout: Tensor | None, *_: None) -> tuple[Any, ...]:
+    if dout is None:
+        return (None,) * 9
+    x, q, mask, *rest = ctx.saved_tensors
+    first, both = ctx.counts[0], sum(ctx.counts)
+    gather, scatter, kept = rest[:first], rest[first:both], rest[both:]
+    dx, dq, dgather, dscatter = torch.ops.flare.block_backward(
+        dout, x, q, gather, scatter, mask, kept, ctx.scale, ctx.eps, ctx.shape
+    )
+    return dx, dq, _apart(dgather, gather), _apart(dscatter, scatter), None, None, None, None, None
+
+
+define("resmlp(Tensor x, Tensor[] weights, int[] shape) -> Tensor", _resmlp, _resmlp_fake)
+define(
+    "resmlp_backward(Tensor x, Tensor[] weights, Tensor dy, int[] shape, bool wants_dx) -> (Tensor, Tensor)",
+    _resmlp_backward,
+    _resmlp_backward_fake,
+)
+define(
+    "block(Tensor x, Tensor q, Tensor[] gather, Tensor[] scatter, Tensor? mask, float scale, float eps, int[] shape, "
+    "bool keep) -> (Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor)",
+    _block,
+    _block_fake,
+)
+define(
+    "block_backward(Tensor dout, Tensor x, Tensor q, Tensor[] gather, Tensor[] scatter, Tensor? mask, Tensor[] kept, "
+    "float scale, float eps, int[] shape) -> (Tensor, Tensor, Tensor, Tensor)",
+    _block_backward,
+    _block_backward_fake,
+)
+differentiate("resmlp", _resmlp_gradient, _keep_resmlp)
+differentiate("block", _block_gradient, _keep_block)
+only_once("resmlp_backward")
+only_once("block_backward")
