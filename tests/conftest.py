@@ -8,7 +8,19 @@ os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16")
 import pytest
 import torch
 
+from flare.mixer.native import library
+
 
 @pytest.fixture(autouse=True)
 def _seed() -> None:
     torch.manual_seed(0)
+
+
+@pytest.fixture(autouse=True)
+def _kernels(request: pytest.FixtureRequest) -> None:
+    """Tests of the C++ kernels are for machines that can build them; where one can, a failed build fails the test."""
+    if request.node.get_closest_marker("kernels") and library.why_not() is not None:
+        try:
+            library.find_compiler()
+        except library.Unavailable as reason:
+            pytest.skip(str(reason))

@@ -183,13 +183,17 @@ inline void decode_tile(const Queries& q, Index h, const float* k, const float* 
     for (Index d = 0; d < q.D; d++) store(y + d * T + c, load(y + d * T + c) * inverse);
     store(log_sums + c, load(shift + c) + log2_of(load(sums + c)));
   }
+  for (Index c = tokens.columns; c < T; c += W) store(log_sums + c, Vec{});
   tokens.clear_padding(y, q.D);
 }
 
 // ---- backward -------------------------------------------------------------------------------------------------
 
 // Weights 2^(s - log_sum) are at most 1; the limit only bites where a padded token has none.
-FLARE_INLINE Vec weight_of(Vec s, Vec log_sum) { return exp2_any(smaller(s - log_sum, splat(1.0f))); }
+FLARE_INLINE Vec weight_of(Vec s, Vec log_sum) {
+  Vec x = s - log_sum;
+  return exp2_any(x > 1.0f ? splat(1.0f) : x);  // written so that a NaN stays
+}
 
 // Adds to dZ [D][MP] of head h: sum over tokens of the decode's weights times dY.
 template <int Width>

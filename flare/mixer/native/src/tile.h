@@ -169,8 +169,8 @@ inline void store_tokens(const float* tile, Index n, Index channels, float* stag
 
 // The tokens of a tile: how many there are, and which of them are real rather than padding.
 struct Tokens {
-  Index n = 0, columns = 0;  // columns: n rounded up to whole vectors
-  bool all_real = true, none_real = false;
+  Index n, columns;           // columns: n rounded up to whole vectors
+  bool all_real, none_real;  // of the T places
   alignas(64) float real[T];  // 1 or 0; 0 from n on
 
   Tokens(Index count, const uint8_t* mask) : n(count), columns(round_up(count, W)) {
@@ -180,14 +180,14 @@ struct Tokens {
       real[t] = is_real ? 1.0f : 0.0f;
       kept += is_real;
     }
-    all_real = kept == columns;  // a part-filled vector counts as padded
+    all_real = kept == T;
     none_real = kept == 0;
   }
 
   void clear_padding(float* tile, Index rows) const {
     if (all_real) return;
     for (Index r = 0; r < rows; r++)
-      for (Index c = 0; c < columns; c += W) {
+      for (Index c = 0; c < T; c += W) {
         float* p = tile + r * T + c;
         store(p, load(real + c) != 0.0f ? load(p) : Vec{});
       }

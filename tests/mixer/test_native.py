@@ -1,0 +1,269 @@
+"""The C++ mixer is the reference, to float32's last digits but one, whatever the sizes, scores, masks and strides."""
+
+import pytest
+import torch
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from flare.errors import ConfigError
+from flare.mixer import decode, encode, mix, native, sdpa
+from flare.mixer.native import library, ops
+from tests.exact import OUTPUT, assert_exact, error, noise
+
+pytestmark = pytest.mark.kernels
+
+
+def tensors(B=2, H=3, M=5, N=37, D=8, spread=1.0):
+    return [spread * noise((H, M, D), 1), spread * noise((B, H, N, D), 2), noise((B, H, N, D), 3)]
+
+
+def results(function, inputs, dtype=torch.float32, **how):
+    """Output and gradients of all inputs."""
+    inputs = [t.detach().to(dtype).requires_grad_() for t in inputs]
+    out = function(*inputs, **how)
+    return [out.detach(), *torch.autograd.grad(out, inputs, noise(out.shape, 4, dtype))]
+
+
+def check(function, inputs, **how):
+    want = results(function, inputs, torch.float64, backend="reference", **how)
+    got = results(function, inputs, backend="native", **how)
+    floor = 0.1 * max(1.0, *(t.abs().mean().item() ** 2 for t in inputs))
+    assert_exact(got, want, results(function, inputs, backend="sdpa", **how), floor)
+    return got
+
+
+@pytest.fixture
+def threads():
+    """Sets the number of threads; the old one comes back."""
+    before = torch.get_num_threads()
+    yield torch.set_num_threads
+    torch.set_num_threads(before)
+
+
+shapes = st.tuples(st.integers(1, 3), st.integers(1, 4), st.integers(1, 140), st.integers(1, 200), st.integers(1, 20))
+
+
+@settings(max_examples=60, deadline=None)
+@given(shape=shapes, scale=st.floats(0.01, 3), spread=st.floats(0.05, 6), kept=st.floats(0, 1), count=st.integers(1, 3))
+@example(shape=(1, 1, 1, 1, 1), scale=1.0, spread=1.0, kept=1.0, count=1)
+@example(shape=(2, 2, 64, 64, 4), scale=1.0, spread=1.0, kept=1.0, count=2)
+@example(shape=(2, 2, 65, 65, 8), scale=1.0, spread=5.0, kept=0.5, count=2)
+@example(shape=(3, 1, 16, 130, 16), scale=1.0, spread=1.0, kept=0.0, count=2)
+def test_any_shape_scale_mask_and_number_of_threads(shape, scale, spread, kept, count):
+    B, H, M, N, D = shape
+    q, k, v = tensors(B, H, M, N, D, spread)
+    mask = torch.rand(B, N, generator=torch.Generator().manual_seed(5)) < kept
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        check(mix, [q, k, v], scale=scale, mask=mask)
+        check(encode, [q, k, v], scale=scale, mask=mask)
+        check(decode, [q, k, noise((B, H, M, D), 6)], scale=scale, mask=mask)
+    finally:
+        torch.set_num_threads(before)
+
+
+@pytest.mark.parametrize(
+    "sizes",
+    [
+        {"N": 1},
+        {"M": 1},
+        {"N": 1, "M": 1, "D": 1},
+        {"N": 63},
+        {"N": 64},
+        {"N": 65},
+        {"M": 63, "D": 4},
+        {"M": 4096, "N": 70, "B": 1},
+        {"D": 64, "N": 100},
+        {"D": 67, "M": 33, "N": 100},
+        {"B": 9, "N": 3},
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("spread", [1.0, 4.0])
+def test_corners(sizes, spread):
+    check(mix, tensors(**sizes, spread=spread))
+
+
+@pytest.mark.parametrize("spread", [2.0, 5.0, 20.0, 60.0, 1e4])
+def test_scores_far_beyond_the_bound(spread):
+    q, k, v = tensors(N=300, M=37, spread=spread)
+    got = check(mix, [q, k, v])
+    assert all(torch.isfinite(t).all() for t in got)
+    assert torch.ops.flare.encode(q, k, v, None, 1.0)[2].max() > 40, "the safe softmax was not tried"
+
+
+@pytest.mark.parametrize("order", ["small first", "large first", "large between"])
+def test_a_sum_that_meets_large_scores_on_its_way_is_shifted(order):
+    """Tiles of 64 points: some bounded, some not, in one running sum."""
+    q, k, v = tensors(B=1, N=256)
+    factor = torch.ones(256)
+    factor[{"small first": slice(128, 256), "large first": slice(0, 64), "large between": slice(64, 192)}[order]] = 40.0
+    check(mix, [q, k * factor[None, None, :, None], v])
+
+
+def test_scores_that_are_all_very_negative():
+    q, k, v = tensors(N=100)
+    k[..., 0], q[..., 0] = 30.0, -30.0
+    check(mix, [q, k, v])
+    check(mix, [q, k, v], mask=torch.arange(100).expand(2, -1) % 2 == 0)
+
+
+def test_a_sample_of_padding_alone_is_zero_and_has_no_gradient():
+    mask = torch.ones(2, 37, dtype=torch.bool)
+    mask[1] = False
+    y, dq, dk, dv = check(mix, tensors(), mask=mask)
+    assert torch.all(y[1] == 0)
+    assert torch.all(dk[1] == 0)
+    assert torch.all(dv[1] == 0)
+    assert torch.isfinite(dq).all()
+
+
+@pytest.mark.parametrize("spread", [1.0, 6.0])
+def test_what_stands_in_padding_does_not_matter_even_nan(spread):
+    q, k, v = tensors(B=1, N=100, spread=spread)
+    mask = torch.arange(100)[None] < 70
+    clean = results(mix, [q, k, v], backend="native", mask=mask)
+    for filling in (torch.nan, torch.inf, 1e30):
+        k[:, :, 70:] = v[:, :, 70:] = filling
+        for a, b in zip(results(mix, [q, k, v], backend="native", mask=mask), clean, strict=True):
+            torch.testing.assert_close(a, b, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("which", [0, 1, 2])
+@pytest.mark.parametrize("bad", [torch.nan, torch.inf])
+def test_nan_and_infinity_are_passed_on_and_never_become_numbers(which, bad):
+    inputs = tensors(N=100)
+    inputs[which].view(-1)[7] = bad
+    got, want = (results(mix, inputs, backend=b) for b in ("native", "reference"))
+    for a, b in zip(got, want, strict=True):
+        assert torch.all(torch.isfinite(a) <= torch.isfinite(b)), "a finite number where the reference has none"
+
+
+def views(x_BHND):
+    """The same numbers in other memory."""
+    B, H, N, D = x_BHND.shape
+    yield x_BHND.transpose(1, 2).contiguous().transpose(1, 2)
+    yield x_BHND.permute(3, 2, 1, 0).contiguous().permute(3, 2, 1, 0)
+    wide = torch.full((B, H, N + 3, D + 5), torch.nan)
+    wide[:, :, 2:-1, 3:-2] = x_BHND
+    yield wide[:, :, 2:-1, 3:-2]
+    yield x_BHND[:1].expand(B, H, N, D)
+
+
+def test_strides_change_nothing():
+    q, k, v = tensors(B=2, N=100)
+    k[1], v[1] = k[0], v[0]
+    want = results(mix, [q, k, v], backend="native")
+    assert len({tuple(x.stride()) for x in views(k)}) == 4
+    for kk, vv in zip(views(k), reversed(list(views(v))), strict=True):
+        inputs = [q, kk.requires_grad_(), vv.requires_grad_()]
+        out = mix(*inputs, backend="native")
+        dk, dv = torch.autograd.grad(out, inputs[1:], noise(out.shape, 4))
+        for a, b in zip([out, dk, dv], [want[0], want[2], want[3]], strict=True):
+            torch.testing.assert_close(a, b, rtol=0, atol=0)
+
+
+def test_one_query_head_serves_all():
+    q, k, v = tensors()
+    check(mix, [q[:1], k, v])
+
+
+def test_the_same_call_gives_the_same_bits():
+    qkv = tensors(N=500)
+    for a, b in zip(results(mix, qkv, backend="native"), results(mix, qkv, backend="native"), strict=True):
+        assert torch.equal(a, b)
+
+
+def test_threads_are_those_of_torch(threads, monkeypatch):
+    asked = []
+    monkeypatch.setattr(ops, "call", lambda name, sizes, *rest: asked.append(sizes[0]))
+    for count in (1, 2):
+        threads(count)
+        mix(*tensors(), backend="native")
+    assert asked == [1, 1, 2, 2]
+
+
+def test_more_threads_than_tiles_or_cores(threads):
+    threads(7)
+    check(mix, tensors(N=130))
+    check(mix, tensors(B=1, N=5))
+
+
+def test_no_points_at_all():
+    q, k, v = tensors(N=0)
+    assert mix(q, k, v, backend="native").shape == (2, 3, 0, 8)
+    assert torch.all(encode(q, k, v, backend="native") == 0)
+    assert mix(q, k[:0], v[:0], backend="native").shape == (0, 3, 0, 8)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16, torch.float16])
+def test_other_precisions_go_to_sdpa(dtype):
+    q, k, v = (t.to(dtype) for t in tensors())
+    assert torch.equal(mix(q, k, v, backend="native"), sdpa.decode(q, k, sdpa.encode(q, k, v)))
+
+
+def test_values_of_another_width_go_to_sdpa():
+    q, k, _ = tensors()
+    v = noise((2, 3, 37, 5), 8)
+    assert torch.equal(mix(q, k, v, backend="native"), sdpa.decode(q, k, sdpa.encode(q, k, v)))
+
+
+def test_asked_for_by_name_where_there_is_none(monkeypatch):
+    monkeypatch.setattr(library, "_loaded", library.Unavailable("no C++ compiler found; install one"))
+    with pytest.raises(ConfigError, match="backend='native': no C\\+\\+ compiler found; install one"):
+        mix(*tensors(), backend="native")
+    assert torch.equal(mix(*tensors()), mix(*tensors(), backend="sdpa"))
+
+
+def test_out_of_memory_is_said(monkeypatch):
+    monkeypatch.setattr(library, "_loaded", type("Full", (), {"flare_encode": lambda *_: 1}))
+    with pytest.raises(MemoryError, match="flare_encode could not allocate"):
+        encode(*tensors(), backend="native")
+
+
+@pytest.mark.parametrize("masked", [False, True])
+def test_the_operators_are_good_citizens_of_pytorch(masked):
+    q, k, v = (t.requires_grad_() for t in tensors(H=2, N=70))
+    mask = torch.arange(70).expand(2, -1) < 60 if masked else None
+    z = noise((2, 2, 5, 8), 6).requires_grad_()
+    torch.library.opcheck(torch.ops.flare.mix.default, (q, k, v, mask, 0.7))
+    torch.library.opcheck(torch.ops.flare.encode.default, (q, k, v, mask, 0.7))
+    torch.library.opcheck(torch.ops.flare.decode.default, (q, k, z, mask, 0.7))
+
+
+@pytest.mark.filterwarnings("ignore:Input #:UserWarning")
+def test_gradcheck():
+    """In float32 finite differences are coarse; the comparison with float64 above is the sharp one."""
+    qkv = [t.requires_grad_() for t in tensors(B=1, H=1, M=3, N=5, D=4)]
+    assert torch.autograd.gradcheck(lambda *t: mix(*t, backend="native"), qkv, eps=1e-2, atol=1e-2, rtol=1e-2)
+
+
+def test_second_derivatives_are_refused():
+    qkv = [t.requires_grad_() for t in tensors()]
+    (slope,) = torch.autograd.grad(mix(*qkv, backend="native").sum(), qkv[1], create_graph=True)
+    with pytest.raises(NotImplementedError, match="first derivatives only"):
+        slope.square().sum().backward()
+
+
+@pytest.mark.filterwarnings("ignore:There is a performance drop:UserWarning")  # torch's, for sdpa under vmap
+def test_transforms_of_torch_func_go_to_sdpa():
+    q, k, v = tensors()
+    got = torch.func.grad(lambda k: mix(q, k, v, backend="native").square().sum())(k)
+    want = torch.func.grad(lambda k: mix(q, k, v, backend="sdpa").square().sum())(k)
+    assert torch.equal(got, want)
+    each = torch.func.vmap(lambda k, v: mix(q, k[None], v[None], backend="native")[0])(k, v)
+    assert error(each, mix(q, k, v, backend="sdpa").double()) < OUTPUT
+
+
+def test_autocast_goes_to_sdpa():
+    q, k, v = tensors()
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert mix(q, k, v, backend="native").dtype == mix(q, k, v, backend="sdpa").dtype == torch.bfloat16
+    assert not native.serves(q.double())
+
+
+@pytest.mark.slow
+def test_a_million_points_do_not_add_up_errors():
+    qkv = tensors(B=1, H=2, M=8, N=1_000_000, D=4)
+    assert_exact(results(mix, qkv, backend="native"), results(mix, qkv, torch.float64, backend="reference"))
