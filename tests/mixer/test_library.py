@@ -16,6 +16,7 @@ import pytest
 import torch
 
 from flare import build_model
+from flare.cli.info import run as info
 from flare.errors import ConfigError
 from flare.mixer import choose, mix
 from flare.mixer.native import library
@@ -395,6 +396,14 @@ def test_what_somebody_else_put_into_the_temporary_folder_is_not_loaded(no_compi
     assert library.find() is None
 
 
+def test_a_cache_named_for_an_image_is_read_by_all_its_users(compiler, cache):
+    before = os.umask(0o022)
+    works()
+    os.umask(before)
+    assert stat.S_IMODE(cache.stat().st_mode) == 0o755
+    assert stat.S_IMODE(library.find().stat().st_mode) & 0o444 == 0o444
+
+
 def test_the_caches_folder_is_named_by_flare_cache_then_xdg_then_home(cache, tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
     assert library.caches()[0] == cache
@@ -451,6 +460,19 @@ def test_the_module_builds_once_and_tells_where_and_for_what(compiler, cache, li
         assert out.startswith(f"{path} (")
         assert out.split("(")[1].startswith(("AVX", "NEON", "SSE"))
     assert links() == 1
+
+
+def test_info_tells_where_the_library_lies(compiler, cache, capsys):
+    assert info([]) == 0
+    (path,) = libraries(cache)
+    assert f"kernels           {path} (" in capsys.readouterr().out
+
+
+def test_info_tells_what_to_do_without_one(no_compiler, capsys):
+    assert info([]) == 0
+    told = capsys.readouterr().out
+    assert "mixer             sdpa: " in told
+    assert "no C++ compiler found; install one" in told
 
 
 def test_the_module_builds_into_a_folder(compiler, tmp_path, links, capsys, monkeypatch):

@@ -353,7 +353,8 @@ def _host_flag() -> str:
 def _writable(candidates: list[Path]) -> Path:
     for folder in candidates:
         with suppress(OSError):
-            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            private = folder != _named_cache()  # a folder with a name may be an image's, for all of its users
+            folder.mkdir(mode=0o700 if private else 0o777, parents=True, exist_ok=True)
             with tempfile.TemporaryFile(dir=folder), (folder / "kernels.lock").open("a"):
                 if _is_trusted(folder):
                     return folder
