@@ -355,8 +355,8 @@ def _writable(candidates: list[Path]) -> Path:
         with suppress(OSError):
             private = folder != _named_cache()  # a folder with a name may be an image's, for all of its users
             folder.mkdir(mode=0o700 if private else 0o777, parents=True, exist_ok=True)
-            with tempfile.TemporaryFile(dir=folder), (folder / "kernels.lock").open("a"):
-                if _is_trusted(folder):
+            if _is_trusted(folder):
+                with tempfile.TemporaryFile(dir=folder), (folder / "kernels.lock").open("a"):
                     return folder
     tried = " or ".join(map(str, candidates)) or "any folder"
     raise Unavailable(f"cannot write to {tried}; set FLARE_CACHE to a folder of your own")
