@@ -4,12 +4,13 @@ BIN := .venv/bin
 # Two test processes of one thread each fill the two cores better than one process of two threads.
 JOBS ?= 2
 
-.PHONY: demo test test-slow bench format clean help
+.PHONY: demo test test-slow native bench format clean help
 
 help:
 	@echo "make demo       make a small dataset, train FLARE on it, write runs/demo/report.html"
 	@echo "make test       lint, types and the default test suite"
 	@echo "make test-slow  the slow truths"
+	@echo "make native     build the CPU kernels now rather than on first use"
 	@echo "make bench      speed and memory, as ratios measured in one run"
 	@echo "make format     format the code"
 	@echo "make clean      remove .venv and everything made by demo and tests"
@@ -33,6 +34,9 @@ test: .venv/ready
 
 test-slow: .venv/ready
 	@$(BIN)/pytest -m slow
+
+native: .venv/ready
+	@$(BIN)/python -m flare.mixer.native
 
 bench: .venv/ready
 	@$(BIN)/python benchmarks/startup.py

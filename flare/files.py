@@ -54,7 +54,7 @@ def wait_for_lock(path: str | os.PathLike[str]) -> Iterator[None]:
             import fcntl
 
             fcntl.flock(file, fcntl.LOCK_EX)
-        except ImportError:  # Windows: two may do the same work; `replacing` keeps the outcome whole
+        except (ImportError, OSError):  # Windows, some network folders: two may do the same work; each does it whole
             pass
         yield
 

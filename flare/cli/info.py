@@ -12,14 +12,17 @@ def run(words: Sequence[str]) -> int:
     parse(make_parser("info", "Versions, devices, and which mixer runs here."), words)
     from flare.environment import describe_environment
     from flare.mixer import BACKENDS, choose
+    from flare.mixer.native import library
     from flare.models import MODELS
     from flare.physics import GENERATORS
     from flare.train.presets import preset_names
 
     facts = describe_environment()
     backend, reason = choose()
+    facts["mixer"] = f"{backend}: {reason}"
+    if backend == "native":
+        facts["kernels"] = library.describe(library.kernels())
     facts |= {
-        "mixer": f"{backend}: {reason}",
         "mixer backends": ", ".join(BACKENDS),
         "models": ", ".join(MODELS),
         "generators": ", ".join(GENERATORS),

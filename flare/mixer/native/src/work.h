@@ -8,7 +8,8 @@
 #include "tile.h"
 
 #if defined(_OPENMP)
-#include <omp.h>
+extern "C" int omp_get_thread_num(void);  // instead of omp.h, which Apple's compiler does not bring
+extern "C" int omp_get_num_threads(void);
 #endif
 
 namespace flare {
