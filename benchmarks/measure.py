@@ -47,7 +47,7 @@ def no_collection() -> Iterator[None]:
 
 
 def interleaved(calls: Mapping[str, Callable[[], Any]], rounds: int, clock: Callable[[], float]) -> dict[str, float]:
-    """Median seconds of each call, taken in turns, so that a busy machine slows all alike. They are warm already."""
+    """Median seconds of each call, taken in turns, so that a change of speed meets all alike. They are warm already."""
     taken: dict[str, list[float]] = {name: [] for name in calls}
     with no_collection():
         for _ in range(rounds):
