@@ -11,7 +11,7 @@ help:
 	@echo "make test       lint, types and the default test suite"
 	@echo "make test-slow  the slow truths"
 	@echo "make native     build the CPU kernels now rather than on first use"
-	@echo "make bench      speed and memory, as ratios measured in one run"
+	@echo "make bench      speed and memory, half an hour on a quiet machine; tables and plot in docs/kernels.md"
 	@echo "make format     format the code"
 	@echo "make clean      remove .venv and everything made by demo and tests"
 
@@ -39,9 +39,16 @@ native: .venv/ready
 	@$(BIN)/python -m flare.mixer.native
 
 bench: .venv/ready
+	@echo "Start-up times ..."
 	@$(BIN)/python benchmarks/startup.py
-	@$(BIN)/python benchmarks/mixer.py
+	@echo "Speed (about 20 minutes) ..."
+	@$(BIN)/python benchmarks/native.py
+	@echo "Memory (about 5 minutes; wants 16 GB) ..."
+	@$(BIN)/python benchmarks/memory.py
+	@echo "Darcy samples ..."
 	@$(BIN)/python benchmarks/darcy.py
+	@$(BIN)/python benchmarks/plot.py
+	@$(BIN)/python benchmarks/table.py
 
 format: .venv/ready
 	@$(BIN)/ruff check --fix .

@@ -1,0 +1,188 @@
+"""The benchmarks run, keep records with what they promise, and tables and picture show nothing else."""
+
+import gc
+import json
+import re
+from pathlib import Path
+
+import pytest
+import torch
+from torch.utils.flop_counter import FlopCounterMode
+
+from flare import build_model
+from flare.mixer import native as kernels
+
+ROOT = Path(__file__).parents[1]
+pytestmark = pytest.mark.skipif(kernels.why_not() is not None, reason="no native kernels here")
+
+
+@pytest.fixture(autouse=True)
+def _scripts(monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+
+
+@pytest.fixture(scope="module")
+def records(tmp_path_factory):
+    """A folder with the records of tiny runs."""
+    folder = tmp_path_factory.mktemp("records")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(ROOT / "benchmarks"))
+        import contenders
+        import memory
+        import native
+        import peak
+        from measure import threads
+
+        # Two threads wait long for each other where other tests run beside them.
+        for script in (native, memory):
+            patch.setattr(script, "threads", lambda count: threads(1))
+            patch.setattr(script, "others_percent", lambda: 0.0)
+        patch.setattr(peak, "ATTEMPTS", 2)
+        tiny = contenders.Size(1, 100, 2, 8, 16)
+        patch.setitem(contenders.SIZES, "Elasticity", tiny)
+        patch.setitem(contenders.SIZES, "100k", tiny)
+        patch.setattr(memory, "POINTS", (100, 300))
+        # A process takes seconds to start, and only in a fresh one does a peak mean something.
+        patch.setattr(memory, "alone", lambda function, *arguments: function(*arguments))
+        patch.setattr(memory, "peak_of_step", lambda level, size, contender: len(contender))
+        gc.freeze()  # or every collection would go through all that the test process has loaded
+        before = torch.get_num_threads()
+        native.main(["--quick", "--out", str(folder)])
+        memory.main(["--quick", "--out", str(folder)])
+        gc.unfreeze()
+        assert torch.get_num_threads() == before
+    return folder
+
+
+def read(folder, name):
+    return json.loads((folder / f"{name}.json").read_text())
+
+
+def test_records_have_a_birth_certificate(records):
+    for name in ("native", "peak", "memory"):
+        assert {"processor", "commit", "torch", "memory"} <= set(read(records, name)["environment"])
+
+
+def test_every_level_and_mode_is_timed_with_one_and_two_threads(records):
+    rows = read(records, "native")["rows"]
+    levels = ("residual MLP", "mixer", "safe mixer", "block", "model")
+    modes, contenders = ("inference", "training step"), ("eager", "native")
+    wanted = {(a, b, c, d) for a in levels for b in modes for c in contenders for d in (1, 2)}
+    assert {(r["level"], r["mode"], r["contender"], r["threads"]) for r in rows} == wanted
+    for row in rows:
+        eager = next(r for r in rows if all(r[k] == row[k] for k in ("level", "mode", "threads")))
+        assert row["ratio"] == pytest.approx(eager["seconds"] / row["seconds"])
+        assert row["difference"] < 1e-3  # a race of two that compute something else would be none
+        assert row["of_peak"] == pytest.approx(row["gflops_share"] + row["gexps_share"])
+
+
+def test_what_does_not_compile_is_a_row_that_says_so(monkeypatch):
+    import contenders
+    import native
+    import table
+
+    def refuse(module, **options):
+        def fail(*inputs):
+            raise RuntimeError("no compiler")
+
+        return fail
+
+    monkeypatch.setattr(torch, "compile", refuse)
+    monkeypatch.setattr(torch._dynamo, "reset", lambda: None)
+    monkeypatch.setitem(contenders.SIZES, "Pipe", contenders.Size(1, 100, 2, 8, 16))
+    machine = {"threads": 1, "gflops": 100.0, "gexps": 10.0}
+    rows = native.compare("block", "Pipe", "inference", 1, True, [machine])
+    assert [row["contender"] for row in rows] == ["eager", "native", "compiled"]
+    assert rows[-1]["failed"] == "RuntimeError: no compiler"
+    native.show(rows[-1])
+    assert "failed" in table.speed_line(rows, "Pipe", "inference")
+
+
+def test_the_safe_mixer_is_beyond_the_bound_of_the_kernels(records):
+    import contenders
+
+    source = (ROOT / "flare" / "mixer" / "native" / "src" / "attention.h").read_text()
+    assert float(re.search(r"kBounded = ([\d.]+)f", source).group(1)) == contenders.BOUND
+    size = contenders.Size(1, 100, 2, 8, 16)
+    for safe in (True, False):
+        q, k, v = (t.detach() for t in contenders.mixer_inputs(size, safe=safe))
+        bounds = torch.ops.flare.mix(q, k, v, None, 1.0)[-1]
+        assert bool((bounds > contenders.BOUND).all()) is safe
+
+
+def test_work_is_that_of_the_written_out_model():
+    """The reference keeps its scores, so nothing in it is done again."""
+    from operations import module_work
+
+    model, points = build_model("flare", 2, 1, blocks=2, latents=16, backend="reference"), 50
+    with FlopCounterMode(display=False) as counter:
+        y = model(torch.randn(1, points, 2, requires_grad=True))
+        assert counter.get_total_flops() == module_work(model, training=False).flops * points
+        y.sum().backward()
+    assert counter.get_total_flops() == module_work(model, training=True).flops * points
+
+
+def test_the_peak_is_above_what_is_reached_with_one_thread(records):
+    rows = [row for row in read(records, "native")["rows"] if row["threads"] == 1]
+    assert 0 < max(row["of_peak"] for row in rows) < 1
+
+
+def test_memory_is_compared_and_its_growth_told(records):
+    record = read(records, "memory")
+    assert {row["contender"] for row in record["steps"]} == {"reference", "eager", "native"}
+    assert [row["points"] for row in record["scaling"]] == [100, 300]
+    assert record["largest_fits"] is True
+    assert isinstance(record["exponent"], float)
+
+
+def test_the_reference_needs_room_for_its_scores():
+    from contenders import Size
+    from measure import alone
+    from memory import peak_of_step
+
+    size = Size(1, 4000, 2, 8, 64)
+    scores = 4 * size.heads * size.latents * size.points / 2**20
+    assert 2 * scores < alone(peak_of_step, "mixer", size, "reference") < 20 * scores  # and not the whole process
+
+
+def test_tables_stand_between_the_marks_and_say_the_records_numbers(records, tmp_path):
+    import table
+
+    page = tmp_path / "kernels.md"
+    page.write_text(f"before\n{table.BEGIN}\nold\n{table.END}\nafter\n")
+    table.main(["--records", str(records), "--page", str(page)])
+    first = page.read_text()
+    table.main(["--records", str(records), "--page", str(page)])
+    assert page.read_text() == first
+    assert first.startswith("before\n")
+    assert first.endswith("after\n")
+    assert "old" not in first
+    for row in read(records, "native")["rows"]:
+        if row["contender"] == "native":
+            assert f"**{row['ratio']:.2f}×**" in first
+
+
+def test_the_page_has_the_marks():
+    import table
+
+    page = table.PAGE.read_text()
+    assert page.count(table.BEGIN) == page.count(table.END) == 1
+
+
+def test_the_picture_shows_the_records_and_nothing_else(records, tmp_path):
+    import plot
+
+    plot.main(["--records", str(records), "--out", str(tmp_path / "kernels.png")])
+    assert (tmp_path / "kernels.png").stat().st_size > 10_000
+    native = read(records, "native")
+    figure = plot.kernels_figure(native, None)
+    heights = sorted(bar.get_height() for axes in figure.axes for bar in axes.patches)
+    wall = [r for r in native["rows"] if (r["level"], r["contender"], r["threads"]) == ("model", "native", 2)]
+    assert heights == sorted(row["ratio"] for row in wall)
+
+
+def test_a_picture_without_a_record_is_refused(tmp_path):
+    import plot
+
+    with pytest.raises(SystemExit, match=r"native\.json"):
+        plot.main(["--records", str(tmp_path)])
