@@ -26,9 +26,9 @@ def results(function, inputs, dtype=torch.float32, **how):
 
 def check(function, inputs, **how):
     want = results(function, inputs, torch.float64, backend="reference", **how)
-    got = results(function, inputs, backend="native", **how)
+    got, *eager = (results(function, inputs, backend=b, **how) for b in ("native", "sdpa", "reference"))
     floor = 0.1 * max(1.0, *(t.abs().mean().item() ** 2 for t in inputs))
-    assert_exact(got, want, results(function, inputs, backend="sdpa", **how), floor)
+    assert_exact(got, want, *eager, floor=floor)
     return got
 
 

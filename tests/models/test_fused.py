@@ -45,8 +45,8 @@ def results(module, x, mask=None):
 
 def check(module, x, mask=None, slack=3.0):
     want = results(with_backend(module, "reference").double(), x.double(), mask)
-    got = results(with_backend(module, "native"), x, mask)
-    assert_exact(got, want, results(with_backend(module, "sdpa"), x, mask), floor=1.0, slack=slack)
+    got, *eager = (results(with_backend(module, b), x, mask) for b in ("native", "sdpa", "reference"))
+    assert_exact(got, want, *eager, floor=1.0, slack=slack)
     return got
 
 
