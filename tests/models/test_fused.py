@@ -364,33 +364,39 @@ def test_a_million_points_do_not_add_up_errors():
 
 @pytest.mark.slow
 def test_five_hundred_steps_follow_the_eager_ones_and_end_in_equal_models():
-    """Losses of a training agree with the eager ones as well as two eager ones with other threads do."""
+    """Loss curves agree with eager ones as well as eager ones with other numbers of threads do."""
+    x = noise((8, 300, 2), 0)
+    target = torch.sin(2 * x[..., :1]) + 0.5 * x[..., 1:] ** 2 + x.mean(1, keepdim=True)[..., :1]
 
-    def train(backend, threads):
+    def train(backend, threads, seed):
         torch.set_num_threads(threads)
-        torch.manual_seed(0)
-        model = build_model("flare", 2, 1, channels=32, blocks=3, heads=4, latents=16, backend=backend)
-        optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+        torch.manual_seed(seed)
+        model = build_model("flare", 2, 1, channels=32, blocks=2, heads=4, latents=16, backend=backend)
+        optimizer = torch.optim.AdamW(model.parameters(), lr=3e-4)
         losses = []
         for step in range(500):
-            x = noise((2, 300, 2), step)
-            target = torch.sin(3 * x[..., :1]) * x[..., 1:] + x.mean(1, keepdim=True)[..., :1]
-            loss = (model(x) - target).square().mean()
+            pair = torch.tensor([step % 4, 4 + step % 4])
+            loss = (model(x[pair]) - target[pair]).square().mean()
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()
             losses.append(loss.item())
         return model, torch.tensor(losses)
 
+    def distance(a, b):
+        return (a.view(25, 20).mean(1).log() - b.view(25, 20).mean(1).log()).abs().max().item()
+
     before = torch.get_num_threads()
+    among_eager, to_eager = [], []
     try:
-        _, one = train("sdpa", 1)
-        _, two = train("sdpa", 2)
-        model, native = train("native", 2)
+        for seed in range(3):  # how soon rounding shows is a matter of luck
+            one, two = (train("sdpa", threads, seed)[1] for threads in (1, 2))
+            model, native = train("native", 2, seed)
+            assert native[-20:].mean() < 0.1 * native[:20].mean(), "it learned nothing, so nothing was compared"
+            torch.testing.assert_close(native[:50], one[:50], rtol=1e-4, atol=0)
+            among_eager.append(distance(one, two))
+            to_eager.append(min(distance(native, one), distance(native, two)))
     finally:
         torch.set_num_threads(before)
-    assert native[-50:].mean() < 0.2 * native[:50].mean(), "it learned nothing, so nothing was compared"
-    torch.testing.assert_close(native[:20], one[:20], rtol=1e-4, atol=1e-6)
-    spread = (two.log() - one.log()).abs().mean()
-    assert (native.log() - one.log()).abs().mean() <= 2 * spread
-    check(model, noise((2, 300, 2), 501))  # weights that were really trained
+    assert max(to_eager) <= 2 * max(among_eager)
+    check(model, x)  # with weights that were really trained
