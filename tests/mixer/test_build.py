@@ -45,6 +45,34 @@ def test_a_compiler_may_come_with_options(compiler, tmp_path, monkeypatch):
     works()
 
 
+def test_flags_of_the_users_own_come_after_ours_and_make_another_library(
+    compiler, folder, whole, links, tmp_path, monkeypatch
+):
+    commands = tmp_path / "commands"
+    compiler(f"echo \"$*\" >> '{commands}'; cp '{whole}' \"$target\"")
+    monkeypatch.delenv("FLARE_CXXFLAGS", raising=False)
+    works()
+    (first,) = libraries(folder)
+    ours = " ".join(cache.flags())
+    commands.unlink()
+
+    monkeypatch.setenv("FLARE_CXXFLAGS", " -march=x86-64-v3  -g ")
+    as_new_process(monkeypatch)
+    works()
+    *compiles, link = commands.read_text().splitlines()
+    assert len(compiles) == len(list(cache.SOURCES.glob("*.cpp")))
+    assert all(command.startswith(f"{ours} -march=x86-64-v3 -g ") for command in compiles)
+    assert link.startswith("-shared -march=x86-64-v3 -g ")
+    assert cache.find() != first
+    assert set(libraries(folder)) == {first, cache.find()}
+
+    monkeypatch.delenv("FLARE_CXXFLAGS")
+    as_new_process(monkeypatch)
+    works()
+    assert cache.find() == first
+    assert links() == 2
+
+
 # ---- a compiler that fails -------------------------------------------------------------------------------------------
 
 

@@ -10,21 +10,20 @@ import shutil
 import subprocess
 import tempfile
 import time
-from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 
 from flare.files import replacing, wait_for_lock
 from flare.mixer.native.cache import (
-    FLAGS,
     SOURCES,
     Loader,
     Unavailable,
     caches,
     checksum,
+    extra_flags,
     first_that_loads,
-    host_flag,
+    flags,
     is_trusted,
     key,
     named_cache,
@@ -78,18 +77,18 @@ def _writable(candidates: list[Path]) -> Path:
     raise Unavailable(f"cannot write to {tried}; set FLARE_CACHE to a folder of your own")
 
 
-def compile_library(compiler: str, target: Path, extra: Sequence[str] = ()) -> None:
+def compile_library(compiler: str, target: Path) -> None:
     """Every source by itself, two at a time, then one link."""
     program = shlex.split(compiler)
     runtime = openmp_runtime()
     openmp = ["-Xclang", "-fopenmp"] if platform.system() == "Darwin" else ["-fopenmp"]
-    flags = [*FLAGS, host_flag(), *(openmp if runtime else ["-Wno-unknown-pragmas"]), *extra]
+    options = [*flags(), *(openmp if runtime else ["-Wno-unknown-pragmas"])]
     with tempfile.TemporaryDirectory(dir=target.parent) as scratch, ThreadPoolExecutor(2) as pool:
         objects = {source: Path(scratch) / f"{source.stem}.o" for source in sorted(SOURCES.glob("*.cpp"))}
-        commands = [[*program, *flags, "-c", str(source), "-o", str(made)] for source, made in objects.items()]
+        commands = [[*program, *options, "-c", str(source), "-o", str(made)] for source, made in objects.items()]
         list(pool.map(_run, commands))
         link = [str(runtime), f"-Wl,-rpath,{runtime.parent}"] if runtime else []
-        _run([*program, "-shared", *extra, *map(str, objects.values()), *link, "-o", str(target)])
+        _run([*program, "-shared", *extra_flags(), *map(str, objects.values()), *link, "-o", str(target)])
 
 
 def _run(command: list[str]) -> None:

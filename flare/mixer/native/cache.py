@@ -107,19 +107,32 @@ def tidy(folder: Path) -> None:
 # ---- what it is made from --------------------------------------------------------------------------------------------
 
 
-@cache
 def key() -> str:
     """Of the sources, the flags, the processor and torch's thread pool. Not of the compiler: none is needed to load."""
+    return _key(*flags())
+
+
+@cache
+def _key(*flags: str) -> str:
     digest = hashlib.sha256()
     for path in sorted([*SOURCES.glob("*.h"), *SOURCES.glob("*.cpp")]):
         digest.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
     runtime = openmp_runtime()
-    for part in (*FLAGS, host_flag(), platform.machine(), *_processor_features(), runtime.name if runtime else ""):
+    for part in (*flags, platform.machine(), *_processor_features(), runtime.name if runtime else ""):
         digest.update(part.encode() + b"\0")
     return digest.hexdigest()[:16]
 
 
-def host_flag() -> str:
+def flags() -> list[str]:
+    return [*FLAGS, _host_flag(), *extra_flags()]
+
+
+def extra_flags() -> list[str]:
+    """The user's own, for the compiler and the linker; they come last, so they have the last word."""
+    return os.environ.get("FLARE_CXXFLAGS", "").split()
+
+
+def _host_flag() -> str:
     return "-march=native" if platform.machine().lower() in ("x86_64", "amd64") else "-mcpu=native"
 
 
