@@ -13,7 +13,8 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from flare.mixer.native.library import FLAGS, SOURCES, _host_flag, find_compiler
+from flare.mixer.native.build import find_compiler
+from flare.mixer.native.cache import SOURCES, flags
 from measure import CLOCKS, RESULTS, save
 
 ATTEMPTS = 20
@@ -25,7 +26,7 @@ def measure() -> list[dict[str, Any]]:
     with tempfile.TemporaryDirectory() as scratch:
         program = Path(scratch) / "peak"
         source = Path(__file__).with_suffix(".cpp")
-        command = [find_compiler(), *FLAGS, _host_flag(), "-pthread", f"-I{SOURCES}", str(source), "-o", str(program)]
+        command = [find_compiler(), *flags(), "-pthread", f"-I{SOURCES}", str(source), "-o", str(program)]
         subprocess.run(command, check=True)
         return [_row(program, threads) for threads in CLOCKS]
 

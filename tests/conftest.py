@@ -8,7 +8,9 @@ os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16")
 import pytest
 import torch
 
-from flare.mixer.native import library
+from flare.mixer.native.build import find_compiler
+from flare.mixer.native.cache import Unavailable
+from flare.mixer.native.library import why_not
 
 
 @pytest.fixture(autouse=True)
@@ -19,8 +21,8 @@ def _seed() -> None:
 @pytest.fixture(autouse=True)
 def _kernels(request: pytest.FixtureRequest) -> None:
     """Tests of the C++ kernels are for machines that can build them; where one can, a failed build fails the test."""
-    if request.node.get_closest_marker("kernels") and library.why_not() is not None:
+    if request.node.get_closest_marker("kernels") and why_not() is not None:
         try:
-            library.find_compiler()
-        except library.Unavailable as reason:
+            find_compiler()
+        except Unavailable as reason:
             pytest.skip(str(reason))

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from flare.errors import ConfigError
 from flare.mixer import decode, encode, mix, native, sdpa
 from flare.mixer.native import library, ops
+from flare.mixer.native.cache import Unavailable
 from tests.exact import OUTPUT, assert_exact, error, noise
 
 pytestmark = pytest.mark.kernels
@@ -210,7 +211,7 @@ def test_values_of_another_width_go_to_sdpa():
 
 
 def test_asked_for_by_name_where_there_is_none(monkeypatch):
-    monkeypatch.setattr(library, "_loaded", library.Unavailable("no C++ compiler found; install one"))
+    monkeypatch.setattr(library, "_loaded", Unavailable("no C++ compiler found; install one"))
     with pytest.raises(ConfigError, match="backend='native': no C\\+\\+ compiler found; install one"):
         mix(*tensors(), backend="native")
     assert torch.equal(mix(*tensors()), mix(*tensors(), backend="sdpa"))

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from flare.mixer.native import library
+from flare.mixer.native.cache import Unavailable
 from flare.terminal import say
 
 
@@ -19,7 +20,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     folder = parser.parse_args(argv).into
     try:
         print(library.describe(library.obtain(folder)))
-    except (library.Unavailable, OSError) as error:
+    except (Unavailable, OSError) as error:
         say(f"No kernels: {error}")
         return 2
     return 0
