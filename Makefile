@@ -4,13 +4,14 @@ BIN := .venv/bin
 # Two test processes of one thread each fill the two cores better than one process of two threads.
 JOBS ?= 2
 
-.PHONY: demo test test-slow native bench format clean help
+.PHONY: demo test test-slow sanitize native bench format clean help
 
 help:
 	@echo "make demo       make a small dataset, train FLARE on it, write runs/demo/report.html"
 	@echo "make test       lint, types and the default test suite"
 	@echo "make test-slow  the slow truths"
 	@echo "make native     build the CPU kernels now rather than on first use"
+	@echo "make sanitize   the kernel tests under address and undefined-behaviour sanitizers"
 	@echo "make bench      speed and memory, half an hour on a quiet machine; tables and plot in docs/kernels.md"
 	@echo "make format     format the code"
 	@echo "make clean      remove .venv and everything made by demo and tests"
@@ -37,6 +38,12 @@ test-slow: .venv/ready
 
 native: .venv/ready
 	@$(BIN)/python -m flare.mixer.native
+
+# The runtime of the sanitizers must be loaded before python's own libraries; leaks of python are not ours to judge.
+sanitize: .venv/ready
+	@FLARE_CACHE=build/sanitize FLARE_CXXFLAGS="-fsanitize=address,undefined -fno-sanitize-recover=undefined -g -O1" \
+	LD_PRELOAD="$$(g++ -print-file-name=libasan.so) $$(g++ -print-file-name=libstdc++.so.6)" ASAN_OPTIONS=detect_leaks=0 \
+	OMP_NUM_THREADS=2 $(BIN)/pytest -m "kernels and not slow"
 
 bench: .venv/ready
 	@echo "Start-up times ..."

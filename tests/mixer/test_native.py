@@ -45,7 +45,13 @@ shapes = st.tuples(st.integers(1, 3), st.integers(1, 4), st.integers(1, 140), st
 
 
 @settings(max_examples=60, deadline=None)
-@given(shape=shapes, scale=st.floats(0.01, 3), spread=st.floats(0.05, 2.5), kept=st.floats(0, 1), count=st.integers(1, 3))
+@given(
+    shape=shapes,
+    scale=st.floats(0.01, 3),
+    spread=st.floats(0.05, 2.5),
+    kept=st.floats(0, 1),
+    count=st.integers(1, 3),
+)
 @example(shape=(1, 1, 1, 1, 1), scale=1.0, spread=1.0, kept=1.0, count=1)
 @example(shape=(2, 2, 64, 64, 4), scale=1.0, spread=1.0, kept=1.0, count=2)
 @example(shape=(2, 2, 65, 65, 8), scale=1.0, spread=5.0, kept=0.5, count=2)
