@@ -32,7 +32,7 @@ def resmlp(mlp: ResMLP, x: Tensor) -> Tensor | None:
         return None
     (hidden, in_dim), out_dim = weights[0].shape, weights[-1].shape[0]
     shape = [in_dim, hidden, out_dim, mlp.depth, int(mlp.skip_in), int(mlp.skip_out), int(_is_silu(mlp))]
-    return torch.ops.flare.resmlp(x, weights, shape)
+    return _Resmlp.apply(x, shape, *weights) if _is_eager() else torch.ops.flare.resmlp(x, weights, shape)
 
 
 def flare_block(block: FLAREBlock, x_BNC: Tensor, mask: Tensor | None) -> Tensor | None:
@@ -58,7 +58,15 @@ def flare_block(block: FLAREBlock, x_BNC: Tensor, mask: Tensor | None) -> Tensor
     keep = torch.is_grad_enabled() and any(t.requires_grad for t in (x_BNC, latents, *gather, *scatter))
     shape = [mixer.key.depth, block.ffn.depth, int(_is_silu(mixer.key)), int(type(before) is nn.RMSNorm)]
     q_HMD = latents.expand(mixer.heads, -1, -1)
-    return torch.ops.flare.block(x_BNC, q_HMD, gather, scatter, mask, mixer.scale, before.eps, shape, keep)[0]
+    how = mask, mixer.scale, before.eps, shape
+    if keep and _is_eager():
+        return _Block.apply(x_BNC, q_HMD, how, len(gather), *gather, *scatter)
+    return torch.ops.flare.block(x_BNC, q_HMD, gather, scatter, *how, keep)[0]
+
+
+def _is_eager() -> bool:
+    """Whether to spare a call what torch.library does with lists of tensors: half a millisecond, there and back."""
+    return not torch.compiler.is_compiling()
 
 
 def _mlp_weights(mlp: ResMLP) -> list[Tensor] | None:
@@ -151,6 +159,20 @@ def _resmlp_gradient(ctx: Any, dy: Tensor) -> tuple[Any, ...]:
     wants_dx = ctx.needs_input_grad[0]
     dx, dweights = torch.ops.flare.resmlp_backward(x, weights, dy, ctx.shape, wants_dx)
     return dx if wants_dx else None, _apart(dweights, weights), None
+
+
+class _Resmlp(torch.autograd.Function):
+    """The registered formula, for weights one by one."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, shape: Sequence[int], *weights: Tensor) -> Tensor:
+        _keep_resmlp(ctx, (x, weights, shape), y := torch.ops.flare.resmlp(x, weights, shape))
+        return y
+
+    @staticmethod
+    def backward(ctx: Any, dy: Tensor) -> Any:
+        dx, dweights, _ = _resmlp_gradient(ctx, dy)
+        return dx, None, *dweights
 
 
 # ---- FLARE block ----------------------------------------------------------------------------------------------------
@@ -309,6 +331,22 @@ def _block_gradient(ctx: Any, dout: Tensor | None, *_: None) -> tuple[Any, ...]:
         dout, x, q, gather, scatter, mask, kept, ctx.scale, ctx.eps, ctx.shape
     )
     return dx, dq, _apart(dgather, gather), _apart(dscatter, scatter), None, None, None, None, None
+
+
+class _Block(torch.autograd.Function):
+    """The registered formula, for weights one by one."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, q: Tensor, how: tuple[Any, ...], first: int, *weights: Tensor) -> Tensor:
+        inputs = x, q, weights[:first], weights[first:], *how, True
+        output = torch.ops.flare.block(*inputs)
+        _keep_block(ctx, inputs, output)
+        return output[0]
+
+    @staticmethod
+    def backward(ctx: Any, dout: Tensor | None) -> Any:
+        dx, dq, dgather, dscatter, *_ = _block_gradient(ctx, dout)
+        return dx, dq, None, None, *(dgather or ()), *(dscatter or ())
 
 
 define("resmlp(Tensor x, Tensor[] weights, int[] shape) -> Tensor", _resmlp, _resmlp_fake)

@@ -61,13 +61,15 @@ class PartSums {
   float* operator[](Index part) const { return sums_[part]; }
 
   void total(float* out, float factor = 1.0f) const {
-    in_parallel(static_cast<Index>(sums_.size()), [&](Index part) {
-      Index parts = static_cast<Index>(sums_.size());
-      for (Index i = size_ * part / parts; i < size_ * (part + 1) / parts; i++) {
-        float s = 0;
-        for (const auto& sum : sums_) s += sum[i];
-        out[i] = s * factor;
+    const Index parts = static_cast<Index>(sums_.size());
+    in_parallel(parts, [&](Index part) {
+      const Index begin = size_ * part / parts, end = size_ * (part + 1) / parts;
+      std::copy(sums_[0] + begin, sums_[0] + end, out + begin);
+      for (Index p = 1; p < parts; p++) {
+        const float* sum = sums_[p];
+        for (Index i = begin; i < end; i++) out[i] += sum[i];
       }
+      for (Index i = begin; i < end; i++) out[i] *= factor;
     });
   }
 
