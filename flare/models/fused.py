@@ -9,6 +9,7 @@ values and the mixed features, about 1 KB per point at C = 64; all else is made 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -16,13 +17,20 @@ from torch import Tensor, nn
 
 from flare.mixer import native
 from flare.mixer.native.library import addresses, call, sizes
-from flare.mixer.native.ops import T, aligned, contiguous_channels, define, differentiate, mask_bytes, only_once, tiles
+from flare.mixer.native.ops import (
+    T,
+    aligned,
+    check_shapes,
+    contiguous_channels,
+    define,
+    differentiate,
+    mask_bytes,
+    only_once,
+    tiles,
+)
 
 if TYPE_CHECKING:
     from flare.models.flare import FLAREBlock, ResMLP
-
-
-PLAIN = (nn.Linear, nn.LayerNorm, nn.RMSNorm, nn.Identity, nn.GELU, nn.SiLU)
 
 
 def resmlp(mlp: ResMLP, x: Tensor) -> Tensor | None:
@@ -41,27 +49,42 @@ def flare_block(block: FLAREBlock, x_BNC: Tensor, mask: Tensor | None) -> Tensor
     Variants of the layer (normalised queries and keys, blocks between the latents) take the operators one by one.
     """
     mixer, latents = block.mixer, block.mixer.latents
-    if x_BNC.ndim != 3 or x_BNC.shape[2] != mixer.heads * latents.shape[2]:
+    if x_BNC.ndim != 3 or x_BNC.shape[2] != mixer.heads * latents.shape[2] or not _is_usual(block):
         return None
     if mask is not None and (mask.dtype != torch.bool or mask.shape != x_BNC.shape[:2]):
         return None
-    before, after = block.mixer_norm, block.ffn_norm
-    parts = [_weights(before), _mlp_weights(mixer.key), _mlp_weights(mixer.value)]
-    parts += [_weights(mixer.out, after), _mlp_weights(block.ffn), _weights(mixer.query_norm, mixer.key_norm)]
-    weights = [part for part in parts if part is not None]
-    if len(weights) < len(parts) or weights[-1] or len(mixer.latent_blocks) or before.eps != after.eps:
+    key, value, ffn = (_mlp_weights(mlp) for mlp in (mixer.key, mixer.value, block.ffn))
+    first, second, out = (_weights(part) for part in (block.mixer_norm, block.ffn_norm, mixer.out))
+    if key is None or value is None or ffn is None or first is None or second is None or out is None:
         return None
-    gather = weights[0] + weights[1] + weights[2]  # in the order of the kernel
-    scatter = weights[3] + weights[4]
-    if _is_heard(mixer) or not native.serves(x_BNC, latents, *gather, *scatter):
+    gather, scatter = first + key + value, out + second + ffn  # in the order of the kernel
+    if not native.serves(x_BNC, latents, *gather, *scatter):
         return None
     keep = torch.is_grad_enabled() and any(t.requires_grad for t in (x_BNC, latents, *gather, *scatter))
-    shape = [mixer.key.depth, block.ffn.depth, int(_is_silu(mixer.key)), int(type(before) is nn.RMSNorm)]
+    shape = [mixer.key.depth, block.ffn.depth, int(_is_silu(mixer.key)), int(type(block.ffn_norm) is nn.RMSNorm)]
     q_HMD = latents.expand(mixer.heads, -1, -1)
-    how = mask, mixer.scale, before.eps, shape
+    how = mask, mixer.scale, block.ffn_norm.eps, shape
     if keep and _is_eager():
         return _Block.apply(x_BNC, q_HMD, how, len(gather), *gather, *scatter)
     return torch.ops.flare.block(x_BNC, q_HMD, gather, scatter, *how, keep)[0]
+
+
+def _is_usual(block: FLAREBlock) -> bool:
+    """As built from the paper, and nobody listens to its layer."""
+    mixer, before, after = block.mixer, block.mixer_norm, block.ffn_norm
+    mlps = mixer.key, mixer.value, block.ffn
+    return (
+        type(before) in (nn.LayerNorm, nn.RMSNorm)
+        and type(before) is type(after)
+        and before.eps == after.eps
+        and type(mixer.query_norm) is nn.Identity
+        and type(mixer.key_norm) is nn.Identity
+        and type(mixer.out) is nn.Linear
+        and len(mixer.latent_blocks) == 0
+        and mixer.key.depth == mixer.value.depth
+        and all(m.skip_in and m.skip_out and type(m.activation) is type(mixer.key.activation) for m in mlps)
+        and not any(map(_is_heard, (mixer, mixer.query_norm, mixer.key_norm)))
+    )
 
 
 def _is_eager() -> bool:
@@ -70,17 +93,19 @@ def _is_eager() -> bool:
 
 
 def _mlp_weights(mlp: ResMLP) -> list[Tensor] | None:
-    act = mlp.activation
-    if mlp.backend not in ("auto", "native") or _is_heard(mlp) or getattr(act, "approximate", "tanh") != "tanh":
+    act, layers = mlp.activation, mlp.layers._modules.values()
+    if mlp.backend not in ("auto", "native") or not (_is_silu(mlp) or _is_tanh(mlp)):
         return None
-    return _weights(act, *mlp.layers._modules.values())
+    if _is_heard(mlp) or _is_heard(act) or any(type(layer) is not nn.Linear for layer in layers):
+        return None
+    return _weights(*layers)
 
 
 def _weights(*modules: Any) -> list[Tensor] | None:
-    """The parameters of all, in order; None where one is not what it was built as."""
+    """The parameters of all, in order; None where one is missing or somebody listens."""
     found: list[Tensor] = []
     for module in modules:
-        if type(module) not in PLAIN or _is_heard(module):
+        if _is_heard(module):
             return None
         found += module._parameters.values()
     return None if any(weight is None for weight in found) else found
@@ -93,8 +118,23 @@ def _is_heard(module: nn.Module) -> bool:
     )
 
 
+def _is_tanh(mlp: ResMLP) -> bool:
+    return type(mlp.activation) is nn.GELU and mlp.activation.approximate == "tanh"
+
+
 def _is_silu(mlp: ResMLP) -> bool:
     return type(mlp.activation) is nn.SiLU
+
+
+def _check_weights(weights: Sequence[Tensor], widths: Sequence[tuple[int, ...]]) -> None:
+    """Refuse what the kernel would read beyond the end of: a layer of another size in place of one."""
+    if [tuple(w.shape) for w in weights] != list(widths):
+        raise ValueError(f"weights are {[list(w.shape) for w in weights]}; they should be {[list(s) for s in widths]}")
+
+
+def _mlp_widths(in_dim: int, hidden: int, out_dim: int, depth: int) -> list[tuple[int, ...]]:
+    widths = [in_dim, *[hidden] * (depth + 1), out_dim]
+    return [shape for a, b in pairwise(widths) for shape in ((b, a), (b,))]
 
 
 def _flat(weights: Sequence[Tensor]) -> Tensor:
@@ -110,6 +150,7 @@ def _apart(flat: Tensor, weights: Sequence[Tensor]) -> list[Tensor]:
 
 
 def _resmlp(x: Tensor, weights: Sequence[Tensor], shape: Sequence[int]) -> Tensor:
+    _check_weights(weights, _mlp_widths(*shape[:4]))
     y = _resmlp_fake(x, weights, shape)
     rows, weights = contiguous_channels(x.reshape(-1, shape[0])), [w.contiguous() for w in weights]
     threads = torch.get_num_threads()
@@ -124,6 +165,7 @@ def _resmlp_fake(x: Tensor, weights: Sequence[Tensor], shape: Sequence[int]) -> 
 def _resmlp_backward(
     x: Tensor, weights: Sequence[Tensor], dy: Tensor, shape: Sequence[int], wants_dx: bool
 ) -> tuple[Tensor, Tensor]:
+    _check_weights(weights, _mlp_widths(*shape[:4]))
     dx, dweights = out = _resmlp_backward_fake(x, weights, dy, shape, wants_dx)
     rows, drows = contiguous_channels(x.reshape(-1, shape[0])), contiguous_channels(dy.reshape(-1, shape[2]))
     weights = [w.contiguous() for w in weights]
@@ -183,6 +225,21 @@ def _block_sizes(x: Tensor, q: Tensor, shape: Sequence[int]) -> Any:
     return sizes(torch.get_num_threads(), B, H, M, N, D, *shape, x.stride(0), x.stride(1))
 
 
+def _check_block(
+    x: Tensor,
+    q: Tensor,
+    gather: Sequence[Tensor],
+    scatter: Sequence[Tensor],
+    mask: Tensor | None,
+    shape: Sequence[int],
+) -> None:
+    (B, N, C), (H, _, D), (kv_depth, ffn_depth, _, rms) = x.shape, q.shape, shape
+    check_shapes(x=(x, (B, N, H * D)), mask=(mask, (B, N)))
+    norm: list[tuple[int, ...]] = [(C,)] if rms else [(C,), (C,)]
+    _check_weights(gather, norm + 2 * _mlp_widths(C, C, C, kv_depth))
+    _check_weights(scatter, [(C, C), (C,), *norm, *_mlp_widths(C, C, C, ffn_depth)])
+
+
 def _block(
     x: Tensor,
     q: Tensor,
@@ -194,6 +251,7 @@ def _block(
     shape: Sequence[int],
     keep: bool,
 ) -> tuple[Tensor, ...]:
+    _check_block(x, q, gather, scatter, mask, shape)
     out, keys, values, mixed, z, enc_log_sums, dec_log_sums, bounds = made = _block_fake(
         x, q, gather, scatter, mask, scale, eps, shape, keep
     )
@@ -255,7 +313,14 @@ def _block_backward(
     eps: float,
     shape: Sequence[int],
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    _check_block(x, q, gather, scatter, mask, shape)
     dx, dq, dgather, dscatter = out = _block_backward_fake(dout, x, q, gather, scatter, mask, kept, scale, eps, shape)
+    (B, N, C), (H, M, D) = x.shape, q.shape
+    tile, latents = (B * tiles(N), C, T), (B, H, M, D)
+    shapes = tile, tile, tile, latents, latents[:3], (B * tiles(N), H, T), latents[:2]
+    check_shapes(
+        dout=(dout, (B, N, C)), **{f"kept[{i}]": pair for i, pair in enumerate(zip(kept, shapes, strict=True))}
+    )
     keys, values, mixed, z, enc_log_sums, dec_log_sums, bounds = map(aligned, kept)
     x, q, dout, mask = contiguous_channels(x), q.contiguous(), dout.contiguous(), mask_bytes(mask)
     gather, scatter = [w.contiguous() for w in gather], [w.contiguous() for w in scatter]

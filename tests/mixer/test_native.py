@@ -216,6 +216,22 @@ def test_values_of_another_width_go_to_sdpa():
     assert torch.equal(mix(q, k, v, backend="native"), sdpa.decode(q, k, sdpa.encode(q, k, v)))
 
 
+def test_sizes_that_do_not_fit_are_refused_before_memory_is_read():
+    q, k, v = tensors()
+    for wrong in (
+        (q[:2], k, v, None),
+        (q, k, v[:, :, :9], None),
+        (q, k, v, torch.ones(2, 36, dtype=torch.bool)),
+        (q[..., :4], k, v, None),
+    ):
+        with pytest.raises(ValueError, match="it should be"):
+            torch.ops.flare.mix(*wrong, 1.0)
+    with pytest.raises(ValueError, match=r"z is .* it should be"):
+        torch.ops.flare.decode(q, k, noise((2, 3, 4, 8), 6), None, 1.0)
+    with pytest.raises(TypeError, match=r"the kernels take float32 on the CPU, not torch\.float64"):
+        torch.ops.flare.mix(q.double(), k.double(), v.double(), None, 1.0)
+
+
 def test_asked_for_by_name_where_there_is_none(monkeypatch):
     monkeypatch.setattr(library, "_loaded", Unavailable("no C++ compiler found; install one"))
     with pytest.raises(ConfigError, match="backend='native': no C\\+\\+ compiler found; install one"):

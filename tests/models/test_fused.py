@@ -263,6 +263,46 @@ def test_a_module_that_was_replaced_is_used():
     torch.testing.assert_close(block(x), with_backend(block, "sdpa")(x), rtol=1e-5, atol=1e-4)
 
 
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda b: setattr(b.ffn, "activation", nn.Identity()),
+        lambda b: setattr(b.mixer.value, "activation", nn.SiLU()),
+        lambda b: setattr(b.mixer.key, "activation", nn.GELU()),
+        lambda b: setattr(b.mixer, "key", ResMLP(16, 16, 16, 3, skip_in=False)),
+        lambda b: setattr(b.mixer, "value", ResMLP(16, 16, 16, 1)),
+        lambda b: setattr(b.mixer, "key_norm", nn.GELU()),
+        lambda b: setattr(b, "mixer_norm", nn.Identity()),
+        lambda b: setattr(b, "ffn_norm", nn.LayerNorm(16, bias=False)),
+        lambda b: setattr(b.ffn_norm, "eps", 0.1),
+        lambda b: setattr(b.mixer, "out", nn.Linear(16, 16, bias=False)),
+    ],
+)
+def test_a_block_that_was_changed_by_hand_is_what_it_was_changed_to(change):
+    block, x = lively(FLAREBlock(16, 4, 8)), noise((1, 50, 16), 1)
+    change(block)
+    torch.testing.assert_close(block(x), with_backend(block, "sdpa")(x), rtol=1e-5, atol=1e-4)
+
+
+def test_sizes_that_do_not_fit_are_refused_before_memory_is_read():
+    block, x = FLAREBlock(16, 4, 8), noise((1, 50, 16), 1)
+    gather, scatter = weights_of(block)
+    q, how = block.mixer.latents, (1.0, 1e-5, [3, 3, 0, 0], False)
+    with pytest.raises(ValueError, match=r"weights are .* they should be"):
+        torch.ops.flare.block(x, q, gather[:-1], scatter, None, *how)
+    with pytest.raises(ValueError, match=r"x is \[1, 50, 12\]; it should be \[1, 50, 16\]"):
+        torch.ops.flare.block(x[..., :12], q, gather, scatter, None, *how)
+    with pytest.raises(ValueError, match=r"mask is \[1, 49\]"):
+        torch.ops.flare.block(x, q, gather, scatter, torch.ones(1, 49, dtype=torch.bool), *how)
+    with pytest.raises(TypeError, match=r"float32 on the CPU, not torch\.float64"):
+        torch.ops.flare.block(x.double(), q, gather, scatter, None, *how)
+    with pytest.raises(ValueError, match="weights are"):
+        torch.ops.flare.resmlp(x, [*block.ffn.parameters()][:-1], [16, 16, 16, 3, 1, 1, 0])
+    block.ffn.layers[1] = nn.Linear(16, 8)
+    with pytest.raises(ValueError, match="weights are"):
+        block(x)
+
+
 def test_other_precisions_and_autocast_go_to_pytorch(calls):
     model, x = build_model("flare", 3, 2, **SMALL), noise((1, 50, 3), 1)
     model.double()(x.double())

@@ -13,6 +13,7 @@ import threading
 from collections.abc import Sequence
 from pathlib import Path
 
+import torch
 from torch import Tensor
 
 from flare.errors import ConfigError
@@ -112,13 +113,19 @@ def describe(library: ctypes.CDLL) -> str:
 
 def call(name: str, *arguments: object) -> None:
     """Run a kernel; tensors go by address."""
-    plain = [a.data_ptr() if isinstance(a, Tensor) else a for a in arguments]
+    plain = [_address(a) if isinstance(a, Tensor) else a for a in arguments]
     if getattr(kernels(), name)(*plain):
         raise MemoryError(f"{name} could not allocate its buffers; use fewer points, latents or threads")
 
 
 def addresses(tensors: Sequence[Tensor]) -> ctypes.Array[ctypes.c_void_p]:
-    return (ctypes.c_void_p * len(tensors))(*[t.data_ptr() for t in tensors])
+    return (ctypes.c_void_p * len(tensors))(*map(_address, tensors))
+
+
+def _address(tensor: Tensor) -> int:
+    if (tensor.dtype is not torch.float32 and tensor.dtype is not torch.bool) or not tensor.is_cpu:
+        raise TypeError(f"the kernels take float32 on the CPU, not {tensor.dtype} on {tensor.device}")
+    return tensor.data_ptr()
 
 
 def sizes(*values: int) -> ctypes.Array[ctypes.c_int64]:

@@ -65,6 +65,13 @@ def _sizes(q_HMD: Tensor, k_BHND: Tensor) -> Any:
     return sizes(torch.get_num_threads(), B, H, M, N, D)
 
 
+def check_shapes(**tensors: tuple[Tensor | None, tuple[int, ...]]) -> None:
+    """Refuse what the kernels would read beyond the end of. The modules never send it; a direct call may."""
+    for name, (tensor, shape) in tensors.items():
+        if tensor is not None and tensor.shape != shape:
+            raise ValueError(f"{name} is {list(tensor.shape)}; it should be {list(shape)}")
+
+
 def _strides(x_BHND: Tensor) -> Any:
     return sizes(*x_BHND.stride()[:3])
 
@@ -77,6 +84,8 @@ def _like_points(k_BHND: Tensor) -> Tensor:
 
 def _encode(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, scale: float) -> tuple[Tensor, Tensor, Tensor]:
     z, log_sums, bounds = out = _encode_fake(q, k, v, mask, scale)
+    (B, H, N, D), M = k.shape, q.shape[1]
+    check_shapes(q=(q, (H, M, D)), v=(v, (B, H, N, D)), mask=(mask, (B, N)))
     q, k, v, mask = q.contiguous(), contiguous_channels(k), contiguous_channels(v), mask_bytes(mask)
     call("flare_encode", _sizes(q, k), scale, q, k, _strides(k), v, _strides(v), mask, z, log_sums, bounds)
     return out
@@ -89,6 +98,8 @@ def _encode_fake(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, scale: fl
 
 def _decode(q: Tensor, k: Tensor, z: Tensor, mask: Tensor | None, scale: float) -> tuple[Tensor, Tensor, Tensor]:
     y, log_sums, bounds = out = _decode_fake(q, k, z, mask, scale)
+    (B, H, N, D), M = k.shape, q.shape[1]
+    check_shapes(q=(q, (H, M, D)), z=(z, (B, H, M, D)), mask=(mask, (B, N)))
     q, k, z, mask = q.contiguous(), contiguous_channels(k), z.contiguous(), mask_bytes(mask)
     call("flare_decode", _sizes(q, k), scale, q, k, _strides(k), z, mask, y, log_sums, bounds)
     return out
@@ -117,6 +128,25 @@ def _mixer_backward(
     dq, dk, dv, dz_out = out = _mixer_backward_fake(
         q, k, v, mask, scale, z, enc_log_sums, y, dy, dec_log_sums, bounds, dz
     )
+    (B, H, N, D), M = k.shape, q.shape[1]
+    check_shapes(
+        q=(q, (H, M, D)),
+        v=(v, (B, H, N, D)),
+        mask=(mask, (B, N)),
+        z=(z, (B, H, M, D)),
+        enc_log_sums=(enc_log_sums, (B, H, M)),
+        y=(y, (B, H, N, D)),
+        dy=(dy, (B, H, N, D)),
+        dec_log_sums=(dec_log_sums, (B * tiles(N), H, T)),
+        bounds=(bounds, (B, H)),
+        dz=(dz, (B, H, M, D)),
+    )
+    if v is None and dy is None:
+        raise ValueError("neither the encode's v nor the decode's dy is given; there is nothing to differentiate")
+    if (v is not None and enc_log_sums is None) or (dy is not None and (y is None or dec_log_sums is None)):
+        raise ValueError("v comes with enc_log_sums, dy with y and dec_log_sums")
+    if v is not None and dy is None and dz is None:
+        raise ValueError("the encode alone needs dz")
     q, k, z, bounds, mask = (
         q.contiguous(),
         contiguous_channels(k),
