@@ -9,6 +9,7 @@ values and the mixed features, about 1 KB per point at C = 64; all else is made 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -30,13 +31,13 @@ from flare.mixer.native.ops import (
 )
 
 if TYPE_CHECKING:
-    from flare.models.flare import FLAREBlock, ResMLP
+    from flare.models.flare import FLARE, FLAREBlock, ResMLP
 
 
 def resmlp(mlp: ResMLP, x: Tensor) -> Tensor | None:
     """[..., in] -> [..., out]; None where the kernel cannot stand in for the module."""
     weights = _mlp_weights(mlp)
-    if weights is None or x.shape[-1:] != weights[0].shape[1:] or not native.serves(x, *weights):
+    if weights is None or x.shape[-1:] != weights[0].shape[1:] or not native.serves(x, weights[0]):
         return None
     (hidden, in_dim), out_dim = weights[0].shape, weights[-1].shape[0]
     shape = [in_dim, hidden, out_dim, mlp.depth, int(mlp.skip_in), int(mlp.skip_out), int(_is_silu(mlp))]
@@ -48,43 +49,26 @@ def flare_block(block: FLAREBlock, x_BNC: Tensor, mask: Tensor | None) -> Tensor
 
     Variants of the layer (normalised queries and keys, blocks between the latents) take the operators one by one.
     """
-    mixer, latents = block.mixer, block.mixer.latents
-    if x_BNC.ndim != 3 or x_BNC.shape[2] != mixer.heads * latents.shape[2] or not _is_usual(block):
+    mixer, before, after, ffn = _parts(block, "mixer", "mixer_norm", "ffn_norm", "ffn")
+    latents = mixer.latents
+    if x_BNC.ndim != 3 or x_BNC.shape[2] != mixer.heads * latents.shape[2] or not native.serves(x_BNC, latents):
         return None
     if mask is not None and (mask.dtype != torch.bool or mask.shape != x_BNC.shape[:2]):
         return None
-    key, value, ffn = (_mlp_weights(mlp) for mlp in (mixer.key, mixer.value, block.ffn))
-    first, second, out = (_weights(part) for part in (block.mixer_norm, block.ffn_norm, mixer.out))
-    if key is None or value is None or ffn is None or first is None or second is None or out is None:
+    key, value, out = _parts(mixer, "key", "value", "out")
+    if not (_is_usual(mixer) and _are_alike(key, value, ffn) and _are_norms(before, after)):
         return None
-    gather, scatter = first + key + value, out + second + ffn  # in the order of the kernel
-    if not native.serves(x_BNC, latents, *gather, *scatter):
+    parts = _weights(before), _mlp_weights(key), _mlp_weights(value), _weights(out, after), _mlp_weights(ffn)
+    weights = [part for part in parts if part is not None]
+    if len(weights) < len(parts) or not native.serves(weights[0][0]):
         return None
+    gather, scatter = weights[0] + weights[1] + weights[2], weights[3] + weights[4]  # in the order of the kernel
     keep = torch.is_grad_enabled() and any(t.requires_grad for t in (x_BNC, latents, *gather, *scatter))
-    shape = [mixer.key.depth, block.ffn.depth, int(_is_silu(mixer.key)), int(type(block.ffn_norm) is nn.RMSNorm)]
+    how = mask, mixer.scale, before.eps, [key.depth, ffn.depth, int(_is_silu(key)), int(type(before) is nn.RMSNorm)]
     q_HMD = latents.expand(mixer.heads, -1, -1)
-    how = mask, mixer.scale, block.ffn_norm.eps, shape
     if keep and _is_eager():
         return _Block.apply(x_BNC, q_HMD, how, len(gather), *gather, *scatter)
     return torch.ops.flare.block(x_BNC, q_HMD, gather, scatter, *how, keep)[0]
-
-
-def _is_usual(block: FLAREBlock) -> bool:
-    """As built from the paper, and nobody listens to its layer."""
-    mixer, before, after = block.mixer, block.mixer_norm, block.ffn_norm
-    mlps = mixer.key, mixer.value, block.ffn
-    return (
-        type(before) in (nn.LayerNorm, nn.RMSNorm)
-        and type(before) is type(after)
-        and before.eps == after.eps
-        and type(mixer.query_norm) is nn.Identity
-        and type(mixer.key_norm) is nn.Identity
-        and type(mixer.out) is nn.Linear
-        and len(mixer.latent_blocks) == 0
-        and mixer.key.depth == mixer.value.depth
-        and all(m.skip_in and m.skip_out and type(m.activation) is type(mixer.key.activation) for m in mlps)
-        and not any(map(_is_heard, (mixer, mixer.query_norm, mixer.key_norm)))
-    )
 
 
 def _is_eager() -> bool:
@@ -92,11 +76,50 @@ def _is_eager() -> bool:
     return not torch.compiler.is_compiling()
 
 
+def _parts(module: nn.Module, *names: str) -> list[Any]:
+    """Looked up in the module's dictionary: by attribute it takes ten times as long, and there are many."""
+    return [module._modules[name] for name in names]
+
+
+def _is_usual(mixer: FLARE) -> bool:
+    """As built from the paper, and nobody listens."""
+    query_norm, key_norm, out, latent_blocks = _parts(mixer, "query_norm", "key_norm", "out", "latent_blocks")
+    return (
+        type(query_norm) is type(key_norm) is nn.Identity
+        and type(out) is nn.Linear
+        and len(latent_blocks) == 0
+        and not any(map(_is_heard, (mixer, query_norm, key_norm)))
+    )
+
+
+def _are_norms(before: nn.Module, after: nn.Module) -> bool:
+    return type(before) in (nn.LayerNorm, nn.RMSNorm) and type(before) is type(after) and before.eps == after.eps
+
+
+def _are_alike(key: ResMLP, value: ResMLP, ffn: ResMLP) -> bool:
+    kind = type(_activation(key))
+    return key.depth == value.depth and all(
+        mlp.skip_in and mlp.skip_out and type(_activation(mlp)) is kind for mlp in (key, value, ffn)
+    )
+
+
+def _activation(mlp: ResMLP) -> Any:
+    return mlp._modules["activation"]
+
+
+def _is_silu(mlp: ResMLP) -> bool:
+    return type(_activation(mlp)) is nn.SiLU
+
+
+def _is_tanh(mlp: ResMLP) -> bool:
+    return type(_activation(mlp)) is nn.GELU and _activation(mlp).approximate == "tanh"
+
+
 def _mlp_weights(mlp: ResMLP) -> list[Tensor] | None:
-    act, layers = mlp.activation, mlp.layers._modules.values()
-    if mlp.backend not in ("auto", "native") or not (_is_silu(mlp) or _is_tanh(mlp)):
+    if mlp.backend not in ("auto", "native") or not (_is_tanh(mlp) or _is_silu(mlp)):
         return None
-    if _is_heard(mlp) or _is_heard(act) or any(type(layer) is not nn.Linear for layer in layers):
+    layers = _parts(mlp, "layers")[0]._modules.values()
+    if _is_heard(mlp) or _is_heard(_activation(mlp)) or any(type(layer) is not nn.Linear for layer in layers):
         return None
     return _weights(*layers)
 
@@ -118,23 +141,23 @@ def _is_heard(module: nn.Module) -> bool:
     )
 
 
-def _is_tanh(mlp: ResMLP) -> bool:
-    return type(mlp.activation) is nn.GELU and mlp.activation.approximate == "tanh"
-
-
-def _is_silu(mlp: ResMLP) -> bool:
-    return type(mlp.activation) is nn.SiLU
-
-
-def _check_weights(weights: Sequence[Tensor], widths: Sequence[tuple[int, ...]]) -> None:
+def _check_weights(weights: Sequence[Tensor], widths: list[tuple[int, ...]]) -> None:
     """Refuse what the kernel would read beyond the end of: a layer of another size in place of one."""
-    if [tuple(w.shape) for w in weights] != list(widths):
+    if [w.shape for w in weights] != widths:
         raise ValueError(f"weights are {[list(w.shape) for w in weights]}; they should be {[list(s) for s in widths]}")
 
 
+@cache
 def _mlp_widths(in_dim: int, hidden: int, out_dim: int, depth: int) -> list[tuple[int, ...]]:
     widths = [in_dim, *[hidden] * (depth + 1), out_dim]
     return [shape for a, b in pairwise(widths) for shape in ((b, a), (b,))]
+
+
+@cache
+def _block_widths(C: int, kv_depth: int, ffn_depth: int, rms: int) -> tuple[list[tuple[int, ...]], ...]:
+    norm: list[tuple[int, ...]] = [(C,)] if rms else [(C,), (C,)]
+    gather = norm + 2 * _mlp_widths(C, C, C, kv_depth)
+    return gather, [(C, C), (C,), *norm, *_mlp_widths(C, C, C, ffn_depth)]
 
 
 def _flat(weights: Sequence[Tensor]) -> Tensor:
@@ -235,9 +258,8 @@ def _check_block(
 ) -> None:
     (B, N, C), (H, _, D), (kv_depth, ffn_depth, _, rms) = x.shape, q.shape, shape
     check_shapes(x=(x, (B, N, H * D)), mask=(mask, (B, N)))
-    norm: list[tuple[int, ...]] = [(C,)] if rms else [(C,), (C,)]
-    _check_weights(gather, norm + 2 * _mlp_widths(C, C, C, kv_depth))
-    _check_weights(scatter, [(C, C), (C,), *norm, *_mlp_widths(C, C, C, ffn_depth)])
+    for weights, widths in zip((gather, scatter), _block_widths(C, kv_depth, ffn_depth, rms), strict=True):
+        _check_weights(weights, widths)
 
 
 def _block(

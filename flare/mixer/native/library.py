@@ -119,11 +119,11 @@ def call(name: str, *arguments: object) -> None:
 
 
 def addresses(tensors: Sequence[Tensor]) -> ctypes.Array[ctypes.c_void_p]:
-    return (ctypes.c_void_p * len(tensors))(*map(_address, tensors))
+    return (ctypes.c_void_p * len(tensors))(*[_address(t) for t in tensors])
 
 
 def _address(tensor: Tensor) -> int:
-    if (tensor.dtype is not torch.float32 and tensor.dtype is not torch.bool) or not tensor.is_cpu:
+    if tensor.dtype not in (torch.float32, torch.bool) or not tensor.is_cpu:
         raise TypeError(f"the kernels take float32 on the CPU, not {tensor.dtype} on {tensor.device}")
     return tensor.data_ptr()
 
