@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from flare import FLAREBlock, ResMLP, build_model, mix
+from flare.mixer.native.library import kernels
 from operations import Work, mixer_work, module_work
 
 
@@ -37,9 +38,7 @@ SIZES = {
 }
 C, BLOCKS, DEPTH = 64, 8, 3
 LEVELS = ("residual MLP", "mixer", "safe mixer", "block", "model")
-"""The safe mixer has scores beyond BOUND."""
-BOUND = 40.0
-"""Scores of more powers of two than this need a softmax that looks for the largest; `attention.h` has the same."""
+"""The safe mixer has scores beyond the bound: its softmaxes must look for the largest."""
 BACKENDS = {"reference": "reference", "eager": "sdpa", "compiled": "sdpa", "native": "native"}
 
 Call = Callable[[], Sequence[Tensor]]
@@ -85,7 +84,8 @@ def mixer_inputs(size: Size, *, safe: bool) -> list[Tensor]:
     """q, k and v as a layer makes them; for the safe mixer q is doubled until no head's scores are bounded."""
     q_HMD = 0.1 * torch.randn(size.heads, size.latents, C // size.heads)
     k_BHND, v_BHND = (heads_of(torch.randn(size.batch, size.points, C), size) for _ in range(2))
-    while safe and (q_HMD.norm(dim=2).amax(1) * k_BHND.norm(dim=3).amax(2)).min() / math.log(2) <= BOUND:
+    longest = k_BHND.norm(dim=3).amax(2)
+    while safe and (q_HMD.norm(dim=2).amax(1) * longest).min() / math.log(2) <= kernels().flare_bound():
         q_HMD = 2 * q_HMD
     return [t.requires_grad_() for t in (q_HMD, k_BHND, v_BHND)]
 

@@ -8,6 +8,7 @@
 from __future__ import annotations
 
 import argparse
+import shlex
 import subprocess
 import tempfile
 from pathlib import Path
@@ -26,7 +27,7 @@ def measure() -> list[dict[str, Any]]:
     with tempfile.TemporaryDirectory() as scratch:
         program = Path(scratch) / "peak"
         source = Path(__file__).with_suffix(".cpp")
-        command = [find_compiler(), *flags(), "-pthread", f"-I{SOURCES}", str(source), "-o", str(program)]
+        command = [*shlex.split(find_compiler()), *flags(), "-pthread", f"-I{SOURCES}", str(source), "-o", str(program)]
         subprocess.run(command, check=True)
         return [_row(program, threads) for threads in CLOCKS]
 

@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.module import _has_any_global_hook
 
 from flare.mixer import native
-from flare.mixer.native.library import addresses, call, sizes
+from flare.mixer.native.library import T, addresses, call, sizes
 from flare.mixer.native.ops import (
-    T,
     aligned,
     check_shapes,
     contiguous_channels,
@@ -29,6 +29,7 @@ from flare.mixer.native.ops import (
     only_once,
     tiles,
 )
+from flare.models import flare as paper  # which imports this file: only its name is bound here
 
 if TYPE_CHECKING:
     from flare.models.flare import FLARE, FLAREBlock, ResMLP
@@ -36,10 +37,12 @@ if TYPE_CHECKING:
 
 def resmlp(mlp: ResMLP, x: Tensor) -> Tensor | None:
     """[..., in] -> [..., out]; None where the kernel cannot stand in for the module."""
-    weights = _mlp_weights(mlp)
-    if weights is None or x.shape[-1:] != weights[0].shape[1:] or not native.serves(x, weights[0]):
+    weights = None if _has_any_global_hook() else _mlp_weights(mlp)
+    if weights is None or x.ndim == 0 or not native.serves(x, weights[0]):
         return None
     (hidden, in_dim), out_dim = weights[0].shape, weights[-1].shape[0]
+    if x.shape[-1] != in_dim or [w.shape for w in weights] != _mlp_widths(in_dim, hidden, out_dim, mlp.depth):
+        return None
     shape = [in_dim, hidden, out_dim, mlp.depth, int(mlp.skip_in), int(mlp.skip_out), int(_is_silu(mlp))]
     return _Resmlp.apply(x, shape, *weights) if _is_eager() else torch.ops.flare.resmlp(x, weights, shape)
 
@@ -50,21 +53,24 @@ def flare_block(block: FLAREBlock, x_BNC: Tensor, mask: Tensor | None) -> Tensor
     Variants of the layer (normalised queries and keys, blocks between the latents) take the operators one by one.
     """
     mixer, before, after, ffn = _parts(block, "mixer", "mixer_norm", "ffn_norm", "ffn")
-    latents = mixer.latents
-    if x_BNC.ndim != 3 or x_BNC.shape[2] != mixer.heads * latents.shape[2] or not native.serves(x_BNC, latents):
+    if _has_any_global_hook() or x_BNC.ndim != 3 or not (_is_usual(mixer) and _are_norms(before, after)):
+        return None
+    key, value, out = _parts(mixer, "key", "value", "out")
+    latents, channels = mixer.latents, x_BNC.shape[2]
+    if not (_are_alike(key, value, ffn) and native.serves(x_BNC, latents, out.weight) and native.serves_mask(mask)):
         return None
     if mask is not None and (mask.dtype != torch.bool or mask.shape != x_BNC.shape[:2]):
         return None
-    key, value, out = _parts(mixer, "key", "value", "out")
-    if not (_is_usual(mixer) and _are_alike(key, value, ffn) and _are_norms(before, after)):
-        return None
     parts = _weights(before), _mlp_weights(key), _mlp_weights(value), _weights(out, after), _mlp_weights(ffn)
     weights = [part for part in parts if part is not None]
-    if len(weights) < len(parts) or not native.serves(weights[0][0]):
+    if len(weights) < len(parts):
         return None
     gather, scatter = weights[0] + weights[1] + weights[2], weights[3] + weights[4]  # in the order of the kernel
+    shape = [key.depth, ffn.depth, int(_is_silu(key)), int(type(before) is nn.RMSNorm)]
+    if not _fit(gather, scatter, mixer.heads * latents.shape[2], shape) or channels != gather[0].shape[0]:
+        return None
     keep = torch.is_grad_enabled() and any(t.requires_grad for t in (x_BNC, latents, *gather, *scatter))
-    how = mask, mixer.scale, before.eps, [key.depth, ffn.depth, int(_is_silu(key)), int(type(before) is nn.RMSNorm)]
+    how = mask, mixer.scale, before.eps, shape
     q_HMD = latents.expand(mixer.heads, -1, -1)
     if keep and _is_eager():
         return _Block.apply(x_BNC, q_HMD, how, len(gather), *gather, *scatter)
@@ -83,24 +89,24 @@ def _parts(module: nn.Module, *names: str) -> list[Any]:
 
 def _is_usual(mixer: FLARE) -> bool:
     """As built from the paper, and nobody listens."""
+    if not _is_untouched(mixer, paper.FLARE) or mixer.backend not in ("auto", "native"):
+        return False
     query_norm, key_norm, out, latent_blocks = _parts(mixer, "query_norm", "key_norm", "out", "latent_blocks")
-    return (
-        type(query_norm) is type(key_norm) is nn.Identity
-        and type(out) is nn.Linear
-        and len(latent_blocks) == 0
-        and not any(map(_is_heard, (mixer, query_norm, key_norm)))
-    )
+    plain = _is_untouched(query_norm, nn.Identity) and _is_untouched(key_norm, nn.Identity)
+    return plain and type(out) is nn.Linear and len(latent_blocks) == 0
 
 
-def _are_norms(before: nn.Module, after: nn.Module) -> bool:
-    return type(before) in (nn.LayerNorm, nn.RMSNorm) and type(before) is type(after) and before.eps == after.eps
+def _are_norms(before: Any, after: Any) -> bool:
+    kind = type(before)
+    return kind in (nn.LayerNorm, nn.RMSNorm) and type(after) is kind and before.eps == after.eps is not None
 
 
 def _are_alike(key: ResMLP, value: ResMLP, ffn: ResMLP) -> bool:
+    """Three residual MLPs with one activation and every skip, the first two of one depth."""
+    if any(type(mlp) is not paper.ResMLP for mlp in (key, value, ffn)) or key.depth != value.depth:
+        return False
     kind = type(_activation(key))
-    return key.depth == value.depth and all(
-        mlp.skip_in and mlp.skip_out and type(_activation(mlp)) is kind for mlp in (key, value, ffn)
-    )
+    return all(mlp.skip_in and mlp.skip_out and type(_activation(mlp)) is kind for mlp in (key, value, ffn))
 
 
 def _activation(mlp: ResMLP) -> Any:
@@ -116,28 +122,40 @@ def _is_tanh(mlp: ResMLP) -> bool:
 
 
 def _mlp_weights(mlp: ResMLP) -> list[Tensor] | None:
-    if mlp.backend not in ("auto", "native") or not (_is_tanh(mlp) or _is_silu(mlp)):
+    if mlp.backend == "native":
+        native.require()
+    elif mlp.backend != "auto":
         return None
     layers = _parts(mlp, "layers")[0]._modules.values()
-    if _is_heard(mlp) or _is_heard(_activation(mlp)) or any(type(layer) is not nn.Linear for layer in layers):
+    if not (_is_tanh(mlp) or _is_silu(mlp)) or any(type(layer) is not nn.Linear for layer in layers):
+        return None
+    if not _is_untouched(mlp, paper.ResMLP) or _is_changed(_activation(mlp)):
         return None
     return _weights(*layers)
 
 
 def _weights(*modules: Any) -> list[Tensor] | None:
-    """The parameters of all, in order; None where one is missing or somebody listens."""
+    """The parameters of all, in order; None where one is missing or a module was changed."""
     found: list[Tensor] = []
     for module in modules:
-        if _is_heard(module):
+        if _is_changed(module):
             return None
         found += module._parameters.values()
     return None if any(weight is None for weight in found) else found
 
 
-def _is_heard(module: nn.Module) -> bool:
-    """Whether it has hooks. A fused operator never calls the module, so they would not run."""
+def _is_untouched(module: Any, kind: type) -> bool:
+    return type(module) is kind and not _is_changed(module)
+
+
+def _is_changed(module: Any) -> bool:
+    """Whether it has hooks or a forward of its own. A fused operator never calls the module, so they would not run."""
     return bool(
-        module._forward_hooks or module._forward_pre_hooks or module._backward_hooks or module._backward_pre_hooks
+        module._forward_hooks
+        or module._forward_pre_hooks
+        or module._backward_hooks
+        or module._backward_pre_hooks
+        or "forward" in module.__dict__
     )
 
 
@@ -147,17 +165,26 @@ def _check_weights(weights: Sequence[Tensor], widths: list[tuple[int, ...]]) -> 
         raise ValueError(f"weights are {[list(w.shape) for w in weights]}; they should be {[list(s) for s in widths]}")
 
 
-@cache
 def _mlp_widths(in_dim: int, hidden: int, out_dim: int, depth: int) -> list[tuple[int, ...]]:
+    """Shapes of the weights and biases of a ResMLP."""
     widths = [in_dim, *[hidden] * (depth + 1), out_dim]
     return [shape for a, b in pairwise(widths) for shape in ((b, a), (b,))]
 
 
-@cache
 def _block_widths(C: int, kv_depth: int, ffn_depth: int, rms: int) -> tuple[list[tuple[int, ...]], ...]:
     norm: list[tuple[int, ...]] = [(C,)] if rms else [(C,), (C,)]
     gather = norm + 2 * _mlp_widths(C, C, C, kv_depth)
     return gather, [(C, C), (C,), *norm, *_mlp_widths(C, C, C, ffn_depth)]
+
+
+_cached_block_widths = cache(_block_widths)  # for calls that torch.compile does not trace
+_cached_mlp_widths = cache(_mlp_widths)
+
+
+def _fit(gather: Sequence[Tensor], scatter: Sequence[Tensor], channels: int, shape: Sequence[int]) -> bool:
+    kv_depth, ffn_depth, _, rms = shape
+    widths = _cached_block_widths if _is_eager() else _block_widths
+    return ([w.shape for w in gather], [w.shape for w in scatter]) == widths(channels, kv_depth, ffn_depth, rms)
 
 
 def _flat(weights: Sequence[Tensor]) -> Tensor:
@@ -173,7 +200,7 @@ def _apart(flat: Tensor, weights: Sequence[Tensor]) -> list[Tensor]:
 
 
 def _resmlp(x: Tensor, weights: Sequence[Tensor], shape: Sequence[int]) -> Tensor:
-    _check_weights(weights, _mlp_widths(*shape[:4]))
+    _check_weights(weights, _cached_mlp_widths(*shape[:4]))
     y = _resmlp_fake(x, weights, shape)
     rows, weights = contiguous_channels(x.reshape(-1, shape[0])), [w.contiguous() for w in weights]
     threads = torch.get_num_threads()
@@ -188,7 +215,7 @@ def _resmlp_fake(x: Tensor, weights: Sequence[Tensor], shape: Sequence[int]) -> 
 def _resmlp_backward(
     x: Tensor, weights: Sequence[Tensor], dy: Tensor, shape: Sequence[int], wants_dx: bool
 ) -> tuple[Tensor, Tensor]:
-    _check_weights(weights, _mlp_widths(*shape[:4]))
+    _check_weights(weights, _cached_mlp_widths(*shape[:4]))
     dx, dweights = out = _resmlp_backward_fake(x, weights, dy, shape, wants_dx)
     rows, drows = contiguous_channels(x.reshape(-1, shape[0])), contiguous_channels(dy.reshape(-1, shape[2]))
     weights = [w.contiguous() for w in weights]
@@ -258,7 +285,7 @@ def _check_block(
 ) -> None:
     (B, N, C), (H, _, D), (kv_depth, ffn_depth, _, rms) = x.shape, q.shape, shape
     check_shapes(x=(x, (B, N, H * D)), mask=(mask, (B, N)))
-    for weights, widths in zip((gather, scatter), _block_widths(C, kv_depth, ffn_depth, rms), strict=True):
+    for weights, widths in zip((gather, scatter), _cached_block_widths(C, kv_depth, ffn_depth, rms), strict=True):
         _check_weights(weights, widths)
 
 
@@ -401,7 +428,9 @@ def _block_backward_fake(
 
 
 def _keep_block(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
-    x, q, gather, scatter, mask, ctx.scale, ctx.eps, ctx.shape, _ = inputs
+    x, q, gather, scatter, mask, ctx.scale, ctx.eps, ctx.shape, keep = inputs
+    if not keep:
+        raise ValueError("flare::block with keep=False keeps nothing for a backward; call it with keep=True")
     ctx.set_materialize_grads(False)
     ctx.mark_non_differentiable(*output[1:])
     ctx.counts = [len(gather), len(scatter)]
@@ -433,7 +462,8 @@ class _Block(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, dout: Tensor | None) -> Any:
         dx, dq, dgather, dscatter, *_ = _block_gradient(ctx, dout)
-        return dx, dq, None, None, *(dgather or ()), *(dscatter or ())
+        weights = [None] * sum(ctx.counts) if dout is None else dgather + dscatter
+        return dx, dq, None, None, *weights
 
 
 define("resmlp(Tensor x, Tensor[] weights, int[] shape) -> Tensor", _resmlp, _resmlp_fake)

@@ -9,6 +9,8 @@ from hypothesis import strategies as st
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
+from flare.errors import ConfigError
+from flare.mixer.native import library
 from flare.models import build_model, fused
 from flare.models.flare import FLAREBlock, ResMLP
 from tests.exact import assert_exact, noise
@@ -46,7 +48,7 @@ def results(module, x, mask=None):
 def check(module, x, mask=None, slack=3.0):
     want = results(with_backend(module, "reference").double(), x.double(), mask)
     got, *eager = (results(with_backend(module, b), x, mask) for b in ("native", "sdpa", "reference"))
-    assert_exact(got, want, *eager, floor=1.0, slack=slack)
+    assert_exact(got, want, *eager, floors=1.0, slack=slack)
     return got
 
 
@@ -143,12 +145,14 @@ def test_any_block(heads, width, latents, depths, norm, activation, scale, share
     check(lively(block), noise((batch, points, heads * width), 1), mask, slack=20.0)
 
 
-@pytest.mark.parametrize("spread", [0.1, 3.0, 30.0])
+@pytest.mark.parametrize("spread", [0.1, 1.0, 3.0, 30.0])
 @pytest.mark.parametrize("heads", [8, 16])
 def test_block_of_the_papers_sizes(spread, heads):
+    """Without any slack while scores are of order one or ten, as they are in the paper's models."""
     block = lively(FLAREBlock(64, heads, 130))
     block.mixer.latents.data.mul_(spread)
-    check(block, noise((2, 200, 64), 1), torch.arange(200).expand(2, -1) < torch.tensor([[200], [77]]))
+    mask = torch.arange(200).expand(2, -1) < torch.tensor([[200], [77]])
+    check(block, noise((2, 200, 64), 1), mask, slack=0.0 if spread <= 1 else 3.0)
 
 
 def test_block_of_strided_input():
@@ -276,6 +280,15 @@ def test_a_module_that_was_replaced_is_used():
         lambda b: setattr(b, "ffn_norm", nn.LayerNorm(16, bias=False)),
         lambda b: setattr(b.ffn_norm, "eps", 0.1),
         lambda b: setattr(b.mixer, "out", nn.Linear(16, 16, bias=False)),
+        lambda b: setattr(b, "ffn", lively(ResMLP(16, 32, 16, 3))),
+        lambda b: setattr(b, "ffn", nn.Sequential(nn.Linear(16, 16), nn.Tanh())),
+        lambda b: setattr(b, "ffn_norm", nn.RMSNorm(16, eps=1e-5)),
+        lambda b: setattr(b, "ffn_norm", nn.LayerNorm((50, 16))),
+        lambda b: [setattr(b, name, nn.RMSNorm(16)) for name in ("mixer_norm", "ffn_norm")],
+        lambda b: b.ffn.layers.__setitem__(1, nn.Identity()),
+        lambda b: setattr(b.mixer, "forward", lambda x, mask: 2 * x),
+        lambda b: setattr(b.ffn, "forward", torch.tanh),
+        lambda b: setattr(b.mixer, "backend", "reference"),
     ],
 )
 def test_a_block_that_was_changed_by_hand_is_what_it_was_changed_to(change):
@@ -298,9 +311,28 @@ def test_sizes_that_do_not_fit_are_refused_before_memory_is_read():
         torch.ops.flare.block(x.double(), q, gather, scatter, None, *how)
     with pytest.raises(ValueError, match="weights are"):
         torch.ops.flare.resmlp(x, [*block.ffn.parameters()][:-1], [16, 16, 16, 3, 1, 1, 0])
-    block.ffn.layers[1] = nn.Linear(16, 8)
-    with pytest.raises(ValueError, match="weights are"):
+    out = torch.ops.flare.block(x.requires_grad_(), q, gather, scatter, None, 1.0, 1e-5, [3, 3, 0, 0], True)[0]
+    assert torch.isfinite(out).all()
+    with pytest.raises(ValueError, match="keep=False keeps nothing for a backward"):
+        torch.ops.flare.block(x, q, gather, scatter, None, *how)
+
+
+def test_hooks_for_all_modules_are_called():
+    block, x, heard = FLAREBlock(16, 4, 8), noise((1, 50, 16), 1), []
+    handle = nn.modules.module.register_module_forward_hook(lambda module, *_: heard.append(type(module)))
+    try:
         block(x)
+    finally:
+        handle.remove()
+    assert heard.count(nn.Linear) == 16
+
+
+def test_asked_for_by_name_where_there_are_no_kernels(monkeypatch):
+    monkeypatch.setattr(library, "_loaded", library.Unavailable("no C++ compiler found"))
+    mlp, x = ResMLP(4, 4, 4, 1), noise((5, 4), 1)
+    assert torch.isfinite(mlp(x)).all()
+    with pytest.raises(ConfigError, match="backend='native': no C"):
+        with_backend(mlp, "native")(x)
 
 
 def test_other_precisions_and_autocast_go_to_pytorch(calls):
@@ -343,6 +375,38 @@ def test_second_derivatives_are_refused():
     (slope,) = torch.autograd.grad(block(x).sum(), x, create_graph=True)
     with pytest.raises(NotImplementedError, match="first derivatives only"):
         slope.square().sum().backward()
+
+
+def test_an_undefined_gradient_is_none():
+    class Nothing(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x.clone()
+
+        @staticmethod
+        def backward(ctx, gradient):
+            return None
+
+    block, x = FLAREBlock(16, 4, 8), noise((1, 50, 16), 1).requires_grad_()
+    Nothing.apply(block(x)).sum().backward()
+    assert all(p.grad is None for p in block.parameters())
+
+
+def test_weights_changed_between_forward_and_backward_are_refused():
+    block, x = FLAREBlock(16, 4, 8), noise((1, 50, 16), 1)
+    y = block(x)
+    with torch.no_grad():
+        block.ffn.layers[0].weight.mul_(2)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        y.sum().backward()
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::torch.jit.TracerWarning")
+def test_a_traced_model_has_no_kernels_of_ours_in_it():
+    model, x = build_model("flare", 3, 2, **SMALL).eval(), noise((1, 50, 3), 1)
+    traced = torch.jit.trace(model, x)
+    assert "flare::" not in str(traced.graph)
+    torch.testing.assert_close(traced(x), model(x), rtol=1e-5, atol=1e-6)
 
 
 def test_activation_checkpointing_gives_the_same_bits():
@@ -435,8 +499,8 @@ def test_five_hundred_steps_follow_the_eager_ones_and_end_in_equal_models():
             assert native[-20:].mean() < 0.1 * native[:20].mean(), "it learned nothing, so nothing was compared"
             torch.testing.assert_close(native[:50], one[:50], rtol=1e-4, atol=0)
             among_eager.append(distance(one, two))
-            to_eager.append(min(distance(native, one), distance(native, two)))
+            to_eager.append(distance(native, one))
     finally:
         torch.set_num_threads(before)
-    assert max(to_eager) <= 2 * max(among_eager)
+    assert max(to_eager) <= max(among_eager)
     check(model, x)  # with weights that were really trained

@@ -31,6 +31,8 @@ SIGNATURES = {  # p pointer, i integer, f float
     "flare_block_scatter_backward": "pffppppppppppppp",
     "flare_block_gather_backward": "pffppppppppppppppppp",
 }
+T = 64
+"""Tokens of a tile: `src/tile.h` has the same, or the library is not ours."""
 _CTYPES = {"p": ctypes.c_void_p, "i": ctypes.c_int64, "f": ctypes.c_float}
 
 _loaded: ctypes.CDLL | Unavailable | None = None
@@ -101,8 +103,12 @@ def open_library(path: Path) -> ctypes.CDLL:
             function.argtypes = [_CTYPES[letter] for letter in letters]
             function.restype = ctypes.c_int
         library.flare_compiled_for.restype = ctypes.c_char_p
+        library.flare_tile.restype = ctypes.c_int64
+        library.flare_bound.restype = ctypes.c_float
     except (OSError, AttributeError) as error:
         raise Unavailable(f"the library does not load: {error}") from None
+    if library.flare_tile() != T:
+        raise Unavailable(f"the library has tiles of {library.flare_tile()} tokens, not {T}")
     return library
 
 

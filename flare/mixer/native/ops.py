@@ -10,10 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from flare.mixer.native.library import call, sizes
-
-T = 64
-"""Tokens of a tile; `src/tile.h` has the same."""
+from flare.mixer.native.library import T, call, sizes
 
 LIBRARY = torch.library.Library("flare", "DEF")
 
@@ -87,6 +84,9 @@ def _encode(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, scale: float) 
     (B, H, N, D), M = k.shape, q.shape[1]
     check_shapes(q=(q, (H, M, D)), v=(v, (B, H, N, D)), mask=(mask, (B, N)))
     q, k, v, mask = q.contiguous(), contiguous_channels(k), contiguous_channels(v), mask_bytes(mask)
+    if k.numel() == 0:
+        z.zero_(), log_sums.zero_(), bounds.zero_()
+        return out
     call("flare_encode", _sizes(q, k), scale, q, k, _strides(k), v, _strides(v), mask, z, log_sums, bounds)
     return out
 
@@ -101,6 +101,9 @@ def _decode(q: Tensor, k: Tensor, z: Tensor, mask: Tensor | None, scale: float) 
     (B, H, N, D), M = k.shape, q.shape[1]
     check_shapes(q=(q, (H, M, D)), z=(z, (B, H, M, D)), mask=(mask, (B, N)))
     q, k, z, mask = q.contiguous(), contiguous_channels(k), z.contiguous(), mask_bytes(mask)
+    if k.numel() == 0:
+        log_sums.zero_(), bounds.zero_()
+        return out
     call("flare_decode", _sizes(q, k), scale, q, k, _strides(k), z, mask, y, log_sums, bounds)
     return out
 
@@ -157,6 +160,9 @@ def _mixer_backward(
     v, y, dy = (None if t is None else contiguous_channels(t) for t in (v, y, dy))
     enc_log_sums = None if enc_log_sums is None else enc_log_sums.contiguous()
     dec_log_sums = None if dec_log_sums is None else aligned(dec_log_sums)
+    if k.numel() == 0:
+        dq.zero_(), dz_out.zero_()
+        return out
     call(
         "flare_mixer_backward",
         _sizes(q, k),

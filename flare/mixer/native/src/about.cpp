@@ -1,5 +1,5 @@
-// What the kernels were compiled for, in words for people.
-#include "vector.h"
+// What the kernels were compiled for, in words for people, and the two numbers that Python shares with them.
+#include "attention.h"
 
 #if defined(__AVX512F__)
 #define FLARE_INSTRUCTIONS "AVX-512"
@@ -22,3 +22,5 @@
 #endif
 
 extern "C" const char* flare_compiled_for() { return FLARE_INSTRUCTIONS FLARE_THREADS; }
+extern "C" int64_t flare_tile() { return flare::T; }
+extern "C" float flare_bound() { return flare::kBounded; }

@@ -13,7 +13,8 @@
 namespace flare {
 
 constexpr Index kChunk = 64;       // latents at a time
-constexpr float kBounded = 40.0f;  // 2^±40, and sums of 2^40 million of them, are far inside the range of floats
+constexpr float kBounded = 40.0f;  // weights of 2^40 and sums of millions of them leave room for values up to kLargest
+constexpr float kLargest = 1e15f;
 
 // The queries, prepared once per call. B batch, H heads, M latents, D head width; MP is M rounded up to whole vectors.
 struct Queries {
@@ -63,6 +64,17 @@ void with_fixed_width(Index D, Body body) {
 }
 template <int Width>
 FLARE_INLINE Index width_of(const Queries& q) { return Width ? Width : q.D; }
+
+// The largest |x| of a tile [rows][T]; NaN where one is.
+inline float largest(const float* x, Index rows, Index columns) {
+  Vec most = {};
+  for (Index r = 0; r < rows; r++)
+    for (Index c = 0; c < columns; c += W) {
+      Vec v = load(x + r * T + c), size = v < 0.0f ? -v : v;
+      most = size <= most ? most : size;
+    }
+  return lane_max(most);
+}
 
 inline bool is_bounded(float bound) { return bound <= kBounded; }
 

@@ -55,13 +55,6 @@ struct ScatterWeights {
         ffn(b.mlp(b.ffn_depth), w + 2 + b.norm_count(), g ? g + b.C * (b.C + 1) + b.norm_size() : nullptr) {}
 };
 
-template <class Scratch, class... Arguments>
-std::vector<Scratch> for_each_part(Index parts, const Arguments&... arguments) {
-  std::vector<Scratch> all;
-  for (Index p = 0; p < parts; p++) all.emplace_back(arguments...);
-  return all;
-}
-
 }  // namespace
 
 extern "C" {
@@ -105,9 +98,11 @@ int flare_resmlp_backward(Index threads, Index rows, const Index* shape_, const 
     };
     auto scratch = for_each_part<Scratch>(work.parts, shape);
     PartSums sums(work.parts, shape.parameters());
+    std::vector<Mlp> mlps;
+    for (Index part = 0; part < work.parts; part++) mlps.emplace_back(shape, weights, sums[part]);
     in_parallel(work.parts, [&](Index part) {
       Scratch& s = scratch[part];
-      Mlp mlp(shape, weights, sums[part]);
+      const Mlp& mlp = mlps[part];
       work.for_tiles(part, [&](Index, Index, Index first, Index n) {
         Index columns = round_up(n, W);
         load_tokens(x + first * x_stride, x_stride, n, shape.in, s.stage, s.x);
@@ -126,9 +121,9 @@ int flare_block_gather(const Index* sizes, float scale, float eps, const float* 
                        const uint8_t* mask, float* keys, float* values, float* z, float* log_sums, float* bounds) {
   return guarded([&] {
     const Block b(sizes);
-    const auto [threads, B, H, M, N, D] = b.sizes;
+    const Index B = b.sizes.B, H = b.sizes.H, M = b.sizes.M, N = b.sizes.N, D = b.sizes.D;
     Queries q(q_, H, M, D, scale);
-    Work work(B, N, threads);
+    Work work(B, N, b.sizes.threads);
     Encoder encoder(work, q);
     GatherWeights w(b, eps, weights, nullptr);
     struct Scratch {
@@ -162,9 +157,9 @@ int flare_block_scatter(const Index* sizes, float scale, float eps, const float*
                         float* log_sums, float* out) {
   return guarded([&] {
     const Block b(sizes);
-    const auto [threads, B, H, M, N, D] = b.sizes;
+    const Index B = b.sizes.B, H = b.sizes.H, M = b.sizes.M, N = b.sizes.N, D = b.sizes.D;
     Queries q(q_, H, M, D, scale);
-    Work work(B, N, threads);
+    Work work(B, N, b.sizes.threads);
     ScatterWeights w(b, eps, weights, nullptr);
     struct Scratch {
       Floats stage, x, y, normed, unit, log_sums, powers{T * kChunk}, inverse{T};
@@ -200,10 +195,10 @@ int flare_block_scatter_backward(const Index* sizes, float scale, float eps, con
                                  float* dmiddle, float* dz, float* dweights) {
   return guarded([&] {
     const Block b(sizes);
-    const auto [threads, B, H, M, N, D] = b.sizes;
+    const Index B = b.sizes.B, H = b.sizes.H, M = b.sizes.M, N = b.sizes.N, D = b.sizes.D;
     const Index C = b.C;
     Queries q(q_, H, M, D, scale);
-    Work work(B, N, threads);
+    Work work(B, N, b.sizes.threads);
     LatentGradient gradient(work, q);
     PartSums sums(work.parts, ScatterWeights::size(b));
     struct Scratch {
@@ -214,9 +209,11 @@ int flare_block_scatter_backward(const Index* sizes, float scale, float eps, con
             scaled(b.sizes.D * T), flipped(T * round_up(b.C, W)), mlp(b.mlp(b.ffn_depth), true) {}
     };
     auto scratch = for_each_part<Scratch>(work.parts, b);
+    std::vector<ScatterWeights> parts;
+    for (Index part = 0; part < work.parts; part++) parts.emplace_back(b, eps, weights, sums[part]);
     in_parallel(work.parts, [&](Index part) {
       Scratch& s = scratch[part];
-      ScatterWeights w(b, eps, weights, sums[part]);
+      const ScatterWeights& w = parts[part];
       work.for_tiles(part, [&](Index sample, Index tile, Index first, Index n) {
         Tokens tokens(n, mask_at(mask, sample, N, first));
         const Index columns = tokens.columns;
@@ -250,10 +247,10 @@ int flare_block_gather_backward(const Index* sizes, float scale, float eps, cons
                                 float* dq, float* dweights) {
   return guarded([&] {
     const Block b(sizes);
-    const auto [threads, B, H, M, N, D] = b.sizes;
+    const Index B = b.sizes.B, H = b.sizes.H, M = b.sizes.M, N = b.sizes.N, D = b.sizes.D;
     const Index C = b.C;
     Queries q(q_, H, M, D, scale);
-    Work work(B, N, threads);
+    Work work(B, N, b.sizes.threads);
     HeadGradients gradients(work, q, z, dz, enc_log_sums, bounds);
     PartSums sums(work.parts, GatherWeights::size(b));
     struct Scratch {
@@ -265,9 +262,11 @@ int flare_block_gather_backward(const Index* sizes, float scale, float eps, cons
             dnormed(b.C * T), head(b.sizes.D), mlp(b.mlp(b.kv_depth), true) {}
     };
     auto scratch = for_each_part<Scratch>(work.parts, b);
+    std::vector<GatherWeights> parts;
+    for (Index part = 0; part < work.parts; part++) parts.emplace_back(b, eps, weights, sums[part]);
     in_parallel(work.parts, [&](Index part) {
       Scratch& s = scratch[part];
-      GatherWeights w(b, eps, weights, sums[part]);
+      const GatherWeights& w = parts[part];
       work.for_tiles(part, [&](Index sample, Index tile, Index first, Index n) {
         Tokens tokens(n, mask_at(mask, sample, N, first));
         const Index columns = tokens.columns, at = tile * C * T;

@@ -27,15 +27,17 @@ extern "C" {
 int flare_encode(const Index* sizes, float scale, const float* q_, const float* k_, const Index* k_strides, const float* v_,
                  const Index* v_strides, const uint8_t* mask, float* z, float* log_sums, float* bounds) {
   return guarded([&] {
-    const auto [threads, B, H, M, N, D] = MixerSizes::from(sizes);
+    const MixerSizes given = MixerSizes::from(sizes);
+    const Index B = given.B, H = given.H, M = given.M, N = given.N, D = given.D;
     const Index C = H * D;
     Queries q(q_, H, M, D, scale);
-    Work work(B, N, threads);
+    Work work(B, N, given.threads);
     Encoder encoder(work, q);
-    struct Scratch { Floats stage, k, v, powers; };
-    std::vector<Scratch> scratch;
-    for (Index p = 0; p < work.parts; p++)
-      scratch.push_back({Floats(T * round_up(C, W)), Floats(C * T), Floats(C * T), Floats(T * kChunk)});
+    struct Scratch {
+      Floats stage, k, v, powers{T * kChunk};
+      explicit Scratch(Index C) : stage(T * round_up(C, W)), k(C * T), v(C * T) {}
+    };
+    auto scratch = for_each_part<Scratch>(work.parts, C);
     in_parallel(work.parts, [&](Index part) {
       Scratch& s = scratch[part];
       work.for_tiles(part, [&](Index sample, Index, Index first, Index n) {
@@ -55,15 +57,20 @@ int flare_encode(const Index* sizes, float scale, const float* q_, const float* 
 int flare_decode(const Index* sizes, float scale, const float* q_, const float* k_, const Index* k_strides, const float* z,
                  const uint8_t* mask, float* y, float* log_sums, float* bounds) {
   return guarded([&] {
-    const auto [threads, B, H, M, N, D] = MixerSizes::from(sizes);
+    const MixerSizes given = MixerSizes::from(sizes);
+    const Index B = given.B, H = given.H, M = given.M, N = given.N, D = given.D;
     const Index C = H * D;
     Queries q(q_, H, M, D, scale);
-    Work work(B, N, threads);
-    struct Scratch { Floats stage, k, y, powers, tile_bounds, bounds; };
-    std::vector<Scratch> scratch;
-    for (Index p = 0; p < work.parts; p++)
-      scratch.push_back({Floats(T * round_up(C, W)), Floats(C * T), Floats(C * T), Floats(T * kChunk), Floats(H),
-                         Floats::zeros(B * H)});
+    Work work(B, N, given.threads);
+    struct Scratch {
+      Floats stage, k, y, powers{T * kChunk}, tile_bounds, bounds;
+      Scratch(Index C, Index B, Index H)
+          : stage(T * round_up(C, W)), k(C * T), y(C * T), tile_bounds(H), bounds(Floats::zeros(B * H)) {}
+    };
+    auto scratch = for_each_part<Scratch>(work.parts, C, B, H);
+    std::vector<bool> too_large(B * H);
+    for (Index i = 0; i < B * H; i++)
+      too_large[i] = std::any_of(z + i * M * D, z + (i + 1) * M * D, [](float x) { return !(std::fabs(x) < kLargest); });
     in_parallel(work.parts, [&](Index part) {
       Scratch& s = scratch[part];
       work.for_tiles(part, [&](Index sample, Index tile, Index first, Index n) {
@@ -71,7 +78,7 @@ int flare_decode(const Index* sizes, float scale, const float* q_, const float* 
         PointTensor{k_, k_strides}.load(sample, first, n, H, D, s.stage, s.k);
         tokens.clear_padding(s.k, C);
         for (Index h = 0; h < H; h++) {
-          s.tile_bounds[h] = q.bound(h, s.k + h * D * T, tokens);
+          s.tile_bounds[h] = too_large[sample * H + h] ? __builtin_inff() : q.bound(h, s.k + h * D * T, tokens);
           keep_larger(s.bounds[sample * H + h], s.tile_bounds[h]);
         }
         decode_heads(q, s.k, z + sample * H * M * D, tokens, s.tile_bounds, s.y, log_sums + tile * H * T, s.powers);
@@ -94,19 +101,19 @@ int flare_mixer_backward(const Index* sizes, float scale, const float* q_, const
                          const Index* dy_strides, const float* dec_log_sums, const float* bounds, const float* dz_given,
                          float* dq, float* dk, float* dv, float* dz) {
   return guarded([&] {
-    const auto [threads, B, H, M, N, D] = MixerSizes::from(sizes);
+    const MixerSizes given = MixerSizes::from(sizes);
+    const Index B = given.B, H = given.H, M = given.M, N = given.N, D = given.D;
     const Index C = H * D;
     Queries q(q_, H, M, D, scale);
-    Work work(B, N, threads);
-    const bool encoded = v_ != nullptr, decoded = dy_ != nullptr;
+    Work work(B, N, given.threads);
+    const bool encoded = v_strides != nullptr, decoded = dy_strides != nullptr;  // an empty tensor has no address
     struct Scratch {
       Floats stage, k, v, y, dy, dk, dv, scaled;
       BackwardScratch head;
+      Scratch(Index C, Index D)
+          : stage(T * round_up(C, W)), k(C * T), v(C * T), y(C * T), dy(C * T), dk(C * T), dv(C * T), scaled(D * T), head(D) {}
     };
-    std::vector<Scratch> scratch;
-    for (Index p = 0; p < work.parts; p++)
-      scratch.push_back({Floats(T * round_up(C, W)), Floats(C * T), Floats(C * T), Floats(C * T), Floats(C * T),
-                         Floats(C * T), Floats(C * T), Floats(D * T), BackwardScratch(D)});
+    auto scratch = for_each_part<Scratch>(work.parts, C, D);
     if (decoded) {
       LatentGradient gradient(work, q);
       in_parallel(work.parts, [&](Index part) {

@@ -42,6 +42,7 @@ class Encoder {
       Index i = work_.segment(part, sample) * q_.H + h;
       const float* keys = k + h * q_.D * T;
       float bound = q_.bound(h, keys, tokens);
+      if (!(largest(v + h * q_.D * T, q_.D, tokens.columns) < kLargest)) bound = __builtin_inff();
       keep_larger(bounds_[i], bound);
       if (!is_bounded(bound)) shifted_[i] = 1;  // from now on its sums have a shift
       with_fixed_width(q_.D, [&](auto width) {
@@ -51,7 +52,7 @@ class Encoder {
   }
 
   // z [B][H][M][D], log_sums [B][H][M] in powers of two, bounds [B][H]. A sample of padding alone gives zeros.
-  void finish(float* z, float* log_sums, float* bounds) const {
+  void finish(float* z, float* log_sums, float* bounds) {
     for_heads(work_, q_, [&](Index sample, Index h, Index out) {
       bounds[out] = 0;
       for_parts(sample, h, [&](Index i) { keep_larger(bounds[out], bounds_[i]); });
@@ -83,7 +84,7 @@ class Encoder {
   }
 
   // Brings the values of all parts to one shift and divides by the total; returns its logarithm.
-  Vec merge(Index sample, Index h, Index m) const {
+  Vec merge(Index sample, Index h, Index m) {
     Vec shift = splat(-3e38f), total = {};
     auto used = [&](Index i, Vec yes, Vec no) { return load(gathered(i).sums + m) > 0.0f ? yes : no; };
     auto factor = [&](Index i) { return used(i, exp2_any(load(gathered(i).shift + m) - shift), Vec{}); };
@@ -97,7 +98,7 @@ class Encoder {
         store(p, load(p) * share);
       }
     });
-    return total > 0.0f ? shift + log2_of(total) : Vec{};
+    return total > 0.0f ? shift + log2_of(total) : total * 0.0f;
   }
 
   const Work& work_;

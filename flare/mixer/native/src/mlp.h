@@ -46,7 +46,7 @@ struct Linear {
   void add_gradient(const float* x, const float* dy, Index columns, float* flipped) const {
     Index ld = round_up(in, W);
     transpose(x, T, in, columns, flipped, ld);
-    // Lanes beyond `in` add zeros to what follows.
+    // Lanes beyond `in` add zeros to what follows (where a gradient is NaN, NaN).
     product(out, columns, {dy, T, 1}, flipped, ld, ld, [&](Index r, Index c, Vec s) {
       float* p = gradient + r * in + c;
       store_any(p, load_any(p) + s);
@@ -83,7 +83,7 @@ struct MlpShape {
 // h_1 = [h_0 +] act(L_0 h_0),  h_l+1 = h_l + act(L_l h_l),  y = [h_last +] L_last h_last
 class Mlp {
  public:
-  // `kept` tiles of the widest layer: what a forward pass for a gradient leaves behind.
+  // Tiles of the widest layer. For a backward: what the forward before it leaves behind.
   struct Scratch {
     std::vector<Floats> inputs, slopes;
     Floats flipped, gradient[2];

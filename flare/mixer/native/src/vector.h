@@ -21,6 +21,7 @@ constexpr int W = 4;
 
 typedef float Vec __attribute__((vector_size(4 * W)));
 typedef int32_t Bits __attribute__((vector_size(4 * W)));
+typedef uint32_t Word __attribute__((vector_size(4 * W)));
 
 #define FLARE_INLINE inline __attribute__((always_inline))
 #define FLARE_UNROLL _Pragma("GCC unroll 16")
@@ -40,6 +41,7 @@ FLARE_INLINE Vec load_any(const float* p) {
 FLARE_INLINE void store_any(float* p, Vec v) { std::memcpy(p, &v, sizeof v); }
 
 FLARE_INLINE Vec splat(float x) { return x - Vec{}; }
+// Where a is NaN, both give b.
 FLARE_INLINE Vec larger(Vec a, Vec b) { return a > b ? a : b; }
 FLARE_INLINE Vec smaller(Vec a, Vec b) { return a < b ? a : b; }
 
@@ -72,21 +74,24 @@ FLARE_INLINE Vec exp2_bounded(Vec x) {
   const float big = 12582912.0f;  // 1.5 * 2^23: adding it rounds to an integer, found in the lowest bits
   Vec shifted = x + big;
   Vec p = exp2_fraction(x - (shifted - big));
-  return (Vec)((Bits)p + ((Bits)shifted << 23));
+  return (Vec)((Word)p + ((Word)shifted << 23));
 }
 
-// 2^x for any x; tiny where it would underflow. NaN stays NaN.
+// 2^x for any x: 0 or infinity beyond the range of floats, and a NaN stays NaN.
 FLARE_INLINE Vec exp2_any(Vec x) {
 #if defined(__AVX512F__)
   __m512 n = _mm512_roundscale_ps((__m512)x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
   return (Vec)_mm512_scalef_ps((__m512)exp2_fraction(x - (Vec)n), n);
 #else
-  x = x < -125.0f ? splat(-125.0f) : x;
-  return exp2_bounded(x > 125.0f ? splat(125.0f) : x);
+  Vec inside = x < -125.0f ? splat(-125.0f) : x;
+  Vec power = exp2_bounded(inside > 125.0f ? splat(125.0f) : inside);
+  power = x < -125.0f ? Vec{} : power;
+  power = x > 125.0f ? splat(__builtin_inff()) : power;
+  return x == x ? power : x;
 #endif
 }
 
-// log2(x) for normal x > 0.
+// log2(x) for normal x > 0; infinity and NaN stay.
 FLARE_INLINE Vec log2_of(Vec x) {
   const int32_t root_half = 0x3f3504f3;
   Bits offset = (Bits)x - root_half;
@@ -98,7 +103,7 @@ FLARE_INLINE Vec log2_of(Vec x) {
   p = p * r2 + 0.57707802f;
   p = p * r2 + 0.96179669f;
   p = p * r2 + 2.88539008f;
-  return __builtin_convertvector(exponent, Vec) + p * r;
+  return x < __builtin_inff() ? __builtin_convertvector(exponent, Vec) + p * r : x;
 }
 
 // Lanes of a and b by constant index: i < W from a, else from b.

@@ -1,4 +1,4 @@
-// Who does which tiles. Parts are fixed by the number of threads asked for, so a result does not depend on luck.
+// Who does which tiles. Parts are fixed by the number of threads asked for, so a result does not depend on scheduling.
 #pragma once
 
 #include <algorithm>
@@ -23,6 +23,14 @@ void in_parallel(Index parts, Body body) {
 #else
   for (Index part = 0; part < parts; part++) body(part);
 #endif
+}
+
+// One Scratch for each part, made before the threads start: where memory runs out, an exception cannot leave a thread.
+template <class Scratch, class... Arguments>
+std::vector<Scratch> for_each_part(Index parts, const Arguments&... arguments) {
+  std::vector<Scratch> all;
+  for (Index p = 0; p < parts; p++) all.emplace_back(arguments...);
+  return all;
 }
 
 // All tiles of a batch, sample by sample, cut into `parts` runs of equal length.
