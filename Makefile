@@ -52,6 +52,8 @@ bench: .venv/ready
 	@$(BIN)/python benchmarks/native.py
 	@echo "Memory (about 5 minutes; wants 16 GB) ..."
 	@$(BIN)/python benchmarks/memory.py
+	@echo "Accuracy ..."
+	@$(BIN)/python benchmarks/accuracy.py
 	@echo "Darcy samples ..."
 	@$(BIN)/python benchmarks/darcy.py
 	@$(BIN)/python benchmarks/plot.py

@@ -24,6 +24,15 @@ LEVELS = {
     "residual MLP": "Residual MLP",
 }
 SIZES = ("batch", "points", "heads", "latents")
+TARGETS = {
+    ("Elasticity", "inference"): 3.0,
+    ("Darcy", "inference"): 4.0,
+    ("Pipe", "inference"): 3.3,
+    ("Elasticity", "training step"): 2.3,
+    ("Darcy", "training step"): 3.5,
+    ("Pipe", "training step"): 2.5,
+}
+"""What the kernels set out to reach: what a prototype had shown, on another machine."""
 CAPTION = "Times as fast as eager: CPU time of 1 thread / wall time of 2. The last three columns are native's."
 Record = dict[str, Any]
 
@@ -37,7 +46,11 @@ def speed(native: Record) -> str:
         cases = dict.fromkeys((row["size"], row["mode"]) for row in rows)
         if cases:
             head = [title, "eager, ms", "torch.compile", "native", "GFLOP/s", "Gexp/s", "of peak"]
-            parts.append(table(head, (speed_line(rows, size, mode) for size, mode in cases)))
+            lines = (speed_line(rows, size, mode) for size, mode in cases)
+            if level == "model":
+                head = [*head, "target"]
+                lines = ([*line, target(*case)] for line, case in zip(lines, cases, strict=True))
+            parts.append(table(head, lines))
     return "\n\n".join([*parts, origin(native)])
 
 
@@ -59,6 +72,10 @@ def speed_line(rows: list[Record], size: str, mode: str) -> list[str]:
     ]
 
 
+def target(size: str, mode: str) -> str:
+    return f"{TARGETS[size, mode]:.1f}×" if (size, mode) in TARGETS else "–"
+
+
 def peak(record: Record) -> str:
     lines = (
         [str(row["threads"]), *(three_digits(row[key]) for key in ("gflops", "gexps", "gb_per_s"))]
@@ -78,6 +95,17 @@ def memory(record: Record) -> str:
     steps = table(["Peak memory of a training step, MB", "reference", "eager", "native", "native / eager"], lines)
     head = ["One training step, native, N", "seconds", "µs per point", "GB", "GB of the whole process"]
     return "\n\n".join([steps, table(head, map(growth_line, record["scaling"])), verdict(record), origin(record)])
+
+
+def accuracy(record: Record) -> str:
+    """Largest errors against float64, eager and native side by side."""
+    lines = []
+    for points in dict.fromkeys(row["points"] for row in record["rows"]):
+        found = {row["contender"]: row for row in record["rows"] if row["points"] == points}
+        pairs = ((found["eager"][key], found["native"][key]) for key in ("output", "gradient"))
+        lines.append([f"{points:,}", *(f"{value:.0e}" for pair in pairs for value in pair)])
+    head = ["Error against float64, N", "output, eager", "output, native", "gradients, eager", "gradients, native"]
+    return f"{table(head, lines)}\n\n{origin(record)}"
 
 
 def growth_line(row: Record) -> list[str]:
@@ -110,11 +138,13 @@ def three_digits(value: float) -> str:
 
 def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--records", type=Path, default=RESULTS, help="folder of native.json, memory.json, peak.json")
+    parser.add_argument(
+        "--records", type=Path, default=RESULTS, help="folder of native.json, memory.json, peak.json, accuracy.json"
+    )
     parser.add_argument("--page", type=Path, default=PAGE, help="the page with the marks")
     chosen = parser.parse_args(arguments)
     parts = [f"![Speed, time and memory]({PICTURE})"] if (chosen.page.parent / PICTURE).exists() else []
-    for name, write in {"native": speed, "peak": peak, "memory": memory}.items():
+    for name, write in {"native": speed, "peak": peak, "memory": memory, "accuracy": accuracy}.items():
         record = load(name, chosen.records)
         parts += [write(record)] if record else []
     before, rest = chosen.page.read_text(encoding="utf-8").split(BEGIN)

@@ -27,6 +27,7 @@ def records(tmp_path_factory):
     folder = tmp_path_factory.mktemp("records")
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(str(ROOT / "benchmarks"))
+        import accuracy
         import contenders
         import memory
         import native
@@ -42,6 +43,7 @@ def records(tmp_path_factory):
         patch.setitem(contenders.SIZES, "Elasticity", tiny)
         patch.setitem(contenders.SIZES, "100k", tiny)
         patch.setattr(memory, "POINTS", (100, 300))
+        patch.setattr(accuracy, "POINTS", (100, 300))
         # A process takes seconds to start, and only in a fresh one does a peak mean something.
         patch.setattr(memory, "alone", lambda function, *arguments: function(*arguments))
         patch.setattr(memory, "peak_of_step", lambda level, size, contender: len(contender))
@@ -49,6 +51,7 @@ def records(tmp_path_factory):
         before = torch.get_num_threads()
         native.main(["--quick", "--out", str(folder)])
         memory.main(["--quick", "--out", str(folder)])
+        accuracy.main(["--quick", "--out", str(folder)])
         gc.unfreeze()
         assert torch.get_num_threads() == before
     return folder
@@ -59,7 +62,7 @@ def read(folder, name):
 
 
 def test_records_have_a_birth_certificate(records):
-    for name in ("native", "peak", "memory"):
+    for name in ("native", "peak", "memory", "accuracy"):
         assert {"processor", "commit", "torch", "memory"} <= set(read(records, name)["environment"])
 
 
@@ -131,6 +134,17 @@ def test_memory_is_compared_and_its_growth_told(records):
     assert [row["points"] for row in record["scaling"]] == [100, 300]
     assert record["largest_fits"] is True
     assert isinstance(record["exponent"], float)
+
+
+def test_errors_of_both_are_told(records, tmp_path):
+    import table
+
+    rows = read(records, "accuracy")["rows"]
+    assert [(row["points"], row["contender"]) for row in rows] == [
+        (points, contender) for points in (100, 300) for contender in ("eager", "native")
+    ]
+    assert all(0 < row["output"] < 1e-5 and 0 < row["gradient"] < 1e-3 for row in rows)
+    assert f"{rows[-1]['gradient']:.0e}" in table.accuracy(read(records, "accuracy"))
 
 
 def test_the_reference_needs_room_for_its_scores():
