@@ -209,12 +209,12 @@ def _mixer_backward_fake(
     return torch.empty_like(q, memory_format=torch.contiguous_format), _like_points(k), dv, dz_out
 
 
-def _keep_encode(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
-    q, k, v, mask, ctx.scale = inputs
-    z, log_sums, bounds = output
+def _keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+    """For encode, decode and mix alike: what went in and what came out, of which only the first has a gradient."""
+    *tensors, ctx.scale = inputs
     ctx.set_materialize_grads(False)
-    ctx.mark_non_differentiable(log_sums, bounds)
-    ctx.save_for_backward(q, k, v, mask, z, log_sums, bounds)
+    ctx.mark_non_differentiable(*output[1:])
+    ctx.save_for_backward(*tensors, *output)
 
 
 def _encode_gradient(ctx: Any, dz: Tensor | None, *_: None) -> tuple[Tensor | None, ...]:
@@ -223,14 +223,6 @@ def _encode_gradient(ctx: Any, dz: Tensor | None, *_: None) -> tuple[Tensor | No
     q, k, v, mask, z, log_sums, bounds = ctx.saved_tensors
     dq, dk, dv, _ = torch.ops.flare.mixer_backward(q, k, v, mask, ctx.scale, z, log_sums, None, None, None, bounds, dz)
     return dq, dk, dv, None, None
-
-
-def _keep_decode(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
-    q, k, z, mask, ctx.scale = inputs
-    y, log_sums, bounds = output
-    ctx.set_materialize_grads(False)
-    ctx.mark_non_differentiable(log_sums, bounds)
-    ctx.save_for_backward(q, k, z, mask, y, log_sums, bounds)
 
 
 def _decode_gradient(ctx: Any, dy: Tensor | None, *_: None) -> tuple[Tensor | None, ...]:
@@ -251,13 +243,6 @@ def _mix_fake(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, scale: float
     z, enc_log_sums, _ = _encode_fake(q, k, v, mask, scale)
     y, dec_log_sums, bounds = _decode_fake(q, k, z, mask, scale)
     return y, z, enc_log_sums, dec_log_sums, bounds
-
-
-def _keep_mix(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
-    q, k, v, mask, ctx.scale = inputs
-    ctx.set_materialize_grads(False)
-    ctx.mark_non_differentiable(*output[1:])
-    ctx.save_for_backward(q, k, v, mask, *output)
 
 
 def _mix_gradient(ctx: Any, dy: Tensor | None, *_: None) -> tuple[Tensor | None, ...]:
@@ -287,7 +272,7 @@ define(
     _mixer_backward,
     _mixer_backward_fake,
 )
-differentiate("encode", _encode_gradient, _keep_encode)
-differentiate("decode", _decode_gradient, _keep_decode)
-differentiate("mix", _mix_gradient, _keep_mix)
+differentiate("encode", _encode_gradient, _keep)
+differentiate("decode", _decode_gradient, _keep)
+differentiate("mix", _mix_gradient, _keep)
 only_once("mixer_backward")
