@@ -10,8 +10,8 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 from flare.errors import ConfigError
-from flare.mixer.native import library
-from flare.models import build_model, fused
+from flare.mixer.native import block_ops, library
+from flare.models import build_model
 from flare.models.flare import FLAREBlock, ResMLP
 from tests.exact import assert_exact, noise
 
@@ -56,8 +56,8 @@ def check(module, x, mask=None, slack=3.0):
 def calls(monkeypatch):
     """Names of the kernels that ran."""
     names = []
-    call = fused.call
-    monkeypatch.setattr(fused, "call", lambda name, *rest: (names.append(name), call(name, *rest))[1])
+    call = block_ops.call
+    monkeypatch.setattr(block_ops, "call", lambda name, *rest: (names.append(name), call(name, *rest))[1])
     return names
 
 
@@ -189,16 +189,16 @@ def test_inference_keeps_nothing(calls):
     block, x = FLAREBlock(16, 4, 8), noise((1, 70, 16), 1)
     with torch.no_grad():
         _, *kept = torch.ops.flare.block(
-            x, block.mixer.latents, *weights_of(block), None, 1.0, 1e-5, [3, 3, 0, 0], False
+            x, block.mixer.latents, weights_of(block), None, 1.0, 1e-5, [3, 3, 0, 0], False
         )
-    assert [t.numel() for t in kept[:3]] == [0, 0, 0]
-    assert calls == ["flare_block_gather", "flare_block_scatter"]
+    assert [t.numel() for t in kept] == [0] * 7
+    assert calls == ["flare_block"]
 
 
 def weights_of(block):
     mixer = block.mixer
-    first = [*block.mixer_norm.parameters(), *mixer.key.parameters(), *mixer.value.parameters()]
-    return first, [*mixer.out.parameters(), *block.ffn_norm.parameters(), *block.ffn.parameters()]
+    parts = block.mixer_norm, mixer.key, mixer.value, mixer.out, block.ffn_norm, block.ffn
+    return [weight for part in parts for weight in part.parameters()]
 
 
 # ---- model ----------------------------------------------------------------------------------------------------------
@@ -228,8 +228,7 @@ def test_weights_are_the_same_for_every_backend():
 
 def test_the_whole_model_runs_in_kernels(calls):
     build_model("flare", 3, 2, **SMALL)(noise((1, 50, 3), 1))
-    blocks = ["flare_block_gather", "flare_block_scatter"] * 2
-    assert calls == ["flare_resmlp", *blocks, "flare_resmlp"]
+    assert calls == ["flare_resmlp", "flare_block", "flare_block", "flare_resmlp"]
 
 
 @pytest.mark.parametrize("backend", ["sdpa", "reference"])
@@ -299,22 +298,22 @@ def test_a_block_that_was_changed_by_hand_is_what_it_was_changed_to(change):
 
 def test_sizes_that_do_not_fit_are_refused_before_memory_is_read():
     block, x = FLAREBlock(16, 4, 8), noise((1, 50, 16), 1)
-    gather, scatter = weights_of(block)
+    weights = weights_of(block)
     q, how = block.mixer.latents, (1.0, 1e-5, [3, 3, 0, 0], False)
     with pytest.raises(ValueError, match=r"weights are .* they should be"):
-        torch.ops.flare.block(x, q, gather[:-1], scatter, None, *how)
+        torch.ops.flare.block(x, q, weights[:-1], None, *how)
     with pytest.raises(ValueError, match=r"x is \[1, 50, 12\]; it should be \[1, 50, 16\]"):
-        torch.ops.flare.block(x[..., :12], q, gather, scatter, None, *how)
+        torch.ops.flare.block(x[..., :12], q, weights, None, *how)
     with pytest.raises(ValueError, match=r"mask is \[1, 49\]"):
-        torch.ops.flare.block(x, q, gather, scatter, torch.ones(1, 49, dtype=torch.bool), *how)
+        torch.ops.flare.block(x, q, weights, torch.ones(1, 49, dtype=torch.bool), *how)
     with pytest.raises(TypeError, match=r"float32 on the CPU, not torch\.float64"):
-        torch.ops.flare.block(x.double(), q, gather, scatter, None, *how)
+        torch.ops.flare.block(x.double(), q, weights, None, *how)
     with pytest.raises(ValueError, match="weights are"):
         torch.ops.flare.resmlp(x, [*block.ffn.parameters()][:-1], [16, 16, 16, 3, 1, 1, 0])
-    out = torch.ops.flare.block(x.requires_grad_(), q, gather, scatter, None, 1.0, 1e-5, [3, 3, 0, 0], True)[0]
+    out = torch.ops.flare.block(x.requires_grad_(), q, weights, None, 1.0, 1e-5, [3, 3, 0, 0], True)[0]
     assert torch.isfinite(out).all()
     with pytest.raises(ValueError, match="keep=False keeps nothing for a backward"):
-        torch.ops.flare.block(x, q, gather, scatter, None, *how)
+        torch.ops.flare.block(x, q, weights, None, *how)
 
 
 def test_hooks_for_all_modules_are_called():
@@ -364,7 +363,7 @@ def test_operators_pass_torchs_own_checks(keep):
     else:
         block.requires_grad_(False)
     mask = torch.arange(70).expand(2, -1) < 60
-    arguments = (x, block.mixer.latents, *weights_of(block), mask, 1.0, 1e-5, [3, 3, 0, 0], keep)
+    arguments = (x, block.mixer.latents, weights_of(block), mask, 1.0, 1e-5, [3, 3, 0, 0], keep)
     torch.library.opcheck(torch.ops.flare.block.default, arguments)
     shape = [16, 16, 16, 3, 1, 1, 0]
     torch.library.opcheck(torch.ops.flare.resmlp.default, (x, list(block.ffn.parameters()), shape))

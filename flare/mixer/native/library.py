@@ -26,10 +26,8 @@ SIGNATURES = {  # p pointer, i integer, f float
     "flare_mixer_backward": "pfppppppppppppppppppp",
     "flare_resmlp": "iippipp",
     "flare_resmlp_backward": "iippippipp",
-    "flare_block_gather": "pffppppppppp",
-    "flare_block_scatter": "pffpppppppppp",
-    "flare_block_scatter_backward": "pffppppppppppppp",
-    "flare_block_gather_backward": "pffppppppppppppppppp",
+    "flare_block": "pffpppppp",
+    "flare_block_backward": "pffppppppppp",
 }
 T = 64
 """Tokens of a tile: `src/tile.h` has the same, or the library is not ours."""
@@ -124,14 +122,23 @@ def call(name: str, *arguments: object) -> None:
         raise MemoryError(f"{name} could not allocate its buffers; use fewer points, latents or threads")
 
 
-def addresses(tensors: Sequence[Tensor]) -> ctypes.Array[ctypes.c_void_p]:
-    return (ctypes.c_void_p * len(tensors))(*[_address(t) for t in tensors])
+def addresses(tensors: Sequence[Tensor]) -> ctypes.Array[ctypes.c_int64]:
+    """Of float32 tensors, for a kernel that takes a list of them. They must outlive the call."""
+    float32 = torch.float32
+    for t in tensors:  # spelled out: a block has 34 weights, and a small mesh is done in a millisecond
+        if t.dtype is not float32 or not t.is_cpu:
+            raise _not_ours(t)
+    return sizes(*[t.data_ptr() for t in tensors])
 
 
 def _address(tensor: Tensor) -> int:
     if tensor.dtype not in (torch.float32, torch.bool) or not tensor.is_cpu:
-        raise TypeError(f"the kernels take float32 on the CPU, not {tensor.dtype} on {tensor.device}")
+        raise _not_ours(tensor)
     return tensor.data_ptr()
+
+
+def _not_ours(tensor: Tensor) -> TypeError:
+    return TypeError(f"the kernels take float32 on the CPU, not {tensor.dtype} on {tensor.device}")
 
 
 def sizes(*values: int) -> ctypes.Array[ctypes.c_int64]:

@@ -26,20 +26,18 @@ struct Queries {
 
   Queries(const float* q, Index heads, Index latents, Index width, float score_scale)
       : H(heads), M(latents), D(width), MP(round_up(latents, W)), scale(score_scale), rows(H * M * D),
-        columns(Floats::zeros(H * D * MP)), longest(Floats::zeros(H)) {
+        columns(H * D * MP), longest(H) {
+    for (Index i = 0; i < H * M * D; i++) rows[i] = q[i] * (scale * kLog2e);
     for (Index h = 0; h < H; h++) {
-      float most = 0;
-      for (Index m = 0; m < M; m++) {
-        float square = 0;
-        for (Index d = 0; d < D; d++) {
-          float value = q[(h * M + m) * D + d] * (scale * kLog2e);
-          rows[(h * M + m) * D + d] = value;
-          columns[(h * D + d) * MP + m] = value;
-          square += value * value;
-        }
-        if (!(square <= most)) most = square;  // a NaN stays
+      float* own = columns + h * D * MP;
+      transpose(rows + h * M * D, D, M, D, own, MP);
+      Vec most = {};
+      for (Index m = 0; m < MP; m += W) {
+        Vec square = {};
+        for (Index d = 0; d < D; d++) square += load(own + d * MP + m) * load(own + d * MP + m);
+        most = square <= most ? most : square;  // a NaN stays
       }
-      longest[h] = std::sqrt(most);
+      longest[h] = std::sqrt(lane_max(most));
     }
   }
 

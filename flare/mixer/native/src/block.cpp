@@ -25,35 +25,221 @@ struct Block {
       : sizes(MixerSizes::from(s)), C(sizes.H * sizes.D), kv_depth(s[6]), ffn_depth(s[7]), silu(s[8] != 0), rms(s[9] != 0),
         x_batch(s[10]), x_token(s[11]) {}
 
-  Index norm_count() const { return rms ? 1 : 2; }  // parameters
-  Index norm_size() const { return norm_count() * C; }
-  MlpShape mlp(Index depth) const { return {C, C, C, depth, true, true, silu}; }
-  const float* at(const float* x, Index sample, Index first) const { return x + sample * x_batch + first * x_token; }
+  MlpShape kv() const { return {C, C, C, kv_depth, true, true, silu}; }
+  MlpShape ffn() const { return {C, C, C, ffn_depth, true, true, silu}; }
+  Index norm_size() const { return rms ? C : 2 * C; }
+  Index parameters() const {
+    return 2 * norm_size() + 2 * kv().parameters() + C * (C + 1) + ffn().parameters();
+  }
 };
 
-// The parameters of a block in the order of its modules. Their gradients lie end to end in the same order.
-struct GatherWeights {
-  Norm norm;
+// Takes parameters one after the other. Their gradients, where wanted, lie end to end in the same order.
+struct Taker {
+  const Block& block;
+  float eps;
+  const float* const* weights;
+  float* gradient;
+
+  Norm norm() {
+    Norm made{block.C, eps, weights[0], block.rms ? nullptr : weights[1], gradient};
+    skip(block.rms ? 1 : 2, block.norm_size());
+    return made;
+  }
+  Linear linear() {
+    Linear made{block.C, block.C, weights[0], weights[1], gradient};
+    skip(2, block.C * (block.C + 1));
+    return made;
+  }
+  Mlp mlp(const MlpShape& shape) {
+    Mlp made(shape, weights, gradient);
+    skip(2 * shape.layers(), shape.parameters());
+    return made;
+  }
+
+ private:
+  void skip(Index count, Index numbers) {
+    weights += count;
+    if (gradient) gradient += numbers;
+  }
+};
+
+// Of a block, in the order of its modules.
+struct Weights {
+  Norm before;
   Mlp key, value;
-
-  static Index size(const Block& b) { return b.norm_size() + 2 * b.mlp(b.kv_depth).parameters(); }
-  GatherWeights(const Block& b, float eps, const float* const* w, float* g)
-      : norm{b.C, eps, w[0], b.rms ? nullptr : w[1], g},
-        key(b.mlp(b.kv_depth), w + b.norm_count(), g ? g + b.norm_size() : nullptr),
-        value(b.mlp(b.kv_depth), w + b.norm_count() + 2 * b.mlp(b.kv_depth).layers(),
-              g ? g + b.norm_size() + b.mlp(b.kv_depth).parameters() : nullptr) {}
-};
-
-struct ScatterWeights {
   Linear out;
-  Norm norm;
+  Norm after;
   Mlp ffn;
 
-  static Index size(const Block& b) { return b.C * (b.C + 1) + b.norm_size() + b.mlp(b.ffn_depth).parameters(); }
-  ScatterWeights(const Block& b, float eps, const float* const* w, float* g)
-      : out{b.C, b.C, w[0], w[1], g}, norm{b.C, eps, w[2], b.rms ? nullptr : w[3], g ? g + b.C * (b.C + 1) : nullptr},
-        ffn(b.mlp(b.ffn_depth), w + 2 + b.norm_count(), g ? g + b.C * (b.C + 1) + b.norm_size() : nullptr) {}
+  explicit Weights(Taker next)
+      : before(next.norm()), key(next.mlp(next.block.kv())), value(next.mlp(next.block.kv())), out(next.linear()),
+        after(next.norm()), ffn(next.mlp(next.block.ffn())) {}
 };
+
+// What all passes have in common.
+struct Pass {
+  const Block b;
+  const Index B, H, M, N, D, C;
+  const Queries q;
+  const Work work;
+  const float* x;
+  const uint8_t* mask;
+
+  Pass(const Index* sizes, float scale, const float* points, const float* queries, const uint8_t* real)
+      : b(sizes), B(b.sizes.B), H(b.sizes.H), M(b.sizes.M), N(b.sizes.N), D(b.sizes.D), C(b.C), q(queries, H, M, D, scale),
+        work(B, N, b.sizes.threads), x(points), mask(real) {}
+
+  Tokens tokens(Index sample, Index first, Index n) const { return Tokens(n, mask_at(mask, sample, N, first)); }
+  Index tile_size() const { return C * T; }
+  void load_x(Index sample, Index first, Index n, float* stage, float* tile) const {
+    load_tokens(x + sample * b.x_batch + first * b.x_token, b.x_token, n, C, stage, tile);
+  }
+  void store_points(const float* tile, Index sample, Index first, Index n, float* stage, float* to) const {
+    store_tokens(tile, n, C, stage, to + (sample * N + first) * C, C);
+  }
+};
+
+// What a forward makes on its way to the output, and a backward wants to see again.
+struct Kept {
+  float *keys, *values, *mixed;  // tiles [B tiles][C][T]; values, mixed and dec_log_sums are null where no gradient is wanted
+  float *z, *enc_log_sums;       // [B][H][M][D], [B][H][M]
+  float *dec_log_sums, *bounds;  // [B tiles][H][T], [B][H]
+};
+
+void gather(const Pass& p, const Weights& w, const Kept& kept) {
+  Encoder encoder(p.work, p.q);
+  struct Scratch {
+    Floats stage, x, normed, v, powers{T * kChunk}, inverse{T};
+    Mlp::Scratch mlp;
+    explicit Scratch(const Block& b)
+        : stage(T * round_up(b.C, W)), x(b.C * T), normed(b.C * T), v(b.C * T), mlp(b.kv(), false) {}
+  };
+  auto scratch = for_each_part<Scratch>(p.work.parts, p.b);
+  in_parallel(p.work.parts, [&](Index part) {
+    Scratch& s = scratch[part];
+    p.work.for_tiles(part, [&](Index sample, Index tile, Index first, Index n) {
+      Tokens tokens = p.tokens(sample, first, n);
+      float *k = kept.keys + tile * p.tile_size(), *v = kept.values ? kept.values + tile * p.tile_size() : s.v.get();
+      p.load_x(sample, first, n, s.stage, s.x);
+      w.before.forward(s.x, tokens.columns, s.normed, s.x, s.inverse);
+      w.key.forward(s.normed, tokens.columns, nullptr, k, s.mlp);
+      w.value.forward(s.normed, tokens.columns, nullptr, v, s.mlp);
+      tokens.clear_padding(k, p.C);
+      tokens.clear_padding(v, p.C);
+      encoder.add(part, sample, k, v, tokens, s.powers);
+    });
+  });
+  encoder.finish(kept.z, kept.enc_log_sums, kept.bounds);
+}
+
+void scatter(const Pass& p, const Weights& w, const Kept& kept, float* out) {
+  struct Scratch {
+    Floats stage, x, y, normed, unit, log_sums, powers{T * kChunk}, inverse{T};
+    Mlp::Scratch mlp;
+    explicit Scratch(const Block& b)
+        : stage(T * round_up(b.C, W)), x(b.C * T), y(b.C * T), normed(b.C * T), unit(b.C * T), log_sums(b.sizes.H * T),
+          mlp(b.ffn(), false) {}
+  };
+  auto scratch = for_each_part<Scratch>(p.work.parts, p.b);
+  in_parallel(p.work.parts, [&](Index part) {
+    Scratch& s = scratch[part];
+    p.work.for_tiles(part, [&](Index sample, Index tile, Index first, Index n) {
+      Tokens tokens = p.tokens(sample, first, n);
+      float* y = kept.mixed ? kept.mixed + tile * p.tile_size() : s.y.get();
+      decode_heads(p.q, kept.keys + tile * p.tile_size(), kept.z + sample * p.H * p.M * p.D, tokens, kept.bounds + sample * p.H,
+                   y, kept.dec_log_sums ? kept.dec_log_sums + tile * p.H * T : s.log_sums.get(), s.powers);
+      p.load_x(sample, first, n, s.stage, s.x);
+      w.out.forward(y, tokens.columns, [&](Index r, Index c, Vec v) { store(s.x + r * T + c, load(s.x + r * T + c) + v); });
+      w.after.forward(s.x, tokens.columns, s.normed, s.unit, s.inverse);
+      w.ffn.forward(s.normed, tokens.columns, s.x, s.unit, s.mlp);
+      p.store_points(s.unit, sample, first, n, s.stage, out);
+    });
+  });
+}
+
+// What the two backward passes hand on: tiles of the gradients of `mixed` and of what stands between the two residual
+// steps, and dZ.
+struct Between {
+  Floats mixed, middle, z;
+  explicit Between(const Pass& p)
+      : mixed(p.B * p.work.tiles * p.tile_size()), middle(p.B * p.work.tiles * p.tile_size()), z(p.B * p.H * p.M * p.D) {}
+};
+
+// `parts` has the weights with a gradient for each part. dout [B][N][C]
+void scatter_backward(const Pass& p, const std::vector<Weights>& parts, const Kept& kept, const float* dout,
+                      const Between& between) {
+  LatentGradient gradient(p.work, p.q);
+  struct Scratch {
+    Floats stage, x, normed, unit, dout, dnormed, scaled, flipped, powers{T * kChunk}, inverse{T};
+    Mlp::Scratch mlp;
+    explicit Scratch(const Block& b)
+        : stage(T * round_up(b.C, W)), x(b.C * T), normed(b.C * T), unit(b.C * T), dout(b.C * T), dnormed(b.C * T),
+          scaled(b.sizes.D * T), flipped(T * round_up(b.C, W)), mlp(b.ffn(), true) {}
+  };
+  auto scratch = for_each_part<Scratch>(p.work.parts, p.b);
+  in_parallel(p.work.parts, [&](Index part) {
+    Scratch& s = scratch[part];
+    const Weights& w = parts[part];
+    p.work.for_tiles(part, [&](Index sample, Index tile, Index first, Index n) {
+      Tokens tokens = p.tokens(sample, first, n);
+      const Index columns = tokens.columns, at = tile * p.tile_size();
+      const float* y = kept.mixed + at;
+      float *dy = between.mixed + at, *dh = between.middle + at;
+      p.load_x(sample, first, n, s.stage, s.x);
+      load_tokens(dout + (sample * p.N + first) * p.C, p.C, n, p.C, s.stage, s.dout);
+      w.out.forward(y, columns, [&](Index r, Index c, Vec v) { store(s.x + r * T + c, load(s.x + r * T + c) + v); });
+      w.after.forward(s.x, columns, s.normed, s.unit, s.inverse);
+      w.ffn.forward_keeping(s.normed, columns, nullptr, nullptr, s.mlp);
+      w.ffn.backward(s.normed, s.dout, columns, s.mlp, [&](Index r, Index c, Vec d) { store(s.dnormed + r * T + c, d); });
+      w.after.backward(s.dnormed, columns, s.unit, s.inverse,
+                       [&](Index r, Index c, Vec d) { store(dh + r * T + c, load(s.dout + r * T + c) + d); });
+      w.out.add_gradient(y, dh, columns, s.flipped);
+      w.out.input_gradient(dh, columns, [&](Index r, Index c, Vec d) { store(dy + r * T + c, d); });
+      tokens.clear_padding(dy, p.C);
+      gradient.add(part, sample, kept.keys + at, dy, kept.dec_log_sums + tile * p.H * T, kept.bounds, tokens, s.scaled,
+                   s.powers);
+    });
+  });
+  gradient.finish(between.z);
+}
+
+// dx [B][N][C], dq [H][M][D]
+void gather_backward(const Pass& p, const std::vector<Weights>& parts, const Kept& kept, const Between& between, float* dx,
+                     float* dq) {
+  HeadGradients gradients(p.work, p.q, kept.z, between.z, kept.enc_log_sums, kept.bounds);
+  struct Scratch {
+    Floats stage, x, normed, unit, dk, dv, dnormed, inverse{T};
+    BackwardScratch head;
+    Mlp::Scratch mlp;
+    explicit Scratch(const Block& b)
+        : stage(T * round_up(b.C, W)), x(b.C * T), normed(b.C * T), unit(b.C * T), dk(b.C * T), dv(b.C * T), dnormed(b.C * T),
+          head(b.sizes.D), mlp(b.kv(), true) {}
+  };
+  auto scratch = for_each_part<Scratch>(p.work.parts, p.b);
+  in_parallel(p.work.parts, [&](Index part) {
+    Scratch& s = scratch[part];
+    const Weights& w = parts[part];
+    p.work.for_tiles(part, [&](Index sample, Index tile, Index first, Index n) {
+      Tokens tokens = p.tokens(sample, first, n);
+      const Index columns = tokens.columns, at = tile * p.tile_size();
+      gradients.add(part, sample, kept.keys + at, kept.values + at, kept.mixed + at, between.mixed + at,
+                    kept.dec_log_sums + tile * p.H * T, tokens, s.dk, s.dv, s.head);
+      p.load_x(sample, first, n, s.stage, s.x);
+      w.before.forward(s.x, columns, s.normed, s.unit, s.inverse);
+      w.key.forward_keeping(s.normed, columns, nullptr, nullptr, s.mlp);
+      w.key.backward(s.normed, s.dk, columns, s.mlp, [&](Index r, Index c, Vec d) { store(s.dnormed + r * T + c, d); });
+      w.value.forward_keeping(s.normed, columns, nullptr, nullptr, s.mlp);
+      w.value.backward(s.normed, s.dv, columns, s.mlp, [&](Index r, Index c, Vec d) {
+        store(s.dnormed + r * T + c, load(s.dnormed + r * T + c) + d);
+      });
+      const float* dh = between.middle + at;
+      w.before.backward(s.dnormed, columns, s.unit, s.inverse,
+                        [&](Index r, Index c, Vec d) { store(s.x + r * T + c, load(dh + r * T + c) + d); });
+      p.store_points(s.x, sample, first, n, s.stage, dx);
+    });
+  });
+  gradients.finish(dq);
+}
 
 }  // namespace
 
@@ -116,177 +302,37 @@ int flare_resmlp_backward(Index threads, Index rows, const Index* shape_, const 
   });
 }
 
-// keys and values: out, tiles [B tiles][C][T]; values may be null where no gradient is wanted.
-int flare_block_gather(const Index* sizes, float scale, float eps, const float* x, const float* q_, const float* const* weights,
-                       const uint8_t* mask, float* keys, float* values, float* z, float* log_sums, float* bounds) {
+// out [B][N][C]. `kept` is seven arrays to fill for a backward, in the order of Kept, or null.
+int flare_block(const Index* sizes, float scale, float eps, const float* x, const float* q, const float* const* weights,
+                const uint8_t* mask, float* const* kept_, float* out) {
   return guarded([&] {
-    const Block b(sizes);
-    const Index B = b.sizes.B, H = b.sizes.H, M = b.sizes.M, N = b.sizes.N, D = b.sizes.D;
-    Queries q(q_, H, M, D, scale);
-    Work work(B, N, b.sizes.threads);
-    Encoder encoder(work, q);
-    GatherWeights w(b, eps, weights, nullptr);
-    struct Scratch {
-      Floats stage, x, normed, v, powers{T * kChunk}, inverse{T};
-      Mlp::Scratch mlp;
-      explicit Scratch(const Block& b)
-          : stage(T * round_up(b.C, W)), x(b.C * T), normed(b.C * T), v(b.C * T), mlp(b.mlp(b.kv_depth), false) {}
-    };
-    auto scratch = for_each_part<Scratch>(work.parts, b);
-    in_parallel(work.parts, [&](Index part) {
-      Scratch& s = scratch[part];
-      work.for_tiles(part, [&](Index sample, Index tile, Index first, Index n) {
-        Tokens tokens(n, mask_at(mask, sample, N, first));
-        float *k = keys + tile * b.C * T, *v = values ? values + tile * b.C * T : s.v;
-        load_tokens(b.at(x, sample, first), b.x_token, n, b.C, s.stage, s.x);
-        w.norm.forward(s.x, tokens.columns, s.normed, s.x, s.inverse);
-        w.key.forward(s.normed, tokens.columns, nullptr, k, s.mlp);
-        w.value.forward(s.normed, tokens.columns, nullptr, v, s.mlp);
-        tokens.clear_padding(k, b.C);
-        tokens.clear_padding(v, b.C);
-        encoder.add(part, sample, k, v, tokens, s.powers);
-      });
-    });
-    encoder.finish(z, log_sums, bounds);
+    const Pass p(sizes, scale, x, q, mask);
+    const Weights w(Taker{p.b, eps, weights, nullptr});
+    if (kept_) {
+      const Kept kept{kept_[0], kept_[1], kept_[2], kept_[3], kept_[4], kept_[5], kept_[6]};
+      gather(p, w, kept);
+      scatter(p, w, kept, out);
+    } else {
+      Floats keys(p.B * p.work.tiles * p.tile_size()), z(p.B * p.H * p.M * p.D), sums(p.B * p.H * p.M), bounds(p.B * p.H);
+      const Kept kept{keys, nullptr, nullptr, z, sums, nullptr, bounds};
+      gather(p, w, kept);
+      scatter(p, w, kept, out);
+    }
   });
 }
 
-// mixed [B tiles][C][T] and log_sums [B tiles][H][T] may be null where no gradient is wanted. out [B][N][C]
-int flare_block_scatter(const Index* sizes, float scale, float eps, const float* x, const float* q_, const float* const* weights,
-                        const uint8_t* mask, const float* keys, const float* z, const float* bounds, float* mixed,
-                        float* log_sums, float* out) {
+// From dout [B][N][C]: dx [B][N][C], dq [H][M][D], and the gradients of all weights end to end.
+int flare_block_backward(const Index* sizes, float scale, float eps, const float* x, const float* q, const float* const* weights,
+                         const uint8_t* mask, float* const* kept_, const float* dout, float* dx, float* dq, float* dweights) {
   return guarded([&] {
-    const Block b(sizes);
-    const Index B = b.sizes.B, H = b.sizes.H, M = b.sizes.M, N = b.sizes.N, D = b.sizes.D;
-    Queries q(q_, H, M, D, scale);
-    Work work(B, N, b.sizes.threads);
-    ScatterWeights w(b, eps, weights, nullptr);
-    struct Scratch {
-      Floats stage, x, y, normed, unit, log_sums, powers{T * kChunk}, inverse{T};
-      Mlp::Scratch mlp;
-      explicit Scratch(const Block& b)
-          : stage(T * round_up(b.C, W)), x(b.C * T), y(b.C * T), normed(b.C * T), unit(b.C * T),
-            log_sums(b.sizes.H * T), mlp(b.mlp(b.ffn_depth), false) {}
-    };
-    auto scratch = for_each_part<Scratch>(work.parts, b);
-    in_parallel(work.parts, [&](Index part) {
-      Scratch& s = scratch[part];
-      work.for_tiles(part, [&](Index sample, Index tile, Index first, Index n) {
-        Tokens tokens(n, mask_at(mask, sample, N, first));
-        float* y = mixed ? mixed + tile * b.C * T : s.y;
-        decode_heads(q, keys + tile * b.C * T, z + sample * H * M * D, tokens, bounds + sample * H, y,
-                     log_sums ? log_sums + tile * H * T : s.log_sums.get(), s.powers);
-        load_tokens(b.at(x, sample, first), b.x_token, n, b.C, s.stage, s.x);
-        w.out.forward(y, tokens.columns,
-                      [&](Index r, Index c, Vec v) { store(s.x + r * T + c, load(s.x + r * T + c) + v); });
-        w.norm.forward(s.x, tokens.columns, s.normed, s.unit, s.inverse);
-        w.ffn.forward(s.normed, tokens.columns, s.x, s.unit, s.mlp);
-        store_tokens(s.unit, n, b.C, s.stage, out + (sample * N + first) * b.C, b.C);
-      });
-    });
-  });
-}
-
-// From the gradient dout [B][N][C]: dmixed and dmiddle (gradient of what stands between the two residual steps), tiles;
-// dz [B][H][M][D]; the gradient of the second half of the weights.
-int flare_block_scatter_backward(const Index* sizes, float scale, float eps, const float* x, const float* q_,
-                                 const float* const* weights, const uint8_t* mask, const float* keys, const float* mixed,
-                                 const float* log_sums, const float* bounds, const float* dout, float* dmixed,
-                                 float* dmiddle, float* dz, float* dweights) {
-  return guarded([&] {
-    const Block b(sizes);
-    const Index B = b.sizes.B, H = b.sizes.H, M = b.sizes.M, N = b.sizes.N, D = b.sizes.D;
-    const Index C = b.C;
-    Queries q(q_, H, M, D, scale);
-    Work work(B, N, b.sizes.threads);
-    LatentGradient gradient(work, q);
-    PartSums sums(work.parts, ScatterWeights::size(b));
-    struct Scratch {
-      Floats stage, x, normed, unit, dout, dnormed, scaled, flipped, powers{T * kChunk}, inverse{T};
-      Mlp::Scratch mlp;
-      explicit Scratch(const Block& b)
-          : stage(T * round_up(b.C, W)), x(b.C * T), normed(b.C * T), unit(b.C * T), dout(b.C * T), dnormed(b.C * T),
-            scaled(b.sizes.D * T), flipped(T * round_up(b.C, W)), mlp(b.mlp(b.ffn_depth), true) {}
-    };
-    auto scratch = for_each_part<Scratch>(work.parts, b);
-    std::vector<ScatterWeights> parts;
-    for (Index part = 0; part < work.parts; part++) parts.emplace_back(b, eps, weights, sums[part]);
-    in_parallel(work.parts, [&](Index part) {
-      Scratch& s = scratch[part];
-      const ScatterWeights& w = parts[part];
-      work.for_tiles(part, [&](Index sample, Index tile, Index first, Index n) {
-        Tokens tokens(n, mask_at(mask, sample, N, first));
-        const Index columns = tokens.columns;
-        const float* y = mixed + tile * C * T;
-        float *dy = dmixed + tile * C * T, *dh = dmiddle + tile * C * T;
-        load_tokens(b.at(x, sample, first), b.x_token, n, C, s.stage, s.x);
-        load_tokens(dout + (sample * N + first) * C, C, n, C, s.stage, s.dout);
-        w.out.forward(y, columns, [&](Index r, Index c, Vec v) { store(s.x + r * T + c, load(s.x + r * T + c) + v); });
-        w.norm.forward(s.x, columns, s.normed, s.unit, s.inverse);
-        w.ffn.forward_keeping(s.normed, columns, nullptr, nullptr, s.mlp);
-        w.ffn.backward(s.normed, s.dout, columns, s.mlp,
-                       [&](Index r, Index c, Vec d) { store(s.dnormed + r * T + c, d); });
-        w.norm.backward(s.dnormed, columns, s.unit, s.inverse,
-                        [&](Index r, Index c, Vec d) { store(dh + r * T + c, load(s.dout + r * T + c) + d); });
-        w.out.add_gradient(y, dh, columns, s.flipped);
-        w.out.input_gradient(dh, columns, [&](Index r, Index c, Vec d) { store(dy + r * T + c, d); });
-        tokens.clear_padding(dy, C);
-        gradient.add(part, sample, keys + tile * C * T, dy, log_sums + tile * H * T, bounds, tokens, s.scaled, s.powers);
-      });
-    });
-    gradient.finish(dz);
-    sums.total(dweights);
-  });
-}
-
-// The rest: dx [B][N][C], dq [H][M][D], the gradient of the first half of the weights.
-int flare_block_gather_backward(const Index* sizes, float scale, float eps, const float* x, const float* q_,
-                                const float* const* weights, const uint8_t* mask, const float* keys, const float* values,
-                                const float* mixed, const float* z, const float* enc_log_sums, const float* dec_log_sums,
-                                const float* bounds, const float* dmixed, const float* dmiddle, const float* dz, float* dx,
-                                float* dq, float* dweights) {
-  return guarded([&] {
-    const Block b(sizes);
-    const Index B = b.sizes.B, H = b.sizes.H, M = b.sizes.M, N = b.sizes.N, D = b.sizes.D;
-    const Index C = b.C;
-    Queries q(q_, H, M, D, scale);
-    Work work(B, N, b.sizes.threads);
-    HeadGradients gradients(work, q, z, dz, enc_log_sums, bounds);
-    PartSums sums(work.parts, GatherWeights::size(b));
-    struct Scratch {
-      Floats stage, x, normed, unit, dk, dv, dnormed, inverse{T};
-      BackwardScratch head;
-      Mlp::Scratch mlp;
-      explicit Scratch(const Block& b)
-          : stage(T * round_up(b.C, W)), x(b.C * T), normed(b.C * T), unit(b.C * T), dk(b.C * T), dv(b.C * T),
-            dnormed(b.C * T), head(b.sizes.D), mlp(b.mlp(b.kv_depth), true) {}
-    };
-    auto scratch = for_each_part<Scratch>(work.parts, b);
-    std::vector<GatherWeights> parts;
-    for (Index part = 0; part < work.parts; part++) parts.emplace_back(b, eps, weights, sums[part]);
-    in_parallel(work.parts, [&](Index part) {
-      Scratch& s = scratch[part];
-      const GatherWeights& w = parts[part];
-      work.for_tiles(part, [&](Index sample, Index tile, Index first, Index n) {
-        Tokens tokens(n, mask_at(mask, sample, N, first));
-        const Index columns = tokens.columns, at = tile * C * T;
-        gradients.add(part, sample, keys + at, values + at, mixed + at, dmixed + at, dec_log_sums + tile * H * T, tokens,
-                      s.dk, s.dv, s.head);
-        load_tokens(b.at(x, sample, first), b.x_token, n, C, s.stage, s.x);
-        w.norm.forward(s.x, columns, s.normed, s.unit, s.inverse);
-        w.key.forward_keeping(s.normed, columns, nullptr, nullptr, s.mlp);
-        w.key.backward(s.normed, s.dk, columns, s.mlp, [&](Index r, Index c, Vec d) { store(s.dnormed + r * T + c, d); });
-        w.value.forward_keeping(s.normed, columns, nullptr, nullptr, s.mlp);
-        w.value.backward(s.normed, s.dv, columns, s.mlp, [&](Index r, Index c, Vec d) {
-          store(s.dnormed + r * T + c, load(s.dnormed + r * T + c) + d);
-        });
-        const float* dh = dmiddle + at;
-        w.norm.backward(s.dnormed, columns, s.unit, s.inverse,
-                        [&](Index r, Index c, Vec d) { store(s.x + r * T + c, load(dh + r * T + c) + d); });
-        store_tokens(s.x, n, C, s.stage, dx + (sample * N + first) * C, C);
-      });
-    });
-    gradients.finish(dq);
+    const Pass p(sizes, scale, x, q, mask);
+    const Kept kept{kept_[0], kept_[1], kept_[2], kept_[3], kept_[4], kept_[5], kept_[6]};
+    PartSums sums(p.work.parts, p.b.parameters());
+    std::vector<Weights> parts;
+    for (Index part = 0; part < p.work.parts; part++) parts.emplace_back(Taker{p.b, eps, weights, sums[part]});
+    const Between between(p);
+    scatter_backward(p, parts, kept, dout, between);
+    gather_backward(p, parts, kept, between, dx, dq);
     sums.total(dweights);
   });
 }

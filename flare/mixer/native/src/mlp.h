@@ -51,12 +51,7 @@ struct Linear {
       float* p = gradient + r * in + c;
       store_any(p, load_any(p) + s);
     });
-    float* db = gradient + out * in;
-    for (Index r = 0; r < out; r++) {
-      Vec s = {};
-      for (Index c = 0; c < columns; c += W) s += load(dy + r * T + c);
-      db[r] += lane_sum(s);
-    }
+    add_row_sums(out, columns, gradient + out * in, [&](Index r, Index c) { return load(dy + r * T + c); });
   }
 
   // dx(r, c) for the gradient dy of the output.
@@ -209,43 +204,17 @@ struct Norm {
 
   // Leaves the centred, scaled input in `unit` and 1 / deviation in `inverse` [T].
   void forward(const float* x, Index columns, float* y, float* unit, float* inverse) const {
-    const bool rms = bias == nullptr;
-    for (Index c = 0; c < columns; c += W) {
-      Vec mean = {}, squares = {};
-      if (!rms) {
-        for (Index r = 0; r < channels; r++) mean += load(x + r * T + c);
-        mean *= 1.0f / static_cast<float>(channels);
-      }
-      for (Index r = 0; r < channels; r++) {
-        Vec d = load(x + r * T + c) - mean;
-        squares += d * d;
-      }
-      Vec variance = squares * (1.0f / static_cast<float>(channels)) + eps, scale;
-      FLARE_UNROLL
-      for (int i = 0; i < W; i++) scale[i] = 1.0f / std::sqrt(variance[i]);
-      store(inverse + c, scale);
-      for (Index r = 0; r < channels; r++) {
-        Vec u = (load(x + r * T + c) - mean) * scale;
-        store(unit + r * T + c, u);
-        store(y + r * T + c, rms ? u * weight[r] : u * weight[r] + bias[r]);
-      }
-    }
+    Index c = 0;
+    for (; c + 4 * W <= columns; c += 4 * W) forward_columns<4>(x + c, y + c, unit + c, inverse + c);
+    for (; c < columns; c += W) forward_columns<1>(x + c, y + c, unit + c, inverse + c);
   }
 
   // finish(r, c, dx) for the gradient dy, after a forward.
   template <class Finish>
   void backward(const float* dy, Index columns, const float* unit, const float* inverse, Finish finish) const {
     const bool rms = bias == nullptr;
-    for (Index r = 0; r < channels; r++) {
-      Vec dw = {}, db = {};
-      for (Index c = 0; c < columns; c += W) {
-        Vec g = load(dy + r * T + c);
-        dw += g * load(unit + r * T + c);
-        db += g;
-      }
-      gradient[r] += lane_sum(dw);
-      if (!rms) gradient[channels + r] += lane_sum(db);
-    }
+    add_row_sums(channels, columns, gradient, [&](Index r, Index c) { return load(dy + r * T + c) * load(unit + r * T + c); });
+    if (!rms) add_row_sums(channels, columns, gradient + channels, [&](Index r, Index c) { return load(dy + r * T + c); });
     float share = 1.0f / static_cast<float>(channels);
     for (Index c = 0; c < columns; c += W) {
       Vec mean = {}, along = {};
@@ -259,6 +228,44 @@ struct Norm {
       Vec scale = load(inverse + c);
       for (Index r = 0; r < channels; r++)
         finish(r, c, (load(dy + r * T + c) * weight[r] - mean - load(unit + r * T + c) * along) * scale);
+    }
+  }
+
+ private:
+  // V vectors side by side, so that one sum need not wait for itself.
+  template <int V>
+  FLARE_INLINE void forward_columns(const float* x, float* y, float* unit, float* inverse) const {
+    const float share = 1.0f / static_cast<float>(channels);
+    Vec mean[V] = {}, squares[V] = {}, scale[V];
+    if (bias) {
+      for (Index r = 0; r < channels; r++) {
+        FLARE_UNROLL
+        for (int v = 0; v < V; v++) mean[v] += load(x + r * T + v * W);
+      }
+      FLARE_UNROLL
+      for (int v = 0; v < V; v++) mean[v] *= share;
+    }
+    for (Index r = 0; r < channels; r++) {
+      FLARE_UNROLL
+      for (int v = 0; v < V; v++) {
+        Vec d = load(x + r * T + v * W) - mean[v];
+        squares[v] += d * d;
+      }
+    }
+    FLARE_UNROLL
+    for (int v = 0; v < V; v++) {
+      Vec variance = squares[v] * share + eps;
+      FLARE_UNROLL
+      for (int i = 0; i < W; i++) scale[v][i] = 1.0f / std::sqrt(variance[i]);
+      store(inverse + v * W, scale[v]);
+    }
+    for (Index r = 0; r < channels; r++) {
+      FLARE_UNROLL
+      for (int v = 0; v < V; v++) {
+        Vec u = (load(x + r * T + v * W) - mean[v]) * scale[v];
+        store(unit + r * T + v * W, u);
+        store(y + r * T + v * W, bias ? u * weight[r] + bias[r] : u * weight[r]);
+      }
     }
   }
 };

@@ -137,22 +137,43 @@ FLARE_INLINE void product_and_sum(Index rows, Index depth, Scalars a, const floa
 
 // ---- transposes -----------------------------------------------------------------------------------------------
 
-// b[c][r] = a[r][c]. Rows of b are filled with zeros up to a multiple of W.
+// b[c][r] = a[r][c], at any addresses. Rows of b are filled with zeros up to a multiple of W.
 inline void transpose(const float* a, Index lda, Index rows, Index columns, float* b, Index ldb) {
   for (Index r = 0; r < rows; r += W)
     for (Index c = 0; c < columns; c += W) {
       Vec square[W];
       FLARE_UNROLL
-      for (int i = 0; i < W; i++) square[i] = r + i < rows ? load(a + (r + i) * lda + c) : Vec{};
+      for (int i = 0; i < W; i++) square[i] = r + i < rows ? load_any(a + (r + i) * lda + c) : Vec{};
       transpose_square(square);
       FLARE_UNROLL
       for (int i = 0; i < W; i++)
-        if (c + i < columns) store(b + (c + i) * ldb + r, square[i]);
+        if (c + i < columns) store_any(b + (c + i) * ldb + r, square[i]);
     }
 }
 
-// Token rows in memory -> a tile, and back. Tokens from n on are zero in the tile; `stage` holds T padded rows.
+// sums[r] += sum over the columns of term(r, c). W rows at a time: a transpose is cheaper than sums across lanes. The last
+// vector of sums adds zeros to what follows.
+template <class Term>
+FLARE_INLINE void add_row_sums(Index rows, Index columns, float* sums, Term term) {
+  for (Index r = 0; r < rows; r += W) {
+    Vec row[W] = {};
+    for (int i = 0; i < W && r + i < rows; i++) {
+      Vec sum = {};
+      for (Index c = 0; c < columns; c += W) sum += term(r + i, c);
+      row[i] = sum;
+    }
+    transpose_square(row);
+    Vec total = row[0];
+    FLARE_UNROLL
+    for (int i = 1; i < W; i++) total += row[i];
+    store_any(sums + r, load_any(sums + r) + total);
+  }
+}
+
+// Token rows in memory -> a tile, and back. Tokens from n on are zero in the tile. Rows that are no whole vectors go by way
+// of `stage`, T padded rows.
 inline void load_tokens(const float* x, Index token_stride, Index n, Index channels, float* stage, float* tile) {
+  if (channels % W == 0) return transpose(x, token_stride, n, channels, tile, T);
   Index ld = round_up(channels, W);
   for (Index t = 0; t < n; t++) {
     store(stage + t * ld + ld - W, Vec{});
@@ -162,6 +183,7 @@ inline void load_tokens(const float* x, Index token_stride, Index n, Index chann
 }
 
 inline void store_tokens(const float* tile, Index n, Index channels, float* stage, float* y, Index token_stride) {
+  if (channels % W == 0) return transpose(tile, T, channels, n, y, token_stride);
   Index ld = round_up(channels, W);
   transpose(tile, T, channels, round_up(n, W), stage, ld);
   for (Index t = 0; t < n; t++) std::memcpy(y + t * token_stride, stage + t * ld, sizeof(float) * channels);

@@ -45,13 +45,6 @@ FLARE_INLINE Vec splat(float x) { return x - Vec{}; }
 FLARE_INLINE Vec larger(Vec a, Vec b) { return a > b ? a : b; }
 FLARE_INLINE Vec smaller(Vec a, Vec b) { return a < b ? a : b; }
 
-FLARE_INLINE float lane_sum(Vec v) {
-  float s = 0;
-  FLARE_UNROLL
-  for (int i = 0; i < W; i++) s += v[i];
-  return s;
-}
-
 FLARE_INLINE float lane_max(Vec v) {
   float s = v[0];
   FLARE_UNROLL

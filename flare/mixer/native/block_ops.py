@@ -1,0 +1,353 @@
+"""A residual MLP, and a whole FLARE block, as PyTorch operators: shapes for tracing, formulas for autograd.
+
+A block is two passes over the points each way, with the latents between them. Training keeps its input, the keys, the
+values and the mixed features, about 1 KB per point at C = 64; all else is made again, tile by tile, in the backward.
+"""
+
+# B batch, N points, M latents per head, H heads, D head width, C = H * D channels, T tokens of a tile
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+from itertools import pairwise
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from flare.mixer.native.library import T, addresses, call, sizes
+from flare.mixer.native.ops import (
+    aligned,
+    check_shapes,
+    contiguous_channels,
+    define,
+    differentiate,
+    mask_bytes,
+    only_once,
+    tiles,
+)
+
+Widths = list[tuple[int, ...]]
+
+
+def mlp_widths(in_dim: int, hidden: int, out_dim: int, depth: int) -> Widths:
+    """Shapes of the weights and biases of a ResMLP."""
+    widths = [in_dim, *[hidden] * (depth + 1), out_dim]
+    return [shape for a, b in pairwise(widths) for shape in ((b, a), (b,))]
+
+
+def block_widths(C: int, kv_depth: int, ffn_depth: int, rms: int) -> Widths:
+    """Shapes of the weights of a block in the order of the kernel: norm, key, value, out, norm, MLP."""
+    norm: Widths = [(C,)] if rms else [(C,), (C,)]
+    kv, ffn = mlp_widths(C, C, C, kv_depth), mlp_widths(C, C, C, ffn_depth)
+    return [*norm, *kv, *kv, (C, C), (C,), *norm, *ffn]
+
+
+cached_mlp_widths = cache(mlp_widths)  # for calls that torch.compile does not trace
+cached_block_widths = cache(block_widths)
+
+
+def _check_weights(weights: Sequence[Tensor], widths: Widths) -> None:
+    """Refuse what the kernel would read beyond the end of: a layer of another size in place of one."""
+    if [w.shape for w in weights] != widths:
+        raise ValueError(f"weights are {[list(w.shape) for w in weights]}; they should be {[list(s) for s in widths]}")
+
+
+def _flat(weights: Sequence[Tensor]) -> Tensor:
+    """Room for the gradients of all, end to end."""
+    return weights[0].new_empty(sum(w.numel() for w in weights))
+
+
+def _apart(flat: Tensor, weights: Sequence[Tensor]) -> list[Tensor]:
+    return [part.view(w.shape) for part, w in zip(flat.split([w.numel() for w in weights]), weights, strict=True)]
+
+
+def is_watched() -> bool:
+    """Whether somebody sees operators go by. Otherwise a call is spared torch.library, which takes half a millisecond
+    there and back for lists of tensors: as long as the kernels on a small mesh."""
+    return (
+        torch.compiler.is_compiling() or torch._C._len_torch_dispatch_stack() > 0 or torch.autograd._profiler_enabled()  # type: ignore[attr-defined]
+    )
+
+
+# ---- residual MLP ---------------------------------------------------------------------------------------------------
+
+
+def resmlp(x: Tensor, weights: Sequence[Tensor], shape: Sequence[int]) -> Tensor:
+    """[..., in] -> [..., out] by weights that fit; shape: in, hidden, out, depth, skip_in, skip_out, silu."""
+    if is_watched():
+        return torch.ops.flare.resmlp(x, weights, shape)
+    if torch.is_grad_enabled():
+        return _Resmlp.apply(x, shape, *weights)
+    return _run_resmlp(x, weights, shape)
+
+
+def _resmlp(x: Tensor, weights: Sequence[Tensor], shape: Sequence[int]) -> Tensor:
+    _check_weights(weights, cached_mlp_widths(*shape[:4]))
+    return _run_resmlp(x, weights, shape)
+
+
+def _run_resmlp(x: Tensor, weights: Sequence[Tensor], shape: Sequence[int]) -> Tensor:
+    y = _resmlp_fake(x, weights, shape)
+    rows, weights = contiguous_channels(x.reshape(-1, shape[0])), [w.contiguous() for w in weights]
+    threads = torch.get_num_threads()
+    call("flare_resmlp", threads, len(rows), sizes(*shape), rows, rows.stride(0), addresses(weights), y)
+    return y
+
+
+def _resmlp_fake(x: Tensor, weights: Sequence[Tensor], shape: Sequence[int]) -> Tensor:
+    return x.new_empty(*x.shape[:-1], shape[2])
+
+
+def _resmlp_backward(
+    x: Tensor, weights: Sequence[Tensor], dy: Tensor, shape: Sequence[int], wants_dx: bool
+) -> tuple[Tensor, Tensor]:
+    _check_weights(weights, cached_mlp_widths(*shape[:4]))
+    dx, dweights = out = _resmlp_backward_fake(x, weights, dy, shape, wants_dx)
+    rows, drows = contiguous_channels(x.reshape(-1, shape[0])), contiguous_channels(dy.reshape(-1, shape[2]))
+    weights = [w.contiguous() for w in weights]
+    call(
+        "flare_resmlp_backward",
+        torch.get_num_threads(),
+        len(rows),
+        sizes(*shape),
+        rows,
+        rows.stride(0),
+        addresses(weights),
+        drows,
+        drows.stride(0),
+        dx if wants_dx else None,
+        dweights,
+    )
+    return out
+
+
+def _resmlp_backward_fake(
+    x: Tensor, weights: Sequence[Tensor], dy: Tensor, shape: Sequence[int], wants_dx: bool
+) -> tuple[Tensor, Tensor]:
+    return x.new_empty(x.shape if wants_dx else 0), _flat(weights)
+
+
+def _keep_resmlp(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+    x, weights, ctx.shape = inputs
+    ctx.save_for_backward(x, *weights)
+
+
+def _resmlp_gradient(ctx: Any, dy: Tensor) -> tuple[Any, ...]:
+    x, *weights = ctx.saved_tensors
+    wants_dx = ctx.needs_input_grad[0]
+    dx, dweights = torch.ops.flare.resmlp_backward(x, weights, dy, ctx.shape, wants_dx)
+    return dx if wants_dx else None, _apart(dweights, weights), None
+
+
+class _Resmlp(torch.autograd.Function):
+    """The registered formula, for weights one by one."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, shape: Sequence[int], *weights: Tensor) -> Tensor:
+        _keep_resmlp(ctx, (x, weights, shape), y := _run_resmlp(x, weights, shape))
+        return y
+
+    @staticmethod
+    def backward(ctx: Any, dy: Tensor) -> Any:
+        dx, dweights, _ = _resmlp_gradient(ctx, dy)
+        return dx, None, *dweights
+
+
+# ---- FLARE block ----------------------------------------------------------------------------------------------------
+
+KEPT = 7
+"""Tensors that a backward wants to see again: keys, values, mixed features, latents, both sums, bounds."""
+
+
+def block(
+    x: Tensor,
+    q: Tensor,
+    weights: Sequence[Tensor],
+    mask: Tensor | None,
+    scale: float,
+    eps: float,
+    shape: Sequence[int],
+) -> Tensor:
+    """[B, N, C] -> [B, N, C] by weights that fit; shape: kv_depth, ffn_depth, silu, rms."""
+    keep = torch.is_grad_enabled() and any(t.requires_grad for t in (x, q, *weights))
+    if is_watched():
+        return torch.ops.flare.block(x, q, weights, mask, scale, eps, shape, keep)[0]
+    if keep:
+        return _Block.apply(x, q, (mask, scale, eps, shape), *weights)
+    return _run_block(x, q, weights, mask, scale, eps, shape, keep)[0]
+
+
+def _check_block(x: Tensor, q: Tensor, weights: Sequence[Tensor], mask: Tensor | None, shape: Sequence[int]) -> None:
+    (B, N, C), (H, _, D), (kv_depth, ffn_depth, _, rms) = x.shape, q.shape, shape
+    check_shapes(x=(x, (B, N, H * D)), mask=(mask, (B, N)))
+    _check_weights(weights, cached_block_widths(C, kv_depth, ffn_depth, rms))
+
+
+def _block(
+    x: Tensor,
+    q: Tensor,
+    weights: Sequence[Tensor],
+    mask: Tensor | None,
+    scale: float,
+    eps: float,
+    shape: Sequence[int],
+    keep: bool,
+) -> tuple[Tensor, ...]:
+    _check_block(x, q, weights, mask, shape)
+    return _with_empty(_run_block(x, q, weights, mask, scale, eps, shape, keep))
+
+
+def _run_block(
+    x: Tensor,
+    q: Tensor,
+    weights: Sequence[Tensor],
+    mask: Tensor | None,
+    scale: float,
+    eps: float,
+    shape: Sequence[int],
+    keep: bool,
+) -> list[Tensor]:
+    out, *kept = made = _room(x, q, keep)
+    _call_block("flare_block", x, q, weights, mask, scale, eps, shape, kept, out)
+    return made
+
+
+def _call_block(
+    name: str,
+    x: Tensor,
+    q: Tensor,
+    weights: Sequence[Tensor],
+    mask: Tensor | None,
+    scale: float,
+    eps: float,
+    shape: Sequence[int],
+    kept: Sequence[Tensor],
+    *rest: Tensor,
+) -> None:
+    x, q, weights, mask = contiguous_channels(x), q.contiguous(), [w.contiguous() for w in weights], mask_bytes(mask)
+    (B, N, _), (H, M, D) = x.shape, q.shape
+    numbers = sizes(torch.get_num_threads(), B, H, M, N, D, *shape, x.stride(0), x.stride(1))
+    call(name, numbers, scale, eps, x, q, addresses(weights), mask, addresses(kept) if kept else None, *rest)
+
+
+def _block_fake(
+    x: Tensor,
+    q: Tensor,
+    weights: Sequence[Tensor],
+    mask: Tensor | None,
+    scale: float,
+    eps: float,
+    shape: Sequence[int],
+    keep: bool,
+) -> tuple[Tensor, ...]:
+    return _with_empty(_room(x, q, keep))
+
+
+def _room(x: Tensor, q: Tensor, keep: bool) -> list[Tensor]:
+    """For the output, and for what is kept."""
+    return [x.new_empty(shape) for shape in [x.shape, *(_kept_shapes(x, q) if keep else [])]]
+
+
+def _with_empty(made: list[Tensor]) -> tuple[Tensor, ...]:
+    """An operator returns the same number of tensors always."""
+    return *made, *(made[0].new_empty(0) for _ in range(1 + KEPT - len(made)))
+
+
+def _kept_shapes(x: Tensor, q: Tensor) -> list[tuple[int, ...]]:
+    (B, N, C), (H, M, D) = x.shape, q.shape
+    count = B * tiles(N)
+    return [*[(count, C, T)] * 3, (B, H, M, D), (B, H, M), (count, H, T), (B, H)]
+
+
+def _block_backward(
+    dout: Tensor,
+    x: Tensor,
+    q: Tensor,
+    weights: Sequence[Tensor],
+    mask: Tensor | None,
+    kept: Sequence[Tensor],
+    scale: float,
+    eps: float,
+    shape: Sequence[int],
+) -> tuple[Tensor, Tensor, Tensor]:
+    _check_block(x, q, weights, mask, shape)
+    shapes = {f"kept[{i}]": pair for i, pair in enumerate(zip(kept, _kept_shapes(x, q), strict=True))}
+    check_shapes(dout=(dout, x.shape), **shapes)
+    out = _block_backward_fake(dout, x, q, weights, mask, kept, scale, eps, shape)
+    kept, dout = [aligned(t) for t in kept], dout.contiguous()
+    _call_block("flare_block_backward", x, q, weights, mask, scale, eps, shape, kept, dout, *out)
+    return out
+
+
+def _block_backward_fake(
+    dout: Tensor,
+    x: Tensor,
+    q: Tensor,
+    weights: Sequence[Tensor],
+    mask: Tensor | None,
+    kept: Sequence[Tensor],
+    scale: float,
+    eps: float,
+    shape: Sequence[int],
+) -> tuple[Tensor, Tensor, Tensor]:
+    return x.new_empty(x.shape), q.new_empty(q.shape), _flat(weights)
+
+
+def _keep_block(ctx: Any, inputs: tuple[Any, ...], output: Sequence[Tensor]) -> None:
+    x, q, weights, mask, ctx.scale, ctx.eps, ctx.shape, keep = inputs
+    if not keep:
+        raise ValueError("flare::block with keep=False keeps nothing for a backward; call it with keep=True")
+    ctx.set_materialize_grads(False)
+    ctx.mark_non_differentiable(*output[1:])
+    ctx.save_for_backward(x, q, mask, *weights, *output[1:])
+
+
+def _block_gradient(ctx: Any, dout: Tensor | None, *_: None) -> tuple[Any, ...]:
+    if dout is None:
+        return (None,) * 8
+    x, q, mask, *rest = ctx.saved_tensors
+    weights, kept = rest[:-KEPT], rest[-KEPT:]
+    dx, dq, dweights = torch.ops.flare.block_backward(dout, x, q, weights, mask, kept, ctx.scale, ctx.eps, ctx.shape)
+    return dx, dq, _apart(dweights, weights), None, None, None, None, None
+
+
+class _Block(torch.autograd.Function):
+    """The registered formula, for weights one by one."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, q: Tensor, how: tuple[Any, ...], *weights: Tensor) -> Tensor:
+        inputs = x, q, weights, *how, True
+        output = _run_block(*inputs)
+        _keep_block(ctx, inputs, output)
+        return output[0]
+
+    @staticmethod
+    def backward(ctx: Any, dout: Tensor | None) -> Any:
+        dx, dq, dweights, *_ = _block_gradient(ctx, dout)
+        return dx, dq, None, *(dweights or [None] * (len(ctx.needs_input_grad) - 3))
+
+
+define("resmlp(Tensor x, Tensor[] weights, int[] shape) -> Tensor", _resmlp, _resmlp_fake)
+define(
+    "resmlp_backward(Tensor x, Tensor[] weights, Tensor dy, int[] shape, bool wants_dx) -> (Tensor, Tensor)",
+    _resmlp_backward,
+    _resmlp_backward_fake,
+)
+define(
+    "block(Tensor x, Tensor q, Tensor[] weights, Tensor? mask, float scale, float eps, int[] shape, bool keep) "
+    f"-> ({', '.join(['Tensor'] * (1 + KEPT))})",
+    _block,
+    _block_fake,
+)
+define(
+    "block_backward(Tensor dout, Tensor x, Tensor q, Tensor[] weights, Tensor? mask, Tensor[] kept, float scale, "
+    "float eps, int[] shape) -> (Tensor, Tensor, Tensor)",
+    _block_backward,
+    _block_backward_fake,
+)
+differentiate("resmlp", _resmlp_gradient, _keep_resmlp)
+differentiate("block", _block_gradient, _keep_block)
+only_once("resmlp_backward")
+only_once("block_backward")
