@@ -8,6 +8,7 @@ os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16")
 import pytest
 import torch
 
+from flare.mixer.native import block_ops
 from flare.mixer.native.build import find_compiler
 from flare.mixer.native.cache import Unavailable
 from flare.mixer.native.library import why_not
@@ -29,3 +30,12 @@ def _kernels(request: pytest.FixtureRequest) -> None:
     except Unavailable as missing:
         pytest.skip(str(missing))
     (pytest.skip if "switched off" in reason else pytest.fail)(reason)
+
+
+@pytest.fixture
+def calls(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Names of the kernels of MLPs and blocks that ran."""
+    names: list[str] = []
+    call = block_ops.call
+    monkeypatch.setattr(block_ops, "call", lambda name, *rest: (names.append(name), call(name, *rest))[1])
+    return names

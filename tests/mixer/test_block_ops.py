@@ -1,0 +1,237 @@
+"""The fused residual MLP and FLARE block are their modules: same numbers, same gradients, same weights."""
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch.utils.checkpoint import checkpoint
+
+from flare.models.flare import FLAREBlock, ResMLP
+from tests.exact import assert_exact, noise
+from tests.layers import check, lively, results, weights_of, with_backend
+
+pytestmark = pytest.mark.kernels
+
+
+# ---- residual MLP ---------------------------------------------------------------------------------------------------
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    widths=st.tuples(*[st.integers(1, 40)] * 3),
+    square=st.booleans(),
+    depth=st.integers(-1, 5),
+    skips=st.tuples(st.booleans(), st.booleans()),
+    activation=st.sampled_from(["gelu", "silu"]),
+    rows=st.integers(1, 150),
+)
+def test_any_residual_mlp(widths, square, depth, skips, activation, rows):
+    a, b, c = widths if not square else [widths[0]] * 3
+    mlp = ResMLP(a, b, c, depth, skip_in=skips[0], skip_out=skips[1], activation=activation)
+    check(lively(mlp), noise((rows, a), 1), slack=10.0)
+
+
+@pytest.mark.parametrize("shape", [(5,), (0, 5), (7, 5), (2, 3, 5), (2, 3, 4, 5)])
+def test_residual_mlp_of_any_number_of_dimensions(shape):
+    mlp = lively(ResMLP(5, 8, 3, 2))
+    x = noise(shape, 1)
+    assert mlp(x).shape == (*shape[:-1], 3)
+    torch.testing.assert_close(mlp(x), with_backend(mlp, "sdpa")(x), rtol=1e-5, atol=1e-5)
+
+
+def test_residual_mlp_of_strided_input():
+    mlp = lively(ResMLP(6, 8, 3, 2))
+    x = noise((9, 10, 7), 1)
+    for view in (x[:, :, 1:], x[::2, 1::3, :6], x.transpose(0, 1)[..., :6], noise((6, 9, 10), 2).permute(1, 2, 0)):
+        assert not view.is_contiguous()
+        for a, b in zip(results(mlp, view), results(mlp, view.contiguous()), strict=True):
+            torch.testing.assert_close(a, b, rtol=0, atol=0)
+
+
+def test_large_activations_neither_overflow_nor_vanish():
+    mlp = lively(ResMLP(4, 4, 4, 1))
+    got = check(mlp, 1e4 * noise((50, 4), 1))
+    assert all(torch.isfinite(t).all() for t in got)
+
+
+def test_nan_in_one_row_stays_in_it():
+    mlp, x = lively(ResMLP(4, 8, 4, 2)), noise((100, 4), 1)
+    x[37, 2] = torch.nan
+    y = mlp(x)
+    assert torch.isnan(y[37]).all()
+    assert torch.isfinite(y[torch.arange(100) != 37]).all()
+
+
+# ---- block ----------------------------------------------------------------------------------------------------------
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    heads=st.integers(1, 5),
+    width=st.integers(1, 12),
+    latents=st.integers(1, 70),
+    depths=st.tuples(st.integers(-1, 5), st.integers(-1, 5)),
+    norm=st.sampled_from(["layer", "rms"]),
+    activation=st.sampled_from(["gelu", "silu"]),
+    scale=st.sampled_from([1.0, None, 0.3]),
+    shared=st.booleans(),
+    batch=st.integers(1, 3),
+    points=st.integers(1, 140),
+    kept=st.sampled_from([None, 0.0, 0.5, 1.0]),
+)
+def test_any_block(heads, width, latents, depths, norm, activation, scale, shared, batch, points, kept):
+    block = FLAREBlock(
+        heads * width,
+        heads,
+        latents,
+        kv_depth=depths[0],
+        ffn_depth=depths[1],
+        norm=norm,
+        activation=activation,
+        scale=scale,
+        shared_latents=shared,
+    )
+    generator = torch.Generator().manual_seed(3)
+    mask = None if kept is None else torch.rand(batch, points, generator=generator) < kept
+    # A norm over two or three channels may divide by almost nothing; rounding is then a matter of luck.
+    check(lively(block), noise((batch, points, heads * width), 1), mask, slack=20.0)
+
+
+@pytest.mark.parametrize("spread", [0.1, 1.0, 3.0, 30.0])
+@pytest.mark.parametrize("heads", [8, 16])
+def test_block_of_the_papers_sizes(spread, heads):
+    """Without any slack while scores are of order one or ten, as they are in the paper's models."""
+    block = lively(FLAREBlock(64, heads, 130))
+    block.mixer.latents.data.mul_(spread)
+    mask = torch.arange(200).expand(2, -1) < torch.tensor([[200], [77]])
+    check(block, noise((2, 200, 64), 1), mask, slack=0.0 if spread <= 1 else 3.0)
+
+
+def test_block_of_strided_input():
+    block = lively(FLAREBlock(16, 4, 8))
+    wide = noise((3, 70, 2, 20), 1)
+    for x in (wide[:, :, 1, 2:18], wide[:, ::2, 0, :16], noise((16, 70, 3), 2).permute(2, 1, 0)):
+        for a, b in zip(results(block, x), results(block, x.contiguous()), strict=True):
+            torch.testing.assert_close(a, b, rtol=0, atol=0)
+
+
+def test_frozen_weights_and_frozen_input():
+    block, x = lively(FLAREBlock(16, 4, 8)), noise((1, 70, 16), 1)
+    want = results(block, x)
+    block.mixer.key.requires_grad_(False)
+    y = block(x)  # the input needs no gradient
+    y.backward(noise(y.shape, 4))
+    assert all(p.grad is None for p in block.mixer.key.parameters())
+    for weight, gradient in zip(block.parameters(), want[2:], strict=True):
+        if weight.requires_grad:
+            torch.testing.assert_close(weight.grad, gradient, rtol=0, atol=0)
+
+
+def test_training_keeps_about_a_kilobyte_per_point():
+    block, x = FLAREBlock(64, 8, 64), noise((1, 6400, 64), 1).requires_grad_()
+    weights = {p.data_ptr() for p in block.parameters()}
+    kept = {}
+    with torch.autograd.graph.saved_tensors_hooks(lambda t: kept.setdefault(t.data_ptr(), t), lambda t: t):
+        block(x)
+    per_point = sum(t.nbytes for at, t in kept.items() if at not in weights) / 6400
+    assert 1024 < per_point < 1.1 * 1024
+
+
+def test_inference_keeps_nothing(calls):
+    block, x = FLAREBlock(16, 4, 8), noise((1, 70, 16), 1)
+    with torch.no_grad():
+        _, *kept = torch.ops.flare.block(
+            x, block.mixer.latents, weights_of(block), None, 1.0, 1e-5, [3, 3, 0, 0], False
+        )
+    assert [t.numel() for t in kept] == [0] * 7
+    assert calls == ["flare_block"]
+
+
+@pytest.mark.slow
+def test_a_million_points_do_not_add_up_errors():
+    block = lively(FLAREBlock(16, 2, 16))
+    x = noise((1, 1_000_000, 16), 1)
+    want = results(with_backend(block, "sdpa").double(), x.double())
+    assert_exact(results(block, x), want)
+
+
+# ---- operators ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("keep", [False, True])
+def test_operators_pass_torchs_own_checks(keep):
+    block, x = lively(FLAREBlock(16, 4, 8)), noise((2, 70, 16), 1)
+    if keep:
+        x.requires_grad_()
+    else:
+        block.requires_grad_(False)
+    mask = torch.arange(70).expand(2, -1) < 60
+    arguments = (x, block.mixer.latents, weights_of(block), mask, 1.0, 1e-5, [3, 3, 0, 0], keep)
+    torch.library.opcheck(torch.ops.flare.block.default, arguments)
+    shape = [16, 16, 16, 3, 1, 1, 0]
+    torch.library.opcheck(torch.ops.flare.resmlp.default, (x, list(block.ffn.parameters()), shape))
+
+
+def test_sizes_that_do_not_fit_are_refused_before_memory_is_read():
+    block, x = FLAREBlock(16, 4, 8), noise((1, 50, 16), 1)
+    weights = weights_of(block)
+    q, how = block.mixer.latents, (1.0, 1e-5, [3, 3, 0, 0], False)
+    with pytest.raises(ValueError, match=r"weights are .* they should be"):
+        torch.ops.flare.block(x, q, weights[:-1], None, *how)
+    with pytest.raises(ValueError, match=r"x is \[1, 50, 12\]; it should be \[1, 50, 16\]"):
+        torch.ops.flare.block(x[..., :12], q, weights, None, *how)
+    with pytest.raises(ValueError, match=r"mask is \[1, 49\]"):
+        torch.ops.flare.block(x, q, weights, torch.ones(1, 49, dtype=torch.bool), *how)
+    with pytest.raises(TypeError, match=r"float32 on the CPU, not torch\.float64"):
+        torch.ops.flare.block(x.double(), q, weights, None, *how)
+    with pytest.raises(ValueError, match="weights are"):
+        torch.ops.flare.resmlp(x, [*block.ffn.parameters()][:-1], [16, 16, 16, 3, 1, 1, 0])
+    out = torch.ops.flare.block(x.requires_grad_(), q, weights, None, 1.0, 1e-5, [3, 3, 0, 0], True)[0]
+    assert torch.isfinite(out).all()
+    with pytest.raises(ValueError, match="keep=False keeps nothing for a backward"):
+        torch.ops.flare.block(x, q, weights, None, *how)
+
+
+def test_second_derivatives_are_refused():
+    block, x = lively(FLAREBlock(16, 4, 8)), noise((1, 50, 16), 1).requires_grad_()
+    (slope,) = torch.autograd.grad(block(x).sum(), x, create_graph=True)
+    with pytest.raises(NotImplementedError, match="first derivatives only"):
+        slope.square().sum().backward()
+
+
+def test_an_undefined_gradient_is_none():
+    class Nothing(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x.clone()
+
+        @staticmethod
+        def backward(ctx, gradient):
+            return None
+
+    block, x = FLAREBlock(16, 4, 8), noise((1, 50, 16), 1).requires_grad_()
+    Nothing.apply(block(x)).sum().backward()
+    assert all(p.grad is None for p in block.parameters())
+
+
+def test_weights_changed_between_forward_and_backward_are_refused():
+    block, x = FLAREBlock(16, 4, 8), noise((1, 50, 16), 1)
+    y = block(x)
+    with torch.no_grad():
+        block.ffn.layers[0].weight.mul_(2)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        y.sum().backward()
+
+
+def test_activation_checkpointing_gives_the_same_bits():
+    block, x = lively(FLAREBlock(16, 4, 8)), noise((1, 70, 16), 1)
+
+    def twice(x):
+        return checkpoint(block, checkpoint(block, x, use_reentrant=False), use_reentrant=False)
+
+    gradients = []
+    for function in (twice, lambda x: block(block(x))):
+        x = x.detach().requires_grad_()
+        y = function(x)
+        gradients.append(torch.autograd.grad(y, [x, *block.parameters()], noise(y.shape, 4)))
+    assert all(torch.equal(a, b) for a, b in zip(*gradients, strict=True))
