@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
-from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor, nn
@@ -26,11 +25,14 @@ if TYPE_CHECKING:
 def resmlp(mlp: ResMLP, x: Tensor) -> Tensor | None:
     """[..., in] -> [..., out]; None where the kernel cannot stand in for the module."""
     found = _weights_and_shape(mlp, _look_at_mlp)
-    if found is None or x.ndim == 0 or not native.serves(x, found[0][0]):
+    if found is None or x.ndim == 0 or not native.serves(x, *found[0]):
         return None
     weights, shape = found
+    depth, skip_in, skip_out, _ = shape
     (hidden, in_dim), out_dim = weights[0].shape, weights[-1].shape[0]
-    if x.shape[-1] != in_dim or [w.shape for w in weights] != _mlp_widths(in_dim, hidden, out_dim, shape[0]):
+    if x.shape[-1] != in_dim or not block_ops.fits_skips(in_dim, hidden, out_dim, skip_in, skip_out):
+        return None
+    if [w.shape for w in weights] != _mlp_widths(in_dim, hidden, out_dim, depth):
         return None
     return block_ops.resmlp(x, weights, [in_dim, hidden, out_dim, *shape])
 
@@ -46,9 +48,9 @@ def flare_block(block: FLAREBlock, x_BNC: Tensor, mask: Tensor | None) -> Tensor
     weights, shape = found
     mixer, latents = block.mixer, block.mixer.latents
     norm: Any = block.mixer_norm
-    if not (native.serves(x_BNC, latents, weights[0]) and native.serves_mask(mask)):
+    if not (native.serves(x_BNC, latents, *weights) and native.serves_mask(mask) and native.serves_scale(mixer.scale)):
         return None
-    if mask is not None and (mask.dtype != torch.bool or mask.shape != x_BNC.shape[:2]):
+    if mask is not None and mask.shape != x_BNC.shape[:2]:
         return None
     channels = mixer.heads * latents.shape[2]
     if x_BNC.shape[2] != channels or [w.shape for w in weights] != _block_widths(channels, *shape):
@@ -79,7 +81,12 @@ def _weights_and_shape(module: Any, look_at: Callable[[Any], Look | None]) -> tu
     look = _look(module, look_at) if torch.compiler.is_compiling() else _last_look(module, look_at)
     if look is None:
         return None
-    weights: list[Any] = [weight for part in look[0] for weight in part._parameters.values()]
+    weights: list[Any] = []
+    for part in look[0]:
+        own = part._parameters
+        weights.append(own.get("weight"))
+        if type(part) is not nn.RMSNorm:
+            weights.append(own.get("bias"))
     return None if any(weight is None for weight in weights) else (weights, look[1])
 
 
@@ -96,45 +103,55 @@ def _is_touched(part: nn.Module) -> bool:
 
 def _last_look(module: Any, look_at: Callable[[Any], Look | None]) -> Look | None:
     """A look takes as long as the kernels on a small mesh, so it is taken again only after a change."""
-    last = _looks.get(module)
-    if last is not None and last[0].holds():
-        return last[1]
+    if _forwards() != _FORWARDS:
+        return None
+    last = module.__dict__.get("_look")
+    if last is not None and last.still_holds(module):
+        return last.look
     look = _look(module, look_at)
-    if look is not None:
-        _looks[module] = Snapshot(module), look
+    module.__dict__["_look"] = None if look is None else Snapshot(module, look)
     return look
 
 
+def _forwards() -> list[Any]:
+    """Of PyTorch's own modules, which other libraries may replace for a whole process."""
+    return [nn.Linear.forward, nn.LayerNorm.forward, nn.RMSNorm.forward, nn.GELU.forward, nn.SiLU.forward]
+
+
+_FORWARDS = _forwards()
 _HOOKS = itemgetter("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
-_SETTINGS = ("backend", "depth", "skip_in", "skip_out", "heads", "scale", "eps", "approximate")
+_SETTINGS = ("backend", "depth", "skip_in", "skip_out", "heads", "eps", "normalized_shape", "approximate")
 
 
 class Snapshot:
-    """Of all that a look at a module depends on. Refers to its parts, not to the module, which may then end."""
+    """A look at a module, and all that it depended on. Kept with the module; a copy or a pickle of that has none."""
 
-    def __init__(self, module: nn.Module) -> None:
+    def __init__(self, module: nn.Module, look: Look) -> None:
+        self.look = look
         _, *self._parts = module.modules()
-        self._own = [part.__dict__ for part in self._parts]
-        self._children = [part._modules for part in module.modules()]
-        self._settings = []
-        for own in (module.__dict__, *self._own):
-            if names := [name for name in _SETTINGS if name in own]:
-                self._settings.append((itemgetter(*names), own))
-        self._seen = self._see()
+        self._getters = []
+        for place, part in enumerate([module, *self._parts]):
+            if names := [name for name in _SETTINGS if name in part.__dict__]:
+                self._getters.append((place, itemgetter(*names)))
+        self._seen = self._see(module)
 
-    def holds(self) -> bool:
-        return self._see() == self._seen
+    def still_holds(self, module: nn.Module) -> bool:
+        try:
+            return self._see(module) == self._seen
+        except KeyError:  # a setting is gone
+            return False
 
-    def _see(self) -> list[Any]:
+    def _see(self, module: nn.Module) -> list[Any]:
+        own = [module.__dict__, *[part.__dict__ for part in self._parts]]
         return [
             [type(part) for part in self._parts],
-            [tuple(children.values()) for children in self._children],
-            [get(own) for get, own in self._settings],
-            [any(_HOOKS(own)) or "forward" in own for own in self._own],  # as _is_touched, at a third of the time
+            [tuple(mine["_modules"].values()) for mine in own],
+            [get(own[place]) for place, get in self._getters],
+            [any(_HOOKS(mine)) or "forward" in mine for mine in own[1:]],  # as _is_touched, at a third of the time
         ]
 
-
-_looks: WeakKeyDictionary[nn.Module, tuple[Snapshot, Look]] = WeakKeyDictionary()
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(None), ()
 
 
 def _look_at_mlp(mlp: ResMLP) -> Look | None:
@@ -173,7 +190,12 @@ def _is_usual(mixer: FLARE) -> bool:
 
 def _are_norms(before: Any, after: Any) -> bool:
     kind = type(before)
-    return kind in (nn.LayerNorm, nn.RMSNorm) and type(after) is kind and before.eps == after.eps is not None
+    if kind not in (nn.LayerNorm, nn.RMSNorm) or type(after) is not kind:
+        return False
+    if before.weight is None or after.weight is None:
+        return False
+    shapes = {before.normalized_shape, after.normalized_shape, tuple(before.weight.shape), tuple(after.weight.shape)}
+    return len(shapes) == 1 and before.eps == after.eps is not None
 
 
 def _are_alike(key: Any, value: Any, ffn: Any) -> bool:

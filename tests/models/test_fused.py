@@ -1,11 +1,14 @@
 """A module goes to the kernels as long as it is as built, and to PyTorch as soon as it is not."""
 
+import copy
 import gc
+import pickle
 import weakref
 
 import pytest
 import torch
 from torch import nn
+from torch.nn.utils import prune
 
 from flare.errors import ConfigError
 from flare.mixer.native import library
@@ -90,6 +93,14 @@ def test_a_module_that_was_replaced_is_used():
         lambda b: setattr(b.mixer, "forward", lambda x, mask: 2 * x),
         lambda b: setattr(b.ffn, "forward", torch.tanh),
         lambda b: setattr(b.mixer, "backend", "reference"),
+        lambda b: setattr(b.mixer, "scale", torch.tensor(0.5)),
+        lambda b: setattr(b, "ffn_norm", nn.LayerNorm(16, elementwise_affine=False)),
+        lambda b: [prune.l1_unstructured(b.mixer_norm, "weight", 0.3), prune.remove(b.mixer_norm, "weight")],
+        lambda b: [prune.l1_unstructured(b.ffn.layers[0], "weight", 0.3), prune.remove(b.ffn.layers[0], "weight")],
+        lambda b: b.__setstate__(lively(FLAREBlock(16, 4, 8), 5).__dict__),
+        lambda b: b.ffn.__setstate__(lively(ResMLP(16, 16, 16, 3), 5).__dict__),
+        lambda b: setattr(b.ffn.layers, "_modules", {str(i): nn.Linear(16, 16) for i in range(5)}),
+        lambda b: delattr(b.mixer_norm, "eps") or setattr(b.mixer_norm, "eps", 1e-3),
     ],
 )
 def test_a_block_that_was_changed_by_hand_is_what_it_was_changed_to(change):
@@ -97,6 +108,38 @@ def test_a_block_that_was_changed_by_hand_is_what_it_was_changed_to(change):
     block(x)  # so that there is something to remember
     change(block)
     torch.testing.assert_close(block(x), with_backend(block, "sdpa")(x), rtol=1e-5, atol=1e-4)
+
+
+@pytest.mark.parametrize(("place", "layer"), [(0, nn.Linear(1, 16)), (-1, nn.Linear(16, 1))])
+def test_layers_whose_widths_broadcast_go_to_pytorch(place, layer):
+    mlp = lively(ResMLP(16, 16, 16, 1))
+    mlp.layers[place] = layer
+    x = noise((50, layer.in_features), 1)
+    torch.testing.assert_close(mlp(x), with_backend(mlp, "sdpa")(x))
+
+
+def test_weights_of_another_kind_go_to_pytorch():
+    class Halved(torch.Tensor):
+        @classmethod
+        def __torch_function__(cls, function, types, args=(), kwargs=None):
+            plain = [a.as_subclass(torch.Tensor) / 2 if type(a) is cls else a for a in args]
+            return function(*plain, **(kwargs or {}))
+
+    mlp, x = lively(ResMLP(16, 16, 16, 1)), noise((50, 16), 1)
+    mlp(x)
+    halved = with_backend(mlp, "sdpa")
+    halved.layers[1].bias.data /= 2
+    mlp.layers[1]._parameters["bias"] = mlp.layers[1].bias.detach().as_subclass(Halved)
+    torch.testing.assert_close(mlp(x), halved(x))
+
+
+def test_a_class_that_was_patched_is_used(monkeypatch, calls):
+    block, x = lively(FLAREBlock(16, 4, 8)), noise((1, 50, 16), 1)
+    block(x)
+    honest = nn.Linear.forward
+    monkeypatch.setattr(nn.Linear, "forward", lambda self, x: 2 * honest(self, x))
+    torch.testing.assert_close(block(x), with_backend(block, "sdpa")(x), rtol=1e-5, atol=1e-4)
+    assert calls == ["flare_block"]
 
 
 def test_other_weights_in_the_same_modules_are_used(calls):
@@ -115,10 +158,20 @@ def test_other_weights_in_the_same_modules_are_used(calls):
 def test_what_is_remembered_of_a_module_ends_with_it():
     block = FLAREBlock(16, 4, 8)
     block(noise((1, 50, 16), 1))
+    block.ffn.owner = [block]
+    block(noise((1, 50, 16), 1))
     ended = weakref.ref(block)
     del block
     gc.collect()
     assert ended() is None
+
+
+def test_a_pickle_and_a_copy_have_nothing_to_remember():
+    block, x = lively(FLAREBlock(16, 4, 8)), noise((1, 50, 16), 1)
+    want = block(x)
+    for other in (copy.deepcopy(block), pickle.loads(pickle.dumps(block))):
+        assert other.__dict__["_look"] is None
+        assert torch.equal(other(x), want)
 
 
 def test_a_profiler_sees_the_operators():

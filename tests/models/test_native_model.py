@@ -5,6 +5,7 @@ import torch
 from torch import nn
 
 from flare.models import build_model
+from flare.models.flare import ResMLP
 from tests.exact import noise
 from tests.layers import SMALL, check, lively, results
 
@@ -70,6 +71,14 @@ def test_compiled_model_has_the_same_gradients_and_takes_any_number_of_points(ba
         x = noise((2, points, 3), points)
         for a, b in zip(results(compiled, x), results(model, x), strict=True):
             torch.testing.assert_close(a, b, rtol=1e-5, atol=1e-5)
+
+
+def test_compiled_transforms_are_left_to_pytorch():
+    mlp, x, t = lively(ResMLP(4, 4, 4, 1)), noise((5, 4), 1), noise((5, 4), 2)
+    torch._dynamo.reset()
+    compiled = torch.compile(lambda x, t: torch.func.jvp(mlp, (x,), (t,))[1], backend="aot_eager")
+    torch.testing.assert_close(compiled(x, t), torch.func.jvp(mlp, (x,), (t,))[1])
+    assert compiled(x, t).abs().max() > 0.1
 
 
 def test_an_exported_model_has_no_kernels_of_ours_in_it():

@@ -54,6 +54,11 @@ def _check_weights(weights: Sequence[Tensor], widths: Widths) -> None:
         raise ValueError(f"weights are {[list(w.shape) for w in weights]}; they should be {[list(s) for s in widths]}")
 
 
+def _ready(tensors: Sequence[Tensor]) -> list[Tensor]:
+    """As the kernels read weights: end to end, and with the sign they are meant to have."""
+    return [t.resolve_neg().contiguous() for t in tensors]
+
+
 def _flat(weights: Sequence[Tensor]) -> Tensor:
     """Room for the gradients of all, end to end."""
     return weights[0].new_empty(sum(w.numel() for w in weights))
@@ -83,14 +88,31 @@ def resmlp(x: Tensor, weights: Sequence[Tensor], shape: Sequence[int]) -> Tensor
     return _run_resmlp(x, weights, shape)
 
 
+def fits_skips(in_dim: int, hidden: int, out_dim: int, skip_in: int, skip_out: int) -> bool:
+    """A skip adds two rows of features, number by number: they are of one width, and there is something to add."""
+    return (
+        0 not in (in_dim, hidden, out_dim)
+        and not (skip_in and in_dim != hidden)
+        and not (skip_out and hidden != out_dim)
+    )
+
+
+def _check_mlp(x: Tensor, weights: Sequence[Tensor], shape: Sequence[int]) -> None:
+    in_dim, hidden, out_dim, depth, skip_in, skip_out, _ = shape
+    if not fits_skips(in_dim, hidden, out_dim, skip_in, skip_out):
+        raise ValueError(f"widths {in_dim}, {hidden}, {out_dim} do not fit skip_in={skip_in}, skip_out={skip_out}")
+    _check_weights(weights, cached_mlp_widths(in_dim, hidden, out_dim, depth))
+    check_shapes(x=(x, (*x.shape[:-1], in_dim)))
+
+
 def _resmlp(x: Tensor, weights: Sequence[Tensor], shape: Sequence[int]) -> Tensor:
-    _check_weights(weights, cached_mlp_widths(*shape[:4]))
+    _check_mlp(x, weights, shape)
     return _run_resmlp(x, weights, shape)
 
 
 def _run_resmlp(x: Tensor, weights: Sequence[Tensor], shape: Sequence[int]) -> Tensor:
     y = _resmlp_fake(x, weights, shape)
-    rows, weights = contiguous_channels(x.reshape(-1, shape[0])), [w.contiguous() for w in weights]
+    rows, weights = contiguous_channels(x.resolve_neg().reshape(-1, shape[0])), _ready(weights)
     threads = torch.get_num_threads()
     call("flare_resmlp", threads, len(rows), sizes(*shape), rows, rows.stride(0), addresses(weights), y)
     return y
@@ -103,10 +125,11 @@ def _resmlp_fake(x: Tensor, weights: Sequence[Tensor], shape: Sequence[int]) -> 
 def _resmlp_backward(
     x: Tensor, weights: Sequence[Tensor], dy: Tensor, shape: Sequence[int], wants_dx: bool
 ) -> tuple[Tensor, Tensor]:
-    _check_weights(weights, cached_mlp_widths(*shape[:4]))
+    _check_mlp(x, weights, shape)
+    check_shapes(dy=(dy, (*x.shape[:-1], shape[2])))
     dx, dweights = out = _resmlp_backward_fake(x, weights, dy, shape, wants_dx)
     rows, drows = contiguous_channels(x.reshape(-1, shape[0])), contiguous_channels(dy.reshape(-1, shape[2]))
-    weights = [w.contiguous() for w in weights]
+    weights = _ready(weights)
     call(
         "flare_resmlp_backward",
         torch.get_num_threads(),
@@ -226,7 +249,7 @@ def _call_block(
     kept: Sequence[Tensor],
     *rest: Tensor,
 ) -> None:
-    x, q, weights, mask = contiguous_channels(x), q.contiguous(), [w.contiguous() for w in weights], mask_bytes(mask)
+    x, (q, *weights), mask = contiguous_channels(x.resolve_neg()), _ready((q, *weights)), mask_bytes(mask)
     (B, N, _), (H, M, D) = x.shape, q.shape
     numbers = sizes(torch.get_num_threads(), B, H, M, N, D, *shape, x.stride(0), x.stride(1))
     call(name, numbers, scale, eps, x, q, addresses(weights), mask, addresses(kept) if kept else None, *rest)

@@ -54,6 +54,8 @@ def contiguous_channels(tensor: Tensor) -> Tensor:
 
 
 def mask_bytes(mask: Tensor | None) -> Tensor | None:
+    if mask is not None and mask.dtype is not torch.bool:
+        raise TypeError(f"mask is {mask.dtype}; it should be torch.bool, True at real points")
     return None if mask is None else mask.contiguous()
 
 

@@ -10,24 +10,29 @@
 namespace flare {
 
 // y = x / (1 + 2^-(linear x + cubic x^3)): the tanh form of GELU, and SiLU with cubic = 0.
-struct Activation {
-  float linear, cubic;
-
+class Activation {
+ public:
   static Activation gelu() {
     const float linear = 2.0f * 0.79788456080286535588f * kLog2e;
-    return {linear, 0.044715f * linear};
+    return Activation(linear, 0.044715f * linear);
   }
-  static Activation silu() { return {kLog2e, 0.0f}; }
+  static Activation silu() { return Activation(kLog2e, 0.0f); }
 
-  FLARE_INLINE Vec value(Vec x) const { return x / (1.0f + exp2_any(x * (x * x * -cubic - linear))); }
+  FLARE_INLINE Vec value(Vec x) const { return x / (1.0f + exp2_any(-exponent(x))); }
 
   FLARE_INLINE Vec value_and_slope(Vec x, Vec& slope) const {
-    Vec x2 = x * x;
-    Vec gate = 1.0f / (1.0f + exp2_any(x * (x2 * -cubic - linear)));
+    Vec gate = 1.0f / (1.0f + exp2_any(-exponent(x)));
     Vec y = x * gate;
-    slope = gate + y * (1.0f - gate) * (x2 * (3.0f * kLn2 * cubic) + kLn2 * linear);
+    slope = gate + y * (1.0f - gate) * (x * (3.0f * kLn2 * cubic) * x + kLn2 * linear);
     return y;
   }
+
+ private:
+  // Multiplied in this order, no x overflows where cubic is zero.
+  FLARE_INLINE Vec exponent(Vec x) const { return x * (x * cubic * x + linear); }
+
+  Activation(float l, float c) : linear(l), cubic(c) {}
+  float linear, cubic;
 };
 
 // weight [out][in] as PyTorch keeps it, and bias [out]; their gradients lie end to end.
