@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from flare.data.store import Dataset as Dataset
     from flare.mixer import mix as mix
     from flare.models import build_model as build_model
+    from flare.models import use_backend as use_backend
     from flare.models.flare import FLARE as FLARE
     from flare.models.flare import FLAREBlock as FLAREBlock
     from flare.models.flare import FLAREModel as FLAREModel
@@ -23,6 +24,7 @@ _HOMES = {
     "Dataset": "flare.data.store",
     "mix": "flare.mixer",
     "build_model": "flare.models",
+    "use_backend": "flare.models",
     "FLARE": "flare.models.flare",
     "FLAREBlock": "flare.models.flare",
     "FLAREModel": "flare.models.flare",

@@ -7,11 +7,17 @@ os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16")
 
 import pytest
 import torch
+from hypothesis import settings
 
 from flare.mixer.native import block_ops
 from flare.mixer.native.build import find_compiler
 from flare.mixer.native.cache import Unavailable
 from flare.mixer.native.library import why_not
+
+# The same examples in every run: bad luck is looked for on purpose, by HYPOTHESIS_PROFILE=explore, not met on the way.
+settings.register_profile("same", derandomize=True)
+settings.register_profile("explore", max_examples=500)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "same"))
 
 
 @pytest.fixture(autouse=True)

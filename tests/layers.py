@@ -4,6 +4,7 @@ import copy
 
 import torch
 
+from flare.models import use_backend
 from tests.exact import assert_exact, noise
 
 SMALL = {"channels": 16, "blocks": 2, "heads": 4, "latents": 8, "kv_depth": 1, "ffn_depth": 1, "io_depth": 1}
@@ -21,11 +22,7 @@ def lively(module, seed=0):
 
 
 def with_backend(module, backend):
-    module = copy.deepcopy(module)
-    for part in module.modules():
-        if hasattr(part, "backend"):
-            part.backend = backend
-    return module
+    return use_backend(copy.deepcopy(module), backend)
 
 
 def results(module, x, mask=None):

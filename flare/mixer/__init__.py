@@ -46,6 +46,7 @@ def mix(
         [B, H, N, D]
     """
     _check(q_HMD, k_BHND, mask)
+    _check_values(v_BHND, k_BHND)
     module = _module(backend)
     if hasattr(module, "mix"):
         return module.mix(q_HMD, k_BHND, v_BHND, scale=scale, mask=mask)
@@ -64,6 +65,7 @@ def encode(
 ) -> Tensor:
     """First half of `mix`: the latents Z, [B, H, M, D]."""
     _check(q_HMD, k_BHND, mask)
+    _check_values(v_BHND, k_BHND)
     return _module(backend).encode(q_HMD, k_BHND, v_BHND, scale=scale, mask=mask)
 
 
@@ -78,6 +80,9 @@ def decode(
 ) -> Tensor:
     """Second half of `mix`: the points' answer Y, [B, H, N, D]."""
     _check(q_HMD, k_BHND, mask)
+    latents = [*k_BHND.shape[:2], q_HMD.shape[1]]
+    if z_BHMD.ndim != 4 or list(z_BHMD.shape[:3]) != latents:
+        raise ConfigError(f"z is {list(z_BHMD.shape)}; with these q and k it should be {latents} by any width")
     return _module(backend).decode(q_HMD, k_BHND, z_BHMD, scale=scale, mask=mask)
 
 
@@ -92,7 +97,7 @@ def choose() -> tuple[str, str]:
 def check_backend(backend: str) -> None:
     """Refuse a name that is no backend, with the nearest that is."""
     if backend not in BACKENDS and backend != "auto":
-        raise ConfigError(f"unknown mixer backend {backend!r}; {nearest(backend, ['auto', *BACKENDS])}")
+        raise ConfigError(f"unknown mixer backend {backend!r}; {nearest(str(backend), ['auto', *BACKENDS])}")
 
 
 def _check(q_HMD: Tensor, k_BHND: Tensor, mask: Tensor | None) -> None:
@@ -109,6 +114,11 @@ def _check(q_HMD: Tensor, k_BHND: Tensor, mask: Tensor | None) -> None:
         raise ConfigError(
             f"mask is {mask.dtype} {list(mask.shape)}; it should be torch.bool {expected}, True at real points"
         )
+
+
+def _check_values(v_BHND: Tensor, k_BHND: Tensor) -> None:
+    if v_BHND.ndim != 4 or v_BHND.shape[:3] != k_BHND.shape[:3]:
+        raise ConfigError(f"v is {list(v_BHND.shape)}; it should be {list(k_BHND.shape[:3])} by any width, like k")
 
 
 def _module(backend: str) -> ModuleType:

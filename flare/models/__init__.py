@@ -11,6 +11,7 @@ from importlib import import_module
 from torch import nn
 
 from flare.errors import ConfigError, nearest
+from flare.mixer import check_backend
 
 MODELS: dict[str, str] = {
     "flare": "flare.models.flare:FLAREModel",
@@ -54,6 +55,15 @@ def _check_type(name: str, key: str, value: object, default: object) -> None:
     raise ConfigError(
         f"model {name!r}: {key}={value!r} should be {type(default).__name__}, like its default {default!r}"
     )
+
+
+def use_backend(model: nn.Module, backend: str) -> nn.Module:
+    """Let a model that is built compute by another backend of `flare.mixer` from now on. Weights stay as they are."""
+    check_backend(backend)
+    for part in model.modules():
+        if isinstance(getattr(part, "backend", None), str):
+            part.backend = backend  # type: ignore[assignment]
+    return model
 
 
 def count_parameters(model: nn.Module) -> int:

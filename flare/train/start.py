@@ -15,6 +15,7 @@ from lightning_fabric import Fabric
 from flare.environment import describe_environment, peak_memory_mb
 from flare.errors import CheckpointError, ConfigError, first_difference
 from flare.files import write_json
+from flare.mixer import choose, native
 from flare.models import count_parameters
 from flare.terminal import say
 from flare.train.config import TrainConfig
@@ -75,6 +76,9 @@ def _work(config: TrainConfig, run: RunFolder, *, resume: bool) -> dict[str, Any
             run.refuse_if_taken()
         # Everything that can be wrong with the settings or the data has shown itself before the folder is touched.
         trainer = Trainer(config, task, run, fabric)
+        reason = native.why_not() if fabric.device.type == "cpu" and fabric.is_global_zero else None
+        if reason and config.model["name"] == "flare":
+            say(f"training without the native kernels, several times slower: {reason}")
         with run.locked() if fabric.is_global_zero else nullcontext():
             if resume:
                 trainer.resume()
@@ -125,5 +129,5 @@ def _record(trainer: Trainer, errors: np.ndarray) -> dict[str, Any]:
         "steps": trainer.position.step,
         "seconds": round(trainer.position.seconds, 1),
         "peak_memory_mb": round(peak_memory_mb()),
-        "environment": describe_environment(),
+        "environment": describe_environment() | {"mixer": ": ".join(choose())},
     }

@@ -96,7 +96,7 @@ def test_nan_in_one_row_stays_in_it():
     kept=st.sampled_from([None, 0.0, 0.5, 1.0]),
 )
 def test_any_block(heads, width, latents, depths, norm, activation, scale, shared, batch, points, kept):
-    assume(heads * width > 1 or norm == "rms")  # the deviation of one channel is zero, and divides
+    assume(heads * width > 1)  # a norm of one channel divides it by itself, and its gradient is rounding alone
     block = FLAREBlock(
         heads * width,
         heads,

@@ -125,6 +125,24 @@ def test_the_module_builds_into_a_folder(compiler, tmp_path, links, capsys, monk
     assert links() == 1
 
 
+def test_the_module_builds_into_the_named_cache_though_there_is_one_elsewhere(compiler, folder, tmp_path, monkeypatch):
+    monkeypatch.setenv("FLARE_CACHE", str(tmp_path / "file"))
+    (tmp_path / "file").write_text("no folder")
+    works()  # by a library in the temporary folder
+    monkeypatch.setenv("FLARE_CACHE", str(folder))
+    assert main([]) == 0
+    assert len(libraries(folder)) == 1
+
+
+def test_the_module_tries_again_after_a_failure(compiler, folder, monkeypatch):
+    compiler("exit 1")
+    assert main([]) == 2
+    compiler()
+    as_new_process(monkeypatch)
+    assert "could not be built" in library.why_not()
+    assert main([]) == 0
+
+
 def test_the_module_ends_with_one_message_where_it_cannot(no_compiler, tmp_path, capsys):
     assert main([]) == 2
     assert capsys.readouterr().err.startswith("No kernels: no C++ compiler found; install one")

@@ -152,8 +152,16 @@ def test_shapes_that_do_not_fit_are_named():
     q, k, v = tensors()
     with pytest.raises(ConfigError, match=r"q \[3, 5, 4\] and k \[2, 3, 37, 8\] should be"):
         mix(q[..., :4], k, v)
+    for function in (mix, encode):
+        for wrong in (v[:, :, :30], v[:1], v[0]):
+            with pytest.raises(ConfigError, match=r"v is .* it should be \[2, 3, 37\] by any width, like k"):
+                function(q, k, wrong)
+    with pytest.raises(ConfigError, match=r"z is \[2, 3, 4, 8\]; with these q and k it should be \[2, 3, 5\]"):
+        decode(q, k, encode(q, k, v)[:, :, :4])
 
 
 def test_unknown_backend_names_the_nearest():
     with pytest.raises(ConfigError, match="did you mean 'sdpa'"):
         mix(*tensors(), backend="spda")
+    with pytest.raises(ConfigError, match="unknown mixer backend None"):
+        mix(*tensors(), backend=None)

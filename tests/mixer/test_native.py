@@ -30,9 +30,9 @@ def results(function, inputs, dtype=torch.float32, **how):
 def check(function, inputs, **how):
     want = results(function, inputs, torch.float64, backend="reference", **how)
     got, *eager = (results(function, inputs, backend=b, **how) for b in ("native", "sdpa", "reference"))
-    size = max(
-        1.0, *(t.abs().mean().item() for t in inputs[:2])
-    )  # of queries and keys, hence of each other's gradients
+    # Of the terms that the gradients of queries and keys are made of: scale * key * (value · gradient).
+    size = max(1.0, *(t.abs().mean().item() for t in inputs[:2])) * max(1.0, how.get("scale") or 1.0)
+    size *= inputs[0].shape[-1] ** 0.5
     assert_exact(got, want, *eager, floors=[0.1, 0.1 * size, 0.1 * size, 0.1], slack=10.0)
     return got
 

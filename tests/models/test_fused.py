@@ -12,7 +12,7 @@ from torch.nn.utils import prune
 
 from flare.errors import ConfigError
 from flare.mixer.native import library
-from flare.models import build_model
+from flare.models import build_model, use_backend
 from flare.models.flare import FLAREBlock, ResMLP
 from tests.exact import noise
 from tests.layers import SMALL, lively, with_backend
@@ -23,6 +23,17 @@ pytestmark = pytest.mark.kernels
 def test_the_whole_model_runs_in_kernels(calls):
     build_model("flare", 3, 2, **SMALL)(noise((1, 50, 3), 1))
     assert calls == ["flare_resmlp", "flare_block", "flare_block", "flare_resmlp"]
+
+
+def test_the_backend_of_a_model_can_be_changed(calls):
+    model, x = build_model("flare", 3, 2, **SMALL), noise((1, 50, 3), 1)
+    want = model(x)
+    calls.clear()
+    torch.testing.assert_close(use_backend(model, "sdpa")(x), want, rtol=1e-5, atol=1e-6)
+    assert calls == []
+    assert torch.equal(use_backend(model, "auto")(x), want)
+    with pytest.raises(ConfigError, match="unknown mixer backend 'natve'; did you mean 'native'"):
+        use_backend(model, "natve")
 
 
 @pytest.mark.parametrize("backend", ["sdpa", "reference"])

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from flare.mixer.native import library
-from flare.mixer.native.cache import Unavailable
+from flare.mixer.native.cache import Unavailable, named_cache
 from flare.terminal import say
 
 
@@ -17,9 +17,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         prog="python -m flare.mixer.native", description="Build the CPU kernels now rather than on first use."
     )
     parser.add_argument("--into", type=Path, metavar="DIR", help="build there; default: the cache, where FLARE looks")
-    folder = parser.parse_args(argv).into
+    folder = parser.parse_args(argv).into or named_cache()  # which is wanted there, wherever else there may be one
     try:
-        print(library.describe(library.obtain(folder)))
+        print(library.describe(library.obtain(folder, again=True)))
     except (Unavailable, OSError) as error:
         say(f"No kernels: {error}")
         return 2

@@ -36,19 +36,23 @@ from flare.terminal import say
 DAY = 86400
 
 
-def build(load: Loader, folder: Path | None = None) -> Path:
-    """The library of `folder`, or of the first cache that can be written; compiled once, however many processes ask."""
+def build(load: Loader, folder: Path | None = None, *, again: bool = False) -> Path:
+    """The library of `folder`, or of the first cache that can be written; compiled once, however many processes ask.
+
+    Args:
+        again: try even where this compiler failed within a day.
+    """
     folder = folder.absolute() if folder else _writable(caches())
     folder.mkdir(parents=True, exist_ok=True)
     with wait_for_lock(folder / "kernels.lock"):
         ready = first_that_loads([folder], load)  # another process was faster
-        return Path(ready._name) if ready else _build(load, folder, find_compiler())
+        return Path(ready._name) if ready else _build(load, folder, find_compiler(), again)
 
 
-def _build(load: Loader, folder: Path, compiler: str) -> Path:
+def _build(load: Loader, folder: Path, compiler: str, again: bool) -> Path:
     log = folder / f"kernels-{key()}.log"
     identity = _identity(compiler)
-    if _has_failed_lately(log, identity):
+    if not again and _has_failed_lately(log, identity):
         raise Unavailable(_failure(log))
     say("Building FLARE's CPU kernels (once, about half a minute) ...")
     with tempfile.TemporaryDirectory(dir=folder, prefix=".building-") as scratch:
@@ -104,8 +108,11 @@ def find_compiler() -> str:
         path = shutil.which(program)
         if path:
             return shlex.join([path, *options])
-    what = f"CXX={named} is not a program" if named else "no C++ compiler found"
-    raise Unavailable(f"{what}; install one (Debian: apt install g++, macOS: xcode-select --install) or set CXX")
+    if named:
+        raise Unavailable(f"CXX={named} is not a program; set it to a C++ compiler, or unset it")
+    raise Unavailable(
+        "no C++ compiler found; install one (Debian: apt install g++, macOS: xcode-select --install) or set CXX"
+    )
 
 
 def _identity(compiler: str) -> str:
@@ -138,5 +145,5 @@ def _failure(log: Path) -> str:
     first = next((line for line in lines if re.search("error|undefined|cannot find", line, re.IGNORECASE)), lines[-1])
     return (
         f"the kernels could not be built: {first.strip()}. The whole log is {log}. "
-        "The next attempt is in a day, or as soon as that file is deleted or CXX names another compiler"
+        "The next attempt is in a day, or by `python -m flare.mixer.native`, or when CXX names another compiler"
     )

@@ -84,13 +84,13 @@ def _is_switched_off() -> bool:
     raise ConfigError(f"FLARE_NATIVE={value} is neither 1 (use the native kernels, the default) nor 0 (do without)")
 
 
-def obtain(folder: Path | None = None) -> ctypes.CDLL:
-    """The library of `folder`, or else the first that loads; built where there is none."""
+def obtain(folder: Path | None = None, *, again: bool = False) -> ctypes.CDLL:
+    """The library of `folder`, or else the first that loads; built where there is none, `again` where it failed."""
     if platform.system() == "Windows":
         raise Unavailable("the kernels are for Linux and macOS")
     if folder:
-        return open_library(build(open_library, folder))
-    return first_that_loads(folders(), open_library) or open_library(build(open_library))
+        return open_library(build(open_library, folder, again=again))
+    return first_that_loads(folders(), open_library) or open_library(build(open_library, again=again))
 
 
 def open_library(path: Path) -> ctypes.CDLL:
