@@ -52,13 +52,14 @@ FLARE_INLINE float lane_max(Vec v) {
   return s;
 }
 
-// 2^f for f in [-1/2, 1/2], to 1e-7.
+// 2^f for f in [-1/2, 1/2], to 1e-7: the best polynomial of degree 5 that is 1 at 0. (Degree 4, to 3e-6, is faster, but
+// a training run of some hundred steps tells the difference from exact powers.)
 FLARE_INLINE Vec exp2_fraction(Vec f) {
-  Vec p = splat(1.33988873e-3f);
-  p = p * f + 9.61817485e-3f;
-  p = p * f + 5.55033030e-2f;
-  p = p * f + 2.40226462e-1f;
-  p = p * f + 6.93147182e-1f;
+  Vec p = splat(1.32746334e-3f);
+  p = p * f + 9.67196168e-3f;
+  p = p * f + 5.55067837e-2f;
+  p = p * f + 2.40222353e-1f;
+  p = p * f + 6.93147062e-1f;
   return p * f + 1.0f;
 }
 
