@@ -102,7 +102,10 @@ def test_a_traced_model_has_no_kernels_of_ours_in_it():
 
 @pytest.mark.slow
 def test_five_hundred_steps_follow_the_eager_ones_and_end_in_equal_models():
-    """Loss curves agree with eager ones as well as eager ones with other numbers of threads do."""
+    """Over four seeds, loss curves are on average as near to eager ones as these are to each other.
+
+    The average is geometric, and eager ones differ in the number of threads. A single seed may well lie outside.
+    """
     x = noise((8, 300, 2), 0)
     target = torch.sin(2 * x[..., :1]) + 0.5 * x[..., 1:] ** 2 + x.mean(1, keepdim=True)[..., :1]
 
