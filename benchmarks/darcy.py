@@ -8,6 +8,7 @@ from __future__ import annotations
 import statistics
 import time
 
+import numpy as np
 from threadpoolctl import threadpool_limits
 
 from flare.physics.darcy import Darcy
@@ -26,7 +27,7 @@ def main(samples: int = 5) -> None:
             taken = []
             for index in range(samples):
                 begin = time.perf_counter()
-                generator.sample(0, index)
+                generator.sample(np.random.default_rng(index))
                 taken.append(time.perf_counter() - begin)
             print(f"{name:<38} {statistics.median(taken):7.3f} s per sample")
 

@@ -20,6 +20,10 @@ class DataError(FlareError):
     """A dataset, file or array that is missing, damaged or unfit."""
 
 
+class NotConverged(DataError):
+    """A solver that did not reach its answer. A generator's sample is then drawn anew, and that is counted."""
+
+
 class CheckpointError(FlareError):
     """A run folder or checkpoint that is missing, damaged, or of another model."""
 

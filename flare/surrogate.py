@@ -97,7 +97,7 @@ class Surrogate(nn.Module):
 
     def check_fields(self, schema: Schema, where: str | os.PathLike[str]) -> None:
         """Refuse data whose fields, or their order as channels, are not those this model was trained on."""
-        for name in [*self.schema.fields, *schema.fields]:
+        for name in [*self.schema.named(*INPUT_ROLES, "target"), *schema.named(*INPUT_ROLES, "target")]:
             mine, theirs = (_meaning(fields.get(name)) for fields in (self.schema.fields, schema.fields))
             if mine != theirs:
                 raise DataError(f"{where} does not fit this model: field {name!r} is {theirs}, trained on {mine}")

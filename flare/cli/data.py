@@ -1,23 +1,39 @@
-"""`flare data make|info|check`: datasets made, looked at, and verified."""
+"""`flare data make|read|download|info|report|check|card`: datasets made, fetched, looked at, and verified."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 from flare.cli import parse
 from flare.cli.options import make_parser
 from flare.errors import ConfigError, DataError, nearest
 
-HELP = """usage: flare data make NAME --out FOLDER ...   make a dataset from physics
-       flare data info FOLDER                  what a dataset holds
-       flare data check FOLDER                 verify checksums, splits and values
+if TYPE_CHECKING:
+    from flare.data.store import Dataset
+
+HELP = """usage: flare data make NAME --out FOLDER ...       make a dataset from physics
+       flare data download NAME --out FOLDER ...   fetch the published files of a benchmark and read them
+       flare data read NAME --folder FILES ...     make a dataset of published files that are here
+       flare data card NAME                        what a benchmark is, and what to beware of
+       flare data info FOLDER                      what a dataset holds
+       flare data report FOLDER                    its gallery.png and statistics.html, made anew
+       flare data check FOLDER                     verify checksums, splits and values
 
 Each has its own help, such as:  flare data make darcy --help"""
 
 
 def run(words: Sequence[str]) -> int:
-    actions: dict[str, Callable[[Sequence[str]], int]] = {"make": _make, "info": _info, "check": _check}
+    actions: dict[str, Callable[[Sequence[str]], int]] = {
+        "make": _make,
+        "download": _download,
+        "read": _read,
+        "card": _card,
+        "info": _info,
+        "report": _report,
+        "check": _check,
+    }
     if not words or words[0] in ("-h", "--help"):
         print(HELP)
         return 0
@@ -48,9 +64,67 @@ def _make(words: Sequence[str]) -> int:
     given = parse(parser, words[1:]).as_dict()
     names = ("out", "samples", "test_samples", "seed", "workers", "scheduler")
     job = {key: given.pop(key) for key in names}
-    dataset = generate(generator(**given), job.pop("out"), **job)
+    return _show(generate(generator(**given), job.pop("out"), **job))
+
+
+def _show(dataset: Dataset) -> int:
+    """What was made, in a line and a page."""
+    from flare.report.dataset import write_dataset_page
+
     print(f"{dataset.path}: {len(dataset):,} samples, {int(dataset.offsets[-1]):,} points")
+    print(f"statistics: {write_dataset_page(dataset)}")
     return 0
+
+
+def _read(words: Sequence[str]) -> int:
+    from flare.data.published import READERS, read_published, reader_class
+
+    if not words or words[0] in ("-h", "--help"):
+        print(f"usage: flare data read NAME --folder FILES ...\n\nNAME is one of: {', '.join(READERS)}")
+        return 0
+    name = words[0]
+    reader = reader_class(name)
+    parser = make_parser(f"data read {name}", f"Make the {name} dataset of its published files.")
+    parser.add_argument("--out", default=f"data/{name}", help="folder to write")
+    parser.add_class_arguments(reader, None)
+    given = parse(parser, words[1:]).as_dict()
+    out = given.pop("out")
+    return _show(read_published(reader(**given), out))
+
+
+def _download(words: Sequence[str]) -> int:
+    from flare.data.cards import card
+    from flare.data.download import download
+    from flare.data.published import READERS, read_published, reader_class
+
+    if not words or words[0] in ("-h", "--help"):
+        print(f"usage: flare data download NAME ...\n\nNAME is one of: {', '.join(READERS)}")
+        return 0
+    name = words[0]
+    reader = reader_class(name)
+    parser = make_parser(f"data download {name}", f"Fetch the published files of {name} and make a dataset of them.")
+    parser.add_argument("--out", default=f"data/{name}", help="folder of the dataset")
+    parser.add_argument("--files", default="data/published", help="folder of the files; they can be removed afterwards")
+    given = parse(parser, words[1:])
+    return _show(read_published(reader(folder=str(download(card(name).archive, given.files))), given.out))
+
+
+def _card(words: Sequence[str]) -> int:
+    from flare.data.cards import as_markdown, card, card_names
+
+    if not words or words[0] in ("-h", "--help"):
+        print(f"usage: flare data card NAME\n\nNAME is one of: {', '.join(card_names())}")
+        return 0
+    print(as_markdown(card(words[0])), end="")
+    return 0
+
+
+def _report(words: Sequence[str]) -> int:
+    from flare.data.store import Dataset
+
+    parser = make_parser("data report", "Write gallery.png and statistics.html into a dataset's folder.")
+    parser.add_argument("folder", help="dataset folder")
+    return _show(Dataset(parse(parser, words).folder))
 
 
 def _info(words: Sequence[str]) -> int:

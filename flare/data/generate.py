@@ -1,38 +1,52 @@
 """Making a dataset sample by sample, on one core, many, or a dask cluster: the same bytes each way.
 
-Sample i depends on (seed, i) alone. Results are committed in order, so a killed job resumes where it was.
+Sample i depends on (seed, i) alone: it is made from `numpy.random.default_rng([seed, i])`, and where the solver does
+not converge anew from `[seed, i, 1]`, `[seed, i, 2]`, ..., which the sample's notes count. Results are committed in order,
+so a killed job resumes where it was.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import threading
+import time
 from collections import deque
 from collections.abc import Iterator
 from concurrent.futures import Executor, Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from multiprocessing import get_context, parent_process
 from pathlib import Path
 from typing import Any, ClassVar, Protocol
 
+import numpy as np
+
 from flare.data.sample import Sample, Schema
 from flare.data.store import Dataset
 from flare.data.writer import DatasetWriter
-from flare.errors import DataError
+from flare.errors import DataError, NotConverged
 from flare.files import taken
 from flare.terminal import progress, say
 
 
+Made = tuple[Sample, float]
+"""A sample, and the processor seconds it took."""
+DRAWS = 10
+"""Of one sample, at most: that many failures are no accident."""
+
+
 class Generator(Protocol):
-    """A frozen dataclass of options that can make sample i. See `flare.physics.darcy.Darcy`."""
+    """A frozen dataclass of options that can make a sample. See `flare.physics.darcy.Darcy`."""
 
     __dataclass_fields__: ClassVar[dict[str, Any]]
 
     def schema(self) -> Schema: ...
 
-    def sample(self, seed: int, index: int) -> Sample: ...
+    def sample(self, rng: np.random.Generator) -> Sample:
+        """All that is random comes from `rng`. Raises `NotConverged` where another draw may do better."""
+        ...
 
     def provenance(self) -> dict[str, Any]:
         """`kind`: published, recreated, stand-in or user; and whatever else explains the data."""
@@ -74,8 +88,9 @@ def generate(
             _executor(workers, scheduler) as executor,
             progress(f"making {name}", samples, done=len(writer), quiet=quiet) as update,
         ):
-            for sample in _in_order(executor, generator, seed, range(len(writer), samples), ahead=4 * workers):
+            for sample, seconds in _in_order(executor, generator, seed, range(len(writer), samples), 4 * workers):
                 writer.append(sample)
+                _note_time(writer, seconds)
                 update()
     except BrokenProcessPool:
         raise DataError(
@@ -98,13 +113,13 @@ def generate(
 
 def _in_order(
     executor: Executor | None, generator: Generator, seed: int, indices: range, ahead: int
-) -> Iterator[Sample]:
+) -> Iterator[Made]:
     """Samples in order, computed up to `ahead` in advance: enough to keep workers busy, little to lose or hold."""
     if executor is None:
         for index in indices:
             yield _make(generator, seed, index)
         return
-    waiting: deque[Future[Sample]] = deque()
+    waiting: deque[Future[Made]] = deque()
     for index in indices:
         waiting.append(executor.submit(_make, generator, seed, index))
         if len(waiting) >= ahead:
@@ -113,12 +128,29 @@ def _in_order(
         yield waiting.popleft().result()
 
 
-def _make(generator: Generator, seed: int, index: int) -> Sample:
+def _make(generator: Generator, seed: int, index: int) -> Made:
     from threadpoolctl import threadpool_limits
 
+    start = time.process_time()
+    failures: list[str] = []
     # One thread always: the order of a threaded sum may change its last bit, and the workers fill the cores anyway.
     with threadpool_limits(1):
-        return generator.sample(seed, index)
+        while len(failures) < DRAWS:
+            try:
+                sample = generator.sample(np.random.default_rng([seed, index, *([len(failures)] if failures else [])]))
+            except NotConverged as error:
+                failures.append(str(error))
+            else:
+                if failures:
+                    sample = replace(sample, notes={**sample.notes, "redrawn": failures})
+                return sample, time.process_time() - start
+    raise DataError(f"sample {index} did not converge in {DRAWS} draws; the last: {failures[-1]}")
+
+
+def _note_time(writer: DatasetWriter, seconds: float) -> None:
+    """In a file of its own: the time differs from run to run, the dataset does not."""
+    with (writer.partial / "making.jsonl").open("a", encoding="utf-8") as file:
+        file.write(json.dumps({"sample": len(writer) - 1, "seconds": round(seconds, 4)}) + "\n")
 
 
 @contextmanager

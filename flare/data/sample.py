@@ -10,8 +10,8 @@ import numpy as np
 
 from flare.errors import DataError, nearest
 
-Role = Literal["points", "feature", "parameter", "target"]
-ROLES: tuple[Role, ...] = ("points", "feature", "parameter", "target")
+Role = Literal["points", "feature", "parameter", "target", "extra"]
+ROLES: tuple[Role, ...] = ("points", "feature", "parameter", "target", "extra")
 INPUT_ROLES: tuple[Role, ...] = ("points", "feature", "parameter")
 """In this order they become the input channels of a model."""
 CORNERS = {"line": 2, "triangle": 3, "quad": 4, "tetra": 4, "pyramid": 5, "wedge": 6, "hexahedron": 8}
@@ -25,7 +25,8 @@ class Field:
     """One named array of a sample."""
 
     role: Role
-    """`points`: coordinates; `feature`: known at every point; `parameter`: one value a sample; `target`: to predict."""
+    """`points`: coordinates; `feature`: known at every point; `parameter`: one value a sample; `target`: to predict;
+    `extra`: at every point, kept for people, never fed to a model nor predicted."""
     components: tuple[str, ...]
     """A name for each channel, such as ("x", "y")."""
     unit: str = "1"

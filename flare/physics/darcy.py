@@ -21,8 +21,9 @@ from scipy.interpolate import make_interp_spline
 from scipy.sparse import csc_array, diags_array
 from scipy.sparse.linalg import splu
 
-from flare.data.sample import Field, Sample, Schema
-from flare.errors import ConfigError, DataError, nearest
+from flare.data.cards import card
+from flare.data.sample import Sample, Schema
+from flare.errors import ConfigError, DataError, NotConverged, nearest
 
 Array = NDArray[np.float64]
 
@@ -52,15 +53,9 @@ class Darcy:
             raise ConfigError("the canonical grid has arithmetic face means; use --grid node for harmonic ones")
 
     def schema(self) -> Schema:
-        fields = {
-            "points": Field(role="points", components=("x", "y"), description="column, then row, from 0 to 1"),
-            "coefficient": Field(role="feature", components=("a",), description="permeability, 3 or 12"),
-            "pressure": Field(role="target", components=("u",), description="solves -div(a grad u) = 1, u = 0 outside"),
-        }
-        return Schema(name="darcy", fields=fields, grid=(self.resolution, self.resolution))
+        return card("darcy").schema(grid=(self.resolution, self.resolution))
 
-    def sample(self, seed: int, index: int) -> Sample:
-        rng = np.random.default_rng([seed, index])
+    def sample(self, rng: np.random.Generator) -> Sample:
         a = random_coefficient((self.resolution - 1) * self.stride + 1, rng, grid=self.grid)
         u = solve_canonical(a) if self.grid == "canonical" else solve(a, face_mean=self.face_mean)
         kept = np.s_[:: self.stride, :: self.stride]
@@ -157,7 +152,7 @@ def solve(coefficient: ArrayLike, *, source: ArrayLike = 1.0, face_mean: str = "
 
     Raises:
         DataError: an array is misshapen, not finite or (coefficient) not positive, or the linear residual is above
-            1e-8 of the right-hand side, which takes a contrast of some 1e6 at K = 421.
+            1e-8 of the right-hand side (`NotConverged`), which takes a contrast of some 1e6 at K = 421.
     """
     a = _checked(coefficient, "coefficient", positive=True)
     f = np.full_like(a, source) if np.ndim(source) == 0 else np.asarray(source, dtype=np.float64)
@@ -242,7 +237,7 @@ def _solve_on_nodes(a: Array, f: Array, face_mean: str) -> Array:
     with np.errstate(over="ignore", invalid="ignore"):
         residual = float(np.linalg.norm(matrix @ interior - b)) / (float(np.linalg.norm(b)) or 1.0)
     if not (np.isfinite(interior).all() and residual <= RESIDUAL_LIMIT):
-        raise DataError(
+        raise NotConverged(
             f"the linear solve did not converge: relative residual {residual:.2g}, limit {RESIDUAL_LIMIT:g}, with node "
             f"coefficients from {a.min():.3g} to {a.max():.3g}; reduce their contrast or the resolution"
         )

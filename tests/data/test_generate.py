@@ -1,6 +1,7 @@
 """Making data: the same bytes for any number of workers, any scheduler, and any number of kills."""
 
 import errno
+import json
 import os
 import signal
 import subprocess
@@ -15,7 +16,7 @@ from flare.data.generate import generate
 from flare.data.sample import Sample
 from flare.data.store import Dataset
 from flare.data.writer import DatasetWriter
-from flare.errors import DataError
+from flare.errors import DataError, NotConverged
 from flare.physics.darcy import Darcy
 from tests.factory import content
 
@@ -62,7 +63,7 @@ def test_the_points_of_darcy_have_x_along_columns(one_worker):
 
 
 def test_the_benchmarks_own_form_is_canonical_and_strided():
-    sample = Darcy(resolution=17, stride=5).sample(0, 0)
+    sample = Darcy(resolution=17, stride=5).sample(np.random.default_rng(0))
     assert set(np.unique(sample.values["coefficient"])) <= {3.0, 12.0}
     border = sample.values["pressure"].reshape(17, 17)[0]
     assert 0 < np.abs(border).mean() < 0.05 * sample.values["pressure"].max(), "small, but half a cell from zero"
@@ -144,20 +145,52 @@ class Fragile:
     def schema(self):
         return SMALL.schema()
 
-    def sample(self, seed: int, index: int) -> Sample:
+    def sample(self, rng: np.random.Generator) -> Sample:
+        _, index = rng.bit_generator.seed_seq.entropy
         if index == self.fatal:
             if self.kill:
                 os._exit(1)
-            raise DataError(f"sample {index} did not converge")
-        return SMALL.sample(seed, index)
+            raise DataError(f"sample {index} is impossible")
+        return SMALL.sample(rng)
 
     def provenance(self):
         return {"kind": "user"}
 
 
 def test_what_was_finished_before_a_failure_is_kept(tmp_path):
-    with pytest.raises(DataError, match="sample 4 did not converge"):
+    with pytest.raises(DataError, match="sample 4 is impossible"):
         generate(Fragile(fatal=4), tmp_path / "d", samples=9, quiet=True)
+    assert (tmp_path / "d.partial" / "samples.jsonl").read_text().count("\n") == 4
+
+
+@dataclass(frozen=True, kw_only=True)
+class Moody(Fragile):
+    """Its solver fails for the first draws of one sample."""
+
+    draws: int = 2
+
+    def sample(self, rng: np.random.Generator) -> Sample:
+        _, index, *draw = rng.bit_generator.seed_seq.entropy
+        if index == self.fatal and (draw or [0])[0] < self.draws:
+            raise NotConverged(f"residual 0.1 in draw {draw}")
+        return replace(SMALL.sample(rng), notes={"residual": 1e-9})
+
+
+def test_a_sample_that_does_not_converge_is_drawn_anew_and_counted(one_worker, tmp_path):
+    dataset = generate(Moody(fatal=4), tmp_path / "d", samples=9, seed=3, quiet=True)
+    notes = [json.loads(line)["notes"] for line in (tmp_path / "d" / "samples.jsonl").read_text().splitlines()]
+    assert notes[4] == {"residual": 1e-9, "redrawn": ["residual 0.1 in draw []", "residual 0.1 in draw [1]"]}
+    assert all("redrawn" not in notes[i] for i in range(9) if i != 4)
+    again = SMALL.sample(np.random.default_rng([3, 4, 2])).values["pressure"]
+    np.testing.assert_array_equal(dataset[4].values["pressure"], again.astype(np.float32))
+    np.testing.assert_array_equal(dataset[5].values["pressure"], one_worker[5].values["pressure"])
+    generate(Moody(fatal=4), tmp_path / "two", samples=9, seed=3, workers=2, quiet=True)
+    assert content(tmp_path / "two") == content(tmp_path / "d")
+
+
+def test_a_sample_that_never_converges_ends_the_job(tmp_path):
+    with pytest.raises(DataError, match=r"sample 4 did not converge in 10 draws; the last: residual 0.1 in draw \[9\]"):
+        generate(Moody(fatal=4, draws=99), tmp_path / "d", samples=9, quiet=True)
     assert (tmp_path / "d.partial" / "samples.jsonl").read_text().count("\n") == 4
 
 

@@ -1,0 +1,153 @@
+"""Dataset cards: what a benchmark is, where it comes from, what its published files hold, and what to beware of.
+
+A card is a YAML file of this folder. `docs/datasets.md` is made of them:  python -m flare.data.cards
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from flare.data.sample import Field, Schema
+from flare.errors import DataError, nearest
+
+KINDS = ("published", "recreated", "stand-in", "user")
+"""Where a dataset may come from, in its provenance: files of the benchmark; our solver of the same problem; another
+problem in its place; a user."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Archive:
+    """Where the published files are: a dataset repository of the hub, a file of it, and a folder in that."""
+
+    repository: str
+    file: str
+    folder: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Published:
+    """A statistic of the published files, to compare ours with."""
+
+    value: float
+    source: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Card:
+    """All that is to be known of a benchmark before it is used."""
+
+    name: str
+    title: str
+    summary: str
+    equation: str
+    boundary: str
+    random: str
+    """What differs between samples, and its distribution."""
+    fields: Mapping[str, Field]
+    paper: float
+    """Test error of FLARE in the paper, relative L2."""
+    points: int
+    grid: tuple[int, int] | None = None
+    samples: Mapping[str, int]
+    rule: str
+    """How the published files are split."""
+    archive: Archive
+    licence: str
+    differs: tuple[str, ...]
+    pitfalls: tuple[str, ...]
+    published: Mapping[str, Published]
+    window: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    """Part of the domain to show in pictures; empty for all."""
+
+    def schema(self, *, grid: tuple[int, int] | None = None, extras: bool = True) -> Schema:
+        """Of a dataset of this benchmark, whether from files or from a solver.
+
+        Args:
+            grid: of another resolution than the benchmark's.
+            extras: False leaves out fields that no model reads or predicts.
+        """
+        kept = {name: f for name, f in self.fields.items() if extras or f.role != "extra"}
+        return Schema(name=self.name, fields=kept, grid=grid or self.grid)
+
+
+def card_names() -> list[str]:
+    return sorted(path.stem for path in _folder().glob("*.yaml"))
+
+
+@cache
+def card(name: str) -> Card:
+    """The card of a benchmark."""
+    if name not in card_names():
+        raise DataError(f"there is no dataset card {name!r}; {nearest(name, card_names())}")
+    record: dict[str, Any] = yaml.safe_load((_folder() / f"{name}.yaml").read_text(encoding="utf-8"))
+    fields = {key: Field(**{**f, "components": tuple(f["components"])}) for key, f in record.pop("fields").items()}
+    return Card(
+        name=name,
+        fields=fields,
+        grid=tuple(record.pop("grid")) if "grid" in record else None,
+        archive=Archive(**record.pop("archive")),
+        differs=tuple(record.pop("differs")),
+        pitfalls=tuple(record.pop("pitfalls")),
+        published={key: Published(**value) for key, value in record.pop("published").items()},
+        window={axis: tuple(ends) for axis, ends in record.pop("window", {}).items()},
+        **record,
+    )
+
+
+def papers_number(name: str, provenance: Mapping[str, Any]) -> tuple[float | None, str]:
+    """The paper's error of FLARE to show beside ours, or None; and in words what to think of it.
+
+    A stand-in is another problem under the same name: no number of the paper may stand beside it.
+    """
+    if name not in card_names() or provenance.get("kind") == "user":
+        return None, ""
+    kind = provenance.get("kind")
+    if kind == "published":
+        return card(name).paper, "FLARE in the paper, on these files with 500 epochs"
+    if kind == "recreated":
+        return card(name).paper, "FLARE in the paper, on the published files with 500 epochs; these data are recreated"
+    return None, "the paper's numbers do not apply: these data are a stand-in"
+
+
+def as_markdown(card: Card) -> str:
+    """The card as a section of a page."""
+    shape = f"{card.points:,} points" + (f", a grid of {card.grid[0]} × {card.grid[1]}" if card.grid else "")
+    lines = [
+        f"## {card.title} · `{card.name}`",
+        "",
+        card.summary,
+        "",
+        f"* **Equation**: {card.equation}",
+        f"* **Boundary conditions**: {card.boundary}",
+        f"* **Random**: {card.random}",
+        f"* **Size**: {shape} a sample; {card.samples['train']:,} samples to train, {card.samples['test']:,} to test",
+        f"* **Split** of the published files: {card.rule}",
+        f"* **Files**: `{card.archive.file}` of `{card.archive.repository}`, folder `{card.archive.folder}`",
+        f"* **Licence**: {card.licence}",
+        "",
+        "| field | role | components | unit | |",
+        "|---|---|---|---|---|",
+        *(
+            f"| `{name}` | {f.role} | {', '.join(f.components)} | {f.unit} | {f.description} |"
+            for name, f in card.fields.items()
+        ),
+        "",
+        "How ours differs from the published one:",
+        "",
+        *(f"* {line}" for line in card.differs),
+        "",
+        "Beware:",
+        "",
+        *(f"* {line}" for line in card.pitfalls),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _folder() -> Path:
+    return Path(__file__).parent

@@ -1,0 +1,90 @@
+"""Statistics by which a dataset of a benchmark is recognised; its card has those of the published files."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from flare.data.sample import Sample
+from flare.data.store import Dataset
+
+GAMMA = 1.4
+
+
+def landmarks(dataset: Dataset, indices: Sequence[int] | None = None) -> dict[str, float]:
+    """Statistic -> value, over all samples or over some; empty for a dataset that is no benchmark of ours."""
+    measure = MEASURES.get(dataset.schema.name)
+    if measure is None:
+        return {}
+    return measure(dataset, list(range(len(dataset))) if indices is None else list(indices))
+
+
+def _elasticity(dataset: Dataset, indices: Sequence[int]) -> dict[str, float]:
+    stress = [dataset[i].values["stress"].astype(np.float64) for i in indices]
+    return {
+        "mean": float(np.mean([s.mean() for s in stress])),
+        "median of the samples' means": float(np.median([s.mean() for s in stress])),
+        "median of the samples' maxima": float(np.median([s.max() for s in stress])),
+        "smallest": float(min(s.min() for s in stress)),
+        "largest": float(max(s.max() for s in stress)),
+    }
+
+
+def _darcy(dataset: Dataset, indices: Sequence[int]) -> dict[str, float]:
+    border, inside, phase = [], [], []
+    for i in indices:
+        sample = dataset[i]
+        u = _on_grid(dataset, sample, "pressure")[..., 0]
+        border.append(np.abs(np.concatenate([u[0], u[-1], u[1:-1, 0], u[1:-1, -1]])).mean())
+        inside.append(np.square(u[1:-1, 1:-1]).mean())
+        phase.append((sample.values["coefficient"] > 7.5).mean())
+    return {
+        "mean of |u| at the border": float(np.mean(border)),
+        "RMS of u inside": float(np.sqrt(np.mean(inside))),
+        "share of the phase a = 12": float(np.mean(phase)),
+        "spread of that share": float(np.std(phase)),
+    }
+
+
+def _airfoil(dataset: Dataset, indices: Sequence[int]) -> dict[str, float]:
+    supersonic, enthalpy, entropy, largest = [], [], [], []
+    for i in indices:
+        values = {name: array.astype(np.float64) for name, array in dataset[i].values.items()}
+        density, pressure = values["density"][:, 0], values["pressure"][:, 0]
+        speed_squared = np.square(values["velocity"]).sum(1)
+        supersonic.append((values["mach"] > 1).mean())
+        enthalpy.append((GAMMA / (GAMMA - 1) * pressure / density + speed_squared / 2).std())
+        entropy.append((pressure / density**GAMMA).std())
+        largest.append(values["mach"].max())
+    return {
+        "share of supersonic nodes": float(np.mean(supersonic)),
+        "spread of total enthalpy": float(np.mean(enthalpy)),
+        "spread of entropy": float(np.mean(entropy)),
+        "median of the samples' largest Mach number": float(np.median(largest)),
+    }
+
+
+def _pipe(dataset: Dataset, indices: Sequence[int]) -> dict[str, float]:
+    u = [_on_grid(dataset, dataset[i], "velocity")[..., 0] for i in indices]
+    return {
+        "mean at the inlet": float(np.mean([a[0].mean() for a in u])),
+        "mean at the outlet": float(np.mean([a[-1].mean() for a in u])),
+        "mean of the row above the lower wall": float(np.mean([a[:, 1].mean() for a in u])),
+        "mean of the row below the upper wall": float(np.mean([a[:, -2].mean() for a in u])),
+        "median of the samples' maxima": float(np.median([a.max() for a in u])),
+        "smallest": float(min(a.min() for a in u)),
+    }
+
+
+def _on_grid(dataset: Dataset, sample: Sample, name: str) -> np.ndarray:
+    assert dataset.schema.grid is not None
+    return sample.values[name].astype(np.float64).reshape(*dataset.schema.grid, -1)
+
+
+MEASURES: dict[str, Callable[[Dataset, Sequence[int]], dict[str, float]]] = {
+    "elasticity": _elasticity,
+    "darcy": _darcy,
+    "airfoil": _airfoil,
+    "pipe": _pipe,
+}

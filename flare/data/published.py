@@ -1,0 +1,301 @@
+"""Readers of the published benchmark files, giving the dataset that our own generators give.
+
+File names, sizes and split rules are parameters with the published values as defaults, so that other files of the same
+layout can be read too. Arrays are mapped, not loaded; nothing is unpickled.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+
+from flare.data.cards import card
+from flare.data.sample import Sample, Schema
+from flare.data.store import Dataset, sha256
+from flare.data.writer import DatasetWriter
+from flare.errors import ConfigError, DataError, nearest
+from flare.files import taken
+from flare.terminal import progress, say
+
+
+@dataclass(frozen=True, kw_only=True)
+class PublishedFiles(ABC):
+    """The files of one benchmark. Samples are numbered as they will be in the dataset: training first, then test."""
+
+    name: ClassVar[str]
+
+    folder: str
+    """Where the files are."""
+    train: int = 1000
+    """Samples to train with."""
+    test: int = 200
+    """Samples to test with."""
+
+    def __post_init__(self) -> None:
+        if self.train < 1 or self.test < 0:
+            raise ConfigError(f"train={self.train}, test={self.test}: at least 1 and 0")
+
+    @abstractmethod
+    def files(self) -> list[str]:
+        """Names of the files that are read."""
+
+    @abstractmethod
+    def schema(self) -> Schema: ...
+
+    @abstractmethod
+    def sample(self, index: int) -> Sample: ...
+
+    def path(self, file: str) -> Path:
+        return Path(self.folder) / file
+
+    def check(self) -> None:
+        """Refuse files that are missing or of another layout, before anything is written."""
+        for file in self.files():
+            if not self.path(file).is_file():
+                raise DataError(
+                    f"{self.path(file)} is missing. Fetch the published files with:  flare data download {self.name}"
+                )
+        self.schema()
+
+    def enough(self, available: int, wanted: int, file: str) -> None:
+        if available < wanted:
+            raise DataError(f"{self.path(file)} has {available:,} samples; {wanted:,} are asked for")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ElasticityFiles(PublishedFiles):
+    """(point, xy, sample) and (point, sample). The first samples train, the last test."""
+
+    name: ClassVar[str] = "elasticity"
+    points_file: str = "Random_UnitCell_XY_10.npy"
+    stress_file: str = "Random_UnitCell_sigma_10.npy"
+
+    def files(self) -> list[str]:
+        return [self.points_file, self.stress_file]
+
+    def schema(self) -> Schema:
+        points, stress = self._points, self._stress
+        if points.shape != (stress.shape[0], 2, stress.shape[1]):
+            raise DataError(
+                f"{self.path(self.points_file)} has shape {points.shape}; beside {stress.shape} of {self.stress_file} "
+                f"it should be {(stress.shape[0], 2, stress.shape[1])}: point, coordinate, sample"
+            )
+        self.enough(stress.shape[1], self.train + self.test, self.stress_file)
+        return card(self.name).schema()
+
+    def sample(self, index: int) -> Sample:
+        total = self._stress.shape[1]
+        place = index if index < self.train else total - self.test + (index - self.train)
+        values = {"points": self._points[:, :, place], "stress": self._stress[:, place, None]}
+        return Sample(values, notes={"published index": place})
+
+    @cached_property
+    def _points(self) -> np.ndarray:
+        return open_array(self.path(self.points_file), 3)
+
+    @cached_property
+    def _stress(self) -> np.ndarray:
+        return open_array(self.path(self.stress_file), 2)
+
+
+@dataclass(frozen=True, kw_only=True)
+class DarcyFiles(PublishedFiles):
+    """Two MATLAB files with `coeff` and `sol`, (sample, row, column); every `stride`-th point is kept."""
+
+    name: ClassVar[str] = "darcy"
+    train_file: str = "piececonst_r421_N1024_smooth1.mat"
+    test_file: str = "piececonst_r421_N1024_smooth2.mat"
+    stride: int = 5
+    """Keep every stride-th row and column."""
+
+    def files(self) -> list[str]:
+        return [self.train_file, self.test_file]
+
+    def schema(self) -> Schema:
+        for (a, u), wanted, file in (
+            (self._train, self.train, self.train_file),
+            (self._test, self.test, self.test_file),
+        ):
+            if a.ndim != 3 or a.shape != u.shape or a.shape[1] != a.shape[2]:
+                raise DataError(f"{self.path(file)}: coeff {a.shape} and sol {u.shape} should be (sample, K, K), alike")
+            self.enough(len(a), wanted, file)
+        return card(self.name).schema(grid=(self._resolution, self._resolution))
+
+    def sample(self, index: int) -> Sample:
+        (a, u), place = (self._train, index) if index < self.train else (self._test, index - self.train)
+        line = np.linspace(0, 1, self._resolution)
+        x, y = np.meshgrid(line, line)  # x along a row
+        kept = np.s_[place, :: self.stride, :: self.stride]
+        columns = {"points": np.stack([x, y], -1), "coefficient": a[kept], "pressure": u[kept]}
+        values = {name: value.reshape(self._resolution**2, -1) for name, value in columns.items()}
+        return Sample(values, notes={"published index": place})
+
+    @property
+    def _resolution(self) -> int:
+        return -(-self._train[0].shape[1] // self.stride)
+
+    @cached_property
+    def _train(self) -> tuple[np.ndarray, np.ndarray]:
+        return _read_matlab(self.path(self.train_file), "coeff", "sol")
+
+    @cached_property
+    def _test(self) -> tuple[np.ndarray, np.ndarray]:
+        return _read_matlab(self.path(self.test_file), "coeff", "sol")
+
+
+@dataclass(frozen=True, kw_only=True)
+class _MeshFiles(PublishedFiles):
+    """X and Y, (sample, i, j), and Q, (sample, channel, i, j). Test samples follow those for training."""
+
+    channels: ClassVar[Mapping[str, slice]]
+    """Field -> its channels of Q."""
+    x_file: str
+    y_file: str
+    q_file: str
+
+    def files(self) -> list[str]:
+        return [self.x_file, self.y_file, self.q_file]
+
+    def schema(self) -> Schema:
+        x, y, q = self._arrays
+        count = max(part.stop for part in self.channels.values())
+        if x.shape != y.shape or q.shape != (x.shape[0], q.shape[1], *x.shape[1:]) or q.shape[1] < count:
+            raise DataError(
+                f"{self.folder}: {self.x_file} {x.shape}, {self.y_file} {y.shape} and {self.q_file} {q.shape} should be "
+                f"(sample, i, j) twice and (sample, {count} channels, i, j)"
+            )
+        self.enough(len(x), self.train + self.test, self.x_file)
+        return card(self.name).schema(grid=x.shape[1:])
+
+    def sample(self, index: int) -> Sample:
+        x, y, q = (array[index] for array in self._arrays)
+        values = {"points": np.stack([x.ravel(), y.ravel()], axis=1)}
+        for name, part in self.channels.items():
+            values[name] = q[part].reshape(part.stop - part.start, -1).T
+        return Sample(values, notes={"published index": index})
+
+    @cached_property
+    def _arrays(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        return tuple(open_array(self.path(file), n) for file, n in zip(self.files(), (3, 3, 4), strict=True))  # type: ignore[return-value]
+
+
+@dataclass(frozen=True, kw_only=True)
+class AirfoilFiles(_MeshFiles):
+    """Channels of Q: density, two velocities, pressure, Mach number."""
+
+    name: ClassVar[str] = "airfoil"
+    channels: ClassVar[Mapping[str, slice]] = {
+        "mach": slice(4, 5),
+        "density": slice(0, 1),
+        "velocity": slice(1, 3),
+        "pressure": slice(3, 4),
+    }
+    x_file: str = "NACA_Cylinder_X.npy"
+    y_file: str = "NACA_Cylinder_Y.npy"
+    q_file: str = "NACA_Cylinder_Q.npy"
+
+
+@dataclass(frozen=True, kw_only=True)
+class PipeFiles(_MeshFiles):
+    """Channels of Q: two velocities, pressure. Test samples are the last of the first `total`."""
+
+    name: ClassVar[str] = "pipe"
+    channels: ClassVar[Mapping[str, slice]] = {
+        "velocity": slice(0, 1),
+        "cross_velocity": slice(1, 2),
+        "pressure": slice(2, 3),
+    }
+    x_file: str = "Pipe_X.npy"
+    y_file: str = "Pipe_Y.npy"
+    q_file: str = "Pipe_Q.npy"
+    total: int = 1200
+    """Samples of the files that are used at all."""
+
+    def schema(self) -> Schema:
+        if self.total < self.train + self.test:
+            raise ConfigError(f"total={self.total} is less than train={self.train} and test={self.test}")
+        self.enough(len(self._arrays[0]), self.total, self.x_file)
+        return super().schema()
+
+    def sample(self, index: int) -> Sample:
+        return super().sample(index if index < self.train else self.total - self.test + (index - self.train))
+
+
+READERS: dict[str, type[PublishedFiles]] = {
+    reader.name: reader for reader in (AirfoilFiles, DarcyFiles, ElasticityFiles, PipeFiles)
+}
+
+
+def reader_class(name: str) -> type[PublishedFiles]:
+    if name not in READERS:
+        raise ConfigError(f"there is no reader of published files of {name!r}; {nearest(name, READERS)}")
+    return READERS[name]
+
+
+def read_published(files: PublishedFiles, out: str | Path, *, quiet: bool = False) -> Dataset:
+    """Make a dataset folder of the published files, or go on where an earlier call was stopped."""
+    out = Path(out)
+    files.check()
+    if not quiet:
+        say("checksums of the published files ...")
+    provenance = {
+        "kind": "published",
+        "reader": f"flare.data.published.{type(files).__name__}",
+        "options": asdict(files) | {"folder": ""},  # the same files elsewhere are the same data
+        "files": {file: sha256(files.path(file)) for file in files.files()},
+    }
+    schema, total = files.schema(), files.train + files.test
+    if taken(out):
+        dataset = Dataset(out)
+        if dataset.schema == schema and dataset.about["provenance"] == provenance:
+            return dataset
+        raise DataError(f"{out} holds another dataset already ({dataset.schema.name}); choose another --out or remove it")
+    writer = DatasetWriter(out, schema, provenance)
+    try:
+        with progress(f"reading {files.name}", total, done=len(writer), quiet=quiet) as update:
+            for index in range(len(writer), total):
+                writer.append(files.sample(index))
+                update()
+    except OSError as error:
+        raise DataError(
+            f"cannot write {out}: {error.strerror or error}. {len(writer)} of {total} samples are kept; make room and "
+            f"run the same command to go on"
+        ) from None
+    finally:
+        if len(writer) < total:
+            writer.close()
+    return writer.finish({"train": [(0, files.train)], "test": [(files.train, total)]})
+
+
+def open_array(path: Path, dimensions: int) -> np.ndarray:
+    """A mapped .npy array of numbers."""
+    try:
+        array = np.load(path, mmap_mode="r", allow_pickle=False)
+    except FileNotFoundError:
+        raise DataError(f"{path} is missing") from None
+    except (ValueError, EOFError, OSError) as error:
+        raise DataError(f"{path} is damaged or no array of numbers: {error}") from None
+    if array.ndim != dimensions:
+        raise DataError(f"{path} has shape {array.shape}; {dimensions} dimensions are expected")
+    return array
+
+
+def _read_matlab(path: Path, *names: str) -> tuple[np.ndarray, ...]:
+    from scipy.io import loadmat
+
+    try:
+        found = loadmat(path, variable_names=names)
+    except FileNotFoundError:
+        raise DataError(f"{path} is missing") from None
+    except (ValueError, TypeError, OSError, NotImplementedError, EOFError) as error:
+        raise DataError(f"{path} is damaged or no MATLAB file (version 4 to 7.2): {error}") from None
+    missing = [name for name in names if name not in found]
+    if missing:
+        raise DataError(f"{path} has no variable {' and '.join(missing)}")
+    return tuple(found[name] for name in names)

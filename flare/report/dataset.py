@@ -1,0 +1,184 @@
+"""What a dataset looks like: a gallery of samples, and a page of its statistics beside those of the published files."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from matplotlib.figure import Figure
+
+from flare.data.cards import card, card_names
+from flare.data.landmarks import landmarks
+from flare.data.sample import ROLES, Schema
+from flare.data.statistics import channel_statistics
+from flare.data.store import Dataset
+from flare.report.fields import colour_bar, draw_field, field_axes, panel_size, value_range
+from flare.report.page import save_png, write_page
+from flare.report.style import INK, TEXT, new_figure, plain
+from flare.terminal import duration
+
+SHOWN = 8
+"""Samples in a gallery."""
+MOST_SAMPLES = 500
+"""Samples that statistics are taken of, evenly spread: more say nothing new."""
+Rows = list[tuple[str, str]]
+
+
+def write_dataset_page(dataset: Dataset) -> Path:
+    """Write `gallery.png` and `statistics.html` into the dataset's folder; returns the page."""
+    schema = dataset.schema
+    indices = np.unique(np.linspace(0, len(dataset) - 1, MOST_SAMPLES).round().astype(int)).tolist()
+    figures = [("Distribution", "Every channel, over all points.", histograms(dataset, indices))]
+    if len(schema.fields[schema.points].components) in (2, 3):
+        picture = gallery(dataset)
+        save_png(picture, dataset.path / "gallery.png")
+        figures.insert(0, ("Samples", f"{schema.channels('target')[0]} of samples evenly spread over the set.", picture))
+    about, notes = dataset.about["provenance"], _notes(dataset)
+    redrawn = sum("redrawn" in note for note in notes)
+    page = dataset.path / "statistics.html"
+    write_page(
+        page,
+        title=f"{schema.name}: {about['kind']} data",
+        summary=[
+            ("samples", f"{len(dataset):,}"),
+            ("points a sample", _span(dataset.sizes)),
+            ("redrawn", f"{redrawn:,}"),
+            ("kind", about["kind"]),
+        ],
+        figures=figures,
+        tables=[
+            ("Ranges", _ranges(dataset, indices)),
+            ("Landmarks", _landmark_rows(dataset, indices)),
+            ("Solver", [*_solver_rows(notes), *_time_rows(dataset)]),
+            ("Made with", [(key, _text(value)) for key, value in about.items()]),
+        ],
+        texts=[("Redrawn samples", _redraws(notes))] if redrawn else [],
+        footer=f"Statistics of {len(indices):,} of {len(dataset):,} samples. Fingerprint {dataset.fingerprint}.",
+    )
+    return page
+
+
+def gallery(dataset: Dataset, count: int = SHOWN) -> Figure:
+    """The first target of some samples, evenly spread over the dataset, in one range of colours."""
+    schema = dataset.schema
+    chosen = np.unique(np.linspace(0, len(dataset) - 1, min(count, len(dataset))).round().astype(int)).tolist()
+    samples = [dataset[i] for i in chosen]
+    target, window = schema.named("target")[0], _window(schema)
+    limits = value_range(np.concatenate([s.values[target][_inside(s.values[schema.points], window), 0] for s in samples]))
+    first = samples[0].values[schema.points]
+    width, height = panel_size(first[_inside(first, window)])
+    columns = min(4, len(samples))
+    rows = -(-len(samples) // columns)
+    figure = new_figure(columns * (width + 0.3) + 0.9, rows * (height + 0.5) + 0.3)
+    places = figure.add_gridspec(rows, columns)
+    for place, (index, sample) in enumerate(zip(chosen, samples, strict=True)):
+        axes = field_axes(figure, places[divmod(place, columns)], first.shape[1])
+        axes.set_title(f"sample {index}", fontsize=TEXT, color=INK)
+        values = sample.values[target][:, 0]
+        drawn = draw_field(
+            axes, sample.values[schema.points], values, grid=schema.grid, cells=sample.cells, limits=limits
+        )
+        if window:
+            axes.set_xlim(window["x"])
+            axes.set_ylim(window["y"])
+        if place % columns == columns - 1 or place == len(samples) - 1:
+            colour_bar(axes, drawn, schema.channels("target")[0], limits)
+    return figure
+
+
+def histograms(dataset: Dataset, indices: Sequence[int]) -> Figure:
+    """Of every channel but the coordinates, over the points of some samples."""
+    schema = dataset.schema
+    names = [name for name in schema.named(*ROLES) if schema.fields[name].role != "points"]
+    channels = [(name, c) for name in names for c in range(len(schema.fields[name].components))]
+    columns = min(3, len(channels))
+    rows = -(-len(channels) // columns)
+    figure = new_figure(3.3 * columns, 2.4 * rows)
+    panels = figure.subplots(rows, columns, squeeze=False).ravel()
+    for axes, (name, c) in zip(panels, channels, strict=False):
+        values = np.concatenate([np.atleast_2d(dataset[i].values[name])[:, c] for i in indices])
+        axes.hist(values, bins=60, weights=np.full(len(values), 100 / len(values)), color="#94a3b8")
+        field = schema.fields[name]
+        title = name if len(field.components) == 1 else f"{name}.{field.components[c]}"
+        plain(axes, x="" if field.unit == "1" else field.unit, y="% of points", title=title)
+    for axes in panels[len(channels) :]:
+        axes.remove()
+    return figure
+
+
+def _window(schema: Schema) -> Mapping[str, tuple[float, float]]:
+    return card(schema.name).window if schema.name in card_names() else {}
+
+
+def _inside(points: np.ndarray, window: Mapping[str, tuple[float, float]]) -> np.ndarray:
+    inside = np.ones(len(points), dtype=bool)
+    for axis, (low, high) in window.items():
+        along = points[:, "xyz".index(axis)]
+        inside &= (low <= along) & (along <= high)
+    return inside
+
+
+def _ranges(dataset: Dataset, indices: Sequence[int]) -> Rows:
+    schema = dataset.schema
+    rows = []
+    for name in schema.named(*ROLES):
+        field = schema.fields[name]
+        facts = channel_statistics(np.atleast_2d(dataset[i].values[name]) for i in indices)
+        for c, component in enumerate(field.components):
+            label = name if len(field.components) == 1 else f"{name}.{component}"
+            unit = "" if field.unit == "1" else f" {field.unit}"
+            text = f"{facts.low[c]:.4g} … {facts.high[c]:.4g}{unit}, mean {facts.mean[c]:.4g}, std {facts.std[c]:.4g}"
+            rows.append((label, text))
+    return rows
+
+
+def _landmark_rows(dataset: Dataset, indices: Sequence[int]) -> Rows:
+    name = dataset.schema.name
+    published = card(name).published if name in card_names() else {}
+    rows = []
+    for key, value in landmarks(dataset, indices).items():
+        theirs = f" (published {published[key].value:.4g}: {published[key].source})" if key in published else ""
+        rows.append((key, f"{value:.4g}{theirs}"))
+    return rows
+
+
+def _notes(dataset: Dataset) -> list[dict[str, Any]]:
+    lines = (dataset.path / "samples.jsonl").read_text(encoding="utf-8").splitlines()
+    return [json.loads(line)["notes"] for line in lines]
+
+
+def _solver_rows(notes: Sequence[Mapping[str, Any]]) -> Rows:
+    """Median and largest of every number that the solver noted of its samples: residuals, iterations."""
+    rows = []
+    for key in dict.fromkeys(key for note in notes for key, value in note.items() if isinstance(value, int | float)):
+        values = [note[key] for note in notes if key in note]
+        rows.append((key, f"median {np.median(values):.3g}, largest {max(values):.3g}"))
+    return rows
+
+
+def _time_rows(dataset: Dataset) -> Rows:
+    path = dataset.path / "making.jsonl"
+    if not path.exists():
+        return []
+    seconds = [json.loads(line)["seconds"] for line in path.read_text(encoding="utf-8").splitlines()]
+    return [("time per sample", f"median {np.median(seconds):.3g} s, all {duration(sum(seconds))} on one core")]
+
+
+def _redraws(notes: Sequence[Mapping[str, Any]]) -> str:
+    return "\n".join(
+        f"sample {index}, draw {draw}: {reason}"
+        for index, note in enumerate(notes)
+        for draw, reason in enumerate(note.get("redrawn", []))
+    )
+
+
+def _span(sizes: np.ndarray) -> str:
+    low, high = int(sizes.min()), int(sizes.max())
+    return f"{low:,}" if low == high else f"{low:,} – {high:,}"
+
+
+def _text(value: object) -> str:
+    return json.dumps(value) if isinstance(value, Mapping) else str(value)
