@@ -105,8 +105,11 @@ def _download(words: Sequence[str]) -> int:
     parser = make_parser(f"data download {name}", f"Fetch the published files of {name} and make a dataset of them.")
     parser.add_argument("--out", default=f"data/{name}", help="folder of the dataset")
     parser.add_argument("--files", default="data/published", help="folder of the files; they can be removed afterwards")
-    given = parse(parser, words[1:])
-    return _show(read_published(reader(folder=str(download(card(name).archive, given.files))), given.out))
+    parser.add_class_arguments(reader, None, skip={"folder"})
+    given = parse(parser, words[1:]).as_dict()
+    out, files = given.pop("out"), given.pop("files")
+    folder = download(card(name).archive, files)
+    return _show(read_published(reader(folder=str(folder), **given), out))
 
 
 def _card(words: Sequence[str]) -> int:
