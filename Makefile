@@ -54,8 +54,8 @@ bench: .venv/ready
 	@$(BIN)/python benchmarks/memory.py
 	@echo "Accuracy ..."
 	@$(BIN)/python benchmarks/accuracy.py
-	@echo "Darcy samples ..."
-	@$(BIN)/python benchmarks/darcy.py
+	@echo "Solvers ..."
+	@$(BIN)/python benchmarks/solvers.py
 	@$(BIN)/python benchmarks/plot.py
 	@$(BIN)/python benchmarks/table.py
 
