@@ -1,0 +1,134 @@
+"""Materials in plane stress: the stress of a displacement gradient H = ∂u/∂X (..., 2, 2), and its derivative.
+
+`stress` is the force per unit of undeformed length and thickness (first Piola–Kirchhoff, P), `cauchy` that per unit of
+deformed length and thickness (σ). The linear theory does not tell them apart.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from flare.errors import ConfigError, NotConverged
+from flare.physics.elasticity.elements import Array
+
+C1, C2 = 1.863e5, 9.79e3
+"""Constants of the benchmark's rubber."""
+IDENTITY = np.eye(2)
+TURN = np.array([[0.0, 1.0], [-1.0, 0.0]])  # cofactor of F: G_ij = TURN_ik TURN_jl F_kl
+SAME = np.einsum("ik,jl->ijkl", IDENTITY, IDENTITY)  # ∂F_ij/∂F_kl
+COFACTOR = np.einsum("ik,jl->ijkl", TURN, TURN)  # ∂G_ij/∂F_kl
+
+
+class Material(Protocol):
+    def stress(self, gradient: Array) -> Array:
+        """P_ij, (..., 2, 2)."""
+        ...
+
+    def tangent(self, gradient: Array) -> Array:
+        """∂P_ij/∂H_kl, (..., 2, 2, 2, 2) or the same for all points (2, 2, 2, 2)."""
+        ...
+
+    def cauchy(self, gradient: Array) -> Array:
+        """σ_ij, (..., 2, 2)."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class Linear:
+    """Hooke's law: σ = E/(1 + ν) (ε + ν/(1 − ν) tr ε I). The defaults are the benchmark's rubber at small strain."""
+
+    youngs_modulus: float = 6 * (C1 + C2)
+    """E, in the unit of stress."""
+    poisson: float = 0.5
+    """ν; ½ is incompressible, which plane stress allows."""
+
+    def __post_init__(self) -> None:
+        if not (0 < self.youngs_modulus < np.inf and -1 < self.poisson <= 0.5):
+            raise ConfigError(
+                f"youngs_modulus={self.youngs_modulus}, poisson={self.poisson}: above 0, and between -1 and 0.5, please"
+            )
+
+    def stress(self, gradient: Array) -> Array:
+        return np.einsum("ijkl,...kl->...ij", self.tangent(gradient), gradient)
+
+    def tangent(self, gradient: Array) -> Array:
+        symmetric = (SAME + SAME.swapaxes(2, 3)) / 2
+        volume = self.poisson / (1 - self.poisson) * np.einsum("ij,kl->ijkl", IDENTITY, IDENTITY)
+        return self.youngs_modulus / (1 + self.poisson) * (symmetric + volume)
+
+    def cauchy(self, gradient: Array) -> Array:
+        return self.stress(gradient)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rubber:
+    """Incompressible Rivlin–Saunders (Mooney–Rivlin) rubber at finite strain, w = C1 (I1 − 3) + C2 (I2 − 3).
+
+    With F = I + H and J = det F, constant volume makes the thickness shrink by J, so C33 = 1/J², and the free faces fix
+    the pressure. That leaves an energy of the plane alone, with t = F : F,
+
+        W = C1 (t + J⁻² − 3) + C2 (J² + t J⁻² − 3).
+
+    Its derivative is P = 2 (C1 + C2/J²) F + 2 (C2 J − (C1 + C2 t)/J³) G, G = ∂J/∂F the cofactor of F. At small strain
+    this is `Linear` with E = 6 (C1 + C2), ν = ½.
+    """
+
+    c1: float = C1
+    c2: float = C2
+
+    def __post_init__(self) -> None:
+        if not (0 <= self.c1 < np.inf and 0 <= self.c2 < np.inf and self.c1 + self.c2 > 0):
+            raise ConfigError(f"c1={self.c1}, c2={self.c2}: neither may be negative, nor both zero")
+
+    def stress(self, gradient: Array) -> Array:
+        # Regrouped so that nothing cancels at small strain: P = 2 (C1 + C2/J²) (F − G) + 2 (…) G, both small with H.
+        _, g, growth = _kinematics(gradient)
+        j = 1 + growth
+        f_less_g = gradient - np.einsum("ijkl,...kl->...ij", COFACTOR, gradient)
+        stretch = 2 * _trace(gradient) + (gradient**2).sum((-2, -1), keepdims=True)  # t − 2
+        cube = growth * (3 + growth * (3 + growth))  # J³ − 1
+        fourth = growth * (4 + growth * (6 + growth * (4 + growth)))  # J⁴ − 1
+        return 2 * (
+            (self.c1 + self.c2 / j**2) * f_less_g + (self.c1 * cube + self.c2 * (growth + fourth - stretch)) / j**3 * g
+        )
+
+    def tangent(self, gradient: Array) -> Array:
+        f, g, growth = _kinematics(gradient)
+        j, t = 1 + growth[..., None, None], (f**2).sum((-2, -1))[..., None, None, None, None]
+        fg = np.einsum("...ij,...kl->...ijkl", f, g)
+        gg = np.einsum("...ij,...kl->...ijkl", g, g)
+        return 2 * (
+            (self.c1 + self.c2 / j**2) * SAME
+            + (self.c2 * j - (self.c1 + self.c2 * t) / j**3) * COFACTOR
+            - 2 * self.c2 / j**3 * (fg + np.einsum("...ijkl->...klij", fg))
+            + (self.c2 + 3 * (self.c1 + self.c2 * t) / j**4) * gg
+        )
+
+    def cauchy(self, gradient: Array) -> Array:
+        return self.stress(gradient) @ (IDENTITY + gradient).swapaxes(-2, -1)  # the volume does not change
+
+
+def von_mises(stress: Array) -> Array:
+    """√(σx² − σx σy + σy² + 3τ²) of plane stress (..., 2, 2)."""
+    x, y, shear = stress[..., 0, 0], stress[..., 1, 1], stress[..., 0, 1]
+    return np.sqrt(x**2 - x * y + y**2 + 3 * shear**2)
+
+
+def _trace(tensor: Array) -> Array:
+    """(..., 1, 1)."""
+    return tensor[..., :1, :1] + tensor[..., 1:, 1:]
+
+
+def _kinematics(gradient: Array) -> tuple[Array, Array, Array]:
+    """F and its cofactor G, both (..., 2, 2), and J − 1, (..., 1, 1), exact also where that is tiny."""
+    f = IDENTITY + gradient
+    growth = _trace(gradient) + np.linalg.det(gradient)[..., None, None]
+    if not (growth > -1).all():
+        raise NotConverged(
+            f"the rubber is turned inside out at {(~(growth > -1)).sum()} of {growth.size} points (smallest det F "
+            f"{1 + growth.min():.3g}); pull less, or in more load steps"
+        )
+    return f, np.einsum("ijkl,...kl->...ij", COFACTOR, f), growth
