@@ -11,10 +11,10 @@ import sys
 import time
 
 import numpy as np
-from measure import RESULTS, save
 from threadpoolctl import threadpool_limits
 
 from flare.physics import generator_class
+from measure import RESULTS, save
 
 FORMS: list[tuple[str, dict[str, object], int]] = [
     ("darcy", {"stride": 1, "grid": "node"}, 5),

@@ -53,7 +53,9 @@ def darcy_dataset(path, samples=12, test=4, resolution=8) -> Dataset:
 
 
 def content(folder) -> dict[str, str]:
-    """File name -> digest of every file below a folder, but for the times that making it took."""
+    """File name -> digest of every file below a folder, but for how long it took and what it looks like."""
     root = Path(folder)
-    files = sorted(p for p in root.rglob("*") if p.is_file() and p.name != "making.jsonl")
+    files = sorted(
+        p for p in root.rglob("*") if p.is_file() and p.name not in ("making.jsonl", "gallery.png", "statistics.html")
+    )
     return {str(p.relative_to(root)): hashlib.sha256(p.read_bytes()).hexdigest() for p in files}

@@ -16,8 +16,8 @@ from flare.terminal import progress, say
 def download(archive: Archive, to: str | Path, *, quiet: bool = False) -> Path:
     """The folder with the files of a benchmark, fetched and unpacked under `to`. What is there already stays.
 
-    An archive holds several benchmarks; it is fetched once for all of them. The address of the hub and a token are those
-    of `huggingface_hub` (`HF_ENDPOINT`, `HF_TOKEN`).
+    An archive holds several benchmarks; it is fetched once for all of them. Address and token of the hub are those of
+    `huggingface_hub` (`HF_ENDPOINT`, `HF_TOKEN`).
     """
     to = Path(to)
     folder = to / archive.folder

@@ -1,8 +1,8 @@
 """Making a dataset sample by sample, on one core, many, or a dask cluster: the same bytes each way.
 
 Sample i depends on (seed, i) alone: it is made from `numpy.random.default_rng([seed, i])`, and where the solver does
-not converge anew from `[seed, i, 1]`, `[seed, i, 2]`, ..., which the sample's notes count. Results are committed in order,
-so a killed job resumes where it was.
+not converge anew from `[seed, i, 1]`, `[seed, i, 2]`, ..., which the sample's notes count. Results are committed in
+order, so a killed job resumes where it was.
 """
 
 from __future__ import annotations
@@ -29,7 +29,6 @@ from flare.data.writer import DatasetWriter
 from flare.errors import DataError, NotConverged
 from flare.files import taken
 from flare.terminal import progress, say
-
 
 Made = tuple[Sample, float]
 """A sample, and the processor seconds it took."""
@@ -111,9 +110,7 @@ def generate(
     return writer.finish({"train": [(0, samples - test)], "test": [(samples - test, samples)]})
 
 
-def _in_order(
-    executor: Executor | None, generator: Generator, seed: int, indices: range, ahead: int
-) -> Iterator[Made]:
+def _in_order(executor: Executor | None, generator: Generator, seed: int, indices: range, ahead: int) -> Iterator[Made]:
     """Samples in order, computed up to `ahead` in advance: enough to keep workers busy, little to lose or hold."""
     if executor is None:
         for index in indices:

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
@@ -142,11 +142,11 @@ class DarcyFiles(PublishedFiles):
 
     @cached_property
     def _train(self) -> tuple[np.ndarray, np.ndarray]:
-        return _read_matlab(self.path(self.train_file), "coeff", "sol")
+        return _read_matlab(self.path(self.train_file))
 
     @cached_property
     def _test(self) -> tuple[np.ndarray, np.ndarray]:
-        return _read_matlab(self.path(self.test_file), "coeff", "sol")
+        return _read_matlab(self.path(self.test_file))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -167,7 +167,7 @@ class _MeshFiles(PublishedFiles):
         count = max(part.stop for part in self.channels.values())
         if x.shape != y.shape or q.shape != (x.shape[0], q.shape[1], *x.shape[1:]) or q.shape[1] < count:
             raise DataError(
-                f"{self.folder}: {self.x_file} {x.shape}, {self.y_file} {y.shape} and {self.q_file} {q.shape} should be "
+                f"{self.folder}: {self.x_file} {x.shape}, {self.y_file} {y.shape}, {self.q_file} {q.shape} should be "
                 f"(sample, i, j) twice and (sample, {count} channels, i, j)"
             )
         self.enough(len(x), self.train + self.test, self.x_file)
@@ -255,7 +255,9 @@ def read_published(files: PublishedFiles, out: str | Path, *, quiet: bool = Fals
         dataset = Dataset(out)
         if dataset.schema == schema and dataset.about["provenance"] == provenance:
             return dataset
-        raise DataError(f"{out} holds another dataset already ({dataset.schema.name}); choose another --out or remove it")
+        raise DataError(
+            f"{out} holds another dataset already ({dataset.schema.name}); choose another --out or remove it"
+        )
     writer = DatasetWriter(out, schema, provenance)
     try:
         with progress(f"reading {files.name}", total, done=len(writer), quiet=quiet) as update:
@@ -286,16 +288,16 @@ def open_array(path: Path, dimensions: int) -> np.ndarray:
     return array
 
 
-def _read_matlab(path: Path, *names: str) -> tuple[np.ndarray, ...]:
+def _read_matlab(path: Path) -> tuple[np.ndarray, np.ndarray]:
+    """Coefficient and solution."""
     from scipy.io import loadmat
 
     try:
-        found = loadmat(path, variable_names=names)
+        found = loadmat(path, variable_names=["coeff", "sol"])
     except FileNotFoundError:
         raise DataError(f"{path} is missing") from None
     except (ValueError, TypeError, OSError, NotImplementedError, EOFError) as error:
         raise DataError(f"{path} is damaged or no MATLAB file (version 4 to 7.2): {error}") from None
-    missing = [name for name in names if name not in found]
-    if missing:
-        raise DataError(f"{path} has no variable {' and '.join(missing)}")
-    return tuple(found[name] for name in names)
+    if not {"coeff", "sol"} <= set(found):
+        raise DataError(f"{path} has no variables coeff and sol")
+    return found["coeff"], found["sol"]

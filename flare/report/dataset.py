@@ -35,7 +35,9 @@ def write_dataset_page(dataset: Dataset) -> Path:
     if len(schema.fields[schema.points].components) in (2, 3):
         picture = gallery(dataset)
         save_png(picture, dataset.path / "gallery.png")
-        figures.insert(0, ("Samples", f"{schema.channels('target')[0]} of samples evenly spread over the set.", picture))
+        figures.insert(
+            0, ("Samples", f"{schema.channels('target')[0]} of samples evenly spread over the set.", picture)
+        )
     about, notes = dataset.about["provenance"], _notes(dataset)
     redrawn = sum("redrawn" in note for note in notes)
     page = dataset.path / "statistics.html"
@@ -67,7 +69,9 @@ def gallery(dataset: Dataset, count: int = SHOWN) -> Figure:
     chosen = np.unique(np.linspace(0, len(dataset) - 1, min(count, len(dataset))).round().astype(int)).tolist()
     samples = [dataset[i] for i in chosen]
     target, window = schema.named("target")[0], _window(schema)
-    limits = value_range(np.concatenate([s.values[target][_inside(s.values[schema.points], window), 0] for s in samples]))
+    limits = value_range(
+        np.concatenate([s.values[target][_inside(s.values[schema.points], window), 0] for s in samples])
+    )
     first = samples[0].values[schema.points]
     width, height = panel_size(first[_inside(first, window)])
     columns = min(4, len(samples))

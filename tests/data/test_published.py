@@ -57,9 +57,7 @@ def pipe(tmp_path):
 def both(dataset, split):
     """Inputs and targets of a split as a model gets them before normalisation."""
     samples = [dataset[i] for i in dataset.split(split)]
-    arrays = [
-        np.stack([read(dataset.schema, sample) for sample in samples]) for read in (input_array, target_array)
-    ]
+    arrays = [np.stack([read(dataset.schema, sample) for sample in samples]) for read in (input_array, target_array)]
     assert all(array.dtype == np.float32 for array in arrays)
     return arrays
 

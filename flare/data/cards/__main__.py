@@ -4,9 +4,10 @@ from flare.data.cards import as_markdown, card, card_names
 
 INTRODUCTION = """# The benchmarks
 
-Made of the cards in `flare/data/cards` by `python -m flare.data.cards`. Each benchmark has two sources with one schema, so
-a preset runs on either: the published files (`flare data download NAME`, `flare data read NAME`) and our solver of the same
-equations (`flare data make NAME`). A dataset's provenance says which it is: `published`, `recreated`, `stand-in` or `user`.
+Made of the cards in `flare/data/cards` by `python -m flare.data.cards`. Each benchmark has two sources with one schema,
+so a preset runs on either: the published files (`flare data download NAME`, `flare data read NAME`) and our solver of
+the same equations (`flare data make NAME`). A dataset's provenance says which it is: `published`, `recreated`,
+`stand-in` or `user`.
 """
 
 if __name__ == "__main__":
