@@ -15,6 +15,12 @@ from flare.mixer import check_backend
 
 MODELS: dict[str, str] = {
     "flare": "flare.models.flare:FLAREModel",
+    "transformer": "flare.models.transformer:Transformer",
+    "perceiver": "flare.models.perceiver:PerceiverIO",
+    "transolver": "flare.models.transolver:Transolver",
+    "transolver++": "flare.models.transolver_pp:TransolverPP",
+    "lno": "flare.models.lno:LNO",
+    "gnot": "flare.models.gnot:GNOT",
 }
 """Name -> where the class lives. A new model is one file and one line here; see CONTRIBUTING.md."""
 

@@ -18,7 +18,8 @@ from torch import Tensor, nn
 from flare.errors import ConfigError, nearest
 from flare.mixer import check_backend, decode, encode, mix
 from flare.models import fused
-from flare.models.attention import TransformerBlock, merge_heads, split_heads
+from flare.models.attention import TransformerBlock, check_heads, merge_heads, split_heads
+from flare.models.initialise import small_normal
 
 NORMS: dict[str, Callable[[int], nn.Module]] = {
     "layer": lambda width: nn.LayerNorm(width, eps=1e-5),
@@ -120,9 +121,7 @@ class FLARE(nn.Module):
         backend: str = "auto",
     ) -> None:
         super().__init__()
-        if heads < 1 or channels % heads:
-            fits = [h for h in range(1, channels + 1) if channels % h == 0]
-            raise ConfigError(f"heads={heads} does not divide channels={channels}; use one of {fits}")
+        check_heads(channels, heads)
         if latents < 1 or latent_blocks < 0:
             raise ConfigError(f"latents={latents}, latent_blocks={latent_blocks}: at least 1 and 0")
         if latent_gelu not in ("tanh", "none"):
@@ -272,7 +271,7 @@ class FLAREModel(nn.Module):
         self.head = ResMLP(
             channels, channels, out_dim, io_depth, skip_out=False, activation=activation, backend=backend
         )
-        self.apply(_small_normal)
+        self.apply(small_normal)
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
         """[B, N, in_dim] -> [B, N, out_dim]; `mask` is [B, N], True at real points."""
@@ -280,13 +279,6 @@ class FLAREModel(nn.Module):
         for block in self.blocks:
             x_BNC = block(x_BNC, mask)
         return self.head(self.head_norm(x_BNC))
-
-
-def _small_normal(module: nn.Module) -> None:
-    if isinstance(module, nn.Linear):
-        nn.init.normal_(module.weight, std=0.02)
-        if module.bias is not None:
-            nn.init.zeros_(module.bias)
 
 
 def _pick(table: dict[str, Callable[..., nn.Module]], name: str, what: str) -> Callable[..., nn.Module]:
