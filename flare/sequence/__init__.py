@@ -1,0 +1,1 @@
+"""Sequences of tokens: one encoder, and the attentions that the paper compares on the Long Range Arena."""
