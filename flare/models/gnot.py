@@ -116,9 +116,7 @@ class GNOT(nn.Module):
             for width in (geometry_dim, geometry_dim + function_dim)
         )
         self.placeholder = Placeholder(channels)
-        self.blocks = nn.ModuleList(
-            GNOTBlock(channels, heads, mlp_ratio, experts, gate_dim) for _ in range(blocks)
-        )
+        self.blocks = nn.ModuleList(GNOTBlock(channels, heads, mlp_ratio, experts, gate_dim) for _ in range(blocks))
         self.head = nn.Sequential(nn.Linear(channels, wide), nn.GELU(), nn.Linear(wide, out_dim))
         self.apply(small_normal)
 

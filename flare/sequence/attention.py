@@ -131,9 +131,7 @@ class LinformerAttention(Attention):
     def __init__(self, channels: int, heads: int, *, projected: int = 128, **common) -> None:
         super().__init__(channels, heads, **common)
         width = (channels // heads) ** -0.5
-        self.mix_keys, self.mix_values = (
-            nn.Parameter(width * torch.randn(self.length, projected)) for _ in range(2)
-        )
+        self.mix_keys, self.mix_values = (nn.Parameter(width * torch.randn(self.length, projected)) for _ in range(2))
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
         count = k.shape[-2]
