@@ -41,10 +41,8 @@ def show(points: int, preset: str | None, in_dim: int, out_dim: int) -> None:
         cost = cost_of(model, in_dim, out_dim, of_grid)
         note = "" if of_grid == points else f"   for {of_grid:,}, a grid"
         print(f"{name:<16} {cost.parameters:>12,} {cost.flops / 1e9:>12,.1f} {cost.activations / 1e6:>12,.1f}{note}")
-    print(
-        "GFLOP: of a forward, matrix products alone. MB kept: for the backward, by PyTorch's operators; FLARE's native"
-    )
-    print("kernels keep about a tenth.")
+    print("GFLOP: of a forward, matrix products alone. MB kept: for a backward, by PyTorch's operators;")
+    print("FLARE's native kernels keep about a tenth.")
 
 
 def _with_grid(model: Mapping[str, Any], points: int) -> dict[str, Any]:

@@ -52,11 +52,9 @@ def _model_by_name(words: Sequence[str]) -> Iterator[str]:
 
 
 def _resume(options: Mapping[str, Any], overrides: list[tuple[str, Any]]) -> tuple[Path, dict[str, Any]]:
-    others = [f"--{name}" for name in ("preset", "recipe", "out") if options[name]] + [
-        f"--{name}" for name, _ in overrides
-    ]
+    others = [name for name in ("preset", "recipe", "out") if options[name]] + [name for name, _ in overrides]
     if others:
-        raise ConfigError(f"--resume keeps the settings of the run; drop {', '.join(others)}")
+        raise ConfigError(f"--resume keeps the settings of the run; drop {', '.join(f'--{name}' for name in others)}")
     folder = Path(options["resume"])
     return folder, _guarded(folder, lambda start: start.resume(folder))
 

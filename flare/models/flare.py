@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from flare.errors import ConfigError, nearest
 from flare.mixer import check_backend, decode, encode, mix
 from flare.models import fused
-from flare.models.attention import TransformerBlock, check_heads, merge_heads, split_heads
+from flare.models.attention import TransformerBlock, check_heads, merge_heads, split_heads, transformer_mlp
 from flare.models.initialise import small_normal
 
 NORMS: dict[str, Callable[[int], nn.Module]] = {
@@ -164,7 +164,13 @@ class FLARE(nn.Module):
 
 
 class FLAREBlock(nn.Module):
-    """Mix the points, then transform each: two pre-norm residual steps. Arguments beyond FFN depth go to `FLARE`."""
+    """Mix the points, then transform each: two pre-norm residual steps. Arguments beyond the FFN's go to `FLARE`.
+
+    Args:
+        ffn_depth: inner layers of the pointwise residual MLP.
+        ffn_ratio: its hidden width, in channels; other than 1 leaves its outer skips out, as the widths differ.
+        ffn: `residual`, or `standard` for a transformer's MLP with one hidden layer (an ablation).
+    """
 
     def __init__(
         self,
@@ -173,12 +179,16 @@ class FLAREBlock(nn.Module):
         latents: int = 64,
         *,
         ffn_depth: int = 3,
+        ffn_ratio: int = 1,
+        ffn: str = "residual",
         norm: str = "layer",
         activation: str = "gelu",
         backend: str = "auto",
         **mixer: object,
     ) -> None:
         super().__init__()
+        if ffn not in ("residual", "standard"):
+            raise ConfigError(f"unknown ffn {ffn!r}; use 'residual' or 'standard'")
         make_norm = _pick(NORMS, norm, "norm")
         self.mixer_norm = make_norm(channels)
         self.mixer = FLARE(
@@ -191,7 +201,11 @@ class FLAREBlock(nn.Module):
             **mixer,  # type: ignore[arg-type]
         )
         self.ffn_norm = make_norm(channels)
-        self.ffn = ResMLP(channels, channels, channels, ffn_depth, activation=activation, backend=backend)
+        self.ffn = (
+            ResMLP(channels, ffn_ratio * channels, channels, ffn_depth, activation=activation, backend=backend)
+            if ffn == "residual"
+            else transformer_mlp(channels, ffn_ratio, "tanh")
+        )
 
     def forward(self, x_BNC: Tensor, mask: Tensor | None = None) -> Tensor:
         fast = fused.flare_block(self, x_BNC, mask)
@@ -213,6 +227,8 @@ class FLAREModel(nn.Module):
         latents: M, latents per head and block.
         kv_depth: inner layers of the key and value MLPs.
         ffn_depth: inner layers of each block's pointwise MLP.
+        ffn_ratio: hidden width of that MLP, in channels (ablation).
+        ffn: `residual`, or `standard` for a transformer's MLP in its place (ablation).
         io_depth: inner layers of the lift and the head.
         scale: factor of the scores; None means 1/√D.
         norm: `layer` or `rms`, everywhere.
@@ -235,6 +251,8 @@ class FLAREModel(nn.Module):
         latents: int = 64,
         kv_depth: int = 3,
         ffn_depth: int = 3,
+        ffn_ratio: int = 1,
+        ffn: str = "residual",
         io_depth: int = 2,
         scale: float | None = 1.0,
         norm: str = "layer",
@@ -256,6 +274,8 @@ class FLAREModel(nn.Module):
                 latents,
                 kv_depth=kv_depth,
                 ffn_depth=ffn_depth,
+                ffn_ratio=ffn_ratio,
+                ffn=ffn,
                 scale=scale,
                 norm=norm,
                 qk_norm=qk_norm,

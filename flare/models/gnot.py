@@ -1,4 +1,4 @@
-"""GNOT, the General Neural Operator Transformer: normalised linear attention and MLPs mixed by a gate on the position."""
+"""GNOT, the General Neural Operator Transformer: linear attention, and MLPs that a gate on the position mixes."""
 
 # B batch, N points, C channels, H heads, D = C / H head width, E experts
 

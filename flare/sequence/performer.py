@@ -49,8 +49,7 @@ class PerformerAttention(Attention):
         with torch.autocast(q.device.type, enabled=False):  # exponentials of sums want float32
             wide = torch.float64 if q.dtype == torch.float64 else torch.float32
             q, k, v = (t.to(wide) for t in (q, k, v))
-            y = sums_first(self.positive(q, True), without_padding(self.positive(k, False, mask), mask), v)
-        return y
+            return sums_first(self.positive(q, True), without_padding(self.positive(k, False, mask), mask), v)
 
     def positive(self, x: Tensor, is_query: bool, mask: Tensor | None = None) -> Tensor:
         """f(x). Any factor common to all keys, or to all features of one query, cancels in the quotient."""
