@@ -30,7 +30,7 @@ def require_grid(x: Tensor, mask: Tensor | None, grid: tuple[int, int]) -> None:
     if x.shape[1] != grid[0] * grid[1]:
         raise ConfigError(f"this model is for a grid of {grid[0]} x {grid[1]} points, not for {x.shape[1]} points")
     if mask is not None and not bool(mask.all()):
-        raise ConfigError("this model convolves over a whole grid and cannot leave points out; use one for any mesh")
+        raise ConfigError("this model reads a whole grid and cannot leave points out; use one for any mesh")
 
 
 def distances(grid: tuple[int, int]) -> Tensor:
