@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from flare.files import replacing, write_json
+from flare.models import check_options
 from flare.train.config import TrainConfig
 from flare.train.presets import build_config, merged, preset_path, read_yaml
 from flare.train.recipes import with_model
@@ -50,6 +51,8 @@ def configurations(
     found = {}
     for model in models:
         record = merged(with_model(base, path.stem, model, recipe), overrides)
+        sizes = {key: value for key, value in record["model"].items() if key != "name"}
+        check_options(record["model"]["name"], sizes)
         for seed in range(seeds):
             found[model, seed] = build_config(record | {"seed": seed}, f"{model} on {path}")
     return found
