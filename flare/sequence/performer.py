@@ -77,5 +77,11 @@ def unit_rows(count: int, width: int) -> Tensor:
 
 def orthogonal_rows(count: int, width: int) -> Tensor:
     """Gaussian vectors, except that every `width` of them are orthogonal: a better estimate from as many."""
-    blocks = [torch.linalg.qr(torch.randn(width, width))[0].t() for _ in range(-(-count // width))]
+    blocks = [_rotation(width) for _ in range(-(-count // width))]
     return torch.cat(blocks)[:count] * torch.randn(count, width).norm(dim=-1, keepdim=True)
+
+
+def _rotation(width: int) -> Tensor:
+    """Any orthogonal matrix is as likely. QR alone favours some signs, which would bias the features."""
+    q, r = torch.linalg.qr(torch.randn(width, width))
+    return (q * r.diagonal().sign()).t()
