@@ -201,7 +201,7 @@ class FLAREBlock(nn.Module):
             **mixer,  # type: ignore[arg-type]
         )
         self.ffn_norm = make_norm(channels)
-        self.ffn = (
+        self.ffn: nn.Module = (
             ResMLP(channels, ffn_ratio * channels, channels, ffn_depth, activation=activation, backend=backend)
             if ffn == "residual"
             else transformer_mlp(channels, ffn_ratio, "tanh")

@@ -30,8 +30,8 @@ class LinearAttention(nn.Module):
         v = split_heads(self.value(asked), self.heads)
         if mask is not None:
             k = k * mask[:, None, :, None]
-        total_BHD1 = k.sum(-2)[..., None]
-        return self.out(merge_heads(q @ (k.transpose(-1, -2) @ v) / (q @ total_BHD1) + q))
+        sums = q @ k.sum(-2)[..., None]  # positive, unless all is padding
+        return self.out(merge_heads(q @ (k.transpose(-1, -2) @ v) / sums.clamp_min(torch.finfo(q.dtype).tiny) + q))
 
 
 class Experts(nn.Module):
@@ -84,6 +84,8 @@ class GNOT(nn.Module):
         published: with `unified_pos`, as the authors of FLARE ran it: no function, so true inputs reach the network
             through the gates alone.
     """
+
+    distances: Tensor
 
     def __init__(
         self,

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor, nn
 from torch.nn.functional import scaled_dot_product_attention
 
@@ -82,7 +83,7 @@ class LNO(nn.Module):
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
         """[B, N, in_dim] -> [B, N, out_dim]; `mask` is [B, N], True at real points."""
         e_BNM = self.scores(self.trunk(x[..., : self.trunk_dim]))
-        own = e_BNM if mask is None else e_BNM.masked_fill(~mask[..., None], float("-inf"))
+        own = e_BNM if mask is None else e_BNM.masked_fill(~mask[..., None], torch.finfo(e_BNM.dtype).min)
         z_BMC = own.softmax(1).transpose(1, 2) @ self.branch(x)
         for block in self.blocks:
             z_BMC = block(z_BMC)

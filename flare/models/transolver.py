@@ -107,6 +107,8 @@ class Transolver(nn.Module):
             `grid`.
     """
 
+    distances: Tensor
+
     def __init__(
         self,
         in_dim: int,

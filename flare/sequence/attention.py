@@ -8,6 +8,8 @@ Every form maps [B, N, C] to [B, N, C] with a mask [B, N], True at real tokens: 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -94,7 +96,7 @@ class LinearAttention(Attention):
 
     interleaved = True
 
-    def __init__(self, channels: int, heads: int, *, kernel: str = "elu", normalise: bool = True, **common) -> None:
+    def __init__(self, channels: int, heads: int, *, kernel: str = "elu", normalise: bool = True, **common: Any) -> None:
         super().__init__(channels, heads, **common)
         if kernel not in KERNELS:
             raise ConfigError(f"unknown kernel {kernel!r}; use one of {', '.join(KERNELS)}")
@@ -128,7 +130,7 @@ class LinformerAttention(Attention):
 
     interleaved = True
 
-    def __init__(self, channels: int, heads: int, *, projected: int = 128, **common) -> None:
+    def __init__(self, channels: int, heads: int, *, projected: int = 128, **common: Any) -> None:
         super().__init__(channels, heads, **common)
         width = (channels // heads) ** -0.5
         self.mix_keys, self.mix_values = (nn.Parameter(width * torch.randn(self.length, projected)) for _ in range(2))
@@ -147,7 +149,7 @@ class LinformerAttention(Attention):
 class NormAttention(Attention):
     """TransNormer: q (kᵀ v) / N with unit q and k, and a norm over C in place of the denominator."""
 
-    def __init__(self, channels: int, heads: int, **common) -> None:
+    def __init__(self, channels: int, heads: int, **common: Any) -> None:
         super().__init__(channels, heads, **common)
         self.norm = nn.LayerNorm(channels)
 
@@ -209,7 +211,7 @@ class FLAREAttention(nn.Module):
         scale = self.layer.scale
         if not (self.training and self.attention_dropout):
             return mix(q_HMD, k_BHND, v_BHND, scale=scale, mask=mask, backend=self.layer.backend)
-        share = {"dropout_p": self.attention_dropout, "scale": scale}
+        attend = partial(scaled_dot_product_attention, dropout_p=self.attention_dropout, scale=scale)
         q_BHMD = q_HMD.expand(len(k_BHND), -1, -1, -1)
-        z_BHMD = scaled_dot_product_attention(q_BHMD, k_BHND, v_BHND, attn_mask=key_mask(mask), **share)
-        return without_padding(scaled_dot_product_attention(k_BHND, q_BHMD, z_BHMD, **share), mask)
+        z_BHMD = attend(q_BHMD, k_BHND, v_BHND, attn_mask=key_mask(mask))
+        return without_padding(attend(k_BHND, q_BHMD, z_BHMD), mask)

@@ -159,10 +159,16 @@ class SequenceEncoder(nn.Module):
         if self.pool == "cls":
             return x_BNC[:, 0]
         if self.pool == "max":
-            return (x_BNC if mask is None else x_BNC.masked_fill(~mask[..., None], -torch.inf)).amax(1)
+            return x_BNC.amax(1) if mask is None else _greatest(x_BNC, mask)
         if mask is None:
             return x_BNC.mean(1)
         return (x_BNC * mask[..., None]).sum(1) / mask.sum(1, keepdim=True).clamp_min(1)
+
+
+def _greatest(x_BNC: Tensor, mask: Tensor) -> Tensor:
+    """Over the real tokens; zero where there is none."""
+    greatest = x_BNC.masked_fill(~mask[..., None], -torch.inf).amax(1)
+    return greatest.masked_fill(~mask.any(1, keepdim=True), 0.0)
 
 
 def attention_class(name: str, options: dict[str, object]) -> Callable[..., nn.Module]:
@@ -181,7 +187,7 @@ def attention_class(name: str, options: dict[str, object]) -> Callable[..., nn.M
 def attention_options(kind: type) -> dict[str, object]:
     """What an attention takes beyond what the encoder gives to all."""
     given = {"length", "rotate", "attention_dropout", "dropout"}
-    parameters = inspect.signature(kind.__init__).parameters.values()
+    parameters = inspect.signature(kind).parameters.values()
     return {p.name: p.default for p in parameters if p.kind is p.KEYWORD_ONLY and p.name not in given}
 
 

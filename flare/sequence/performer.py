@@ -4,6 +4,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 
@@ -23,6 +25,9 @@ class PerformerAttention(Attention):
         redraw_every: training steps between new draws; 0 for never.
     """
 
+    omega: Tensor
+    age: Tensor
+
     def __init__(
         self,
         channels: int,
@@ -31,7 +36,7 @@ class PerformerAttention(Attention):
         features: int = 256,
         kind: str = "orthogonal",
         redraw_every: int = 1000,
-        **common,
+        **common: Any,
     ) -> None:
         super().__init__(channels, heads, **common)
         if kind not in FEATURES:

@@ -26,6 +26,8 @@ class LearnedPositions(nn.Module):
 class SinusoidalPositions(nn.Module):
     """sin on even and cos on odd channels, in geometric frequencies, times a learned number that starts at 1/√C."""
 
+    waves: Tensor
+
     def __init__(self, length: int, channels: int) -> None:
         super().__init__()
         self.size = nn.Parameter(torch.tensor(channels**-0.5))
@@ -42,6 +44,9 @@ class Rotation(nn.Module):
 
     Scores then depend on the distance between tokens alone, and lengths stay as they were.
     """
+
+    cos: Tensor
+    sin: Tensor
 
     def __init__(self, length: int, width: int) -> None:
         super().__init__()

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from flare import build_model
+from flare import build_model, use_backend
 from flare.cli import main
 from flare.models import MODELS, count_parameters
 from flare.models.cost import cost_of
@@ -28,20 +28,20 @@ def test_flares_operations_and_memory_grow_with_the_points_and_a_transformers_wi
 
 @pytest.mark.parametrize("name", MODELS)
 def test_activations_are_what_autograd_keeps(name):
-    model, x = build_model(name, 2, 1, **({"backend": "sdpa"} if name == "flare" else {})), torch.randn(1, 300, 2)
-    if name == "transformer":
-        for part in (model.lift, model.head):
-            part.backend = "sdpa"
+    model, x = use_backend(build_model(name, 2, 1), "sdpa"), torch.randn(1, 300, 2)
     own = {t.untyped_storage().data_ptr() for t in (*model.parameters(), *model.buffers(), x)}
     kept = {}
-    if name in ("flare", "lno", "gnot", "transolver", "transolver++"):
-        with torch.autograd.graph.saved_tensors_hooks(
-            lambda t: kept.setdefault(t.untyped_storage().data_ptr(), t.untyped_storage()) and t, lambda t: t
-        ):
-            model(x)
-        real = sum(storage.nbytes() for at, storage in kept.items() if at not in own)
-        assert cost_of({"name": name}, 2, 1, 300).activations == pytest.approx(real, rel=0.02)
-    assert cost_of({"name": name}, 2, 1, 300).parameters == count_parameters(model)
+
+    def keep(t):
+        kept[t.untyped_storage().data_ptr()] = t.untyped_storage()
+        return t
+
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda t: t):
+        model(x)
+    real = sum(storage.nbytes() for at, storage in kept.items() if at not in own)
+    cost = cost_of({"name": name}, 2, 1, 300)
+    assert cost.activations == pytest.approx(real, rel=0.02)
+    assert cost.parameters == count_parameters(model)
 
 
 def test_the_command_lists_every_model(capsys):

@@ -151,6 +151,16 @@ def test_a_padded_batch_equals_its_members_one_by_one(options):
 
 
 @pytest.mark.parametrize("name", SMALL)
+def test_a_sample_of_padding_alone_spoils_nothing(name):
+    model, x = small(name), torch.randn(2, 20, 3).double()
+    mask = torch.tensor([[True], [False]]).expand(2, 20)
+    y = model(x, mask)
+    torch.testing.assert_close(y[0], model(x[:1])[0], rtol=0, atol=1e-10)
+    y[mask].square().sum().backward()
+    assert all(p.grad.isfinite().all() for p in model.parameters() if p.requires_grad)
+
+
+@pytest.mark.parametrize("name", SMALL)
 def test_points_see_each_other(name):
     model, x = small(name), torch.randn(1, 50, 3).double()
     other = x.clone()
