@@ -1,7 +1,7 @@
 """Time of FLARE and of its peers for one sample, in turns in one process; the table goes into docs/peers.md.
 
-    .venv/bin/python benchmarks/peers.py                    some minutes
-    .venv/bin/python benchmarks/peers.py --points 400       to try out
+.venv/bin/python benchmarks/peers.py                    some minutes
+.venv/bin/python benchmarks/peers.py --points 400       to try out
 """
 
 from __future__ import annotations
@@ -61,20 +61,21 @@ def measure(points: int, rounds: int) -> list[dict[str, Any]]:
 
 
 def table(record: dict[str, Any]) -> str:
-    lines = ["| model | parameters | inference, ms | × FLARE | training step, ms | × FLARE |", "|---|---:|---:|---:|---:|---:|"]
-    for row in record["rows"]:
-        cells = [
-            f"{1e3 * row[mode]:,.0f} | {row[f'{mode}, times FLARE']:.1f}" for mode in ("inference", "training step")
-        ]
-        lines.append(f"| {row['model']} | {row['parameters']:,} | {' | '.join(cells)} |")
-    facts = record["environment"]
-    lines += [
-        "",
-        f"One sample of {record['points']:,} points, float32, {THREADS} threads, medians of {record['rounds']} taken in "
-        f"turns; at {facts['commit']} with torch {facts['torch']} on {facts['processor']}. A training step is forward and "
-        "backward.",
+    modes = ("inference", "training step")
+    lines = [
+        f"| model | parameters |{''.join(f' {mode}, ms | × FLARE |' for mode in modes)}",
+        "|---|---:|---:|---:|---:|---:|",
     ]
-    return "\n".join(lines)
+    for row in record["rows"]:
+        cells = (f" {1e3 * row[mode]:,.0f} | {row[f'{mode}, times FLARE']:.1f} |" for mode in modes)
+        lines.append(f"| {row['model']} | {row['parameters']:,} |{''.join(cells)}")
+    facts = record["environment"]
+    about = (
+        f"One sample of {record['points']:,} points, float32, {THREADS} threads, medians of {record['rounds']} rounds "
+        f"in turns; a training step is forward and backward. At {facts['commit']} with torch {facts['torch']} on "
+        f"{facts['processor']}."
+    )
+    return "\n".join([*lines, "", about])
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -44,10 +44,9 @@ class PhysicsAttention(nn.Module):
         super().__init__()
         check_heads(channels, heads)
         self.heads, self.grid = heads, grid
-        if grid:
-            self.value, self.position = (nn.Conv2d(channels, channels, 3, padding=1) for _ in range(2))
-        else:
-            self.value, self.position = (nn.Linear(channels, channels) for _ in range(2))
+        self.value, self.position = (
+            nn.Conv2d(channels, channels, 3, padding=1) if grid else nn.Linear(channels, channels) for _ in range(2)
+        )
         self.slice = nn.Linear(channels // heads, slices)
         self.temperature = nn.Parameter(torch.full((heads,), 0.5))
         self.tokens = SliceTokens(channels // heads)

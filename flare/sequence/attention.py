@@ -61,7 +61,7 @@ class Attention(nn.Module):
             q, k = self.rotate(q), self.rotate(k)
         return self.dropout(self.out(self.merge(self.attend(q, k, v, mask))))
 
-    def make_map(self, channels: int) -> nn.Module:
+    def make_map(self, channels: int) -> Any:
         return nn.Linear(channels, 3 * channels)
 
     def project(self, x_BNC: Tensor) -> tuple[Tensor, ...]:
@@ -96,7 +96,9 @@ class LinearAttention(Attention):
 
     interleaved = True
 
-    def __init__(self, channels: int, heads: int, *, kernel: str = "elu", normalise: bool = True, **common: Any) -> None:
+    def __init__(
+        self, channels: int, heads: int, *, kernel: str = "elu", normalise: bool = True, **common: Any
+    ) -> None:
         super().__init__(channels, heads, **common)
         if kernel not in KERNELS:
             raise ConfigError(f"unknown kernel {kernel!r}; use one of {', '.join(KERNELS)}")
@@ -153,7 +155,7 @@ class NormAttention(Attention):
         super().__init__(channels, heads, **common)
         self.norm = nn.LayerNorm(channels)
 
-    def make_map(self, channels: int) -> nn.Module:
+    def make_map(self, channels: int) -> Any:
         return nn.ModuleList(nn.Linear(channels, channels) for _ in range(3))
 
     def project(self, x_BNC: Tensor) -> tuple[Tensor, ...]:

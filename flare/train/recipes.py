@@ -47,8 +47,13 @@ def with_model(preset: Mapping[str, Any], preset_name: str, model: str, recipe: 
 def _sections(name: str, preset_name: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
     """The settings of a recipe, group by group: first those for all presets, then those for this one."""
     if name not in recipe_names():
-        raise ConfigError(f"there is no recipe for {name!r}; {nearest(name, recipe_names())}")
-    if name != "flare":
+        from flare.models import MODELS  # which loads torch
+
+        known = {*recipe_names(), *MODELS}
+        if name not in known:
+            raise ConfigError(f"unknown model {name!r}; {nearest(str(name), known)}")
+        yield "model", {"name": name}  # a new one, trained as the preset says
+    elif name != "flare":
         record = read_recipe(_folder() / f"{name}.yaml")
         yield from record[ALL].items()
         yield from record.get(preset_name, {}).items()

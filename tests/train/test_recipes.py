@@ -62,7 +62,7 @@ def test_betas_and_eps_of_the_exceptions():
 
 
 def test_an_unknown_model_or_preset_is_refused(tmp_path):
-    with pytest.raises(ConfigError, match="no recipe for 'transolvr'; did you mean 'transolver'"):
+    with pytest.raises(ConfigError, match="unknown model 'transolvr'; did you mean 'transolver'"):
         settings("darcy", "transolvr")
     path = tmp_path / "lno.yaml"
     path.write_text("all: {model: {name: lno}}\ndarcey: {optim: {lr: 1}}\n")
