@@ -15,8 +15,8 @@ from flare.train.presets import preset_names
 from flare.train.recipes import recipe_names
 
 EPILOG = """examples:
-  flare compare --preset demo --out runs/compare
-  flare compare --preset demo --models flare,lno,transolver --seeds 5 --epochs 10 --out runs/three
+  flare compare --preset small --out runs/compare
+  flare compare --preset small --models flare,lno,transolver --seeds 5 --epochs 20 --out runs/three
   flare compare --preset elasticity --recipe flare --out runs/common     all trained as FLARE is"""
 
 
@@ -32,7 +32,7 @@ def run(words: Sequence[str]) -> int:
     preset, models, recipe, out = (given.pop(name, None) for name in ("preset", "models", "recipe", "out"))
     seeds = given.pop("seeds", 3)
     if not preset:
-        raise ConfigError("say what to compare on with --preset, such as --preset demo")
+        raise ConfigError("say what to compare on with --preset, such as --preset small")
     if seeds < 1 or "seed" in given:
         raise ConfigError("--seeds counts the runs of every model, at least 1; their seeds are 0, 1, ...")
     folder = Path(out or f"runs/compare-{Path(preset).stem}")

@@ -90,13 +90,10 @@ def _row(model: str, results: Sequence[Mapping[str, Any]]) -> Row:
 
 def table(rows: Sequence[Row], about: Mapping[str, Any]) -> str:
     """Markdown, with a line on how it was made."""
-    lines = ["| model | parameters | test rel-L2 | seeds | s per run |", "|---|---:|---:|---:|---:|"]
+    lines = ["| model | parameters | test rel-L2 | seeds |", "|---|---:|---:|---:|"]
     for row in rows:
         spread = "" if row.spread is None else f" ± {row.spread:.4f}"
-        seconds = statistics.median(row.seconds)
-        lines.append(
-            f"| {row.model} | {row.parameters:,} | {row.mean:.4f}{spread} | {len(row.errors)} | {seconds:,.0f} |"
-        )
+        lines.append(f"| {row.model} | {row.parameters:,} | {row.mean:.4f}{spread} | {len(row.errors)} |")
     facts = about["environment"]
     lines += [
         "",
