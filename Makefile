@@ -29,7 +29,7 @@ demo: .venv/ready
 	@$(BIN)/flare train --preset demo --out runs/demo --if-exists resume
 
 compare: .venv/ready
-	@$(BIN)/flare data make darcy --resolution 17 --grid node --samples 200 --test-samples 50 --out data/darcy-small
+	@$(BIN)/flare data make darcy --resolution 13 --grid node --samples 160 --test-samples 40 --out data/darcy-small
 	@$(BIN)/flare compare --preset small --out runs/compare
 
 test: .venv/ready
