@@ -4,10 +4,11 @@ BIN := .venv/bin
 # Two test processes of one thread each fill the two cores better than one process of two threads.
 JOBS ?= 2
 
-.PHONY: demo test test-slow sanitize native bench format clean help
+.PHONY: demo compare test test-slow sanitize native bench format clean help
 
 help:
 	@echo "make demo       make a small dataset, train FLARE on it, write runs/demo/report.html"
+	@echo "make compare    FLARE and its peers on one small dataset, three seeds: about an hour"
 	@echo "make test       lint, types and the default test suite"
 	@echo "make test-slow  the slow truths"
 	@echo "make native     build the CPU kernels now rather than on first use"
@@ -26,6 +27,10 @@ help:
 demo: .venv/ready
 	@$(BIN)/flare data make darcy --resolution 25 --stride 4 --grid node --samples 1000 --test-samples 100 --out data/darcy-demo
 	@$(BIN)/flare train --preset demo --out runs/demo --if-exists resume
+
+compare: .venv/ready
+	@$(BIN)/flare data make darcy --resolution 13 --grid node --samples 160 --test-samples 40 --out data/darcy-small
+	@$(BIN)/flare compare --preset small --out runs/compare
 
 test: .venv/ready
 	@$(BIN)/ruff check .

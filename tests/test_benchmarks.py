@@ -198,3 +198,23 @@ def test_a_picture_without_a_record_is_refused(tmp_path):
 
     with pytest.raises(SystemExit, match=r"native\.json"):
         plot.main(["--records", str(tmp_path)])
+
+
+def test_the_table_of_peers_says_the_records_numbers(tmp_path, monkeypatch):
+    import peers
+    from measure import threads
+
+    monkeypatch.setattr(peers, "threads", lambda count: threads(1))
+    monkeypatch.setattr(peers, "others_percent", lambda: 0.0)
+    page = tmp_path / "peers.md"
+    page.write_text(f"before\n{peers.BEGIN}\nold\n{peers.END}\nafter\n")
+    peers.main(["--points", "30", "--rounds", "1", "--out", str(tmp_path), "--page", str(page)])
+    text, rows = page.read_text(), read(tmp_path, "peers")["rows"]
+    assert text.startswith("before\n")
+    assert text.endswith("after\n")
+    assert "old" not in text
+    assert {row["model"] for row in rows} >= {"flare", "transolver", "lno", "gnot"}
+    for row in rows:
+        assert f"| {row['model']} | {row['parameters']:,} |" in text
+        assert row["training step, times FLARE"] == pytest.approx(row["training step"] / rows[0]["training step"])
+    assert peers.PAGE.read_text().count(peers.BEGIN) == 1

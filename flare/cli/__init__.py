@@ -19,6 +19,8 @@ VERBS = {
     "evaluate": "errors of a trained surrogate on a dataset",
     "predict": "fields in physical units for points or a dataset",
     "spectra": "eigenvalues and eigenvectors of a trained FLARE's mixing",
+    "models": "every model, with its parameters, operations and memory",
+    "compare": "train several models side by side, several seeds each",
     "info": "versions, devices, and which mixer runs here",
 }
 

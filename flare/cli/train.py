@@ -13,9 +13,12 @@ from flare.errors import ConfigError, FlareError
 from flare.terminal import duration, say
 from flare.train.config import TrainConfig
 from flare.train.presets import build_config, merged, preset_names, preset_path, read_yaml, setting_names
+from flare.train.recipes import with_model
 
 EPILOG = """examples:
   flare train --preset darcy --data.path data/darcy --out runs/darcy
+  flare train --preset darcy --model transolver --out runs/peer          with that model's own recipe
+  flare train --preset darcy --model transolver --recipe flare --out runs/fair
   flare train --preset darcy --optim.lr 5e-4 --model.latents 64 --epochs 50 --out runs/small
   flare train --resume runs/darcy
   torchrun --nproc-per-node 2 -m flare train --preset darcy --out runs/two"""
@@ -24,14 +27,15 @@ EPILOG = """examples:
 def run(words: Sequence[str]) -> int:
     parser = make_parser("train", "Train a surrogate, or go on with a run.", EPILOG)
     parser.add_argument("--preset", help=f"settings to start from: {', '.join(preset_names())}, or a YAML file")
+    parser.add_argument("--recipe", help="train as this model is trained; default: as --model is. flare: as the preset")
     parser.add_argument("--out", help="run folder to write; default runs/<preset>")
     parser.add_argument("--resume", metavar="RUN", help="go on with this run, with its own settings")
     parser.add_argument("--if-exists", default="refuse", choices=["refuse", "resume"], help="when --out holds a run")
     parser.add_argument("--report", type=bool, default=True, help="write report.html and its pictures at the end")
     parser.add_class_arguments(TrainConfig, None)
-    given = parse(parser, words, defaults=False).as_dict()
-    options = {name: given.pop(name, None) for name in ("preset", "out", "resume", "if_exists", "report")}
-    overrides = list(_dotted(given))
+    given = parse(parser, [*_model_by_name(words)], defaults=False).as_dict()
+    options = {name: given.pop(name, None) for name in ("preset", "recipe", "out", "resume", "if_exists", "report")}
+    overrides = list(dotted(given))
     folder, result = _resume(options, overrides) if options["resume"] else _start(options, overrides)
     if result:  # only the first rank has one
         _show(result)
@@ -40,10 +44,17 @@ def run(words: Sequence[str]) -> int:
     return 0
 
 
+def _model_by_name(words: Sequence[str]) -> Iterator[str]:
+    """`--model lno` is short for `--model.name lno`."""
+    for word in words:
+        name, equals, value = word.partition("=")
+        yield f"--model.name{equals}{value}" if name == "--model" and not value.startswith("{") else word
+
+
 def _resume(options: Mapping[str, Any], overrides: list[tuple[str, Any]]) -> tuple[Path, dict[str, Any]]:
-    others = [f"--{name}" for name in ("preset", "out") if options[name]] + [f"--{name}" for name, _ in overrides]
+    others = [name for name in ("preset", "recipe", "out") if options[name]] + [name for name, _ in overrides]
     if others:
-        raise ConfigError(f"--resume keeps the settings of the run; drop {', '.join(others)}")
+        raise ConfigError(f"--resume keeps the settings of the run; drop {', '.join(f'--{name}' for name in others)}")
     folder = Path(options["resume"])
     return folder, _guarded(folder, lambda start: start.resume(folder))
 
@@ -51,7 +62,12 @@ def _resume(options: Mapping[str, Any], overrides: list[tuple[str, Any]]) -> tup
 def _start(options: Mapping[str, Any], overrides: list[tuple[str, Any]]) -> tuple[Path, dict[str, Any]]:
     preset = options["preset"]
     path = preset_path(preset) if preset else None
-    record = merged(read_yaml(path) if path else {"model": {"name": "flare"}}, overrides)
+    record = read_yaml(path) if path else {"model": {"name": "flare"}}
+    model, own = dict(overrides).get("model.name"), record.get("model", {}).get("name", "flare")
+    if options["recipe"] or model not in (None, own):
+        record = with_model(record, path.stem if path else "", model or own, options["recipe"])
+        overrides = [(name, value) for name, value in overrides if name != "model.name"]
+    record = merged(record, overrides)
     where = "settings" if path is None else f"{path} with overrides" if overrides else str(path)
     config = build_config(record, where)
     if options["out"]:
@@ -109,13 +125,13 @@ def _report(folder: Path) -> None:
     print(f"report                {page}")
 
 
-def _dotted(record: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+def dotted(record: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
     """Nested settings as dotted ones; `model` and `data.normalise` hold free keys, which merge one by one too."""
     known = set(setting_names())
     for key, value in record.items():
         name = f"{prefix}{key}"
         free = name in ("model", "data.normalise")
         if isinstance(value, Mapping) and (name not in known or free):
-            yield from _dotted(value, f"{name}.")
+            yield from dotted(value, f"{name}.")
         else:
             yield name, value

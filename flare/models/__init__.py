@@ -6,6 +6,7 @@ Every model maps `[B, N, in_dim]` to `[B, N, out_dim]` with `forward(x, mask=Non
 from __future__ import annotations
 
 import inspect
+from collections.abc import Mapping
 from importlib import import_module
 
 from torch import nn
@@ -15,6 +16,12 @@ from flare.mixer import check_backend
 
 MODELS: dict[str, str] = {
     "flare": "flare.models.flare:FLAREModel",
+    "transformer": "flare.models.transformer:Transformer",
+    "perceiver": "flare.models.perceiver:PerceiverIO",
+    "transolver": "flare.models.transolver:Transolver",
+    "transolver++": "flare.models.transolver_pp:TransolverPP",
+    "lno": "flare.models.lno:LNO",
+    "gnot": "flare.models.gnot:GNOT",
 }
 """Name -> where the class lives. A new model is one file and one line here; see CONTRIBUTING.md."""
 
@@ -38,12 +45,17 @@ def build_model(name: str, in_dim: int, out_dim: int, **sizes: object) -> nn.Mod
     Raises:
         ConfigError: an unknown name or argument (with the nearest known one), or sizes that do not fit together.
     """
+    check_options(name, sizes)
+    return model_class(name)(in_dim, out_dim, **sizes)
+
+
+def check_options(name: str, sizes: Mapping[str, object]) -> None:
+    """Refuse what the model does not know, or of another type than it expects."""
     options = model_options(name)
     for key, value in sizes.items():
         if key not in options:
             raise ConfigError(f"model {name!r} has no option {key!r}; {nearest(key, options)}")
         _check_type(name, key, value, options[key])
-    return model_class(name)(in_dim, out_dim, **sizes)
 
 
 def _check_type(name: str, key: str, value: object, default: object) -> None:

@@ -18,7 +18,8 @@ from torch import Tensor, nn
 from flare.errors import ConfigError, nearest
 from flare.mixer import check_backend, decode, encode, mix
 from flare.models import fused
-from flare.models.attention import TransformerBlock, merge_heads, split_heads
+from flare.models.attention import TransformerBlock, check_heads, merge_heads, split_heads, transformer_mlp
+from flare.models.initialise import small_normal
 
 NORMS: dict[str, Callable[[int], nn.Module]] = {
     "layer": lambda width: nn.LayerNorm(width, eps=1e-5),
@@ -120,9 +121,7 @@ class FLARE(nn.Module):
         backend: str = "auto",
     ) -> None:
         super().__init__()
-        if heads < 1 or channels % heads:
-            fits = [h for h in range(1, channels + 1) if channels % h == 0]
-            raise ConfigError(f"heads={heads} does not divide channels={channels}; use one of {fits}")
+        check_heads(channels, heads)
         if latents < 1 or latent_blocks < 0:
             raise ConfigError(f"latents={latents}, latent_blocks={latent_blocks}: at least 1 and 0")
         if latent_gelu not in ("tanh", "none"):
@@ -165,7 +164,13 @@ class FLARE(nn.Module):
 
 
 class FLAREBlock(nn.Module):
-    """Mix the points, then transform each: two pre-norm residual steps. Arguments beyond FFN depth go to `FLARE`."""
+    """Mix the points, then transform each: two pre-norm residual steps. Arguments beyond the FFN's go to `FLARE`.
+
+    Args:
+        ffn_depth: inner layers of the pointwise residual MLP.
+        ffn_ratio: its hidden width, in channels; other than 1 leaves its outer skips out, as the widths differ.
+        ffn: `residual`, or `standard` for a transformer's MLP with one hidden layer (an ablation).
+    """
 
     def __init__(
         self,
@@ -174,12 +179,16 @@ class FLAREBlock(nn.Module):
         latents: int = 64,
         *,
         ffn_depth: int = 3,
+        ffn_ratio: int = 1,
+        ffn: str = "residual",
         norm: str = "layer",
         activation: str = "gelu",
         backend: str = "auto",
         **mixer: object,
     ) -> None:
         super().__init__()
+        if ffn not in ("residual", "standard"):
+            raise ConfigError(f"unknown ffn {ffn!r}; use 'residual' or 'standard'")
         make_norm = _pick(NORMS, norm, "norm")
         self.mixer_norm = make_norm(channels)
         self.mixer = FLARE(
@@ -192,7 +201,11 @@ class FLAREBlock(nn.Module):
             **mixer,  # type: ignore[arg-type]
         )
         self.ffn_norm = make_norm(channels)
-        self.ffn = ResMLP(channels, channels, channels, ffn_depth, activation=activation, backend=backend)
+        self.ffn: nn.Module = (
+            ResMLP(channels, ffn_ratio * channels, channels, ffn_depth, activation=activation, backend=backend)
+            if ffn == "residual"
+            else transformer_mlp(channels, ffn_ratio, "tanh")
+        )
 
     def forward(self, x_BNC: Tensor, mask: Tensor | None = None) -> Tensor:
         fast = fused.flare_block(self, x_BNC, mask)
@@ -214,6 +227,8 @@ class FLAREModel(nn.Module):
         latents: M, latents per head and block.
         kv_depth: inner layers of the key and value MLPs.
         ffn_depth: inner layers of each block's pointwise MLP.
+        ffn_ratio: hidden width of that MLP, in channels (ablation).
+        ffn: `residual`, or `standard` for a transformer's MLP in its place (ablation).
         io_depth: inner layers of the lift and the head.
         scale: factor of the scores; None means 1/√D.
         norm: `layer` or `rms`, everywhere.
@@ -236,6 +251,8 @@ class FLAREModel(nn.Module):
         latents: int = 64,
         kv_depth: int = 3,
         ffn_depth: int = 3,
+        ffn_ratio: int = 1,
+        ffn: str = "residual",
         io_depth: int = 2,
         scale: float | None = 1.0,
         norm: str = "layer",
@@ -257,6 +274,8 @@ class FLAREModel(nn.Module):
                 latents,
                 kv_depth=kv_depth,
                 ffn_depth=ffn_depth,
+                ffn_ratio=ffn_ratio,
+                ffn=ffn,
                 scale=scale,
                 norm=norm,
                 qk_norm=qk_norm,
@@ -272,7 +291,7 @@ class FLAREModel(nn.Module):
         self.head = ResMLP(
             channels, channels, out_dim, io_depth, skip_out=False, activation=activation, backend=backend
         )
-        self.apply(_small_normal)
+        self.apply(small_normal)
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
         """[B, N, in_dim] -> [B, N, out_dim]; `mask` is [B, N], True at real points."""
@@ -280,13 +299,6 @@ class FLAREModel(nn.Module):
         for block in self.blocks:
             x_BNC = block(x_BNC, mask)
         return self.head(self.head_norm(x_BNC))
-
-
-def _small_normal(module: nn.Module) -> None:
-    if isinstance(module, nn.Linear):
-        nn.init.normal_(module.weight, std=0.02)
-        if module.bias is not None:
-            nn.init.zeros_(module.bias)
 
 
 def _pick(table: dict[str, Callable[..., nn.Module]], name: str, what: str) -> Callable[..., nn.Module]:

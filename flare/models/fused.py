@@ -166,7 +166,8 @@ def _look_at_mlp(mlp: ResMLP) -> Look | None:
 
 
 def _look_at_block(block: FLAREBlock) -> Look | None:
-    mixer, before, after, ffn = block.mixer, block.mixer_norm, block.ffn_norm, block.ffn
+    mixer, before, after = block.mixer, block.mixer_norm, block.ffn_norm
+    ffn: Any = block.ffn
     if not (_is_usual(mixer) and _are_norms(before, after) and _are_alike(mixer.key, mixer.value, ffn)):
         return None
     looks = [_look_at_mlp(mlp) for mlp in (mixer.key, mixer.value, ffn)]

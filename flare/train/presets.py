@@ -38,6 +38,12 @@ def preset_path(name_or_path: str) -> Path:
 
 def read_yaml(path: Path) -> dict[str, Any]:
     """A YAML mapping whose every key is a setting of `TrainConfig`."""
+    record = read_mapping(path)
+    refuse_unknown_keys(record, str(path))
+    return record
+
+
+def read_mapping(path: Path) -> dict[str, Any]:
     try:
         record = yaml.safe_load(path.read_text(encoding="utf-8"))
     except OSError as error:
@@ -46,7 +52,6 @@ def read_yaml(path: Path) -> dict[str, Any]:
         raise ConfigError(f"{path} is not valid YAML: {one_line(error)}") from None
     if not isinstance(record, dict):
         raise ConfigError(f"{path} should hold a mapping of settings, it holds {type(record).__name__}")
-    refuse_unknown_keys(record, str(path))
     return record
 
 

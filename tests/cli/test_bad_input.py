@@ -80,7 +80,7 @@ def test_heads_that_do_not_divide_channels(darcy, tmp_path, capsys):
         (["--model.blocks", "0"], "blocks=0; a model needs at least 1"),
         (["--model.latent_gelu", "foo"], "unknown latent_gelu 'foo'"),
         (["--data.normalise.pressure", "5"], "data.normalise.pressure is 5"),
-        (["--model", "flare"], "model"),
+        (["--model", "5"], "unknown model 5"),
         (["--device", "banana"], "device='banana' cannot be used"),
         (["--preset", "drcy"], "there is no preset 'drcy'; did you mean 'darcy'?"),
         (["--preset", "none.yaml"], "there is no configuration file none.yaml"),

@@ -17,7 +17,9 @@ def fill(model: nn.Module) -> nn.Module:
     model.double().eval()
     with torch.no_grad():
         for name, p in model.named_parameters():
-            if p.ndim == 1:
+            if name.endswith(".temperature"):
+                p.fill_(0.5)
+            elif p.ndim <= 1:
                 p.fill_(1.0 if "norm" in name and name.endswith("weight") else 0.0)
             else:
                 gain = 1.0 if name.endswith("latents") else math.sqrt(12 / p[0].numel())

@@ -1,0 +1,64 @@
+"""`flare compare`: several models on one dataset, several seeds, one table."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from flare.cli import parse
+from flare.cli.options import make_parser
+from flare.cli.train import dotted
+from flare.errors import ConfigError, nearest
+from flare.terminal import say
+from flare.train.config import TrainConfig
+from flare.train.presets import preset_names
+from flare.train.recipes import recipe_names
+
+EPILOG = """examples:
+  flare compare --preset small --out runs/compare
+  flare compare --preset small --models flare,lno,transolver --seeds 5 --epochs 20 --out runs/three
+  flare compare --preset elasticity --recipe flare --out runs/common     all trained as FLARE is"""
+
+
+def run(words: Sequence[str]) -> int:
+    parser = make_parser("compare", "Train models side by side, equal epochs, and write a table with spread.", EPILOG)
+    parser.add_argument("--preset", required=True, help=f"the dataset: {', '.join(preset_names())}, or a YAML file")
+    parser.add_argument("--models", help=f"such as flare,lno; default all: {', '.join(recipe_names())}")
+    parser.add_argument("--seeds", type=int, default=3, help="runs of every model, with seeds 0, 1, ...")
+    parser.add_argument("--recipe", help="train all as this model is trained; default: each as itself")
+    parser.add_argument("--out", help="folder of the runs and the table; default runs/compare-<preset>")
+    parser.add_class_arguments(TrainConfig, None)
+    given = parse(parser, words, defaults=False).as_dict()
+    preset, models, recipe, out = (given.pop(name, None) for name in ("preset", "models", "recipe", "out"))
+    seeds = given.pop("seeds", 3)
+    if not preset:
+        raise ConfigError("say what to compare on with --preset, such as --preset small")
+    if seeds < 1 or "seed" in given:
+        raise ConfigError("--seeds counts the runs of every model, at least 1; their seeds are 0, 1, ...")
+    folder = Path(out or f"runs/compare-{Path(preset).stem}")
+    return _compare(preset, _names(models), seeds, recipe, list(dotted(given)), folder)
+
+
+def _names(models: str | None) -> list[str]:
+    names = [name.strip() for name in models.split(",")] if models else recipe_names()
+    for name in names:
+        if name not in recipe_names():
+            raise ConfigError(f"there is no model {name!r}; {nearest(name, recipe_names())}")
+    return names
+
+
+def _compare(
+    preset: str, models: list[str], seeds: int, recipe: str | None, overrides: list[tuple[str, object]], folder: Path
+) -> int:
+    from flare.experiments.compare import compare, configurations
+    from flare.train.signals import Interrupted
+
+    wanted = configurations(preset, models, seeds, recipe, overrides)
+    try:
+        rows = compare(wanted, folder, say)
+    except Interrupted as stop:
+        say("saved. The same command goes on from here")
+        raise SystemExit(stop.exit_code) from None
+    if rows:
+        print((folder / "table.md").read_text(encoding="utf-8"), end="")
+    return 0

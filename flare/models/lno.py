@@ -1,0 +1,90 @@
+"""LNO, the Latent Neural Operator: points go to M modes by learned scores, transformer blocks there, and back."""
+
+# B batch, N points, M modes, C channels, H heads
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import scaled_dot_product_attention
+
+from flare.models.attention import check_heads, merge_heads, split_heads, transformer_mlp
+
+
+class LayeredMLP(nn.Module):
+    """Linear, GELU; `depth` times h ← h + GELU(Linear h); Linear."""
+
+    def __init__(self, in_dim: int, hidden: int, out_dim: int, depth: int) -> None:
+        super().__init__()
+        self.first = nn.Linear(in_dim, hidden)
+        self.inner = nn.ModuleList(nn.Linear(hidden, hidden) for _ in range(depth))
+        self.last = nn.Linear(hidden, out_dim)
+        self.activation = nn.GELU()
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = self.activation(self.first(x))
+        for layer in self.inner:
+            h = h + self.activation(layer(h))
+        return self.last(h)
+
+
+class ModeBlock(nn.Module):
+    """Z ← Z + MHSA(norm(Z)),  Z ← Z + MLP(norm(Z)); queries, keys and values have maps of their own, with bias."""
+
+    def __init__(self, channels: int, heads: int) -> None:
+        super().__init__()
+        check_heads(channels, heads)
+        self.heads = heads
+        self.attention_norm = nn.LayerNorm(channels)
+        self.query, self.key, self.value, self.out = (nn.Linear(channels, channels) for _ in range(4))
+        self.mlp_norm = nn.LayerNorm(channels)
+        self.mlp = transformer_mlp(channels, 2)
+
+    def forward(self, z_BMC: Tensor) -> Tensor:
+        h = self.attention_norm(z_BMC)
+        q, k, v = (split_heads(part(h), self.heads) for part in (self.query, self.key, self.value))
+        z_BMC = z_BMC + self.out(merge_heads(scaled_dot_product_attention(q, k, v)))
+        return z_BMC + self.mlp(self.mlp_norm(z_BMC))
+
+
+class LNO(nn.Module):
+    """E = scores(trunk(x)) [N, M];  Z = softmax over N of Eᵀ, times branch(x);  Y = softmax over M of E, times Z.
+
+    Args:
+        channels: C, feature width; the paper has 192 for Elasticity.
+        blocks: transformer blocks over the modes.
+        heads: must divide C.
+        modes: M.
+        mlp_depth: residual layers of every MLP; 3 for Elasticity.
+        trunk_dim: how many of the features, from the first, the trunk reads; None for all, as the authors of FLARE ran
+            it. The authors of LNO give it the coordinates alone.
+    """
+
+    def __init__(
+        self,
+        in_dim: int,
+        out_dim: int,
+        *,
+        channels: int = 128,
+        blocks: int = 4,
+        heads: int = 8,
+        modes: int = 256,
+        mlp_depth: int = 2,
+        trunk_dim: int | None = None,
+    ) -> None:
+        super().__init__()
+        self.trunk_dim = in_dim if trunk_dim is None else trunk_dim
+        self.trunk = LayeredMLP(self.trunk_dim, channels, channels, mlp_depth)
+        self.branch = LayeredMLP(in_dim, channels, channels, mlp_depth)
+        self.scores = LayeredMLP(channels, channels, modes, mlp_depth)
+        self.blocks = nn.ModuleList(ModeBlock(channels, heads) for _ in range(blocks))
+        self.head = LayeredMLP(channels, channels, out_dim, mlp_depth)
+
+    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
+        """[B, N, in_dim] -> [B, N, out_dim]; `mask` is [B, N], True at real points."""
+        e_BNM = self.scores(self.trunk(x[..., : self.trunk_dim]))
+        own = e_BNM if mask is None else e_BNM.masked_fill(~mask[..., None], torch.finfo(e_BNM.dtype).min)
+        z_BMC = own.softmax(1).transpose(1, 2) @ self.branch(x)
+        for block in self.blocks:
+            z_BMC = block(z_BMC)
+        return self.head(e_BNM.softmax(-1) @ z_BMC)

@@ -1,0 +1,92 @@
+"""Transolver++: as Transolver, with a temperature for every point and Gumbel noise on the slice weights."""
+
+# B batch, N points, G slices, C channels, H heads, D = C / H head width
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from flare.errors import ConfigError
+from flare.models.attention import check_heads, merge_heads, split_heads
+from flare.models.initialise import small_normal
+from flare.models.transolver import Placeholder, SliceTokens, TransolverBlock, exchange
+
+NOISE = ("training", "always", "never")
+
+
+class AdaptiveAttention(nn.Module):
+    """w = softmax over G of ((P W + g) / τ(P)), with τ(P) = max(0.01, b_h + GELU(map of P)) and Gumbel noise g."""
+
+    def __init__(self, channels: int, heads: int, slices: int, noise: str) -> None:
+        super().__init__()
+        check_heads(channels, heads)
+        width = channels // heads
+        self.heads, self.noise = heads, noise
+        self.position = nn.Linear(channels, channels)
+        self.slice = nn.Linear(width, slices)
+        self.temperature = nn.Parameter(torch.full((heads,), 0.5))
+        self.own_temperature = nn.Sequential(nn.Linear(width, slices), nn.GELU(), nn.Linear(slices, 1), nn.GELU())
+        self.tokens = SliceTokens(width)
+        self.out = nn.Linear(channels, channels)
+
+    def forward(self, x_BNC: Tensor, mask: Tensor | None = None) -> Tensor:
+        p_BHND = split_heads(self.position(x_BNC), self.heads)
+        temperature = (self.temperature[:, None, None] + self.own_temperature(p_BHND)).clamp_min(0.01)
+        scores = self.slice(p_BHND)
+        if self.noise == "always" or (self.noise == "training" and self.training):
+            scores = scores + gumbel_like(scores)
+        w_BHNG = (scores / temperature).softmax(-1)
+        return self.out(merge_heads(exchange(w_BHNG, p_BHND, self.tokens, mask)))
+
+
+def gumbel_like(scores: Tensor) -> Tensor:
+    return -torch.log(-torch.log(torch.rand_like(scores) + 1e-8) + 1e-8)
+
+
+class TransolverPP(nn.Module):
+    """Lift, blocks of adaptive physics attention, head.
+
+    Args:
+        channels: C, feature width of every point.
+        blocks: how many.
+        heads: must divide C.
+        slices: G per head.
+        mlp_ratio: hidden width of the pointwise MLP, in C.
+        noise: when the slice weights are noisy: in `training`, `always` as published (two evaluations then differ), or
+            `never`.
+    """
+
+    def __init__(
+        self,
+        in_dim: int,
+        out_dim: int,
+        *,
+        channels: int = 128,
+        blocks: int = 8,
+        heads: int = 8,
+        slices: int = 64,
+        mlp_ratio: int = 1,
+        noise: str = "training",
+    ) -> None:
+        super().__init__()
+        if noise not in NOISE:
+            raise ConfigError(f"unknown noise {noise!r}; use one of {', '.join(NOISE)}")
+        self.lift = nn.Sequential(nn.Linear(in_dim, 2 * channels), nn.GELU(), nn.Linear(2 * channels, channels))
+        self.placeholder = Placeholder(channels)
+        self.blocks = nn.ModuleList(
+            TransolverBlock(channels, AdaptiveAttention(channels, heads, slices, noise), mlp_ratio)
+            for _ in range(blocks)
+        )
+        self.head_norm = nn.LayerNorm(channels)
+        self.head = nn.Linear(channels, out_dim)
+        # The release has this map, counts it and never calls it.
+        self.unused = nn.Linear(3, channels).requires_grad_(False)
+        self.apply(small_normal)
+
+    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
+        """[B, N, in_dim] -> [B, N, out_dim]; `mask` is [B, N], True at real points."""
+        x_BNC = self.placeholder(self.lift(x))
+        for block in self.blocks:
+            x_BNC = block(x_BNC, mask)
+        return self.head(self.head_norm(x_BNC))

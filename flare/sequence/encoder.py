@@ -1,0 +1,206 @@
+"""A sequence classifier around any attention: embedding, blocks, pooling, head; for one document or for two."""
+
+# B batch, N tokens, L longest sequence, C channels, H heads
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from importlib import import_module
+
+import torch
+from torch import Tensor, nn
+
+from flare.errors import ConfigError, nearest
+from flare.models.attention import check_heads, transformer_mlp
+from flare.models.flare import NORMS, ResMLP
+from flare.models.initialise import small_normal
+from flare.sequence.positions import LearnedPositions, Rotation, SinusoidalPositions
+
+ATTENTIONS: dict[str, str] = {
+    "vanilla": "flare.sequence.attention:VanillaAttention",
+    "linear": "flare.sequence.attention:LinearAttention",
+    "linformer": "flare.sequence.attention:LinformerAttention",
+    "norm": "flare.sequence.attention:NormAttention",
+    "performer": "flare.sequence.performer:PerformerAttention",
+    "flare": "flare.sequence.attention:FLAREAttention",
+}
+POSITIONS = ("learned", "sinusoidal", "rotary")
+POOLS = ("mean", "max", "cls")
+HEADS = ("linear", "mlp")
+
+
+class SequenceBlock(nn.Module):
+    """x ← x + attention(norm(x)),  x ← x + FFN(norm(x))."""
+
+    def __init__(self, attention: nn.Module, ffn: nn.Module, norms: tuple[nn.Module, nn.Module]) -> None:
+        super().__init__()
+        self.attention_norm, self.ffn_norm = norms
+        self.attention, self.ffn = attention, ffn
+
+    def forward(self, x_BNC: Tensor, mask: Tensor | None) -> Tensor:
+        x_BNC = x_BNC + self.attention(self.attention_norm(x_BNC), mask)
+        return x_BNC + self.ffn(self.ffn_norm(x_BNC))
+
+
+class SequenceEncoder(nn.Module):
+    """Tokens -> labels. Positions are added before every block; padding is neither attended to nor pooled.
+
+    Args:
+        vocabulary: number of token ids.
+        labels: outputs; 1 for a yes or no.
+        length: of the longest sequence (of one document).
+        attention: one of `ATTENTIONS`; what it takes beyond the common arguments goes to `options`.
+        channels: C.
+        blocks: how many.
+        heads: must divide C.
+        mlp_ratio: hidden width of the FFN, in C. FLARE has a residual MLP of `ffn_depth` inner layers instead.
+        norm: `layer` or `rms`.
+        position: `learned`, `sinusoidal` or `rotary`.
+        pool: `mean` or `max` over the real tokens, or a `cls` token in front.
+        head: one Linear, or an `mlp` with a hidden layer.
+        documents: 2 for pairs: both go through the same encoder and are judged side by side.
+        dropout: of embeddings, attention outputs, FFN and head.
+        attention_dropout: of attention weights.
+    """
+
+    def __init__(
+        self,
+        vocabulary: int,
+        labels: int,
+        length: int,
+        *,
+        attention: str = "flare",
+        channels: int = 128,
+        blocks: int = 4,
+        heads: int = 8,
+        mlp_ratio: int = 4,
+        ffn_depth: int = 3,
+        norm: str = "layer",
+        position: str = "learned",
+        pool: str = "mean",
+        head: str = "linear",
+        documents: int = 1,
+        dropout: float = 0.0,
+        attention_dropout: float = 0.0,
+        **options: object,
+    ) -> None:
+        super().__init__()
+        for name, value, known in (
+            ("position", position, POSITIONS),
+            ("pool", pool, POOLS),
+            ("head", head, HEADS),
+            ("norm", norm, NORMS),
+        ):
+            if value not in known:
+                raise ConfigError(f"unknown {name} {value!r}; {nearest(value, known)}")
+        if documents not in (1, 2):
+            raise ConfigError(f"documents={documents}; use 1, or 2 for pairs")
+        check_heads(channels, heads)
+        self.length, self.pool, self.documents = length, pool, documents
+        places = length + (pool == "cls")
+        self.embedding = nn.Embedding(vocabulary, channels)
+        self.embedding_dropout = nn.Dropout(dropout)
+        self.cls = nn.Parameter(0.02 * torch.randn(channels)) if pool == "cls" else None
+        self.positions = _positions(position, places, channels)
+        rotate = Rotation(places, channels // heads) if position == "rotary" else None
+        make = attention_class(attention, options)
+
+        def block() -> SequenceBlock:
+            mixer = make(
+                channels,
+                heads,
+                length=places,
+                rotate=rotate,
+                attention_dropout=attention_dropout,
+                dropout=dropout,
+                **options,
+            )
+            norms = NORMS[norm](channels), NORMS[norm](channels)
+            return SequenceBlock(mixer, _ffn(attention, channels, mlp_ratio, ffn_depth, dropout), norms)
+
+        self.blocks = nn.ModuleList(block() for _ in range(blocks))
+        wide = documents * channels
+        self.norm = nn.Identity() if pool == "cls" else NORMS[norm](channels)
+        self.head = nn.Sequential()
+        self.head.add_module("dropout", nn.Dropout(dropout))
+        self.head.add_module("norm", nn.Identity() if pool == "cls" else NORMS[norm](wide))
+        if head == "mlp":
+            self.head.add_module("hidden", nn.Linear(wide, wide))
+            self.head.add_module("activation", nn.GELU())
+        self.head.add_module("out", nn.Linear(wide, labels))
+        self.apply(small_normal)
+
+    def forward(self, ids: Tensor, mask: Tensor | None = None) -> Tensor:
+        """[B, N] token ids -> [B, labels]; `mask` is [B, N], True at real tokens. A pair is [B, 2 N], end to end."""
+        if ids.ndim != 2 or ids.shape[1] % self.documents:
+            raise ConfigError(f"ids are {list(ids.shape)}; this model takes [B, {self.documents} N]")
+        batch = len(ids)
+        ids = ids.reshape(batch * self.documents, -1)
+        mask = None if mask is None else mask.reshape(ids.shape)
+        if ids.shape[1] > self.length:
+            raise ConfigError(f"this model is for sequences of at most {self.length} tokens, not {ids.shape[1]}")
+        pooled = self.encode(ids, mask)
+        return self.head(pooled.reshape(batch, -1))
+
+    def encode(self, ids: Tensor, mask: Tensor | None = None) -> Tensor:
+        """[B, N] -> [B, C]."""
+        x_BNC = self.embedding_dropout(self.embedding(ids))
+        if self.cls is not None:
+            x_BNC = torch.cat([self.cls.expand(len(ids), 1, -1), x_BNC], dim=1)
+            mask = None if mask is None else nn.functional.pad(mask, (1, 0), value=True)
+        for block in self.blocks:
+            if self.positions is not None:
+                x_BNC = x_BNC + self.positions(x_BNC.shape[1])
+            x_BNC = block(x_BNC, mask)
+        return self._pool(self.norm(x_BNC), mask)
+
+    def _pool(self, x_BNC: Tensor, mask: Tensor | None) -> Tensor:
+        if self.pool == "cls":
+            return x_BNC[:, 0]
+        if self.pool == "max":
+            return x_BNC.amax(1) if mask is None else _greatest(x_BNC, mask)
+        if mask is None:
+            return x_BNC.mean(1)
+        return (x_BNC * mask[..., None]).sum(1) / mask.sum(1, keepdim=True).clamp_min(1)
+
+
+def _greatest(x_BNC: Tensor, mask: Tensor) -> Tensor:
+    """Over the real tokens; zero where there is none."""
+    greatest = x_BNC.masked_fill(~mask[..., None], -torch.inf).amax(1)
+    return greatest.masked_fill(~mask.any(1, keepdim=True), 0.0)
+
+
+def attention_class(name: str, options: dict[str, object]) -> Callable[..., nn.Module]:
+    """An attention by name, which knows all of these options."""
+    if name not in ATTENTIONS:
+        raise ConfigError(f"unknown attention {name!r}; {nearest(name, ATTENTIONS)}")
+    module, attribute = ATTENTIONS[name].split(":")
+    found = getattr(import_module(module), attribute)
+    known = attention_options(found)
+    for option in options:
+        if option not in known:
+            raise ConfigError(f"attention {name!r} has no option {option!r}; {nearest(option, known)}")
+    return found
+
+
+def attention_options(kind: type) -> dict[str, object]:
+    """What an attention takes beyond what the encoder gives to all."""
+    given = {"length", "rotate", "attention_dropout", "dropout"}
+    parameters = inspect.signature(kind).parameters.values()
+    return {p.name: p.default for p in parameters if p.kind is p.KEYWORD_ONLY and p.name not in given}
+
+
+def _positions(kind: str, length: int, channels: int) -> nn.Module | None:
+    if kind == "rotary":
+        return None
+    return (LearnedPositions if kind == "learned" else SinusoidalPositions)(length, channels)
+
+
+def _ffn(attention: str, channels: int, ratio: int, depth: int, dropout: float) -> nn.Module:
+    if attention == "flare":
+        return ResMLP(channels, channels, channels, depth)
+    if attention == "norm":
+        return transformer_mlp(channels, ratio, "tanh")
+    first, activation, last = transformer_mlp(channels, ratio)
+    return nn.Sequential(first, activation, nn.Dropout(dropout), last)

@@ -1,0 +1,74 @@
+"""A model's own recipe on a preset: `configs/models/<model>.yaml`, with settings for all presets and for some.
+
+A preset is the paper's recipe of FLARE on a dataset. Another model brings its sizes, and its own way of training unless
+a common one is wanted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from flare.errors import ConfigError, nearest
+from flare.train.presets import merged, preset_folder, preset_names, read_mapping, refuse_unknown_keys
+
+ALL = "all"
+"""The section of a recipe that holds for every preset."""
+
+
+def recipe_names() -> list[str]:
+    """Models that can be asked for by name: FLARE, whose recipe the presets are, and those with a file."""
+    return ["flare", *sorted(path.stem for path in _folder().glob("*.yaml"))]
+
+
+def with_model(preset: Mapping[str, Any], preset_name: str, model: str, recipe: str | None = None) -> dict[str, Any]:
+    """The settings of a preset for another model.
+
+    Args:
+        preset: settings as the preset's file has them.
+        preset_name: such as `darcy`; a model may have settings of its own for it.
+        model: one of `recipe_names`; gives the model's sizes.
+        recipe: whose way of training (batch, optimiser, schedule) to use; the model's own by default, `flare` for the
+            preset's.
+    """
+    settings = {key: value for key, value in preset.items() if key != "model"}
+    for section, part in _sections(recipe or model, preset_name):
+        changes = [(f"{section}.{name}", value) for name, value in part.items()]
+        if section != "model":
+            settings = merged(settings, changes)
+    sizes: dict[str, Any] = {} if model != "flare" else dict(preset.get("model", {}))
+    for section, part in _sections(model, preset_name):
+        if section == "model":
+            sizes |= part
+    return settings | {"model": sizes}
+
+
+def _sections(name: str, preset_name: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """The settings of a recipe, group by group: first those for all presets, then those for this one."""
+    if name not in recipe_names():
+        from flare.models import MODELS  # which loads torch
+
+        known = {*recipe_names(), *MODELS}
+        if name not in known:
+            raise ConfigError(f"unknown model {name!r}; {nearest(str(name), known)}")
+        yield "model", {"name": name}  # a new one, trained as the preset says
+    elif name != "flare":
+        record = read_recipe(_folder() / f"{name}.yaml")
+        yield from record[ALL].items()
+        yield from record.get(preset_name, {}).items()
+
+
+def read_recipe(path: Path) -> dict[str, Any]:
+    record = read_mapping(path)
+    if ALL not in record:
+        raise ConfigError(f"{path} has no section {ALL!r}")
+    for section, settings in record.items():
+        if section not in (ALL, *preset_names()):
+            raise ConfigError(f"{path}: there is no preset {section!r}; {nearest(section, [ALL, *preset_names()])}")
+        refuse_unknown_keys(settings, f"{path}, {section}")
+    return record
+
+
+def _folder() -> Path:
+    return preset_folder() / "models"

@@ -1,0 +1,182 @@
+"""The sequence encoder: golden values and parameter counts of every attention, padding, pooling, pairs."""
+
+import pytest
+import torch
+from torch import nn
+
+from flare.errors import ConfigError
+from flare.models import count_parameters
+from flare.sequence.encoder import ATTENTIONS, SequenceEncoder
+from tests.models import golden
+
+IDS = (7 * torch.arange(24) % 11)[None]
+
+
+def filled(attention, *, labels=3, length=24, mlp_ratio=2, **options):
+    sizes = {"channels": 32, "blocks": 2, "heads": 4, "mlp_ratio": mlp_ratio}
+    model = golden.fill(SequenceEncoder(11, labels, length, attention=attention, **sizes, **options))
+    if attention == "performer":
+        model.float()
+        for block in model.blocks:
+            omega = block.attention.omega
+            rows = golden.pseudo_random(omega.numel()).view_as(omega)
+            omega.copy_(nn.functional.normalize(rows, dim=-1))
+    return model
+
+
+@pytest.mark.parametrize(
+    ("attention", "options", "values", "tolerance"),
+    [
+        ("vanilla", {}, (-0.83507470, 0.27435081, -0.33153592), 1e-7),
+        ("flare", {"latents": 8}, (0.65823891, -1.29667327, -1.16470886), 1e-7),
+        ("linformer", {"projected": 6}, (-0.58007090, -0.07197268, -2.86683388), 1e-7),
+        ("linear", {}, (0.09135197, 0.31181723, -2.06046637), 1e-7),
+        ("linear", {"kernel": "identity"}, (-0.61475959, 0.55755388, -0.04497983), 1e-7),
+        ("norm", {"mlp_ratio": 4}, (-0.81997409, 0.22412272, -1.00246957), 1e-7),
+        ("performer", {"features": 16, "kind": "simple"}, (-0.8377418, 0.3941112, -0.6178786), 1e-6),
+    ],
+)
+def test_golden_values(attention, options, values, tolerance):
+    got = filled(attention, **options)(IDS)[0].double().detach()
+    torch.testing.assert_close(got, torch.tensor(values, dtype=torch.float64), rtol=0, atol=tolerance)
+
+
+def test_golden_value_of_a_pair():
+    got = filled("flare", latents=8, documents=2, length=12, labels=1)(IDS).item()
+    assert got == pytest.approx(0.44138668, abs=1e-7)
+
+
+WIDE = {"channels": 128, "blocks": 4, "heads": 8}
+TASKS = {
+    "listops": (
+        {"labels": 10, "length": 2048, "mlp_ratio": 4},
+        (1_057_034, 1_057_034, 1_057_034, 3_154_186, 1_058_058, 1_388_298),
+    ),
+    "text": (
+        {"labels": 1, "length": 4096, "mlp_ratio": 4, "pool": "cls", "head": "mlp"},
+        (809_857, 809_857, 1_334_273, 5_005_185, 1_335_297, 1_141_121),
+    ),
+    "retrieval": (
+        {"labels": 1, "length": 4096, "mlp_ratio": 4, "documents": 2},
+        (1_318_401, 1_318_401, 1_318_401, 5_512_705, 1_319_425, 1_649_665),
+    ),
+    "image": (
+        {"labels": 10, "length": 1024, "mlp_ratio": 2, "channels": 64, "blocks": 3, "head": "mlp"},
+        (171_018, 171_018, 171_018, 1_743_882, 220_938, 270_282),
+    ),
+    "pathfinder": (
+        {"labels": 1, "length": 1024, "mlp_ratio": 1, "head": "mlp"},
+        (545_281, 546_561, 545_281, 2_642_433, 942_337, 1_272_577),
+    ),
+}
+ORDER = ("vanilla", "performer", "linear", "linformer", "norm", "flare")
+OWN = {
+    ("text", "vanilla"): {"position": "rotary"},
+    ("text", "performer"): {"position": "rotary"},
+    ("text", "linformer"): {"position": "rotary"},
+    ("text", "flare"): {"position": "rotary"},
+    ("image", "linformer"): {"projected": 256},
+    ("image", "norm"): {"mlp_ratio": 4},
+    ("image", "flare"): {"latents": 256, "kv_depth": 2, "ffn_depth": 1},
+    ("pathfinder", "vanilla"): {"norm": "rms"},
+    ("pathfinder", "linear"): {"norm": "rms"},
+    ("pathfinder", "linformer"): {"norm": "rms", "projected": 256},
+    ("pathfinder", "norm"): {"mlp_ratio": 4},
+}
+
+
+@pytest.mark.parametrize("task", TASKS)
+@pytest.mark.parametrize("attention", ORDER)
+def test_parameter_counts_without_the_token_table(task, attention):
+    sizes, counts = TASKS[task]
+    sizes = {**WIDE, **sizes, **OWN.get((task, attention), {})}
+    model = SequenceEncoder(1, sizes.pop("labels"), sizes.pop("length"), attention=attention, **sizes)
+    assert count_parameters(model) - sizes["channels"] == counts[ORDER.index(attention)]
+
+
+SMALL = {"channels": 16, "blocks": 2, "heads": 4, "mlp_ratio": 2}
+OPTIONS = {"flare": {"latents": 8}, "linformer": {"projected": 6}, "performer": {"features": 32}}
+
+
+def small(attention, **options):
+    torch.manual_seed(1)
+    model = SequenceEncoder(11, 3, 40, attention=attention, **{**SMALL, **OPTIONS.get(attention, {}), **options})
+    for p in model.parameters():
+        p.data.add_(0.3 * torch.randn_like(p))
+    return model.double().eval()
+
+
+@pytest.mark.parametrize("attention", ATTENTIONS)
+@pytest.mark.parametrize("position", ["learned", "sinusoidal", "rotary"])
+@pytest.mark.parametrize("pool", ["mean", "max", "cls"])
+def test_padding_changes_nothing(attention, position, pool):
+    model = small(attention, position=position, pool=pool)
+    lengths = (5, 30, 1)
+    ids = torch.randint(0, 11, (3, 30))
+    mask = torch.arange(30) < torch.tensor(lengths)[:, None]
+    together = model(ids, mask)
+    for y, row, count in zip(together, ids, lengths, strict=True):
+        torch.testing.assert_close(y, model(row[None, :count])[0], rtol=0, atol=1e-9)
+    torch.testing.assert_close(model(ids.masked_fill(~mask, 3), mask), together, rtol=0, atol=1e-9)
+
+
+@pytest.mark.parametrize("attention", ATTENTIONS)
+def test_a_pair_is_two_documents_through_one_encoder(attention):
+    model = small(attention, documents=2)
+    ids = torch.randint(0, 11, (2, 24))
+    mask = torch.ones(2, 24, dtype=torch.bool)
+    mask[0, 20:] = False
+    pooled = [model.encode(ids[:, part], mask[:, part]) for part in (slice(12), slice(12, 24))]
+    torch.testing.assert_close(model(ids, mask), model.head(torch.cat(pooled, dim=-1)))
+
+
+@pytest.mark.parametrize("attention", ATTENTIONS)
+def test_dropout_is_for_training_alone(attention):
+    model, ids = small(attention, dropout=0.2, attention_dropout=0.2), torch.randint(0, 11, (2, 24))
+    assert torch.equal(model(ids), model(ids))
+    model.train()
+    assert not torch.equal(model(ids), model(ids))
+
+
+@pytest.mark.parametrize("attention", ATTENTIONS)
+def test_it_learns_to_tell_which_token_is_there(attention):
+    torch.manual_seed(0)
+    model = SequenceEncoder(11, 2, 24, attention=attention, **SMALL, **OPTIONS.get(attention, {}))
+    optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
+    for _ in range(150):
+        ids = torch.randint(1, 11, (32, 24))
+        labels = torch.randint(0, 2, (32,))
+        ids[:, 11] = torch.where(labels == 1, 0, ids[:, 11])
+        loss = nn.functional.cross_entropy(model(ids), labels)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    assert loss < 0.3
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"attention": "linfromer"}, "unknown attention 'linfromer'; did you mean 'linformer'"),
+        ({"position": "absolute"}, "unknown position 'absolute'"),
+        ({"pool": "sum"}, "unknown pool"),
+        ({"head": "big"}, "unknown head"),
+        ({"norm": "batch"}, "unknown norm"),
+        ({"documents": 3}, "documents=3"),
+        ({"heads": 7}, "heads=7 does not divide"),
+        ({"attention": "vanilla", "latents": 8}, "attention 'vanilla' has no option 'latents'"),
+        ({"attention": "linear", "kernel": "relu"}, "unknown kernel 'relu'"),
+        ({"attention": "performer", "kind": "best"}, "unknown kind of features"),
+        ({"channels": 12, "position": "rotary"}, "head width 3 is odd"),
+    ],
+)
+def test_impossible_settings_are_refused(options, message):
+    with pytest.raises(ConfigError, match=message):
+        SequenceEncoder(11, 3, 24, **{**SMALL, **options})
+
+
+def test_sequences_that_are_too_long_are_refused():
+    with pytest.raises(ConfigError, match="at most 24 tokens, not 25"):
+        SequenceEncoder(11, 3, 24, **SMALL)(torch.zeros(1, 25, dtype=torch.long))
+    with pytest.raises(ConfigError, match=r"this model takes \[B, 2 N\]"):
+        SequenceEncoder(11, 3, 24, documents=2, **SMALL)(torch.zeros(1, 25, dtype=torch.long))
