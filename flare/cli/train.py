@@ -54,7 +54,7 @@ def run(words: Sequence[str]) -> int:
 
 def _model_by_name(words: Sequence[str]) -> Iterator[str]:
     """`--model lno` is short for `--model.name lno`."""
-    for word, following in zip(words, [*words[1:], ""], strict=True):
+    for word, following in zip(words, [*words[1:], ""], strict=False):
         name, equals, value = word.partition("=")
         is_name = name == "--model" and not (value if equals else following).startswith("{")
         yield f"--model.name{equals}{value}" if is_name else word

@@ -9,11 +9,13 @@ import yaml
 
 import flare
 from flare.cli import main
+from flare.errors import TrainingDiverged
 from flare.experiments.compare import compare, configurations
 from flare.models import MODELS
 from flare.train.recipes import recipe_names
 from flare.train.run import RunFolder
-from tests.factory import content, darcy_dataset
+from flare.train.start import start
+from tests.factory import content, darcy_dataset, ragged_dataset
 
 SIZES = {
     "channels": 16,
@@ -111,6 +113,37 @@ def test_the_table_has_the_mean_and_the_spread_of_the_seeds_and_nothing_is_train
     compare(wanted, tmp_path, lambda line: None)
     after = content(tmp_path)
     assert {name for name in after if after[name] != before.get(name)} <= {"table.json", "table.md"}
+
+
+def test_a_model_that_diverges_does_not_stop_the_others(preset, tmp_path, monkeypatch):
+    real = start
+
+    def fail(config, folder):
+        if config.model["name"] == "lno" and config.seed == 1:
+            raise TrainingDiverged("the loss is nan")
+        return real(config, folder)
+
+    monkeypatch.setattr("flare.experiments.compare.start", fail)
+    sizes = [("model.channels", 16), ("model.blocks", 1), ("model.heads", 2), ("data.train_samples", 8)]
+    told = []
+    rows = compare(configurations(str(preset), ["lno", "flare"], 2, None, sizes), tmp_path, told.append)
+    assert {(row.model, len(row.errors), row.diverged) for row in rows} == {("lno", 1, 1), ("flare", 2, 0)}
+    assert "lno, seed 1: the loss is nan" in told
+    assert "| 1, 1 diverged |" in (tmp_path / "table.md").read_text()
+
+
+def test_models_on_grids_are_left_out_where_there_is_none(preset, tmp_path, capsys):
+    cloud = ragged_dataset(tmp_path / "cloud", sizes=(20, 30, 25, 22), test=1)
+    words = ["compare", "--preset", str(preset), "--data.path", str(cloud.path), "--out", str(tmp_path / "out")]
+    assert main([*words, "--models", "transolver-conv"]) == 2
+    assert "reads points on a grid" in capsys.readouterr().err
+    assert (
+        main([*words, "--seeds", "1", "--model.channels", "40", "--model.blocks", "1", "--data.batch_size", "1"]) == 0
+    )
+    told = capsys.readouterr()
+    assert "without transolver-conv" in told.err
+    assert "transolver-conv" not in told.out
+    assert "| gnot |" in told.out
 
 
 def test_the_command(preset, tmp_path, capsys):
