@@ -16,8 +16,8 @@ import torch
 from torch import nn
 
 from flare.files import replacing
-from flare.models import build_model, count_parameters
-from flare.train.recipes import recipe_names, with_model
+from flare.models import build_model, count_parameters, use_backend
+from flare.train.recipes import OF_DATA, recipe_names, with_model
 from measure import CLOCKS, RESULTS, interleaved, load, others_percent, save, threads
 
 PAGE = Path(__file__).parents[1] / "docs" / "peers.md"
@@ -28,7 +28,7 @@ THREADS = 2
 def network(name: str, side: int) -> nn.Module:
     torch.manual_seed(0)
     model = with_model({"model": {"name": "flare"}}, "", name)["model"]
-    if name == "transolver-conv":
+    if model.get("grid") == OF_DATA:
         model = {**model, "grid": [side, side]}
     return build_model(model.pop("name"), 2, 1, **model)
 
@@ -47,6 +47,7 @@ def calls(model: nn.Module, points: int) -> dict[str, Callable[[], Any]]:
 def measure(points: int, rounds: int) -> list[dict[str, Any]]:
     side = isqrt(points)
     models = {name: network(name, side) for name in recipe_names()}
+    models["flare, sdpa"] = use_backend(network("flare", side), "sdpa")
     rows = [{"model": name, "parameters": count_parameters(model)} for name, model in models.items()]
     with threads(THREADS):
         for mode in ("inference", "training step"):

@@ -11,13 +11,16 @@ from flare.cli.train import dotted
 from flare.errors import ConfigError, nearest
 from flare.terminal import say
 from flare.train.config import TrainConfig
-from flare.train.presets import preset_names
-from flare.train.recipes import recipe_names
+from flare.train.presets import preset_names, preset_path, read_yaml
+from flare.train.recipes import needs_grid, recipe_names
 
 EPILOG = """examples:
   flare compare --preset small --out runs/compare
   flare compare --preset small --models flare,lno,transolver --seeds 5 --epochs 20 --out runs/three
-  flare compare --preset elasticity --recipe flare --out runs/common     all trained as FLARE is"""
+  flare compare --preset elasticity --recipe flare --out runs/common     all trained as FLARE is
+
+Runs are in OUT/<model>/seed-<n>, the table in OUT/table.md. A comparison that was stopped goes on with the same
+command. A size such as --model.channels 32 holds for every model that has it."""
 
 
 def run(words: Sequence[str]) -> int:
@@ -27,24 +30,41 @@ def run(words: Sequence[str]) -> int:
     parser.add_argument("--seeds", type=int, default=3, help="runs of every model, with seeds 0, 1, ...")
     parser.add_argument("--recipe", help="train all as this model is trained; default: each as itself")
     parser.add_argument("--out", help="folder of the runs and the table; default runs/compare-<preset>")
-    parser.add_class_arguments(TrainConfig, None)
+    parser.add_class_arguments(TrainConfig, None, skip={"seed"})
+    if any(word.split("=")[0] == "--model" for word in words):
+        raise ConfigError("say which models with --models, such as --models flare,lno")
     given = parse(parser, words, defaults=False).as_dict()
     preset, models, recipe, out = (given.pop(name, None) for name in ("preset", "models", "recipe", "out"))
     seeds = given.pop("seeds", 3)
     if not preset:
         raise ConfigError("say what to compare on with --preset, such as --preset small")
-    if seeds < 1 or "seed" in given:
-        raise ConfigError("--seeds counts the runs of every model, at least 1; their seeds are 0, 1, ...")
+    if seeds < 1:
+        raise ConfigError(f"--seeds {seeds}: the runs of every model, at least 1")
     folder = Path(out or f"runs/compare-{Path(preset).stem}")
-    return _compare(preset, _names(models), seeds, recipe, list(dotted(given)), folder)
+    overrides = list(dotted(given))
+    return _compare(preset, _names(models, preset, overrides), seeds, recipe, overrides, folder)
 
 
-def _names(models: str | None) -> list[str]:
-    names = [name.strip() for name in models.split(",")] if models else recipe_names()
+def _names(models: str | None, preset: str, overrides: list[tuple[str, object]]) -> list[str]:
+    if models is None:
+        return _that_fit(preset, overrides)
+    names = [name.strip() for name in models.split(",")]
     for name in names:
         if name not in recipe_names():
             raise ConfigError(f"there is no model {name!r}; {nearest(name, recipe_names())}")
     return names
+
+
+def _that_fit(preset: str, overrides: list[tuple[str, object]]) -> list[str]:
+    """All, but for those that read grids where the data are none."""
+    from flare.data.store import Dataset
+
+    path = dict(overrides).get("data.path") or read_yaml(preset_path(preset)).get("data", {}).get("path", "")
+    if Dataset(str(path)).schema.grid is not None:
+        return recipe_names()
+    left_out = [name for name in recipe_names() if needs_grid(name)]
+    say(f"{path} has no grid: without {', '.join(left_out)}")
+    return [name for name in recipe_names() if name not in left_out]
 
 
 def _compare(
@@ -55,10 +75,10 @@ def _compare(
 
     wanted = configurations(preset, models, seeds, recipe, overrides)
     try:
-        rows = compare(wanted, folder, say)
+        rows = compare(wanted, folder, say, recipe=recipe)
     except Interrupted as stop:
-        say("saved. The same command goes on from here")
+        say("saved. Give the same command again to go on")
         raise SystemExit(stop.exit_code) from None
     if rows:
-        print((folder / "table.md").read_text(encoding="utf-8"), end="")
+        print((folder / "table.md").read_text(encoding="utf-8") if any(row.errors for row in rows) else "", end="")
     return 0

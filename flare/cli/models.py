@@ -2,49 +2,66 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from math import isqrt
-from typing import Any
 
 from flare.cli import parse
 from flare.cli.options import make_parser
-from flare.train.presets import preset_names, preset_path, read_yaml
-from flare.train.recipes import recipe_names, with_model
+from flare.errors import ConfigError
+from flare.train.presets import preset_name, preset_names, preset_path, read_yaml
+from flare.train.recipes import OF_DATA, needs_grid, recipe_names, with_model
 
 EPILOG = """examples:
   flare models
-  flare models --preset darcy --in-dim 3
-  flare models --points 1000000"""
+  flare models --preset darcy
+  flare models --points 1000000 --in-dim 3"""
+
+SHAPES: dict[str, tuple[int, int | tuple[int, int]]] = {
+    "elasticity": (2, 972),
+    "darcy": (3, (85, 85)),
+    "airfoil": (2, (221, 51)),
+    "pipe": (2, (129, 129)),
+    "drivaerml": (3, 40_000),
+    "lpbf": (3, 10_000),
+    "demo": (3, (25, 25)),
+    "small": (3, (13, 13)),
+}
+"""Preset -> features of a point, and the points of a sample or their grid. Parts of LPBF have 736 to 47,542 points."""
 
 
 def run(words: Sequence[str]) -> int:
     parser = make_parser("models", "List the models and what each costs for one sample.", EPILOG)
-    parser.add_argument("--points", type=int, default=10_000, help="points of the sample, N")
     parser.add_argument("--preset", help=f"with the sizes the paper has for it: {', '.join(preset_names())}")
-    parser.add_argument("--in_dim", type=int, default=2, help="features per point")
-    parser.add_argument("--out_dim", type=int, default=1, help="fields per point")
+    parser.add_argument("--points", type=int, help="points of the sample, N; default those of the preset, or 10,000")
+    parser.add_argument("--in-dim", type=int, help="features per point; default those of the preset, or 2")
+    parser.add_argument("--out-dim", type=int, default=1, help="fields per point")
     chosen = parse(parser, words)
-    show(chosen.points, chosen.preset, chosen.in_dim, chosen.out_dim)
-    return 0
+    path = preset_path(chosen.preset) if chosen.preset else None
+    preset = preset_name(path) if path else ""
+    in_dim, shape = SHAPES.get(preset, (2, (100, 100)))
+    if chosen.points is not None:
+        side = isqrt(max(chosen.points, 0))
+        shape = (side, side) if isinstance(shape, tuple) else chosen.points
+    grid, points = (shape, shape[0] * shape[1]) if isinstance(shape, tuple) else (None, shape)
+    points = points if chosen.points is None else chosen.points
+    in_dim = in_dim if chosen.in_dim is None else chosen.in_dim
+    if min(points, in_dim, chosen.out_dim) < 1:
+        raise ConfigError(f"points={points}, in-dim={in_dim}, out-dim={chosen.out_dim}: at least 1 each, please")
 
-
-def show(points: int, preset: str | None, in_dim: int, out_dim: int) -> None:
     from flare.models.cost import cost_of
 
-    base = read_yaml(preset_path(preset)) if preset else {"model": {"name": "flare"}}
+    base = read_yaml(path) if path else {}
     print(f"{'model':<16} {'parameters':>12} {'GFLOP':>12} {'MB kept':>12}   for {points:,} points")
     for name in recipe_names():
-        model = with_model(base, preset or "", name)["model"]
-        if name == "transolver-conv":
-            model = _with_grid(model, points)
-        of_grid = model["grid"][0] * model["grid"][1] if "grid" in model else points
-        cost = cost_of(model, in_dim, out_dim, of_grid)
-        note = "" if of_grid == points else f"   for {of_grid:,}, a grid"
+        if needs_grid(name) and not grid:
+            continue
+        model = with_model(base, preset, name)["model"]
+        count = points
+        if model.get("grid") == OF_DATA and grid:
+            model, count = {**model, "grid": list(grid)}, grid[0] * grid[1]
+        note = "" if count == points else f"   for {count:,}, a grid"
+        cost = cost_of(model, in_dim, chosen.out_dim, count)
         print(f"{name:<16} {cost.parameters:>12,} {cost.flops / 1e9:>12,.1f} {cost.activations / 1e6:>12,.1f}{note}")
-    print("GFLOP: of a forward, matrix products alone. MB kept: for a backward, by PyTorch's operators;")
-    print("FLARE's native kernels keep about a tenth.")
-
-
-def _with_grid(model: Mapping[str, Any], points: int) -> dict[str, Any]:
-    side = max(2, isqrt(points))
-    return {"grid": [side, side], **model}
+    print("GFLOP: of a forward, matrix products alone. MB kept: for a backward, by PyTorch's own operators;")
+    print("FLARE's native kernels keep about an eighth of that.")
+    return 0

@@ -12,8 +12,16 @@ from flare.cli.words import show_fields, verdict
 from flare.errors import ConfigError, FlareError
 from flare.terminal import duration, say
 from flare.train.config import TrainConfig
-from flare.train.presets import build_config, merged, preset_names, preset_path, read_yaml, setting_names
-from flare.train.recipes import with_model
+from flare.train.presets import (
+    build_config,
+    merged,
+    preset_name,
+    preset_names,
+    preset_path,
+    read_yaml,
+    setting_names,
+)
+from flare.train.recipes import model_name, with_grid, with_model
 
 EPILOG = """examples:
   flare train --preset darcy --data.path data/darcy --out runs/darcy
@@ -46,9 +54,10 @@ def run(words: Sequence[str]) -> int:
 
 def _model_by_name(words: Sequence[str]) -> Iterator[str]:
     """`--model lno` is short for `--model.name lno`."""
-    for word in words:
+    for word, following in zip(words, [*words[1:], ""], strict=False):
         name, equals, value = word.partition("=")
-        yield f"--model.name{equals}{value}" if name == "--model" and not value.startswith("{") else word
+        is_name = name == "--model" and not (value if equals else following).startswith("{")
+        yield f"--model.name{equals}{value}" if is_name else word
 
 
 def _resume(options: Mapping[str, Any], overrides: list[tuple[str, Any]]) -> tuple[Path, dict[str, Any]]:
@@ -63,17 +72,17 @@ def _start(options: Mapping[str, Any], overrides: list[tuple[str, Any]]) -> tupl
     preset = options["preset"]
     path = preset_path(preset) if preset else None
     record = read_yaml(path) if path else {"model": {"name": "flare"}}
-    model, own = dict(overrides).get("model.name"), record.get("model", {}).get("name", "flare")
-    if options["recipe"] or model not in (None, own):
-        record = with_model(record, path.stem if path else "", model or own, options["recipe"])
+    model, own, recipe = dict(overrides).get("model.name"), model_name(record), options["recipe"]
+    if recipe or model not in (None, own):
+        record = with_model(record, preset_name(path) if path else "", model or own, recipe)
         overrides = [(name, value) for name, value in overrides if name != "model.name"]
-    record = merged(record, overrides)
+    record = with_grid(merged(record, overrides))
     where = "settings" if path is None else f"{path} with overrides" if overrides else str(path)
     config = build_config(record, where)
     if options["out"]:
         folder = Path(options["out"])
     elif path is not None:
-        folder = Path("runs") / path.stem
+        folder = Path("runs") / "-".join([path.stem, *(word for word in (model, recipe) if word not in (None, own))])
     else:
         raise ConfigError("say where the run goes with --out, or start from a --preset")
     from flare.train.run import RunFolder

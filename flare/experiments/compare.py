@@ -1,7 +1,7 @@
 """Models side by side on one dataset: equal epochs, several seeds, one table with the spread.
 
 Every run has a folder of its own, `<out>/<model>/seed-<n>`. What is finished is not trained again, so a comparison that
-was stopped goes on with the same command.
+was stopped goes on with the same command. A model that diverges is said to, and the others go on.
 """
 
 from __future__ import annotations
@@ -12,11 +12,13 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from flare.errors import ConfigError, TrainingDiverged, nearest
 from flare.files import replacing, write_json
-from flare.models import check_options
+from flare.models import build_model, check_options, model_options
 from flare.train.config import TrainConfig
-from flare.train.presets import build_config, merged, preset_path, read_yaml
-from flare.train.recipes import with_model
+from flare.train.fields import FieldTask
+from flare.train.presets import build_config, merged, preset_name, preset_path, read_yaml
+from flare.train.recipes import with_grid, with_model
 from flare.train.run import RunFolder
 from flare.train.start import resume, start
 
@@ -27,14 +29,17 @@ class Row:
 
     model: str
     parameters: int
-    errors: list[float]
-    """Relative L2 on the test split, one for each seed."""
+    batch: int
     steps: int
+    errors: list[float]
+    """Relative L2 on the test split, one for each seed that came to its end."""
     seconds: list[float]
+    diverged: int
+    """Seeds that did not."""
 
     @property
     def mean(self) -> float:
-        return statistics.mean(self.errors)
+        return statistics.mean(self.errors) if self.errors else float("inf")
 
     @property
     def spread(self) -> float | None:
@@ -45,61 +50,112 @@ class Row:
 def configurations(
     preset: str, models: Iterable[str], seeds: int, recipe: str | None, overrides: Sequence[tuple[str, Any]]
 ) -> dict[tuple[str, int], TrainConfig]:
-    """(model, seed) -> settings; the overrides hold for all. Wrong ones show themselves before anything is trained."""
+    """(model, seed) -> settings. Wrong ones show themselves before anything is trained.
+
+    Args:
+        overrides: hold for all; a size of a model, such as ("model.latents", 32), for every model that has it.
+    """
     path = preset_path(preset)
     base = read_yaml(path)
-    found = {}
-    for model in models:
-        record = merged(with_model(base, path.stem, model, recipe), overrides)
-        sizes = {key: value for key, value in record["model"].items() if key != "name"}
-        check_options(record["model"]["name"], sizes)
-        for seed in range(seeds):
-            found[model, seed] = build_config(record | {"seed": seed}, f"{model} on {path}")
+    records = {model: with_model(base, preset_name(path), model, recipe) for model in models}
+    options = {model: {"name", *model_options(record["model"]["name"])} for model, record in records.items()}
+    for name, _ in overrides:
+        size = name.removeprefix("model.")
+        if name.startswith("model.") and not any(size in known for known in options.values()):
+            raise ConfigError(f"none of {', '.join(records)} has an option {size!r}; {nearest(size, _all(options))}")
+    found: dict[tuple[str, int], TrainConfig] = {}
+    for model, record in records.items():
+        own = [(n, v) for n, v in overrides if not n.startswith("model.") or n.removeprefix("model.") in options[model]]
+        settings = with_grid(merged(record, own))
+        configs = [build_config(settings | {"seed": seed}, f"{model} on {path}") for seed in range(seeds)]
+        _try(model, configs[0])
+        found |= {(model, seed): config for seed, config in enumerate(configs)}
     return found
 
 
-def compare(wanted: Mapping[tuple[str, int], TrainConfig], out: Path, tell: Callable[[str], None] = print) -> list[Row]:
+def _all(options: Mapping[str, set[str]]) -> set[str]:
+    return set().union(*options.values())
+
+
+def _try(model: str, config: TrainConfig) -> None:
+    """Build it for its data once, to hear now what would be said hours later."""
+    sizes = {key: value for key, value in config.model.items() if key != "name"}
+    name = config.model["name"]
+    check_options(name, sizes)
+    task = FieldTask(config.data, config.loss)
+    task.check_grid(config.model)
+    try:
+        build_model(name, task.dataset.schema.in_dim, task.dataset.schema.out_dim, **sizes)
+    except ConfigError as error:
+        raise ConfigError(f"{model}: {error}") from None
+
+
+def compare(
+    wanted: Mapping[tuple[str, int], TrainConfig],
+    out: Path,
+    tell: Callable[[str], None] = print,
+    *,
+    recipe: str | None = None,
+) -> list[Row]:
     """Train what is not trained yet, and write `table.json` and `table.md` into `out`; the best model comes first."""
-    results: dict[str, list[dict[str, Any]]] = {}
+    results: dict[str, list[dict[str, Any] | None]] = {}
     for number, ((model, seed), config) in enumerate(wanted.items(), 1):
         tell(f"{number}/{len(wanted)}: {model}, seed {seed}")
         folder = out / model / f"seed-{seed}"
-        result = resume(folder, expected=config) if RunFolder(folder).exists else start(config, folder)
+        try:
+            result = resume(folder, expected=config) if RunFolder(folder).exists else start(config, folder)
+        except TrainingDiverged as error:
+            tell(f"{model}, seed {seed}: {error}")
+            results.setdefault(model, []).append(None)
+            continue
         if result:  # only the first rank has one
             results.setdefault(model, []).append(result)
-    rows = sorted((_row(model, of_seeds) for model, of_seeds in results.items()), key=lambda row: row.mean)
-    if rows:
-        first = next(iter(results.values()))[0]
-        about = {key: first[key] for key in ("dataset", "train_samples", "test_samples", "epochs", "environment")}
-        about["rel_l2_mean_field"] = first["rel_l2_mean_field"]
+    rows = sorted((_row(model, wanted[model, 0], of) for model, of in results.items()), key=lambda row: row.mean)
+    done = [result for of_model in results.values() for result in of_model if result]
+    if done:
+        about = {key: done[0][key] for key in ("dataset", "train_samples", "test_samples", "epochs", "environment")}
+        about["rel_l2_mean_field"] = done[0]["rel_l2_mean_field"]
+        about["recipe"] = recipe or "own"
+        about["commits"] = sorted({result["environment"]["commit"] for result in done})
         write_json(out / "table.json", {**about, "rows": [asdict(row) for row in rows]})
         with replacing(out / "table.md") as temporary:
             temporary.write_text(table(rows, about), encoding="utf-8")
     return rows
 
 
-def _row(model: str, results: Sequence[Mapping[str, Any]]) -> Row:
+def _row(model: str, config: TrainConfig, results: Sequence[Mapping[str, Any] | None]) -> Row:
+    done = [result for result in results if result]
     return Row(
         model=model,
-        parameters=results[0]["parameters"],
-        errors=[result["rel_l2"] for result in results],
-        steps=results[0]["steps"],
-        seconds=[result["seconds"] for result in results],
+        parameters=done[0]["parameters"] if done else 0,
+        batch=config.data.batch_size,
+        steps=done[0]["steps"] if done else 0,
+        errors=[result["rel_l2"] for result in done],
+        seconds=[result["seconds"] for result in done],
+        diverged=len(results) - len(done),
     )
 
 
 def table(rows: Sequence[Row], about: Mapping[str, Any]) -> str:
     """Markdown, with a line on how it was made."""
-    lines = ["| model | parameters | test rel-L2 | seeds |", "|---|---:|---:|---:|"]
+    baseline = about["rel_l2_mean_field"]
+    lines = ["| model | parameters | batch | steps | test rel-L2 | seeds |", "|---|---:|---:|---:|---:|---:|"]
     for row in rows:
         spread = "" if row.spread is None else f" ± {row.spread:.4f}"
-        lines.append(f"| {row.model} | {row.parameters:,} | {row.mean:.4f}{spread} | {len(row.errors)} |")
+        verdict = "diverged" if not row.errors else f"{row.mean:.4f}{spread}"
+        if row.errors and row.mean >= baseline:
+            verdict += ", no better than the mean field"
+        seeds = f"{len(row.errors)}" + (f", {row.diverged} diverged" if row.diverged else "")
+        lines.append(f"| {row.model} | {row.parameters:,} | {row.batch} | {row.steps:,} | {verdict} | {seeds} |")
     facts = about["environment"]
+    recipe = (
+        "each model with its own recipe" if about["recipe"] == "own" else f"all with the recipe of {about['recipe']}"
+    )
     lines += [
         "",
         f"{about['dataset']}, {about['train_samples']:,} training and {about['test_samples']:,} test samples, "
-        f"{about['epochs']} epochs; mean ± standard deviation over seeds, last weights. The training-mean field has "
-        f"{about['rel_l2_mean_field']:.4f}. Made by flare {facts['flare']} at {facts['commit']} with torch "
+        f"{about['epochs']} epochs, {recipe}; mean ± standard deviation over seeds, last weights. The training-mean "
+        f"field has {baseline:.4f}. Made by flare {facts['flare']} at {', '.join(about['commits'])} with torch "
         f"{facts['torch']} on {facts['processor']}.",
     ]
     return "\n".join(lines) + "\n"

@@ -1,7 +1,7 @@
 """What a model costs for N points: parameters, operations of a forward, memory that a training step keeps.
 
 Counted on tensors without data, so a million points cost nothing. Memory is what PyTorch's own operators save for the
-backward; FLARE's native kernels save about a tenth.
+backward; FLARE's native kernels keep about an eighth of that.
 """
 
 from __future__ import annotations

@@ -19,6 +19,7 @@ from flare.errors import ConfigError, nearest
 from flare.mixer import check_backend, decode, encode, mix
 from flare.models import fused
 from flare.models.attention import TransformerBlock, check_heads, merge_heads, split_heads, transformer_mlp
+from flare.models.checks import at_least
 from flare.models.initialise import small_normal
 
 NORMS: dict[str, Callable[[int], nn.Module]] = {
@@ -168,8 +169,8 @@ class FLAREBlock(nn.Module):
 
     Args:
         ffn_depth: inner layers of the pointwise residual MLP.
-        ffn_ratio: its hidden width, in channels; other than 1 leaves its outer skips out, as the widths differ.
-        ffn: `residual`, or `standard` for a transformer's MLP with one hidden layer (an ablation).
+        ffn_ratio: its hidden width, in channels; None is 1. Any other leaves its outer skips out, as the widths differ.
+        ffn: `residual`, or `standard` for a transformer's MLP with one hidden layer, whose ratio is 4 (an ablation).
     """
 
     def __init__(
@@ -179,7 +180,7 @@ class FLAREBlock(nn.Module):
         latents: int = 64,
         *,
         ffn_depth: int = 3,
-        ffn_ratio: int = 1,
+        ffn_ratio: int | None = None,
         ffn: str = "residual",
         norm: str = "layer",
         activation: str = "gelu",
@@ -201,11 +202,14 @@ class FLAREBlock(nn.Module):
             **mixer,  # type: ignore[arg-type]
         )
         self.ffn_norm = make_norm(channels)
-        self.ffn: nn.Module = (
-            ResMLP(channels, ffn_ratio * channels, channels, ffn_depth, activation=activation, backend=backend)
-            if ffn == "residual"
-            else transformer_mlp(channels, ffn_ratio, "tanh")
-        )
+        ratio = ffn_ratio if ffn_ratio is not None else 1 if ffn == "residual" else 4
+        at_least(1, ffn_ratio=ratio)
+        self.ffn: nn.Module
+        if ffn == "residual":
+            self.ffn = ResMLP(channels, ratio * channels, channels, ffn_depth, activation=activation, backend=backend)
+        else:
+            first, _, last = transformer_mlp(channels, ratio)
+            self.ffn = nn.Sequential(first, _pick(ACTIVATIONS, activation, "activation")(), last)
 
     def forward(self, x_BNC: Tensor, mask: Tensor | None = None) -> Tensor:
         fast = fused.flare_block(self, x_BNC, mask)
@@ -226,8 +230,8 @@ class FLAREModel(nn.Module):
         heads: H, must divide C.
         latents: M, latents per head and block.
         kv_depth: inner layers of the key and value MLPs.
-        ffn_depth: inner layers of each block's pointwise MLP.
-        ffn_ratio: hidden width of that MLP, in channels (ablation).
+        ffn_depth: inner layers of each block's pointwise residual MLP.
+        ffn_ratio: hidden width of the pointwise MLP, in channels; None is 1, or 4 for `standard` (ablation).
         ffn: `residual`, or `standard` for a transformer's MLP in its place (ablation).
         io_depth: inner layers of the lift and the head.
         scale: factor of the scores; None means 1/√D.
@@ -251,7 +255,7 @@ class FLAREModel(nn.Module):
         latents: int = 64,
         kv_depth: int = 3,
         ffn_depth: int = 3,
-        ffn_ratio: int = 1,
+        ffn_ratio: int | None = None,
         ffn: str = "residual",
         io_depth: int = 2,
         scale: float | None = 1.0,

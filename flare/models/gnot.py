@@ -11,7 +11,8 @@ from torch import Tensor, nn
 
 from flare.errors import ConfigError
 from flare.models.attention import check_heads, merge_heads, split_heads, transformer_mlp
-from flare.models.grid import REFERENCE, check_grid, distances, require_grid
+from flare.models.checks import at_least, check_mask
+from flare.models.grid import REFERENCE, check_grid, check_unified, distances, require_grid
 from flare.models.initialise import small_normal
 from flare.models.transolver import Placeholder
 
@@ -30,8 +31,12 @@ class LinearAttention(nn.Module):
         v = split_heads(self.value(asked), self.heads)
         if mask is not None:
             k = k * mask[:, None, :, None]
-        sums = q @ k.sum(-2)[..., None]  # positive, unless all is padding
-        return self.out(merge_heads(q @ (k.transpose(-1, -2) @ v) / sums.clamp_min(torch.finfo(q.dtype).tiny) + q))
+        with torch.autocast(q.device.type, enabled=False):  # sums over all points want float32
+            wide = torch.promote_types(v.dtype, torch.float32)
+            q, k, v = (t.to(wide) for t in (q, k, v))
+            sums = q @ k.sum(-2)[..., None]  # positive, unless all is padding
+            y_BHND = q @ (k.transpose(-1, -2) @ v) / sums.clamp_min(torch.finfo(wide).tiny) + q
+        return self.out(merge_heads(y_BHND).to(asking.dtype))
 
 
 class Experts(nn.Module):
@@ -102,9 +107,12 @@ class GNOT(nn.Module):
         published: bool = False,
     ) -> None:
         super().__init__()
+        at_least(1, channels=channels, blocks=blocks, heads=heads, mlp_ratio=mlp_ratio, experts=experts)
         self.grid = check_grid(grid)
-        if unified_pos and (self.grid is None or in_dim < 2):
-            raise ConfigError("unified_pos replaces the two coordinates of a grid; give grid=(rows, columns)")
+        if not unified_pos and (published or grid is not None):
+            raise ConfigError("grid and published are settings of unified_pos; switch it on, or leave them out")
+        if unified_pos:
+            check_unified(self.grid, in_dim)
         self.unified_pos, self.published = unified_pos, published
         geometry_dim, function_dim, gate_dim = in_dim, 0, in_dim
         if unified_pos:
@@ -124,6 +132,7 @@ class GNOT(nn.Module):
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
         """[B, N, in_dim] -> [B, N, out_dim]; `mask` is [B, N], True at real points."""
+        check_mask(x, mask)
         geometry, function, position = self._inputs(x, mask)
         geometry_BNC = self.lift_geometry(geometry)
         field_BNC = self.placeholder(self.lift_field(torch.cat([geometry, *function], dim=-1)))

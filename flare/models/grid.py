@@ -19,7 +19,7 @@ def check_grid(grid: Sequence[int] | None) -> tuple[int, int] | None:
     """(rows, columns) as a model was built with, or None for points in no order."""
     if grid is None:
         return None
-    if len(grid) != 2 or any(type(n) is not int or n < 2 for n in grid):
+    if isinstance(grid, str | int) or len(grid) != 2 or any(type(n) is not int or n < 2 for n in grid):
         raise ConfigError(f"grid={grid!r} should be two numbers of points, rows and columns, each at least 2")
     rows, columns = grid
     return rows, columns
@@ -31,6 +31,13 @@ def require_grid(x: Tensor, mask: Tensor | None, grid: tuple[int, int]) -> None:
         raise ConfigError(f"this model is for a grid of {grid[0]} x {grid[1]} points, not for {x.shape[1]} points")
     if mask is not None and not bool(mask.all()):
         raise ConfigError("this model reads a whole grid and cannot leave points out; use one for any mesh")
+
+
+def check_unified(grid: tuple[int, int] | None, in_dim: int) -> None:
+    if grid is None:
+        raise ConfigError("unified_pos replaces the two coordinates of a grid; give grid=(rows, columns)")
+    if in_dim < 2:
+        raise ConfigError(f"unified_pos replaces the first two features, the coordinates; there are {in_dim}")
 
 
 def distances(grid: tuple[int, int]) -> Tensor:

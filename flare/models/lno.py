@@ -8,7 +8,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import scaled_dot_product_attention
 
+from flare.errors import ConfigError
 from flare.models.attention import check_heads, merge_heads, split_heads, transformer_mlp
+from flare.models.checks import at_least, check_mask
 
 
 class LayeredMLP(nn.Module):
@@ -74,6 +76,10 @@ class LNO(nn.Module):
     ) -> None:
         super().__init__()
         self.trunk_dim = in_dim if trunk_dim is None else trunk_dim
+        at_least(1, channels=channels, blocks=blocks, heads=heads, modes=modes, trunk_dim=self.trunk_dim)
+        at_least(0, mlp_depth=mlp_depth)
+        if self.trunk_dim > in_dim:
+            raise ConfigError(f"trunk_dim={trunk_dim}; there are only {in_dim} features")
         self.trunk = LayeredMLP(self.trunk_dim, channels, channels, mlp_depth)
         self.branch = LayeredMLP(in_dim, channels, channels, mlp_depth)
         self.scores = LayeredMLP(channels, channels, modes, mlp_depth)
@@ -82,6 +88,7 @@ class LNO(nn.Module):
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
         """[B, N, in_dim] -> [B, N, out_dim]; `mask` is [B, N], True at real points."""
+        check_mask(x, mask)
         e_BNM = self.scores(self.trunk(x[..., : self.trunk_dim]))
         own = e_BNM if mask is None else e_BNM.masked_fill(~mask[..., None], torch.finfo(e_BNM.dtype).min)
         z_BMC = own.softmax(1).transpose(1, 2) @ self.branch(x)

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from flare.errors import ConfigError
 from flare.models.attention import CrossAttention, TransformerBlock, transformer_mlp
+from flare.models.checks import at_least, check_mask
 from flare.models.flare import ResMLP
 from flare.models.initialise import small_normal
 
@@ -57,6 +58,7 @@ class PerceiverIO(nn.Module):
         gelu: str = "tanh",
     ) -> None:
         super().__init__()
+        at_least(1, channels=channels, blocks=blocks, heads=heads, latents=latents, mlp_ratio=mlp_ratio)
         if flavour not in ("cross", "self"):
             raise ConfigError(f"unknown flavour {flavour!r}; use 'cross' or 'self'")
         self.flavour = flavour
@@ -74,6 +76,7 @@ class PerceiverIO(nn.Module):
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
         """[B, N, in_dim] -> [B, N, out_dim]; `mask` is [B, N], True at real points."""
+        check_mask(x, mask)
         x_BNC = self.lift(x)
         z_BMC = self.encoder(self.latents.expand(len(x), -1, -1), self.encoder_norm(x_BNC), mask)
         for block in self.blocks:

@@ -7,6 +7,7 @@ from __future__ import annotations
 from torch import Tensor, nn
 
 from flare.models.attention import TransformerBlock
+from flare.models.checks import at_least, check_mask
 from flare.models.flare import ResMLP
 from flare.models.initialise import small_normal
 
@@ -38,6 +39,7 @@ class Transformer(nn.Module):
         qkv_bias: bool = False,
     ) -> None:
         super().__init__()
+        at_least(1, channels=channels, blocks=blocks, heads=heads, mlp_ratio=mlp_ratio)
         self.lift = ResMLP(in_dim, channels, channels, io_depth, skip_in=False)
         self.blocks = nn.ModuleList(
             TransformerBlock(channels, heads, mlp_ratio=mlp_ratio, gelu=gelu, qkv_bias=qkv_bias) for _ in range(blocks)
@@ -48,6 +50,7 @@ class Transformer(nn.Module):
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
         """[B, N, in_dim] -> [B, N, out_dim]; `mask` is [B, N], True at real points."""
+        check_mask(x, mask)
         x_BNC = self.lift(x)
         for block in self.blocks:
             x_BNC = block(x_BNC, mask)

@@ -12,7 +12,8 @@ from torch.nn.functional import scaled_dot_product_attention
 
 from flare.errors import ConfigError
 from flare.models.attention import check_heads, merge_heads, split_heads, transformer_mlp
-from flare.models.grid import REFERENCE, check_grid, distances, require_grid
+from flare.models.checks import at_least, check_mask
+from flare.models.grid import REFERENCE, check_grid, check_unified, distances, require_grid
 from flare.models.initialise import small_normal
 
 
@@ -32,6 +33,15 @@ def exchange(w_BHNG: Tensor, f_BHND: Tensor, tokens: nn.Module, mask: Tensor | N
     w_in = w_BHNG if mask is None else w_BHNG * mask[:, None, :, None]
     t_BHGD = w_in.transpose(-1, -2) @ f_BHND / (w_in.sum(-2)[..., None] + 1e-5)
     return w_BHNG @ tokens(t_BHGD)
+
+
+def slice_scores(p_BHND: Tensor, linear: nn.Linear, temperature_H: Tensor) -> Tensor:
+    """(P W + b) / τ with the head's τ folded into the map, which spares a second array of this size. [B, H, N, G]"""
+    batch, heads = p_BHND.shape[:2]
+    weight_HDG = (linear.weight / temperature_H[:, None, None]).transpose(1, 2)
+    bias_H1G = (linear.bias / temperature_H[:, None])[:, None]
+    scores = torch.baddbmm(bias_H1G.repeat(batch, 1, 1), p_BHND.flatten(0, 1), weight_HDG.repeat(batch, 1, 1))
+    return scores.unflatten(0, (batch, heads))
 
 
 class PhysicsAttention(nn.Module):
@@ -55,7 +65,7 @@ class PhysicsAttention(nn.Module):
     def forward(self, x_BNC: Tensor, mask: Tensor | None = None) -> Tensor:
         f_BHND, p_BHND = (split_heads(part, self.heads) for part in self._maps(x_BNC))
         temperature = self.temperature.clamp(0.1, 5) if self.grid else self.temperature
-        w_BHNG = (self.slice(p_BHND) / temperature[:, None, None]).softmax(-1)
+        w_BHNG = slice_scores(p_BHND, self.slice, temperature).softmax(-1)
         return self.out(merge_heads(exchange(w_BHNG, f_BHND, self.tokens, mask)))
 
     def _maps(self, x_BNC: Tensor) -> list[Tensor]:
@@ -122,12 +132,14 @@ class Transolver(nn.Module):
         unified_pos: bool = False,
     ) -> None:
         super().__init__()
+        at_least(1, channels=channels, blocks=blocks, heads=heads, slices=slices, mlp_ratio=mlp_ratio)
         self.grid = check_grid(grid)
         self.unified_pos = unified_pos
         if unified_pos:
-            if self.grid is None or in_dim < 2:
-                raise ConfigError("unified_pos replaces the two coordinates of a grid; give grid=(rows, columns)")
-            self.register_buffer("distances", distances(self.grid), persistent=False)
+            check_unified(self.grid, in_dim)
+            if in_dim == 2:
+                raise ConfigError("unified_pos replaces the two coordinates, and there is nothing else to read")
+            self.register_buffer("distances", distances(self.grid), persistent=False)  # type: ignore[arg-type]
             in_dim += REFERENCE**2 - 2
         self.lift = nn.Sequential(nn.Linear(in_dim, 2 * channels), nn.GELU(), nn.Linear(2 * channels, channels))
         self.has_function = unified_pos and in_dim > REFERENCE**2
@@ -143,6 +155,7 @@ class Transolver(nn.Module):
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
         """[B, N, in_dim] -> [B, N, out_dim]; `mask` is [B, N], True at real points."""
+        check_mask(x, mask)
         if self.grid is not None:
             require_grid(x, mask, self.grid)
         if self.unified_pos:

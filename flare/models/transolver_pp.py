@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from flare.errors import ConfigError
 from flare.models.attention import check_heads, merge_heads, split_heads
+from flare.models.checks import at_least, check_mask
 from flare.models.initialise import small_normal
 from flare.models.transolver import Placeholder, SliceTokens, TransolverBlock, exchange
 
@@ -41,7 +42,9 @@ class AdaptiveAttention(nn.Module):
 
 
 def gumbel_like(scores: Tensor) -> Tensor:
-    return -torch.log(-torch.log(torch.rand_like(scores) + 1e-8) + 1e-8)
+    """Drawn in float32 at least: half precision has too few numbers near 0 and 1."""
+    wide = torch.promote_types(scores.dtype, torch.float32)
+    return -torch.log(-torch.log(torch.rand_like(scores, dtype=wide) + 1e-8) + 1e-8).to(scores.dtype)
 
 
 class TransolverPP(nn.Module):
@@ -70,6 +73,7 @@ class TransolverPP(nn.Module):
         noise: str = "training",
     ) -> None:
         super().__init__()
+        at_least(1, channels=channels, blocks=blocks, heads=heads, slices=slices, mlp_ratio=mlp_ratio)
         if noise not in NOISE:
             raise ConfigError(f"unknown noise {noise!r}; use one of {', '.join(NOISE)}")
         self.lift = nn.Sequential(nn.Linear(in_dim, 2 * channels), nn.GELU(), nn.Linear(2 * channels, channels))
@@ -86,6 +90,7 @@ class TransolverPP(nn.Module):
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
         """[B, N, in_dim] -> [B, N, out_dim]; `mask` is [B, N], True at real points."""
+        check_mask(x, mask)
         x_BNC = self.placeholder(self.lift(x))
         for block in self.blocks:
             x_BNC = block(x_BNC, mask)

@@ -18,6 +18,7 @@ from torch.nn.functional import elu, normalize, scaled_dot_product_attention
 from flare.errors import ConfigError
 from flare.mixer import mix
 from flare.models.attention import check_heads, key_mask, merge_heads, split_heads
+from flare.models.checks import at_least
 from flare.models.flare import FLARE
 
 SMALL = 1e-6
@@ -33,6 +34,8 @@ class Attention(nn.Module):
         dropout: of the output.
     """
 
+    weighs = False
+    """Whether it has a weight for every pair, which dropout can take out."""
     interleaved = False
     """Whether the map's output is [H][q, k, v][D] rather than [q, k, v][H][D]."""
 
@@ -48,6 +51,8 @@ class Attention(nn.Module):
     ) -> None:
         super().__init__()
         check_heads(channels, heads)
+        if attention_dropout and not self.weighs:
+            raise ConfigError(f"{type(self).__name__} has no attention weights to drop; set attention_dropout=0")
         self.heads, self.length = heads, length
         self.rotate = rotate
         self.attention_dropout = attention_dropout
@@ -80,6 +85,8 @@ class Attention(nn.Module):
 
 class VanillaAttention(Attention):
     """softmax(q kᵀ / √D) v, over all pairs of tokens."""
+
+    weighs = True
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
         share = self.attention_dropout if self.training else 0.0
@@ -130,10 +137,12 @@ class LinformerAttention(Attention):
         projected: K.
     """
 
+    weighs = True
     interleaved = True
 
     def __init__(self, channels: int, heads: int, *, projected: int = 128, **common: Any) -> None:
         super().__init__(channels, heads, **common)
+        at_least(1, projected=projected)
         width = (channels // heads) ** -0.5
         self.mix_keys, self.mix_values = (nn.Parameter(width * torch.randn(self.length, projected)) for _ in range(2))
 

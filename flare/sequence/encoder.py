@@ -13,8 +13,10 @@ from torch import Tensor, nn
 
 from flare.errors import ConfigError, nearest
 from flare.models.attention import check_heads, transformer_mlp
+from flare.models.checks import at_least, check_mask
 from flare.models.flare import NORMS, ResMLP
 from flare.models.initialise import small_normal
+from flare.sequence.performer import PerformerAttention
 from flare.sequence.positions import LearnedPositions, Rotation, SinusoidalPositions
 
 ATTENTIONS: dict[str, str] = {
@@ -54,14 +56,21 @@ class SequenceEncoder(nn.Module):
         channels: C.
         blocks: how many.
         heads: must divide C.
-        mlp_ratio: hidden width of the FFN, in C. FLARE has a residual MLP of `ffn_depth` inner layers instead.
+        mlp_ratio: hidden width of the FFN, in C; 4 by default. Not for FLARE:
+        ffn_depth: inner layers of its residual MLP; 3 by default.
         norm: `layer` or `rms`.
         position: `learned`, `sinusoidal` or `rotary`.
         pool: `mean` or `max` over the real tokens, or a `cls` token in front.
         head: one Linear, or an `mlp` with a hidden layer.
         documents: 2 for pairs: both go through the same encoder and are judged side by side.
-        dropout: of embeddings, attention outputs, FFN and head.
-        attention_dropout: of attention weights.
+        dropout: of all places that follow and have none of their own.
+        embedding_dropout: of token embeddings.
+        projection_dropout: of what an attention adds.
+        ffn_dropout: of hidden features of the FFN (FLARE's residual MLP has none).
+        head_dropout: of pooled features.
+        attention_dropout: of attention weights, where the attention has them.
+
+    With two documents, `forward` takes both end to end, [B, 2 N].
     """
 
     def __init__(
@@ -74,14 +83,18 @@ class SequenceEncoder(nn.Module):
         channels: int = 128,
         blocks: int = 4,
         heads: int = 8,
-        mlp_ratio: int = 4,
-        ffn_depth: int = 3,
+        mlp_ratio: int | None = None,
+        ffn_depth: int | None = None,
         norm: str = "layer",
         position: str = "learned",
         pool: str = "mean",
         head: str = "linear",
         documents: int = 1,
         dropout: float = 0.0,
+        embedding_dropout: float | None = None,
+        projection_dropout: float | None = None,
+        ffn_dropout: float | None = None,
+        head_dropout: float | None = None,
         attention_dropout: float = 0.0,
         **options: object,
     ) -> None:
@@ -94,13 +107,20 @@ class SequenceEncoder(nn.Module):
         ):
             if value not in known:
                 raise ConfigError(f"unknown {name} {value!r}; {nearest(value, known)}")
+        at_least(1, vocabulary=vocabulary, labels=labels, length=length, channels=channels, blocks=blocks, heads=heads)
+        if (mlp_ratio if attention == "flare" else ffn_depth) is not None:
+            raise ConfigError("mlp_ratio is not for attention='flare', ffn_depth only for it")
+        embedding_dropout, projection_dropout, ffn_dropout, head_dropout = (
+            dropout if own is None else own
+            for own in (embedding_dropout, projection_dropout, ffn_dropout, head_dropout)
+        )
         if documents not in (1, 2):
             raise ConfigError(f"documents={documents}; use 1, or 2 for pairs")
         check_heads(channels, heads)
         self.length, self.pool, self.documents = length, pool, documents
         places = length + (pool == "cls")
         self.embedding = nn.Embedding(vocabulary, channels)
-        self.embedding_dropout = nn.Dropout(dropout)
+        self.embedding_dropout = nn.Dropout(embedding_dropout)
         self.cls = nn.Parameter(0.02 * torch.randn(channels)) if pool == "cls" else None
         self.positions = _positions(position, places, channels)
         rotate = Rotation(places, channels // heads) if position == "rotary" else None
@@ -113,17 +133,17 @@ class SequenceEncoder(nn.Module):
                 length=places,
                 rotate=rotate,
                 attention_dropout=attention_dropout,
-                dropout=dropout,
+                dropout=projection_dropout,
                 **options,
             )
             norms = NORMS[norm](channels), NORMS[norm](channels)
-            return SequenceBlock(mixer, _ffn(attention, channels, mlp_ratio, ffn_depth, dropout), norms)
+            return SequenceBlock(mixer, _ffn(attention, channels, mlp_ratio, ffn_depth, ffn_dropout), norms)
 
         self.blocks = nn.ModuleList(block() for _ in range(blocks))
         wide = documents * channels
         self.norm = nn.Identity() if pool == "cls" else NORMS[norm](channels)
         self.head = nn.Sequential()
-        self.head.add_module("dropout", nn.Dropout(dropout))
+        self.head.add_module("dropout", nn.Dropout(head_dropout))
         self.head.add_module("norm", nn.Identity() if pool == "cls" else NORMS[norm](wide))
         if head == "mlp":
             self.head.add_module("hidden", nn.Linear(wide, wide))
@@ -134,7 +154,9 @@ class SequenceEncoder(nn.Module):
     def forward(self, ids: Tensor, mask: Tensor | None = None) -> Tensor:
         """[B, N] token ids -> [B, labels]; `mask` is [B, N], True at real tokens. A pair is [B, 2 N], end to end."""
         if ids.ndim != 2 or ids.shape[1] % self.documents:
-            raise ConfigError(f"ids are {list(ids.shape)}; this model takes [B, {self.documents} N]")
+            wanted = "[B, N]" if self.documents == 1 else "[B, 2 N], two documents end to end"
+            raise ConfigError(f"ids are {list(ids.shape)}; this model takes {wanted}")
+        check_mask(ids, mask)
         batch = len(ids)
         ids = ids.reshape(batch * self.documents, -1)
         mask = None if mask is None else mask.reshape(ids.shape)
@@ -142,6 +164,12 @@ class SequenceEncoder(nn.Module):
             raise ConfigError(f"this model is for sequences of at most {self.length} tokens, not {ids.shape[1]}")
         pooled = self.encode(ids, mask)
         return self.head(pooled.reshape(batch, -1))
+
+    def redraw(self, step: int) -> None:
+        """To be called after every training step, counted from 1; a Performer then draws new features now and then."""
+        for block in self.blocks:
+            if isinstance(block.attention, PerformerAttention):
+                block.attention.redraw(step)
 
     def encode(self, ids: Tensor, mask: Tensor | None = None) -> Tensor:
         """[B, N] -> [B, C]."""
@@ -197,9 +225,10 @@ def _positions(kind: str, length: int, channels: int) -> nn.Module | None:
     return (LearnedPositions if kind == "learned" else SinusoidalPositions)(length, channels)
 
 
-def _ffn(attention: str, channels: int, ratio: int, depth: int, dropout: float) -> nn.Module:
+def _ffn(attention: str, channels: int, ratio: int | None, depth: int | None, dropout: float) -> nn.Module:
     if attention == "flare":
-        return ResMLP(channels, channels, channels, depth)
+        return ResMLP(channels, channels, channels, 3 if depth is None else depth)
+    ratio = 4 if ratio is None else ratio
     if attention == "norm":
         return transformer_mlp(channels, ratio, "tanh")
     first, activation, last = transformer_mlp(channels, ratio)

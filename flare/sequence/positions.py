@@ -33,7 +33,7 @@ class SinusoidalPositions(nn.Module):
         self.size = nn.Parameter(torch.tensor(channels**-0.5))
         angles = _angles(length, channels + channels % 2)
         waves = torch.stack([angles.sin(), angles.cos()], dim=-1).flatten(-2)[:, :channels]
-        self.register_buffer("waves", waves, persistent=False)
+        self.register_buffer("waves", waves.float(), persistent=False)
 
     def forward(self, count: int) -> Tensor:
         return self.size * self.waves[:count]
@@ -53,17 +53,18 @@ class Rotation(nn.Module):
         if width % 2:
             raise ConfigError(f"rotary positions turn pairs of channels; the head width {width} is odd")
         angles = _angles(length, width)
-        self.register_buffer("cos", angles.cos(), persistent=False)
-        self.register_buffer("sin", angles.sin(), persistent=False)
+        self.register_buffer("cos", angles.cos().float(), persistent=False)
+        self.register_buffer("sin", angles.sin().float(), persistent=False)
 
     def forward(self, x_BHND: Tensor) -> Tensor:
         count = x_BHND.shape[-2]
-        cos, sin = (table[:count].to(x_BHND.dtype) for table in (self.cos, self.sin))
-        a, b = x_BHND.chunk(2, dim=-1)
-        return torch.cat([a * cos - b * sin, a * sin + b * cos], dim=-1)
+        wide = torch.promote_types(x_BHND.dtype, torch.float32)  # or it would not quite be a rotation
+        cos, sin = (table[:count].to(wide) for table in (self.cos, self.sin))
+        a, b = x_BHND.to(wide).chunk(2, dim=-1)
+        return torch.cat([a * cos - b * sin, a * sin + b * cos], dim=-1).to(x_BHND.dtype)
 
 
 def _angles(length: int, width: int) -> Tensor:
-    """[L, width / 2]: place times frequency."""
-    frequencies = BASE ** (-torch.arange(0, width, 2) / width)
+    """[L, width / 2]: place times frequency, in float64, as the angles of far places are large."""
+    frequencies = BASE ** (-torch.arange(0, width, 2, dtype=torch.float64) / width)
     return torch.arange(length)[:, None] * frequencies

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -47,9 +47,17 @@ class FieldTask:
             raise DataError(f"{self.dataset.path}: split {split!r} is empty")
         return indices[:count]
 
+    def check_grid(self, model: Mapping[str, Any]) -> None:
+        """Refuse a model for another grid."""
+        grid, wanted = self.dataset.schema.grid, model.get("grid")
+        if wanted is not None and not (isinstance(wanted, Sequence) and tuple(wanted) == grid):
+            found = "has none" if grid is None else f"is {list(grid)}"
+            raise ConfigError(f"model.grid is {wanted}; that of {self.data.path} {found}")
+
     def surrogate(self, model: Mapping[str, Any]) -> Surrogate:
         """An untrained model with normalisers fitted on the training samples; also refuses damaged samples."""
         schema, wishes = self.dataset.schema, self.data.normalise
+        self.check_grid(model)
         input_statistics(self.dataset, self.test)
         target_statistics(self.dataset, self.test)
         return Surrogate(

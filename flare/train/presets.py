@@ -36,6 +36,11 @@ def preset_path(name_or_path: str) -> Path:
     return preset_folder() / f"{name_or_path}.yaml"
 
 
+def preset_name(path: Path) -> str:
+    """Of one of our own presets; empty for any other file, whatever it is called."""
+    return path.stem if path.resolve().parent == preset_folder().resolve() else ""
+
+
 def read_yaml(path: Path) -> dict[str, Any]:
     """A YAML mapping whose every key is a setting of `TrainConfig`."""
     record = read_mapping(path)
@@ -59,6 +64,8 @@ def refuse_unknown_keys(record: Mapping[str, Any], where: str) -> None:
     known = set(setting_names())
     sections = {name.split(".")[0] for name in known if "." in name}
     for key, value in record.items():
+        if key == "model" and not isinstance(value, Mapping):
+            raise ConfigError(f"{where}: 'model' holds a name and sizes, such as {{name: lno}}; it cannot be {value!r}")
         if key in sections and not isinstance(value, Mapping):
             example = next(name for name in setting_names() if name.startswith(f"{key}."))
             raise ConfigError(f"{where}: {key!r} is a group of settings, such as {example}; it cannot be {value!r}")

@@ -1,7 +1,7 @@
 """A model's own recipe on a preset: `configs/models/<model>.yaml`, with settings for all presets and for some.
 
 A preset is the paper's recipe of FLARE on a dataset. Another model brings its sizes, and its own way of training unless
-a common one is wanted.
+a common one is wanted. In order: the preset, the recipe, the command line.
 """
 
 from __future__ import annotations
@@ -15,6 +15,8 @@ from flare.train.presets import merged, preset_folder, preset_names, read_mappin
 
 ALL = "all"
 """The section of a recipe that holds for every preset."""
+OF_DATA = "dataset"
+"""A recipe's `grid` of a model that is to take that of the dataset."""
 
 
 def recipe_names() -> list[str]:
@@ -22,26 +24,52 @@ def recipe_names() -> list[str]:
     return ["flare", *sorted(path.stem for path in _folder().glob("*.yaml"))]
 
 
+def needs_grid(name: str) -> bool:
+    """Whether a recipe's model reads points on a grid only."""
+    return any(part.get("grid") == OF_DATA for section, part in _sections(name, "") if section == "model")
+
+
 def with_model(preset: Mapping[str, Any], preset_name: str, model: str, recipe: str | None = None) -> dict[str, Any]:
     """The settings of a preset for another model.
 
     Args:
         preset: settings as the preset's file has them.
-        preset_name: such as `darcy`; a model may have settings of its own for it.
-        model: one of `recipe_names`; gives the model's sizes.
+        preset_name: of one of our presets, such as `darcy`: a model may have settings of its own for it; else empty.
+        model: one of `recipe_names`; gives the model's sizes, unless the preset is for that very model.
         recipe: whose way of training (batch, optimiser, schedule) to use; the model's own by default, `flare` for the
             preset's.
     """
     settings = {key: value for key, value in preset.items() if key != "model"}
     for section, part in _sections(recipe or model, preset_name):
-        changes = [(f"{section}.{name}", value) for name, value in part.items()]
         if section != "model":
-            settings = merged(settings, changes)
-    sizes: dict[str, Any] = {} if model != "flare" else dict(preset.get("model", {}))
+            settings = merged(settings, [(f"{section}.{name}", value) for name, value in part.items()])
+    sizes: dict[str, Any] = {}
     for section, part in _sections(model, preset_name):
         if section == "model":
             sizes |= part
-    return settings | {"model": sizes}
+    if model_name(preset) == model:
+        sizes = {"name": model, **preset.get("model", {})}
+    return settings | {"model": sizes or {"name": model}}
+
+
+def model_name(settings: Mapping[str, Any]) -> str:
+    return settings.get("model", {}).get("name", "flare")
+
+
+def with_grid(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """The same, with the grid of the dataset where the model asks for it."""
+    model = settings.get("model", {})
+    if model.get("grid") != OF_DATA:
+        return dict(settings)
+    from flare.data.store import Dataset
+
+    path = settings.get("data", {}).get("path", "")
+    grid = Dataset(path).schema.grid
+    if grid is None:
+        raise ConfigError(
+            f"this form of {model['name']} reads points on a grid, and {path} has none; use another model"
+        )
+    return {**settings, "model": {**model, "grid": list(grid)}}
 
 
 def _sections(name: str, preset_name: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
@@ -52,7 +80,6 @@ def _sections(name: str, preset_name: str) -> Iterator[tuple[str, Mapping[str, A
         known = {*recipe_names(), *MODELS}
         if name not in known:
             raise ConfigError(f"unknown model {name!r}; {nearest(str(name), known)}")
-        yield "model", {"name": name}  # a new one, trained as the preset says
     elif name != "flare":
         record = read_recipe(_folder() / f"{name}.yaml")
         yield from record[ALL].items()

@@ -47,7 +47,7 @@ def resume(run: str | os.PathLike[str], expected: TrainConfig | None = None) -> 
         key, there, here = difference
         raise ConfigError(
             f"{folder.path} was begun with other settings: {key} is {there!r} there and {here!r} here. "
-            f"Use --resume to keep its settings, or another --out"
+            f"Give the same settings to go on with it, or another --out"
         )
     if (folder.path / "result.json").exists():
         say(f"{folder.path} is finished already")

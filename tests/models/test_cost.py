@@ -48,5 +48,16 @@ def test_the_command_lists_every_model(capsys):
     assert main(["models", "--points", "400"]) == 0
     told = capsys.readouterr().out
     assert all(f"\n{name} " in told for name in recipe_names())
-    assert main(["models", "--preset", "darcy", "--in-dim", "3", "--points", "7225"]) == 0
-    assert "2,826,945" in capsys.readouterr().out
+    assert main(["models", "--preset", "darcy"]) == 0
+    told = capsys.readouterr().out
+    assert "2,826,945" in told
+    assert "691,009" in told
+    assert "for 7,225 points" in told
+    assert main(["models", "--preset", "elasticity"]) == 0
+    assert "transolver-conv" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("words", [["--points", "-5"], ["--points", "0"], ["--in-dim", "0"], ["--out-dim", "0"]])
+def test_sizes_that_cannot_be_are_refused(words, capsys):
+    assert main(["models", *words]) == 2
+    assert "at least 1 each" in capsys.readouterr().err

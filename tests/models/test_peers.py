@@ -8,8 +8,9 @@ from flare import build_model
 from flare.errors import ConfigError
 from flare.models import MODELS, count_parameters
 from flare.models.grid import distances
+from flare.models.transolver_pp import gumbel_like
 from flare.train.presets import preset_path, read_yaml
-from flare.train.recipes import recipe_names, with_model
+from flare.train.recipes import needs_grid, recipe_names, with_model
 from tests.models import golden
 
 IN_DIM = {"elasticity": 2, "darcy": 3, "airfoil": 2, "pipe": 2, "drivaerml": 3, "lpbf": 3}
@@ -38,10 +39,11 @@ def test_there_is_a_count_for_every_recipe():
 @pytest.mark.parametrize("preset", IN_DIM)
 def test_the_recipes_have_the_papers_parameter_counts(name, preset):
     count = COUNTS[name][list(IN_DIM).index(preset)]
-    if count is None:
-        return  # no grid there
+    assert (count is None) <= needs_grid(name)
     model = with_model(read_yaml(preset_path(preset)), preset, name)["model"]
-    assert count_parameters(peer(model.pop("name"), IN_DIM[preset], **model)) == count
+    if model.get("grid") == "dataset":
+        model["grid"] = (5, 5)  # the count is that of any grid
+    assert count is None or count_parameters(peer(model.pop("name"), IN_DIM[preset], **model)) == count
 
 
 @pytest.mark.parametrize(
@@ -158,6 +160,80 @@ def test_a_sample_of_padding_alone_spoils_nothing(name):
     torch.testing.assert_close(y[0], model(x[:1])[0], rtol=0, atol=1e-10)
     y[mask].square().sum().backward()
     assert all(p.grad.isfinite().all() for p in model.parameters() if p.requires_grad)
+
+
+@pytest.mark.parametrize("name", SMALL)
+@pytest.mark.parametrize(
+    "mask",
+    [
+        torch.ones(2, 20),
+        torch.ones(1, 20, dtype=torch.bool),
+        torch.ones(2, 1, dtype=torch.bool),
+        torch.ones(2, 20).int(),
+    ],
+)
+def test_a_mask_of_another_kind_or_size_is_refused(name, mask):
+    with pytest.raises(ConfigError, match="mask"):
+        small(name)(torch.randn(2, 20, 3).double(), mask)
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "message"),
+    [
+        ("transformer", {"blocks": 0}, "blocks=0"),
+        ("perceiver", {"latents": 0}, "latents=0"),
+        ("perceiver", {"flavour": "both"}, "unknown flavour"),
+        ("transolver", {"slices": -1}, "slices=-1"),
+        ("transolver", {"grid": 5}, "grid=5 should be two numbers"),
+        ("transolver", {"grid": "dataset"}, "should be two numbers"),
+        ("transolver", {"unified_pos": True}, "give grid="),
+        ("transolver", {"unified_pos": True, "grid": (5, 5), "in_dim": 2}, "nothing else to read"),
+        ("transolver++", {"noise": "some"}, "unknown noise"),
+        ("transolver++", {"mlp_ratio": 0}, "mlp_ratio=0"),
+        ("lno", {"modes": 0}, "modes=0"),
+        ("lno", {"trunk_dim": 9}, "only 3 features"),
+        ("lno", {"mlp_depth": -1}, "mlp_depth=-1"),
+        ("gnot", {"experts": 0}, "experts=0"),
+        ("gnot", {"published": True}, "settings of unified_pos"),
+        ("gnot", {"unified_pos": True, "grid": (5, 5), "in_dim": 1}, "the first two features"),
+        ("flare", {"ffn_ratio": 0}, "ffn_ratio=0"),
+    ],
+)
+def test_impossible_sizes_are_refused(name, options, message):
+    with pytest.raises(ConfigError, match=message):
+        small(name, **options)
+
+
+def test_a_standard_mlp_in_flare_is_a_transformers():
+    model = small("flare", ffn="standard", activation="silu")
+    first, activation, last = model.blocks[0].ffn
+    assert (first.out_features, last.out_features) == (64, 16)
+    assert isinstance(activation, nn.SiLU)
+    x = torch.randn(1, 30, 3).double()
+    h = model.lift(x)
+    for block in model.blocks:
+        h = h + block.mixer(block.mixer_norm(h))
+        h = h + block.ffn(block.ffn_norm(h))
+    torch.testing.assert_close(model(x), model.head(model.head_norm(h)))
+    assert count_parameters(build_model("flare", 2, 1, ffn="standard")) == 690_945
+
+
+def test_a_wide_residual_mlp_in_flare_has_no_outer_skips():
+    ffn = small("flare", ffn_ratio=2).blocks[0].ffn
+    assert (ffn.skip_in, ffn.skip_out) == (False, False)
+    assert [layer.out_features for layer in ffn.layers] == [32, 32, 32, 32, 16]
+
+
+def test_gnot_sums_over_many_points_in_half_precision():
+    model = build_model("gnot", 3, 1, channels=16, blocks=1, heads=2)
+    with torch.autocast("cpu", torch.float16):
+        assert model(torch.randn(1, 100_000, 3)).isfinite().all()
+
+
+def test_half_precision_noise_is_as_fine_as_that_of_float32():
+    noise = gumbel_like(torch.zeros(100_000, dtype=torch.float16))
+    assert noise.isfinite().all()
+    assert noise.max() > 9
 
 
 @pytest.mark.parametrize("name", SMALL)

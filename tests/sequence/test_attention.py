@@ -86,8 +86,9 @@ def test_orthogonal_features_beat_independent_ones_and_unit_ones_are_biased():
 def test_performer_draws_anew_while_training_and_keeps_its_features_with_its_weights():
     attention = PerformerAttention(32, 4, length=50, features=16, redraw_every=3)
     x, drawn = torch.randn(1, 10, 32), [attention.omega.clone()]
-    for _ in range(6):
+    for step in range(1, 7):
         attention(x)
+        attention.redraw(step)
         drawn.append(attention.omega.clone())
     changed = [not torch.equal(a, b) for a, b in pairwise(drawn)]
     assert changed == [False, False, True, False, False, True]
@@ -96,10 +97,24 @@ def test_performer_draws_anew_while_training_and_keeps_its_features_with_its_wei
     assert torch.equal(other.eval()(x), attention.eval()(x))
 
 
-def test_performer_at_large_scores_is_finite():
+@pytest.mark.parametrize("padded", [False, True])
+def test_performer_at_large_scores_is_finite(padded):
     q, k, v = (30 * t for t in parts())
-    y = PerformerAttention(32, 4, length=50, features=64).eval().attend(q, k, v, None)
+    mask = torch.arange(50) < torch.tensor([[20], [50]]) if padded else None
+    if padded:
+        k[0, :, 20:] = 0.0  # as short as these, keys would outshine those that count
+    y = PerformerAttention(32, 4, length=50, features=64).eval().attend(q, k, v, mask)
     assert torch.isfinite(y).all()
+
+
+def test_two_forwards_before_a_backward_see_the_same_features():
+    attention = PerformerAttention(32, 4, length=50, features=16, redraw_every=1)
+    x = torch.randn(1, 10, 32)
+    first = attention(x)
+    attention.redraw(1)
+    assert not torch.equal(attention(x), first)
+    first.sum().backward()
+    assert attention.qkv.weight.grad.isfinite().all()
 
 
 def test_rotation_is_one_and_scores_depend_on_distance_alone():
@@ -108,7 +123,7 @@ def test_rotation_is_one_and_scores_depend_on_distance_alone():
     places = torch.randn(1, 1, 100, 8).double()
     torch.testing.assert_close(rotate(places).norm(dim=-1), places.norm(dim=-1))
     turned_q, turned_k = (rotate(x.expand(1, 1, 100, 8))[0, 0] for x in (q, k))
-    torch.testing.assert_close(turned_q[10] @ turned_k[3], turned_q[90] @ turned_k[83], rtol=0, atol=1e-4)
+    torch.testing.assert_close(turned_q[10] @ turned_k[3], turned_q[90] @ turned_k[83], rtol=0, atol=1e-6)
     torch.testing.assert_close(turned_q[0], q)
 
 

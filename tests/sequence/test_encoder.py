@@ -13,7 +13,7 @@ IDS = (7 * torch.arange(24) % 11)[None]
 
 
 def filled(attention, *, labels=3, length=24, mlp_ratio=2, **options):
-    sizes = {"channels": 32, "blocks": 2, "heads": 4, "mlp_ratio": mlp_ratio}
+    sizes = {"channels": 32, "blocks": 2, "heads": 4} | ({} if attention == "flare" else {"mlp_ratio": mlp_ratio})
     model = golden.fill(SequenceEncoder(11, labels, length, attention=attention, **sizes, **options))
     if attention == "performer":
         model.float()
@@ -90,11 +90,13 @@ OWN = {
 def test_parameter_counts_without_the_token_table(task, attention):
     sizes, counts = TASKS[task]
     sizes = {**WIDE, **sizes, **OWN.get((task, attention), {})}
+    if attention == "flare":
+        sizes.pop("mlp_ratio")
     model = SequenceEncoder(1, sizes.pop("labels"), sizes.pop("length"), attention=attention, **sizes)
     assert count_parameters(model) - sizes["channels"] == counts[ORDER.index(attention)]
 
 
-SMALL = {"channels": 16, "blocks": 2, "heads": 4, "mlp_ratio": 2}
+SMALL = {"channels": 16, "blocks": 2, "heads": 4}
 OPTIONS = {"flare": {"latents": 8}, "linformer": {"projected": 6}, "performer": {"features": 32}}
 
 
@@ -132,16 +134,53 @@ def test_a_pair_is_two_documents_through_one_encoder(attention):
 
 @pytest.mark.parametrize("attention", ATTENTIONS)
 def test_dropout_is_for_training_alone(attention):
-    model, ids = small(attention, dropout=0.2, attention_dropout=0.2), torch.randint(0, 11, (2, 24))
+    weighs = attention in ("vanilla", "linformer", "flare")
+    model, ids = small(attention, dropout=0.2, attention_dropout=0.2 * weighs), torch.randint(0, 11, (2, 24))
     assert torch.equal(model(ids), model(ids))
     model.train()
     assert not torch.equal(model(ids), model(ids))
 
 
+@pytest.mark.parametrize("place", ["embedding", "projection", "ffn", "head", "attention"])
+def test_every_place_has_a_dropout_of_its_own(place):
+    model, ids = small("vanilla", **{f"{place}_dropout": 0.3}).train(), torch.randint(0, 11, (2, 24))
+    assert not torch.equal(model(ids), model(ids))
+    shares = [part.p for part in model.modules() if isinstance(part, nn.Dropout)]
+    assert shares.count(0.3) == {"embedding": 1, "projection": 2, "ffn": 2, "head": 1, "attention": 0}[place]
+
+
+@pytest.mark.parametrize("attention", ATTENTIONS)
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float64])
+@pytest.mark.parametrize("position", ["sinusoidal", "rotary"])
+def test_the_answer_has_the_precision_of_the_weights(attention, dtype, position):
+    model, ids = small(attention, position=position).to(dtype), torch.randint(0, 11, (2, 24))
+    y = model(ids, torch.arange(24) < torch.tensor([[24], [9]]))
+    assert y.dtype == dtype
+    assert y.isfinite().all()
+
+
+@pytest.mark.parametrize("pool", ["mean", "max", "cls"])
+@pytest.mark.parametrize("attention", ATTENTIONS)
+def test_a_document_of_padding_alone_spoils_nothing(attention, pool):
+    model, ids = small(attention, pool=pool), torch.randint(0, 11, (2, 24))
+    mask = torch.tensor([[True], [False]]).expand(2, 24)
+    y = model(ids, mask)
+    torch.testing.assert_close(y[0], model(ids[:1])[0], rtol=0, atol=1e-9)
+    y.square().sum().backward()
+    assert all(p.grad is None or p.grad.isfinite().all() for p in model.parameters())
+
+
+@pytest.mark.parametrize("mask", [torch.ones(2, 24), torch.ones(2, 23, dtype=torch.bool)])
+def test_a_mask_of_another_kind_or_size_is_refused(mask):
+    with pytest.raises(ConfigError, match="the mask is"):
+        small("vanilla")(torch.randint(0, 11, (2, 24)), mask)
+
+
 @pytest.mark.parametrize("attention", ATTENTIONS)
 def test_it_learns_to_tell_which_token_is_there(attention):
     torch.manual_seed(0)
-    model = SequenceEncoder(11, 2, 24, attention=attention, **SMALL, **OPTIONS.get(attention, {}))
+    width = {} if attention == "flare" else {"mlp_ratio": 2}
+    model = SequenceEncoder(11, 2, 24, attention=attention, **SMALL, **OPTIONS.get(attention, {}), **width)
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
     for _ in range(150):
         ids = torch.randint(1, 11, (32, 24))
@@ -168,6 +207,12 @@ def test_it_learns_to_tell_which_token_is_there(attention):
         ({"attention": "linear", "kernel": "relu"}, "unknown kernel 'relu'"),
         ({"attention": "performer", "kind": "best"}, "unknown kind of features"),
         ({"channels": 12, "position": "rotary"}, "head width 3 is odd"),
+        ({"mlp_ratio": 2}, "mlp_ratio is not for attention='flare'"),
+        ({"attention": "linear", "ffn_depth": 2}, "ffn_depth only for it"),
+        ({"attention": "linear", "attention_dropout": 0.1}, "no attention weights to drop"),
+        ({"attention": "performer", "kind": "simple", "redraw_every": 5}, "drawn once"),
+        ({"attention": "linformer", "projected": 0}, "projected=0"),
+        ({"blocks": 0}, "blocks=0"),
     ],
 )
 def test_impossible_settings_are_refused(options, message):
