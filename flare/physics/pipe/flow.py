@@ -128,7 +128,7 @@ def _factors(matrix: csc_array) -> SuperLU:
         return splu(matrix, permc_spec="NATURAL", diag_pivot_thresh=0.0)
     except RuntimeError:  # even so a pivot is exactly zero
         raise NotConverged(
-            "the equations of the flow are singular; prescribe the velocity on more of the border, or on less of the inside"
+            "the equations of the flow are singular; prescribe more velocities on the border, or fewer inside"
         ) from None
 
 
