@@ -19,7 +19,7 @@ class Pipe:
     """The Pipe benchmark: shape of a pipe -> horizontal velocity. Defaults are its published form."""
 
     nodes: int = 129
-    """Nodes along the pipe and across it, odd: (nodes - 1) / 2 elements each way. 65 costs a fifth."""
+    """Nodes along the pipe and across it, odd: (nodes - 1) / 2 elements each way. 65 costs a sixth."""
     viscosity: float = 0.005
     """Kinematic; the Reynolds number is 0.25 over this, 50."""
 

@@ -2,7 +2,7 @@
 
 Cut the grid in two along a line between elements. Unknowns on one side share no element with those on the other, so
 each half is eliminated by itself, cut again in the same way, and the line comes last. On the 64 × 64 elements of the
-benchmark the factors then take a quarter of the time that they do in SuperLU's own order of minimum degree.
+benchmark the factors then take half the time that they do in SuperLU's order of minimum degree.
 """
 
 from __future__ import annotations
