@@ -10,6 +10,7 @@ from flare.errors import ConfigError, nearest
 GENERATORS: dict[str, str] = {
     "darcy": "flare.physics.darcy:Darcy",
     "elasticity": "flare.physics.elasticity:Elasticity",
+    "pipe": "flare.physics.pipe:Pipe",
 }
 """Dataset name -> class of its generator. A new dataset is one file and one line here; see CONTRIBUTING.md."""
 
