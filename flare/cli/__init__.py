@@ -14,13 +14,14 @@ from typing import Any
 from flare.errors import ConfigError, FlareError, nearest, one_line
 
 VERBS = {
-    "data": "make, inspect and check datasets",
+    "data": "make, fetch, inspect and check datasets",
     "train": "train a surrogate, or go on with a run",
     "evaluate": "errors of a trained surrogate on a dataset",
     "predict": "fields in physical units for points or a dataset",
     "spectra": "eigenvalues and eigenvectors of a trained FLARE's mixing",
     "models": "every model, with its parameters, operations and memory",
     "compare": "train several models side by side, several seeds each",
+    "experiment": "a table made of several runs",
     "info": "versions, devices, and which mixer runs here",
 }
 
