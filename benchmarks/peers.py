@@ -51,7 +51,9 @@ def measure(points: int, rounds: int) -> list[dict[str, Any]]:
     rows = [{"model": name, "parameters": count_parameters(model)} for name, model in models.items()]
     with threads(THREADS):
         for mode in ("inference", "training step"):
-            turns = {name: calls(model, side * side)[mode] for name, model in models.items()}
+            turns = {
+                name: calls(model.train(mode == "training step"), side * side)[mode] for name, model in models.items()
+            }
             for call in turns.values():
                 call()
             seconds = interleaved(turns, rounds, CLOCKS[THREADS])
