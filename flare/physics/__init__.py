@@ -8,6 +8,7 @@ from flare.data.generate import Generator
 from flare.errors import ConfigError, nearest
 
 GENERATORS: dict[str, str] = {
+    "airfoil": "flare.physics.airfoil:Airfoil",
     "darcy": "flare.physics.darcy:Darcy",
 }
 """Dataset name -> class of its generator. A new dataset is one file and one line here; see CONTRIBUTING.md."""
