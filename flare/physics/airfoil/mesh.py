@@ -53,17 +53,17 @@ def graded(index: Array, count: int, *, first: float) -> Array:
     Steps grow by one ratio if 1.02 or less is enough. Otherwise they grow by 1.02 up to point ⌊3·count/4⌋ − 1, and
     from there by the ratio that meets the end.
     """
-    ratio = _ratio(first, count - 1, length=1.0)
+    last = count - 1
+    ratio = _ratio(first, last, length=1.0)
     if ratio <= GENTLE:
-        return _series(index, first, ratio)
-    bend = 3 * count // 4 - 1
-    start, step = float(_series(bend, first, GENTLE)), first * GENTLE**bend
-    steep = _ratio(step, count - 1 - bend, length=1 - start)
-    return np.where(
-        index <= bend,
-        _series(np.minimum(index, bend), first, GENTLE),
-        start + _series(np.maximum(index - bend, 0), step, steep),
-    )
+        position = _series(index, first, ratio)
+    else:
+        bend = 3 * count // 4 - 1
+        start, step = float(_series(bend, first, GENTLE)), first * GENTLE**bend
+        steep = _ratio(step, last - bend, length=1 - start)
+        gentle = _series(np.minimum(index, bend), first, GENTLE)
+        position = gentle + _series(np.maximum(index - bend, 0), step, steep)
+    return np.where(index < last, position, 1.0)  # the ratio is rounded, the end is not
 
 
 def _series(index: Array | int, first: float, ratio: float) -> Array:
