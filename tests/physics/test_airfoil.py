@@ -200,6 +200,14 @@ def test_without_a_shock_drag_is_that_of_the_coarse_nose_and_falls_with_the_mesh
     assert 0 < full.drag < 0.55 * half.drag < 0.01
 
 
+def test_forces_have_settled_however_early_the_residual_may_stop():
+    points = c_mesh(resolution="half")
+    early, late = solve(points, alpha=1.25, target=0.5), solve(points, alpha=1.25, target=1e-10)
+    assert early.residual > 10 * late.residual
+    assert early.lift == pytest.approx(late.lift, abs=2e-5)
+    assert early.drag == pytest.approx(late.drag, abs=2e-5)
+
+
 def test_a_start_from_a_coarser_mesh_changes_only_the_way():
     """Without its outermost lines of nodes the half mesh has one with every second node."""
     points = c_mesh(PUBLISHED, resolution="half")[1:-1, :-1]

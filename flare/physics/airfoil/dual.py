@@ -66,6 +66,7 @@ def dual_mesh(points: ArrayLike, cells: ArrayLike, wall: ArrayLike) -> DualMesh:
     half_face = _turned(centre - middle).reshape(-1, 2)  # through the side, from its start to its end
     pair = np.stack([np.minimum(start, end), np.maximum(start, end)], axis=1)
     edges, edge, count = np.unique(pair, axis=0, return_inverse=True, return_counts=True)
+    edge = edge.ravel()  # numpy 2.0 gives it two axes
     normals = _sum_at(edge, np.where(start < end, 1.0, -1.0)[:, None] * half_face, len(edges))
 
     outside = count[edge] == 1

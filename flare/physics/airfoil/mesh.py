@@ -24,7 +24,7 @@ from flare.errors import ConfigError, nearest
 from flare.physics.airfoil.shape import UNDEFORMED, Array, displace, naca0012
 
 Resolution = Literal["half", "full", "double"]
-STEP: dict[str, float] = {"half": 2.0, "full": 1.0, "double": 0.5}
+STEP: dict[Resolution, float] = {"half": 2.0, "full": 1.0, "double": 0.5}
 """Of the index from one node to the next."""
 
 WAKE, SIDE, OUT = 50, 60, 50  # cells along the wake, along each side of the section, outwards
@@ -32,14 +32,14 @@ RADIUS = 40.0  # of the outer arc, about the undeformed trailing edge; also wher
 GENTLE = 1.02  # the largest ratio of neighbouring steps in the first three quarters of a graded sequence
 
 
-def grid_of(resolution: str) -> tuple[int, int]:
+def grid_of(resolution: Resolution) -> tuple[int, int]:
     """Nodes along i and j: (221, 51) for "full"."""
     if resolution not in STEP:
         raise ConfigError(f"resolution={resolution!r} is unknown; {nearest(str(resolution), get_args(Resolution))}")
     return round(2 * (WAKE + SIDE) / STEP[resolution]) + 1, round(OUT / STEP[resolution]) + 1
 
 
-def c_mesh(displacements: ArrayLike = UNDEFORMED, *, resolution: str = "full") -> Array:
+def c_mesh(displacements: ArrayLike = UNDEFORMED, *, resolution: Resolution = "full") -> Array:
     """(I, J, 2) nodes around NACA-0012 deformed by eight displacements of its design element."""
     rows, columns = grid_of(resolution)
     i, j = (np.arange(n, dtype=np.float64) * STEP[resolution] for n in (rows, columns))
