@@ -8,6 +8,7 @@ from flare.data.generate import Generator
 from flare.errors import ConfigError, nearest
 
 GENERATORS: dict[str, str] = {
+    "airfoil": "flare.physics.airfoil:Airfoil",
     "darcy": "flare.physics.darcy:Darcy",
     "elasticity": "flare.physics.elasticity:Elasticity",
     "pipe": "flare.physics.pipe:Pipe",

@@ -1,0 +1,318 @@
+"""Airfoil: shapes and meshes of the benchmark, known flows around NACA-0012, symmetries, statistics, refusals."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from functools import cache
+
+import numpy as np
+import pytest
+from scipy.optimize import brentq
+
+from flare.data.generate import generate
+from flare.data.landmarks import landmarks
+from flare.errors import ConfigError, DataError
+from flare.physics.airfoil import Airfoil, c_mesh, naca0012, random_displacements, solve
+from flare.physics.airfoil.euler import GAMMA, conserved, free_stream, mach_number, residual
+from flare.physics.airfoil.mesh import graded
+from flare.physics.airfoil.shape import CONTROL_X, CONTROL_Y, displace
+from flare.physics.airfoil.solve import _dual_of
+from flare.physics.airfoil.steady import SOFTNESS, steady_flow
+
+PUBLISHED = (0, 0.0220435, 0.0016907, 0.0494944, -0.0043324, -0.0206309, 0.0151534, -0.0397992)
+"""Displacements of a sample of the published files."""
+SECTION = np.s_[50:171, 0]
+"""Nodes of the wing section in the mesh of the benchmark."""
+
+
+@cache
+def flow_around_naca0012(alpha, resolution):
+    return solve(c_mesh(resolution=resolution), alpha=alpha, target=1e-11)
+
+
+def shocks(flow):
+    """x of the steepest rise of pressure along the upper and the lower side, between nodes by a parabola."""
+    wake = 5 * (len(flow.mach) - 1) // 22
+    x, p = flow.points[wake : len(flow.mach) - wake, 0, 0], flow.pressure[wake : len(flow.mach) - wake, 0]
+    nose = len(x) // 2
+    found = []
+    for side in (np.s_[nose::-1], np.s_[nose:]):
+        slope, middle = np.diff(p[side]) / np.diff(x[side]), (x[side][1:] + x[side][:-1]) / 2
+        k = int(np.argmax(np.where((middle > 0.2) & (middle < 0.9), slope, -np.inf)))
+        a, b, c = slope[k - 1 : k + 2]
+        found.append(middle[k] + (middle[k + 1] - middle[k]) * (a - c) / (2 * (a - 2 * b + c)))
+    return found
+
+
+# Shape
+
+
+def test_naca0012_is_closed_and_twelve_per_cent_thick():
+    assert naca0012(0.0) == 0
+    assert abs(naca0012(1.0)) < 1e-16
+    assert 2 * naca0012(np.linspace(0, 1, 1001)).max() == pytest.approx(0.12, abs=1e-4)
+
+
+def test_control_nodes_move_by_their_displacements():
+    bottom = [(x, CONTROL_Y[0]) for x in CONTROL_X]
+    top = [(x, CONTROL_Y[1]) for x in reversed(CONTROL_X)]
+    nodes, d = np.array(bottom + top), np.arange(1, 9) / 100
+    np.testing.assert_allclose(displace(nodes, d) - nodes, np.stack([np.zeros(8), d], axis=1), atol=1e-15)
+
+
+def test_equal_displacements_move_a_section_and_equal_slopes_shear_it():
+    points = np.random.default_rng(0).uniform([0, -0.1], [1, 0.1], (50, 2))
+    np.testing.assert_allclose(displace(points, np.full(8, 0.03)), points + np.array([0, 0.03]), atol=1e-15)
+    sheared = displace(points, 0.1 * np.array([*CONTROL_X, *reversed(CONTROL_X)]))
+    np.testing.assert_allclose(sheared[:, 1], points[:, 1] + 0.1 * points[:, 0], atol=1e-15)
+
+
+def test_the_prior_is_uniform_and_spares_the_first_node():
+    d = np.stack([random_displacements(np.random.default_rng(seed)) for seed in range(2000)])
+    assert (d[:, 0] == 0).all()
+    assert np.abs(d).max() <= 0.05
+    np.testing.assert_allclose(d[:, 1:].mean(axis=0), 0, atol=3 * 0.05 / np.sqrt(3 * 2000))
+    np.testing.assert_allclose(d[:, 1:].std(axis=0), 0.05 / np.sqrt(3), rtol=0.05)
+
+
+def test_displacements_of_the_published_files_give_the_published_section():
+    y = c_mesh(PUBLISHED)[SECTION][:, 1]
+    assert y.min() == pytest.approx(-0.045, abs=0.001)
+    assert y.max() == pytest.approx(0.076, abs=0.001)
+
+
+# Mesh
+
+
+def test_the_mesh_is_a_c_around_the_section():
+    rng = np.random.default_rng(0)
+    d = random_displacements(rng)
+    points = c_mesh(d)
+    assert points.shape == (221, 51, 2)
+    np.testing.assert_array_equal(points[:51, 0], points[:169:-1, 0])
+    section = points[SECTION]
+    stations = np.concatenate([[0, 1 / 236], np.arange(1, 60) / 59])
+    np.testing.assert_allclose(section[:, 0], np.concatenate([stations[::-1], stations[1:]]), atol=1e-15)
+    sides = np.concatenate([naca0012(stations[::-1]), -naca0012(stations[1:])])
+    np.testing.assert_allclose(section, displace(np.stack([section[:, 0], sides], axis=1), d), atol=1e-15)
+    assert (np.diff(points[:51, 0, 0]) < 0).all(), "the wake is seen from the outflow on"
+    np.testing.assert_allclose(points[[0, -1], 0], [[40, 0], [40, 0]], atol=1e-12)
+    np.testing.assert_allclose(np.hypot(*(points[50:171, -1] - [1, 0]).T), 40, rtol=1e-14)
+    np.testing.assert_allclose(
+        points[:51, -1], np.stack([np.linspace(40, 1, 51), np.full(51, 40.0)], axis=1), rtol=1e-14
+    )
+    np.testing.assert_allclose(points[110, -1], [-39, 0], atol=1e-13)
+    line = points[:, 1:] - points[:, :1]  # straight from the inside out
+    np.testing.assert_allclose(line[..., 0] * line[:, -1:, 1], line[..., 1] * line[:, -1:, 0], atol=1e-11)
+    np.testing.assert_allclose(np.hypot(*line[:, 0].T), np.hypot(*line[:, -1].T) / 2400, rtol=1e-13)
+
+
+@pytest.mark.parametrize("first", [1 / 2400, 0.017 / 39, 0.011, 0.019])
+def test_graded_sequences_are_those_of_the_recipe(first):
+    """Written as the recipe is told: step by step."""
+    count = 51
+    ratio = brentq(lambda r: first * (r**50 - 1) / (r - 1) - 1, 1 + 1e-9, 2)
+    steps = first * ratio ** np.arange(50)
+    if ratio > 1.02:
+        gentle = 3 * count // 4 - 1
+        steps = first * 1.02 ** np.arange(50)
+        left, step = 1 - steps[:gentle].sum(), steps[gentle]
+        steep = brentq(lambda r: step * (r ** (50 - gentle) - 1) / (r - 1) - left, 1 + 1e-9, 2)
+        steps[gentle:] = step * steep ** np.arange(50 - gentle)
+    expected = np.concatenate([[0], np.cumsum(steps)])
+    np.testing.assert_allclose(graded(np.arange(51.0), count, first=first), expected, atol=1e-13)
+    assert expected[-1] == pytest.approx(1, abs=1e-12)
+
+
+def test_coarser_meshes_have_every_second_node():
+    d = random_displacements(np.random.default_rng(1))
+    half, full, double = (c_mesh(d, resolution=r) for r in ("half", "full", "double"))
+    assert half.shape == (111, 26, 2)
+    assert double.shape == (441, 101, 2)
+    np.testing.assert_allclose(half, full[::2, ::2], atol=1e-13)
+    np.testing.assert_allclose(full, double[::2, ::2], atol=1e-13)
+
+
+def test_uniform_flow_is_preserved_on_a_deformed_mesh():
+    """With the section taken for an open boundary; a wall would turn the flow."""
+    _, mesh = _dual_of(c_mesh(PUBLISHED))
+    assert len(mesh.points) == 11220
+    nothing = mesh.wall[:0], mesh.wall_normals[:0]
+    everything = np.concatenate([mesh.far, mesh.wall]), np.concatenate([mesh.far_normals, mesh.wall_normals])
+    mesh = mesh._replace(wall=nothing[0], wall_normals=nothing[1], far=everything[0], far_normals=everything[1])
+    far = free_stream(0.8, 3.0)
+    assert np.abs(residual(mesh, far, SOFTNESS, np.tile(conserved(far), (11220, 1)))).max() < 1e-12
+
+
+# Flow
+
+
+def test_flow_without_incidence_is_symmetric_with_a_shock_at_half_chord():
+    flow = flow_around_naca0012(0.0, "full")
+    assert abs(flow.lift) < 1e-10
+    np.testing.assert_allclose(flow.mach, flow.mach[::-1], atol=1e-8)
+    np.testing.assert_allclose(flow.velocity, flow.velocity[::-1] * [1, -1], atol=1e-8)
+    assert shocks(flow) == pytest.approx([0.50, 0.50], abs=0.02)
+    assert 1.24 < flow.mach.max() < 1.26
+    assert flow.drag == pytest.approx(0.0151, abs=0.0002)  # on this mesh; converged 0.0083 to 0.0086
+
+
+def test_flow_with_incidence_has_the_known_lift_and_shocks():
+    flow = flow_around_naca0012(1.25, "full")
+    assert 0.35 < flow.lift < 0.36
+    upper, lower = shocks(flow)
+    assert 0.62 < upper < 0.64
+    assert 0.33 < lower < 0.36
+    assert flow.drag == pytest.approx(0.0303, abs=0.0003)  # on this mesh; converged 0.0225 to 0.0230
+
+
+@pytest.mark.parametrize("resolution", ["half", "full"])
+def test_the_flow_around_the_published_section_is_sound(resolution):
+    flow = solve(c_mesh(PUBLISHED, resolution=resolution))
+    assert flow.residual <= 1e-8
+    assert flow.pressure.min() > 0.2
+    assert flow.density.min() > 0.3
+    assert (flow.mach > 1).any()
+    enthalpy = GAMMA / (GAMMA - 1) * flow.pressure / flow.density + (flow.velocity**2).sum(axis=-1) / 2
+    assert enthalpy.mean() == pytest.approx(3.5 + 0.448, abs=0.002)
+    assert enthalpy.std() < 0.01
+    far = np.hypot(*np.moveaxis(flow.points, -1, 0)) > 20
+    assert np.abs(flow.pressure[far] - 1).mean() < 0.005
+    assert np.abs(flow.density[far] - 1).mean() < 0.005
+
+
+def test_a_section_upside_down_has_the_flow_upside_down():
+    d = np.array(PUBLISHED)
+    flow = solve(c_mesh(d, resolution="half"), alpha=0.5, target=1e-11)
+    other = solve(c_mesh(-d[::-1], resolution="half"), alpha=-0.5, target=1e-11)
+    assert abs(flow.lift) > 0.05
+    assert other.lift == pytest.approx(-flow.lift, abs=1e-9)
+    assert other.drag == pytest.approx(flow.drag, abs=1e-9)
+    np.testing.assert_allclose(other.mach, flow.mach[::-1], atol=1e-7)
+
+
+def test_without_a_shock_drag_is_that_of_the_coarse_nose_and_falls_with_the_mesh():
+    half, full = (solve(c_mesh(resolution=resolution), mach=0.5) for resolution in ("half", "full"))
+    assert half.mach.max() < 0.65
+    assert 0 < full.drag < 0.55 * half.drag < 0.01
+
+
+def test_forces_have_settled_however_early_the_residual_may_stop():
+    points = c_mesh(resolution="half")
+    early, late = solve(points, alpha=1.25, target=0.5), solve(points, alpha=1.25, target=1e-10)
+    assert early.residual > 10 * late.residual
+    assert early.lift == pytest.approx(late.lift, abs=2e-5)
+    assert early.drag == pytest.approx(late.drag, abs=2e-5)
+
+
+def test_a_start_from_a_coarser_mesh_changes_only_the_way():
+    """Without its outermost lines of nodes the half mesh has one with every second node."""
+    points = c_mesh(PUBLISHED, resolution="half")[1:-1, :-1]
+    flow = solve(points, target=1e-10)
+    numbers, mesh = _dual_of(points)
+    direct = steady_flow(mesh, free_stream(0.8), target=1e-10)
+    assert flow.steps < direct.steps
+    np.testing.assert_allclose(mach_number(direct.w[numbers]), flow.mach, atol=1e-7)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("alpha", "lift"), [(0.0, 0.0), (1.25, 0.358)])
+def test_drag_falls_towards_the_converged_value_on_finer_meshes(alpha, lift):
+    flows = [flow_around_naca0012(alpha, resolution) for resolution in ("half", "full", "double")]
+    half, full, double = (flow.drag for flow in flows)
+    assert all(flow.residual <= 1e-11 for flow in flows)
+    assert half > full > double > (0.0086 if alpha == 0 else 0.0230)
+    assert (half - full) / (full - double) > 2  # the order is above one
+    assert 1.24 < flows[-1].mach.max() < (1.26 if alpha == 0 else 1.38)
+    assert flows[-1].lift == pytest.approx(lift, abs=1e-3)
+
+
+# Generator
+
+
+def test_a_sample_holds_the_flow_with_wake_nodes_twice():
+    generator = Airfoil(resolution="half")
+    sample = generator.sample(np.random.default_rng(3))
+    values = {name: value.reshape(111, 26, -1) for name, value in sample.values.items()}
+    assert set(values) == set(generator.schema().fields)
+    assert generator.schema().grid == (111, 26)
+    assert Airfoil().schema().grid == (221, 51)
+    for value in values.values():
+        np.testing.assert_array_equal(value[:26, 0], value[:84:-1, 0])
+    speed = np.hypot(values["velocity"][..., 0], values["velocity"][..., 1])
+    sound = np.sqrt(GAMMA * values["pressure"] / values["density"])[..., 0]
+    np.testing.assert_allclose(values["mach"][..., 0], speed / sound, rtol=1e-14)
+    expected = solve(c_mesh(sample.notes["displacements"], resolution="half"))
+    np.testing.assert_array_equal(values["mach"][..., 0], expected.mach)
+    assert sample.notes["residual"] <= 1e-8
+    assert (sample.notes["lift"], sample.notes["drag"]) == (expected.lift, expected.drag)
+
+
+def test_samples_are_the_same_to_the_last_bit():
+    once, again = (Airfoil(resolution="half").sample(np.random.default_rng(4)) for _ in range(2))
+    for name, value in once.values.items():
+        np.testing.assert_array_equal(value, again.values[name])
+
+
+@pytest.mark.slow
+def test_processes_that_all_compile_at_once_make_the_same_bytes(tmp_path):
+    script = (
+        "import hashlib, numpy as np\nfrom flare.physics.airfoil import Airfoil\n"
+        "mach = Airfoil(resolution='half').sample(np.random.default_rng(0)).values['mach']\n"
+        "print(hashlib.sha256(mach.tobytes()).hexdigest())"
+    )
+    environment = os.environ | {"NUMBA_CACHE_DIR": str(tmp_path), "PYTHONPATH": os.pathsep.join(sys.path)}
+    command = [sys.executable, "-W", "error", "-c", script]
+    running = [
+        subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        for _ in range(3)
+    ]
+    ended = [(*process.communicate(timeout=600), process.returncode) for process in running]
+    assert [code for _, _, code in ended] == [0, 0, 0], ended
+    assert len({out for out, _, _ in ended}) == 1
+    assert any(tmp_path.rglob("*.nbc"))
+
+
+@pytest.mark.slow
+def test_fifty_samples_have_the_statistics_of_the_published_files(tmp_path):
+    """Published: about 5 % of the nodes supersonic, spread of entropy 0.01; spread of total enthalpy below 0.04."""
+    dataset = generate(Airfoil(resolution="half"), tmp_path / "d", samples=50, quiet=True)
+    found = landmarks(dataset)
+    assert 0.04 < found["share of supersonic nodes"] < 0.10
+    assert 0.005 < found["spread of entropy"] < 0.02
+    assert found["spread of total enthalpy"] < 0.01
+    records = (dataset.path / "samples.jsonl").read_text().splitlines()
+    assert not any("redrawn" in json.loads(record)["notes"] for record in records)
+
+
+# Refusals
+
+
+def test_refuses_what_is_no_c_mesh():
+    points = c_mesh(resolution="half")
+    for bad in (points[..., 0], points[:2], np.full((111, 26, 2), np.nan)):
+        with pytest.raises(DataError, match=r"points have shape .*; give the finite nodes of a C-mesh"):
+            solve(bad)
+    for bad in (points[3:], np.zeros((111, 26, 2))):
+        with pytest.raises(DataError, match=r"no C-mesh: the nodes .* must coincide"):
+            solve(bad)
+    with pytest.raises(DataError, match="cells are folded"):
+        solve(points[::-1])
+
+
+def test_refuses_impossible_settings():
+    points = c_mesh(resolution="half")
+    for bad in ({"mach": 0.0}, {"mach": np.nan}, {"alpha": np.inf}, {"target": 0.0}):
+        with pytest.raises(DataError, match="mach and target above zero"):
+            solve(points, **bad)
+    with pytest.raises(DataError, match="give eight finite numbers"):
+        c_mesh(np.zeros(7))
+    with pytest.raises(ConfigError, match="did you mean 'double'"):
+        c_mesh(resolution="doubel")
+    with pytest.raises(ConfigError, match="known: full, half"):
+        Airfoil(resolution="double")
+    with pytest.raises(ConfigError, match="at most 1e-4"):
+        Airfoil(residual=1e-3)
