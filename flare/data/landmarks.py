@@ -48,17 +48,19 @@ def _darcy(dataset: Dataset, indices: Sequence[int]) -> dict[str, float]:
 
 
 def _airfoil(dataset: Dataset, indices: Sequence[int]) -> dict[str, float]:
-    supersonic, enthalpy, entropy, largest = [], [], [], []
+    supersonic, energy, enthalpy, entropy, largest = [], [], [], [], []
     for i in indices:
         values = {name: array.astype(np.float64) for name, array in dataset[i].values.items()}
         density, pressure = values["density"][:, 0], values["pressure"][:, 0]
         speed_squared = np.square(values["velocity"]).sum(1)
         supersonic.append((values["mach"] > 1).mean())
+        energy.append((pressure / density / (GAMMA - 1) + speed_squared / 2).std())
         enthalpy.append((GAMMA / (GAMMA - 1) * pressure / density + speed_squared / 2).std())
         entropy.append((pressure / density**GAMMA).std())
         largest.append(values["mach"].max())
     return {
         "share of supersonic nodes": float(np.mean(supersonic)),
+        "spread of total energy": float(np.mean(energy)),
         "spread of total enthalpy": float(np.mean(enthalpy)),
         "spread of entropy": float(np.mean(entropy)),
         "median of the samples' largest Mach number": float(np.median(largest)),
