@@ -39,7 +39,7 @@ def write_dataset_page(dataset: Dataset) -> Path:
             0, ("Samples", f"{schema.channels('target')[0]} of samples evenly spread over the set.", picture)
         )
     about, notes = dataset.about["provenance"], _notes(dataset)
-    redrawn = sum("redrawn" in note for note in notes)
+    redrawn = sum(bool(_failures(note)) for note in notes)
     page = dataset.path / "statistics.html"
     write_page(
         page,
@@ -171,11 +171,17 @@ def _time_rows(dataset: Dataset) -> Rows:
     return [("time per sample", f"median {np.median(seconds):.3g} s, all {duration(sum(seconds))} on one core")]
 
 
+def _failures(note: Mapping[str, Any]) -> list[str]:
+    """Why a sample was drawn anew; a user's own note of that name may be anything."""
+    redrawn = note.get("redrawn")
+    return redrawn if isinstance(redrawn, list) else []
+
+
 def _redraws(notes: Sequence[Mapping[str, Any]]) -> str:
     return "\n".join(
         f"sample {index}, draw {draw}: {reason}"
         for index, note in enumerate(notes)
-        for draw, reason in enumerate(note.get("redrawn", []))
+        for draw, reason in enumerate(_failures(note))
     )
 
 

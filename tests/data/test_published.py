@@ -1,10 +1,14 @@
 """Readers of the published files, on tiny files of the same layout: every number is its own index."""
 
+import json
+
 import numpy as np
 import pytest
 from scipy.io import savemat
 
 from flare.cli import main
+from flare.data.cards import card
+from flare.data.generate import generate
 from flare.data.normalise import fit
 from flare.data.published import AirfoilFiles, DarcyFiles, ElasticityFiles, PipeFiles, read_published
 from flare.data.sample import input_array, target_array
@@ -197,3 +201,27 @@ def test_the_command(elasticity, tmp_path, capsys):
     assert "median of the samples" in page
     assert main([*words[:-1], str(tmp_path)]) == 2
     assert "is not a dataset" in capsys.readouterr().err
+
+
+SMALL = ["--epochs", "1", "--device", "cpu"] + [
+    word
+    for key in ("channels", "blocks", "heads", "latents")
+    for word in (f"--model.{key}", "8" if key == "channels" else "2")
+]
+
+
+@pytest.mark.parametrize("name", ["elasticity", "darcy", "airfoil", "pipe"])
+@pytest.mark.parametrize("source", ["published", "recreated"])
+def test_a_preset_trains_on_either_source(name, source, request, tmp_path, capsys):
+    if source == "published":
+        dataset = read_published(request.getfixturevalue(name)[0], tmp_path / "out", quiet=True)
+    else:
+        options = {"darcy": {"resolution": 8, "stride": 1}, "airfoil": {"resolution": "half"}, "pipe": {"nodes": 9}}
+        generator = generator_class(name)(**options.get(name, {}))
+        dataset = generate(generator, tmp_path / "out", samples=4, test_samples=1, quiet=True)
+    command = ["train", "--preset", name, "--data.path", str(dataset.path), "--out", str(tmp_path / "run"), *SMALL]
+    assert main(command) == 0
+    printed = capsys.readouterr().out
+    assert f"{card(name).paper:.4f}" in printed, "the paper's number, with what to think of it"
+    assert ("these data are recreated" in printed) == (source == "recreated")
+    assert 0 < json.loads((tmp_path / "run" / "result.json").read_text())["rel_l2"] < 100
