@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from flare.errors import ConfigError, nearest
 from flare.mixer import check_backend, decode, encode, mix
+from flare.mixer.parts import Part, encode_part
 from flare.models import fused
 from flare.models.attention import TransformerBlock, check_heads, merge_heads, split_heads, transformer_mlp
 from flare.models.checks import at_least
@@ -154,9 +155,25 @@ class FLARE(nn.Module):
             y_BHND = mix(q_HMD, k_BHND, v_BHND, scale=self.scale, mask=mask, backend=self.backend)
         else:
             z_BHMD = encode(q_HMD, k_BHND, v_BHND, scale=self.scale, mask=mask, backend=self.backend)
-            z_BHMD = split_heads(self.latent_blocks(merge_heads(z_BHMD)), self.heads)
-            y_BHND = decode(q_HMD, k_BHND, z_BHMD, scale=self.scale, mask=mask, backend=self.backend)
+            y_BHND = decode(q_HMD, k_BHND, self.between(z_BHMD), scale=self.scale, mask=mask, backend=self.backend)
         return self.out(merge_heads(y_BHND))
+
+    def gather(self, x_BNC: Tensor, mask: Tensor | None = None) -> Part:
+        """First half of the layer, of some of the points: parts of all points merge into the latents."""
+        q_HMD, k_BHND = self.queries_and_keys(x_BNC)
+        v_BHND = split_heads(self.value(x_BNC), self.heads)
+        return encode_part(q_HMD, k_BHND, v_BHND, scale=self.scale, mask=mask, backend=self.backend)
+
+    def between(self, z_BHMD: Tensor) -> Tensor:
+        """What the latents do among themselves before they are scattered: nothing, but for the ablation."""
+        if len(self.latent_blocks) == 0:
+            return z_BHMD
+        return split_heads(self.latent_blocks(merge_heads(z_BHMD)), self.heads)
+
+    def scatter(self, x_BNC: Tensor, z_BHMD: Tensor) -> Tensor:
+        """Second half of the layer, at any points: [B, N, C] -> [B, N, C]."""
+        q_HMD, k_BHND = self.queries_and_keys(x_BNC)
+        return self.out(merge_heads(decode(q_HMD, k_BHND, z_BHMD, scale=self.scale, backend=self.backend)))
 
     def queries_and_keys(self, x_BNC: Tensor) -> tuple[Tensor, Tensor]:
         """The two factors of the scores, [H, M, D] and [B, H, N, D]: all that the spectrum of the layer needs."""
@@ -216,6 +233,15 @@ class FLAREBlock(nn.Module):
         if fast is not None:
             return fast
         x_BNC = x_BNC + self.mixer(self.mixer_norm(x_BNC), mask)
+        return x_BNC + self.ffn(self.ffn_norm(x_BNC))
+
+    def gather(self, x_BNC: Tensor, mask: Tensor | None = None) -> Part:
+        """What some of the points tell the latents."""
+        return self.mixer.gather(self.mixer_norm(x_BNC), mask)
+
+    def scatter(self, x_BNC: Tensor, z_BHMD: Tensor) -> Tensor:
+        """The block at any points, given its latents: `forward` where they are those of all points."""
+        x_BNC = x_BNC + self.mixer.scatter(self.mixer_norm(x_BNC), z_BHMD)
         return x_BNC + self.ffn(self.ffn_norm(x_BNC))
 
 
