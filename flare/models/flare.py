@@ -10,13 +10,15 @@ Every Linear starts from N(0, 0.02Â²) with zero bias, the latents from N(0, 0.1Â
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from itertools import pairwise
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from flare.errors import ConfigError, nearest
-from flare.mixer import check_backend, decode, encode, mix
+from flare.mixer import check_backend, decode, encode, mix, sharded
 from flare.mixer.parts import Part, encode_part
 from flare.models import fused
 from flare.models.attention import TransformerBlock, check_heads, merge_heads, split_heads, transformer_mlp
@@ -132,6 +134,7 @@ class FLARE(nn.Module):
             raise ConfigError("shared_latents and latent_blocks are separate ablations; choose one")
         check_backend(backend)
         width = channels // heads
+        self.group: sharded.Group | None = None  # ranks among which the points are split; see `split_points`
         self.heads = heads
         self.scale = width**-0.5 if scale is None else scale
         self.backend = backend
@@ -151,11 +154,12 @@ class FLARE(nn.Module):
             raise ConfigError(f"x is {list(x_BNC.shape)}; this layer takes [B, N, {self.out.in_features}]")
         q_HMD, k_BHND = self.queries_and_keys(x_BNC)
         v_BHND = split_heads(self.value(x_BNC), self.heads)
-        if len(self.latent_blocks) == 0:
-            y_BHND = mix(q_HMD, k_BHND, v_BHND, scale=self.scale, mask=mask, backend=self.backend)
+        how: Any = {"scale": self.scale, "mask": mask, "backend": self.backend}
+        if len(self.latent_blocks) == 0 and self.group is None:
+            y_BHND = mix(q_HMD, k_BHND, v_BHND, **how)
         else:
-            z_BHMD = encode(q_HMD, k_BHND, v_BHND, scale=self.scale, mask=mask, backend=self.backend)
-            y_BHND = decode(q_HMD, k_BHND, self.between(z_BHMD), scale=self.scale, mask=mask, backend=self.backend)
+            gather = encode if self.group is None else partial(sharded.encode, group=self.group)
+            y_BHND = decode(q_HMD, k_BHND, self.between(gather(q_HMD, k_BHND, v_BHND, **how)), **how)
         return self.out(merge_heads(y_BHND))
 
     def gather(self, x_BNC: Tensor, mask: Tensor | None = None) -> Part:
@@ -179,6 +183,15 @@ class FLARE(nn.Module):
         """The two factors of the scores, [H, M, D] and [B, H, N, D]: all that the spectrum of the layer needs."""
         k_BHND = self.key_norm(split_heads(self.key(x_BNC), self.heads))
         return self.query_norm(self.latents), k_BHND
+
+
+def split_points(model: nn.Module, group: sharded.Group | None) -> None:
+    """From now on every rank of the group gives the model a share of each sample's points; None: all of them."""
+    layers = [module for module in model.modules() if isinstance(module, FLARE)]
+    if not layers:
+        raise ConfigError(f"{type(model).__name__} cannot split the points of a sample over ranks; a FLARE model can")
+    for layer in layers:
+        layer.group = group
 
 
 class FLAREBlock(nn.Module):
