@@ -41,6 +41,21 @@ class Batch:
         return replace(self, inputs=inputs, targets=targets, mask=mask)
 
 
+@dataclass(frozen=True)
+class Share:
+    """Part `index` of `count` nearly equal parts."""
+
+    index: int = 0
+    count: int = 1
+
+    def of(self, size: int) -> slice:
+        """Which of `size` things in a row; none where there are fewer things than parts."""
+        return slice(size * self.index // self.count, size * (self.index + 1) // self.count)
+
+
+WHOLE = Share()
+
+
 def collate(samples: Sequence[tuple[int, np.ndarray, np.ndarray]]) -> Batch:
     """Put (index, inputs, targets) triples of any size side by side."""
     sizes = torch.tensor([len(inputs) for _, inputs, _ in samples])
@@ -110,30 +125,38 @@ class BatchPlan(Sampler[list[tuple[int, int]]]):
 class _Arrays(TorchDataset[tuple[int, np.ndarray, np.ndarray]]):
     """What a loader worker does: read one sample, or a random part of its points that changes with the epoch."""
 
-    def __init__(self, dataset: Dataset, subsample: int | None, seed: int) -> None:
-        self.dataset, self.subsample, self.seed = dataset, subsample, seed
+    def __init__(self, dataset: Dataset, subsample: int | None, seed: int, points: Share) -> None:
+        self.dataset, self.subsample, self.seed, self.points = dataset, subsample, seed, points
 
     def __getitem__(self, key: tuple[int, int]) -> tuple[int, np.ndarray, np.ndarray]:
         epoch, index = key
-        size, rows = int(self.dataset.sizes[index]), None
+        size = int(self.dataset.sizes[index])
+        rows: slice | np.ndarray | None = self.points.of(size) if self.points.count > 1 else None
         if self.subsample is not None and self.subsample < size:
             rng = np.random.default_rng([self.seed, epoch, index])
-            rows = np.sort(rng.choice(size, self.subsample, replace=False))
+            rows = np.sort(rng.choice(size, self.subsample, replace=False))[self.points.of(self.subsample)]
         sample = self.dataset.read(index, rows)
         return index, input_array(self.dataset.schema, sample), target_array(self.dataset.schema, sample)
 
 
 def training_loader(
-    dataset: Dataset, plan: BatchPlan, *, subsample: int | None = None, workers: int = 0, pin: bool = False
+    dataset: Dataset,
+    plan: BatchPlan,
+    *,
+    points: Share = WHOLE,
+    subsample: int | None = None,
+    workers: int = 0,
+    pin: bool = False,
 ) -> Iterable[Batch]:
     """Micro-batches in the order of the plan.
 
     Args:
+        points: which part of each sample's points to read.
         subsample: points drawn from each sample anew every epoch; None takes all.
         workers: loader processes; they map the dataset's files and share their pages.
     """
     return DataLoader(
-        _Arrays(dataset, subsample, plan.seed),
+        _Arrays(dataset, subsample, plan.seed, points),
         batch_sampler=plan,
         collate_fn=collate,
         num_workers=workers,
@@ -150,8 +173,10 @@ def _leave_signals_to_the_trainer(worker: int) -> None:
         signal.signal(number, signal.SIG_IGN)
 
 
-def evaluation_batches(dataset: Dataset, indices: Sequence[int] | np.ndarray, batch_size: int) -> Iterator[Batch]:
-    """All points of the samples in order, the last batch perhaps smaller."""
-    arrays = _Arrays(dataset, None, 0)
+def evaluation_batches(
+    dataset: Dataset, indices: Sequence[int] | np.ndarray, batch_size: int, points: Share = WHOLE
+) -> Iterator[Batch]:
+    """All points of the samples in order, or a share of them, the last batch perhaps smaller."""
+    arrays = _Arrays(dataset, None, 0, points)
     for start in range(0, len(indices), batch_size):
         yield collate([arrays[0, int(i)] for i in indices[start : start + batch_size]])

@@ -1,7 +1,7 @@
 """The mixer with the points of every sample split over ranks: each holds a share, all hold the same latents.
 
-Keys and values never travel. Forward, the parts of all ranks merge by one maximum of H·M numbers and one sum of H·M·(D+1);
-backward, the gradients of the latents by one sum of H·M·D. None of it depends on the number of points.
+Keys and values never travel. Forward, the parts of all ranks merge by one maximum of H·M numbers and one sum of
+H·M·(D+1); backward, the gradients of the latents by one sum of H·M·D. The number of points does not matter.
 """
 
 # B batch, N points of this rank, n points of a tile, M latents per head, H heads, D head width

@@ -88,6 +88,10 @@ class TrainConfig:
     """Of initial weights, order of samples, and subsampled points."""
     precision: Literal["32", "bf16", "16"] = "32"
     """Full single precision, or mixed with bfloat16 or float16 (the latter on CUDA only)."""
+    split: Literal["samples", "points"] = "samples"
+    """What the ranks of torchrun share: the samples of a batch, or the points of every sample."""
+    point_ranks: int | None = None
+    """With split points: so many ranks share the points of a sample, the others the samples of a batch; null: all."""
     compile: bool = False
     """Compile the network with torch.compile."""
     device: str = "auto"
@@ -109,6 +113,10 @@ class TrainConfig:
         self._check_ranges()
         if self.loss.gradient_weight and self.data.subsample:
             raise ConfigError("loss.gradient_weight needs the whole grid; drop data.subsample or the gradient term")
+        if self.loss.gradient_weight and self.split == "points":
+            raise ConfigError("loss.gradient_weight needs the whole grid on every rank; use --split samples")
+        if self.point_ranks is not None and self.split != "points":
+            raise ConfigError("point_ranks goes with --split points")
 
     def _check_ranges(self) -> None:
         data, optim = self.data, self.optim
@@ -119,6 +127,7 @@ class TrainConfig:
             "data.train_samples": data.train_samples,
             "data.test_samples": data.test_samples,
             "data.subsample": data.subsample,
+            "point_ranks": self.point_ranks,
             "optim.accumulate": optim.accumulate,
             "evaluate_every": self.evaluate_every,
             "checkpoint_every": self.checkpoint_every,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import signal
 import time
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -16,6 +17,7 @@ from torch import Tensor
 from flare.data.batch import Batch, BatchPlan
 from flare.environment import peak_memory_mb
 from flare.errors import CheckpointError, TrainingDiverged
+from flare.models.flare import split_points
 from flare.surrogate import find_checkpoint
 from flare.terminal import progress, say
 from flare.train.checkpoint import Position, load_checkpoint, save_checkpoint
@@ -23,6 +25,7 @@ from flare.train.config import TrainConfig
 from flare.train.ema import WeightAverage
 from flare.train.fields import FieldTask
 from flare.train.optimizer import make_optimizer
+from flare.train.ranks import place
 from flare.train.run import RunFolder
 from flare.train.schedule import first_beta, learning_rate
 from flare.train.signals import Interrupted, SignalNote
@@ -37,6 +40,9 @@ class Trainer:
         self.surrogate = task.surrogate(config.model)
         if config.compile:
             self.surrogate.network.compile()  # in place: names of weights stay the same
+        self.ranks = place(config, fabric)
+        if self.ranks.group is not None:
+            split_points(self.surrogate.network, self.ranks.group)
         module = fabric.setup_module(self.surrogate)
         # Built after the weights are on their device, and set up by itself so that checkpoints see the plain optimiser.
         self.optimizer = make_optimizer(self.surrogate, config.optim, fused=config.precision != "16")
@@ -46,8 +52,8 @@ class Trainer:
             task.train,
             config.data.batch_size,
             parts=config.optim.accumulate,
-            rank=fabric.global_rank,
-            ranks=fabric.world_size,
+            rank=self.ranks.samples.index,
+            ranks=self.ranks.samples.count,
             seed=config.seed,
         )
         self.total_steps = self.plan.steps * config.epochs
@@ -78,7 +84,7 @@ class Trainer:
     def _epoch(self, update: Any) -> None:
         self.model.train()
         self.plan.begin(self.position.epoch, self.position.step_in_epoch)
-        micro_batches = iter(self.task.batches(self.plan, pin=self.fabric.device.type == "cuda"))
+        micro_batches = iter(self._batches())
         for _ in range(self.position.step_in_epoch, self.plan.steps):
             started = time.monotonic()
             loss, norm = self._step([next(micro_batches) for _ in range(self.plan.parts)])
@@ -95,6 +101,9 @@ class Trainer:
         if self.position.finished or self.position.epoch % self.config.checkpoint_every == 0:
             self.save("last")
 
+    def _batches(self) -> Iterable[Batch]:
+        return self.task.batches(self.plan, points=self.ranks.points, pin=self.fabric.device.type == "cuda")
+
     def _step(self, micro_batches: list[Batch]) -> tuple[float, float]:
         """One optimiser step over all micro-batches of all ranks; returns their mean loss and the gradient norm."""
         optim, position = self.config.optim, self.position
@@ -105,8 +114,9 @@ class Trainer:
         for i, batch in enumerate(micro_batches):
             # Ranks talk once per step, at the last micro-batch.
             with self.fabric.no_backward_sync(self.model, enabled=i + 1 < len(micro_batches)):
-                loss = self.task.loss(self.model, batch.to(self.fabric.device)) / len(micro_batches)
-                self.fabric.backward(loss)
+                loss = self.task.loss(self.model, batch.to(self.fabric.device), self.ranks.group) / len(micro_batches)
+                # Ranks average their gradients; those of the shares of one sample are to be summed.
+                self.fabric.backward(loss * self.ranks.points.count)
             total += loss.detach()
         mean_loss = self._agree(total)
         self._watch_loss(mean_loss, micro_batches)
@@ -168,11 +178,13 @@ class Trainer:
     def test_errors(self) -> np.ndarray:
         """Relative errors, (samples, fields), with the present weights; each rank takes its share of the samples."""
         self.model.eval()
-        ranks, rank, test = self.fabric.world_size, self.fabric.global_rank, self.task.test
-        mine = torch.from_numpy(self.task.errors(self.model, self.fabric.device, test[rank::ranks])).double()
-        errors = torch.zeros(len(test), mine.shape[1], dtype=torch.float64)
-        errors[rank::ranks] = mine
-        if ranks > 1:
+        ranks, test = self.ranks, self.task.test
+        mine = slice(ranks.samples.index, None, ranks.samples.count)
+        found = self.task.errors(self.model, self.fabric.device, test[mine], ranks.points, ranks.group)
+        errors = torch.zeros(len(test), found.shape[1], dtype=torch.float64)
+        if ranks.points.index == 0:  # the others of its group have found the same
+            errors[mine] = torch.from_numpy(found).double()
+        if self.fabric.world_size > 1:
             errors = self.fabric.all_reduce(errors.to(self.fabric.device), reduce_op="sum").cpu()
         return errors.numpy()
 

@@ -10,9 +10,16 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
+from flare.mixer.sharded import Group, norm_of_all
+
 
 def relative_l2(
-    prediction: Tensor, target: Tensor, mask: Tensor | None = None, *, widths: Sequence[int] | None = None
+    prediction: Tensor,
+    target: Tensor,
+    mask: Tensor | None = None,
+    *,
+    widths: Sequence[int] | None = None,
+    group: Group | None = None,
 ) -> Tensor:
     """Relative L2 error, ||prediction − target|| / ||target||, of each field of each sample.
 
@@ -22,6 +29,7 @@ def relative_l2(
         mask: [B, N], True at real points, so padding counts for nothing. None: every point is real.
         widths: channels of each field, summing to F. Fields are judged one by one, since megapascals would drown
             millimetres; the components of a vector are judged together. None: one field.
+        group: ranks that hold the other points of these samples; the error is that of all points.
 
     Returns:
         [B, fields]. The paper has one field and averages over samples, not over points; with several fields we
@@ -35,7 +43,7 @@ def relative_l2(
         torch.stack([torch.linalg.vector_norm(part, dim=(1, 2)) for part in t.split(fields, dim=-1)], dim=1)
         for t in (prediction - target, target)
     )
-    return error / size
+    return norm_of_all(error, group) / norm_of_all(size, group)
 
 
 def gradient_l2(
