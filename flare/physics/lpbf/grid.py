@@ -1,0 +1,365 @@
+"""Boxes of a part on its plate, at one resolution and at all the coarser ones that multigrid asks for.
+
+The part is made of equal voxels on z ≥ 0. Under its bounding box lies the plate, whose boxes double in size on the way
+down: two layers of thickness t, then 2t, 4t, ... to the bottom, each layer twice as coarse in x and y as the one above.
+
+    z = 0     ┬─┬─┬─┬─┬─┬─┬─┬   lines of level 0
+    −t        ├─┼─┼─┼─┼─┼─┼─┼   lines of level 0
+    −2t       ├───┼───┼───┼──   lines of level 1: the boxes above hang on its corners
+    −4t       ├───────┼──────   lines of level 2
+
+A box above a coarser plane takes the four corners of the coarse face as its bottom corners (its own four are
+interpolated from them), so it still has eight nodes and no hanging ones. Merging 2 × 2 × 2 boxes of level l gives level
+l + 1, which has the very same plate: the hierarchy is nested, and a coarse box is the sum of its children.
+
+Nodes are numbered in the order of their first box, boxes from the bottom up: what exists after any layer group is a prefix of the whole.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flare.physics.lpbf.hexahedron import CORNERS, Array, Size, shape, stiffness, strain_matrix
+
+Ints = NDArray[np.int32]
+Bools = NDArray[np.bool_]
+
+LOWER, UPPER, LOWER_ON_COARSE = range(3)  # where a child lies in its parent, vertically
+WIDEST = 3  # lines of level l + 1 keep every second line of level l, but for one gap of 1 or 3 in the middle
+
+
+@dataclass(frozen=True)
+class Plate:
+    """Thickness of the plate, and of its first layer; thickness / first is a power of two, at least 4."""
+
+    thickness: float
+    layers: int
+    """Number of layers, at least two; the first is thickness / 2^(layers − 1) thick."""
+
+    @property
+    def first(self) -> float:
+        return self.thickness / 2.0 ** (self.layers - 1)
+
+
+def plate_for(thickness: float, height: float) -> Plate:
+    """The plate whose first layer is nearest to the height of a voxel, as a ratio."""
+    return Plate(thickness, max(2, 1 + round(np.log2(thickness / height))))
+
+
+@dataclass
+class Level:
+    """One resolution: nodes, boxes, and how both relate to the next coarser one."""
+
+    cells: Ints
+    """(E, 8) nodes of every box, plate first, from the bottom up."""
+    positions: Array
+    """(N, 3)."""
+    fixed: Bools
+    """(N, 3), True where a displacement is held at zero."""
+    plate_cells: int
+    plate_nodes: int
+    """The first nodes, those below z = 0."""
+    upper: Ints
+    """(nz + 1, ny + 1, nx + 1) node of every lattice point z ≥ 0, −1 where there is none."""
+    kinds: Ints = field(default_factory=lambda: np.zeros(0, np.int32))
+    """(E,) row of `matrices` that is the stiffness of each box."""
+    matrices: Array = field(default_factory=lambda: np.zeros((0, 24, 24)))
+    strains: Array = field(default_factory=lambda: np.zeros((0, 6, 24)))
+    """Of level 0: mean strain of each kind of box per displacement of its nodes."""
+    volumes: Array = field(default_factory=lambda: np.zeros(0))
+    parent_nodes: Ints = field(default_factory=lambda: np.zeros((0, 8), np.int32))
+    """(N, 8) nodes of the next level that a node interpolates; with weight 0 where fewer are needed."""
+    parent_weights: Array = field(default_factory=lambda: np.zeros((0, 8)))
+
+
+def coarse_lines(count: int) -> NDArray[np.intp]:
+    """Which of the lines 0 … count stay: every second, mirror-symmetric, with a gap of 1 or 3 in the middle if odd."""
+    pairs = count // 2 if count % 2 == 0 else count // 4 * 2 if (count // 2) % 2 == 0 else (count // 2 - 1)
+    gaps = [2] * pairs
+    if count % 2:
+        gaps[pairs // 2 : pairs // 2] = [count - 2 * pairs]
+    return np.concatenate([[0], np.cumsum(gaps, dtype=np.intp)])
+
+
+class Hierarchy:
+    """All levels of a part, with or without its plate; `levels[0]` is the mesh one computes on.
+
+    Args:
+        solid: (nx, ny, nz), at least one True; its bounding box in x and y is all of the array.
+        size: edges of a voxel.
+        origin: x and y of the low corner.
+        plate: None for a part that has been cut off.
+        young: of part and plate.
+        poisson: of part and plate.
+        floating: (nx, ny, nz), True where a voxel is not yet tied to the plate: powder holds it, weakly.
+        powder: stiffness of that hold, as a fraction of a voxel's own.
+    """
+
+    def __init__(
+        self,
+        solid: Bools,
+        size: Size,
+        origin: tuple[float, float],
+        *,
+        plate: Plate | None,
+        young: float,
+        poisson: float,
+        floating: Bools | None = None,
+        powder: float = 1e-6,
+    ) -> None:
+        nx, ny, nz = solid.shape
+        depth = plate.layers if plate else _levels_without_plate(max(nx, ny, nz))
+        self.plate = plate
+        self.size = size
+        self._x = [origin[0] + size[0] * np.arange(nx + 1)]
+        self._y = [origin[1] + size[1] * np.arange(ny + 1)]
+        self._keep_x, self._keep_y = [], []
+        for _ in range(depth):
+            self._keep_x.append(coarse_lines(len(self._x[-1]) - 1))
+            self._keep_y.append(coarse_lines(len(self._y[-1]) - 1))
+            self._x.append(self._x[-1][self._keep_x[-1]])
+            self._y.append(self._y[-1][self._keep_y[-1]])
+        solids = [np.ascontiguousarray(solid.transpose(2, 1, 0))]  # z first: the order of building
+        for level in range(depth - 1):
+            solids.append(self._coarsen(solids[-1], level))
+        self.levels = [self._level(level, solids[level]) for level in range(depth)]
+        self._base_matrices(solids[0], young, poisson, floating, powder)
+        for level in range(depth - 1):
+            self._interpolate(level)
+            self._merge(level, solids[level], solids[level + 1])
+
+    def _coarsen(self, solid: Bools, level: int) -> Bools:
+        solid = np.pad(solid, ((0, len(solid) % 2), (0, 0), (0, 0)))
+        solid = solid[::2] | solid[1::2]
+        solid = np.logical_or.reduceat(solid, self._keep_y[level][:-1], axis=1)
+        return np.logical_or.reduceat(solid, self._keep_x[level][:-1], axis=2)
+
+    def _depth(self, plane: int) -> float:
+        """How deep plane l lies, the one with the lines of level l; the last one is the bottom of the plate."""
+        assert self.plate
+        return self.plate.first * 2.0**plane
+
+    def _level(self, level: int, solid: Bools) -> Level:
+        nz, ny, nx = solid.shape
+        x, y = self._x[level], self._y[level]
+        used = np.zeros((nz + 1, ny + 1, nx + 1), bool)
+        for a, b, c in CORNERS:
+            used[c : c + nz, b : b + ny, a : a + nx] |= solid
+        planes: list[Ints] = []
+        positions: list[Array] = []
+        fixed: list[Bools] = []
+        count = 0
+        if self.plate:
+            used[0] = True
+            planes = [np.zeros((0, 0), np.int32)] * self.plate.layers
+            for plane in reversed(range(level, self.plate.layers)):
+                px, py = self._x[plane], self._y[plane]
+                planes[plane] = np.arange(count, count + px.size * py.size, dtype=np.int32).reshape(py.size, px.size)
+                count += px.size * py.size
+                positions.append(_grid_points(px, py, np.array([-self._depth(plane)])))
+                fixed.append(_rollers(px.size, py.size) | (plane == self.plate.layers - 1))
+        below = count
+        order = np.argsort(_birth(solid, used, bool(self.plate))[used], kind="stable")
+        numbers = np.empty(order.size, np.int32)
+        numbers[order] = np.arange(count, count + order.size, dtype=np.int32)
+        upper = np.full(used.shape, -1, np.int32)
+        upper[used] = numbers
+        z = self.size[2] * 2.0**level * np.arange(nz + 1)
+        positions.append(_grid_points(x, y, z)[used.ravel()][order])
+        held = np.zeros((int(used.sum()), 3), bool)
+        if self.plate:
+            held[: x.size * y.size] = _rollers(x.size, y.size)
+        fixed.append(held)
+
+        cells = []
+        if self.plate:
+            for plane in reversed(range(level, self.plate.layers - 1)):
+                top, bottom = _faces(planes[plane]), _faces(planes[plane + 1])
+                row, column = _owner(self._keep_y[plane]), _owner(self._keep_x[plane])
+                cells.append(np.concatenate([bottom[row[:, None], column], top], -1).reshape(-1, 8))
+            cells.append(np.concatenate([_faces(planes[level]), _faces(upper[0])], -1).reshape(-1, 8))
+        plate_cells = sum(map(len, cells))
+        k, j, i = np.nonzero(solid)
+        cells.append(np.stack([upper[k + c, j + b, i + a] for a, b, c in CORNERS], -1))
+        return Level(np.concatenate(cells), np.concatenate(positions), np.concatenate(fixed), plate_cells, below, upper)
+
+    def _base_matrices(
+        self, solid: Bools, young: float, poisson: float, floating: Bools | None, powder: float
+    ) -> None:
+        """Stiffness of the boxes of level 0: one matrix for all voxels, a few for the plate."""
+        finest = self.levels[0]
+        voxel = stiffness(self.size, young, poisson)
+        matrices, kinds = [voxel, voxel + powder * np.trace(voxel) / 24 * np.eye(24)], []
+        strains, volumes = [strain_matrix(self.size)] * 2, [float(np.prod(self.size))] * 2
+        if self.plate:
+            for plane in reversed(range(self.plate.layers - 1)):
+                height = self._depth(plane + 1) - self._depth(plane)
+                x_kind, x_widths, x_spans = _spans(self._x[plane], self._keep_x[plane])
+                y_kind, y_widths, y_spans = _spans(self._y[plane], self._keep_y[plane])
+                kinds.append((len(matrices) + y_kind[:, None] * len(x_widths) + x_kind).ravel())
+                for width_y, span_y in zip(y_widths, y_spans, strict=True):
+                    for width_x, span_x in zip(x_widths, x_spans, strict=True):
+                        box = (width_x, width_y, height)
+                        hang = np.eye(8)
+                        hang[:4] = _corner_weights(span_x, span_y, LOWER)[:4]
+                        matrices.append(_congruent(stiffness(box, young, poisson), hang))
+                        strains.append(strain_matrix(box) @ np.kron(hang, np.eye(3)))
+                        volumes.append(float(np.prod(box)))
+            box = (self.size[0], self.size[1], self._depth(0))
+            kinds.append(np.full((self._x[0].size - 1) * (self._y[0].size - 1), len(matrices)))
+            matrices.append(stiffness(box, young, poisson))
+            strains.append(strain_matrix(box))
+            volumes.append(float(np.prod(box)))
+        loose = np.zeros(solid.shape, np.int32) if floating is None else floating.transpose(2, 1, 0).astype(np.int32)
+        kinds.append(loose[solid])
+        finest.kinds, finest.matrices = np.concatenate(kinds).astype(np.int32), np.stack(matrices)
+        finest.strains, finest.volumes = np.stack(strains), np.array(volumes)
+
+    def _interpolate(self, level: int) -> None:
+        """Trilinear interpolation of the nodes of a level from those of the next."""
+        fine, coarse = self.levels[level], self.levels[level + 1]
+        nodes, weights = np.zeros((len(fine.positions), 8), np.int32), np.zeros((len(fine.positions), 8))
+        same = len(coarse.positions) if not self.plate else int(fine.plate_nodes - self._x[level].size * self._y[level].size)
+        row, row_weight = _interval(self._y[level], self._keep_y[level])
+        column, column_weight = _interval(self._x[level], self._keep_x[level])
+        if self.plate:
+            nodes[:same, 0], weights[:same, 0] = np.arange(same), 1.0
+        k, j, i = np.nonzero(fine.upper >= 0)
+        own = fine.upper[k, j, i]
+        for corner, (a, b, c) in enumerate(CORNERS):
+            weight = np.where(a, column_weight[i], 1 - column_weight[i]) * np.where(b, row_weight[j], 1 - row_weight[j])
+            weight = weight * np.where(c, k % 2 / 2, 1 - k % 2 / 2)
+            source = coarse.upper[
+                np.minimum(k // 2 + c, len(coarse.upper) - 1), row[j] + b, column[i] + a
+            ]
+            nodes[own, corner], weights[own, corner] = np.where(weight > 0, source, 0), weight
+        if self.plate:  # the plane at −t lies half way between the next level's planes at 0 and −2t
+            j, i = (index.ravel() for index in np.indices((self._y[level].size, self._x[level].size)))
+            own = same + np.arange(i.size)
+            bottom_shape = self._y[level + 1].size, self._x[level + 1].size
+            bottom = (same - bottom_shape[0] * bottom_shape[1] + np.arange(np.prod(bottom_shape))).reshape(bottom_shape)
+            for corner, (a, b, c) in enumerate(CORNERS):
+                weight = np.where(a, column_weight[i], 1 - column_weight[i]) * np.where(b, row_weight[j], 1 - row_weight[j])
+                plane = coarse.upper[0] if c else bottom
+                nodes[own, corner] = np.where(weight > 0, plane[row[j] + b, column[i] + a], 0)
+                weights[own, corner] = weight / 2
+        fine.parent_nodes, fine.parent_weights = nodes, weights
+
+    def _merge(self, level: int, solid: Bools, coarse_solid: Bools) -> None:
+        """Stiffness of the next level's boxes: the sum over children of Wᵀ K W, one matrix per pattern of children."""
+        fine, coarse = self.levels[level], self.levels[level + 1]
+        keep_x, keep_y = self._keep_x[level], self._keep_y[level]
+        owner_x, owner_y = _owner(keep_x), _owner(keep_y)
+        x_kind, _, x_spans = _spans(self._x[level], keep_x)
+        y_kind, _, y_spans = _spans(self._y[level], keep_y)
+        place_x, place_y = np.arange(owner_x.size) - keep_x[owner_x], np.arange(owner_y.size) - keep_y[owner_y]
+        slots = np.stack(
+            [_corner_weights(sx, sy, z) for z in (LOWER, UPPER, LOWER_ON_COARSE) for sy in y_spans for sx in x_spans] + [np.eye(8)]
+        )
+
+        k, j, i = np.nonzero(solid)
+        index = np.full(coarse_solid.shape, -1, np.int64)
+        index[coarse_solid] = coarse.plate_cells + np.arange(coarse_solid.sum())
+        parents = [index[k // 2, owner_y[j], owner_x[i]]]
+        places = [(k % 2 * WIDEST + place_y[j]) * WIDEST + place_x[i]]
+        where = [((UPPER * (k % 2)) * len(y_spans) + y_kind[j]) * len(x_spans) + x_kind[i]]
+        if self.plate:
+            j, i = (a.ravel() for a in np.indices((owner_y.size, owner_x.size)))
+            top = coarse.plate_cells - (keep_y.size - 1) * (keep_x.size - 1)
+            kept = top  # boxes of the plate that both levels share
+            upper_parent = top + owner_y[j] * (keep_x.size - 1) + owner_x[i]
+            for z, below in ((UPPER, 0), (LOWER_ON_COARSE, 1)):  # prepended: from the bottom up
+                parents.insert(0, upper_parent)
+                places.insert(0, ((1 - below) * WIDEST + place_y[j]) * WIDEST + place_x[i])
+                where.insert(0, (z * len(y_spans) + y_kind[j]) * len(x_spans) + x_kind[i])
+            parents.insert(0, np.arange(kept))
+            places.insert(0, np.zeros(kept, np.int64))
+            where.insert(0, np.full(kept, len(slots) - 1))
+        parent, place, slot = (np.concatenate(part) for part in (parents, places, where))
+
+        pairs, pair = np.unique(fine.kinds.astype(np.int64) * len(slots) + slot, return_inverse=True)
+        terms = _congruent(fine.matrices[pairs // len(slots)], slots[pairs % len(slots)])
+        terms = np.concatenate([np.zeros((1, 24, 24)), terms])
+        pattern = np.zeros((len(coarse.cells), 2 * WIDEST**2), np.int32)
+        pattern[parent, place] = pair + 1
+        pattern = pattern[:, pattern.any(0)]
+        unique, kinds = np.unique(pattern, axis=0, return_inverse=True)
+        coarse.kinds = kinds.ravel().astype(np.int32)
+        coarse.matrices = np.zeros((len(unique), 24, 24))
+        for column in unique.T:
+            coarse.matrices += terms[column]
+
+
+def _birth(solid: Bools, used: Bools, on_plate: bool) -> NDArray[np.int64]:
+    """Layer of the lowest voxel at each lattice point: a point above powder is born a layer after its neighbours."""
+    layer = np.broadcast_to(np.arange(len(used))[:, None, None], used.shape).copy()
+    for a, b, c in CORNERS[4:]:
+        view = layer[c:, b : b + solid.shape[1], a : a + solid.shape[2]]
+        view[solid] = np.arange(len(solid))[np.nonzero(solid)[0]]
+    if on_plate:
+        layer[0] = -1
+    return layer
+
+
+def _levels_without_plate(cells: int) -> int:
+    return max(1, int(np.ceil(np.log2(cells / 4))) + 1) if cells > 4 else 1
+
+
+def _grid_points(x: Array, y: Array, z: Array) -> Array:
+    """(len z · len y · len x, 3), x fastest."""
+    zz, yy, xx = np.meshgrid(z, y, x, indexing="ij")
+    return np.stack([xx, yy, zz], -1).reshape(-1, 3)
+
+
+def _rollers(nx: int, ny: int) -> Bools:
+    """(ny · nx, 3): the plate goes on outside, so its sides do not move along their normal."""
+    held = np.zeros((ny, nx, 3), bool)
+    held[:, [0, -1], 0] = True
+    held[[0, -1], :, 1] = True
+    return held.reshape(-1, 3)
+
+
+def _faces(nodes: Ints) -> Ints:
+    """(ny, nx, 4) corners of the quadrilaterals of a plane of nodes, counter-clockwise."""
+    return np.stack([nodes[:-1, :-1], nodes[:-1, 1:], nodes[1:, 1:], nodes[1:, :-1]], -1)
+
+
+def _owner(keep: NDArray[np.intp]) -> NDArray[np.intp]:
+    """Coarse interval that each fine interval lies in."""
+    return np.repeat(np.arange(keep.size - 1), np.diff(keep))
+
+
+def _interval(lines: Array, keep: NDArray[np.intp]) -> tuple[NDArray[np.intp], Array]:
+    """Low coarse line and weight of the high one for each fine line; the last line belongs to the last interval."""
+    low = np.minimum(np.searchsorted(keep, np.arange(lines.size), side="right") - 1, keep.size - 2)
+    start, end = lines[keep[low]], lines[keep[low + 1]]
+    return low, (lines - start) / (end - start)
+
+
+def _spans(lines: Array, keep: NDArray[np.intp]) -> tuple[NDArray[np.intp], Array, Array]:
+    """Kind of each fine interval; per kind its width, and its (low, high) as fractions of its coarse interval."""
+    owner, width = _owner(keep), np.diff(lines)
+    start, length = lines[keep[:-1]][owner], np.diff(lines[keep])[owner]
+    features = np.stack([width, (lines[:-1] - start) / length, (lines[1:] - start) / length], 1)
+    _, first, kind = np.unique(np.round(features, 9), axis=0, return_index=True, return_inverse=True)
+    return kind.ravel(), features[first, 0], features[first, 1:]
+
+
+def _corner_weights(span_x: Array, span_y: Array, vertical: int) -> Array:
+    """(8, 8) weights of a parent's corners at the corners of a child."""
+    ends = np.array([span_x, span_y, (0.5, 1.0) if vertical == UPPER else (0.0, 0.5)])
+    weights = shape(np.stack([ends[axis][CORNERS[:, axis]] for axis in range(3)], -1))
+    if vertical == LOWER_ON_COARSE:
+        weights[:4] = np.eye(8)[:4]
+    return weights
+
+
+def _congruent(matrix: Array, weights: Array) -> Array:
+    """Wᵀ K W with W = weights ⊗ I₃, on the last two axes."""
+    full = np.kron(weights, np.eye(3)) if weights.ndim == 2 else np.einsum(
+        "...ab,ij->...aibj", weights, np.eye(3)
+    ).reshape(*weights.shape[:-2], 24, 24)
+    return np.swapaxes(full, -1, -2) @ matrix @ full
