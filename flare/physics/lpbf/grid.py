@@ -114,15 +114,17 @@ class Hierarchy:
         depth = plate.layers if plate else _levels_without_plate(max(nx, ny, nz))
         self.plate = plate
         self.size = size
-        self._x = [origin[0] + size[0] * np.arange(nx + 1)]
-        self._y = [origin[1] + size[1] * np.arange(ny + 1)]
-        self._keep_x, self._keep_y = [], []
+        self.x = [origin[0] + size[0] * np.arange(nx + 1)]
+        self.y = [origin[1] + size[1] * np.arange(ny + 1)]
+        self.keep_x, self.keep_y = [], []
         for _ in range(depth):
-            self._keep_x.append(coarse_lines(len(self._x[-1]) - 1))
-            self._keep_y.append(coarse_lines(len(self._y[-1]) - 1))
-            self._x.append(self._x[-1][self._keep_x[-1]])
-            self._y.append(self._y[-1][self._keep_y[-1]])
+            self.keep_x.append(coarse_lines(len(self.x[-1]) - 1))
+            self.keep_y.append(coarse_lines(len(self.y[-1]) - 1))
+            self.x.append(self.x[-1][self.keep_x[-1]])
+            self.y.append(self.y[-1][self.keep_y[-1]])
         solids = [np.ascontiguousarray(solid.transpose(2, 1, 0))]  # z first: the order of building
+        self.solid = solids[0]
+        """(nz, ny, nx)."""
         for level in range(depth - 1):
             solids.append(self._coarsen(solids[-1], level))
         self.levels = [self._level(level, solids[level]) for level in range(depth)]
@@ -134,17 +136,17 @@ class Hierarchy:
     def _coarsen(self, solid: Bools, level: int) -> Bools:
         solid = np.pad(solid, ((0, len(solid) % 2), (0, 0), (0, 0)))
         solid = solid[::2] | solid[1::2]
-        solid = np.logical_or.reduceat(solid, self._keep_y[level][:-1], axis=1)
-        return np.logical_or.reduceat(solid, self._keep_x[level][:-1], axis=2)
+        solid = np.logical_or.reduceat(solid, self.keep_y[level][:-1], axis=1)
+        return np.logical_or.reduceat(solid, self.keep_x[level][:-1], axis=2)
 
-    def _depth(self, plane: int) -> float:
+    def depth(self, plane: int) -> float:
         """How deep plane l lies, the one with the lines of level l; the last one is the bottom of the plate."""
         assert self.plate
         return self.plate.first * 2.0**plane
 
     def _level(self, level: int, solid: Bools) -> Level:
         nz, ny, nx = solid.shape
-        x, y = self._x[level], self._y[level]
+        x, y = self.x[level], self.y[level]
         used = np.zeros((nz + 1, ny + 1, nx + 1), bool)
         for a, b, c in CORNERS:
             used[c : c + nz, b : b + ny, a : a + nx] |= solid
@@ -156,10 +158,10 @@ class Hierarchy:
             used[0] = True
             planes = [np.zeros((0, 0), np.int32)] * self.plate.layers
             for plane in reversed(range(level, self.plate.layers)):
-                px, py = self._x[plane], self._y[plane]
+                px, py = self.x[plane], self.y[plane]
                 planes[plane] = np.arange(count, count + px.size * py.size, dtype=np.int32).reshape(py.size, px.size)
                 count += px.size * py.size
-                positions.append(_grid_points(px, py, np.array([-self._depth(plane)])))
+                positions.append(_grid_points(px, py, np.array([-self.depth(plane)])))
                 fixed.append(_rollers(px.size, py.size) | (plane == self.plate.layers - 1))
         below = count
         order = np.argsort(_birth(solid, used, bool(self.plate))[used], kind="stable")
@@ -178,7 +180,7 @@ class Hierarchy:
         if self.plate:
             for plane in reversed(range(level, self.plate.layers - 1)):
                 top, bottom = _faces(planes[plane]), _faces(planes[plane + 1])
-                row, column = _owner(self._keep_y[plane]), _owner(self._keep_x[plane])
+                row, column = owner_of(self.keep_y[plane]), owner_of(self.keep_x[plane])
                 cells.append(np.concatenate([bottom[row[:, None], column], top], -1).reshape(-1, 8))
             cells.append(np.concatenate([_faces(planes[level]), _faces(upper[0])], -1).reshape(-1, 8))
         plate_cells = sum(map(len, cells))
@@ -196,9 +198,9 @@ class Hierarchy:
         strains, volumes = [strain_matrix(self.size)] * 2, [float(np.prod(self.size))] * 2
         if self.plate:
             for plane in reversed(range(self.plate.layers - 1)):
-                height = self._depth(plane + 1) - self._depth(plane)
-                x_kind, x_widths, x_spans = _spans(self._x[plane], self._keep_x[plane])
-                y_kind, y_widths, y_spans = _spans(self._y[plane], self._keep_y[plane])
+                height = self.depth(plane + 1) - self.depth(plane)
+                x_kind, x_widths, x_spans = _spans(self.x[plane], self.keep_x[plane])
+                y_kind, y_widths, y_spans = _spans(self.y[plane], self.keep_y[plane])
                 kinds.append((len(matrices) + y_kind[:, None] * len(x_widths) + x_kind).ravel())
                 for width_y, span_y in zip(y_widths, y_spans, strict=True):
                     for width_x, span_x in zip(x_widths, x_spans, strict=True):
@@ -208,8 +210,8 @@ class Hierarchy:
                         matrices.append(_congruent(stiffness(box, young, poisson), hang))
                         strains.append(strain_matrix(box) @ np.kron(hang, np.eye(3)))
                         volumes.append(float(np.prod(box)))
-            box = (self.size[0], self.size[1], self._depth(0))
-            kinds.append(np.full((self._x[0].size - 1) * (self._y[0].size - 1), len(matrices)))
+            box = (self.size[0], self.size[1], self.depth(0))
+            kinds.append(np.full((self.x[0].size - 1) * (self.y[0].size - 1), len(matrices)))
             matrices.append(stiffness(box, young, poisson))
             strains.append(strain_matrix(box))
             volumes.append(float(np.prod(box)))
@@ -222,9 +224,9 @@ class Hierarchy:
         """Trilinear interpolation of the nodes of a level from those of the next."""
         fine, coarse = self.levels[level], self.levels[level + 1]
         nodes, weights = np.zeros((len(fine.positions), 8), np.int32), np.zeros((len(fine.positions), 8))
-        same = len(coarse.positions) if not self.plate else int(fine.plate_nodes - self._x[level].size * self._y[level].size)
-        row, row_weight = _interval(self._y[level], self._keep_y[level])
-        column, column_weight = _interval(self._x[level], self._keep_x[level])
+        same = len(coarse.positions) if not self.plate else int(fine.plate_nodes - self.x[level].size * self.y[level].size)
+        row, row_weight = _interval(self.y[level], self.keep_y[level])
+        column, column_weight = _interval(self.x[level], self.keep_x[level])
         if self.plate:
             nodes[:same, 0], weights[:same, 0] = np.arange(same), 1.0
         k, j, i = np.nonzero(fine.upper >= 0)
@@ -237,9 +239,9 @@ class Hierarchy:
             ]
             nodes[own, corner], weights[own, corner] = np.where(weight > 0, source, 0), weight
         if self.plate:  # the plane at −t lies half way between the next level's planes at 0 and −2t
-            j, i = (index.ravel() for index in np.indices((self._y[level].size, self._x[level].size)))
+            j, i = (index.ravel() for index in np.indices((self.y[level].size, self.x[level].size)))
             own = same + np.arange(i.size)
-            bottom_shape = self._y[level + 1].size, self._x[level + 1].size
+            bottom_shape = self.y[level + 1].size, self.x[level + 1].size
             bottom = (same - bottom_shape[0] * bottom_shape[1] + np.arange(np.prod(bottom_shape))).reshape(bottom_shape)
             for corner, (a, b, c) in enumerate(CORNERS):
                 weight = np.where(a, column_weight[i], 1 - column_weight[i]) * np.where(b, row_weight[j], 1 - row_weight[j])
@@ -251,10 +253,10 @@ class Hierarchy:
     def _merge(self, level: int, solid: Bools, coarse_solid: Bools) -> None:
         """Stiffness of the next level's boxes: the sum over children of Wᵀ K W, one matrix per pattern of children."""
         fine, coarse = self.levels[level], self.levels[level + 1]
-        keep_x, keep_y = self._keep_x[level], self._keep_y[level]
-        owner_x, owner_y = _owner(keep_x), _owner(keep_y)
-        x_kind, _, x_spans = _spans(self._x[level], keep_x)
-        y_kind, _, y_spans = _spans(self._y[level], keep_y)
+        keep_x, keep_y = self.keep_x[level], self.keep_y[level]
+        owner_x, owner_y = owner_of(keep_x), owner_of(keep_y)
+        x_kind, _, x_spans = _spans(self.x[level], keep_x)
+        y_kind, _, y_spans = _spans(self.y[level], keep_y)
         place_x, place_y = np.arange(owner_x.size) - keep_x[owner_x], np.arange(owner_y.size) - keep_y[owner_y]
         slots = np.stack(
             [_corner_weights(sx, sy, z) for z in (LOWER, UPPER, LOWER_ON_COARSE) for sy in y_spans for sx in x_spans] + [np.eye(8)]
@@ -327,7 +329,7 @@ def _faces(nodes: Ints) -> Ints:
     return np.stack([nodes[:-1, :-1], nodes[:-1, 1:], nodes[1:, 1:], nodes[1:, :-1]], -1)
 
 
-def _owner(keep: NDArray[np.intp]) -> NDArray[np.intp]:
+def owner_of(keep: NDArray[np.intp]) -> NDArray[np.intp]:
     """Coarse interval that each fine interval lies in."""
     return np.repeat(np.arange(keep.size - 1), np.diff(keep))
 
@@ -341,7 +343,7 @@ def _interval(lines: Array, keep: NDArray[np.intp]) -> tuple[NDArray[np.intp], A
 
 def _spans(lines: Array, keep: NDArray[np.intp]) -> tuple[NDArray[np.intp], Array, Array]:
     """Kind of each fine interval; per kind its width, and its (low, high) as fractions of its coarse interval."""
-    owner, width = _owner(keep), np.diff(lines)
+    owner, width = owner_of(keep), np.diff(lines)
     start, length = lines[keep[:-1]][owner], np.diff(lines[keep])[owner]
     features = np.stack([width, (lines[:-1] - start) / length, (lines[1:] - start) / length], 1)
     _, first, kind = np.unique(np.round(features, 9), axis=0, return_index=True, return_inverse=True)
