@@ -28,6 +28,7 @@ from flare.mesh.voxels import Voxels
 from flare.physics.lpbf.grid import Hierarchy, Ints, plate_for
 from flare.physics.lpbf.hexahedron import Array, Size
 from flare.physics.lpbf.mechanics import Body, Equilibrium, elastic_equilibrium, von_mises, without_rigid_motion
+from flare.physics.lpbf.plasticity import plastic_equilibrium
 from flare.physics.lpbf.process import Process
 from flare.physics.lpbf.thermal import faces_of, heat_step, heating
 
@@ -88,8 +89,8 @@ class State:
         missing = [item.name for item in fields(cls) if item.name not in arrays]
         if missing:
             raise DataError(f"this is no saved state of a build: it has no {', '.join(missing)}")
-        values = {item.name: np.asarray(arrays[item.name]) for item in fields(cls)}
-        return cls(**{**values, "group": int(values["group"])})
+        group = int(arrays["group"])
+        return cls(group, *(np.asarray(arrays[item.name], np.float64) for item in fields(cls) if item.name != "group"))
 
 
 @dataclass(frozen=True)
@@ -161,7 +162,8 @@ class Build:
         if mode not in MODES:
             raise ConfigError(f"mode={mode!r} is unknown; {nearest(str(mode), MODES)}")
         self.solid, self.origin = _checked(voxels)
-        self.size: Size = tuple(map(float, voxels.size))
+        x, y, z = map(float, voxels.size)
+        self.size: Size = (x, y, z)
         self.process, self.mode = process, mode
         ratio = process.group_height / self.size[2]
         self.group_layers = round(ratio)
@@ -173,12 +175,18 @@ class Build:
             )
         self.plate = plate_for(process.machine.plate_thickness, self.size[2])
         self.groups = -(-self.solid.shape[2] // self.group_layers)
+        machine, material = process.machine, process.material
+        self._plate_start = machine.ambient if machine.plate_temperature is None else machine.plate_temperature
+        swelling = float(self._expansion(np.array(self._plate_start))) * (self._plate_start - machine.ambient)
+        confined = (1 + material.poisson) / (1 - material.poisson)
+        self.datum = confined * swelling * machine.plate_thickness
+        """Height of the warm plate's top above the cold one's, mm; 0 without a heater."""
         self._part = self._hierarchy(self.solid, on_plate=False)
         self.positions = self._part.levels[0].positions
         self.cells = self._part.levels[0].cells
 
     def start(self) -> State:
-        """The bare plate, in equilibrium at its temperature: held at the sides, it can expand only upwards."""
+        """Nothing printed yet."""
         none = np.zeros((0, 8, 3))
         return State(0, np.zeros((0, 3)), np.zeros(0), none, np.zeros(0), np.zeros((0, 6)), np.zeros(0))
 
@@ -265,39 +273,39 @@ class Build:
             young=material.young,
             poisson=material.poisson,
             floating=_floating(solid) if on_plate else None,
+            incompatible=self.process.incompatible_modes,
         )
 
     def _bare_plate(self, hierarchy: Hierarchy) -> State:
-        machine, material = self.process.machine, self.process.material
-        level = hierarchy.levels[0]
-        warm = machine.ambient if machine.plate_temperature is None else machine.plate_temperature
+        """The plate before the first group, warmed through: held at the sides, it expands only upwards."""
+        machine, level = self.process.machine, hierarchy.levels[0]
         count = level.plate_nodes + hierarchy.x[0].size * hierarchy.y[0].size
-        strain = self._expansion(np.array([warm]))[0] * (warm - machine.ambient)
         displacement = np.zeros((count, 3))
-        confined = (1 + material.poisson) / (1 - material.poisson)
-        displacement[:, 2] = confined * strain * (level.positions[:count, 2] + machine.plate_thickness)
+        displacement[:, 2] = self.datum * (1 + level.positions[:count, 2] / machine.plate_thickness)
         cells = level.plate_cells
-        none = self.start()
         return _replaced(
-            none,
+            self.start(),
             displacement=displacement,
-            temperature=np.full(cells, warm),
+            temperature=np.full(cells, self._plate_start),
             plastic_strain=np.zeros((cells, 6)),
             hardening=np.zeros(cells),
         )
 
     def _levelled(self, hierarchy: Hierarchy, displacement: Array, bottom: int, top: int) -> Array:
         """(N, 3) where the nodes of a new group start: they follow what lies under them at the interface, and come
-        back to nominal at the top, where the recoater has levelled the powder. Over powder they start at nominal."""
+        back to nominal at the top, where the recoater has levelled the powder. Over powder they start at nominal.
+        Nominal is measured from the top of the warm plate, where the machine was zeroed."""
         level = hierarchy.levels[0]
         interface = level.upper[bottom]
         known = (interface >= 0) & (interface < len(displacement))
-        moved = np.zeros((*interface.shape, 3))
+        nominal = np.array([0.0, 0.0, self.datum])
+        moved = np.broadcast_to(nominal, (*interface.shape, 3)).copy()
         moved[known] = displacement[interface[known]]
         start = np.zeros((len(level.positions), 3))
         for k in range(bottom, top + 1):
             nodes = level.upper[k]
-            start[nodes[nodes >= 0]] = (1 - (k - bottom) / (top - bottom)) * moved[nodes >= 0]
+            share = (k - bottom) / (top - bottom)
+            start[nodes[nodes >= 0]] = (1 - share) * moved[nodes >= 0] + share * nominal
         return start
 
     def _expansion(self, temperature: Array) -> Array:
@@ -319,8 +327,23 @@ class Build:
         heat = self._expansion(state.temperature) * (state.temperature - self.process.machine.ambient)
         eigenstrain[:, :3] = heat[:, None]
         eigenstrain[body.level.plate_cells :, :3] += np.outer(state.inherent, material.inherent_strain)
-        found = elastic_equilibrium(body, eigenstrain, state.displacement)
-        return _replaced(state, displacement=found.displacement), found
+        if self.mode == "benchmark":
+            found = elastic_equilibrium(body, eigenstrain, state.displacement)
+            return _replaced(state, displacement=found.displacement), found
+        warm = state.temperature
+        found, flowed = plastic_equilibrium(
+            body,
+            eigenstrain,
+            state.displacement,
+            plastic_strain=state.plastic_strain,
+            accumulated=state.hardening,
+            young=material.at("young", warm),
+            poisson=material.poisson,
+            yield_stress=material.at("yield", warm) if material.yield_curve else np.full(warm.shape, np.inf),
+            hardening=material.hardening,
+        )
+        changes = {"plastic_strain": flowed.plastic_strain, "hardening": flowed.accumulated}
+        return _replaced(state, displacement=found.displacement, **changes), found
 
     def _part_nodes(self, hierarchy: Hierarchy) -> NDArray[np.int64]:
         """Number in `hierarchy` of the part's nodes that exist there, in the order of `positions`."""
@@ -344,7 +367,7 @@ class Build:
         columns = [found.elastic_strain[plate:], found.stress[plate:], centre[:, None], state.temperature[plate:, None]]
         averaged = _averaged(np.concatenate(columns, 1), self.cells[:boxes], len(nodes))
         position = self.positions[: len(nodes)]
-        above = position[:, 2] + displacement[:, 2] - top * self.size[2]
+        above = position[:, 2] + displacement[:, 2] - top * self.size[2] - self.datum
         highest = int(above.argmax())
         x, y, z = map(float, position[highest])
         return Frame(

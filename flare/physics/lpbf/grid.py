@@ -12,12 +12,15 @@ A box above a coarser plane takes the four corners of the coarse face as its bot
 interpolated from them), so it still has eight nodes and no hanging ones. Merging 2 × 2 × 2 boxes of level l gives level
 l + 1, which has the very same plate: the hierarchy is nested, and a coarse box is the sum of its children.
 
-Nodes are numbered in the order of their first box, boxes from the bottom up: what exists after any layer group is a prefix of the whole.
+Nodes are numbered in the order of their first box, boxes from the bottom up: what exists after any layer group is a
+prefix of the whole.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -96,6 +99,7 @@ class Hierarchy:
         poisson: of part and plate.
         floating: (nx, ny, nz), True where a voxel is not yet tied to the plate: powder holds it, weakly.
         powder: stiffness of that hold, as a fraction of a voxel's own.
+        incompatible: boxes with incompatible modes.
     """
 
     def __init__(
@@ -109,6 +113,7 @@ class Hierarchy:
         poisson: float,
         floating: Bools | None = None,
         powder: float = 1e-6,
+        incompatible: bool = True,
     ) -> None:
         nx, ny, nz = solid.shape
         depth = plate.layers if plate else _levels_without_plate(max(nx, ny, nz))
@@ -128,7 +133,8 @@ class Hierarchy:
         for level in range(depth - 1):
             solids.append(self._coarsen(solids[-1], level))
         self.levels = [self._level(level, solids[level]) for level in range(depth)]
-        self._base_matrices(solids[0], young, poisson, floating, powder)
+        matrix = partial(stiffness, young=young, poisson=poisson, incompatible=incompatible)
+        self._base_matrices(solids[0], matrix, floating, powder)
         for level in range(depth - 1):
             self._interpolate(level)
             self._merge(level, solids[level], solids[level + 1])
@@ -189,11 +195,11 @@ class Hierarchy:
         return Level(np.concatenate(cells), np.concatenate(positions), np.concatenate(fixed), plate_cells, below, upper)
 
     def _base_matrices(
-        self, solid: Bools, young: float, poisson: float, floating: Bools | None, powder: float
+        self, solid: Bools, matrix_of: Callable[[Size], Array], floating: Bools | None, powder: float
     ) -> None:
         """Stiffness of the boxes of level 0: one matrix for all voxels, a few for the plate."""
         finest = self.levels[0]
-        voxel = stiffness(self.size, young, poisson)
+        voxel = matrix_of(self.size)
         matrices, kinds = [voxel, voxel + powder * np.trace(voxel) / 24 * np.eye(24)], []
         strains, volumes = [strain_matrix(self.size)] * 2, [float(np.prod(self.size))] * 2
         if self.plate:
@@ -207,12 +213,12 @@ class Hierarchy:
                         box = (width_x, width_y, height)
                         hang = np.eye(8)
                         hang[:4] = _corner_weights(span_x, span_y, LOWER)[:4]
-                        matrices.append(_congruent(stiffness(box, young, poisson), hang))
+                        matrices.append(_congruent(matrix_of(box), hang))
                         strains.append(strain_matrix(box) @ np.kron(hang, np.eye(3)))
                         volumes.append(float(np.prod(box)))
             box = (self.size[0], self.size[1], self.depth(0))
             kinds.append(np.full((self.x[0].size - 1) * (self.y[0].size - 1), len(matrices)))
-            matrices.append(stiffness(box, young, poisson))
+            matrices.append(matrix_of(box))
             strains.append(strain_matrix(box))
             volumes.append(float(np.prod(box)))
         loose = np.zeros(solid.shape, np.int32) if floating is None else floating.transpose(2, 1, 0).astype(np.int32)
@@ -224,7 +230,9 @@ class Hierarchy:
         """Trilinear interpolation of the nodes of a level from those of the next."""
         fine, coarse = self.levels[level], self.levels[level + 1]
         nodes, weights = np.zeros((len(fine.positions), 8), np.int32), np.zeros((len(fine.positions), 8))
-        same = len(coarse.positions) if not self.plate else int(fine.plate_nodes - self.x[level].size * self.y[level].size)
+        same = (
+            len(coarse.positions) if not self.plate else int(fine.plate_nodes - self.x[level].size * self.y[level].size)
+        )
         row, row_weight = _interval(self.y[level], self.keep_y[level])
         column, column_weight = _interval(self.x[level], self.keep_x[level])
         if self.plate:
@@ -234,17 +242,18 @@ class Hierarchy:
         for corner, (a, b, c) in enumerate(CORNERS):
             weight = np.where(a, column_weight[i], 1 - column_weight[i]) * np.where(b, row_weight[j], 1 - row_weight[j])
             weight = weight * np.where(c, k % 2 / 2, 1 - k % 2 / 2)
-            source = coarse.upper[
-                np.minimum(k // 2 + c, len(coarse.upper) - 1), row[j] + b, column[i] + a
-            ]
+            source = coarse.upper[np.minimum(k // 2 + c, len(coarse.upper) - 1), row[j] + b, column[i] + a]
             nodes[own, corner], weights[own, corner] = np.where(weight > 0, source, 0), weight
         if self.plate:  # the plane at −t lies half way between the next level's planes at 0 and −2t
             j, i = (index.ravel() for index in np.indices((self.y[level].size, self.x[level].size)))
-            own = same + np.arange(i.size)
+            own = np.arange(same, same + i.size, dtype=np.int32)
             bottom_shape = self.y[level + 1].size, self.x[level + 1].size
-            bottom = (same - bottom_shape[0] * bottom_shape[1] + np.arange(np.prod(bottom_shape))).reshape(bottom_shape)
+            first = same - bottom_shape[0] * bottom_shape[1]
+            bottom = np.arange(first, same, dtype=np.int32).reshape(bottom_shape)
             for corner, (a, b, c) in enumerate(CORNERS):
-                weight = np.where(a, column_weight[i], 1 - column_weight[i]) * np.where(b, row_weight[j], 1 - row_weight[j])
+                weight = np.where(a, column_weight[i], 1 - column_weight[i]) * np.where(
+                    b, row_weight[j], 1 - row_weight[j]
+                )
                 plane = coarse.upper[0] if c else bottom
                 nodes[own, corner] = np.where(weight > 0, plane[row[j] + b, column[i] + a], 0)
                 weights[own, corner] = weight / 2
@@ -259,7 +268,8 @@ class Hierarchy:
         y_kind, _, y_spans = _spans(self.y[level], keep_y)
         place_x, place_y = np.arange(owner_x.size) - keep_x[owner_x], np.arange(owner_y.size) - keep_y[owner_y]
         slots = np.stack(
-            [_corner_weights(sx, sy, z) for z in (LOWER, UPPER, LOWER_ON_COARSE) for sy in y_spans for sx in x_spans] + [np.eye(8)]
+            [_corner_weights(sx, sy, z) for z in (LOWER, UPPER, LOWER_ON_COARSE) for sy in y_spans for sx in x_spans]
+            + [np.eye(8)]
         )
 
         k, j, i = np.nonzero(solid)
@@ -361,7 +371,9 @@ def _corner_weights(span_x: Array, span_y: Array, vertical: int) -> Array:
 
 def _congruent(matrix: Array, weights: Array) -> Array:
     """Wᵀ K W with W = weights ⊗ I₃, on the last two axes."""
-    full = np.kron(weights, np.eye(3)) if weights.ndim == 2 else np.einsum(
-        "...ab,ij->...aibj", weights, np.eye(3)
-    ).reshape(*weights.shape[:-2], 24, 24)
+    full = (
+        np.kron(weights, np.eye(3))
+        if weights.ndim == 2
+        else np.einsum("...ab,ij->...aibj", weights, np.eye(3)).reshape(*weights.shape[:-2], 24, 24)
+    )
     return np.swapaxes(full, -1, -2) @ matrix @ full

@@ -1,7 +1,7 @@
 """The eight-node box element: stiffness with incompatible modes, strain at its centre, force of a uniform eigenstrain.
 
 Corners follow VTK: the bottom quadrilateral counter-clockwise, then the top one. The 24 degrees of freedom are
-(corner, component), component fastest. Strains and stresses are (xx, yy, zz, yz, zx, xy) with engineering shear strains.
+(corner, component), component fastest. Strains and stresses are (xx, yy, zz, yz, zx, xy), shear strains engineering.
 All boxes of one size share one matrix; a refined or hanging mesh only maps it onto other nodes.
 """
 
@@ -33,7 +33,7 @@ def shape(point: Array) -> Array:
 
 
 def strain_matrix(size: Size, point: Array | None = None) -> Array:
-    """(6, 24) strain per corner displacement at `point` in [-1, 1]³; None is the centre, where it is the mean strain."""
+    """(6, 24) strain per corner displacement at `point` in [-1, 1]³. None: the centre; that is the mean strain."""
     xi = np.zeros(3) if point is None else point
     sign = 2.0 * CORNERS - 1
     factor = 1 + sign * xi
@@ -41,12 +41,12 @@ def strain_matrix(size: Size, point: Array | None = None) -> Array:
     return _symmetric_gradient(gradient)
 
 
-def stiffness(size: Size, young: float, poisson: float) -> Array:
+def stiffness(size: Size, young: float, poisson: float, *, incompatible: bool = True) -> Array:
     """(24, 24) stiffness of a box with edges `size`, 2×2×2 Gauss points, the nine incompatible modes condensed out.
 
     The modes 1 − ξ², 1 − η², 1 − ζ² in each component let the box bend without parasitic shear. Their strains have
     mean zero on a box, so a uniform strain never excites them (the patch test holds) and a uniform eigenstrain loads
-    only the corners.
+    only the corners. Without them (`incompatible=False`) it is the plain trilinear box.
     """
     elastic, volume = elasticity_matrix(young, poisson), float(np.prod(size))
     matrix = np.zeros((33, 33))
@@ -55,6 +55,8 @@ def stiffness(size: Size, young: float, poisson: float) -> Array:
         strain = np.hstack([strain_matrix(size, xi), bubble])
         matrix += volume / 8 * strain.T @ elastic @ strain
     corners, coupling, modes = matrix[:24, :24], matrix[:24, 24:], matrix[24:, 24:]
+    if not incompatible:
+        return (corners + corners.T) / 2
     condensed = corners - coupling @ np.linalg.solve(modes, coupling.T)
     return (condensed + condensed.T) / 2
 

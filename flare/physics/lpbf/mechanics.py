@@ -10,20 +10,20 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from numba import prange
 from numpy.typing import NDArray
 
 from flare.physics.lpbf.grid import Hierarchy, Ints
 from flare.physics.lpbf.hexahedron import Array, elasticity_matrix
-from flare.physics.lpbf.multigrid import Multigrid, Operator, compiled_parallel, conjugate_gradients, sum_at_nodes
+from flare.physics.lpbf.loops import compiled, over
+from flare.physics.lpbf.multigrid import Multigrid, Operator, conjugate_gradients, sum_at_nodes
 
 TOLERANCE = 1e-8  # of the residual force against the load
 
 
-@compiled_parallel
-def _mean_strains(u: Array, cells: Ints, kinds: Ints, strains: Array, result: Array) -> None:
+@compiled
+def _mean_strains(start: int, end: int, u: Array, cells: Ints, kinds: Ints, strains: Array, result: Array) -> None:
     """result[e] = B u at the nodes of box e."""
-    for e in prange(kinds.size):
+    for e in range(start, end):
         for i in range(6):
             total = 0.0
             for corner in range(8):
@@ -32,10 +32,12 @@ def _mean_strains(u: Array, cells: Ints, kinds: Ints, strains: Array, result: Ar
             result[e, i] = total
 
 
-@compiled_parallel
-def _forces_of_stress(stress: Array, kinds: Ints, strains: Array, volumes: Array, forces: Array) -> None:
+@compiled
+def _forces_of_stress(
+    start: int, end: int, stress: Array, kinds: Ints, strains: Array, volumes: Array, forces: Array
+) -> None:
     """forces[e] = V Bᵀ σ, for a stress that is uniform in the box."""
-    for e in prange(kinds.size):
+    for e in range(start, end):
         volume = volumes[kinds[e]]
         for j in range(24):
             total = 0.0
@@ -55,6 +57,7 @@ class Body:
         self.hierarchy = hierarchy
         self.level = hierarchy.levels[0]
         self.operator = Operator(self.level, np.float64)
+        self.elastic_young = young
         self.elasticity = elasticity_matrix(young, poisson)
         self.reference = reference.reshape(-1, 24)
         self.part_kinds = self.level.kinds[self.level.plate_cells :]
@@ -87,21 +90,20 @@ class Body:
     def strain(self, displacement: Array) -> Array:
         """(E, 6) mean strain of every box since it was added."""
         strain = np.empty((len(self.level.cells), 6))
-        _mean_strains(displacement, self.level.cells, self.level.kinds, self.level.strains, strain)
+        level = self.level
+        over(_mean_strains, len(strain), displacement, level.cells, level.kinds, level.strains, strain)
         return strain - self.reference_strain
 
     def forces_of_stress(self, stress: Array) -> Array:
         """(E, 24) of stresses uniform in each box, (E, 6)."""
         forces = np.empty((len(stress), 24))
-        _forces_of_stress(stress, self.level.kinds, self.level.strains, self.level.volumes, forces)
+        level = self.level
+        over(_forces_of_stress, len(forces), stress, level.kinds, level.strains, level.volumes, forces)
         return forces
 
     def at_nodes(self, forces: Array) -> Array:
         """(N, 3) sum of the boxes' corner forces (E, 24), 0 where a displacement is held."""
-        result = np.empty(self.level.fixed.shape)
-        ordered = forces[self.operator.order].reshape(-1, 3)
-        sum_at_nodes(ordered, self.operator.slots, self.level.fixed, result)
-        return result
+        return sum_at_nodes(forces[self.operator.order], self.operator.slots, self.level.fixed)
 
 
 @dataclass(frozen=True)
@@ -132,9 +134,7 @@ def elastic_equilibrium(body: Body, eigenstrain: Array, guess: Array, *, toleran
         NotConverged: the solve did not reach it.
     """
     load = body.at_nodes(body.reference_force + body.forces_of_stress(eigenstrain @ body.elasticity))
-    solved = conjugate_gradients(
-        body.operator, load, guess, body.multigrid, tolerance=tolerance, rest=body.rest
-    )
+    solved = conjugate_gradients(body.operator, load, guess, body.multigrid, tolerance=tolerance, rest=body.rest)
     strain = body.strain(solved.x) - eigenstrain
     return Equilibrium(solved.x, strain, strain @ body.elasticity, solved.iterations, solved.residual)
 
@@ -151,7 +151,7 @@ def rigid_motions(positions: Array) -> Array:
 
 
 def without_rigid_motion(displacement: Array, positions: Array) -> Array:
-    """The displacement less its best-fit rigid motion: translation and linearised rotation, least squares over nodes."""
+    """The displacement less its best-fit translation and linearised rotation, least squares over nodes."""
     motions = rigid_motions(positions)
     return displacement - np.tensordot(np.tensordot(motions, displacement, 2), motions, 1)
 

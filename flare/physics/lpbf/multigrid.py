@@ -8,15 +8,16 @@ bytes at any number of threads.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
-from numba import njit, prange
 from numpy.typing import NDArray
 
 from flare.errors import NotConverged
 from flare.physics.lpbf.grid import Bools, Hierarchy, Ints, Level
 from flare.physics.lpbf.hexahedron import Array
+from flare.physics.lpbf.loops import compiled, over
 
 Floats = NDArray[Any]
 
@@ -24,14 +25,15 @@ LANES = 16
 SMOOTHING = 2  # degree of the Chebyshev polynomial before and after the coarse correction
 SMOOTHED = 10.0  # the polynomial damps eigenvalues from 1/10 of the largest to the largest
 POWER_ITERATIONS = 10
-compiled_parallel = njit(cache=True, error_model="numpy", fastmath={"contract", "reassoc", "nsz"}, parallel=True)
 
 
-@compiled_parallel
-def _forces_of_blocks(x: Floats, cells: Ints, kinds: Ints, matrices: Floats, forces: Floats) -> None:
+@compiled
+def _forces_of_blocks(
+    start: int, end: int, x: Floats, cells: Ints, kinds: Ints, matrices: Floats, forces: Floats
+) -> None:
     """forces[e] = K x[cells[e]] for boxes in blocks of LANES, each block of one kind."""
-    for block in prange(kinds.size):
-        inside, outside = np.empty((24, LANES), x.dtype), np.empty((24, LANES), x.dtype)
+    inside, outside = np.empty((24, LANES), x.dtype), np.empty((24, LANES), x.dtype)
+    for block in range(start, end):
         first = block * LANES
         for lane in range(LANES):
             for corner in range(8):
@@ -50,68 +52,83 @@ def _forces_of_blocks(x: Floats, cells: Ints, kinds: Ints, matrices: Floats, for
                 forces[first + lane, i] = outside[i, lane]
 
 
-@compiled_parallel
-def _forces_one_by_one(x: Floats, cells: Ints, kinds: Ints, matrices: Floats, forces: Floats, start: int) -> None:
+@compiled
+def _forces_one_by_one(
+    start: int, end: int, x: Floats, cells: Ints, kinds: Ints, matrices: Floats, forces: Floats
+) -> None:
     """The same for boxes whose kind is too rare to fill a block."""
-    for e in prange(kinds.size):
-        inside = np.empty(24, x.dtype)
+    inside = np.empty(24, x.dtype)
+    for e in range(start, end):
         for corner in range(8):
             for component in range(3):
-                inside[3 * corner + component] = x[cells[start + e, corner], component]
+                inside[3 * corner + component] = x[cells[e, corner], component]
         for i in range(24):
             total = x.dtype.type(0)
             for j in range(24):
                 total += matrices[kinds[e], i, j] * inside[j]
-            forces[start + e, i] = total
+            forces[e, i] = total
 
 
-@compiled_parallel
-def sum_at_nodes(forces: Floats, slots: NDArray[np.int64], fixed: Bools, y: Floats) -> None:
+@compiled
+def _sum_at_nodes(start: int, end: int, forces: Floats, slots: Ints, fixed: Bools, y: Floats) -> None:
     """y[n] = sum of the corner forces listed in slots[n] (−1: none), 0 where fixed."""
-    for n in prange(slots.shape[0]):
-        a = b = c = forces.dtype.type(0)
+    zero = forces.dtype.type(0)
+    for n in range(start, end):
+        a = b = c = zero
         for s in range(slots.shape[1]):
             slot = slots[n, s]
-            if slot >= 0:
-                a += forces[slot, 0]
-                b += forces[slot, 1]
-                c += forces[slot, 2]
-        y[n, 0] = forces.dtype.type(0) if fixed[n, 0] else a
-        y[n, 1] = forces.dtype.type(0) if fixed[n, 1] else b
-        y[n, 2] = forces.dtype.type(0) if fixed[n, 2] else c
+            if slot < 0:
+                break
+            a += forces[slot, 0]
+            b += forces[slot, 1]
+            c += forces[slot, 2]
+        y[n, 0] = zero if fixed[n, 0] else a
+        y[n, 1] = zero if fixed[n, 1] else b
+        y[n, 2] = zero if fixed[n, 2] else c
 
 
-@compiled_parallel
-def _prolong(coarse: Floats, nodes: Ints, weights: Floats, fine: Floats) -> None:
+@compiled
+def _prolong(start: int, end: int, coarse: Floats, nodes: Ints, weights: Floats, fine: Floats) -> None:
     """fine[n] += Σ weights[n, c] coarse[nodes[n, c]]."""
-    for n in prange(nodes.shape[0]):
-        a = b = c = fine.dtype.type(0)
+    for n in range(start, end):
         for s in range(8):
             weight = weights[n, s]
             if weight != 0:
                 node = nodes[n, s]
-                a += weight * coarse[node, 0]
-                b += weight * coarse[node, 1]
-                c += weight * coarse[node, 2]
-        fine[n, 0] += a
-        fine[n, 1] += b
-        fine[n, 2] += c
+                fine[n, 0] += weight * coarse[node, 0]
+                fine[n, 1] += weight * coarse[node, 1]
+                fine[n, 2] += weight * coarse[node, 2]
 
 
-@compiled_parallel
+@compiled
 def _restrict(
-    fine: Floats, start: NDArray[np.int64], nodes: Ints, weights: Floats, fixed: Bools, coarse: Floats
+    start: int,
+    end: int,
+    fine: Floats,
+    row: NDArray[np.int64],
+    nodes: Ints,
+    weights: Floats,
+    fixed: Bools,
+    coarse: Floats,
 ) -> None:
     """The transpose of `_prolong`, row by row of the coarse nodes; 0 where fixed."""
-    for n in prange(start.size - 1):
-        a = b = c = coarse.dtype.type(0)
-        for s in range(start[n], start[n + 1]):
+    zero = coarse.dtype.type(0)
+    for n in range(start, end):
+        a = b = c = zero
+        for s in range(row[n], row[n + 1]):
             a += weights[s] * fine[nodes[s], 0]
             b += weights[s] * fine[nodes[s], 1]
             c += weights[s] * fine[nodes[s], 2]
-        coarse[n, 0] = coarse.dtype.type(0) if fixed[n, 0] else a
-        coarse[n, 1] = coarse.dtype.type(0) if fixed[n, 1] else b
-        coarse[n, 2] = coarse.dtype.type(0) if fixed[n, 2] else c
+        coarse[n, 0] = zero if fixed[n, 0] else a
+        coarse[n, 1] = zero if fixed[n, 1] else b
+        coarse[n, 2] = zero if fixed[n, 2] else c
+
+
+def sum_at_nodes(forces: Floats, slots: Ints, fixed: Bools) -> Floats:
+    """(N, 3) sums of corner forces (E, 24), 0 where fixed."""
+    y = np.empty(fixed.shape, forces.dtype)
+    over(_sum_at_nodes, len(slots), forces.reshape(-1, 3), slots, fixed, y)
+    return y
 
 
 class Operator:
@@ -128,40 +145,37 @@ class Operator:
         kinds = level.kinds[self.order]
         self.blocked = int(in_blocks.sum())
         self.block_kinds = np.ascontiguousarray(kinds[: self.blocked : LANES])
-        self.other_kinds = np.ascontiguousarray(kinds[self.blocked :])
+        self.kinds = np.ascontiguousarray(kinds)
         self.matrices = level.matrices.astype(dtype)
         self.fixed = level.fixed
         self.slots = node_slots(self.cells, len(level.positions))
         self.forces = np.empty((len(self.cells), 24), dtype)
 
     def box_forces(self, x: Floats) -> Floats:
-        """(E, 24) force of every box on its corners, in the order of `cells`; the array is used again by the next call."""
-        _forces_of_blocks(x, self.cells, self.block_kinds, self.matrices, self.forces)
-        _forces_one_by_one(x, self.cells, self.other_kinds, self.matrices, self.forces, self.blocked)
+        """(E, 24) force of every box on its corners, in the order of `cells`; the next call overwrites it."""
+        blocks, arrays = self.blocked // LANES, (self.matrices, self.forces)
+        over(_forces_of_blocks, blocks, x, self.cells, self.block_kinds, *arrays)
+        _forces_one_by_one(self.blocked, len(self.cells), x, self.cells, self.kinds, *arrays)
         return self.forces
 
     def __call__(self, x: Floats) -> Floats:
-        y = np.empty_like(x)
-        sum_at_nodes(self.box_forces(x).reshape(-1, 3), self.slots, self.fixed, y)
-        return y
+        return sum_at_nodes(self.box_forces(x), self.slots, self.fixed)
 
     def diagonal(self) -> Floats:
         """(N, 3), 1 where fixed."""
-        blocks = np.repeat(self.block_kinds, LANES)
-        own = np.diagonal(self.matrices, axis1=1, axis2=2)[np.concatenate([blocks, self.other_kinds])]
-        y = np.empty(self.fixed.shape, self.matrices.dtype)
-        sum_at_nodes(np.ascontiguousarray(own).reshape(-1, 3), self.slots, self.fixed, y)
+        own = np.diagonal(self.matrices, axis1=1, axis2=2)[self.kinds]
+        y = sum_at_nodes(np.ascontiguousarray(own), self.slots, self.fixed)
         y[self.fixed] = 1
         return y
 
 
-def node_slots(cells: Ints, nodes: int) -> NDArray[np.int64]:
+def node_slots(cells: Ints, nodes: int) -> Ints:
     """(N, most boxes at a node) flat (box, corner) numbers around each node, ascending, −1 where there are fewer."""
     flat = cells.ravel()
     count = np.bincount(flat, minlength=nodes)
     order = np.argsort(flat, kind="stable")
     rank = np.arange(flat.size) - np.repeat(np.cumsum(count) - count, count)
-    slots = np.full((nodes, int(count.max())), -1, np.int64)
+    slots = np.full((nodes, int(count.max())), -1, np.int32)
     slots[flat[order], rank] = order
     return slots
 
@@ -201,7 +215,7 @@ class _Smoothed:
 
     def restrict(self, x: Floats) -> Floats:
         y = np.empty(self.coarse_fixed.shape, np.float32)
-        _restrict(x, self.start, self.children, self.child_weights, self.coarse_fixed, y)
+        over(_restrict, len(y), x, self.start, self.children, self.child_weights, self.coarse_fixed, y)
         return y
 
 
@@ -221,7 +235,7 @@ class Multigrid:
 
     def __init__(self, hierarchy: Hierarchy) -> None:
         levels = hierarchy.levels
-        self.levels = [_Smoothed(fine, coarse.fixed) for fine, coarse in zip(levels, levels[1:], strict=False)]
+        self.levels = [_Smoothed(fine, coarse.fixed) for fine, coarse in pairwise(levels)]
         self.coarsest = _pseudo_inverse(levels[-1]).astype(np.float32)
 
     def __call__(self, residual: Array) -> Array:
@@ -235,7 +249,7 @@ class Multigrid:
         level = self.levels[depth]
         x = level.smooth(None, b)
         correction = self._cycle(level.restrict(b - level.operator(x)), depth + 1)
-        _prolong(correction, level.nodes, level.weights, x)
+        over(_prolong, len(x), correction, level.nodes, level.weights, x)
         return level.smooth(x, b)
 
 
@@ -261,8 +275,15 @@ class Solved:
 
 
 def conjugate_gradients(
-    operator: Any, b: Array, x: Array, preconditioner: Any, *, tolerance: float, limit: int = 500,
-    scale: float | None = None, rest: Array | None = None,
+    operator: Any,
+    b: Array,
+    x: Array,
+    preconditioner: Any,
+    *,
+    tolerance: float,
+    limit: int = 500,
+    scale: float | None = None,
+    rest: Array | None = None,
 ) -> Solved:
     """Solve K x = b from the guess x, to ‖b − Kx‖ ≤ tolerance · scale.
 
@@ -299,4 +320,6 @@ def conjugate_gradients(
         change = -length * product
         residual = residual + change
         previous = energy
-    raise NotConverged(f"conjugate gradients left a residual of {norm / size:.2g} after {limit} iterations, {tolerance:g} asked")
+    raise NotConverged(
+        f"conjugate gradients left a residual of {norm / size:.2g} after {limit} iterations, {tolerance:g} asked"
+    )

@@ -1,8 +1,8 @@
 """What is printed, on which machine, from what: every number of a simulation, with presets.
 
-    process = process_preset("ti64-am250")
-    hotter = process.with_plate_temperature(300.0)
-    mine = load_process("my-machine.yaml")
+process = process_preset("ti64-am250")
+hotter = process.with_plate_temperature(300.0)
+mine = load_process("my-machine.yaml")
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ class Machine:
     plate_thickness: float = 25.0
     """mm; the plate is of the part's material."""
     plate_temperature: float | None = None
-    """A heater holds the plate's bottom at this temperature, °C. None: no heater; the bottom loses heat like any face."""
+    """A heater holds the plate's bottom at this temperature, °C. None: no heater; it loses heat like any face."""
 
     def __post_init__(self) -> None:
         for name in ("speed", "hatch", "layer", "plate_thickness"):
@@ -122,6 +122,9 @@ class Process:
     """Powder layers in the height of a voxel: 0.6 mm at 0.04 mm."""
     voxels_per_group: int = 4
     """Voxel layers that are added at once, a layer group: 2.4 mm."""
+
+    incompatible_modes: bool = True
+    """Elements that bend as thin walls do. False: plain trilinear ones, too stiff in bending, for comparison."""
 
     def __post_init__(self) -> None:
         for name in ("layers_per_voxel", "voxels_per_group"):
@@ -193,6 +196,10 @@ def _converted(value: Any, kind: Any, name: str) -> Any:
     try:
         if kind is str:
             return str(value)
+        if kind is bool:
+            if not isinstance(value, bool):
+                raise ValueError
+            return value
         if isinstance(value, list):
             return tuple(tuple(map(float, item)) if isinstance(item, list) else float(item) for item in value)
         if value is None and kind == float | None:

@@ -1,4 +1,4 @@
-"""Heat in the part and its plate: ρc ∂T/∂t = ∇·(k∇T) + Q, finite volumes on the boxes, one implicit step per layer group.
+"""Heat in the part and its plate: ρc ∂T/∂t = ∇·(k∇T) + Q, finite volumes, one implicit step per layer group.
 
 A layer group is scanned in t_scan = layers · area / (hatch · speed) and takes t = layers · dwell + t_scan in all; the
 laser leaves η P t_scan in it, spread evenly. Every exposed face loses heat to the gas. Powder carries none.
@@ -39,7 +39,7 @@ def heating(machine: Machine, *, area: float, height: float) -> Heating:
 
 @dataclass(frozen=True)
 class Faces:
-    """Which boxes touch, and which faces are bare. Lengths in mm, boxes in the order of the hierarchy's finest level."""
+    """Which boxes touch, and which faces are bare. Lengths in mm, boxes in the order of the finest level."""
 
     first: NDArray[np.int64]
     second: NDArray[np.int64]
