@@ -7,6 +7,7 @@ bytes at any number of threads.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -20,6 +21,7 @@ from flare.physics.lpbf.hexahedron import Array
 from flare.physics.lpbf.loops import compiled, over
 
 Floats = NDArray[Any]
+Apply = Callable[[Array], Array]
 
 LANES = 16
 SMOOTHING = 2  # degree of the Chebyshev polynomial before and after the coarse correction
@@ -275,38 +277,36 @@ class Solved:
 
 
 def conjugate_gradients(
-    operator: Any,
+    operator: Apply,
     b: Array,
     x: Array,
-    preconditioner: Any,
+    preconditioner: Apply,
     *,
     tolerance: float,
     limit: int = 500,
-    scale: float | None = None,
     rest: Array | None = None,
 ) -> Solved:
-    """Solve K x = b from the guess x, to ‖b − Kx‖ ≤ tolerance · scale.
+    """Solve K x = b from the guess x, to ‖b − Kx‖ ≤ tolerance · ‖b‖.
 
     Args:
         operator: x -> K x, symmetric, positive semi-definite.
         b: (N, 3), in the range of K.
         x: (N, 3), the first guess.
         preconditioner: r -> approximate K⁻¹ r.
-        tolerance: relative to `scale`.
+        tolerance: relative to ‖b‖, or to the first residual where b is zero.
         limit: most iterations.
-        scale: None is ‖b‖.
         rest: (modes, N, 3), orthonormal motions without strain, kept out of the search.
 
     Raises:
         NotConverged: the limit was reached.
     """
-    size = float(np.linalg.norm(b)) if scale is None else scale
     residual = b - operator(x)
+    size = float(np.linalg.norm(b)) or float(np.linalg.norm(residual)) or 1.0
     direction, previous, change = np.zeros_like(b), 1.0, residual
     for iteration in range(limit + 1):
-        norm = float(np.linalg.norm(residual))
-        if norm <= tolerance * size:
-            return Solved(x, iteration, norm / (size or 1.0))
+        norm = float(np.linalg.norm(residual)) / size
+        if norm <= tolerance:
+            return Solved(x, iteration, norm)
         step = preconditioner(residual)
         if rest is not None:
             step = step - np.tensordot(np.tensordot(rest, step, 2), rest, 1)
@@ -321,5 +321,5 @@ def conjugate_gradients(
         residual = residual + change
         previous = energy
     raise NotConverged(
-        f"conjugate gradients left a residual of {norm / size:.2g} after {limit} iterations, {tolerance:g} asked"
+        f"conjugate gradients left a residual of {norm:.2g} after {limit} iterations; {tolerance:g} was asked"
     )

@@ -172,9 +172,8 @@ def plastic_equilibrium(
     """
     softness = young / body.elastic_young
     stretch = softness[:, None]
-    size = float(
-        np.linalg.norm(body.at_nodes(body.reference_force + body.forces_of_stress(eigenstrain @ body.elasticity)))
-    )
+    stress = (eigenstrain + plastic_strain) @ body.elasticity
+    load = float(np.linalg.norm(body.at_nodes(body.reference_force + body.forces_of_stress(stress))))
 
     def state_at(u: Array) -> tuple[Returned, Array, float]:
         strain = body.strain(u)
@@ -196,10 +195,11 @@ def plastic_equilibrium(
 
     u, iterations = guess, 0
     returned, residual, norm = state_at(u)
+    size = load or norm or 1.0
     for _ in range(NEWTON_LIMIT):
         if norm <= tolerance * size:
             strain = body.strain(u) - eigenstrain - returned.plastic_strain
-            return Equilibrium(u, strain, returned.stress, iterations, norm / (size or 1.0)), returned
+            return Equilibrium(u, strain, returned.stress, iterations, norm / size), returned
         tangent = _Tangent(body, softness, returned)
         step = conjugate_gradients(
             tangent, residual, np.zeros_like(u), body.multigrid, tolerance=FORCING, rest=body.rest
