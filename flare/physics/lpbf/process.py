@@ -206,9 +206,14 @@ def _converted(value: Any, kind: Any, name: str) -> Any:
             return None
         if isinstance(value, bool):
             raise ValueError
-        return int(value) if kind is int and int(value) == float(value) else float(value)
+        return int(str(value)) if kind is int else float(value)
     except (TypeError, ValueError):
-        raise ConfigError(f"{name}={value!r} is not a number or a table of numbers") from None
+        raise ConfigError(f"{name}={value!r} is not what belongs there: {_wanted(kind)}") from None
+
+
+def _wanted(kind: Any) -> str:
+    names = {bool: "true or false", int: "a whole number", Curve: "a list of [temperature, value] pairs"}
+    return names.get(kind, "a list of three numbers" if "tuple" in str(kind) else "a number")
 
 
 def _check(

@@ -38,7 +38,7 @@ def test_several_groups_differ_from_one_shot_and_one_group_does_not():
     """All at once: the same body in equilibrium with its inherent strain, never levelled in between."""
     part = bar((18, 9, 4.8))
     sequential = simulate(part, cold())
-    together = simulate(part, cold(voxels_per_group=4) if False else replace(cold(), voxels_per_group=4))
+    together = simulate(part, replace(cold(), voxels_per_group=4))
     build = Build(part, cold())
     hierarchy = build._hierarchy(build.solid, on_plate=True)
     level = hierarchy.levels[0]
@@ -97,12 +97,12 @@ def test_symmetric_part_gives_symmetric_fields(mode, count):
 
 def test_long_flat_bars_curl_up_at_both_ends_after_release():
     result = simulate(bar((60, 9, 4.8)), coarse_process())
-    u, x = result.released.displacement[:, 2], result.positions[:, 0]
-    bottom = np.isclose(result.positions[:, 2], 0)
-    assert min(u[bottom & (x < -29)].min(), u[bottom & (x > 29)].min()) > 0.05
-    assert u[bottom & (np.abs(x) < 5)].max() < -0.02
-    centre = [u[bottom & np.isclose(x, at)].mean() for at in (0, 6, 12, 18, 24, 30)]
-    assert (np.diff(centre) > 0).all()
+    line = np.isclose(result.positions[:, 1:], 0).all(1)
+    u, x = result.released.displacement[line, 2], result.positions[line, 0]
+    profile = [u[np.isclose(np.abs(x), at)] for at in (0, 6, 12, 18, 24, 30)]
+    assert (np.diff([values.mean() for values in profile]) > 0).all()
+    assert profile[-1].min() > 0.05
+    assert profile[0].max() < -0.01
 
 
 def test_overhang_tips_rise_and_the_recoater_finds_them():
@@ -195,61 +195,59 @@ def test_an_island_that_starts_in_the_powder_is_carried_until_it_is_joined():
     assert max(frame.iterations for frame in result.frames) < 80
 
 
-def cut_comb_tip(strain, refinement):
-    """Lift of the free end of a cantilever when its teeth are cut, and the lift its attached stress foretells."""
-    edge = 1.2 / refinement
-    size = (edge, 1.2, edge)
+def cut_comb(strain, refinement):
+    """A comb's beam when its teeth are cut: lift of its free end, its bending, and the bending that its stress foretells.
 
-    def comb(x, y, z):
-        return (z > 2.4) | (x < -12) | (np.abs(np.mod(x + 12, 4.8) - 3.6) < 1.2)
-
-    part = carve(comb, (28.8, 3.6, 4.8), size)
-    process = replace(cold(), layers_per_voxel=30 // refinement, voxels_per_group=2 * refinement)
-    process = process.with_inherent_strain(strain)
-    build = Build(part, process)
+    The beam is 4.8 mm thick and 24 mm free, on teeth of 2.4 mm and a foot at one end. Bending is the second difference
+    of the lift over the free end's last 19.2 mm, which leaves out how the foot gives way.
+    """
+    edge, young, beam_bottom, thickness, root, end = 0.6 / refinement, 104_000.0, 1.2, 2.4, -4.8, 19.2
+    part = carve(
+        lambda x, y, z: (z > beam_bottom) | (x < root) | (np.mod(x - root, 2.4) > 1.2),
+        (2 * end, 0.6, beam_bottom + thickness),
+        (edge, 0.6, edge),
+    )
+    process = replace(cold(), layers_per_voxel=15 // refinement, voxels_per_group=2 * refinement)
+    build = Build(part, process.with_inherent_strain(strain))
     state = build.start()
     while state.group < build.groups:
         state, _ = build.advance(state)
-    x = part.origin[0] + (np.arange(part.solid.shape[0]) + 0.5) * edge
-    cut = build.solid.copy()
-    cut[x > -12, :, 2 * refinement - 1] = False
-    kept = cut.copy()
-    kept[x > -12, :, : 2 * refinement] = False  # the stubs carry nothing
-    attached = build._hierarchy(build.solid, on_plate=True)
-    free = build._hierarchy(kept, on_plate=True)
-    eigenstrain = np.zeros((len(attached.levels[0].cells), 6))
-    eigenstrain[attached.levels[0].plate_cells :, :2] = strain
-    body = Body(attached, state.reference, young=104_000.0, poisson=0.34)
-    before = elastic_equilibrium(body, eigenstrain, state.displacement)
-    chosen = np.nonzero(kept.transpose(2, 1, 0)[build.solid.transpose(2, 1, 0)])[0]
-    body = Body(free, state.reference[chosen], young=104_000.0, poisson=0.34)
-    plate = free.levels[0].plate_cells
-    after = elastic_equilibrium(
-        body, np.concatenate([eigenstrain[:plate], eigenstrain[plate:][chosen]]), np.zeros(body.level.positions.shape)
-    )
-    p = free.levels[0].positions
-    tip = np.isclose(p[:, 0], 14.4) & np.isclose(p[:, 2], 2.4)
-    q = attached.levels[0].positions
-    start = before.displacement[np.isclose(q[:, 0], 14.4) & np.isclose(q[:, 2], 2.4), 2].mean()
-    # Bending moment per width that the attached beam holds, and the curvature it takes when let go.
-    centre = q[attached.levels[0].cells].mean(1)
-    beam = (centre[:, 2] > 2.4) & (centre[:, 0] > -12)
-    arm, stress = centre[beam, 2] - 3.6, before.stress[beam, 0]
-    free_length = 26.4
-    moment = (stress * arm).sum() * edge**2 / (part.solid.shape[1] and 26.4) / part.solid.shape[1]
-    curvature = 12 * moment / (104_000.0 * 2.4**3)
-    return after.displacement[tip, 2].mean() - start, curvature * free_length**2 / 2
+
+    x = part.origin[0] + (np.arange(len(part.solid)) + 0.5) * edge
+    kept = build.solid.copy()
+    kept[x > root, :, : 2 * refinement] = False
+    where = kept.transpose(2, 1, 0)[build.solid.transpose(2, 1, 0)]  # in the order of the boxes
+    found = []
+    for solid, chosen in ((build.solid, where | True), (kept, where)):
+        hierarchy = build._hierarchy(solid, on_plate=True)
+        body = Body(hierarchy, state.reference[chosen], young=young, poisson=0.34)
+        eigenstrain = np.zeros((len(body.level.cells), 6))
+        eigenstrain[body.level.plate_cells :, :2] = strain
+        equilibrium = elastic_equilibrium(body, eigenstrain, np.zeros(body.level.positions.shape), tolerance=1e-10)
+        position, height = body.level.positions, equilibrium.displacement[:, 2]
+        under = np.isclose(position[:, 2], beam_bottom)
+        line = np.array([height[under & np.isclose(position[:, 0], at)].mean() for at in (0.0, 9.6, end)])
+        found.append((body, equilibrium, line))
+    (attached, before, low), (_, _, high) = found
+    lift = high - low
+
+    # Each section bends by the moment M it held, and w(19.2) − 2 w(9.6) + w(0) = ∫ M/EI (9.6 − |x − 9.6|) dx.
+    centre = attached.level.positions[attached.level.cells].mean(1)
+    beam = (centre[:, 2] > beam_bottom) & (centre[:, 0] > 0)
+    arm = centre[beam, 2] - beam_bottom - thickness / 2
+    moment = before.stress[beam, 0] * arm * edge * 0.6
+    weight = 9.6 - np.abs(centre[beam, 0] - 9.6)
+    foretold = (moment * weight).sum() * edge / (young * 0.6 * thickness**3 / 12)
+    return lift[2], lift[0] - 2 * lift[1] + lift[2], foretold
 
 
 def test_cantilever_springs_up_when_its_teeth_are_cut():
-    coarse, foretold = cut_comb_tip(-0.008, 1)
-    fine, foretold_fine = cut_comb_tip(-0.008, 2)
-    half, _ = cut_comb_tip(-0.004, 1)
-    assert coarse == pytest.approx(2 * half, rel=1e-6)
-    assert fine > 0.1
-    assert fine == pytest.approx(coarse, rel=0.1)
-    assert fine == pytest.approx(foretold_fine, rel=0.3)
-    assert foretold == pytest.approx(foretold_fine, rel=0.3)
+    lift, bending, foretold = np.transpose([cut_comb(-0.008, refinement) for refinement in (1, 3, 5)])
+    assert cut_comb(-0.004, 1)[0] == pytest.approx(lift[0] / 2, rel=1e-6)
+    assert lift[-1] > 0.4
+    assert abs(lift[2] - lift[1]) < 0.3 * abs(lift[1] - lift[0])
+    # Beam theory leaves out shear, and the beam is only ten times as long as thick: 33 % at this resolution.
+    assert bending[-1] == pytest.approx(foretold[-1], rel=0.35)
 
 
 @pytest.mark.parametrize(

@@ -56,7 +56,7 @@ def test_a_file_changes_what_it_names(tmp_path):
     [
         ("machine: {pover: 3}", "machine.pover is unknown; did you mean 'power'"),
         ("machine: {speed: 0}", "machine.speed=0 must be above 0"),
-        ("machine: {power: strong}", "machine.power='strong' is not a number"),
+        ("machine: {power: strong}", "machine.power='strong' is not what belongs there: a number"),
         ("machine: {absorptivity: 1.5}", "at least 0 and at most 1"),
         ("machine: {plate_temperature: 10}", "at least 25"),
         ("machine: 7", "must hold names and values"),
@@ -65,9 +65,9 @@ def test_a_file_changes_what_it_names(tmp_path):
         ("material: {inherent_strain: [0.1, 0.2]}", "three finite numbers"),
         ("material: {yield_curve: [[20, 5], [10, 4]]}", "temperatures must ascend"),
         ("material: {yield_curve: [1, 2]}", "pairs"),
-        ("layers_per_voxel: 1.5", "layers_per_voxel"),
+        ("layers_per_voxel: 1.5", "a whole number"),
         ("voxels_per_group: 0", "at least 1"),
-        ("incompatible_modes: 3", "incompatible_modes"),
+        ("incompatible_modes: 3", "true or false"),
         ("a: [", "not YAML"),
     ],
 )
