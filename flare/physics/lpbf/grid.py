@@ -52,6 +52,21 @@ def plate_for(thickness: float, height: float) -> Plate:
     return Plate(thickness, max(2, 1 + round(np.log2(thickness / height))))
 
 
+@dataclass(frozen=True)
+class PlateLayer:
+    """Boxes of one layer of the plate."""
+
+    boxes: NDArray[np.int64]
+    """(ny, nx) numbers."""
+    x: Array
+    """(nx,) widths."""
+    y: Array
+    height: float
+    row_below: NDArray[np.intp]
+    """(ny,) row of the next layer that each row stands on."""
+    column_below: NDArray[np.intp]
+
+
 @dataclass
 class Level:
     """One resolution: nodes, boxes, and how both relate to the next coarser one."""
@@ -149,6 +164,21 @@ class Hierarchy:
         """How deep plane l lies, the one with the lines of level l; the last one is the bottom of the plate."""
         assert self.plate
         return self.plate.first * 2.0**plane
+
+    def plate_layers(self) -> list[PlateLayer]:
+        """The plate's boxes of level 0, from the top down; none without a plate."""
+        layers: list[PlateLayer] = []
+        end = self.levels[0].plate_cells
+        for number in range(self.plate.layers if self.plate else 0):
+            lines = max(number - 1, 0)
+            x, y = np.diff(self.x[lines]), np.diff(self.y[lines])
+            boxes = np.arange(end - y.size * x.size, end).reshape(y.size, x.size)
+            height = self.depth(number) - (self.depth(number - 1) if number else 0.0)
+            row = owner_of(self.keep_y[lines]) if number else np.arange(y.size)
+            column = owner_of(self.keep_x[lines]) if number else np.arange(x.size)
+            layers.append(PlateLayer(boxes, x, y, height, row, column))
+            end -= boxes.size
+        return layers
 
     def _level(self, level: int, solid: Bools) -> Level:
         nz, ny, nx = solid.shape

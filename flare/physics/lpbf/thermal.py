@@ -7,15 +7,18 @@ laser leaves η P t_scan in it, spread evenly. Every exposed face loses heat to 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 from flare.errors import NotConverged
-from flare.physics.lpbf.grid import Hierarchy, owner_of
+from flare.physics.lpbf.grid import Hierarchy
 from flare.physics.lpbf.hexahedron import Array
 from flare.physics.lpbf.process import Machine, Material
+
+Numbers = NDArray[np.int64]
 
 TOLERANCE = 1e-12  # of the residual against the heat that flows; the energy balance closes to this
 
@@ -41,13 +44,13 @@ def heating(machine: Machine, *, area: float, height: float) -> Heating:
 class Faces:
     """Which boxes touch, and which faces are bare. Lengths in mm, boxes in the order of the finest level."""
 
-    first: NDArray[np.int64]
-    second: NDArray[np.int64]
+    first: Numbers
+    second: Numbers
     area: Array
     first_distance: Array
     """From the face to the centre of the first box."""
     second_distance: Array
-    bare: NDArray[np.int64]
+    bare: Numbers
     """Boxes with a bare face, once per face."""
     bare_area: Array
     bare_distance: Array
@@ -56,77 +59,66 @@ class Faces:
     volumes: Array
 
 
+class _Collector:
+    """Faces found so far: between two boxes, and bare."""
+
+    def __init__(self) -> None:
+        self.inner: list[tuple[Numbers, Numbers, Array, Array, Array]] = []
+        self.bare: list[tuple[Numbers, Array, Array, bool]] = []
+
+    def along(self, axis: int, boxes: Numbers, widths: Array, areas: Array, *, standing: bool = False) -> None:
+        """Faces across one axis of a lattice of boxes, −1 where there is powder. Beyond the lattice is powder too, but
+        for the low end of what stands on something."""
+        boxes, areas = np.moveaxis(boxes, axis, -1), np.moveaxis(np.broadcast_to(areas, boxes.shape), axis, -1)
+        distance = np.broadcast_to(widths / 2, boxes.shape)
+        outside = np.full((*boxes.shape[:-1], 1), -1)
+        padded = np.concatenate([outside + standing, boxes, outside], -1)
+        solid, joined = boxes >= 0, (boxes[..., :-1] >= 0) & (boxes[..., 1:] >= 0)
+        self.inner.append(
+            (
+                boxes[..., :-1][joined],
+                boxes[..., 1:][joined],
+                areas[..., 1:][joined],
+                distance[..., :-1][joined],
+                distance[..., 1:][joined],
+            )
+        )
+        for neighbour in (padded[..., :-2], padded[..., 2:]):
+            alone = solid & (neighbour < 0)
+            self.bare.append((boxes[alone], areas[alone], distance[alone], False))
+
+
 def faces_of(hierarchy: Hierarchy) -> Faces:
     """All faces of the part on its plate, or of the part alone."""
-    inner: list[tuple[NDArray[np.int64], NDArray[np.int64], Array, Array, Array]] = []
-    bare: list[tuple[NDArray[np.int64], Array, Array, bool]] = []
-    finest = hierarchy.levels[0]
-
-    def side_by_side(numbers: NDArray[np.int64], widths: Array, areas: Array, axis: int) -> None:
-        """Neighbours along an axis of a lattice of boxes; −1 is powder, and so is what lies outside."""
-        numbers, areas = np.moveaxis(numbers, axis, -1), np.moveaxis(areas, axis, -1)
-        low, high = numbers[..., :-1], numbers[..., 1:]
-        distance = np.broadcast_to(widths / 2, numbers.shape)
-        both = (low >= 0) & (high >= 0)
-        inner.append((low[both], high[both], areas[..., :-1][both], distance[..., :-1][both], distance[..., 1:][both]))
-        padded = np.pad(numbers, [(0, 0)] * (numbers.ndim - 1) + [(1, 1)], constant_values=-1)
-        for other in (padded[..., :-2], padded[..., 2:]):
-            alone = (numbers >= 0) & (other < 0)
-            bare.append((numbers[alone], areas[alone], distance[alone], False))
-
-    x, y = np.diff(hierarchy.x[0]), np.diff(hierarchy.y[0])
-    z = np.full(len(hierarchy.solid), hierarchy.size[2])
+    found, finest = _Collector(), hierarchy.levels[0]
+    x, y, height = np.diff(hierarchy.x[0]), np.diff(hierarchy.y[0]), hierarchy.size[2]
     part = np.full(hierarchy.solid.shape, -1, np.int64)
     part[hierarchy.solid] = finest.plate_cells + np.arange(hierarchy.solid.sum())
-    area_x = np.broadcast_to(y[:, None] * z[:, None, None], part.shape)
-    area_y = np.broadcast_to(x * z[:, None, None], part.shape)
-    area_z = np.broadcast_to(y[:, None] * x, part.shape)
-    side_by_side(part, x, area_x, 2)
-    side_by_side(part, y, area_y, 1)
-    if not hierarchy.plate:
-        side_by_side(part, z, area_z, 0)
+    found.along(2, part, x, y[:, None] * height)
+    found.along(1, part, y, x * height)
+    layers = hierarchy.plate_layers()
+    if not layers:
+        found.along(0, part, np.full(len(part), height), np.outer(y, x))
     else:
-        top = np.arange(finest.plate_cells - y.size * x.size, finest.plate_cells).reshape(1, y.size, x.size)
-        heights = np.concatenate([[hierarchy.depth(0)], z])
-        side_by_side(np.concatenate([top, part]), heights, np.broadcast_to(area_z[:1], (1 + z.size, y.size, x.size)), 0)
-        below = bare.pop(-2)  # the lower face of the top plate layer is not bare: plate goes on under it
-        hidden = below[0] < finest.plate_cells
-        bare.insert(-1, (below[0][~hidden], below[1][~hidden], below[2][~hidden], False))
-        above, above_height, first = top[0], hierarchy.depth(0), int(top[0, 0, 0])
-        for plane in range(hierarchy.plate.layers):
-            wx, wy = np.diff(hierarchy.x[plane]), np.diff(hierarchy.y[plane])
-            if plane:
-                count = (hierarchy.y[plane - 1].size - 1) * (hierarchy.x[plane - 1].size - 1)
-                first -= count
-                lower_height = hierarchy.depth(plane) - hierarchy.depth(plane - 1)
-                wx, wy = np.diff(hierarchy.x[plane - 1]), np.diff(hierarchy.y[plane - 1])
-                layer = np.arange(first, first + count).reshape(wy.size, wx.size)
-                owner_x = np.arange(wx.size) if plane == 1 else owner_of(hierarchy.keep_x[plane - 2])
-                owner_y = np.arange(wy.size) if plane == 1 else owner_of(hierarchy.keep_y[plane - 2])
-                upper = above.ravel()
-                under = layer[owner_y[:, None], owner_x].ravel()
-                area = np.outer(
-                    np.diff(hierarchy.y[max(plane - 2, 0)]), np.diff(hierarchy.x[max(plane - 2, 0)])
-                ).ravel()
-                half_up, half_down = np.full(area.size, above_height / 2), np.full(area.size, lower_height / 2)
-                inner.append((upper, under, area, half_up, half_down))
-                above, above_height = layer, lower_height
-            side_by_side(above, wx, np.broadcast_to(wy[:, None] * above_height, above.shape), 1)
-            side_by_side(above, wy, np.broadcast_to(wx * above_height, above.shape), 0)
-        bare.append((above.ravel(), np.outer(wy, wx).ravel(), np.full(above.size, above_height / 2), True))
-    first_box, second_box, area, first_distance, second_distance = (np.concatenate(a) for a in zip(*inner, strict=True))
-    return Faces(
-        first_box,
-        second_box,
-        area,
-        first_distance,
-        second_distance,
-        np.concatenate([b[0] for b in bare]),
-        np.concatenate([b[1] for b in bare]),
-        np.concatenate([b[2] for b in bare]),
-        np.concatenate([np.full(len(b[0]), b[3]) for b in bare]),
-        finest.volumes[finest.kinds],
-    )
+        stack = np.concatenate([layers[0].boxes[None], part])
+        heights = np.concatenate([[layers[0].height], np.full(len(part), height)])
+        found.along(0, stack, heights, np.outer(y, x), standing=True)
+        for layer in layers:
+            found.along(1, layer.boxes, layer.x, layer.y[:, None] * layer.height)
+            found.along(0, layer.boxes, layer.y, layer.x * layer.height)
+        for layer, below in pairwise(layers):
+            under = below.boxes[layer.row_below[:, None], layer.column_below].ravel()
+            half = np.full((2, under.size), [[layer.height / 2], [below.height / 2]])
+            found.inner.append((layer.boxes.ravel(), under, np.outer(layer.y, layer.x).ravel(), half[0], half[1]))
+        last = layers[-1]
+        half_last = np.full(last.boxes.size, last.height / 2)
+        found.bare.append((last.boxes.ravel(), np.outer(last.y, last.x).ravel(), half_last, True))
+    inner = [np.concatenate(column) for column in zip(*found.inner, strict=True)]
+    bare, bare_area, bare_distance = (np.concatenate([face[i] for face in found.bare]) for i in range(3))
+    bottom = np.concatenate([np.full(len(face[0]), face[3]) for face in found.bare])
+    first, second, area, near, far = inner
+    volumes = finest.volumes[finest.kinds]
+    return Faces(first, second, area, near, far, bare, bare_area, bare_distance, bottom, volumes)
 
 
 @dataclass(frozen=True)

@@ -196,9 +196,9 @@ def test_an_island_that_starts_in_the_powder_is_carried_until_it_is_joined():
 
 
 def cut_comb(strain, refinement):
-    """A comb's beam when its teeth are cut: lift of its free end, its bending, and the bending that its stress foretells.
+    """A comb's beam when its teeth are cut: lift of its free end, its bending, and the bending its stress foretells.
 
-    The beam is 4.8 mm thick and 24 mm free, on teeth of 2.4 mm and a foot at one end. Bending is the second difference
+    The beam is 2.4 mm thick and 24 mm free, on teeth of 1.2 mm and a foot at one end. Bending is the second difference
     of the lift over the free end's last 19.2 mm, which leaves out how the foot gives way.
     """
     edge, young, beam_bottom, thickness, root, end = 0.6 / refinement, 104_000.0, 1.2, 2.4, -4.8, 19.2
