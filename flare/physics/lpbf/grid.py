@@ -127,7 +127,7 @@ class Hierarchy:
         young: float,
         poisson: float,
         floating: Bools | None = None,
-        powder: float = 1e-6,
+        powder: float = 1e-4,
         incompatible: bool = True,
     ) -> None:
         nx, ny, nz = solid.shape

@@ -283,7 +283,7 @@ def conjugate_gradients(
     preconditioner: Apply,
     *,
     tolerance: float,
-    limit: int = 500,
+    limit: int = 2000,
     rest: Array | None = None,
 ) -> Solved:
     """Solve K x = b from the guess x, to ‖b − Kx‖ ≤ tolerance · ‖b‖.
