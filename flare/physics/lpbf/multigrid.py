@@ -14,6 +14,8 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.sparse import coo_array
+from scipy.sparse.linalg import splu
 
 from flare.errors import NotConverged
 from flare.physics.lpbf.grid import Bools, Hierarchy, Ints, Level
@@ -27,6 +29,7 @@ LANES = 16
 SMOOTHING = 2  # degree of the Chebyshev polynomial before and after the coarse correction
 SMOOTHED = 10.0  # the polynomial damps eigenvalues from 1/10 of the largest to the largest
 POWER_ITERATIONS = 10
+DENSE = 1200  # unknowns of the coarsest level up to which a dense inverse is cheaper
 
 
 @compiled
@@ -238,7 +241,7 @@ class Multigrid:
     def __init__(self, hierarchy: Hierarchy) -> None:
         levels = hierarchy.levels
         self.levels = [_Smoothed(fine, coarse.fixed) for fine, coarse in pairwise(levels)]
-        self.coarsest = _pseudo_inverse(levels[-1]).astype(np.float32)
+        self.coarsest = _direct(levels[-1])
 
     def __call__(self, residual: Array) -> Array:
         # Scaled to one, so that single precision neither overflows nor loses small residuals.
@@ -247,7 +250,7 @@ class Multigrid:
 
     def _cycle(self, b: Floats, depth: int) -> Floats:
         if depth == len(self.levels):
-            return (self.coarsest @ b.ravel()).reshape(b.shape)
+            return self.coarsest(b)
         level = self.levels[depth]
         x = level.smooth(None, b)
         correction = self._cycle(level.restrict(b - level.operator(x)), depth + 1)
@@ -255,17 +258,26 @@ class Multigrid:
         return level.smooth(x, b)
 
 
-def _pseudo_inverse(level: Level) -> Array:
-    size = level.fixed.size
+def _direct(level: Level) -> Callable[[Floats], Floats]:
+    """r -> K⁻¹ r on the coarsest level: the pseudo-inverse, or factors where a wide plate leaves many nodes."""
     dofs = (3 * level.cells[:, :, None] + np.arange(3)).reshape(len(level.cells), 24)
-    matrix = np.zeros((size, size))
-    np.add.at(matrix, (dofs[:, :, None], dofs[:, None, :]), level.matrices[level.kinds])
+    rows, columns = np.repeat(dofs, 24, axis=1).ravel(), np.tile(dofs, (1, 24)).ravel()
+    matrix = coo_array((level.matrices[level.kinds].ravel(), (rows, columns)), shape=(level.fixed.size,) * 2).tocsc()
     free = np.nonzero(~level.fixed.ravel())[0]
-    values, vectors = np.linalg.eigh(matrix[np.ix_(free, free)])
-    inverse = np.where(values > 1e-11 * values[-1], 1 / values, 0.0)
-    full = np.zeros((size, size))
-    full[np.ix_(free, free)] = (vectors * inverse) @ vectors.T
-    return full
+    matrix = matrix[free][:, free]
+    if free.size > DENSE and level.fixed.any():
+        solve = splu(matrix, permc_spec="MMD_AT_PLUS_A", options={"SymmetricMode": True}).solve
+    else:
+        values, vectors = np.linalg.eigh(matrix.toarray())
+        inverse = (vectors * np.where(values > 1e-11 * values[-1], 1 / values, 0.0)) @ vectors.T
+        solve = inverse.__matmul__
+
+    def apply(residual: Floats) -> Floats:
+        result = np.zeros(residual.size, residual.dtype)
+        result[free] = solve(residual.ravel()[free].astype(np.float64))
+        return result.reshape(residual.shape)
+
+    return apply
 
 
 @dataclass(frozen=True)

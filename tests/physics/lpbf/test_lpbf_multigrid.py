@@ -107,6 +107,13 @@ def test_iterations_stay_bounded_as_the_mesh_is_refined():
         assert counts[-1] <= counts[0] + 4
 
 
+def test_a_thin_plate_under_a_wide_part_is_solved_as_well():
+    """Its few layers leave a coarsest level of many nodes, which is then factorised."""
+    thin = hierarchy_of(np.ones((60, 60, 3), bool), thickness=4.0)
+    assert len(thin.levels[-1].positions) > 400
+    assert shrunk(thin).iterations <= 12
+
+
 def test_two_threads_give_the_bytes_of_one():
     if numba.config.NUMBA_NUM_THREADS < 2:
         pytest.skip("numba was started with one thread")
