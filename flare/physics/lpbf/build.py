@@ -80,6 +80,10 @@ class State:
     """(E, 6), zero in benchmark mode."""
     hardening: Array
     """(E,) accumulated plastic strain."""
+    interference: Array
+    """(group, 4) as in `Result`."""
+    peak_temperature: Array
+    """(group,) of any box at the end of each group, °C."""
 
     def arrays(self) -> dict[str, NDArray]:
         return {item.name: np.asarray(getattr(self, item.name)) for item in fields(self)}
@@ -102,7 +106,8 @@ class Result:
     cells: Ints
     """(E, 8) boxes in VTK order, from the bottom up."""
     frames: list[Frame]
-    """After each group, the plate and the groups below still warm; empty if not kept."""
+    """After each group, the plate and the groups below still warm; of a resumed build only those since; empty if not
+    kept."""
     cooled: Frame
     """All at ambient temperature, still on the plate."""
     released: Frame
@@ -140,19 +145,16 @@ def simulate(
     """
     build = Build(voxels, process or Process(), mode=mode)
     now = build.start() if state is None else build.checked(state)
-    frames, interference, peak = [], np.zeros((build.groups, 4)), -np.inf
-    if now.group:
-        interference[:] = np.nan  # of the groups before the resumption; their frames are the caller's
+    frames = []
     while now.group < build.groups:
         now, frame = build.advance(now)
-        interference[now.group - 1] = [frame.interference, *frame.interference_place]
-        peak = max(peak, float(now.temperature.max()))
         if keep_frames:
             frames.append(frame)
         if on_group:
             on_group(now.group, build.groups, now, frame)
     cooled, released = build.finish(now)
-    return Result(build.positions, build.cells, frames, cooled, released, interference, peak)
+    peak = float(now.peak_temperature.max())
+    return Result(build.positions, build.cells, frames, cooled, released, now.interference, peak)
 
 
 class Build:
@@ -187,8 +189,8 @@ class Build:
 
     def start(self) -> State:
         """Nothing printed yet."""
-        none = np.zeros((0, 8, 3))
-        return State(0, np.zeros((0, 3)), np.zeros(0), none, np.zeros(0), np.zeros((0, 6)), np.zeros(0))
+        shapes = [(0, 3), (0,), (0, 8, 3), (0,), (0, 6), (0,), (0, 4), (0,)]
+        return State(0, *(np.zeros(shape) for shape in shapes))
 
     def checked(self, state: State) -> State:
         """The state, if it can be one of this build."""
@@ -206,7 +208,7 @@ class Build:
         top = min(bottom + self.group_layers, self.solid.shape[2])
         hierarchy = self._hierarchy(self.solid[:, :, :top], on_plate=True)
         level = hierarchy.levels[0]
-        nodes, boxes = len(level.positions), len(level.cells)
+        boxes = len(level.cells)
 
         old = self._bare_plate(hierarchy) if state.group == 0 else state
         added = boxes - len(old.temperature)
@@ -237,10 +239,13 @@ class Build:
             inherent,
             np.concatenate([old.plastic_strain, np.zeros((added, 6))]),
             np.concatenate([old.hardening, np.zeros(added)]),
+            state.interference,
+            np.append(state.peak_temperature, heat.temperature.max()),
         )
-        assert len(guess) == nodes
-        state, equilibrium = self._equilibrium(hierarchy, grown)
-        return state, self._frame(hierarchy, state, equilibrium, top)
+        new, equilibrium = self._equilibrium(hierarchy, grown)
+        frame = self._frame(hierarchy, new, equilibrium, top)
+        met = np.array([[frame.interference, *frame.interference_place]])
+        return _replaced(new, interference=np.concatenate([state.interference, met])), frame
 
     def finish(self, state: State) -> tuple[Frame, Frame]:
         """Cool to ambient temperature on the plate, then cut the part off."""
