@@ -29,6 +29,9 @@ from flare.physics.lpbf.hexahedron import CORNERS, Array, Size, shape, stiffness
 
 Ints = NDArray[np.int32]
 Bools = NDArray[np.bool_]
+Index = NDArray[np.intp]
+LatticePoints = Callable[[Index, Index], Ints]
+"""Nodes at (row, column) of a plane."""
 
 LOWER, UPPER, LOWER_ON_COARSE = range(3)  # where a child lies in its parent, vertically
 WIDEST = 3  # lines of level l + 1 keep every second line of level l, but for one gap of 1 or 3 in the middle
@@ -62,9 +65,9 @@ class PlateLayer:
     """(nx,) widths."""
     y: Array
     height: float
-    row_below: NDArray[np.intp]
+    row_below: Index
     """(ny,) row of the next layer that each row stands on."""
-    column_below: NDArray[np.intp]
+    column_below: Index
 
 
 @dataclass
@@ -93,7 +96,7 @@ class Level:
     parent_weights: Array = field(default_factory=lambda: np.zeros((0, 8)))
 
 
-def coarse_lines(count: int) -> NDArray[np.intp]:
+def coarse_lines(count: int) -> Index:
     """Which of the lines 0 … count stay: every second, mirror-symmetric, with a gap of 1 or 3 in the middle if odd."""
     pairs = count // 2 if count % 2 == 0 else count // 4 * 2 if (count // 2) % 2 == 0 else (count // 2 - 1)
     gaps = [2] * pairs
@@ -259,35 +262,43 @@ class Hierarchy:
     def _interpolate(self, level: int) -> None:
         """Trilinear interpolation of the nodes of a level from those of the next."""
         fine, coarse = self.levels[level], self.levels[level + 1]
-        nodes, weights = np.zeros((len(fine.positions), 8), np.int32), np.zeros((len(fine.positions), 8))
-        same = (
-            len(coarse.positions) if not self.plate else int(fine.plate_nodes - self.x[level].size * self.y[level].size)
-        )
-        row, row_weight = _interval(self.y[level], self.keep_y[level])
-        column, column_weight = _interval(self.x[level], self.keep_x[level])
-        if self.plate:
-            nodes[:same, 0], weights[:same, 0] = np.arange(same), 1.0
-        k, j, i = np.nonzero(fine.upper >= 0)
-        own = fine.upper[k, j, i]
-        for corner, (a, b, c) in enumerate(CORNERS):
-            weight = np.where(a, column_weight[i], 1 - column_weight[i]) * np.where(b, row_weight[j], 1 - row_weight[j])
-            weight = weight * np.where(c, k % 2 / 2, 1 - k % 2 / 2)
-            source = coarse.upper[np.minimum(k // 2 + c, len(coarse.upper) - 1), row[j] + b, column[i] + a]
-            nodes[own, corner], weights[own, corner] = np.where(weight > 0, source, 0), weight
-        if self.plate:  # the plane at −t lies half way between the next level's planes at 0 and −2t
-            j, i = (index.ravel() for index in np.indices((self.y[level].size, self.x[level].size)))
-            own = np.arange(same, same + i.size, dtype=np.int32)
-            bottom_shape = self.y[level + 1].size, self.x[level + 1].size
-            first = same - bottom_shape[0] * bottom_shape[1]
-            bottom = np.arange(first, same, dtype=np.int32).reshape(bottom_shape)
+        count = len(fine.positions)
+        fine.parent_nodes, fine.parent_weights = np.zeros((count, 8), np.int32), np.zeros((count, 8))
+        row, row_share = _interval(self.y[level], self.keep_y[level])
+        column, column_share = _interval(self.x[level], self.keep_x[level])
+
+        def between(
+            own: Ints, j: Index, i: Index, high: Array, low_plane: LatticePoints, high_plane: LatticePoints
+        ) -> None:
+            """Nodes `own` on lines (j, i), a share `high` of the way from a low plane of coarse nodes to a high one."""
             for corner, (a, b, c) in enumerate(CORNERS):
-                weight = np.where(a, column_weight[i], 1 - column_weight[i]) * np.where(
-                    b, row_weight[j], 1 - row_weight[j]
-                )
-                plane = coarse.upper[0] if c else bottom
-                nodes[own, corner] = np.where(weight > 0, plane[row[j] + b, column[i] + a], 0)
-                weights[own, corner] = weight / 2
-        fine.parent_nodes, fine.parent_weights = nodes, weights
+                x_weight = column_share[i] if a else 1 - column_share[i]
+                y_weight = row_share[j] if b else 1 - row_share[j]
+                weight = x_weight * y_weight * (high if c else 1 - high)
+                source = (high_plane if c else low_plane)(row[j] + b, column[i] + a)
+                fine.parent_nodes[own, corner] = np.where(weight > 0, source, 0)
+                fine.parent_weights[own, corner] = weight
+
+        k, j, i = np.nonzero(fine.upper >= 0)
+        top = len(coarse.upper) - 1  # a plane above it is asked for with weight 0 only
+        between(
+            fine.upper[k, j, i],
+            j,
+            i,
+            k % 2 / 2,
+            lambda j, i: coarse.upper[k // 2, j, i],
+            lambda j, i: coarse.upper[np.minimum(k // 2 + 1, top), j, i],
+        )
+        if self.plate:
+            # Planes from −2t down are common to both levels. That at −t lies half way between those at 0 and −2t.
+            common = coarse.plate_nodes
+            fine.parent_nodes[:common, 0], fine.parent_weights[:common, 0] = np.arange(common), 1.0
+            lines = self.y[level + 1].size, self.x[level + 1].size
+            below = np.arange(common - lines[0] * lines[1], common, dtype=np.int32).reshape(lines)
+            j, i = (index.ravel() for index in np.indices((self.y[level].size, self.x[level].size)))
+            own = np.arange(common, common + i.size, dtype=np.int32)
+            half = np.full(i.size, 0.5)
+            between(own, j, i, half, lambda j, i: below[j, i], lambda j, i: coarse.upper[0, j, i])
 
     def _merge(self, level: int, solid: Bools, coarse_solid: Bools) -> None:
         """Stiffness of the next level's boxes: the sum over children of Wᵀ K W, one matrix per pattern of children."""
@@ -369,19 +380,19 @@ def _faces(nodes: Ints) -> Ints:
     return np.stack([nodes[:-1, :-1], nodes[:-1, 1:], nodes[1:, 1:], nodes[1:, :-1]], -1)
 
 
-def owner_of(keep: NDArray[np.intp]) -> NDArray[np.intp]:
+def owner_of(keep: Index) -> Index:
     """Coarse interval that each fine interval lies in."""
     return np.repeat(np.arange(keep.size - 1), np.diff(keep))
 
 
-def _interval(lines: Array, keep: NDArray[np.intp]) -> tuple[NDArray[np.intp], Array]:
+def _interval(lines: Array, keep: Index) -> tuple[Index, Array]:
     """Low coarse line and weight of the high one for each fine line; the last line belongs to the last interval."""
     low = np.minimum(np.searchsorted(keep, np.arange(lines.size), side="right") - 1, keep.size - 2)
     start, end = lines[keep[low]], lines[keep[low + 1]]
     return low, (lines - start) / (end - start)
 
 
-def _spans(lines: Array, keep: NDArray[np.intp]) -> tuple[NDArray[np.intp], Array, Array]:
+def _spans(lines: Array, keep: Index) -> tuple[Index, Array, Array]:
     """Kind of each fine interval; per kind its width, and its (low, high) as fractions of its coarse interval."""
     owner, width = owner_of(keep), np.diff(lines)
     start, length = lines[keep[:-1]][owner], np.diff(lines[keep])[owner]

@@ -319,6 +319,8 @@ def conjugate_gradients(
         norm = float(np.linalg.norm(residual)) / size
         if norm <= tolerance:
             return Solved(x, iteration, norm)
+        if not np.isfinite(norm):
+            raise NotConverged(f"conjugate gradients met a residual of {norm} at iteration {iteration}")
         step = preconditioner(residual)
         if rest is not None:
             step = step - np.tensordot(np.tensordot(rest, step, 2), rest, 1)

@@ -61,7 +61,6 @@ class Material:
         _check("material.poisson", self.poisson, above=-1.0, below=0.5)
         for name in ("expansion", "hardening"):
             _check(f"material.{name}", getattr(self, name), at_least=0.0)
-        _check("material.relaxation_temperature", self.relaxation_temperature, above=-273.15)
         if len(self.inherent_strain) != 3 or not np.isfinite(self.inherent_strain).all():
             raise ConfigError(f"material.inherent_strain={self.inherent_strain}: three finite numbers, please")
         for item in fields(self):
@@ -129,6 +128,8 @@ class Process:
     def __post_init__(self) -> None:
         for name in ("layers_per_voxel", "voxels_per_group"):
             _check(name, getattr(self, name), at_least=1)
+        relaxed = "material.relaxation_temperature"
+        _check(relaxed, self.material.relaxation_temperature, above=self.machine.ambient)
 
     @property
     def voxel_height(self) -> float:

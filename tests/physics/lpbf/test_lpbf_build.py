@@ -327,3 +327,12 @@ def test_error_falls_as_voxels_shrink():
     errors = np.abs(np.array(found[:-1]) / found[-1] - 1)
     assert (np.diff(errors) < 0).all()
     assert errors[-1] < 0.03
+
+
+@pytest.mark.parametrize("count", [(1, 1, 1), (1, 1, 5), (5, 1, 2), (1, 3, 3)])
+@pytest.mark.parametrize("mode", ["benchmark", "refined"])
+def test_the_smallest_parts_print(count, mode):
+    result = simulate(Voxels(np.ones(count, bool), (1.0, 1.0, 1.2), (0.0, 0.0, 0.0)), coarse_process(), mode=mode)
+    assert np.isfinite(result.released.displacement).all()
+    assert len(result.frames) == (count[2] + 1) // 2
+    assert result.released.residual < 1e-5

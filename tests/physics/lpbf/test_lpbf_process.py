@@ -68,6 +68,7 @@ def test_a_file_changes_what_it_names(tmp_path):
         ("layers_per_voxel: 1.5", "a whole number"),
         ("voxels_per_group: 0", "at least 1"),
         ("incompatible_modes: 3", "true or false"),
+        ("material: {relaxation_temperature: 20}", "relaxation_temperature=20 must be above 25"),
         ("a: [", "not YAML"),
     ],
 )
