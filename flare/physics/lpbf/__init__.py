@@ -15,6 +15,7 @@ from flare.physics.lpbf.build import Frame as Frame
 from flare.physics.lpbf.build import Result as Result
 from flare.physics.lpbf.build import State as State
 from flare.physics.lpbf.build import simulate as simulate
+from flare.physics.lpbf.loops import threads as threads
 from flare.physics.lpbf.process import Machine as Machine
 from flare.physics.lpbf.process import Material as Material
 from flare.physics.lpbf.process import Process as Process

@@ -26,7 +26,7 @@ from scipy.ndimage import label
 from flare.errors import ConfigError, DataError, nearest
 from flare.mesh.voxels import Voxels
 from flare.physics.lpbf.grid import Hierarchy, Ints, plate_for
-from flare.physics.lpbf.hexahedron import Array, Size
+from flare.physics.lpbf.hexahedron import CORNERS, Array, Size
 from flare.physics.lpbf.mechanics import Body, Equilibrium, elastic_equilibrium, von_mises, without_rigid_motion
 from flare.physics.lpbf.plasticity import plastic_equilibrium
 from flare.physics.lpbf.process import Process
@@ -355,11 +355,8 @@ class Build:
         upper, part = hierarchy.levels[0].upper, self._part.levels[0].upper[: len(hierarchy.levels[0].upper)]
         solid = hierarchy.solid
         used = np.zeros(upper.shape, bool)
-        for a in (0, 1):
-            for b in (0, 1):
-                for c in (0, 1):
-                    view = used[c : c + solid.shape[0], b : b + solid.shape[1], a : a + solid.shape[2]]
-                    view |= solid
+        for a, b, c in CORNERS:
+            used[c : c + solid.shape[0], b : b + solid.shape[1], a : a + solid.shape[2]] |= solid
         nodes = np.empty(int(used.sum()), np.int64)
         nodes[part[used]] = upper[used]
         return nodes

@@ -313,25 +313,24 @@ class Hierarchy:
             + [np.eye(8)]
         )
 
-        k, j, i = np.nonzero(solid)
-        index = np.full(coarse_solid.shape, -1, np.int64)
-        index[coarse_solid] = coarse.plate_cells + np.arange(coarse_solid.sum())
-        parents = [index[k // 2, owner_y[j], owner_x[i]]]
-        places = [(k % 2 * WIDEST + place_y[j]) * WIDEST + place_x[i]]
-        where = [((UPPER * (k % 2)) * len(y_spans) + y_kind[j]) * len(x_spans) + x_kind[i]]
+        def places(vertical: Index | int, upper: Index, j: Index, i: Index) -> tuple[Index, Index]:
+            """Of boxes in column (j, i): their place among the children of a parent, and their slot."""
+            place = (upper * WIDEST + place_y[j]) * WIDEST + place_x[i]
+            return place, (vertical * len(y_spans) + y_kind[j]) * len(x_spans) + x_kind[i]
+
+        found = []  # (parent, place, slot) of all boxes, in their order: from the bottom up
         if self.plate:
             j, i = (a.ravel() for a in np.indices((owner_y.size, owner_x.size)))
-            top = coarse.plate_cells - (keep_y.size - 1) * (keep_x.size - 1)
-            kept = top  # boxes of the plate that both levels share
-            upper_parent = top + owner_y[j] * (keep_x.size - 1) + owner_x[i]
-            for z, below in ((UPPER, 0), (LOWER_ON_COARSE, 1)):  # prepended: from the bottom up
-                parents.insert(0, upper_parent)
-                places.insert(0, ((1 - below) * WIDEST + place_y[j]) * WIDEST + place_x[i])
-                where.insert(0, (z * len(y_spans) + y_kind[j]) * len(x_spans) + x_kind[i])
-            parents.insert(0, np.arange(kept))
-            places.insert(0, np.zeros(kept, np.int64))
-            where.insert(0, np.full(kept, len(slots) - 1))
-        parent, place, slot = (np.concatenate(part) for part in (parents, places, where))
+            common = coarse.plate_cells - (keep_y.size - 1) * (keep_x.size - 1)
+            found.append((np.arange(common), np.zeros(common, np.intp), np.full(common, len(slots) - 1)))
+            parent = common + owner_y[j] * (keep_x.size - 1) + owner_x[i]
+            found.append((parent, *places(LOWER_ON_COARSE, np.zeros_like(j), j, i)))
+            found.append((parent, *places(UPPER, np.ones_like(j), j, i)))
+        k, j, i = np.nonzero(solid)
+        number = np.full(coarse_solid.shape, -1, np.intp)
+        number[coarse_solid] = coarse.plate_cells + np.arange(coarse_solid.sum())
+        found.append((number[k // 2, owner_y[j], owner_x[i]], *places(np.where(k % 2, UPPER, LOWER), k % 2, j, i)))
+        parent, place, slot = (np.concatenate(column) for column in zip(*found, strict=True))
 
         pairs, pair = np.unique(fine.kinds.astype(np.int64) * len(slots) + slot, return_inverse=True)
         terms = _congruent(fine.matrices[pairs // len(slots)], slots[pairs % len(slots)])

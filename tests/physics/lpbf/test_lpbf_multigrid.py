@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-import numba
 import numpy as np
 import pytest
 
 from flare.errors import NotConverged
 from flare.physics.lpbf.grid import Hierarchy, coarse_lines, plate_for
+from flare.physics.lpbf.loops import threads
 from flare.physics.lpbf.mechanics import Body, elastic_equilibrium
 from flare.physics.lpbf.multigrid import Multigrid, Operator, conjugate_gradients
 
@@ -115,16 +115,10 @@ def test_a_thin_plate_under_a_wide_part_is_solved_as_well():
 
 
 def test_two_threads_give_the_bytes_of_one():
-    if numba.config.NUMBA_NUM_THREADS < 2:
-        pytest.skip("numba was started with one thread")
     results = []
-    before = numba.get_num_threads()
-    try:
-        for threads in (1, 2):
-            numba.set_num_threads(threads)
+    for count in (1, 2):
+        with threads(count):
             results.append(shrunk(hierarchy_of(np.ones((40, 40, 20), bool))).displacement.tobytes())
-    finally:
-        numba.set_num_threads(before)
     assert results[0] == results[1]
 
 
