@@ -4,9 +4,9 @@
     at_nodes = mesh.pick(displacement)      # a field on all corners of the voxel grid -> on the nodes
 
 Blocks are aligned to the grid, so that those of 2ⁿ voxels never cross a multiple of 2ⁿ: with two levels, the boundaries
-of layer groups of four voxels. The rule was chosen among nine by one public mesh of the benchmark's generator (1000
-voxels, 392 blocks of 2³, 16 of 4³; 2.29 nodes to an element): a dome of the same height and mean cross-sections gives
-804, 420, 16 and 2.29.
+of layer groups of four voxels. The rule was chosen among some twenty by one public mesh of the benchmark's
+generator (1000 voxels, 392 blocks of 2³, 16 of 4³; 2.29 nodes to an element): a dome of the same height and mean
+cross-sections gives 804, 420, 16 and 2.29.
 """
 
 from __future__ import annotations

@@ -1,11 +1,12 @@
-"""From a closed surface to voxels: a voxel is solid if its centre is inside, found by rays along z.
+"""From a closed surface, or a solid given by formulas, to voxels: a voxel is solid if its centre is inside.
 
     part = placed(read_part("bracket.stl"))
     voxels = voxelise(part, benchmark_size(part.extents))
 
-A ray through an edge or a vertex must be counted neither twice nor never. So x and y are snapped to a lattice of some
-2⁻²⁹ of the part on which voxel centres are points, the side of an edge on which a ray passes is then exact in 64-bit
-integers, and a ray that meets an edge is taken to pass at (+δ, +δ²) from it, for both triangles alike.
+Of a surface, rays along z tell. One through an edge or a vertex must be counted neither twice nor never. So x and y are
+snapped to a lattice of some 2⁻²⁹ of the part on which voxel centres are points, the side of an edge on which a ray
+passes is then exact in 64-bit integers, and a ray that meets an edge is taken to pass at (+δ, +δ²) from it, for both
+triangles alike.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from flare.errors import ConfigError, DataError
+from flare.mesh.csg import Solid
 from flare.mesh.surface import Array, Indices, Surface
 from flare.mesh.voxels import Vector, Voxels
 from flare.physics.compiled import compiled
@@ -40,24 +42,31 @@ def benchmark_size(extents: ArrayLike, *, layers: int = 15, layer: float = LAYER
     return dx, dy, dz
 
 
-def voxelise(surface: Surface, size: Vector | float) -> Voxels:
-    """Voxels whose centres are inside the surface, by the parity of crossings below them.
+def voxelise(part: Surface | Solid, size: Vector | float) -> Voxels:
+    """Voxels whose centres are inside the part.
 
     The grid covers the bounding box, starts at its lowest z and is centred about it in x and y. Faces belong to the
-    solid on their low side only: a box exactly n voxels wide is n voxels, wherever it is.
+    part on their low side only: a box exactly n voxels wide is n voxels, wherever it is.
 
     Args:
-        surface: closed; which way its faces are turned does not matter.
+        part: a closed surface, where the parity of crossings below a centre tells (which way its faces are turned does
+            not matter), or a solid, which tells by itself.
         size: edges of a voxel along x, y, z, or one number for a cube.
 
     Raises:
         DataError: the surface is open, or no voxel centre is inside.
     """
-    numbers, size, origin = winding_numbers(surface, size)
-    voxels = Voxels(solid=numbers % 2 == 1, size=size, origin=origin)
+    if isinstance(part, Surface):
+        numbers, size, origin = winding_numbers(part, size)
+        voxels = Voxels(solid=numbers % 2 == 1, size=size, origin=origin)
+    else:
+        shape, edges, start = _grid(part.bounds, size)
+        x, y, z = (start[n] + (np.arange(shape[n]) + 0.5) * edges[n] for n in range(3))
+        solid = np.broadcast_to(part.inside(x[:, None, None], y[:, None], z), shape)
+        voxels = Voxels(solid=solid, size=_vector(edges), origin=_vector(start))
     if not voxels.count:
         raise DataError(
-            f"no voxel centre is inside the part: it measures {_by(surface.extents)} mm, a voxel {_by(size)} mm; "
+            f"no voxel centre is inside the part: it measures {_by(part.extents)} mm, a voxel {_by(voxels.size)} mm; "
             f"use smaller voxels"
         )
     return voxels
@@ -69,20 +78,7 @@ def winding_numbers(surface: Surface, size: Vector | float) -> tuple[NDArray[np.
     Inside a sound part it is 1, in a surface turned inside out −1; where it overlaps itself 2 or more. Its parity is
     that of the crossings, whichever way faces are turned.
     """
-    edges = np.broadcast_to(np.asarray(size, dtype=np.float64), 3)
-    if not (np.isfinite(edges).all() and (edges > 0).all()):
-        raise ConfigError(f"voxel size {size}: give edges in mm above zero")
-    low, high = surface.bounds
-    fit = (high - low) / edges
-    if not np.prod(fit) < MOST_VOXELS:
-        raise DataError(
-            f"voxels of {_by(edges)} mm make {np.prod(fit):.3g} of a part of {_by(high - low)} mm; the limit is "
-            f"{MOST_VOXELS:.2g}: use larger voxels, or check the part's unit"
-        )
-    shape = np.array([_whole(f) for f in fit])
-    origin = (low + high - shape * edges) / 2
-    origin[2] = low[2]
-
+    shape, edges, origin = _grid(surface.bounds, size)
     position = (surface.vertices - origin) / edges  # in voxels
     bits = np.array([LATTICE_BITS - int(n).bit_length() for n in shape[:2]])
     lattice = np.rint(position[:, :2] * 2.0**bits).astype(np.int64)
@@ -97,6 +93,24 @@ def winding_numbers(surface: Surface, size: Vector | float) -> tuple[NDArray[np.
             f"leave (first at x = {x:.4g}, y = {y:.4g} mm); close its holes in the CAD program or with a repair tool"
         )
     return numbers[:, :, :-1], _vector(edges), _vector(origin)
+
+
+def _grid(bounds: Array, size: Vector | float) -> tuple[tuple[int, int, int], Array, Array]:
+    """Shape, voxel edges and origin of the grid around a box."""
+    edges = np.broadcast_to(np.asarray(size, dtype=np.float64), 3)
+    if not (np.isfinite(edges).all() and (edges > 0).all()):
+        raise ConfigError(f"voxel size {size}: give edges in mm above zero")
+    low, high = bounds
+    fit = (high - low) / edges
+    if not np.prod(fit) < MOST_VOXELS:
+        raise DataError(
+            f"voxels of {_by(edges)} mm make {np.prod(fit):.3g} of a part of {_by(high - low)} mm; the limit is "
+            f"{MOST_VOXELS:.2g}: use larger voxels, or check the part's unit"
+        )
+    shape = _whole(fit[0]), _whole(fit[1]), _whole(fit[2])
+    origin = (low + high - np.array(shape) * edges) / 2
+    origin[2] = low[2]
+    return shape, edges, origin
 
 
 @compiled

@@ -1,0 +1,1 @@
+"""Laser powder bed fusion: from a part to its distortion."""

@@ -1,0 +1,392 @@
+"""Random parts as a CAD user might draw them, for want of the Fusion 360 Gallery: a base shape with a few features.
+
+    drawn = draw_part(np.random.default_rng(0))
+    drawn.part.description                  # "tube Ø60 × 22 (z up); bore Ø41; hole Ø7.1; chamfer 3.2"
+    drawn.voxels, drawn.mesh, drawn.rejected
+
+A part is a formula (`flare.mesh.csg`), so it can be voxelised at any size. Lengths are in mm before the last step,
+which scales the longest edge of the part to 60 mm. Probabilities and ranges were tuned by hand until node counts,
+heights and aspect ratios of 300 parts came near the published table.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from flare.errors import DataError, NotConverged
+from flare.mesh.csg import Box, Cylinder, Placed, Prism, Solid, on_plate
+from flare.mesh.octree import HexMesh, merged
+from flare.mesh.pieces import pieces
+from flare.mesh.voxelise import benchmark_size, voxelise
+from flare.mesh.voxels import Vector, Voxels
+
+LONGEST = 60.0  # mm, edge of the build volume
+FAMILIES = {"plate": 0.35, "bracket": 0.20, "round": 0.25, "block": 0.20}
+MOST_FEATURES = 6
+AXES = "xyz"
+
+Rng = np.random.Generator
+
+
+@dataclass(frozen=True)
+class Part:
+    """A solid on the plate, x and y centred, millimetres."""
+
+    solid: Solid
+    family: str
+    """plate, bracket, round or block."""
+    description: str
+    """Base shape, orientation and features in words; lengths before the part is scaled to 60 mm."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Limits:
+    """What the benchmark keeps, as far as geometry tells."""
+
+    most_nodes: int = 50_000
+    """Nodes of the merged mesh."""
+    most_edges: int = 250_000
+    """Directed edges of its elements."""
+    aspect_ratio: float = 3.0
+    """Longest over shortest edge of an element."""
+    fewest_elements: int = 170
+    """Elements of the merged mesh, at least; the published set's fewest."""
+    most_elements: int = 25_680
+    """Elements of the merged mesh, at most; the published set's most."""
+
+    def fault(self, voxels: Voxels, mesh: HexMesh) -> str | None:
+        """Why a part is not kept, in a word or two; None if it is."""
+        if len(pieces(voxels.solid)[1]) > 2:
+            return "not connected"
+        if not voxels.solid[:, :, 0].any():
+            return "misses the plate"
+        if mesh.aspect_ratio().max() > self.aspect_ratio * (1 + 1e-9):
+            return "aspect ratio"
+        if len(mesh.hexahedra) < self.fewest_elements:
+            return "too few elements"
+        if len(mesh.points) > self.most_nodes:
+            return "too many nodes"
+        if len(mesh.hexahedra) > self.most_elements:
+            return "too many elements"
+        if mesh.edges().shape[1] > self.most_edges:
+            return "too many edges"
+        return None
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """A part that passed, and how many before it did not."""
+
+    part: Part
+    voxels: Voxels
+    mesh: HexMesh
+    rejected: dict[str, int]
+    """Reason -> number of draws."""
+
+
+def draw_part(rng: Rng, *, layers: int = 15, limits: Limits | None = None, attempts: int = 200) -> Drawn:
+    """Draw parts until one is within the limits; voxels and merged mesh by the benchmark's rules.
+
+    Args:
+        rng: what it has drawn after this depends on the part, so give every sample its own.
+        layers: powder layers to a voxel.
+        limits: None for the benchmark's, which two in three draws meet.
+        attempts: draws at most.
+
+    Raises:
+        NotConverged: none of them was within the limits.
+    """
+    limits = limits or Limits()
+    rejected: Counter[str] = Counter()
+    for _ in range(attempts):
+        part = random_part(rng)
+        try:
+            voxels = voxelise(part.solid, benchmark_size(part.solid.extents, layers=layers))
+        except DataError:
+            rejected["thinner than a voxel"] += 1
+            continue
+        mesh = merged(voxels)
+        fault = limits.fault(voxels, mesh)
+        if fault is None:
+            return Drawn(part, voxels, mesh, dict(rejected))
+        rejected[fault] += 1
+    raise NotConverged(f"none of {attempts} parts was within the limits ({dict(rejected)}); widen them")
+
+
+def random_part(rng: Rng) -> Part:
+    """A base shape, none to six features, an orientation; the longest edge 60 mm. It may be unfit: see `Limits`."""
+    family = str(rng.choice(list(FAMILIES), p=list(FAMILIES.values())))
+    draft = BASES[family](rng)
+    kinds = rng.choice(list(FEATURES), size=rng.choice(MOST_FEATURES + 1, p=FEATURE_COUNTS))
+    for kind in kinds:
+        slab = draft.slabs[rng.integers(len(draft.slabs))]
+        FEATURES[kind](draft, slab, rng)
+    turned, orientation = _turned(draft.solid, draft.upright, rng)
+    text = [f"{draft.text[0]} ({orientation})", *draft.text[1:]]
+    return Part(on_plate(turned, longest=LONGEST), family, "; ".join(text))
+
+
+@dataclass
+class Draft:
+    """A part being drawn: what is there, the slabs that features may be put on, how likely it stands as drawn."""
+
+    solid: Solid
+    slabs: list[Box]
+    text: list[str]
+    upright: float
+    """Probability that z of the drawing is the build direction."""
+
+    def add(self, solid: Solid, text: str) -> None:
+        self.solid = self.solid | solid
+        self.text.append(text)
+
+    def cut(self, solid: Solid, text: str) -> None:
+        self.solid = self.solid - solid
+        self.text.append(text)
+
+
+# Base shapes. Each lies as a designer would draw it: the plate flat, the tube standing.
+
+
+def _plate(rng: Rng) -> Draft:
+    width = LONGEST * rng.choice([1.0, rng.uniform(0.1, 0.8)], p=[0.15, 0.85])
+    thick = _log_uniform(rng, 1.2, 0.8 * width if width < 15 else 12.0)
+    slab = _box(LONGEST, width, thick)
+    return Draft(slab, [slab], [f"plate {LONGEST:g} × {width:.3g} × {thick:.3g}"], upright=0.55)
+
+
+def _bracket(rng: Rng) -> Draft:
+    kind, thick = rng.choice(["L", "T", "U"]), rng.uniform(4.0, 12.0)
+    length, width, height = LONGEST, _log_uniform(rng, 7.0, 50.0), rng.uniform(12.0, 58.0)
+    foot = _box(length, width, thick)
+    place = {"L": [0.0], "T": [(length - thick) / 2], "U": [0.0, length - thick]}[str(kind)]
+    legs = [Box((x, 0.0, 0.0), (x + thick, width, height)) for x in place]
+    draft = Draft(
+        foot, [foot, *legs], [f"{kind} bracket {length:g} × {width:.3g} × {height:.3g}, {thick:.3g} thick"], 0.5
+    )
+    for leg in legs:
+        draft.solid = draft.solid | leg
+    return draft
+
+
+def _round(rng: Rng) -> Draft:
+    kind = rng.choice(["cylinder", "tube", "flange"], p=[0.25, 0.35, 0.4])
+    radius = LONGEST / 2 if kind == "flange" else rng.choice([LONGEST / 2, rng.uniform(4.0, 22.0)], p=[0.4, 0.6])
+    height = rng.uniform(4.0, 25.0) if radius == LONGEST / 2 else LONGEST
+    if kind == "flange":
+        height = rng.uniform(3.0, 10.0)
+    base = Cylinder(axis=2, centre=(radius, radius), radius=radius, low=0.0, high=height)
+    inset = radius * (1 - np.sqrt(0.5))
+    slab = Box((inset, inset, 0.0), (2 * radius - inset, 2 * radius - inset, height))
+    draft = Draft(base, [slab], [f"{kind} Ø{2 * radius:.3g} × {height:.3g}"], upright=0.75)
+    if kind == "flange":
+        hub, rise = radius * rng.uniform(0.3, 0.6), rng.uniform(3.0, 30.0)
+        draft.add(_upright(radius, hub, height, height + rise), f"hub Ø{2 * hub:.3g} × {rise:.3g}")
+        bore = hub * rng.uniform(0.4, 0.85)
+        draft.cut(_upright(radius, bore, 0.0, height + rise), f"bore Ø{2 * bore:.3g}")
+        bolts, ring = int(rng.choice([3, 4, 6, 8])), (hub + radius) / 2
+        size = (radius - hub) * rng.uniform(0.15, 0.35)
+        for turn in 2 * np.pi * np.arange(bolts) / bolts:
+            at = (float(radius + ring * np.cos(turn)), float(radius + ring * np.sin(turn)))
+            draft.solid = draft.solid - Cylinder(axis=2, centre=at, radius=size, low=0.0, high=height)
+        draft.text.append(f"{bolts} bolt holes Ø{2 * size:.3g}")
+    elif kind == "tube":
+        bore = radius * rng.uniform(0.4, 0.88)
+        draft.cut(_upright(radius, bore, 0.0, height), f"bore Ø{2 * bore:.3g}")
+    return draft
+
+
+def _block(rng: Rng) -> Draft:
+    width, height = LONGEST * rng.uniform(0.2, 1.0), LONGEST * rng.uniform(0.12, 0.8)
+    slab = _box(LONGEST, width, height)
+    draft = Draft(slab, [slab], [f"block {LONGEST:g} × {width:.3g} × {height:.3g}"], upright=0.5)
+    columns, rows = int(rng.integers(1, 4)), int(rng.integers(1, 3))
+    wall, floor = rng.uniform(2.5, 7.0), height * rng.uniform(0.1, 0.6)
+    along, across = (LONGEST - wall) / columns, (width - wall) / rows
+    if across <= 1.5 * wall:
+        return draft
+    for i in range(columns):
+        for j in range(rows):
+            low = (wall + i * along, wall + j * across, floor)
+            draft.solid = draft.solid - Box(low, (low[0] + along - wall, low[1] + across - wall, height))
+    draft.text.append(f"{columns} × {rows} pockets {height - floor:.3g} deep, walls {wall:.3g}")
+    return draft
+
+
+BASES: dict[str, Callable[[Rng], Draft]] = {"plate": _plate, "bracket": _bracket, "round": _round, "block": _block}
+
+
+# Features. A slab is a box of the part: `thin` is its shortest axis, `u` and `v` the others.
+
+
+@dataclass(frozen=True)
+class Faces:
+    """A slab seen from its broad side."""
+
+    slab: Box
+    thin: int = field(init=False)
+    u: int = field(init=False)
+    v: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        order = np.argsort(self.slab.extents, kind="stable")
+        object.__setattr__(self, "thin", int(order[0]))
+        object.__setattr__(self, "u", int(min(order[1:])))
+        object.__setattr__(self, "v", int(max(order[1:])))
+
+    def length(self, axis: int) -> float:
+        return self.slab.high[axis] - self.slab.low[axis]
+
+    def somewhere(self, axis: int, margin: float, rng: Rng) -> float:
+        """A place along an axis, at least `margin` from both ends (or the middle where there is no such place)."""
+        low, high = self.slab.low[axis] + margin, self.slab.high[axis] - margin
+        return float(rng.uniform(low, high)) if low < high else (low + high) / 2
+
+
+def _hole(draft: Draft, slab: Box, rng: Rng) -> None:
+    """Through the slab: one, or one at each corner."""
+    f = Faces(slab)
+    short = min(f.length(f.u), f.length(f.v))
+    four = rng.random() < 0.4
+    radius = short * rng.uniform(0.05, 0.1) if four else short * rng.uniform(0.08, 0.3)
+    radius = max(radius, 1.2)
+    if four:
+        margin = radius + short * rng.uniform(0.04, 0.12)
+        centres = [
+            (a, b)
+            for a in (slab.low[f.u] + margin, slab.high[f.u] - margin)
+            for b in (slab.low[f.v] + margin, slab.high[f.v] - margin)
+        ]
+    else:
+        centres = [(f.somewhere(f.u, 1.3 * radius, rng), f.somewhere(f.v, 1.3 * radius, rng))]
+    low, high = slab.low[f.thin], slab.high[f.thin]
+    for centre in centres:
+        draft.solid = draft.solid - Cylinder(axis=f.thin, centre=centre, radius=radius, low=low, high=high)
+    draft.text.append(f"{'4 holes' if four else 'hole'} Ø{2 * radius:.3g}")
+
+
+def _slot(draft: Draft, slab: Box, rng: Rng) -> None:
+    """A hole drawn out along one side, with round ends."""
+    f = Faces(slab)
+    along, across = (f.u, f.v) if f.length(f.u) >= f.length(f.v) else (f.v, f.u)
+    half, radius = f.length(along) * rng.uniform(0.1, 0.3), max(f.length(across) * rng.uniform(0.05, 0.15), 1.2)
+    a, b = f.somewhere(along, half + 1.5 * radius, rng), f.somewhere(across, 1.5 * radius, rng)
+    low, high = [0.0, 0.0, 0.0], [0.0, 0.0, 0.0]
+    low[f.thin], high[f.thin] = slab.low[f.thin], slab.high[f.thin]
+    low[along], high[along], low[across], high[across] = a - half, a + half, b - radius, b + radius
+    slot: Solid = Box(_vector(low), _vector(high))
+    for end in (a - half, a + half):
+        centre = (end, b) if along < across else (b, end)
+        slot = slot | Cylinder(axis=f.thin, centre=centre, radius=radius, low=low[f.thin], high=high[f.thin])
+    draft.cut(slot, f"slot {2 * (half + radius):.3g} × {2 * radius:.3g}")
+
+
+def _boss(draft: Draft, slab: Box, rng: Rng) -> None:
+    """A round or hexagonal stud on the broad face, half of them bored."""
+    f = Faces(slab)
+    radius = min(f.length(f.u), f.length(f.v)) * rng.uniform(0.12, 0.35)
+    a, b = f.somewhere(f.u, radius, rng), f.somewhere(f.v, radius, rng)
+    low, top = slab.low[f.thin], slab.high[f.thin]
+    high = top + min(f.length(f.thin) * rng.uniform(0.4, 2.0), 20.0)
+    stud: Solid = Cylinder(axis=f.thin, centre=(a, b), radius=radius, low=low, high=high)
+    name = "boss"
+    if rng.random() < 0.3:
+        turn = np.pi / 3 * np.arange(6)
+        hexagon = tuple((float(a + radius * np.cos(t)), float(b + radius * np.sin(t))) for t in turn)
+        stud, name = Prism(axis=f.thin, polygon=hexagon, low=low, high=high), "hexagonal boss"
+    draft.add(stud, f"{name} Ø{2 * radius:.3g} × {high - top:.3g}")
+    if rng.random() < 0.5:
+        bore = radius * rng.uniform(0.35, 0.7)
+        draft.cut(Cylinder(axis=f.thin, centre=(a, b), radius=bore, low=low, high=high), f"bore Ø{2 * bore:.3g}")
+
+
+def _rib(draft: Draft, slab: Box, rng: Rng) -> None:
+    """A thin wall on the broad face, its ends upright or sloping."""
+    f = Faces(slab)
+    along, across = (f.u, f.v) if rng.random() < 0.5 else (f.v, f.u)
+    length, thick = f.length(along) * rng.uniform(0.4, 1.0), max(f.length(across) * rng.uniform(0.04, 0.12), 1.5)
+    start = slab.low[along] + (f.length(along) - length) * rng.random()
+    side = f.somewhere(across, thick / 2, rng)
+    foot, top = slab.low[f.thin], slab.high[f.thin] + rng.uniform(2.0, 15.0)
+    slope = (top - slab.high[f.thin]) * rng.choice([0.0, 1.0]) if length > 2.2 * (top - slab.high[f.thin]) else 0.0
+    # Drawn in the plane of `along` and `thin`, from the far side of the slab so that it surely holds.
+    middle = slab.high[f.thin]
+    corners = [(start, foot), (start + length, foot), (start + length, middle), (start + length - slope, top)]
+    corners += [(start + slope, top), (start, middle)]
+    if slope == 0.0:
+        corners = [(start, foot), (start + length, foot), (start + length, top), (start, top)]
+    polygon = tuple((a, t) if along < f.thin else (t, a) for a, t in corners)
+    rib = Prism(axis=across, polygon=polygon, low=side - thick / 2, high=side + thick / 2)
+    draft.add(rib, f"{'sloping ' if slope else ''}rib {length:.3g} × {thick:.3g} × {top - middle:.3g}")
+
+
+def _chamfer(draft: Draft, slab: Box, rng: Rng) -> None:
+    """One edge of the slab cut at 45 degrees."""
+    f = Faces(slab)
+    axis = int(rng.integers(3))
+    a, b = (n for n in range(3) if n != axis)
+    size = min(f.length(a), f.length(b)) * rng.uniform(0.15, 0.5)
+    (x, dx), (y, dy) = ((slab.low[n], size) if rng.random() < 0.5 else (slab.high[n], -size) for n in (a, b))
+    corner = ((x, y), (x + dx, y), (x, y + dy))
+    draft.cut(Prism(axis=axis, polygon=corner, low=slab.low[axis], high=slab.high[axis]), f"chamfer {size:.3g}")
+
+
+def _arm(draft: Draft, slab: Box, rng: Rng) -> None:
+    """A bar out of a narrow side, at any height of it: built as drawn, it may overhang."""
+    f = Faces(slab)
+    out, side = (f.u, f.v) if rng.random() < 0.5 else (f.v, f.u)
+    reach, width = f.length(out) * rng.uniform(0.15, 0.5), f.length(side) * rng.uniform(0.15, 0.5)
+    thick = max(f.length(f.thin) * rng.uniform(0.3, 1.0), 2.0)
+    low, high = list(slab.low), list(slab.high)
+    low[side] = f.somewhere(side, width / 2, rng) - width / 2
+    high[side] = low[side] + width
+    low[f.thin] = slab.low[f.thin] + max(f.length(f.thin) - thick, 0.0) * rng.random()
+    high[f.thin] = low[f.thin] + thick
+    if rng.random() < 0.5:
+        low[out], high[out] = slab.high[out] - 0.2 * f.length(out), slab.high[out] + reach
+    else:
+        low[out], high[out] = slab.low[out] - reach, slab.low[out] + 0.2 * f.length(out)
+    draft.add(Box(_vector(low), _vector(high)), f"arm {reach:.3g} × {width:.3g} × {thick:.3g}")
+
+
+FEATURES: dict[str, Callable[[Draft, Box, Rng], None]] = {
+    "hole": _hole,
+    "slot": _slot,
+    "boss": _boss,
+    "rib": _rib,
+    "chamfer": _chamfer,
+    "arm": _arm,
+}
+FEATURE_COUNTS = np.array([4, 4, 3, 2, 1, 1, 1]) / 16  # chances of 0 to 6 of them
+
+
+def _turned(solid: Solid, upright: float, rng: Rng) -> tuple[Solid, str]:
+    """The solid as drawn, or with another of its axes up; one in five upside down; and a quarter turn on the plate."""
+    up = 2 if rng.random() < upright else int(rng.integers(2))
+    sign = -1 if rng.random() < 0.2 else 1
+    a, b = (n for n in range(3) if n != up)
+    if rng.random() < 0.5:
+        a, b = b, a
+    flat = Placed(solid=solid, axes=(a, b, up), signs=(1, 1, sign))
+    return flat, f"{'-' if sign < 0 else ''}{AXES[up]} up"
+
+
+def _log_uniform(rng: Rng, low: float, high: float) -> float:
+    """Between two lengths, each factor of two as likely as another."""
+    return float(np.exp(rng.uniform(np.log(low), np.log(high))))
+
+
+def _box(x: float, y: float, z: float) -> Box:
+    return Box((0.0, 0.0, 0.0), (float(x), float(y), float(z)))
+
+
+def _upright(centre: float, radius: float, low: float, high: float) -> Cylinder:
+    return Cylinder(axis=2, centre=(centre, centre), radius=float(radius), low=low, high=high)
+
+
+def _vector(values: list[float]) -> Vector:
+    return float(values[0]), float(values[1]), float(values[2])
