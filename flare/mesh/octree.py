@@ -23,9 +23,9 @@ from flare.mesh.voxels import Voxels
 
 Mask = NDArray[np.bool_]
 
-# Corners of a hexahedron in VTK's order: round the bottom, then round the top; and its edges by corner.
+# Corners of a hexahedron in VTK's order: round the bottom, then round the top; and its edges, from low to high corner.
 CORNERS = np.array([[0, 0, 0], [1, 0, 0], [1, 1, 0], [0, 1, 0], [0, 0, 1], [1, 0, 1], [1, 1, 1], [0, 1, 1]])
-EDGES = np.array([[0, 1], [1, 2], [2, 3], [3, 0], [4, 5], [5, 6], [6, 7], [7, 4], [0, 4], [1, 5], [2, 6], [3, 7]])
+EDGES = np.array([[0, 1], [3, 2], [4, 5], [7, 6], [0, 3], [1, 2], [4, 7], [5, 6], [0, 4], [1, 5], [2, 6], [3, 7]])
 FACES_AND_EDGES = generate_binary_structure(3, 2)  # the 18 neighbours across a face or an edge
 
 
@@ -48,10 +48,12 @@ class HexMesh:
 
     def edges(self) -> Indices:
         """(2, M) edges of the hexahedra, each once in either direction, in order of the first node and the second."""
-        ends = self.hexahedra[:, EDGES].reshape(-1, 2)
+        low, high = self.hexahedra[:, EDGES].reshape(-1, 2).T
         count = len(self.points)
-        both = np.concatenate([ends[:, 0] * count + ends[:, 1], ends[:, 1] * count + ends[:, 0]])
-        return np.stack(np.divmod(np.unique(both), count))
+        upward = np.sort(low * count + high)
+        upward = upward[np.append(True, np.diff(upward) > 0)]  # several times as fast as np.unique
+        low, high = np.divmod(upward, count)
+        return np.stack(np.divmod(np.sort(np.concatenate([upward, high * count + low])), count))
 
     def aspect_ratio(self) -> Array:
         """(E,) longest of the 12 edges over the shortest."""

@@ -21,6 +21,8 @@ from flare.errors import DataError, NotConverged
 from flare.mesh.csg import Box, Cylinder, Placed, Prism, Solid, on_plate
 from flare.mesh.octree import HexMesh, merged
 from flare.mesh.pieces import pieces
+from flare.mesh.surface import Surface
+from flare.mesh.unfit import Unfit
 from flare.mesh.voxelise import benchmark_size, voxelise
 from flare.mesh.voxels import Vector, Voxels
 
@@ -100,21 +102,46 @@ def draw_part(rng: Rng, *, layers: int = 15, limits: Limits | None = None, attem
     Raises:
         NotConverged: none of them was within the limits.
     """
-    limits = limits or Limits()
     rejected: Counter[str] = Counter()
     for _ in range(attempts):
         part = random_part(rng)
         try:
-            voxels = voxelise(part.solid, benchmark_size(part.solid.extents, layers=layers))
-        except DataError:
-            rejected["thinner than a voxel"] += 1
-            continue
-        mesh = merged(voxels)
-        fault = limits.fault(voxels, mesh)
-        if fault is None:
+            voxels, mesh = meshed(part.solid, layers=layers, limits=limits)
+        except Unfit as fault:
+            rejected[fault.reason] += 1
+        else:
             return Drawn(part, voxels, mesh, dict(rejected))
-        rejected[fault] += 1
     raise NotConverged(f"none of {attempts} parts was within the limits ({dict(rejected)}); widen them")
+
+
+def meshed(
+    part: Surface | Solid, *, layers: int = 15, limits: Limits | None = None, name: str = "the part"
+) -> tuple[Voxels, HexMesh]:
+    """Voxels and merged mesh of a part that is in its place on the plate, by the benchmark's rules.
+
+    Args:
+        part: `flare.mesh.surface.placed` or `flare.mesh.csg.on_plate` puts it in its place.
+        layers: powder layers to a voxel.
+        limits: None for the benchmark's.
+        name: how messages call it.
+
+    Raises:
+        Unfit: it is not within the limits; `reason` says which.
+    """
+    limits = limits or Limits()
+    try:
+        voxels = voxelise(part, benchmark_size(part.extents, layers=layers))
+    except DataError as error:
+        raise Unfit("thinner than a voxel", f"{name}: {error}") from None
+    mesh = merged(voxels)
+    fault = limits.fault(voxels, mesh)
+    if fault is not None:
+        raise Unfit(
+            fault,
+            f"{name} is not kept ({fault}): {len(mesh.points):,} nodes, {len(mesh.hexahedra):,} elements, aspect ratio "
+            f"{mesh.aspect_ratio().max():.3g}; the limits are {limits}",
+        )
+    return voxels, mesh
 
 
 def random_part(rng: Rng) -> Part:

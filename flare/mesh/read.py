@@ -1,0 +1,164 @@
+"""Reading a part: triangles from STL, PLY, OBJ, OFF, GLB or 3MF files, CAD solids from STEP, IGES or BREP files.
+
+    surface = read_part("bracket.stl", unit="inch")
+
+Files are read, never run and never written: no pickle, no textures or other files that a file may point to, no network.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from flare.errors import ConfigError, DataError, nearest, one_line
+from flare.mesh.repair import solid_surface
+from flare.mesh.surface import Surface
+from flare.mesh.unfit import Unfit
+
+TRIANGLES = (".stl", ".ply", ".obj", ".off", ".glb", ".3mf")
+CAD = (".step", ".stp", ".iges", ".igs", ".brep")
+UNITS = {"um": 1e-3, "mm": 1.0, "cm": 10.0, "m": 1000.0, "inch": 25.4}
+SMALLEST, LARGEST = 0.5, 2000.0  # mm: a few voxels of the finest powder; twice the largest build chamber
+SEW = 1e-4  # mm: edges of CAD faces nearer than this are one
+TURNS = 48  # triangle edges around a full circle, for CAD solids: 0.3 % of a cylinder's volume is lost
+
+
+def read_part(source: str | os.PathLike[str] | Surface | Any, *, unit: str | None = "mm") -> Surface:
+    """One solid from a file, or from a `Surface` or `trimesh.Trimesh`, in millimetres.
+
+    Args:
+        source: a file, by its ending, or the triangles themselves.
+        unit: of the coordinates: um, mm, cm, m or inch. CAD files know their own, so for them it must stay mm. None:
+            the size does not matter, because the part will be scaled.
+
+    Raises:
+        Unfit: there is no such file, it is damaged, or it is not one closed solid of a printable size.
+    """
+    if unit is not None and unit not in UNITS:
+        raise ConfigError(f"unit={unit!r} is unknown; {nearest(unit, UNITS)}")
+    if isinstance(source, str | os.PathLike):
+        path, name = Path(source), str(source)
+        triangles = _cad(path, unit) if path.suffix.lower() in CAD else _triangles(path)
+    elif hasattr(source, "vertices") and hasattr(source, "faces"):
+        name, triangles = "the part", Surface.of(source)
+    else:
+        raise DataError(f"a part is a file, a Surface or a trimesh.Trimesh; got {type(source).__name__}")
+    part = solid_surface(triangles, name)
+    if unit is None:
+        return part
+    part = Surface(part.vertices * UNITS[unit], part.faces)
+    _check_size(part, name, unit)
+    return part
+
+
+def _check_size(part: Surface, name: str, unit: str) -> None:
+    longest = float(part.extents.max())
+    if SMALLEST <= longest <= LARGEST:
+        return
+    fits = [u for u, scale in UNITS.items() if 5.0 <= longest / UNITS[unit] * scale <= 400.0]
+    hint = f"; if its unit is another, say so with --unit {' or '.join(fits)}" if fits else ""
+    raise Unfit(
+        "size",
+        f"{name} is {longest:.4g} mm long, but a printed part is between {SMALLEST:g} and {LARGEST:g} mm{hint}, or "
+        f"have it scaled",
+    )
+
+
+def _triangles(path: Path) -> Surface:
+    """Through trimesh, from bytes in memory: without a folder it cannot follow references to other files."""
+    import trimesh
+
+    kind = path.suffix.lower()
+    if kind not in TRIANGLES:
+        known = ", ".join((*TRIANGLES, *CAD))
+        raise Unfit(
+            "unreadable", f"{path}: a part is one of {known}; {kind or 'a name without ending'} is none of them"
+        )
+    data = _bytes(path)
+    if kind[1:] not in trimesh.available_formats():
+        raise Unfit("unreadable", f"{path}: trimesh cannot read {kind} here (3MF needs lxml); export it as STL")
+    if kind == ".stl":
+        _check_whole(path, data)
+    options = {"skip_materials": True} if kind == ".obj" else {}
+    try:
+        mesh = trimesh.load_mesh(io.BytesIO(data), file_type=kind[1:], process=False, **options)
+        return Surface.of(mesh)
+    except Exception as error:  # whatever a parser makes of a damaged file
+        raise Unfit(
+            "unreadable",
+            f"{path} cannot be read as {kind[1:].upper()} ({one_line(error)[:200] or type(error).__name__}); is it cut "
+            f"short, or of another kind?",
+        ) from None
+
+
+def _bytes(path: Path) -> bytes:
+    try:
+        data = path.read_bytes()
+    except FileNotFoundError:
+        raise Unfit("unreadable", f"{path}: no such file") from None
+    except OSError as error:
+        raise Unfit("unreadable", f"{path} cannot be read: {error.strerror}") from None
+    if not data:
+        raise Unfit("empty", f"{path} is empty (0 bytes)")
+    return data
+
+
+def _check_whole(path: Path, data: bytes) -> None:
+    """A binary STL file says how many triangles it has; a text one ends with `endsolid`."""
+    if data.lstrip()[:5].lower() == b"solid" and b"facet" in data[:2000].lower():
+        if b"endsolid" not in data[-2000:].lower():
+            raise Unfit(
+                "unreadable", f"{path} is cut short: a text STL ends with 'endsolid', this one does not; copy it again"
+            )
+        return
+    promised = int.from_bytes(data[80:84], "little") if len(data) >= 84 else 0
+    if len(data) < 84 or len(data) < 84 + 50 * promised:
+        raise Unfit(
+            "unreadable",
+            f"{path} is cut short or no STL: it has {len(data):,} bytes, and its header promises {promised:,} "
+            f"triangles in {84 + 50 * promised:,}; copy it again",
+        )
+
+
+def _cad(path: Path, unit: str | None) -> Surface:
+    """Through gmsh, which reads the solid in mm and covers its faces with triangles."""
+    if unit not in (None, "mm"):
+        raise ConfigError(f"{path}: a CAD file knows its unit; leave out --unit {unit}")
+    _bytes(path)
+    try:
+        import gmsh  # type: ignore[import-untyped]
+    except (ImportError, OSError) as error:
+        raise DataError(
+            f"{path}: CAD files need gmsh ({one_line(error)}):  pip install 'flare-engine[cad]', or export it as STL"
+        ) from None
+    gmsh.initialize(["-noenv"], readConfigFiles=False, run=False, interruptible=False)
+    try:
+        gmsh.option.setNumber("General.Terminal", 0)
+        gmsh.option.setNumber("General.NumThreads", 1)
+        gmsh.option.setString("Geometry.OCCTargetUnit", "MM")
+        gmsh.option.setNumber("Mesh.MeshSizeFromCurvature", TURNS)
+        gmsh.option.setNumber("Mesh.MeshSizeExtendFromBoundary", 0)
+        gmsh.model.occ.importShapes(str(path), highestDimOnly=False)
+        if not gmsh.model.occ.getEntities(3):  # IGES has loose faces, as a rule: sew them
+            gmsh.model.occ.healShapes(tolerance=SEW, sewFaces=True, makeSolids=True)
+        gmsh.model.occ.synchronize()
+        solids = len(gmsh.model.getEntities(3))
+        if solids != 1:
+            what = "no solid, only surfaces or curves" if solids == 0 else f"{solids} solids"
+            raise Unfit("several bodies" if solids else "no volume", f"{path} holds {what}; export one solid")
+        gmsh.model.mesh.generate(2)
+        tags, coordinates, _ = gmsh.model.mesh.getNodes()
+        _, corners = gmsh.model.mesh.getElementsByType(2)
+    except Unfit:
+        raise
+    except Exception as error:  # gmsh has no kind of its own
+        raise Unfit("unreadable", f"{path} cannot be read as CAD ({one_line(error)[:200]}); is it cut short?") from None
+    finally:
+        gmsh.finalize()
+    number = np.zeros(int(tags.max()) + 1, dtype=np.int64)
+    number[tags.astype(np.int64)] = np.arange(len(tags))
+    return Surface(np.asarray(coordinates).reshape(-1, 3), number[np.asarray(corners, dtype=np.int64)].reshape(-1, 3))
