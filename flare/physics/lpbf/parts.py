@@ -55,6 +55,8 @@ class Limits:
     """Directed edges of its elements."""
     aspect_ratio: float = 3.0
     """Longest over shortest edge of an element."""
+    fewest_nodes: int = 700
+    """Nodes of the merged mesh, at least."""
     fewest_elements: int = 170
     """Elements of the merged mesh, at least; the published set's fewest."""
     most_elements: int = 25_680
@@ -70,6 +72,8 @@ class Limits:
             return "aspect ratio"
         if len(mesh.hexahedra) < self.fewest_elements:
             return "too few elements"
+        if len(mesh.points) < self.fewest_nodes:
+            return "too few nodes"
         if len(mesh.points) > self.most_nodes:
             return "too many nodes"
         if len(mesh.hexahedra) > self.most_elements:
@@ -180,15 +184,15 @@ class Draft:
 
 
 def _plate(rng: Rng) -> Draft:
-    width = LONGEST * rng.choice([1.0, rng.uniform(0.1, 0.8)], p=[0.15, 0.85])
-    thick = _log_uniform(rng, 1.2, 0.8 * width if width < 15 else 12.0)
+    width = LONGEST * rng.choice([1.0, rng.uniform(0.1, 0.75)], p=[0.12, 0.88])
+    thick = _log_uniform(rng, 1.2, min(0.8 * width, 11.0))
     slab = _box(LONGEST, width, thick)
-    return Draft(slab, [slab], [f"plate {LONGEST:g} × {width:.3g} × {thick:.3g}"], upright=0.55)
+    return Draft(slab, [slab], [f"plate {LONGEST:g} × {width:.3g} × {thick:.3g}"], upright=0.65)
 
 
 def _bracket(rng: Rng) -> Draft:
     kind, thick = rng.choice(["L", "T", "U"]), rng.uniform(4.0, 12.0)
-    length, width, height = LONGEST, _log_uniform(rng, 7.0, 50.0), rng.uniform(12.0, 58.0)
+    length, width, height = LONGEST, _log_uniform(rng, 6.6, 45.0), rng.uniform(12.0, 58.0)
     foot = _box(length, width, thick)
     place = {"L": [0.0], "T": [(length - thick) / 2], "U": [0.0, length - thick]}[str(kind)]
     legs = [Box((x, 0.0, 0.0), (x + thick, width, height)) for x in place]
@@ -202,7 +206,7 @@ def _bracket(rng: Rng) -> Draft:
 
 def _round(rng: Rng) -> Draft:
     kind = rng.choice(["cylinder", "tube", "flange"], p=[0.25, 0.35, 0.4])
-    radius = LONGEST / 2 if kind == "flange" else rng.choice([LONGEST / 2, rng.uniform(4.0, 22.0)], p=[0.4, 0.6])
+    radius = LONGEST / 2 if kind == "flange" else rng.choice([LONGEST / 2, rng.uniform(3.5, 20.0)], p=[0.35, 0.65])
     height = rng.uniform(4.0, 25.0) if radius == LONGEST / 2 else LONGEST
     if kind == "flange":
         height = rng.uniform(3.0, 10.0)
@@ -228,7 +232,7 @@ def _round(rng: Rng) -> Draft:
 
 
 def _block(rng: Rng) -> Draft:
-    width, height = LONGEST * rng.uniform(0.2, 1.0), LONGEST * rng.uniform(0.12, 0.8)
+    width, height = LONGEST * rng.uniform(0.12, 0.9), LONGEST * rng.uniform(0.12, 0.8)
     slab = _box(LONGEST, width, height)
     draft = Draft(slab, [slab], [f"block {LONGEST:g} × {width:.3g} × {height:.3g}"], upright=0.5)
     columns, rows = int(rng.integers(1, 4)), int(rng.integers(1, 3))
@@ -388,7 +392,7 @@ FEATURES: dict[str, Callable[[Draft, Box, Rng], None]] = {
     "chamfer": _chamfer,
     "arm": _arm,
 }
-FEATURE_COUNTS = np.array([4, 4, 3, 2, 1, 1, 1]) / 16  # chances of 0 to 6 of them
+FEATURE_COUNTS = np.array([2, 4, 4, 3, 2, 1, 1]) / 17  # chances of 0 to 6 of them
 
 
 def _turned(solid: Solid, upright: float, rng: Rng) -> tuple[Solid, str]:

@@ -52,7 +52,7 @@ def test_parts_stand_on_the_plate_in_one_piece_with_longest_edge_60(drawn):
 
 def test_parts_within_the_limits_are_what_is_kept(drawn):
     for d in drawn:
-        assert len(d.mesh.points) <= 50_000
+        assert 700 <= len(d.mesh.points) <= 50_000
         assert d.mesh.edges().shape[1] <= 250_000
         assert 170 <= len(d.mesh.hexahedra) <= 25_680
         assert d.mesh.aspect_ratio().max() <= 3.0 + 1e-9
@@ -75,7 +75,7 @@ def test_a_part_can_be_voxelised_at_any_size(drawn):
     part = max(drawn, key=lambda d: d.voxels.volume).part
     coarse, middle, fine = (voxelise(part.solid, h).volume for h in (2.0, 0.8, 0.3))
     assert middle == pytest.approx(fine, rel=0.01)
-    assert coarse == pytest.approx(fine, rel=0.05)
+    assert coarse == pytest.approx(fine, rel=0.1)
 
 
 def test_a_part_as_triangles_has_the_same_voxels(drawn):
@@ -90,6 +90,7 @@ def test_a_part_as_triangles_has_the_same_voxels(drawn):
     [
         (Limits(most_nodes=100), "too many nodes"),
         (Limits(most_edges=100), "too many edges"),
+        (Limits(fewest_nodes=100_000), "too few nodes"),
         (Limits(aspect_ratio=1.1), "aspect ratio"),
         (Limits(fewest_elements=10_000), "too few elements"),
         (Limits(most_elements=10), "too many elements"),
@@ -98,7 +99,7 @@ def test_a_part_as_triangles_has_the_same_voxels(drawn):
 def test_every_limit_has_its_reason(limits, fault):
     voxels = Voxels(np.ones((20, 20, 9), dtype=bool), (0.5, 0.5, 0.6), (-5.0, -5.0, 0.0))
     mesh = merged(voxels)
-    assert Limits(fewest_elements=1).fault(voxels, mesh) is None
+    assert Limits(fewest_elements=1, fewest_nodes=1).fault(voxels, mesh) is None
     assert limits.fault(voxels, mesh) == fault
 
 
