@@ -18,7 +18,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from flare.errors import ConfigError, DataError, FlareError, nearest, one_line
-from flare.mesh.read import CAD, TRIANGLES, read_part
+from flare.mesh.cad import CAD
+from flare.mesh.read import TRIANGLES, read_part
 from flare.mesh.surface import Surface
 from flare.mesh.unfit import Unfit
 

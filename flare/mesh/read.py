@@ -12,19 +12,15 @@ import os
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from flare.errors import ConfigError, DataError, nearest, one_line
+from flare.mesh.cad import CAD, read_cad
 from flare.mesh.repair import solid_surface
 from flare.mesh.surface import Surface
 from flare.mesh.unfit import Unfit
 
 TRIANGLES = (".stl", ".ply", ".obj", ".off", ".glb", ".3mf")
-CAD = (".step", ".stp", ".iges", ".igs", ".brep")
 UNITS = {"um": 1e-3, "mm": 1.0, "cm": 10.0, "m": 1000.0, "inch": 25.4}
 SMALLEST, LARGEST = 0.5, 2000.0  # mm: a few voxels of the finest powder; twice the largest build chamber
-SEW = 1e-4  # mm: edges of CAD faces nearer than this are one
-TURNS = 48  # triangle edges around a full circle, for CAD solids: 0.3 % of a cylinder's volume is lost
 
 
 def read_part(source: str | os.PathLike[str] | Surface | Any, *, unit: str | None = "mm") -> Surface:
@@ -125,40 +121,7 @@ def _check_whole(path: Path, data: bytes) -> None:
 
 
 def _cad(path: Path, unit: str | None) -> Surface:
-    """Through gmsh, which reads the solid in mm and covers its faces with triangles."""
     if unit not in (None, "mm"):
         raise ConfigError(f"{path}: a CAD file knows its unit; leave out --unit {unit}")
     _bytes(path)
-    try:
-        import gmsh  # type: ignore[import-untyped]
-    except (ImportError, OSError) as error:
-        raise DataError(
-            f"{path}: CAD files need gmsh ({one_line(error)}):  pip install 'flare-engine[cad]', or export it as STL"
-        ) from None
-    gmsh.initialize(["-noenv"], readConfigFiles=False, run=False, interruptible=False)
-    try:
-        gmsh.option.setNumber("General.Terminal", 0)
-        gmsh.option.setNumber("General.NumThreads", 1)
-        gmsh.option.setString("Geometry.OCCTargetUnit", "MM")
-        gmsh.option.setNumber("Mesh.MeshSizeFromCurvature", TURNS)
-        gmsh.option.setNumber("Mesh.MeshSizeExtendFromBoundary", 0)
-        gmsh.model.occ.importShapes(str(path), highestDimOnly=False)
-        if not gmsh.model.occ.getEntities(3):  # IGES has loose faces, as a rule: sew them
-            gmsh.model.occ.healShapes(tolerance=SEW, sewFaces=True, makeSolids=True)
-        gmsh.model.occ.synchronize()
-        solids = len(gmsh.model.getEntities(3))
-        if solids != 1:
-            what = "no solid, only surfaces or curves" if solids == 0 else f"{solids} solids"
-            raise Unfit("several bodies" if solids else "no volume", f"{path} holds {what}; export one solid")
-        gmsh.model.mesh.generate(2)
-        tags, coordinates, _ = gmsh.model.mesh.getNodes()
-        _, corners = gmsh.model.mesh.getElementsByType(2)
-    except Unfit:
-        raise
-    except Exception as error:  # gmsh has no kind of its own
-        raise Unfit("unreadable", f"{path} cannot be read as CAD ({one_line(error)[:200]}); is it cut short?") from None
-    finally:
-        gmsh.finalize()
-    number = np.zeros(int(tags.max()) + 1, dtype=np.int64)
-    number[tags.astype(np.int64)] = np.arange(len(tags))
-    return Surface(np.asarray(coordinates).reshape(-1, 3), number[np.asarray(corners, dtype=np.int64)].reshape(-1, 3))
+    return read_cad(path)
