@@ -9,11 +9,16 @@ gmsh is an extra, imported when needed.
 
 from __future__ import annotations
 
+import json
 import os
+import signal
+import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib.util import find_spec
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -25,6 +30,8 @@ from flare.mesh.surface import Surface
 from flare.mesh.unfit import Unfit
 
 CAD = (".step", ".stp", ".iges", ".igs", ".brep")
+NO_GMSH = "CAD files need gmsh:  pip install 'flare-engine[cad]', or export the part as STL"
+PATIENCE = 300  # seconds for one file
 SEW = 1e-4  # mm: edges of faces nearer than this are one
 TURNS = 48  # triangle edges around a full circle: 0.3 % of a cylinder's volume is lost
 
@@ -34,13 +41,48 @@ Tags = list[tuple[int, int]]
 def read_cad(path: str | os.PathLike[str]) -> Surface:
     """The one solid of a STEP, IGES or BREP file, in mm, its faces covered with triangles.
 
+    Read by another process: a damaged file may crash the kernel, or keep it busy for ever.
+
     Raises:
         Unfit: the file cannot be read, or does not hold one solid.
         DataError: gmsh is not installed.
     """
+    if find_spec("gmsh") is None:
+        raise DataError(f"{path}: {NO_GMSH}")
+    with TemporaryDirectory() as folder:
+        command = [sys.executable, "-m", "flare.mesh.cad", str(path), folder]
+        environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+        try:
+            code = subprocess.run(command, env=environment, capture_output=True, timeout=PATIENCE).returncode
+        except subprocess.TimeoutExpired:
+            raise Unfit("unreadable", f"{path} cannot be read as CAD within {PATIENCE} s; export it as STL") from None
+        fault, triangles = Path(folder) / "fault.json", Path(folder) / "surface.npz"
+        if fault.exists():
+            reason, message = json.loads(fault.read_text(encoding="utf-8"))
+            raise Unfit(reason, message) if reason else DataError(message)
+        if code != 0 or not triangles.exists():
+            raise Unfit("unreadable", f"{path} cannot be read as CAD: gmsh crashed ({code}); is the file damaged?")
+        with np.load(triangles) as arrays:
+            return Surface(arrays["vertices"], arrays["faces"])
+
+
+def _read_for_another(path: str, folder: str) -> None:
+    """What the other process does: leave the triangles or the fault in a folder."""
+    if hasattr(signal, "alarm"):
+        signal.alarm(PATIENCE + 10)  # should the first process be killed meanwhile
+    try:
+        surface = _read_here(path)
+    except DataError as error:
+        fault = [getattr(error, "reason", None), str(error)]
+        (Path(folder) / "fault.json").write_text(json.dumps(fault), encoding="utf-8")
+    else:
+        np.savez(Path(folder) / "surface.npz", vertices=surface.vertices, faces=surface.faces)
+
+
+def _read_here(path: str) -> Surface:
     with _gmsh() as gmsh:
         try:
-            gmsh.model.occ.importShapes(str(path), highestDimOnly=False)
+            gmsh.model.occ.importShapes(path, highestDimOnly=False)
             if not gmsh.model.occ.getEntities(3):  # IGES has loose faces, as a rule
                 gmsh.model.occ.healShapes(tolerance=SEW, sewFaces=True, makeSolids=True)
             gmsh.model.occ.synchronize()
@@ -79,15 +121,12 @@ def _gmsh() -> Iterator[Any]:
     try:
         import gmsh  # type: ignore[import-untyped]
     except (ImportError, OSError) as error:  # installed, it may still lack a system library
-        raise DataError(
-            f"CAD files need gmsh ({one_line(error)}):  pip install 'flare-engine[cad]', or export the part as STL"
-        ) from None
+        raise DataError(f"{NO_GMSH} ({one_line(error)})") from None
     with _silence():
         gmsh.initialize(["-noenv"], readConfigFiles=False, run=False, interruptible=False)
         try:
             gmsh.option.setNumber("General.Terminal", 0)
             gmsh.option.setNumber("General.NumThreads", 1)
-            gmsh.option.setString("Geometry.OCCTargetUnit", "MM")
             gmsh.option.setNumber("Mesh.MeshSizeFromCurvature", TURNS)
             gmsh.option.setNumber("Mesh.MeshSizeExtendFromBoundary", 0)
             yield gmsh
@@ -155,3 +194,7 @@ def _placed(occ: Any, shape: Tags, place: Placed) -> Tags:
         occ.dilate(shape, 0, 0, 0, place.scale, place.scale, place.scale)
     occ.translate(shape, *place.shift)
     return shape
+
+
+if __name__ == "__main__":
+    _read_for_another(*sys.argv[1:])

@@ -15,6 +15,7 @@ from typing import Any
 from flare.errors import ConfigError, DataError, nearest, one_line
 from flare.mesh.cad import CAD, read_cad
 from flare.mesh.repair import solid_surface
+from flare.mesh.stl import read_stl
 from flare.mesh.surface import Surface
 from flare.mesh.unfit import Unfit
 
@@ -65,30 +66,31 @@ def _check_size(part: Surface, name: str, unit: str) -> None:
 
 
 def _triangles(path: Path) -> Surface:
-    """Through trimesh, from bytes in memory: without a folder it cannot follow references to other files."""
-    import trimesh
-
     kind = path.suffix.lower()
     if kind not in TRIANGLES:
         known = ", ".join((*TRIANGLES, *CAD))
-        raise Unfit(
-            "unreadable", f"{path}: a part is one of {known}; {kind or 'a name without ending'} is none of them"
-        )
+        what = kind or "a name without ending"
+        raise Unfit("unreadable", f"{path}: a part is one of {known}; {what} is none of them")
     data = _bytes(path)
-    if kind[1:] not in trimesh.available_formats():
-        raise Unfit("unreadable", f"{path}: trimesh cannot read {kind} here (3MF needs lxml); export it as STL")
-    if kind == ".stl":
-        _check_whole(path, data)
-    options = {"skip_materials": True} if kind == ".obj" else {}
+    return read_stl(data, str(path)) if kind == ".stl" else _through_trimesh(path, kind[1:], data)
+
+
+def _through_trimesh(path: Path, kind: str, data: bytes) -> Surface:
+    """From bytes in memory: without a folder, trimesh cannot follow references to other files."""
+    import trimesh
+
+    if kind not in trimesh.available_formats():
+        raise Unfit("unreadable", f"{path}: trimesh cannot read .{kind} here (3MF needs lxml); export it as STL")
+    options = {"skip_materials": True} if kind == "obj" else {}
+    quiet, trimesh.util.log.disabled = trimesh.util.log.disabled, True  # our message says it, without a traceback
     try:
-        mesh = trimesh.load_mesh(io.BytesIO(data), file_type=kind[1:], process=False, **options)
-        return Surface.of(mesh)
+        return Surface.of(trimesh.load_mesh(io.BytesIO(data), file_type=kind, process=False, **options))
     except Exception as error:  # whatever a parser makes of a damaged file
-        raise Unfit(
-            "unreadable",
-            f"{path} cannot be read as {kind[1:].upper()} ({one_line(error)[:200] or type(error).__name__}); is it cut "
-            f"short, or of another kind?",
-        ) from None
+        what = one_line(error)[:200] or type(error).__name__
+        message = f"{path} cannot be read as {kind.upper()} ({what}); is it cut short, or of another kind?"
+        raise Unfit("unreadable", message) from None
+    finally:
+        trimesh.util.log.disabled = quiet
 
 
 def _bytes(path: Path) -> bytes:
@@ -101,23 +103,6 @@ def _bytes(path: Path) -> bytes:
     if not data:
         raise Unfit("empty", f"{path} is empty (0 bytes)")
     return data
-
-
-def _check_whole(path: Path, data: bytes) -> None:
-    """A binary STL file says how many triangles it has; a text one ends with `endsolid`."""
-    if data.lstrip()[:5].lower() == b"solid" and b"facet" in data[:2000].lower():
-        if b"endsolid" not in data[-2000:].lower():
-            raise Unfit(
-                "unreadable", f"{path} is cut short: a text STL ends with 'endsolid', this one does not; copy it again"
-            )
-        return
-    promised = int.from_bytes(data[80:84], "little") if len(data) >= 84 else 0
-    if len(data) < 84 or len(data) < 84 + 50 * promised:
-        raise Unfit(
-            "unreadable",
-            f"{path} is cut short or no STL: it has {len(data):,} bytes, and its header promises {promised:,} "
-            f"triangles in {84 + 50 * promised:,}; copy it again",
-        )
 
 
 def _cad(path: Path, unit: str | None) -> Surface:

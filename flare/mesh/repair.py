@@ -35,16 +35,16 @@ def solid_surface(surface: Surface, name: str = "the part") -> Surface:
     clean = _without_copies(surface)
     if not len(clean.faces):
         raise Unfit("empty", f"{name} has no triangle with an area, so there is nothing to build")
-    if len(_odd_edges(clean)):
-        clean = _without_copies(_near_merged(clean))
     odd = _odd_edges(clean)
-    if not len(clean.faces) or len(odd):
-        place = clean.vertices[odd[0]].mean(0) if len(odd) else clean.vertices[0]
-        raise Unfit(
-            "open",
-            f"{name} is open: {len(odd):,} of its edges belong to one triangle only (or three), the first at "
-            f"{_at(place)}; close its holes in the CAD program or with a repair tool, or export it again as a solid",
-        )
+    if len(odd):
+        place = clean.vertices[odd[0]].mean(0)
+        clean = _without_copies(_near_merged(clean))
+        if not len(clean.faces) or len(_odd_edges(clean)):
+            raise Unfit(
+                "open",
+                f"{name} is open: {len(odd):,} of its edges belong to one triangle only (or three), the first at "
+                f"{_at(place)}; close its holes in the CAD program or with a repair tool, or export it as a solid",
+            )
     turned, shell = _turned_alike(clean, name)
     outward = _one_body(turned, shell, name)
     _check_overlap(outward, name)
@@ -65,7 +65,9 @@ def _check_numbers(surface: Surface, name: str) -> None:
             "not triangles",
             f"{name}: faces name vertices {faces.min()} to {faces.max()}, but there are {len(vertices):,}",
         )
-    bad = ~np.isfinite(vertices).all(1)
+    stray = np.ones(len(vertices), dtype=bool)  # points no face has do no harm
+    stray[faces] = False
+    bad = ~(np.isfinite(vertices).all(1) | stray)
     if bad.any():
         raise Unfit(
             "not finite",
@@ -82,7 +84,7 @@ def _equal_rows(rows: NDArray) -> tuple[Indices, Indices]:
 
 
 def _without_copies(surface: Surface) -> Surface:
-    """Equal vertices once; no faces without area by their corners, none twice the same way round."""
+    """Equal vertices once, none that no face has; no faces with two equal corners, none twice the same way round."""
     order, start = _equal_rows(surface.vertices)
     number = np.empty(len(order), dtype=np.int64)
     number[order] = np.repeat(np.arange(len(start)), np.diff(np.append(start, len(order))))
@@ -90,7 +92,9 @@ def _without_copies(surface: Surface) -> Surface:
     faces = faces[(faces != np.roll(faces, 1, axis=1)).all(1)]
     first = faces.argmin(axis=1)[:, None] if len(faces) else np.zeros((0, 1), dtype=np.int64)
     again, once = _equal_rows(np.take_along_axis(faces, (first + np.arange(3)) % 3, axis=1))
-    return Surface(surface.vertices[order[start]], faces[np.sort(again[once])])
+    faces = faces[np.sort(again[once])]
+    used = np.unique(faces)
+    return Surface(surface.vertices[order[start][used]], np.searchsorted(used, faces))
 
 
 def _near_merged(surface: Surface) -> Surface:
@@ -150,7 +154,7 @@ def _one_body(surface: Surface, shell: Indices, name: str) -> Surface:
         raise Unfit(
             "no volume", f"{name} encloses no volume: it is a sheet, {_by(surface.extents)} mm; give it a thickness"
         )
-    inside = [sum(round(_winding(other, _a_point_on(s))) for other in shells if other is not s) for s in shells]
+    inside = _depths(shells)
     bodies = [s for s, depth in zip(shells, inside, strict=True) if depth % 2 == 0]
     if len(bodies) > 1:
         sizes = ", ".join(f"{b.volume:.3g}" for b in sorted(bodies, key=lambda b: -b.volume)[:5])
@@ -178,6 +182,16 @@ def _check_overlap(surface: Surface, name: str) -> None:
             f"0 outside or 1 inside would be right, and likewise around {wrong.sum():,} of {numbers.size:,} points; "
             f"join its bodies in the CAD program or use a repair tool",
         )
+
+
+def _depths(shells: list[Surface]) -> list[int]:
+    """How many of the other shells each shell lies within."""
+    points, bounds = np.array([_a_point_on(s) for s in shells]), np.array([s.bounds for s in shells])
+    near = np.logical_and.reduce((bounds[:, None, 0] <= points) & (points <= bounds[:, None, 1]), axis=2)
+    depths = [0] * len(shells)
+    for outer, inner in np.argwhere(near & ~np.eye(len(shells), dtype=bool)):
+        depths[inner] += round(_winding(shells[outer], points[inner]))
+    return depths
 
 
 def _a_point_on(shell: Surface) -> Array:

@@ -1,13 +1,10 @@
-"""The outer faces of voxels as triangles, and triangles as an STL file."""
+"""The outer faces of voxels as triangles."""
 
 from __future__ import annotations
-
-import os
 
 import numpy as np
 
 from flare.errors import DataError
-from flare.files import replacing
 from flare.mesh.surface import Surface
 from flare.mesh.voxels import Voxels
 
@@ -19,7 +16,6 @@ FACES = np.array(
         [[0, 0, 1], [1, 0, 1], [1, 1, 1], [0, 1, 1]],
     ]
 )
-STL_TRIANGLE = np.dtype([("normal", "<f4", 3), ("corners", "<f4", (3, 3)), ("attribute", "<u2")])
 
 
 def skin(voxels: Voxels) -> Surface:
@@ -41,17 +37,3 @@ def skin(voxels: Voxels) -> Surface:
     quads = number.reshape(-1, 4)
     vertices = np.asarray(voxels.origin) + used * np.asarray(voxels.size)
     return Surface(vertices, np.concatenate([quads[:, [0, 1, 2]], quads[:, [0, 2, 3]]]).astype(np.int64))
-
-
-def write_stl(path: str | os.PathLike[str], surface: Surface) -> None:
-    """Write a binary STL file; single precision, as that format has it."""
-    corners = surface.vertices[surface.faces]
-    normal = np.cross(corners[:, 1] - corners[:, 0], corners[:, 2] - corners[:, 0])
-    length = np.linalg.norm(normal, axis=1, keepdims=True)
-    triangles = np.zeros(len(corners), dtype=STL_TRIANGLE)
-    triangles["normal"] = normal / np.where(length > 0, length, 1.0)
-    triangles["corners"] = corners
-    with replacing(path) as temporary:
-        # A header that begins with "solid" would be taken for text.
-        header = b"flare, millimetres".ljust(80) + np.uint32(len(triangles)).tobytes()
-        temporary.write_bytes(header + triangles.tobytes())

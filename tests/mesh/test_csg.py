@@ -8,7 +8,8 @@ import trimesh
 
 from flare.errors import ConfigError, DataError
 from flare.mesh.csg import Box, Cylinder, Placed, Prism, on_plate
-from flare.mesh.skin import skin, write_stl
+from flare.mesh.skin import skin
+from flare.mesh.stl import write_stl
 from flare.mesh.surface import Surface
 from flare.mesh.voxelise import voxelise
 from flare.mesh.voxels import Voxels

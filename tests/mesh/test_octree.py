@@ -7,7 +7,7 @@ import time
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.ndimage import uniform_filter
 
@@ -39,6 +39,7 @@ def cover(mesh, shape):
     return times, element
 
 
+@settings(max_examples=40)
 @given(st.integers(0, 10**6), st.integers(0, 3))
 def test_every_voxel_is_covered_once_and_volume_is_kept(seed, levels):
     voxels = blob(seed)
@@ -51,6 +52,7 @@ def test_every_voxel_is_covered_once_and_volume_is_kept(seed, levels):
     np.testing.assert_array_equal(low_corners(mesh) % mesh.sizes[:, None], 0)  # aligned: no group boundary is crossed
 
 
+@settings(max_examples=40)
 @given(st.integers(0, 10**6), st.integers(1, 3))
 def test_elements_that_share_a_face_or_an_edge_differ_by_two_at_most(seed, levels):
     voxels = blob(seed, smooth=7)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import builtins
+import subprocess
 
 import numpy as np
 import pytest
@@ -11,8 +11,10 @@ import trimesh
 from flare.errors import ConfigError, DataError
 from flare.mesh.read import read_part
 from flare.mesh.repair import solid_surface
-from flare.mesh.skin import skin, write_stl
+from flare.mesh.skin import skin
+from flare.mesh.stl import write_stl
 from flare.mesh.surface import Surface
+from flare.mesh.unfit import Unfit
 from flare.mesh.voxelise import voxelise
 from flare.mesh.voxels import Voxels
 
@@ -84,6 +86,13 @@ def test_cad_solids_are_read_to_the_fineness_of_their_triangles(cad, kind):
     assert sorted(p.name for p in cad.iterdir()) == before
 
 
+def test_a_cad_file_in_metres_becomes_millimetres(cad, tmp_path):
+    text = (cad / "block.step").read_text()
+    assert "SI_UNIT(.MILLI.,.METRE.)" in text
+    (tmp_path / "BLOCK.STP").write_text(text.replace("SI_UNIT(.MILLI.,.METRE.)", "SI_UNIT(.CENTI.,.METRE.)"))
+    assert read_part(tmp_path / "BLOCK.STP").extents == pytest.approx(10 * np.array(BLOCK), rel=1e-5)
+
+
 def test_a_trimesh_and_a_surface_are_parts_too():
     mesh = box(3, 4, 5)
     assert read_part(mesh).volume == pytest.approx(60)
@@ -126,6 +135,14 @@ def test_vertices_a_hair_apart_repeated_faces_and_slivers_are_repaired():
     assert part.volume == pytest.approx(sphere.volume, rel=1e-6)
 
 
+def test_stray_points_are_dropped():
+    mesh = box(10, 10, 10)
+    stray = np.concatenate([[[np.nan, 0, 0]], mesh.vertices, [[1e300, 0, 0]]])
+    part = solid_surface(Surface(stray, np.array(mesh.faces) + 1))
+    assert len(part.vertices) == 8
+    assert part.volume == pytest.approx(1000)
+
+
 def test_voxels_that_touch_in_an_edge_are_a_sound_part():
     solid = np.ones((4, 4, 3), dtype=bool)
     solid[1, 1, 1:] = solid[2, 2, 1:] = False  # two pits that meet in an upright edge
@@ -162,6 +179,11 @@ CASES = {
     "overlap": (joined(box(10, 10, 10), box(10, 10, 10, at=(5, 5, 0))), "intersects itself: .* where 0 outside"),
     "two bodies": (joined(box(10, 10, 10), box(4, 4, 4, at=(20, 0, 0))), "is 2 bodies, of 1e\\+03, 64 mm³"),
     "body in a cavity": (joined(box(10, 10, 10), box(6, 6, 6), box(2, 2, 2)), "is 2 bodies"),
+    "many bodies": (
+        joined(*[box(1, 1, 1, at=(2 * n, 0, 0)) for n in range(200)]),
+        "is 200 bodies, of 1, 1, 1, 1, 1 mm³",
+    ),
+    "point cloud": (Surface(np.eye(3), np.zeros((0, 3), dtype=int)), "is it a drawing, a point cloud"),
     "sheet": (Surface(np.eye(3), np.array([[0, 1, 2], [0, 2, 1]])), "encloses no volume: it is a sheet"),
     "slivers only": (Surface(np.eye(3), np.array([[0, 1, 1]])), "no triangle with an area"),
     "nothing": (Surface(np.zeros((0, 3)), np.zeros((0, 3), dtype=int)), "has no triangles"),
@@ -234,6 +256,27 @@ def test_damaged_and_foreign_files_are_refused(tmp_path):
     assert sorted(p.name for p in tmp_path.iterdir()) == sorted([*files, "whole.stl", "folder.stl"])
 
 
+@pytest.mark.parametrize("kind", ["stl", "stl_ascii", "ply", "obj", "off", "glb"])
+def test_whatever_a_file_has_become_the_answer_is_a_part_or_a_message(tmp_path, kind):
+    path = tmp_path / f"part.{kind.split('_')[0]}"
+    trimesh.creation.annulus(r_min=5, r_max=10, height=12, sections=16).export(path, file_type=kind)
+    whole, rng, refused = path.read_bytes(), np.random.default_rng(0), 0
+    for n in range(60):
+        data, at = bytearray(whole), int(rng.integers(len(whole)))
+        if n % 3 == 0:
+            del data[at:]
+        elif n % 3 == 1:
+            data[at : at + 8] = rng.bytes(8)
+        else:
+            data[at:at] = rng.bytes(50)
+        path.write_bytes(data)
+        try:
+            assert read_part(path).volume > 0
+        except DataError:
+            refused += 1
+    assert refused > 20
+
+
 def test_cad_files_with_none_or_many_solids_are_refused(cad):
     with pytest.raises(DataError, match="holds 2 solids; export one"):
         read_part(cad / "two.stp")
@@ -244,15 +287,20 @@ def test_cad_files_with_none_or_many_solids_are_refused(cad):
 
 
 def test_without_gmsh_a_cad_file_names_the_extra(cad, monkeypatch):
-    real = builtins.__import__
+    monkeypatch.setattr("flare.mesh.cad.find_spec", lambda name: None)
+    with pytest.raises(DataError, match=r"CAD files need gmsh: .*pip install 'flare-engine\[cad\]'"):
+        read_part(cad / "block.step")
 
-    def none(name, *rest, **options):
-        if name == "gmsh":
-            raise ImportError("No module named 'gmsh'")
-        return real(name, *rest, **options)
 
-    monkeypatch.setattr(builtins, "__import__", none)
-    with pytest.raises(DataError, match=r"CAD files need gmsh .*pip install 'flare-engine\[cad\]'"):
+def test_a_cad_file_that_crashes_the_kernel_or_never_ends_is_refused(cad, monkeypatch):
+    crash = subprocess.run
+    kill = "import os, signal; os.kill(os.getpid(), signal.SIGSEGV)"
+    monkeypatch.setattr("subprocess.run", lambda command, **rest: crash([command[0], "-c", kill], **rest))
+    with pytest.raises(Unfit, match=r"gmsh crashed \(-11\)"):
+        read_part(cad / "block.step")
+    monkeypatch.setattr("subprocess.run", lambda command, **rest: crash([command[0], "-c", "while True: pass"], **rest))
+    monkeypatch.setattr("flare.mesh.cad.PATIENCE", 0.3)
+    with pytest.raises(Unfit, match=r"cannot be read as CAD within 0.3 s"):
         read_part(cad / "block.step")
 
 

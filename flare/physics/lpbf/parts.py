@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -161,12 +161,40 @@ def random_part(rng: Rng) -> Part:
     return Part(on_plate(turned, longest=LONGEST), family, "; ".join(text))
 
 
+@dataclass(frozen=True)
+class Slab(Box):
+    """A box of the part that features may be put on, seen from its broad side."""
+
+    @property
+    def thin(self) -> int:
+        """Its shortest axis."""
+        return int(np.argmin(self.extents))
+
+    @property
+    def u(self) -> int:
+        """The first of its other two axes."""
+        return 1 if self.thin == 0 else 0
+
+    @property
+    def v(self) -> int:
+        """The second of them."""
+        return 1 if self.thin == 2 else 2
+
+    def length(self, axis: int) -> float:
+        return self.high[axis] - self.low[axis]
+
+    def somewhere(self, axis: int, margin: float, rng: Rng) -> float:
+        """A place along an axis, at least `margin` from both ends (or the middle where there is no such place)."""
+        low, high = self.low[axis] + margin, self.high[axis] - margin
+        return float(rng.uniform(low, high)) if low < high else (low + high) / 2
+
+
 @dataclass
 class Draft:
     """A part being drawn: what is there, the slabs that features may be put on, how likely it stands as drawn."""
 
     solid: Solid
-    slabs: list[Box]
+    slabs: list[Slab]
     text: list[str]
     upright: float
     """Probability that z of the drawing is the build direction."""
@@ -186,16 +214,16 @@ class Draft:
 def _plate(rng: Rng) -> Draft:
     width = LONGEST * rng.choice([1.0, rng.uniform(0.1, 0.75)], p=[0.12, 0.88])
     thick = _log_uniform(rng, 1.2, min(0.8 * width, 11.0))
-    slab = _box(LONGEST, width, thick)
+    slab = _slab(LONGEST, width, thick)
     return Draft(slab, [slab], [f"plate {LONGEST:g} × {width:.3g} × {thick:.3g}"], upright=0.65)
 
 
 def _bracket(rng: Rng) -> Draft:
     kind, thick = rng.choice(["L", "T", "U"]), rng.uniform(4.0, 12.0)
     length, width, height = LONGEST, _log_uniform(rng, 6.6, 45.0), rng.uniform(12.0, 58.0)
-    foot = _box(length, width, thick)
+    foot = _slab(length, width, thick)
     place = {"L": [0.0], "T": [(length - thick) / 2], "U": [0.0, length - thick]}[str(kind)]
-    legs = [Box((x, 0.0, 0.0), (x + thick, width, height)) for x in place]
+    legs = [Slab((x, 0.0, 0.0), (x + thick, width, height)) for x in place]
     draft = Draft(
         foot, [foot, *legs], [f"{kind} bracket {length:g} × {width:.3g} × {height:.3g}, {thick:.3g} thick"], 0.5
     )
@@ -212,7 +240,7 @@ def _round(rng: Rng) -> Draft:
         height = rng.uniform(3.0, 10.0)
     base = Cylinder(axis=2, centre=(radius, radius), radius=radius, low=0.0, high=height)
     inset = radius * (1 - np.sqrt(0.5))
-    slab = Box((inset, inset, 0.0), (2 * radius - inset, 2 * radius - inset, height))
+    slab = Slab((inset, inset, 0.0), (2 * radius - inset, 2 * radius - inset, height))
     draft = Draft(base, [slab], [f"{kind} Ø{2 * radius:.3g} × {height:.3g}"], upright=0.75)
     if kind == "flange":
         hub, rise = radius * rng.uniform(0.3, 0.6), rng.uniform(3.0, 30.0)
@@ -233,7 +261,7 @@ def _round(rng: Rng) -> Draft:
 
 def _block(rng: Rng) -> Draft:
     width, height = LONGEST * rng.uniform(0.12, 0.9), LONGEST * rng.uniform(0.12, 0.8)
-    slab = _box(LONGEST, width, height)
+    slab = _slab(LONGEST, width, height)
     draft = Draft(slab, [slab], [f"block {LONGEST:g} × {width:.3g} × {height:.3g}"], upright=0.5)
     columns, rows = int(rng.integers(1, 4)), int(rng.integers(1, 3))
     wall, floor = rng.uniform(2.5, 7.0), height * rng.uniform(0.1, 0.6)
@@ -251,37 +279,12 @@ def _block(rng: Rng) -> Draft:
 BASES: dict[str, Callable[[Rng], Draft]] = {"plate": _plate, "bracket": _bracket, "round": _round, "block": _block}
 
 
-# Features. A slab is a box of the part: `thin` is its shortest axis, `u` and `v` the others.
+# Features, each put on a slab.
 
 
-@dataclass(frozen=True)
-class Faces:
-    """A slab seen from its broad side."""
-
-    slab: Box
-    thin: int = field(init=False)
-    u: int = field(init=False)
-    v: int = field(init=False)
-
-    def __post_init__(self) -> None:
-        order = np.argsort(self.slab.extents, kind="stable")
-        object.__setattr__(self, "thin", int(order[0]))
-        object.__setattr__(self, "u", int(min(order[1:])))
-        object.__setattr__(self, "v", int(max(order[1:])))
-
-    def length(self, axis: int) -> float:
-        return self.slab.high[axis] - self.slab.low[axis]
-
-    def somewhere(self, axis: int, margin: float, rng: Rng) -> float:
-        """A place along an axis, at least `margin` from both ends (or the middle where there is no such place)."""
-        low, high = self.slab.low[axis] + margin, self.slab.high[axis] - margin
-        return float(rng.uniform(low, high)) if low < high else (low + high) / 2
-
-
-def _hole(draft: Draft, slab: Box, rng: Rng) -> None:
+def _hole(draft: Draft, slab: Slab, rng: Rng) -> None:
     """Through the slab: one, or one at each corner."""
-    f = Faces(slab)
-    short = min(f.length(f.u), f.length(f.v))
+    short = min(slab.length(slab.u), slab.length(slab.v))
     four = rng.random() < 0.4
     radius = short * rng.uniform(0.05, 0.1) if four else short * rng.uniform(0.08, 0.3)
     radius = max(radius, 1.2)
@@ -289,102 +292,99 @@ def _hole(draft: Draft, slab: Box, rng: Rng) -> None:
         margin = radius + short * rng.uniform(0.04, 0.12)
         centres = [
             (a, b)
-            for a in (slab.low[f.u] + margin, slab.high[f.u] - margin)
-            for b in (slab.low[f.v] + margin, slab.high[f.v] - margin)
+            for a in (slab.low[slab.u] + margin, slab.high[slab.u] - margin)
+            for b in (slab.low[slab.v] + margin, slab.high[slab.v] - margin)
         ]
     else:
-        centres = [(f.somewhere(f.u, 1.3 * radius, rng), f.somewhere(f.v, 1.3 * radius, rng))]
-    low, high = slab.low[f.thin], slab.high[f.thin]
+        centres = [(slab.somewhere(slab.u, 1.3 * radius, rng), slab.somewhere(slab.v, 1.3 * radius, rng))]
+    low, high = slab.low[slab.thin], slab.high[slab.thin]
     for centre in centres:
-        draft.solid = draft.solid - Cylinder(axis=f.thin, centre=centre, radius=radius, low=low, high=high)
+        draft.solid = draft.solid - Cylinder(axis=slab.thin, centre=centre, radius=radius, low=low, high=high)
     draft.text.append(f"{'4 holes' if four else 'hole'} Ø{2 * radius:.3g}")
 
 
-def _slot(draft: Draft, slab: Box, rng: Rng) -> None:
+def _slot(draft: Draft, slab: Slab, rng: Rng) -> None:
     """A hole drawn out along one side, with round ends."""
-    f = Faces(slab)
-    along, across = (f.u, f.v) if f.length(f.u) >= f.length(f.v) else (f.v, f.u)
-    half, radius = f.length(along) * rng.uniform(0.1, 0.3), max(f.length(across) * rng.uniform(0.05, 0.15), 1.2)
-    a, b = f.somewhere(along, half + 1.5 * radius, rng), f.somewhere(across, 1.5 * radius, rng)
+    along, across = (slab.u, slab.v) if slab.length(slab.u) >= slab.length(slab.v) else (slab.v, slab.u)
+    half, radius = slab.length(along) * rng.uniform(0.1, 0.3), max(slab.length(across) * rng.uniform(0.05, 0.15), 1.2)
+    a, b = slab.somewhere(along, half + 1.5 * radius, rng), slab.somewhere(across, 1.5 * radius, rng)
     low, high = [0.0, 0.0, 0.0], [0.0, 0.0, 0.0]
-    low[f.thin], high[f.thin] = slab.low[f.thin], slab.high[f.thin]
+    low[slab.thin], high[slab.thin] = slab.low[slab.thin], slab.high[slab.thin]
     low[along], high[along], low[across], high[across] = a - half, a + half, b - radius, b + radius
     slot: Solid = Box(_vector(low), _vector(high))
     for end in (a - half, a + half):
         centre = (end, b) if along < across else (b, end)
-        slot = slot | Cylinder(axis=f.thin, centre=centre, radius=radius, low=low[f.thin], high=high[f.thin])
+        slot = slot | Cylinder(axis=slab.thin, centre=centre, radius=radius, low=low[slab.thin], high=high[slab.thin])
     draft.cut(slot, f"slot {2 * (half + radius):.3g} × {2 * radius:.3g}")
 
 
-def _boss(draft: Draft, slab: Box, rng: Rng) -> None:
+def _boss(draft: Draft, slab: Slab, rng: Rng) -> None:
     """A round or hexagonal stud on the broad face, half of them bored."""
-    f = Faces(slab)
-    radius = min(f.length(f.u), f.length(f.v)) * rng.uniform(0.12, 0.35)
-    a, b = f.somewhere(f.u, radius, rng), f.somewhere(f.v, radius, rng)
-    low, top = slab.low[f.thin], slab.high[f.thin]
-    high = top + min(f.length(f.thin) * rng.uniform(0.4, 2.0), 20.0)
-    stud: Solid = Cylinder(axis=f.thin, centre=(a, b), radius=radius, low=low, high=high)
+    radius = min(slab.length(slab.u), slab.length(slab.v)) * rng.uniform(0.12, 0.35)
+    a, b = slab.somewhere(slab.u, radius, rng), slab.somewhere(slab.v, radius, rng)
+    low, top = slab.low[slab.thin], slab.high[slab.thin]
+    high = top + min(slab.length(slab.thin) * rng.uniform(0.4, 2.0), 20.0)
+    stud: Solid = Cylinder(axis=slab.thin, centre=(a, b), radius=radius, low=low, high=high)
     name = "boss"
     if rng.random() < 0.3:
         turn = np.pi / 3 * np.arange(6)
         hexagon = tuple((float(a + radius * np.cos(t)), float(b + radius * np.sin(t))) for t in turn)
-        stud, name = Prism(axis=f.thin, polygon=hexagon, low=low, high=high), "hexagonal boss"
+        stud, name = Prism(axis=slab.thin, polygon=hexagon, low=low, high=high), "hexagonal boss"
     draft.add(stud, f"{name} Ø{2 * radius:.3g} × {high - top:.3g}")
     if rng.random() < 0.5:
         bore = radius * rng.uniform(0.35, 0.7)
-        draft.cut(Cylinder(axis=f.thin, centre=(a, b), radius=bore, low=low, high=high), f"bore Ø{2 * bore:.3g}")
+        draft.cut(Cylinder(axis=slab.thin, centre=(a, b), radius=bore, low=low, high=high), f"bore Ø{2 * bore:.3g}")
 
 
-def _rib(draft: Draft, slab: Box, rng: Rng) -> None:
+def _rib(draft: Draft, slab: Slab, rng: Rng) -> None:
     """A thin wall on the broad face, its ends upright or sloping."""
-    f = Faces(slab)
-    along, across = (f.u, f.v) if rng.random() < 0.5 else (f.v, f.u)
-    length, thick = f.length(along) * rng.uniform(0.4, 1.0), max(f.length(across) * rng.uniform(0.04, 0.12), 1.5)
-    start = slab.low[along] + (f.length(along) - length) * rng.random()
-    side = f.somewhere(across, thick / 2, rng)
-    foot, top = slab.low[f.thin], slab.high[f.thin] + rng.uniform(2.0, 15.0)
-    slope = (top - slab.high[f.thin]) * rng.choice([0.0, 1.0]) if length > 2.2 * (top - slab.high[f.thin]) else 0.0
+    along, across = (slab.u, slab.v) if rng.random() < 0.5 else (slab.v, slab.u)
+    length, thick = slab.length(along) * rng.uniform(0.4, 1.0), max(slab.length(across) * rng.uniform(0.04, 0.12), 1.5)
+    start = slab.low[along] + (slab.length(along) - length) * rng.random()
+    side = slab.somewhere(across, thick / 2, rng)
+    foot, top = slab.low[slab.thin], slab.high[slab.thin] + rng.uniform(2.0, 15.0)
+    slope = (
+        (top - slab.high[slab.thin]) * rng.choice([0.0, 1.0]) if length > 2.2 * (top - slab.high[slab.thin]) else 0.0
+    )
     # Drawn in the plane of `along` and `thin`, from the far side of the slab so that it surely holds.
-    middle = slab.high[f.thin]
+    middle = slab.high[slab.thin]
     corners = [(start, foot), (start + length, foot), (start + length, middle), (start + length - slope, top)]
     corners += [(start + slope, top), (start, middle)]
     if slope == 0.0:
         corners = [(start, foot), (start + length, foot), (start + length, top), (start, top)]
-    polygon = tuple((a, t) if along < f.thin else (t, a) for a, t in corners)
+    polygon = tuple((a, t) if along < slab.thin else (t, a) for a, t in corners)
     rib = Prism(axis=across, polygon=polygon, low=side - thick / 2, high=side + thick / 2)
     draft.add(rib, f"{'sloping ' if slope else ''}rib {length:.3g} × {thick:.3g} × {top - middle:.3g}")
 
 
-def _chamfer(draft: Draft, slab: Box, rng: Rng) -> None:
+def _chamfer(draft: Draft, slab: Slab, rng: Rng) -> None:
     """One edge of the slab cut at 45 degrees."""
-    f = Faces(slab)
     axis = int(rng.integers(3))
     a, b = (n for n in range(3) if n != axis)
-    size = min(f.length(a), f.length(b)) * rng.uniform(0.15, 0.5)
+    size = min(slab.length(a), slab.length(b)) * rng.uniform(0.15, 0.5)
     (x, dx), (y, dy) = ((slab.low[n], size) if rng.random() < 0.5 else (slab.high[n], -size) for n in (a, b))
     corner = ((x, y), (x + dx, y), (x, y + dy))
     draft.cut(Prism(axis=axis, polygon=corner, low=slab.low[axis], high=slab.high[axis]), f"chamfer {size:.3g}")
 
 
-def _arm(draft: Draft, slab: Box, rng: Rng) -> None:
+def _arm(draft: Draft, slab: Slab, rng: Rng) -> None:
     """A bar out of a narrow side, at any height of it: built as drawn, it may overhang."""
-    f = Faces(slab)
-    out, side = (f.u, f.v) if rng.random() < 0.5 else (f.v, f.u)
-    reach, width = f.length(out) * rng.uniform(0.15, 0.5), f.length(side) * rng.uniform(0.15, 0.5)
-    thick = max(f.length(f.thin) * rng.uniform(0.3, 1.0), 2.0)
+    out, side = (slab.u, slab.v) if rng.random() < 0.5 else (slab.v, slab.u)
+    reach, width = slab.length(out) * rng.uniform(0.15, 0.5), slab.length(side) * rng.uniform(0.15, 0.5)
+    thick = max(slab.length(slab.thin) * rng.uniform(0.3, 1.0), 2.0)
     low, high = list(slab.low), list(slab.high)
-    low[side] = f.somewhere(side, width / 2, rng) - width / 2
+    low[side] = slab.somewhere(side, width / 2, rng) - width / 2
     high[side] = low[side] + width
-    low[f.thin] = slab.low[f.thin] + max(f.length(f.thin) - thick, 0.0) * rng.random()
-    high[f.thin] = low[f.thin] + thick
+    low[slab.thin] = slab.low[slab.thin] + max(slab.length(slab.thin) - thick, 0.0) * rng.random()
+    high[slab.thin] = low[slab.thin] + thick
     if rng.random() < 0.5:
-        low[out], high[out] = slab.high[out] - 0.2 * f.length(out), slab.high[out] + reach
+        low[out], high[out] = slab.high[out] - 0.2 * slab.length(out), slab.high[out] + reach
     else:
-        low[out], high[out] = slab.low[out] - reach, slab.low[out] + 0.2 * f.length(out)
+        low[out], high[out] = slab.low[out] - reach, slab.low[out] + 0.2 * slab.length(out)
     draft.add(Box(_vector(low), _vector(high)), f"arm {reach:.3g} × {width:.3g} × {thick:.3g}")
 
 
-FEATURES: dict[str, Callable[[Draft, Box, Rng], None]] = {
+FEATURES: dict[str, Callable[[Draft, Slab, Rng], None]] = {
     "hole": _hole,
     "slot": _slot,
     "boss": _boss,
@@ -411,8 +411,8 @@ def _log_uniform(rng: Rng, low: float, high: float) -> float:
     return float(np.exp(rng.uniform(np.log(low), np.log(high))))
 
 
-def _box(x: float, y: float, z: float) -> Box:
-    return Box((0.0, 0.0, 0.0), (float(x), float(y), float(z)))
+def _slab(x: float, y: float, z: float) -> Slab:
+    return Slab((0.0, 0.0, 0.0), (float(x), float(y), float(z)))
 
 
 def _upright(centre: float, radius: float, low: float, high: float) -> Cylinder:

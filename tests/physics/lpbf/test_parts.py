@@ -6,8 +6,10 @@ import numpy as np
 import pytest
 
 from flare.errors import NotConverged
+from flare.mesh.cad import triangulated
 from flare.mesh.octree import merged
 from flare.mesh.pieces import pieces
+from flare.mesh.repair import solid_surface
 from flare.mesh.skin import skin
 from flare.mesh.voxelise import voxelise
 from flare.mesh.voxels import Voxels
@@ -29,7 +31,7 @@ def rng(*seed):
 
 @pytest.fixture(scope="module")
 def drawn():
-    return [draw_part(rng(n)) for n in range(20)]
+    return [draw_part(rng(n)) for n in range(14)]
 
 
 def test_the_same_seed_gives_the_same_part():
@@ -83,6 +85,30 @@ def test_a_part_as_triangles_has_the_same_voxels(drawn):
     surface = skin(d.voxels)
     again = voxelise(surface, d.voxels.size)
     np.testing.assert_array_equal(again.solid, d.voxels.solid)
+
+
+def same_as_cad(drawn):
+    """Voxels of a part that are otherwise by way of an exact shape, triangles and rays, as a share."""
+    pytest.importorskip("gmsh")
+    surface = solid_surface(triangulated(drawn.part.solid))
+    again = voxelise(surface, drawn.voxels.size)
+    np.testing.assert_allclose(surface.bounds, drawn.part.solid.bounds, atol=0.1)
+    return np.count_nonzero(again.solid != drawn.voxels.solid) / drawn.voxels.count
+
+
+def test_formulas_and_cad_shapes_have_the_same_voxels(drawn):
+    flat = [d for d in drawn if not any(word in d.part.description for word in ("Ø", "slot"))]
+    curved = [d for d in drawn if "hole" in d.part.description]
+    for d in flat[:2]:
+        assert same_as_cad(d) == 0.0
+    assert same_as_cad(curved[0]) < 0.01  # triangles on round faces
+
+
+@pytest.mark.slow
+def test_all_formulas_and_cad_shapes_have_the_same_voxels():
+    shares = [same_as_cad(draw_part(rng(5, n))) for n in range(30)]
+    assert max(shares) < 0.03
+    assert np.mean(shares) < 0.002
 
 
 @pytest.mark.parametrize(
