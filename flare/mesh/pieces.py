@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.ndimage import label
 
-from flare.errors import DataError
+from flare.mesh.unfit import Unfit
 from flare.mesh.voxels import Voxels
 
 CRUMBS = 0.01  # of the volume: what a wall thinner than a voxel may leave behind
@@ -31,21 +31,23 @@ def one_piece_on_plate(voxels: Voxels, *, crumbs: float = CRUMBS) -> Voxels:
         crumbs: largest share of the volume that may be dropped.
 
     Raises:
-        DataError: there is nothing, the other pieces are larger than that, or the piece misses the plate.
+        Unfit: there is nothing, the other pieces are larger than that, or the piece misses the plate.
     """
     numbers, sizes = pieces(voxels.solid)
     if len(sizes) == 1:
-        raise DataError("the part has no solid voxel; use smaller voxels")
+        raise Unfit("thinner than a voxel", "the part has no solid voxel; use smaller voxels")
     largest = int(np.argmax(sizes[1:])) + 1
     others = int(sizes[1:].sum() - sizes[largest])
     if others > crumbs * voxels.count:
-        raise DataError(
+        raise Unfit(
+            "not connected",
             f"the part falls into {len(sizes) - 1} pieces; the largest has {sizes[largest]:,} of {voxels.count:,} "
             f"voxels of {voxels.size[0]:.3g} × {voxels.size[1]:.3g} × {voxels.size[2]:.3g} mm. If it is one piece, its "
-            f"walls are thinner than a voxel: use smaller voxels. If not, simulate one piece at a time"
+            f"walls are thinner than a voxel: use smaller voxels. If not, simulate one piece at a time",
         )
     solid = numbers == largest
     if not solid[:, :, 0].any():
         bottom = int(np.argmax(solid.any((0, 1)))) * voxels.size[2]
-        raise DataError(f"the part misses the plate: its lowest voxel is {bottom:.3g} mm above it; place it on z = 0")
+        message = f"the part misses the plate: its lowest voxel is {bottom:.3g} mm above it; place it on z = 0"
+        raise Unfit("misses the plate", message)
     return replace(voxels, solid=solid)

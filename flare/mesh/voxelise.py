@@ -17,6 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 from flare.errors import ConfigError, DataError
 from flare.mesh.csg import Solid
 from flare.mesh.surface import Array, Indices, Surface
+from flare.mesh.unfit import Unfit
 from flare.mesh.voxels import Vector, Voxels
 from flare.physics.compiled import compiled
 
@@ -54,7 +55,8 @@ def voxelise(part: Surface | Solid, size: Vector | float) -> Voxels:
         size: edges of a voxel along x, y, z, or one number for a cube.
 
     Raises:
-        DataError: the surface is open, or no voxel centre is inside.
+        Unfit: the surface is open, or no voxel centre is inside.
+        DataError: there would be too many voxels.
     """
     if isinstance(part, Surface):
         numbers, size, origin = winding_numbers(part, size)
@@ -65,9 +67,10 @@ def voxelise(part: Surface | Solid, size: Vector | float) -> Voxels:
         solid = np.broadcast_to(part.inside(x[:, None, None], y[:, None], z), shape)
         voxels = Voxels(solid=solid, size=_vector(edges), origin=_vector(start))
     if not voxels.count:
-        raise DataError(
+        raise Unfit(
+            "thinner than a voxel",
             f"no voxel centre is inside the part: it measures {_by(part.extents)} mm, a voxel {_by(voxels.size)} mm; "
-            f"use smaller voxels"
+            f"use smaller voxels",
         )
     return voxels
 
@@ -88,9 +91,10 @@ def winding_numbers(surface: Surface, size: Vector | float) -> tuple[NDArray[np.
     open_rays = np.argwhere(numbers[:, :, -1])
     if len(open_rays):
         x, y = origin[:2] + (open_rays[0] + 0.5) * edges[:2]
-        raise DataError(
+        raise Unfit(
+            "open",
             f"the surface is open: {len(open_rays):,} of {shape[0] * shape[1]:,} vertical rays enter it and do not "
-            f"leave (first at x = {x:.4g}, y = {y:.4g} mm); close its holes in the CAD program or with a repair tool"
+            f"leave (first at x = {x:.4g}, y = {y:.4g} mm); close its holes in the CAD program or with a repair tool",
         )
     return numbers[:, :, :-1], _vector(edges), _vector(origin)
 

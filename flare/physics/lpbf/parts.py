@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from flare.errors import DataError, NotConverged
+from flare.errors import NotConverged
 from flare.mesh.csg import Box, Cylinder, Placed, Prism, Solid, on_plate
 from flare.mesh.octree import HexMesh, merged
 from flare.mesh.pieces import pieces
@@ -130,13 +130,10 @@ def meshed(
         name: how messages call it.
 
     Raises:
-        Unfit: it is not within the limits; `reason` says which.
+        Unfit: it is thinner than a voxel or not within the limits; `reason` says which.
     """
     limits = limits or Limits()
-    try:
-        voxels = voxelise(part, benchmark_size(part.extents, layers=layers))
-    except DataError as error:
-        raise Unfit("thinner than a voxel", f"{name}: {error}") from None
+    voxels = voxelise(part, benchmark_size(part.extents, layers=layers))
     mesh = merged(voxels)
     fault = limits.fault(voxels, mesh)
     if fault is not None:
