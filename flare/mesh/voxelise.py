@@ -11,6 +11,8 @@ triangles alike.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
@@ -46,8 +48,9 @@ def benchmark_size(extents: ArrayLike, *, layers: int = 15, layer: float = LAYER
 def voxelise(part: Surface | Solid, size: Vector | float) -> Voxels:
     """Voxels whose centres are inside the part.
 
-    The grid covers the bounding box, starts at its lowest z and is centred about it in x and y. Faces belong to the
-    part on their low side only: a box exactly n voxels wide is n voxels, wherever it is.
+    The grid covers the bounding box and is centred about it in x and y; it starts at the lowest z and ends with the
+    last layer that has a solid voxel. Faces belong to the part on their low side only: a box exactly n voxels wide is
+    n voxels, wherever it is.
 
     Args:
         part: a closed surface, where the parity of crossings below a centre tells (which way its faces are turned does
@@ -72,7 +75,8 @@ def voxelise(part: Surface | Solid, size: Vector | float) -> Voxels:
             f"no voxel centre is inside the part: it measures {_by(part.extents)} mm, a voxel {_by(voxels.size)} mm; "
             f"use smaller voxels",
         )
-    return voxels
+    top = int(np.flatnonzero(voxels.solid.any((0, 1)))[-1]) + 1
+    return replace(voxels, solid=voxels.solid[:, :, :top])
 
 
 def winding_numbers(surface: Surface, size: Vector | float) -> tuple[NDArray[np.int16], Vector, Vector]:

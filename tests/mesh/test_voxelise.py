@@ -190,6 +190,13 @@ def test_the_benchmarks_grid_fits_the_part_exactly():
     assert voxels.volume == pytest.approx(60 * 37 * 6, rel=1e-12)
 
 
+def test_the_grid_ends_with_the_last_solid_layer():
+    for height, layers in ((4.9, 8), (5.0, 8), (5.11, 9)):  # the centre of the ninth layer is at 5.1
+        solid = voxelise(placed(box(60, 37, height)), (0.5, 0.5, 0.6)).solid
+        assert solid.shape[2] == layers
+        assert solid[:, :, -1].any()
+
+
 @pytest.mark.parametrize("up", UP)
 def test_a_placed_part_rests_on_the_plate_centred_with_its_longest_edge_60(up):
     part = moved(joined(box(10, 4, 2), moved(box(3, 3, 5), (-2, 0.1, 3.5))), (100, -7, 12))
