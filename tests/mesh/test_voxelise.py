@@ -82,18 +82,19 @@ def test_volumes_tend_to_the_closed_forms(mesh, volume):
     assert errors[-1] < 2e-3
 
 
-def test_volume_error_falls_faster_than_the_voxel_size():
-    # Voxel centres are a quadrature rule for the indicator function: its error is of order h^1.5 or better for bodies
-    # in general position, averaged here over rotations.
+def test_volume_error_is_of_second_order_and_without_bias():
+    # Voxel centres are a quadrature rule for the indicator function. Rotations and sizes are random: a grid centred
+    # about a symmetric body is no fair sample. Measured: order 2.1.
     shape, rng = trimesh.creation.icosphere(subdivisions=2, radius=10), np.random.default_rng(0)
-    sizes, errors = np.array([2.0, 1.0, 0.5, 0.25]), np.zeros((12, 4))
-    for n in range(12):
+    sizes, errors = np.array([2.0, 1.4, 1.0, 0.7, 0.5, 0.35]), np.zeros((40, 6))
+    for row in errors:
         surface = Surface.of(
             shape.copy().apply_transform(trimesh.transformations.random_rotation_matrix(rng.random(3)))
         )
-        errors[n] = [voxelise(surface, h).volume / surface.volume - 1 for h in sizes]
-    slope = np.polyfit(np.log(sizes), np.log(np.sqrt(np.square(errors).mean(0))), 1)[0]
-    assert slope > 1.4
+        row[:] = [voxelise(surface, h * rng.uniform(0.9, 1.1)).volume / surface.volume - 1 for h in sizes]
+    spread = np.sqrt(np.square(errors).mean(0))
+    assert np.polyfit(np.log(sizes), np.log(spread), 1)[0] > 1.9
+    assert (abs(errors.mean(0)) < 3 * spread / np.sqrt(40)).all()
 
 
 def test_every_voxel_of_a_convex_body_is_as_its_half_spaces_say():
