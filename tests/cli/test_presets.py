@@ -69,3 +69,12 @@ def test_documented_commands_use_options_that_exist(line, capsys):
     for option in (word for word in words if word.startswith("--")):
         name = "--model" if option.startswith("--model.") else option
         assert name in known, f"{line}: {option}"
+
+
+def test_a_mapping_may_stand_in_place_of_a_word_and_the_preset_is_left_alone():
+    from flare.train.presets import merged
+
+    preset = {"data": {"normalise": {"points": "identity"}}, "epochs": 2}
+    overrides = [("data.normalise.points.kind", "minmax"), ("data.normalise.points.high", 2.0)]
+    assert merged(preset, overrides)["data"]["normalise"]["points"] == {"kind": "minmax", "high": 2.0}
+    assert preset == {"data": {"normalise": {"points": "identity"}}, "epochs": 2}
