@@ -25,7 +25,7 @@ help:
 	@touch $@
 
 demo: .venv/ready
-	@$(BIN)/flare data make darcy --resolution 25 --stride 4 --grid node --samples 1000 --test-samples 100 --out data/darcy-demo
+	@$(BIN)/flare data make elasticity --samples 1100 --test-samples 100 --out data/elasticity-demo
 	@$(BIN)/flare train --preset demo --out runs/demo --if-exists resume
 
 compare: .venv/ready
@@ -69,4 +69,4 @@ format: .venv/ready
 	@$(BIN)/ruff format .
 
 clean:
-	rm -rf .venv data/darcy-demo runs/demo build .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf .venv data/elasticity-demo runs/demo build .pytest_cache .mypy_cache .ruff_cache .hypothesis

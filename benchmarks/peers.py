@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from flare.files import replacing
+from flare.files import put_between
 from flare.models import build_model, count_parameters, use_backend
 from flare.train.recipes import OF_DATA, recipe_names, with_model
 from measure import CLOCKS, RESULTS, interleaved, load, others_percent, save, threads
@@ -97,10 +97,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     save("peers", record, given.out)
     made = table(load("peers", given.out) or {})
     print(made)
-    text = given.page.read_text(encoding="utf-8")
-    before, rest = text.split(BEGIN)
-    with replacing(given.page) as temporary:
-        temporary.write_text(f"{before}{BEGIN}\n{made}\n{END}{rest.split(END)[1]}", encoding="utf-8")
+    put_between(given.page, BEGIN, END, made)
 
 
 if __name__ == "__main__":

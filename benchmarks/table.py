@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-from flare.files import replacing
+from flare.files import put_between
 from measure import RESULTS, gigabytes, load
 
 PAGE = Path(__file__).parents[1] / "docs" / "kernels.md"
@@ -147,10 +147,7 @@ def main(arguments: list[str] | None = None) -> None:
     for name, write in {"native": speed, "peak": peak, "memory": memory, "accuracy": accuracy}.items():
         record = load(name, chosen.records)
         parts += [write(record)] if record else []
-    before, rest = chosen.page.read_text(encoding="utf-8").split(BEGIN)
-    block = "\n\n".join(parts) or "No record yet: `make bench` makes one."
-    with replacing(chosen.page) as temporary:
-        temporary.write_text(f"{before}{BEGIN}\n\n{block}\n\n{END}{rest.split(END, 1)[1]}", encoding="utf-8")
+    put_between(chosen.page, BEGIN, END, "\n\n".join(parts) or "No record yet: `make bench` makes one.")
     print(f"Written into {chosen.page}")
 
 

@@ -25,6 +25,16 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
         temporary.unlink(missing_ok=True)
 
 
+def put_between(page: Path, begin: str, end: str, text: str) -> None:
+    """Put `text` in place of what stands between two marks of a page."""
+    try:
+        before, rest = page.read_text(encoding="utf-8").split(begin)
+    except (OSError, ValueError):
+        raise DataError(f"{page} is no page with the mark {begin}") from None
+    with replacing(page) as temporary:
+        temporary.write_text(f"{before}{begin}\n\n{text.strip()}\n\n{end}{rest.split(end, 1)[1]}", encoding="utf-8")
+
+
 @contextmanager
 def lock(path: str | os.PathLike[str], message: str) -> Iterator[None]:
     """Hold a lock file; raise a DataError with `message` where another process holds it. A killed holder lets go."""

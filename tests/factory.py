@@ -9,6 +9,7 @@ from flare.data.sample import Field, Sample, Schema
 from flare.data.store import Dataset
 from flare.data.writer import DatasetWriter
 from flare.physics.darcy import Darcy
+from flare.physics.elasticity import Elasticity
 
 
 def ragged_schema(cells=True):
@@ -50,6 +51,12 @@ def darcy_dataset(path, samples=12, test=4, resolution=8) -> Dataset:
 
     generator = Darcy(resolution=resolution, stride=1, grid="node")
     return generate(generator, path, samples=samples, test_samples=test, quiet=True)
+
+
+def elasticity_dataset(path, samples=24, test=12) -> Dataset:
+    from flare.data.generate import generate
+
+    return generate(Elasticity(), path, samples=samples, test_samples=test, quiet=True)
 
 
 def content(folder) -> dict[str, str]:

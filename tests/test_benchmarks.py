@@ -218,3 +218,24 @@ def test_the_table_of_peers_says_the_records_numbers(tmp_path, monkeypatch):
         assert f"| {row['model']} | {row['parameters']:,} |" in text
         assert row["training step, times FLARE"] == pytest.approx(row["training step"] / rows[0]["training step"])
     assert peers.PAGE.read_text().count(peers.BEGIN) == 1
+
+
+def test_the_tables_of_solvers_say_the_records_numbers(tmp_path, monkeypatch):
+    import solvers
+
+    forms = [("elasticity", {}, 3), ("darcy", {"resolution": 8, "stride": 1, "grid": "node"}, 2)]
+    page = tmp_path / "solvers.md"
+    page.write_text(f"before\n{solvers.BEGIN}\nold\n{solvers.END}\nafter\n")
+    for name, value in {"FORMS": forms, "PAGE": page, "RESULTS": tmp_path}.items():
+        monkeypatch.setattr(solvers, name, value)
+    monkeypatch.setattr(solvers, "load", lambda name: read(tmp_path, name))
+    solvers.main([])
+    text, rows = page.read_text(), read(tmp_path, "solvers")["rows"]
+    assert text.startswith("before\n")
+    assert text.endswith("after\n")
+    assert "old" not in text
+    assert rows[0]["landmarks"]["mean"] > 100
+    assert f"| elasticity: mean | {rows[0]['landmarks']['mean']:.4g} | 185 |" in text
+    assert rows[1]["landmarks"] == {}
+    for row in rows:
+        assert 0 < row["median"] <= row["most"]

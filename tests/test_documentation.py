@@ -15,7 +15,7 @@ import torch
 import flare
 from flare.cli import main
 from flare.data.store import Dataset
-from tests.factory import darcy_dataset
+from tests.factory import elasticity_dataset
 
 ROOT = Path(__file__).parents[1]
 
@@ -38,9 +38,9 @@ def session(tmp_path_factory):
     from flare.train.start import start
 
     folder = tmp_path_factory.mktemp("session")
-    darcy_dataset(folder / "data" / "darcy-demo", samples=920, test=20, resolution=5)
+    elasticity_dataset(folder / "data" / "elasticity-demo")
     model = {"name": "flare", "channels": 8, "blocks": 1, "heads": 2, "latents": 4, "kv_depth": 0, "ffn_depth": 0}
-    data = DataConfig(path=str(folder / "data" / "darcy-demo"), batch_size=8)
+    data = DataConfig(path=str(folder / "data" / "elasticity-demo"), batch_size=8)
     start(TrainConfig(data=data, model=model, epochs=1, device="cpu"), folder / "runs" / "demo")
     return folder
 
@@ -49,11 +49,11 @@ def session(tmp_path_factory):
 def test_python_on_the_pages_runs(page, session, monkeypatch):
     monkeypatch.chdir(session)
     x, mask = torch.randn(2, 30, 64), torch.ones(2, 30, dtype=torch.bool)
-    names = {"points": np.random.default_rng(0).random((25, 2)), "a": np.full(25, 3.0), "x": x, "mask": mask}
+    names = {"points": np.random.default_rng(0).random((25, 2)), "x": x, "mask": mask}
     for block in python_blocks(page):
         exec(compile(block, page, "exec"), names)
     if page == "README.md":
-        assert names["field"]["pressure"].shape == (25,)
+        assert names["field"]["stress"].shape == (25,)
         assert names["y"].shape == x.shape
     if page == "docs/data.md":
         assert Dataset(session / "data" / "brackets").sizes.tolist() == [500 + 10 * i for i in range(40)]

@@ -95,7 +95,7 @@ def _read(words: Sequence[str]) -> int:
 def _download(words: Sequence[str]) -> int:
     from flare.data.cards import card
     from flare.data.download import download
-    from flare.data.published import READERS, read_published, reader_class
+    from flare.data.published import READERS, read_published, reader_class, refuse_another
 
     if not words or words[0] in ("-h", "--help"):
         print(f"usage: flare data download NAME ...\n\nNAME is one of: {', '.join(READERS)}")
@@ -108,6 +108,7 @@ def _download(words: Sequence[str]) -> int:
     parser.add_class_arguments(reader, None, skip={"folder"})
     given = parse(parser, words[1:]).as_dict()
     out, files = given.pop("out"), given.pop("files")
+    refuse_another(reader, out)
     folder = download(card(name).archive, files)
     return _show(read_published(reader(folder=str(folder), **given), out))
 
@@ -115,10 +116,9 @@ def _download(words: Sequence[str]) -> int:
 def _card(words: Sequence[str]) -> int:
     from flare.data.cards import as_markdown, card, card_names
 
-    if not words or words[0] in ("-h", "--help"):
-        print(f"usage: flare data card NAME\n\nNAME is one of: {', '.join(card_names())}")
-        return 0
-    print(as_markdown(card(words[0])), end="")
+    parser = make_parser("data card", "What a benchmark is, and what to beware of.")
+    parser.add_argument("name", help=f"one of: {', '.join(card_names())}")
+    print(as_markdown(card(parse(parser, words).name)), end="")
     return 0
 
 

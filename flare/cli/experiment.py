@@ -30,10 +30,12 @@ def _small_sets(words: Sequence[str]) -> int:
     )
     parser.add_argument("--out", default="runs/small-sets", help="folder of the datasets, the runs and the table")
     parser.add_argument("--only", help="such as elasticity,pipe; default all four")
+    parser.add_argument("--page", help="a page to put the table into, between its marks, such as docs/solvers.md")
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1, help="processes that make data")
     given = parse(parser, words)
 
-    from flare.experiments.small_sets import CASES, run
+    from flare.experiments.small_sets import BEGIN, CASES, END, run
+    from flare.files import put_between
     from flare.train.signals import Interrupted
 
     names = given.only.split(",") if given.only else list(CASES)
@@ -41,9 +43,11 @@ def _small_sets(words: Sequence[str]) -> int:
         if name not in CASES:
             raise ConfigError(f"there is no small set of {name!r}; {nearest(name, CASES)}")
     try:
-        run(Path(given.out), names=names, workers=given.workers, tell=say)
+        table = run(Path(given.out), names=names, workers=given.workers, tell=say)
     except Interrupted as stop:
         say("saved. Give the same command again to go on")
         raise SystemExit(stop.exit_code) from None
-    print((Path(given.out) / "table.md").read_text(encoding="utf-8"), end="")
+    if given.page:
+        put_between(Path(given.page), BEGIN, END, table)
+    print(table, end="")
     return 0

@@ -23,7 +23,7 @@ SHAPES: dict[str, tuple[int, int | tuple[int, int]]] = {
     "pipe": (2, (129, 129)),
     "drivaerml": (3, 40_000),
     "lpbf": (3, 10_000),
-    "demo": (3, (25, 25)),
+    "demo": (2, 972),
     "small": (3, (13, 13)),
 }
 """Preset -> features of a point, and the points of a sample or their grid. Parts of LPBF have 736 to 47,542 points."""

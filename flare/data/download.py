@@ -12,6 +12,9 @@ from flare.data.store import sha256
 from flare.errors import DataError
 from flare.terminal import progress, say
 
+CLIENTS = ("httpx", "httpx2", "httpcore", "httpcore2", "requests", "urllib3")
+"""What versions of huggingface_hub talk through; a network that is down shows as an error of theirs."""
+
 
 def download(archive: Archive, to: str | Path, *, quiet: bool = False) -> Path:
     """The folder with the files of a benchmark, fetched and unpacked under `to`. What is there already stays.
@@ -22,7 +25,7 @@ def download(archive: Archive, to: str | Path, *, quiet: bool = False) -> Path:
     to = Path(to)
     folder = to / archive.folder
     done = to / f".{archive.file}.unpacked"
-    if done.exists() and folder.is_dir():
+    if done.exists() and folder.is_dir() and any(folder.iterdir()):
         return folder
     path = _fetch(archive, to, quiet=quiet)
     _unpack(path, to, quiet=quiet)
@@ -44,8 +47,14 @@ def _fetch(archive: Archive, to: Path, *, quiet: bool) -> Path:
     try:
         facts = hub.get_hf_file_metadata(hub.hf_hub_url(**where))
         path = Path(hub.hf_hub_download(local_dir=to, **where))
-    except (HfHubHTTPError, LocalEntryNotFoundError, OSError) as error:
-        reason = str(error).splitlines()[0]
+    except Exception as error:
+        known = isinstance(error, HfHubHTTPError | LocalEntryNotFoundError | OSError)
+        if not known and type(error).__module__.split(".")[0] not in CLIENTS:
+            raise
+        reason, path = str(error).splitlines()[0], to / archive.file
+        if path.exists():
+            say(f"the hub does not answer ({reason}); {path} is taken as it is, its checksum unverified")
+            return path
         raise DataError(
             f"cannot fetch {archive.file} of {archive.repository}: {reason}. What has arrived is kept; run the same "
             f"command to go on, or fetch the file by other means into {to}"

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from flare.data.cards import is_benchmark
 from flare.data.sample import Sample
 from flare.data.store import Dataset
 
@@ -14,9 +15,9 @@ GAMMA = 1.4
 
 def landmarks(dataset: Dataset, indices: Sequence[int] | None = None) -> dict[str, float]:
     """Statistic -> value, over all samples or over some; empty for a dataset that is no benchmark of ours."""
-    measure = MEASURES.get(dataset.schema.name)
-    if measure is None:
+    if not is_benchmark(dataset.schema):
         return {}
+    measure = MEASURES[dataset.schema.name]
     return measure(dataset, list(range(len(dataset))) if indices is None else list(indices))
 
 
@@ -26,21 +27,29 @@ def _elasticity(dataset: Dataset, indices: Sequence[int]) -> dict[str, float]:
         "mean": float(np.mean([s.mean() for s in stress])),
         "median of the samples' means": float(np.median([s.mean() for s in stress])),
         "median of the samples' maxima": float(np.median([s.max() for s in stress])),
+        "smallest of the samples' means": float(min(s.mean() for s in stress)),
+        "largest of the samples' means": float(max(s.mean() for s in stress)),
+        "smallest of the samples' maxima": float(min(s.max() for s in stress)),
+        "share of points below 18.2": float(np.mean([(s < 18.2).mean() for s in stress])),
+        "share of points from 18.2 to 36.4": float(np.mean([((s >= 18.2) & (s < 36.4)).mean() for s in stress])),
         "smallest": float(min(s.min() for s in stress)),
         "largest": float(max(s.max() for s in stress)),
     }
 
 
 def _darcy(dataset: Dataset, indices: Sequence[int]) -> dict[str, float]:
-    border, inside, phase = [], [], []
+    border, largest, inside, phase = [], [], [], []
     for i in indices:
         sample = dataset[i]
         u = _on_grid(dataset, sample, "pressure")[..., 0]
-        border.append(np.abs(np.concatenate([u[0], u[-1], u[1:-1, 0], u[1:-1, -1]])).mean())
+        edge = np.abs(np.concatenate([u[0], u[-1], u[1:-1, 0], u[1:-1, -1]]))
+        border.append(edge.mean())
+        largest.append(edge.max())
         inside.append(np.square(u[1:-1, 1:-1]).mean())
         phase.append((sample.values["coefficient"] > 7.5).mean())
     return {
         "mean of |u| at the border": float(np.mean(border)),
+        "largest |u| at the border": float(np.max(largest)),
         "RMS of u inside": float(np.sqrt(np.mean(inside))),
         "share of the phase a = 12": float(np.mean(phase)),
         "spread of that share": float(np.std(phase)),
@@ -48,19 +57,26 @@ def _darcy(dataset: Dataset, indices: Sequence[int]) -> dict[str, float]:
 
 
 def _airfoil(dataset: Dataset, indices: Sequence[int]) -> dict[str, float]:
-    supersonic, enthalpy, entropy, largest = [], [], [], []
+    supersonic, energy, enthalpy, entropy, uneven, far, largest = [], [], [], [], [], [], []
     for i in indices:
         values = {name: array.astype(np.float64) for name, array in dataset[i].values.items()}
         density, pressure = values["density"][:, 0], values["pressure"][:, 0]
         speed_squared = np.square(values["velocity"]).sum(1)
         supersonic.append((values["mach"] > 1).mean())
+        energy.append((pressure / density / (GAMMA - 1) + speed_squared / 2).std())
         enthalpy.append((GAMMA / (GAMMA - 1) * pressure / density + speed_squared / 2).std())
         entropy.append((pressure / density**GAMMA).std())
+        uneven.append(np.abs(pressure / density**GAMMA - 1).max())
+        away = np.linalg.norm(values["points"], axis=1) > 20
+        far.append(max(np.abs(density[away] - 1).max(), np.abs(pressure[away] - 1).max()))
         largest.append(values["mach"].max())
     return {
         "share of supersonic nodes": float(np.mean(supersonic)),
+        "spread of total energy": float(np.mean(energy)),
         "spread of total enthalpy": float(np.mean(enthalpy)),
         "spread of entropy": float(np.mean(entropy)),
+        "largest departure of entropy from 1": float(np.max(uneven)),
+        "largest departure of density or pressure beyond 20 chords": float(np.max(far)),
         "median of the samples' largest Mach number": float(np.median(largest)),
     }
 

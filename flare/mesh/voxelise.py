@@ -21,7 +21,7 @@ from flare.mesh.csg import Solid
 from flare.mesh.surface import Array, Indices, Surface
 from flare.mesh.unfit import Unfit
 from flare.mesh.voxels import Vector, Voxels
-from flare.physics.compiled import compiled
+from flare.compiled import compiled
 
 LAYER = 0.04  # mm, thickness of a powder layer
 BASE = 32  # voxels along the edge of a base cell: five octree levels

@@ -121,6 +121,7 @@ def _record(trainer: Trainer, errors: np.ndarray) -> dict[str, Any]:
         "train_samples": len(task.train),
         "dataset": task.dataset.schema.name,
         "provenance": task.dataset.about["provenance"].get("kind", "unknown"),
+        "departures": task.dataset.about["provenance"].get("departures", {}),
         "data_fingerprint": task.dataset.fingerprint,
         "model": config.model,
         "parameters": count_parameters(trainer.surrogate),

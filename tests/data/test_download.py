@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from flare.data.store import Dataset
+from tests.factory import elasticity_dataset
 
 pytest.importorskip("huggingface_hub")
 
@@ -139,6 +140,30 @@ def test_an_archive_that_leaves_its_folder_is_refused(tmp_path):
     assert "not to be trusted" in done.stderr
     assert not (tmp_path.parent / "evil.txt").exists()
     assert not (tmp_path / "evil.txt").exists()
+
+
+def test_a_hub_that_does_not_answer_is_named_and_a_file_that_is_there_is_taken(tmp_path):
+    hub = Hub(packed())
+    hub.server.server_close()
+    done = hub.download(tmp_path)
+    assert done.returncode == 2
+    assert "cannot fetch Geo-FNO.tar.gz of vedantpuri/PDESurrogates" in done.stderr
+    assert "Traceback" not in done.stderr
+    (tmp_path / "files").mkdir(exist_ok=True)
+    (tmp_path / "files" / "Geo-FNO.tar.gz").write_bytes(packed())
+    done = hub.download(tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "checksum unverified" in done.stderr
+    assert len(Dataset(tmp_path / "dataset")) == 11
+
+
+def test_a_folder_with_other_data_is_found_before_anything_is_fetched(tmp_path):
+    elasticity_dataset(tmp_path / "dataset", samples=2, test=1)
+    with Hub(packed()) as hub:
+        done = hub.download(tmp_path)
+    assert done.returncode == 2
+    assert "holds another dataset already" in done.stderr
+    assert hub.ranges == []
 
 
 def test_a_hub_without_the_file_is_named(tmp_path):

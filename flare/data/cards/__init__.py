@@ -65,15 +65,9 @@ class Card:
     window: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     """Part of the domain to show in pictures; empty for all."""
 
-    def schema(self, *, grid: tuple[int, int] | None = None, extras: bool = True) -> Schema:
-        """Of a dataset of this benchmark, whether from files or from a solver.
-
-        Args:
-            grid: of another resolution than the benchmark's.
-            extras: False leaves out fields that no model reads or predicts.
-        """
-        kept = {name: f for name, f in self.fields.items() if extras or f.role != "extra"}
-        return Schema(name=self.name, fields=kept, grid=grid or self.grid)
+    def schema(self, *, grid: tuple[int, int] | None = None) -> Schema:
+        """Of a dataset of this benchmark, whether from files or from a solver; `grid` of another resolution."""
+        return Schema(name=self.name, fields=self.fields, grid=grid or self.grid)
 
 
 def card_names() -> list[str]:
@@ -100,16 +94,28 @@ def card(name: str) -> Card:
     )
 
 
+def is_benchmark(schema: Schema) -> bool:
+    """Whether a dataset is of a benchmark: by its fields, not its name alone, which a user may have chosen, too."""
+    if schema.name not in card_names():
+        return False
+    known = card(schema.name)
+    return schema.fields == known.fields and (schema.grid is None) == (known.grid is None)
+
+
 def papers_number(name: str, provenance: Mapping[str, Any]) -> tuple[float | None, str]:
     """The paper's error of FLARE to show beside ours, or None; and in words what to think of it.
 
-    A stand-in is another problem under the same name: no number of the paper may stand beside it.
+    A stand-in is another problem under the same name, and so is another form of it, such as a coarser mesh: no number
+    of the paper may stand beside them.
     """
     if name not in card_names() or provenance.get("kind") == "user":
         return None, ""
     kind = provenance.get("kind")
     if kind == "published":
         return card(name).paper, "FLARE in the paper, on these files with 500 epochs"
+    if kind == "recreated" and provenance.get("departures"):
+        others = ", ".join(f"{key}={value}" for key, value in provenance["departures"].items())
+        return None, f"the paper's numbers do not apply: these data are of another form ({others})"
     if kind == "recreated":
         return card(name).paper, "FLARE in the paper, on the published files with 500 epochs; these data are recreated"
     return None, "the paper's numbers do not apply: these data are a stand-in"

@@ -24,7 +24,7 @@ from math import sqrt
 import numpy as np
 
 from flare.physics.airfoil.dual import Array, DualMesh, Indices
-from flare.physics.compiled import compiled
+from flare.compiled import compiled
 
 Four = tuple[float, float, float, float]
 

@@ -1,0 +1,61 @@
+"""The page of a dataset: its numbers are the dataset's, and the published ones stand beside them."""
+
+import numpy as np
+import pytest
+
+from flare.data.cards import card
+from flare.data.generate import generate
+from flare.data.landmarks import landmarks
+from flare.errors import NotConverged
+from flare.physics.darcy import Darcy
+from flare.report.dataset import gallery, histograms, write_dataset_page
+from tests.factory import elasticity_dataset, ragged_dataset
+
+
+class Fickle(Darcy):
+    """Fails for the first draw of sample 1."""
+
+    def sample(self, rng):
+        sample = super().sample(rng)
+        if rng.bit_generator.seed_seq.entropy == [0, 1]:
+            raise NotConverged("it would not")
+        return sample
+
+
+@pytest.fixture(scope="module")
+def elasticity(tmp_path_factory):
+    return elasticity_dataset(tmp_path_factory.mktemp("e") / "data")
+
+
+def test_statistics_stand_beside_the_published_ones(elasticity):
+    page = write_dataset_page(elasticity).read_text()
+    mean = landmarks(elasticity)["mean"]
+    assert f"{mean:.4g} (published {card('elasticity').published['mean'].value:.4g}" in page
+    assert mean == pytest.approx(np.mean([elasticity[i].values["stress"].mean() for i in range(len(elasticity))]))
+    assert "residual" in page
+    assert "time per sample" in page
+    assert elasticity.fingerprint in page
+    assert (elasticity.path / "gallery.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_redrawn_sample_is_counted_with_its_reason(tmp_path):
+    dataset = generate(Fickle(resolution=8, stride=1, grid="node"), tmp_path / "d", samples=3, quiet=True)
+    page = write_dataset_page(dataset).read_text()
+    assert "sample 1, draw 0: it would not" in page
+
+
+def test_the_gallery_has_a_panel_a_sample_in_one_range_of_colours(elasticity):
+    panels = [axes for axes in gallery(elasticity, count=3).axes if axes.get_title().startswith("sample")]
+    assert [axes.get_title() for axes in panels] == ["sample 0", "sample 12", "sample 23"]
+    assert len({axes.collections[0].get_clim() for axes in panels}) == 1
+
+
+def test_histograms_are_per_cent_of_points(elasticity):
+    (axes,) = histograms(elasticity, [0, 1]).axes
+    assert sum(bar.get_height() for bar in axes.patches) == pytest.approx(100)
+
+
+def test_a_users_dataset_has_a_page_without_landmarks(tmp_path):
+    page = write_dataset_page(ragged_dataset(tmp_path / "d")).read_text()
+    assert "user data" in page
+    assert "published" not in page
