@@ -23,8 +23,8 @@ from math import sqrt
 
 import numpy as np
 
-from flare.physics.airfoil.dual import Array, DualMesh, Indices
 from flare.compiled import compiled
+from flare.physics.airfoil.dual import Array, DualMesh, Indices
 
 Four = tuple[float, float, float, float]
 

@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from flare.physics.airfoil.dual import Array, Indices
 from flare.compiled import compiled
+from flare.physics.airfoil.dual import Array, Indices
 
 
 class Pattern(NamedTuple):
