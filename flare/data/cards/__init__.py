@@ -52,6 +52,8 @@ class Card:
     fields: Mapping[str, Field]
     paper: float
     """Test error of FLARE in the paper, relative L2."""
+    paper_offset: float = 0.0
+    """What the authors' code adds to truth and prediction before it compares them."""
     points: int | str
     """Of a sample; in words where they differ."""
     grid: tuple[int, int] | None = None
@@ -104,15 +106,19 @@ def is_benchmark(schema: Schema) -> bool:
     return schema.fields == known.fields and (schema.grid is None) == (known.grid is None)
 
 
-def papers_number(name: str, provenance: Mapping[str, Any]) -> tuple[float | None, str]:
+def papers_number(name: str, provenance: Mapping[str, Any], offset: float = 0.0) -> tuple[float | None, str]:
     """The paper's error of FLARE to show beside ours, or None; and in words what to think of it.
+
+    `offset` is what ours was measured with, see `LossConfig`.
 
     A stand-in is another problem under the same name, and so is another form of it, such as a coarser mesh: no number
     of the paper may stand beside them.
     """
     if name not in card_names() or provenance.get("kind") == "user":
         return None, ""
-    kind = provenance.get("kind")
+    kind, theirs = provenance.get("kind"), card(name).paper_offset
+    if kind in ("published", "recreated") and abs(offset - theirs) > 2e-3:
+        return None, f"the paper's number is of another measure; --loss.offset {theirs:g} gives that"
     if kind == "published":
         return card(name).paper, "FLARE in the paper, on these files with 500 epochs"
     if kind == "recreated" and provenance.get("departures"):

@@ -22,7 +22,7 @@ from flare.physics.lpbf.parts import draw_part, meshed
 from flare.physics.lpbf.process import Process, process_names, process_preset
 
 LEAST_DISPLACEMENT = 4e-4
-"""mm upwards: a part of one layer group stays flat to rounding, and has no relative error. The published least is 4.85e-4."""
+"""mm upwards: a part of one layer group stays flat to rounding, and has no relative error. Published: 4.85e-4."""
 MOST_DISPLACEMENT = 1.0
 """mm upwards: the benchmark drops parts that rise more."""
 MOST_STRESS = 2000.0
@@ -33,7 +33,7 @@ STEPS = 27
 
 @dataclass(frozen=True, kw_only=True)
 class LPBF:
-    """The LPBF benchmark: a printed part -> vertical displacement. Defaults are its published form, but for the parts."""
+    """The LPBF benchmark: a printed part -> vertical displacement. Defaults are its published form, of other parts."""
 
     parts: str = ""
     """Folder of STL or STEP files, such as the Fusion 360 Gallery, to draw parts from; empty: random CAD-like parts."""
