@@ -131,6 +131,8 @@ def _begin(dataset: Dataset, partial: Path) -> None:
     if begun.exists():
         if json.loads(begun.read_text(encoding="utf-8")) != json.loads(json.dumps(record)):
             raise DataError(f"{partial} holds an unfinished export of another dataset; remove it to start afresh")
+        for path in partial.rglob(".*.*"):
+            path.unlink()  # half a file, of a call that was killed
     elif any(path.name != ".lock" for path in partial.iterdir()):
         raise DataError(f"{partial} exists and is no export; choose another folder or remove it")
     else:

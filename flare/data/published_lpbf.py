@@ -96,7 +96,7 @@ def read_part(path: Path) -> dict[str, np.ndarray]:
     """The arrays of one part, each checked; nothing is unpickled."""
     wanted = [*COLUMNS, "elems"]
     try:
-        with np.load(path, allow_pickle=False) as archive:
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
             arrays = {key: archive[key] for key in wanted if key in archive}  # a member is read when it is asked for
     except (OSError, ValueError, TypeError, EOFError, RuntimeError, zlib.error, zipfile.BadZipFile) as error:
         raise DataError(f"{path} is damaged or no NPZ file of numbers: {error}") from None
