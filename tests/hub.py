@@ -1,5 +1,6 @@
 """A small server that answers as the hub does."""
 
+import base64
 import hashlib
 import json
 import os
@@ -14,12 +15,15 @@ COMMIT = "0123456789" * 4
 class Hub:
     """Serves the files of one repository, path -> content; all are large ones, which the hub knows by their SHA-256.
 
-    It may break off the first answer with a file, or send other bytes than it has promised.
+    It may break off the first answer with a file, or send other bytes than it has promised, or
+    refuse what would be written.
     """
 
-    def __init__(self, files, *, repository="vedantpuri/PDESurrogates", breaks=False, promised=None):
+    def __init__(self, files, *, repository="vedantpuri/PDESurrogates", breaks=False, promised=None, refuses=None):
         self.ranges = []
         self.sent = []
+        self.made = None
+        self.refuses = refuses
         hub = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -35,6 +39,30 @@ class Hub:
                 hub.sent.append(self.path.split("/resolve/")[-1].partition("/")[2])
                 start = int(asked.removeprefix("bytes=").split("-")[0]) if asked else 0
                 self.answer(start=start, cut=breaks and len(hub.ranges) == 1)
+
+            def do_POST(self):
+                """Take files: all as small ones, which come in the commit itself."""
+                if hub.refuses:
+                    self.send_error(hub.refuses)
+                    return
+                body, path = self.rfile.read(int(self.headers["Content-Length"])), self.path.split("?")[0]
+                base = f"/api/datasets/{repository}"
+                if path == "/api/repos/create":
+                    hub.made = json.loads(body)
+                    self.reply({"url": f"https://huggingface.co/datasets/{repository}"})
+                elif path == "/api/validate-yaml":
+                    self.reply({"errors": [], "warnings": []})
+                elif path == f"{base}/preupload/main":
+                    names = [file["path"] for file in json.loads(body)["files"]]
+                    self.reply({"files": [{"path": n, "uploadMode": "regular", "shouldIgnore": False} for n in names]})
+                elif path == f"{base}/commit/main":
+                    for line in map(json.loads, body.splitlines()):
+                        if line["key"] == "file":
+                            files[line["value"]["path"]] = base64.b64decode(line["value"]["content"])
+                    url = f"https://huggingface.co/datasets/{repository}/commit/{COMMIT}"
+                    self.reply({"success": True, "commitOid": COMMIT, "commitUrl": url})
+                else:
+                    self.send_error(404)
 
             def answer(self, start=0, cut=False, send=True):
                 before, _, rest = self.path.split("?")[0].partition("/resolve/")
@@ -72,6 +100,9 @@ class Hub:
                 else:
                     self.send_error(404)
                     return
+                self.reply(about)
+
+            def reply(self, about):
                 body = json.dumps(about).encode()
                 self.send_response(200)
                 self.send_header("Content-Type", "application/json")

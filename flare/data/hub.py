@@ -23,9 +23,9 @@ def hub_library() -> ModuleType:
 
 def hub_failure(error: Exception) -> str:
     """What the hub, the network or the disk failed at, in one line; an error of another kind is raised anew."""
-    from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
+    from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
 
-    known = isinstance(error, HfHubHTTPError | HFValidationError | LocalEntryNotFoundError | OSError)
+    known = isinstance(error, HfHubHTTPError | LocalEntryNotFoundError | OSError)
     if not known and type(error).__module__.split(".")[0] not in CLIENTS:
         raise error
     return (str(error).strip() or type(error).__name__).splitlines()[0]

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import flare
 from flare.data.hub import hub_failure, hub_library
-from flare.errors import ConfigError, DataError
+from flare.errors import ConfigError, DataError, one_line
 from flare.terminal import say
 
 SHARED = ("README.md", "provenance.json", "data/*", "train/*.npz", "test/*.npz")
@@ -55,6 +55,10 @@ def upload(folder: str | Path, to: str, *, private: bool = False, quiet: bool = 
             allow_patterns=list(SHARED),
             commit_message=f"Parts exported by flare-engine {flare.__version__}",
         )
+    except DataError:
+        raise
+    except ValueError as error:  # a name or a card that the hub does not like, such as an unknown licence
+        raise DataError(f"the hub does not take {folder} as {to}: {one_line(error)}") from None
     except Exception as error:
         raise DataError(
             f"cannot upload {folder} to {to}: {hub_failure(error)}. May your token write there? Run the same "

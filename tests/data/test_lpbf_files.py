@@ -411,9 +411,9 @@ def repository(exported):
     return {str(path.relative_to(exported)): path.read_bytes() for path in exported.rglob("*") if path.is_file()}
 
 
-def serve(files, **how):
+def serve(files, repository=ARCHIVE.repository, **how):
     pytest.importorskip("huggingface_hub")
-    return Hub(files, repository=ARCHIVE.repository, **how)
+    return Hub(files, repository=repository, **how)
 
 
 def test_a_repository_of_many_files_is_fetched_once_and_what_is_lost_again(exported, repository, tmp_path):
@@ -431,6 +431,14 @@ def test_a_repository_of_many_files_is_fetched_once_and_what_is_lost_again(expor
     assert fetch(hub, tmp_path).returncode == 0, "what is whole needs no hub"
     read = read_published(LPBFFiles(folder=str(folder)), tmp_path / "read", quiet=True)
     assert len(read) == 5
+
+
+def test_a_transfer_that_breaks_off_goes_on(repository, tmp_path):
+    with serve(repository, breaks=True) as hub:
+        done = fetch(hub, tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert len(hub.sent) == 6
+    assert len(list((tmp_path / "files").glob("LPBF_FLARE/t*/*.npz"))) == 5
 
 
 def test_a_repository_with_other_bytes_than_promised_is_refused(repository, tmp_path):
@@ -501,6 +509,18 @@ def test_an_export_is_sent_whole_and_nothing_else(api, exported, repository, cap
     assert "https://huggingface.co/datasets/ada/parts" in capsys.readouterr().out
 
 
+def test_what_arrives_at_the_hub_is_the_export(exported, repository, tmp_path):
+    arrived = {}
+    with serve(arrived, "ada/parts") as hub:
+        done = hub.run(
+            tmp_path, "-m", "flare", "data", "upload", str(exported), "--to", "ada/parts", HF_TOKEN="hf_dummy"
+        )
+    assert done.returncode == 0, done.stderr
+    assert arrived == repository
+    assert (hub.made["name"], hub.made["organization"], hub.made["type"]) == ("parts", "ada", "dataset")
+    assert done.stdout.strip().endswith("/datasets/ada/parts")
+
+
 def test_an_upload_goes_on_in_its_own_repository_and_leaves_others_alone(api, exported, repository):
     api.there = [".gitattributes", *sorted(repository)[:3]]
     upload(exported, "ada/parts", quiet=True)
@@ -540,7 +560,7 @@ def test_an_upload_without_token_or_network_says_what_to_do(exported, tmp_path):
 
 
 def test_a_token_that_may_not_write_is_told(exported, tmp_path):
-    with serve({}) as hub:  # which answers 501 to whatever would be written
+    with serve({}, refuses=403) as hub:
         done = hub.run(
             tmp_path, "-m", "flare", "data", "upload", str(exported), "--to", "ada/parts", HF_TOKEN="hf_dummy"
         )
