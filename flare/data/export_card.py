@@ -90,7 +90,7 @@ part = np.load("{rows[0]["file"]}")
 points, rise = part["pos"], part["disp"][:, 2]
 ```
 
-Or all of them at once as a dataset of [flare-engine](https://pypi.org/project/flare-engine/), to train with:
+Or all of them at once as a dataset of flare-engine, to train with:
 `flare data read lpbf --folder . --out data/lpbf`.
 
 ## How they differ from the published set
@@ -100,6 +100,7 @@ Or all of them at once as a dataset of [flare-engine](https://pypi.org/project/f
 
 
 def _origin(provenance: Mapping[str, Any]) -> str:
+    provenance = provenance.get("exported", provenance)
     kind = provenance.get("kind")
     if kind == "published":
         return "These are parts of the published set, read and written again; all credit is due to its authors."

@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass
 from functools import cached_property
 from importlib import import_module
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -61,6 +61,10 @@ class PublishedFiles(ABC):
                     f"{self.path(file)} is missing. Fetch the published files with:  flare data download {self.name}"
                 )
         self.schema()
+
+    def origin(self) -> dict[str, Any]:
+        """The beginning of the dataset's provenance."""
+        return {"kind": "published"}
 
     def checksums(self) -> dict[str, str]:
         """What identifies the files, in the provenance of a dataset."""
@@ -296,8 +300,7 @@ def read_published(files: PublishedFiles, out: str | Path, *, quiet: bool = Fals
     files.check()
     if not quiet:
         say("checksums of the published files ...")
-    provenance = {
-        "kind": "published",
+    provenance = files.origin() | {
         "reader": _name(type(files)),
         "options": asdict(files) | {"folder": ""},  # the same files elsewhere are the same data
         "files": files.checksums(),

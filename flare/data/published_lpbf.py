@@ -9,12 +9,13 @@ alone, as is everything else that the dataset does not need.
 from __future__ import annotations
 
 import hashlib
+import json
 import zipfile
 import zlib
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -52,6 +53,20 @@ class LPBFFiles(PublishedFiles):
 
     def schema(self) -> Schema:
         return card(self.name).schema()
+
+    def origin(self) -> dict[str, Any]:
+        """Files that we exported are what they were before: only those of the authors are `published`."""
+        path = self.path("provenance.json")
+        if not path.is_file():
+            return super().origin()
+        try:
+            made = json.loads(path.read_text(encoding="utf-8"))["provenance"]
+            made = made.get("exported", made)
+            return {"kind": made["kind"], "departures": made.get("departures", {}), "exported": made}
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise DataError(
+                f"{path} is damaged ({error!r}); restore it, or remove it if the files are not ours"
+            ) from None
 
     def checksums(self) -> dict[str, str]:
         """Of each folder, what `sha256sum train/*.npz | sha256sum` prints: a line a file would drown all else."""

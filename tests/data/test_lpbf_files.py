@@ -116,7 +116,6 @@ def test_what_was_exported_reads_back_bit_for_bit(dataset, exported, tmp_path):
     assert {name: read.about["checksums"][name] for name in ("points.npy", "cells.npy", "displacement.npy")} == {
         name: dataset.about["checksums"][name] for name in ("points.npy", "cells.npy", "displacement.npy")
     }
-    assert read.about["provenance"]["kind"] == "published"
     assert read.notes()[3] == {"published index": 3, "file": "test/case00003_plate_3_a.npz", "name": "plate_3_a"}
 
 
@@ -292,8 +291,25 @@ def test_the_card_tells_origin_licence_and_differences(exported):
         assert said in text, said
 
 
+def test_what_was_recreated_stays_so_however_often_it_is_written_and_read(exported, tmp_path):
+    folder = exported
+    for turn in range(2):
+        read = read_published(LPBFFiles(folder=str(folder)), tmp_path / f"read{turn}", quiet=True)
+        provenance = read.about["provenance"]
+        assert (provenance["kind"], provenance["departures"]) == ("recreated", RECREATED["departures"])
+        assert provenance["exported"] == RECREATED
+        folder = tmp_path / f"again{turn}"
+        export_lpbf(read, folder, quiet=True)
+        assert "--seed 7 --mode refined" in (folder / "README.md").read_text()
+    (folder / "provenance.json").write_text("{}")
+    with pytest.raises(DataError, match=r"provenance.json is damaged \(KeyError\('provenance'\)\)"):
+        read_published(LPBFFiles(folder=str(folder)), tmp_path / "other", quiet=True)
+
+
 def test_parts_of_the_published_set_keep_their_names_and_their_authors(exported, tmp_path):
+    (exported / "provenance.json").unlink()  # the published files have none
     read = read_published(LPBFFiles(folder=str(exported)), tmp_path / "read", quiet=True)
+    assert read.about["provenance"]["kind"] == "published"
     export_lpbf(read, tmp_path / "again", licence="cc-by-4.0", quiet=True)
     assert [path.name for path in parts_of(tmp_path / "again")] == [path.name for path in parts_of(exported)]
     text = (tmp_path / "again" / "README.md").read_text()
