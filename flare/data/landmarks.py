@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -11,6 +12,7 @@ from flare.data.sample import Sample
 from flare.data.store import Dataset
 
 GAMMA = 1.4
+HEXAHEDRON_EDGES = [[0, 1], [1, 2], [2, 3], [3, 0], [4, 5], [5, 6], [6, 7], [7, 4], [0, 4], [1, 5], [2, 6], [3, 7]]
 
 
 def landmarks(dataset: Dataset, indices: Sequence[int] | None = None) -> dict[str, float]:
@@ -93,6 +95,44 @@ def _pipe(dataset: Dataset, indices: Sequence[int]) -> dict[str, float]:
     }
 
 
+def _lpbf(dataset: Dataset, indices: Sequence[int]) -> dict[str, float]:
+    samples = [dataset[i] for i in indices]
+    nodes = dataset.sizes[list(indices)]
+    points = [sample.values["points"].astype(np.float64) for sample in samples]
+    edges = [_edges(sample.cells) for sample in samples if sample.cells is not None]
+    rise = [float(sample.values["displacement"].max()) for sample in samples]
+    found = {
+        "nodes": nodes,
+        "edges": [len(e) for e in edges],
+        "edges per node": [len(e) / n for e, n in zip(edges, nodes, strict=True)],
+        "aspect ratio": [_aspect_ratio(p, e) for p, e in zip(points, edges, strict=True)],
+        "height": [float(np.ptp(p[:, 2])) for p in points],
+        "largest rise": rise,
+        "largest von Mises stress": [float(sample.values["von_mises"].max()) for sample in samples],
+    }
+    table: dict[str, Callable[[Any], Any]] = {
+        "mean": np.mean,
+        "spread": np.std,
+        "lower quartile": lambda x: np.quantile(x, 0.25),
+        "median": np.median,
+        "upper quartile": lambda x: np.quantile(x, 0.75),
+    }
+    return {f"{name} of {what}": float(take(values)) for what, values in found.items() for name, take in table.items()}
+
+
+def _edges(cells: np.ndarray) -> np.ndarray:
+    """(E, 2) edges of hexahedra, in both directions, each once."""
+    pairs = cells[:, HEXAHEDRON_EDGES].reshape(-1, 2)
+    return np.unique(np.concatenate([pairs, pairs[:, ::-1]]), axis=0)
+
+
+def _aspect_ratio(points: np.ndarray, edges: np.ndarray) -> float:
+    """Longest over shortest edge of an element: all of a part are alike but for their size, so of the shortest."""
+    lengths = np.abs(points[edges[:, 0]] - points[edges[:, 1]])
+    shortest = [along[along > 1e-6].min() for along in lengths.T]
+    return float(max(shortest) / min(shortest))
+
+
 def _on_grid(dataset: Dataset, sample: Sample, name: str) -> np.ndarray:
     assert dataset.schema.grid is not None
     return sample.values[name].astype(np.float64).reshape(*dataset.schema.grid, -1)
@@ -103,4 +143,5 @@ MEASURES: dict[str, Callable[[Dataset, Sequence[int]], dict[str, float]]] = {
     "darcy": _darcy,
     "airfoil": _airfoil,
     "pipe": _pipe,
+    "lpbf": _lpbf,
 }

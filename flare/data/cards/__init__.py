@@ -54,8 +54,10 @@ class Card:
     fields: Mapping[str, Field]
     paper: float
     """Test error of FLARE in the paper, relative L2."""
-    points: int
+    points: int | str
+    """Of a sample; in words where they differ."""
     grid: tuple[int, int] | None = None
+    cell_type: str | None = None
     samples: Mapping[str, int]
     rule: str
     """How the published files are split."""
@@ -69,7 +71,7 @@ class Card:
 
     def schema(self, *, grid: tuple[int, int] | None = None) -> Schema:
         """Of a dataset of this benchmark, whether from files or from a solver; `grid` of another resolution."""
-        return Schema(name=self.name, fields=self.fields, grid=grid or self.grid)
+        return Schema(name=self.name, fields=self.fields, grid=grid or self.grid, cell_type=self.cell_type)
 
 
 def card_names() -> list[str]:
@@ -125,7 +127,8 @@ def papers_number(name: str, provenance: Mapping[str, Any]) -> tuple[float | Non
 
 def as_markdown(card: Card) -> str:
     """The card as a section of a page."""
-    shape = f"{card.points:,} points" + (f", a grid of {card.grid[0]} × {card.grid[1]}" if card.grid else "")
+    count = f"{card.points:,}" if isinstance(card.points, int) else card.points
+    shape = f"{count} points" + (f", a grid of {card.grid[0]} × {card.grid[1]}" if card.grid else "")
     lines = [
         f"## {card.title} · `{card.name}`",
         "",
