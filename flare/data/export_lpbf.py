@@ -146,7 +146,7 @@ def _write_parts(dataset: Dataset, partial: Path, *, quiet: bool) -> list[Row]:
     with progress("exporting", sum(map(len, indices.values())), unit="parts", quiet=quiet) as update:
         for split, members in indices.items():
             for index in map(int, members):
-                case = f"case{index:0{digits}d}_{_plain(notes[index].get('name', 'part'))}"
+                case = f"case{index:0{digits}d}_{_plain_name(notes[index])}"
                 arrays = part_arrays(dataset[index], case, notes[index])
                 path = partial / split / f"{case}.npz"
                 if not path.exists():  # else it is whole, from an earlier call
@@ -166,9 +166,10 @@ def _write_parts(dataset: Dataset, partial: Path, *, quiet: bool) -> list[Row]:
     return rows
 
 
-def _plain(name: object) -> str:
-    """A name that any file system takes."""
-    return re.sub(r"[^A-Za-z0-9_.-]+", "_", str(name)).strip("._")[:80] or "part"
+def _plain_name(notes: Mapping[str, Any]) -> str:
+    """Of a part, or of its family where it has none, in letters that any file system takes."""
+    name = str(notes.get("name") or notes.get("family") or "part")
+    return re.sub(r"[^A-Za-z0-9_.-]+", "_", name).strip("._")[:80] or "part"
 
 
 def _write_index(partial: Path, split: str, rows: Sequence[Row]) -> bool:

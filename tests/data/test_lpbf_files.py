@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import sys
 import zipfile
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -13,8 +14,7 @@ import pytest
 import yaml
 
 from flare.cli import main
-from flare.data import export_card, published_lpbf
-from flare.data.cards import Archive, card_names
+from flare.data.cards import card
 from flare.data.export_lpbf import export_lpbf
 from flare.data.published import read_published, reader_class
 from flare.data.published_lpbf import LPBFFiles
@@ -28,28 +28,7 @@ from flare.mesh.voxels import Voxels
 from tests.factory import content, elasticity_dataset
 from tests.hub import Hub
 
-SCHEMA = Schema(
-    name="lpbf",
-    fields={
-        "points": Field(role="points", components=("x", "y", "z"), unit="mm"),
-        "displacement": Field(role="target", components=("z",), unit="mm"),
-        "lateral_displacement": Field(role="extra", components=("x", "y"), unit="mm"),
-        "von_mises": Field(role="extra", components=("von_mises",), unit="MPa"),
-    },
-    cell_type="hexahedron",
-)
-ARCHIVE = Archive(repository="vedantpuri/LPBF_FLARE", file="*.npz", folder="LPBF_FLARE")
-
-
-@pytest.fixture(autouse=True)
-def stand_in(monkeypatch):
-    """Of the benchmark's card, while there is none."""
-    if "lpbf" not in card_names():
-        about = SimpleNamespace(
-            schema=lambda: SCHEMA, fields=SCHEMA.fields, summary="Parts.", differs=("Other parts.",), archive=ARCHIVE
-        )
-        for module in (published_lpbf, export_card):
-            monkeypatch.setattr(module, "card", lambda name: about)
+SCHEMA, ARCHIVE = card("lpbf").schema(), card("lpbf").archive
 
 
 def part(index, **more):
@@ -318,6 +297,14 @@ def test_parts_of_the_published_set_keep_their_names_and_their_authors(exported,
     assert "license: cc-by-4.0" in text
 
 
+def test_a_part_without_a_name_is_called_by_its_family(tmp_path):
+    writer = DatasetWriter(tmp_path / "dataset", SCHEMA, {"kind": "user"})
+    for notes in ({"family": "bracket"}, {}, {"name": "../../évil"}):
+        writer.append(replace(part(0), notes=notes))
+    rows = export_lpbf(writer.finish({"train": [(0, 3)], "test": []}), tmp_path / "out", quiet=True)
+    assert [row["case_id"] for row in rows] == ["case00000_bracket", "case00001_part", "case00002_vil"]
+
+
 def test_further_fields_are_kept_under_their_own_names(tmp_path):
     more = Field(role="extra", components=("group_1", "released"), unit="mm")
     schema = Schema(name="lpbf", fields={**SCHEMA.fields, "displacement_history": more}, cell_type="hexahedron")
@@ -449,12 +436,13 @@ def test_a_repository_of_many_files_is_fetched_once_and_what_is_lost_again(expor
     assert len(read) == 5
 
 
-def test_a_transfer_that_breaks_off_goes_on(repository, tmp_path):
+def test_the_command_fetches_and_reads_though_a_transfer_breaks_off(dataset, repository, tmp_path):
+    places = ["--files", str(tmp_path / "files"), "--out", str(tmp_path / "read")]
     with serve(repository, breaks=True) as hub:
-        done = fetch(hub, tmp_path)
+        done = hub.run(tmp_path, "-m", "flare", "data", "download", "lpbf", *places)
     assert done.returncode == 0, done.stderr
-    assert len(hub.sent) == 6
-    assert len(list((tmp_path / "files").glob("LPBF_FLARE/t*/*.npz"))) == 5
+    assert len(hub.sent) == 6, "one of five twice"
+    assert Dataset(tmp_path / "read").about["checksums"]["points.npy"] == dataset.about["checksums"]["points.npy"]
 
 
 def test_a_repository_with_other_bytes_than_promised_is_refused(repository, tmp_path):
@@ -584,7 +572,11 @@ def test_a_token_that_may_not_write_is_told(exported, tmp_path):
     assert "May your token write there?" in done.stderr
 
 
-def test_reading_by_command_gives_a_dataset(exported, tmp_path, capsys):
-    assert main(["data", "read", "lpbf", "--folder", str(exported), "--out", str(tmp_path / "out")]) == 0
-    assert Dataset(tmp_path / "out").sizes.tolist() == [8, 12, 16, 8, 12]
-    capsys.readouterr()
+@pytest.mark.slow
+def test_the_preset_trains_on_parts_that_were_read(exported, tmp_path, capsys):
+    data, sizes = str(tmp_path / "out"), {"channels": 8, "blocks": 2, "heads": 2, "latents": 2}
+    assert main(["data", "read", "lpbf", "--folder", str(exported), "--out", data]) == 0
+    small = [word for key, size in sizes.items() for word in (f"--model.{key}", str(size))]
+    run = ["--epochs", "1", "--device", "cpu", "--out", str(tmp_path / "run"), *small]
+    assert main(["train", "--preset", "lpbf", "--data.path", data, *run]) == 0
+    assert "of another form" in capsys.readouterr().out, "the paper's number is of other data"
