@@ -118,6 +118,8 @@ def _refuse_other_layouts(dataset: Dataset) -> None:
             raise DataError(f"{dataset.path}: field {name!r} is {has}; the layout has {components} in {unit}")
     if set(dataset.splits) != set(SPLITS):
         raise DataError(f"{dataset.path} has splits {', '.join(dataset.splits)}; the layout has train and test")
+    if not len(dataset.split("train")):
+        raise DataError(f"{dataset.path} has no parts to train with; there is nothing to export")
 
 
 def _begin(dataset: Dataset, partial: Path) -> None:

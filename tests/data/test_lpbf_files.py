@@ -372,6 +372,8 @@ def test_other_datasets_are_refused(tmp_path):
     writer.append(part(0))
     with pytest.raises(DataError, match="has splits all; the layout has train and test"):
         export_lpbf(writer.finish({"all": [(0, 1)]}), tmp_path / "out", quiet=True)
+    with pytest.raises(DataError, match="has no parts to train with"):
+        export_lpbf(dataset_of(tmp_path / "d", 1, 1), tmp_path / "out", quiet=True)
     assert not (tmp_path / "out.partial").exists()
 
 
