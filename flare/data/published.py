@@ -11,8 +11,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from functools import cached_property
+from importlib import import_module
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -34,18 +35,14 @@ class PublishedFiles(ABC):
 
     folder: str
     """Where the files are."""
-    train: int = 1000
-    """Samples to train with."""
-    test: int = 200
-    """Samples to test with."""
-
-    def __post_init__(self) -> None:
-        if self.train < 1 or self.test < 0:
-            raise ConfigError(f"train={self.train}, test={self.test}: at least 1 and 0")
 
     @abstractmethod
     def files(self) -> list[str]:
         """Names of the files that are read."""
+
+    @abstractmethod
+    def counts(self) -> tuple[int, int]:
+        """Samples to train with, and to test with."""
 
     @abstractmethod
     def schema(self) -> Schema: ...
@@ -65,13 +62,38 @@ class PublishedFiles(ABC):
                 )
         self.schema()
 
+    def origin(self) -> dict[str, Any]:
+        """The beginning of the dataset's provenance."""
+        return {"kind": "published"}
+
+    def checksums(self) -> dict[str, str]:
+        """What identifies the files, in the provenance of a dataset."""
+        return {file: sha256(self.path(file)) for file in self.files()}
+
+
+@dataclass(frozen=True, kw_only=True)
+class ArrayFiles(PublishedFiles):
+    """A benchmark with all its samples together in a few arrays."""
+
+    train: int = 1000
+    """Samples to train with."""
+    test: int = 200
+    """Samples to test with."""
+
+    def __post_init__(self) -> None:
+        if self.train < 1 or self.test < 0:
+            raise ConfigError(f"train={self.train}, test={self.test}: at least 1 and 0")
+
+    def counts(self) -> tuple[int, int]:
+        return self.train, self.test
+
     def enough(self, available: int, wanted: int, file: str) -> None:
         if available < wanted:
             raise DataError(f"{self.path(file)} has {available:,} samples; {wanted:,} are asked for")
 
 
 @dataclass(frozen=True, kw_only=True)
-class ElasticityFiles(PublishedFiles):
+class ElasticityFiles(ArrayFiles):
     """(point, xy, sample) and (point, sample). The first samples train, the last test."""
 
     name: ClassVar[str] = "elasticity"
@@ -107,7 +129,7 @@ class ElasticityFiles(PublishedFiles):
 
 
 @dataclass(frozen=True, kw_only=True)
-class DarcyFiles(PublishedFiles):
+class DarcyFiles(ArrayFiles):
     """Two MATLAB files with `coeff` and `sol`, (sample, row, column); every `stride`-th point is kept."""
 
     name: ClassVar[str] = "darcy"
@@ -163,7 +185,7 @@ class DarcyFiles(PublishedFiles):
 
 
 @dataclass(frozen=True, kw_only=True)
-class _MeshFiles(PublishedFiles):
+class _MeshFiles(ArrayFiles):
     """X and Y, (sample, i, j), and Q, (sample, channel, i, j). Test samples follow those for training."""
 
     channels: ClassVar[Mapping[str, slice]]
@@ -240,15 +262,21 @@ class PipeFiles(_MeshFiles):
         return super().sample(index if index < self.train else self.total - self.test + (index - self.train))
 
 
-READERS: dict[str, type[PublishedFiles]] = {
-    reader.name: reader for reader in (AirfoilFiles, DarcyFiles, ElasticityFiles, PipeFiles)
+READERS: dict[str, str] = {
+    "airfoil": "flare.data.published:AirfoilFiles",
+    "darcy": "flare.data.published:DarcyFiles",
+    "elasticity": "flare.data.published:ElasticityFiles",
+    "lpbf": "flare.data.published_lpbf:LPBFFiles",
+    "pipe": "flare.data.published:PipeFiles",
 }
+"""Benchmark -> class of the reader of its published files."""
 
 
 def reader_class(name: str) -> type[PublishedFiles]:
     if name not in READERS:
         raise ConfigError(f"there is no reader of published files of {name!r}; {nearest(name, READERS)}")
-    return READERS[name]
+    module, attribute = READERS[name].split(":")
+    return getattr(import_module(module), attribute)
 
 
 def refuse_another(reader: type[PublishedFiles], out: str | Path) -> None:
@@ -262,7 +290,7 @@ def refuse_another(reader: type[PublishedFiles], out: str | Path) -> None:
 
 
 def _name(reader: type[PublishedFiles]) -> str:
-    return f"flare.data.published.{reader.__name__}"
+    return f"{reader.__module__}.{reader.__name__}"
 
 
 def read_published(files: PublishedFiles, out: str | Path, *, quiet: bool = False) -> Dataset:
@@ -272,13 +300,13 @@ def read_published(files: PublishedFiles, out: str | Path, *, quiet: bool = Fals
     files.check()
     if not quiet:
         say("checksums of the published files ...")
-    provenance = {
-        "kind": "published",
+    provenance = files.origin() | {
         "reader": _name(type(files)),
         "options": asdict(files) | {"folder": ""},  # the same files elsewhere are the same data
-        "files": {file: sha256(files.path(file)) for file in files.files()},
+        "files": files.checksums(),
     }
-    schema, total = files.schema(), files.train + files.test
+    schema, (train, test) = files.schema(), files.counts()
+    total = train + test
     finished = already_made(out, schema, provenance, provenance)
     if finished:
         return finished
@@ -290,7 +318,7 @@ def read_published(files: PublishedFiles, out: str | Path, *, quiet: bool = Fals
                 _refuse_bad_values(sample, files.folder)
                 writer.append(sample)
                 update()
-        return writer.finish({"train": [(0, files.train)], "test": [(files.train, total)]})
+        return writer.finish({"train": [(0, train)], "test": [(train, total)]})
 
 
 def _refuse_bad_values(sample: Sample, folder: str) -> None:

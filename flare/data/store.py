@@ -65,6 +65,11 @@ class Dataset:
             return Sample(values)
         return Sample(values, self._cells[self._cell_offsets[index] : self._cell_offsets[index + 1]])
 
+    def notes(self) -> list[dict[str, Any]]:
+        """What the generator or reader said of each sample."""
+        lines = (self.path / "samples.jsonl").read_text(encoding="utf-8").splitlines()
+        return [json.loads(line)["notes"] for line in lines]
+
     @property
     def sizes(self) -> np.ndarray:
         """Points of each sample."""

@@ -47,13 +47,8 @@ class HexMesh:
         return field[tuple(self.corners.T)]
 
     def edges(self) -> Indices:
-        """(2, M) edges of the hexahedra, each once in either direction, in order of the first node and the second."""
-        low, high = self.hexahedra[:, EDGES].reshape(-1, 2).T
-        count = len(self.points)
-        upward = np.sort(low * count + high)
-        upward = upward[np.append(True, np.diff(upward) > 0)]  # several times as fast as np.unique
-        low, high = np.divmod(upward, count)
-        return np.stack(np.divmod(np.sort(np.concatenate([upward, high * count + low])), count))
+        """(2, M) as `edges_of` gives them."""
+        return edges_of(self.hexahedra, len(self.points))
 
     def aspect_ratio(self) -> Array:
         """(E,) longest of the 12 edges over the shortest."""
@@ -65,6 +60,16 @@ class HexMesh:
     def volume(self) -> float:
         diagonal = self.points[self.hexahedra[:, 6]] - self.points[self.hexahedra[:, 0]]
         return float(diagonal.prod(1).sum())
+
+
+def edges_of(hexahedra: Indices, points: int) -> Indices:
+    """(2, M) edges of hexahedra (E, 8) among so many points, each once in either direction, in order of the first
+    point and the second. The points may be numbered in any way."""
+    a, b = np.asarray(hexahedra, dtype=np.int64)[:, EDGES].reshape(-1, 2).T
+    upward = np.sort(np.minimum(a, b) * points + np.maximum(a, b))
+    upward = upward[np.append(True, np.diff(upward) > 0)]  # several times as fast as np.unique
+    low, high = np.divmod(upward, points)
+    return np.stack(np.divmod(np.sort(np.concatenate([upward, high * points + low])), points))
 
 
 def merged(voxels: Voxels, *, levels: int = 2) -> HexMesh:

@@ -39,7 +39,7 @@ def write_dataset_page(dataset: Dataset) -> Path:
         figures.insert(
             0, ("Samples", f"{schema.channels('target')[0]} of samples evenly spread over the set.", picture)
         )
-    about, notes = {"kind": "unknown", **dataset.about["provenance"]}, _notes(dataset)
+    about, notes = {"kind": "unknown", **dataset.about["provenance"]}, dataset.notes()
     redrawn = sum(bool(_failures(note)) for note in notes)
     page = dataset.path / "statistics.html"
     write_page(
@@ -149,11 +149,6 @@ def _landmark_rows(dataset: Dataset, indices: Sequence[int]) -> Rows:
         theirs = f" (published {published[key].value:.4g}: {published[key].source})" if key in published else ""
         rows.append((key, f"{value:.4g}{theirs}"))
     return rows
-
-
-def _notes(dataset: Dataset) -> list[dict[str, Any]]:
-    lines = (dataset.path / "samples.jsonl").read_text(encoding="utf-8").splitlines()
-    return [json.loads(line)["notes"] for line in lines]
 
 
 def _solver_rows(notes: Sequence[Mapping[str, Any]]) -> Rows:

@@ -23,11 +23,13 @@ problem in its place; a user."""
 
 @dataclass(frozen=True, kw_only=True)
 class Archive:
-    """Where the published files are: a dataset repository of the hub, a file of it, and a folder in that."""
+    """Where the published files are: a dataset repository of the hub, a packed file of it, and a folder in that."""
 
     repository: str
     file: str
+    """Or a pattern, such as `*.npz`, where the repository holds the files themselves."""
     folder: str
+    """Of a pattern: where the files go, in the folders that they have in the repository."""
 
 
 @dataclass(frozen=True, kw_only=True)
