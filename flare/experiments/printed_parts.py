@@ -1,5 +1,5 @@
-"""FLARE on a small set of printed parts, beside two things it must beat: the training-mean field, and the linear function
-of the coordinates that fits each part's own truth best, which no model that has not seen that truth can know."""
+"""FLARE on a small set of printed parts, beside two things it must beat: the training-mean field, and the linear
+function of the coordinates that fits each part's own truth best, which no model can know."""
 
 from __future__ import annotations
 
