@@ -155,9 +155,14 @@ def process_names() -> list[str]:
 
 def process_preset(name: str) -> Process:
     """A process that ships with the package; see `process_names()`."""
+    return load_process(process_file(name))
+
+
+def process_file(name: str) -> Path:
+    """The YAML file of such a process."""
     if name not in process_names():
         raise ConfigError(f"there is no process preset {name!r}; {nearest(name, process_names())}")
-    return load_process(_PRESETS / f"{name}.yaml")
+    return _PRESETS / f"{name}.yaml"
 
 
 def load_process(path: str | Path) -> Process:
