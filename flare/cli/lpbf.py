@@ -85,7 +85,7 @@ def _simulate(words: Sequence[str]) -> int:
         "--exaggerate", type=float, help="deformation in pictures, times so much; default so that it shows"
     )
     parser.add_argument("--threads", type=int, help="default every core; the bytes do not depend on it")
-    args = parse(parser, words)
+    args = parse(parser, _tied(words))
 
     from flare.files import refuse_existing
     from flare.physics.lpbf import job, threads
@@ -130,6 +130,17 @@ def _simulate(words: Sequence[str]) -> int:
     if args.report:
         print(f"{folder / 'report.html'}: where it distorts, where the recoater would hit")
     return 0
+
+
+def _tied(words: Sequence[str]) -> list[str]:
+    """`--up -z` as `--up=-z`, for a parser that would take -z for an option."""
+    tied: list[str] = []
+    for word in words:
+        if tied and tied[-1] == "--up":
+            tied[-1] += f"={word}"
+        else:
+            tied.append(word)
+    return tied
 
 
 def _reporter(plates: list[float], exaggerate: float | None) -> Callable[[Any, Any], None]:

@@ -10,7 +10,7 @@ from matplotlib.collections import PolyCollection
 from matplotlib.colors import Normalize
 from numpy.typing import ArrayLike, NDArray
 
-from flare.report.style import GREY, PALE, SMALL
+from flare.report.style import GREY, SMALL
 
 Array = NDArray[np.float64]
 Numbers = NDArray[np.integer]
@@ -38,29 +38,29 @@ def draw_hexahedra(
     values: ArrayLike,
     *,
     limits: tuple[float, float],
+    displacement: ArrayLike = 0.0,
     colours: str = "viridis",
     view: tuple[float, float] = ABOVE,
-    plate: bool = False,
 ) -> ScalarMappable:
     """Draw the outside of a body. Returns what a colour bar is made of.
 
-    Faces are drawn in order of the distance of their hexahedra, which hides rightly what is hidden where hexahedra are
-    boxes of one grid, and nearly so where these are a little deformed.
+    Faces are drawn in order of the distance of their hexahedra before they are moved. Where these are boxes of one
+    grid, that hides rightly what is hidden; a small smooth motion hardly changes what lies behind what.
 
     Args:
         axes: plain two-dimensional ones.
-        points: (N, 3), where to draw the nodes.
+        points: (N, 3).
         cells: (E, 8) in VTK's order.
         values: (N,) at the nodes; a face has the mean of its corners.
         limits: values at the two ends of the colours.
+        displacement: (N, 3) by which the nodes are moved; small against the body.
         colours: name of a colour map.
         view: azimuth and elevation of the viewer, degrees; orthographic.
-        plate: draw a piece of the plane z = 0 under the body.
     """
-    x, v = np.asarray(points, dtype=np.float64), np.asarray(values, dtype=np.float64)
+    x, u, v = (np.asarray(array, dtype=np.float64) for array in (points, displacement, values))
     faces, owner = outer_faces(np.asarray(cells))
     across, upward, towards = _camera(*view)
-    quads = x[faces]
+    quads = (x + u)[faces]
     normal = np.cross(quads[:, 2] - quads[:, 0], quads[:, 3] - quads[:, 1])
     normal /= np.maximum(np.linalg.norm(normal, axis=1, keepdims=True), 1e-300)
     seen = normal @ towards > 0
@@ -69,11 +69,9 @@ def draw_hexahedra(
 
     norm, scale = Normalize(*limits), colormaps[colours]
     rgb = scale(norm(v[faces[order]].mean(1)))[:, :3]
-    light = towards + 0.6 * upward - 0.35 * across
+    light = towards + np.array([0.0, 0.0, np.sign(view[1])]) - 0.35 * across  # over the viewer's shoulder
     brightness = 0.62 + 0.38 * np.clip(normal[order] @ (light / np.linalg.norm(light)), 0, 1)
     flat = np.stack([quads[order] @ across, quads[order] @ upward], -1)
-    if plate:
-        _draw_plate(axes, x, across, upward)
     body = PolyCollection(
         list(flat), facecolors=rgb * brightness[:, None], edgecolors="face", linewidths=0.2, rasterized=True
     )
@@ -85,21 +83,18 @@ def draw_hexahedra(
     return ScalarMappable(norm=norm, cmap=scale)
 
 
+def height_to_width(points: Array, view: tuple[float, float] = ABOVE) -> float:
+    """Of the picture that the points make."""
+    across, upward, _ = _camera(*view)
+    return float(np.ptp(points @ upward) / np.ptp(points @ across))
+
+
 def _camera(azimuth: float, elevation: float) -> tuple[Array, Array, Array]:
     """Directions to the right and upwards in the picture, and towards the viewer."""
     a, e = np.deg2rad([azimuth, elevation])
     towards = np.array([np.cos(e) * np.cos(a), np.cos(e) * np.sin(a), np.sin(e)])
     across = np.array([-np.sin(a), np.cos(a), 0.0])
     return across, np.cross(towards, across), towards
-
-
-def _draw_plate(axes: Axes, x: Array, across: Array, upward: Array) -> None:
-    low, high = x[:, :2].min(0), x[:, :2].max(0)
-    margin = 0.08 * float((high - low).max())
-    (x0, y0), (x1, y1) = low - margin, high + margin
-    corners = np.array([[x0, y0, 0], [x1, y0, 0], [x1, y1, 0], [x0, y1, 0]])
-    flat = np.stack([corners @ across, corners @ upward], -1)
-    axes.add_collection(PolyCollection([flat], facecolors=PALE, edgecolors=GREY, linewidths=0.6, zorder=0))
 
 
 def _draw_axes(axes: Axes, flat: Array, across: Array, upward: Array) -> None:

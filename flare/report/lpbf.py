@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from matplotlib.figure import Figure
@@ -15,7 +16,7 @@ from flare.physics.lpbf.build import Result
 from flare.physics.lpbf.job import Outcome
 from flare.physics.lpbf.setup import Setup
 from flare.report.fields import colour_bar, symmetric_range
-from flare.report.hexahedra import ABOVE, BELOW, draw_hexahedra
+from flare.report.hexahedra import ABOVE, BELOW, draw_hexahedra, height_to_width
 from flare.report.page import save_png, write_page
 from flare.report.style import ACCENT, GREY, INK, SMALL, TEXT, new_figure, plain
 from flare.terminal import duration
@@ -23,6 +24,7 @@ from flare.terminal import duration
 Array = NDArray[np.float64]
 Rows = list[tuple[str, str]]
 Plates = tuple[Setup, Mapping[float | None, Result]]
+FLAT = 1e-3  # mm: less is drawn as nothing, or rounding would fill the range of colours
 PLATE_COLOURS = ("#1f2933", "#2563eb", "#c2410c", "#0f766e", "#7c3aed", "#a16207")
 
 
@@ -47,7 +49,12 @@ def write_build_page(
     figures = [
         (
             "Where it distorts",
-            f"Displacement along z of the released part, less its best-fit rigid motion; {shown}.",
+            f"Displacement along z of the released part, less its best-fit rigid motion; {shown}."
+            + (
+                " A part of one layer group only shrinks: this model has no curl within a group."
+                if setup.groups == 1
+                else ""
+            ),
             distorted,
         ),
         (
@@ -82,16 +89,16 @@ def write_build_page(
         ],
         figures=figures,
         tables=[*tables, ("Simulation", simulation_rows(outcome)), *_process_tables(setup)],
-        footer=f"flare {flare.__version__}: flare lpbf simulate. Places in mm: x and y from the middle of the part, z from "
-        f"the plate.",
+        footer=f"Made by flare {flare.__version__}, flare lpbf simulate. Places are (x, y, z) in mm: x and y from the "
+        f"middle of the part, z from the plate.",
     )
     return page
 
 
 def picture_of_displacement(outcome: Outcome, factor: float) -> Figure:
     values = outcome.released.displacement[:, 2]
-    limits = symmetric_range(values)
-    return _picture(outcome, values, limits, "coolwarm", "z displacement, mm", factor)
+    most = max(symmetric_range(values)[1], FLAT)
+    return _picture(outcome, values, (-most, most), "coolwarm", "z displacement, mm", factor)
 
 
 def picture_of_stress(outcome: Outcome, factor: float) -> Figure:
@@ -103,11 +110,12 @@ def _picture(
     outcome: Outcome, values: Array, limits: tuple[float, float], colours: str, label: str, factor: float
 ) -> Figure:
     """From above and from below, in one range of colours."""
-    figure = new_figure(9.6, 4.2)
-    points = outcome.positions + factor * outcome.released.displacement
+    points, displacement = outcome.positions, factor * outcome.released.displacement
+    figure = new_figure(9.6, 0.9 + 4.0 * min(1.2, height_to_width(points)))
+    look: dict[str, Any] = {"displacement": displacement, "limits": limits, "colours": colours}
     left, right = figure.subplots(1, 2)
     for axes, view, title in ((left, ABOVE, "from above"), (right, BELOW, "from below")):
-        drawn = draw_hexahedra(axes, points, outcome.cells, values, limits=limits, colours=colours, view=view)
+        drawn = draw_hexahedra(axes, points, outcome.cells, values, view=view, **look)
         axes.set_title(title, fontsize=TEXT, color=INK)
     colour_bar(right, drawn, label, values)
     return figure
@@ -294,8 +302,8 @@ def _stress_caption(setup: Setup) -> str:
 
 def _plates_caption(study: Setup) -> str:
     return (
-        f"The same part in refined mode on voxels of {_size(study)}, with the plate's bottom held at other temperatures."
-        f" Compare the curves with each other; on these voxels they differ from the simulation above."
+        f"The same part in refined mode on voxels of {_size(study)}, with the plate's bottom held at other "
+        f"temperatures. Compare the curves with each other; on these voxels they differ from the simulation above."
     )
 
 

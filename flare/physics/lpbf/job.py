@@ -165,7 +165,7 @@ def _load(build: Build, path: Path) -> tuple[State, Array]:
     if not path.exists():
         return build.start(), np.zeros((0, len(TRACKED)))
     try:
-        with np.load(path, allow_pickle=False) as file:
+        with path.open("rb") as bytes_, np.load(bytes_, allow_pickle=False) as file:
             arrays = {name: file[name] for name in file.files}
         return build.checked(State.from_arrays(arrays)), arrays["tracked"]
     except (OSError, ValueError, KeyError, EOFError, BadZipFile) as error:
