@@ -11,7 +11,6 @@ from flare.cli.options import make_parser
 from flare.errors import ConfigError, nearest
 
 if TYPE_CHECKING:
-    from flare.physics.lpbf.process import Process
     from flare.physics.lpbf.setup import Setup
 
 HELP = """usage: flare lpbf simulate PART --out FILE ...     distortion and stress of a printed part, from its CAD file
@@ -207,7 +206,7 @@ def _processes(words: Sequence[str]) -> int:
     parser.add_argument("name", nargs="?", help="one of them")
     name = parse(parser, words).name
 
-    from flare.physics.lpbf.process import process_file, process_names, process_preset
+    from flare.physics.lpbf.process import in_words, process_file, process_names, process_preset
 
     if name:
         print(process_file(name).read_text(encoding="utf-8"), end="")
@@ -215,25 +214,6 @@ def _processes(words: Sequence[str]) -> int:
     for each in process_names():
         process = process_preset(each)
         print(f"{each}: {process.material.name} on {process.machine.name}")
-        for topic, numbers in _numbers(process).items():
+        for topic, numbers in in_words(process).items():
             print(f"  {topic:<8} {numbers}")
     return 0
-
-
-def _numbers(process: Process) -> dict[str, str]:
-    m, metal = process.machine, process.material
-    return {
-        "laser": f"{m.power:g} W, {m.absorptivity:g} of it absorbed, {m.speed:g} mm/s, hatch {m.hatch:g} mm",
-        "layers": f"{m.layer:g} mm, {m.dwell:g} s without laser for each",
-        "voxels": f"{process.voxel_height:g} mm high, in layer groups of {process.group_height:g} mm",
-        "gas": f"{m.ambient:g} °C, {m.convection:g} W/(m² K)",
-        "plate": f"{m.plate_thickness:g} mm, " + _heater(m.plate_temperature),
-        "heat": f"{metal.conductivity:g} W/(m K), {metal.specific_heat:g} J/(kg K), {metal.density:g} kg/m³",
-        "elastic": f"E {metal.young / 1000:g} GPa, ν {metal.poisson:g}, expansion {metal.expansion:g} 1/K",
-        "inherent": f"strain {', '.join(f'{strain:g}' for strain in metal.inherent_strain)} along x, y, z",
-        "yield": f"{metal.yield_curve[0][1]:g} MPa cold" if metal.yield_curve else "never",
-    }
-
-
-def _heater(temperature: float | None) -> str:
-    return "not heated" if temperature is None else f"heated to {temperature:g} °C"

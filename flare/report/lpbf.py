@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import yaml
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 import flare
 from flare.physics.lpbf.build import Result
 from flare.physics.lpbf.job import Outcome
+from flare.physics.lpbf.process import in_words
 from flare.physics.lpbf.setup import Setup
 from flare.report.fields import colour_bar, symmetric_range
 from flare.report.hexahedra import ABOVE, BELOW, draw_hexahedra, height_to_width
@@ -88,7 +89,8 @@ def write_build_page(
             ("mode", setup.mode),
         ],
         figures=figures,
-        tables=[*tables, ("Simulation", simulation_rows(outcome)), *_process_tables(setup)],
+        tables=[*tables, ("Simulation", simulation_rows(outcome)), ("Process", list(in_words(setup.process).items()))],
+        texts=[("Process file", yaml.safe_dump(setup.record()["process"], sort_keys=False, default_flow_style=None))],
         footer=f"Made by flare {flare.__version__}, flare lpbf simulate. Places are (x, y, z) in mm: x and y from the "
         f"middle of the part, z from the plate.",
     )
@@ -239,19 +241,6 @@ def simulation_rows(outcome: Outcome) -> Rows:
     ]
 
 
-def _process_tables(setup: Setup) -> list[tuple[str, Rows]]:
-    """Every number, as a process file would have it; curves only where they are used."""
-    tables = []
-    for name, record in (("Machine", setup.process.machine), ("Material", setup.process.material)):
-        rows = [
-            (key.replace("_", " "), _text(value))
-            for key, value in asdict(record).items()
-            if setup.mode == "refined" or not key.endswith("_curve")
-        ]
-        tables.append((name, rows))
-    return tables
-
-
 def _along(positions: Array, values: Array, axis: int) -> tuple[Array, Array, Array, Array]:
     """Places along an axis, and mean, lowest and highest value over the section there."""
     at, section = np.unique(np.round(positions[:, axis], 6), return_inverse=True)
@@ -321,10 +310,6 @@ def _at(outcome: Outcome, value: float, node: np.integer) -> str:
 
 def _place(position: Array) -> str:
     return "({:.1f}, {:.1f}, {:.1f})".format(*(position + 0.0))
-
-
-def _text(value: object) -> str:
-    return "none" if value is None else str(value)
 
 
 def _cycle(count: int) -> list[str]:

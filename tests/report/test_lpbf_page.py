@@ -1,5 +1,6 @@
 """The page of a build: its numbers are those of the simulation, at the right places."""
 
+import html
 import re
 from dataclasses import replace
 
@@ -7,7 +8,7 @@ import numpy as np
 import pytest
 
 from flare.mesh.skin import skin
-from flare.physics.lpbf import process_preset
+from flare.physics.lpbf import load_process
 from flare.physics.lpbf.job import run
 from flare.physics.lpbf.plates import hotter_plates
 from flare.physics.lpbf.setup import prepare
@@ -26,7 +27,7 @@ from tests.physics.lpbf.shapes import shelf
 @pytest.fixture(scope="module")
 def outcome(tmp_path_factory):
     found = []
-    setup = prepare(skin(shelf()), process_preset("ti64-am250"), voxel=1.5, layers=30)
+    setup = prepare(skin(shelf()), voxel=1.5, layers=30)
     out = tmp_path_factory.mktemp("build") / "part.vtu"
     run(setup, out, series=False, more=lambda outcome, folder: found.append(outcome), quiet=True)
     return found[0]
@@ -91,6 +92,12 @@ def test_the_page_is_whole_and_alone(outcome, tmp_path):
     again = tmp_path / "again"
     again.mkdir()
     assert write_build_page(outcome, again, plates=plates).read_text() == page
+
+
+def test_the_process_on_the_page_is_a_file_that_gives_it_again(outcome, tmp_path):
+    page = html.unescape(write_build_page(outcome, tmp_path).read_text())
+    (tmp_path / "process.yaml").write_text(re.search(r"<pre>(machine:.*?)</pre>", page, re.DOTALL)[1])
+    assert load_process(tmp_path / "process.yaml") == outcome.setup.process
 
 
 def test_without_plates_the_page_has_no_such_section(outcome, tmp_path):

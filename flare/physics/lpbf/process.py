@@ -165,6 +165,24 @@ def process_file(name: str) -> Path:
     return _PRESETS / f"{name}.yaml"
 
 
+def in_words(process: Process) -> dict[str, str]:
+    """Topic -> its numbers with their units, for people."""
+    machine, metal = process.machine, process.material
+    heater = machine.plate_temperature
+    return {
+        "laser": f"{machine.power:g} W, {machine.absorptivity:g} of it absorbed, {machine.speed:g} mm/s, "
+        f"hatch {machine.hatch:g} mm",
+        "layers": f"{machine.layer:g} mm, {machine.dwell:g} s without laser for each",
+        "voxels": f"{process.voxel_height:g} mm high, in layer groups of {process.group_height:g} mm",
+        "gas": f"{machine.ambient:g} °C, {machine.convection:g} W/(m² K)",
+        "plate": f"{machine.plate_thickness:g} mm, {'not heated' if heater is None else f'heated to {heater:g} °C'}",
+        "heat": f"{metal.conductivity:g} W/(m K), {metal.specific_heat:g} J/(kg K), {metal.density:g} kg/m³",
+        "elastic": f"E {metal.young / 1000:g} GPa, ν {metal.poisson:g}, expansion {metal.expansion:g} 1/K",
+        "inherent": f"strain {', '.join(f'{strain:g}' for strain in metal.inherent_strain)} along x, y, z",
+        "yield": f"{metal.yield_curve[0][1]:g} MPa cold, in refined mode" if metal.yield_curve else "never",
+    }
+
+
 def load_process(path: str | Path) -> Process:
     """A process from a YAML file with the fields of `Process`; what it leaves out keeps its default."""
     path = Path(path)

@@ -103,7 +103,7 @@ def prepare(
     """
     if mode not in MODES:
         raise ConfigError(f"mode={mode!r} is unknown; {nearest(str(mode), MODES)}")
-    process = process or Process()
+    process = process or process_preset("ti64-am250")
     layers = _layers(process, voxel, layers)
     part = placed(read_part(source, unit=None if longest is not None else unit), up=up, longest=longest)
     process = with_voxel_layers(process, layers)

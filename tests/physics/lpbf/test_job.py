@@ -38,7 +38,7 @@ def stl(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def setup(stl):
-    return prepare(stl, process_preset("ti64-am250"), **COARSE)
+    return prepare(stl, **COARSE)
 
 
 @pytest.fixture(scope="module")
@@ -106,7 +106,6 @@ def test_a_job_killed_at_any_moment_goes_on_and_ends_with_the_same_bytes(moment,
     place, function = name.rsplit(".", 1)
     code = f"""
         import os, pkgutil, signal
-        from flare.physics.lpbf import process_preset
         from flare.physics.lpbf.job import run
         from flare.physics.lpbf.setup import prepare
         place = pkgutil.resolve_name({place!r})
@@ -118,8 +117,7 @@ def test_a_job_killed_at_any_moment_goes_on_and_ends_with_the_same_bytes(moment,
                 os.kill(os.getpid(), signal.SIGKILL)
             return call(*args, **kwargs)
         setattr(place, {function!r}, killed)
-        process = process_preset("ti64-am250")
-        run(prepare({str(stl)!r}, process, voxel=1.5, layers=30), {str(tmp_path / "shelf.vtu")!r}, quiet=True)
+        run(prepare({str(stl)!r}, voxel=1.5, layers=30), {str(tmp_path / "shelf.vtu")!r}, quiet=True)
     """
     done = subprocess.run([sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True)
     assert done.returncode == -signal.SIGKILL, done.stderr
@@ -156,7 +154,7 @@ def test_an_unfinished_job_with_other_settings_is_refused_with_what_differs(setu
         run(setup, tmp_path / "a.vtu", quiet=True)
     before = content(tmp_path)
     heated = replace(setup, process=setup.process.with_plate_temperature(200.0))
-    other = prepare(skin(bar((24, 6, 14.4))), setup.process, **COARSE)
+    other = prepare(skin(bar((24, 6, 14.4))), **COARSE)
     for changed, message in (
         (heated, r"process.machine.plate_temperature = None, not 200.0"),
         (replace(setup, mode="refined"), "mode = benchmark, not refined"),
