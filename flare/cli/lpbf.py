@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from flare.cli import parse
 from flare.cli.options import make_parser
 from flare.errors import ConfigError, nearest
 
 if TYPE_CHECKING:
+    from flare.physics.lpbf.job import Outcome
     from flare.physics.lpbf.setup import Setup
 
 HELP = """usage: flare lpbf simulate PART --out FILE ...     distortion and stress of a printed part, from its CAD file
@@ -88,7 +90,8 @@ def _simulate(words: Sequence[str]) -> int:
 
     from flare.files import refuse_existing
     from flare.physics.lpbf import job, threads
-    from flare.physics.lpbf.setup import named_process, prepare
+    from flare.physics.lpbf.process import named_process
+    from flare.physics.lpbf.setup import prepare
     from flare.terminal import say
 
     path, folder = job.outputs(args.out)
@@ -142,8 +145,8 @@ def _tied(words: Sequence[str]) -> list[str]:
     return tied
 
 
-def _reporter(plates: list[float], exaggerate: float | None) -> Callable[[Any, Any], None]:
-    def report(outcome: Any, folder: Any) -> None:
+def _reporter(plates: list[float], exaggerate: float | None) -> Callable[[Outcome, Path], None]:
+    def report(outcome: Outcome, folder: Path) -> None:
         from flare.physics.lpbf.plates import hotter_plates
         from flare.report.lpbf import write_build_page
 
@@ -180,8 +183,6 @@ def _part(words: Sequence[str]) -> int:
     args = parse(parser, words)
     if args.seed < 0:
         raise ConfigError(f"--seed {args.seed}: 0 or more, please")
-
-    from pathlib import Path
 
     import numpy as np
 

@@ -22,7 +22,7 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 import flare
-from flare.errors import ConfigError, DataError, first_difference
+from flare.errors import ConfigError, DataError, NotConverged, first_difference
 from flare.files import lock, refuse_existing, replacing, write_json
 from flare.mesh.vtu import write_pvd, write_vtu
 from flare.physics.lpbf.build import Build, Frame, State
@@ -205,6 +205,8 @@ def _told(build: Build, partial: Path) -> Iterator[None]:
     except KeyboardInterrupt:
         say(f"{kept()}; run the same command to go on")
         raise
+    except NotConverged as error:
+        raise NotConverged(f"{error}. {kept()}; try another voxel size with another --out") from None
     except MemoryError as error:
         message = f"not enough memory: {error}. {kept()}; use larger voxels with another --out"
         raise DataError(message) from None

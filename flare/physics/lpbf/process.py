@@ -165,6 +165,16 @@ def process_file(name: str) -> Path:
     return _PRESETS / f"{name}.yaml"
 
 
+def named_process(name: str) -> Process:
+    """A preset by name, or a YAML file by path."""
+    if Path(name).suffix.lower() in (".yaml", ".yml"):
+        return load_process(name)
+    if name not in process_names():
+        known = nearest(name, process_names())
+        raise ConfigError(f"there is no process {name!r}; {known}, or give a file that ends in .yaml")
+    return process_preset(name)
+
+
 def in_words(process: Process) -> dict[str, str]:
     """Topic -> its numbers with their units, for people."""
     machine, metal = process.machine, process.material

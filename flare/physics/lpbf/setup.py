@@ -21,7 +21,7 @@ from flare.mesh.surface import Surface, placed
 from flare.mesh.voxelise import benchmark_size, voxelise
 from flare.mesh.voxels import Vector, Voxels
 from flare.physics.lpbf.build import MODES, Mode
-from flare.physics.lpbf.process import Process, load_process, process_names, process_preset
+from flare.physics.lpbf.process import Process, process_preset
 from flare.physics.lpbf.thermal import heating
 
 MOST_VOXELS = 1_500_000  # solid ones: some 5 kB each, 8 GB in all
@@ -141,16 +141,6 @@ def with_voxel_layers(process: Process, layers: int) -> Process:
     """The process on voxels of so many powder layers, its groups as high as before, or nearly."""
     per_group = max(1, round(process.group_height / (layers * process.machine.layer)))
     return replace(process, layers_per_voxel=layers, voxels_per_group=per_group)
-
-
-def named_process(name: str) -> Process:
-    """A preset by name, or a YAML file by path."""
-    if Path(name).suffix.lower() in (".yaml", ".yml"):
-        return load_process(name)
-    if name not in process_names():
-        known = nearest(name, process_names())
-        raise ConfigError(f"there is no process {name!r}; {known}, or give a file that ends in .yaml")
-    return process_preset(name)
 
 
 def _layers(process: Process, voxel: float | None, layers: int | None) -> int:
