@@ -117,6 +117,10 @@ def _simulate(words: Sequence[str]) -> int:
         up=args.up,
     )
     say(_described(setup))
+    if setup.crumbs:
+        say(
+            f"note: {setup.crumbs:,} voxels behind walls thinner than a voxel are left out; a smaller --voxel keeps them"
+        )
     with threads(args.threads) if args.threads else nullcontext():
         job.run(
             setup,

@@ -53,4 +53,5 @@ def one_piece_on_plate(voxels: Voxels, *, crumbs: float = CRUMBS) -> Voxels:
             f"the part misses the plate: its lowest voxel is {bottom:.3g} mm above it. If it stands on a tip or an "
             f"edge, turn it over or use smaller voxels; if not, place it on z = 0",
         )
-    return replace(voxels, solid=solid)
+    top = int(np.flatnonzero(solid.any((0, 1)))[-1]) + 1  # a crumb may have been the highest
+    return replace(voxels, solid=solid[:, :, :top])

@@ -40,6 +40,8 @@ class Setup:
     process: Process
     """Its voxel height is that of the voxels."""
     mode: Mode
+    crumbs: int = 0
+    """Voxels left out because walls thinner than a voxel cut them off."""
 
     @property
     def groups(self) -> int:
@@ -107,7 +109,8 @@ def prepare(
     layers = _layers(process, voxel, layers)
     part = placed(read_part(source, unit=None if longest is not None else unit), up=up, longest=longest)
     process = with_voxel_layers(process, layers)
-    voxels = one_piece_on_plate(voxelise(part, voxel_size(part.extents, process, voxel)))
+    filled = voxelise(part, voxel_size(part.extents, process, voxel))
+    voxels = one_piece_on_plate(filled)
     if voxels.count > MOST_VOXELS:
         larger = process.voxel_height * (voxels.count / (0.8 * MOST_VOXELS)) ** (1 / 3)
         raise DataError(
@@ -115,7 +118,7 @@ def prepare(
             f"{MOST_VOXELS:,}: use larger ones with --voxel {larger:.2g}, or check the part's unit"
         )
     name = Path(source).name if isinstance(source, str | os.PathLike) else "part"
-    return Setup(name, part, voxels, process, mode)
+    return Setup(name, part, voxels, process, mode, filled.count - voxels.count)
 
 
 def voxel_size(extents: np.ndarray, process: Process, voxel: float | None = None) -> Vector:

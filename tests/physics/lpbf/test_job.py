@@ -12,6 +12,7 @@ from pathlib import Path
 import meshio
 import numpy as np
 import pytest
+import trimesh
 
 from flare.errors import ConfigError, DataError, NotConverged
 from flare.mesh.skin import skin
@@ -265,6 +266,17 @@ def test_parts_are_turned_scaled_and_measured():
     inches = Surface(block.vertices / 25.4, block.faces)
     assert prepare(inches, voxel=1.2, unit="inch").part.extents == pytest.approx([12, 6, 3])
     assert prepare(block, voxel=1.2).voxels.size == pytest.approx((1.2, 1.2, 1.2))
+
+
+def test_crumbs_behind_thin_walls_are_left_out_and_counted(tmp_path):
+    """A disc with a small knob on a thread thinner than a voxel."""
+    outline = np.array([[0, 0], [10, 0], [10, 6], [0.05, 6], [0.05, 9], [1, 9], [1, 11], [0, 11]])
+    setup = prepare(trimesh.creation.revolve(outline, sections=32), voxel=1.0)
+    assert setup.crumbs == pytest.approx(2 * np.pi, rel=0.4)
+    assert setup.tops[-1] == pytest.approx(6)
+    found = []
+    run(setup, tmp_path / "a.vtu", series=False, more=lambda outcome, folder: found.append(outcome), quiet=True)
+    assert len(found[0].interference) == setup.groups == 3
 
 
 def test_settings_that_make_no_sense_are_refused(stl, tmp_path):
