@@ -12,6 +12,8 @@ from flare.cli.options import make_parser
 from flare.errors import ConfigError, nearest
 
 if TYPE_CHECKING:
+    from jsonargparse import ArgumentParser
+
     from flare.physics.lpbf.job import Outcome
     from flare.physics.lpbf.setup import Setup
 
@@ -42,6 +44,57 @@ def run(words: Sequence[str]) -> int:
 
 
 def _simulate(words: Sequence[str]) -> int:
+    args = parse(_simulate_parser(), _tied(words))
+
+    from flare.files import refuse_existing
+    from flare.physics.lpbf import job, threads
+    from flare.physics.lpbf.process import named_process
+    from flare.physics.lpbf.setup import prepare
+    from flare.terminal import say
+
+    path, folder = job.outputs(args.out)
+    if not path.with_name(f"{path.name}.partial").exists():  # what goes on may be about to move its files in place
+        refuse_existing(path)
+        refuse_existing(folder)
+    if args.threads is not None and args.threads < 1:
+        raise ConfigError(f"--threads {args.threads}: at least 1, please")
+    process = named_process(args.process)
+    if args.plate_temperature is not None:
+        process = process.with_plate_temperature(args.plate_temperature)
+    plates = _temperatures(args.plates) if args.report else []
+    for temperature in plates:
+        process.with_plate_temperature(temperature)  # refuses what is colder than the room, before the work
+    setup = prepare(
+        args.part,
+        process,
+        mode=args.mode,
+        voxel=args.voxel,
+        layers=args.layers,
+        unit=args.unit,
+        longest=60.0 if args.scale == "fit" else None,
+        up=args.up,
+    )
+    say(_described(setup))
+    if setup.crumbs:
+        say(f"note: {setup.crumbs:,} voxels behind walls thinner than a voxel are left out; use a smaller --voxel")
+    with threads(args.threads) if args.threads else nullcontext():
+        job.run(
+            setup,
+            path,
+            series=args.series,
+            steps=args.steps,
+            more=_reporter(plates, args.exaggerate) if args.report else None,
+            more_record={"report": args.report, "plates": plates, "exaggerate": args.exaggerate},
+        )
+    print(f"{path}: displacement, strain and stress of the released part")
+    if args.series:
+        print(f"{folder / 'build.pvd'}: every layer group, for ParaView")
+    if args.report:
+        print(f"{folder / 'report.html'}: where it distorts, where the recoater would hit")
+    return 0
+
+
+def _simulate_parser() -> ArgumentParser:
     about = (
         "Print a part: displacement and stress, layer group by layer group. A stopped job goes on when called again."
     )
@@ -79,63 +132,14 @@ def _simulate(words: Sequence[str]) -> int:
     parser.add_argument(
         "--plates",
         default="200,400",
-        help="plate temperatures (°C) the report compares, refined on voxels twice as large: about a third of the time "
-        "again; none leaves it out",
+        help="plate temperatures (°C) the report compares, refined on voxels twice as large: half as long again; "
+        "none leaves it out",
     )
     parser.add_argument(
         "--exaggerate", type=float, help="deformation in pictures, times so much; default so that it shows"
     )
     parser.add_argument("--threads", type=int, help="default every core; the bytes do not depend on it")
-    args = parse(parser, _tied(words))
-
-    from flare.files import refuse_existing
-    from flare.physics.lpbf import job, threads
-    from flare.physics.lpbf.process import named_process
-    from flare.physics.lpbf.setup import prepare
-    from flare.terminal import say
-
-    path, folder = job.outputs(args.out)
-    if not path.with_name(f"{path.name}.partial").exists():  # what goes on may be about to move its files in place
-        refuse_existing(path)
-        refuse_existing(folder)
-    if args.threads is not None and args.threads < 1:
-        raise ConfigError(f"--threads {args.threads}: at least 1, please")
-    process = named_process(args.process)
-    if args.plate_temperature is not None:
-        process = process.with_plate_temperature(args.plate_temperature)
-    plates = _temperatures(args.plates) if args.report else []
-    for temperature in plates:
-        process.with_plate_temperature(temperature)  # refuses what is colder than the room, before the work
-    setup = prepare(
-        args.part,
-        process,
-        mode=args.mode,
-        voxel=args.voxel,
-        layers=args.layers,
-        unit=args.unit,
-        longest=60.0 if args.scale == "fit" else None,
-        up=args.up,
-    )
-    say(_described(setup))
-    if setup.crumbs:
-        say(
-            f"note: {setup.crumbs:,} voxels behind walls thinner than a voxel are left out; a smaller --voxel keeps them"
-        )
-    with threads(args.threads) if args.threads else nullcontext():
-        job.run(
-            setup,
-            path,
-            series=args.series,
-            steps=args.steps,
-            more=_reporter(plates, args.exaggerate) if args.report else None,
-            more_record={"report": args.report, "plates": plates, "exaggerate": args.exaggerate},
-        )
-    print(f"{path}: displacement, strain and stress of the released part")
-    if args.series:
-        print(f"{folder / 'build.pvd'}: every layer group, for ParaView")
-    if args.report:
-        print(f"{folder / 'report.html'}: where it distorts, where the recoater would hit")
-    return 0
+    return parser
 
 
 def _tied(words: Sequence[str]) -> list[str]:
