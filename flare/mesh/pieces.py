@@ -48,6 +48,10 @@ def one_piece_on_plate(voxels: Voxels, *, crumbs: float = CRUMBS) -> Voxels:
     solid = numbers == largest
     if not solid[:, :, 0].any():
         bottom = int(np.argmax(solid.any((0, 1)))) * voxels.size[2]
-        message = f"the part misses the plate: its lowest voxel is {bottom:.3g} mm above it; place it on z = 0"
-        raise Unfit("misses the plate", message)
-    return replace(voxels, solid=solid)
+        raise Unfit(
+            "misses the plate",
+            f"the part misses the plate: its lowest voxel is {bottom:.3g} mm above it. If it stands on a tip or an "
+            f"edge, turn it over or use smaller voxels; if not, place it on z = 0",
+        )
+    top = int(np.flatnonzero(solid.any((0, 1)))[-1]) + 1  # a crumb may have been the highest
+    return replace(voxels, solid=solid[:, :, :top])

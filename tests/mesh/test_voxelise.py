@@ -223,6 +223,7 @@ def test_only_the_piece_on_the_plate_is_kept_and_only_crumbs_are_dropped():
     solid[9, 9, 9] = True
     voxels = Voxels(solid, (1.0, 1.0, 1.0), (0.0, 0.0, 0.0))
     assert pieces(solid)[1].tolist() == [499, 500, 1]
+    assert one_piece_on_plate(voxels).solid.shape == (10, 10, 5)
     assert one_piece_on_plate(voxels).count == 500
     with pytest.raises(DataError, match=r"falls into 2 pieces; the largest has 500 of 501 voxels"):
         one_piece_on_plate(voxels, crumbs=0.0)

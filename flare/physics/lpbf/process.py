@@ -155,9 +155,42 @@ def process_names() -> list[str]:
 
 def process_preset(name: str) -> Process:
     """A process that ships with the package; see `process_names()`."""
+    return load_process(process_file(name))
+
+
+def process_file(name: str) -> Path:
+    """The YAML file of such a process."""
     if name not in process_names():
         raise ConfigError(f"there is no process preset {name!r}; {nearest(name, process_names())}")
-    return load_process(_PRESETS / f"{name}.yaml")
+    return _PRESETS / f"{name}.yaml"
+
+
+def named_process(name: str) -> Process:
+    """A preset by name, or a YAML file by path."""
+    if Path(name).suffix.lower() in (".yaml", ".yml"):
+        return load_process(name)
+    if name not in process_names():
+        known = nearest(name, process_names())
+        raise ConfigError(f"there is no process {name!r}; {known}, or give a file that ends in .yaml")
+    return process_preset(name)
+
+
+def in_words(process: Process) -> dict[str, str]:
+    """Topic -> its numbers with their units, for people."""
+    machine, metal = process.machine, process.material
+    heater = machine.plate_temperature
+    return {
+        "laser": f"{machine.power:g} W, {machine.absorptivity:g} of it absorbed, {machine.speed:g} mm/s, "
+        f"hatch {machine.hatch:g} mm",
+        "layers": f"{machine.layer:g} mm, {machine.dwell:g} s without laser for each",
+        "voxels": f"{process.voxel_height:g} mm high, in layer groups of {process.group_height:g} mm",
+        "gas": f"{machine.ambient:g} °C, {machine.convection:g} W/(m² K)",
+        "plate": f"{machine.plate_thickness:g} mm, {'not heated' if heater is None else f'heated to {heater:g} °C'}",
+        "heat": f"{metal.conductivity:g} W/(m K), {metal.specific_heat:g} J/(kg K), {metal.density:g} kg/m³",
+        "elastic": f"E {metal.young / 1000:g} GPa, ν {metal.poisson:g}, expansion {metal.expansion:g} 1/K",
+        "inherent": f"strain {', '.join(f'{strain:g}' for strain in metal.inherent_strain)} along x, y, z",
+        "yield": f"{metal.yield_curve[0][1]:g} MPa cold, in refined mode" if metal.yield_curve else "never",
+    }
 
 
 def load_process(path: str | Path) -> Process:
