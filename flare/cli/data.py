@@ -1,4 +1,4 @@
-"""`flare data make|read|download|info|report|check|card`: datasets made, fetched, looked at, and verified."""
+"""`flare data make|read|download|info|report|check|card|export|upload`: datasets made, fetched, verified, shared."""
 
 from __future__ import annotations
 
@@ -20,6 +20,8 @@ HELP = """usage: flare data make NAME --out FOLDER ...       make a dataset from
        flare data info FOLDER                      what a dataset holds
        flare data report FOLDER                    its gallery.png and statistics.html, made anew
        flare data check FOLDER                     verify checksums, splits and values
+       flare data export DATASET --out FOLDER      lpbf as the files that are published of it
+       flare data upload FOLDER --to user/name     share exported files on the hub
 
 Each has its own help, such as:  flare data make darcy --help"""
 
@@ -33,6 +35,8 @@ def run(words: Sequence[str]) -> int:
         "info": _info,
         "report": _report,
         "check": _check,
+        "export": _export,
+        "upload": _upload,
     }
     if not words or words[0] in ("-h", "--help"):
         print(HELP)
@@ -95,7 +99,7 @@ def _read(words: Sequence[str]) -> int:
 def _download(words: Sequence[str]) -> int:
     from flare.data.cards import card
     from flare.data.download import download
-    from flare.data.published import READERS, read_published, reader_class
+    from flare.data.published import READERS, read_published, reader_class, refuse_another
 
     if not words or words[0] in ("-h", "--help"):
         print(f"usage: flare data download NAME ...\n\nNAME is one of: {', '.join(READERS)}")
@@ -108,6 +112,7 @@ def _download(words: Sequence[str]) -> int:
     parser.add_class_arguments(reader, None, skip={"folder"})
     given = parse(parser, words[1:]).as_dict()
     out, files = given.pop("out"), given.pop("files")
+    refuse_another(reader, out)
     folder = download(card(name).archive, files)
     return _show(read_published(reader(folder=str(folder), **given), out))
 
@@ -115,10 +120,9 @@ def _download(words: Sequence[str]) -> int:
 def _card(words: Sequence[str]) -> int:
     from flare.data.cards import as_markdown, card, card_names
 
-    if not words or words[0] in ("-h", "--help"):
-        print(f"usage: flare data card NAME\n\nNAME is one of: {', '.join(card_names())}")
-        return 0
-    print(as_markdown(card(words[0])), end="")
+    parser = make_parser("data card", "What a benchmark is, and what to beware of.")
+    parser.add_argument("name", help=f"one of: {', '.join(card_names())}")
+    print(as_markdown(card(parse(parser, words).name)), end="")
     return 0
 
 
@@ -170,4 +174,30 @@ def _check(words: Sequence[str]) -> int:
         more = f"\n  ... and {len(findings) - 20} more" if len(findings) > 20 else ""
         raise DataError(f"{dataset.path}: {len(findings)} finding(s)\n  {shown}{more}")
     print(f"{dataset.path}: {len(dataset):,} samples, checksums, splits and values are sound")
+    return 0
+
+
+def _export(words: Sequence[str]) -> int:
+    from flare.data.export_lpbf import export_lpbf
+    from flare.data.store import Dataset
+
+    parser = make_parser("data export", "Write an lpbf dataset in the layout of the published files, to share it.")
+    parser.add_argument("dataset", help="dataset folder")
+    parser.add_argument("--out", required=True, help="folder to write; it must not exist")
+    parser.add_argument("--licence", default="mit", help="of the data, as the hub abbreviates it")
+    given = parse(parser, words)
+    rows = export_lpbf(Dataset(given.dataset), given.out, licence=given.licence)
+    print(f"{given.out}: {len(rows):,} parts, {sum(row['num_nodes'] for row in rows):,} nodes; its card is README.md")
+    return 0
+
+
+def _upload(words: Sequence[str]) -> int:
+    from flare.data.upload import upload
+
+    parser = make_parser("data upload", "Send exported files to the hub. A broken transfer goes on when called again.")
+    parser.add_argument("folder", help="what flare data export has written")
+    parser.add_argument("--to", required=True, help="repository, user/name; made if need be")
+    parser.add_argument("--private", type=bool, default=False, help="only you can see it")
+    given = parse(parser, words)
+    print(upload(given.folder, given.to, private=given.private))
     return 0

@@ -13,22 +13,22 @@ import threading
 import time
 from collections import deque
 from collections.abc import Iterator
-from concurrent.futures import Executor, Future, ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
+from concurrent.futures import CancelledError, Executor, Future, ProcessPoolExecutor
 from contextlib import contextmanager
-from dataclasses import asdict, replace
+from dataclasses import asdict, fields, replace
+from importlib.metadata import version
 from multiprocessing import get_context, parent_process
 from pathlib import Path
 from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
+from flare.data.job import already_made, unfinished
 from flare.data.sample import Sample, Schema
 from flare.data.store import Dataset
 from flare.data.writer import DatasetWriter
-from flare.errors import DataError, NotConverged
-from flare.files import taken
-from flare.terminal import progress, say
+from flare.errors import DataError, one_line
+from flare.terminal import progress
 
 Made = tuple[Sample, float]
 """A sample, and the processor seconds it took."""
@@ -76,38 +76,33 @@ def generate(
             f"cannot make {samples} samples, {test} of them for testing, seed {seed}, with {workers} workers"
         )
     job = {"samples": samples, "test_samples": test, "seed": seed}
-    provenance = generator.provenance() | job | {"options": asdict(generator), "versions": _versions()}
-    finished = _already_made(Path(path), generator.schema(), provenance)
+    options = {"options": asdict(generator), "departures": departures(generator)}
+    provenance = generator.provenance() | job | options | {"versions": _versions()}
+    path, schema = Path(path), generator.schema()
+    finished = already_made(path, schema, provenance, ("samples", "test_samples", "seed", "options"))
     if finished:
         return finished
-    writer = DatasetWriter(path, generator.schema(), provenance)
-    name = generator.schema().name
-    try:
+    writer = DatasetWriter(path, schema, provenance)
+    with unfinished(writer, samples):
         with (
-            _executor(workers, scheduler) as executor,
-            progress(f"making {name}", samples, done=len(writer), quiet=quiet) as update,
+            _executor(workers, scheduler) as (executor, ahead),
+            progress(f"making {schema.name}", samples, done=len(writer), quiet=quiet) as update,
         ):
-            for sample, seconds in _in_order(executor, generator, seed, range(len(writer), samples), 4 * workers):
+            for sample, seconds in _in_order(executor, generator, seed, range(len(writer), samples), ahead):
                 writer.append(sample)
                 _note_time(writer, seconds)
                 update()
-    except BrokenProcessPool:
-        raise DataError(
-            f"a worker process died while making sample {len(writer)} of {path} (out of memory?). "
-            f"{len(writer)} of {samples} are kept; run the same command to go on, perhaps with fewer workers"
-        ) from None
-    except KeyboardInterrupt:
-        say(f"{len(writer)} of {samples} samples are kept; run the same command to go on")
-        raise
-    except OSError as error:
-        raise DataError(
-            f"cannot write {path}: {error.strerror or error}. {len(writer)} of {samples} samples are kept; "
-            f"make room and run the same command to go on"
-        ) from None
-    finally:
-        if len(writer) < samples:
-            writer.close()
-    return writer.finish({"train": [(0, samples - test)], "test": [(samples - test, samples)]})
+        writer.provenance["redrawn"] = sum("redrawn" in notes for notes in writer.notes())
+        return writer.finish({"train": [(0, samples - test)], "test": [(samples - test, samples)]})
+
+
+def departures(generator: Generator) -> dict[str, Any]:
+    """Options that are not the default, which is the benchmark's published form."""
+    return {
+        field.name: getattr(generator, field.name)
+        for field in fields(generator)
+        if getattr(generator, field.name) != field.default
+    }
 
 
 def _in_order(executor: Executor | None, generator: Generator, seed: int, indices: range, ahead: int) -> Iterator[Made]:
@@ -135,13 +130,15 @@ def _make(generator: Generator, seed: int, index: int) -> Made:
         while len(failures) < DRAWS:
             try:
                 sample = generator.sample(np.random.default_rng([seed, index, *([len(failures)] if failures else [])]))
-            except NotConverged as error:
+            except DataError as error:  # not converged, or a draw that makes no sense, such as a folded mesh
                 failures.append(str(error))
             else:
                 if failures:
                     sample = replace(sample, notes={**sample.notes, "redrawn": failures})
                 return sample, time.process_time() - start
-    raise DataError(f"sample {index} did not converge in {DRAWS} draws; the last: {failures[-1]}")
+    raise DataError(
+        f"sample {index} failed in {DRAWS} draws, the last: {failures[-1]}. Use other settings or another --seed"
+    )
 
 
 def _note_time(writer: DatasetWriter, seconds: float) -> None:
@@ -151,16 +148,23 @@ def _note_time(writer: DatasetWriter, seconds: float) -> None:
 
 
 @contextmanager
-def _executor(workers: int, scheduler: str | None) -> Iterator[Executor | None]:
+def _executor(workers: int, scheduler: str | None) -> Iterator[tuple[Executor | None, int]]:
+    """Who makes samples, None for this process itself, and how many may be asked for in advance."""
     if scheduler is not None:
         with _dask_client(scheduler) as client:
-            yield client.get_executor(pure=False)
+            threads = sum(client.nthreads().values())
+            try:
+                yield client.get_executor(pure=False), 4 * max(threads, 1)
+            except Exception as error:
+                if type(error).__module__.startswith("distributed") and not isinstance(error, CancelledError):
+                    raise DataError(f"the dask cluster failed: {one_line(error)}") from None
+                raise
     elif workers == 1:
-        yield None
+        yield None, 1
     else:
         pool = ProcessPoolExecutor(workers, mp_context=get_context("spawn"), initializer=_die_with_parent)
         try:
-            yield pool
+            yield pool, 4 * workers
         finally:
             pool.shutdown(wait=True, cancel_futures=True)
 
@@ -188,22 +192,11 @@ def _die_with_parent() -> None:
     threading.Thread(target=watch, daemon=True).start()
 
 
-def _already_made(path: Path, schema: Schema, provenance: dict[str, Any]) -> Dataset | None:
-    if not taken(path):
-        return None
-    dataset = Dataset(path)
-    made = dataset.about["provenance"]
-    if dataset.schema == schema and all(
-        made.get(key) == provenance[key] for key in ("samples", "test_samples", "seed", "options")
-    ):
-        return dataset
-    raise DataError(f"{path} holds another dataset already ({dataset.schema.name}); choose another --out or remove it")
-
-
 def _versions() -> dict[str, str]:
     import numpy
     import scipy
 
     import flare
 
-    return {"flare": flare.__version__, "numpy": numpy.__version__, "scipy": scipy.__version__}
+    versions = {"flare": flare.__version__, "numpy": numpy.__version__, "scipy": scipy.__version__}
+    return versions | {"numba": version("numba")}

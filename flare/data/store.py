@@ -65,6 +65,11 @@ class Dataset:
             return Sample(values)
         return Sample(values, self._cells[self._cell_offsets[index] : self._cell_offsets[index + 1]])
 
+    def notes(self) -> list[dict[str, Any]]:
+        """What the generator or reader said of each sample."""
+        lines = (self.path / "samples.jsonl").read_text(encoding="utf-8").splitlines()
+        return [json.loads(line)["notes"] for line in lines]
+
     @property
     def sizes(self) -> np.ndarray:
         """Points of each sample."""
@@ -105,6 +110,14 @@ class Dataset:
                 )
 
 
+def partial_folder(path: Path) -> Path:
+    """What a dataset folder is called while it is being made."""
+    path = path if path.name else path.absolute()  # "." has a name, too
+    if not path.name:
+        raise DataError(f"{path} cannot be a dataset; name a folder")
+    return path.with_name(path.name + ".partial")
+
+
 def sha256(path: Path) -> str:
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
@@ -115,7 +128,7 @@ def _read_about(path: Path) -> dict[str, Any]:
     if path.is_file():
         raise DataError(f"{path} is a file; a dataset is a folder with a dataset.json")
     if not manifest.exists():
-        partial = path.with_name(path.name + ".partial")
+        partial = partial_folder(path)
         if partial.exists():
             raise DataError(
                 f"{path} is not finished ({partial} is there); run the command that makes it again to go on"

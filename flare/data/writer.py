@@ -11,14 +11,13 @@ import os
 import zlib
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from itertools import accumulate
 from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
 
 from flare.data.sample import CORNERS, Sample, Schema
-from flare.data.store import VERSION, Dataset, sha256
+from flare.data.store import VERSION, Dataset, partial_folder, sha256
 from flare.errors import DataError, first_difference
 from flare.files import take_lock, taken, write_json
 
@@ -33,7 +32,7 @@ class DatasetWriter:
         self.path = Path(path)
         self.schema = schema
         self.provenance = json.loads(json.dumps(provenance))  # as it will be read back
-        self.partial = self.path.with_name(self.path.name + ".partial")
+        self.partial = partial_folder(self.path)
         if taken(self.path):
             raise DataError(f"{self.path} exists already; choose another folder or remove it")
         self._kinds: dict[str, tuple[np.dtype, int]] = {
@@ -65,6 +64,10 @@ class DatasetWriter:
         self._log.write(json.dumps(commit).encode() + b"\n")
         self._log.flush()
         self._commits.append(commit)
+
+    def notes(self) -> list[dict[str, Any]]:
+        """Of every sample so far."""
+        return [commit["notes"] for commit in self._commits]
 
     def finish(self, splits: Mapping[str, Sequence[tuple[int, int]]]) -> Dataset:
         """Make the folder whole: true array headers, offsets, checksums, its final name.
@@ -111,15 +114,18 @@ class DatasetWriter:
         return {"version": VERSION, "schema": self.schema.to_json(), "provenance": self.provenance}
 
     def _start_or_resume(self) -> None:
-        manifest = self.partial / "dataset.json"
-        if manifest.exists():
-            self._refuse_another_job(json.loads(manifest.read_text(encoding="utf-8")))
-        else:
-            self.partial.mkdir(parents=True, exist_ok=True)
-            write_json(manifest, self._about())
+        self.partial.mkdir(parents=True, exist_ok=True)
         self._log = (self.partial / "samples.jsonl").open("a+b")
         take_lock(self._log, f"another process is writing {self.partial}; wait for it, or choose another folder")
         commits, ends = _read_commits(self._log)
+        if commits:
+            try:
+                self._refuse_another_job()
+            except DataError:
+                self._log.close()
+                raise
+        else:  # nothing to lose
+            write_json(self.partial / "dataset.json", self._about())
         self._files: dict[str, IO[bytes]] = {}
         for name in self._kinds:
             path = self.partial / f"{name}.npy"
@@ -134,7 +140,12 @@ class DatasetWriter:
             file.truncate(file.tell() + self._bytes_of(name, self._commits))
             file.seek(0, os.SEEK_END)
 
-    def _refuse_another_job(self, begun: dict[str, Any]) -> None:
+    def _refuse_another_job(self) -> None:
+        manifest = self.partial / "dataset.json"
+        try:
+            begun = json.loads(manifest.read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            raise DataError(f"{manifest} is damaged ({error}); remove {self.partial} to start afresh") from None
         keys = ("schema", "provenance")
         now = json.loads(json.dumps(self._about()))
         difference = first_difference({key: begun.get(key) for key in keys}, {key: now[key] for key in keys})
@@ -198,10 +209,20 @@ class DatasetWriter:
 
 
 def _read_commits(log: IO[bytes]) -> tuple[list[dict[str, Any]], list[int]]:
-    """The whole lines of the log, and where each ends; a line cut short by a kill does not count."""
+    """The whole lines of the log up to the first bad one, and where each ends; a kill may cut the last one short."""
     log.seek(0)
-    lines = [line for line in log if line.endswith(b"\n")]
-    return [json.loads(line) for line in lines], list(accumulate(len(line) for line in lines))
+    commits: list[dict[str, Any]] = []
+    ends: list[int] = []
+    for line in log:
+        try:
+            commit = json.loads(line)
+        except ValueError:
+            break
+        if not line.endswith(b"\n"):
+            break
+        commits.append(commit)
+        ends.append(len(line) + (ends[-1] if ends else 0))
+    return commits, ends
 
 
 def _header(dtype: np.dtype, width: int, rows: int) -> bytes:

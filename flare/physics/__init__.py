@@ -11,6 +11,7 @@ GENERATORS: dict[str, str] = {
     "airfoil": "flare.physics.airfoil:Airfoil",
     "darcy": "flare.physics.darcy:Darcy",
     "elasticity": "flare.physics.elasticity:Elasticity",
+    "lpbf": "flare.physics.lpbf.dataset:LPBF",
     "pipe": "flare.physics.pipe:Pipe",
 }
 """Dataset name -> class of its generator. A new dataset is one file and one line here; see CONTRIBUTING.md."""

@@ -82,7 +82,8 @@ class FieldTask:
         """
         schema, predicted = self.dataset.schema, predict(batch.inputs, batch.mask)
         widths = schema.widths("target")
-        loss = relative_l2(predicted, batch.targets, batch.mask, widths=widths, group=group)
+        offset = self.settings.offset
+        loss = relative_l2(predicted, batch.targets, batch.mask, widths=widths, group=group, offset=offset)
         if self.settings.gradient_weight:
             assert schema.grid is not None
             gradient = gradient_l2(predicted, batch.targets, schema.grid, widths=widths)
@@ -98,7 +99,8 @@ class FieldTask:
         group: Group | None = None,
     ) -> np.ndarray:
         """Relative L2 errors, (samples, fields), of samples: all points, physical values."""
-        return sample_errors(predict, self.dataset, indices, self.data.eval_batch_size, device, points, group)
+        size, offset = self.data.eval_batch_size, self.settings.offset
+        return sample_errors(predict, self.dataset, indices, size, device, points, group, offset=offset)
 
 
 @torch.no_grad()
@@ -110,18 +112,21 @@ def sample_errors(
     device: torch.device,
     points: Share = WHOLE,
     group: Group | None = None,
+    *,
+    offset: float = 0.0,
 ) -> np.ndarray:
     """Relative L2 errors, (samples, fields), in the order given; with a group, each of its ranks has some points."""
     widths = dataset.schema.widths("target")
     errors = [torch.zeros(0, len(widths))]
     for batch in (b.to(device) for b in evaluation_batches(dataset, indices, batch_size, points)):
         predicted = predict(batch.inputs, batch.mask)
-        errors.append(relative_l2(predicted, batch.targets, batch.mask, widths=widths, group=group).cpu())
+        error = relative_l2(predicted, batch.targets, batch.mask, widths=widths, group=group, offset=offset)
+        errors.append(error.cpu())
     return torch.cat(errors).numpy()
 
 
 def mean_field_errors(
-    dataset: Dataset, train: np.ndarray, test: np.ndarray, other: Dataset | None = None
+    dataset: Dataset, train: np.ndarray, test: np.ndarray, other: Dataset | None = None, *, offset: float = 0.0
 ) -> tuple[np.ndarray, str]:
     """The errors, (samples, fields), of predicting the mean of the training targets, and which mean.
 
@@ -137,7 +142,9 @@ def mean_field_errors(
     else:
         mean = torch.from_numpy(target_statistics(dataset, train).mean)
     widths = dataset.schema.widths("target")
-    errors = [relative_l2(mean.expand_as(u), u, widths=widths) for u in (_targets(tested, i) for i in test)]
+    errors = [
+        relative_l2(mean.expand_as(u), u, widths=widths, offset=offset) for u in (_targets(tested, i) for i in test)
+    ]
     return torch.cat(errors).numpy(), "point by point" if mean.ndim > 1 else "one value"
 
 
