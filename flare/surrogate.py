@@ -17,9 +17,11 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
+from flare.code import Code, encode
 from flare.data.normalise import Affine
-from flare.data.sample import INPUT_ROLES, Field, Sample, Schema, input_array
+from flare.data.sample import INPUT_ROLES, Field, Sample, Schema
 from flare.errors import CheckpointError, ConfigError, DataError, nearest, one_line
+from flare.inference import Chunk, as_fields, empty_outputs, predict_into
 from flare.models import build_model
 
 VERSION = 1
@@ -57,12 +59,12 @@ class Surrogate(nn.Module):
         # Mixed precision ends here: physical values keep the digits of the normaliser.
         return self.target_norm.decode(encoded.to(self.target_norm.scale.dtype))
 
-    @torch.no_grad()
-    def predict(self, points: ArrayLike, **fields: ArrayLike) -> dict[str, np.ndarray]:
+    def predict(self, points: ArrayLike, *, chunk: Chunk = "auto", **fields: ArrayLike) -> dict[str, np.ndarray]:
         """The target fields at the points of one sample, in physical units.
 
         Args:
             points: (N, dimensions).
+            chunk: points at a time, the same answer in bounded memory; `auto`: where there are many; `whole`: never.
             fields: the dataset's features, (N,) or (N, channels), and parameters, a number or (channels,), by name.
 
         Returns:
@@ -71,20 +73,22 @@ class Surrogate(nn.Module):
         Raises:
             DataError: a field that is missing, unknown, of the wrong shape, or not finite.
         """
-        self.eval()
-        inputs = torch.from_numpy(input_array(self.schema, self._as_sample(points, fields)))
-        predicted = self(inputs.to(self.device, self.input_norm.shift.dtype)[None])[0].cpu().numpy()
-        answer, column = {}, 0
-        for name in self.schema.named("target"):
-            width = len(self.schema.fields[name].components)
-            answer[name] = predicted[:, column] if width == 1 else predicted[:, column : column + width]
-            column += width
-        return answer
+        sample = self.sample(points, fields)
+        outputs = empty_outputs(self, len(sample.values[self.schema.points]))
+        predict_into(self, sample, outputs, chunk=chunk)
+        return as_fields(outputs)
 
-    def predict_sample(self, sample: Sample) -> dict[str, np.ndarray]:
+    def predict_sample(self, sample: Sample, *, chunk: Chunk = "auto") -> dict[str, np.ndarray]:
         """`predict` for a sample of a dataset with the fields of this model."""
         inputs = {name: sample.values[name] for name in self.schema.named("feature", "parameter")}
-        return self.predict(sample.values[self.schema.points], **inputs)
+        return self.predict(sample.values[self.schema.points], chunk=chunk, **inputs)
+
+    def encode(self, points: ArrayLike, *, chunk: Chunk = "auto", **fields: ArrayLike) -> Code:
+        """All that this model knows of a sample, in a few latents: `encode(points).query(others)` is its field there.
+
+        Arguments are those of `predict`.
+        """
+        return encode(self, self.sample(points, fields), chunk=chunk)
 
     @property
     def device(self) -> torch.device:
@@ -105,7 +109,8 @@ class Surrogate(nn.Module):
         if mine != theirs:
             raise DataError(f"{where} does not fit this model: its channels are {theirs}, trained on {mine}")
 
-    def _as_sample(self, points: ArrayLike, fields: Mapping[str, ArrayLike]) -> Sample:
+    def sample(self, points: ArrayLike, fields: Mapping[str, ArrayLike]) -> Sample:
+        """The inputs of one sample by name, as `predict` takes them, checked; arrays may be memory-mapped."""
         wanted = self.schema.named(*INPUT_ROLES)
         given: dict[str, ArrayLike] = {self.schema.points: points, **fields}
         for name in given:

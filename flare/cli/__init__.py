@@ -18,6 +18,8 @@ VERBS = {
     "train": "train a surrogate, or go on with a run",
     "evaluate": "errors of a trained surrogate on a dataset",
     "predict": "fields in physical units for points or a dataset",
+    "encode": "a sample as a model's latents: all it takes to know its fields anywhere",
+    "probe": "fields along lines, over planes and grids, from an encoded sample",
     "spectra": "eigenvalues and eigenvectors of a trained FLARE's mixing",
     "models": "every model, with its parameters, operations and memory",
     "compare": "train several models side by side, several seeds each",

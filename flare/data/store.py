@@ -92,7 +92,7 @@ class Dataset:
         return hashlib.sha256(json.dumps(self.about["checksums"], sort_keys=True).encode()).hexdigest()[:16]
 
     def _open(self, name: str) -> np.ndarray:
-        return _open_array(self.path / f"{name}.npy")
+        return open_array(self.path / f"{name}.npy")
 
     def _check_lengths(self) -> None:
         expected = {}
@@ -152,7 +152,7 @@ def _read_about(path: Path) -> dict[str, Any]:
     return about
 
 
-def _open_array(path: Path) -> np.ndarray:
+def open_array(path: Path) -> np.ndarray:
     try:
         return np.load(path, mmap_mode="r", allow_pickle=False)
     except FileNotFoundError:

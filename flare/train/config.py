@@ -95,6 +95,8 @@ class TrainConfig:
     """What the ranks of torchrun share: the samples of a batch, or the points of every sample."""
     point_ranks: int | None = None
     """With split points: so many ranks share the points of a sample, the others the samples of a batch; null: all."""
+    rank_timeout: float = 600.0
+    """Seconds a rank waits for the others before it gives the run up. One that dies is noticed at once."""
     compile: bool = False
     """Compile the network with torch.compile."""
     device: str = "auto"
@@ -143,6 +145,7 @@ class TrainConfig:
             "optim.div": optim.div,
             "optim.final_div": optim.final_div,
             "checkpoint_minutes": self.checkpoint_minutes,
+            "rank_timeout": self.rank_timeout,
         }
         natural: dict[str, float | None] = {
             "seed": self.seed,

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from flare.data.batch import Batch, BatchPlan
 from flare.environment import peak_memory_mb
-from flare.errors import CheckpointError, TrainingDiverged
+from flare.errors import CheckpointError, RankLost, TrainingDiverged
 from flare.models.flare import split_points
 from flare.surrogate import find_checkpoint
 from flare.terminal import progress, say
@@ -25,7 +25,7 @@ from flare.train.config import TrainConfig
 from flare.train.ema import WeightAverage
 from flare.train.fields import FieldTask
 from flare.train.optimizer import make_optimizer
-from flare.train.ranks import place
+from flare.train.ranks import is_lost, lost, place
 from flare.train.run import RunFolder
 from flare.train.schedule import first_beta, learning_rate
 from flare.train.signals import Interrupted, SignalNote
@@ -75,11 +75,18 @@ class Trainer:
             SignalNote(quiet=quiet) as self._signal,
             progress("training", self.total_steps, done=self.position.step, unit="steps", quiet=quiet) as update,
         ):
-            while not self.position.finished:
-                self._epoch(update)
+            try:
+                while not self.position.finished:
+                    self._epoch(update)
+                self._agree(torch.zeros((), device=self.fabric.device))
+            except RuntimeError as error:
+                if not is_lost(error):
+                    raise
+                self._signal.hold()  # whoever started the ranks ends those that are left: first they say why
+                raise self._lost(error) from None
         self.run.close()
-        if self._signal.number:  # it came during the last evaluation; what is left can be done when resumed
-            raise Interrupted(self._signal.number)
+        if self._agreed_signal:  # it came during the last evaluation; what is left can be done when resumed
+            raise Interrupted(self._agreed_signal)
 
     def _epoch(self, update: Any) -> None:
         self.model.train()
@@ -167,6 +174,13 @@ class Trainer:
             f"or look at the data:  flare data check {self.task.dataset.path}"
         )
 
+    def _lost(self, error: RuntimeError) -> RankLost:
+        """Steps end the same on all ranks, so the first has what the lost one had, but for its random state."""
+        if self.fabric.is_global_zero and self.position.step:
+            self._write("last", {name: state[None] for name, state in self._own_random().items()})
+        self.run.close()
+        return lost(error, self.fabric.world_size, f"in step {self.position.step}", self.run.path)
+
     def _last_good(self) -> str:
         for name in ("last", "best"):
             if self.run.has_checkpoint(name):
@@ -226,14 +240,17 @@ class Trainer:
 
     def save(self, name: str) -> None:
         """Write a checkpoint; every rank takes part, the first one writes."""
-        self.position.seconds = time.monotonic() - self._begin
-        self.position.loss_scaler = self._scaler.state_dict() if self._scaler is not None else None
         random_states = self._random_states()
         if self.fabric.is_global_zero:
-            folder = self.run.checkpoints / name
-            save_checkpoint(folder, self.surrogate, self.optimizer, random_states, self.position, self.ema)
+            self._write(name, random_states)
         self.fabric.barrier()
         self._saved_at = time.monotonic()
+
+    def _write(self, name: str, random_states: dict[str, Tensor]) -> None:
+        self.position.seconds = time.monotonic() - self._begin
+        self.position.loss_scaler = self._scaler.state_dict() if self._scaler is not None else None
+        folder = self.run.checkpoints / name
+        save_checkpoint(folder, self.surrogate, self.optimizer, random_states, self.position, self.ema)
 
     def resume(self) -> None:
         """Go on from the run's last checkpoint; the rest of the run is bit for bit what it would have been."""
@@ -258,12 +275,16 @@ class Trainer:
 
     def _random_states(self) -> dict[str, Tensor]:
         """Of every rank, [ranks, bytes]."""
-        states = {"random/cpu": torch.get_rng_state()}
-        if self.fabric.device.type == "cuda":
-            states["random/cuda"] = torch.cuda.get_rng_state(self.fabric.device)
+        states = self._own_random()
         if self.fabric.world_size == 1:
             return {name: state[None] for name, state in states.items()}
         return {name: self.fabric.all_gather(state).cpu() for name, state in states.items()}
+
+    def _own_random(self) -> dict[str, Tensor]:
+        states = {"random/cpu": torch.get_rng_state()}
+        if self.fabric.device.type == "cuda":
+            states["random/cuda"] = torch.cuda.get_rng_state(self.fabric.device)
+        return states
 
     def _restore_random(self, states: dict[str, Tensor]) -> None:
         rank, ranks = self.fabric.global_rank, self.fabric.world_size
