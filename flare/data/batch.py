@@ -56,6 +56,27 @@ class Share:
 WHOLE = Share()
 
 
+@dataclass(frozen=True)
+class Subsample:
+    """How many points of a sample each epoch sees: a constant number, or one that grows by a constant factor."""
+
+    points: int | None = None
+    """In the end; None: all."""
+    start: int | None = None
+    """In the first epoch; None: as many as in the end."""
+    epochs: float = 0
+    """In which the number grows."""
+
+    def of(self, size: int, epoch: int) -> int:
+        end = size if self.points is None else min(self.points, size)
+        if self.start is None or self.start >= end or epoch >= self.epochs:
+            return end
+        return round(self.start * (end / self.start) ** (epoch / self.epochs))
+
+
+ALL = Subsample()
+
+
 def collate(samples: Sequence[tuple[int, np.ndarray, np.ndarray]]) -> Batch:
     """Put (index, inputs, targets) triples of any size side by side."""
     sizes = torch.tensor([len(inputs) for _, inputs, _ in samples])
@@ -125,16 +146,17 @@ class BatchPlan(Sampler[list[tuple[int, int]]]):
 class _Arrays(TorchDataset[tuple[int, np.ndarray, np.ndarray]]):
     """What a loader worker does: read one sample, or a random part of its points that changes with the epoch."""
 
-    def __init__(self, dataset: Dataset, subsample: int | None, seed: int, points: Share) -> None:
+    def __init__(self, dataset: Dataset, subsample: Subsample, seed: int, points: Share) -> None:
         self.dataset, self.subsample, self.seed, self.points = dataset, subsample, seed, points
 
     def __getitem__(self, key: tuple[int, int]) -> tuple[int, np.ndarray, np.ndarray]:
         epoch, index = key
         size = int(self.dataset.sizes[index])
         rows: slice | np.ndarray | None = self.points.of(size) if self.points.count > 1 else None
-        if self.subsample is not None and self.subsample < size:
+        count = self.subsample.of(size, epoch)
+        if count < size:
             rng = np.random.default_rng([self.seed, epoch, index])
-            rows = np.sort(rng.choice(size, self.subsample, replace=False))[self.points.of(self.subsample)]
+            rows = np.sort(rng.choice(size, count, replace=False))[self.points.of(count)]
         sample = self.dataset.read(index, rows)
         return index, input_array(self.dataset.schema, sample), target_array(self.dataset.schema, sample)
 
@@ -144,7 +166,7 @@ def training_loader(
     plan: BatchPlan,
     *,
     points: Share = WHOLE,
-    subsample: int | None = None,
+    subsample: Subsample = ALL,
     workers: int = 0,
     pin: bool = False,
 ) -> Iterable[Batch]:
@@ -152,7 +174,7 @@ def training_loader(
 
     Args:
         points: which part of each sample's points to read.
-        subsample: points drawn from each sample anew every epoch; None takes all.
+        subsample: points drawn from each sample anew every epoch.
         workers: loader processes; they map the dataset's files and share their pages.
     """
     return DataLoader(
@@ -177,6 +199,6 @@ def evaluation_batches(
     dataset: Dataset, indices: Sequence[int] | np.ndarray, batch_size: int, points: Share = WHOLE
 ) -> Iterator[Batch]:
     """All points of the samples in order, or a share of them, the last batch perhaps smaller."""
-    arrays = _Arrays(dataset, None, 0, points)
+    arrays = _Arrays(dataset, ALL, 0, points)
     for start in range(0, len(indices), batch_size):
         yield collate([arrays[0, int(i)] for i in indices[start : start + batch_size]])

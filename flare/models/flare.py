@@ -16,6 +16,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 from flare.errors import ConfigError, nearest
 from flare.mixer import check_backend, decode, encode, mix, sharded
@@ -334,14 +335,25 @@ class FLAREModel(nn.Module):
         self.head = ResMLP(
             channels, channels, out_dim, io_depth, skip_out=False, activation=activation, backend=backend
         )
+        self.recompute = False  # see `recompute_blocks`
         self.apply(small_normal)
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
         """[B, N, in_dim] -> [B, N, out_dim]; `mask` is [B, N], True at real points."""
         x_BNC = self.lift(x)
         for block in self.blocks:
-            x_BNC = block(x_BNC, mask)
+            if self.recompute and torch.is_grad_enabled():
+                x_BNC = checkpoint(block, x_BNC, mask, use_reentrant=False, preserve_rng_state=False)
+            else:
+                x_BNC = block(x_BNC, mask)
         return self.head(self.head_norm(x_BNC))
+
+
+def recompute_blocks(model: nn.Module) -> None:
+    """From now on a backward computes each block anew from its input: less memory, a third more time."""
+    if not isinstance(model, FLAREModel):
+        raise ConfigError(f"{type(model).__name__} cannot compute its blocks anew; a FLARE model can")
+    model.recompute = True
 
 
 def _pick(table: dict[str, Callable[..., nn.Module]], name: str, what: str) -> Callable[..., nn.Module]:

@@ -29,6 +29,10 @@ class DataConfig:
     """Use only the first so many test samples; null: all."""
     subsample: int | None = None
     """Points drawn from each sample anew every epoch; null: all points."""
+    subsample_from: int | None = None
+    """Points drawn in the first epoch; they grow by a constant factor an epoch to `subsample`. null: no growth."""
+    subsample_growth: float = 0.5
+    """Part of the epochs in which they grow."""
     normalise: dict[str, Any] = field(default_factory=dict)
     """Field -> identity, gaussian or minmax (or a mapping with published constants); gaussian where not named."""
     workers: int = 0
@@ -97,6 +101,8 @@ class TrainConfig:
     """With split points: so many ranks share the points of a sample, the others the samples of a batch; null: all."""
     rank_timeout: float = 600.0
     """Seconds a rank waits for the others before it gives the run up. One that dies is noticed at once."""
+    recompute: bool = False
+    """Backward computes each block anew instead of keeping what it needs: less memory, about a third more time."""
     compile: bool = False
     """Compile the network with torch.compile."""
     device: str = "auto"
@@ -116,7 +122,7 @@ class TrainConfig:
         if not isinstance(self.model.get("name"), str):
             raise ConfigError("model.name is missing; say which model, such as --model.name flare")
         self._check_ranges()
-        if self.loss.gradient_weight and self.data.subsample:
+        if self.loss.gradient_weight and (self.data.subsample or self.data.subsample_from):
             raise ConfigError("loss.gradient_weight needs the whole grid; drop data.subsample or the gradient term")
         if self.loss.gradient_weight and self.split == "points":
             raise ConfigError("loss.gradient_weight needs the whole grid on every rank; use --split samples")
@@ -132,6 +138,7 @@ class TrainConfig:
             "data.train_samples": data.train_samples,
             "data.test_samples": data.test_samples,
             "data.subsample": data.subsample,
+            "data.subsample_from": data.subsample_from,
             "point_ranks": self.point_ranks,
             "optim.accumulate": optim.accumulate,
             "evaluate_every": self.evaluate_every,
@@ -153,7 +160,7 @@ class TrainConfig:
             "optim.weight_decay": optim.weight_decay,
             "loss.gradient_weight": self.loss.gradient_weight,
         }
-        parts = {"optim.warmup": optim.warmup, "optim.ema": optim.ema}
+        parts = {"optim.warmup": optim.warmup, "optim.ema": optim.ema, "data.subsample_growth": data.subsample_growth}
         betas: dict[str, float | None] = {f"optim.betas[{i}]": beta for i, beta in enumerate(optim.betas)}
         _demand(counts, lambda x: x >= 1, "at least 1")
         _demand(positive, lambda x: x > 0, "above 0")

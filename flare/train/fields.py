@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from flare.data.batch import WHOLE, Batch, BatchPlan, Share, evaluation_batches, training_loader
+from flare.data.batch import WHOLE, Batch, BatchPlan, Share, Subsample, evaluation_batches, training_loader
 from flare.data.normalise import check_wishes, fit
 from flare.data.sample import INPUT_ROLES, target_array
 from flare.data.statistics import input_statistics, target_statistics
@@ -68,11 +68,11 @@ class FieldTask:
             fit(schema, ("target",), target_statistics(self.dataset, self.train), wishes),
         )
 
-    def batches(self, plan: BatchPlan, *, points: Share = WHOLE, pin: bool = False) -> Iterable[Batch]:
+    def batches(self, plan: BatchPlan, epochs: int, *, points: Share = WHOLE, pin: bool = False) -> Iterable[Batch]:
+        """Micro-batches of one pass, in a run of so many epochs."""
         data = self.data
-        return training_loader(
-            self.dataset, plan, points=points, subsample=data.subsample, workers=data.workers, pin=pin
-        )
+        subsample = Subsample(data.subsample, data.subsample_from, data.subsample_growth * epochs)
+        return training_loader(self.dataset, plan, points=points, subsample=subsample, workers=data.workers, pin=pin)
 
     def loss(self, predict: Predict, batch: Batch, group: Group | None = None) -> Tensor:
         """Mean over samples and fields of the relative error, with the gradient term where asked for.

@@ -17,7 +17,7 @@ from torch import Tensor
 from flare.data.batch import Batch, BatchPlan
 from flare.environment import peak_memory_mb
 from flare.errors import CheckpointError, RankLost, TrainingDiverged
-from flare.models.flare import split_points
+from flare.models.flare import recompute_blocks, split_points
 from flare.surrogate import find_checkpoint
 from flare.terminal import progress, say
 from flare.train.checkpoint import Position, load_checkpoint, save_checkpoint
@@ -38,6 +38,8 @@ class Trainer:
         self.config, self.task, self.run, self.fabric = config, task, run, fabric
         torch.manual_seed(config.seed)
         self.surrogate = task.surrogate(config.model)
+        if config.recompute:
+            recompute_blocks(self.surrogate.network)
         if config.compile:
             self.surrogate.network.compile()  # in place: names of weights stay the same
         self.ranks = place(config, fabric)
@@ -109,7 +111,8 @@ class Trainer:
             self.save("last")
 
     def _batches(self) -> Iterable[Batch]:
-        return self.task.batches(self.plan, points=self.ranks.points, pin=self.fabric.device.type == "cuda")
+        pin = self.fabric.device.type == "cuda"
+        return self.task.batches(self.plan, self.config.epochs, points=self.ranks.points, pin=pin)
 
     def _step(self, micro_batches: list[Batch]) -> tuple[float, float]:
         """One optimiser step over all micro-batches of all ranks; returns their mean loss and the gradient norm."""
