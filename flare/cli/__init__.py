@@ -23,6 +23,7 @@ VERBS = {
     "spectra": "eigenvalues and eigenvectors of a trained FLARE's mixing",
     "models": "every model, with its parameters, operations and memory",
     "compare": "train several models side by side, several seeds each",
+    "plan": "memory and time of a run before it is begun, and what fits at most",
     "experiment": "a table made of several runs",
     "lpbf": "distortion and stress of a part printed by laser powder bed fusion",
     "info": "versions, devices, and which mixer runs here",
