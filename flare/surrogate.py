@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -145,9 +145,14 @@ def _meaning(field: Field | None) -> str:
     return f"{field.role} ({', '.join(field.components)}) in {field.unit}" if field else "absent"
 
 
-def save_surrogate(surrogate: Surrogate, folder: Path) -> None:
-    """Write weights and normalisers (safetensors) and what they are (JSON) into an existing folder."""
-    save_file({k: v.contiguous() for k, v in surrogate.state_dict().items()}, folder / "model.safetensors")
+def save_surrogate(surrogate: Surrogate, folder: Path, state: Mapping[str, Tensor] | None = None) -> None:
+    """Write weights and normalisers (safetensors) and what they are (JSON) into an existing folder.
+
+    Args:
+        state: weights and normalisers, where they are not the surrogate's own `state_dict`.
+    """
+    state = surrogate.state_dict() if state is None else state
+    save_file({k: v.contiguous() for k, v in state.items()}, folder / "model.safetensors")
     about = {"version": VERSION, "model": surrogate.model, "schema": surrogate.schema.to_json()}
     (folder / "model.json").write_text(json.dumps(about, indent=1) + "\n", encoding="utf-8")
 
@@ -169,7 +174,9 @@ def load_surrogate(folder: Path, *, weights: str = "model.safetensors") -> Surro
     return surrogate
 
 
-def load_weights(surrogate: nn.Module, path: Path) -> None:
+def load_weights(
+    surrogate: nn.Module, path: Path, fill: Callable[[nn.Module, dict[str, Tensor]], object] = nn.Module.load_state_dict
+) -> None:
     """Fill a module from a safetensors file, or say which tensor does not belong."""
     state = read_tensors(path)
     own = surrogate.state_dict()
@@ -181,7 +188,7 @@ def load_weights(surrogate: nn.Module, path: Path) -> None:
                 f"{path} is of another model: {name} is {shapes[0]} in the model and {shapes[1]} in the file. "
                 f"Use the checkpoint together with the configuration it was trained with"
             )
-    surrogate.load_state_dict(state)
+    fill(surrogate, state)
 
 
 def read_tensors(path: Path) -> dict[str, Tensor]:

@@ -99,6 +99,8 @@ class TrainConfig:
     """What the ranks of torchrun share: the samples of a batch, or the points of every sample."""
     point_ranks: int | None = None
     """With split points: so many ranks share the points of a sample, the others the samples of a batch; null: all."""
+    shard: bool = False
+    """Ranks share weights, gradients and the optimiser's state too (FSDP): for models too large for one of them."""
     rank_timeout: float = 600.0
     """Seconds a rank waits for the others before it gives the run up. One that dies is noticed at once."""
     recompute: bool = False

@@ -11,12 +11,13 @@ from typing import Any
 
 import torch
 from lightning_fabric import Fabric
-from lightning_fabric.strategies import DDPStrategy
+from lightning_fabric.strategies import DDPStrategy, ModelParallelStrategy
 
 from flare.errors import ConfigError
 from flare.terminal import say
 from flare.train.config import TrainConfig
 from flare.train.ranks import is_lost, lost, timeout
+from flare.train.shards import shard
 
 PRECISIONS = {"32": "32-true", "bf16": "bf16-mixed", "16": "16-mixed"}
 
@@ -57,12 +58,20 @@ def _make_fabric(config: TrainConfig) -> Fabric:
             accelerator=config.device,
             devices=here,
             num_nodes=world // here,
-            # Buffers are the normalisers: equal on all ranks and never changed, so nothing to send.
-            strategy=DDPStrategy(broadcast_buffers=False, timeout=timeout(config)) if world > 1 else "auto",
+            strategy=_strategy(config, world),
             precision=PRECISIONS[precision],
         )
     except (ValueError, RuntimeError) as error:
         raise ConfigError(f"device={config.device!r} cannot be used: {error}") from None
+
+
+def _strategy(config: TrainConfig, world: int) -> Any:
+    if world == 1:
+        return "auto"
+    if config.shard:
+        return ModelParallelStrategy(shard, data_parallel_size=world, tensor_parallel_size=1, timeout=timeout(config))
+    # Buffers are the normalisers: equal on all ranks and never changed, so nothing to send.
+    return DDPStrategy(broadcast_buffers=False, timeout=timeout(config))
 
 
 def _on_cpu(device: str) -> bool:

@@ -20,7 +20,7 @@ from flare.errors import CheckpointError, RankLost, TrainingDiverged
 from flare.models.flare import recompute_blocks, split_points
 from flare.surrogate import find_checkpoint
 from flare.terminal import progress, say
-from flare.train.checkpoint import Position, load_checkpoint, save_checkpoint
+from flare.train.checkpoint import Position, State, collect, load_checkpoint, save_checkpoint
 from flare.train.config import TrainConfig
 from flare.train.ema import WeightAverage
 from flare.train.fields import FieldTask
@@ -28,6 +28,7 @@ from flare.train.optimizer import make_optimizer
 from flare.train.ranks import is_lost, lost, place
 from flare.train.run import RunFolder
 from flare.train.schedule import first_beta, learning_rate
+from flare.train.shards import whole
 from flare.train.signals import Interrupted, SignalNote
 
 
@@ -130,11 +131,8 @@ class Trainer:
             total += loss.detach()
         mean_loss = self._agree(total)
         self._watch_loss(mean_loss, micro_batches)
-        norm = float(
-            self.fabric.clip_gradients(
-                self.model, self.stepper, max_norm=optim.clip or math.inf, error_if_nonfinite=False
-            )
-        )
+        clip: Any = {"max_norm": optim.clip or math.inf, "error_if_nonfinite": False}
+        norm = float(whole(self.fabric.clip_gradients(self.model, self.stepper, **clip)))
         if self._scaler is None and not math.isfinite(norm):  # a loss scaler skips such a step and lowers its scale
             self._stop(f"the gradient norm is {norm}", micro_batches)
         self.stepper.step()
@@ -178,9 +176,10 @@ class Trainer:
         )
 
     def _lost(self, error: RuntimeError) -> RankLost:
-        """Steps end the same on all ranks, so the first has what the lost one had, but for its random state."""
-        if self.fabric.is_global_zero and self.position.step:
-            self._write("last", {name: state[None] for name, state in self._own_random().items()})
+        """Steps end alike on all ranks: the first has what the lost one had, but for its random state and shard."""
+        if self.fabric.is_global_zero and self.position.step and not self.config.shard:
+            state = collect(self.surrogate, self.optimizer, self.ema)
+            self._write("last", state, {name: random[None] for name, random in self._own_random().items()})
         self.run.close()
         return lost(error, self.fabric.world_size, f"in step {self.position.step}", self.run.path)
 
@@ -244,16 +243,17 @@ class Trainer:
     def save(self, name: str) -> None:
         """Write a checkpoint; every rank takes part, the first one writes."""
         random_states = self._random_states()
+        state = collect(self.surrogate, self.optimizer, self.ema)
         if self.fabric.is_global_zero:
-            self._write(name, random_states)
+            self._write(name, state, random_states)
         self.fabric.barrier()
         self._saved_at = time.monotonic()
 
-    def _write(self, name: str, random_states: dict[str, Tensor]) -> None:
+    def _write(self, name: str, state: State, random_states: dict[str, Tensor]) -> None:
         self.position.seconds = time.monotonic() - self._begin
         self.position.loss_scaler = self._scaler.state_dict() if self._scaler is not None else None
         folder = self.run.checkpoints / name
-        save_checkpoint(folder, self.surrogate, self.optimizer, random_states, self.position, self.ema)
+        save_checkpoint(folder, self.surrogate, state, random_states, self.position)
 
     def resume(self) -> None:
         """Go on from the run's last checkpoint; the rest of the run is bit for bit what it would have been."""

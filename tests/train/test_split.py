@@ -90,7 +90,11 @@ def error(run):
     return json.loads((run / "result.json").read_text())["rel_l2"]
 
 
-@pytest.mark.parametrize(("ranks", "changes"), [(2, {}), (4, {"point_ranks": 2})], ids=["points", "points x samples"])
+@pytest.mark.parametrize(
+    ("ranks", "changes"),
+    [(2, {}), (4, {"point_ranks": 2}), (2, {"shard": "true", "optim.ema": 0.9})],
+    ids=["points", "points x samples", "weights too"],
+)
 def test_ranks_that_share_points_train_as_one(ragged, alone, tmp_path, ranks, changes):
     code, told = torchrun(ranks, settings(ragged, tmp_path / "run", split="points", **changes))
     assert code == 0, told
@@ -110,6 +114,20 @@ def test_a_killed_rank_ends_the_others_and_fewer_ranks_go_on(ragged, alone, tmp_
     assert "Traceback" not in told.split("ChildFailedError")[0].split("RankLost")[0]
     assert json.loads((tmp_path / "run/checkpoints/last/trainer.json").read_text())["step"] == 6
     resume(tmp_path / "run")
+    np.testing.assert_allclose(losses(tmp_path / "run"), losses(alone), rtol=2e-5)
+    assert error(tmp_path / "run") == pytest.approx(error(alone), rel=1e-4)
+
+
+@pytest.mark.slow
+def test_shards_go_on_from_the_last_checkpoint(ragged, alone, tmp_path):
+    (tmp_path / "killer.py").write_text(KILLER.format(step=6, rank=1))
+    words = settings(ragged, tmp_path / "run", split="points", shard="true")
+    code, told = torchrun(2, words, [tmp_path / "killer.py"])
+    assert code != 0
+    assert "RankLost" in told
+    assert json.loads((tmp_path / "run/checkpoints/last/trainer.json").read_text())["step"] == 4
+    code, told = torchrun(2, ["train", "--resume", str(tmp_path / "run"), "--report", "false"])
+    assert code == 0, told
     np.testing.assert_allclose(losses(tmp_path / "run"), losses(alone), rtol=2e-5)
     assert error(tmp_path / "run") == pytest.approx(error(alone), rel=1e-4)
 
