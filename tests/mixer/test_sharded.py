@@ -48,7 +48,7 @@ def rank_main(rank, ranks, path):
     all_reduce = dist.all_reduce
 
     def counted(tensor, *words, **options):
-        sent.append(tensor.numel())
+        sent.append(tensor.numel() * tensor.element_size())
         return all_reduce(tensor, *words, **options)
 
     found = []
@@ -62,8 +62,12 @@ def rank_main(rank, ranks, path):
                 sent.clear()
                 dist.all_reduce = counted
                 loss, got = loss_and_gradients(model, x[:, mine], y[:, mine], mask[:, mine], dist.group.WORLD)
+                talked = [sum(sent)]
+                sent.clear()
+                longer = [torch.cat([t[:, mine]] * 3, dim=1) for t in (x, y, mask)]
+                loss_and_gradients(model, *longer, dist.group.WORLD)
+                talked.append(sum(sent))
                 dist.all_reduce = all_reduce
-                talked = sum(sent)
                 split_points(model, None)
                 for g in got:
                     dist.all_reduce(g)
@@ -86,8 +90,10 @@ def test_loss_and_gradients_are_those_of_one_rank(ranks, tmp_path):
         limit = 1e-5 if dtype == "torch.float32" else 1e-12
         assert off < limit, (options, dtype, ends)
         assert worst < limit, (options, dtype, ends)
-        # Three blocks, two samples, four heads of eight latents of eight numbers; however the points are split.
-        assert talked == 3 * (2 * 4 * 8) * (1 + (8 + 1) + 8)
+        # Bytes: three blocks, two samples, four heads of eight latents of eight numbers; however the points are split,
+        # and for three times as many.
+        width = 4 if dtype == "torch.float32" else 8
+        assert talked == [width * 3 * (2 * 4 * 8) * (1 + (8 + 1) + 8)] * 2
 
 
 def test_the_written_out_gradient_is_that_of_the_oracle(monkeypatch):
