@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from flare.cli import parse
 from flare.cli.options import make_parser
 from flare.cli.words import with_unit
+from flare.errors import ConfigError
 
 if TYPE_CHECKING:
     from flare.surrogate import Surrogate
@@ -37,6 +38,7 @@ def run(words: Sequence[str]) -> int:
     parser.add_argument("--ema", action="store_true", help="the averaged weights, where the run kept them")
     parser.add_argument("--device", default="auto", help="auto, cpu, cuda, ...")
     args = parse(parser, words)
+    args.chunk = points_at_a_time(args.chunk)
 
     from flare.data.tables import is_folder_of_arrays
     from flare.surrogate import load
@@ -66,7 +68,7 @@ def _predict_points(surrogate: Surrogate, args: Any) -> None:
         mapped_outputs(args.out, schema, count) if on_disk else nullcontext(empty_outputs(surrogate, count)) as outputs,
         progress("predicting", count * passes, unit="points x blocks", quiet=count < MANY) as update,
     ):
-        predict_into(surrogate, sample, outputs, chunk=points_at_a_time(args.chunk), scratch=args.scratch, done=update)
+        predict_into(surrogate, sample, outputs, chunk=args.chunk, scratch=args.scratch, done=update)
         if not on_disk:
             write_outputs(args.out, schema, sample.values, as_fields(outputs))
         for name, values in outputs.items():
@@ -76,7 +78,11 @@ def _predict_points(surrogate: Surrogate, args: Any) -> None:
 
 def points_at_a_time(chunk: str) -> int | str:
     """`--chunk` as a number, where it is one."""
-    return int(chunk) if chunk.lstrip("-").isdigit() else chunk
+    if chunk in ("auto", "whole"):
+        return chunk
+    if not chunk.isdigit() or int(chunk) == 0:
+        raise ConfigError(f"--chunk {chunk}: give a number of points, auto, or whole")
+    return int(chunk)
 
 
 def _predict_dataset(surrogate: Surrogate, args: Any) -> None:
@@ -90,11 +96,11 @@ def _predict_dataset(surrogate: Surrogate, args: Any) -> None:
     indices = dataset.split(args.split) if args.split else range(len(dataset))
     provenance = {"kind": "prediction", "run": args.run, "checkpoint": args.checkpoint, "ema": args.ema}
     provenance |= {"inputs": dataset.fingerprint, "samples": [int(i) for i in indices]}
-    writer, chunk = DatasetWriter(args.out, dataset.schema, provenance), points_at_a_time(args.chunk)
+    writer = DatasetWriter(args.out, dataset.schema, provenance)
     with progress("predicting", len(indices), done=len(writer)) as update:
         for index in indices[len(writer) :]:
             sample = dataset[int(index)]
-            fields = surrogate.predict_sample(sample, chunk=chunk)
+            fields = surrogate.predict_sample(sample, chunk=args.chunk)
             predicted = {name: values.reshape(len(values), -1) for name, values in fields.items()}
             writer.append(Sample({**sample.values, **predicted}, sample.cells))
             update()

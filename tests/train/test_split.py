@@ -60,7 +60,7 @@ def settings(dataset, out, **changes):
     return ["train", *(word for name, value in options.items() for word in (f"--{name}", str(value)))]
 
 
-def torchrun(ranks, words, script=("-m", "flare"), limit=300):
+def torchrun(ranks, words, script=("-m", "flare"), limit=900):
     """The command on so many ranks; whatever happens, none of them outlives the test."""
     launcher = ["-m", "torch.distributed.run", "--nproc-per-node", str(ranks), "--rdzv-backend", "c10d"]
     command = [sys.executable, *launcher, "--rdzv-endpoint", "127.0.0.1:0", *script, *words]
