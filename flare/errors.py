@@ -45,7 +45,7 @@ def nearest(name: str, known: Iterable[str]) -> str:
 def one_line(message: object) -> str:
     """A parser's message, which may span lines and name its own groups, as one line about the user's setting."""
     text = str(message).replace('Parser key "run.', 'setting "').replace("Parser key", "setting")
-    return " ".join(re.sub(r"a <class '(\w+)'>", r"\1", text).replace("typing.Literal", "one of ").split())
+    return " ".join(re.sub(r"a <class '(\w+)'>", r"\1", text).replace("a typing.Literal", "one of ").split())
 
 
 def first_difference(old: Mapping[str, Any], new: Mapping[str, Any]) -> tuple[str, Any, Any] | None:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import sys
+import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 
 Update = Callable[..., None]
@@ -99,6 +100,25 @@ class _Clock:
         rate = fresh / elapsed
         speed = f"{rate:.1f} {unit}/s" if rate >= 1 else f"{1 / rate:.1f} s each"
         return f"{speed}, {duration((self.total - self.count) / rate)} left"
+
+
+@contextmanager
+def patience(message: str, after: float = 2.0) -> Iterator[None]:
+    """Say why nothing happens, if it takes longer than that."""
+    timer = threading.Timer(after, say, [message])
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+
+
+def plainly(value: object) -> str:
+    """A value of a record as people read it, without the marks of JSON."""
+    if isinstance(value, Mapping):
+        return ", ".join(f"{key}: {plainly(inner)}" for key, inner in value.items())
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
 def duration(seconds: float) -> str:

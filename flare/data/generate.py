@@ -14,12 +14,12 @@ import time
 from collections import deque
 from collections.abc import Iterator
 from concurrent.futures import CancelledError, Executor, Future, ProcessPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, fields, replace
 from importlib.metadata import version
 from multiprocessing import get_context, parent_process
 from pathlib import Path
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -28,7 +28,7 @@ from flare.data.sample import Sample, Schema
 from flare.data.store import Dataset
 from flare.data.writer import DatasetWriter
 from flare.errors import DataError, one_line
-from flare.terminal import progress
+from flare.terminal import patience, progress
 
 Made = tuple[Sample, float]
 """A sample, and the processor seconds it took."""
@@ -52,6 +52,14 @@ class Generator(Protocol):
         ...
 
 
+@runtime_checkable
+class Compiling(Protocol):
+    """A generator with loops to compile."""
+
+    def prepare(self) -> None:
+        """Have them compiled and kept, once on a machine, before workers start."""
+
+
 def generate(
     generator: Generator,
     path: str | os.PathLike[str],
@@ -66,15 +74,17 @@ def generate(
     """Make `samples` samples into the dataset folder `path`, or go on where an earlier call was stopped.
 
     Args:
-        test_samples: the last ones, kept for testing; None takes a sixth, as the benchmarks of the paper do.
+        test_samples: the last ones, kept for testing; None takes a sixth, as the benchmarks of the paper do, and at
+            least one of two.
         workers: processes on this machine. The bytes do not depend on it.
         scheduler: address of a dask scheduler, such as `tcp://10.0.0.1:8786`, to use its workers instead.
     """
-    test = samples // 6 if test_samples is None else test_samples
-    if not (samples >= 1 and 0 <= test <= samples and workers >= 1 and seed >= 0):
-        raise DataError(
-            f"cannot make {samples} samples, {test} of them for testing, seed {seed}, with {workers} workers"
-        )
+    for name, value, least in (("samples", samples, 1), ("workers", workers, 1), ("seed", seed, 0)):
+        if value < least:
+            raise DataError(f"{name}={value}: at least {least}, please")
+    test = max(samples // 6, min(samples - 1, 1)) if test_samples is None else test_samples
+    if not 0 <= test <= samples:
+        raise DataError(f"test_samples={test}: from 0 to all {samples:,} samples, please")
     job = {"samples": samples, "test_samples": test, "seed": seed}
     options = {"options": asdict(generator), "departures": departures(generator)}
     provenance = generator.provenance() | job | options | {"versions": _versions()}
@@ -84,6 +94,9 @@ def generate(
         return finished
     writer = DatasetWriter(path, schema, provenance)
     with unfinished(writer, samples):
+        if isinstance(generator, Compiling) and len(writer) < samples:
+            with nullcontext() if quiet else patience("compiling the solver, once on this machine: about a minute ..."):
+                generator.prepare()
         with (
             _executor(workers, scheduler) as (executor, ahead),
             progress(f"making {schema.name}", samples, done=len(writer), quiet=quiet) as update,

@@ -19,7 +19,7 @@ from flare.data.store import Dataset
 from flare.report.fields import colour_bar, draw_field, field_axes, panel_size, value_range
 from flare.report.page import save_png, write_page
 from flare.report.style import INK, TEXT, new_figure, plain
-from flare.terminal import duration
+from flare.terminal import duration, plainly
 
 SHOWN = 8
 """Samples in a gallery."""
@@ -37,7 +37,7 @@ def write_dataset_page(dataset: Dataset) -> Path:
         picture = gallery(dataset)
         save_png(picture, dataset.path / "gallery.png")
         figures.insert(
-            0, ("Samples", f"{schema.channels('target')[0]} of samples evenly spread over the set.", picture)
+            0, ("Samples", f"{' and '.join(_shown(schema))} of samples evenly spread over the set.", picture)
         )
     about, notes = {"kind": "unknown", **dataset.about["provenance"]}, dataset.notes()
     redrawn = sum(bool(_failures(note)) for note in notes)
@@ -56,7 +56,7 @@ def write_dataset_page(dataset: Dataset) -> Path:
             ("Ranges", _ranges(dataset, indices)),
             ("Landmarks", _landmark_rows(dataset, indices)),
             ("Solver", [*_solver_rows(notes), *_time_rows(dataset)]),
-            ("Made with", [(key, _text(value)) for key, value in about.items()]),
+            ("Made with", [(key, plainly(value)) for key, value in about.items() if value != {}]),
         ],
         texts=[("Redrawn samples", _redraws(notes))] if redrawn else [],
         footer=f"Statistics of {len(indices):,} of {len(dataset):,} samples. Fingerprint {dataset.fingerprint}.",
@@ -65,33 +65,42 @@ def write_dataset_page(dataset: Dataset) -> Path:
 
 
 def gallery(dataset: Dataset, count: int = SHOWN) -> Figure:
-    """The first target of some samples, evenly spread over the dataset, in one range of colours."""
+    """What goes in and what comes out of some samples, evenly spread over the dataset, each in one range of colours."""
     schema = dataset.schema
-    chosen = np.unique(np.linspace(0, len(dataset) - 1, min(count, len(dataset))).round().astype(int)).tolist()
+    shown = _shown(schema)
+    count = min(count // len(shown), len(dataset))
+    chosen = np.unique(np.linspace(0, len(dataset) - 1, count).round().astype(int)).tolist()
     samples = [dataset[i] for i in chosen]
-    target, window = schema.named("target")[0], _window(schema)
-    limits = value_range(
-        np.concatenate([s.values[target][_inside(s.values[schema.points], window), 0] for s in samples])
-    )
-    first = samples[0].values[schema.points]
-    width, height = panel_size(first[_inside(first, window)])
+    window, first = _window(schema), samples[0].values[schema.points]
+    boxes = [s.values[schema.points][_inside(s.values[schema.points], window)] for s in samples]
+    low, high = np.min([b.min(0) for b in boxes], axis=0), np.max([b.max(0) for b in boxes], axis=0)
+    width, height = panel_size(np.stack([low, high]))
     columns = min(4, len(samples))
     rows = -(-len(samples) // columns)
-    figure = new_figure(columns * (width + 0.3) + 0.9, rows * (height + 0.5) + 0.3)
-    places = figure.add_gridspec(rows, columns)
-    for place, (index, sample) in enumerate(zip(chosen, samples, strict=True)):
-        axes = field_axes(figure, places[divmod(place, columns)], first.shape[1])
-        axes.set_title(f"sample {index}", fontsize=TEXT, color=INK)
-        values = sample.values[target][:, 0]
-        drawn = draw_field(
-            axes, sample.values[schema.points], values, grid=schema.grid, cells=sample.cells, limits=limits
+    figure = new_figure(columns * (width + 0.3) + 0.9, len(shown) * rows * (height + 0.5) + 0.3)
+    places = figure.add_gridspec(len(shown) * rows, columns)
+    for part, (name, label) in enumerate(shown.items()):
+        limits = value_range(
+            np.concatenate([s.values[name][_inside(s.values[schema.points], window), 0] for s in samples])
         )
-        if window:
-            axes.set_xlim(window["x"])
-            axes.set_ylim(window["y"])
-        if place % columns == columns - 1 or place == len(samples) - 1:
-            colour_bar(axes, drawn, schema.channels("target")[0], limits)
+        for place, (index, sample) in enumerate(zip(chosen, samples, strict=True)):
+            row, column = divmod(place, columns)
+            axes = field_axes(figure, places[len(shown) * row + part, column], first.shape[1])
+            axes.set_title(f"sample {index}", fontsize=TEXT, color=INK)
+            x, values = sample.values[schema.points], sample.values[name][:, 0]
+            drawn = draw_field(axes, x, values, grid=schema.grid, cells=sample.cells, limits=limits)
+            if first.shape[1] == 2:  # one frame for all, so that shapes compare
+                margin = 0.02 * float((high - low).max())
+                axes.set_xlim(window.get("x", (low[0] - margin, high[0] + margin)))
+                axes.set_ylim(window.get("y", (low[1] - margin, high[1] + margin)))
+            if column == columns - 1 or place == len(samples) - 1:
+                colour_bar(axes, drawn, label, limits)
     return figure
+
+
+def _shown(schema: Schema) -> dict[str, str]:
+    """Fields of a gallery and their labels: the first that goes in, if any does besides the points, and the target."""
+    return {channel.split(".")[0]: channel for role in ("feature", "target") for channel in schema.channels(role)[:1]}
 
 
 def histograms(dataset: Dataset, indices: Sequence[int]) -> Figure:
@@ -142,9 +151,10 @@ def _ranges(dataset: Dataset, indices: Sequence[int]) -> Rows:
 
 def _landmark_rows(dataset: Dataset, indices: Sequence[int]) -> Rows:
     found = landmarks(dataset, indices)
-    published = card(dataset.schema.name).published if found else {}
     departures = dataset.about["provenance"].get("departures", {})
-    rows = [("of another form than the published data", _text(departures))] if found and departures else []
+    # Of another form, such as a coarser mesh, the published numbers would mislead.
+    published = card(dataset.schema.name).published if found and not departures else {}
+    rows = [("of another form than the published data", plainly(departures))] if found and departures else []
     for key, value in found.items():
         theirs = f" (published {published[key].value:.4g}: {published[key].source})" if key in published else ""
         rows.append((key, f"{value:.4g}{theirs}"))
@@ -188,7 +198,3 @@ def _redraws(notes: Sequence[Mapping[str, Any]]) -> str:
 def _span(sizes: np.ndarray) -> str:
     low, high = int(sizes.min()), int(sizes.max())
     return f"{low:,}" if low == high else f"{low:,} – {high:,}"
-
-
-def _text(value: object) -> str:
-    return json.dumps(value) if isinstance(value, Mapping) else str(value)

@@ -44,7 +44,10 @@ class FieldTask:
                 f"{count} samples of split {split!r} are asked for; {self.dataset.path} has {len(indices)}"
             )
         if len(indices) == 0:
-            raise DataError(f"{self.dataset.path}: split {split!r} is empty")
+            raise DataError(
+                f"{self.dataset.path}: split {split!r} is empty; make the dataset with --test-samples, or name other "
+                f"splits with --data.train_split and --data.test_split (it has: {', '.join(self.dataset.splits)})"
+            )
         return indices[:count]
 
     def check_grid(self, model: Mapping[str, Any]) -> None:

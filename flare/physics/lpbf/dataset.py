@@ -104,6 +104,11 @@ class LPBF:
         }
         return Sample(values, cells=mesh.hexahedra, notes=notes)
 
+    def prepare(self) -> None:
+        bar = Voxels(np.ones((6, 3, 8), dtype=bool), size=(0.6, 0.6, 0.04 * self.layers), origin=(0.0, 0.0, 0.0))
+        with threads(1):
+            simulate(bar, self._process, mode=self.mode, keep_frames=False)
+
     def provenance(self) -> dict[str, Any]:
         return {"kind": "recreated", "generator": "flare.physics.lpbf"}
 
