@@ -29,7 +29,7 @@ from flare.physics.lpbf.grid import Hierarchy, Ints, plate_for
 from flare.physics.lpbf.hexahedron import CORNERS, Array, Size
 from flare.physics.lpbf.mechanics import Body, Equilibrium, elastic_equilibrium, von_mises, without_rigid_motion
 from flare.physics.lpbf.plasticity import plastic_equilibrium
-from flare.physics.lpbf.process import Process
+from flare.physics.lpbf.process import Process, process_preset
 from flare.physics.lpbf.thermal import faces_of, heat_step, heating
 
 Mode = Literal["benchmark", "refined"]
@@ -143,7 +143,7 @@ def simulate(
         ConfigError: the process does not fit the voxels.
         NotConverged: a solver did not reach its answer.
     """
-    build = Build(voxels, process or Process(), mode=mode)
+    build = Build(voxels, process or process_preset("ti64-am250"), mode=mode)
     now = build.start() if state is None else build.checked(state)
     frames = []
     while now.group < build.groups:
