@@ -24,6 +24,10 @@ class NotConverged(DataError):
     """A solver that did not reach its answer. A generator's sample is then drawn anew, and that is counted."""
 
 
+class Exhausted(DataError):
+    """A generator that has nothing left to draw from."""
+
+
 class CheckpointError(FlareError):
     """A run folder or checkpoint that is missing, damaged, or of another model."""
 

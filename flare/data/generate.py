@@ -27,13 +27,13 @@ from flare.data.job import already_made, unfinished
 from flare.data.sample import Sample, Schema
 from flare.data.store import Dataset
 from flare.data.writer import DatasetWriter
-from flare.errors import DataError, one_line
+from flare.errors import DataError, Exhausted, one_line
 from flare.terminal import patience, progress
 
 Made = tuple[Sample, float]
 """A sample, and the processor seconds it took."""
-DRAWS = 10
-"""Of one sample, at most: that many failures are no accident."""
+DRAWS = 30
+"""Of one sample, at most: that many failures are no accident, even where half of the draws are filtered out."""
 
 
 class Generator(Protocol):
@@ -58,6 +58,14 @@ class Compiling(Protocol):
 
     def prepare(self) -> None:
         """Have them compiled and kept, once on a machine, before workers start."""
+
+
+@runtime_checkable
+class Choosing(Protocol):
+    """A generator that draws from a list, such as a folder of parts."""
+
+    def choose(self, *, seed: int, index: int, draw: int, samples: int) -> Generator:
+        """The generator for one draw of one sample. Raises `Exhausted` where the list has come to its end."""
 
 
 def generate(
@@ -101,7 +109,7 @@ def generate(
             _executor(workers, scheduler) as (executor, ahead),
             progress(f"making {schema.name}", samples, done=len(writer), quiet=quiet) as update,
         ):
-            for sample, seconds in _in_order(executor, generator, seed, range(len(writer), samples), ahead):
+            for sample, seconds in _in_order(executor, generator, seed, samples, len(writer), ahead):
                 writer.append(sample)
                 _note_time(writer, seconds)
                 update()
@@ -118,22 +126,24 @@ def departures(generator: Generator) -> dict[str, Any]:
     }
 
 
-def _in_order(executor: Executor | None, generator: Generator, seed: int, indices: range, ahead: int) -> Iterator[Made]:
+def _in_order(
+    executor: Executor | None, generator: Generator, seed: int, samples: int, first: int, ahead: int
+) -> Iterator[Made]:
     """Samples in order, computed up to `ahead` in advance: enough to keep workers busy, little to lose or hold."""
     if executor is None:
-        for index in indices:
-            yield _make(generator, seed, index)
+        for index in range(first, samples):
+            yield _make(generator, seed, index, samples)
         return
     waiting: deque[Future[Made]] = deque()
-    for index in indices:
-        waiting.append(executor.submit(_make, generator, seed, index))
+    for index in range(first, samples):
+        waiting.append(executor.submit(_make, generator, seed, index, samples))
         if len(waiting) >= ahead:
             yield waiting.popleft().result()
     while waiting:
         yield waiting.popleft().result()
 
 
-def _make(generator: Generator, seed: int, index: int) -> Made:
+def _make(generator: Generator, seed: int, index: int, samples: int) -> Made:
     from threadpoolctl import threadpool_limits
 
     start = time.process_time()
@@ -141,8 +151,14 @@ def _make(generator: Generator, seed: int, index: int) -> Made:
     # One thread always: the order of a threaded sum may change its last bit, and the workers fill the cores anyway.
     with threadpool_limits(1):
         while len(failures) < DRAWS:
+            draw = len(failures)
             try:
-                sample = generator.sample(np.random.default_rng([seed, index, *([len(failures)] if failures else [])]))
+                one = generator
+                if isinstance(generator, Choosing):
+                    one = generator.choose(seed=seed, index=index, draw=draw, samples=samples)
+                sample = one.sample(np.random.default_rng([seed, index, *([draw] if draw else [])]))
+            except Exhausted:
+                raise
             except DataError as error:  # not converged, or a draw that makes no sense, such as a folded mesh
                 failures.append(str(error))
             else:

@@ -188,7 +188,7 @@ def test_processes_are_listed_and_a_file_of_one_is_that_process(tmp_path, capsys
     assert main(["lpbf", "processes"]) == 0
     listed = capsys.readouterr().out
     assert "ti64-am250: Ti-6Al-4V on Renishaw AM250" in listed
-    assert "strain -0.0045, -0.0045, 0" in listed
+    assert "strain -0.009, -0.009, 0" in listed
     assert main(["lpbf", "processes", "in625"]) == 0
     (tmp_path / "mine.yaml").write_text(capsys.readouterr().out)
     assert load_process(tmp_path / "mine.yaml") == process_preset("in625")

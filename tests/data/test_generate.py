@@ -168,7 +168,7 @@ class Fragile:
 
 def test_what_was_finished_before_a_failure_is_kept(tmp_path):
     with pytest.raises(
-        DataError, match=r"sample 4 failed in 10 draws, the last: it is impossible.* 4 of 9 samples are"
+        DataError, match=r"sample 4 failed in 30 draws, the last: it is impossible.* 4 of 9 samples are"
     ):
         generate(Fragile(fatal=4), tmp_path / "d", samples=9, quiet=True)
     assert (tmp_path / "d.partial" / "samples.jsonl").read_text().count("\n") == 4
@@ -201,7 +201,7 @@ def test_a_sample_that_does_not_converge_is_drawn_anew_and_counted(one_worker, t
 
 
 def test_a_sample_that_never_converges_ends_the_job(tmp_path):
-    with pytest.raises(DataError, match=r"sample 4 failed in 10 draws, the last: residual 0.1 in draw \[9\]"):
+    with pytest.raises(DataError, match=r"sample 4 failed in 30 draws, the last: residual 0.1 in draw \[29\]"):
         generate(Moody(fatal=4, draws=99), tmp_path / "d", samples=9, quiet=True)
     assert (tmp_path / "d.partial" / "samples.jsonl").read_text().count("\n") == 4
 

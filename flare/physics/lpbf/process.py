@@ -40,7 +40,7 @@ class Material:
     poisson: float = 0.34
     expansion: float = 9.0e-6
     """Coefficient of thermal expansion, 1/K."""
-    inherent_strain: tuple[float, float, float] = (-0.0045, -0.0045, 0.0)
+    inherent_strain: tuple[float, float, float] = (-0.009, -0.009, 0.0)
     """Strain (x, y, z) that printing leaves in the material, equal in x and y because the scan direction rotates."""
     conductivity_curve: Curve = ()
     specific_heat_curve: Curve = ()
