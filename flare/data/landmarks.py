@@ -113,9 +113,11 @@ def _lpbf(dataset: Dataset, indices: Sequence[int]) -> dict[str, float]:
     table: dict[str, Callable[[Any], Any]] = {
         "mean": np.mean,
         "spread": np.std,
+        "smallest": np.min,
         "lower quartile": lambda x: np.quantile(x, 0.25),
         "median": np.median,
         "upper quartile": lambda x: np.quantile(x, 0.75),
+        "largest": np.max,
     }
     return {f"{name} of {what}": float(take(values)) for what, values in found.items() for name, take in table.items()}
 

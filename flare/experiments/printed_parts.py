@@ -10,7 +10,9 @@ from typing import Any
 
 import numpy as np
 
+from flare.data.cards import card
 from flare.data.generate import generate
+from flare.data.landmarks import landmarks
 from flare.data.store import Dataset
 from flare.files import write_json
 from flare.physics.lpbf.dataset import LPBF
@@ -50,7 +52,15 @@ def run(
     folder = out / "run"
     result = resume(folder, expected=config) if RunFolder(folder).exists else start(config, folder)
     linear = float(np.mean([linear_fit_error(data, int(i)) for i in data.split("test")]))
-    write_json(out / "table.json", {"result": result, "linear_fit": linear, "making": _seconds(data)})
+    notes = data.notes()
+    facts = {
+        "result": result,
+        "linear_fit": linear,
+        "making": _seconds(data),
+        "landmarks": landmarks(data),
+        "filtered": sum(len(note.get("redrawn", [])) for note in notes),
+    }
+    write_json(out / "table.json", facts)
     return table(json.loads((out / "table.json").read_text(encoding="utf-8")))
 
 
@@ -77,8 +87,30 @@ def table(record: dict[str, Any]) -> str:
     facts = result["environment"]
     effort = f"{result['train_samples']} parts to train, {result['test_samples']} to test"
     times = f"making {duration(record['making'])} on one core, training {duration(result['seconds'])}"
+    dropped = (
+        f"{record['filtered']} draws were filtered out, {result['train_samples'] + result['test_samples']} are kept."
+    )
     origin = f"*{facts['processor']}, {facts['memory']}, torch {facts['torch']}, commit {facts['commit']}, seed 0.*"
-    return "\n".join([*lines, "", f"{effort}; {times}.", "", origin]) + "\n"
+    return (
+        "\n".join([*lines, "", f"{effort}; {times}.", "", *statistics(record["landmarks"]), "", dropped, "", origin])
+        + "\n"
+    )
+
+
+def statistics(found: dict[str, float]) -> list[str]:
+    """Markdown: a line a quantity, ours beside the published number in each column."""
+    published = card("lpbf").published
+    kinds = list(dict.fromkeys(name.split(" of ", 1)[0] for name in found))
+    lines = [f"| ours (published) | {' | '.join(kinds)} |", f"|---|{'---:|' * len(kinds)}"]
+    for quantity in dict.fromkeys(name.split(" of ", 1)[1] for name in found):
+        names = [f"{kind} of {quantity}" for kind in kinds]
+        cells = [f"{_short(found[name])} ({_short(published[name].value)})" for name in names]
+        lines.append(f"| {quantity} | {' | '.join(cells)} |")
+    return lines
+
+
+def _short(value: float) -> str:
+    return f"{value:,.0f}" if value >= 1000 else f"{value:.3g}"
 
 
 def _seconds(data: Dataset) -> float:

@@ -28,9 +28,9 @@ MOST_DISPLACEMENT = 1.0
 MOST_STRESS = 2000.0
 """MPa, von Mises at any node: likewise."""
 BENCHMARK_STRAIN = -0.0065
-"""Tuned on 23 random parts, simulated at -0.0045 and at -0.0075 and interpolated: quartiles of the largest rise come out
-at 0.14, 0.22, 0.37 mm (published 0.14, 0.27, 0.42) and the median of the largest stress at 910 MPa (768). The preset's
-own -0.009, read off seven shapes by others, gives 0.17, 0.24, 0.54 mm and 1160 MPa, and a third of the parts is dropped."""
+"""Tuned once, on two dozen random parts at two strains, so that the quartiles of the largest rise and of the largest
+stress come near the published ones; docs/lpbf.md has them beside each other. The preset's own -0.009, which others read
+off seven shapes, gives more of both and would drop a third of the parts."""
 STEPS = 27
 """Of a history: 25 layer groups of 2.4 mm fill the build volume; then cooled, then released."""
 
