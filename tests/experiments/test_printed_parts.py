@@ -36,4 +36,4 @@ def test_statistics_stand_beside_the_published_ones(ran):
     out, table = ran
     found = landmarks(Dataset(out / "data"))
     assert f"{found['median of largest rise']:.3g} (0.271)" in table
-    assert f"{found['median of nodes']:.3g} (19,743)" in table
+    assert f"{found['median of nodes']:,.0f} (19,743)" in table
