@@ -75,9 +75,11 @@ def _line_log(label: str, total: int, done: int, unit: str, every: float = 10.0)
 
 
 class _Clock:
-    """Rate over the last half minute, so that the time left follows a machine that gets busy or free."""
+    """Rate over the last half minute, so that the time left follows a machine that gets busy or free; over more where
+    a unit takes long, since units that workers make side by side arrive in bursts."""
 
     WINDOW = 30.0
+    UNITS = 20
 
     def __init__(self, total: int, done: int) -> None:
         self.total, self.count = total, done
@@ -89,7 +91,9 @@ class _Clock:
         now = time.monotonic()
         if now - self.marks[-1][0] > 0.5:
             self.marks.append((now, self.count))
-        while len(self.marks) > 1 and now - self.marks[1][0] > self.WINDOW:
+        while (
+            len(self.marks) > 1 and now - self.marks[1][0] > self.WINDOW and self.count - self.marks[1][1] >= self.UNITS
+        ):
             self.marks.popleft()
 
     def describe(self, unit: str) -> str:
