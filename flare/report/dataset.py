@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from flare.data.cards import card, is_benchmark
@@ -40,6 +43,11 @@ def write_dataset_page(dataset: Dataset) -> Path:
             0, ("Samples", f"{' and '.join(_shown(schema))} of samples evenly spread over the set.", picture)
         )
     about, notes = {"kind": "unknown", **dataset.about["provenance"]}, dataset.notes()
+    if dataset.sizes.min() < dataset.sizes.max():
+        of_samples = sample_histograms(dataset, [notes[i] for i in indices], indices)
+        figures.append(
+            ("Samples differ", "Points, largest values and the generator's own numbers, by sample.", of_samples)
+        )
     redrawn = sum(bool(_failures(note)) for note in notes)
     page = dataset.path / "statistics.html"
     write_page(
@@ -56,6 +64,7 @@ def write_dataset_page(dataset: Dataset) -> Path:
             ("Ranges", _ranges(dataset, indices)),
             ("Landmarks", _landmark_rows(dataset, indices)),
             ("Solver", [*_solver_rows(notes), *_time_rows(dataset)]),
+            ("Draws that were not taken", _rejections(notes)),
             ("Made with", [(key, plainly(value)) for key, value in about.items() if value != {}]),
         ],
         texts=[("Redrawn samples", _redraws(notes))] if redrawn else [],
@@ -114,13 +123,38 @@ def histograms(dataset: Dataset, indices: Sequence[int]) -> Figure:
     panels = figure.subplots(rows, columns, squeeze=False).ravel()
     for axes, (name, c) in zip(panels, channels, strict=False):
         values = np.concatenate([np.atleast_2d(dataset[i].values[name])[:, c] for i in indices])
-        axes.hist(values, bins=60, weights=np.full(len(values), 100 / len(values)), color="#94a3b8")
         field = schema.fields[name]
         title = name if len(field.components) == 1 else f"{name}.{field.components[c]}"
-        plain(axes, x="" if field.unit == "1" else field.unit, y="% of points", title=title)
+        _histogram(axes, values, 60, title, "" if field.unit == "1" else field.unit, "% of points")
     for axes in panels[len(channels) :]:
         axes.remove()
     return figure
+
+
+def sample_histograms(dataset: Dataset, notes: Sequence[Mapping[str, Any]], indices: Sequence[int]) -> Figure:
+    """Over samples: points, the largest value of every field that is one number a point, and the numbers noted."""
+    schema = dataset.schema
+    fields = [n for n in schema.named("target", "extra") if len(schema.fields[n].components) == 1]
+    found: dict[str, tuple[str, Sequence[float]]] = {"points": ("", dataset.sizes[list(indices)].tolist())}
+    for name in fields:
+        unit = schema.fields[name].unit
+        found[f"largest {name}"] = "" if unit == "1" else unit, [float(dataset[i].values[name].max()) for i in indices]
+    for key, values in _numbers(notes).items():
+        found.setdefault(key.replace("_", " "), ("", values))
+    columns = min(3, len(found))
+    rows = -(-len(found) // columns)
+    figure = new_figure(3.3 * columns, 2.4 * rows)
+    panels = figure.subplots(rows, columns, squeeze=False).ravel()
+    for axes, (title, (unit, numbers)) in zip(panels, found.items(), strict=False):
+        _histogram(axes, np.asarray(numbers, dtype=float), 30, title, unit, "% of samples")
+    for axes in panels[len(found) :]:
+        axes.remove()
+    return figure
+
+
+def _histogram(axes: Axes, values: np.ndarray, bins: int, title: str, unit: str, of: str) -> None:
+    axes.hist(values, bins=bins, weights=np.full(len(values), 100 / len(values)), color="#94a3b8")
+    plain(axes, x=unit, y=of, title=title)
 
 
 def _window(schema: Schema) -> Mapping[str, tuple[float, float]]:
@@ -152,8 +186,9 @@ def _ranges(dataset: Dataset, indices: Sequence[int]) -> Rows:
 def _landmark_rows(dataset: Dataset, indices: Sequence[int]) -> Rows:
     found = landmarks(dataset, indices)
     departures = dataset.about["provenance"].get("departures", {})
-    # Of another form, such as a coarser mesh, the published numbers would mislead.
-    published = card(dataset.schema.name).published if found and not departures else {}
+    # Of another form, such as a coarser mesh, the published numbers would mislead; other parts are of the same form.
+    other_form = set(departures) - {"parts"}
+    published = card(dataset.schema.name).published if found and not other_form else {}
     rows = [("of another form than the published data", plainly(departures))] if found and departures else []
     for key, value in found.items():
         theirs = f" (published {published[key].value:.4g}: {published[key].source})" if key in published else ""
@@ -164,10 +199,31 @@ def _landmark_rows(dataset: Dataset, indices: Sequence[int]) -> Rows:
 def _solver_rows(notes: Sequence[Mapping[str, Any]]) -> Rows:
     """Median and largest of every number that the solver noted of its samples: residuals, iterations."""
     rows = []
-    for key in dict.fromkeys(key for note in notes for key, value in note.items() if isinstance(value, int | float)):
-        values = [note[key] for note in notes if key in note]
+    for key, values in _numbers(notes).items():
         rows.append((key, f"median {np.median(values):.3g}, largest {max(values):.3g}"))
     return rows
+
+
+def _numbers(notes: Sequence[Mapping[str, Any]]) -> dict[str, list[float]]:
+    """Key -> values, of all notes that are numbers; a user's may be anything."""
+    found: dict[str, list[float]] = {}
+    for note in notes:
+        for key, value in note.items():
+            if isinstance(value, int | float):
+                found.setdefault(key, []).append(float(value))
+    return found
+
+
+def _rejections(notes: Sequence[Mapping[str, Any]]) -> Rows:
+    """Reason -> how often: of redrawn samples, and of draws that a generator rejected before solving anything."""
+    count: Counter[str] = Counter()
+    for note in notes:
+        count.update(
+            re.split(r"\s(?=[-+]?[\d.]*\d)", reason)[0] for reason in _failures(note)
+        )  # up to the first number
+        if isinstance(note.get("rejected"), Mapping):
+            count.update({f"rejected: {reason}": int(n) for reason, n in note["rejected"].items()})
+    return [(reason, f"{n:,}") for reason, n in count.most_common()]
 
 
 def _time_rows(dataset: Dataset) -> Rows:

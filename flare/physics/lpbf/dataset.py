@@ -19,7 +19,7 @@ from flare.mesh.voxels import Voxels
 from flare.physics.lpbf.build import Frame, Result, simulate
 from flare.physics.lpbf.loops import threads
 from flare.physics.lpbf.parts import draw_part, meshed
-from flare.physics.lpbf.process import Process, process_names, process_preset
+from flare.physics.lpbf.process import Process, named_process
 
 LEAST_DISPLACEMENT = 4e-4
 """mm upwards: a part of one layer group stays flat to rounding, and has no relative error. Published: 4.85e-4."""
@@ -44,24 +44,23 @@ class LPBF:
     part: str = ""
     """One part of that folder by its name; empty: all of them, each at most once."""
     process: str = "ti64-am250"
-    """Machine and material; `flare lpbf processes` lists them."""
+    """Machine and material: a name that `flare lpbf processes` lists, or a YAML file."""
     mode: Literal["benchmark", "refined"] = "benchmark"
     """benchmark: linear, with an inherent strain; refined: properties that depend on temperature, and plasticity."""
     inherent_strain: float | None = None
     """In-plane; negative, as material shrinks. Unless given: -0.0065 for the benchmark itself, tuned to the published
     parts; of another process or mode the material's own."""
     layers: int = 15
-    """Powder layers to a voxel: 15 are 0.6 mm; 30 cost an eighth."""
+    """Powder layers to a voxel, or the nearest number that fills a layer group: 15 are 0.6 mm; 30 cost an eighth."""
     history: bool = False
-    """Also keep vertical displacement, von Mises stress and temperature after every layer group."""
+    """Also keep displacement, von Mises stress and temperature after every layer group."""
 
     def __post_init__(self) -> None:
-        if self.process not in process_names():
-            raise ConfigError(f"process={self.process!r} is unknown; {nearest(self.process, process_names())}")
+        named_process(self.process)  # refuse an unknown one now
         if self.mode not in ("benchmark", "refined"):
             raise ConfigError(f"mode={self.mode!r} is unknown; known: benchmark, refined")
-        if self.layers < 1 or 60 % self.layers:
-            raise ConfigError(f"layers={self.layers}: voxels must fill a group of 60 layers; use 10, 12, 15, 20, 30 …")
+        if self.layers < 1:
+            raise ConfigError(f"layers={self.layers}: at least 1, please")
         if self.inherent_strain is not None and not -0.1 < self.inherent_strain < 0.1:
             raise ConfigError(f"inherent_strain={self.inherent_strain}: a strain of a few thousandths is meant")
         known = PartFolder(self.parts).files if self.parts else {}  # refuse a missing folder before anything is made
@@ -73,8 +72,12 @@ class LPBF:
         if not self.history:
             return schema
         steps = (*(f"group_{g + 1}" for g in range(STEPS - 2)), "cooled", "released")
+        along = tuple(f"{step}_{axis}" for step in steps for axis in "xyz")
         more = {
-            "displacement_history": Field(role="extra", components=steps, unit="mm", description="vertical"),
+            "first_group": Field(
+                role="extra", components=("group",), description="that has the node; 0 in histories before"
+            ),
+            "displacement_history": Field(role="extra", components=along, unit="mm", description="step by step"),
             "von_mises_history": Field(role="extra", components=steps, unit="MPa"),
             "temperature_history": Field(role="extra", components=steps, unit="°C"),
         }
@@ -125,7 +128,9 @@ class LPBF:
         return replace(self, part=names[np.random.default_rng(seed).permutation(len(names))[place]])
 
     def prepare(self) -> None:
-        bar = Voxels(np.ones((6, 3, 8), dtype=bool), size=(0.6, 0.6, 0.04 * self.layers), origin=(0.0, 0.0, 0.0))
+        bar = Voxels(
+            np.ones((6, 3, 8), dtype=bool), size=(0.6, 0.6, self._process.voxel_height), origin=(0.0, 0.0, 0.0)
+        )
         with threads(1):
             simulate(bar, self._process, mode=self.mode, keep_frames=False)
 
@@ -134,22 +139,25 @@ class LPBF:
 
     @cached_property
     def _process(self) -> Process:
-        process, strain = process_preset(self.process), self.inherent_strain
+        process, strain = named_process(self.process), self.inherent_strain
         if strain is None and self.mode == "benchmark" and self.process == "ti64-am250":
             strain = BENCHMARK_STRAIN
-        return process if strain is None else process.with_inherent_strain(strain)
+        process = process if strain is None else process.with_inherent_strain(strain)
+        group = process.layers_per_voxel * process.voxels_per_group
+        layers = min((n for n in range(1, group + 1) if group % n == 0), key=lambda n: (abs(n - self.layers), n))
+        return replace(process, layers_per_voxel=layers, voxels_per_group=group // layers)
 
     def _draw(self, rng: np.random.Generator) -> tuple[Voxels, HexMesh, dict[str, Any]]:
         if not self.parts:
-            drawn = draw_part(rng, layers=self.layers)
+            drawn = draw_part(rng, layers=self._process.layers_per_voxel)
             about = {"family": drawn.part.family, "description": drawn.part.description, "rejected": drawn.rejected}
             return drawn.voxels, drawn.mesh, about
         name = self.part or str(rng.choice(list(PartFolder(self.parts).files)))
         try:
             surface = placed(PartFolder(self.parts).read(name), longest=60.0)
-            voxels, mesh = meshed(surface, layers=self.layers, name=name)
+            voxels, mesh = meshed(surface, layers=self._process.layers_per_voxel, name=name)
         except Unfit as fault:
-            raise NotConverged(str(fault)) from None
+            raise NotConverged(f"{fault.reason}: {fault}") from None
         return voxels, mesh, {"name": name}
 
 
@@ -174,8 +182,10 @@ def _history(result: Result, corners: _Corners) -> dict[str, np.ndarray]:
     """After every group, cooled and released; groups beyond the part's last repeat it."""
     frames: list[Frame] = [*result.frames, *[result.frames[-1]] * (STEPS - 2 - len(result.frames))]
     frames += [result.cooled, result.released]
+    reached = np.array([corners(np.ones(len(frame.displacement))) for frame in result.frames])
     return {
-        "displacement_history": np.stack([corners(frame.displacement)[:, 2] for frame in frames], axis=1),
+        "first_group": 1.0 + reached.argmax(axis=0)[:, None],
+        "displacement_history": np.concatenate([corners(frame.displacement) for frame in frames], axis=1),
         "von_mises_history": np.stack([corners(frame.von_mises) for frame in frames], axis=1),
         "temperature_history": np.stack([corners(frame.temperature) for frame in frames], axis=1),
     }

@@ -67,7 +67,12 @@ def test_parts_beyond_the_benchmarks_limits_are_drawn_anew_and_counted(monkeypat
 def test_the_history_ends_with_the_released_part():
     rng = [np.random.default_rng(1) for _ in range(2)]
     plain, whole = LPBF(**COARSE).sample(rng[0]), LPBF(**COARSE, history=True).sample(rng[1])
-    np.testing.assert_array_equal(whole.values["displacement_history"][:, -1], plain.values["displacement"][:, 0])
+    released = np.hstack([plain.values["lateral_displacement"], plain.values["displacement"]])
+    np.testing.assert_array_equal(whole.values["displacement_history"][:, -3:], released)
+    born = whole.values["first_group"][:, 0]
+    assert set(born) == set(range(1, plain.notes["groups"] + 1))
+    height = plain.values["points"][:, 2]
+    assert all(height[born == g].min() >= height[born == g - 1].max() - 1e-9 for g in range(2, int(born.max()) + 1))
     np.testing.assert_array_equal(whole.values["von_mises_history"][:, -1], plain.values["von_mises"][:, 0])
     assert whole.values["temperature_history"].shape == (len(plain.values["points"]), STEPS)
     groups, top = plain.notes["groups"], plain.values["points"][:, 2] > 2.4 + 1e-6
@@ -75,6 +80,15 @@ def test_the_history_ends_with_the_released_part():
         assert (whole.values["temperature_history"][top, 0] == 0).all(), "not there yet"
         assert (whole.values["temperature_history"][~top, 0] > 25).all()
     np.testing.assert_allclose(whole.values["temperature_history"][:, -2:], 25)
+
+
+@pytest.mark.parametrize(
+    ("process", "layers", "high"), [("ti64-am250", 15, 0.6), ("ti64-am250", 16, 0.6), ("in625", 15, 0.64)]
+)
+def test_voxels_fill_the_layer_groups_of_any_process(process, layers, high):
+    chosen = LPBF(process=process, layers=layers)._process
+    assert chosen.voxel_height == pytest.approx(high)
+    assert chosen.group_height == pytest.approx(process_preset(process).group_height)
 
 
 def test_parts_of_a_folder(tmp_path):
@@ -128,7 +142,7 @@ def test_a_linear_field_is_fitted_exactly_and_a_printed_part_is_not(made, tmp_pa
     assert linear_fit_error(both, 1) < 1e-6
 
 
-@pytest.mark.parametrize("bad", [{"process": "steel"}, {"layers": 7}, {"inherent_strain": 5.0}, {"mode": "magic"}])
+@pytest.mark.parametrize("bad", [{"process": "steel"}, {"layers": 0}, {"inherent_strain": 5.0}, {"mode": "magic"}])
 def test_impossible_options_are_refused(bad):
     with pytest.raises(ConfigError):
         LPBF(**bad)
