@@ -29,6 +29,7 @@ SETTINGS = [
     ("model.kv_depth", 1),
     ("model.ffn_depth", 1),
     ("data.subsample", 4096),
+    ("data.mirror", ["x", "y"]),
     ("data.normalise.displacement", "gaussian"),
     ("optim.lr", 2e-3),
     ("optim.weight_decay", 1e-5),
