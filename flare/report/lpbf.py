@@ -20,7 +20,7 @@ from flare.report.fields import colour_bar, symmetric_range
 from flare.report.hexahedra import ABOVE, BELOW, draw_hexahedra, height_to_width
 from flare.report.page import save_png, write_page
 from flare.report.style import ACCENT, GREY, INK, SMALL, TEXT, new_figure, plain
-from flare.terminal import duration
+from flare.terminal import counted, duration
 
 Array = NDArray[np.float64]
 Rows = list[tuple[str, str]]
@@ -274,7 +274,7 @@ def _longest(outcome: Outcome) -> int:
 def _verdict(outcome: Outcome) -> str:
     heights, layer = outcome.interference[:, 0], outcome.setup.process.machine.layer
     over = int((heights > layer).sum())
-    return f"hits in {over} of {len(heights)} groups" if over else "passes"
+    return f"hits in {over} of {counted(len(heights), 'group')}" if over else "passes"
 
 
 def _explained(heights: Array, layer: float) -> str:

@@ -30,7 +30,7 @@ class Corners:
     def peaks(self, values: Array, cells: Ints) -> Array:
         """(E,) largest in each merged hexahedron of the values (V,) of the build's voxels `cells` (V, 8)."""
         low = self._mesh.corners[self._mesh.hexahedra[:, 0]]
-        owner = np.zeros(self._mesh.corners.max(0), np.int64)
+        owner = np.zeros(tuple(self._mesh.corners.max(0)), np.int64)
         for size in np.unique(self._mesh.sizes):
             of_size = np.flatnonzero(self._mesh.sizes == size)
             for step in np.ndindex(size, size, size):

@@ -25,8 +25,19 @@ TRACKED = ("mean_temperature", "peak_von_mises", "largest_displacement", "iterat
 """Of every group, besides what the state tracks: °C over the part, MPa at centres, mm, of conjugate gradients."""
 Mesh = Literal["voxels", "octree"]
 MESHES = ("voxels", "octree")
-COLUMNS = ("group", "top_mm", "interference_mm", "x_mm", "y_mm", "z_mm", "peak_temperature_C", "mean_temperature_C")
-COLUMNS += ("peak_von_mises_MPa", "largest_displacement_mm", "iterations")
+COLUMNS = (
+    "group",
+    "top_mm",
+    "interference_mm",
+    "x_mm",
+    "y_mm",
+    "z_mm",
+    "peak_temperature_C",
+    "mean_temperature_C",
+    "peak_von_mises_MPa",
+    "largest_displacement_mm",
+    "iterations",
+)
 """Of the table: interference is at (x, y, z)."""
 
 
@@ -103,10 +114,12 @@ def write_table(path: Path, setup: Setup, state: State, tracked: Array) -> None:
 def write_part(path: Path, setup: Setup, build: Build, frame: Frame, mesh: Mesh) -> None:
     """All fields, in double precision. On the octree's mesh, a hexahedron has the largest stress of its voxels."""
     fields = {name: getattr(frame, name) for name in FIELDS}
-    points, cells, centres = build.positions, build.cells, frame.centre_von_mises
-    if mesh == "octree":
-        octree = merged(setup.voxels)
-        corners = Corners(setup.voxels, octree, build.positions)
-        fields = {name: corners(values) for name, values in fields.items()}
-        points, cells, centres = octree.points, octree.hexahedra, corners.peaks(centres, build.cells)
-    write_vtu(path, points, cells, point_fields=fields, cell_fields={"von_mises": centres})
+    if mesh == "voxels":
+        peaks = {"von_mises": frame.centre_von_mises}
+        write_vtu(path, build.positions, build.cells, point_fields=fields, cell_fields=peaks)
+        return
+    octree = merged(setup.voxels)
+    corners = Corners(setup.voxels, octree, build.positions)
+    picked = {name: corners(values) for name, values in fields.items()}
+    peaks = {"von_mises": corners.peaks(frame.centre_von_mises, build.cells)}
+    write_vtu(path, octree.points, octree.hexahedra, point_fields=picked, cell_fields=peaks)
