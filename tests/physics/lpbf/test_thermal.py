@@ -70,6 +70,16 @@ def test_fin_has_the_cosh_profile_to_second_order():
     assert np.log2(np.array(errors[:-1]) / errors[1:]) == pytest.approx(2.0, abs=0.1)
 
 
+def test_heat_finds_its_way_through_a_long_thin_body():
+    """Iterations go with length, not with the cube root of the count."""
+    faces, _ = bar_faces(2000, 60.0)
+    source = np.zeros(2000)
+    source[0] = 0.05
+    step = heat_step(faces, np.zeros(2000), duration=1e5, source=source, material=METAL, machine=Machine(ambient=0.0))
+    assert step.stored + step.lost == pytest.approx(0.05 * 1e5, rel=1e-10)
+    assert (np.diff(step.temperature) < 0).all()
+
+
 def part_on_plate():
     solid = np.ones((9, 6, 5), bool)
     solid[3:, 2:, 2:] = False
