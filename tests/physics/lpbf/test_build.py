@@ -12,7 +12,16 @@ from flare.mesh.voxels import Voxels
 from flare.physics.lpbf import Build, State, process_preset, simulate
 from flare.physics.lpbf.mechanics import Body, elastic_equilibrium, rigid_motions
 from tests.physics.lpbf.shapes import COARSE, bar, carve, coarse_process, shelf
-from tests.physics.lpbf.studies import CALIBRATION, HEATED, PLATES, REFINEMENTS, calibrate, on_plate, refined_curl
+from tests.physics.lpbf.studies import (
+    CALIBRATION,
+    GUESSED,
+    HEATED,
+    PLATES,
+    REFINEMENTS,
+    calibrate,
+    on_plate,
+    refined_curl,
+)
 
 
 def cold(**changes):
@@ -316,14 +325,24 @@ def test_plain_boxes_have_the_values_of_the_calibration_table(name):
     assert found == pytest.approx(expected, rel=0.05, abs=1e-3)
 
 
-@pytest.mark.parametrize("name", QUICK)
-def test_default_elements_stay_within_seven_percent_of_the_calibration_table(name):
+@pytest.mark.slow
+def test_a_guess_at_the_shaft_of_the_calibration_table_comes_near_its_displacements():
+    """Off by 2, 2 and 16 %, and by 17 % in stress and 25 % in temperature: not its true sizes; see `shaft`."""
+    part, nodes, expected = GUESSED["shaft, sizes guessed"]
+    count, found = calibrate(part, incompatible_modes=False)
+    assert count == nodes
+    assert found[:2] == pytest.approx(expected[:2], rel=0.05)
+    assert found[2] == pytest.approx(expected[2], rel=0.2)
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_default_elements_stay_within_eight_percent_of_the_calibration_table(name):
     """It was made with plain boxes, which bend too little: with incompatible modes the bar curls 6.2 % more than there,
-    and 6.0 % of its largest stress is gone."""
+    the plate with a hole 7.0 %, and 6.0 % of the bar's largest stress is gone."""
     part, nodes, expected = CALIBRATION[name]
     count, found = calibrate(part, incompatible_modes=True)
     assert count == nodes
-    assert found == pytest.approx(expected, rel=0.07, abs=1e-3)
+    assert found == pytest.approx(expected, rel=0.08, abs=1e-3)
 
 
 @pytest.mark.slow
