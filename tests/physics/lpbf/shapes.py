@@ -57,7 +57,7 @@ def shaft() -> Voxels:
     height and the 7,291 nodes are known.
 
     No equal round flanges on a round shaft fit that count at plausible sizes. Some sixty pairs of unequal ones do, and
-    square sections too; of the six that were simulated, none has all displacements within 5 %. This one is nearest.
+    square sections too; of the eight that were simulated, none has all displacements within 5 %. This one is nearest.
     """
     return carve(
         lambda x, y, z: np.hypot(x, y) < np.where(z < 6, 18, np.where(z > 52.8, 12, 6)),
