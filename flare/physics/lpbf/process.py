@@ -71,8 +71,8 @@ class Material:
         for name in ("expansion", "hardening"):
             _check(f"material.{name}", getattr(self, name), at_least=0.0)
         _check_three("material.inherent_strain", self.inherent_strain, above=-LARGEST_STRAIN, below=LARGEST_STRAIN)
-        for name in ("relaxation_temperature", "solidus"):
-            _check(f"material.{name}", getattr(self, name), above=0.0, at_most=HOTTEST)
+        _check("material.solidus", self.solidus, above=0.0, at_most=HOTTEST)
+        _check("material.relaxation_temperature", self.relaxation_temperature, above=0.0)  # huge: it never relaxes
         for item in fields(self):
             if item.name.endswith("_curve"):
                 _check_curve(f"material.{item.name}", getattr(self, item.name))

@@ -77,7 +77,7 @@ def test_a_file_changes_what_it_names(tmp_path):
         ("material: {inherent_strain: [0.1, 0.2]}", "three finite numbers"),
         ("material: {inherent_strain: [-0.9, -0.9, 0]}", "inherent_strain.x=-0.9 must be above -0.1 and below 0.1"),
         ("material: {inherent_strain: -0.009}", "a list of three numbers"),
-        ("material: {relaxation_temperature: 8000}", "at most 3500"),
+        ("material: {relaxation_temperature: -8}", "relaxation_temperature=-8 must be above 0"),
         ("material: {solidus: -1}", "material.solidus=-1 must be above 0"),
         ("material: {yield_curve: [[20, 5], [10, 4]]}", "temperatures must ascend"),
         ("material: {yield_curve: [1, 2]}", "pairs"),
