@@ -22,8 +22,9 @@ from flare.physics.lpbf.loops import threads
 from flare.physics.lpbf.parts import draw_part, meshed
 from flare.physics.lpbf.process import Process, named_process
 
-LEAST_DISPLACEMENT = 4e-4
-"""mm upwards: a part of one layer group stays flat to rounding, and has no relative error. Published: 4.85e-4."""
+LEAST_DISPLACEMENT = 0.01
+"""mm upwards: a part of one layer group stays flat to rounding, one of hardly more to a micrometre. A relative error of
+such a part means nothing, and a few of them drown the mean of all. The published parts begin at 4.85e-4."""
 MOST_DISPLACEMENT = 1.0
 """mm upwards: the benchmark drops parts that rise more."""
 MOST_STRESS = 2000.0
