@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 HELP = """usage: flare data make NAME --out FOLDER ...       make a dataset from physics
        flare data download NAME --out FOLDER ...   fetch the published files of a benchmark and read them
        flare data read NAME --folder FILES ...     make a dataset of published files that are here
-       flare data card NAME                        what a benchmark is, and what to beware of
+       flare data card [NAME]                      what a benchmark is, and what to beware of
        flare data info FOLDER                      what a dataset holds
        flare data report FOLDER                    its gallery.png and statistics.html, made anew
        flare data check FOLDER                     verify checksums, splits and values
@@ -121,8 +121,13 @@ def _card(words: Sequence[str]) -> int:
     from flare.data.cards import as_markdown, card, card_names
 
     parser = make_parser("data card", "What a benchmark is, and what to beware of.")
-    parser.add_argument("name", help=f"one of: {', '.join(card_names())}")
-    print(as_markdown(card(parse(parser, words).name)), end="")
+    parser.add_argument("name", nargs="?", help=f"one of: {', '.join(card_names())}; default a list of them")
+    name = parse(parser, words).name
+    if name is None:
+        for known in card_names():
+            print(f"{known:<12}{card(known).summary}")
+        return 0
+    print(as_markdown(card(name)), end="")
     return 0
 
 
@@ -139,6 +144,7 @@ def _info(words: Sequence[str]) -> int:
     from rich.table import Table
 
     from flare.data.store import Dataset
+    from flare.terminal import plainly
 
     parser = make_parser("data info", "Show what a dataset holds.")
     parser.add_argument("folder", help="dataset folder")
@@ -153,7 +159,8 @@ def _info(words: Sequence[str]) -> int:
         table.add_row(name, field.role, ", ".join(field.components), field.unit, field.description)
     Console().print(table)
     for key, value in dataset.about["provenance"].items():
-        print(f"{key}: {value}")
+        if value != {}:
+            print(f"{key}: {plainly(value)}")
     print(f"fingerprint: {dataset.fingerprint}")
     return 0
 

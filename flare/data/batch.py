@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Sampler
 from torch.utils.data import Dataset as TorchDataset
 
-from flare.data.sample import input_array, target_array
+from flare.data.sample import input_array, mirrored, target_array
 from flare.data.store import Dataset
 from flare.errors import ConfigError
 
@@ -144,10 +144,13 @@ class BatchPlan(Sampler[list[tuple[int, int]]]):
 
 
 class _Arrays(TorchDataset[tuple[int, np.ndarray, np.ndarray]]):
-    """What a loader worker does: read one sample, or a random part of its points that changes with the epoch."""
+    """What a loader worker does: read one sample, or some of its points, perhaps in a mirror, anew every epoch."""
 
-    def __init__(self, dataset: Dataset, subsample: Subsample, seed: int, points: Share) -> None:
-        self.dataset, self.subsample, self.seed, self.points = dataset, subsample, seed, points
+    def __init__(
+        self, dataset: Dataset, subsample: Subsample, seed: int, points: Share, mirror: Sequence[str] = ()
+    ) -> None:
+        self.dataset, self.subsample, self.seed = dataset, subsample, seed
+        self.points, self.mirror = points, mirror
 
     def __getitem__(self, key: tuple[int, int]) -> tuple[int, np.ndarray, np.ndarray]:
         epoch, index = key
@@ -158,6 +161,9 @@ class _Arrays(TorchDataset[tuple[int, np.ndarray, np.ndarray]]):
             rng = np.random.default_rng([self.seed, epoch, index])
             rows = np.sort(rng.choice(size, count, replace=False))[self.points.of(count)]
         sample = self.dataset.read(index, rows)
+        if self.mirror:
+            turned = np.random.default_rng([self.seed, epoch, index, 1]).random(len(self.mirror)) < 0.5
+            sample = mirrored(self.dataset.schema, sample, [a for a, t in zip(self.mirror, turned, strict=True) if t])
         return index, input_array(self.dataset.schema, sample), target_array(self.dataset.schema, sample)
 
 
@@ -167,6 +173,7 @@ def training_loader(
     *,
     points: Share = WHOLE,
     subsample: Subsample = ALL,
+    mirror: Sequence[str] = (),
     workers: int = 0,
     pin: bool = False,
 ) -> Iterable[Batch]:
@@ -175,10 +182,11 @@ def training_loader(
     Args:
         points: which part of each sample's points to read.
         subsample: points drawn from each sample anew every epoch.
+        mirror: axes along which samples are reflected about zero, each or not, drawn anew every epoch.
         workers: loader processes; they map the dataset's files and share their pages.
     """
     return DataLoader(
-        _Arrays(dataset, subsample, plan.seed, points),
+        _Arrays(dataset, subsample, plan.seed, points, mirror),
         batch_sampler=plan,
         collate_fn=collate,
         num_workers=workers,

@@ -14,12 +14,12 @@ import time
 from collections import deque
 from collections.abc import Iterator
 from concurrent.futures import CancelledError, Executor, Future, ProcessPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, fields, replace
 from importlib.metadata import version
 from multiprocessing import get_context, parent_process
 from pathlib import Path
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -27,13 +27,13 @@ from flare.data.job import already_made, unfinished
 from flare.data.sample import Sample, Schema
 from flare.data.store import Dataset
 from flare.data.writer import DatasetWriter
-from flare.errors import DataError, one_line
-from flare.terminal import progress
+from flare.errors import DataError, Exhausted, one_line
+from flare.terminal import patience, progress
 
 Made = tuple[Sample, float]
 """A sample, and the processor seconds it took."""
-DRAWS = 10
-"""Of one sample, at most: that many failures are no accident."""
+DRAWS = 30
+"""Of one sample, at most: that many failures are no accident, even where half of the draws are filtered out."""
 
 
 class Generator(Protocol):
@@ -52,6 +52,22 @@ class Generator(Protocol):
         ...
 
 
+@runtime_checkable
+class Compiling(Protocol):
+    """A generator with loops to compile."""
+
+    def prepare(self) -> None:
+        """Have them compiled and kept, once on a machine, before workers start."""
+
+
+@runtime_checkable
+class Choosing(Protocol):
+    """A generator that draws from a list, such as a folder of parts."""
+
+    def choose(self, *, seed: int, index: int, draw: int, samples: int) -> Generator:
+        """The generator for one draw of one sample. Raises `Exhausted` where the list has come to its end."""
+
+
 def generate(
     generator: Generator,
     path: str | os.PathLike[str],
@@ -66,15 +82,17 @@ def generate(
     """Make `samples` samples into the dataset folder `path`, or go on where an earlier call was stopped.
 
     Args:
-        test_samples: the last ones, kept for testing; None takes a sixth, as the benchmarks of the paper do.
+        test_samples: the last ones, kept for testing; None takes a sixth, as the benchmarks of the paper do, and at
+            least one of two.
         workers: processes on this machine. The bytes do not depend on it.
         scheduler: address of a dask scheduler, such as `tcp://10.0.0.1:8786`, to use its workers instead.
     """
-    test = samples // 6 if test_samples is None else test_samples
-    if not (samples >= 1 and 0 <= test <= samples and workers >= 1 and seed >= 0):
-        raise DataError(
-            f"cannot make {samples} samples, {test} of them for testing, seed {seed}, with {workers} workers"
-        )
+    for name, value, least in (("samples", samples, 1), ("workers", workers, 1), ("seed", seed, 0)):
+        if value < least:
+            raise DataError(f"{name}={value}: at least {least}, please")
+    test = max(samples // 6, min(samples - 1, 1)) if test_samples is None else test_samples
+    if not 0 <= test <= samples:
+        raise DataError(f"test_samples={test}: from 0 to all {samples:,} samples, please")
     job = {"samples": samples, "test_samples": test, "seed": seed}
     options = {"options": asdict(generator), "departures": departures(generator)}
     provenance = generator.provenance() | job | options | {"versions": _versions()}
@@ -84,11 +102,14 @@ def generate(
         return finished
     writer = DatasetWriter(path, schema, provenance)
     with unfinished(writer, samples):
+        if isinstance(generator, Compiling) and len(writer) < samples:
+            with nullcontext() if quiet else patience("compiling the solver, once on this machine: about a minute ..."):
+                generator.prepare()
         with (
             _executor(workers, scheduler) as (executor, ahead),
             progress(f"making {schema.name}", samples, done=len(writer), quiet=quiet) as update,
         ):
-            for sample, seconds in _in_order(executor, generator, seed, range(len(writer), samples), ahead):
+            for sample, seconds in _in_order(executor, generator, seed, samples, len(writer), ahead):
                 writer.append(sample)
                 _note_time(writer, seconds)
                 update()
@@ -105,22 +126,24 @@ def departures(generator: Generator) -> dict[str, Any]:
     }
 
 
-def _in_order(executor: Executor | None, generator: Generator, seed: int, indices: range, ahead: int) -> Iterator[Made]:
+def _in_order(
+    executor: Executor | None, generator: Generator, seed: int, samples: int, first: int, ahead: int
+) -> Iterator[Made]:
     """Samples in order, computed up to `ahead` in advance: enough to keep workers busy, little to lose or hold."""
     if executor is None:
-        for index in indices:
-            yield _make(generator, seed, index)
+        for index in range(first, samples):
+            yield _make(generator, seed, index, samples)
         return
     waiting: deque[Future[Made]] = deque()
-    for index in indices:
-        waiting.append(executor.submit(_make, generator, seed, index))
+    for index in range(first, samples):
+        waiting.append(executor.submit(_make, generator, seed, index, samples))
         if len(waiting) >= ahead:
             yield waiting.popleft().result()
     while waiting:
         yield waiting.popleft().result()
 
 
-def _make(generator: Generator, seed: int, index: int) -> Made:
+def _make(generator: Generator, seed: int, index: int, samples: int) -> Made:
     from threadpoolctl import threadpool_limits
 
     start = time.process_time()
@@ -128,8 +151,14 @@ def _make(generator: Generator, seed: int, index: int) -> Made:
     # One thread always: the order of a threaded sum may change its last bit, and the workers fill the cores anyway.
     with threadpool_limits(1):
         while len(failures) < DRAWS:
+            draw = len(failures)
             try:
-                sample = generator.sample(np.random.default_rng([seed, index, *([len(failures)] if failures else [])]))
+                one = generator
+                if isinstance(generator, Choosing):
+                    one = generator.choose(seed=seed, index=index, draw=draw, samples=samples)
+                sample = one.sample(np.random.default_rng([seed, index, *([draw] if draw else [])]))
+            except Exhausted:
+                raise
             except DataError as error:  # not converged, or a draw that makes no sense, such as a folded mesh
                 failures.append(str(error))
             else:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import CancelledError
 from concurrent.futures.process import BrokenProcessPool
@@ -12,7 +13,7 @@ from typing import Any
 from flare.data.sample import Schema
 from flare.data.store import Dataset
 from flare.data.writer import DatasetWriter
-from flare.errors import DataError
+from flare.errors import DataError, first_difference
 from flare.files import taken
 from flare.terminal import say
 
@@ -22,10 +23,21 @@ def already_made(path: Path, schema: Schema, provenance: Mapping[str, Any], keys
     if not taken(path):
         return None
     dataset = Dataset(path)
-    made = dataset.about["provenance"]
-    if dataset.schema == schema and all(made.get(key) == provenance[key] for key in keys):
-        return dataset
-    raise DataError(f"{path} holds another dataset already ({dataset.schema.name}); choose another --out or remove it")
+    made, wanted = dataset.about["provenance"], json.loads(json.dumps(dict(provenance)))
+    if dataset.schema.name != schema.name:
+        raise another(path, f"{dataset.schema.name}, not {schema.name}")
+    difference = first_difference({key: made.get(key) for key in keys}, {key: wanted[key] for key in keys})
+    if difference:
+        key, was, now = difference
+        raise another(path, f"{key.removeprefix('options.')} is {was!r} there, {now!r} here")
+    if dataset.schema != schema:
+        raise another(path, f"{schema.name} with other fields or another grid")
+    return dataset
+
+
+def another(path: Path, difference: str) -> DataError:
+    """The folder is taken by other data than what is asked for."""
+    return DataError(f"{path} holds another dataset already: {difference}. Choose another --out, or remove it")
 
 
 @contextmanager

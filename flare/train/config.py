@@ -33,6 +33,9 @@ class DataConfig:
     """Points drawn in the first epoch; they grow by a constant factor an epoch to `subsample`. null: no growth."""
     subsample_growth: float = 0.5
     """Part of the epochs in which they grow."""
+    mirror: list[str] = field(default_factory=list)
+    """Axes, such as [x, y], along which training samples are reflected about zero at random: more data for nothing
+    where the physics has that symmetry, wrong where it has not. Vectors turn with the points."""
     normalise: dict[str, Any] = field(default_factory=dict)
     """Field -> identity, gaussian or minmax (or a mapping with published constants); gaussian where not named."""
     workers: int = 0

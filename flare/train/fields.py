@@ -11,7 +11,7 @@ from torch import Tensor
 
 from flare.data.batch import WHOLE, Batch, BatchPlan, Share, Subsample, evaluation_batches, training_loader
 from flare.data.normalise import check_wishes, fit
-from flare.data.sample import INPUT_ROLES, target_array
+from flare.data.sample import INPUT_ROLES, refuse_mirror, target_array
 from flare.data.statistics import input_statistics, target_statistics
 from flare.data.store import Dataset
 from flare.errors import ConfigError, DataError
@@ -37,6 +37,7 @@ class FieldTask:
         if loss.gradient_weight and self.dataset.schema.grid is None:
             raise ConfigError(f"loss.gradient_weight needs data on a grid; {data.path} is unstructured. Set it to 0")
         check_wishes(data.normalise, self.dataset.schema)
+        refuse_mirror(self.dataset.schema, data.mirror)
 
     def _first(self, split: str, count: int | None) -> np.ndarray:
         indices = self.dataset.split(split)
@@ -45,7 +46,10 @@ class FieldTask:
                 f"{count} samples of split {split!r} are asked for; {self.dataset.path} has {len(indices)}"
             )
         if len(indices) == 0:
-            raise DataError(f"{self.dataset.path}: split {split!r} is empty")
+            raise DataError(
+                f"{self.dataset.path}: split {split!r} is empty; make the dataset with --test-samples, or name other "
+                f"splits with --data.train_split and --data.test_split (it has: {', '.join(self.dataset.splits)})"
+            )
         return indices[:count]
 
     def check_grid(self, model: Mapping[str, Any]) -> None:
@@ -72,7 +76,15 @@ class FieldTask:
         """Micro-batches of one pass, in a run of so many epochs."""
         data = self.data
         subsample = Subsample(data.subsample, data.subsample_from, data.subsample_growth * epochs)
-        return training_loader(self.dataset, plan, points=points, subsample=subsample, workers=data.workers, pin=pin)
+        return training_loader(
+            self.dataset,
+            plan,
+            points=points,
+            subsample=subsample,
+            mirror=data.mirror,
+            workers=data.workers,
+            pin=pin,
+        )
 
     def loss(self, predict: Predict, batch: Batch, group: Group | None = None) -> Tensor:
         """Mean over samples and fields of the relative error, with the gradient term where asked for.
