@@ -272,6 +272,8 @@ class PipeFiles(_MeshFiles):
 READERS: dict[str, str] = {
     "airfoil": "flare.data.published:AirfoilFiles",
     "darcy": "flare.data.published:DarcyFiles",
+    "drivaerml": "flare.data.published_cars:DrivAerMLFiles",
+    "drivaerml-boundary": "flare.data.published_cars:DrivAerMLBoundary",
     "elasticity": "flare.data.published:ElasticityFiles",
     "lpbf": "flare.data.published_lpbf:LPBFFiles",
     "pipe": "flare.data.published:PipeFiles",

@@ -30,6 +30,8 @@ class Archive:
     """Or a pattern, such as `*.npz`, where the repository holds the files themselves."""
     folder: str
     """Of a pattern: where the files go, in the folders that they have in the repository."""
+    only: tuple[str, ...] = ()
+    """Some of the files that match the pattern; empty for all."""
 
 
 @dataclass(frozen=True, kw_only=True)

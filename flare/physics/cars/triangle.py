@@ -38,9 +38,7 @@ def potential(p: Array, corners: Array, normal: Array) -> float:
         length = np.sqrt(ex * ex + ey * ey + ez * ez)
         mx, my, mz = ey * normal[2] - ez * normal[1], ez * normal[0] - ex * normal[2], ex * normal[1] - ey * normal[0]
         dx, dy, dz = corners[a, 0] - p[0], corners[a, 1] - p[1], corners[a, 2] - p[2]
-        t = (dx * mx + dy * my + dz * mz) / length
-        if abs(t) > 1e-14 * length:  # t L vanishes with t, though L does not
-            total += t * edge_logarithm(p, corners[a], corners[b], length)
+        total += (dx * mx + dy * my + dz * mz) / length * edge_logarithm(p, corners[a], corners[b], length)
     return total
 
 
@@ -66,10 +64,10 @@ def velocity(p: Array, corners: Array, normal: Array, angle: float, out: Array) 
 
 @compiled
 def edge_logarithm(p: Array, a: Array, b: Array, length: float) -> float:
-    """L of an edge from a to b."""
+    """L of an edge from a to b; on the edge itself a large number, so that t L vanishes there with t, as it should."""
     ra = np.sqrt((p[0] - a[0]) ** 2 + (p[1] - a[1]) ** 2 + (p[2] - a[2]) ** 2)
     rb = np.sqrt((p[0] - b[0]) ** 2 + (p[1] - b[1]) ** 2 + (p[2] - b[2]) ** 2)
-    return np.log((ra + rb + length) / (ra + rb - length))
+    return np.log((ra + rb + length) / max(ra + rb - length, 1e-16 * length))
 
 
 @compiled
