@@ -1,13 +1,11 @@
 """The flow past cars: errors of the panels where the answer is known, and what a car and its points cost.
 
-.venv/bin/python benchmarks/cars.py            about three minutes; the tables go into docs/cars.md
-.venv/bin/python benchmarks/cars.py --quick    coarser, printed only
+.venv/bin/python benchmarks/cars.py      about three minutes; the tables go into docs/cars.md
 """
 
 from __future__ import annotations
 
 import statistics
-import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -30,7 +28,8 @@ BODIES = {
     "2 : 1 : 0.6": (2.0, 1.0, 0.6),
     "1 : 2 : 0.5": (1, 2, 0.5),
 }
-CARS = 5
+LEVELS, REFINEMENTS, SIZES, CARS = [1, 2, 3, 4], [0.5, 1.0, 1.5], [40_000, 1_000_000, 10_000_000], 5
+"""Subdivisions of an icosahedron; of the panels of a car; points drawn; cars that are timed."""
 
 
 def rms(values: np.ndarray) -> float:
@@ -75,11 +74,11 @@ def accuracy(levels: list[int]) -> list[dict[str, Any]]:
     return rows
 
 
-def cost(refinement: float, cars: int) -> dict[str, Any]:
+def cost(refinement: float) -> dict[str, Any]:
     """Of a car, and how far its drag is from zero."""
     past(random_car(np.random.default_rng(0)), refinement=0.25)  # compiled code is made once
     seconds, drags = [], []
-    for index in range(cars):
+    for index in range(CARS):
         begin = time.process_time()
         flow = past(random_car(np.random.default_rng([0, index])), refinement=refinement)
         seconds.append(time.process_time() - begin)
@@ -118,20 +117,15 @@ def tables(record: dict[str, Any]) -> str:
     return "\n\n".join([errors, costs, table(head, lines), origin(record)])
 
 
-def main(words: list[str]) -> None:
-    quick = "--quick" in words
-    levels, refinements, sizes = (
-        ([1, 2], [0.25, 0.5], [1000]) if quick else ([1, 2, 3, 4], [0.5, 1.0, 1.5], [40_000, 10**6, 10**7])
-    )
-    record: dict[str, Any] = {"levels": levels, "accuracy": accuracy(levels)}
-    record["cost"] = [cost(refinement, 2 if quick else CARS) for refinement in refinements]
-    record["sampling"] = [sampling(size) if quick else alone(sampling, size) for size in sizes]
+def main() -> None:
+    record: dict[str, Any] = {"levels": LEVELS, "accuracy": accuracy(LEVELS)}
+    record["cost"] = [cost(refinement) for refinement in REFINEMENTS]
+    record["sampling"] = [alone(sampling, size) for size in SIZES]
     for row in record["sampling"]:
         print(f"{row['points']:,} points: {row['seconds']:.3g} s, {gigabytes(row['peak_mb']):.2f} GB", flush=True)
-    if not quick:
-        save("cars", record, RESULTS)
-        put_between(PAGE, BEGIN, END, tables(load("cars") or {}))
+    save("cars", record, RESULTS)
+    put_between(PAGE, BEGIN, END, tables(load("cars") or {}))
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    main()

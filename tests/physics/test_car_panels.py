@@ -213,5 +213,9 @@ def test_bad_input_is_refused():
         solve(body, symmetric=True)
     with pytest.raises(DataError, match="1 of 81 panels have no area"):
         solve(Surface(body.vertices, np.concatenate([body.faces, [[0, 1, 1]]])))
+    with pytest.raises(DataError, match="the surface is open: 3 edges lack a neighbour"):
+        solve(Surface(body.vertices, body.faces[1:]))
+    with pytest.raises(DataError, match="turned inwards"):
+        solve(Surface(body.vertices, body.faces[:, ::-1]))
     with pytest.raises(DataError, match="not finite"):
         solve(Surface(np.full((3, 3), np.nan), np.array([[0, 1, 2]])))

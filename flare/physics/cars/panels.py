@@ -108,7 +108,7 @@ class Panels:
         return np.ascontiguousarray(points - np.array([0.0, 0.0, self.ground or 0.0]))
 
     def check(self) -> None:
-        """Refuse panels without area, below the ground, or on the wrong side of the plane of symmetry."""
+        """Refuse what bounds no body, or lies below the ground or on the wrong side of the plane of symmetry."""
         if not len(self.surface.faces):
             raise DataError("the surface has no triangles, so there is nothing to flow around")
         if not np.isfinite(self.corners).all():
@@ -121,6 +121,21 @@ class Panels:
             raise DataError(f"the body reaches {-lowest:.3g} below the ground; it must stay above")
         if self.symmetric and self.corners[..., 1].min() < 0:
             raise DataError("symmetric=True takes the half y ≥ 0 of the body; this surface reaches below y = 0")
+        rims = self._open_edges()
+        if len(rims):
+            where = self.surface.vertices[rims[0]].mean(axis=0).round(4).tolist()
+            raise DataError(
+                f"the surface is open: {len(rims):,} edges lack a neighbour, the first at {where}; close it"
+            )
+        if self.areas @ (self.normals[:, 1] * self.centroids[:, 1]) <= 0:  # its volume, by the divergence theorem
+            raise DataError("the faces are turned inwards; they must be counter-clockwise seen from the fluid")
+
+    def _open_edges(self) -> NDArray[np.int64]:
+        """(E, 2) edges that no other panel passes the other way, but for those in the plane of symmetry."""
+        edges = np.stack([self.surface.faces, np.roll(self.surface.faces, -1, axis=1)], axis=2).reshape(-1, 2)
+        count = len(self.surface.vertices)
+        single = edges[~np.isin(edges @ [count, 1], edges @ [1, count])]
+        return single[(self.surface.vertices[single, 1] != 0).any(axis=1)] if self.symmetric else single
 
     def normal_velocities(self, *, exact: bool = False) -> Array:
         """(F, F) nᵢ·Vᵢⱼ with the images of j; the flux of every column is closed.

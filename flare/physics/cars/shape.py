@@ -31,6 +31,8 @@ ROAD = -0.3176
 """Height of the road, m."""
 ALONG, ROUND = 4.0, 3.0
 """Exponents p and q of the rounded box."""
+WHEEL, ARCH = 0.32, 0.36
+"""Height of the axles over the road and radius of the wheel arches, m."""
 SOFT = 0.12
 """Over this share of its run a slope begins and ends."""
 CELLS = (48, 16, 12)
@@ -174,10 +176,6 @@ class Car:
             distance = np.hypot(x - axle, z - WHEEL)
             found += 1 / (1 + np.exp((distance - ARCH) / 0.07))
         return found
-
-
-WHEEL, ARCH = 0.32, 0.36
-"""Height of the axles and radius of the wheel arches, m."""
 
 
 def random_car(rng: np.random.Generator) -> Car:
