@@ -146,6 +146,9 @@ class DrivAerMLBoundary(PublishedFiles):
             other["split"] = "ours"
         return {"kind": "published", "departures": other | _departures(*self.counts())}
 
+    def checksums(self) -> dict[str, str]:
+        return {BOUNDARY.file: _checksum_of_list(self, self.files())}
+
     def sample(self, index: int) -> Sample:
         file = self.files()[index]
         car = read_vtp(self.path(file), [PRESSURE, SHEAR])
@@ -180,7 +183,10 @@ def own_split() -> tuple[list[int], list[int]]:
 
 
 def drawn_cells(run: int, cells: int, count: int, path: Path) -> np.ndarray:
-    """(count,) cells, none twice, by numpy's old generator seeded with the run, as the paper's authors did."""
+    """(count,) cells, none twice, by numpy's old generator seeded with the run, as the paper's authors seeded theirs.
+
+    Whether they drew by the same call is not known, so the points need not be theirs.
+    """
     if count > cells:
         raise DataError(f"{path} has {cells:,} cells; {count:,} are asked for. Use fewer --points")
     return np.random.RandomState(run).choice(cells, count, replace=False)
@@ -195,14 +201,11 @@ def chosen_runs(words: str) -> list[int]:
         ends = re.fullmatch(r"\s*(\d+)(?:-(\d+))?\s*", part)
         if not ends:
             raise ConfigError(f"runs={words!r}: {part!r} is no run; give such as 1-20,33 or all")
-        chosen |= set(range(int(ends[1]), int(ends[2] or ends[1]) + 1))
-    known = sorted(chosen & set(RUNS))
-    single = [run for run in sorted(chosen) if run not in RUNS]
-    if words and (not known or (single and "-" not in words)):
-        raise ConfigError(
-            f"runs={words!r}: there is no run {single[0] if single else words}; there are 484 of 1 to 500"
-        )
-    return known
+        found = {run for run in RUNS if int(ends[1]) <= run <= int(ends[2] or ends[1])}
+        if not found:
+            raise ConfigError(f"runs={words!r}: there is no run {part}; there are {len(RUNS)}, of 1 to {RUNS[-1]}")
+        chosen |= found
+    return sorted(chosen)
 
 
 def _split_of(folder: str) -> tuple[list[int], list[int]]:
@@ -229,7 +232,7 @@ def _number(file: str) -> int:
 
 
 def _checksum_of_list(files: PublishedFiles, names: list[str]) -> str:
-    """What `sha256sum train/*.npz | sha256sum` prints, in order of the runs."""
+    """What `sha256sum FILE ... | sha256sum` prints: a line a file would drown all else in the provenance."""
     lines = "".join(f"{sha256(files.path(name))}  {name}\n" for name in names)
     return hashlib.sha256(lines.encode()).hexdigest()
 

@@ -186,7 +186,7 @@ def test_runs_are_chosen_by_number():
     assert chosen_runs("166-168") == [166, 168], "167 does not exist"
     assert len(chosen_runs("all")) == 484
     assert chosen_runs("") == []
-    for words in ("1-x", "0", "167", "501", "5;6"):
+    for words in ("1-x", "0", "167", "501", "1-3,167", "5;6"):
         with pytest.raises(ConfigError, match="runs="):
             chosen_runs(words)
 
