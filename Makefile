@@ -62,6 +62,7 @@ bench: .venv/ready
 	@echo "Solvers ..."
 	@$(BIN)/python benchmarks/solvers.py
 	@$(BIN)/python benchmarks/lpbf.py
+	@$(BIN)/python benchmarks/cars.py
 	@$(BIN)/python benchmarks/plot.py
 	@$(BIN)/python benchmarks/table.py
 

@@ -268,3 +268,23 @@ def test_the_tables_of_printing_say_the_records_numbers_and_what_is_too_much(tmp
     )
     assert [row["part"] for row in record["iterations"]] == ["block", "frame"]
     assert lpbf.PAGE.read_text().count(lpbf.BEGIN) == 1
+
+
+def test_the_tables_of_cars_say_the_records_numbers(tmp_path, monkeypatch):
+    import cars
+
+    page = tmp_path / "cars.md"
+    page.write_text(f"before\n{cars.BEGIN}\nold\n{cars.END}\nafter\n")
+    small = {"PAGE": page, "RESULTS": tmp_path, "CARS": 1, "LEVELS": [1, 2], "REFINEMENTS": [0.25], "SIZES": [100, 200]}
+    for name, value in small.items():
+        monkeypatch.setattr(cars, name, value)
+    monkeypatch.setattr(cars, "alone", lambda function, *arguments: function(*arguments))
+    monkeypatch.setattr(cars, "load", lambda name: read(tmp_path, name))
+    cars.main()
+    text, record = page.read_text(), read(tmp_path, "cars")
+    assert "old" not in text
+    assert [len(row["errors"]) for row in record["accuracy"]] == [2] * 6
+    assert all(row["errors"][0] > row["errors"][1] for row in record["accuracy"])
+    for row in record["accuracy"]:
+        assert f"| {row['method']} | {row['errors'][0]:.4f} | {row['errors'][1]:.4f} |" in text
+    assert f"| 0.25 | {record['cost'][0]['panels']:,} |" in text

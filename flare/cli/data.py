@@ -97,7 +97,6 @@ def _read(words: Sequence[str]) -> int:
 
 
 def _download(words: Sequence[str]) -> int:
-    from flare.data.cards import card
     from flare.data.download import download
     from flare.data.published import READERS, read_published, reader_class, refuse_another
 
@@ -113,7 +112,7 @@ def _download(words: Sequence[str]) -> int:
     given = parse(parser, words[1:]).as_dict()
     out, files = given.pop("out"), given.pop("files")
     refuse_another(reader, out)
-    folder = download(card(name).archive, files)
+    folder = download(reader.archive(given), files)
     return _show(read_published(reader(folder=str(folder), **given), out))
 
 

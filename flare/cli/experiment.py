@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 EXPERIMENTS = {
     "small-sets": "FLARE on a small set of each benchmark, made and learnt in minutes",
     "printed-parts": "FLARE on a small set of printed parts, beside simple predictors",
+    "cars": "FLARE on cars of the stand-in car-potential, beside simple predictors",
     "scaling": "time and memory of one layer up to a million points, beside softmax and physics attention",
     "million": "blocks x latents at a million points: time, memory and error",
 }
@@ -31,7 +32,13 @@ def run(words: Sequence[str]) -> int:
         return 0
     if words[0] not in EXPERIMENTS:
         raise ConfigError(f"there is no experiment {words[0]!r}; {nearest(words[0], EXPERIMENTS)}")
-    verbs = {"small-sets": _small_sets, "printed-parts": _printed_parts, "scaling": _scaling, "million": _million}
+    verbs = {
+        "small-sets": _small_sets,
+        "printed-parts": _printed_parts,
+        "cars": _cars,
+        "scaling": _scaling,
+        "million": _million,
+    }
     return verbs[words[0]](words[1:])
 
 
@@ -68,6 +75,21 @@ def _printed_parts(words: Sequence[str]) -> int:
 
     work = partial(run, Path(given.out), parts=given.parts, test=given.test, workers=given.workers, tell=say)
     return _tabulate(work, given.page, BEGIN, END)
+
+
+def _cars(words: Sequence[str]) -> int:
+    parser = _parser("cars")
+    parser.add_argument("--cars", type=int, default=240, help="cars to make")
+    parser.add_argument("--test", type=int, default=40, help="the last ones, for testing")
+    parser.add_argument("--points", type=int, default=40_000, help="points of each")
+    parser.add_argument("--epochs", type=int, default=60, help="passes over the cars to train with")
+    parser.add_argument("--refinement", type=float, default=1.0, help="of the panels; 0.5 costs a sixteenth")
+    given = parse(parser, words)
+
+    from flare.experiments.cars import BEGIN, END, run
+
+    sizes = {key: getattr(given, key) for key in ("cars", "test", "points", "epochs", "refinement", "workers")}
+    return _tabulate(partial(run, Path(given.out), **sizes, tell=say), given.page, BEGIN, END)
 
 
 def _scaling(words: Sequence[str]) -> int:

@@ -9,6 +9,7 @@ from flare.errors import ConfigError, nearest
 
 GENERATORS: dict[str, str] = {
     "airfoil": "flare.physics.airfoil:Airfoil",
+    "car-potential": "flare.physics.cars:CarPotential",
     "darcy": "flare.physics.darcy:Darcy",
     "elasticity": "flare.physics.elasticity:Elasticity",
     "lpbf": "flare.physics.lpbf.dataset:LPBF",
