@@ -63,6 +63,9 @@ bench: .venv/ready
 	@$(BIN)/python benchmarks/solvers.py
 	@$(BIN)/python benchmarks/lpbf.py
 	@$(BIN)/python benchmarks/cars.py
+	@echo "Ten million points, and the planner (about half an hour) ..."
+	@$(BIN)/python benchmarks/stream.py
+	@$(BIN)/python benchmarks/plan.py
 	@$(BIN)/python benchmarks/plot.py
 	@$(BIN)/python benchmarks/table.py
 

@@ -1,6 +1,6 @@
 """The planner against the truth: what it foretells of settings it was not calibrated on, and what they then need.
 
-    .venv/bin/python benchmarks/plan.py                some 15 minutes
+    .venv/bin/python benchmarks/plan.py                some 15 minutes; the table goes into docs/million.md
     .venv/bin/python benchmarks/plan.py --quick        small sizes, to try out
 
 Every truth is measured in a process of its own, with one thread.
@@ -15,8 +15,13 @@ from pathlib import Path
 from typing import Any
 
 from flare import plan
+from flare.files import put_between
 from flare.plan import Calibration, Setting, calibrate
-from measure import RESULTS, save
+from measure import RESULTS, gigabytes, load, save
+from table import origin, table, three_digits
+
+PAGE = Path(__file__).parents[1] / "docs" / "million.md"
+BEGIN, END = "<!-- plan table -->", "<!-- end of plan -->"
 
 MODEL = {"name": "flare", "channels": 64, "heads": 8, "blocks": 8, "latents": 128}
 BASES = {
@@ -63,6 +68,18 @@ def run(shrink: int) -> dict[str, Any]:
     return {"rows": rows, "holds": holds}
 
 
+def tables(record: dict[str, Any]) -> str:
+    head = ["planned for", "points", "batch", "blocks", "latents", "GB", "seconds", "planned / measured memory", "time"]
+    rows = []
+    for row in record["rows"]:
+        sizes = [f"{row[key]:,}" for key in ("points", "batch", "blocks", "latents")]
+        truth = [three_digits(gigabytes(row["memory_mb"])), three_digits(row["seconds"])]
+        rows.append([row["kind"], *sizes, *truth, f"{row['memory']:.2f}", f"{row['time']:.2f}"])
+    worst = {key: max(abs(row[key] - 1) for row in record["rows"]) for key in ("memory", "time")}
+    verdict = f"Off by at most {worst['memory']:.0%} of the memory and {worst['time']:.0%} of the time."
+    return "\n\n".join([table(head, rows), verdict, origin(record)])
+
+
 def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="a hundredth of the points, to try out")
@@ -75,6 +92,8 @@ def main(arguments: list[str] | None = None) -> None:
     out = chosen.out or (None if chosen.quick else RESULTS)
     if out:
         save("plan", record, out)
+    if out == RESULTS:
+        put_between(PAGE, BEGIN, END, tables(load("plan", RESULTS) or {}))
 
 
 if __name__ == "__main__":

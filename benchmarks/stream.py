@@ -1,6 +1,6 @@
 """Prediction in chunks: ten million points from disk to disk, its memory, and its time and answer beside the whole's.
 
-    .venv/bin/python benchmarks/stream.py              about 10 minutes, 3 GB of disk
+    .venv/bin/python benchmarks/stream.py              10 minutes, 3 GB of disk; its table goes into docs/million.md
     .venv/bin/python benchmarks/stream.py --quick      small sizes, to try out
 
 Memory is the peak above what the process held with the model loaded. The CPU time of one thread is compared.
@@ -19,10 +19,14 @@ import torch
 
 from flare.data.sample import Field, Sample, Schema
 from flare.data.tables import mapped_outputs, read_inputs
-from flare.inference import empty_outputs, predict_into
+from flare.files import put_between
+from flare.inference import Chunk, empty_outputs, predict_into
 from flare.surrogate import Surrogate
-from measure import RESULTS, alone, gigabytes, peak_above, save, threads
+from measure import RESULTS, alone, gigabytes, load, peak_above, save, threads
+from table import origin, table, three_digits
 
+PAGE = Path(__file__).parents[1] / "docs" / "million.md"
+BEGIN, END = "<!-- stream table -->", "<!-- end of stream -->"
 MODEL = {"name": "flare", "channels": 64, "blocks": 8, "heads": 8, "latents": 128}
 LIMIT_GB = 2
 WARM = 1000
@@ -42,7 +46,7 @@ def surrogate_of_points() -> Surrogate:
     return surrogate
 
 
-def from_disk_to_disk(points: int) -> dict[str, Any]:
+def from_disk_to_disk(points: int, chunk: Chunk) -> dict[str, Any]:
     """The peak above the loaded model, and the seconds, of one prediction."""
     with tempfile.TemporaryDirectory() as scratch, threads(1):
         folder = Path(scratch)
@@ -54,28 +58,26 @@ def from_disk_to_disk(points: int) -> dict[str, Any]:
 
         def predict() -> None:
             with mapped_outputs(folder / "out", surrogate.schema, points) as outputs:
-                predict_into(surrogate, sample, outputs, chunk="auto", scratch=folder)
+                predict_into(surrogate, sample, outputs, chunk=chunk, scratch=folder)
 
         peak = peak_above(predict)
         cpu, wall = time.process_time() - seconds[0], time.perf_counter() - seconds[1]
     return {"points": points, "peak_mb": peak, "cpu_seconds": cpu, "wall_seconds": wall}
 
 
-def beside_the_whole(points: int) -> dict[str, Any]:
+def beside_the_whole(points: int, chunk: Chunk) -> dict[str, Any]:
     """Relative difference of the two answers, and the seconds of each."""
-    surrogate, sample = (
-        surrogate_of_points(),
-        Sample({"points": np.random.default_rng(0).random((points, 3), np.float32)}),
-    )
+    surrogate = surrogate_of_points()
+    sample = Sample({"points": np.random.default_rng(0).random((points, 3), np.float32)})
     answers, seconds = {}, {}
     with threads(1):
-        for chunk in ("whole", "auto", "whole", "auto"):
+        for name in ("whole", "chunks", "whole", "chunks"):  # the second time they are warm
             outputs, begin = empty_outputs(surrogate, points), time.process_time()
-            predict_into(surrogate, sample, outputs, chunk=chunk)
-            answers[chunk], seconds[chunk] = outputs["pressure"], time.process_time() - begin
+            predict_into(surrogate, sample, outputs, chunk=chunk if name == "chunks" else "whole")
+            answers[name], seconds[name] = outputs["pressure"], time.process_time() - begin
     truth = answers["whole"]
-    error = float(np.linalg.norm(answers["auto"] - truth) / np.linalg.norm(truth))
-    return {"points": points, "difference": error, "seconds": seconds, "ratio": seconds["auto"] / seconds["whole"]}
+    error = float(np.linalg.norm(answers["chunks"] - truth) / np.linalg.norm(truth))
+    return {"points": points, "difference": error, "seconds": seconds, "ratio": seconds["chunks"] / seconds["whole"]}
 
 
 def _write_points(folder: Path, points: int) -> None:
@@ -87,17 +89,30 @@ def _write_points(folder: Path, points: int) -> None:
     array.flush()
 
 
+def tables(record: dict[str, Any]) -> str:
+    whole, disk = record["whole"], record["disk"]
+    few, many, peak = f"{whole['points']:,}", f"{disk['points']:,}", three_digits(gigabytes(disk["peak_mb"]))
+    at_once, in_chunks, by_disk = map(three_digits, (*whole["seconds"].values(), disk["cpu_seconds"]))
+    head = ["how", "points", "seconds, one thread", "GB above the loaded model", "apart from the whole"]
+    rows = [
+        ["all at once", few, at_once, "", ""],
+        ["in chunks", few, in_chunks, "", f"{whole['difference']:.1e}"],
+        ["in chunks, from disk to disk", many, by_disk, peak, ""],
+    ]
+    return "\n\n".join([table(head, rows), origin(record)])
+
+
 def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="a thousandth of the points, to try out")
     parser.add_argument("--out", type=Path, help="folder of the record; by default only a whole run is kept")
     chosen = parser.parse_args(arguments)
-    factor = 1000 if chosen.quick else 1
-    both = alone(beside_the_whole, 400_000 // factor)
+    factor, chunk = (1000, 64) if chosen.quick else (1, "auto")
+    both = alone(beside_the_whole, 400_000 // factor, chunk)
     print(
         f"{both['points']:,} points: in chunks {both['ratio']:.2f} of the whole's time, {both['difference']:.1e} apart"
     )
-    disk = alone(from_disk_to_disk, 10_000_000 // factor)
+    disk = alone(from_disk_to_disk, 10_000_000 // factor, chunk)
     fits = gigabytes(disk["peak_mb"]) < LIMIT_GB
     print(
         f"{disk['points']:,} points from disk to disk: {disk['peak_mb']:.0f} MiB above the loaded model, "
@@ -106,6 +121,8 @@ def main(arguments: list[str] | None = None) -> None:
     out = chosen.out or (None if chosen.quick else RESULTS)
     if out:
         save("stream", {"whole": both, "disk": disk, "limit_gb": LIMIT_GB, "fits": fits}, out)
+    if out == RESULTS:
+        put_between(PAGE, BEGIN, END, tables(load("stream", RESULTS) or {}))
 
 
 if __name__ == "__main__":

@@ -288,3 +288,49 @@ def test_the_tables_of_cars_say_the_records_numbers(tmp_path, monkeypatch):
     for row in record["accuracy"]:
         assert f"| {row['method']} | {row['errors'][0]:.4f} | {row['errors'][1]:.4f} |" in text
     assert f"| 0.25 | {record['cost'][0]['panels']:,} |" in text
+
+
+def test_the_table_of_the_stream_says_the_records_numbers(tmp_path, monkeypatch):
+    import stream
+
+    page = tmp_path / "million.md"
+    page.write_text(f"before\n{stream.BEGIN}\nold\n{stream.END}\nafter\n")
+    for name, value in {"PAGE": page, "RESULTS": tmp_path}.items():
+        monkeypatch.setattr(stream, name, value)
+    monkeypatch.setattr(stream, "alone", lambda function, *arguments: function(*arguments))
+    stream.main(["--quick", "--out", str(tmp_path)])
+    record, text = read(tmp_path, "stream"), page.read_text()
+    assert record["disk"]["points"] == 10_000
+    assert record["whole"]["difference"] < 1e-6
+    assert (
+        f"| in chunks | 400 | {record['whole']['seconds']['chunks']:.3g} |  | {record['whole']['difference']:.1e} |"
+        in text
+    )
+    assert "old" not in text
+
+
+def test_the_table_of_the_planner_says_how_far_it_is_off(tmp_path, monkeypatch):
+    import plan
+
+    page = tmp_path / "million.md"
+    page.write_text(f"before\n{plan.BEGIN}\nold\n{plan.END}\nafter\n")
+    for name, value in {"PAGE": page, "RESULTS": tmp_path}.items():
+        monkeypatch.setattr(plan, name, value)
+    tenth_more = {"memory_mb": 1.1, "seconds": 1.2}
+
+    def law(setting):
+        """A machine that keeps the planner's laws up to 70,000 points, and needs more than they say beyond."""
+        w, b, m = setting.work, setting.blocks, setting.latents
+        need = {"memory_mb": 300 + 1e-3 * w * b + setting.state_mb, "seconds": 1e-6 * w * b + 1e-8 * w * b * m}
+        return plan.plan.Need(**{key: need[key] * (tenth_more[key] if w > 70_000 else 1) for key in need})
+
+    monkeypatch.setattr(plan.plan, "measure", law)
+    plan.main([])
+    record, text = read(tmp_path, "plan"), page.read_text()
+    assert record["holds"]
+    assert len(record["rows"]) == 8
+    assert "| training | 100,000 | 1 | 8 | 128 |" in text
+    assert "Off by at most 9% of the memory and 17% of the time." in text
+    tenth_more["memory_mb"] = 1.3
+    plan.main([])
+    assert not read(tmp_path, "plan")["holds"]

@@ -82,7 +82,7 @@ def _cars(words: Sequence[str]) -> int:
     parser.add_argument("--cars", type=int, default=240, help="cars to make")
     parser.add_argument("--test", type=int, default=40, help="the last ones, for testing")
     parser.add_argument("--points", type=int, default=40_000, help="points of each")
-    parser.add_argument("--epochs", type=int, default=60, help="passes over the cars to train with")
+    parser.add_argument("--epochs", type=int, default=50, help="passes over the cars to train with")
     parser.add_argument("--refinement", type=float, default=1.0, help="of the panels; 0.5 costs a sixteenth")
     given = parse(parser, words)
 

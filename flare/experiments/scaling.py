@@ -162,6 +162,7 @@ def table(record: Mapping[str, Any]) -> str:
         lines.append(f"| {name} | {' | '.join([*powers, *values])} | {'–' if ratio is None else f'{ratio:,.0f}×'} |")
     guessed = [f"{n} (to {a['measured_to']:,})" for n, a in record["layers"].items() if a["extrapolated"]]
     note = f"In italics: extrapolated from smaller N: {', '.join(guessed)}." if guessed else "All were measured."
+    note = f"{note} {verdict(record)}".strip()
     facts = record["environment"]
     origin = (
         f"*One layer, C = {CHANNELS}, H = {HEADS}, forward + backward, float32; exponents from {ASYMPTOTIC:,} points; "
@@ -171,4 +172,22 @@ def table(record: Mapping[str, Any]) -> str:
     return "\n".join([*lines, "", note, "", origin]) + "\n"
 
 
+def verdict(record: Mapping[str, Any]) -> str:
+    """FLARE's largest exponent and its lead over softmax, beside what they should be."""
+    ours = {name: about for name, about in record["layers"].items() if name.startswith("flare")}
+    powers = [about[f"{key}_exponent"] for about in ours.values() for key in KEYS]
+    leads = {name: about["faster_than_softmax"] for name, about in ours.items() if "faster_than_softmax" in about}
+    if not leads or None in powers:
+        return ""
+    best = max(leads, key=lambda name: leads[name])
+    linear = "at most" if max(powers) <= MOST_EXPONENT else "**not** at most"
+    faster = "at least" if leads[best] >= LEAST_LEAD else "**not**"
+    return (
+        f"FLARE's exponents are {linear} {MOST_EXPONENT} (largest {max(powers):.2f}); at {record['largest']:,} points "
+        f"{best} is {faster} {LEAST_LEAD} times as fast as softmax attention ({leads[best]:,.0f}×)."
+    )
+
+
 KEYS = ("seconds", "peak_mb")
+MOST_EXPONENT, LEAST_LEAD = 1.05, 200
+"""Of FLARE, in time and memory; and times as fast as softmax attention at the largest N, of its fastest layer here."""

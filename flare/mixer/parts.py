@@ -4,7 +4,7 @@ A part is the latents of some points alone, and the logarithm of their softmax's
 of all points is the mean of the parts weighted by their denominators, H·M·(D+1) numbers however many points there are.
 """
 
-# B batch, N points, M latents per head, H heads, D head width
+# B batch, N points, n points of a tile, M latents per head, H heads, D head width
 
 from __future__ import annotations
 
@@ -15,6 +15,9 @@ import torch
 from torch import Tensor
 
 from flare.mixer import _check, _check_values, _module, native, reference, sdpa
+
+TILE = 4096
+"""Points whose scores exist at the same time, where PyTorch computes them."""
 
 
 @dataclass(frozen=True)
@@ -49,13 +52,22 @@ def encode_part(
         else:
             module = sdpa if module is native else module
             z_BHMD = module.encode(q_HMD, k_BHND, v_BHND, scale=scale, mask=mask)
-            s_BHMN = reference.scores(q_HMD, k_BHND, scale=scale)
-            if mask is not None:
-                s_BHMN = s_BHMN.masked_fill(~mask[:, None, None, :], -math.inf)
-            log_BHM = s_BHMN.logsumexp(-1)
+            log_BHM = _log_sum(q_HMD, k_BHND, scale, mask)
         if mask is not None:
             log_BHM = log_BHM.masked_fill(~mask.any(1)[:, None, None], -math.inf)
     return Part(z_BHMD, log_BHM)
+
+
+def _log_sum(q_HMD: Tensor, k_BHND: Tensor, scale: float, mask: Tensor | None) -> Tensor:
+    """log Σ exp(scores) over the points, a tile of them at a time: the scores of all are M numbers a point and head."""
+    tiles = []
+    for start in range(0, k_BHND.shape[2], TILE):
+        tile = slice(start, start + TILE)
+        s_BHMn = reference.scores(q_HMD, k_BHND[:, :, tile], scale=scale)
+        if mask is not None:
+            s_BHMn = s_BHMn.masked_fill(~mask[:, None, None, tile], -math.inf)
+        tiles.append(s_BHMn.logsumexp(-1))
+    return torch.stack(tiles).logsumexp(0)
 
 
 class Gathered:

@@ -16,12 +16,10 @@ from torch import Tensor
 from torch import distributed as dist
 
 from flare.mixer import native
-from flare.mixer.parts import Part, encode_part, share
+from flare.mixer.parts import TILE, Part, encode_part, share
 from flare.mixer.reference import scores
 
 Group = dist.ProcessGroup
-TILE = 4096
-"""Points at a time in the backward that is written out in PyTorch."""
 
 
 def encode(

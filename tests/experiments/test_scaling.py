@@ -7,7 +7,7 @@ import pytest
 
 from flare.cli import main
 from flare.experiments import million, scaling
-from flare.experiments.scaling import make_layer, summary, table
+from flare.experiments.scaling import make_layer, summary, table, verdict
 from flare.models import count_parameters
 
 
@@ -45,6 +45,18 @@ def test_exponents_and_ratios_are_those_of_the_machine():
     assert found["softmax"]["extrapolated"]
     assert found["softmax"]["seconds_at_largest"] == pytest.approx(1e4)
     assert found["flare 128"]["faster_than_softmax"] == pytest.approx(1e4 / 1.128)
+
+
+def test_the_verdict_says_whether_flare_scales_as_it_should():
+    points = (10_000, 100_000, 1_000_000)
+    rows = [lawful(name, n, 1) for name in ("softmax", "flare 128") for n in points]
+    found = summary(rows, names=["softmax", "flare 128"], largest=1_000_000)
+    assert "exponents are at most 1.05 (largest 1.00)" in verdict(found)
+    assert "flare 128 is at least 200 times as fast as softmax attention (8,865×)" in verdict(found)
+    slow = [row | {"seconds": 1e-9 * row["points"] ** 2} if row["layer"] != "softmax" else row for row in rows]
+    told = verdict(summary(slow, names=["softmax", "flare 128"], largest=1_000_000))
+    assert "**not** at most 1.05 (largest 2.00)" in told
+    assert "flare 128 is **not** 200 times as fast" in told
 
 
 def test_what_is_over_the_limit_is_extrapolated_and_nothing_is_measured_twice(tmp_path, monkeypatch, capsys):

@@ -3,7 +3,9 @@
 import pytest
 import torch
 
+from flare import mixer
 from flare.errors import ConfigError
+from flare.mixer import parts
 from flare.mixer.parts import Gathered, Part, encode_part
 from flare.models import build_model, stream
 from flare.models.stream import Stream, query
@@ -58,14 +60,27 @@ def test_chunks_of_any_size_give_the_whole_answer(options, dtype, masked):
             assert error(query(model, x, latents), whole, mask) < TOLERANCE[dtype]
 
 
+@pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
+def test_no_chunk_size_is_special(dtype):
+    model, x, mask = case(dtype)
+    with torch.no_grad():
+        whole = model(x, mask)
+    for chunk in range(1, x.shape[1] + 2):
+        assert error(streamed(model, x, mask, chunk=chunk)[0], whole, mask) < TOLERANCE[dtype], chunk
+
+
 @pytest.mark.parametrize("backend", ["reference", "sdpa", "auto"])
-def test_every_backend_gathers_the_same_parts(backend):
+def test_every_backend_gathers_the_same_parts(backend, monkeypatch):
+    monkeypatch.setattr(parts, "TILE", 7)
     torch.manual_seed(1)
     q, k, v = torch.randn(4, 8, 6), 3 * torch.randn(2, 4, 40, 6), torch.randn(2, 4, 40, 6)
-    truth = encode_part(q.double(), k.double(), v.double(), backend="reference")
-    part = encode_part(q, k, v, backend=backend)
-    torch.testing.assert_close(part.z_BHMD.double(), truth.z_BHMD, rtol=1e-5, atol=1e-6)
-    torch.testing.assert_close(part.log_BHM.double(), truth.log_BHM, rtol=1e-5, atol=1e-5)
+    mask = torch.rand(2, 40) > 0.4
+    mask[0, 7:14] = False  # a tile without a point
+    truth = mixer.encode(q.double(), k.double(), v.double(), mask=mask, backend="reference")
+    scores = torch.einsum("hmd,bhnd->bhmn", q.double(), k.double()).masked_fill(~mask[:, None, None], -torch.inf)
+    part = encode_part(q, k, v, mask=mask, backend=backend)
+    torch.testing.assert_close(part.z_BHMD.double(), truth, rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(part.log_BHM.double(), scores.logsumexp(-1), rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("backend", ["reference", "sdpa", "auto"])

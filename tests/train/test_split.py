@@ -31,21 +31,27 @@ SETTINGS = {
     "report": "false",
     "device": "cpu",
 }
-KILLER = """
-import os, signal, sys
+RANK = """
+import json, os, signal, sys, time
+from pathlib import Path
 from flare.cli import main
 from flare.train import loop
 
-honest = loop.Trainer._step
+honest, commands, death = loop.Trainer._step, *map(json.loads, sys.argv[1:])
 
 def step(trainer, batches):
-    if trainer.position.step == {step} and os.environ["RANK"] == "{rank}":
+    if [trainer.run.path.name, trainer.position.step, int(os.environ["RANK"])] == death:
+        Path(trainer.run.path, "killed").write_text(str(time.time()))
         os.kill(os.getpid(), signal.SIGKILL)
     return honest(trainer, batches)
 
 loop.Trainer._step = step
-sys.exit(main(sys.argv[1:]))
+for i, words in enumerate(commands):
+    os.environ["TORCHELASTIC_RESTART_COUNT"] = str(i)  # the ranks of each run meet under a name of their own
+    if code := main(words):
+        sys.exit(code)
 """
+"""What a rank does: commands one after another. It may die in one of them, before a step, without a word."""
 
 
 @pytest.fixture(scope="module")
@@ -60,19 +66,28 @@ def settings(dataset, out, **changes):
     return ["train", *(word for name, value in options.items() for word in (f"--{name}", str(value)))]
 
 
-def torchrun(ranks, words, script=("-m", "flare"), limit=900):
-    """The command on so many ranks; whatever happens, none of them outlives the test."""
+def torchrun(ranks, folder, commands, death=None, limit=1800):
+    """The commands on so many ranks, with (run, step, rank) of a death: the exit code, stderr, and when it ended.
+
+    Whatever happens, no rank outlives the test.
+    """
+    (folder / "rank.py").write_text(RANK)
     launcher = ["-m", "torch.distributed.run", "--nproc-per-node", str(ranks), "--rdzv-backend", "c10d"]
-    command = [sys.executable, *launcher, "--rdzv-endpoint", "127.0.0.1:0", *script, *words]
-    environment = os.environ | {"OMP_NUM_THREADS": "1"}
-    job = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment, start_new_session=True)
+    words = ["--rdzv-endpoint", "127.0.0.1:0", folder / "rank.py", json.dumps(commands), json.dumps(death)]
+    job = subprocess.Popen(
+        [sys.executable, *launcher, *words],
+        stderr=subprocess.PIPE,
+        text=True,
+        env=os.environ | {"OMP_NUM_THREADS": "1"},
+        start_new_session=True,
+    )
     try:
         _, told = job.communicate(timeout=limit)
     finally:
         if job.poll() is None:
             os.killpg(job.pid, signal.SIGTERM)
             job.wait(60)
-    return job.returncode, told
+    return SimpleNamespace(code=job.returncode, told=told, ended=time.time())
 
 
 @pytest.fixture(scope="module")
@@ -90,54 +105,60 @@ def error(run):
     return json.loads((run / "result.json").read_text())["rel_l2"]
 
 
-@pytest.mark.parametrize(
-    ("ranks", "changes"),
-    [(2, {}), (4, {"point_ranks": 2}), (2, {"shard": "true", "optim.ema": 0.9})],
-    ids=["points", "points x samples", "weights too"],
-)
-def test_ranks_that_share_points_train_as_one(ragged, alone, tmp_path, ranks, changes):
-    code, told = torchrun(ranks, settings(ragged, tmp_path / "run", split="points", **changes))
-    assert code == 0, told
-    np.testing.assert_allclose(losses(tmp_path / "run"), losses(alone), rtol=2e-5)
-    assert error(tmp_path / "run") == pytest.approx(error(alone), rel=1e-4)
+def assert_as_one(run, one):
+    np.testing.assert_allclose(losses(run), losses(one), rtol=2e-5)
+    assert error(run) == pytest.approx(error(one), rel=1e-4)
 
 
-def test_a_killed_rank_ends_the_others_and_fewer_ranks_go_on(ragged, alone, tmp_path):
-    (tmp_path / "killer.py").write_text(KILLER.format(step=6, rank=3))
-    begin = time.monotonic()
-    words = settings(ragged, tmp_path / "run", split="points", point_ranks=2, checkpoint_every=3)
-    code, told = torchrun(4, words, [tmp_path / "killer.py"])
-    assert code != 0
-    assert time.monotonic() - begin < 60
+def on_ranks(dataset, out, **changes):
+    return settings(dataset, out, split="points", **changes)
+
+
+def test_two_ranks_train_as_one(ragged, alone, tmp_path):
+    points, weights = tmp_path / "points", tmp_path / "weights-too"
+    sharded = on_ranks(ragged, weights, **{"shard": "true", "optim.ema": 0.9})
+    job = torchrun(2, tmp_path, [on_ranks(ragged, points), sharded])
+    assert job.code == 0, job.told
+    assert_as_one(points, alone)
+    assert_as_one(weights, alone)
+
+
+def test_four_ranks_train_as_one_and_a_killed_one_ends_the_others(ragged, alone, tmp_path):
+    both, killed = tmp_path / "points-and-samples", tmp_path / "killed"
+    commands = [
+        on_ranks(ragged, both, point_ranks=2),
+        on_ranks(ragged, killed, checkpoint_every=3),
+    ]
+    job = torchrun(4, tmp_path, commands, death=("killed", 6, 3))
+    assert_as_one(both, alone)
+    assert job.code != 0
+    assert job.ended - float((killed / "killed").read_text()) < 60
     for rank in ("", "[rank 1] ", "[rank 2] "):
-        assert f"{rank}RankLost: another of the 4 ranks is gone or silent, in step 6" in told
-    assert "Traceback" not in told.split("ChildFailedError")[0].split("RankLost")[0]
-    assert json.loads((tmp_path / "run/checkpoints/last/trainer.json").read_text())["step"] == 6
-    resume(tmp_path / "run")
-    np.testing.assert_allclose(losses(tmp_path / "run"), losses(alone), rtol=2e-5)
-    assert error(tmp_path / "run") == pytest.approx(error(alone), rel=1e-4)
+        assert f"{rank}RankLost: another of the 4 ranks is gone or silent, in step 6" in job.told
+    assert "Traceback" not in job.told.split("ChildFailedError")[0].split("RankLost")[0]
+    assert json.loads((killed / "checkpoints/last/trainer.json").read_text())["step"] == 6
+    resume(killed)  # one rank goes on
+    assert_as_one(killed, alone)
 
 
 @pytest.mark.slow
-def test_shards_go_on_from_the_last_checkpoint(ragged, alone, tmp_path):
-    (tmp_path / "killer.py").write_text(KILLER.format(step=6, rank=1))
-    words = settings(ragged, tmp_path / "run", split="points", shard="true")
-    code, told = torchrun(2, words, [tmp_path / "killer.py"])
-    assert code != 0
-    assert "RankLost" in told
-    assert json.loads((tmp_path / "run/checkpoints/last/trainer.json").read_text())["step"] == 4
-    code, told = torchrun(2, ["train", "--resume", str(tmp_path / "run"), "--report", "false"])
-    assert code == 0, told
-    np.testing.assert_allclose(losses(tmp_path / "run"), losses(alone), rtol=2e-5)
-    assert error(tmp_path / "run") == pytest.approx(error(alone), rel=1e-4)
+def test_shards_go_on_from_the_last_checkpoint_on_more_ranks(ragged, alone, tmp_path):
+    run = tmp_path / "killed"
+    job = torchrun(2, tmp_path, [on_ranks(ragged, run, shard="true")], death=("killed", 6, 1))
+    assert job.code != 0
+    assert "RankLost" in job.told
+    assert json.loads((run / "checkpoints/last/trainer.json").read_text())["step"] == 4
+    job = torchrun(4, tmp_path, [["train", "--resume", str(run), "--report", "false"]])
+    assert job.code == 0, job.told
+    assert_as_one(run, alone)
 
 
 @pytest.mark.slow
 def test_five_hundred_steps_on_ranks_are_those_of_one(ragged, tmp_path):
     """Rounding grows along the way as in any two trainings, so the tolerance does too."""
     assert main(settings(ragged, tmp_path / "one", epochs=125)) == 0
-    code, told = torchrun(2, settings(ragged, tmp_path / "two", epochs=125, split="points"))
-    assert code == 0, told
+    job = torchrun(2, tmp_path, [on_ranks(ragged, tmp_path / "two", epochs=125)])
+    assert job.code == 0, job.told
     one, two = losses(tmp_path / "one"), losses(tmp_path / "two")
     assert len(one) == 500
     np.testing.assert_allclose(two[:50], one[:50], rtol=1e-4)
