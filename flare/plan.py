@@ -57,6 +57,12 @@ class Setting:
             raise ConfigError(f"points={self.points}, batch={self.batch}: at least 1 each")
         if self.precision not in DTYPES:
             raise ConfigError(f"precision {self.precision!r} is none of {', '.join(DTYPES)}")
+        if self.device != "cpu" and not self.device.startswith("cuda"):
+            raise ConfigError(f"device {self.device!r}: plans are made for cpu and cuda")
+        if self.device != "cpu" and not torch.cuda.is_available():
+            raise ConfigError(
+                f"device={self.device!r} cannot be used: torch sees no CUDA device here; use --device cpu"
+            )
 
     @property
     def work(self) -> int:

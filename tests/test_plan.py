@@ -4,6 +4,7 @@ import json
 from dataclasses import replace
 
 import pytest
+import torch
 
 from flare import plan
 from flare.cli import main
@@ -81,6 +82,7 @@ def test_settings_that_cannot_be_are_refused():
         ({"points": 0}, "points=0"),
         ({"precision": "8"}, "precision '8'"),
         ({"model": {"name": "lno"}}, "only FLARE models are planned"),
+        ({"device": "tpu"}, "plans are made for cpu and cuda"),
     ]:
         with pytest.raises(ConfigError, match=said):
             replace(SETTING, **change)
@@ -99,6 +101,9 @@ def test_plan_at_the_command_line(tmp_path, capsys):
     assert "1,000 steps take" in told
     assert json.loads((tmp_path / "c.training.json").read_text())["about"]["training"] is True
     assert main([*words, "--ranks", "0"]) == 2
+    if not torch.cuda.is_available():
+        assert main([*words, "--device", "cuda"]) == 2
+        assert "torch sees no CUDA device here" in capsys.readouterr().err
 
 
 def test_the_bound_without_calibration_is_above_what_a_model_keeps():

@@ -33,7 +33,7 @@ def run(words: Sequence[str]) -> int:
     parser.add_argument("--out-dim", type=int, default=1, help="fields per point")
     parser.add_argument("--precision", default="32", choices=["32", "bf16", "16"], help="of the training")
     parser.add_argument("--recompute", type=bool, default=False, help="compute blocks anew in backward")
-    parser.add_argument("--device", default="cpu", help="cpu, cuda, ...")
+    parser.add_argument("--device", default="cpu", help="cpu or cuda")
     parser.add_argument("--memory", type=float, help="GB of a rank; default: what is free on the device")
     parser.add_argument("--steps", type=int, help="of a whole run, to see how long it takes")
     parser.add_argument("--calibration", help="file to keep the calibration in, or to take it from")
@@ -43,10 +43,11 @@ def run(words: Sequence[str]) -> int:
 
     from flare.plan import memory_of
 
+    settings = [_setting(args, training) for training in (True, False)]
     budget = args.memory * 1e9 / 2**20 if args.memory else memory_of(args.device)
     print(f"{args.points:,} points x {args.batch} on {args.ranks} rank(s), {budget / 1024:.1f} GiB each")
-    for training in (True, False):
-        _show(args, _setting(args, training), budget)
+    for setting in settings:
+        _show(args, setting, budget)
     return 0
 
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from flare.data.batch import BatchPlan, Subsample, collate, evaluation_batches, training_loader
+from flare.data.batch import WHOLE, BatchPlan, Share, Subsample, collate, evaluation_batches, training_loader
 from flare.data.sample import Field, Sample, Schema, input_array, refuse_mirror, target_array
 from flare.data.store import Dataset
 from flare.data.writer import DatasetWriter
@@ -101,10 +101,40 @@ def test_impossible_batches_are_refused():
         BatchPlan(np.arange(3), 4)
 
 
-def loaded(dataset, epoch, subsample=None, workers=0):
-    plan = BatchPlan(np.arange(6), 2)
+def loaded(dataset, epoch, subsample=None, **how):
+    plan = BatchPlan(np.arange(len(dataset)), 2)
     plan.begin(epoch)
-    return list(training_loader(dataset, plan, subsample=Subsample(subsample), workers=workers))
+    return list(training_loader(dataset, plan, subsample=Subsample(subsample), **how))
+
+
+def points_of(batches):
+    """Sample -> its real inputs, side by side with its targets."""
+    found = {}
+    for batch in batches:
+        for row, index in enumerate(batch.indices):
+            real = slice(None) if batch.mask is None else batch.mask[row]
+            found[index] = torch.cat([batch.inputs[row, real], batch.targets[row, real]], dim=1)
+    return found
+
+
+@pytest.mark.parametrize("how", [{}, {"subsample": 10}, {"mirror": ["x"]}], ids=str)
+def test_ranks_read_nothing_but_their_shares_which_together_are_the_sample(dataset, how):
+    sizes = {}
+
+    class Asked(Dataset):
+        def read(self, index, rows=None):
+            sample = super().read(index, rows)
+            sizes[index] = len(sample.values["position"])
+            return sample
+
+    dataset = Asked(dataset.path)
+    whole = points_of(loaded(dataset, 1, points=WHOLE, **how))
+    shares = []
+    for rank in range(3):
+        shares.append(points_of(loaded(dataset, 1, points=Share(rank, 3), **how)))
+        assert {index: len(values) for index, values in shares[-1].items()} == sizes
+    for index, values in whole.items():
+        assert torch.equal(torch.cat([share[index] for share in shares]), values)
 
 
 def test_subsampling_draws_other_points_every_epoch_and_keeps_them_together(dataset):

@@ -3,9 +3,11 @@
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
+from contextlib import ExitStack
 from types import SimpleNamespace
 
 import numpy as np
@@ -37,7 +39,7 @@ from pathlib import Path
 from flare.cli import main
 from flare.train import loop
 
-honest, commands, death = loop.Trainer._step, *map(json.loads, sys.argv[1:])
+honest, commands, ports, death = loop.Trainer._step, *map(json.loads, sys.argv[1:])
 
 def step(trainer, batches):
     if [trainer.run.path.name, trainer.position.step, int(os.environ["RANK"])] == death:
@@ -46,8 +48,9 @@ def step(trainer, batches):
     return honest(trainer, batches)
 
 loop.Trainer._step = step
-for i, words in enumerate(commands):
-    os.environ["TORCHELASTIC_RESTART_COUNT"] = str(i)  # the ranks of each run meet under a name of their own
+for words, port in zip(commands, ports):
+    # Ranks meet anew for each run: where torchrun lets them meet, they would find what they left there.
+    os.environ |= {"MASTER_PORT": str(port), "TORCHELASTIC_USE_AGENT_STORE": "False"}
     if code := main(words):
         sys.exit(code)
 """
@@ -66,6 +69,12 @@ def settings(dataset, out, **changes):
     return ["train", *(word for name, value in options.items() for word in (f"--{name}", str(value)))]
 
 
+def free_ports(count):
+    with ExitStack() as stack:
+        sockets = [stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(count)]
+        return [s.getsockname()[1] for s in sockets]
+
+
 def torchrun(ranks, folder, commands, death=None, limit=1800):
     """The commands on so many ranks, with (run, step, rank) of a death: the exit code, stderr, and when it ended.
 
@@ -73,7 +82,8 @@ def torchrun(ranks, folder, commands, death=None, limit=1800):
     """
     (folder / "rank.py").write_text(RANK)
     launcher = ["-m", "torch.distributed.run", "--nproc-per-node", str(ranks), "--rdzv-backend", "c10d"]
-    words = ["--rdzv-endpoint", "127.0.0.1:0", folder / "rank.py", json.dumps(commands), json.dumps(death)]
+    words = ["--rdzv-endpoint", "127.0.0.1:0", folder / "rank.py"]
+    words += [json.dumps(told) for told in (commands, free_ports(len(commands)), death)]
     job = subprocess.Popen(
         [sys.executable, *launcher, *words],
         stderr=subprocess.PIPE,
@@ -114,31 +124,36 @@ def on_ranks(dataset, out, **changes):
     return settings(dataset, out, split="points", **changes)
 
 
-def test_two_ranks_train_as_one(ragged, alone, tmp_path):
-    points, weights = tmp_path / "points", tmp_path / "weights-too"
-    sharded = on_ranks(ragged, weights, **{"shard": "true", "optim.ema": 0.9})
-    job = torchrun(2, tmp_path, [on_ranks(ragged, points), sharded])
-    assert job.code == 0, job.told
-    assert_as_one(points, alone)
-    assert_as_one(weights, alone)
-
-
-def test_four_ranks_train_as_one_and_a_killed_one_ends_the_others(ragged, alone, tmp_path):
-    both, killed = tmp_path / "points-and-samples", tmp_path / "killed"
+@pytest.fixture(scope="module")
+def four_ranks(ragged, tmp_path_factory):
+    """Three trainings by the same four processes: starting them takes the most time. In the last, one dies."""
+    folder = tmp_path_factory.mktemp("four")
     commands = [
-        on_ranks(ragged, both, point_ranks=2),
-        on_ranks(ragged, killed, checkpoint_every=3),
+        on_ranks(ragged, folder / "points-and-samples", point_ranks=2),
+        on_ranks(ragged, folder / "weights-too", **{"shard": "true", "optim.ema": 0.9}),
+        on_ranks(ragged, folder / "killed", checkpoint_every=3),
     ]
-    job = torchrun(4, tmp_path, commands, death=("killed", 6, 3))
-    assert_as_one(both, alone)
-    assert job.code != 0
-    assert job.ended - float((killed / "killed").read_text()) < 60
+    job = torchrun(4, folder, commands, death=("killed", 6, 3))
+    job.folder = folder
+    return job
+
+
+@pytest.mark.parametrize("name", ["points-and-samples", "weights-too"])
+def test_four_ranks_train_as_one(four_ranks, alone, name):
+    assert (four_ranks.folder / name / "result.json").exists(), four_ranks.told
+    assert_as_one(four_ranks.folder / name, alone)
+
+
+def test_a_killed_rank_ends_the_others_and_one_alone_goes_on(four_ranks, alone):
+    run = four_ranks.folder / "killed"
+    assert four_ranks.code != 0
+    assert four_ranks.ended - float((run / "killed").read_text()) < 60
     for rank in ("", "[rank 1] ", "[rank 2] "):
-        assert f"{rank}RankLost: another of the 4 ranks is gone or silent, in step 6" in job.told
-    assert "Traceback" not in job.told.split("ChildFailedError")[0].split("RankLost")[0]
-    assert json.loads((killed / "checkpoints/last/trainer.json").read_text())["step"] == 6
-    resume(killed)  # one rank goes on
-    assert_as_one(killed, alone)
+        assert f"{rank}RankLost: another of the 4 ranks is gone or silent, in step 6" in four_ranks.told
+    assert "Traceback" not in four_ranks.told.split("ChildFailedError")[0].split("RankLost")[0]
+    assert json.loads((run / "checkpoints/last/trainer.json").read_text())["step"] == 6
+    resume(run)
+    assert_as_one(run, alone)
 
 
 @pytest.mark.slow
