@@ -26,10 +26,10 @@ MODEL = {"name": "flare", "channels": 16, "blocks": 2, "heads": 2, "latents": 4,
 SETTINGS = {
     "model": json.dumps(MODEL),
     "data.batch_size": 4,
-    "epochs": 3,
+    "epochs": 2,
     "log_every": 1,
     "optim.lr": 3e-3,
-    "evaluate_every": 1,
+    "evaluate_every": 2,
     "report": "false",
     "device": "cpu",
 }
