@@ -12,6 +12,7 @@ import json
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -83,9 +84,15 @@ class Setting:
     @property
     def state_mb(self) -> float:
         """What the weights take."""
-        with torch.device("meta"):
-            parameters = count_parameters(build_model("flare", self.in_dim, self.out_dim, **self.sizes))
-        return STATE[self.training] * parameters / 2**20
+        sizes = json.dumps(self.sizes, sort_keys=True)
+        return STATE[self.training] * _parameters(self.in_dim, self.out_dim, sizes) / 2**20
+
+
+@cache
+def _parameters(in_dim: int, out_dim: int, sizes: str) -> int:
+    """Of a model with these sizes, as JSON."""
+    with torch.device("meta"):
+        return count_parameters(build_model("flare", in_dim, out_dim, **json.loads(sizes)))
 
 
 @dataclass(frozen=True)

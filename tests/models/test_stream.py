@@ -63,6 +63,7 @@ def test_chunks_of_any_size_give_the_whole_answer(options, dtype, masked):
 @pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
 def test_no_chunk_size_is_special(dtype):
     model, x, mask = case(dtype)
+    x, mask = x[:, :40], mask[:, :40]
     with torch.no_grad():
         whole = model(x, mask)
     for chunk in range(1, x.shape[1] + 2):
