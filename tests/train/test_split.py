@@ -76,7 +76,7 @@ def free_ports(count):
 
 
 def torchrun(ranks, folder, commands, death=None, limit=1800):
-    """The commands on so many ranks, with (run, step, rank) of a death: the exit code, stderr, and when it ended.
+    """The commands on so many ranks, with (run, step, rank) of a death: exit code, stderr, beginning and end.
 
     Whatever happens, no rank outlives the test.
     """
@@ -84,6 +84,7 @@ def torchrun(ranks, folder, commands, death=None, limit=1800):
     launcher = ["-m", "torch.distributed.run", "--nproc-per-node", str(ranks), "--rdzv-backend", "c10d"]
     words = ["--rdzv-endpoint", "127.0.0.1:0", folder / "rank.py"]
     words += [json.dumps(told) for told in (commands, free_ports(len(commands)), death)]
+    began = time.time()
     job = subprocess.Popen(
         [sys.executable, *launcher, *words],
         stderr=subprocess.PIPE,
@@ -97,7 +98,7 @@ def torchrun(ranks, folder, commands, death=None, limit=1800):
         if job.poll() is None:
             os.killpg(job.pid, signal.SIGTERM)
             job.wait(60)
-    return SimpleNamespace(code=job.returncode, told=told, ended=time.time())
+    return SimpleNamespace(code=job.returncode, told=told, began=began, ended=time.time())
 
 
 @pytest.fixture(scope="module")
@@ -147,7 +148,8 @@ def test_four_ranks_train_as_one(four_ranks, alone, name):
 def test_a_killed_rank_ends_the_others_and_one_alone_goes_on(four_ranks, alone):
     run = four_ranks.folder / "killed"
     assert four_ranks.code != 0
-    assert four_ranks.ended - float((run / "killed").read_text()) < 60
+    killed = float((run / "killed").read_text())
+    assert four_ranks.ended - killed < max(60, killed - four_ranks.began), "a minute, unless the machine is very busy"
     for rank in ("", "[rank 1] ", "[rank 2] "):
         assert f"{rank}RankLost: another of the 4 ranks is gone or silent, in step 6" in four_ranks.told
     assert "Traceback" not in four_ranks.told.split("ChildFailedError")[0].split("RankLost")[0]
