@@ -172,14 +172,15 @@ def test_shards_go_on_from_the_last_checkpoint_on_more_ranks(ragged, alone, tmp_
 
 @pytest.mark.slow
 def test_five_hundred_steps_on_ranks_are_those_of_one(ragged, tmp_path):
-    """Rounding grows along the way as in any two trainings, so the tolerance does too."""
-    assert main(settings(ragged, tmp_path / "one", epochs=125)) == 0
-    job = torchrun(2, tmp_path, [on_ranks(ragged, tmp_path / "two", epochs=125)])
+    """With small steps: large ones, such as those above, let any difference of rounding grow without end."""
+    small = {"epochs": 125, "optim.lr": 3e-4, "evaluate_every": 125}
+    assert main(settings(ragged, tmp_path / "one", **small)) == 0
+    job = torchrun(2, tmp_path, [on_ranks(ragged, tmp_path / "two", **small)])
     assert job.code == 0, job.told
     one, two = losses(tmp_path / "one"), losses(tmp_path / "two")
     assert len(one) == 500
-    np.testing.assert_allclose(two[:50], one[:50], rtol=1e-4)
-    np.testing.assert_allclose(two, one, rtol=2e-2)
+    assert np.mean(one[-20:]) < 0.8 * np.mean(one[:20]), "something was learnt"
+    np.testing.assert_allclose(two, one, rtol=1e-4)
 
 
 def test_shares_cover_everything_once():
