@@ -45,18 +45,18 @@ MEMORY, TIME = 0.15, 0.30
 
 
 def run(shrink: int) -> dict[str, Any]:
-    calibrations: dict[str, Calibration] = {}
+    calibrations: dict[tuple[str, bool], Calibration] = {}
     rows = []
     print(
         f"{'planned / measured':<32} {'points':>9} {'batch':>6} {'blocks':>6} {'latents':>8} {'memory':>8} {'time':>8}"
     )
     for kind, points, batch, blocks, latents in CASES:
-        base = BASES[kind]
-        if kind not in calibrations:
-            calibrations[kind] = calibrate(base, print)
-        model = MODEL | {"blocks": blocks, "latents": latents}
-        setting = replace(base, model=model, points=max(1, points // shrink), batch=batch)
-        planned, truth = calibrations[kind].predict(setting), plan.measure(setting)
+        base = replace(BASES[kind], points=max(1, points // shrink), batch=batch)
+        setting = replace(base, model=MODEL | {"blocks": blocks, "latents": latents})
+        key = kind, setting.hands_back
+        if key not in calibrations:
+            calibrations[key] = calibrate(base, print)
+        planned, truth = calibrations[key].predict(setting), plan.measure(setting)
         ratios = {"memory": planned.memory_mb / truth.memory_mb, "time": planned.seconds / truth.seconds}
         sizes = f"{setting.points:9,} {batch:6} {blocks:6} {latents:8}"
         print(f"{kind:<32} {sizes} {ratios['memory']:8.2f} {ratios['time']:8.2f}", flush=True)
@@ -86,7 +86,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--out", type=Path, help="folder of the record; by default only a whole run is kept")
     chosen = parser.parse_args(arguments)
     if chosen.quick:
-        plan.SMALL, plan.LARGE = 256, 1024
+        plan.SIZES[False] = (2**16, 2**18)
     os.environ["OMP_NUM_THREADS"] = "1"  # of the processes that are measured
     record = run(100 if chosen.quick else 1)
     out = chosen.out or (None if chosen.quick else RESULTS)

@@ -29,8 +29,11 @@ from flare.models.flare import recompute_blocks
 DTYPES = {"32": None, "bf16": torch.bfloat16, "16": torch.float16}
 STATE = {True: 16, False: 4}
 """Bytes a parameter takes: weight, gradient and AdamW's two averages when training, else the weight alone."""
-SMALL, LARGE = 16_384, 65_536
-"""Points of the calibration."""
+HANDED_BACK = 32 * 2**20
+"""Bytes from which the C library hands an array back when it is freed. It keeps smaller ones for later: steps with such
+arrays take more memory than the law of large ones tells, and have a calibration of their own."""
+SIZES = {False: (4 * 2**20, 16 * 2**20), True: (36 * 2**20, 52 * 2**20)}
+"""Whether arrays are handed back -> bytes of an array of all points and channels in the calibration, two sizes."""
 MARGIN = 1.15
 """A run that is planned to need less than the memory over this is begun."""
 
@@ -76,6 +79,15 @@ class Setting:
     @property
     def latents(self) -> int:
         return int(self.sizes.get("latents", 64))
+
+    @property
+    def channels(self) -> int:
+        return int(self.sizes.get("channels", 64))
+
+    @property
+    def hands_back(self) -> bool:
+        """Whether its arrays are handed back to the system when they are freed; see `HANDED_BACK`."""
+        return 4 * self.channels * self.work >= HANDED_BACK
 
     @property
     def sizes(self) -> dict[str, Any]:
@@ -142,12 +154,11 @@ class Calibration:
     """Coefficients of the two laws, for one model on one device."""
 
     about: Mapping[str, Any]
-    """What it holds for: everything of a setting but points, batch, blocks and latents."""
+    """What it holds for: everything of a setting but points, batch, blocks and latents, and whether points are many."""
     seconds: list[float]
     memory: list[float]
 
     def predict(self, setting: Setting) -> Need:
-        self.check(setting)
         time = float(_time_terms(setting) @ np.array(self.seconds))
         return Need(float(_memory_terms(setting) @ np.array(self.memory)) + setting.state_mb, time)
 
@@ -172,8 +183,9 @@ def calibrate(setting: Setting, tell: Callable[[str], None] = lambda text: None)
     """Some small steps of the same model with fewer blocks, a minute or two in all."""
     few, more = min(1, setting.blocks), min(3, setting.blocks)
     latents = setting.latents
-    tries = [(SMALL, few, latents), (LARGE, few, latents), (SMALL, more, latents), (LARGE, more, latents)]
-    tries += [(SMALL, more, 2 * latents), (LARGE, more, 4 * latents)]
+    small, large = (size // (4 * setting.channels) for size in SIZES[setting.hands_back])
+    tries = [(small, few, latents), (large, few, latents), (small, more, latents), (large, more, latents)]
+    tries += [(small, more, 2 * latents), (large, more, 4 * latents)]
     settings, needs = [], []
     for points, blocks, count in dict.fromkeys(tries):
         tell(f"calibrating: {points:,} points, {blocks} block(s), {count} latents")
@@ -213,8 +225,7 @@ def memory_of(device: str) -> float:
 
 def surely_fits(setting: Setting, memory_mb: float) -> bool:
     """By a bound that needs no calibration: PyTorch's own operators keep less than 60 arrays of C channels a block."""
-    channels = int(setting.sizes.get("channels", 64))
-    return 1024 + 60 * 4 * channels * setting.work * (setting.blocks + 1) / 2**20 < memory_mb
+    return 1024 + 60 * 4 * setting.channels * setting.work * (setting.blocks + 1) / 2**20 < memory_mb
 
 
 def _time_terms(setting: Setting) -> np.ndarray:
@@ -239,7 +250,8 @@ def _fit(terms: list[np.ndarray], values: list[float]) -> list[float]:
 def _about(setting: Setting) -> dict[str, Any]:
     free = {"points", "batch", "model"}
     sizes = {key: value for key, value in sorted(setting.sizes.items()) if key not in ("blocks", "latents")}
-    return {key: value for key, value in asdict(setting).items() if key not in free} | {"model": sizes}
+    rest = {key: value for key, value in asdict(setting).items() if key not in free}
+    return rest | {"model": sizes, "hands_back": setting.hands_back}
 
 
 def _most(fits: Callable[[int], bool]) -> int:

@@ -301,12 +301,10 @@ def test_the_table_of_the_stream_says_the_records_numbers(tmp_path, monkeypatch)
     stream.main(["--quick", "--out", str(tmp_path)])
     record, text = read(tmp_path, "stream"), page.read_text()
     assert record["disk"]["points"] == 10_000
-    # This untrained model's answers are nearly zero: in float32 the whole, too, is 4e-6 away from float64.
-    assert record["whole"]["difference"] < 1e-5
-    assert (
-        f"| in chunks | 400 | {record['whole']['seconds']['chunks']:.3g} |  | {record['whole']['difference']:.1e} |"
-        in text
-    )
+    errors, seconds = record["whole"]["errors"], record["whole"]["seconds"]
+    assert max(errors.values()) < 1e-5  # this untrained model's answers are nearly zero
+    assert errors["chunks"] < 2 * errors["whole"]
+    assert f"| in chunks | 400 | {seconds['chunks']:.3g} |  | {errors['chunks']:.1e} |" in text
     assert "old" not in text
 
 
@@ -320,10 +318,10 @@ def test_the_table_of_the_planner_says_how_far_it_is_off(tmp_path, monkeypatch):
     tenth_more = {"memory_mb": 1.1, "seconds": 1.2}
 
     def law(setting):
-        """A machine that keeps the planner's laws up to 70,000 points, and needs more than they say beyond."""
+        """A machine that keeps the planner's laws up to 220,000 points, and needs more than they say beyond."""
         w, b, m = setting.work, setting.blocks, setting.latents
         need = {"memory_mb": 300 + 1e-3 * w * b + setting.state_mb, "seconds": 1e-6 * w * b + 1e-8 * w * b * m}
-        return plan.plan.Need(**{key: need[key] * (tenth_more[key] if w > 70_000 else 1) for key in need})
+        return plan.plan.Need(**{key: need[key] * (tenth_more[key] if w > 220_000 else 1) for key in need})
 
     monkeypatch.setattr(plan.plan, "measure", law)
     monkeypatch.setenv("OMP_NUM_THREADS", "1")  # the script sets it; this brings back what it was

@@ -44,6 +44,14 @@ def test_a_lawful_machine_is_predicted_exactly_where_it_was_not_measured(lawful)
         assert found.seconds == pytest.approx(truth.seconds, rel=1e-6)
 
 
+def test_steps_with_large_arrays_are_calibrated_with_large_ones(lawful):
+    for points in (1000, 600_000):
+        lawful.clear()
+        setting = replace(SETTING, points=points)
+        calibrate(setting)
+        assert {tried.hands_back for tried in lawful} == {setting.hands_back} == {points == 600_000}
+
+
 @pytest.mark.usefixtures("lawful")
 def test_the_largest_that_fits_is_the_largest():
     calibration = calibrate(SETTING)
