@@ -21,10 +21,11 @@ def number(value: float) -> str:
 
 def landmark_grid(found: Mapping[str, float], published: Mapping[str, Published]) -> Grid | None:
     """A row for every quantity, and below it the published one. None where landmarks are no statistics of samples."""
-    if not found or not all(key.partition(" of ")[0] in STATISTICS for key in found):
+    quantities = dict.fromkeys(key.partition(" of ")[2] for key in found)
+    if not found or set(found) != {f"{name} of {what}" for what in quantities for name in STATISTICS}:
         return None
     rows = []
-    for what in dict.fromkeys(key.partition(" of ")[2] for key in found):
+    for what in quantities:
         unit = f", {UNITS[what]}" if UNITS.get(what) else ""
         keys = [f"{name} of {what}" for name in STATISTICS]
         rows.append([f"{what}{unit}", "these", *(number(found[key]) for key in keys)])
