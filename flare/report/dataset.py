@@ -43,7 +43,7 @@ def write_dataset_page(dataset: Dataset) -> Path:
         picture = gallery(dataset)
         save_png(picture, dataset.path / "gallery.png")
         figures.insert(
-            0, ("Samples", f"{' and '.join(_shown(schema).values())} of samples evenly spread over the set.", picture)
+            0, ("Samples", f"{' and '.join(_shown(schema))} of samples evenly spread over the set.", picture)
         )
     about, notes = {"kind": "unknown", **dataset.about["provenance"]}, dataset.notes()
     known = card(schema.name) if is_benchmark(schema) else None
@@ -57,6 +57,7 @@ def write_dataset_page(dataset: Dataset) -> Path:
     found, published, departures = _landmarks(dataset, indices)
     grid = landmark_grid(found, published)
     grids = [grid] if grid else []
+    landmark_rows = [*departures, *(_sources(published) if grid else _landmark_rows(found, published))]
     if dataset.sizes.min() < dataset.sizes.max():
         grids.append(sample_grid(dataset, notes, indices))
     deep = {key: value for key, value in about.items() if _is_deep(value)}
@@ -73,7 +74,7 @@ def write_dataset_page(dataset: Dataset) -> Path:
         figures=figures,
         tables=[
             ("Ranges", _ranges(dataset, indices)),
-            ("Landmarks", [*departures, *([] if grid else _landmark_rows(found, published))]),
+            ("About the landmarks" if grid else "Landmarks", landmark_rows),
             ("Solver", [*_solver_rows(notes, known.note_units if known else {}), *_time_rows(dataset)]),
             ("Draws that were not taken", _rejections(notes, kept)),
             ("Made with", [(key, plainly(value)) for key, value in about.items() if value != {} and key not in deep]),
@@ -225,6 +226,10 @@ def _landmark_rows(found: Mapping[str, float], published: Mapping[str, Published
         theirs = f" (published {published[key].value:.4g}: {published[key].source})" if key in published else ""
         rows.append((key, f"{value:.4g}{theirs}"))
     return rows
+
+
+def _sources(published: Mapping[str, Published]) -> Rows:
+    return [("published", "; ".join(dict.fromkeys(item.source for item in published.values())))] if published else []
 
 
 def _solver_rows(notes: Sequence[Mapping[str, Any]], units: Mapping[str, str]) -> Rows:

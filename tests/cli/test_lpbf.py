@@ -95,7 +95,9 @@ def test_a_killed_report_goes_on_with_its_plates(part, tmp_path, capsys, monkeyp
     out = ["--out", str(tmp_path / "stopped.vtu")]
     assert main([*simulate, *out]) == 130
     assert names(tmp_path / "stopped.vtu.partial" / "plates") == ["plate_0.npz", "plate_1.npz"]
+    capsys.readouterr()
     assert main([*simulate, *out]) == 0
+    assert "other plate temperatures: going on after group 8 of 12" in capsys.readouterr().err
     assert len(printed) == 6 + 6 + 3 + 4
     assert not (tmp_path / "stopped.vtu.partial").exists()
     for name in names(tmp_path / "whole_build"):

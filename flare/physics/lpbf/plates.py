@@ -13,7 +13,7 @@ from flare.physics.lpbf.build import Frame, Result, State, simulate
 from flare.physics.lpbf.process import Process
 from flare.physics.lpbf.saved import load_state, save_state
 from flare.physics.lpbf.setup import Setup
-from flare.terminal import progress
+from flare.terminal import progress, say
 
 COARSER = 2  # voxels about twice as large in each direction: an eighth of the work, three builds for less than one
 
@@ -43,8 +43,10 @@ def hotter_plates(
         temperature: load_state(keep / name)[0] if keep and (keep / name).exists() else None
         for temperature, name in plates.items()
     }
-    done = sum(state.group for state in states.values() if state)
-    with progress(label, study.groups * len(plates), done=done, unit="groups", quiet=quiet) as update:
+    done, groups = sum(state.group for state in states.values() if state), study.groups * len(plates)
+    if done and not quiet:
+        say(f"other plate temperatures: going on after group {done} of {groups}")
+    with progress(label, groups, done=done, unit="groups", quiet=quiet) as update:
         for temperature, name in plates.items():
             process = study.process if temperature is None else study.process.with_plate_temperature(temperature)
 
