@@ -182,7 +182,7 @@ def training_loader(
     Args:
         points: which part of each sample's points to read.
         subsample: points drawn from each sample anew every epoch.
-        mirror: axes along which samples are reflected about zero, each or not, drawn anew every epoch.
+        mirror: planes in which samples are reflected, each or not, drawn anew every epoch; see `mirrored`.
         workers: loader processes; they map the dataset's files and share their pages.
     """
     return DataLoader(

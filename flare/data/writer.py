@@ -148,6 +148,9 @@ class DatasetWriter:
             raise DataError(f"{manifest} is damaged ({error}); remove {self.partial} to start afresh") from None
         keys = ("schema", "provenance")
         now = json.loads(json.dumps(self._about()))
+        then = begun.get("provenance")
+        if isinstance(then, dict):  # what an older version did not note cannot differ
+            now["provenance"] = {key: value for key, value in now["provenance"].items() if key in then}
         difference = first_difference({key: begun.get(key) for key in keys}, {key: now[key] for key in keys})
         if difference:
             key, was, now_is = difference

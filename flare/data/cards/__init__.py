@@ -73,6 +73,10 @@ class Card:
     differs: tuple[str, ...]
     pitfalls: tuple[str, ...]
     published: Mapping[str, Published]
+    kept: Mapping[str, str] = field(default_factory=dict)
+    """How the note on a draw that was filtered out begins -> which draws are kept, and why."""
+    note_units: Mapping[str, str] = field(default_factory=dict)
+    """Of numbers that the generator notes of a sample."""
     window: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     """Part of the domain to show in pictures; empty for all."""
 
@@ -129,8 +133,12 @@ def papers_number(name: str, provenance: Mapping[str, Any], offset: float = 0.0)
         return None, ""
     if kind not in ("published", "recreated"):
         return None, "the paper's numbers do not apply: these data are a stand-in"
-    if abs(offset - card(name).paper_offset) > 2e-3:
-        return None, f"the paper's number is of another measure; --loss.offset {card(name).paper_offset:g} gives that"
+    theirs = card(name).paper_offset
+    if abs(offset - theirs) > 2e-3:
+        return None, (
+            f"its number is not comparable: the authors' code adds {theirs:g} to truth and prediction before it "
+            f"measures the error, which makes it smaller; --loss.offset {theirs:g} measures as they do"
+        )
     if provenance.get("departures"):
         others = ", ".join(f"{key}={value}" for key, value in provenance["departures"].items())
         return None, f"the paper's numbers do not apply: these data are of another form ({others})"
