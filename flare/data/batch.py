@@ -12,8 +12,9 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Sampler
 from torch.utils.data import Dataset as TorchDataset
 
-from flare.data.sample import input_array, mirrored, target_array
+from flare.data.sample import input_array, target_array
 from flare.data.store import Dataset
+from flare.data.symmetry import Symmetry
 from flare.errors import ConfigError
 
 # B batch, N points of the largest sample
@@ -75,6 +76,7 @@ class Subsample:
 
 
 ALL = Subsample()
+NONE = Symmetry()
 
 
 def collate(samples: Sequence[tuple[int, np.ndarray, np.ndarray]]) -> Batch:
@@ -144,13 +146,13 @@ class BatchPlan(Sampler[list[tuple[int, int]]]):
 
 
 class _Arrays(TorchDataset[tuple[int, np.ndarray, np.ndarray]]):
-    """What a loader worker does: read one sample, or some of its points, perhaps in a mirror, anew every epoch."""
+    """What a loader worker does: read one sample, or some of its points, perhaps an image of them, anew every epoch."""
 
     def __init__(
-        self, dataset: Dataset, subsample: Subsample, seed: int, points: Share, mirror: Sequence[str] = ()
+        self, dataset: Dataset, subsample: Subsample, seed: int, points: Share, symmetry: Symmetry = NONE
     ) -> None:
         self.dataset, self.subsample, self.seed = dataset, subsample, seed
-        self.points, self.mirror = points, mirror
+        self.points, self.symmetry = points, symmetry
 
     def __getitem__(self, key: tuple[int, int]) -> tuple[int, np.ndarray, np.ndarray]:
         epoch, index = key
@@ -161,9 +163,9 @@ class _Arrays(TorchDataset[tuple[int, np.ndarray, np.ndarray]]):
             rng = np.random.default_rng([self.seed, epoch, index])
             rows = np.sort(rng.choice(size, count, replace=False))[self.points.of(count)]
         sample = self.dataset.read(index, rows)
-        if self.mirror:
-            turned = np.random.default_rng([self.seed, epoch, index, 1]).random(len(self.mirror)) < 0.5
-            sample = mirrored(self.dataset.schema, sample, [a for a, t in zip(self.mirror, turned, strict=True) if t])
+        if self.symmetry:
+            rng = np.random.default_rng([self.seed, epoch, index, 1])
+            sample = self.symmetry.image(self.dataset.schema, sample, rng)
         return index, input_array(self.dataset.schema, sample), target_array(self.dataset.schema, sample)
 
 
@@ -173,7 +175,7 @@ def training_loader(
     *,
     points: Share = WHOLE,
     subsample: Subsample = ALL,
-    mirror: Sequence[str] = (),
+    symmetry: Symmetry = NONE,
     workers: int = 0,
     pin: bool = False,
 ) -> Iterable[Batch]:
@@ -182,11 +184,11 @@ def training_loader(
     Args:
         points: which part of each sample's points to read.
         subsample: points drawn from each sample anew every epoch.
-        mirror: planes in which samples are reflected, each or not, drawn anew every epoch; see `mirrored`.
+        symmetry: mirrors and turns of samples, drawn anew every epoch.
         workers: loader processes; they map the dataset's files and share their pages.
     """
     return DataLoader(
-        _Arrays(dataset, subsample, plan.seed, points, mirror),
+        _Arrays(dataset, subsample, plan.seed, points, symmetry),
         batch_sampler=plan,
         collate_fn=collate,
         num_workers=workers,

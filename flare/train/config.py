@@ -36,6 +36,8 @@ class DataConfig:
     mirror: list[str] = field(default_factory=list)
     """Planes, such as [x, y, x=y] for x = 0, y = 0 and the diagonal one, in which training samples are mirrored at
     random: more data for nothing where the physics has that symmetry, wrong where it has not. Vectors turn along."""
+    turn: list[str] = field(default_factory=list)
+    """Two axes, such as [x, y], between which training samples are turned about zero by any angle, likewise."""
     normalise: dict[str, Any] = field(default_factory=dict)
     """Field -> identity, gaussian or minmax (or a mapping with published constants); gaussian where not named."""
     workers: int = 0

@@ -11,9 +11,10 @@ from torch import Tensor
 
 from flare.data.batch import WHOLE, Batch, BatchPlan, Share, Subsample, evaluation_batches, training_loader
 from flare.data.normalise import check_wishes, fit
-from flare.data.sample import INPUT_ROLES, refuse_mirror, target_array
+from flare.data.sample import INPUT_ROLES, target_array
 from flare.data.statistics import input_statistics, target_statistics
 from flare.data.store import Dataset
+from flare.data.symmetry import Symmetry
 from flare.errors import ConfigError, DataError
 from flare.mixer.sharded import Group
 from flare.surrogate import Surrogate
@@ -37,7 +38,7 @@ class FieldTask:
         if loss.gradient_weight and self.dataset.schema.grid is None:
             raise ConfigError(f"loss.gradient_weight needs data on a grid; {data.path} is unstructured. Set it to 0")
         check_wishes(data.normalise, self.dataset.schema)
-        refuse_mirror(self.dataset.schema, data.mirror)
+        Symmetry(data.mirror, data.turn).refuse_unknown(self.dataset.schema)
 
     def _first(self, split: str, count: int | None) -> np.ndarray:
         indices = self.dataset.split(split)
@@ -81,7 +82,7 @@ class FieldTask:
             plan,
             points=points,
             subsample=subsample,
-            mirror=data.mirror,
+            symmetry=Symmetry(data.mirror, data.turn),
             workers=data.workers,
             pin=pin,
         )
