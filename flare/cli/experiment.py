@@ -67,7 +67,7 @@ def _small_sets(words: Sequence[str]) -> int:
 
 def _printed_parts(words: Sequence[str]) -> int:
     parser = _parser("printed-parts")
-    parser.add_argument("--parts", type=int, default=200, help="parts to make")
+    parser.add_argument("--parts", type=int, default=400, help="parts to make")
     parser.add_argument("--test", type=int, default=40, help="the last ones, for testing")
     given = parse(parser, words)
 
