@@ -9,41 +9,39 @@ from __future__ import annotations
 
 import json
 import os
-import threading
 import time
-from collections import deque
-from collections.abc import Iterator
-from concurrent.futures import Executor, Future, ProcessPoolExecutor
+from collections.abc import Callable
+from collections.abc import Generator as Generating
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
+from contextlib import closing
 from dataclasses import asdict, replace
-from multiprocessing import get_context, parent_process
+from functools import partial
+from itertools import pairwise
 from pathlib import Path
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Protocol, TypeVar
 
 import numpy as np
 
+from flare.data.parallel import in_order, workers_of
 from flare.data.sample import Sample, Schema
-from flare.data.store import Dataset
-from flare.data.writer import DatasetWriter
+from flare.data.store import AnyFolder, Dataset
+from flare.data.writer import ArrayWriter, DatasetWriter, already_made, fill
 from flare.errors import DataError, NotConverged
-from flare.files import taken
-from flare.terminal import progress, say
 
-Made = tuple[Sample, float]
-"""A sample, and the processor seconds it took."""
+AnySchema = TypeVar("AnySchema", covariant=True)
+AnySample = TypeVar("AnySample", covariant=True)
 DRAWS = 10
 """Of one sample, at most: that many failures are no accident."""
 
 
-class Generator(Protocol):
+class Generator(Protocol[AnySchema, AnySample]):
     """A frozen dataclass of options that can make a sample. See `flare.physics.darcy.Darcy`."""
 
     __dataclass_fields__: ClassVar[dict[str, Any]]
 
-    def schema(self) -> Schema: ...
+    def schema(self) -> AnySchema: ...
 
-    def sample(self, rng: np.random.Generator) -> Sample:
+    def sample(self, rng: np.random.Generator) -> AnySample:
         """All that is random comes from `rng`. Raises `NotConverged` where another draw may do better."""
         ...
 
@@ -53,7 +51,7 @@ class Generator(Protocol):
 
 
 def generate(
-    generator: Generator,
+    generator: Generator[Schema, Sample],
     path: str | os.PathLike[str],
     *,
     samples: int,
@@ -70,134 +68,99 @@ def generate(
         workers: processes on this machine. The bytes do not depend on it.
         scheduler: address of a dask scheduler, such as `tcp://10.0.0.1:8786`, to use its workers instead.
     """
-    test = samples // 6 if test_samples is None else test_samples
-    if not (samples >= 1 and 0 <= test <= samples and workers >= 1 and seed >= 0):
-        raise DataError(
-            f"cannot make {samples} samples, {test} of them for testing, seed {seed}, with {workers} workers"
-        )
-    job = {"samples": samples, "test_samples": test, "seed": seed}
+    sizes = {"samples": samples, "test_samples": samples // 6 if test_samples is None else test_samples}
+    how: dict[str, Any] = {"seed": seed, "workers": workers, "scheduler": scheduler, "quiet": quiet}
+    return make_folder(generator, Path(path), Dataset, DatasetWriter, sizes, **how)
+
+
+def make_folder(
+    generator: Generator[Any, Any],
+    path: Path,
+    folder: type[AnyFolder],
+    open_writer: Callable[[Path, Any, dict[str, Any]], ArrayWriter[Any, AnyFolder]],
+    sizes: dict[str, int],
+    *,
+    seed: int,
+    workers: int,
+    scheduler: str | None,
+    quiet: bool,
+    at_once: int = 1,
+) -> AnyFolder:
+    """`generate`, for a folder of any kind.
+
+    Args:
+        sizes: `samples` in all and, of these, `test_samples` and perhaps `val_samples`. Training ones come first.
+        at_once: samples a worker makes before it sends them: more than one where making is cheaper than sending.
+    """
+    samples, val, test = sizes["samples"], sizes.get("val_samples", 0), sizes["test_samples"]
+    if not (samples >= 1 and val >= 0 and test >= 0 and val + test <= samples and workers >= 1 and seed >= 0):
+        held_out = f"{test} of them for testing" + (f" and {val} for validation" if val else "")
+        raise DataError(f"cannot make {samples} samples, {held_out}, seed {seed}, with {workers} workers")
+    schema, job = generator.schema(), {**sizes, "seed": seed}
     provenance = generator.provenance() | job | {"options": asdict(generator), "versions": _versions()}
-    finished = _already_made(Path(path), generator.schema(), provenance)
+    finished = already_made(path, folder, schema, {key: provenance[key] for key in (*job, "options")})
     if finished:
         return finished
-    writer = DatasetWriter(path, generator.schema(), provenance)
-    name = generator.schema().name
+    writer = open_writer(path, schema, provenance)
+    tasks = [range(start, min(start + at_once, samples)) for start in range(len(writer), samples, at_once)]
+    with closing(_made(writer, partial(_make, generator, seed), tasks, workers, scheduler)) as made:
+        fill(writer, made, samples, f"making {schema.name}", quiet=quiet)
+    ends = {
+        "train": samples - val - test,
+        **({"val": samples - test} if "val_samples" in sizes else {}),
+        "test": samples,
+    }
+    return writer.finish({name: [bounds] for name, bounds in zip(ends, pairwise([0, *ends.values()]), strict=True)})
+
+
+def _made(
+    writer: ArrayWriter[Any, Any],
+    make: Callable[[range], list[tuple[Any, float]]],
+    tasks: list[range],
+    workers: int,
+    scheduler: str | None,
+) -> Generating[Any, None, None]:
     try:
-        with (
-            _executor(workers, scheduler) as executor,
-            progress(f"making {name}", samples, done=len(writer), quiet=quiet) as update,
-        ):
-            for sample, seconds in _in_order(executor, generator, seed, range(len(writer), samples), 4 * workers):
-                writer.append(sample)
-                _note_time(writer, seconds)
-                update()
+        with workers_of(workers, scheduler) as executor:
+            for made in in_order(executor, make, tasks, 4 * workers):
+                for sample, seconds in made:
+                    yield sample
+                    _note_time(writer, seconds)
     except BrokenProcessPool:
         raise DataError(
-            f"a worker process died while making sample {len(writer)} of {path} (out of memory?). "
-            f"{len(writer)} of {samples} are kept; run the same command to go on, perhaps with fewer workers"
+            f"a worker process died while making sample {len(writer)} of {writer.path} (out of memory?). "
+            f"{len(writer)} of {tasks[-1].stop} are kept; run the same command to go on, perhaps with fewer workers"
         ) from None
-    except KeyboardInterrupt:
-        say(f"{len(writer)} of {samples} samples are kept; run the same command to go on")
-        raise
-    except OSError as error:
-        raise DataError(
-            f"cannot write {path}: {error.strerror or error}. {len(writer)} of {samples} samples are kept; "
-            f"make room and run the same command to go on"
-        ) from None
-    finally:
-        if len(writer) < samples:
-            writer.close()
-    return writer.finish({"train": [(0, samples - test)], "test": [(samples - test, samples)]})
 
 
-def _in_order(executor: Executor | None, generator: Generator, seed: int, indices: range, ahead: int) -> Iterator[Made]:
-    """Samples in order, computed up to `ahead` in advance: enough to keep workers busy, little to lose or hold."""
-    if executor is None:
-        for index in indices:
-            yield _make(generator, seed, index)
-        return
-    waiting: deque[Future[Made]] = deque()
-    for index in indices:
-        waiting.append(executor.submit(_make, generator, seed, index))
-        if len(waiting) >= ahead:
-            yield waiting.popleft().result()
-    while waiting:
-        yield waiting.popleft().result()
-
-
-def _make(generator: Generator, seed: int, index: int) -> Made:
+def _make(generator: Generator[Any, AnySample], seed: int, indices: range) -> list[tuple[AnySample, float]]:
+    """The samples, and the processor seconds each took."""
     from threadpoolctl import threadpool_limits
 
-    start = time.process_time()
-    failures: list[str] = []
     # One thread always: the order of a threaded sum may change its last bit, and the workers fill the cores anyway.
     with threadpool_limits(1):
-        while len(failures) < DRAWS:
-            try:
-                sample = generator.sample(np.random.default_rng([seed, index, *([len(failures)] if failures else [])]))
-            except NotConverged as error:
-                failures.append(str(error))
-            else:
-                if failures:
-                    sample = replace(sample, notes={**sample.notes, "redrawn": failures})
-                return sample, time.process_time() - start
+        return [_make_one(generator, seed, index) for index in indices]
+
+
+def _make_one(generator: Generator[Any, Any], seed: int, index: int) -> tuple[Any, float]:
+    start = time.process_time()
+    failures: list[str] = []
+    while len(failures) < DRAWS:
+        try:
+            sample = generator.sample(np.random.default_rng([seed, index, *([len(failures)] if failures else [])]))
+        except NotConverged as error:
+            failures.append(str(error))
+        else:
+            if failures:
+                sample = replace(sample, notes={**sample.notes, "redrawn": failures})
+            return sample, time.process_time() - start
     raise DataError(f"sample {index} did not converge in {DRAWS} draws; the last: {failures[-1]}")
 
 
-def _note_time(writer: DatasetWriter, seconds: float) -> None:
+def _note_time(writer: ArrayWriter[Any, Any], seconds: float) -> None:
     """In a file of its own: the time differs from run to run, the dataset does not."""
     with (writer.partial / "making.jsonl").open("a", encoding="utf-8") as file:
         file.write(json.dumps({"sample": len(writer) - 1, "seconds": round(seconds, 4)}) + "\n")
-
-
-@contextmanager
-def _executor(workers: int, scheduler: str | None) -> Iterator[Executor | None]:
-    if scheduler is not None:
-        with _dask_client(scheduler) as client:
-            yield client.get_executor(pure=False)
-    elif workers == 1:
-        yield None
-    else:
-        pool = ProcessPoolExecutor(workers, mp_context=get_context("spawn"), initializer=_die_with_parent)
-        try:
-            yield pool
-        finally:
-            pool.shutdown(wait=True, cancel_futures=True)
-
-
-def _dask_client(address: str) -> Any:
-    try:
-        from distributed import Client
-    except ImportError:
-        raise DataError("a dask scheduler needs the extra:  pip install 'flare-engine[dask]'") from None
-    try:
-        return Client(address, timeout=10)
-    except (OSError, ValueError) as error:
-        raise DataError(f"no dask scheduler answers at {address}: {error}") from None
-
-
-def _die_with_parent() -> None:
-    """A killed parent cannot tell its workers to stop, so each watches it."""
-
-    def watch() -> None:
-        parent = parent_process()
-        if parent is not None:
-            parent.join()
-            os._exit(1)
-
-    threading.Thread(target=watch, daemon=True).start()
-
-
-def _already_made(path: Path, schema: Schema, provenance: dict[str, Any]) -> Dataset | None:
-    if not taken(path):
-        return None
-    dataset = Dataset(path)
-    made = dataset.about["provenance"]
-    if dataset.schema == schema and all(
-        made.get(key) == provenance[key] for key in ("samples", "test_samples", "seed", "options")
-    ):
-        return dataset
-    raise DataError(f"{path} holds another dataset already ({dataset.schema.name}); choose another --out or remove it")
 
 
 def _versions() -> dict[str, str]:

@@ -18,10 +18,9 @@ import numpy as np
 from flare.data.cards import card
 from flare.data.sample import Sample, Schema
 from flare.data.store import Dataset, sha256
-from flare.data.writer import DatasetWriter
+from flare.data.writer import DatasetWriter, already_made, fill
 from flare.errors import ConfigError, DataError, nearest
-from flare.files import taken
-from flare.terminal import progress, say
+from flare.terminal import say
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -251,27 +250,12 @@ def read_published(files: PublishedFiles, out: str | Path, *, quiet: bool = Fals
         "files": {file: sha256(files.path(file)) for file in files.files()},
     }
     schema, total = files.schema(), files.train + files.test
-    if taken(out):
-        dataset = Dataset(out)
-        if dataset.schema == schema and dataset.about["provenance"] == provenance:
-            return dataset
-        raise DataError(
-            f"{out} holds another dataset already ({dataset.schema.name}); choose another --out or remove it"
-        )
+    finished = already_made(out, Dataset, schema, provenance)
+    if finished:
+        return finished
     writer = DatasetWriter(out, schema, provenance)
-    try:
-        with progress(f"reading {files.name}", total, done=len(writer), quiet=quiet) as update:
-            for index in range(len(writer), total):
-                writer.append(files.sample(index))
-                update()
-    except OSError as error:
-        raise DataError(
-            f"cannot write {out}: {error.strerror or error}. {len(writer)} of {total} samples are kept; make room and "
-            f"run the same command to go on"
-        ) from None
-    finally:
-        if len(writer) < total:
-            writer.close()
+    samples = (files.sample(index) for index in range(len(writer), total))
+    fill(writer, samples, total, f"reading {files.name}", quiet=quiet)
     return writer.finish({"train": [(0, files.train)], "test": [(files.train, total)]})
 
 
