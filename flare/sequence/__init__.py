@@ -18,7 +18,7 @@ GENERATORS: dict[str, str] = {
 READERS: dict[str, str] = {
     "image": "flare.sequence.image:ImageFiles",
     "listops": "flare.sequence.listops:ListOpsFiles",
-    "pathfinder": "flare.sequence.pathfinder_files:PathfinderFiles",
+    "pathfinder": "flare.sequence.pathfinder.files:PathfinderFiles",
     "retrieval": "flare.sequence.retrieval:RetrievalFiles",
     "text": "flare.sequence.text:TextFiles",
 }
