@@ -96,6 +96,23 @@ def decode(text: bytes, where: str) -> str:
         ) from None
 
 
+def read_parquet(path: Path, columns: list[str]) -> dict[str, list[Any]]:
+    """Columns of a parquet file, as Python values."""
+    try:
+        import pyarrow
+        import pyarrow.parquet
+    except ImportError:
+        raise DataError(f"reading {path} needs the extra:  pip install 'flare-engine[parquet]'") from None
+    try:
+        file = pyarrow.parquet.ParquetFile(path)
+        missing = [name for name in columns if name not in file.schema_arrow.names]
+        if missing:
+            raise DataError(f"{path} has no column {missing[0]!r}; it has {', '.join(file.schema_arrow.names)}")
+        return file.read(columns).to_pydict()
+    except (pyarrow.ArrowException, OSError) as error:
+        raise DataError(f"{path} is damaged or truncated, or no parquet file: {error}") from None
+
+
 def byte_tokens(text: str, longest: int) -> np.ndarray:
     """UTF-8 bytes plus one, so that 0 is free for padding; the first `longest` of them."""
     return np.frombuffer(text.encode("utf-8")[:longest], np.uint8).astype(np.uint16) + 1

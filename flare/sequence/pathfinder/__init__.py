@@ -3,7 +3,7 @@
     scene = draw(np.random.default_rng(0))
     scene.image, scene.label                # (32, 32) uint8; 1 where one path joins the discs
 
-The published generator is followed rule by rule; only the random numbers are ours.
+The published generator is followed rule by rule, but for pictures whose label nobody could tell: they are drawn anew.
 """
 
 from __future__ import annotations
@@ -86,8 +86,6 @@ class Scene:
     """(2, 2), (y, x) of each."""
     paths: NDArray[np.float64]
     """(2, size, size), the two long paths alone."""
-    ends: NDArray[np.int64]
-    """(2, 2, 2), where each of them begins and ends, (y, x)."""
     distractors: int
     """Short paths there was room for."""
     attempts: int
@@ -106,6 +104,9 @@ class Pathfinder:
     """What lies outside the picture where a path looks for room to begin: published follows the public code, which by
     an accident of its image library lets few directions pass (1.1 short paths a picture); occupied is what was meant
     (4.6 of them)."""
+    ambiguous: bool = False
+    """Keep pictures in which both long paths end under one disc, 1 in 100, as the published generator does. Its label
+    may then be the opposite of what is to be seen; False draws them anew."""
 
     samples: ClassVar[int] = 200_000
     val_samples: ClassVar[int] = 20_000
@@ -120,7 +121,7 @@ class Pathfinder:
         return SequenceSchema(name="pathfinder", vocabulary=256, classes=CLASSES, longest=self.size**2, pad=None)
 
     def sample(self, rng: np.random.Generator) -> Example:
-        scene = draw(rng, size=self.size, dashes=self.dashes, border=self.border)
+        scene = draw(rng, size=self.size, dashes=self.dashes, border=self.border, ambiguous=self.ambiguous)
         notes = {"attempts": scene.attempts, "distractors": scene.distractors}
         return Example((scene.image.ravel(),), scene.label, notes)
 
@@ -129,7 +130,9 @@ class Pathfinder:
         return {"kind": "recreated", "generator": "flare.sequence.pathfinder", **made_with}
 
 
-def draw(rng: np.random.Generator, *, size: int = 32, dashes: int = 14, border: str = "published") -> Scene:
+def draw(
+    rng: np.random.Generator, *, size: int = 32, dashes: int = 14, border: str = "published", ambiguous: bool = False
+) -> Scene:
     """A random picture. The arguments are those of `Pathfinder`.
 
     Raises:
@@ -138,18 +141,27 @@ def draw(rng: np.random.Generator, *, size: int = 32, dashes: int = 14, border: 
     recipe, strict = _recipe(size), border == "published"
     label, margin = int(rng.integers(2)), recipe.margins[rng.integers(len(recipe.margins))]
     dash = stamps(recipe.dash, recipe.thickness, margin)
-    attempts, paths, mask, ends = grow_targets(
-        rng, size, dash, dashes, recipe.distance, recipe.continuity, recipe.padding, strict
-    )
-    if not attempts:
-        raise NotConverged(f"two paths of {dashes} dashes find no room in {size} × {size} pixels; ask for fewer dashes")
+    attempts, clear = 0, False
+    while not clear:
+        tried, paths, mask, ends = grow_targets(
+            rng, size, dash, dashes, recipe.distance, recipe.continuity, recipe.padding, strict
+        )
+        if not tried:
+            raise NotConverged(f"two paths of {dashes} dashes find no room in {size} × {size} pixels; ask for fewer")
+        attempts += tried
+        first = int(rng.integers(2))
+        discs = np.stack([ends[first, 0], ends[first if label else 1 - first, 1]])
+        clear = ambiguous or not _on_both(paths, discs)
     short = np.zeros_like(mask)
     placed = grow_distractors(rng, mask, short, dash, recipe.distractors, dashes // 3, recipe.continuity, strict)
-    first = int(rng.integers(2))
-    discs = np.stack([ends[first, 0], ends[first if label else 1 - first, 1]])
     layers = [*recipe.target_brightness * paths, recipe.distractor_brightness * short]
     layers += [marker(size, place, recipe.disc) for place in discs]
-    return Scene(as_bytes(np.max(layers, axis=0)), label, discs, paths, ends, placed, attempts)
+    return Scene(as_bytes(np.max(layers, axis=0)), label, discs, paths, placed, attempts)
+
+
+def _on_both(paths: NDArray[np.float64], discs: NDArray[np.int64]) -> bool:
+    """Whether both paths pass under the middle of a disc: their last dashes do not look out for each other."""
+    return bool((paths[:, discs[:, 0], discs[:, 1]] > 0.1).all(axis=0).any())
 
 
 def _recipe(size: int) -> Recipe:
