@@ -159,6 +159,6 @@ def _fetch_from_hub(source: Hub, to: Path, *, quiet: bool) -> Path:
         reason = str(error).splitlines()[0]
         raise DataError(
             f"cannot fetch {source.pattern} of {source.repository}: {reason}. What has arrived is kept; run the same "
-            f"command to go on, or fetch the files by other means and use:  flare data read"
+            f"command to go on, take another --source, or fetch the files by other means and use:  flare data read"
         ) from None
     return folder / Path(source.pattern).parent
