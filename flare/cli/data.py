@@ -82,7 +82,7 @@ def _make(words: Sequence[str]) -> int:
 def _class_of(name: str, known: Mapping[str, str | type], what: str) -> Any:
     """A class by the name of its dataset; a table may say where it lives instead of having it at hand."""
     if name not in known:
-        raise ConfigError(f"there is no {what} of {name!r}; {nearest(name, known)}")
+        raise ConfigError(f"there is no {what} {name!r}; {nearest(name, known)}")
     found = known[name]
     if not isinstance(found, str):
         return found
@@ -121,7 +121,7 @@ def _read(words: Sequence[str]) -> int:
         print(f"usage: flare data read NAME --folder FILES ...\n\nNAME is one of: {', '.join(known)}")
         return 0
     name = words[0]
-    reader = _class_of(name, known, "reader of published files")
+    reader = _class_of(name, known, "reader of published files of")
     parser = make_parser(f"data read {name}", f"Make the {name} dataset of its published files.")
     parser.add_argument("--out", default=f"data/{name}", help="folder to write")
     parser.add_class_arguments(reader, None)
@@ -143,7 +143,7 @@ def _download(words: Sequence[str]) -> int:
         print(f"usage: flare data download NAME ...\n\nNAME is one of: {', '.join(known)}")
         return 0
     name = words[0]
-    reader = _class_of(name, known, "reader of published files")
+    reader = _class_of(name, known, "reader of published files of")
     parser = make_parser(f"data download {name}", f"Fetch the published files of {name} and make a dataset of them.")
     parser.add_argument("--out", default=f"data/{name}", help="folder of the dataset")
     parser.add_argument("--files", default="data/published", help="folder of the files; they can be removed afterwards")

@@ -19,7 +19,7 @@ from flare.data.cards import card
 from flare.data.sample import Sample, Schema
 from flare.data.store import Dataset, sha256
 from flare.data.writer import DatasetWriter, already_made, fill
-from flare.errors import ConfigError, DataError, nearest
+from flare.errors import ConfigError, DataError
 from flare.terminal import say
 
 
@@ -229,12 +229,6 @@ class PipeFiles(_MeshFiles):
 READERS: dict[str, type[PublishedFiles]] = {
     reader.name: reader for reader in (AirfoilFiles, DarcyFiles, ElasticityFiles, PipeFiles)
 }
-
-
-def reader_class(name: str) -> type[PublishedFiles]:
-    if name not in READERS:
-        raise ConfigError(f"there is no reader of published files of {name!r}; {nearest(name, READERS)}")
-    return READERS[name]
 
 
 def read_published(files: PublishedFiles, out: str | Path, *, quiet: bool = False) -> Dataset:

@@ -123,5 +123,26 @@ def test_a_server_that_is_not_there_is_named(tmp_path, capsys):
         fetch(Web(about="", url="http://127.0.0.1:9/x.tgz", folder="x"), tmp_path, quiet=True)
 
 
+def test_the_hub_is_asked_for_the_files_of_the_task(tmp_path, monkeypatch):
+    hub = pytest.importorskip("huggingface_hub")
+    asked = {}
+
+    def snapshot(repository, **how):
+        asked.update(how, repository=repository)
+        (how["local_dir"] / "plain_text").mkdir(parents=True)
+
+    monkeypatch.setattr(hub, "snapshot_download", snapshot)
+    folder = fetch(SOURCES["image"]["hub"], tmp_path, quiet=True)
+    assert folder == tmp_path / "uoft-cs-cifar10" / "plain_text"
+    assert (asked["repository"], asked["allow_patterns"]) == ("uoft-cs/cifar10", ["plain_text/*.parquet"])
+
+    def unreachable(*_, **__):
+        raise ConnectionError("nobody answers\nat all")
+
+    monkeypatch.setattr(hub, "snapshot_download", unreachable)
+    with pytest.raises(DataError, match=r"of uoft-cs/cifar10: nobody answers\..* take another --source"):
+        fetch(SOURCES["image"]["hub"], tmp_path, quiet=True)
+
+
 def test_every_task_has_a_source():
     assert set(SOURCES) == set(READERS)
