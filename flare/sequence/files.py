@@ -72,9 +72,16 @@ def read_sequences(files: SequenceFiles, out: str | Path, *, quiet: bool = False
     if total < 1:
         raise DataError(f"{files.folder} has no examples of {files.name}")
     writer = SequenceWriter(out, schema, provenance)
-    fill(writer, islice(files.examples(), len(writer), None), total, f"reading {files.name}", quiet=quiet)
+    fill(writer, islice(_readable(files), len(writer), None), total, f"reading {files.name}", quiet=quiet)
     ranges = pairwise(accumulate(counts.values(), initial=0))
     return writer.finish({name: [bounds] for name, bounds in zip(counts, ranges, strict=True)})
+
+
+def _readable(files: SequenceFiles) -> Iterator[Example]:
+    try:
+        yield from files.examples()
+    except OSError as error:
+        raise DataError(f"cannot read {error.filename or files.folder}: {error.strerror or error}") from None
 
 
 def read_lines(path: Path) -> Iterator[tuple[int, str]]:

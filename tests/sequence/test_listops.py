@@ -93,7 +93,7 @@ def test_the_full_size_has_the_statistics_of_the_benchmark(tmp_path):
     assert lengths.mean() == pytest.approx(1039, rel=0.01)
     np.testing.assert_allclose(np.percentile(lengths, [5, 25, 50, 75, 95]), [540, 706, 961, 1315, 1805], rtol=0.01)
     shares = 100 * np.bincount(dataset.labels) / len(dataset)
-    np.testing.assert_allclose(shares, SPEC_LABELS, atol=1.0)
+    np.testing.assert_allclose(shares, SPEC_LABELS, atol=0.6)  # 2 to 3 standard errors of the spec's 20,000
     distinct = {dataset[index].tokens.tobytes() for index in range(len(dataset))}
     assert len(distinct) == len(dataset)
     roots = np.array([dataset[index].tokens[0] for index in range(len(dataset))])

@@ -122,6 +122,18 @@ def test_parquet_without_pyarrow_names_the_extra(tmp_path, monkeypatch):
         read_text(tmp_path)
 
 
+def test_a_disk_that_cannot_be_read_is_not_taken_for_a_full_one(tmp_path, monkeypatch):
+    write_pairs(tmp_path)
+
+    def fails(path):
+        raise OSError(5, "Input/output error", str(path))
+        yield
+
+    monkeypatch.setattr("flare.sequence.retrieval.read_lines", fails)
+    with pytest.raises(DataError, match=r"cannot read .*new_aan_pairs.train.tsv: Input/output error"):
+        read_sequences(RetrievalFiles(folder=str(tmp_path)), tmp_path / "d", quiet=True)
+
+
 def test_something_must_be_left_to_train_with(tmp_path):
     write_folders(tmp_path)
     with pytest.raises(ConfigError, match="val=20, test=0 leave nothing to train with of 20 reviews"):
