@@ -61,8 +61,9 @@ def _make(words: Sequence[str]) -> int:
     parser.add_argument("--out", default=f"data/{name}", help="folder to write")
     if name in sequence.GENERATORS:
         parser.add_argument("--samples", type=int, default=generator.samples, help="examples to make")
-        parser.add_argument("--test-samples", type=int, default=generator.test_samples, help="the last ones")
-        parser.add_argument("--val-samples", type=int, default=generator.val_samples, help="those before them")
+        share = "; default as great a part as in the benchmark"
+        parser.add_argument("--test-samples", type=int, help=f"the last ones, for testing{share}")
+        parser.add_argument("--val-samples", type=int, help=f"those before them, for validation{share}")
         names.append("val_samples")
     else:
         parser.add_argument("--samples", type=int, default=1200, help="samples to make")
@@ -75,8 +76,12 @@ def _make(words: Sequence[str]) -> int:
     parser.add_class_arguments(generator, None)
     given = parse(parser, words[1:]).as_dict()
     job = {key: given.pop(key) for key in names}
-    make = generate_sequences if name in sequence.GENERATORS else generate
-    return _show(make(generator(**given), job.pop("out"), **job))
+    if name in sequence.GENERATORS:
+        for key in ("val_samples", "test_samples"):
+            if job[key] is None:
+                job[key] = job["samples"] * getattr(generator, key) // generator.samples
+        return _show(generate_sequences(generator(**given), job.pop("out"), **job))
+    return _show(generate(generator(**given), job.pop("out"), **job))
 
 
 def _class_of(name: str, known: Mapping[str, str | type], what: str) -> Any:

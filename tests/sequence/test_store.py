@@ -157,5 +157,7 @@ def test_the_command_line_makes_shows_and_checks(tmp_path, capsys):
     shown = capsys.readouterr().out
     assert "splits: train 30, val 5, test 5" in shown
     assert "a vocabulary of 16 (id 0 is for padding" in shown
+    assert main(["data", "make", "pathfinder", "--samples", "20", "--workers", "1", "--out", out + "2"]) == 0
+    assert "splits: train 16, val 2, test 2" in capsys.readouterr().out, "the benchmark's shares"
     assert main(["data", "make", "listop", "--out", out]) == 2
     assert "did you mean 'listops'?" in capsys.readouterr().err
