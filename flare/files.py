@@ -27,7 +27,10 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
 
 def put_between(page: Path, begin: str, end: str, text: str) -> None:
     """Put `text` in place of what stands between two marks of a page."""
-    before, rest = page.read_text(encoding="utf-8").split(begin)
+    try:
+        before, rest = page.read_text(encoding="utf-8").split(begin)
+    except (OSError, ValueError):
+        raise DataError(f"{page} is no page with the mark {begin}") from None
     with replacing(page) as temporary:
         temporary.write_text(f"{before}{begin}\n\n{text.strip()}\n\n{end}{rest.split(end, 1)[1]}", encoding="utf-8")
 

@@ -1,16 +1,16 @@
-"""`flare data make|read|download|info|report|check|card`: datasets made, fetched, looked at, and verified."""
+"""`flare data make|read|download|info|report|check|card|export|upload`: datasets made, fetched, verified, shared."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
-from importlib import import_module
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from flare.cli import parse
 from flare.cli.options import make_parser
 from flare.errors import ConfigError, DataError, nearest
+from flare.lookup import class_named
 
 if TYPE_CHECKING:
     from flare.data.store import Dataset
@@ -23,6 +23,8 @@ HELP = """usage: flare data make NAME --out FOLDER ...       make a dataset from
        flare data info FOLDER                      what a dataset holds
        flare data report FOLDER                    its gallery.png and statistics.html, made anew
        flare data check FOLDER                     verify checksums, splits and values
+       flare data export DATASET --out FOLDER      lpbf as the files that are published of it
+       flare data upload FOLDER --to user/name     share exported files on the hub
 
 Each has its own help, such as:  flare data make darcy --help"""
 
@@ -36,6 +38,8 @@ def run(words: Sequence[str]) -> int:
         "info": _info,
         "report": _report,
         "check": _check,
+        "export": _export,
+        "upload": _upload,
     }
     if not words or words[0] in ("-h", "--help"):
         print(HELP)
@@ -55,7 +59,7 @@ def _make(words: Sequence[str]) -> int:
         print(f"usage: flare data make NAME ...\n\nNAME is one of: {', '.join(known)}")
         return 0
     name = words[0]
-    generator = _class_of(name, known, "generator")
+    generator = class_named(name, known, "generator")
     parser = make_parser(f"data make {name}", f"Make the {name} dataset. A stopped job goes on when called again.")
     names = ["out", "samples", "test_samples", "seed", "workers", "scheduler"]
     parser.add_argument("--out", default=f"data/{name}", help="folder to write")
@@ -84,17 +88,6 @@ def _make(words: Sequence[str]) -> int:
     return _show(generate(generator(**given), job.pop("out"), **job))
 
 
-def _class_of(name: str, known: Mapping[str, str | type], what: str) -> Any:
-    """A class by the name of its dataset; a table may say where it lives instead of having it at hand."""
-    if name not in known:
-        raise ConfigError(f"there is no {what} {name!r}; {nearest(name, known)}")
-    found = known[name]
-    if not isinstance(found, str):
-        return found
-    module, attribute = found.split(":")
-    return getattr(import_module(module), attribute)
-
-
 def _show(dataset: Dataset | SequenceDataset) -> int:
     """What was made, in a line and a page."""
     from flare.data.store import Dataset
@@ -121,12 +114,12 @@ def _read(words: Sequence[str]) -> int:
     from flare.data.published import READERS, read_published
     from flare.sequence.files import read_sequences
 
-    known: dict[str, str | type] = {**READERS, **sequence.READERS}
+    known = {**READERS, **sequence.READERS}
     if not words or words[0] in ("-h", "--help"):
         print(f"usage: flare data read NAME --folder FILES ...\n\nNAME is one of: {', '.join(known)}")
         return 0
     name = words[0]
-    reader = _class_of(name, known, "reader of published files of")
+    reader = class_named(name, known, "reader of published files of")
     parser = make_parser(f"data read {name}", f"Make the {name} dataset of its published files.")
     parser.add_argument("--out", default=f"data/{name}", help="folder to write")
     parser.add_class_arguments(reader, None)
@@ -139,16 +132,16 @@ def _download(words: Sequence[str]) -> int:
     from flare import sequence
     from flare.data.cards import card
     from flare.data.download import download
-    from flare.data.published import READERS, read_published
+    from flare.data.published import READERS, read_published, refuse_another
     from flare.sequence.files import read_sequences
     from flare.sequence.sources import SOURCES, fetch
 
-    known: dict[str, str | type] = {**READERS, **sequence.READERS}
+    known = {**READERS, **sequence.READERS}
     if not words or words[0] in ("-h", "--help"):
         print(f"usage: flare data download NAME ...\n\nNAME is one of: {', '.join(known)}")
         return 0
     name = words[0]
-    reader = _class_of(name, known, "reader of published files of")
+    reader = class_named(name, known, "reader of published files of")
     parser = make_parser(f"data download {name}", f"Fetch the published files of {name} and make a dataset of them.")
     parser.add_argument("--out", default=f"data/{name}", help="folder of the dataset")
     parser.add_argument("--files", default="data/published", help="folder of the files; they can be removed afterwards")
@@ -162,6 +155,7 @@ def _download(words: Sequence[str]) -> int:
     if name in sequence.READERS:
         folder = fetch(SOURCES[name][given.pop("source")], files)
         return _show(read_sequences(reader(folder=str(folder), **given), out))
+    refuse_another(reader, out)
     folder = download(card(name).archive, files)
     return _show(read_published(reader(folder=str(folder), **given), out))
 
@@ -169,10 +163,9 @@ def _download(words: Sequence[str]) -> int:
 def _card(words: Sequence[str]) -> int:
     from flare.data.cards import as_markdown, card, card_names
 
-    if not words or words[0] in ("-h", "--help"):
-        print(f"usage: flare data card NAME\n\nNAME is one of: {', '.join(card_names())}")
-        return 0
-    print(as_markdown(card(words[0])), end="")
+    parser = make_parser("data card", "What a benchmark is, and what to beware of.")
+    parser.add_argument("name", help=f"one of: {', '.join(card_names())}")
+    print(as_markdown(card(parse(parser, words).name)), end="")
     return 0
 
 
@@ -233,4 +226,30 @@ def _check(words: Sequence[str]) -> int:
         more = f"\n  ... and {len(findings) - 20} more" if len(findings) > 20 else ""
         raise DataError(f"{dataset.path}: {len(findings)} finding(s)\n  {shown}{more}")
     print(f"{dataset.path}: {len(dataset):,} samples, checksums, splits and values are sound")
+    return 0
+
+
+def _export(words: Sequence[str]) -> int:
+    from flare.data.export_lpbf import export_lpbf
+    from flare.data.store import Dataset
+
+    parser = make_parser("data export", "Write an lpbf dataset in the layout of the published files, to share it.")
+    parser.add_argument("dataset", help="dataset folder")
+    parser.add_argument("--out", required=True, help="folder to write; it must not exist")
+    parser.add_argument("--licence", default="mit", help="of the data, as the hub abbreviates it")
+    given = parse(parser, words)
+    rows = export_lpbf(Dataset(given.dataset), given.out, licence=given.licence)
+    print(f"{given.out}: {len(rows):,} parts, {sum(row['num_nodes'] for row in rows):,} nodes; its card is README.md")
+    return 0
+
+
+def _upload(words: Sequence[str]) -> int:
+    from flare.data.upload import upload
+
+    parser = make_parser("data upload", "Send exported files to the hub. A broken transfer goes on when called again.")
+    parser.add_argument("folder", help="what flare data export has written")
+    parser.add_argument("--to", required=True, help="repository, user/name; made if need be")
+    parser.add_argument("--private", type=bool, default=False, help="only you can see it")
+    given = parse(parser, words)
+    print(upload(given.folder, given.to, private=given.private))
     return 0

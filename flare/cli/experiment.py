@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from flare.cli import parse
 from flare.cli.options import make_parser
 from flare.errors import ConfigError, nearest
 from flare.terminal import say
 
-EXPERIMENTS = {"small-sets": "FLARE on a small set of each benchmark, made and learnt in minutes"}
+if TYPE_CHECKING:
+    from jsonargparse import ArgumentParser
+
+EXPERIMENTS = {
+    "small-sets": "FLARE on a small set of each benchmark, made and learnt in minutes",
+    "printed-parts": "FLARE on a small set of printed parts, beside simple predictors",
+}
 HELP = "usage: flare experiment NAME ...\n\n" + "\n".join(f"  {name:<14} {text}" for name, text in EXPERIMENTS.items())
 
 
@@ -21,29 +29,55 @@ def run(words: Sequence[str]) -> int:
         return 0
     if words[0] not in EXPERIMENTS:
         raise ConfigError(f"there is no experiment {words[0]!r}; {nearest(words[0], EXPERIMENTS)}")
-    return _small_sets(words[1:])
+    return {"small-sets": _small_sets, "printed-parts": _printed_parts}[words[0]](words[1:])
+
+
+def _parser(name: str) -> ArgumentParser:
+    parser = make_parser(f"experiment {name}", f"{EXPERIMENTS[name]}. A stopped one goes on when called again.")
+    parser.add_argument("--out", default=f"runs/{name}", help="folder of the data, the runs and the table")
+    parser.add_argument("--page", help="a page to put the table into, between its marks, such as docs/solvers.md")
+    parser.add_argument("--workers", type=int, default=os.cpu_count() or 1, help="processes that make data")
+    return parser
 
 
 def _small_sets(words: Sequence[str]) -> int:
-    parser = make_parser(
-        "experiment small-sets", f"{EXPERIMENTS['small-sets']}. A stopped one goes on when called again."
-    )
-    parser.add_argument("--out", default="runs/small-sets", help="folder of the datasets, the runs and the table")
+    parser = _parser("small-sets")
     parser.add_argument("--only", help="such as elasticity,pipe; default all four")
-    parser.add_argument("--workers", type=int, default=os.cpu_count() or 1, help="processes that make data")
     given = parse(parser, words)
 
-    from flare.experiments.small_sets import CASES, run
-    from flare.train.signals import Interrupted
+    from flare.experiments.small_sets import BEGIN, CASES, END, run
 
     names = given.only.split(",") if given.only else list(CASES)
     for name in names:
         if name not in CASES:
             raise ConfigError(f"there is no small set of {name!r}; {nearest(name, CASES)}")
+    work = partial(run, Path(given.out), names=names, workers=given.workers, tell=say)
+    return _tabulate(work, given.page, BEGIN, END)
+
+
+def _printed_parts(words: Sequence[str]) -> int:
+    parser = _parser("printed-parts")
+    parser.add_argument("--parts", type=int, default=200, help="parts to make")
+    parser.add_argument("--test", type=int, default=40, help="the last ones, for testing")
+    given = parse(parser, words)
+
+    from flare.experiments.printed_parts import BEGIN, END, run
+
+    work = partial(run, Path(given.out), parts=given.parts, test=given.test, workers=given.workers, tell=say)
+    return _tabulate(work, given.page, BEGIN, END)
+
+
+def _tabulate(work: Callable[[], str], page: str | None, begin: str, end: str) -> int:
+    """Do it, and show the table it gives; also on a page, where one is named."""
+    from flare.files import put_between
+    from flare.train.signals import Interrupted
+
     try:
-        run(Path(given.out), names=names, workers=given.workers, tell=say)
+        table = work()
     except Interrupted as stop:
         say("saved. Give the same command again to go on")
         raise SystemExit(stop.exit_code) from None
-    print((Path(given.out) / "table.md").read_text(encoding="utf-8"), end="")
+    if page:
+        put_between(Path(page), begin, end, table)
+    print(table, end="")
     return 0

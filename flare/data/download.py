@@ -3,26 +3,31 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import tarfile
+from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
 from flare.data.cards import Archive
+from flare.data.hub import hub_failure, hub_library
 from flare.data.store import sha256
 from flare.errors import DataError
+from flare.files import write_json
 from flare.terminal import progress, say
 
 
 def download(archive: Archive, to: str | Path, *, quiet: bool = False) -> Path:
     """The folder with the files of a benchmark, fetched and unpacked under `to`. What is there already stays.
 
-    An archive holds several benchmarks; it is fetched once for all of them. Address and token of the hub are those of
-    `huggingface_hub` (`HF_ENDPOINT`, `HF_TOKEN`).
+    A packed file may hold several benchmarks; it is fetched once for all of them.
     """
     to = Path(to)
+    if "*" in archive.file:
+        return _fetch_loose(archive, to, quiet=quiet)
     folder = to / archive.folder
     done = to / f".{archive.file}.unpacked"
-    if done.exists() and folder.is_dir():
+    if done.exists() and folder.is_dir() and any(folder.iterdir()):
         return folder
     path = _fetch(archive, to, quiet=quiet)
     unpack(path, to, quiet=quiet)
@@ -33,19 +38,19 @@ def download(archive: Archive, to: str | Path, *, quiet: bool = False) -> Path:
 
 
 def _fetch(archive: Archive, to: Path, *, quiet: bool) -> Path:
-    try:
-        import huggingface_hub as hub
-        from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
-    except ImportError:
-        raise DataError("downloading needs the extra:  pip install 'flare-engine[hub]'") from None
+    """The packed file."""
+    hub = hub_library()
     if not quiet:
         say(f"fetching {archive.file} of {archive.repository} into {to} ...")
     where: dict[str, Any] = {"repo_id": archive.repository, "filename": archive.file, "repo_type": "dataset"}
     try:
         facts = hub.get_hf_file_metadata(hub.hf_hub_url(**where))
         path = Path(hub.hf_hub_download(local_dir=to, **where))
-    except (HfHubHTTPError, LocalEntryNotFoundError, OSError) as error:
-        reason = str(error).splitlines()[0]
+    except Exception as error:
+        reason, path = hub_failure(error), to / archive.file
+        if path.exists():
+            say(f"the hub does not answer ({reason}); {path} is taken as it is, its checksum unverified")
+            return path
         raise DataError(
             f"cannot fetch {archive.file} of {archive.repository}: {reason}. What has arrived is kept; run the same "
             f"command to go on, or fetch the file by other means into {to}"
@@ -54,6 +59,60 @@ def _fetch(archive: Archive, to: Path, *, quiet: bool) -> Path:
         path.unlink()
         raise DataError(f"{path} does not have the checksum that the hub gives for it, and was removed; fetch it again")
     return path
+
+
+def _fetch_loose(archive: Archive, to: Path, *, quiet: bool) -> Path:
+    """All files of the repository that match, in the folders they have there."""
+    folder = to / archive.folder
+    done = to / f".{archive.repository.replace('/', '--')}.fetched"
+    if done.exists() and _whole(folder, json.loads(done.read_text(encoding="utf-8"))):
+        return folder
+    hub = hub_library()
+    if not quiet:
+        say(f"fetching {archive.file} of {archive.repository} into {folder} ...")
+    try:
+        api, where = hub.HfApi(), {"repo_id": archive.repository, "repo_type": "dataset"}
+        where["revision"] = api.repo_info(**where).sha  # all of one state, even if the repository changes meanwhile
+        tree = api.list_repo_tree(recursive=True, **where)
+        found = [
+            entry for entry in tree if isinstance(entry, hub.hf_api.RepoFile) and fnmatch(entry.path, archive.file)
+        ]
+        if not found:
+            raise DataError(f"{archive.repository} has no files {archive.file}; it is not what it was")
+        for entry in found:
+            if not (folder / entry.path).resolve().is_relative_to(folder.resolve()):
+                raise DataError(f"{archive.repository} is not to be trusted: it has a file {entry.path}")
+        hub.snapshot_download(local_dir=folder, allow_patterns=archive.file, **where)
+    except Exception as error:
+        raise DataError(
+            f"cannot fetch {archive.file} of {archive.repository}: {hub_failure(error)}. What has arrived is kept; run "
+            f"the same command to go on"
+        ) from None
+    promised = {entry.path: entry.lfs.sha256 if entry.lfs else entry.blob_id for entry in found}
+    _verify(folder, promised, quiet=quiet)
+    write_json(done, {entry.path: entry.size for entry in found})
+    return folder
+
+
+def _whole(folder: Path, sizes: dict[str, int]) -> bool:
+    return all((folder / file).is_file() and (folder / file).stat().st_size == size for file, size in sizes.items())
+
+
+def _verify(folder: Path, promised: dict[str, str], *, quiet: bool) -> None:
+    """Remove what does not have its checksum, so that the next call fetches it anew."""
+    bad = []
+    with progress("checksums", len(promised), unit="files", quiet=quiet) as update:
+        for file, digest in promised.items():
+            path = folder / file
+            if not path.is_file() or _checksum(path, digest) != digest:
+                path.unlink(missing_ok=True)
+                bad.append(file)
+            update()
+    if bad:
+        raise DataError(
+            f"{folder}: {len(bad):,} of {len(promised):,} files do not have the checksum that the hub gives for them "
+            f"(first: {bad[0]}), and were removed; run the same command to fetch them again"
+        )
 
 
 def _checksum(path: Path, expected: str) -> str:

@@ -12,21 +12,22 @@ import os
 import time
 from collections.abc import Callable
 from collections.abc import Generator as Generating
-from concurrent.futures.process import BrokenProcessPool
 from contextlib import closing
-from dataclasses import asdict, replace
+from dataclasses import asdict, fields, replace
 from functools import partial
+from importlib.metadata import version
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, ClassVar, Protocol, TypeVar
 
 import numpy as np
 
+from flare.data.job import already_made, fill, unfinished
 from flare.data.parallel import in_order, workers_of
 from flare.data.sample import Sample, Schema
 from flare.data.store import AnyFolder, Dataset
-from flare.data.writer import ArrayWriter, DatasetWriter, already_made, fill
-from flare.errors import DataError, NotConverged
+from flare.data.writer import ArrayWriter, DatasetWriter
+from flare.errors import DataError
 
 AnySchema = TypeVar("AnySchema", covariant=True)
 AnySample = TypeVar("AnySample", covariant=True)
@@ -97,20 +98,33 @@ def make_folder(
         held_out = f"{test} of them for testing" + (f" and {val} for validation" if val else "")
         raise DataError(f"cannot make {samples} samples, {held_out}, seed {seed}, with {workers} workers")
     schema, job = generator.schema(), {**sizes, "seed": seed}
-    provenance = generator.provenance() | job | {"options": asdict(generator), "versions": _versions()}
-    finished = already_made(path, folder, schema, {key: provenance[key] for key in (*job, "options")})
+    options = {"options": asdict(generator), "departures": departures(generator)}
+    provenance = generator.provenance() | job | options | {"versions": _versions()}
+    finished = already_made(path, folder, schema, provenance, (*job, "options"))
     if finished:
         return finished
-    writer = open_writer(path, schema, provenance)
-    tasks = [range(start, min(start + at_once, samples)) for start in range(len(writer), samples, at_once)]
-    with closing(_made(writer, partial(_make, generator, seed), tasks, workers, scheduler)) as made:
-        fill(writer, made, samples, f"making {schema.name}", quiet=quiet)
     ends = {
         "train": samples - val - test,
         **({"val": samples - test} if "val_samples" in sizes else {}),
         "test": samples,
     }
-    return writer.finish({name: [bounds] for name, bounds in zip(ends, pairwise([0, *ends.values()]), strict=True)})
+    splits = {name: [bounds] for name, bounds in zip(ends, pairwise([0, *ends.values()]), strict=True)}
+    writer = open_writer(path, schema, provenance)
+    tasks = [range(start, min(start + at_once, samples)) for start in range(len(writer), samples, at_once)]
+    with unfinished(writer, samples):
+        with closing(_made(writer, partial(_make, generator, seed), tasks, workers, scheduler)) as made:
+            fill(writer, made, samples, f"making {schema.name}", quiet=quiet)
+        writer.provenance["redrawn"] = sum("redrawn" in notes for notes in writer.notes())
+        return writer.finish(splits)
+
+
+def departures(generator: Generator[Any, Any]) -> dict[str, Any]:
+    """Options that are not the default, which is the benchmark's published form."""
+    return {
+        field.name: getattr(generator, field.name)
+        for field in fields(generator)
+        if getattr(generator, field.name) != field.default
+    }
 
 
 def _made(
@@ -120,17 +134,12 @@ def _made(
     workers: int,
     scheduler: str | None,
 ) -> Generating[Any, None, None]:
-    try:
-        with workers_of(workers, scheduler) as executor:
-            for made in in_order(executor, make, tasks, 4 * workers):
-                for sample, seconds in made:
-                    yield sample
-                    _note_time(writer, seconds)
-    except BrokenProcessPool:
-        raise DataError(
-            f"a worker process died while making sample {len(writer)} of {writer.path} (out of memory?). "
-            f"{len(writer)} of {tasks[-1].stop} are kept; run the same command to go on, perhaps with fewer workers"
-        ) from None
+    """Samples in order, the time of each noted once it is written."""
+    with workers_of(workers, scheduler) as (executor, ahead):
+        for made in in_order(executor, make, tasks, ahead):
+            for sample, seconds in made:
+                yield sample
+                _note_time(writer, seconds)
 
 
 def _make(generator: Generator[Any, AnySample], seed: int, indices: range) -> list[tuple[AnySample, float]]:
@@ -148,13 +157,15 @@ def _make_one(generator: Generator[Any, Any], seed: int, index: int) -> tuple[An
     while len(failures) < DRAWS:
         try:
             sample = generator.sample(np.random.default_rng([seed, index, *([len(failures)] if failures else [])]))
-        except NotConverged as error:
+        except DataError as error:  # not converged, or a draw that makes no sense, such as a folded mesh
             failures.append(str(error))
         else:
             if failures:
                 sample = replace(sample, notes={**sample.notes, "redrawn": failures})
             return sample, time.process_time() - start
-    raise DataError(f"sample {index} did not converge in {DRAWS} draws; the last: {failures[-1]}")
+    raise DataError(
+        f"sample {index} failed in {DRAWS} draws, the last: {failures[-1]}. Use other settings or another --seed"
+    )
 
 
 def _note_time(writer: ArrayWriter[Any, Any], seconds: float) -> None:
@@ -169,4 +180,5 @@ def _versions() -> dict[str, str]:
 
     import flare
 
-    return {"flare": flare.__version__, "numpy": numpy.__version__, "scipy": scipy.__version__}
+    versions = {"flare": flare.__version__, "numpy": numpy.__version__, "scipy": scipy.__version__}
+    return versions | {"numba": version("numba")}

@@ -6,12 +6,12 @@ import os
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Executor, Future, ProcessPoolExecutor
+from concurrent.futures import CancelledError, Executor, Future, ProcessPoolExecutor
 from contextlib import contextmanager
 from multiprocessing import get_context, parent_process
 from typing import Any, TypeVar
 
-from flare.errors import DataError
+from flare.errors import DataError, one_line
 
 Task = TypeVar("Task")
 Result = TypeVar("Result")
@@ -34,17 +34,23 @@ def in_order(
 
 
 @contextmanager
-def workers_of(workers: int, scheduler: str | None) -> Iterator[Executor | None]:
-    """Processes on this machine, or the workers of a dask scheduler; None where one process, this one, does it all."""
+def workers_of(workers: int, scheduler: str | None) -> Iterator[tuple[Executor | None, int]]:
+    """Who works, None for this process itself, and how many tasks may be asked for in advance."""
     if scheduler is not None:
         with _dask_client(scheduler) as client:
-            yield client.get_executor(pure=False)
+            threads = sum(client.nthreads().values())
+            try:
+                yield client.get_executor(pure=False), 4 * max(threads, 1)
+            except Exception as error:
+                if type(error).__module__.startswith("distributed") and not isinstance(error, CancelledError):
+                    raise DataError(f"the dask cluster failed: {one_line(error)}") from None
+                raise
     elif workers == 1:
-        yield None
+        yield None, 1
     else:
         pool = ProcessPoolExecutor(workers, mp_context=get_context("spawn"), initializer=_die_with_parent)
         try:
-            yield pool
+            yield pool, 4 * workers
         finally:
             pool.shutdown(wait=True, cancel_futures=True)
 

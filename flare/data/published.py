@@ -1,25 +1,29 @@
 """Readers of the published benchmark files, giving the dataset that our own generators give.
 
 File names, sizes and split rules are parameters with the published values as defaults, so that other files of the same
-layout can be read too. Arrays are mapped, not loaded; nothing is unpickled.
+layout can be read too. Arrays are mapped, not loaded, but for MATLAB's; nothing is unpickled.
 """
 
 from __future__ import annotations
 
+import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
 from flare.data.cards import card
+from flare.data.job import already_made, fill, unfinished
 from flare.data.sample import Sample, Schema
 from flare.data.store import Dataset, sha256
-from flare.data.writer import DatasetWriter, already_made, fill
+from flare.data.writer import DatasetWriter
 from flare.errors import ConfigError, DataError
+from flare.files import taken
+from flare.lookup import class_named
 from flare.terminal import say
 
 
@@ -31,18 +35,14 @@ class PublishedFiles(ABC):
 
     folder: str
     """Where the files are."""
-    train: int = 1000
-    """Samples to train with."""
-    test: int = 200
-    """Samples to test with."""
-
-    def __post_init__(self) -> None:
-        if self.train < 1 or self.test < 0:
-            raise ConfigError(f"train={self.train}, test={self.test}: at least 1 and 0")
 
     @abstractmethod
     def files(self) -> list[str]:
         """Names of the files that are read."""
+
+    @abstractmethod
+    def counts(self) -> tuple[int, int]:
+        """Samples to train with, and to test with."""
 
     @abstractmethod
     def schema(self) -> Schema: ...
@@ -62,13 +62,38 @@ class PublishedFiles(ABC):
                 )
         self.schema()
 
+    def origin(self) -> dict[str, Any]:
+        """The beginning of the dataset's provenance."""
+        return {"kind": "published"}
+
+    def checksums(self) -> dict[str, str]:
+        """What identifies the files, in the provenance of a dataset."""
+        return {file: sha256(self.path(file)) for file in self.files()}
+
+
+@dataclass(frozen=True, kw_only=True)
+class ArrayFiles(PublishedFiles):
+    """A benchmark with all its samples together in a few arrays."""
+
+    train: int = 1000
+    """Samples to train with."""
+    test: int = 200
+    """Samples to test with."""
+
+    def __post_init__(self) -> None:
+        if self.train < 1 or self.test < 0:
+            raise ConfigError(f"train={self.train}, test={self.test}: at least 1 and 0")
+
+    def counts(self) -> tuple[int, int]:
+        return self.train, self.test
+
     def enough(self, available: int, wanted: int, file: str) -> None:
         if available < wanted:
             raise DataError(f"{self.path(file)} has {available:,} samples; {wanted:,} are asked for")
 
 
 @dataclass(frozen=True, kw_only=True)
-class ElasticityFiles(PublishedFiles):
+class ElasticityFiles(ArrayFiles):
     """(point, xy, sample) and (point, sample). The first samples train, the last test."""
 
     name: ClassVar[str] = "elasticity"
@@ -104,7 +129,7 @@ class ElasticityFiles(PublishedFiles):
 
 
 @dataclass(frozen=True, kw_only=True)
-class DarcyFiles(PublishedFiles):
+class DarcyFiles(ArrayFiles):
     """Two MATLAB files with `coeff` and `sol`, (sample, row, column); every `stride`-th point is kept."""
 
     name: ClassVar[str] = "darcy"
@@ -112,6 +137,11 @@ class DarcyFiles(PublishedFiles):
     test_file: str = "piececonst_r421_N1024_smooth2.mat"
     stride: int = 5
     """Keep every stride-th row and column."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.stride < 1:
+            raise ConfigError(f"stride={self.stride}: at least 1")
 
     def files(self) -> list[str]:
         return [self.train_file, self.test_file]
@@ -121,9 +151,15 @@ class DarcyFiles(PublishedFiles):
             (self._train, self.train, self.train_file),
             (self._test, self.test, self.test_file),
         ):
-            if a.ndim != 3 or a.shape != u.shape or a.shape[1] != a.shape[2]:
-                raise DataError(f"{self.path(file)}: coeff {a.shape} and sol {u.shape} should be (sample, K, K), alike")
+            if a.ndim != 3 or a.shape != u.shape or a.shape[1] != a.shape[2] or a.shape[1] <= self.stride:
+                raise DataError(
+                    f"{self.path(file)}: coeff {a.shape} and sol {u.shape} should be (sample, K, K), alike, with K "
+                    f"more than stride={self.stride}"
+                )
             self.enough(len(a), wanted, file)
+        sides = [a.shape[1] for a, _ in (self._train, self._test)]
+        if sides[0] != sides[1]:
+            raise DataError(f"{self.folder}: samples have {sides[0]} points a side to train with, {sides[1]} to test")
         return card(self.name).schema(grid=(self._resolution, self._resolution))
 
     def sample(self, index: int) -> Sample:
@@ -149,7 +185,7 @@ class DarcyFiles(PublishedFiles):
 
 
 @dataclass(frozen=True, kw_only=True)
-class _MeshFiles(PublishedFiles):
+class _MeshFiles(ArrayFiles):
     """X and Y, (sample, i, j), and Q, (sample, channel, i, j). Test samples follow those for training."""
 
     channels: ClassVar[Mapping[str, slice]]
@@ -226,31 +262,69 @@ class PipeFiles(_MeshFiles):
         return super().sample(index if index < self.train else self.total - self.test + (index - self.train))
 
 
-READERS: dict[str, type[PublishedFiles]] = {
-    reader.name: reader for reader in (AirfoilFiles, DarcyFiles, ElasticityFiles, PipeFiles)
+READERS: dict[str, str] = {
+    "airfoil": "flare.data.published:AirfoilFiles",
+    "darcy": "flare.data.published:DarcyFiles",
+    "elasticity": "flare.data.published:ElasticityFiles",
+    "lpbf": "flare.data.published_lpbf:LPBFFiles",
+    "pipe": "flare.data.published:PipeFiles",
 }
+"""Benchmark -> class of the reader of its published files."""
+
+
+def reader_class(name: str) -> type[PublishedFiles]:
+    return class_named(name, READERS, "reader of published files of")
+
+
+def refuse_another(reader: type[PublishedFiles], out: str | Path) -> None:
+    """Refuse a folder that holds other data, before gigabytes are fetched or read."""
+    if taken(out):
+        dataset = Dataset(out)
+        if dataset.about["provenance"].get("reader") != _name(reader):
+            raise DataError(
+                f"{out} holds another dataset already ({dataset.schema.name}); choose another --out or remove it"
+            )
+
+
+def _name(reader: type[PublishedFiles]) -> str:
+    return f"{reader.__module__}.{reader.__name__}"
 
 
 def read_published(files: PublishedFiles, out: str | Path, *, quiet: bool = False) -> Dataset:
     """Make a dataset folder of the published files, or go on where an earlier call was stopped."""
     out = Path(out)
+    refuse_another(type(files), out)
     files.check()
     if not quiet:
         say("checksums of the published files ...")
-    provenance = {
-        "kind": "published",
-        "reader": f"flare.data.published.{type(files).__name__}",
+    provenance = files.origin() | {
+        "reader": _name(type(files)),
         "options": asdict(files) | {"folder": ""},  # the same files elsewhere are the same data
-        "files": {file: sha256(files.path(file)) for file in files.files()},
+        "files": files.checksums(),
     }
-    schema, total = files.schema(), files.train + files.test
-    finished = already_made(out, Dataset, schema, provenance)
+    schema, (train, test) = files.schema(), files.counts()
+    total = train + test
+    finished = already_made(out, Dataset, schema, provenance, provenance)
     if finished:
         return finished
     writer = DatasetWriter(out, schema, provenance)
-    samples = (files.sample(index) for index in range(len(writer), total))
-    fill(writer, samples, total, f"reading {files.name}", quiet=quiet)
-    return writer.finish({"train": [(0, files.train)], "test": [(files.train, total)]})
+    with unfinished(writer, total):
+        samples = (_sound(files.sample(index), files.folder) for index in range(len(writer), total))
+        fill(writer, samples, total, f"reading {files.name}", quiet=quiet)
+        return writer.finish({"train": [(0, train)], "test": [(train, total)]})
+
+
+def _sound(sample: Sample, folder: str) -> Sample:
+    """The sample, unless it has what is no number in the file, or none any more in single precision."""
+    for name, values in sample.values.items():
+        with np.errstate(over="ignore"):
+            bad = ~np.isfinite(np.asarray(values, dtype=np.float32))
+        if bad.any():
+            raise DataError(
+                f"{folder}: {name!r} of published sample {sample.notes['published index']} has NaN or infinity at "
+                f"{bad.sum():,} places (first: {np.argwhere(bad)[0].tolist()})"
+            )
+    return sample
 
 
 def open_array(path: Path, dimensions: int) -> np.ndarray:
@@ -261,21 +335,28 @@ def open_array(path: Path, dimensions: int) -> np.ndarray:
         raise DataError(f"{path} is missing") from None
     except (ValueError, EOFError, OSError) as error:
         raise DataError(f"{path} is damaged or no array of numbers: {error}") from None
-    if array.ndim != dimensions:
-        raise DataError(f"{path} has shape {array.shape}; {dimensions} dimensions are expected")
+    if array.ndim != dimensions or 0 in array.shape:
+        raise DataError(f"{path} has shape {array.shape}; {dimensions} dimensions are expected, none of them empty")
+    return _numbers(array, path)
+
+
+def _numbers(array: np.ndarray, path: Path) -> np.ndarray:
+    if not (np.issubdtype(array.dtype, np.floating) or np.issubdtype(array.dtype, np.integer)):
+        raise DataError(f"{path} holds {array.dtype}; real numbers are expected")
     return array
 
 
 def _read_matlab(path: Path) -> tuple[np.ndarray, np.ndarray]:
     """Coefficient and solution."""
     from scipy.io import loadmat
+    from scipy.io.matlab import MatReadError
 
     try:
         found = loadmat(path, variable_names=["coeff", "sol"])
     except FileNotFoundError:
         raise DataError(f"{path} is missing") from None
-    except (ValueError, TypeError, OSError, NotImplementedError, EOFError) as error:
+    except (ValueError, TypeError, OSError, NotImplementedError, EOFError, zlib.error, MatReadError) as error:
         raise DataError(f"{path} is damaged or no MATLAB file (version 4 to 7.2): {error}") from None
     if not {"coeff", "sol"} <= set(found):
         raise DataError(f"{path} has no variables coeff and sol")
-    return found["coeff"], found["sol"]
+    return _numbers(found["coeff"], path), _numbers(found["sol"], path)

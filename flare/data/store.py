@@ -51,6 +51,11 @@ class ArrayFolder:
     def __reduce__(self) -> tuple[type[Self], tuple[Path]]:
         return type(self), (self.path,)
 
+    def notes(self) -> list[dict[str, Any]]:
+        """What the generator or reader said of each sample."""
+        lines = (self.path / "samples.jsonl").read_text(encoding="utf-8").splitlines()
+        return [json.loads(line)["notes"] for line in lines]
+
     @property
     def splits(self) -> list[str]:
         return list(self.about["splits"])
@@ -138,6 +143,14 @@ class Dataset(ArrayFolder):
         self._refuse_other_shapes(arrays, expected)
 
 
+def partial_folder(path: Path) -> Path:
+    """What a dataset folder is called while it is being made."""
+    path = path if path.name else path.absolute()  # "." has a name, too
+    if not path.name:
+        raise DataError(f"{path} cannot be a dataset; name a folder")
+    return path.with_name(path.name + ".partial")
+
+
 def sha256(path: Path) -> str:
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
@@ -154,7 +167,7 @@ def read_about(path: Path) -> dict[str, Any]:
     if path.is_file():
         raise DataError(f"{path} is a file; a dataset is a folder with a dataset.json")
     if not manifest.exists():
-        partial = path.with_name(path.name + ".partial")
+        partial = partial_folder(path)
         if partial.exists():
             raise DataError(
                 f"{path} is not finished ({partial} is there); run the command that makes it again to go on"

@@ -9,20 +9,18 @@ from __future__ import annotations
 import json
 import os
 import zlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from itertools import accumulate
 from pathlib import Path
 from typing import IO, Any, Generic, TypeVar
 
 import numpy as np
 
 from flare.data.sample import CORNERS, Sample, Schema
-from flare.data.store import VERSION, AnyFolder, Dataset, sha256
+from flare.data.store import VERSION, AnyFolder, Dataset, partial_folder, sha256
 from flare.errors import DataError, first_difference
 from flare.files import take_lock, taken, write_json
-from flare.terminal import progress, say
 
 FLOAT = np.dtype("<f4")
 INDEX = np.dtype("<i8")
@@ -71,7 +69,7 @@ class ArrayWriter(Generic[Appended, AnyFolder]):
         offsets: Mapping[str, str],
     ) -> None:
         self.path = Path(path)
-        self.partial = self.path.with_name(self.path.name + ".partial")
+        self.partial = partial_folder(self.path)
         self._about = json.loads(json.dumps({"version": VERSION, **about}))  # as it will be read back
         self._columns, self._offsets = columns, offsets
         if taken(self.path):
@@ -105,6 +103,15 @@ class ArrayWriter(Generic[Appended, AnyFolder]):
         self._log.write(json.dumps(commit).encode() + b"\n")
         self._log.flush()
         self._commits.append(commit)
+
+    @property
+    def provenance(self) -> dict[str, Any]:
+        """What dataset.json is to say of the origin; what is only known in the end can be added before `finish`."""
+        return self._about["provenance"]
+
+    def notes(self) -> list[dict[str, Any]]:
+        """Of every sample so far."""
+        return [commit["notes"] for commit in self._commits]
 
     def make_whole(self, splits: Splits) -> None:
         """True array headers, offsets, checksums, and the folder's final name."""
@@ -141,15 +148,18 @@ class ArrayWriter(Generic[Appended, AnyFolder]):
                 file.close()
 
     def _start_or_resume(self) -> None:
-        manifest = self.partial / "dataset.json"
-        if manifest.exists():
-            self._refuse_another_job(json.loads(manifest.read_text(encoding="utf-8")))
-        else:
-            self.partial.mkdir(parents=True, exist_ok=True)
-            write_json(manifest, self._about)
+        self.partial.mkdir(parents=True, exist_ok=True)
         self._log = (self.partial / "samples.jsonl").open("a+b")
         take_lock(self._log, f"another process is writing {self.partial}; wait for it, or choose another folder")
         commits, ends = _read_commits(self._log)
+        if commits:
+            try:
+                self._refuse_another_job()
+            except DataError:
+                self._log.close()
+                raise
+        else:  # nothing to lose
+            write_json(self.partial / "dataset.json", self._about)
         self._files: dict[str, IO[bytes]] = {}
         for name in self._columns:
             path = self.partial / f"{name}.npy"
@@ -164,7 +174,12 @@ class ArrayWriter(Generic[Appended, AnyFolder]):
             file.truncate(file.tell() + self._rows_of(name, self._commits) * column.row_bytes)
             file.seek(0, os.SEEK_END)
 
-    def _refuse_another_job(self, begun: dict[str, Any]) -> None:
+    def _refuse_another_job(self) -> None:
+        manifest = self.partial / "dataset.json"
+        try:
+            begun = json.loads(manifest.read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            raise DataError(f"{manifest} is damaged ({error}); remove {self.partial} to start afresh") from None
         keys = [key for key in self._about if key != "version"]
         difference = first_difference({key: begun.get(key) for key in keys}, {key: self._about[key] for key in keys})
         if difference:
@@ -244,44 +259,18 @@ class DatasetWriter(ArrayWriter[Sample, Dataset]):
         return arrays
 
 
-def fill(
-    writer: ArrayWriter[Appended, Any], samples: Iterable[Appended], total: int, label: str, *, quiet: bool = False
-) -> None:
-    """Append `samples`, which begin at `len(writer)`, until there are `total`; what is written stays if that fails."""
-    try:
-        with progress(label, total, done=len(writer), quiet=quiet) as update:
-            for sample in samples:
-                writer.append(sample)
-                update()
-    except KeyboardInterrupt:
-        say(f"{len(writer)} of {total} samples are kept; run the same command to go on")
-        raise
-    except OSError as error:
-        raise DataError(
-            f"cannot write {writer.path}: {error.strerror or error}. {len(writer)} of {total} samples are kept; "
-            f"make room and run the same command to go on"
-        ) from None
-    finally:
-        if len(writer) < total:
-            writer.close()
-
-
-def already_made(
-    path: Path, folder: type[AnyFolder], schema: object, provenance: Mapping[str, Any]
-) -> AnyFolder | None:
-    """The finished dataset at `path` if it is of this schema and agrees with `provenance`; None if nothing is there."""
-    if not taken(path):
-        return None
-    found = folder(path)
-    if found.schema == schema and all(
-        found.about["provenance"].get(key) == value for key, value in json.loads(json.dumps(provenance)).items()
-    ):
-        return found
-    raise DataError(f"{path} holds another dataset already ({found.schema.name}); choose another --out or remove it")
-
-
 def _read_commits(log: IO[bytes]) -> tuple[list[dict[str, Any]], list[int]]:
-    """The whole lines of the log, and where each ends; a line cut short by a kill does not count."""
+    """The whole lines of the log up to the first bad one, and where each ends; a kill may cut the last one short."""
     log.seek(0)
-    lines = [line for line in log if line.endswith(b"\n")]
-    return [json.loads(line) for line in lines], list(accumulate(len(line) for line in lines))
+    commits: list[dict[str, Any]] = []
+    ends: list[int] = []
+    for line in log:
+        try:
+            commit = json.loads(line)
+        except ValueError:
+            break
+        if not line.endswith(b"\n"):
+            break
+        commits.append(commit)
+        ends.append(len(line) + (ends[-1] if ends else 0))
+    return commits, ends

@@ -57,11 +57,12 @@ class Darcy:
 
     def sample(self, rng: np.random.Generator) -> Sample:
         a = random_coefficient((self.resolution - 1) * self.stride + 1, rng, grid=self.grid)
-        u = solve_canonical(a) if self.grid == "canonical" else solve(a, face_mean=self.face_mean)
+        u, residual = _canonical(a) if self.grid == "canonical" else _solve_on_nodes(a, np.ones_like(a), self.face_mean)
         kept = np.s_[:: self.stride, :: self.stride]
         x, y = np.meshgrid(nodes(self.resolution), nodes(self.resolution))
         columns = {"points": np.stack([x, y], -1), "coefficient": a[kept], "pressure": u[kept]}
-        return Sample({name: value.reshape(self.resolution**2, -1) for name, value in columns.items()})
+        values = {name: value.reshape(self.resolution**2, -1) for name, value in columns.items()}
+        return Sample(values, notes={"residual": residual})
 
     def provenance(self) -> dict[str, Any]:
         return {"kind": "recreated", "generator": "flare.physics.darcy"}
@@ -159,7 +160,7 @@ def solve(coefficient: ArrayLike, *, source: ArrayLike = 1.0, face_mean: str = "
     f = _checked(f, "source", positive=False)
     if f.shape != a.shape:
         raise DataError(f"source has shape {f.shape}, coefficient {a.shape}; they must agree, or source be one number")
-    return _solve_on_nodes(a, f, face_mean)
+    return _solve_on_nodes(a, f, face_mean)[0]
 
 
 def solve_canonical(coefficient_cells: ArrayLike) -> Array:
@@ -178,10 +179,14 @@ def solve_canonical(coefficient_cells: ArrayLike) -> Array:
     Raises:
         DataError: as `solve` does.
     """
-    cells = _checked(coefficient_cells, "coefficient_cells", positive=True)
+    return _canonical(_checked(coefficient_cells, "coefficient_cells", positive=True))[0]
+
+
+def _canonical(cells: Array) -> tuple[Array, float]:
     at_cells, at_nodes = cell_centres(len(cells)), nodes(len(cells))
     a = _resample(cells, at_cells, at_nodes)
-    return _resample(_solve_on_nodes(a, np.ones_like(a), "arithmetic"), at_nodes, at_cells)
+    u, residual = _solve_on_nodes(a, np.ones_like(a), "arithmetic")
+    return _resample(u, at_nodes, at_cells), residual
 
 
 def boundary_flux(coefficient: ArrayLike, pressure: ArrayLike, *, face_mean: str = "arithmetic") -> float:
@@ -224,8 +229,8 @@ def _matrix(a: Array, face_mean: str) -> csc_array:
     return diags_array([north, east, diagonal.ravel(), east, north], offsets=[-n, -1, 0, 1, n], format="csc")
 
 
-def _solve_on_nodes(a: Array, f: Array, face_mean: str) -> Array:
-    """Solve for the interior nodes; `a` may have any sign. Partial pivoting never leaves the diagonal if a > 0."""
+def _solve_on_nodes(a: Array, f: Array, face_mean: str) -> tuple[Array, float]:
+    """Pressure at the nodes, and the relative residual. `a` may have any sign; pivots stay on the diagonal if a > 0."""
     n = len(a) - 2
     with np.errstate(over="ignore", divide="ignore"):  # absurd magnitudes end in the residual, with a message
         matrix, b = _matrix(a, face_mean), f[1:-1, 1:-1].ravel() / (n + 1) ** 2
@@ -241,7 +246,7 @@ def _solve_on_nodes(a: Array, f: Array, face_mean: str) -> Array:
             f"the linear solve did not converge: relative residual {residual:.2g}, limit {RESIDUAL_LIMIT:g}, with node "
             f"coefficients from {a.min():.3g} to {a.max():.3g}; reduce their contrast or the resolution"
         )
-    return np.pad(interior.reshape(n, n), 1)
+    return np.pad(interior.reshape(n, n), 1), residual
 
 
 def _resample(values: Array, source: Array, target: Array) -> Array:

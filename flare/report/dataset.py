@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from matplotlib.figure import Figure
 
-from flare.data.cards import card, card_names
+from flare.data.cards import card, is_benchmark
 from flare.data.landmarks import landmarks
 from flare.data.sample import ROLES, Schema
 from flare.data.statistics import channel_statistics
@@ -38,7 +39,7 @@ def write_dataset_page(dataset: Dataset) -> Path:
         figures.insert(
             0, ("Samples", f"{schema.channels('target')[0]} of samples evenly spread over the set.", picture)
         )
-    about, notes = dataset.about["provenance"], _notes(dataset)
+    about, notes = {"kind": "unknown", **dataset.about["provenance"]}, dataset.notes()
     redrawn = sum(bool(_failures(note)) for note in notes)
     page = dataset.path / "statistics.html"
     write_page(
@@ -114,7 +115,7 @@ def histograms(dataset: Dataset, indices: Sequence[int]) -> Figure:
 
 
 def _window(schema: Schema) -> Mapping[str, tuple[float, float]]:
-    return card(schema.name).window if schema.name in card_names() else {}
+    return card(schema.name).window if is_benchmark(schema) else {}
 
 
 def _inside(points: np.ndarray, window: Mapping[str, tuple[float, float]]) -> np.ndarray:
@@ -140,18 +141,14 @@ def _ranges(dataset: Dataset, indices: Sequence[int]) -> Rows:
 
 
 def _landmark_rows(dataset: Dataset, indices: Sequence[int]) -> Rows:
-    name = dataset.schema.name
-    published = card(name).published if name in card_names() else {}
-    rows = []
-    for key, value in landmarks(dataset, indices).items():
+    found = landmarks(dataset, indices)
+    published = card(dataset.schema.name).published if found else {}
+    departures = dataset.about["provenance"].get("departures", {})
+    rows = [("of another form than the published data", _text(departures))] if found and departures else []
+    for key, value in found.items():
         theirs = f" (published {published[key].value:.4g}: {published[key].source})" if key in published else ""
         rows.append((key, f"{value:.4g}{theirs}"))
     return rows
-
-
-def _notes(dataset: Dataset) -> list[dict[str, Any]]:
-    lines = (dataset.path / "samples.jsonl").read_text(encoding="utf-8").splitlines()
-    return [json.loads(line)["notes"] for line in lines]
 
 
 def _solver_rows(notes: Sequence[Mapping[str, Any]]) -> Rows:
@@ -165,9 +162,12 @@ def _solver_rows(notes: Sequence[Mapping[str, Any]]) -> Rows:
 
 def _time_rows(dataset: Dataset) -> Rows:
     path = dataset.path / "making.jsonl"
-    if not path.exists():
+    seconds = []
+    for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else []:
+        with suppress(ValueError, KeyError, TypeError):  # a full disk or a kill may cut a line short
+            seconds.append(float(json.loads(line)["seconds"]))
+    if not seconds:
         return []
-    seconds = [json.loads(line)["seconds"] for line in path.read_text(encoding="utf-8").splitlines()]
     return [("time per sample", f"median {np.median(seconds):.3g} s, all {duration(sum(seconds))} on one core")]
 
 

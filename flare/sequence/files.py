@@ -12,8 +12,8 @@ from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 
+from flare.data.job import already_made, fill, unfinished
 from flare.data.store import sha256
-from flare.data.writer import already_made, fill
 from flare.errors import DataError
 from flare.sequence.store import Example, SequenceDataset, SequenceSchema, SequenceWriter
 from flare.terminal import progress
@@ -64,7 +64,7 @@ def read_sequences(files: SequenceFiles, out: str | Path, *, quiet: bool = False
         "files": _checksums(groups, quiet=quiet),
     }
     schema = files.schema()
-    finished = already_made(Path(out), SequenceDataset, schema, provenance)
+    finished = already_made(Path(out), SequenceDataset, schema, provenance, provenance)
     if finished:
         return finished
     counts = files.counts()
@@ -72,9 +72,10 @@ def read_sequences(files: SequenceFiles, out: str | Path, *, quiet: bool = False
     if total < 1:
         raise DataError(f"{files.folder} has no examples of {files.name}")
     writer = SequenceWriter(out, schema, provenance)
-    fill(writer, islice(_readable(files), len(writer), None), total, f"reading {files.name}", quiet=quiet)
     ranges = pairwise(accumulate(counts.values(), initial=0))
-    return writer.finish({name: [bounds] for name, bounds in zip(counts, ranges, strict=True)})
+    with unfinished(writer, total):
+        fill(writer, islice(_readable(files), len(writer), None), total, f"reading {files.name}", quiet=quiet)
+        return writer.finish({name: [bounds] for name, bounds in zip(counts, ranges, strict=True)})
 
 
 def _readable(files: SequenceFiles) -> Iterator[Example]:
@@ -109,7 +110,7 @@ def read_parquet(path: Path, columns: list[str]) -> dict[str, list[Any]]:
         import pyarrow
         import pyarrow.parquet
     except ImportError:
-        raise DataError(f"reading {path} needs the extra:  pip install 'flare-engine[parquet]'") from None
+        raise DataError(f"reading {path} needs the extra:  pip install 'flare-engine[hub]'") from None
     try:
         file = pyarrow.parquet.ParquetFile(path)
         missing = [name for name in columns if name not in file.schema_arrow.names]

@@ -10,6 +10,7 @@ from pathlib import Path
 from urllib.error import HTTPError
 
 from flare.data.download import unpack
+from flare.data.hub import hub_failure, hub_library
 from flare.data.store import sha256
 from flare.errors import DataError
 from flare.terminal import progress, say
@@ -145,18 +146,14 @@ def _unzip(path: Path, to: Path, *, quiet: bool) -> None:
 
 
 def _fetch_from_hub(source: Hub, to: Path, *, quiet: bool) -> Path:
-    try:
-        import huggingface_hub as hub
-        from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
-    except ImportError:
-        raise DataError("downloading from the hub needs the extra:  pip install 'flare-engine[hub]'") from None
+    hub = hub_library()
     folder = to / source.repository.replace("/", "-")
     if not quiet:
         say(f"fetching {source.pattern} of {source.repository} into {folder} ...")
     try:
         hub.snapshot_download(source.repository, repo_type="dataset", local_dir=folder, allow_patterns=[source.pattern])
-    except (HfHubHTTPError, LocalEntryNotFoundError, OSError) as error:
-        reason = str(error).splitlines()[0]
+    except Exception as error:
+        reason = hub_failure(error)
         raise DataError(
             f"cannot fetch {source.pattern} of {source.repository}: {reason}. What has arrived is kept; run the same "
             f"command to go on, take another --source, or fetch the files by other means and use:  flare data read"

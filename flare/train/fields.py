@@ -74,7 +74,7 @@ class FieldTask:
         """Mean over samples and fields of the relative error, with the gradient term where asked for."""
         schema, predicted = self.dataset.schema, predict(batch.inputs, batch.mask)
         widths = schema.widths("target")
-        loss = relative_l2(predicted, batch.targets, batch.mask, widths=widths)
+        loss = relative_l2(predicted, batch.targets, batch.mask, widths=widths, offset=self.settings.offset)
         if self.settings.gradient_weight:
             assert schema.grid is not None
             gradient = gradient_l2(predicted, batch.targets, schema.grid, widths=widths)
@@ -83,23 +83,31 @@ class FieldTask:
 
     def errors(self, predict: Predict, device: torch.device, indices: np.ndarray) -> np.ndarray:
         """Relative L2 errors, (samples, fields), of samples: all points, physical values."""
-        return sample_errors(predict, self.dataset, indices, self.data.eval_batch_size, device)
+        offset = self.settings.offset
+        return sample_errors(predict, self.dataset, indices, self.data.eval_batch_size, device, offset=offset)
 
 
 @torch.no_grad()
 def sample_errors(
-    predict: Predict, dataset: Dataset, indices: np.ndarray, batch_size: int, device: torch.device
+    predict: Predict,
+    dataset: Dataset,
+    indices: np.ndarray,
+    batch_size: int,
+    device: torch.device,
+    *,
+    offset: float = 0.0,
 ) -> np.ndarray:
     """Relative L2 errors, (samples, fields), in the order given."""
     widths = dataset.schema.widths("target")
     errors = [torch.zeros(0, len(widths))]
     for batch in (b.to(device) for b in evaluation_batches(dataset, indices, batch_size)):
-        errors.append(relative_l2(predict(batch.inputs, batch.mask), batch.targets, batch.mask, widths=widths).cpu())
+        predicted = predict(batch.inputs, batch.mask)
+        errors.append(relative_l2(predicted, batch.targets, batch.mask, widths=widths, offset=offset).cpu())
     return torch.cat(errors).numpy()
 
 
 def mean_field_errors(
-    dataset: Dataset, train: np.ndarray, test: np.ndarray, other: Dataset | None = None
+    dataset: Dataset, train: np.ndarray, test: np.ndarray, other: Dataset | None = None, *, offset: float = 0.0
 ) -> tuple[np.ndarray, str]:
     """The errors, (samples, fields), of predicting the mean of the training targets, and which mean.
 
@@ -115,7 +123,9 @@ def mean_field_errors(
     else:
         mean = torch.from_numpy(target_statistics(dataset, train).mean)
     widths = dataset.schema.widths("target")
-    errors = [relative_l2(mean.expand_as(u), u, widths=widths) for u in (_targets(tested, i) for i in test)]
+    errors = [
+        relative_l2(mean.expand_as(u), u, widths=widths, offset=offset) for u in (_targets(tested, i) for i in test)
+    ]
     return torch.cat(errors).numpy(), "point by point" if mean.ndim > 1 else "one value"
 
 

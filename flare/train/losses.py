@@ -12,7 +12,12 @@ from torch.nn.functional import pad
 
 
 def relative_l2(
-    prediction: Tensor, target: Tensor, mask: Tensor | None = None, *, widths: Sequence[int] | None = None
+    prediction: Tensor,
+    target: Tensor,
+    mask: Tensor | None = None,
+    *,
+    widths: Sequence[int] | None = None,
+    offset: float = 0.0,
 ) -> Tensor:
     """Relative L2 error, ||prediction − target|| / ||target||, of each field of each sample.
 
@@ -22,18 +27,20 @@ def relative_l2(
         mask: [B, N], True at real points, so padding counts for nothing. None: every point is real.
         widths: channels of each field, summing to F. Fields are judged one by one, since megapascals would drown
             millimetres; the components of a vector are judged together. None: one field.
+        offset: added to both before they are compared, which makes the error look smaller: ||target + offset||.
 
     Returns:
         [B, fields]. The paper has one field and averages over samples, not over points; with several fields we
         average over them too. A field that is zero everywhere has no relative error (the result is inf or NaN);
         datasets with such samples are refused when a run begins.
     """
+    difference, target = prediction - target, target + offset if offset else target
     if mask is not None:
-        prediction, target = (t.masked_fill(~mask[..., None], 0) for t in (prediction, target))
+        difference, target = (t.masked_fill(~mask[..., None], 0) for t in (difference, target))
     fields = [prediction.shape[-1]] if widths is None else list(widths)
     error, size = (
         torch.stack([torch.linalg.vector_norm(part, dim=(1, 2)) for part in t.split(fields, dim=-1)], dim=1)
-        for t in (prediction - target, target)
+        for t in (difference, target)
     )
     return error / size
 

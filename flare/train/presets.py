@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from copy import deepcopy
 from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any, get_type_hints
@@ -105,11 +106,13 @@ def load_config(path: Path) -> TrainConfig:
 
 def merged(base: Mapping[str, Any], overrides: Iterable[tuple[str, Any]]) -> dict[str, Any]:
     """`base` with dotted overrides applied, such as ("optim.lr", 1e-4); sections are merged, never replaced."""
-    result = {key: dict(value) if isinstance(value, Mapping) else value for key, value in base.items()}
+    result = deepcopy(dict(base))
     for dotted, value in overrides:
         *path, last = dotted.split(".")
         level = result
         for key in path:
-            level = level.setdefault(key, {})
+            if not isinstance(level.get(key), dict):  # a mapping in place of a word, such as a kind of normaliser
+                level[key] = {}
+            level = level[key]
         level[last] = value
     return result

@@ -104,7 +104,8 @@ def _train_and_judge(trainer: Trainer, fabric: Fabric) -> dict[str, Any]:
 def _record(trainer: Trainer, errors: np.ndarray) -> dict[str, Any]:
     """The record of a result: what was measured, on what, with what. `errors` is (samples, fields)."""
     task, config = trainer.task, trainer.config
-    baseline, kind = mean_field_errors(task.dataset, task.train, task.test)
+    offset = config.loss.offset
+    baseline, kind = mean_field_errors(task.dataset, task.train, task.test, offset=offset)
     of_samples, names = errors.mean(1), task.dataset.schema.named("target")
     return {
         "rel_l2": float(of_samples.mean()),
@@ -116,11 +117,13 @@ def _record(trainer: Trainer, errors: np.ndarray) -> dict[str, Any]:
             for name, ours, theirs in zip(names, errors.mean(0), baseline.mean(0), strict=True)
         },
         "mean_field": kind,
+        "offset": offset,
         "split": config.data.test_split,
         "test_samples": len(errors),
         "train_samples": len(task.train),
         "dataset": task.dataset.schema.name,
         "provenance": task.dataset.about["provenance"].get("kind", "unknown"),
+        "departures": task.dataset.about["provenance"].get("departures", {}),
         "data_fingerprint": task.dataset.fingerprint,
         "model": config.model,
         "parameters": count_parameters(trainer.surrogate),

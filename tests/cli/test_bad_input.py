@@ -19,7 +19,7 @@ def fails(capsys, *words) -> str:
     output = capsys.readouterr()
     assert output.out == ""
     assert "Traceback" not in output.err
-    messages = [line for line in output.err.splitlines() if re.match(r"\w+(Error|Diverged): ", line)]
+    messages = [line for line in output.err.splitlines() if re.match(r"(\w+(Error|Diverged)|Unfit): ", line)]
     assert len(messages) == 1, output.err
     return output.err
 

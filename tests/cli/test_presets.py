@@ -59,7 +59,8 @@ def documented_commands():
 @pytest.mark.parametrize("line", documented_commands())
 def test_documented_commands_use_options_that_exist(line, capsys):
     words = shlex.split(line, comments=True)[1:]
-    depth = 3 if words[0] == "data" and words[1] in ("make", "download", "read") else 2 if words[0] == "data" else 1
+    depth = 2 if words[0] in ("data", "lpbf") else 1
+    depth += words[:2] in (["data", "make"], ["data", "download"], ["data", "read"])
     if words[0].startswith("--"):
         assert main(words) == 0
         return
@@ -69,3 +70,12 @@ def test_documented_commands_use_options_that_exist(line, capsys):
     for option in (word for word in words if word.startswith("--")):
         name = "--model" if option.startswith("--model.") else option
         assert name in known, f"{line}: {option}"
+
+
+def test_a_mapping_may_stand_in_place_of_a_word_and_the_preset_is_left_alone():
+    from flare.train.presets import merged
+
+    preset = {"data": {"normalise": {"points": "identity"}}, "epochs": 2}
+    overrides = [("data.normalise.points.kind", "minmax"), ("data.normalise.points.high", 2.0)]
+    assert merged(preset, overrides)["data"]["normalise"]["points"] == {"kind": "minmax", "high": 2.0}
+    assert preset == {"data": {"normalise": {"points": "identity"}}, "epochs": 2}

@@ -7,7 +7,9 @@ import signal
 import subprocess
 import sys
 import time
+from concurrent.futures import CancelledError
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -17,6 +19,7 @@ from flare.data.sample import Sample
 from flare.data.store import Dataset
 from flare.data.writer import DatasetWriter
 from flare.errors import DataError, NotConverged
+from flare.physics import generator_class
 from flare.physics.darcy import Darcy
 from tests.factory import content
 
@@ -135,22 +138,28 @@ def test_killed_at_any_time_and_resumed_gives_the_same_bytes(workers, tmp_path):
     assert content(tmp_path / "d") == content(tmp_path / "whole")
 
 
+ERRORS = {"data": DataError, "memory": MemoryError, "cancelled": CancelledError}
+
+
 @dataclass(frozen=True, kw_only=True)
 class Fragile:
     """A generator whose worker dies, or which fails, at one sample."""
 
     fatal: int
     kill: bool = False
+    healed: str = "nowhere"
+    """A file that ends the trouble."""
+    error: str = "data"
 
     def schema(self):
         return SMALL.schema()
 
     def sample(self, rng: np.random.Generator) -> Sample:
-        _, index = rng.bit_generator.seed_seq.entropy
-        if index == self.fatal:
+        _, index, *_ = rng.bit_generator.seed_seq.entropy
+        if index == self.fatal and not Path(self.healed).exists():
             if self.kill:
                 os._exit(1)
-            raise DataError(f"sample {index} is impossible")
+            raise ERRORS[self.error]("it is impossible")
         return SMALL.sample(rng)
 
     def provenance(self):
@@ -158,7 +167,9 @@ class Fragile:
 
 
 def test_what_was_finished_before_a_failure_is_kept(tmp_path):
-    with pytest.raises(DataError, match="sample 4 is impossible"):
+    with pytest.raises(
+        DataError, match=r"sample 4 failed in 10 draws, the last: it is impossible.* 4 of 9 samples are"
+    ):
         generate(Fragile(fatal=4), tmp_path / "d", samples=9, quiet=True)
     assert (tmp_path / "d.partial" / "samples.jsonl").read_text().count("\n") == 4
 
@@ -184,19 +195,101 @@ def test_a_sample_that_does_not_converge_is_drawn_anew_and_counted(one_worker, t
     again = SMALL.sample(np.random.default_rng([3, 4, 2])).values["pressure"]
     np.testing.assert_array_equal(dataset[4].values["pressure"], again.astype(np.float32))
     np.testing.assert_array_equal(dataset[5].values["pressure"], one_worker[5].values["pressure"])
+    assert dataset.about["provenance"]["redrawn"] == 1
     generate(Moody(fatal=4), tmp_path / "two", samples=9, seed=3, workers=2, quiet=True)
     assert content(tmp_path / "two") == content(tmp_path / "d")
 
 
 def test_a_sample_that_never_converges_ends_the_job(tmp_path):
-    with pytest.raises(DataError, match=r"sample 4 did not converge in 10 draws; the last: residual 0.1 in draw \[9\]"):
+    with pytest.raises(DataError, match=r"sample 4 failed in 10 draws, the last: residual 0.1 in draw \[9\]"):
         generate(Moody(fatal=4, draws=99), tmp_path / "d", samples=9, quiet=True)
     assert (tmp_path / "d.partial" / "samples.jsonl").read_text().count("\n") == 4
 
 
 def test_a_dead_worker_ends_the_job_with_a_clear_message(tmp_path):
-    with pytest.raises(DataError, match=r"a worker process died .* run the same command to go on"):
-        generate(Fragile(fatal=6, kill=True), tmp_path / "d", samples=9, workers=2, quiet=True)
+    generator = Fragile(fatal=6, kill=True, healed=str(tmp_path / "healed"))
+    with pytest.raises(
+        DataError, match=r"a worker process died .* of 9 samples are kept.* run the same command to go on"
+    ):
+        generate(generator, tmp_path / "d", samples=9, workers=2, quiet=True)
+    assert (tmp_path / "d.partial").exists()
+    (tmp_path / "healed").touch()
+    assert len(generate(generator, tmp_path / "d", samples=9, workers=2, quiet=True)) == 9
+
+
+def test_too_little_memory_ends_the_job_with_a_clear_message(tmp_path):
+    with pytest.raises(DataError, match=r"not enough memory for sample 2 .* 2 of 9 samples are kept"):
+        generate(Fragile(fatal=2, error="memory"), tmp_path / "d", samples=9, quiet=True)
+
+
+def test_a_disk_that_fills_up_at_the_end_is_named_too(tmp_path, monkeypatch):
+    def full(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("flare.data.writer.sha256", full)
+        with pytest.raises(DataError, match=r"cannot write .*No space left on device. 9 of 9 samples are kept"):
+            generate(SMALL, tmp_path / "d", samples=9, quiet=True)
+    whole = generate(SMALL, tmp_path / "whole", samples=9, quiet=True)
+    generate(SMALL, tmp_path / "d", samples=9, quiet=True)
+    assert content(tmp_path / "d") == content(whole.path)
+
+
+def test_dask_that_goes_away_or_fails_is_named(tmp_path):
+    distributed = pytest.importorskip("distributed")
+    ERRORS["dask"] = distributed.comm.CommClosedError
+    with distributed.LocalCluster(
+        n_workers=1, threads_per_worker=1, processes=False, dashboard_address=None
+    ) as cluster:
+        for error, message in (("cancelled", "the dask scheduler is gone"), ("dask", "the dask cluster failed")):
+            generator, how = Fragile(fatal=2, error=error), {"scheduler": cluster.scheduler_address, "quiet": True}
+            with pytest.raises(DataError, match=rf"{message}.* 2 of 9 samples are kept"):
+                generate(generator, tmp_path / error, samples=9, **how)
+
+
+def test_an_empty_beginning_does_not_stand_in_the_way(tmp_path):
+    with pytest.raises(DataError, match="0 of 2 samples"):
+        generate(Fragile(fatal=0), tmp_path / "d", samples=2, quiet=True)
+    assert len(generate(SMALL, tmp_path / "d", samples=2, quiet=True)) == 2
+
+
+def test_a_bad_line_of_the_log_costs_what_follows_it_and_no_more(tmp_path):
+    with pytest.raises(DataError):
+        generate(Fragile(fatal=4, healed=str(tmp_path / "healed")), tmp_path / "d", samples=6, quiet=True)
+    log = tmp_path / "d.partial" / "samples.jsonl"
+    lines = log.read_bytes().splitlines(keepends=True)
+    log.write_bytes(b"".join([*lines[:2], b"{nonsense\n", *lines[3:]]))
+    (tmp_path / "healed").touch()
+    generate(Fragile(fatal=4, healed=str(tmp_path / "healed")), tmp_path / "d", samples=6, quiet=True)
+    whole = generate(Fragile(fatal=4, healed=str(tmp_path / "healed")), tmp_path / "whole", samples=6, quiet=True)
+    assert content(tmp_path / "d") == content(whole.path)
+
+
+@pytest.mark.parametrize("path", [".", "", "/"])
+def test_a_folder_that_cannot_be_a_dataset_is_refused(path, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "something").touch()
+    with pytest.raises(DataError):
+        generate(SMALL, path, samples=2, quiet=True)
+    assert [p.name for p in tmp_path.iterdir()] == ["something"]
+
+
+FORMS = {
+    "darcy": {"resolution": 8, "stride": 1},
+    "elasticity": {},
+    "airfoil": {"resolution": "half"},
+    "pipe": {"nodes": 9},
+}
+
+
+@pytest.mark.parametrize(("name", "options"), FORMS.items(), ids=list(FORMS))
+def test_every_benchmark_has_the_same_bytes_for_any_number_of_workers(name, options, tmp_path):
+    for workers in (1, 2):
+        generate(generator_class(name)(**options), tmp_path / str(workers), samples=3, workers=workers, quiet=True)
+    assert content(tmp_path / "1") == content(tmp_path / "2")
+    provenance = Dataset(tmp_path / "1").about["provenance"]
+    assert provenance["departures"] == options
+    assert provenance["redrawn"] == 0
 
 
 def test_a_full_disk_keeps_what_was_finished(tmp_path, monkeypatch):

@@ -39,14 +39,30 @@ def test_the_table_says_what_the_runs_say_and_nothing_is_done_twice(tmp_path, ca
         assert (row["train"], row["test"]) == (4, 2)
     written = (tmp_path / "s" / "runs" / "pipe" / "checkpoints" / "last").stat().st_mtime_ns
     assert main(command) == 0
-    assert capsys.readouterr().out.splitlines()[-3:] == printed.splitlines()[-3:]
+    assert capsys.readouterr().out.split("| dataset")[1] == printed.split("| dataset")[1]
     assert (tmp_path / "s" / "runs" / "pipe" / "checkpoints" / "last").stat().st_mtime_ns == written
 
 
 @pytest.mark.usefixtures("tiny")
 def test_one_set_alone(tmp_path, capsys):
     assert main(["experiment", "small-sets", "--only", "elasticity", "--out", str(tmp_path / "s")]) == 0
-    assert "| elasticity | 972 |" in capsys.readouterr().out
+    assert "| elasticity | as published | 972 | 4, 2 | 1 |" in capsys.readouterr().out
+
+
+@pytest.mark.usefixtures("tiny")
+def test_the_table_goes_between_the_marks_of_a_page_and_rows_of_earlier_calls_stay(tmp_path, capsys):
+    page = tmp_path / "page.md"
+    page.write_text(f"before\n{small_sets.BEGIN}\nold\n{small_sets.END}\nafter\n")
+    for name in ("pipe", "darcy"):
+        command = ["experiment", "small-sets", "--only", name, "--out", str(tmp_path / "s"), "--page", str(page)]
+        assert main(command) == 0
+    text = page.read_text()
+    assert text.startswith("before\n")
+    assert "old" not in text
+    assert text.index("| darcy | resolution 8, stride 1, grid node | 64 |") < text.index("| pipe | nodes 9 | 81 |")
+    assert "**Not 4 times better: darcy, pipe.**" in text, "one epoch is not enough"
+    assert main([*command[:-1], str(tmp_path / "no.md")]) == 2
+    assert "is no page with the mark" in capsys.readouterr().err
 
 
 def test_an_unknown_set_or_experiment_is_refused(capsys):

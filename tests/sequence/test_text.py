@@ -118,7 +118,7 @@ def test_parquet_without_pyarrow_names_the_extra(tmp_path, monkeypatch):
     for name in ("train", "test"):
         (tmp_path / f"{name}-00000-of-00001.parquet").write_bytes(b"PAR1")
     monkeypatch.setitem(__import__("sys").modules, "pyarrow", None)
-    with pytest.raises(DataError, match=r"pip install 'flare-engine\[parquet\]'"):
+    with pytest.raises(DataError, match=r"pip install 'flare-engine\[hub\]'"):
         read_text(tmp_path)
 
 

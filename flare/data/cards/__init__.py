@@ -23,11 +23,13 @@ problem in its place; a user."""
 
 @dataclass(frozen=True, kw_only=True)
 class Archive:
-    """Where the published files are: a dataset repository of the hub, a file of it, and a folder in that."""
+    """Where the published files are: a dataset repository of the hub, a packed file of it, and a folder in that."""
 
     repository: str
     file: str
+    """Or a pattern, such as `*.npz`, where the repository holds the files themselves."""
     folder: str
+    """Of a pattern: where the files go, in the folders that they have in the repository."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,8 +54,12 @@ class Card:
     fields: Mapping[str, Field]
     paper: float
     """Test error of FLARE in the paper, relative L2."""
-    points: int
+    paper_offset: float = 0.0
+    """What the authors' code adds to truth and prediction before it compares them."""
+    points: int | str
+    """Of a sample; in words where they differ."""
     grid: tuple[int, int] | None = None
+    cell_type: str | None = None
     samples: Mapping[str, int]
     rule: str
     """How the published files are split."""
@@ -65,15 +71,9 @@ class Card:
     window: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     """Part of the domain to show in pictures; empty for all."""
 
-    def schema(self, *, grid: tuple[int, int] | None = None, extras: bool = True) -> Schema:
-        """Of a dataset of this benchmark, whether from files or from a solver.
-
-        Args:
-            grid: of another resolution than the benchmark's.
-            extras: False leaves out fields that no model reads or predicts.
-        """
-        kept = {name: f for name, f in self.fields.items() if extras or f.role != "extra"}
-        return Schema(name=self.name, fields=kept, grid=grid or self.grid)
+    def schema(self, *, grid: tuple[int, int] | None = None) -> Schema:
+        """Of a dataset of this benchmark, whether from files or from a solver; `grid` of another resolution."""
+        return Schema(name=self.name, fields=self.fields, grid=grid or self.grid, cell_type=self.cell_type)
 
 
 def card_names() -> list[str]:
@@ -100,16 +100,32 @@ def card(name: str) -> Card:
     )
 
 
-def papers_number(name: str, provenance: Mapping[str, Any]) -> tuple[float | None, str]:
+def is_benchmark(schema: Schema) -> bool:
+    """Whether a dataset is of a benchmark: by its fields, not its name alone, which a user may have chosen, too."""
+    if schema.name not in card_names():
+        return False
+    known = card(schema.name)
+    return schema.fields == known.fields and (schema.grid is None) == (known.grid is None)
+
+
+def papers_number(name: str, provenance: Mapping[str, Any], offset: float = 0.0) -> tuple[float | None, str]:
     """The paper's error of FLARE to show beside ours, or None; and in words what to think of it.
 
-    A stand-in is another problem under the same name: no number of the paper may stand beside it.
+    `offset` is what ours was measured with, see `LossConfig`.
+
+    A stand-in is another problem under the same name, and so is another form of it, such as a coarser mesh: no number
+    of the paper may stand beside them.
     """
     if name not in card_names() or provenance.get("kind") == "user":
         return None, ""
-    kind = provenance.get("kind")
+    kind, theirs = provenance.get("kind"), card(name).paper_offset
+    if kind in ("published", "recreated") and abs(offset - theirs) > 2e-3:
+        return None, f"the paper's number is of another measure; --loss.offset {theirs:g} gives that"
     if kind == "published":
         return card(name).paper, "FLARE in the paper, on these files with 500 epochs"
+    if kind == "recreated" and provenance.get("departures"):
+        others = ", ".join(f"{key}={value}" for key, value in provenance["departures"].items())
+        return None, f"the paper's numbers do not apply: these data are of another form ({others})"
     if kind == "recreated":
         return card(name).paper, "FLARE in the paper, on the published files with 500 epochs; these data are recreated"
     return None, "the paper's numbers do not apply: these data are a stand-in"
@@ -117,7 +133,8 @@ def papers_number(name: str, provenance: Mapping[str, Any]) -> tuple[float | Non
 
 def as_markdown(card: Card) -> str:
     """The card as a section of a page."""
-    shape = f"{card.points:,} points" + (f", a grid of {card.grid[0]} × {card.grid[1]}" if card.grid else "")
+    count = f"{card.points:,}" if isinstance(card.points, int) else card.points
+    shape = f"{count} points" + (f", a grid of {card.grid[0]} × {card.grid[1]}" if card.grid else "")
     lines = [
         f"## {card.title} · `{card.name}`",
         "",

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from flare.physics.compiled import compiled
+from flare.compiled import compiled
 from flare.sequence.pathfinder.stamps import ANTIALIAS, Stamps
 
 Array = NDArray[np.float64]

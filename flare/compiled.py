@@ -15,4 +15,7 @@ def compiled(function: Function) -> Function:
 
     Processes that start at once may each compile; they agree, and the file one of them writes appears whole.
     """
-    return njit(function, cache=True, error_model="numpy")
+    try:
+        return njit(function, cache=True, error_model="numpy")
+    except RuntimeError:  # no folder can be written, neither the package's nor the user's: compile anew each time
+        return njit(function, error_model="numpy")

@@ -1,0 +1,1 @@
+"""Everything that knows cells: reading and writing meshes, voxels, octrees."""

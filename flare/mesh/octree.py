@@ -1,0 +1,122 @@
+"""The mesh of a part as it is stored: its voxels, merged two by two by two where that leaves it balanced.
+
+    mesh = merged(voxels)
+    at_nodes = mesh.pick(displacement)      # a field on all corners of the voxel grid -> on the nodes
+
+Blocks are aligned to the grid, so that those of 2ⁿ voxels never cross a multiple of 2ⁿ: with two levels, the boundaries
+of layer groups of four voxels. The rule was chosen among some twenty by one public mesh of the benchmark's
+generator (1000 voxels, 392 blocks of 2³, 16 of 4³; 2.29 nodes to an element): a dome of the same height and mean
+cross-sections gives 804, 420, 16 and 2.29.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.ndimage import binary_dilation, generate_binary_structure
+
+from flare.errors import DataError
+from flare.mesh.surface import Array, Indices
+from flare.mesh.voxels import Voxels
+
+Mask = NDArray[np.bool_]
+
+# Corners of a hexahedron in VTK's order: round the bottom, then round the top; and its edges, from low to high corner.
+CORNERS = np.array([[0, 0, 0], [1, 0, 0], [1, 1, 0], [0, 1, 0], [0, 0, 1], [1, 0, 1], [1, 1, 1], [0, 1, 1]])
+EDGES = np.array([[0, 1], [3, 2], [4, 5], [7, 6], [0, 3], [1, 2], [4, 7], [5, 6], [0, 4], [1, 5], [2, 6], [3, 7]])
+FACES_AND_EDGES = generate_binary_structure(3, 2)  # the 18 neighbours across a face or an edge
+
+
+@dataclass(frozen=True)
+class HexMesh:
+    """Axis-aligned hexahedra. A corner of a small one may lie on a face or an edge of a larger one: a hanging node."""
+
+    points: Array
+    """(N, 3) nodes, from the bottom up, then by y, then by x."""
+    hexahedra: Indices
+    """(E, 8) nodes in VTK's order, bottom quadrilateral first; from the bottom up."""
+    corners: Indices
+    """(N, 3) place of each node among the (nx+1, ny+1, nz+1) corners of the voxel grid."""
+    sizes: Indices
+    """(E,) edge of each hexahedron in voxels: 1, 2, 4, ..."""
+
+    def pick(self, field: NDArray) -> NDArray:
+        """(N, ...) values at the nodes of a field (nx+1, ny+1, nz+1, ...) on all corners of the grid."""
+        return field[tuple(self.corners.T)]
+
+    def edges(self) -> Indices:
+        """(2, M) as `edges_of` gives them."""
+        return edges_of(self.hexahedra, len(self.points))
+
+    def aspect_ratio(self) -> Array:
+        """(E,) longest of the 12 edges over the shortest."""
+        ends = self.points[self.hexahedra[:, EDGES]]
+        length = np.linalg.norm(ends[:, :, 1] - ends[:, :, 0], axis=-1)
+        return length.max(1) / length.min(1)
+
+    @property
+    def volume(self) -> float:
+        diagonal = self.points[self.hexahedra[:, 6]] - self.points[self.hexahedra[:, 0]]
+        return float(diagonal.prod(1).sum())
+
+
+def edges_of(hexahedra: Indices, points: int) -> Indices:
+    """(2, M) edges of hexahedra (E, 8) among so many points, each once in either direction, in order of the first
+    point and the second. The points may be numbered in any way."""
+    a, b = np.asarray(hexahedra, dtype=np.int64)[:, EDGES].reshape(-1, 2).T
+    upward = np.sort(np.minimum(a, b) * points + np.maximum(a, b))
+    upward = upward[np.append(True, np.diff(upward) > 0)]  # several times as fast as np.unique
+    low, high = np.divmod(upward, points)
+    return np.stack(np.divmod(np.sort(np.concatenate([upward, high * points + low])), points))
+
+
+def merged(voxels: Voxels, *, levels: int = 2) -> HexMesh:
+    """Merge blocks of 2 × 2 × 2 up to `levels` times; 0 keeps the voxels.
+
+    A block becomes one hexahedron where all eight of its parts are, and none of them has a smaller neighbour across a
+    face or an edge. So elements that share a face or an edge differ by a factor of two at most. Nothing counts as no
+    neighbour: flat faces on the grid may be coarse.
+    """
+    if not voxels.count:
+        raise DataError("there is no solid voxel to mesh")
+    whole = [np.asarray(voxels.solid, dtype=bool)]  # whole[n]: blocks of 2ⁿ voxels that are one element or in a larger
+    touched = whole[0]  # blocks of the same size with any solid in them
+    for _ in range(levels):
+        uneasy = binary_dilation(touched & ~whole[-1], FACES_AND_EDGES)  # those near a block that is not whole
+        whole.append(np.logical_and.reduce(_blocks(whole[-1] & ~uneasy), axis=(1, 3, 5)))
+        touched = np.logical_or.reduce(_blocks(touched), axis=(1, 3, 5))
+
+    low, size = [], []
+    for level, blocks in enumerate(whole):
+        alone = blocks if level == levels else blocks & ~_refined(whole[level + 1], blocks.shape)
+        low.append(np.argwhere(alone) << level)
+        size.append(np.full(len(low[-1]), 1 << level))
+    return _mesh(voxels, np.concatenate(low), np.concatenate(size))
+
+
+def _blocks(mask: Mask) -> Mask:
+    """A mask seen as blocks of 2 × 2 × 2, on axes 1, 3 and 5; beyond its end there is nothing."""
+    mask = np.pad(mask, [(0, n % 2) for n in mask.shape])
+    x, y, z = mask.shape
+    return mask.reshape(x // 2, 2, y // 2, 2, z // 2, 2)
+
+
+def _refined(blocks: Mask, shape: tuple[int, ...]) -> Mask:
+    """Which of the smaller blocks are in the larger."""
+    fine = blocks.repeat(2, 0).repeat(2, 1).repeat(2, 2)
+    return fine[: shape[0], : shape[1], : shape[2]]
+
+
+def _mesh(voxels: Voxels, low: Indices, size: Indices) -> HexMesh:
+    """Hexahedra from low corners (E, 3) and edges (E,), both in voxels; nodes numbered by z, y, x."""
+    order = np.lexsort((low[:, 0], low[:, 1], low[:, 2]))
+    low, size = low[order], size[order]
+    x, y, z = np.moveaxis(low[:, None] + size[:, None, None] * CORNERS, -1, 0)
+    used = np.zeros([n + 1 for n in reversed(voxels.solid.shape)], dtype=bool)
+    used[z, y, x] = True
+    number = np.cumsum(used, dtype=np.int64).reshape(used.shape) - 1
+    corners = np.argwhere(used)[:, ::-1]
+    points = np.asarray(voxels.origin) + corners * np.asarray(voxels.size)
+    return HexMesh(points, number[z, y, x], corners, size)

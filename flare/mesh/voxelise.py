@@ -1,0 +1,178 @@
+"""From a closed surface, or a solid given by formulas, to voxels: a voxel is solid if its centre is inside.
+
+    part = placed(read_part("bracket.stl"))
+    voxels = voxelise(part, benchmark_size(part.extents))
+
+Of a surface, rays along z tell. One through an edge or a vertex must be counted neither twice nor never. So x and y are
+snapped to a lattice of some 2⁻²⁹ of the part on which voxel centres are points, the side of an edge on which a ray
+passes is then exact in 64-bit integers, and a ray that meets an edge is taken to pass at (+δ, +δ²) from it, for both
+triangles alike.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from flare.compiled import compiled
+from flare.errors import ConfigError, DataError
+from flare.mesh.csg import Solid
+from flare.mesh.surface import Array, Indices, Surface
+from flare.mesh.unfit import Unfit
+from flare.mesh.voxels import Vector, Voxels
+
+LAYER = 0.04  # mm, thickness of a powder layer
+BASE = 32  # voxels along the edge of a base cell: five octree levels
+LATTICE_BITS = 29  # products of two differences then stay below 2⁶², within 64-bit integers
+MOST_VOXELS = 1 << 28  # 512 MB of winding numbers
+
+
+def benchmark_size(extents: ArrayLike, *, layers: int = 15, layer: float = LAYER) -> Vector:
+    """Edges of a voxel by the rule of the LPBF benchmark, for a part with bounding box `extents` (3,), in mm.
+
+    dz = layers · layer. Along x and y the box is divided into n = ⌈L / 32 dz⌉ base cells of 32 voxels, so
+    dx = L / 32 n ≤ dz, and the part fills the grid exactly: L = 60 gives 0.46875.
+    """
+    extents = np.asarray(extents, dtype=np.float64)
+    if layers < 1 or not 0 < layer < np.inf:
+        raise ConfigError(f"layers={layers}, layer={layer}: a voxel is at least one layer high, and a layer above zero")
+    if not (np.isfinite(extents).all() and (extents > 0).all()):
+        raise DataError(f"the part measures {_by(extents)} mm; every edge must be above zero")
+    dz = layers * layer
+    dx, dy = (float(length / (BASE * _whole(length / (BASE * dz)))) for length in extents[:2])
+    return dx, dy, dz
+
+
+def voxelise(part: Surface | Solid, size: Vector | float) -> Voxels:
+    """Voxels whose centres are inside the part.
+
+    The grid covers the bounding box and is centred about it in x and y; it starts at the lowest z and ends with the
+    last layer that has a solid voxel. Faces belong to the part on their low side only: a box exactly n voxels wide is
+    n voxels, wherever it is.
+
+    Args:
+        part: a closed surface, where the parity of crossings below a centre tells (which way its faces are turned does
+            not matter), or a solid, which tells by itself.
+        size: edges of a voxel along x, y, z, or one number for a cube.
+
+    Raises:
+        Unfit: the surface is open, or no voxel centre is inside.
+        DataError: there would be too many voxels.
+    """
+    if isinstance(part, Surface):
+        numbers, size, origin = winding_numbers(part, size)
+        voxels = Voxels(solid=numbers % 2 == 1, size=size, origin=origin)
+    else:
+        shape, edges, start = _grid(part.bounds, size)
+        x, y, z = (start[n] + (np.arange(shape[n]) + 0.5) * edges[n] for n in range(3))
+        solid = np.broadcast_to(part.inside(x[:, None, None], y[:, None], z), shape)
+        voxels = Voxels(solid=solid, size=_vector(edges), origin=_vector(start))
+    if not voxels.count:
+        raise Unfit(
+            "thinner than a voxel",
+            f"no voxel centre is inside the part: it measures {_by(part.extents)} mm, a voxel {_by(voxels.size)} mm; "
+            f"use smaller voxels",
+        )
+    top = int(np.flatnonzero(voxels.solid.any((0, 1)))[-1]) + 1
+    return replace(voxels, solid=voxels.solid[:, :, :top])
+
+
+def winding_numbers(surface: Surface, size: Vector | float) -> tuple[NDArray[np.int16], Vector, Vector]:
+    """How often the surface goes around each voxel centre, (nx, ny, nz), with the grid's voxel size and origin.
+
+    Inside a sound part it is 1, in a surface turned inside out −1; where it overlaps itself 2 or more. Its parity is
+    that of the crossings, whichever way faces are turned.
+    """
+    shape, edges, origin = _grid(surface.bounds, size)
+    position = (surface.vertices - origin) / edges  # in voxels
+    bits = np.array([LATTICE_BITS - int(n).bit_length() for n in shape[:2]])
+    lattice = np.rint(position[:, :2] * 2.0**bits).astype(np.int64)
+    change = np.zeros((shape[0], shape[1], shape[2] + 1), dtype=np.int16)
+    _cross(lattice, position[:, 2].copy(), surface.faces, 1 << bits, change)
+    numbers = np.cumsum(change, axis=2, dtype=np.int16)
+    open_rays = np.argwhere(numbers[:, :, -1])
+    if len(open_rays):
+        x, y = origin[:2] + (open_rays[0] + 0.5) * edges[:2]
+        raise Unfit(
+            "open",
+            f"the surface is open: {len(open_rays):,} of {shape[0] * shape[1]:,} vertical rays enter it and do not "
+            f"leave (first at x = {x:.4g}, y = {y:.4g} mm); close its holes in the CAD program or with a repair tool",
+        )
+    return numbers[:, :, :-1], _vector(edges), _vector(origin)
+
+
+def _grid(bounds: Array, size: Vector | float) -> tuple[tuple[int, int, int], Array, Array]:
+    """Shape, voxel edges and origin of the grid around a box."""
+    edges = np.broadcast_to(np.asarray(size, dtype=np.float64), 3)
+    if not (np.isfinite(edges).all() and (edges > 0).all()):
+        raise ConfigError(f"voxel size {size}: give edges in mm above zero")
+    low, high = bounds
+    fit = (high - low) / edges
+    if not np.prod(fit) < MOST_VOXELS:
+        raise DataError(
+            f"voxels of {_by(edges)} mm make {np.prod(fit):.3g} of a part of {_by(high - low)} mm; the limit is "
+            f"{MOST_VOXELS:.2g}: use larger voxels, or check the part's unit"
+        )
+    shape = _whole(fit[0]), _whole(fit[1]), _whole(fit[2])
+    origin = (low + high - np.array(shape) * edges) / 2
+    origin[2] = low[2]
+    return shape, edges, origin
+
+
+@compiled
+def _cross(lattice: Indices, height: Array, faces: Indices, step: Indices, change: NDArray[np.int16]) -> None:
+    """Note in `change` where the vertical ray of each voxel column enters (+1) or leaves (−1) the solid.
+
+    `lattice` (V, 2) are integer x, y of the vertices, `step` lattice points to a voxel, `height` z in voxels.
+    """
+    columns, rows, layers = change.shape[0], change.shape[1], change.shape[2] - 1
+    for face in range(len(faces)):
+        a, b, c = faces[face]
+        ax, ay, bx, by, cx, cy = (
+            lattice[a, 0],
+            lattice[a, 1],
+            lattice[b, 0],
+            lattice[b, 1],
+            lattice[c, 0],
+            lattice[c, 1],
+        )
+        area = (bx - ax) * (cy - ay) - (by - ay) * (cx - ax)
+        if area == 0:  # an upright face meets no ray
+            continue
+        half_x, half_y = step[0] // 2, step[1] // 2
+        first_i = max((min(ax, bx, cx) + half_x - 1) // step[0], 0)
+        first_j = max((min(ay, by, cy) + half_y - 1) // step[1], 0)
+        last_i = min((max(ax, bx, cx) - half_x) // step[0], columns - 1)
+        last_j = min((max(ay, by, cy) - half_y) // step[1], rows - 1)
+        for i in range(first_i, last_i + 1):
+            x = i * step[0] + half_x
+            for j in range(first_j, last_j + 1):
+                y = j * step[1] + half_y
+                ab = (bx - ax) * (y - ay) - (by - ay) * (x - ax)
+                bc = (cx - bx) * (y - by) - (cy - by) * (x - bx)
+                ca = (ax - cx) * (y - cy) - (ay - cy) * (x - cx)
+                # A ray on an edge from (dx, dy): moved by (+δ, +δ²), it is on the left if dy < 0, or dy = 0 and dx > 0.
+                left_ab = ab > 0 or (ab == 0 and (by < ay or (by == ay and bx > ax)))
+                left_bc = bc > 0 or (bc == 0 and (cy < by or (cy == by and cx > bx)))
+                left_ca = ca > 0 or (ca == 0 and (ay < cy or (ay == cy and ax > cx)))
+                if left_ab != left_bc or left_bc != left_ca:
+                    continue
+                # Differences of z first: a level face has its own z to the last digit, the same for every ray.
+                z = height[a] + (ca * (height[b] - height[a]) + ab * (height[c] - height[a])) / area
+                k = min(max(int(np.ceil(z - 0.5)), 0), layers)  # the first centre at or above the crossing
+                change[i, j, k] += 1 if area < 0 else -1
+
+
+def _whole(ratio: float) -> int:
+    """The ratio rounded up, at least 1, where a ratio that is whole but for rounding counts as whole."""
+    return max(1, int(np.ceil(ratio - 1e-9 * max(1.0, ratio))))
+
+
+def _vector(values: Array) -> Vector:
+    return float(values[0]), float(values[1]), float(values[2])
+
+
+def _by(lengths: ArrayLike) -> str:
+    return " × ".join(f"{length:.4g}" for length in np.asarray(lengths))

@@ -1,0 +1,419 @@
+"""Boxes of a part on its plate, at one resolution and at all the coarser ones that multigrid asks for.
+
+The part is made of equal voxels on z ≥ 0. Under its bounding box lies the plate, whose boxes double in size on the way
+down: two layers of thickness t, then 2t, 4t, ... to the bottom, each layer twice as coarse in x and y as the one above.
+
+    z = 0     ┬─┬─┬─┬─┬─┬─┬─┬   lines of level 0
+    −t        ├─┼─┼─┼─┼─┼─┼─┼   lines of level 0
+    −2t       ├───┼───┼───┼──   lines of level 1: the boxes above hang on its corners
+    −4t       ├───────┼──────   lines of level 2
+
+A box above a coarser plane takes the four corners of the coarse face as its bottom corners (its own four are
+interpolated from them), so it still has eight nodes and no hanging ones. Merging 2 × 2 × 2 boxes of level l gives level
+l + 1, which has the very same plate: the hierarchy is nested, and a coarse box is the sum of its children.
+
+Nodes are numbered in the order of their first box, boxes from the bottom up: what exists after any layer group is a
+prefix of the whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flare.physics.lpbf.hexahedron import CORNERS, Array, Size, shape, stiffness, strain_matrix
+
+Ints = NDArray[np.int32]
+Bools = NDArray[np.bool_]
+Index = NDArray[np.intp]
+LatticePoints = Callable[[Index, Index], Ints]
+"""Nodes at (row, column) of a plane."""
+
+LOWER, UPPER, LOWER_ON_COARSE = range(3)  # where a child lies in its parent, vertically
+WIDEST = 3  # lines of level l + 1 keep every second line of level l, but for one gap of 1 or 3 in the middle
+
+
+@dataclass(frozen=True)
+class Plate:
+    """Thickness of the plate, and of its first layer; thickness / first is a power of two, at least 4."""
+
+    thickness: float
+    layers: int
+    """Number of layers, at least two; the first is thickness / 2^(layers − 1) thick."""
+
+    @property
+    def first(self) -> float:
+        return self.thickness / 2.0 ** (self.layers - 1)
+
+
+def plate_for(thickness: float, height: float) -> Plate:
+    """The plate whose first layer is nearest to the height of a voxel, as a ratio."""
+    return Plate(thickness, max(2, 1 + round(np.log2(thickness / height))))
+
+
+@dataclass(frozen=True)
+class PlateLayer:
+    """Boxes of one layer of the plate."""
+
+    boxes: NDArray[np.int64]
+    """(ny, nx) numbers."""
+    x: Array
+    """(nx,) widths."""
+    y: Array
+    height: float
+    row_below: Index
+    """(ny,) row of the next layer that each row stands on."""
+    column_below: Index
+
+
+@dataclass
+class Level:
+    """One resolution: nodes, boxes, and how both relate to the next coarser one."""
+
+    cells: Ints
+    """(E, 8) nodes of every box, plate first, from the bottom up."""
+    positions: Array
+    """(N, 3)."""
+    fixed: Bools
+    """(N, 3), True where a displacement is held at zero."""
+    plate_cells: int
+    plate_nodes: int
+    """The first nodes, those below z = 0."""
+    upper: Ints
+    """(nz + 1, ny + 1, nx + 1) node of every lattice point z ≥ 0, −1 where there is none."""
+    kinds: Ints = field(default_factory=lambda: np.zeros(0, np.int32))
+    """(E,) row of `matrices` that is the stiffness of each box."""
+    matrices: Array = field(default_factory=lambda: np.zeros((0, 24, 24)))
+    strains: Array = field(default_factory=lambda: np.zeros((0, 6, 24)))
+    """Of level 0: mean strain of each kind of box per displacement of its nodes."""
+    volumes: Array = field(default_factory=lambda: np.zeros(0))
+    parent_nodes: Ints = field(default_factory=lambda: np.zeros((0, 8), np.int32))
+    """(N, 8) nodes of the next level that a node interpolates; with weight 0 where fewer are needed."""
+    parent_weights: Array = field(default_factory=lambda: np.zeros((0, 8)))
+
+
+def coarse_lines(count: int) -> Index:
+    """Which of the lines 0 … count stay: every second, mirror-symmetric, with a gap of 1 or 3 in the middle if odd."""
+    pairs = count // 2 if count % 2 == 0 else count // 4 * 2 if (count // 2) % 2 == 0 else (count // 2 - 1)
+    gaps = [2] * pairs
+    if count % 2:
+        gaps[pairs // 2 : pairs // 2] = [count - 2 * pairs]
+    return np.concatenate([[0], np.cumsum(gaps, dtype=np.intp)])
+
+
+class Hierarchy:
+    """All levels of a part, with or without its plate; `levels[0]` is the mesh one computes on.
+
+    Args:
+        solid: (nx, ny, nz), at least one True; its bounding box in x and y is all of the array.
+        size: edges of a voxel.
+        origin: x and y of the low corner.
+        plate: None for a part that has been cut off.
+        young: of part and plate.
+        poisson: of part and plate.
+        floating: (nx, ny, nz), True where a voxel is not yet tied to the plate: powder holds it, weakly.
+        powder: stiffness of that hold, as a fraction of a voxel's own.
+        incompatible: boxes with incompatible modes.
+    """
+
+    def __init__(
+        self,
+        solid: Bools,
+        size: Size,
+        origin: tuple[float, float],
+        *,
+        plate: Plate | None,
+        young: float,
+        poisson: float,
+        floating: Bools | None = None,
+        powder: float = 1e-4,
+        incompatible: bool = True,
+    ) -> None:
+        nx, ny, nz = solid.shape
+        depth = plate.layers if plate else _levels_without_plate(max(nx, ny, nz))
+        self.plate = plate
+        self.size = size
+        self.x = [origin[0] + size[0] * np.arange(nx + 1)]
+        self.y = [origin[1] + size[1] * np.arange(ny + 1)]
+        self.keep_x, self.keep_y = [], []
+        for _ in range(depth):
+            self.keep_x.append(coarse_lines(len(self.x[-1]) - 1))
+            self.keep_y.append(coarse_lines(len(self.y[-1]) - 1))
+            self.x.append(self.x[-1][self.keep_x[-1]])
+            self.y.append(self.y[-1][self.keep_y[-1]])
+        solids = [np.ascontiguousarray(solid.transpose(2, 1, 0))]  # z first: the order of building
+        self.solid = solids[0]
+        """(nz, ny, nx)."""
+        for level in range(depth - 1):
+            solids.append(self._coarsen(solids[-1], level))
+        self.levels = [self._level(level, solids[level]) for level in range(depth)]
+        matrix = partial(stiffness, young=young, poisson=poisson, incompatible=incompatible)
+        self._base_matrices(solids[0], matrix, floating, powder)
+        for level in range(depth - 1):
+            self._interpolate(level)
+            self._merge(level, solids[level], solids[level + 1])
+
+    def _coarsen(self, solid: Bools, level: int) -> Bools:
+        solid = np.pad(solid, ((0, len(solid) % 2), (0, 0), (0, 0)))
+        solid = solid[::2] | solid[1::2]
+        solid = np.logical_or.reduceat(solid, self.keep_y[level][:-1], axis=1)
+        return np.logical_or.reduceat(solid, self.keep_x[level][:-1], axis=2)
+
+    def depth(self, plane: int) -> float:
+        """How deep plane l lies, the one with the lines of level l; the last one is the bottom of the plate."""
+        assert self.plate
+        return self.plate.first * 2.0**plane
+
+    def plate_layers(self) -> list[PlateLayer]:
+        """The plate's boxes of level 0, from the top down; none without a plate."""
+        layers: list[PlateLayer] = []
+        end = self.levels[0].plate_cells
+        for number in range(self.plate.layers if self.plate else 0):
+            lines = max(number - 1, 0)
+            x, y = np.diff(self.x[lines]), np.diff(self.y[lines])
+            boxes = np.arange(end - y.size * x.size, end).reshape(y.size, x.size)
+            height = self.depth(number) - (self.depth(number - 1) if number else 0.0)
+            row = owner_of(self.keep_y[lines]) if number else np.arange(y.size)
+            column = owner_of(self.keep_x[lines]) if number else np.arange(x.size)
+            layers.append(PlateLayer(boxes, x, y, height, row, column))
+            end -= boxes.size
+        return layers
+
+    def _level(self, level: int, solid: Bools) -> Level:
+        nz, ny, nx = solid.shape
+        x, y = self.x[level], self.y[level]
+        used = np.zeros((nz + 1, ny + 1, nx + 1), bool)
+        for a, b, c in CORNERS:
+            used[c : c + nz, b : b + ny, a : a + nx] |= solid
+        planes: list[Ints] = []
+        positions: list[Array] = []
+        fixed: list[Bools] = []
+        count = 0
+        if self.plate:
+            used[0] = True
+            planes = [np.zeros((0, 0), np.int32)] * self.plate.layers
+            for plane in reversed(range(level, self.plate.layers)):
+                px, py = self.x[plane], self.y[plane]
+                planes[plane] = np.arange(count, count + px.size * py.size, dtype=np.int32).reshape(py.size, px.size)
+                count += px.size * py.size
+                positions.append(_grid_points(px, py, np.array([-self.depth(plane)])))
+                fixed.append(_rollers(px.size, py.size) | (plane == self.plate.layers - 1))
+        below = count
+        order = np.argsort(_birth(solid, used, bool(self.plate))[used], kind="stable")
+        numbers = np.empty(order.size, np.int32)
+        numbers[order] = np.arange(count, count + order.size, dtype=np.int32)
+        upper = np.full(used.shape, -1, np.int32)
+        upper[used] = numbers
+        z = self.size[2] * 2.0**level * np.arange(nz + 1)
+        positions.append(_grid_points(x, y, z)[used.ravel()][order])
+        held = np.zeros((int(used.sum()), 3), bool)
+        if self.plate:
+            held[: x.size * y.size] = _rollers(x.size, y.size)
+        fixed.append(held)
+
+        cells = []
+        if self.plate:
+            for plane in reversed(range(level, self.plate.layers - 1)):
+                top, bottom = _faces(planes[plane]), _faces(planes[plane + 1])
+                row, column = owner_of(self.keep_y[plane]), owner_of(self.keep_x[plane])
+                cells.append(np.concatenate([bottom[row[:, None], column], top], -1).reshape(-1, 8))
+            cells.append(np.concatenate([_faces(planes[level]), _faces(upper[0])], -1).reshape(-1, 8))
+        plate_cells = sum(map(len, cells))
+        k, j, i = np.nonzero(solid)
+        cells.append(np.stack([upper[k + c, j + b, i + a] for a, b, c in CORNERS], -1))
+        return Level(np.concatenate(cells), np.concatenate(positions), np.concatenate(fixed), plate_cells, below, upper)
+
+    def _base_matrices(
+        self, solid: Bools, matrix_of: Callable[[Size], Array], floating: Bools | None, powder: float
+    ) -> None:
+        """Stiffness of the boxes of level 0: one matrix for all voxels, a few for the plate."""
+        finest = self.levels[0]
+        voxel = matrix_of(self.size)
+        matrices, kinds = [voxel, voxel + powder * np.trace(voxel) / 24 * np.eye(24)], []
+        strains, volumes = [strain_matrix(self.size)] * 2, [float(np.prod(self.size))] * 2
+        if self.plate:
+            for plane in reversed(range(self.plate.layers - 1)):
+                height = self.depth(plane + 1) - self.depth(plane)
+                x_kind, x_widths, x_spans = _spans(self.x[plane], self.keep_x[plane])
+                y_kind, y_widths, y_spans = _spans(self.y[plane], self.keep_y[plane])
+                kinds.append((len(matrices) + y_kind[:, None] * len(x_widths) + x_kind).ravel())
+                for width_y, span_y in zip(y_widths, y_spans, strict=True):
+                    for width_x, span_x in zip(x_widths, x_spans, strict=True):
+                        box = (width_x, width_y, height)
+                        hang = np.eye(8)
+                        hang[:4] = _corner_weights(span_x, span_y, LOWER)[:4]
+                        matrices.append(_congruent(matrix_of(box), hang))
+                        strains.append(strain_matrix(box) @ np.kron(hang, np.eye(3)))
+                        volumes.append(float(np.prod(box)))
+            box = (self.size[0], self.size[1], self.depth(0))
+            kinds.append(np.full((self.x[0].size - 1) * (self.y[0].size - 1), len(matrices)))
+            matrices.append(matrix_of(box))
+            strains.append(strain_matrix(box))
+            volumes.append(float(np.prod(box)))
+        loose = np.zeros(solid.shape, np.int32) if floating is None else floating.transpose(2, 1, 0).astype(np.int32)
+        kinds.append(loose[solid])
+        finest.kinds, finest.matrices = np.concatenate(kinds).astype(np.int32), np.stack(matrices)
+        finest.strains, finest.volumes = np.stack(strains), np.array(volumes)
+
+    def _interpolate(self, level: int) -> None:
+        """Trilinear interpolation of the nodes of a level from those of the next."""
+        fine, coarse = self.levels[level], self.levels[level + 1]
+        count = len(fine.positions)
+        fine.parent_nodes, fine.parent_weights = np.zeros((count, 8), np.int32), np.zeros((count, 8))
+        row, row_share = _interval(self.y[level], self.keep_y[level])
+        column, column_share = _interval(self.x[level], self.keep_x[level])
+
+        def between(
+            own: Ints, j: Index, i: Index, high: Array, low_plane: LatticePoints, high_plane: LatticePoints
+        ) -> None:
+            """Nodes `own` on lines (j, i), a share `high` of the way from a low plane of coarse nodes to a high one."""
+            for corner, (a, b, c) in enumerate(CORNERS):
+                x_weight = column_share[i] if a else 1 - column_share[i]
+                y_weight = row_share[j] if b else 1 - row_share[j]
+                weight = x_weight * y_weight * (high if c else 1 - high)
+                source = (high_plane if c else low_plane)(row[j] + b, column[i] + a)
+                fine.parent_nodes[own, corner] = np.where(weight > 0, source, 0)
+                fine.parent_weights[own, corner] = weight
+
+        k, j, i = np.nonzero(fine.upper >= 0)
+        top = len(coarse.upper) - 1  # a plane above it is asked for with weight 0 only
+        between(
+            fine.upper[k, j, i],
+            j,
+            i,
+            k % 2 / 2,
+            lambda j, i: coarse.upper[k // 2, j, i],
+            lambda j, i: coarse.upper[np.minimum(k // 2 + 1, top), j, i],
+        )
+        if self.plate:
+            # Planes from −2t down are common to both levels. That at −t lies half way between those at 0 and −2t.
+            common = coarse.plate_nodes
+            fine.parent_nodes[:common, 0], fine.parent_weights[:common, 0] = np.arange(common), 1.0
+            lines = self.y[level + 1].size, self.x[level + 1].size
+            below = np.arange(common - lines[0] * lines[1], common, dtype=np.int32).reshape(lines)
+            j, i = (index.ravel() for index in np.indices((self.y[level].size, self.x[level].size)))
+            own = np.arange(common, common + i.size, dtype=np.int32)
+            half = np.full(i.size, 0.5)
+            between(own, j, i, half, lambda j, i: below[j, i], lambda j, i: coarse.upper[0, j, i])
+
+    def _merge(self, level: int, solid: Bools, coarse_solid: Bools) -> None:
+        """Stiffness of the next level's boxes: the sum over children of Wᵀ K W, one matrix per pattern of children."""
+        fine, coarse = self.levels[level], self.levels[level + 1]
+        keep_x, keep_y = self.keep_x[level], self.keep_y[level]
+        owner_x, owner_y = owner_of(keep_x), owner_of(keep_y)
+        x_kind, _, x_spans = _spans(self.x[level], keep_x)
+        y_kind, _, y_spans = _spans(self.y[level], keep_y)
+        place_x, place_y = np.arange(owner_x.size) - keep_x[owner_x], np.arange(owner_y.size) - keep_y[owner_y]
+        slots = np.stack(
+            [_corner_weights(sx, sy, z) for z in (LOWER, UPPER, LOWER_ON_COARSE) for sy in y_spans for sx in x_spans]
+            + [np.eye(8)]
+        )
+
+        def places(vertical: Index | int, upper: Index, j: Index, i: Index) -> tuple[Index, Index]:
+            """Of boxes in column (j, i): their place among the children of a parent, and their slot."""
+            place = (upper * WIDEST + place_y[j]) * WIDEST + place_x[i]
+            return place, (vertical * len(y_spans) + y_kind[j]) * len(x_spans) + x_kind[i]
+
+        found = []  # (parent, place, slot) of all boxes, in their order: from the bottom up
+        if self.plate:
+            j, i = (a.ravel() for a in np.indices((owner_y.size, owner_x.size)))
+            common = coarse.plate_cells - (keep_y.size - 1) * (keep_x.size - 1)
+            found.append((np.arange(common), np.zeros(common, np.intp), np.full(common, len(slots) - 1)))
+            parent = common + owner_y[j] * (keep_x.size - 1) + owner_x[i]
+            found.append((parent, *places(LOWER_ON_COARSE, np.zeros_like(j), j, i)))
+            found.append((parent, *places(UPPER, np.ones_like(j), j, i)))
+        k, j, i = np.nonzero(solid)
+        number = np.full(coarse_solid.shape, -1, np.intp)
+        number[coarse_solid] = coarse.plate_cells + np.arange(coarse_solid.sum())
+        found.append((number[k // 2, owner_y[j], owner_x[i]], *places(np.where(k % 2, UPPER, LOWER), k % 2, j, i)))
+        parent, place, slot = (np.concatenate(column) for column in zip(*found, strict=True))
+
+        pairs, pair = np.unique(fine.kinds.astype(np.int64) * len(slots) + slot, return_inverse=True)
+        terms = _congruent(fine.matrices[pairs // len(slots)], slots[pairs % len(slots)])
+        terms = np.concatenate([np.zeros((1, 24, 24)), terms])
+        pattern = np.zeros((len(coarse.cells), 2 * WIDEST**2), np.int32)
+        pattern[parent, place] = pair + 1
+        pattern = pattern[:, pattern.any(0)]
+        unique, kinds = np.unique(pattern, axis=0, return_inverse=True)
+        coarse.kinds = kinds.ravel().astype(np.int32)
+        coarse.matrices = np.zeros((len(unique), 24, 24))
+        for column in unique.T:
+            coarse.matrices += terms[column]
+
+
+def _birth(solid: Bools, used: Bools, on_plate: bool) -> NDArray[np.int64]:
+    """Layer of the lowest voxel at each lattice point: a point above powder is born a layer after its neighbours."""
+    layer = np.broadcast_to(np.arange(len(used))[:, None, None], used.shape).copy()
+    for a, b, c in CORNERS[4:]:
+        view = layer[c:, b : b + solid.shape[1], a : a + solid.shape[2]]
+        view[solid] = np.arange(len(solid))[np.nonzero(solid)[0]]
+    if on_plate:
+        layer[0] = -1
+    return layer
+
+
+def _levels_without_plate(cells: int) -> int:
+    return max(1, int(np.ceil(np.log2(cells / 4))) + 1) if cells > 4 else 1
+
+
+def _grid_points(x: Array, y: Array, z: Array) -> Array:
+    """(len z · len y · len x, 3), x fastest."""
+    zz, yy, xx = np.meshgrid(z, y, x, indexing="ij")
+    return np.stack([xx, yy, zz], -1).reshape(-1, 3)
+
+
+def _rollers(nx: int, ny: int) -> Bools:
+    """(ny · nx, 3): the plate goes on outside, so its sides do not move along their normal."""
+    held = np.zeros((ny, nx, 3), bool)
+    held[:, [0, -1], 0] = True
+    held[[0, -1], :, 1] = True
+    return held.reshape(-1, 3)
+
+
+def _faces(nodes: Ints) -> Ints:
+    """(ny, nx, 4) corners of the quadrilaterals of a plane of nodes, counter-clockwise."""
+    return np.stack([nodes[:-1, :-1], nodes[:-1, 1:], nodes[1:, 1:], nodes[1:, :-1]], -1)
+
+
+def owner_of(keep: Index) -> Index:
+    """Coarse interval that each fine interval lies in."""
+    return np.repeat(np.arange(keep.size - 1), np.diff(keep))
+
+
+def _interval(lines: Array, keep: Index) -> tuple[Index, Array]:
+    """Low coarse line and weight of the high one for each fine line; the last line belongs to the last interval."""
+    low = np.minimum(np.searchsorted(keep, np.arange(lines.size), side="right") - 1, keep.size - 2)
+    start, end = lines[keep[low]], lines[keep[low + 1]]
+    return low, (lines - start) / (end - start)
+
+
+def _spans(lines: Array, keep: Index) -> tuple[Index, Array, Array]:
+    """Kind of each fine interval; per kind its width, and its (low, high) as fractions of its coarse interval."""
+    owner, width = owner_of(keep), np.diff(lines)
+    start, length = lines[keep[:-1]][owner], np.diff(lines[keep])[owner]
+    features = np.stack([width, (lines[:-1] - start) / length, (lines[1:] - start) / length], 1)
+    _, first, kind = np.unique(np.round(features, 9), axis=0, return_index=True, return_inverse=True)
+    return kind.ravel(), features[first, 0], features[first, 1:]
+
+
+def _corner_weights(span_x: Array, span_y: Array, vertical: int) -> Array:
+    """(8, 8) weights of a parent's corners at the corners of a child."""
+    ends = np.array([span_x, span_y, (0.5, 1.0) if vertical == UPPER else (0.0, 0.5)])
+    weights = shape(np.stack([ends[axis][CORNERS[:, axis]] for axis in range(3)], -1))
+    if vertical == LOWER_ON_COARSE:
+        weights[:4] = np.eye(8)[:4]
+    return weights
+
+
+def _congruent(matrix: Array, weights: Array) -> Array:
+    """Wᵀ K W with W = weights ⊗ I₃, on the last two axes."""
+    full = (
+        np.kron(weights, np.eye(3))
+        if weights.ndim == 2
+        else np.einsum("...ab,ij->...aibj", weights, np.eye(3)).reshape(*weights.shape[:-2], 24, 24)
+    )
+    return np.swapaxes(full, -1, -2) @ matrix @ full

@@ -1,0 +1,278 @@
+"""What is printed, on which machine, from what: every number of a simulation, with presets.
+
+process = process_preset("ti64-am250")
+hotter = process.with_plate_temperature(300.0)
+mine = load_process("my-machine.yaml")
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, is_dataclass, replace
+from pathlib import Path
+from typing import Any, get_type_hints
+
+import numpy as np
+import yaml
+
+from flare.errors import ConfigError, nearest
+from flare.physics.lpbf.hexahedron import Array
+
+Curve = tuple[tuple[float, float], ...]
+"""(temperature °C, value) pairs, temperatures ascending; linear between them, constant outside."""
+
+_PRESETS = Path(__file__).parent / "presets"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Material:
+    """A metal, for both modes. Defaults are Ti-6Al-4V: constants are means over 25-250 °C, curves are for `refined`."""
+
+    name: str = "Ti-6Al-4V"
+    density: float = 4430.0
+    """kg/m³."""
+    conductivity: float = 8.5
+    """W/(m K)."""
+    specific_heat: float = 570.0
+    """J/(kg K)."""
+    young: float = 104_000.0
+    """Young's modulus, MPa."""
+    poisson: float = 0.34
+    expansion: float = 9.0e-6
+    """Coefficient of thermal expansion, 1/K."""
+    inherent_strain: tuple[float, float, float] = (-0.009, -0.009, 0.0)
+    """Strain (x, y, z) that printing leaves in the material, equal in x and y because the scan direction rotates."""
+    conductivity_curve: Curve = ()
+    specific_heat_curve: Curve = ()
+    young_curve: Curve = ()
+    expansion_curve: Curve = ()
+    """Mean coefficient between the ambient and the given temperature."""
+    yield_curve: Curve = ()
+    """Yield stress, MPa. An empty curve: the material never yields."""
+    hardening: float = 1000.0
+    """Rise of the yield stress per unit of plastic strain, MPa; refined mode."""
+    relaxation_temperature: float = 800.0
+    """Above it the metal carries no stress. Refined mode: the inherent strain is the contraction from here down to the
+    temperature of the layer group, so it shrinks as the part gets hotter; °C."""
+
+    def __post_init__(self) -> None:
+        for name in ("density", "conductivity", "specific_heat", "young"):
+            _check(f"material.{name}", getattr(self, name), above=0.0)
+        _check("material.poisson", self.poisson, above=-1.0, below=0.5)
+        for name in ("expansion", "hardening"):
+            _check(f"material.{name}", getattr(self, name), at_least=0.0)
+        if len(self.inherent_strain) != 3 or not np.isfinite(self.inherent_strain).all():
+            raise ConfigError(f"material.inherent_strain={self.inherent_strain}: three finite numbers, please")
+        for item in fields(self):
+            if item.name.endswith("_curve"):
+                _check_curve(f"material.{item.name}", getattr(self, item.name))
+
+    def at(self, name: str, temperature: Array) -> Array:
+        """A property at each temperature: its curve where there is one, else its constant."""
+        curve: Curve = getattr(self, f"{name}_curve")
+        if not curve:
+            return np.full(temperature.shape, float(getattr(self, name)))
+        return np.interp(temperature, *np.array(curve).T)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Machine:
+    """Laser, powder and plate. Defaults are a Renishaw AM250; its pulsed exposure is given as an equivalent speed."""
+
+    name: str = "Renishaw AM250"
+    power: float = 200.0
+    """Laser power, W."""
+    absorptivity: float = 0.40
+    speed: float = 800.0
+    """Of the laser spot, mm/s."""
+    hatch: float = 0.10
+    """Distance of neighbouring scan lines, mm."""
+    layer: float = 0.04
+    """Thickness of a powder layer, mm."""
+    dwell: float = 20.0
+    """Time per layer without laser, s."""
+    ambient: float = 25.0
+    """Of gas, powder and the finished part, °C."""
+    convection: float = 25.0
+    """Heat loss of every exposed face, W/(m² K)."""
+    plate_thickness: float = 25.0
+    """mm; the plate is of the part's material."""
+    plate_temperature: float | None = None
+    """A heater holds the plate's bottom at this temperature, °C. None: no heater; it loses heat like any face."""
+
+    def __post_init__(self) -> None:
+        for name in ("speed", "hatch", "layer", "plate_thickness"):
+            _check(f"machine.{name}", getattr(self, name), above=0.0)
+        for name in ("power", "dwell", "convection"):
+            _check(f"machine.{name}", getattr(self, name), at_least=0.0)
+        _check("machine.absorptivity", self.absorptivity, at_least=0.0, at_most=1.0)
+        _check("machine.ambient", self.ambient, above=-273.15)
+        if self.plate_temperature is not None:
+            _check("machine.plate_temperature", self.plate_temperature, at_least=self.ambient)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Process:
+    """One way to print: machine, material, and how finely the simulation looks at it."""
+
+    machine: Machine = field(default_factory=Machine)
+    material: Material = field(default_factory=Material)
+    layers_per_voxel: int = 15
+    """Powder layers in the height of a voxel: 0.6 mm at 0.04 mm."""
+    voxels_per_group: int = 4
+    """Voxel layers that are added at once, a layer group: 2.4 mm."""
+
+    incompatible_modes: bool = True
+    """Elements that bend as thin walls do. False: plain trilinear ones, too stiff in bending, for comparison."""
+
+    def __post_init__(self) -> None:
+        for name in ("layers_per_voxel", "voxels_per_group"):
+            _check(name, getattr(self, name), at_least=1)
+        relaxed = "material.relaxation_temperature"
+        _check(relaxed, self.material.relaxation_temperature, above=self.machine.ambient)
+
+    @property
+    def voxel_height(self) -> float:
+        """mm."""
+        return self.layers_per_voxel * self.machine.layer
+
+    @property
+    def group_height(self) -> float:
+        """mm, whatever the size of the voxels at hand."""
+        return self.voxels_per_group * self.voxel_height
+
+    def with_plate_temperature(self, temperature: float) -> Process:
+        return replace(self, machine=replace(self.machine, plate_temperature=temperature))
+
+    def with_inherent_strain(self, in_plane: float, vertical: float = 0.0) -> Process:
+        strain = (in_plane, in_plane, vertical)
+        return replace(self, material=replace(self.material, inherent_strain=strain))
+
+
+def process_names() -> list[str]:
+    return sorted(path.stem for path in _PRESETS.glob("*.yaml"))
+
+
+def process_preset(name: str) -> Process:
+    """A process that ships with the package; see `process_names()`."""
+    return load_process(process_file(name))
+
+
+def process_file(name: str) -> Path:
+    """The YAML file of such a process."""
+    if name not in process_names():
+        raise ConfigError(f"there is no process preset {name!r}; {nearest(name, process_names())}")
+    return _PRESETS / f"{name}.yaml"
+
+
+def named_process(name: str) -> Process:
+    """A preset by name, or a YAML file by path."""
+    if Path(name).suffix.lower() in (".yaml", ".yml"):
+        return load_process(name)
+    if name not in process_names():
+        known = nearest(name, process_names())
+        raise ConfigError(f"there is no process {name!r}; {known}, or give a file that ends in .yaml")
+    return process_preset(name)
+
+
+def in_words(process: Process) -> dict[str, str]:
+    """Topic -> its numbers with their units, for people."""
+    machine, metal = process.machine, process.material
+    heater = machine.plate_temperature
+    return {
+        "laser": f"{machine.power:g} W, {machine.absorptivity:g} of it absorbed, {machine.speed:g} mm/s, "
+        f"hatch {machine.hatch:g} mm",
+        "layers": f"{machine.layer:g} mm, {machine.dwell:g} s without laser for each",
+        "voxels": f"{process.voxel_height:g} mm high, in layer groups of {process.group_height:g} mm",
+        "gas": f"{machine.ambient:g} °C, {machine.convection:g} W/(m² K)",
+        "plate": f"{machine.plate_thickness:g} mm, {'not heated' if heater is None else f'heated to {heater:g} °C'}",
+        "heat": f"{metal.conductivity:g} W/(m K), {metal.specific_heat:g} J/(kg K), {metal.density:g} kg/m³",
+        "elastic": f"E {metal.young / 1000:g} GPa, ν {metal.poisson:g}, expansion {metal.expansion:g} 1/K",
+        "inherent": f"strain {', '.join(f'{strain:g}' for strain in metal.inherent_strain)} along x, y, z",
+        "yield": f"{metal.yield_curve[0][1]:g} MPa cold, in refined mode" if metal.yield_curve else "never",
+    }
+
+
+def load_process(path: str | Path) -> Process:
+    """A process from a YAML file with the fields of `Process`; what it leaves out keeps its default."""
+    path = Path(path)
+    try:
+        record = yaml.safe_load(path.read_text())
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be read ({error.strerror})") from error
+    except yaml.YAMLError as error:
+        raise ConfigError(f"{path}: not YAML ({' '.join(str(error).split())})") from error
+    try:
+        return _build(Process, record or {}, "")
+    except ConfigError as error:
+        raise ConfigError(f"{path}: {error}") from error
+
+
+def _build(cls: type[Any], record: Any, prefix: str) -> Any:
+    if not isinstance(record, Mapping):
+        raise ConfigError(f"{prefix or 'the file'} must hold names and values, got {record!r}")
+    types = get_type_hints(cls)
+    for key in record:
+        if key not in types:
+            raise ConfigError(f"{prefix}{key} is unknown; {nearest(str(key), types)}")
+    values = {}
+    for key, value in record.items():
+        kind = types[key]
+        if is_dataclass(kind):
+            values[key] = _build(kind, value, f"{prefix}{key}.")  # type: ignore[arg-type]
+        else:
+            values[key] = _converted(value, kind, f"{prefix}{key}")
+    return cls(**values)
+
+
+def _converted(value: Any, kind: Any, name: str) -> Any:
+    """YAML reads 1e-6 as text and lists as lists; a number where text belongs, and the reverse, is refused."""
+    try:
+        if kind is str:
+            return str(value)
+        if kind is bool:
+            if not isinstance(value, bool):
+                raise ValueError
+            return value
+        if isinstance(value, list):
+            return tuple(tuple(map(float, item)) if isinstance(item, list) else float(item) for item in value)
+        if value is None and kind == float | None:
+            return None
+        if isinstance(value, bool):
+            raise ValueError
+        return int(str(value)) if kind is int else float(value)
+    except (TypeError, ValueError):
+        raise ConfigError(f"{name}={value!r} is not what belongs there: {_wanted(kind)}") from None
+
+
+def _wanted(kind: Any) -> str:
+    names = {bool: "true or false", int: "a whole number", Curve: "a list of [temperature, value] pairs"}
+    return names.get(kind, "a list of three numbers" if "tuple" in str(kind) else "a number")
+
+
+def _check(
+    name: str,
+    value: float,
+    *,
+    above: float = -np.inf,
+    at_least: float = -np.inf,
+    below: float = np.inf,
+    at_most: float = np.inf,
+) -> None:
+    if isinstance(value, bool) or not isinstance(value, int | float | np.number) or not np.isfinite(value):
+        raise ConfigError(f"{name}={value!r} must be a finite number")
+    if not (value > above and value >= at_least and value < below and value <= at_most):
+        limits = [f"above {above:g}"] * (above > -np.inf) + [f"at least {at_least:g}"] * (at_least > -np.inf)
+        limits += [f"below {below:g}"] * (below < np.inf) + [f"at most {at_most:g}"] * (at_most < np.inf)
+        raise ConfigError(f"{name}={value:g} must be {' and '.join(limits)}")
+
+
+def _check_curve(name: str, curve: Curve) -> None:
+    if not curve:
+        return
+    try:
+        table = np.array(curve, dtype=np.float64).reshape(len(curve), 2)
+    except (TypeError, ValueError):
+        raise ConfigError(f"{name} must be a list of (temperature, value) pairs") from None
+    if not np.isfinite(table).all() or (np.diff(table[:, 0]) <= 0).any() or (table[:, 1] <= 0).any():
+        raise ConfigError(f"{name}: temperatures must ascend and values be above zero, all finite")

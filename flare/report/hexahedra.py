@@ -1,0 +1,109 @@
+"""Pictures of hexahedra seen from a corner: their outer faces from back to front, coloured by a field, with shading."""
+
+from __future__ import annotations
+
+import numpy as np
+from matplotlib import colormaps
+from matplotlib.axes import Axes
+from matplotlib.cm import ScalarMappable
+from matplotlib.collections import PolyCollection
+from matplotlib.colors import Normalize
+from numpy.typing import ArrayLike, NDArray
+
+from flare.report.style import GREY, SMALL
+
+Array = NDArray[np.float64]
+Numbers = NDArray[np.integer]
+
+# Faces of a hexahedron in VTK's order, counter-clockwise seen from outside.
+FACES = np.array([[0, 3, 2, 1], [4, 5, 6, 7], [0, 1, 5, 4], [1, 2, 6, 5], [2, 3, 7, 6], [3, 0, 4, 7]])
+ABOVE, BELOW = (-55.0, 28.0), (-55.0, -28.0)
+"""Views: azimuth and elevation of the viewer, degrees."""
+
+
+def outer_faces(cells: Numbers) -> tuple[Numbers, Numbers]:
+    """(F, 4) nodes of the faces that belong to one hexahedron only, and (F,) which one that is."""
+    faces = cells[:, FACES].reshape(-1, 4).astype(np.int64)
+    count = int(faces.max()) + 1
+    a, b, c = np.sort(faces, axis=1)[:, :3].T  # three corners tell which face it is
+    _, first, times = np.unique((a * count + b) * count + c, return_index=True, return_counts=True)
+    alone = np.sort(first[times == 1])
+    return faces[alone], alone // len(FACES)
+
+
+def draw_hexahedra(
+    axes: Axes,
+    points: ArrayLike,
+    cells: ArrayLike,
+    values: ArrayLike,
+    *,
+    limits: tuple[float, float],
+    displacement: ArrayLike = 0.0,
+    colours: str = "viridis",
+    view: tuple[float, float] = ABOVE,
+) -> ScalarMappable:
+    """Draw the outside of a body. Returns what a colour bar is made of.
+
+    Faces are drawn in order of the distance of their hexahedra before they are moved. Where these are boxes of one
+    grid, that hides rightly what is hidden; a small smooth motion hardly changes what lies behind what.
+
+    Args:
+        axes: plain two-dimensional ones.
+        points: (N, 3).
+        cells: (E, 8) in VTK's order.
+        values: (N,) at the nodes; a face has the mean of its corners.
+        limits: values at the two ends of the colours.
+        displacement: (N, 3) by which the nodes are moved; small against the body.
+        colours: name of a colour map.
+        view: azimuth and elevation of the viewer, degrees; orthographic.
+    """
+    x, u, v = (np.asarray(array, dtype=np.float64) for array in (points, displacement, values))
+    faces, owner = outer_faces(np.asarray(cells))
+    across, upward, towards = _camera(*view)
+    quads = (x + u)[faces]
+    normal = np.cross(quads[:, 2] - quads[:, 0], quads[:, 3] - quads[:, 1])
+    normal /= np.maximum(np.linalg.norm(normal, axis=1, keepdims=True), 1e-300)
+    seen = normal @ towards > 0
+    depth = (x @ towards)[np.asarray(cells)[owner[seen]]].mean(1)
+    order = np.flatnonzero(seen)[np.argsort(depth, kind="stable")]
+
+    norm, scale = Normalize(*limits), colormaps[colours]
+    rgb = scale(norm(v[faces[order]].mean(1)))[:, :3]
+    light = towards + np.array([0.0, 0.0, np.sign(view[1])]) - 0.35 * across  # over the viewer's shoulder
+    brightness = 0.62 + 0.38 * np.clip(normal[order] @ (light / np.linalg.norm(light)), 0, 1)
+    flat = np.stack([quads[order] @ across, quads[order] @ upward], -1)
+    body = PolyCollection(
+        list(flat), facecolors=rgb * brightness[:, None], edgecolors="face", linewidths=0.2, rasterized=True
+    )
+    axes.add_collection(body)
+    _draw_axes(axes, flat, across, upward)
+    axes.set_aspect("equal")
+    axes.axis("off")
+    axes.autoscale_view()
+    return ScalarMappable(norm=norm, cmap=scale)
+
+
+def height_to_width(points: Array, view: tuple[float, float] = ABOVE) -> float:
+    """Of the picture that the points make."""
+    across, upward, _ = _camera(*view)
+    return float(np.ptp(points @ upward) / np.ptp(points @ across))
+
+
+def _camera(azimuth: float, elevation: float) -> tuple[Array, Array, Array]:
+    """Directions to the right and upwards in the picture, and towards the viewer."""
+    a, e = np.deg2rad([azimuth, elevation])
+    towards = np.array([np.cos(e) * np.cos(a), np.cos(e) * np.sin(a), np.sin(e)])
+    across = np.array([-np.sin(a), np.cos(a), 0.0])
+    return across, np.cross(towards, across), towards
+
+
+def _draw_axes(axes: Axes, flat: Array, across: Array, upward: Array) -> None:
+    """x, y and z as short lines in the lower left corner."""
+    low, high = flat.reshape(-1, 2).min(0), flat.reshape(-1, 2).max(0)
+    length = 0.1 * float((high - low).max())
+    start = low - np.array([0.6, 0.9]) * length
+    for name, direction in zip("xyz", np.eye(3), strict=True):
+        end = start + length * np.array([direction @ across, direction @ upward])
+        axes.plot(*np.stack([start, end], 1), color=GREY, linewidth=1.2)
+        x, y = start + 1.3 * (end - start)
+        axes.text(x, y, name, color=GREY, fontsize=SMALL, ha="center", va="center")

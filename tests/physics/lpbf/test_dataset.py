@@ -1,0 +1,120 @@
+"""The LPBF dataset: samples are the simulator's answers at the nodes of the merged mesh; filtered ones are counted."""
+
+import json
+
+import numpy as np
+import pytest
+
+from flare.data.generate import generate
+from flare.data.landmarks import landmarks
+from flare.data.sample import Sample
+from flare.data.writer import DatasetWriter
+from flare.errors import ConfigError, DataError, NotConverged
+from flare.experiments.printed_parts import linear_fit_error
+from flare.mesh.skin import skin
+from flare.mesh.stl import write_stl
+from flare.physics.lpbf import dataset as module
+from flare.physics.lpbf import process_preset, simulate
+from flare.physics.lpbf.dataset import LPBF, STEPS
+from flare.physics.lpbf.parts import draw_part
+from tests.factory import content
+
+COARSE = {"layers": 60}
+"""Voxels of 2.4 mm: a part in a second."""
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    return generate(LPBF(**COARSE), tmp_path_factory.mktemp("lpbf") / "d", samples=4, test_samples=1, quiet=True)
+
+
+def test_a_sample_is_what_the_simulator_says_at_its_nodes():
+    seed = 0
+    while True:
+        try:
+            sample = LPBF(**COARSE).sample(np.random.default_rng(seed))
+            break
+        except NotConverged:
+            seed += 1
+    drawn = draw_part(np.random.default_rng(seed), layers=60)
+    result = simulate(drawn.voxels, process_preset("ti64-am250"), keep_frames=False)
+    where = {tuple(p): i for i, p in enumerate(np.round(result.positions, 6))}
+    rows = [where[tuple(p)] for p in np.round(drawn.mesh.points, 6)]
+    np.testing.assert_array_equal(sample.values["points"], drawn.mesh.points)
+    np.testing.assert_array_equal(sample.values["displacement"][:, 0], result.released.displacement[rows, 2])
+    np.testing.assert_array_equal(sample.values["lateral_displacement"], result.released.displacement[rows, :2])
+    np.testing.assert_array_equal(sample.values["von_mises"][:, 0], result.released.von_mises[rows])
+    np.testing.assert_array_equal(sample.cells, drawn.mesh.hexahedra)
+    assert sample.notes["groups"] == len(result.interference)
+
+
+def test_two_workers_make_the_same_bytes(made, tmp_path):
+    generate(LPBF(**COARSE), tmp_path / "d", samples=4, test_samples=1, workers=2, quiet=True)
+    assert content(tmp_path / "d") == content(made.path)
+
+
+def test_parts_beyond_the_benchmarks_limits_are_drawn_anew_and_counted(monkeypatch, made, tmp_path):
+    rise = [made[i].values["displacement"].max() for i in range(len(made))]
+    monkeypatch.setattr(module, "MOST_DISPLACEMENT", float(np.median(rise)))
+    dataset = generate(LPBF(**COARSE), tmp_path / "d", samples=4, quiet=True)
+    assert all(dataset[i].values["displacement"].max() <= np.median(rise) * (1 + 1e-6) for i in range(4))
+    notes = [json.loads(line)["notes"] for line in (dataset.path / "samples.jsonl").read_text().splitlines()]
+    assert any("filtered: the part rises" in reason for note in notes for reason in note.get("redrawn", []))
+    assert dataset.about["provenance"]["redrawn"] >= 2
+
+
+def test_the_history_ends_with_the_released_part():
+    rng = [np.random.default_rng(1) for _ in range(2)]
+    plain, whole = LPBF(**COARSE).sample(rng[0]), LPBF(**COARSE, history=True).sample(rng[1])
+    np.testing.assert_array_equal(whole.values["displacement_history"][:, -1], plain.values["displacement"][:, 0])
+    np.testing.assert_array_equal(whole.values["von_mises_history"][:, -1], plain.values["von_mises"][:, 0])
+    assert whole.values["temperature_history"].shape == (len(plain.values["points"]), STEPS)
+    groups, top = plain.notes["groups"], plain.values["points"][:, 2] > 2.4 + 1e-6
+    if groups > 1:
+        assert (whole.values["temperature_history"][top, 0] == 0).all(), "not there yet"
+        assert (whole.values["temperature_history"][~top, 0] > 25).all()
+    np.testing.assert_allclose(whole.values["temperature_history"][:, -2:], 25)
+
+
+def test_parts_of_a_folder(tmp_path):
+    drawn = draw_part(np.random.default_rng(5), layers=60)
+    (tmp_path / "parts").mkdir()
+    surface = skin(drawn.voxels)
+    write_stl(tmp_path / "parts" / "one.stl", surface)
+    (tmp_path / "parts" / "bad.stl").write_bytes(b"solid nothing")
+    generator = LPBF(parts=str(tmp_path / "parts"), **COARSE)
+    dataset = generate(generator, tmp_path / "d", samples=3, quiet=True)
+    notes = [json.loads(line)["notes"] for line in (dataset.path / "samples.jsonl").read_text().splitlines()]
+    assert {note["name"] for note in notes} == {"one"}
+    with pytest.raises(DataError, match="no part"):
+        LPBF(parts=str(tmp_path / "d" / "nowhere"))
+
+
+def test_landmarks_are_those_of_the_parts(made):
+    found = landmarks(made)
+    assert found["median of nodes"] == np.median(made.sizes)
+    assert found["mean of largest rise"] == pytest.approx(
+        np.mean([made[i].values["displacement"].max() for i in range(4)])
+    )
+    notes = [json.loads(line)["notes"] for line in (made.path / "samples.jsonl").read_text().splitlines()]
+    assert found["mean of edges"] == np.mean([note["edges"] for note in notes])
+    assert found["mean of aspect ratio"] == pytest.approx(np.mean([note["aspect_ratio"] for note in notes]), rel=1e-5)
+    assert found["mean of height"] == pytest.approx(np.mean([note["height"] for note in notes]), rel=1e-5)
+
+
+def test_a_linear_field_is_fitted_exactly_and_a_printed_part_is_not(made, tmp_path):
+    writer = DatasetWriter(tmp_path / "d", made.schema, {"kind": "user"})
+    for straight in (False, True):
+        values = dict(made[0].values)
+        if straight:
+            values["displacement"] = values["points"] @ np.array([[1.0], [2.0], [-3.0]]) + 4.0
+        writer.append(Sample(values, made[0].cells))
+    both = writer.finish({"train": [(0, 2)]})
+    assert linear_fit_error(both, 0) > 0.05
+    assert linear_fit_error(both, 1) < 1e-6
+
+
+@pytest.mark.parametrize("bad", [{"process": "steel"}, {"layers": 7}, {"inherent_strain": 5.0}, {"mode": "magic"}])
+def test_impossible_options_are_refused(bad):
+    with pytest.raises(ConfigError):
+        LPBF(**bad)

@@ -1,0 +1,166 @@
+"""Random parts: deterministic, in the build volume, within the limits; statistics near the published ones."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from flare.errors import NotConverged
+from flare.mesh.cad import triangulated
+from flare.mesh.octree import merged
+from flare.mesh.pieces import pieces
+from flare.mesh.repair import solid_surface
+from flare.mesh.skin import skin
+from flare.mesh.voxelise import voxelise
+from flare.mesh.voxels import Voxels
+from flare.physics.lpbf.parts import FAMILIES, FEATURES, Limits, draw_part, random_part
+
+# Of the published set, after its filter: mean, standard deviation, quartiles.
+PUBLISHED = {
+    "nodes": (20_972, 12_476, 10_229, 19_743, 30_503),
+    "edges": (114_135, 68_308, 56_208, 107_677, 166_247),
+    "aspect ratio": (1.642, 0.438, 1.280, 1.473, 1.907),
+    "height": (29.43, 23.25, 7.80, 21.60, 60.00),
+    "edges per node": (5.414, 0.227, 5.367, 5.460, 5.547),
+}
+
+
+def rng(*seed):
+    return np.random.default_rng([0, *seed])
+
+
+@pytest.fixture(scope="module")
+def drawn():
+    return [draw_part(rng(n)) for n in range(14)]
+
+
+def test_the_same_seed_gives_the_same_part():
+    a, b = draw_part(rng(3)), draw_part(rng(3))
+    assert a.part.description == b.part.description
+    assert a.voxels.solid.tobytes() == b.voxels.solid.tobytes()
+    assert a.mesh.points.tobytes() == b.mesh.points.tobytes()
+    assert a.rejected == b.rejected
+
+
+def test_parts_stand_on_the_plate_in_one_piece_with_longest_edge_60(drawn):
+    for d in drawn:
+        low, high = d.part.solid.bounds
+        assert (high - low).max() == pytest.approx(60)
+        np.testing.assert_allclose([low[0] + high[0], low[1] + high[1], low[2]], 0, atol=1e-9)
+        assert d.voxels.solid[:, :, 0].any()
+        assert len(pieces(d.voxels.solid)[1]) == 2
+        assert d.voxels.origin == pytest.approx(tuple(low), abs=1e-9)
+
+
+def test_parts_within_the_limits_are_what_is_kept(drawn):
+    for d in drawn:
+        assert 700 <= len(d.mesh.points) <= 50_000
+        assert d.mesh.edges().shape[1] <= 250_000
+        assert 170 <= len(d.mesh.hexahedra) <= 25_680
+        assert d.mesh.aspect_ratio().max() <= 3.0 + 1e-9
+        assert d.mesh.volume == pytest.approx(d.voxels.volume, rel=1e-9)
+
+
+def test_descriptions_name_the_base_and_every_feature():
+    texts = [random_part(rng(n)) for n in range(300)]
+    families = {f: np.mean([p.family == f for p in texts]) for f in FAMILIES}
+    for family, share in FAMILIES.items():
+        assert families[family] == pytest.approx(share, abs=0.08)
+    everything = " ".join(p.description for p in texts)
+    for word in ["plate", "L bracket", "T bracket", "U bracket", "cylinder", "tube", "flange", "pockets", *FEATURES]:
+        assert word in everything
+    for up in ("(x up)", "(y up)", "(z up)", "(-z up)"):
+        assert up in everything
+
+
+def test_a_part_can_be_voxelised_at_any_size(drawn):
+    part = max(drawn, key=lambda d: d.voxels.volume).part
+    coarse, middle, fine = (voxelise(part.solid, h).volume for h in (2.0, 0.8, 0.3))
+    assert middle == pytest.approx(fine, rel=0.01)
+    assert coarse == pytest.approx(fine, rel=0.1)
+
+
+def test_a_part_as_triangles_has_the_same_voxels(drawn):
+    d = min(drawn, key=lambda d: d.voxels.count)
+    surface = skin(d.voxels)
+    again = voxelise(surface, d.voxels.size)
+    np.testing.assert_array_equal(again.solid, d.voxels.solid)
+
+
+def same_as_cad(drawn):
+    """Voxels of a part that are otherwise by way of an exact shape, triangles and rays, as a share."""
+    pytest.importorskip("gmsh")
+    surface = solid_surface(triangulated(drawn.part.solid))
+    again = voxelise(surface, drawn.voxels.size)
+    np.testing.assert_allclose(surface.bounds, drawn.part.solid.bounds, atol=0.1)
+    return np.count_nonzero(again.solid != drawn.voxels.solid) / drawn.voxels.count
+
+
+def test_formulas_and_cad_shapes_have_the_same_voxels(drawn):
+    flat = [d for d in drawn if not any(word in d.part.description for word in ("Ø", "slot"))]
+    curved = [d for d in drawn if "hole" in d.part.description]
+    assert flat
+    for d in flat[:2]:
+        assert same_as_cad(d) == 0.0
+    assert same_as_cad(curved[0]) < 0.01  # triangles on round faces
+
+
+@pytest.mark.slow
+def test_all_formulas_and_cad_shapes_have_the_same_voxels():
+    shares = [same_as_cad(draw_part(rng(5, n))) for n in range(30)]
+    assert max(shares) < 0.03
+    assert np.mean(shares) < 0.002
+
+
+@pytest.mark.parametrize(
+    ("limits", "fault"),
+    [
+        (Limits(most_nodes=100), "too many nodes"),
+        (Limits(most_edges=100), "too many edges"),
+        (Limits(fewest_nodes=100_000), "too few nodes"),
+        (Limits(aspect_ratio=1.1), "aspect ratio"),
+        (Limits(fewest_elements=10_000), "too few elements"),
+        (Limits(most_elements=10), "too many elements"),
+    ],
+)
+def test_every_limit_has_its_reason(limits, fault):
+    voxels = Voxels(np.ones((20, 20, 9), dtype=bool), (0.5, 0.5, 0.6), (-5.0, -5.0, 0.0))
+    mesh = merged(voxels)
+    assert Limits(fewest_elements=1, fewest_nodes=1).fault(voxels, mesh) is None
+    assert limits.fault(voxels, mesh) == fault
+
+
+def test_parts_that_fall_apart_or_float_have_their_reason():
+    solid = np.ones((20, 20, 9), dtype=bool)
+    solid[:, :, 4] = False
+    apart = Voxels(solid, (0.5, 0.5, 0.6), (-5.0, -5.0, 0.0))
+    assert Limits().fault(apart, merged(apart)) == "not connected"
+    solid[:, :, :4] = False
+    floating = Voxels(solid, (0.5, 0.5, 0.6), (-5.0, -5.0, 0.0))
+    assert Limits().fault(floating, merged(floating)) == "misses the plate"
+
+
+def test_limits_nothing_can_meet_end_with_a_message():
+    with pytest.raises(NotConverged, match=r"none of 3 parts .*too many nodes"):
+        draw_part(rng(0), limits=Limits(most_nodes=1, aspect_ratio=np.inf), attempts=3)
+
+
+@pytest.mark.slow
+def test_statistics_are_near_the_published_ones():
+    columns: dict[str, list[float]] = {name: [] for name in PUBLISHED}
+    per_element = []
+    for n in range(300):
+        mesh = draw_part(rng(n)).mesh
+        nodes, edges = len(mesh.points), mesh.edges().shape[1]
+        row = (nodes, edges, mesh.aspect_ratio().max(), mesh.points[:, 2].max(), edges / nodes)
+        for column, value in zip(columns.values(), row, strict=True):
+            column.append(value)
+        per_element.append(nodes / len(mesh.hexahedra))
+    for name, (mean, spread, *_) in PUBLISHED.items():
+        assert np.mean(columns[name]) == pytest.approx(mean, rel=0.1), name
+        assert np.std(columns[name]) == pytest.approx(spread, rel=0.4), name
+    assert np.mean(per_element) == pytest.approx(1.87, rel=0.05)
+    height = np.array(columns["height"])
+    assert (height > 59).mean() > 0.2  # two peaks: flat parts, and parts that stand
+    assert (height < 12).mean() > 0.25
+    assert ((height > 36) & (height < 54)).mean() < 0.15

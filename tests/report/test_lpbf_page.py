@@ -1,0 +1,106 @@
+"""The page of a build: its numbers are those of the simulation, at the right places."""
+
+import html
+import re
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from flare.mesh.skin import skin
+from flare.physics.lpbf import load_process
+from flare.physics.lpbf.job import run
+from flare.physics.lpbf.plates import hotter_plates
+from flare.physics.lpbf.setup import prepare
+from flare.report.lpbf import (
+    distortion_rows,
+    plate_rows,
+    profile,
+    recoater,
+    recoater_rows,
+    stress_rows,
+    write_build_page,
+)
+from tests.physics.lpbf.shapes import shelf
+
+
+@pytest.fixture(scope="module")
+def outcome(tmp_path_factory):
+    found = []
+    setup = prepare(skin(shelf()), voxel=1.5, layers=30)
+    out = tmp_path_factory.mktemp("build") / "part.vtu"
+    run(setup, out, series=False, more=lambda outcome, folder: found.append(outcome), quiet=True)
+    return found[0]
+
+
+def numbers(text):
+    return [float(word) for word in re.findall(r"-?\d+\.?\d*", text)]
+
+
+def test_largest_displacements_stand_with_their_places(outcome):
+    u = outcome.released.displacement
+    rows = dict(distortion_rows(outcome))
+    for name, node in (("up", u[:, 2].argmax()), ("down", u[:, 2].argmin())):
+        value, *place = numbers(rows[name])
+        assert value == pytest.approx(u[node, 2], abs=1e-4)
+        assert place == pytest.approx(outcome.positions[node], abs=0.05)
+    sideways = np.hypot(u[:, 0], u[:, 1])
+    assert numbers(rows["sideways"])[0] == pytest.approx(sideways.max(), abs=1e-4)
+    assert outcome.positions[u[:, 2].argmax(), 0] == 12  # the tip of the overhang
+
+
+def test_the_recoater_meets_the_overhang(outcome):
+    rows = recoater_rows(outcome)
+    over = int((outcome.interference[:, 0] > 0.04).sum())
+    assert over > 0
+    assert f"hits in {over} of 6 groups" in rows[0][1]
+    worst = outcome.interference[:, 0].argmax()
+    assert rows[1][0] == f"group {worst + 1}"
+    assert numbers(rows[1][1]) == pytest.approx(outcome.interference[worst], abs=0.05)
+    bars = recoater(outcome).axes[0].patches
+    assert [bar.get_height() for bar in bars] == pytest.approx(outcome.interference[:, 0].tolist())
+    low = replace(outcome, interference=outcome.interference * 0.01)
+    assert recoater_rows(low)[0][1].startswith("passes")
+
+
+def test_peak_stress_is_that_of_the_voxels(outcome):
+    rows = dict(stress_rows(outcome))
+    peak = outcome.cooled.centre_von_mises
+    value, *place = numbers(rows["cooled, on the plate"])
+    assert value == round(peak.max())
+    assert place == pytest.approx(outcome.positions[outcome.cells[peak.argmax()]].mean(0), abs=0.051)
+
+
+def test_the_profile_runs_along_the_longest_axis(outcome):
+    line = profile(outcome).axes[0].lines[0]
+    assert line.get_xdata()[[0, -1]] == pytest.approx([-12, 12])
+    tip = np.isclose(outcome.positions[:, 0], 12)
+    assert line.get_ydata()[-1] == pytest.approx(outcome.released.displacement[tip, 2].mean())
+
+
+def test_the_page_is_whole_and_alone(outcome, tmp_path):
+    plates = hotter_plates(outcome.setup, [400.0], quiet=True)
+    page = write_build_page(outcome, tmp_path, plates=plates).read_text()
+    for heading in ("Where it distorts", "Where the recoater would hit", "What a hotter plate would do", "Temperature"):
+        assert f"<h2>{heading}</h2>" in page
+    assert "http" not in page.replace("http-equiv", "")
+    assert "plate at 400 °C" in page
+    spans = [numbers(text)[0] for _, text in plate_rows(plates)]
+    assert spans[0] > spans[1]
+    for picture in ("displacement.png", "von_mises.png"):
+        assert (tmp_path / picture).read_bytes().startswith(b"\x89PNG")
+    again = tmp_path / "again"
+    again.mkdir()
+    assert write_build_page(outcome, again, plates=plates).read_text() == page
+
+
+def test_the_process_on_the_page_is_a_file_that_gives_it_again(outcome, tmp_path):
+    page = html.unescape(write_build_page(outcome, tmp_path).read_text())
+    (tmp_path / "process.yaml").write_text(re.search(r"<pre>(machine:.*?)</pre>", page, re.DOTALL)[1])
+    assert load_process(tmp_path / "process.yaml") == outcome.setup.process
+
+
+def test_without_plates_the_page_has_no_such_section(outcome, tmp_path):
+    page = write_build_page(outcome, tmp_path, exaggerate=0.0).read_text()
+    assert "hotter plate" not in page
+    assert "nominal shape" in page
