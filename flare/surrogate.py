@@ -57,6 +57,11 @@ class Surrogate(nn.Module):
         # Mixed precision ends here: physical values keep the digits of the normaliser.
         return self.target_norm.decode(encoded.to(self.target_norm.scale.dtype))
 
+    @property
+    def about(self) -> dict[str, Any]:
+        """All that is needed to build it anew."""
+        return {"model": self.model, "schema": self.schema.to_json()}
+
     @torch.no_grad()
     def predict(self, points: ArrayLike, **fields: ArrayLike) -> dict[str, np.ndarray]:
         """The target fields at the points of one sample, in physical units.
@@ -140,20 +145,24 @@ def _meaning(field: Field | None) -> str:
     return f"{field.role} ({', '.join(field.components)}) in {field.unit}" if field else "absent"
 
 
-def save_surrogate(surrogate: Surrogate, folder: Path) -> None:
+def save_model(model: nn.Module, about: Mapping[str, Any], folder: Path) -> None:
     """Write weights and normalisers (safetensors) and what they are (JSON) into an existing folder."""
-    save_file({k: v.contiguous() for k, v in surrogate.state_dict().items()}, folder / "model.safetensors")
-    about = {"version": VERSION, "model": surrogate.model, "schema": surrogate.schema.to_json()}
-    (folder / "model.json").write_text(json.dumps(about, indent=1) + "\n", encoding="utf-8")
+    save_file({k: v.contiguous() for k, v in model.state_dict().items()}, folder / "model.safetensors")
+    (folder / "model.json").write_text(json.dumps({"version": VERSION, **about}, indent=1) + "\n", encoding="utf-8")
 
 
 def load_surrogate(folder: Path, *, weights: str = "model.safetensors") -> Surrogate:
-    """Read what `save_surrogate` wrote; nothing else is needed, and nothing is unpickled."""
+    """Read what `save_model` wrote; nothing else is needed, and nothing is unpickled."""
     try:
         about = json.loads((folder / "model.json").read_text(encoding="utf-8"))
         if about["version"] != VERSION:
             raise CheckpointError(
                 f"{folder}: format version {about['version']}, this flare reads {VERSION}; update flare"
+            )
+        if about.get("holds", "fields") != "fields":
+            raise CheckpointError(
+                f"{folder} holds a classifier of {about['holds']}, not of fields; from Python it is read by "
+                f"flare.sequence.load_classifier, and judged by:  flare evaluate"
             )
         surrogate = Surrogate(about["model"], Schema.from_json(about["schema"]))
     except FileNotFoundError:

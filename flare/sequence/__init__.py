@@ -6,9 +6,10 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from flare.sequence.classifier import load_classifier as load_classifier
     from flare.sequence.encoder import SequenceEncoder as SequenceEncoder
 
-__all__ = ["GENERATORS", "READERS", "SequenceEncoder"]
+__all__ = ["GENERATORS", "READERS", "SequenceEncoder", "load_classifier"]
 
 GENERATORS: dict[str, str] = {
     "listops": "flare.sequence.listops:ListOps",
@@ -27,6 +28,7 @@ READERS: dict[str, str] = {
 
 def __getattr__(name: str) -> Any:
     # The tasks make and read data without torch, which takes over a second to import.
-    if name != "SequenceEncoder":
+    homes = {"SequenceEncoder": "flare.sequence.encoder", "load_classifier": "flare.sequence.classifier"}
+    if name not in homes:
         raise AttributeError(f"module 'flare.sequence' has no attribute {name!r}")
-    return getattr(import_module("flare.sequence.encoder"), name)
+    return getattr(import_module(homes[name]), name)

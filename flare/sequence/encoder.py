@@ -165,11 +165,15 @@ class SequenceEncoder(nn.Module):
         pooled = self.encode(ids, mask)
         return self.head(pooled.reshape(batch, -1))
 
-    def redraw(self, step: int) -> None:
-        """To be called after every training step, counted from 1; a Performer then draws new features now and then."""
+    def redraw(self, step: int, seed: int = 0) -> None:
+        """To be called after every training step, counted from 1; a Performer then draws new features now and then.
+
+        They depend on the seed and the step alone, so that all ranks have the same ones.
+        """
+        generator = torch.Generator().manual_seed(2**32 * seed + step)
         for block in self.blocks:
             if isinstance(block.attention, PerformerAttention):
-                block.attention.redraw(step)
+                block.attention.redraw(step, generator)
 
     def encode(self, ids: Tensor, mask: Tensor | None = None) -> Tensor:
         """[B, N] -> [B, C]."""
@@ -212,7 +216,7 @@ def attention_class(name: str, options: dict[str, object]) -> Callable[..., nn.M
     return found
 
 
-def attention_options(kind: type) -> dict[str, object]:
+def attention_options(kind: Callable[..., object]) -> dict[str, object]:
     """What an attention takes beyond what the encoder gives to all."""
     given = {"length", "rotate", "attention_dropout", "dropout"}
     parameters = inspect.signature(kind).parameters.values()

@@ -111,6 +111,12 @@ class SequenceDataset(ArrayFolder):
         """(samples, documents) tokens."""
         return np.stack([np.diff(offsets) for _, offsets in self._documents], axis=1)
 
+    @property
+    def first_tokens(self) -> np.ndarray:
+        """(samples,) of the only, or the first, document."""
+        tokens, offsets = self._documents[0]
+        return tokens[offsets[:-1]]
+
 
 class SequenceWriter(ArrayWriter[Example, SequenceDataset]):
     """Append examples 0, 1, 2, …, as `SequenceDataset` reads them."""

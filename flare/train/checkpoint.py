@@ -20,8 +20,9 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from flare.errors import CheckpointError
-from flare.surrogate import Surrogate, load_weights, previous, read_tensors, save_surrogate
+from flare.surrogate import load_weights, previous, read_tensors, save_model
 from flare.train.ema import WeightAverage
+from flare.train.task import Learner
 
 
 @dataclass
@@ -50,7 +51,7 @@ class Position:
 
 def save_checkpoint(
     folder: Path,
-    surrogate: Surrogate,
+    surrogate: Learner,
     optimizer: Optimizer,
     random_states: dict[str, Tensor],
     position: Position,
@@ -59,7 +60,7 @@ def save_checkpoint(
     """Write a checkpoint folder whole, or leave the one that is there."""
 
     def write(new: Path) -> None:
-        save_surrogate(surrogate, new)
+        save_model(surrogate, surrogate.about, new)
         if ema is not None:
             with ema.swapped_in(surrogate):
                 save_file({k: v.contiguous() for k, v in surrogate.state_dict().items()}, new / "ema.safetensors")
@@ -70,7 +71,7 @@ def save_checkpoint(
 
 
 def load_checkpoint(
-    folder: Path, surrogate: Surrogate, optimizer: Optimizer, ema: WeightAverage | None = None
+    folder: Path, surrogate: Learner, optimizer: Optimizer, ema: WeightAverage | None = None
 ) -> tuple[Position, dict[str, Tensor]]:
     """Fill model, optimiser and average; return the position and the random states."""
     load_weights(surrogate, folder / "model.safetensors")
