@@ -8,7 +8,7 @@ import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -24,6 +24,7 @@ from flare.models import build_model
 
 VERSION = 1
 """Of the files of a saved surrogate."""
+AnyModule = TypeVar("AnyModule", bound=nn.Module)
 
 
 class Surrogate(nn.Module):
@@ -205,14 +206,19 @@ def load(run: str | os.PathLike[str], *, checkpoint: str = "last", ema: bool = F
         ema: the running average of the weights, where the run kept one.
         device: `cpu`, `cuda`, …, or `auto` for the GPU where there is one.
     """
-    if device == "auto":
-        device = "cuda" if torch.cuda.is_available() else "cpu"
     folder = find_checkpoint(Path(run), checkpoint)
     if ema and not (folder / "ema.safetensors").exists():
         raise CheckpointError(f"{folder} has no averaged weights; train with --optim.ema 0.999 to keep them")
     surrogate = load_surrogate(folder, weights="ema.safetensors" if ema else "model.safetensors")
+    return placed(surrogate, device)
+
+
+def placed(model: AnyModule, device: str) -> AnyModule:
+    """On the device, `auto` for the GPU where there is one, and ready to answer."""
+    if device == "auto":
+        device = "cuda" if torch.cuda.is_available() else "cpu"
     try:
-        return surrogate.to(device).eval()
+        return model.to(device).eval()
     except (RuntimeError, AssertionError, TypeError) as error:
         raise ConfigError(f"device {device!r} cannot be used here: {one_line(error)}") from None
 

@@ -19,7 +19,7 @@ from flare.errors import CheckpointError, ConfigError, DataError, nearest
 from flare.sequence.batch import collate
 from flare.sequence.encoder import SequenceEncoder, attention_class, attention_options
 from flare.sequence.store import Example, SequenceSchema
-from flare.surrogate import VERSION, find_checkpoint, load_weights
+from flare.surrogate import VERSION, find_checkpoint, load_weights, placed
 
 NAME = "sequence"
 """Of the model, in settings."""
@@ -52,6 +52,15 @@ class Classifier(nn.Module):
     def about(self) -> dict[str, Any]:
         """All that is needed to build it anew."""
         return {"holds": "sequences", "model": self.model, "schema": self.schema.to_json()}
+
+    def check_sequences(self, schema: SequenceSchema, where: str | os.PathLike[str]) -> None:
+        """Refuse data whose tokens or classes are not those this model was trained on."""
+        for name in ("vocabulary", "classes", "pad", "documents"):
+            mine, theirs = getattr(self.schema, name), getattr(schema, name)
+            if mine != theirs:
+                raise DataError(f"{where} does not fit this model: its {name} is {theirs}, trained on {mine}")
+        if schema.longest > self.length:
+            raise DataError(f"{where} has sequences of up to {schema.longest} tokens; this model takes {self.length}")
 
     @torch.no_grad()
     def predict(self, *documents: np.ndarray) -> str:
@@ -100,5 +109,7 @@ def load_classifier(
         classifier = Classifier(about["model"], SequenceSchema.from_json(about["schema"]))
     except (OSError, json.JSONDecodeError, KeyError, TypeError, ConfigError, DataError) as error:
         raise CheckpointError(f"{folder / 'model.json'} is damaged or of another flare: {error}") from None
+    if ema and not (folder / "ema.safetensors").exists():
+        raise CheckpointError(f"{folder} has no averaged weights; train with --optim.ema 0.999 to keep them")
     load_weights(classifier, folder / ("ema.safetensors" if ema else "model.safetensors"))
-    return classifier.to(device).eval()
+    return placed(classifier, device)

@@ -223,6 +223,12 @@ def attention_options(kind: Callable[..., object]) -> dict[str, object]:
     return {p.name: p.default for p in parameters if p.kind is p.KEYWORD_ONLY and p.name not in given}
 
 
+def options_of(attention: str) -> set[str]:
+    """Names of the encoder's arguments that are this attention's alone."""
+    own = set(attention_options(attention_class(attention, {})))
+    return own | {"ffn_depth" if attention == "flare" else "mlp_ratio"}
+
+
 def _positions(kind: str, length: int, channels: int) -> nn.Module | None:
     if kind == "rotary":
         return None

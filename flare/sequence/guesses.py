@@ -50,13 +50,13 @@ CLEARLY = 3.0
 
 def reading(accuracy: float, count: int, of_guesses: Mapping[str, float]) -> str:
     """What an accuracy on `count` samples means beside those of guesses, in words."""
-    best = max(of_guesses, key=lambda name: of_guesses[name])
-    # Both were measured on the same samples; where they err alike the difference is surer than this says.
-    error = np.hypot(standard_error(accuracy, count), standard_error(of_guesses[best], count))
-    above = (accuracy - of_guesses[best]) / max(error, 1e-12)
-    if above > CLEARLY:
-        return f"{100 * (accuracy - of_guesses[best]):.1f} points above the {best} guess"
-    beaten = [name for name, other in of_guesses.items() if accuracy > other + CLEARLY * error]
-    if beaten:
-        return f"no more than the {best} guess"
-    return "no more than guessing"
+    for name, guessed in sorted(of_guesses.items(), key=lambda item: item[1]):
+        # Both are measured on the same samples; where they err alike, their difference is surer than this says.
+        error = np.hypot(standard_error(accuracy, count), standard_error(guessed, count))
+        if accuracy <= guessed + CLEARLY * error:
+            return f"no more than {_spoken(name)}"
+    return f"{100 * (accuracy - guessed):.1f} points above {_spoken(name)}"
+
+
+def _spoken(name: str) -> str:
+    return name if name == "chance" else f"the {name}"

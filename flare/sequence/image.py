@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +21,7 @@ from flare.sequence.store import Example, SequenceSchema
 CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 SIDE = 32
 PIXELS = SIDE * SIDE
+SIDES = (32, 16, 8)
 
 Bytes = NDArray[np.uint8]
 Labelled = tuple[Bytes, Bytes]
@@ -47,13 +48,21 @@ class ImageFiles(SequenceFiles):
     """Training images kept for validation, chosen at random: the benchmark's own choice cannot be rebuilt."""
     seed: int = 0
     """Of that choice."""
+    side: int = SIDE
+    """Pixels a side: 32 as in the benchmark; 16 or 8 are means of its pixels, for shorter sequences."""
 
     def __post_init__(self) -> None:
         if self.val < 0 or self.seed < 0:
             raise ConfigError(f"val={self.val}, seed={self.seed}: neither can be negative")
+        if self.side not in SIDES:
+            raise ConfigError(f"side={self.side}; use one of {', '.join(map(str, SIDES))}")
 
     def schema(self) -> SequenceSchema:
-        return SequenceSchema(name="image", vocabulary=256, classes=CLASSES, longest=PIXELS, pad=None)
+        return SequenceSchema(name="image", vocabulary=256, classes=CLASSES, longest=self.side**2, pad=None)
+
+    def provenance(self) -> dict[str, Any]:
+        smaller = {} if self.side == SIDE else {"departures": {"side": self.side}}
+        return super().provenance() | smaller
 
     def files(self) -> dict[str, list[Path]]:
         layout = self._layout
@@ -69,7 +78,7 @@ class ImageFiles(SequenceFiles):
         order = np.random.default_rng(self.seed).permutation(len(self._train[1]))
         for (images, labels), indices in ((self._train, order), (self._test, np.arange(len(self._test[1])))):
             for index in indices:
-                yield Example((images[index],), int(labels[index]))
+                yield Example((shrunk(images[index], self.side),), int(labels[index]))
 
     @cached_property
     def _layout(self) -> Layout:
@@ -89,6 +98,15 @@ def grey(colours: Bytes) -> Bytes:
     scaled = colours.astype(np.float32) * np.float32(1 / 255)
     weights = np.array([0.2989, 0.5870, 0.1140], np.float32)
     return np.floor((scaled @ weights) * np.float32(255.5)).astype(np.uint8)
+
+
+def shrunk(pixels: Bytes, side: int) -> Bytes:
+    """(pixels,) of a picture -> (side²,): means of square blocks, rounded."""
+    if len(pixels) == side**2:
+        return pixels
+    block = SIDE // side
+    means = pixels.reshape(side, block, side, block).mean((1, 3))
+    return np.floor(means + 0.5).astype(np.uint8).ravel()
 
 
 def _grey_batches(layout: Layout, paths: list[Path]) -> Labelled:

@@ -71,17 +71,11 @@ class ClassTask:
         assert isinstance(learner, Classifier)
         learner.network.redraw(step, seed)
 
-    @torch.no_grad()
     def errors(self, predict: Any, device: torch.device, indices: np.ndarray) -> np.ndarray:
         """(samples, 1): 1 where the class is wrong."""
-        order = np.argsort(self.dataset.lengths[indices].max(1), kind="stable")  # so that little is padding
-        wrong = np.zeros((len(indices), 1))
         size = self.data.eval_batch_size
-        for number, cpu_batch in enumerate(evaluation_batches(self.dataset, indices[order], size, fixed=self.fixed)):
-            batch = cpu_batch.to(device)
-            answers = decide(predict(batch.ids, batch.mask)) != batch.labels
-            wrong[order[number * size : (number + 1) * size], 0] = answers.cpu().numpy()
-        return wrong
+        answers = predicted_labels(predict, self.dataset, indices, size, device, fixed=self.fixed)
+        return (answers != self.dataset.labels[indices]).astype(np.float64)[:, None]
 
     def scores(self, errors: np.ndarray) -> dict[str, float]:
         return {"accuracy": 1 - float(errors.mean())}
@@ -100,7 +94,7 @@ class ClassTask:
             "reading": reading(accuracy[last], len(errors[last]), {kind: of[last] for kind, of in guessed.items()}),
             "protocol": self.data.protocol,
             "split": last,
-            "val_samples": len(self.judged[self.data.val_split]) if self.data.val_split else 0,
+            "samples": {split: len(of_split) for split, of_split in errors.items()},
         }
 
     def of_samples(self, errors: Mapping[str, np.ndarray]) -> dict[str, Any]:
@@ -108,3 +102,22 @@ class ClassTask:
             split: {"samples": self.judged[split].tolist(), "wrong": of_split[:, 0].astype(int).tolist()}
             for split, of_split in errors.items()
         }
+
+
+@torch.no_grad()
+def predicted_labels(
+    predict: Any,
+    dataset: SequenceDataset,
+    indices: np.ndarray,
+    batch_size: int,
+    device: torch.device,
+    *,
+    fixed: int | None = None,
+) -> np.ndarray:
+    """(samples,) in the order given; see `flare.sequence.batch.collate` for `fixed`."""
+    order = np.argsort(dataset.lengths[indices].max(1), kind="stable")  # so that little is padding
+    batches = (batch.to(device) for batch in evaluation_batches(dataset, indices[order], batch_size, fixed=fixed))
+    answers = [torch.zeros(0, dtype=torch.long), *(decide(predict(b.ids, b.mask)).cpu() for b in batches)]
+    labels = np.empty(len(indices), np.int64)
+    labels[order] = torch.cat(answers).numpy()
+    return labels
