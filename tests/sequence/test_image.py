@@ -13,7 +13,7 @@ from PIL import Image
 from flare.cli import main
 from flare.errors import ConfigError, DataError
 from flare.sequence.files import read_sequences
-from flare.sequence.image import ImageFiles, grey
+from flare.sequence.image import ImageFiles, grey, shrunk
 from tests.factory import content
 
 COUNT = 4  # images of a batch
@@ -189,3 +189,19 @@ def test_something_must_be_left_to_train_with(tmp_path):
     write_binary(tmp_path)
     with pytest.raises(ConfigError, match="val=20 leaves nothing to train with"):
         read(tmp_path, val=20)
+
+
+def test_smaller_pictures_are_means_of_blocks_and_say_so(tmp_path):
+    write_binary(tmp_path)
+    whole = read_sequences(ImageFiles(folder=str(tmp_path), val=5), tmp_path / "whole", quiet=True)
+    small = read_sequences(ImageFiles(folder=str(tmp_path), val=5, side=16), tmp_path / "small", quiet=True)
+    assert (small.schema.longest, whole.schema.longest) == (256, 1024)
+    picture = whole[3].tokens.reshape(32, 32).astype(float)
+    for row, column in ((0, 0), (3, 7), (15, 15)):
+        block = picture[2 * row : 2 * row + 2, 2 * column : 2 * column + 2]
+        assert small[3].tokens[16 * row + column] == int(block.mean() + 0.5)
+    assert np.array_equal(small.labels, whole.labels)
+    assert small.about["provenance"]["departures"] == {"side": 16}
+    assert shrunk(np.full(1024, 255, np.uint8), 8).tolist() == [255] * 64
+    with pytest.raises(ConfigError, match="side=10; use one of 32, 16, 8"):
+        ImageFiles(folder=str(tmp_path), side=10)
