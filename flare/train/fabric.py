@@ -45,7 +45,7 @@ def _make_fabric(config: TrainConfig) -> Fabric:
             accelerator=config.device,
             devices=here,
             num_nodes=world // here,
-            # Buffers are the normalisers: equal on all ranks and never changed, so nothing to send.
+            # Buffers are normalisers and random features: equal on all ranks without being sent.
             strategy=DDPStrategy(broadcast_buffers=False) if world > 1 else "auto",
             precision=PRECISIONS[precision],
         )

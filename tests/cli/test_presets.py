@@ -59,7 +59,7 @@ def documented_commands():
 @pytest.mark.parametrize("line", documented_commands())
 def test_documented_commands_use_options_that_exist(line, capsys):
     words = shlex.split(line, comments=True)[1:]
-    depth = 2 if words[0] in ("data", "lpbf") else 1
+    depth = 2 if words[0] in ("data", "lpbf", "experiment") else 1
     depth += words[:2] in (["data", "make"], ["data", "download"], ["data", "read"])
     if words[0].startswith("--"):
         assert main(words) == 0
