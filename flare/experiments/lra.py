@@ -33,7 +33,7 @@ CONTENDERS: dict[str, dict[str, Any]] = {
 }
 """The six attentions, and FLARE with what the paper's runs do not have: what differs in the model's settings."""
 SIX = list(CONTENDERS)[:6]
-SHORT_LISTOPS = ListOps(min_length=10, max_length=100, max_depth=4)
+SHORT_LISTOPS = ListOps(min_length=10, max_length=80, max_depth=3)
 SIZES = {"samples": 54_000, "val_samples": 2_000, "test_samples": 2_000}
 HOW_TO_MAKE = {
     "image": "flare data download image --out",

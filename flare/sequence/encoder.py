@@ -8,6 +8,7 @@ import inspect
 from collections.abc import Callable
 from importlib import import_module
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -170,7 +171,8 @@ class SequenceEncoder(nn.Module):
 
         They depend on the seed and the step alone, so that all ranks have the same ones.
         """
-        generator = torch.Generator().manual_seed(2**32 * seed + step)
+        # A generator of torch looks at 32 bits of its seed: these are of both numbers.
+        generator = torch.Generator().manual_seed(int(np.random.SeedSequence([seed, step]).generate_state(1)[0]))
         for block in self.blocks:
             if isinstance(block.attention, PerformerAttention):
                 block.attention.redraw(step, generator)

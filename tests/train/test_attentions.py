@@ -17,7 +17,7 @@ SCHEMAS = {
     "retrieval": {"vocabulary": 257, "classes": TWO, "longest": 4000, "documents": 2},
     "image": {"vocabulary": 256, "classes": TEN, "longest": 1024, "pad": None},
     "pathfinder": {"vocabulary": 256, "classes": TWO, "longest": 1024, "pad": None},
-    "listops-small": {"vocabulary": 16, "classes": TEN, "longest": 100},
+    "listops-small": {"vocabulary": 16, "classes": TEN, "longest": 80},
     "image-small": {"vocabulary": 256, "classes": TEN, "longest": 256, "pad": None},
 }
 COUNTS = {  # of the specification, without the token table
