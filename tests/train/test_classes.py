@@ -11,7 +11,7 @@ import torch
 from torch.nn.functional import cross_entropy
 
 from flare.data.batch import BatchPlan
-from flare.errors import CheckpointError, ConfigError, DataError
+from flare.errors import CheckpointError, ConfigError, DataError, TrainingDiverged
 from flare.sequence import load_classifier
 from flare.sequence.batch import evaluation_batches, training_batches
 from flare.sequence.classifier import Classifier
@@ -161,6 +161,24 @@ def test_averaged_weights_are_judged_too(listops, tmp_path):
     records = [r for r in RunFolder(tmp_path / "run").records() if r["kind"] == "evaluate"]
     assert all(0 <= r["accuracy_ema"] <= 1 for r in records)
     load_classifier(tmp_path / "run", ema=True)
+
+
+@pytest.mark.parametrize(("later", "stops"), [(1.0, False), (1e4, True)])
+def test_a_loss_that_rises_from_nothing_may_be_chance_but_one_far_above_guessing_is_divergence(
+    listops, tmp_path, monkeypatch, later, stops
+):
+    plain, count = ClassTask.loss, [0]
+
+    def scaled(*arguments):
+        count[0] += 1
+        return plain(*arguments) * (1e-6 if count[0] < 10 else later)
+
+    monkeypatch.setattr(ClassTask, "loss", scaled)
+    if stops:
+        with pytest.raises(TrainingDiverged, match="the loss rose to"):
+            start(config(listops), tmp_path / "run")
+    else:
+        assert start(config(listops), tmp_path / "run")["steps"] == 30
 
 
 # -- batches -----------------------------------------------------------------------------------------------------------
