@@ -61,6 +61,7 @@ bench: .venv/ready
 	@$(BIN)/python benchmarks/accuracy.py
 	@echo "Solvers ..."
 	@$(BIN)/python benchmarks/solvers.py
+	@$(BIN)/python benchmarks/lpbf.py
 	@$(BIN)/python benchmarks/plot.py
 	@$(BIN)/python benchmarks/table.py
 

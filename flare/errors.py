@@ -24,6 +24,10 @@ class NotConverged(DataError):
     """A solver that did not reach its answer. A generator's sample is then drawn anew, and that is counted."""
 
 
+class Exhausted(DataError):
+    """A generator that has nothing left to draw from."""
+
+
 class CheckpointError(FlareError):
     """A run folder or checkpoint that is missing, damaged, or of another model."""
 
@@ -45,7 +49,7 @@ def nearest(name: str, known: Iterable[str]) -> str:
 def one_line(message: object) -> str:
     """A parser's message, which may span lines and name its own groups, as one line about the user's setting."""
     text = str(message).replace('Parser key "run.', 'setting "').replace("Parser key", "setting")
-    return " ".join(re.sub(r"a <class '(\w+)'>", r"\1", text).replace("typing.Literal", "one of ").split())
+    return " ".join(re.sub(r"a <class '(\w+)'>", r"\1", text).replace("a typing.Literal", "one of ").split())
 
 
 def first_difference(old: Mapping[str, Any], new: Mapping[str, Any]) -> tuple[str, Any, Any] | None:

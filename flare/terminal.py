@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import sys
+import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 
 Update = Callable[..., None]
@@ -74,9 +75,11 @@ def _line_log(label: str, total: int, done: int, unit: str, every: float = 10.0)
 
 
 class _Clock:
-    """Rate over the last half minute, so that the time left follows a machine that gets busy or free."""
+    """Rate over the last half minute, so that the time left follows a machine that gets busy or free; over more where
+    a unit takes long, since units that workers make side by side arrive in bursts."""
 
     WINDOW = 30.0
+    UNITS = 20
 
     def __init__(self, total: int, done: int) -> None:
         self.total, self.count = total, done
@@ -88,7 +91,9 @@ class _Clock:
         now = time.monotonic()
         if now - self.marks[-1][0] > 0.5:
             self.marks.append((now, self.count))
-        while len(self.marks) > 1 and now - self.marks[1][0] > self.WINDOW:
+        while (
+            len(self.marks) > 1 and now - self.marks[1][0] > self.WINDOW and self.count - self.marks[1][1] >= self.UNITS
+        ):
             self.marks.popleft()
 
     def describe(self, unit: str) -> str:
@@ -99,6 +104,30 @@ class _Clock:
         rate = fresh / elapsed
         speed = f"{rate:.1f} {unit}/s" if rate >= 1 else f"{1 / rate:.1f} s each"
         return f"{speed}, {duration((self.total - self.count) / rate)} left"
+
+
+@contextmanager
+def patience(message: str, after: float = 2.0) -> Iterator[None]:
+    """Say why nothing happens, if it takes longer than that."""
+    timer = threading.Timer(after, say, [message])
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+
+
+def counted(count: int, what: str) -> str:
+    """`1 layer group`, `1,200 layer groups`."""
+    return f"{count:,} {what}" + ("" if count == 1 else "s")
+
+
+def plainly(value: object) -> str:
+    """A value of a record as people read it, without the marks of JSON."""
+    if isinstance(value, Mapping):
+        return ", ".join(f"{key}: {plainly(inner)}" for key, inner in value.items())
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
 def duration(seconds: float) -> str:

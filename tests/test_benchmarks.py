@@ -4,6 +4,7 @@ import gc
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
@@ -259,3 +260,31 @@ def test_the_tables_of_solvers_say_the_records_numbers(tmp_path, monkeypatch):
     assert rows[1]["landmarks"] == {}
     for row in rows:
         assert 0 < row["median"] <= row["most"]
+
+
+def test_the_tables_of_printing_say_the_records_numbers_and_what_is_too_much(tmp_path, monkeypatch):
+    import lpbf
+
+    page = tmp_path / "lpbf.md"
+    page.write_text(f"before\n{lpbf.BEGIN}\nold\n{lpbf.END}\nafter\n")
+    cases = {"slow": (lpbf.Tube(8, 2, 1), 1e-6, None), "quick": (lpbf.Tube(8, 2, 1), 1e6, 1e6)}
+    changes = {"CASES": cases, "GROWTH": [lpbf.Tube(8, 2, 1), lpbf.Tube(12, 2, 1)], "REFINEMENTS": (1,)}
+    for name, value in changes.items():
+        monkeypatch.setattr(lpbf, name, value)
+    monkeypatch.setattr(lpbf, "alone", lambda function, *arguments: 100.0)
+    monkeypatch.setattr(lpbf, "others_percent", lambda: 0.0)
+    lpbf.main(tmp_path, page)
+    text, record = page.read_text(), read(tmp_path, "lpbf")
+    assert text.startswith("before\n")
+    assert text.endswith("after\n")
+    assert "old" not in text
+    slow, quick = (next(line for line in text.splitlines() if line.startswith(f"| {name}")) for name in cases)
+    assert "too much" in slow
+    assert "too much" not in quick
+    assert record["cases"]["quick"]["nodes"] == 320
+    assert record["exponent"] == pytest.approx(
+        np.log(record["growth"][1]["seconds"] / record["growth"][0]["seconds"])
+        / np.log(record["growth"][1]["nodes"] / record["growth"][0]["nodes"])
+    )
+    assert [row["part"] for row in record["iterations"]] == ["block", "frame"]
+    assert lpbf.PAGE.read_text().count(lpbf.BEGIN) == 1

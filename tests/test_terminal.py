@@ -5,11 +5,12 @@ import pty
 import re
 import subprocess
 import sys
+import time
 
 import pytest
 
 from flare import terminal
-from flare.terminal import duration, progress
+from flare.terminal import duration, patience, plainly, progress
 
 
 @pytest.fixture
@@ -45,6 +46,36 @@ def test_time_left_follows_the_recent_rate_and_ignores_earlier_sessions(clock, c
             update()
     last = capsys.readouterr().err.splitlines()[-1]
     assert re.fullmatch(r"making: 6[56]\d/1000 samples  1\.0 (samples/s|s each), 5 min \d\d s left", last)
+
+
+def test_time_left_of_slow_units_that_arrive_in_bursts_is_steady(clock, capsys):
+    with progress("making", 200) as update:
+        for _ in range(15):  # two workers: two parts at once, every 50 s
+            clock[0] += 50
+            update()
+            update()
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[-1].startswith("making: 29/200 samples  25")
+
+
+def test_patience_is_spoken_of_only_where_it_is_needed(capsys):
+    with patience("compiling ...", after=60):
+        pass
+    with patience("compiling ...", after=0):
+        time.sleep(0.2)
+    assert capsys.readouterr().err == "compiling ...\n"
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        ({"samples": 3, "options": {"grid": "node"}}, "samples: 3, options: grid: node"),
+        (0.123456, "0.1235"),
+        ([1], "[1]"),
+    ],
+)
+def test_records_read_without_the_marks_of_json(value, text):
+    assert plainly(value) == text
 
 
 def test_quiet_is_silent(capsys):

@@ -29,6 +29,8 @@ VERBS = {
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command. Bad input is one message on standard error and exit code 2."""
+    # Threads that wait should sleep: spinning gains nothing on a quiet machine and costs several times on a busy one.
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # read when torch is imported, which comes later
     words = list(sys.argv[1:] if argv is None else argv)
     debug = "--debug" in words
     words = [word for word in words if word != "--debug"]

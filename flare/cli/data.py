@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 HELP = """usage: flare data make NAME --out FOLDER ...       make a dataset from physics, or sequences
        flare data download NAME --out FOLDER ...   fetch the published files of a benchmark and read them
        flare data read NAME --folder FILES ...     make a dataset of published files that are here
-       flare data card NAME                        what a benchmark is, and what to beware of
+       flare data card [NAME]                      what a benchmark is, and what to beware of
        flare data info FOLDER                      what a dataset holds
        flare data report FOLDER                    its gallery.png and statistics.html, made anew
        flare data check FOLDER                     verify checksums, splits and values
@@ -164,8 +164,13 @@ def _card(words: Sequence[str]) -> int:
     from flare.data.cards import as_markdown, card, card_names
 
     parser = make_parser("data card", "What a benchmark is, and what to beware of.")
-    parser.add_argument("name", help=f"one of: {', '.join(card_names())}")
-    print(as_markdown(card(parse(parser, words).name)), end="")
+    parser.add_argument("name", nargs="?", help=f"one of: {', '.join(card_names())}; default a list of them")
+    name = parse(parser, words).name
+    if name is None:
+        for known in card_names():
+            print(f"{known:<12}{card(known).summary}")
+        return 0
+    print(as_markdown(card(name)), end="")
     return 0
 
 
@@ -180,6 +185,7 @@ def _report(words: Sequence[str]) -> int:
 def _info(words: Sequence[str]) -> int:
     from flare.data.store import Dataset
     from flare.sequence.check import describe
+    from flare.terminal import plainly
 
     parser = make_parser("data info", "Show what a dataset holds.")
     parser.add_argument("folder", help="dataset folder")
@@ -189,7 +195,8 @@ def _info(words: Sequence[str]) -> int:
     else:
         print(*describe(dataset), sep="\n")
     for key, value in dataset.about["provenance"].items():
-        print(f"{key}: {value}")
+        if value != {}:
+            print(f"{key}: {plainly(value)}")
     print(f"fingerprint: {dataset.fingerprint}")
     return 0
 

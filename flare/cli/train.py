@@ -121,15 +121,13 @@ def _show(result: Mapping[str, Any]) -> None:
 
 
 def _show_errors(result: Mapping[str, Any]) -> None:
-    from flare.data.cards import papers_number
+    from flare.data.cards import beside_the_paper
 
     error, baseline = result["rel_l2"], result["rel_l2_mean_field"]
     print(f"test rel-L2           {error:.4f}   mean of {result['test_samples']} samples, last weights")
     print(f"training-mean field   {baseline:.4f}   {result['mean_field']}; {verdict(error, baseline)}")
-    made = {"kind": result["provenance"], "departures": result.get("departures")}
-    paper, words = papers_number(result["dataset"], made, result.get("offset", 0.0))
-    if words:
-        print(f"the paper             {words if paper is None else f'{paper:.4f}   {words}'}")
+    if paper := beside_the_paper(result):
+        print(f"the paper             {paper}")
     show_fields({name: (of["rel_l2"], of["rel_l2_mean_field"]) for name, of in result["fields"].items()})
 
 

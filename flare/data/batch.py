@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Sampler
 from torch.utils.data import Dataset as TorchDataset
 
-from flare.data.sample import input_array, target_array
+from flare.data.sample import input_array, mirrored, target_array
 from flare.data.store import Dataset
 from flare.errors import ConfigError
 
@@ -133,10 +133,10 @@ def _bucketed(order: np.ndarray, lengths: np.ndarray, batch_size: int, rng: np.r
 
 
 class _Arrays(TorchDataset[tuple[int, np.ndarray, np.ndarray]]):
-    """What a loader worker does: read one sample, or a random part of its points that changes with the epoch."""
+    """What a loader worker does: read one sample, or some of its points, perhaps in a mirror, anew every epoch."""
 
-    def __init__(self, dataset: Dataset, subsample: int | None, seed: int) -> None:
-        self.dataset, self.subsample, self.seed = dataset, subsample, seed
+    def __init__(self, dataset: Dataset, subsample: int | None, seed: int, mirror: Sequence[str] = ()) -> None:
+        self.dataset, self.subsample, self.seed, self.mirror = dataset, subsample, seed, mirror
 
     def __getitem__(self, key: tuple[int, int]) -> tuple[int, np.ndarray, np.ndarray]:
         epoch, index = key
@@ -145,19 +145,29 @@ class _Arrays(TorchDataset[tuple[int, np.ndarray, np.ndarray]]):
             rng = np.random.default_rng([self.seed, epoch, index])
             rows = np.sort(rng.choice(size, self.subsample, replace=False))
         sample = self.dataset.read(index, rows)
+        if self.mirror:
+            turned = np.random.default_rng([self.seed, epoch, index, 1]).random(len(self.mirror)) < 0.5
+            sample = mirrored(self.dataset.schema, sample, [a for a, t in zip(self.mirror, turned, strict=True) if t])
         return index, input_array(self.dataset.schema, sample), target_array(self.dataset.schema, sample)
 
 
 def training_loader(
-    dataset: Dataset, plan: BatchPlan, *, subsample: int | None = None, workers: int = 0, pin: bool = False
+    dataset: Dataset,
+    plan: BatchPlan,
+    *,
+    subsample: int | None = None,
+    mirror: Sequence[str] = (),
+    workers: int = 0,
+    pin: bool = False,
 ) -> Iterable[Batch]:
     """Micro-batches in the order of the plan.
 
     Args:
         subsample: points drawn from each sample anew every epoch; None takes all.
+        mirror: axes along which samples are reflected about zero, each or not, drawn anew every epoch.
         workers: loader processes; they map the dataset's files and share their pages.
     """
-    return planned_loader(_Arrays(dataset, subsample, plan.seed), plan, collate, workers=workers, pin=pin)
+    return planned_loader(_Arrays(dataset, subsample, plan.seed, mirror), plan, collate, workers=workers, pin=pin)
 
 
 def planned_loader(

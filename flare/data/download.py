@@ -52,8 +52,8 @@ def _fetch(archive: Archive, to: Path, *, quiet: bool) -> Path:
             say(f"the hub does not answer ({reason}); {path} is taken as it is, its checksum unverified")
             return path
         raise DataError(
-            f"cannot fetch {archive.file} of {archive.repository}: {reason}. What has arrived is kept; run the same "
-            f"command to go on, or fetch the file by other means into {to}"
+            f"cannot fetch {hub.hf_hub_url(**where)}: {reason}. What has arrived is kept; run the same command to go "
+            f"on, or bring the file by other means to {path}. `flare data make` needs no network"
         ) from None
     if facts.etag is None or _checksum(path, facts.etag) != facts.etag:
         path.unlink()

@@ -12,13 +12,13 @@ import os
 import time
 from collections.abc import Callable
 from collections.abc import Generator as Generating
-from contextlib import closing
+from contextlib import closing, nullcontext
 from dataclasses import asdict, fields, replace
 from functools import partial
 from importlib.metadata import version
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, ClassVar, Protocol, TypeVar
+from typing import Any, ClassVar, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 
@@ -27,12 +27,13 @@ from flare.data.parallel import in_order, workers_of
 from flare.data.sample import Sample, Schema
 from flare.data.store import AnyFolder, Dataset
 from flare.data.writer import ArrayWriter, DatasetWriter
-from flare.errors import DataError
+from flare.errors import DataError, Exhausted
+from flare.terminal import patience
 
 AnySchema = TypeVar("AnySchema", covariant=True)
 AnySample = TypeVar("AnySample", covariant=True)
-DRAWS = 10
-"""Of one sample, at most: that many failures are no accident."""
+DRAWS = 30
+"""Of one sample, at most: that many failures are no accident, even where half of the draws are filtered out."""
 
 
 class Generator(Protocol[AnySchema, AnySample]):
@@ -51,6 +52,22 @@ class Generator(Protocol[AnySchema, AnySample]):
         ...
 
 
+@runtime_checkable
+class Compiling(Protocol):
+    """A generator with loops to compile."""
+
+    def prepare(self) -> None:
+        """Have them compiled and kept, once on a machine, before workers start."""
+
+
+@runtime_checkable
+class Choosing(Protocol):
+    """A generator that draws from a list, such as a folder of parts."""
+
+    def choose(self, *, seed: int, index: int, draw: int, samples: int) -> Generator[Any, Any]:
+        """The generator for one draw of one sample. Raises `Exhausted` where the list has come to its end."""
+
+
 def generate(
     generator: Generator[Schema, Sample],
     path: str | os.PathLike[str],
@@ -65,13 +82,14 @@ def generate(
     """Make `samples` samples into the dataset folder `path`, or go on where an earlier call was stopped.
 
     Args:
-        test_samples: the last ones, kept for testing; None takes a sixth, as the benchmarks of the paper do.
+        test_samples: the last ones, kept for testing; None takes a sixth, as the benchmarks of the paper do, and at
+            least one of two.
         workers: processes on this machine. The bytes do not depend on it.
         scheduler: address of a dask scheduler, such as `tcp://10.0.0.1:8786`, to use its workers instead.
     """
-    sizes = {"samples": samples, "test_samples": samples // 6 if test_samples is None else test_samples}
+    test = max(samples // 6, min(samples - 1, 1)) if test_samples is None else test_samples
     how: dict[str, Any] = {"seed": seed, "workers": workers, "scheduler": scheduler, "quiet": quiet}
-    return make_folder(generator, Path(path), Dataset, DatasetWriter, sizes, **how)
+    return make_folder(generator, Path(path), Dataset, DatasetWriter, {"samples": samples, "test_samples": test}, **how)
 
 
 def make_folder(
@@ -94,9 +112,13 @@ def make_folder(
         at_once: samples a worker makes before it sends them: more than one where making is cheaper than sending.
     """
     samples, val, test = sizes["samples"], sizes.get("val_samples", 0), sizes["test_samples"]
-    if not (samples >= 1 and val >= 0 and test >= 0 and val + test <= samples and workers >= 1 and seed >= 0):
-        held_out = f"{test} of them for testing" + (f" and {val} for validation" if val else "")
-        raise DataError(f"cannot make {samples} samples, {held_out}, seed {seed}, with {workers} workers")
+    for name, value, least in (("samples", samples, 1), ("workers", workers, 1), ("seed", seed, 0)):
+        if value < least:
+            raise DataError(f"{name}={value}: at least {least}, please")
+    for name, value, most in (("test_samples", test, samples), ("val_samples", val, samples - test)):
+        if not 0 <= value <= most:
+            rest = f"the {most:,} that are not for testing" if most < samples else f"all {samples:,} samples"
+            raise DataError(f"{name}={value}: from 0 to {rest}, please")
     schema, job = generator.schema(), {**sizes, "seed": seed}
     options = {"options": asdict(generator), "departures": departures(generator)}
     provenance = generator.provenance() | job | options | {"versions": _versions()}
@@ -112,7 +134,10 @@ def make_folder(
     writer = open_writer(path, schema, provenance)
     tasks = [range(start, min(start + at_once, samples)) for start in range(len(writer), samples, at_once)]
     with unfinished(writer, samples):
-        with closing(_made(writer, partial(_make, generator, seed), tasks, workers, scheduler)) as made:
+        if isinstance(generator, Compiling) and len(writer) < samples:
+            with nullcontext() if quiet else patience("compiling the solver, once on this machine: about a minute ..."):
+                generator.prepare()
+        with closing(_made(writer, partial(_make, generator, seed, samples), tasks, workers, scheduler)) as made:
             fill(writer, made, samples, f"making {schema.name}", quiet=quiet)
         writer.provenance["redrawn"] = sum("redrawn" in notes for notes in writer.notes())
         return writer.finish(splits)
@@ -142,21 +167,29 @@ def _made(
                 _note_time(writer, seconds)
 
 
-def _make(generator: Generator[Any, AnySample], seed: int, indices: range) -> list[tuple[AnySample, float]]:
+def _make(
+    generator: Generator[Any, AnySample], seed: int, samples: int, indices: range
+) -> list[tuple[AnySample, float]]:
     """The samples, and the processor seconds each took."""
     from threadpoolctl import threadpool_limits
 
     # One thread always: the order of a threaded sum may change its last bit, and the workers fill the cores anyway.
     with threadpool_limits(1):
-        return [_make_one(generator, seed, index) for index in indices]
+        return [_make_one(generator, seed, samples, index) for index in indices]
 
 
-def _make_one(generator: Generator[Any, Any], seed: int, index: int) -> tuple[Any, float]:
+def _make_one(generator: Generator[Any, Any], seed: int, samples: int, index: int) -> tuple[Any, float]:
     start = time.process_time()
     failures: list[str] = []
     while len(failures) < DRAWS:
+        draw = len(failures)
         try:
-            sample = generator.sample(np.random.default_rng([seed, index, *([len(failures)] if failures else [])]))
+            one = generator
+            if isinstance(generator, Choosing):
+                one = generator.choose(seed=seed, index=index, draw=draw, samples=samples)
+            sample = one.sample(np.random.default_rng([seed, index, *([draw] if draw else [])]))
+        except Exhausted:
+            raise
         except DataError as error:  # not converged, or a draw that makes no sense, such as a folded mesh
             failures.append(str(error))
         else:

@@ -12,22 +12,33 @@ from typing import Any
 
 from flare.data.store import AnyFolder
 from flare.data.writer import Appended, ArrayWriter
-from flare.errors import DataError
+from flare.errors import DataError, first_difference
 from flare.files import taken
 from flare.terminal import progress, say
 
 
 def already_made(
-    path: Path, folder: type[AnyFolder], schema: object, provenance: Mapping[str, Any], keys: Iterable[str]
+    path: Path, folder: type[AnyFolder], schema: Any, provenance: Mapping[str, Any], keys: Iterable[str]
 ) -> AnyFolder | None:
     """The finished dataset, where it is this one by these keys of its provenance; None where there is none."""
     if not taken(path):
         return None
     dataset = folder(path)
-    made, wanted = dataset.about["provenance"], json.loads(json.dumps(provenance))
-    if dataset.schema == schema and all(made.get(key) == wanted[key] for key in keys):
-        return dataset
-    raise DataError(f"{path} holds another dataset already ({dataset.schema.name}); choose another --out or remove it")
+    made, wanted = dataset.about["provenance"], json.loads(json.dumps(dict(provenance)))
+    if dataset.schema.name != schema.name:
+        raise another(path, f"{dataset.schema.name}, not {schema.name}")
+    difference = first_difference({key: made.get(key) for key in keys}, {key: wanted[key] for key in keys})
+    if difference:
+        key, was, now = difference
+        raise another(path, f"{key.removeprefix('options.')} is {was!r} there, {now!r} here")
+    if dataset.schema != schema:
+        raise another(path, f"{schema.name} with other fields or another grid")
+    return dataset
+
+
+def another(path: Path, difference: str) -> DataError:
+    """The folder is taken by other data than what is asked for."""
+    return DataError(f"{path} holds another dataset already: {difference}. Choose another --out, or remove it")
 
 
 def fill(

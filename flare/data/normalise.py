@@ -63,7 +63,8 @@ def check_wishes(wishes: Mapping[str, Any], schema: Schema) -> None:
     for name in wishes:
         if name not in schema.fields:
             raise ConfigError(
-                f"data.normalise names {name!r}, which {schema.name!r} lacks; {nearest(name, schema.fields)}"
+                f"data.normalise names {name!r}, which {schema.name!r} lacks; {nearest(name, schema.fields)}. A preset "
+                f"is for one dataset: is this one for {schema.name!r}?"
             )
 
 

@@ -17,7 +17,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from flare.data.cards import card
-from flare.data.job import already_made, fill, unfinished
+from flare.data.job import already_made, another, fill, unfinished
 from flare.data.sample import Sample, Schema
 from flare.data.store import Dataset, sha256
 from flare.data.writer import DatasetWriter
@@ -55,6 +55,8 @@ class PublishedFiles(ABC):
 
     def check(self) -> None:
         """Refuse files that are missing or of another layout, before anything is written."""
+        if not Path(self.folder).is_dir():
+            raise DataError(f"{self.folder} is no folder; name the one that has {', '.join(self.files())}")
         for file in self.files():
             if not self.path(file).is_file():
                 raise DataError(
@@ -98,7 +100,9 @@ class ElasticityFiles(ArrayFiles):
 
     name: ClassVar[str] = "elasticity"
     points_file: str = "Random_UnitCell_XY_10.npy"
+    """Name of the file of coordinates, (point, xy, sample)."""
     stress_file: str = "Random_UnitCell_sigma_10.npy"
+    """Name of the file of stresses, (point, sample)."""
 
     def files(self) -> list[str]:
         return [self.points_file, self.stress_file]
@@ -134,7 +138,9 @@ class DarcyFiles(ArrayFiles):
 
     name: ClassVar[str] = "darcy"
     train_file: str = "piececonst_r421_N1024_smooth1.mat"
+    """Name of the file to train with."""
     test_file: str = "piececonst_r421_N1024_smooth2.mat"
+    """Name of the file to test with."""
     stride: int = 5
     """Keep every stride-th row and column."""
 
@@ -232,8 +238,11 @@ class AirfoilFiles(_MeshFiles):
         "pressure": slice(3, 4),
     }
     x_file: str = "NACA_Cylinder_X.npy"
+    """Name of the file of x, (sample, i, j)."""
     y_file: str = "NACA_Cylinder_Y.npy"
+    """Name of the file of y, (sample, i, j)."""
     q_file: str = "NACA_Cylinder_Q.npy"
+    """Name of the file of all fields, (sample, channel, i, j)."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -247,8 +256,11 @@ class PipeFiles(_MeshFiles):
         "pressure": slice(2, 3),
     }
     x_file: str = "Pipe_X.npy"
+    """Name of the file of x, (sample, i, j)."""
     y_file: str = "Pipe_Y.npy"
+    """Name of the file of y, (sample, i, j)."""
     q_file: str = "Pipe_Q.npy"
+    """Name of the file of all fields, (sample, channel, i, j)."""
     total: int = 1200
     """Samples of the files that are used at all."""
 
@@ -281,9 +293,8 @@ def refuse_another(reader: type[PublishedFiles], out: str | Path) -> None:
     if taken(out):
         dataset = Dataset(out)
         if dataset.about["provenance"].get("reader") != _name(reader):
-            raise DataError(
-                f"{out} holds another dataset already ({dataset.schema.name}); choose another --out or remove it"
-            )
+            kind = dataset.about["provenance"].get("kind")
+            raise another(Path(out), f"{dataset.schema.name} ({kind}), not of the published files")
 
 
 def _name(reader: type[PublishedFiles]) -> str:

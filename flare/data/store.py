@@ -20,6 +20,7 @@ from typing import Any, ClassVar, Self, TypeVar
 
 import numpy as np
 
+from flare.data.cards import card_names
 from flare.data.sample import CORNERS, Sample, Schema
 from flare.errors import DataError, nearest
 
@@ -143,12 +144,15 @@ class Dataset(ArrayFolder):
         self._refuse_other_shapes(arrays, expected)
 
 
+PARTIAL = ".partial"
+
+
 def partial_folder(path: Path) -> Path:
     """What a dataset folder is called while it is being made."""
     path = path if path.name else path.absolute()  # "." has a name, too
     if not path.name:
         raise DataError(f"{path} cannot be a dataset; name a folder")
-    return path.with_name(path.name + ".partial")
+    return path.with_name(path.name + PARTIAL)
 
 
 def sha256(path: Path) -> str:
@@ -166,16 +170,19 @@ def read_about(path: Path) -> dict[str, Any]:
     manifest = path / "dataset.json"
     if path.is_file():
         raise DataError(f"{path} is a file; a dataset is a folder with a dataset.json")
+    partial = path if path.name.endswith(PARTIAL) else partial_folder(path)
+    if partial.is_dir() and (partial == path or not manifest.exists()):
+        raise DataError(
+            f"{str(path).removesuffix(PARTIAL)} is not finished: {_so_far(partial)} in {partial}; run the command that "
+            f"makes it again to go on"
+        )
     if not manifest.exists():
-        partial = partial_folder(path)
-        if partial.exists():
-            raise DataError(
-                f"{path} is not finished ({partial} is there); run the command that makes it again to go on"
-            )
         if path.is_dir():
             raise DataError(f"{path} is not a dataset: it holds no dataset.json")
+        name = path.name if path.name in card_names() else "NAME"
         raise DataError(
-            f"dataset {path} does not exist. Make one with `flare data make`, or from your own arrays: see docs/data.md"
+            f"dataset {path} does not exist. Make it with `flare data make {name} --out {path}`, or of your own "
+            f"arrays: see docs/data.md"
         )
     try:
         about = json.loads(manifest.read_text(encoding="utf-8"))
@@ -192,6 +199,16 @@ def read_about(path: Path) -> dict[str, Any]:
 
 def _damaged(manifest: Path, error: Exception) -> DataError:
     return DataError(f"{manifest} is damaged ({error}); restore it or remake the dataset")
+
+
+def _so_far(partial: Path) -> str:
+    """`12 of 100 samples are`, as far as an unfinished folder tells."""
+    try:
+        done = (partial / "samples.jsonl").read_bytes().count(b"\n")
+        wanted = json.loads((partial / "dataset.json").read_text(encoding="utf-8"))["provenance"].get("samples")
+    except (OSError, ValueError, KeyError, AttributeError):
+        return "what there is of it is"
+    return f"{done:,} samples are" if wanted is None else f"{done:,} of {wanted:,} samples are"
 
 
 def _open_array(path: Path) -> np.ndarray:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from flare.data.cards import card, is_benchmark
@@ -19,7 +22,7 @@ from flare.data.store import Dataset
 from flare.report.fields import colour_bar, draw_field, field_axes, panel_size, value_range
 from flare.report.page import save_png, write_page
 from flare.report.style import INK, TEXT, new_figure, plain
-from flare.terminal import duration
+from flare.terminal import duration, plainly
 
 SHOWN = 8
 """Samples in a gallery."""
@@ -37,9 +40,14 @@ def write_dataset_page(dataset: Dataset) -> Path:
         picture = gallery(dataset)
         save_png(picture, dataset.path / "gallery.png")
         figures.insert(
-            0, ("Samples", f"{schema.channels('target')[0]} of samples evenly spread over the set.", picture)
+            0, ("Samples", f"{' and '.join(_shown(schema))} of samples evenly spread over the set.", picture)
         )
     about, notes = {"kind": "unknown", **dataset.about["provenance"]}, dataset.notes()
+    if dataset.sizes.min() < dataset.sizes.max():
+        of_samples = sample_histograms(dataset, [notes[i] for i in indices], indices)
+        figures.append(
+            ("Samples differ", "Points, largest values and the generator's own numbers, by sample.", of_samples)
+        )
     redrawn = sum(bool(_failures(note)) for note in notes)
     page = dataset.path / "statistics.html"
     write_page(
@@ -56,7 +64,8 @@ def write_dataset_page(dataset: Dataset) -> Path:
             ("Ranges", _ranges(dataset, indices)),
             ("Landmarks", _landmark_rows(dataset, indices)),
             ("Solver", [*_solver_rows(notes), *_time_rows(dataset)]),
-            ("Made with", [(key, _text(value)) for key, value in about.items()]),
+            ("Draws that were not taken", _rejections(notes)),
+            ("Made with", [(key, plainly(value)) for key, value in about.items() if value != {}]),
         ],
         texts=[("Redrawn samples", _redraws(notes))] if redrawn else [],
         footer=f"Statistics of {len(indices):,} of {len(dataset):,} samples. Fingerprint {dataset.fingerprint}.",
@@ -65,33 +74,42 @@ def write_dataset_page(dataset: Dataset) -> Path:
 
 
 def gallery(dataset: Dataset, count: int = SHOWN) -> Figure:
-    """The first target of some samples, evenly spread over the dataset, in one range of colours."""
+    """What goes in and what comes out of some samples, evenly spread over the dataset, each in one range of colours."""
     schema = dataset.schema
-    chosen = np.unique(np.linspace(0, len(dataset) - 1, min(count, len(dataset))).round().astype(int)).tolist()
+    shown = _shown(schema)
+    count = min(count // len(shown), len(dataset))
+    chosen = np.unique(np.linspace(0, len(dataset) - 1, count).round().astype(int)).tolist()
     samples = [dataset[i] for i in chosen]
-    target, window = schema.named("target")[0], _window(schema)
-    limits = value_range(
-        np.concatenate([s.values[target][_inside(s.values[schema.points], window), 0] for s in samples])
-    )
-    first = samples[0].values[schema.points]
-    width, height = panel_size(first[_inside(first, window)])
+    window, first = _window(schema), samples[0].values[schema.points]
+    boxes = [s.values[schema.points][_inside(s.values[schema.points], window)] for s in samples]
+    low, high = np.min([b.min(0) for b in boxes], axis=0), np.max([b.max(0) for b in boxes], axis=0)
+    width, height = panel_size(np.stack([low, high]))
     columns = min(4, len(samples))
     rows = -(-len(samples) // columns)
-    figure = new_figure(columns * (width + 0.3) + 0.9, rows * (height + 0.5) + 0.3)
-    places = figure.add_gridspec(rows, columns)
-    for place, (index, sample) in enumerate(zip(chosen, samples, strict=True)):
-        axes = field_axes(figure, places[divmod(place, columns)], first.shape[1])
-        axes.set_title(f"sample {index}", fontsize=TEXT, color=INK)
-        values = sample.values[target][:, 0]
-        drawn = draw_field(
-            axes, sample.values[schema.points], values, grid=schema.grid, cells=sample.cells, limits=limits
+    figure = new_figure(columns * (width + 0.3) + 0.9, len(shown) * rows * (height + 0.5) + 0.3)
+    places = figure.add_gridspec(len(shown) * rows, columns)
+    for part, (name, label) in enumerate(shown.items()):
+        limits = value_range(
+            np.concatenate([s.values[name][_inside(s.values[schema.points], window), 0] for s in samples])
         )
-        if window:
-            axes.set_xlim(window["x"])
-            axes.set_ylim(window["y"])
-        if place % columns == columns - 1 or place == len(samples) - 1:
-            colour_bar(axes, drawn, schema.channels("target")[0], limits)
+        for place, (index, sample) in enumerate(zip(chosen, samples, strict=True)):
+            row, column = divmod(place, columns)
+            axes = field_axes(figure, places[len(shown) * row + part, column], first.shape[1])
+            axes.set_title(f"sample {index}", fontsize=TEXT, color=INK)
+            x, values = sample.values[schema.points], sample.values[name][:, 0]
+            drawn = draw_field(axes, x, values, grid=schema.grid, cells=sample.cells, limits=limits)
+            if first.shape[1] == 2:  # one frame for all, so that shapes compare
+                margin = 0.02 * float((high - low).max())
+                axes.set_xlim(window.get("x", (low[0] - margin, high[0] + margin)))
+                axes.set_ylim(window.get("y", (low[1] - margin, high[1] + margin)))
+            if column == columns - 1 or place == len(samples) - 1:
+                colour_bar(axes, drawn, label, limits)
     return figure
+
+
+def _shown(schema: Schema) -> dict[str, str]:
+    """Fields of a gallery and their labels: the first that goes in, if any does besides the points, and the target."""
+    return {channel.split(".")[0]: channel for role in ("feature", "target") for channel in schema.channels(role)[:1]}
 
 
 def histograms(dataset: Dataset, indices: Sequence[int]) -> Figure:
@@ -105,13 +123,38 @@ def histograms(dataset: Dataset, indices: Sequence[int]) -> Figure:
     panels = figure.subplots(rows, columns, squeeze=False).ravel()
     for axes, (name, c) in zip(panels, channels, strict=False):
         values = np.concatenate([np.atleast_2d(dataset[i].values[name])[:, c] for i in indices])
-        axes.hist(values, bins=60, weights=np.full(len(values), 100 / len(values)), color="#94a3b8")
         field = schema.fields[name]
         title = name if len(field.components) == 1 else f"{name}.{field.components[c]}"
-        plain(axes, x="" if field.unit == "1" else field.unit, y="% of points", title=title)
+        _histogram(axes, values, 60, title, "" if field.unit == "1" else field.unit, "% of points")
     for axes in panels[len(channels) :]:
         axes.remove()
     return figure
+
+
+def sample_histograms(dataset: Dataset, notes: Sequence[Mapping[str, Any]], indices: Sequence[int]) -> Figure:
+    """Over samples: points, the largest value of every field that is one number a point, and the numbers noted."""
+    schema = dataset.schema
+    fields = [n for n in schema.named("target", "extra") if len(schema.fields[n].components) == 1]
+    found: dict[str, tuple[str, Sequence[float]]] = {"points": ("", dataset.sizes[list(indices)].tolist())}
+    for name in fields:
+        unit = schema.fields[name].unit
+        found[f"largest {name}"] = "" if unit == "1" else unit, [float(dataset[i].values[name].max()) for i in indices]
+    for key, values in _numbers(notes).items():
+        found.setdefault(key.replace("_", " "), ("", values))
+    columns = min(3, len(found))
+    rows = -(-len(found) // columns)
+    figure = new_figure(3.3 * columns, 2.4 * rows)
+    panels = figure.subplots(rows, columns, squeeze=False).ravel()
+    for axes, (title, (unit, numbers)) in zip(panels, found.items(), strict=False):
+        _histogram(axes, np.asarray(numbers, dtype=float), 30, title, unit, "% of samples")
+    for axes in panels[len(found) :]:
+        axes.remove()
+    return figure
+
+
+def _histogram(axes: Axes, values: np.ndarray, bins: int, title: str, unit: str, of: str) -> None:
+    axes.hist(values, bins=bins, weights=np.full(len(values), 100 / len(values)), color="#94a3b8")
+    plain(axes, x=unit, y=of, title=title)
 
 
 def _window(schema: Schema) -> Mapping[str, tuple[float, float]]:
@@ -142,9 +185,11 @@ def _ranges(dataset: Dataset, indices: Sequence[int]) -> Rows:
 
 def _landmark_rows(dataset: Dataset, indices: Sequence[int]) -> Rows:
     found = landmarks(dataset, indices)
-    published = card(dataset.schema.name).published if found else {}
     departures = dataset.about["provenance"].get("departures", {})
-    rows = [("of another form than the published data", _text(departures))] if found and departures else []
+    # Of another form, such as a coarser mesh, the published numbers would mislead; other parts are of the same form.
+    other_form = set(departures) - {"parts"}
+    published = card(dataset.schema.name).published if found and not other_form else {}
+    rows = [("of another form than the published data", plainly(departures))] if found and departures else []
     for key, value in found.items():
         theirs = f" (published {published[key].value:.4g}: {published[key].source})" if key in published else ""
         rows.append((key, f"{value:.4g}{theirs}"))
@@ -154,10 +199,31 @@ def _landmark_rows(dataset: Dataset, indices: Sequence[int]) -> Rows:
 def _solver_rows(notes: Sequence[Mapping[str, Any]]) -> Rows:
     """Median and largest of every number that the solver noted of its samples: residuals, iterations."""
     rows = []
-    for key in dict.fromkeys(key for note in notes for key, value in note.items() if isinstance(value, int | float)):
-        values = [note[key] for note in notes if key in note]
+    for key, values in _numbers(notes).items():
         rows.append((key, f"median {np.median(values):.3g}, largest {max(values):.3g}"))
     return rows
+
+
+def _numbers(notes: Sequence[Mapping[str, Any]]) -> dict[str, list[float]]:
+    """Key -> values, of all notes that are numbers; a user's may be anything."""
+    found: dict[str, list[float]] = {}
+    for note in notes:
+        for key, value in note.items():
+            if isinstance(value, int | float):
+                found.setdefault(key, []).append(float(value))
+    return found
+
+
+def _rejections(notes: Sequence[Mapping[str, Any]]) -> Rows:
+    """Reason -> how often: of redrawn samples, and of draws that a generator rejected before solving anything."""
+    count: Counter[str] = Counter()
+    for note in notes:
+        count.update(
+            re.split(r"\s(?=[-+]?[\d.]*\d)", reason)[0] for reason in _failures(note)
+        )  # up to the first number
+        if isinstance(note.get("rejected"), Mapping):
+            count.update({f"rejected: {reason}": int(n) for reason, n in note["rejected"].items()})
+    return [(reason, f"{n:,}") for reason, n in count.most_common()]
 
 
 def _time_rows(dataset: Dataset) -> Rows:
@@ -188,7 +254,3 @@ def _redraws(notes: Sequence[Mapping[str, Any]]) -> str:
 def _span(sizes: np.ndarray) -> str:
     low, high = int(sizes.min()), int(sizes.max())
     return f"{low:,}" if low == high else f"{low:,} – {high:,}"
-
-
-def _text(value: object) -> str:
-    return json.dumps(value) if isinstance(value, Mapping) else str(value)

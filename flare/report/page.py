@@ -39,7 +39,7 @@ def write_page(
     pictures = [(heading, caption, _embedded(figure)) for heading, caption, figure in figures]
     rooms = Environment(loader=FileSystemLoader(Path(__file__).parent), autoescape=True, undefined=StrictUndefined)
     html = rooms.get_template("page.html").render(
-        title=title, summary=summary, pictures=pictures, tables=tables, texts=texts, footer=footer
+        title=title, summary=summary, pictures=pictures, tables=[t for t in tables if t[1]], texts=texts, footer=footer
     )
     with replacing(path) as temporary:
         temporary.write_text(html, encoding="utf-8")

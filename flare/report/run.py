@@ -12,6 +12,7 @@ import yaml
 from matplotlib.figure import Figure
 from torch import Tensor
 
+from flare.data.cards import beside_the_paper
 from flare.data.sample import target_array
 from flare.data.store import Dataset
 from flare.errors import ConfigError
@@ -21,7 +22,7 @@ from flare.report.spectra import eigenvector_figure, spectra_figure
 from flare.report.triptych import triptych
 from flare.spectra import Spectra, flare_layers, surrogate_eigenvectors, surrogate_spectra
 from flare.surrogate import Surrogate, load
-from flare.terminal import duration
+from flare.terminal import duration, plainly
 from flare.train.fields import FieldTask
 from flare.train.run import RunFolder
 from flare.train.start import read_result
@@ -87,14 +88,10 @@ def _summary(result: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 def result_rows(result: Mapping[str, Any]) -> list[tuple[str, str]]:
     """The result record as text, without what has a place of its own on the page."""
-    shown = {key: value for key, value in result.items() if key != "environment"}
-    return [(key.replace("_", " "), _text(value)) for key, value in shown.items()]
-
-
-def _text(value: Any) -> str:
-    if isinstance(value, Mapping):
-        return ", ".join(f"{key}: {_text(inner)}" for key, inner in value.items())
-    return f"{value:.4g}" if isinstance(value, float) else str(value)
+    paper = beside_the_paper(result)
+    shown = {key: value for key, value in result.items() if key != "environment" and value != {}}
+    rows = [(key.replace("_", " "), plainly(value)) for key, value in shown.items()]
+    return [*([("the paper", paper)] if paper else []), *rows]
 
 
 def timings(result: Mapping[str, Any], records: list[dict[str, Any]]) -> list[tuple[str, str]]:

@@ -33,6 +33,9 @@ class DataConfig:
     """Use only the first so many samples of the split to watch; null: all."""
     subsample: int | None = None
     """Points drawn from each sample anew every epoch; null: all points."""
+    mirror: list[str] = field(default_factory=list)
+    """Axes, such as [x, y], along which training samples are reflected about zero at random: more data for nothing
+    where the physics has that symmetry, wrong where it has not. Vectors turn with the points."""
     normalise: dict[str, Any] = field(default_factory=dict)
     """Field -> identity, gaussian or minmax (or a mapping with published constants); gaussian where not named."""
     workers: int = 0

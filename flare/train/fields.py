@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from flare.data.batch import Batch, BatchPlan, evaluation_batches, training_loader
 from flare.data.normalise import check_wishes, fit
-from flare.data.sample import INPUT_ROLES, target_array
+from flare.data.sample import INPUT_ROLES, refuse_mirror, target_array
 from flare.data.statistics import input_statistics, target_statistics
 from flare.data.store import Dataset
 from flare.errors import ConfigError
@@ -44,6 +44,7 @@ class FieldTask:
         if loss.gradient_weight and self.dataset.schema.grid is None:
             raise ConfigError(f"loss.gradient_weight needs data on a grid; {data.path} is unstructured. Set it to 0")
         check_wishes(data.normalise, self.dataset.schema)
+        refuse_mirror(self.dataset.schema, data.mirror)
 
     def check_grid(self, model: Mapping[str, Any]) -> None:
         """Refuse a model for another grid."""
@@ -67,7 +68,10 @@ class FieldTask:
         )
 
     def batches(self, plan: BatchPlan, *, pin: bool = False) -> Iterable[Batch]:
-        return training_loader(self.dataset, plan, subsample=self.data.subsample, workers=self.data.workers, pin=pin)
+        data = self.data
+        return training_loader(
+            self.dataset, plan, subsample=data.subsample, mirror=data.mirror, workers=data.workers, pin=pin
+        )
 
     def loss(self, predict: Predict, batch: Batch) -> Tensor:
         """Mean over samples and fields of the relative error, with the gradient term where asked for."""

@@ -110,5 +110,8 @@ def first_samples(dataset: ArrayFolder, split: str, count: int | None) -> np.nda
     if count is not None and count > len(indices):
         raise ConfigError(f"{count} samples of split {split!r} are asked for; {dataset.path} has {len(indices)}")
     if len(indices) == 0:
-        raise DataError(f"{dataset.path}: split {split!r} is empty")
+        raise DataError(
+            f"{dataset.path}: split {split!r} is empty; make the dataset with --test-samples, or name other splits "
+            f"with --data.train_split and --data.test_split (it has: {', '.join(dataset.splits)})"
+        )
     return indices[:count]

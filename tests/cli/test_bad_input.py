@@ -29,7 +29,9 @@ def train(dataset, out, *more):
 
 
 def test_a_missing_dataset(tmp_path, capsys):
-    assert "does not exist. Make one with" in fails(capsys, *train(tmp_path / "none", tmp_path / "run"))
+    assert "does not exist. Make it with `flare data make NAME" in fails(
+        capsys, *train(tmp_path / "none", tmp_path / "run")
+    )
     assert not (tmp_path / "run").exists()
 
 

@@ -8,9 +8,10 @@ import pytest
 import torch
 
 from flare.data.batch import BatchPlan, collate, evaluation_batches, training_loader
-from flare.data.sample import input_array, target_array
+from flare.data.sample import Field, Sample, Schema, input_array, refuse_mirror, target_array
 from flare.data.store import Dataset
-from flare.errors import ConfigError
+from flare.data.writer import DatasetWriter
+from flare.errors import ConfigError, DataError
 from flare.surrogate import Surrogate
 from flare.train.losses import relative_l2
 from tests.factory import ragged_dataset
@@ -180,3 +181,47 @@ def test_collate_of_one():
     assert batch.inputs.shape == (1, 3, 2)
     assert batch.mask is None
     assert len(batch) == 1
+
+
+def vectors(path) -> Dataset:
+    fields = {
+        "points": Field(role="points", components=("x", "y")),
+        "force": Field(role="feature", components=("x", "y")),
+        "heat": Field(role="target", components=("q",)),
+        "motion": Field(role="target", components=("x", "y")),
+    }
+    writer = DatasetWriter(path, Schema(name="vectors", fields=fields), {"kind": "user"})
+    rng = np.random.default_rng(0)
+    for _ in range(4):
+        writer.append(Sample({name: rng.normal(size=(6, len(f.components))) for name, f in fields.items()}))
+    return writer.finish({"train": [(0, 4)]})
+
+
+def test_a_mirror_turns_points_and_vectors_together_anew_every_epoch_and_leaves_numbers(tmp_path):
+    dataset, seen = vectors(tmp_path / "d"), set()
+    plan = BatchPlan(np.arange(4), 4, seed=1)
+    for epoch in range(12):
+        plan.begin(epoch)
+        (batch,) = training_loader(dataset, plan, mirror=["x"])
+        for row, index in enumerate(batch.indices):
+            inputs, targets = (array(dataset.schema, dataset[index]) for array in (input_array, target_array))
+            sign = np.sign(float(batch.inputs[row, 0, 0]) * inputs[0, 0])
+            np.testing.assert_array_equal(batch.inputs[row], inputs * [sign, 1, sign, 1])
+            np.testing.assert_array_equal(batch.targets[row], targets * [1, sign, 1])
+            seen.add((index, sign))
+    assert len(seen) == 8, "every sample both ways"
+    plan.begin(3)
+    (first,) = training_loader(dataset, plan, mirror=["x"])
+    plan.begin(3)
+    (again,) = training_loader(dataset, plan, mirror=["x"])
+    assert torch.equal(first.inputs, again.inputs)
+
+
+def test_a_mirror_that_is_not_understood_is_refused(tmp_path):
+    schema = vectors(tmp_path / "d").schema
+    with pytest.raises(DataError, match="names 'z'; the points of 'vectors' have x, y"):
+        refuse_mirror(schema, ["z"])
+    odd = {**schema.fields, "heat": Field(role="target", components=("low", "high"))}
+    with pytest.raises(DataError, match="what a reflection does to it is not known"):
+        refuse_mirror(Schema(name="odd", fields=odd), ["x"])
+    refuse_mirror(Schema(name="odd", fields=odd), [])

@@ -86,7 +86,8 @@ def test_a_hub_that_does_not_answer_is_named_and_a_file_that_is_there_is_taken(t
     hub.server.server_close()
     done = download(hub, tmp_path)
     assert done.returncode == 2
-    assert "cannot fetch Geo-FNO.tar.gz of vedantpuri/PDESurrogates" in done.stderr
+    assert "datasets/vedantpuri/PDESurrogates/resolve/main/Geo-FNO.tar.gz" in done.stderr
+    assert f"bring the file by other means to {tmp_path / 'files' / 'Geo-FNO.tar.gz'}" in done.stderr
     assert "Traceback" not in done.stderr
     (tmp_path / "files").mkdir(exist_ok=True)
     (tmp_path / "files" / "Geo-FNO.tar.gz").write_bytes(packed())
@@ -109,5 +110,5 @@ def test_a_hub_without_the_file_is_named(tmp_path):
     with Hub({NAME: packed()}) as hub:
         done = download(hub, tmp_path, "darcy")
     assert done.returncode == 2
-    assert "cannot fetch FNO.tar.gz of vedantpuri/PDESurrogates" in done.stderr
+    assert "datasets/vedantpuri/PDESurrogates/resolve/main/FNO.tar.gz" in done.stderr
     assert "Traceback" not in done.stderr

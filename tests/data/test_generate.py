@@ -168,7 +168,7 @@ class Fragile:
 
 def test_what_was_finished_before_a_failure_is_kept(tmp_path):
     with pytest.raises(
-        DataError, match=r"sample 4 failed in 10 draws, the last: it is impossible.* 4 of 9 samples are"
+        DataError, match=r"sample 4 failed in 30 draws, the last: it is impossible.* 4 of 9 samples are"
     ):
         generate(Fragile(fatal=4), tmp_path / "d", samples=9, quiet=True)
     assert (tmp_path / "d.partial" / "samples.jsonl").read_text().count("\n") == 4
@@ -201,7 +201,7 @@ def test_a_sample_that_does_not_converge_is_drawn_anew_and_counted(one_worker, t
 
 
 def test_a_sample_that_never_converges_ends_the_job(tmp_path):
-    with pytest.raises(DataError, match=r"sample 4 failed in 10 draws, the last: residual 0.1 in draw \[9\]"):
+    with pytest.raises(DataError, match=r"sample 4 failed in 30 draws, the last: residual 0.1 in draw \[29\]"):
         generate(Moody(fatal=4, draws=99), tmp_path / "d", samples=9, quiet=True)
     assert (tmp_path / "d.partial" / "samples.jsonl").read_text().count("\n") == 4
 
@@ -330,10 +330,31 @@ def test_an_unreachable_scheduler_is_named(tmp_path):
 
 
 @pytest.mark.parametrize("change", [{"samples": 0}, {"test_samples": 11}, {"workers": 0}, {"seed": -1}])
-def test_impossible_jobs_are_refused(tmp_path, change):
-    with pytest.raises(DataError, match="cannot make"):
+def test_impossible_jobs_are_refused_by_the_name_of_the_setting(tmp_path, change):
+    (name,) = change
+    with pytest.raises(DataError, match=rf"^{name}={change[name]}: "):
         generate(SMALL, tmp_path / "d", **{"samples": 10, "quiet": True} | change)
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(("samples", "test"), [(1, 0), (2, 1), (5, 1), (12, 2)])
+def test_a_sixth_is_for_testing_and_at_least_one_of_two(tmp_path, samples, test):
+    dataset = generate(SMALL, tmp_path / "d", samples=samples, quiet=True)
+    assert (len(dataset.split("train")), len(dataset.split("test"))) == (samples - test, test)
+
+
+def test_another_dataset_in_its_place_is_told_by_what_differs(one_worker):
+    with pytest.raises(DataError, match="already: seed is 3 there, 4 here"):
+        generate(SMALL, one_worker.path, samples=9, seed=4, quiet=True)
+    with pytest.raises(DataError, match="already: resolution is 8 there, 9 here"):
+        generate(replace(SMALL, resolution=9), one_worker.path, samples=9, seed=3, quiet=True)
+
+
+def test_loops_are_compiled_before_workers_start(tmp_path, monkeypatch):
+    prepared = []
+    monkeypatch.setattr(type(SMALL), "prepare", lambda self: prepared.append(self), raising=False)
+    generate(SMALL, tmp_path / "d", samples=2, quiet=True)
+    assert prepared == [SMALL]
 
 
 def test_a_dataset_can_be_opened_by_anyone(one_worker):

@@ -186,7 +186,10 @@ def test_bad_files_are_named(elasticity, darcy, airfoil, pipe, tmp_path):
         read_published(DarcyFiles(folder=files.folder, train=5, test=7), tmp_path / "out", quiet=True)
     with pytest.raises(ConfigError, match="total=8 is less"):
         read_published(PipeFiles(folder=files.folder, train=7, test=2, total=8), tmp_path / "out", quiet=True)
+    (tmp_path / "empty").mkdir()
     with pytest.raises(DataError, match=r"XY_10.npy is missing. Fetch .* flare data download elasticity"):
+        read_published(ElasticityFiles(folder=str(tmp_path / "empty")), tmp_path / "out", quiet=True)
+    with pytest.raises(DataError, match=r"no is no folder; name the one that has Random_UnitCell_XY_10.npy"):
         read_published(ElasticityFiles(folder=str(tmp_path / "no")), tmp_path / "out", quiet=True)
     np.save(tmp_path / "NACA_Cylinder_Y.npy", numbers(9, 11, 6))
     with pytest.raises(DataError, match=r"\(sample, i, j\) twice"):

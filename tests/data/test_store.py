@@ -193,6 +193,8 @@ def test_missing_and_unfinished_datasets_are_told_apart(tmp_path):
     with pytest.raises(DataError, match="does not exist"):
         Dataset(tmp_path / "d")
     write_until(tmp_path / "d", 2).close()
+    with pytest.raises(DataError, match=r"d is not finished: 2 samples are in .*d\.partial; run the command"):
+        Dataset(tmp_path / "d.partial")
     with pytest.raises(DataError, match="is not finished"):
         Dataset(tmp_path / "d")
 

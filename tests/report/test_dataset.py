@@ -1,5 +1,7 @@
 """The page of a dataset: its numbers are the dataset's, and the published ones stand beside them."""
 
+import json
+
 import numpy as np
 import pytest
 
@@ -8,7 +10,7 @@ from flare.data.generate import generate
 from flare.data.landmarks import landmarks
 from flare.errors import NotConverged
 from flare.physics.darcy import Darcy
-from flare.report.dataset import gallery, histograms, write_dataset_page
+from flare.report.dataset import gallery, histograms, sample_histograms, write_dataset_page
 from tests.factory import elasticity_dataset, ragged_dataset
 
 
@@ -42,12 +44,42 @@ def test_a_redrawn_sample_is_counted_with_its_reason(tmp_path):
     dataset = generate(Fickle(resolution=8, stride=1, grid="node"), tmp_path / "d", samples=3, quiet=True)
     page = write_dataset_page(dataset).read_text()
     assert "sample 1, draw 0: it would not" in page
+    assert "of another form than the published data" in page
+    assert "(published" not in page, "published numbers do not apply to another form"
+
+
+def test_draws_that_were_not_taken_are_counted_by_their_reasons(tmp_path):
+    dataset = ragged_dataset(tmp_path / "d", (5, 7, 6))
+    lines = [json.loads(line) for line in (dataset.path / "samples.jsonl").read_text().splitlines()]
+    lines[0]["notes"] = {"redrawn": ["filtered: rises 1.2 mm", "filtered: rises 3e+04 mm"], "rejected": {"too thin": 2}}
+    lines[2]["notes"] = {"redrawn": ["filtered: rises .5 mm"], "rejected": {"too thin": 1}, "height": 2.5}
+    (dataset.path / "samples.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    page = write_dataset_page(dataset).read_text()
+    assert '<th scope="row">filtered: rises</th><td>3</td>' in page
+    assert '<th scope="row">rejected: too thin</th><td>3</td>' in page
+
+
+def test_samples_that_differ_in_size_have_histograms_of_their_own(tmp_path):
+    dataset = ragged_dataset(tmp_path / "d", (5, 7, 6))
+    panels = sample_histograms(dataset, [{"height": 1.0}, {"height": 2.0}, {}], [0, 1, 2]).axes
+    titles = [axes.get_title() for axes in panels]
+    assert titles[0] == "points"
+    assert titles[-1] == "height"
+    assert all(sum(bar.get_height() for bar in axes.patches) == pytest.approx(100) for axes in panels)
 
 
 def test_the_gallery_has_a_panel_a_sample_in_one_range_of_colours(elasticity):
     panels = [axes for axes in gallery(elasticity, count=3).axes if axes.get_title().startswith("sample")]
     assert [axes.get_title() for axes in panels] == ["sample 0", "sample 12", "sample 23"]
     assert len({axes.collections[0].get_clim() for axes in panels}) == 1
+
+
+def test_the_gallery_shows_what_goes_in_above_what_comes_out(tmp_path):
+    dataset = generate(Darcy(resolution=8, stride=1, grid="node"), tmp_path / "d", samples=3, quiet=True)
+    figure = gallery(dataset)
+    panels = [axes for axes in figure.axes if axes.get_title().startswith("sample")]
+    assert [axes.get_title() for axes in panels] == ["sample 0", "sample 1", "sample 2"] * 2
+    assert panels[0].collections[0].get_clim() != panels[3].collections[0].get_clim()
 
 
 def test_histograms_are_per_cent_of_points(elasticity):

@@ -122,13 +122,28 @@ def papers_number(name: str, provenance: Mapping[str, Any], offset: float = 0.0)
     if kind in ("published", "recreated") and abs(offset - theirs) > 2e-3:
         return None, f"the paper's number is of another measure; --loss.offset {theirs:g} gives that"
     if kind == "published":
-        return card(name).paper, "FLARE in the paper, on these files with 500 epochs"
+        return card(name).paper, f"FLARE in the paper, on these files with {_papers_effort(name)}"
     if kind == "recreated" and provenance.get("departures"):
         others = ", ".join(f"{key}={value}" for key, value in provenance["departures"].items())
         return None, f"the paper's numbers do not apply: these data are of another form ({others})"
     if kind == "recreated":
-        return card(name).paper, "FLARE in the paper, on the published files with 500 epochs; these data are recreated"
+        effort = _papers_effort(name)
+        return card(name).paper, f"FLARE in the paper, on the published files with {effort}; these data are recreated"
     return None, "the paper's numbers do not apply: these data are a stand-in"
+
+
+def _papers_effort(name: str) -> str:
+    return f"{card(name).samples['train']:,} samples, 500 epochs, its own sizes"
+
+
+def beside_the_paper(result: Mapping[str, Any]) -> str:
+    """One line on the paper's number for the record of a run, with what this run had; empty where there is none."""
+    made = {"kind": result["provenance"], "departures": result.get("departures")}
+    number, words = papers_number(result["dataset"], made, result.get("offset", 0.0))
+    if number is None:
+        return words
+    ours = f"{result['train_samples']:,} samples, {result['epochs']:,} epochs, {result['parameters']:,} parameters"
+    return f"{number:.4f}   {words}. This run: {ours}"
 
 
 def as_markdown(card: Card) -> str:

@@ -20,7 +20,7 @@ from flare.data.sample import Sample, Schema
 from flare.errors import ConfigError
 from flare.physics.airfoil.mesh import c_mesh, grid_of
 from flare.physics.airfoil.shape import naca0012, random_displacements
-from flare.physics.airfoil.solve import Flow, solve
+from flare.physics.airfoil.solve import Flow, compile_loops, solve
 
 __all__ = ["Airfoil", "Flow", "c_mesh", "naca0012", "random_displacements", "solve"]
 
@@ -63,6 +63,9 @@ class Airfoil:
                 "steps": flow.steps,
             },
         )
+
+    def prepare(self) -> None:
+        compile_loops()
 
     def provenance(self) -> dict[str, Any]:
         return {"kind": "recreated", "generator": "flare.physics.airfoil"}

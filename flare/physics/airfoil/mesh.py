@@ -40,7 +40,10 @@ def grid_of(resolution: Resolution) -> tuple[int, int]:
 
 
 def c_mesh(displacements: ArrayLike = UNDEFORMED, *, resolution: Resolution = "full") -> Array:
-    """(I, J, 2) nodes around NACA-0012 deformed by eight displacements of its design element."""
+    """(I, J, 2) nodes around NACA-0012 deformed by eight displacements of its design element.
+
+    `resolution`: half, full (the published 221 × 51) or double, for studies of convergence.
+    """
     rows, columns = grid_of(resolution)
     i, j = (np.arange(n, dtype=np.float64) * STEP[resolution] for n in (rows, columns))
     w = graded(j, OUT + 1, first=2 / 120 / RADIUS)[:, None]

@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike
 from flare.errors import DataError
 from flare.physics.airfoil.dual import Array, DualMesh, Indices, dual_mesh, structured_cells
 from flare.physics.airfoil.euler import GAMMA, free_stream, mach_number
+from flare.physics.airfoil.mesh import c_mesh
 from flare.physics.airfoil.steady import SteadyFlow, steady_flow
 
 COARSE_TARGET = 1e-3
@@ -80,6 +81,12 @@ def solve(points: ArrayLike, *, mach: float = 0.8, alpha: float = 0.0, target: f
         residual=flow.residual,
         steps=flow.steps,
     )
+
+
+def compile_loops() -> None:
+    """A rough flow on a coarse mesh, by way of every compiled loop."""
+    _, mesh = _dual_of(c_mesh(resolution="half"))
+    steady_flow(mesh, free_stream(0.8, 0.0), target=0.5)
 
 
 def _dual_of(grid: Array) -> tuple[Indices, DualMesh]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Literal
 
@@ -10,23 +10,29 @@ import numpy as np
 
 from flare.data.cards import card
 from flare.data.sample import Field, Sample, Schema
-from flare.errors import ConfigError, NotConverged, nearest
+from flare.errors import ConfigError, Exhausted, NotConverged, nearest
 from flare.mesh.folder import PartFolder
 from flare.mesh.octree import HexMesh
 from flare.mesh.surface import placed
 from flare.mesh.unfit import Unfit
 from flare.mesh.voxels import Voxels
 from flare.physics.lpbf.build import Frame, Result, simulate
+from flare.physics.lpbf.corners import Corners
 from flare.physics.lpbf.loops import threads
 from flare.physics.lpbf.parts import draw_part, meshed
-from flare.physics.lpbf.process import Process, process_names, process_preset
+from flare.physics.lpbf.process import Process, named_process
 
-LEAST_DISPLACEMENT = 4e-4
-"""mm upwards: a part of one layer group stays flat to rounding, and has no relative error. Published: 4.85e-4."""
+LEAST_DISPLACEMENT = 0.01
+"""mm upwards: a part of one layer group stays flat to rounding, one of hardly more to a micrometre. A relative error of
+such a part means nothing, and a few of them drown the mean of all. The published parts begin at 4.85e-4."""
 MOST_DISPLACEMENT = 1.0
 """mm upwards: the benchmark drops parts that rise more."""
 MOST_STRESS = 2000.0
 """MPa, von Mises at any node: likewise."""
+BENCHMARK_STRAIN = -0.0065
+"""Tuned once, on two dozen random parts at two strains, so that the quartiles of the largest rise and of the largest
+stress come near the published ones; docs/lpbf.md has them beside each other. The preset's own -0.009, which others read
+off seven shapes, gives more of both and would drop a third of the parts."""
 STEPS = 27
 """Of a history: 25 layer groups of 2.4 mm fill the build volume; then cooled, then released."""
 
@@ -37,36 +43,43 @@ class LPBF:
 
     parts: str = ""
     """Folder of STL or STEP files, such as the Fusion 360 Gallery, to draw parts from; empty: random CAD-like parts."""
+    part: str = ""
+    """One part of that folder by its name; empty: all of them, each at most once."""
     process: str = "ti64-am250"
-    """Machine and material; `flare lpbf processes` lists them."""
+    """Machine and material: a name that `flare lpbf processes` lists, or a YAML file."""
     mode: Literal["benchmark", "refined"] = "benchmark"
     """benchmark: linear, with an inherent strain; refined: properties that depend on temperature, and plasticity."""
     inherent_strain: float | None = None
-    """In-plane, in place of the material's own; negative, as material shrinks."""
+    """In-plane; negative, as material shrinks. Unless given: -0.0065 for the benchmark itself, tuned to the published
+    parts; of another process or mode the material's own."""
     layers: int = 15
-    """Powder layers to a voxel: 15 are 0.6 mm; 30 cost an eighth."""
+    """Powder layers to a voxel, or the nearest number that fills a layer group: 15 are 0.6 mm; 30 cost an eighth."""
     history: bool = False
-    """Also keep vertical displacement, von Mises stress and temperature after every layer group."""
+    """Also keep displacement, von Mises stress and temperature after every layer group."""
 
     def __post_init__(self) -> None:
-        if self.process not in process_names():
-            raise ConfigError(f"process={self.process!r} is unknown; {nearest(self.process, process_names())}")
+        named_process(self.process)  # refuse an unknown one now
         if self.mode not in ("benchmark", "refined"):
             raise ConfigError(f"mode={self.mode!r} is unknown; known: benchmark, refined")
-        if self.layers < 1 or 60 % self.layers:
-            raise ConfigError(f"layers={self.layers}: voxels must fill a group of 60 layers; use 10, 12, 15, 20, 30 …")
+        if self.layers < 1:
+            raise ConfigError(f"layers={self.layers}: at least 1, please")
         if self.inherent_strain is not None and not -0.1 < self.inherent_strain < 0.1:
             raise ConfigError(f"inherent_strain={self.inherent_strain}: a strain of a few thousandths is meant")
-        if self.parts:
-            PartFolder(self.parts)  # refuse an empty or missing folder before anything is made
+        known = PartFolder(self.parts).files if self.parts else {}  # refuse a missing folder before anything is made
+        if self.part and self.part not in known:
+            raise ConfigError(f"part={self.part!r} is not in parts={self.parts!r}; {nearest(self.part, known)}")
 
     def schema(self) -> Schema:
         schema = card("lpbf").schema()
         if not self.history:
             return schema
         steps = (*(f"group_{g + 1}" for g in range(STEPS - 2)), "cooled", "released")
+        along = tuple(f"{step}_{axis}" for step in steps for axis in "xyz")
         more = {
-            "displacement_history": Field(role="extra", components=steps, unit="mm", description="vertical"),
+            "first_group": Field(
+                role="extra", components=("group",), description="that has the node; 0 in histories before"
+            ),
+            "displacement_history": Field(role="extra", components=along, unit="mm", description="step by step"),
             "von_mises_history": Field(role="extra", components=steps, unit="MPa"),
             "temperature_history": Field(role="extra", components=steps, unit="°C"),
         }
@@ -76,7 +89,7 @@ class LPBF:
         voxels, mesh, notes = self._draw(rng)
         with threads(1):  # the other cores have parts of their own
             result = simulate(voxels, self._process, mode=self.mode, keep_frames=self.history)
-        corners = _Corners(voxels, mesh, result)
+        corners = Corners(voxels, mesh, result.positions)
         moved, stress = corners(result.released.displacement), corners(result.released.von_mises)
         rise, peak = float(moved[:, 2].max()), float(stress.max())
         if not LEAST_DISPLACEMENT <= rise <= MOST_DISPLACEMENT:
@@ -104,51 +117,60 @@ class LPBF:
         }
         return Sample(values, cells=mesh.hexahedra, notes=notes)
 
+    def choose(self, *, seed: int, index: int, draw: int, samples: int) -> LPBF:
+        """With one part of the folder: no part is in two samples, so none is in training and test."""
+        if not self.parts or self.part:
+            return self
+        names = list(PartFolder(self.parts).files)
+        place = index + draw * samples
+        if place >= len(names):
+            raise Exhausted(
+                f"{self.parts} has {len(names):,} files; all its parts have been tried. Ask for fewer samples"
+            )
+        return replace(self, part=names[np.random.default_rng(seed).permutation(len(names))[place]])
+
+    def prepare(self) -> None:
+        bar = Voxels(
+            np.ones((6, 3, 8), dtype=bool), size=(0.6, 0.6, self._process.voxel_height), origin=(0.0, 0.0, 0.0)
+        )
+        with threads(1):
+            simulate(bar, self._process, mode=self.mode, keep_frames=False)
+
     def provenance(self) -> dict[str, Any]:
         return {"kind": "recreated", "generator": "flare.physics.lpbf"}
 
     @cached_property
     def _process(self) -> Process:
-        process = process_preset(self.process)
-        return process if self.inherent_strain is None else process.with_inherent_strain(self.inherent_strain)
+        process, strain = named_process(self.process), self.inherent_strain
+        if strain is None and self.mode == "benchmark" and self.process == "ti64-am250":
+            strain = BENCHMARK_STRAIN
+        process = process if strain is None else process.with_inherent_strain(strain)
+        group = process.layers_per_voxel * process.voxels_per_group
+        layers = min((n for n in range(1, group + 1) if group % n == 0), key=lambda n: (abs(n - self.layers), n))
+        return replace(process, layers_per_voxel=layers, voxels_per_group=group // layers)
 
     def _draw(self, rng: np.random.Generator) -> tuple[Voxels, HexMesh, dict[str, Any]]:
         if not self.parts:
-            drawn = draw_part(rng, layers=self.layers)
+            drawn = draw_part(rng, layers=self._process.layers_per_voxel)
             about = {"family": drawn.part.family, "description": drawn.part.description, "rejected": drawn.rejected}
             return drawn.voxels, drawn.mesh, about
-        folder = PartFolder(self.parts)
-        name = str(rng.choice(list(folder.files)))
+        name = self.part or str(rng.choice(list(PartFolder(self.parts).files)))
         try:
-            voxels, mesh = meshed(placed(folder.read(name), longest=60.0), layers=self.layers, name=name)
+            surface = placed(PartFolder(self.parts).read(name), longest=60.0)
+            voxels, mesh = meshed(surface, layers=self._process.layers_per_voxel, name=name)
         except Unfit as fault:
-            raise NotConverged(str(fault)) from None
+            raise NotConverged(f"{fault.reason}: {fault}") from None
         return voxels, mesh, {"name": name}
 
 
-class _Corners:
-    """From the nodes of a build, in their own order, to those of the merged mesh."""
-
-    def __init__(self, voxels: Voxels, mesh: HexMesh, result: Result) -> None:
-        place = np.rint((result.positions - voxels.origin) / voxels.size).astype(int)
-        number = np.full([n + 1 for n in voxels.solid.shape], -1)
-        number[tuple(place.T)] = np.arange(len(place))
-        self._number = mesh.pick(number)
-
-    def __call__(self, field: np.ndarray) -> np.ndarray:
-        """(N, ...) of a field of the first nodes of the build; zero at nodes that do not exist yet."""
-        whole = np.zeros((len(self._number), *field.shape[1:]))
-        there = self._number < len(field)
-        whole[there] = field[self._number[there]]
-        return whole
-
-
-def _history(result: Result, corners: _Corners) -> dict[str, np.ndarray]:
+def _history(result: Result, corners: Corners) -> dict[str, np.ndarray]:
     """After every group, cooled and released; groups beyond the part's last repeat it."""
     frames: list[Frame] = [*result.frames, *[result.frames[-1]] * (STEPS - 2 - len(result.frames))]
     frames += [result.cooled, result.released]
+    reached = np.array([corners(np.ones(len(frame.displacement))) for frame in result.frames])
     return {
-        "displacement_history": np.stack([corners(frame.displacement)[:, 2] for frame in frames], axis=1),
+        "first_group": 1.0 + reached.argmax(axis=0)[:, None],
+        "displacement_history": np.concatenate([corners(frame.displacement) for frame in frames], axis=1),
         "von_mises_history": np.stack([corners(frame.von_mises) for frame in frames], axis=1),
         "temperature_history": np.stack([corners(frame.temperature) for frame in frames], axis=1),
     }

@@ -9,13 +9,13 @@ from flare.data.generate import generate
 from flare.data.landmarks import landmarks
 from flare.data.sample import Sample
 from flare.data.writer import DatasetWriter
-from flare.errors import ConfigError, DataError, NotConverged
+from flare.errors import ConfigError, DataError, Exhausted, NotConverged
 from flare.experiments.printed_parts import linear_fit_error
 from flare.mesh.skin import skin
 from flare.mesh.stl import write_stl
 from flare.physics.lpbf import dataset as module
 from flare.physics.lpbf import process_preset, simulate
-from flare.physics.lpbf.dataset import LPBF, STEPS
+from flare.physics.lpbf.dataset import BENCHMARK_STRAIN, LPBF, STEPS
 from flare.physics.lpbf.parts import draw_part
 from tests.factory import content
 
@@ -37,7 +37,8 @@ def test_a_sample_is_what_the_simulator_says_at_its_nodes():
         except NotConverged:
             seed += 1
     drawn = draw_part(np.random.default_rng(seed), layers=60)
-    result = simulate(drawn.voxels, process_preset("ti64-am250"), keep_frames=False)
+    process = process_preset("ti64-am250").with_inherent_strain(BENCHMARK_STRAIN)
+    result = simulate(drawn.voxels, process, keep_frames=False)
     where = {tuple(p): i for i, p in enumerate(np.round(result.positions, 6))}
     rows = [where[tuple(p)] for p in np.round(drawn.mesh.points, 6)]
     np.testing.assert_array_equal(sample.values["points"], drawn.mesh.points)
@@ -66,7 +67,12 @@ def test_parts_beyond_the_benchmarks_limits_are_drawn_anew_and_counted(monkeypat
 def test_the_history_ends_with_the_released_part():
     rng = [np.random.default_rng(1) for _ in range(2)]
     plain, whole = LPBF(**COARSE).sample(rng[0]), LPBF(**COARSE, history=True).sample(rng[1])
-    np.testing.assert_array_equal(whole.values["displacement_history"][:, -1], plain.values["displacement"][:, 0])
+    released = np.hstack([plain.values["lateral_displacement"], plain.values["displacement"]])
+    np.testing.assert_array_equal(whole.values["displacement_history"][:, -3:], released)
+    born = whole.values["first_group"][:, 0]
+    assert set(born) == set(range(1, plain.notes["groups"] + 1))
+    height = plain.values["points"][:, 2]
+    assert all(height[born == g].min() >= height[born == g - 1].max() - 1e-9 for g in range(2, int(born.max()) + 1))
     np.testing.assert_array_equal(whole.values["von_mises_history"][:, -1], plain.values["von_mises"][:, 0])
     assert whole.values["temperature_history"].shape == (len(plain.values["points"]), STEPS)
     groups, top = plain.notes["groups"], plain.values["points"][:, 2] > 2.4 + 1e-6
@@ -76,6 +82,15 @@ def test_the_history_ends_with_the_released_part():
     np.testing.assert_allclose(whole.values["temperature_history"][:, -2:], 25)
 
 
+@pytest.mark.parametrize(
+    ("process", "layers", "high"), [("ti64-am250", 15, 0.6), ("ti64-am250", 16, 0.6), ("in625", 15, 0.64)]
+)
+def test_voxels_fill_the_layer_groups_of_any_process(process, layers, high):
+    chosen = LPBF(process=process, layers=layers)._process
+    assert chosen.voxel_height == pytest.approx(high)
+    assert chosen.group_height == pytest.approx(process_preset(process).group_height)
+
+
 def test_parts_of_a_folder(tmp_path):
     drawn = draw_part(np.random.default_rng(5), layers=60)
     (tmp_path / "parts").mkdir()
@@ -83,11 +98,24 @@ def test_parts_of_a_folder(tmp_path):
     write_stl(tmp_path / "parts" / "one.stl", surface)
     (tmp_path / "parts" / "bad.stl").write_bytes(b"solid nothing")
     generator = LPBF(parts=str(tmp_path / "parts"), **COARSE)
-    dataset = generate(generator, tmp_path / "d", samples=3, quiet=True)
-    notes = [json.loads(line)["notes"] for line in (dataset.path / "samples.jsonl").read_text().splitlines()]
-    assert {note["name"] for note in notes} == {"one"}
-    with pytest.raises(DataError, match="no part"):
+    dataset = generate(generator, tmp_path / "d", samples=1, quiet=True)
+    (note,) = dataset.notes()
+    assert note["name"] == "one"
+    with pytest.raises(DataError, match="all its parts have been tried"):
+        generate(generator, tmp_path / "more", samples=2, quiet=True)
+    with pytest.raises(DataError, match="no such folder"):
         LPBF(parts=str(tmp_path / "d" / "nowhere"))
+
+
+def test_a_part_of_a_folder_is_in_one_sample_at_most(tmp_path):
+    for name in range(7):
+        (tmp_path / f"{name}.stl").write_bytes(b"solid")
+    folder, samples = LPBF(parts=str(tmp_path)), 3
+    chosen = [folder.choose(seed=0, index=i, draw=k, samples=samples).part for i in range(samples) for k in (0, 1)]
+    assert len(set(chosen)) == 6
+    assert chosen != [folder.choose(seed=1, index=i, draw=k, samples=samples).part for i in range(3) for k in (0, 1)]
+    with pytest.raises(Exhausted):
+        folder.choose(seed=0, index=1, draw=2, samples=samples)
 
 
 def test_landmarks_are_those_of_the_parts(made):
@@ -114,7 +142,7 @@ def test_a_linear_field_is_fitted_exactly_and_a_printed_part_is_not(made, tmp_pa
     assert linear_fit_error(both, 1) < 1e-6
 
 
-@pytest.mark.parametrize("bad", [{"process": "steel"}, {"layers": 7}, {"inherent_strain": 5.0}, {"mode": "magic"}])
+@pytest.mark.parametrize("bad", [{"process": "steel"}, {"layers": 0}, {"inherent_strain": 5.0}, {"mode": "magic"}])
 def test_impossible_options_are_refused(bad):
     with pytest.raises(ConfigError):
         LPBF(**bad)

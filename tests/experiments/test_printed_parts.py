@@ -1,0 +1,60 @@
+"""The experiment of printed parts at a tiny size: what it keeps and what its tables say."""
+
+import json
+from functools import partial
+
+import numpy as np
+import pytest
+
+from flare.data.cards import card
+from flare.data.landmarks import landmarks
+from flare.data.sample import Sample
+from flare.data.store import Dataset
+from flare.data.writer import DatasetWriter
+from flare.experiments import printed_parts
+from flare.experiments.printed_parts import mean_by_place_errors
+from flare.physics.lpbf.dataset import LPBF
+
+
+@pytest.fixture(scope="module")
+def ran(tmp_path_factory):
+    out = tmp_path_factory.mktemp("parts")
+    small = {"model.blocks": 1, "model.latents": 4, "data.subsample": 64, "epochs": 1, "evaluate_every": 1}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(printed_parts, "LPBF", partial(LPBF, layers=60))
+        patch.setattr(printed_parts, "SETTINGS", list({**dict(printed_parts.SETTINGS), **small}.items()))
+        first = printed_parts.run(out, parts=3, test=1, workers=1, tell=lambda text: None)
+        again = printed_parts.run(out, parts=3, test=1, workers=1, tell=lambda text: None)
+    assert first == again, "a finished experiment is read, not repeated"
+    return out, first
+
+
+def test_the_table_has_what_was_measured(ran):
+    out, table = ran
+    record = json.loads((out / "table.json").read_text())
+    ours, mean = record["result"]["rel_l2"], record["result"]["rel_l2_mean_field"]
+    assert f"| training-mean field: one number, since meshes differ | {mean:.3f} | {mean / ours:.1f}× |" in table
+    assert f"| {record['mean_by_place']:.3f} |" in table
+    assert f"| {record['linear_fit']:.3f} | {record['linear_fit'] / ours:.1f}× |" in table
+
+
+def test_the_mean_by_place_is_exact_for_a_field_of_the_place_alone(tmp_path):
+    rng, schema = np.random.default_rng(0), card("lpbf").schema()
+    writer = DatasetWriter(tmp_path / "d", schema, {"kind": "user"})
+    for count in (400, 300, 200):
+        points = rng.uniform((-30, -30, 0), (30, 30, 60), (count, 3)).round(3)
+        rise = 1.0 + (points[:, :1] > 0)  # constant within every box
+        values = {"points": points, "displacement": rise, "lateral_displacement": points[:, :2], "von_mises": rise}
+        writer.append(Sample(values, cells=np.arange(8)[None]))
+    dataset = writer.finish({"train": [(0, 2)], "test": [(2, 3)]})
+    (exact,) = mean_by_place_errors(dataset, [0, 1], [2], boxes=2)
+    (rough,) = mean_by_place_errors(dataset, [0, 1], [2], boxes=1)
+    assert exact == pytest.approx(0, abs=1e-7)
+    assert 0.2 < rough < 0.5
+
+
+def test_statistics_stand_beside_the_published_ones(ran):
+    out, table = ran
+    found = landmarks(Dataset(out / "data"))
+    assert f"{found['median of largest rise']:.3g} (0.271)" in table
+    assert f"{found['median of nodes']:,.0f} (19,743)" in table
