@@ -164,7 +164,7 @@ def training_loader(
 
     Args:
         subsample: points drawn from each sample anew every epoch; None takes all.
-        mirror: axes along which samples are reflected about zero, each or not, drawn anew every epoch.
+        mirror: planes in which samples are reflected, each or not, drawn anew every epoch; see `mirrored`.
         workers: loader processes; they map the dataset's files and share their pages.
     """
     return planned_loader(_Arrays(dataset, subsample, plan.seed, mirror), plan, collate, workers=workers, pin=pin)

@@ -34,8 +34,8 @@ class DataConfig:
     subsample: int | None = None
     """Points drawn from each sample anew every epoch; null: all points."""
     mirror: list[str] = field(default_factory=list)
-    """Axes, such as [x, y], along which training samples are reflected about zero at random: more data for nothing
-    where the physics has that symmetry, wrong where it has not. Vectors turn with the points."""
+    """Planes, such as [x, y, x=y] for x = 0, y = 0 and the diagonal one, in which training samples are mirrored at
+    random: more data for nothing where the physics has that symmetry, wrong where it has not. Vectors turn along."""
     normalise: dict[str, Any] = field(default_factory=dict)
     """Field -> identity, gaussian or minmax (or a mapping with published constants); gaussian where not named."""
     workers: int = 0

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from flare.data.batch import BatchPlan, collate, evaluation_batches, training_loader
-from flare.data.sample import Field, Sample, Schema, input_array, refuse_mirror, target_array
+from flare.data.sample import Field, Sample, Schema, input_array, mirrored, refuse_mirror, target_array
 from flare.data.store import Dataset
 from flare.data.writer import DatasetWriter
 from flare.errors import ConfigError, DataError
@@ -217,10 +217,24 @@ def test_a_mirror_turns_points_and_vectors_together_anew_every_epoch_and_leaves_
     assert torch.equal(first.inputs, again.inputs)
 
 
+def test_a_diagonal_mirror_exchanges_the_axes_and_three_mirrors_give_all_eight_images_of_a_square(tmp_path):
+    dataset = vectors(tmp_path / "d")
+    schema, sample = dataset.schema, dataset[0]
+    inputs, targets = input_array(schema, sample), target_array(schema, sample)
+    swapped = mirrored(schema, sample, ["x=y"])
+    np.testing.assert_array_equal(input_array(schema, swapped), inputs[:, [1, 0, 3, 2]])
+    np.testing.assert_array_equal(target_array(schema, swapped), targets[:, [0, 2, 1]])
+    turned = mirrored(schema, sample, ["x", "x=y"])  # two mirrors are a quarter turn: (x, y) -> (y, -x)
+    np.testing.assert_array_equal(input_array(schema, turned), inputs[:, [1, 0, 3, 2]] * [1, -1, 1, -1])
+    choices = [[m for m, chosen in zip(("x", "y", "x=y"), bits, strict=True) if chosen] for bits in np.ndindex(2, 2, 2)]
+    assert len({mirrored(schema, sample, mirrors).values["points"].tobytes() for mirrors in choices}) == 8
+
+
 def test_a_mirror_that_is_not_understood_is_refused(tmp_path):
     schema = vectors(tmp_path / "d").schema
-    with pytest.raises(DataError, match="names 'z'; the points of 'vectors' have x, y"):
-        refuse_mirror(schema, ["z"])
+    for wrong in ("z", "x=z", "x=x", "x=y=x", ""):
+        with pytest.raises(DataError, match=f"data.mirror has '{wrong}'; name an axis of the points of 'vectors'"):
+            refuse_mirror(schema, [wrong])
     odd = {**schema.fields, "heat": Field(role="target", components=("low", "high"))}
     with pytest.raises(DataError, match="what a reflection does to it is not known"):
         refuse_mirror(Schema(name="odd", fields=odd), ["x"])
