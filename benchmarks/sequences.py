@@ -10,6 +10,7 @@ in one process; memory is the peak of forward and backward above what the proces
 from __future__ import annotations
 
 import argparse
+import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -70,10 +71,12 @@ def measure(lengths: Sequence[int], rounds: int) -> list[Row]:
     for length in lengths:
         turns = {attention: step_of(attention, length) for attention in ATTENTIONS}
         with threads(1):
-            for step in turns.values():
-                step()
-            # A long step needs no repetition to be told from another.
-            seconds = interleaved(turns, max(1, min(rounds, rounds * 2048 // length)), CLOCKS[1])
+            # A long step needs no repetition to be told from another, nor one to warm up.
+            repeated = max(1, min(rounds, rounds * 2048 // length))
+            if repeated > 1:
+                for step in turns.values():
+                    step()
+            seconds = interleaved(turns, repeated, CLOCKS[1])
         for attention in ATTENTIONS:
             peak = alone(peak_of_step, attention, length)
             row = {"attention": attention, "length": length, "seconds": seconds[attention], "peak_mb": peak}
@@ -139,7 +142,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         return
     save("sequences", {"rounds": given.rounds, "others_percent": busy, "rows": rows}, given.out)
     record = load("sequences", given.out) or {}
-    put_between(given.page, BEGIN, END, table(record))
+    shown = os.path.relpath(given.picture, given.page.parent)
+    put_between(given.page, BEGIN, END, f"{table(record)}\n\n![Time and memory of a training step]({shown})")
     with replacing(given.picture) as temporary:
         picture(record).savefig(temporary, dpi=150, metadata={"Software": None})
     print(f"Table in {given.page}, plot in {given.picture}")

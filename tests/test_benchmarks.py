@@ -238,6 +238,7 @@ def test_the_table_of_sequences_says_the_records_numbers(tmp_path, monkeypatch):
     for row in rows:
         assert f"{row['length'] / row['seconds'] / 1e3:.1f}, {row['peak_mb']:,.0f}" in text
     assert picture.read_bytes().startswith(b"\x89PNG")
+    assert "](sequences.png)" in text
     assert sequences.PAGE.read_text().count(sequences.BEGIN) == 1
 
 

@@ -200,9 +200,19 @@ def _read_sheet(path: Path, *, sheets: list[Path], labels: tuple[Path, Path]) ->
 
 
 def _read_hub(path: Path) -> Labelled:
-    table = read_parquet(path, ["img", "label"])
-    pictures = [read_picture(entry["bytes"], "RGB", f"{path}, row {row}") for row, entry in enumerate(table["img"], 1)]
-    for row, picture in enumerate(pictures, 1):
+    """A row has a picture, `img`, as the bytes of a PNG file, and its label."""
+    table, pictures = read_parquet(path, ["img", "label"]), []
+    for row, (entry, label) in enumerate(zip(table["img"], table["label"], strict=True), 1):
+        where = f"{path}, row {row}"
+        content = entry.get("bytes") if isinstance(entry, dict) else None
+        if not isinstance(content, bytes):
+            raise DataError(f"{where}: there is no picture")
+        picture = read_picture(content, "RGB", where)
         if picture.shape != (SIDE, SIDE, 3):
-            raise DataError(f"{path}, row {row}: the picture has shape {picture.shape}; {(SIDE, SIDE, 3)} is expected")
+            raise DataError(f"{where}: the picture has shape {picture.shape}; {(SIDE, SIDE, 3)} is expected")
+        if label not in range(len(CLASSES)):
+            raise DataError(f"{where}: the label is {label!r}; labels are 0 to 9")
+        pictures.append(picture)
+    if not pictures:
+        raise DataError(f"{path} has no rows")
     return np.stack(pictures).reshape(-1, PIXELS, 3), np.array(table["label"], np.uint8)

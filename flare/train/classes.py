@@ -29,8 +29,10 @@ class ClassTask:
     """
 
     def __init__(self, data: DataConfig, loss: LossConfig, model: Mapping[str, Any]) -> None:
-        if data.subsample or data.normalise or loss != LossConfig():
-            raise ConfigError(f"{data.path} holds sequences; data.subsample, data.normalise and loss are of fields")
+        if data.subsample or data.mirror or data.normalise or loss != LossConfig():
+            raise ConfigError(
+                f"{data.path} holds sequences; data.subsample, data.mirror, data.normalise and loss are of fields"
+            )
         self.data, self.dataset = data, SequenceDataset(data.path)
         self.as_published = data.protocol == "dev-split-no-mask"
         if self.as_published and data.val_split is None:

@@ -185,6 +185,25 @@ def test_bad_files_are_named(tmp_path, capsys, write, spoil, message):
     assert capsys.readouterr().err.count("DataError") == 1
 
 
+@pytest.mark.parametrize(
+    ("picture", "label", "message"),
+    [
+        (png(COLOURS[0][0]), 10, "row 2: the label is 10; labels are 0 to 9"),
+        (png(COLOURS[0][0]), -1, "row 2: the label is -1"),
+        (png(COLOURS[0][0]), None, "row 2: the label is None"),
+        (None, 1, "row 2: there is no picture"),
+        ({"bytes": b"\x89PNG", "path": None}, 1, "row 2: no PNG picture"),
+    ],
+)
+def test_a_bad_row_of_the_hub_is_named(tmp_path, picture, label, message):
+    write_hub(tmp_path)
+    pyarrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    rows = pyarrow.table({"img": [png(COLOURS[0][0]), picture], "label": [3, label]})
+    parquet.write_table(rows, tmp_path / "train-00000-of-00001.parquet")
+    with pytest.raises(DataError, match=f"train-00000-of-00001.parquet, {message}"):
+        read(tmp_path)
+
+
 def test_something_must_be_left_to_train_with(tmp_path):
     write_binary(tmp_path)
     with pytest.raises(ConfigError, match="val=20 leaves nothing to train with"):

@@ -148,6 +148,17 @@ def test_damage_is_found(tmp_path):
         SequenceDataset(tmp_path / "d")
 
 
+def test_samples_that_an_earlier_split_has_too_are_counted(tmp_path):
+    writer = pairs(tmp_path / "d")
+    for index in (2, 5, 2):
+        writer.append(replace(pair(index), label=0))
+    swapped = pair(3)
+    writer.append(replace(swapped, documents=swapped.documents[::-1]))
+    dataset = writer.finish({"train": [(0, 7)], "val": [], "test": [(7, 11)]})
+    _, remarks = check_sequences(dataset, quiet=True)
+    assert remarks == ["3 of 4 samples of 'test' are in an earlier split, token by token"]
+
+
 def test_the_command_line_makes_shows_and_checks(tmp_path, capsys):
     out = str(tmp_path / "d")
     sizes = ["--samples", "40", "--val-samples", "5", "--test-samples", "5", "--workers", "1"]

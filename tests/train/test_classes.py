@@ -312,6 +312,7 @@ def test_the_published_listops_numbers_are_recognised(accuracy, words):
         ({"model": TINY | {"vocabulary": 4}}, "attention 'flare' has no option 'vocabulary'"),
         ({"model": TINY | {"length": 10}}, "model.length=10; sequences of listops have up to 30 tokens"),
         ({"data": {"subsample": 4}}, "holds sequences; data.subsample"),
+        ({"data": {"mirror": ["x"]}}, "data.mirror, data.normalise and loss are of fields"),
         ({"data": {"val_split": "dev"}}, "no split 'dev'"),
         ({"data": {"val_samples": 21}}, "21 samples of split 'val' are asked for"),
         ({"data": {"protocol": "dev-split-no-mask", "val_split": None}}, "name it: --data.val_split"),
