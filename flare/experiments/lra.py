@@ -37,7 +37,7 @@ SHORT_LISTOPS = ListOps(min_length=10, max_length=80, max_depth=3)
 SIZES = {"samples": 54_000, "val_samples": 2_000, "test_samples": 2_000}
 HOW_TO_MAKE = {
     "image": "flare data download image --out",
-    "image-small": "flare data download image --side 16 --out",
+    "image-small": "flare data download image --side 8 --levels 16 --out",
     "listops": "flare data make listops --out",
     "pathfinder": "flare data make pathfinder --out",
     "retrieval": "flare data read retrieval --folder FILES --out",

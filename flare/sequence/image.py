@@ -22,6 +22,7 @@ CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "hors
 SIDE = 32
 PIXELS = SIDE * SIDE
 SIDES = (32, 16, 8)
+LEVELS = 256
 
 Bytes = NDArray[np.uint8]
 Labelled = tuple[Bytes, Bytes]
@@ -50,19 +51,24 @@ class ImageFiles(SequenceFiles):
     """Of that choice."""
     side: int = SIDE
     """Pixels a side: 32 as in the benchmark; 16 or 8 are means of its pixels, for shorter sequences."""
+    levels: int = LEVELS
+    """Of grey: 256 as in the benchmark; fewer, for a smaller vocabulary, whose tokens are met more often."""
 
     def __post_init__(self) -> None:
         if self.val < 0 or self.seed < 0:
             raise ConfigError(f"val={self.val}, seed={self.seed}: neither can be negative")
         if self.side not in SIDES:
             raise ConfigError(f"side={self.side}; use one of {', '.join(map(str, SIDES))}")
+        if not 2 <= self.levels <= LEVELS:
+            raise ConfigError(f"levels={self.levels}; from 2 to {LEVELS}, please")
 
     def schema(self) -> SequenceSchema:
-        return SequenceSchema(name="image", vocabulary=256, classes=CLASSES, longest=self.side**2, pad=None)
+        return SequenceSchema(name="image", vocabulary=self.levels, classes=CLASSES, longest=self.side**2, pad=None)
 
     def provenance(self) -> dict[str, Any]:
-        smaller = {} if self.side == SIDE else {"departures": {"side": self.side}}
-        return super().provenance() | smaller
+        published = {"side": SIDE, "levels": LEVELS}
+        changed = {name: getattr(self, name) for name, value in published.items() if getattr(self, name) != value}
+        return super().provenance() | ({"departures": changed} if changed else {})
 
     def files(self) -> dict[str, list[Path]]:
         layout = self._layout
@@ -78,7 +84,8 @@ class ImageFiles(SequenceFiles):
         order = np.random.default_rng(self.seed).permutation(len(self._train[1]))
         for (images, labels), indices in ((self._train, order), (self._test, np.arange(len(self._test[1])))):
             for index in indices:
-                yield Example((shrunk(images[index], self.side),), int(labels[index]))
+                pixels = shrunk(images[index], self.side)
+                yield Example((pixels.astype(int) * self.levels // LEVELS,), int(labels[index]))
 
     @cached_property
     def _layout(self) -> Layout:

@@ -94,7 +94,7 @@ def test_the_table_tells_spread_readings_and_what_diverged():
         (["--contenders", "flare,vanila"], "did you mean 'vanilla'"),
         (["--seeds", "0"], "--seeds 0"),
         (["--steps", "0"], "steps=0; it must be at least 1"),
-        (["--tasks", "image-small"], "flare data download image --side 16 --out"),
+        (["--tasks", "image-small"], "flare data download image --side 8 --levels 16 --out"),
     ],
 )
 def test_bad_wishes_are_refused_before_anything_is_trained(tmp_path, command, capsys, words, message):

@@ -224,3 +224,14 @@ def test_smaller_pictures_are_means_of_blocks_and_say_so(tmp_path):
     assert shrunk(np.full(1024, 255, np.uint8), 8).tolist() == [255] * 64
     with pytest.raises(ConfigError, match="side=10; use one of 32, 16, 8"):
         ImageFiles(folder=str(tmp_path), side=10)
+
+
+def test_fewer_levels_of_grey_are_a_smaller_vocabulary_and_say_so(tmp_path):
+    write_binary(tmp_path)
+    whole = read_sequences(ImageFiles(folder=str(tmp_path), val=5), tmp_path / "whole", quiet=True)
+    coarse = read_sequences(ImageFiles(folder=str(tmp_path), val=5, levels=16), tmp_path / "coarse", quiet=True)
+    assert (coarse.schema.vocabulary, coarse.schema.pad) == (16, None)
+    assert all(np.array_equal(coarse[i].tokens, whole[i].tokens // 16) for i in range(len(whole)))
+    assert coarse.about["provenance"]["departures"] == {"levels": 16}
+    with pytest.raises(ConfigError, match="levels=300; from 2 to 256"):
+        ImageFiles(folder=str(tmp_path), levels=300)
