@@ -195,8 +195,10 @@ def _info(words: Sequence[str]) -> int:
     else:
         print(*describe(dataset), sep="\n")
     for key, value in dataset.about["provenance"].items():
-        if value != {}:
-            print(f"{key}: {plainly(value)}")
+        deep = isinstance(value, dict) and any(isinstance(inner, dict) for inner in value.values())
+        for name, item in {f"{key}.{inner}": value[inner] for inner in value}.items() if deep else [(key, value)]:
+            if item != {}:
+                print(f"{name}: {plainly(item)}")
     print(f"fingerprint: {dataset.fingerprint}")
     return 0
 

@@ -10,7 +10,7 @@ from flare.cli import parse
 from flare.cli.options import make_parser
 from flare.cli.words import show_accuracies, show_fields, verdict
 from flare.errors import ConfigError, FlareError
-from flare.terminal import duration, say
+from flare.terminal import counted, duration, say
 from flare.train.config import TrainConfig
 from flare.train.presets import (
     build_config,
@@ -124,7 +124,7 @@ def _show_errors(result: Mapping[str, Any]) -> None:
     from flare.data.cards import beside_the_paper
 
     error, baseline = result["rel_l2"], result["rel_l2_mean_field"]
-    print(f"test rel-L2           {error:.4f}   mean of {result['test_samples']} samples, last weights")
+    print(f"test rel-L2           {error:.4f}   mean of {counted(result['test_samples'], 'sample')}, last weights")
     print(f"training-mean field   {baseline:.4f}   {result['mean_field']}; {verdict(error, baseline)}")
     if paper := beside_the_paper(result):
         print(f"the paper             {paper}")

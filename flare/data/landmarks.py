@@ -14,6 +14,19 @@ from flare.data.store import Dataset
 GAMMA = 1.4
 HEXAHEDRON_EDGES = [[0, 1], [1, 2], [2, 3], [3, 0], [4, 5], [5, 6], [6, 7], [7, 4], [0, 4], [1, 5], [2, 6], [3, 7]]
 
+STATISTICS: dict[str, Callable[[Any], Any]] = {
+    "mean": np.mean,
+    "spread": np.std,
+    "smallest": np.min,
+    "lower quartile": lambda x: np.quantile(x, 0.25),
+    "median": np.median,
+    "upper quartile": lambda x: np.quantile(x, 0.75),
+    "largest": np.max,
+}
+"""Over samples, of one quantity of each: landmarks are then called `median of nodes`."""
+UNITS = {"height": "mm", "largest rise": "mm", "largest von Mises stress": "MPa"}
+"""Of such quantities, where they have one."""
+
 
 def landmarks(dataset: Dataset, indices: Sequence[int] | None = None) -> dict[str, float]:
     """Statistic -> value, over all samples or over some; empty for a dataset that is no benchmark of ours."""
@@ -110,16 +123,9 @@ def _lpbf(dataset: Dataset, indices: Sequence[int]) -> dict[str, float]:
         "largest rise": rise,
         "largest von Mises stress": [float(sample.values["von_mises"].max()) for sample in samples],
     }
-    table: dict[str, Callable[[Any], Any]] = {
-        "mean": np.mean,
-        "spread": np.std,
-        "smallest": np.min,
-        "lower quartile": lambda x: np.quantile(x, 0.25),
-        "median": np.median,
-        "upper quartile": lambda x: np.quantile(x, 0.75),
-        "largest": np.max,
+    return {
+        f"{name} of {what}": float(take(values)) for what, values in found.items() for name, take in STATISTICS.items()
     }
-    return {f"{name} of {what}": float(take(values)) for what, values in found.items() for name, take in table.items()}
 
 
 def _edges(cells: np.ndarray) -> np.ndarray:

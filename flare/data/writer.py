@@ -180,8 +180,11 @@ class ArrayWriter(Generic[Appended, AnyFolder]):
             begun = json.loads(manifest.read_text(encoding="utf-8"))
         except (OSError, ValueError) as error:
             raise DataError(f"{manifest} is damaged ({error}); remove {self.partial} to start afresh") from None
-        keys = [key for key in self._about if key != "version"]
-        difference = first_difference({key: begun.get(key) for key in keys}, {key: self._about[key] for key in keys})
+        now, then = dict(self._about), begun.get("provenance")
+        if isinstance(then, dict):  # what an older version did not note cannot differ
+            now["provenance"] = {key: value for key, value in now["provenance"].items() if key in then}
+        keys = [key for key in now if key != "version"]
+        difference = first_difference({key: begun.get(key) for key in keys}, {key: now[key] for key in keys})
         if difference:
             key, was, now_is = difference
             raise DataError(

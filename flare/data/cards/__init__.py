@@ -68,6 +68,10 @@ class Card:
     differs: tuple[str, ...]
     pitfalls: tuple[str, ...]
     published: Mapping[str, Published]
+    kept: Mapping[str, str] = field(default_factory=dict)
+    """How the note on a draw that was filtered out begins -> which draws are kept, and why."""
+    note_units: Mapping[str, str] = field(default_factory=dict)
+    """Of numbers that the generator notes of a sample."""
     window: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     """Part of the domain to show in pictures; empty for all."""
 
@@ -120,7 +124,10 @@ def papers_number(name: str, provenance: Mapping[str, Any], offset: float = 0.0)
         return None, ""
     kind, theirs = provenance.get("kind"), card(name).paper_offset
     if kind in ("published", "recreated") and abs(offset - theirs) > 2e-3:
-        return None, f"the paper's number is of another measure; --loss.offset {theirs:g} gives that"
+        return None, (
+            f"its number is not comparable: the authors' code adds {theirs:g} to truth and prediction before it "
+            f"measures the error, which makes it smaller; --loss.offset {theirs:g} measures as they do"
+        )
     if kind == "published":
         return card(name).paper, f"FLARE in the paper, on these files with {_papers_effort(name)}"
     if kind == "recreated" and provenance.get("departures"):
