@@ -376,7 +376,7 @@ def test_notes_tell_what_may_be_wrong(setup):
     tiny = Surface(skin(shelf()).vertices / 6, skin(shelf()).faces)
     note = prepare(tiny).notes[0]
     assert note.startswith("the part is only 4 mm long: did you mean --unit cm or inch? If not")
-    (note,) = prepare(skin(shelf()), voxel=1.0).notes
+    note = prepare(skin(shelf()), voxel=1.0).notes[0]
     assert note == (
         "layer groups are 2 mm high, not 2.4 mm, because they are of whole voxels; those of 0.8 mm (--layers 20) would "
         "fill them"
