@@ -62,8 +62,12 @@ bench: .venv/ready
 	@echo "Solvers ..."
 	@$(BIN)/python benchmarks/solvers.py
 	@$(BIN)/python benchmarks/lpbf.py
+	@$(BIN)/python benchmarks/cars.py
 	@echo "Long sequences (about 20 minutes) ..."
 	@$(BIN)/python benchmarks/sequences.py
+	@echo "Ten million points, and the planner (about half an hour) ..."
+	@$(BIN)/python benchmarks/stream.py
+	@$(BIN)/python benchmarks/plan.py
 	@$(BIN)/python benchmarks/plot.py
 	@$(BIN)/python benchmarks/table.py
 

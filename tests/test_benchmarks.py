@@ -289,3 +289,69 @@ def test_the_tables_of_printing_say_the_records_numbers_and_what_is_too_much(tmp
     )
     assert [row["part"] for row in record["iterations"]] == ["block", "frame"]
     assert lpbf.PAGE.read_text().count(lpbf.BEGIN) == 1
+
+
+def test_the_tables_of_cars_say_the_records_numbers(tmp_path, monkeypatch):
+    import cars
+
+    page = tmp_path / "cars.md"
+    page.write_text(f"before\n{cars.BEGIN}\nold\n{cars.END}\nafter\n")
+    small = {"PAGE": page, "RESULTS": tmp_path, "CARS": 1, "LEVELS": [1, 2], "REFINEMENTS": [0.25], "SIZES": [100, 200]}
+    for name, value in small.items():
+        monkeypatch.setattr(cars, name, value)
+    monkeypatch.setattr(cars, "alone", lambda function, *arguments: function(*arguments))
+    monkeypatch.setattr(cars, "load", lambda name: read(tmp_path, name))
+    cars.main()
+    text, record = page.read_text(), read(tmp_path, "cars")
+    assert "old" not in text
+    assert [len(row["errors"]) for row in record["accuracy"]] == [2] * 6
+    assert all(row["errors"][0] > row["errors"][1] for row in record["accuracy"])
+    for row in record["accuracy"]:
+        assert f"| {row['method']} | {row['errors'][0]:.4f} | {row['errors'][1]:.4f} |" in text
+    assert f"| 0.25 | {record['cost'][0]['panels']:,} |" in text
+
+
+def test_the_table_of_the_stream_says_the_records_numbers(tmp_path, monkeypatch):
+    import stream
+
+    page = tmp_path / "million.md"
+    page.write_text(f"before\n{stream.BEGIN}\nold\n{stream.END}\nafter\n")
+    for name, value in {"PAGE": page, "RESULTS": tmp_path}.items():
+        monkeypatch.setattr(stream, name, value)
+    monkeypatch.setattr(stream, "alone", lambda function, *arguments: function(*arguments))
+    stream.main(["--quick", "--out", str(tmp_path)])
+    record, text = read(tmp_path, "stream"), page.read_text()
+    assert record["disk"]["points"] == 10_000
+    errors, seconds = record["whole"]["errors"], record["whole"]["seconds"]
+    assert max(errors.values()) < 1e-5  # this untrained model's answers are nearly zero
+    assert errors["chunks"] < 2 * errors["whole"]
+    assert f"| in chunks | 400 | {seconds['chunks']:.3g} |  | {errors['chunks']:.1e} |" in text
+    assert "old" not in text
+
+
+def test_the_table_of_the_planner_says_how_far_it_is_off(tmp_path, monkeypatch):
+    import plan
+
+    page = tmp_path / "million.md"
+    page.write_text(f"before\n{plan.BEGIN}\nold\n{plan.END}\nafter\n")
+    for name, value in {"PAGE": page, "RESULTS": tmp_path}.items():
+        monkeypatch.setattr(plan, name, value)
+    tenth_more = {"memory_mb": 1.1, "seconds": 1.2}
+
+    def law(setting):
+        """A machine that keeps the planner's laws up to 220,000 points, and needs more than they say beyond."""
+        w, b, m = setting.work, setting.blocks, setting.latents
+        need = {"memory_mb": 300 + 1e-3 * w * b + setting.state_mb, "seconds": 1e-6 * w * b + 1e-8 * w * b * m}
+        return plan.plan.Need(**{key: need[key] * (tenth_more[key] if w > 220_000 else 1) for key in need})
+
+    monkeypatch.setattr(plan.plan, "measure", law)
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")  # the script sets it; this brings back what it was
+    plan.main([])
+    record, text = read(tmp_path, "plan"), page.read_text()
+    assert record["holds"]
+    assert len(record["rows"]) == 8
+    assert "| training | 100,000 | 1 | 8 | 128 |" in text
+    assert "Off by at most 9% of the memory and 17% of the time." in text
+    tenth_more["memory_mb"] = 1.3
+    plan.main([])
+    assert not read(tmp_path, "plan")["holds"]

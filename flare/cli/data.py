@@ -130,7 +130,6 @@ def _read(words: Sequence[str]) -> int:
 
 def _download(words: Sequence[str]) -> int:
     from flare import sequence
-    from flare.data.cards import card
     from flare.data.download import download
     from flare.data.published import READERS, read_published, refuse_another
     from flare.sequence.files import read_sequences
@@ -156,7 +155,7 @@ def _download(words: Sequence[str]) -> int:
         folder = fetch(SOURCES[name][given.pop("source")], files)
         return _show(read_sequences(reader(folder=str(folder), **given), out))
     refuse_another(reader, out)
-    folder = download(card(name).archive, files)
+    folder = download(reader.archive(given), files)
     return _show(read_published(reader(folder=str(folder), **given), out))
 
 

@@ -45,7 +45,7 @@ def _classes(args: Any, config: TrainConfig) -> None:
     from flare.train.classes import ClassTask, predicted_labels
 
     classifier = load_classifier(args.run, checkpoint=args.checkpoint, ema=args.ema, device=args.device)
-    task = ClassTask(config.data, config.loss, config.model)
+    task = ClassTask(config)
     dataset = SequenceDataset(args.data) if args.data else task.dataset
     classifier.check_sequences(dataset.schema, dataset.path)
     split = args.split or list(task.judged)[-1]

@@ -13,8 +13,9 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Sampler
 from torch.utils.data import Dataset as TorchDataset
 
-from flare.data.sample import input_array, mirrored, target_array
+from flare.data.sample import input_array, target_array
 from flare.data.store import Dataset
+from flare.data.symmetry import Symmetry
 from flare.errors import ConfigError
 
 # B batch, N points of the largest sample
@@ -40,6 +41,43 @@ class Batch:
         mask = None if self.mask is None else self.mask.to(device, non_blocking=True)
         inputs, targets = (t.to(device, non_blocking=True) for t in (self.inputs, self.targets))
         return replace(self, inputs=inputs, targets=targets, mask=mask)
+
+
+@dataclass(frozen=True)
+class Share:
+    """Part `index` of `count` nearly equal parts."""
+
+    index: int = 0
+    count: int = 1
+
+    def of(self, size: int) -> slice:
+        """Which of `size` things in a row; none where there are fewer things than parts."""
+        return slice(size * self.index // self.count, size * (self.index + 1) // self.count)
+
+
+WHOLE = Share()
+
+
+@dataclass(frozen=True)
+class Subsample:
+    """How many points of a sample each epoch sees: a constant number, or one that grows by a constant factor."""
+
+    points: int | None = None
+    """In the end; None: all."""
+    start: int | None = None
+    """In the first epoch; None: as many as in the end."""
+    epochs: float = 0
+    """In which the number grows."""
+
+    def of(self, size: int, epoch: int) -> int:
+        end = size if self.points is None else min(self.points, size)
+        if self.start is None or self.start >= end or epoch >= self.epochs:
+            return end
+        return round(self.start * (end / self.start) ** (epoch / self.epochs))
+
+
+ALL = Subsample()
+NONE = Symmetry()
 
 
 def collate(samples: Sequence[tuple[int, np.ndarray, np.ndarray]]) -> Batch:
@@ -133,21 +171,26 @@ def _bucketed(order: np.ndarray, lengths: np.ndarray, batch_size: int, rng: np.r
 
 
 class _Arrays(TorchDataset[tuple[int, np.ndarray, np.ndarray]]):
-    """What a loader worker does: read one sample, or some of its points, perhaps in a mirror, anew every epoch."""
+    """What a loader worker does: read one sample, or some of its points, perhaps an image of them, anew every epoch."""
 
-    def __init__(self, dataset: Dataset, subsample: int | None, seed: int, mirror: Sequence[str] = ()) -> None:
-        self.dataset, self.subsample, self.seed, self.mirror = dataset, subsample, seed, mirror
+    def __init__(
+        self, dataset: Dataset, subsample: Subsample, seed: int, points: Share, symmetry: Symmetry = NONE
+    ) -> None:
+        self.dataset, self.subsample, self.seed = dataset, subsample, seed
+        self.points, self.symmetry = points, symmetry
 
     def __getitem__(self, key: tuple[int, int]) -> tuple[int, np.ndarray, np.ndarray]:
         epoch, index = key
-        size, rows = int(self.dataset.sizes[index]), None
-        if self.subsample is not None and self.subsample < size:
+        size = int(self.dataset.sizes[index])
+        rows: slice | np.ndarray | None = self.points.of(size) if self.points.count > 1 else None
+        count = self.subsample.of(size, epoch)
+        if count < size:
             rng = np.random.default_rng([self.seed, epoch, index])
-            rows = np.sort(rng.choice(size, self.subsample, replace=False))
+            rows = np.sort(rng.choice(size, count, replace=False))[self.points.of(count)]
         sample = self.dataset.read(index, rows)
-        if self.mirror:
-            turned = np.random.default_rng([self.seed, epoch, index, 1]).random(len(self.mirror)) < 0.5
-            sample = mirrored(self.dataset.schema, sample, [a for a, t in zip(self.mirror, turned, strict=True) if t])
+        if self.symmetry:
+            rng = np.random.default_rng([self.seed, epoch, index, 1])
+            sample = self.symmetry.image(self.dataset.schema, sample, rng)
         return index, input_array(self.dataset.schema, sample), target_array(self.dataset.schema, sample)
 
 
@@ -155,19 +198,22 @@ def training_loader(
     dataset: Dataset,
     plan: BatchPlan,
     *,
-    subsample: int | None = None,
-    mirror: Sequence[str] = (),
+    points: Share = WHOLE,
+    subsample: Subsample = ALL,
+    symmetry: Symmetry = NONE,
     workers: int = 0,
     pin: bool = False,
 ) -> Iterable[Batch]:
     """Micro-batches in the order of the plan.
 
     Args:
-        subsample: points drawn from each sample anew every epoch; None takes all.
-        mirror: planes in which samples are reflected, each or not, drawn anew every epoch; see `mirrored`.
+        points: which part of each sample's points to read.
+        subsample: points drawn from each sample anew every epoch.
+        symmetry: mirrors and turns of samples, drawn anew every epoch.
         workers: loader processes; they map the dataset's files and share their pages.
     """
-    return planned_loader(_Arrays(dataset, subsample, plan.seed, mirror), plan, collate, workers=workers, pin=pin)
+    arrays = _Arrays(dataset, subsample, plan.seed, points, symmetry)
+    return planned_loader(arrays, plan, collate, workers=workers, pin=pin)
 
 
 def planned_loader(
@@ -192,8 +238,10 @@ def _leave_signals_to_the_trainer(worker: int) -> None:
         signal.signal(number, signal.SIG_IGN)
 
 
-def evaluation_batches(dataset: Dataset, indices: Sequence[int] | np.ndarray, batch_size: int) -> Iterator[Batch]:
-    """All points of the samples in order, the last batch perhaps smaller."""
-    arrays = _Arrays(dataset, None, 0)
+def evaluation_batches(
+    dataset: Dataset, indices: Sequence[int] | np.ndarray, batch_size: int, points: Share = WHOLE
+) -> Iterator[Batch]:
+    """All points of the samples in order, or a share of them, the last batch perhaps smaller."""
+    arrays = _Arrays(dataset, ALL, 0, points)
     for start in range(0, len(indices), batch_size):
         yield collate([arrays[0, int(i)] for i in indices[start : start + batch_size]])

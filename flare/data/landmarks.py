@@ -12,6 +12,7 @@ from flare.data.sample import Sample
 from flare.data.store import Dataset
 
 GAMMA = 1.4
+CAR_SPEED = 38.889  # m/s
 HEXAHEDRON_EDGES = [[0, 1], [1, 2], [2, 3], [3, 0], [4, 5], [5, 6], [6, 7], [7, 4], [0, 4], [1, 5], [2, 6], [3, 7]]
 
 STATISTICS: dict[str, Callable[[Any], Any]] = {
@@ -128,6 +129,17 @@ def _lpbf(dataset: Dataset, indices: Sequence[int]) -> dict[str, float]:
     }
 
 
+def _cars(dataset: Dataset, indices: Sequence[int]) -> dict[str, float]:
+    cp = [dataset[i].values["pressure"].astype(np.float64) / (CAR_SPEED**2 / 2) for i in indices]
+    mean = np.mean([c.mean() for c in cp])
+    return {
+        "mean of Cp": float(mean),
+        "spread of Cp": float(np.sqrt(np.mean([np.square(c - mean).mean() for c in cp]))),
+        "median of the samples' smallest Cp": float(np.median([c.min() for c in cp])),
+        "median of the samples' largest Cp": float(np.median([c.max() for c in cp])),
+    }
+
+
 def _edges(cells: np.ndarray) -> np.ndarray:
     """(E, 2) edges of hexahedra, in both directions, each once."""
     pairs = cells[:, HEXAHEDRON_EDGES].reshape(-1, 2)
@@ -152,4 +164,6 @@ MEASURES: dict[str, Callable[[Dataset, Sequence[int]], dict[str, float]]] = {
     "airfoil": _airfoil,
     "pipe": _pipe,
     "lpbf": _lpbf,
+    "drivaerml": _cars,
+    "car-potential": _cars,
 }

@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from flare.data.cards import card
+from flare.data.cards import Archive, card
 from flare.data.job import already_made, another, fill, unfinished
 from flare.data.sample import Sample, Schema
 from flare.data.store import Dataset, sha256
@@ -49,6 +49,13 @@ class PublishedFiles(ABC):
 
     @abstractmethod
     def sample(self, index: int) -> Sample: ...
+
+    @classmethod
+    def archive(cls, options: Mapping[str, Any]) -> Archive:
+        """Where the files are published that a reader with these options reads."""
+        found = card(cls.name).archive
+        assert found is not None, "a reader of published files has a card that says where they are"
+        return found
 
     def path(self, file: str) -> Path:
         return Path(self.folder) / file
@@ -277,6 +284,8 @@ class PipeFiles(_MeshFiles):
 READERS: dict[str, str] = {
     "airfoil": "flare.data.published:AirfoilFiles",
     "darcy": "flare.data.published:DarcyFiles",
+    "drivaerml": "flare.data.published_cars:DrivAerMLFiles",
+    "drivaerml-boundary": "flare.data.published_cars:DrivAerMLBoundary",
     "elasticity": "flare.data.published:ElasticityFiles",
     "lpbf": "flare.data.published_lpbf:LPBFFiles",
     "pipe": "flare.data.published:PipeFiles",

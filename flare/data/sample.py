@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
@@ -111,51 +111,6 @@ class Sample:
     """(cells, nodes) point indices, where the schema has a cell type."""
     notes: Mapping[str, Any] = field(default_factory=dict)
     """What a generator says of this sample (residual, redraws): kept beside it, never fed to a model."""
-
-
-def mirrored(schema: Schema, sample: Sample, mirrors: Sequence[str]) -> Sample:
-    """The sample seen in one mirror after another: vectors turn with the points, numbers stay.
-
-    Args:
-        mirrors: `x` is the plane x = 0, `x=y` the diagonal plane, which exchanges the two axes.
-    """
-    values = dict(sample.values)
-    for name in schema.named("points", "feature", "parameter", "target"):
-        components = schema.fields[name].components
-        if len(components) > 1:
-            values[name] = values[name] @ _reflection(components, mirrors)
-    return Sample(values, sample.cells, sample.notes)
-
-
-def _reflection(components: Sequence[str], mirrors: Sequence[str]) -> np.ndarray:
-    """(C, C) float32 of signs and exchanges, to multiply rows with from the right."""
-    matrix = np.eye(len(components), dtype=np.float32)
-    for mirror in mirrors:
-        axes = [components.index(axis) for axis in mirror.split("=")]
-        if len(axes) == 1:
-            matrix[:, axes] *= -1
-        else:
-            matrix[:, axes] = matrix[:, axes[::-1]]
-    return matrix
-
-
-def refuse_mirror(schema: Schema, mirrors: Sequence[str]) -> None:
-    """Where it is not clear what these mirrors do to every field."""
-    known = schema.fields[schema.points].components
-    for mirror in mirrors:
-        axes = mirror.split("=")
-        if not (set(axes) <= set(known) and len(set(axes)) == len(axes) <= 2):
-            raise DataError(
-                f"data.mirror has {mirror!r}; name an axis of the points of {schema.name!r} ({', '.join(known)}), or "
-                f"two for the plane between them, such as {'='.join(known[:2])}"
-            )
-    for name in schema.named("feature", "parameter", "target"):
-        components = schema.fields[name].components
-        if mirrors and len(components) > 1 and set(components) != set(known):
-            raise DataError(
-                f"data.mirror: {name!r} has the components {', '.join(components)}, the points {', '.join(known)}: "
-                f"what a reflection does to it is not known. Name them alike, or do without"
-            )
 
 
 def input_array(schema: Schema, sample: Sample) -> np.ndarray:

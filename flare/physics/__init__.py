@@ -8,6 +8,7 @@ from flare.lookup import class_named
 
 GENERATORS: dict[str, str] = {
     "airfoil": "flare.physics.airfoil:Airfoil",
+    "car-potential": "flare.physics.cars:CarPotential",
     "darcy": "flare.physics.darcy:Darcy",
     "elasticity": "flare.physics.elasticity:Elasticity",
     "lpbf": "flare.physics.lpbf.dataset:LPBF",

@@ -24,7 +24,7 @@ from flare.train.start import read_result
 def write_class_report(folder: RunFolder) -> Path:
     """Write `report.html` and `pictures/` into the folder of a finished run."""
     config, result = folder.config(), read_result(folder.path)
-    task, classifier = ClassTask(config.data, config.loss, config.model), load_classifier(folder.path)
+    task, classifier = ClassTask(config), load_classifier(folder.path)
     split = result["split"]
     judged, device = task.judged[split], next(classifier.parameters()).device
     size = config.data.eval_batch_size

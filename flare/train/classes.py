@@ -17,7 +17,7 @@ from flare.sequence.batch import TokenBatch, evaluation_batches, training_batche
 from flare.sequence.classifier import Classifier, decide, model_length
 from flare.sequence.guesses import guesses, reading, standard_error
 from flare.sequence.store import SequenceDataset
-from flare.train.config import DataConfig, LossConfig
+from flare.train.config import LossConfig, TrainConfig
 from flare.train.task import first_samples
 
 
@@ -28,18 +28,16 @@ class ClassTask:
     tokens; the validation split is then all that is judged.
     """
 
-    def __init__(self, data: DataConfig, loss: LossConfig, model: Mapping[str, Any]) -> None:
-        if data.subsample or data.mirror or data.normalise or loss != LossConfig():
-            raise ConfigError(
-                f"{data.path} holds sequences; data.subsample, data.mirror, data.normalise and loss are of fields"
-            )
+    def __init__(self, config: TrainConfig) -> None:
+        data = config.data
+        _refuse_what_is_of_fields(config)
         self.data, self.dataset = data, SequenceDataset(data.path)
         self.as_published = data.protocol == "dev-split-no-mask"
         if self.as_published and data.val_split is None:
             raise ConfigError(
                 "data.protocol dev-split-no-mask judges by the validation split; name it: --data.val_split"
             )
-        self.fixed = model_length(model, self.dataset.schema) if self.as_published else None
+        self.fixed = model_length(config.model, self.dataset.schema) if self.as_published else None
         self.train = first_samples(self.dataset, data.train_split, data.train_samples)
         self.judged = {
             split: first_samples(self.dataset, split, count)
@@ -59,7 +57,7 @@ class ClassTask:
     def surrogate(self, model: Mapping[str, Any]) -> Classifier:
         return Classifier(model, self.dataset.schema)
 
-    def batches(self, plan: BatchPlan, *, pin: bool = False) -> Iterable[TokenBatch]:
+    def batches(self, plan: BatchPlan, epochs: float, *, pin: bool = False) -> Iterable[TokenBatch]:
         return training_batches(self.dataset, plan, fixed=self.fixed, workers=self.data.workers, pin=pin)
 
     def loss(self, predict: Any, batch: TokenBatch) -> Tensor:
@@ -104,6 +102,15 @@ class ClassTask:
             split: {"samples": self.judged[split].tolist(), "wrong": of_split[:, 0].astype(int).tolist()}
             for split, of_split in errors.items()
         }
+
+
+def _refuse_what_is_of_fields(config: TrainConfig) -> None:
+    of_fields = {f"data.{name}": getattr(config.data, name) for name in ("mirror", "turn", "normalise")}
+    of_fields |= {f"data.{name}": getattr(config.data, name) for name in ("subsample", "subsample_from")}
+    of_fields |= {"loss": config.loss != LossConfig(), "split points": config.split == "points"}
+    asked = [name for name, given in of_fields.items() if given]
+    if asked:
+        raise ConfigError(f"{config.data.path} holds sequences; drop what is for fields only: {', '.join(asked)}")
 
 
 @torch.no_grad()

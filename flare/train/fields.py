@@ -9,15 +9,18 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from flare.data.batch import Batch, BatchPlan, evaluation_batches, training_loader
+from flare.data.batch import WHOLE, Batch, BatchPlan, Share, Subsample, evaluation_batches, training_loader
 from flare.data.normalise import check_wishes, fit
-from flare.data.sample import INPUT_ROLES, refuse_mirror, target_array
+from flare.data.sample import INPUT_ROLES, target_array
 from flare.data.statistics import input_statistics, target_statistics
 from flare.data.store import Dataset
+from flare.data.symmetry import Symmetry
 from flare.errors import ConfigError
+from flare.mixer.sharded import Group
 from flare.surrogate import Surrogate
 from flare.train.config import DataConfig, LossConfig
 from flare.train.losses import gradient_l2, relative_l2
+from flare.train.ranks import ALONE, Ranks
 from flare.train.task import data_path, first_samples
 
 Predict = Callable[[Tensor, Tensor | None], Tensor]
@@ -25,15 +28,20 @@ Predict = Callable[[Tensor, Tensor | None], Tensor]
 
 
 class FieldTask:
-    """Everything a training loop must know of a dataset of fields."""
+    """Everything a training loop must know of a dataset of fields.
+
+    Args:
+        ranks: with which others this one shares the points of a sample: it then feeds its own points, and losses and
+            errors are those of all points.
+    """
 
     lengths = None
     guessing = 0.0
 
-    def __init__(self, data: DataConfig, loss: LossConfig) -> None:
+    def __init__(self, data: DataConfig, loss: LossConfig, ranks: Ranks = ALONE) -> None:
         if data.protocol != "own":
             raise ConfigError(f"data.protocol={data.protocol!r} is of sequences; {data.path} holds fields")
-        self.data, self.settings = data, loss
+        self.data, self.settings, self.ranks = data, loss, ranks
         self.dataset = Dataset(data_path(data))
         self.train = first_samples(self.dataset, data.train_split, data.train_samples)
         self.test = first_samples(self.dataset, data.test_split, data.test_samples)
@@ -44,7 +52,7 @@ class FieldTask:
         if loss.gradient_weight and self.dataset.schema.grid is None:
             raise ConfigError(f"loss.gradient_weight needs data on a grid; {data.path} is unstructured. Set it to 0")
         check_wishes(data.normalise, self.dataset.schema)
-        refuse_mirror(self.dataset.schema, data.mirror)
+        Symmetry(data.mirror, data.turn).refuse_unknown(self.dataset.schema)
 
     def check_grid(self, model: Mapping[str, Any]) -> None:
         """Refuse a model for another grid."""
@@ -67,17 +75,28 @@ class FieldTask:
             fit(schema, ("target",), target_statistics(self.dataset, self.train), wishes),
         )
 
-    def batches(self, plan: BatchPlan, *, pin: bool = False) -> Iterable[Batch]:
+    def batches(self, plan: BatchPlan, epochs: float, *, pin: bool = False) -> Iterable[Batch]:
         data = self.data
+        subsample = Subsample(data.subsample, data.subsample_from, data.subsample_growth * epochs)
         return training_loader(
-            self.dataset, plan, subsample=data.subsample, mirror=data.mirror, workers=data.workers, pin=pin
+            self.dataset,
+            plan,
+            points=self.ranks.points,
+            subsample=subsample,
+            symmetry=Symmetry(data.mirror, data.turn),
+            workers=data.workers,
+            pin=pin,
         )
 
     def loss(self, predict: Predict, batch: Batch) -> Tensor:
-        """Mean over samples and fields of the relative error, with the gradient term where asked for."""
+        """Mean over samples and fields of the relative error, with the gradient term where asked for.
+
+        Ranks that share points have the same loss, and each the gradient of its own points.
+        """
         schema, predicted = self.dataset.schema, predict(batch.inputs, batch.mask)
         widths = schema.widths("target")
-        loss = relative_l2(predicted, batch.targets, batch.mask, widths=widths, offset=self.settings.offset)
+        group, offset = self.ranks.group, self.settings.offset
+        loss = relative_l2(predicted, batch.targets, batch.mask, widths=widths, group=group, offset=offset)
         if self.settings.gradient_weight:
             assert schema.grid is not None
             gradient = gradient_l2(predicted, batch.targets, schema.grid, widths=widths)
@@ -86,8 +105,8 @@ class FieldTask:
 
     def errors(self, predict: Predict, device: torch.device, indices: np.ndarray) -> np.ndarray:
         """Relative L2 errors, (samples, fields), of samples: all points, physical values."""
-        offset = self.settings.offset
-        return sample_errors(predict, self.dataset, indices, self.data.eval_batch_size, device, offset=offset)
+        size, ranks, offset = self.data.eval_batch_size, self.ranks, self.settings.offset
+        return sample_errors(predict, self.dataset, indices, size, device, ranks.points, ranks.group, offset=offset)
 
     def after_step(self, learner: nn.Module, step: int, seed: int) -> None:
         """Nothing: no model of fields asks for it."""
@@ -129,15 +148,18 @@ def sample_errors(
     indices: np.ndarray,
     batch_size: int,
     device: torch.device,
+    points: Share = WHOLE,
+    group: Group | None = None,
     *,
     offset: float = 0.0,
 ) -> np.ndarray:
-    """Relative L2 errors, (samples, fields), in the order given."""
+    """Relative L2 errors, (samples, fields), in the order given; with a group, each of its ranks has some points."""
     widths = dataset.schema.widths("target")
     errors = [torch.zeros(0, len(widths))]
-    for batch in (b.to(device) for b in evaluation_batches(dataset, indices, batch_size)):
+    for batch in (b.to(device) for b in evaluation_batches(dataset, indices, batch_size, points)):
         predicted = predict(batch.inputs, batch.mask)
-        errors.append(relative_l2(predicted, batch.targets, batch.mask, widths=widths, offset=offset).cpu())
+        error = relative_l2(predicted, batch.targets, batch.mask, widths=widths, group=group, offset=offset)
+        errors.append(error.cpu())
     return torch.cat(errors).numpy()
 
 

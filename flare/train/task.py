@@ -16,6 +16,7 @@ from flare.errors import ConfigError, DataError
 from flare.sequence.classifier import Classifier
 from flare.surrogate import Surrogate
 from flare.train.config import DataConfig, TrainConfig
+from flare.train.ranks import ALONE, Ranks
 
 Learner = Surrogate | Classifier
 """A network with all it needs to answer in the user's terms; what is trained and saved."""
@@ -58,7 +59,9 @@ class Task(Protocol):
         """An untrained one for this data."""
         ...
 
-    def batches(self, plan: BatchPlan, *, pin: bool = False) -> Iterable[Any]: ...
+    def batches(self, plan: BatchPlan, epochs: float, *, pin: bool = False) -> Iterable[Any]:
+        """Micro-batches of one pass, in a run of so many epochs."""
+        ...
 
     def loss(self, predict: Any, batch: Any) -> Tensor: ...
 
@@ -87,15 +90,19 @@ class Task(Protocol):
         ...
 
 
-def make_task(config: TrainConfig) -> Task:
-    """The task of the dataset that the settings name."""
-    if held_by(read_about(data_path(config.data))) == "sequences":
+def make_task(config: TrainConfig, ranks: Ranks = ALONE) -> Task:
+    """The task of the dataset that the settings name, as the rank at this place has it."""
+    if holds_sequences(config.data):
         from flare.train.classes import ClassTask
 
-        return ClassTask(config.data, config.loss, config.model)
+        return ClassTask(config)
     from flare.train.fields import FieldTask
 
-    return FieldTask(config.data, config.loss)
+    return FieldTask(config.data, config.loss, ranks)
+
+
+def holds_sequences(data: DataConfig) -> bool:
+    return held_by(read_about(data_path(data))) == "sequences"
 
 
 def data_path(data: DataConfig) -> Path:

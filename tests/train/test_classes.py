@@ -72,7 +72,7 @@ def config(dataset, *, data=None, optim=None, **changes):
 
 
 def task_of(settings):
-    return ClassTask(settings.data, settings.loss, settings.model)
+    return ClassTask(settings)
 
 
 def tensors(run):
@@ -252,7 +252,7 @@ def test_evaluation_does_not_depend_on_the_size_of_batches(listops):
 def test_the_published_protocol_pads_all_alike_hides_the_mask_and_never_opens_the_test(listops, tmp_path):
     settings = config(listops, data={"protocol": "dev-split-no-mask"}, model=TINY | {"length": 40})
     task = task_of(settings)
-    for batch in task.batches(BatchPlan(task.train, 10)):
+    for batch in task.batches(BatchPlan(task.train, 10), 1):
         assert batch.mask is None
         assert batch.ids.shape == (10, 40)
     assert set(task.judged) == {"val"}
@@ -261,7 +261,7 @@ def test_the_published_protocol_pads_all_alike_hides_the_mask_and_never_opens_th
     assert (result["split"], result["protocol"], result["test_samples"]) == ("val", "dev-split-no-mask", 0)
     torch.manual_seed(0)
     model = task.surrogate(settings.model).eval()
-    batch = next(iter(task.batches(BatchPlan(task.train, 10))))
+    batch = next(iter(task.batches(BatchPlan(task.train, 10), 1)))
     scrambled = torch.where(batch.ids == 0, 3, batch.ids)
     assert not torch.allclose(model(scrambled), model(batch.ids)), "padding counts"
 
@@ -311,12 +311,16 @@ def test_the_published_listops_numbers_are_recognised(accuracy, words):
         ({"model": TINY | {"latent": 4}}, "attention 'flare' has no option 'latent'; did you mean 'latents'"),
         ({"model": TINY | {"vocabulary": 4}}, "attention 'flare' has no option 'vocabulary'"),
         ({"model": TINY | {"length": 10}}, "model.length=10; sequences of listops have up to 30 tokens"),
-        ({"data": {"subsample": 4}}, "holds sequences; data.subsample"),
-        ({"data": {"mirror": ["x"]}}, "data.mirror, data.normalise and loss are of fields"),
+        ({"data": {"subsample": 4}}, "holds sequences; drop what is for fields only: data.subsample$"),
+        ({"data": {"subsample_from": 4}}, "for fields only: data.subsample_from$"),
+        ({"data": {"mirror": ["x"], "turn": ["x", "y"]}}, "for fields only: data.mirror, data.turn$"),
+        ({"data": {"normalise": {"u": "identity"}}}, "for fields only: data.normalise$"),
+        ({"split": "points"}, "for fields only: split points$"),
+        ({"recompute": True}, "SequenceEncoder cannot compute its blocks anew"),
         ({"data": {"val_split": "dev"}}, "no split 'dev'"),
         ({"data": {"val_samples": 21}}, "21 samples of split 'val' are asked for"),
         ({"data": {"protocol": "dev-split-no-mask", "val_split": None}}, "name it: --data.val_split"),
-        ({"loss": LossConfig(offset=1.0)}, "are of fields"),
+        ({"loss": LossConfig(offset=1.0)}, "for fields only: loss$"),
     ],
 )
 def test_bad_settings_are_refused_before_anything_is_written(listops, tmp_path, changes, message):
