@@ -105,12 +105,19 @@ class ClassTask:
 
 
 def _refuse_what_is_of_fields(config: TrainConfig) -> None:
-    of_fields = {f"data.{name}": getattr(config.data, name) for name in ("mirror", "turn", "normalise")}
-    of_fields |= {f"data.{name}": getattr(config.data, name) for name in ("subsample", "subsample_from")}
-    of_fields |= {"loss": config.loss != LossConfig(), "split points": config.split == "points"}
+    data = config.data
+    of_fields = {
+        "data.subsample": data.subsample,
+        "data.subsample_from": data.subsample_from,
+        "data.mirror": data.mirror,
+        "data.turn": data.turn,
+        "data.normalise": data.normalise,
+        "loss": config.loss != LossConfig(),
+        "split points": config.split == "points",
+    }
     asked = [name for name, given in of_fields.items() if given]
     if asked:
-        raise ConfigError(f"{config.data.path} holds sequences; drop what is for fields only: {', '.join(asked)}")
+        raise ConfigError(f"{data.path} holds sequences; drop what is for fields only: {', '.join(asked)}")
 
 
 @torch.no_grad()

@@ -36,7 +36,7 @@ class DataConfig:
     subsample_from: int | None = None
     """Points drawn in the first epoch; they grow by a constant factor an epoch to `subsample`. null: no growth."""
     subsample_growth: float = 0.5
-    """Part of the epochs in which they grow."""
+    """Part of the run in which they grow."""
     mirror: list[str] = field(default_factory=list)
     """Planes, such as [x, y, x=y] for x = 0, y = 0 and the diagonal one, in which training samples are mirrored at
     random: more data for nothing where the physics has that symmetry, wrong where it has not. Vectors turn along."""

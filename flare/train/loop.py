@@ -194,11 +194,15 @@ class Trainer:
         """The task's errors with the present weights, (samples, kinds); each rank takes its share of the samples."""
         self.model.eval()
         ranks, judged = self.ranks, self.task.judged[split]
-        mine = slice(ranks.samples.index, None, ranks.samples.count)
-        found = self.task.errors(self.model, self.fabric.device, judged[mine])
+        # Every rank takes as many, the last ones perhaps from the beginning again: where ranks share weights, all of
+        # them must go through the network together.
+        most = math.ceil(len(judged) / ranks.samples.count)
+        mine = ranks.samples.index + ranks.samples.count * np.arange(most)
+        found = self.task.errors(self.model, self.fabric.device, judged[mine % len(judged)])
         errors = torch.zeros(len(judged), found.shape[1], dtype=torch.float64)
         if ranks.points.index == 0:  # the others of its group have found the same
-            errors[mine] = torch.from_numpy(found).double()
+            new = mine < len(judged)
+            errors[mine[new]] = torch.from_numpy(found[new]).double()
         if self.fabric.world_size > 1:
             errors = self.fabric.all_reduce(errors.to(self.fabric.device), reduce_op="sum").cpu()
         return errors.numpy()

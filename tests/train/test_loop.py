@@ -114,6 +114,15 @@ def test_a_curriculum_with_blocks_computed_anew_trains(tmp_path):
     assert np.mean(curve[-5:]) < 0.6 * np.mean(curve[:5])
 
 
+def test_a_curriculum_of_so_many_steps_is_that_of_as_many_epochs(tmp_path):
+    dataset = ragged_dataset(tmp_path / "d", [20 + 3 * i for i in range(12)], test=3)
+    data = {"subsample_from": 5, "subsample_growth": 0.75}
+    start(config(dataset, epochs=3, data=data), tmp_path / "epochs")
+    curve = losses(tmp_path / "epochs")
+    start(config(dataset, epochs=99, steps=len(curve), data=data), tmp_path / "steps")
+    assert losses(tmp_path / "steps") == curve
+
+
 # -- going on ----------------------------------------------------------------------------------------------------------
 
 
