@@ -53,6 +53,15 @@ def test_evaluation_says_what_training_said(session, capsys, tmp_path):
     [
         (["predict", "RUN", "x.csv", "--out", "y.csv"], "holds a classifier of sequences"),
         (["spectra", "RUN"], "holds a classifier of sequences"),
+        (["encode", "RUN", "x.csv", "--out", "OUT"], "holds a classifier of sequences"),
+        (
+            ["plan", "--preset", "lra/listops-small", "--points", "1000"],
+            "only FLARE models are planned, not 'sequence'",
+        ),
+        (
+            ["train", "--preset", "lra/listops-small", "--data.path", "DATA", "--split", "points", "--out", "OUT"],
+            "drop what is for fields only: split points",
+        ),
         (["train", "--preset", "lra/listop", "--out", "o"], "lra/listops"),
         (
             ["train", "--preset", "lra/listops-small", "--data.path", "DATA", "--model.attention", "x"],
