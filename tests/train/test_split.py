@@ -135,8 +135,9 @@ def on_ranks(dataset, out, **changes):
     return settings(dataset, out, split="points", **changes)
 
 
+PERFORMER = {"name": "sequence", "attention": "performer", "features": 8, "kind": "orthogonal", "redraw_every": 3}
 CLASSES = {
-    "model": json.dumps(SIZES | {"name": "sequence", "attention": "performer", "features": 8, "redraw_every": 3}),
+    "model": json.dumps(SIZES | PERFORMER),
     "data.eval_batch_size": 1,
 }
 """A Performer draws new features now and then, the same on all ranks; and 4 ranks share 7 samples to judge by."""
