@@ -108,6 +108,7 @@ def test_plan_at_the_command_line(tmp_path, capsys):
     assert "NOT" not in told
     assert "1,000 steps take" in told
     assert json.loads((tmp_path / "c.training.json").read_text())["about"]["training"] is True
+    assert not json.loads((tmp_path / "c.training.small.json").read_text())["about"]["hands_back"]
     assert main([*words, "--ranks", "0"]) == 2
     if not torch.cuda.is_available():
         assert main([*words, "--device", "cuda"]) == 2

@@ -69,7 +69,7 @@ def _small_sets(words: Sequence[str]) -> int:
 
 def _printed_parts(words: Sequence[str]) -> int:
     parser = _parser("printed-parts")
-    parser.add_argument("--parts", type=int, default=200, help="parts to make")
+    parser.add_argument("--parts", type=int, default=400, help="parts to make")
     parser.add_argument("--test", type=int, default=40, help="the last ones, for testing")
     given = parse(parser, words)
 
@@ -125,6 +125,7 @@ def _million(words: Sequence[str]) -> int:
     parser.add_argument("--blocks", help="such as 1,2,4,8, the default")
     parser.add_argument("--latents", help="such as 128,512,1024,2048, the default")
     parser.add_argument("--steps", type=int, default=64, help="of each training, one sample each")
+    parser.add_argument("--subsample", type=int, help="points of a training step, drawn anew each time; default all")
     parser.add_argument(
         "--limit", type=float, default=3600.0, help="seconds a training may take; longer ones are left out"
     )
@@ -140,6 +141,7 @@ def _million(words: Sequence[str]) -> int:
         blocks=_numbers(given.blocks, "--blocks") or BLOCKS,
         latents=_numbers(given.latents, "--latents") or LATENTS,
         steps=given.steps,
+        subsample=given.subsample,
         limit_seconds=given.limit,
         workers=given.workers,
         tell=say,

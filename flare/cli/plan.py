@@ -36,7 +36,7 @@ def run(words: Sequence[str]) -> int:
     parser.add_argument("--device", default="cpu", help="cpu or cuda")
     parser.add_argument("--memory", type=float, help="GB of a rank; default: what is free on the device")
     parser.add_argument("--steps", type=int, help="of a whole run, to see how long it takes")
-    parser.add_argument("--calibration", help="file to keep the calibration in, or to take it from")
+    parser.add_argument("--calibration", help="prefix of files to keep calibrations in, or to take them from")
     args = parse(parser, words)
     if args.ranks < 1:
         raise ConfigError(f"ranks={args.ranks}; at least 1")
@@ -73,7 +73,8 @@ def _show(args: Any, setting: Any, budget: float) -> None:
     from flare.plan import calibrated
 
     kind = "training" if setting.training else "prediction"
-    path = Path(f"{args.calibration}.{kind}.json") if args.calibration else None
+    suffix = kind if setting.hands_back else f"{kind}.small"
+    path = Path(f"{args.calibration}.{suffix}.json") if args.calibration else None
     calibration = calibrated(setting, path, say)
     need = calibration.predict(setting)
     verdict = "fits" if need.memory_mb <= budget else "does NOT fit"

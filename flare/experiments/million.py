@@ -2,11 +2,15 @@
 
 The data are Darcy flows on a grid of that many points, unless a dataset is named. Every run has a process and a folder
 of its own: a stopped study goes on when called again.
+
+A CPU has no time for many steps of a million points. Steps of fewer, drawn anew each time, teach more for the same
+price: with `subsample` a run is trained on these and judged on all; time and memory are those of one step on all.
 """
 
 from __future__ import annotations
 
 import json
+import math
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 from math import isqrt
@@ -18,6 +22,7 @@ from flare.data.store import Dataset
 from flare.errors import ConfigError
 from flare.files import write_json
 from flare.measure import alone
+from flare.plan import Setting, measure
 from flare.train.config import TrainConfig
 from flare.train.presets import build_config, merged, preset_path, read_yaml
 from flare.train.run import RunFolder
@@ -40,6 +45,7 @@ def run(
     blocks: Sequence[int] = BLOCKS,
     latents: Sequence[int] = LATENTS,
     steps: int = STEPS,
+    subsample: int | None = None,
     limit_seconds: float = 3600.0,
     workers: int = 1,
     tell: Callable[[str], None] = print,
@@ -47,22 +53,27 @@ def run(
     """Train what is not trained yet, and write `million.json`, `million.md` and `million.png` into `out`.
 
     Args:
+        subsample: points of a training step; None takes all.
         limit_seconds: a run that will take longer, judged by smaller ones, is left out and said to be.
     """
     dataset = Dataset(data) if data else _darcy(out / "data", points, workers)
     rows: list[Row] = []
+    share = min(1.0, (subsample or math.inf) / int(dataset.sizes.max()))
     for b in sorted(blocks):
         for m in sorted(latents):
-            expected = _seconds_of(b, m, rows) * steps
+            expected = _seconds_of(b, m, rows) * steps * share
             if expected > limit_seconds:
                 tell(f"{b} blocks, {m} latents: left out, it would take {expected:.0f} s of {limit_seconds:g}")
                 continue
             tell(f"{b} blocks, {m} latents")
             folder = out / "runs" / f"blocks-{b}-latents-{m}"
-            result = alone(_train, _config(dataset, b, m, steps), folder)
-            rows.append(_row(b, m, result, RunFolder(folder).records()))
-            record = {"points": int(dataset.sizes.max()), "steps": steps, "data": dataset.schema.name, "rows": rows}
-            write_json(out / "million.json", record | {"environment": result["environment"]})
+            config = _config(dataset, b, m, steps, subsample)
+            result = alone(_train, config, folder)
+            cost = _cost_of_training(result, folder) if subsample is None else _cost_of_a_step(dataset, config, folder)
+            rows.append({"blocks": b, "latents": m, **cost, **_errors(result)})
+            about = {"data": dataset.schema.name, "points": int(dataset.sizes.max()), "steps": steps}
+            record = {**about, "subsample": subsample, "rows": rows, "environment": result["environment"]}
+            write_json(out / "million.json", record)
     record = json.loads((out / "million.json").read_text(encoding="utf-8"))
     from flare.report.million import million_figure
 
@@ -80,7 +91,7 @@ def _darcy(path: Path, points: int, workers: int) -> Dataset:
     return generate(generator, path, samples=TRAIN + TEST, test_samples=TEST, seed=0, workers=workers)
 
 
-def _config(dataset: Dataset, blocks: int, latents: int, steps: int) -> TrainConfig:
+def _config(dataset: Dataset, blocks: int, latents: int, steps: int, subsample: int | None) -> TrainConfig:
     """The preset's recipe with this model, for so many steps of one sample."""
     train = len(dataset.split("train"))
     if steps % train:
@@ -88,6 +99,7 @@ def _config(dataset: Dataset, blocks: int, latents: int, steps: int) -> TrainCon
     overrides = [
         ("data.path", str(dataset.path)),
         ("data.normalise", {}),
+        ("data.subsample", subsample),
         ("model.blocks", blocks),
         ("model.latents", latents),
         ("precision", "32"),
@@ -102,17 +114,24 @@ def _train(config: TrainConfig, folder: Path) -> dict[str, Any]:
     return resume(folder, expected=config) if RunFolder(folder).exists else start(config, folder)
 
 
-def _row(blocks: int, latents: int, result: Mapping[str, Any], records: Sequence[Mapping[str, Any]]) -> Row:
-    steps = [1 / r["samples_per_second"] for r in records if r["kind"] == "train"]
-    return {
-        "blocks": blocks,
-        "latents": latents,
-        "parameters": result["parameters"],
-        "seconds": statistics.median(steps),
-        "peak_mb": result["peak_memory_mb"],
-        "rel_l2": result["rel_l2"],
-        "mean_field": result["rel_l2_mean_field"],
-    }
+def _cost_of_training(result: Mapping[str, Any], folder: Path) -> Row:
+    steps = [1 / r["samples_per_second"] for r in RunFolder(folder).records() if r["kind"] == "train"]
+    return {"seconds": statistics.median(steps), "peak_mb": result["peak_memory_mb"]}
+
+
+def _cost_of_a_step(dataset: Dataset, config: TrainConfig, folder: Path) -> Row:
+    """On all points, measured once and kept beside the run."""
+    path, schema = folder / "step.json", dataset.schema
+    if not path.exists():
+        points = int(dataset.sizes.max())
+        need = measure(Setting(model=config.model, in_dim=schema.in_dim, out_dim=schema.out_dim, points=points))
+        write_json(path, {"seconds": need.seconds, "peak_mb": need.memory_mb})
+    kept: Row = json.loads(path.read_text(encoding="utf-8"))
+    return kept
+
+
+def _errors(result: Mapping[str, Any]) -> Row:
+    return {"parameters": result["parameters"], "rel_l2": result["rel_l2"], "mean_field": result["rel_l2_mean_field"]}
 
 
 def _seconds_of(blocks: int, latents: int, rows: Sequence[Row]) -> float:
@@ -130,8 +149,9 @@ def table(record: Mapping[str, Any]) -> str:
         errors = f"{row['rel_l2']:.4f} | {row['mean_field']:.4f}"
         lines.append(f"| {row['blocks']} | {row['latents']} | {row['parameters']:,} | {cost} | {errors} |")
     facts = record["environment"]
-    origin = (
-        f"*{record['data']}, {record['points']:,} points, {record['steps']} steps of one sample, seed 0; memory of the "
-        f"whole process. {facts['processor']}, torch {facts['torch']}, commit {facts['commit']}.*"
-    )
+    drawn = f" and {record['subsample']:,} of its points" if record["subsample"] else ""
+    how = f"{record['steps']} steps of one sample{drawn}, seed 0, judged on all points"
+    cost = "time and memory of a step on all, memory of the whole process"
+    machine = f"{facts['processor']}, torch {facts['torch']}, commit {facts['commit']}"
+    origin = f"*{record['data']}, {record['points']:,} points; {how}; {cost}. {machine}.*"
     return "\n".join([*lines, "", origin]) + "\n"

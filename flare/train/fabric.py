@@ -49,8 +49,8 @@ def _make_fabric(config: TrainConfig) -> Fabric:
     here, world = (int(os.environ.get(name, "1")) for name in ("LOCAL_WORLD_SIZE", "WORLD_SIZE"))
     precision = config.precision
     if precision == "16" and _on_cpu(config.device):
-        say("precision 16 needs a GPU; on this CPU the run uses bf16 instead")
-        precision = "bf16"
+        say("precision 16 needs a GPU; on this CPU the run uses 32, which its kernels are made for")
+        precision = "32"
     if config.device == "cuda" and not torch.cuda.is_available():
         raise ConfigError("device='cuda' cannot be used: torch sees no CUDA device here; use --device cpu")
     try:

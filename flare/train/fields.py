@@ -168,22 +168,25 @@ def mean_field_errors(
 ) -> tuple[np.ndarray, str]:
     """The errors, (samples, fields), of predicting the mean of the training targets, and which mean.
 
-    It is what any model must beat. The mean is taken point by point where all samples have as many points, over all
-    points where they differ. `other` is where the test samples are, if not in the training dataset.
+    It is what any model must beat: the mean over all points, or, where all samples have as many, point by point if that
+    is better. It is worse where points of the same number have nothing to do with each other, as in clouds that were
+    drawn. `other` is where the test samples are, if not in the training dataset.
     """
-    tested = other or dataset
+    tested, widths = other or dataset, dataset.schema.widths("target")
+    means = {"one value": torch.from_numpy(target_statistics(dataset, train).mean)}
     sizes = np.concatenate([dataset.sizes[train], tested.sizes[test]])
     if (sizes == sizes[0]).all():
-        mean = torch.zeros_like(_targets(dataset, train[0]))
+        field = torch.zeros_like(_targets(dataset, train[0]))
         for i in train:
-            mean += _targets(dataset, i) / len(train)
-    else:
-        mean = torch.from_numpy(target_statistics(dataset, train).mean)
-    widths = dataset.schema.widths("target")
-    errors = [
-        relative_l2(mean.expand_as(u), u, widths=widths, offset=offset) for u in (_targets(tested, i) for i in test)
-    ]
-    return torch.cat(errors).numpy(), "point by point" if mean.ndim > 1 else "one value"
+            field += _targets(dataset, i) / len(train)
+        means["point by point"] = field
+    errors = {kind: np.zeros((len(test), len(widths))) for kind in means}
+    for row, index in enumerate(test):
+        truth = _targets(tested, index)
+        for kind, mean in means.items():
+            errors[kind][row] = relative_l2(mean.expand_as(truth), truth, widths=widths, offset=offset)
+    best = min(errors, key=lambda kind: errors[kind].mean())
+    return errors[best], best
 
 
 def median(errors: np.ndarray) -> float:

@@ -51,7 +51,7 @@ def largest_step(config: TrainConfig, ranks: int) -> plan.Setting:
         out_dim=schema.out_dim,
         points=plan.per_rank(points, sharing),
         batch=max(1, config.data.batch_size * sharing // (ranks * config.optim.accumulate)),
-        precision="bf16" if config.precision == "16" and not cuda else config.precision,
+        precision="32" if config.precision == "16" and not cuda else config.precision,
         recompute=config.recompute,
         device="cuda" if cuda else "cpu",
     )

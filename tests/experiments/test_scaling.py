@@ -9,6 +9,7 @@ from flare.cli import main
 from flare.experiments import million, scaling
 from flare.experiments.scaling import make_layer, summary, table, verdict
 from flare.models import count_parameters
+from flare.plan import Need
 
 
 def call(function, *arguments):
@@ -114,6 +115,21 @@ def test_blocks_by_latents_are_trained_once_and_told(tmp_path, monkeypatch, caps
     assert main(command) == 0
     assert capsys.readouterr().out == told
     assert main([*command, "--steps", "9"]) == 2
+
+
+def test_runs_on_fewer_points_are_judged_on_all_and_cost_a_step_on_all(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(million, "alone", call)
+    measured = []
+    monkeypatch.setattr(million, "measure", lambda setting: measured.append(setting) or Need(321.0, 6.5))
+    words = ["experiment", "million", "--out", str(tmp_path), "--points", "144", "--blocks", "1", "--latents", "4"]
+    words += ["--steps", "8", "--workers", "1", "--subsample", "50"]
+    assert main(words) == 0
+    (row,) = json.loads((tmp_path / "million.json").read_text())["rows"]
+    assert (row["seconds"], row["peak_mb"]) == (6.5, 321.0)
+    assert [(setting.points, setting.blocks, setting.latents) for setting in measured] == [(144, 1, 4)]
+    assert "8 steps of one sample and 50 of its points" in capsys.readouterr().out
+    assert main(words) == 0
+    assert len(measured) == 1, "kept"
 
 
 def test_a_training_over_the_limit_is_left_out(tmp_path, monkeypatch, capsys):
