@@ -409,9 +409,9 @@ def poison(monkeypatch, factor, step):
     """Every loss from a step on is multiplied by a factor."""
     honest, calls = FieldTask.loss, []
 
-    def poisoned(task, predict, batch, group):
+    def poisoned(task, predict, batch):
         calls.append(batch)
-        return honest(task, predict, batch, group) * (factor if len(calls) > step else 1.0)
+        return honest(task, predict, batch) * (factor if len(calls) > step else 1.0)
 
     monkeypatch.setattr(FieldTask, "loss", poisoned)
 
@@ -443,8 +443,8 @@ def test_a_loss_that_is_not_a_number_stops_and_keeps_the_last_good_checkpoint(da
 def test_a_gradient_that_is_not_a_number_stops_before_the_weights_are_touched(darcy, tmp_path, monkeypatch):
     honest = FieldTask.loss
 
-    def hidden(task, predict, batch, group):  # finite value, infinite slope
-        loss = honest(task, predict, batch, group)
+    def hidden(task, predict, batch):  # finite value, infinite slope
+        loss = honest(task, predict, batch)
         return loss + torch.sqrt(loss - loss.detach())
 
     monkeypatch.setattr(FieldTask, "loss", hidden)
