@@ -25,11 +25,15 @@ def run(words: Sequence[str]) -> int:
     parser.add_argument("--out", help="also write every sample's error to this JSON file")
     args = parse(parser, words)
 
+    from pathlib import Path
+
     from flare.files import refuse_existing
+    from flare.surrogate import find_checkpoint
     from flare.train.run import RunFolder
 
     if args.out:
         refuse_existing(args.out)
+    find_checkpoint(Path(args.run), args.checkpoint)  # says best what is wrong with a folder that is no run
     config = RunFolder(args.run).config()
     (_classes if config.model["name"] == "sequence" else _fields)(args, config)
     return 0
