@@ -8,7 +8,7 @@ import json
 import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -26,6 +26,7 @@ from flare.models import build_model
 
 VERSION = 1
 """Of the files of a saved surrogate."""
+AnyModule = TypeVar("AnyModule", bound=nn.Module)
 
 
 class Surrogate(nn.Module):
@@ -58,6 +59,11 @@ class Surrogate(nn.Module):
         encoded = self.network(self.input_norm.encode(inputs), mask)
         # Mixed precision ends here: physical values keep the digits of the normaliser.
         return self.target_norm.decode(encoded.to(self.target_norm.scale.dtype))
+
+    @property
+    def about(self) -> dict[str, Any]:
+        """All that is needed to build it anew."""
+        return {"model": self.model, "schema": self.schema.to_json()}
 
     def predict(self, points: ArrayLike, *, chunk: Chunk = "auto", **fields: ArrayLike) -> dict[str, np.ndarray]:
         """The target fields at the points of one sample, in physical units.
@@ -145,25 +151,24 @@ def _meaning(field: Field | None) -> str:
     return f"{field.role} ({', '.join(field.components)}) in {field.unit}" if field else "absent"
 
 
-def save_surrogate(surrogate: Surrogate, folder: Path, state: Mapping[str, Tensor] | None = None) -> None:
-    """Write weights and normalisers (safetensors) and what they are (JSON) into an existing folder.
-
-    Args:
-        state: weights and normalisers, where they are not the surrogate's own `state_dict`.
-    """
-    state = surrogate.state_dict() if state is None else state
+def save_model(state: Mapping[str, Tensor], about: Mapping[str, Any], folder: Path) -> None:
+    """Write weights and normalisers (safetensors) and what they are (JSON) into an existing folder."""
     save_file({k: v.contiguous() for k, v in state.items()}, folder / "model.safetensors")
-    about = {"version": VERSION, "model": surrogate.model, "schema": surrogate.schema.to_json()}
-    (folder / "model.json").write_text(json.dumps(about, indent=1) + "\n", encoding="utf-8")
+    (folder / "model.json").write_text(json.dumps({"version": VERSION, **about}, indent=1) + "\n", encoding="utf-8")
 
 
 def load_surrogate(folder: Path, *, weights: str = "model.safetensors") -> Surrogate:
-    """Read what `save_surrogate` wrote; nothing else is needed, and nothing is unpickled."""
+    """Read what `save_model` wrote; nothing else is needed, and nothing is unpickled."""
     try:
         about = json.loads((folder / "model.json").read_text(encoding="utf-8"))
         if about["version"] != VERSION:
             raise CheckpointError(
                 f"{folder}: format version {about['version']}, this flare reads {VERSION}; update flare"
+            )
+        if about.get("holds", "fields") != "fields":
+            raise CheckpointError(
+                f"{folder} holds a classifier of {about['holds']}, not of fields; from Python it is read by "
+                f"flare.sequence.load_classifier, and judged by:  flare evaluate"
             )
         surrogate = Surrogate(about["model"], Schema.from_json(about["schema"]))
     except FileNotFoundError:
@@ -208,14 +213,19 @@ def load(run: str | os.PathLike[str], *, checkpoint: str = "last", ema: bool = F
         ema: the running average of the weights, where the run kept one.
         device: `cpu`, `cuda`, …, or `auto` for the GPU where there is one.
     """
-    if device == "auto":
-        device = "cuda" if torch.cuda.is_available() else "cpu"
     folder = find_checkpoint(Path(run), checkpoint)
     if ema and not (folder / "ema.safetensors").exists():
         raise CheckpointError(f"{folder} has no averaged weights; train with --optim.ema 0.999 to keep them")
     surrogate = load_surrogate(folder, weights="ema.safetensors" if ema else "model.safetensors")
+    return placed(surrogate, device)
+
+
+def placed(model: AnyModule, device: str) -> AnyModule:
+    """On the device, `auto` for the GPU where there is one, and ready to answer."""
+    if device == "auto":
+        device = "cuda" if torch.cuda.is_available() else "cpu"
     try:
-        return surrogate.to(device).eval()
+        return model.to(device).eval()
     except (RuntimeError, AssertionError, TypeError) as error:
         raise ConfigError(f"device {device!r} cannot be used here: {one_line(error)}") from None
 

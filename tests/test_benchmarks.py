@@ -221,6 +221,27 @@ def test_the_table_of_peers_says_the_records_numbers(tmp_path, monkeypatch):
     assert peers.PAGE.read_text().count(peers.BEGIN) == 1
 
 
+def test_the_table_of_sequences_says_the_records_numbers(tmp_path, monkeypatch):
+    import sequences
+    from measure import threads
+
+    monkeypatch.setattr(sequences, "threads", lambda count: threads(1))
+    monkeypatch.setattr(sequences, "others_percent", lambda: 0.0)
+    monkeypatch.setattr(sequences, "LENGTHS", (32, 64))
+    monkeypatch.setattr(sequences, "alone", lambda function, *arguments: function(*arguments))
+    monkeypatch.setattr(sequences, "peak_of_step", lambda attention, length: len(attention) * length)
+    page, picture = tmp_path / "lra.md", tmp_path / "sequences.png"
+    page.write_text(f"before\n{sequences.BEGIN}\nold\n{sequences.END}\nafter\n")
+    sequences.main(["--rounds", "1", "--out", str(tmp_path), "--page", str(page), "--picture", str(picture)])
+    text, rows = page.read_text(), read(tmp_path, "sequences")["rows"]
+    assert len(rows) == 12
+    for row in rows:
+        assert f"{row['length'] / row['seconds'] / 1e3:.1f}, {row['peak_mb']:,.0f}" in text
+    assert picture.read_bytes().startswith(b"\x89PNG")
+    assert "](sequences.png)" in text
+    assert sequences.PAGE.read_text().count(sequences.BEGIN) == 1
+
+
 def test_the_tables_of_solvers_say_the_records_numbers(tmp_path, monkeypatch):
     import solvers
 

@@ -9,7 +9,7 @@ from flare.code import load_code
 from flare.data.normalise import Affine
 from flare.errors import ConfigError, DataError
 from flare.probes import grids, line, plane
-from flare.surrogate import Surrogate, save_surrogate
+from flare.surrogate import Surrogate, save_model
 from tests.factory import ragged_sample, ragged_schema
 
 MODEL = {"name": "flare", "channels": 16, "blocks": 2, "heads": 2, "latents": 4, "kv_depth": 0, "ffn_depth": 0}
@@ -42,7 +42,7 @@ def inputs():
 def run(surrogate, tmp_path):
     folder = tmp_path / "run" / "checkpoints" / "last"
     folder.mkdir(parents=True)
-    save_surrogate(surrogate, folder)
+    save_model(surrogate.state_dict(), surrogate.about, folder)
     return tmp_path / "run"
 
 

@@ -22,6 +22,7 @@ EXPERIMENTS = {
     "cars": "FLARE on cars of the stand-in car-potential, beside simple predictors",
     "scaling": "time and memory of one layer up to a million points, beside softmax and physics attention",
     "million": "blocks x latents at a million points: time, memory and error",
+    "lra": "attentions side by side on tasks of the Long Range Arena, beside what can be guessed",
 }
 HELP = "usage: flare experiment NAME ...\n\n" + "\n".join(f"  {name:<14} {text}" for name, text in EXPERIMENTS.items())
 
@@ -38,6 +39,7 @@ def run(words: Sequence[str]) -> int:
         "cars": _cars,
         "scaling": _scaling,
         "million": _million,
+        "lra": _lra,
     }
     return verbs[words[0]](words[1:])
 
@@ -145,6 +147,47 @@ def _million(words: Sequence[str]) -> int:
         tell=say,
     )
     return _tabulate(work, given.page, BEGIN, END)
+
+
+def _lra(words: Sequence[str]) -> int:
+    from flare.train.presets import sequence_presets
+
+    known = [name.removeprefix("lra/") for name in sequence_presets()]
+    parser = _parser("lra")
+    parser.add_argument("--tasks", default="listops-small,image-small", help=f"some of {', '.join(known)}")
+    parser.add_argument("--contenders", help="such as flare,vanilla,flare-qk-norm; default the six attentions; or all")
+    parser.add_argument("--seeds", type=int, default=3, help="runs of every contender, with seeds 0, 1, ...")
+    parser.add_argument("--data", default="data", help="folder of the tasks' datasets, each named as its preset")
+    parser.add_argument("--steps", type=int, help="optimiser steps of each run; default those of the preset")
+    parser.add_argument("--samples", type=int, help="of the short expressions to make; default 54,000")
+    parser.add_argument(
+        "--protocol", default="own", choices=["own", "dev-split-no-mask"], help="the latter as the published table"
+    )
+    given = parse(parser, words)
+
+    from flare.experiments.lra import BEGIN, CONTENDERS, END, SIX, run
+
+    tasks = _known(given.tasks, known, "task")
+    everything = list(CONTENDERS)
+    names = SIX if not given.contenders else everything if given.contenders == "all" else given.contenders.split(",")
+    names = _known(",".join(names), everything, "contender")
+    if given.seeds < 1 or (given.samples is not None and given.samples < 100):
+        raise ConfigError(f"--seeds {given.seeds} --samples {given.samples}: at least 1 and 100")
+    overrides = [("steps", given.steps)] if given.steps is not None else []
+    overrides += [("data.protocol", given.protocol)] if given.protocol != "own" else []
+    how = {"seeds": given.seeds, "samples": given.samples, "workers": given.workers, "tell": say}
+    work = partial(
+        run, Path(given.out), tasks=tasks, contenders=names, data=Path(given.data), overrides=overrides, **how
+    )
+    return _tabulate(work, given.page, BEGIN, END)
+
+
+def _known(words: str, known: Sequence[str], what: str) -> list[str]:
+    names = [word.strip() for word in words.split(",")]
+    for name in names:
+        if name not in known:
+            raise ConfigError(f"there is no {what} {name!r}; {nearest(name, known)}")
+    return names
 
 
 def _numbers(text: str | None, option: str) -> list[int]:

@@ -8,7 +8,7 @@ from typing import Any
 
 from flare.cli import parse
 from flare.cli.options import make_parser
-from flare.cli.words import show_fields, verdict
+from flare.cli.words import show_accuracies, show_fields, verdict
 from flare.errors import ConfigError, FlareError
 from flare.terminal import counted, duration, say
 from flare.train.config import TrainConfig
@@ -19,22 +19,25 @@ from flare.train.presets import (
     preset_names,
     preset_path,
     read_yaml,
+    sequence_presets,
     setting_names,
 )
-from flare.train.recipes import model_name, with_grid, with_model
+from flare.train.recipes import model_name, with_attention, with_grid, with_model
 
 EPILOG = """examples:
   flare train --preset darcy --data.path data/darcy --out runs/darcy
   flare train --preset darcy --model transolver --out runs/peer          with that model's own recipe
   flare train --preset darcy --model transolver --recipe flare --out runs/fair
   flare train --preset darcy --optim.lr 5e-4 --model.latents 64 --epochs 50 --out runs/small
+  flare train --preset lra/listops --model.attention performer --out runs/listops-performer
   flare train --resume runs/darcy
   torchrun --nproc-per-node 2 -m flare train --preset darcy --out runs/two"""
 
 
 def run(words: Sequence[str]) -> int:
     parser = make_parser("train", "Train a surrogate, or go on with a run.", EPILOG)
-    parser.add_argument("--preset", help=f"settings to start from: {', '.join(preset_names())}, or a YAML file")
+    presets = ", ".join([*preset_names(), *sequence_presets()])
+    parser.add_argument("--preset", help=f"settings to start from: {presets}, or a YAML file")
     parser.add_argument("--recipe", help="train as this model is trained; default: as --model is. flare: as the preset")
     parser.add_argument("--out", help="run folder to write; default runs/<preset>")
     parser.add_argument("--resume", metavar="RUN", help="go on with this run, with its own settings")
@@ -78,6 +81,9 @@ def _start(options: Mapping[str, Any], overrides: list[tuple[str, Any]]) -> tupl
     if recipe or model not in (None, own):
         record = with_model(record, preset_name(path) if path else "", model or own, recipe)
         overrides = [(name, value) for name, value in overrides if name != "model.name"]
+    attention = dict(overrides).get("model.attention")
+    if model_name(record) == "sequence" and attention is not None:
+        record = with_attention(record, preset_name(path) if path else "", str(attention))
     record = with_grid(merged(record, overrides))
     where = "settings" if path is None else f"{path} with overrides" if overrides else str(path)
     config = build_config(record, where)
@@ -112,6 +118,15 @@ def _guarded(folder: Path, work: Any) -> dict[str, Any]:
 
 def _show(result: Mapping[str, Any]) -> None:
     """The numbers a person wants first, on standard output."""
+    if "accuracy" in result:
+        show_accuracies(result)
+    else:
+        _show_errors(result)
+    effort = f"{result['steps']:,} steps in {duration(result['seconds'])}, {result['parameters']:,} parameters"
+    print(f"trained               {effort}")
+
+
+def _show_errors(result: Mapping[str, Any]) -> None:
     from flare.data.cards import beside_the_paper
 
     error, baseline = result["rel_l2"], result["rel_l2_mean_field"]
@@ -120,8 +135,6 @@ def _show(result: Mapping[str, Any]) -> None:
     if paper := beside_the_paper(result):
         print(f"the paper             {paper}")
     show_fields({name: (of["rel_l2"], of["rel_l2_mean_field"]) for name, of in result["fields"].items()})
-    effort = f"{result['steps']:,} steps in {duration(result['seconds'])}, {result['parameters']:,} parameters"
-    print(f"trained               {effort}")
 
 
 def _report(folder: Path) -> None:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -97,6 +98,10 @@ def _pad(arrays: list[np.ndarray]) -> Tensor:
     return padded
 
 
+POOL = 50
+"""Batches sorted by length together: with more of them less is padding, with fewer more is chance."""
+
+
 class BatchPlan(Sampler[list[tuple[int, int]]]):
     """Which (epoch, sample) pairs make up each micro-batch of this rank, from any point of any epoch on.
 
@@ -107,10 +112,20 @@ class BatchPlan(Sampler[list[tuple[int, int]]]):
         indices: samples of the dataset to go through.
         batch_size: samples per optimiser step, over all ranks and micro-batches.
         parts: micro-batches per step on each rank.
+        lengths: of every sample of the dataset; where given, samples of like length share a batch, so that little of it
+            is padding.
     """
 
     def __init__(
-        self, indices: np.ndarray, batch_size: int, *, parts: int = 1, rank: int = 0, ranks: int = 1, seed: int = 0
+        self,
+        indices: np.ndarray,
+        batch_size: int,
+        *,
+        parts: int = 1,
+        rank: int = 0,
+        ranks: int = 1,
+        seed: int = 0,
+        lengths: np.ndarray | None = None,
     ) -> None:
         if batch_size % (parts * ranks):
             raise ConfigError(
@@ -120,7 +135,7 @@ class BatchPlan(Sampler[list[tuple[int, int]]]):
         if len(indices) < batch_size:
             raise ConfigError(f"data.batch_size={batch_size} is more than the {len(indices)} training samples")
         self.indices, self.batch_size, self.parts = np.asarray(indices), batch_size, parts
-        self.rank, self.ranks, self.seed = rank, ranks, seed
+        self.rank, self.ranks, self.seed, self.lengths = rank, ranks, seed, lengths
         self.epoch = self.first_step = 0
 
     @property
@@ -136,13 +151,23 @@ class BatchPlan(Sampler[list[tuple[int, int]]]):
         return (self.steps - self.first_step) * self.parts
 
     def __iter__(self) -> Iterator[list[tuple[int, int]]]:
-        order = np.random.default_rng([self.seed, self.epoch]).permutation(self.indices)
+        rng = np.random.default_rng([self.seed, self.epoch])
+        order = rng.permutation(self.indices)[: self.steps * self.batch_size]
+        if self.lengths is not None:
+            order = _bucketed(order, self.lengths, self.batch_size, rng)
         share = self.batch_size // (self.parts * self.ranks)
         for step in range(self.first_step, self.steps):
             batch = order[step * self.batch_size : (step + 1) * self.batch_size]
             mine = batch.reshape(self.ranks, self.parts, share)[self.rank]
             for micro in mine:
                 yield [(self.epoch, int(i)) for i in micro]
+
+
+def _bucketed(order: np.ndarray, lengths: np.ndarray, batch_size: int, rng: np.random.Generator) -> np.ndarray:
+    """Whole batches of like length: every `POOL` of them are sorted among themselves, then all batches are shuffled."""
+    pools = [order[start : start + POOL * batch_size] for start in range(0, len(order), POOL * batch_size)]
+    sorted_pools = [pool[np.argsort(lengths[pool], kind="stable")] for pool in pools]
+    return rng.permutation(np.concatenate(sorted_pools).reshape(-1, batch_size)).ravel()
 
 
 class _Arrays(TorchDataset[tuple[int, np.ndarray, np.ndarray]]):
@@ -187,8 +212,16 @@ def training_loader(
         symmetry: mirrors and turns of samples, drawn anew every epoch.
         workers: loader processes; they map the dataset's files and share their pages.
     """
+    arrays = _Arrays(dataset, subsample, plan.seed, points, symmetry)
+    return planned_loader(arrays, plan, collate, workers=workers, pin=pin)
+
+
+def planned_loader(
+    arrays: TorchDataset[Any], plan: BatchPlan, collate: Callable[[Any], Any], *, workers: int, pin: bool
+) -> Iterable[Any]:
+    """What `collate` makes of the samples `arrays[epoch, index]` of every micro-batch of the plan."""
     return DataLoader(
-        _Arrays(dataset, subsample, plan.seed, points, symmetry),
+        arrays,
         batch_sampler=plan,
         collate_fn=collate,
         num_workers=workers,

@@ -30,7 +30,7 @@ def download(archive: Archive, to: str | Path, *, quiet: bool = False) -> Path:
     if done.exists() and folder.is_dir() and any(folder.iterdir()):
         return folder
     path = _fetch(archive, to, quiet=quiet)
-    _unpack(path, to, quiet=quiet)
+    unpack(path, to, quiet=quiet)
     if not folder.is_dir():
         raise DataError(f"{path} has no folder {archive.folder}; it is another archive than expected")
     done.touch()
@@ -133,8 +133,8 @@ def _checksum(path: Path, expected: str) -> str:
     return digest.hexdigest()
 
 
-def _unpack(path: Path, to: Path, *, quiet: bool) -> None:
-    """Members that would leave the folder, links out of it and devices are refused."""
+def unpack(path: Path, to: Path, *, quiet: bool) -> None:
+    """A tar archive. Members that would leave the folder, links out of it and devices are refused."""
     try:
         with (
             path.open("rb") as packed,

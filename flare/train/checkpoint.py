@@ -20,9 +20,10 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from flare.errors import CheckpointError
-from flare.surrogate import Surrogate, load_weights, previous, read_tensors, save_surrogate
+from flare.surrogate import load_weights, previous, read_tensors, save_model
 from flare.train.ema import WeightAverage
 from flare.train.shards import fill, like, whole
+from flare.train.task import Learner
 
 
 @dataclass
@@ -58,7 +59,7 @@ class State:
     optimizer: dict[str, Tensor]
 
 
-def collect(surrogate: Surrogate, optimizer: Optimizer, ema: WeightAverage | None = None) -> State:
+def collect(surrogate: Learner, optimizer: Optimizer, ema: WeightAverage | None = None) -> State:
     """What there is to save. Where the weights are split over ranks, every rank must ask."""
     averaged = None
     if ema is not None:
@@ -69,12 +70,12 @@ def collect(surrogate: Surrogate, optimizer: Optimizer, ema: WeightAverage | Non
 
 
 def save_checkpoint(
-    folder: Path, surrogate: Surrogate, state: State, random_states: dict[str, Tensor], position: Position
+    folder: Path, surrogate: Learner, state: State, random_states: dict[str, Tensor], position: Position
 ) -> None:
     """Write a checkpoint folder whole, or leave the one that is there."""
 
     def write(new: Path) -> None:
-        save_surrogate(surrogate, new, state.model)
+        save_model(state.model, surrogate.about, new)
         if state.ema is not None:
             save_file(state.ema, new / "ema.safetensors")
         save_file(state.optimizer | random_states, new / "trainer.safetensors")
@@ -88,7 +89,7 @@ def _whole(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def load_checkpoint(
-    folder: Path, surrogate: Surrogate, optimizer: Optimizer, ema: WeightAverage | None = None
+    folder: Path, surrogate: Learner, optimizer: Optimizer, ema: WeightAverage | None = None
 ) -> tuple[Position, dict[str, Tensor]]:
     """Fill model, optimiser and average; return the position and the random states."""
     load_weights(surrogate, folder / "model.safetensors", fill)

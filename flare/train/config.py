@@ -23,16 +23,20 @@ class DataConfig:
     """Split to learn from."""
     test_split: str = "test"
     """Split to evaluate on; never used for fitting anything."""
+    val_split: str | None = None
+    """Split to watch while training, and to choose the best weights by; null: the test split is watched."""
     train_samples: int | None = None
     """Use only the first so many training samples; null: all."""
     test_samples: int | None = None
     """Use only the first so many test samples; null: all."""
+    val_samples: int | None = None
+    """Use only the first so many samples of the split to watch; null: all."""
     subsample: int | None = None
     """Points drawn from each sample anew every epoch; null: all points."""
     subsample_from: int | None = None
     """Points drawn in the first epoch; they grow by a constant factor an epoch to `subsample`. null: no growth."""
     subsample_growth: float = 0.5
-    """Part of the epochs in which they grow."""
+    """Part of the run in which they grow."""
     mirror: list[str] = field(default_factory=list)
     """Planes, such as [x, y, x=y] for x = 0, y = 0 and the diagonal one, in which training samples are mirrored at
     random: more data for nothing where the physics has that symmetry, wrong where it has not. Vectors turn along."""
@@ -42,6 +46,9 @@ class DataConfig:
     """Field -> identity, gaussian or minmax (or a mapping with published constants); gaussian where not named."""
     workers: int = 0
     """Loader processes; they share the dataset's pages. 0: load in the training process."""
+    protocol: Literal["own", "dev-split-no-mask"] = "own"
+    """Of sequences. `own` masks padding and judges by validation and test. `dev-split-no-mask` is how the published
+    table was made: all padded to one length, padding attended to and pooled, judged by the validation split alone."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,6 +103,8 @@ class TrainConfig:
     loss: LossConfig = field(default_factory=LossConfig)
     epochs: int = 500
     """Passes over the training samples."""
+    steps: int | None = None
+    """Optimiser steps in all, in place of epochs; null: as the epochs make them."""
     seed: int = 0
     """Of initial weights, order of samples, and subsampled points."""
     precision: Literal["32", "bf16", "16"] = "32"
@@ -140,10 +149,12 @@ class TrainConfig:
         data, optim = self.data, self.optim
         counts: dict[str, float | None] = {
             "epochs": self.epochs,
+            "steps": self.steps,
             "data.batch_size": data.batch_size,
             "data.eval_batch_size": data.eval_batch_size,
             "data.train_samples": data.train_samples,
             "data.test_samples": data.test_samples,
+            "data.val_samples": data.val_samples,
             "data.subsample": data.subsample,
             "data.subsample_from": data.subsample_from,
             "point_ranks": self.point_ranks,

@@ -70,7 +70,7 @@ def _strategy(config: TrainConfig, world: int) -> Any:
         return "auto"
     if config.shard:
         return ModelParallelStrategy(shard, data_parallel_size=world, tensor_parallel_size=1, timeout=timeout(config))
-    # Buffers are the normalisers: equal on all ranks and never changed, so nothing to send.
+    # Buffers are normalisers and random features: equal on all ranks without being sent.
     return DDPStrategy(broadcast_buffers=False, timeout=timeout(config))
 
 

@@ -10,12 +10,13 @@ from flare.terminal import say
 from flare.train.config import TrainConfig
 from flare.train.fields import FieldTask
 from flare.train.recipes import model_name
+from flare.train.task import holds_sequences
 
 
 def refuse_too_big(config: TrainConfig) -> None:
     """Plan the largest step of a FLARE run, where a rough bound does not tell at once that it fits."""
     here, world, rank = (int(os.environ.get(name, default)) for name, default in PLACE.items())
-    if model_name(config.to_dict()) != "flare" or rank != 0:
+    if model_name(config.to_dict()) != "flare" or rank != 0 or holds_sequences(config.data):
         return
     setting = largest_step(config, world)
     memory = plan.memory_of(setting.device) / (1 if setting.device != "cpu" else here)

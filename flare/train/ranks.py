@@ -9,7 +9,7 @@ from pathlib import Path
 from lightning_fabric import Fabric
 from torch import distributed as dist
 
-from flare.data.batch import Share
+from flare.data.batch import WHOLE, Share
 from flare.errors import ConfigError, RankLost, one_line
 from flare.train.config import TrainConfig
 
@@ -18,12 +18,15 @@ from flare.train.config import TrainConfig
 class Ranks:
     """This rank's place in the mesh of (samples, points)."""
 
-    samples: Share
+    samples: Share = WHOLE
     """Its share of a batch."""
-    points: Share
+    points: Share = WHOLE
     """Its share of the points of every sample."""
-    group: dist.ProcessGroup | None
+    group: dist.ProcessGroup | None = None
     """The ranks that have the other points of the same samples; None where it has them all."""
+
+
+ALONE = Ranks()
 
 
 def timeout(config: TrainConfig) -> timedelta:
@@ -47,7 +50,7 @@ def place(config: TrainConfig, fabric: Fabric) -> Ranks:
     """Neighbouring ranks share points: within a machine they talk fastest."""
     world, rank = fabric.world_size, fabric.global_rank
     if config.split == "samples" or world == 1:
-        return Ranks(Share(rank, world), Share(), None)
+        return Ranks(Share(rank, world))
     together = config.point_ranks or world
     if world % together:
         raise ConfigError(f"point_ranks={together} does not divide the {world} ranks")

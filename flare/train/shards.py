@@ -10,12 +10,12 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor, distribute_tensor
 
-from flare.surrogate import Surrogate
+from flare.train.task import Learner
 
 
 def shard(surrogate: nn.Module, mesh: DeviceMesh) -> nn.Module:
     """In place: names and shapes of the weights stay as they are, and between steps each is a shard."""
-    assert isinstance(surrogate, Surrogate)
+    assert isinstance(surrogate, Learner)
     blocks: Any = getattr(surrogate.network, "blocks", [])
     for block in blocks:
         fully_shard(block, mesh=mesh["data_parallel"], reshard_after_forward=True)

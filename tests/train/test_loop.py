@@ -114,7 +114,20 @@ def test_a_curriculum_with_blocks_computed_anew_trains(tmp_path):
     assert np.mean(curve[-5:]) < 0.6 * np.mean(curve[:5])
 
 
+def test_a_curriculum_of_so_many_steps_is_that_of_as_many_epochs(tmp_path):
+    dataset = ragged_dataset(tmp_path / "d", [20 + 3 * i for i in range(12)], test=3)
+    data = {"subsample_from": 5, "subsample_growth": 0.75}
+    start(config(dataset, epochs=3, data=data), tmp_path / "epochs")
+    curve = losses(tmp_path / "epochs")
+    start(config(dataset, epochs=99, steps=len(curve), data=data), tmp_path / "steps")
+    assert losses(tmp_path / "steps") == curve
+
+
 # -- going on ----------------------------------------------------------------------------------------------------------
+
+
+LIMIT = 1800
+"""Seconds; a busy machine is no bug."""
 
 
 def command(dataset, out, **settings):
@@ -156,7 +169,7 @@ def run_until(step, act, arguments):
     """The command, in a process (group) of its own that does `act` to itself when it comes to a step: no race."""
     code = DRIVER.format(step=step, act=act)
     return subprocess.run(
-        [sys.executable, "-c", code, *arguments], capture_output=True, text=True, start_new_session=True, timeout=120
+        [sys.executable, "-c", code, *arguments], capture_output=True, text=True, start_new_session=True, timeout=LIMIT
     )
 
 
@@ -301,7 +314,7 @@ def torchrun(*arguments):
     launcher = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2"]
     launcher += ["--rdzv-backend", "c10d", "--rdzv-endpoint", "127.0.0.1:0"]  # any free port
     environment = os.environ | {"OMP_NUM_THREADS": "1"}
-    return subprocess.run([*launcher, *arguments], capture_output=True, text=True, env=environment, timeout=300)
+    return subprocess.run([*launcher, *arguments], capture_output=True, text=True, env=environment, timeout=LIMIT)
 
 
 def test_two_processes_equal_one(darcy, whole, tmp_path):
@@ -396,9 +409,9 @@ def poison(monkeypatch, factor, step):
     """Every loss from a step on is multiplied by a factor."""
     honest, calls = FieldTask.loss, []
 
-    def poisoned(task, predict, batch, group):
+    def poisoned(task, predict, batch):
         calls.append(batch)
-        return honest(task, predict, batch, group) * (factor if len(calls) > step else 1.0)
+        return honest(task, predict, batch) * (factor if len(calls) > step else 1.0)
 
     monkeypatch.setattr(FieldTask, "loss", poisoned)
 
@@ -430,8 +443,8 @@ def test_a_loss_that_is_not_a_number_stops_and_keeps_the_last_good_checkpoint(da
 def test_a_gradient_that_is_not_a_number_stops_before_the_weights_are_touched(darcy, tmp_path, monkeypatch):
     honest = FieldTask.loss
 
-    def hidden(task, predict, batch, group):  # finite value, infinite slope
-        loss = honest(task, predict, batch, group)
+    def hidden(task, predict, batch):  # finite value, infinite slope
+        loss = honest(task, predict, batch)
         return loss + torch.sqrt(loss - loss.detach())
 
     monkeypatch.setattr(FieldTask, "loss", hidden)

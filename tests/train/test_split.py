@@ -1,4 +1,4 @@
-"""Points split over ranks in a whole training: the losses and the result of one rank, for ragged samples too."""
+"""Points, samples and weights split over ranks in a whole training: the losses and the result of one rank."""
 
 import json
 import os
@@ -16,13 +16,16 @@ import pytest
 from flare.cli import main
 from flare.data.batch import Share
 from flare.errors import ConfigError
+from flare.sequence.listops import ListOps
+from flare.sequence.store import generate_sequences
 from flare.train.config import TrainConfig
 from flare.train.ranks import place
 from flare.train.run import RunFolder
 from flare.train.start import resume
 from tests.factory import ragged_dataset
 
-MODEL = {"name": "flare", "channels": 16, "blocks": 2, "heads": 2, "latents": 4, "kv_depth": 0, "ffn_depth": 0}
+SIZES = {"channels": 16, "blocks": 2, "heads": 2}
+MODEL = SIZES | {"name": "flare", "latents": 4, "kv_depth": 0, "ffn_depth": 0}
 SETTINGS = {
     "model": json.dumps(MODEL),
     "data.batch_size": 4,
@@ -62,6 +65,13 @@ def ragged(tmp_path_factory):
     """Samples of 1 to 40 points: with four ranks, some have none of a sample."""
     sizes = np.random.default_rng(0).integers(1, 40, 20)
     return ragged_dataset(tmp_path_factory.mktemp("ragged") / "d", sizes=sizes, test=4)
+
+
+@pytest.fixture(scope="module")
+def listops(tmp_path_factory):
+    short = ListOps(min_length=3, max_length=30, max_depth=3)
+    folder = tmp_path_factory.mktemp("listops") / "d"
+    return generate_sequences(short, folder, samples=31, val_samples=4, test_samples=7, quiet=True)
 
 
 def settings(dataset, out, **changes):
@@ -125,13 +135,29 @@ def on_ranks(dataset, out, **changes):
     return settings(dataset, out, split="points", **changes)
 
 
+PERFORMER = {"name": "sequence", "attention": "performer", "features": 8, "kind": "orthogonal", "redraw_every": 3}
+CLASSES = {
+    "model": json.dumps(SIZES | PERFORMER),
+    "data.eval_batch_size": 1,
+}
+"""A Performer draws new features now and then, the same on all ranks; and 4 ranks share 7 samples to judge by."""
+
+
 @pytest.fixture(scope="module")
-def four_ranks(ragged, tmp_path_factory):
-    """Three trainings by the same four processes: starting them takes the most time. In the last, one dies."""
+def alone_with_classes(listops, tmp_path_factory):
+    out = tmp_path_factory.mktemp("alone") / "classes"
+    assert main(settings(listops, out, **CLASSES)) == 0
+    return out
+
+
+@pytest.fixture(scope="module")
+def four_ranks(ragged, listops, tmp_path_factory):
+    """Four trainings by the same four processes: starting them takes the most time. In the last, one dies."""
     folder = tmp_path_factory.mktemp("four")
     commands = [
         on_ranks(ragged, folder / "points-and-samples", point_ranks=2),
         on_ranks(ragged, folder / "weights-too", **{"shard": "true", "optim.ema": 0.9}),
+        settings(listops, folder / "classes", shard="true", **CLASSES),
         on_ranks(ragged, folder / "killed", checkpoint_every=3),
     ]
     job = torchrun(4, folder, commands, death=("killed", 6, 3))
@@ -143,6 +169,14 @@ def four_ranks(ragged, tmp_path_factory):
 def test_four_ranks_train_as_one(four_ranks, alone, name):
     assert (four_ranks.folder / name / "result.json").exists(), four_ranks.told
     assert_as_one(four_ranks.folder / name, alone)
+
+
+def test_four_ranks_tell_classes_apart_as_one(four_ranks, alone_with_classes):
+    run = four_ranks.folder / "classes"
+    assert (run / "result.json").exists(), four_ranks.told
+    np.testing.assert_allclose(losses(run), losses(alone_with_classes), rtol=2e-5)
+    many, one = (json.loads((of / "test_errors.json").read_text()) for of in (run, alone_with_classes))
+    assert many == one
 
 
 def test_a_killed_rank_ends_the_others_and_one_alone_goes_on(four_ranks, alone):
