@@ -1,4 +1,4 @@
-"""`flare data make|read|download|info|report|check|card|export|upload`: datasets made, fetched, verified, shared."""
+"""`flare data make|read|download|info|report|check|card|enrich|export|upload`: datasets made, verified, shared."""
 
 from __future__ import annotations
 
@@ -23,6 +23,7 @@ HELP = """usage: flare data make NAME --out FOLDER ...       make a dataset from
        flare data info FOLDER                      what a dataset holds
        flare data report FOLDER                    its gallery.png and statistics.html, made anew
        flare data check FOLDER                     verify checksums, splits and values
+       flare data enrich DATASET --out FOLDER      with what each node of a solid has around it as further inputs
        flare data export DATASET --out FOLDER      lpbf as the files that are published of it
        flare data upload FOLDER --to user/name     share exported files on the hub
 
@@ -38,6 +39,7 @@ def run(words: Sequence[str]) -> int:
         "info": _info,
         "report": _report,
         "check": _check,
+        "enrich": _enrich,
         "export": _export,
         "upload": _upload,
     }
@@ -170,6 +172,26 @@ def _card(words: Sequence[str]) -> int:
             print(f"{known:<12}{card(known).summary}")
         return 0
     print(as_markdown(card(name)), end="")
+    return 0
+
+
+def _enrich(words: Sequence[str]) -> int:
+    from flare.data.enrich import with_surroundings
+    from flare.data.store import Dataset
+    from flare.mesh.surroundings import FIELDS
+
+    parser = make_parser(
+        "data enrich",
+        "Write a dataset of axis-aligned hexahedra, such as lpbf, again with what each node has around it as further "
+        "inputs of a model. A stopped job goes on when called again.",
+    )
+    parser.add_argument("dataset", help="dataset folder; it stays as it is")
+    parser.add_argument("--out", required=True, help="folder to write")
+    options = parse(parser, words)
+    made = with_surroundings(Dataset(options.dataset), options.out)
+    for name, field in FIELDS.items():
+        print(f"{name:10} {field.unit:3} {field.description}")
+    print(f"{made.path}: {len(made)} samples")
     return 0
 
 

@@ -25,7 +25,7 @@ import numpy as np
 from flare.data.job import already_made, fill, unfinished
 from flare.data.parallel import in_order, workers_of
 from flare.data.sample import Sample, Schema
-from flare.data.store import AnyFolder, Dataset
+from flare.data.store import AnyFolder, ArrayFolder, Dataset
 from flare.data.writer import ArrayWriter, DatasetWriter
 from flare.errors import DataError, Exhausted
 from flare.terminal import patience
@@ -205,6 +205,12 @@ def _note_time(writer: ArrayWriter[Any, Any], seconds: float) -> None:
     """In a file of its own: the time differs from run to run, the dataset does not."""
     with (writer.partial / "making.jsonl").open("a", encoding="utf-8") as file:
         file.write(json.dumps({"sample": len(writer) - 1, "seconds": round(seconds, 4)}) + "\n")
+
+
+def seconds_of_making(dataset: ArrayFolder) -> float:
+    """Of one core, all samples together; what was made twice, since a job was killed, counts twice."""
+    lines = (dataset.path / "making.jsonl").read_text(encoding="utf-8").splitlines()
+    return sum(json.loads(line)["seconds"] for line in lines)
 
 
 def _versions() -> dict[str, str]:

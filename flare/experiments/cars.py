@@ -11,15 +11,14 @@ from typing import Any
 import numpy as np
 from scipy.spatial import cKDTree
 
-from flare.data.generate import generate
+from flare.data.generate import generate, seconds_of_making
 from flare.data.store import Dataset
 from flare.files import write_json
 from flare.physics.cars.dataset import CarPotential
 from flare.report.dataset import write_dataset_page
 from flare.terminal import duration
 from flare.train.presets import build_config, merged, preset_path, read_yaml
-from flare.train.run import RunFolder
-from flare.train.start import resume, start
+from flare.train.start import start_or_resume
 
 CARS, TEST, POINTS, EPOCHS = 240, 40, 40_000, 50
 SETTINGS = [
@@ -62,10 +61,10 @@ def run(
     overrides = [*SETTINGS, ("epochs", epochs), ("data.path", str(data.path))]
     config = build_config(merged(read_yaml(preset_path("car-potential")), overrides), "the cars")
     folder = out / "run"
-    result = resume(folder, expected=config) if RunFolder(folder).exists else start(config, folder)
+    result = start_or_resume(config, folder)
     nearby = nearby_mean_error(data, data.split("train"), data.split("test"))
     drags = [abs(note["drag"]) for note in data.notes()]
-    record = {"result": result, "nearby_mean": nearby, "points": points, "making": _seconds(data)}
+    record = {"result": result, "nearby_mean": nearby, "points": points, "making": seconds_of_making(data)}
     write_json(out / "table.json", record | {"median_drag": float(np.median(drags)), "most_drag": max(drags)})
     return table(json.loads((out / "table.json").read_text(encoding="utf-8")))
 
@@ -111,8 +110,3 @@ def table(record: dict[str, Any]) -> str:
     origin = f"*{facts['processor']}, {facts['memory']}, torch {facts['torch']}, commit {facts['commit']}, seed 0.*"
     told = f"{verdict} {ENOUGH:g} times better than the training-mean field. {effort}; {times}; {drag}."
     return "\n".join([*lines, "", told, "", origin]) + "\n"
-
-
-def _seconds(data: Dataset) -> float:
-    lines = (data.path / "making.jsonl").read_text(encoding="utf-8").splitlines()
-    return sum(json.loads(line)["seconds"] for line in lines)

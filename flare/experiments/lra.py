@@ -21,8 +21,7 @@ from flare.terminal import duration
 from flare.train.config import TrainConfig
 from flare.train.presets import build_config, merged, preset_path, read_yaml
 from flare.train.recipes import with_attention
-from flare.train.run import RunFolder
-from flare.train.start import resume, start
+from flare.train.start import start_or_resume
 from flare.train.task import make_task
 
 CONTENDERS: dict[str, dict[str, Any]] = {
@@ -139,7 +138,7 @@ def _compare(task: str, wanted: Mapping[tuple[str, int], TrainConfig], out: Path
         tell(f"{task} {number}/{len(wanted)}: {contender}, seed {seed}")
         folder = out / contender / f"seed-{seed}"
         try:
-            result = resume(folder, expected=config) if RunFolder(folder).exists else start(config, folder)
+            result = start_or_resume(config, folder)
         except TrainingDiverged as error:
             tell(f"{contender}, seed {seed}: {error}")
             results.setdefault(contender, []).append(None)

@@ -26,7 +26,7 @@ from flare.plan import Setting, measure
 from flare.train.config import TrainConfig
 from flare.train.presets import build_config, merged, preset_path, read_yaml
 from flare.train.run import RunFolder
-from flare.train.start import resume, start
+from flare.train.start import start_or_resume
 
 POINTS = 1_000_000
 BLOCKS, LATENTS = (1, 2, 4, 8), (128, 512, 1024, 2048)
@@ -58,22 +58,26 @@ def run(
     """
     dataset = Dataset(data) if data else _darcy(out / "data", points, workers)
     rows: list[Row] = []
+    left_out: list[Row] = []
     share = min(1.0, (subsample or math.inf) / int(dataset.sizes.max()))
     for b in sorted(blocks):
         for m in sorted(latents):
             expected = _seconds_of(b, m, rows) * steps * share
             if expected > limit_seconds:
                 tell(f"{b} blocks, {m} latents: left out, it would take {expected:.0f} s of {limit_seconds:g}")
+                left_out.append({"blocks": b, "latents": m, "seconds": expected})
                 continue
             tell(f"{b} blocks, {m} latents")
             folder = out / "runs" / f"blocks-{b}-latents-{m}"
             config = _config(dataset, b, m, steps, subsample)
-            result = alone(_train, config, folder)
+            result = alone(start_or_resume, config, folder)
             cost = _cost_of_training(result, folder) if subsample is None else _cost_of_a_step(dataset, config, folder)
             rows.append({"blocks": b, "latents": m, **cost, **_errors(result)})
             about = {"data": dataset.schema.name, "points": int(dataset.sizes.max()), "steps": steps}
-            record = {**about, "subsample": subsample, "rows": rows, "environment": result["environment"]}
+            kept = {"rows": rows, "left_out": left_out, "limit_seconds": limit_seconds}
+            record = {**about, "subsample": subsample, **kept, "environment": result["environment"]}
             write_json(out / "million.json", record)
+    write_json(out / "million.json", record)  # also with what was left out last
     record = json.loads((out / "million.json").read_text(encoding="utf-8"))
     from flare.report.million import million_figure
 
@@ -110,10 +114,6 @@ def _config(dataset: Dataset, blocks: int, latents: int, steps: int, subsample: 
     return build_config(merged(read_yaml(preset_path("drivaer-1m")), overrides), "the study at a million points")
 
 
-def _train(config: TrainConfig, folder: Path) -> dict[str, Any]:
-    return resume(folder, expected=config) if RunFolder(folder).exists else start(config, folder)
-
-
 def _cost_of_training(result: Mapping[str, Any], folder: Path) -> Row:
     steps = [1 / r["samples_per_second"] for r in RunFolder(folder).records() if r["kind"] == "train"]
     return {"seconds": statistics.median(steps), "peak_mb": result["peak_memory_mb"]}
@@ -148,6 +148,10 @@ def table(record: Mapping[str, Any]) -> str:
         cost = f"{row['seconds']:.2f} | {row['peak_mb'] * 2**20 / 1e9:.2f}"
         errors = f"{row['rel_l2']:.4f} | {row['mean_field']:.4f}"
         lines.append(f"| {row['blocks']} | {row['latents']} | {row['parameters']:,} | {cost} | {errors} |")
+    left = [f"{row['blocks']} × {row['latents']} ({row['seconds']:,.0f} s)" for row in record["left_out"]]
+    if left:
+        why = f"training would take more than {record['limit_seconds']:g} s"
+        lines += ["", f"Left out, blocks × latents, since {why}: {', '.join(left)}."]
     facts = record["environment"]
     drawn = f" and {record['subsample']:,} of its points" if record["subsample"] else ""
     how = f"{record['steps']} steps of one sample{drawn}, seed 0, judged on all points"

@@ -26,6 +26,8 @@ POINTS = (1_000, 3_162, 10_000, 31_623, 100_000, 316_228, 1_000_000)
 LATENTS = (128, 512, 2048)
 ASYMPTOTIC = 10_000
 """Points from which exponents are fitted: below, fixed costs show."""
+FITTED = 3
+"""Sizes that an exponent rests on, if there are as many: of two, the noise is raised to a power."""
 POWERS = {"softmax": (2, 1), "flare": (1, 1), "physics": (1, 1)}
 """Kind -> powers of N of its time and memory; they tell whether the next size stays within the limits."""
 BEGIN, END = "<!-- scaling table -->", "<!-- end of scaling -->"
@@ -84,10 +86,9 @@ def run(
     path = out / "scaling.json"
     record: dict[str, Any] = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {"rows": []}
     record |= {"limit_seconds": limit_seconds, "limit_gb": limit_gb, "threads": thread_count}
-    record["rows"] = [row for row in record["rows"] if row["threads"] == thread_count]
     for name in layers(latents):
         for n in sorted(points):
-            mine = [r for r in record["rows"] if r["layer"] == name]
+            mine = [r for r in record["rows"] if r["layer"] == name and r["threads"] == thread_count]
             if any(r["points"] == n for r in mine) or not _within(mine, name, n, limit_seconds, limit_gb):
                 continue
             row = alone(measure_layer, name, n, thread_count)
@@ -95,7 +96,8 @@ def run(
             record["rows"].append(row)
             record["environment"] = describe_environment()
             write_json(path, record)
-    record |= summary(record["rows"], names=layers(latents), largest=max(points))
+    alike = [r for r in record["rows"] if r["threads"] == thread_count]
+    record |= summary(alike, names=layers(latents), largest=max(points))
     write_json(path, record)
     from flare.report.scaling import scaling_figure
 
@@ -121,11 +123,11 @@ def summary(rows: Sequence[Row], *, names: Sequence[str], largest: int) -> dict[
     """Exponents of time and memory of each layer, both at the largest N, and how much faster than softmax it is."""
     layers_: dict[str, Any] = {}
     for name in names:
-        mine = sorted((r for r in rows if r["layer"] == name), key=lambda r: r["points"])
+        mine = sorted((r for r in rows if r["layer"] == name and r["points"] <= largest), key=lambda r: r["points"])
         if not mine:
             continue
         fitted = [r for r in mine if r["points"] >= ASYMPTOTIC]
-        fitted = fitted if len(fitted) > 1 else mine
+        fitted = fitted if len(fitted) >= FITTED else mine[-FITTED:]
         last = mine[-1]
         about: dict[str, Any] = {"measured_to": last["points"], "extrapolated": last["points"] < largest}
         for key in ("seconds", "peak_mb"):
@@ -165,7 +167,8 @@ def table(record: Mapping[str, Any]) -> str:
     note = f"{note} {verdict(record)}".strip()
     facts = record["environment"]
     origin = (
-        f"*One layer, C = {CHANNELS}, H = {HEADS}, forward + backward, float32; exponents from {ASYMPTOTIC:,} points; "
+        f"*One layer, C = {CHANNELS}, H = {HEADS}, forward + backward, float32; "
+        f"exponents from {ASYMPTOTIC:,} points, or of the {FITTED} largest sizes; "
         f"limits {record['limit_seconds']:g} s and {record['limit_gb']:g} GB a measurement. {facts['processor']}, "
         f"{record['threads']} thread(s) here, torch {facts['torch']}, commit {facts['commit']}.*"
     )

@@ -55,6 +55,11 @@ def resume(run: str | os.PathLike[str], expected: TrainConfig | None = None) -> 
     return _work(config, folder, resume=True)
 
 
+def start_or_resume(config: TrainConfig, out: str | os.PathLike[str]) -> dict[str, Any]:
+    """Train into `out`, or go on there if a run of the same settings was begun; a finished one is only read."""
+    return resume(out, expected=config) if RunFolder(out).exists else start(config, out)
+
+
 def read_result(run: Path) -> dict[str, Any]:
     """The record of a finished run."""
     try:

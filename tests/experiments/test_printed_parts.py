@@ -11,6 +11,7 @@ from flare.data.landmarks import landmarks
 from flare.data.sample import Sample
 from flare.data.store import Dataset
 from flare.data.writer import DatasetWriter
+from flare.errors import DataError
 from flare.experiments import printed_parts
 from flare.experiments.printed_parts import eight_images_error, mean_by_place_errors
 from flare.physics.lpbf.dataset import LPBF
@@ -32,12 +33,22 @@ def ran(tmp_path_factory):
 def test_the_table_has_what_was_measured(ran):
     out, table = ran
     record = json.loads((out / "table.json").read_text())
-    ours, mean = record["eight_images"], record["result"]["rel_l2_mean_field"]
+    told_more = record["networks"]["surroundings"]
+    ours, mean = told_more["eight_images"], told_more["result"]["rel_l2_mean_field"]
     assert f"| training-mean field: one number, since meshes differ | {mean:.3f} | {mean / ours:.1f}× |" in table
     assert f"| {record['mean_by_place']:.3f} |" in table
     assert f"| {record['linear_fit']:.3f} | {record['linear_fit'] / ours:.1f}× |" in table
-    assert f"one prediction a part | {record['result']['rel_l2']:.3f} |" in table
-    assert f"mirror images | {ours:.3f} | |" in table
+    for network in record["networks"].values():
+        assert f"one prediction a part | {network['result']['rel_l2']:.3f} |" in table
+        assert f"seven mirror images | {network['eight_images']:.3f} |" in table
+    parameters = [network["result"]["parameters"] for network in record["networks"].values()]
+    assert parameters[0] < parameters[1], "the second is told more"
+
+
+def test_other_parts_than_those_enriched_are_refused(ran):
+    out, _ = ran
+    with pytest.raises(DataError, match="other parts"):
+        printed_parts._enriched(Dataset(out / "enriched"), out / "enriched")
 
 
 def test_errors_that_mirror_images_do_not_share_vanish_in_their_mean(tmp_path):

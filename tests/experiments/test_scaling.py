@@ -85,6 +85,16 @@ def test_what_is_over_the_limit_is_extrapolated_and_nothing_is_measured_twice(tm
     assert main(command) == 0
     assert seen == []
     assert main([*command, "--latents", "many"]) == 2
+    seen.clear()
+    assert main([*command, "--points", "1000,10000"]) == 0
+    assert seen == []
+    smaller = json.loads((tmp_path / "scaling.json").read_text())
+    assert smaller["rows"] == record["rows"], "rows of other sizes stay"
+    assert smaller["layers"]["flare 128"]["seconds_at_largest"] == lawful("flare 128", 10_000, 1)["seconds"]
+    assert main([*command, "--threads", "2", "--points", "1000"]) == 0
+    assert len(json.loads((tmp_path / "scaling.json").read_text())["rows"]) == len(record["rows"]) + 3
+    assert main(command) == 0
+    assert json.loads((tmp_path / "scaling.json").read_text())["layers"] == record["layers"], "nothing is lost"
 
 
 def test_blocks_by_latents_are_trained_once_and_told(tmp_path, monkeypatch, capsys):
@@ -111,7 +121,7 @@ def test_blocks_by_latents_are_trained_once_and_told(tmp_path, monkeypatch, caps
     assert result["steps"] == 8
     assert f"| 2 | 8 | {result['parameters']:,} |" in told
     assert (tmp_path / "million.png").stat().st_size > 10_000
-    monkeypatch.setattr("flare.experiments.million.start", None)
+    monkeypatch.setattr("flare.train.start.start", None)
     assert main(command) == 0
     assert capsys.readouterr().out == told
     assert main([*command, "--steps", "9"]) == 2
@@ -139,3 +149,5 @@ def test_a_training_over_the_limit_is_left_out(tmp_path, monkeypatch, capsys):
     told = capsys.readouterr()
     assert "1 blocks, 8 latents: left out" in told.err
     assert np.shape(json.loads((tmp_path / "million.json").read_text())["rows"]) == (1,)
+    assert "Left out, blocks × latents" in told.out
+    assert "1 × 8 (" in told.out
