@@ -68,7 +68,7 @@ class Setting:
             raise ConfigError(
                 f"device={self.device!r} cannot be used: torch sees no CUDA device here; use --device cpu"
             )
-        _ = self.parameters  # refuses sizes that do not fit together
+        self._parameters_with(min(self.latents, 2))  # refuses sizes that do not fit together
 
     @property
     def work(self) -> int:
@@ -104,7 +104,12 @@ class Setting:
 
     @property
     def parameters(self) -> int:
-        return _parameters(self.in_dim, self.out_dim, json.dumps(self.sizes, sort_keys=True))
+        """As many more with every latent."""
+        first, second = self._parameters_with(1), self._parameters_with(2)
+        return first + (self.latents - 1) * (second - first)
+
+    def _parameters_with(self, latents: int) -> int:
+        return _parameters(self.in_dim, self.out_dim, json.dumps(self.sizes | {"latents": latents}, sort_keys=True))
 
     @property
     def row(self) -> int:

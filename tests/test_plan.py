@@ -9,6 +9,7 @@ import torch
 from flare import plan
 from flare.cli import main
 from flare.errors import ConfigError, DataError
+from flare.models import build_model, count_parameters
 from flare.plan import Planner, calibrate, surely_fits
 from flare.train import fit
 from flare.train.config import DataConfig, TrainConfig
@@ -110,6 +111,13 @@ def test_latents_are_at_most_as_many_as_points():
     most = Planner().largest(SETTING, 1e6)["latents"]
     assert most is not None
     assert most.latents == SETTING.points
+
+
+def test_parameters_are_counted_for_any_number_of_latents():
+    for change in ({}, {"shared_latents": True}, {"latent_blocks": 1}):
+        model = MODEL | {"latents": 57} | change
+        sizes = {key: value for key, value in model.items() if key != "name"}
+        assert Setting(model=model, points=1).parameters == count_parameters(build_model("flare", 3, 1, **sizes))
 
 
 def test_many_latents_and_shared_gradients_count():
@@ -279,9 +287,9 @@ def test_a_run_that_cannot_fit_is_refused_before_it_begins(tmp_path, monkeypatch
     assert main([*words, "--fit", "ignore"]) == 0
 
 
-def run_of(data, **changes):
-    settings = {"batch_size": 4, "eval_batch_size": 3} | changes.pop("data", {})
-    config = TrainConfig(data=DataConfig(path=str(data.path), **settings), model=MODEL, device="cpu", **changes)
+def run_of(folder, data=None, **changes):
+    settings = {"batch_size": 4, "eval_batch_size": 3} | (data or {})
+    config = TrainConfig(data=DataConfig(path=str(folder), **settings), model=MODEL, device="cpu", **changes)
     return config, FieldTask(config.data, config.loss)
 
 
@@ -295,7 +303,7 @@ def test_the_largest_step_and_evaluation_of_a_rank(tmp_path):
         ({"split": "points"}, 4, (4, 8), (2, 13)),
         ({"split": "points", "point_ranks": 2}, 4, (2, 15), (1, 25)),
     ]:
-        config, task = run_of(data, **changes)
+        config, task = run_of(data.path, **changes)
         found = fit.largest_step(config, task, ranks)
         judged = fit.largest_evaluation(config, task, ranks)
         assert (found.batch, found.points) == step
