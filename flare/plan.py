@@ -88,7 +88,7 @@ def calibrate(setting: Setting, tell: Tell = silent) -> Calibration:
 
 
 def _trials(setting: Setting) -> list[Setting]:
-    more = min(3, setting.blocks)
+    more = min(3 if setting.by_kernels else 2, setting.blocks)  # trials should fit where the run does
     latents = min(setting.latents, MOST_LATENTS)
     small, large = _sizes(setting)
     tries = [(small, 1, latents), (large, 1, latents), (small, more, latents), (large, more, latents)]
@@ -215,8 +215,7 @@ def _time_terms(setting: Setting) -> np.ndarray:
 def _memory_terms(setting: Setting) -> np.ndarray:
     if setting.streams:
         return np.array([1.0, 0, 0, 0])
-    by_kernels = setting.device == "cpu" and setting.precision == "32" and native.why_not() is None
-    tiles = _scores_of_a_tile(setting) if setting.shared == "points" and not by_kernels else 0
+    tiles = _scores_of_a_tile(setting) if setting.shared == "points" and not setting.by_kernels else 0
     return np.array([1.0, setting.work, setting.work * setting.blocks, tiles])
 
 

@@ -17,6 +17,7 @@ from torch.nn.parallel import DistributedDataParallel
 from flare.environment import peak_memory_mb
 from flare.errors import ConfigError
 from flare.measure import alone, forget_peak, median_seconds
+from flare.mixer import native
 from flare.models import build_model, count_parameters
 from flare.models.flare import recompute_blocks, split_points
 from flare.models.stream import CHUNK, MOST_IN_MEMORY, Stream
@@ -113,8 +114,13 @@ class Setting:
 
     @property
     def row(self) -> int:
-        """Bytes of a point's features."""
-        return self.channels * (4 if self.precision == "32" else 2)
+        """Bytes of a point's features, in single precision."""
+        return 4 * self.channels
+
+    @property
+    def by_kernels(self) -> bool:
+        """Whether the native kernels serve it; PyTorch's own operators keep several times as much."""
+        return self.device == "cpu" and self.precision == "32" and native.why_not() is None
 
     @property
     def hands_back(self) -> bool:
@@ -149,7 +155,7 @@ def _parameters(in_dim: int, out_dim: int, sizes: str) -> int:
 
 def prediction(setting: Setting, points: int, *, whole: bool = False) -> Setting:
     """How `flare predict` answers at the points of one sample with the model of a setting."""
-    features = 4 * setting.channels * points
+    features = setting.row * points
     kind = "whole" if whole or points <= CHUNK else "stream" if features <= MOST_IN_MEMORY else "scratch"
     same: Any = {name: getattr(setting, name) for name in ("model", "in_dim", "out_dim", "device")}
     return Setting(points=points, kind=kind, **same)
