@@ -6,6 +6,7 @@ import os
 import platform
 import subprocess
 import sys
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
@@ -66,6 +67,7 @@ def _commit() -> str:
     return done.stdout.strip() or "none"
 
 
+@cache
 def processor() -> str:
     """Its name, as the system tells it."""
     try:

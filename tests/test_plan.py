@@ -143,6 +143,15 @@ def test_predictions_are_streams_whose_memory_does_not_grow(lawful):
     assert {tried.kind for tried in lawful} == {"scratch"}
 
 
+@pytest.mark.usefixtures("lawful")
+def test_a_calibration_for_one_block_and_many_latents_serves_other_models():
+    planner = Planner()
+    planner.need(replace(SETTING, model=MODEL | {"blocks": 1, "latents": 5000}))
+    other = replace(SETTING, points=3000, model=MODEL | {"blocks": 12, "latents": 16})
+    assert_foretold(other, planner.need(other))
+    assert len(planner.calibrations) == 1
+
+
 def test_calibrations_are_kept_for_their_model_and_machine(lawful, tmp_path, monkeypatch):
     path, told = tmp_path / "c.json", []
     first = Planner(path).need(SETTING)
@@ -234,6 +243,7 @@ def test_bad_plans_are_refused_before_anything_is_measured(lawful, capsys):
         (["--points", "many"], "--points"),
         ([], "required: --points"),
         (["--points", "100", "--ranks", "0"], "ranks=0"),
+        (["--points", "100", "--memory", "-1"], "memory=-1"),
         (["--points", "100", "--batch", "0"], "batch=0"),
         (["--points", "100", "--device", "cuda"], "torch sees no CUDA device here"),
     ]:

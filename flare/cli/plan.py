@@ -51,8 +51,9 @@ def run(words: Sequence[str]) -> int:
     parser.add_argument("--steps", type=whole_number, help="of a whole run, to see how long it takes")
     parser.add_argument("--calibration", help="file to keep calibrations in, and to take them from")
     args = parse(parser, words)
-    if args.ranks < 1:
-        raise ConfigError(f"ranks={args.ranks}; at least 1")
+    for name in ("ranks", "memory", "steps"):
+        if (value := getattr(args, name)) is not None and value <= 0:
+            raise ConfigError(f"{name}={value}; it must be above 0")
 
     from flare.plan import Planner, memory_of
     from flare.trial import prediction
@@ -123,7 +124,7 @@ def _show_training(planner: Planner, setting: Setting, budget: float, args: Any)
             "samples at a time": most.batch * ranks.get("samples", 1),
             "latents": most.latents,
         }[what]
-        cap = ", as many as points," if what == "latents" and most.latents == most.points else ""
+        cap = ", as many as a rank has points," if what == "latents" and most.latents == most.points else ""
         print(f"{label:<11} {count:,} {what}{cap} with {_time(planner.need(most).seconds)} a step")
         label = "or"
 
