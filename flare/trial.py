@@ -137,11 +137,12 @@ class Setting:
     def known_mb(self) -> float:
         """What needs no measuring: weights, the latents of blocks with their sums, and the features of a stream.
 
-        Training and streams keep the latents of each block; eight arrays alike are in use at any time, by each
-        thread. That counts where there are many latents, and is no more than an estimate.
+        Training and streams keep the latents of every block. Half a dozen arrays of their size are in use at any time,
+        and each thread of the kernels has two for its sums: an estimate, which counts where latents are many.
         """
-        kept = 8 * torch.get_num_threads() + (0 if self.kind == "whole" else self.blocks)
-        latents = 4 * kept * self.batch * self.latents * (self.channels + self.heads) / 2**20
+        threads = torch.get_num_threads() if self.device == "cpu" else 0
+        arrays = self.batch * (6 + (0 if self.kind == "whole" else self.blocks)) + 2 * threads
+        latents = 4 * arrays * self.latents * (self.channels + self.heads) / 2**20
         features = self.row * self.points / 2**20 if self.kind == "stream" else 0.0
         return self.weights_mb + latents + features
 
