@@ -8,6 +8,7 @@ from torch import distributed as dist
 
 from flare.mixer import encode, sharded
 from flare.mixer.parts import encode_part
+from flare.mixer.reference import scores
 from flare.mixer.sharded import encode_gradients, norm_of_all
 from flare.models import build_model
 from flare.models.flare import split_points
@@ -109,3 +110,13 @@ def test_the_written_out_gradient_is_that_of_the_oracle(monkeypatch):
         got = encode_gradients(q, k, v, mask, 0.7, whole, dz)
     for a, b in zip(got, wanted, strict=True):
         torch.testing.assert_close(a, b, rtol=1e-12, atol=1e-14)
+
+
+def test_a_part_weighs_the_same_under_autocast():
+    """Its denominator is in single precision: rounded to bfloat16, a logarithm would be off by some per mille."""
+    torch.manual_seed(0)
+    q, k, v = torch.randn(4, 8, 6), torch.randn(2, 4, 40, 6).bfloat16(), torch.randn(2, 4, 40, 6).bfloat16()
+    with torch.autocast("cpu", torch.bfloat16):
+        part = encode_part(q, k, v)
+    assert part.log_BHM.dtype is torch.float32
+    torch.testing.assert_close(part.log_BHM, scores(q, k, scale=1.0).logsumexp(-1))
