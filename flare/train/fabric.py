@@ -6,7 +6,6 @@ import logging
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -16,7 +15,9 @@ from lightning_fabric.strategies import DDPStrategy, ModelParallelStrategy
 from flare.errors import ConfigError
 from flare.terminal import say
 from flare.train.config import TrainConfig
-from flare.train.ranks import is_lost, lost, timeout
+from flare.train.lost import is_lost, lost
+from flare.train.ranks import timeout
+from flare.train.run import RunFolder
 from flare.train.shards import shard
 
 PRECISIONS = {"32": "32-true", "bf16": "bf16-mixed", "16": "16-mixed"}
@@ -27,7 +28,7 @@ these may wait for Python's lock. Python lets go of it if it drops the last refe
 
 
 @contextmanager
-def launched_fabric(config: TrainConfig, run: Path) -> Iterator[Fabric]:
+def launched_fabric(config: TrainConfig, run: RunFolder) -> Iterator[Fabric]:
     """A launched Fabric; under `torchrun` it joins the processes torchrun started, and leaves them at the end."""
     logging.getLogger("lightning.fabric").setLevel(logging.WARNING)  # its banners would break the progress bar
     fabric = _make_fabric(config)
@@ -38,7 +39,8 @@ def launched_fabric(config: TrainConfig, run: Path) -> Iterator[Fabric]:
     except RuntimeError as error:
         if not is_lost(error):
             raise
-        raise lost(error, fabric.world_size, "outside of the training steps", run) from None
+        when = "outside of the training steps"
+        raise lost(error, fabric.world_size, when, run, shards=config.shard) from None
     finally:
         if torch.distributed.is_initialized():
             _WORLDS.append(torch.distributed.group.WORLD)
