@@ -299,10 +299,12 @@ class Trainer:
 
     def _random_states(self) -> dict[str, Tensor]:
         """Of every rank, [ranks, bytes]."""
-        states = self._own_random()
-        if self.fabric.world_size == 1:
-            return {name: state[None] for name, state in states.items()}
-        return {name: self.fabric.all_gather(state).cpu() for name, state in states.items()}
+        place, states = self.ranks.all, {}
+        for name, state in self._own_random().items():
+            table = np.zeros((place.count, len(state)), np.uint8)
+            table[place.index] = state.numpy()
+            states[name] = torch.from_numpy(self.ranks.add_up(table))
+        return states
 
     def _own_random(self) -> dict[str, Tensor]:
         states = {"random/cpu": torch.get_rng_state()}
