@@ -20,7 +20,7 @@ KINDS = {
 }
 
 
-CONSTANTS: dict[Any, set[str]] = {"gaussian": {"mean", "std"}, "minmax": {"low", "high"}}
+CONSTANTS: dict[str, set[str]] = {"gaussian": {"mean", "std"}, "minmax": {"low", "high"}}
 """What a kind takes from the data, unless it is given."""
 
 
@@ -76,7 +76,7 @@ def needs_statistics(schema: Schema, wishes: Mapping[str, Any]) -> bool:
 def _constants(wish: Any) -> bool:
     """Whether a wish brings all its constants itself."""
     wish = wish if isinstance(wish, Mapping) else {"kind": wish}
-    return CONSTANTS.get(wish.get("kind"), set()) <= wish.keys()
+    return CONSTANTS.get(str(wish.get("kind")), set()) <= wish.keys()
 
 
 def check_wishes(wishes: Mapping[str, Any], schema: Schema) -> None:

@@ -26,6 +26,6 @@ def lost(error: RuntimeError, ranks: int, when: str, run: RunFolder, *, shards: 
     left = "No checkpoint was written yet" if step is None else f"The run is saved at step {step}"
     command = f"flare train --resume {run.path}"
     return RankLost(
-        f"{happened}{gone} {left}. Go on with any number of ranks:  torchrun --nproc-per-node {max(1, ranks - 1)} "
+        f"{happened}{gone} {left}. Go on with any number of ranks:  torchrun --nproc-per-node {ranks} "
         f"-m {command}   or one alone:  {command}"
     )

@@ -122,4 +122,4 @@ def test_what_is_said_tells_what_is_left_and_how_to_go_on(darcy, tmp_path):
     assert told.startswith("another of the 4 ranks is gone or silent, here (Connection closed by peer [127.0.0.1]:1);")
     assert "Its shard of the weights is gone, and with it what came after the last checkpoint." in told
     assert "No checkpoint was written yet." in told
-    assert f"torchrun --nproc-per-node 3 -m flare train --resume {run.path}" in told
+    assert f"torchrun --nproc-per-node 4 -m flare train --resume {run.path}" in told

@@ -190,7 +190,7 @@ def assert_all_others_left(job, run, *, ranks, dead):
         assert float((job.folder / f"left.{rank}").read_text()) - killed < 60
         said = f"[rank {rank}] RankLost" if rank else "\nRankLost"
         assert f"{said}: another of the {ranks} ranks is gone or silent, in step 6" in job.told
-    assert f"torchrun --nproc-per-node {ranks - 1} -m flare train --resume {run}" in job.told
+    assert f"torchrun --nproc-per-node {ranks} -m flare train --resume {run}" in job.told
     assert "Traceback" not in job.told.split("ChildFailedError")[0].split("RankLost")[0]
 
 
