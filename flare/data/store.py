@@ -20,7 +20,7 @@ from typing import Any, ClassVar, Self, TypeVar
 
 import numpy as np
 
-from flare.data.cards import card_names
+from flare.data.cards import command_for
 from flare.data.sample import CORNERS, Sample, Schema
 from flare.errors import DataError, nearest
 
@@ -179,10 +179,10 @@ def read_about(path: Path) -> dict[str, Any]:
     if not manifest.exists():
         if path.is_dir():
             raise DataError(f"{path} is not a dataset: it holds no dataset.json")
-        name = path.name if path.name in card_names() else "NAME"
+        command = command_for(path)
+        get = "Fetch" if "download" in command else "Make"
         raise DataError(
-            f"dataset {path} does not exist. Make it with `flare data make {name} --out {path}`, or of your own "
-            f"arrays: see docs/data.md"
+            f"dataset {path} does not exist. {get} it with `{command}`, or of your own arrays: see docs/data.md"
         )
     try:
         about = json.loads(manifest.read_text(encoding="utf-8"))
