@@ -293,6 +293,10 @@ def test_what_is_wrong_with_a_file_is_said_with_its_name(verb, run, inputs, tmp_
             assert f"DataError: {source}: {said}" in capsys.readouterr().err
     assert main([verb, str(run), str(tmp_path / "nosuch"), "--out", str(tmp_path / "out")]) == 2
     assert "nosuch does not exist" in capsys.readouterr().err
+    if verb == "encode":
+        ragged_dataset(tmp_path / "data")
+        assert main([verb, str(run), str(tmp_path / "data"), "--out", str(tmp_path / "out")]) == 2
+        assert "data is a dataset; one sample is needed here" in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
 
 

@@ -85,6 +85,10 @@ def _plain(schema: Schema, name: str, values: np.ndarray) -> np.ndarray:
 
 
 def _map_folder(path: Path, schema: Schema) -> dict[str, np.ndarray]:
+    if (path / "dataset.json").exists():  # its arrays have all samples end to end
+        raise DataError(
+            f"{path} is a dataset; one sample is needed here, such as a folder of its arrays or a .npz file"
+        )
     wanted = schema.named(*INPUT_ROLES)
     for name in wanted:
         if not (path / f"{name}.npy").exists():
