@@ -26,10 +26,10 @@ MANY = 1_000_000
 
 Chunk = int | str
 """Points at a time; `auto`: all, or as many as are enough for full speed where a sample has more; `whole`: all."""
-FEATURES = 16 * 2**20
-"""Bytes of one array of the features of a chunk, [n, C]: enough for full speed."""
 ARRAYS = 16
-"""Such arrays are held at once, and may take a quarter of what is free."""
+"""Of a chunk, [n, C] numbers each, that a pass holds at once."""
+SHARE = 1 / 4
+"""Of the free memory, which they may take."""
 LEAST = 1024
 """Points of a chunk, however little memory there is."""
 
@@ -138,8 +138,8 @@ def auto_chunk(surrogate: Surrogate) -> int:
     mixer = flare_blocks(flare_model(surrogate.network))[0].mixer
     channels = mixer.heads * mixer.latents.shape[-1]
     width = max(channels, surrogate.schema.in_dim, surrogate.schema.out_dim)
-    most = min(FEATURES, memory_of(str(surrogate.device)) * 2**20 / 4 / ARRAYS)
-    return min(CHUNK, max(LEAST, int(most) // (4 * width)))
+    room = SHARE * memory_of(str(surrogate.device)) * 2**20
+    return min(CHUNK, max(LEAST, int(room / (ARRAYS * width * surrogate.input_norm.shift.element_size()))))
 
 
 def _count(surrogate: Surrogate, sample: Sample) -> int:

@@ -87,7 +87,7 @@ def test_many_points_are_streamed_without_being_asked(surrogate, inputs, monkeyp
 
 @pytest.mark.parametrize(
     ("channels", "free_mb", "points"),
-    [(64, 20_000, 65_536), (16, 20_000, 65_536), (256, 20_000, 16_384), (64, 512, 32_768), (64, 1, 1024)],
+    [(64, 20_000, 65_536), (64, 1024, 65_536), (256, 1024, 16_384), (64, 512, 32_768), (64, 1, 1024)],
 )
 def test_a_chunk_is_smaller_for_more_channels_and_less_memory(channels, free_mb, points, monkeypatch):
     monkeypatch.setattr("flare.plan.memory_of", lambda device: float(free_mb))
