@@ -66,9 +66,9 @@ def alone(function: Callable[..., Any], *arguments: Any) -> Any:
     """
     others = set(active_children())
     with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
-        with _inheriting_no_interrupts():
-            result = pool.submit(function, *arguments)
         try:
+            with _inheriting_no_interrupts():
+                result = pool.submit(function, *arguments)
             return result.result()
         except KeyboardInterrupt:
             for process in set(active_children()) - others:
