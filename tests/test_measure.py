@@ -20,6 +20,7 @@ def test_the_result_and_the_error_of_another_process_come_back():
 
 
 SLEEPER = """
+import signal
 import sys
 import time
 
@@ -31,6 +32,7 @@ def wait(mark):
     time.sleep(600)
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # as at a terminal: what a shell starts behind ignores it
     flare.cli._dispatch = lambda words: alone(wait, words[0])
     raise SystemExit(flare.cli.main(sys.argv[1:]))
 """
