@@ -22,7 +22,7 @@ import numpy as np
 
 from flare.data.cards import command_for
 from flare.data.sample import CORNERS, Sample, Schema
-from flare.errors import DataError, nearest
+from flare.errors import DataError, nearest, numpys_reason
 
 VERSION = 1
 """Of the folder's format, in dataset.json."""
@@ -211,13 +211,12 @@ def _so_far(partial: Path) -> str:
     return f"{done:,} samples are" if wanted is None else f"{done:,} of {wanted:,} samples are"
 
 
-def open_array(path: Path) -> np.ndarray:
+def open_array(path: Path, remedy: str = "restore it or remake the dataset") -> np.ndarray:
+    """A mapped array of numbers; `remedy` ends the message where it cannot be read."""
     try:
         return np.load(path, mmap_mode="r", allow_pickle=False)
     except FileNotFoundError:
-        raise DataError(f"{path} is missing; restore it or remake the dataset") from None
+        raise DataError(f"{path} is missing; {remedy}") from None
     except (ValueError, EOFError, OSError) as error:
         size = path.stat().st_size
-        raise DataError(
-            f"{path} is damaged or truncated ({size:,} bytes: {error}); restore it or remake the dataset"
-        ) from None
+        raise DataError(f"{path} is damaged or truncated ({size:,} bytes: {numpys_reason(error)}); {remedy}") from None

@@ -22,7 +22,7 @@ from flare.mixer.parts import Gathered
 from flare.models.flare import FLAREBlock, FLAREModel
 
 CHUNK = 65_536
-"""Points at a time where nobody says how many: enough for full speed."""
+"""Points at a time where nobody says how many: enough for full speed. `flare.inference` takes fewer if it must."""
 MOST_IN_MEMORY = 512 * 2**20
 """Bytes of features that are kept in memory; more go into a file."""
 
