@@ -1,4 +1,4 @@
-"""`flare data make|read|download|info|report|check|card|enrich|export|upload`: datasets made, verified, shared."""
+"""`flare data make|read|download|info|report|check|card|enrich|join|export|upload`: datasets made, verified, shared."""
 
 from __future__ import annotations
 
@@ -24,6 +24,7 @@ HELP = """usage: flare data make NAME --out FOLDER ...       make a dataset from
        flare data report FOLDER                    its gallery.png and statistics.html, made anew
        flare data check FOLDER                     verify checksums, splits and values
        flare data enrich DATASET --out FOLDER      with what each node of a solid has around it as further inputs
+       flare data join DATASET DATASET ...         several datasets of the same fields as one
        flare data export DATASET --out FOLDER      lpbf as the files that are published of it
        flare data upload FOLDER --to user/name     share exported files on the hub
 
@@ -40,6 +41,7 @@ def run(words: Sequence[str]) -> int:
         "report": _report,
         "check": _check,
         "enrich": _enrich,
+        "join": _join,
         "export": _export,
         "upload": _upload,
     }
@@ -187,11 +189,30 @@ def _enrich(words: Sequence[str]) -> int:
     )
     parser.add_argument("dataset", help="dataset folder; it stays as it is")
     parser.add_argument("--out", required=True, help="folder to write")
+    parser.add_argument("--targets", default="", help="kept fields to predict as well, such as von_mises,temperature")
     options = parse(parser, words)
-    made = with_surroundings(Dataset(options.dataset), options.out)
+    made = with_surroundings(Dataset(options.dataset), options.out, targets=[t for t in options.targets.split(",") if t])
     for name, field in FIELDS.items():
         print(f"{name:10} {field.unit:3} {field.description}")
     print(f"{made.path}: {len(made)} samples")
+    return 0
+
+
+def _join(words: Sequence[str]) -> int:
+    from flare.data.enrich import joined
+    from flare.data.store import Dataset
+
+    parser = make_parser(
+        "data join",
+        "Write several datasets of the same fields as one. Splits of the same name become one; the parameter `source` "
+        "tells a model which a sample comes from: 0, 1, ... A stopped job goes on when called again.",
+    )
+    parser.add_argument("datasets", nargs="+", help="dataset folders; they stay as they are")
+    parser.add_argument("--out", required=True, help="folder to write")
+    options = parse(parser, words)
+    made = joined([Dataset(folder) for folder in options.datasets], options.out)
+    for name in made.splits:
+        print(f"{name:6} {len(made.split(name))} samples")
     return 0
 
 

@@ -46,11 +46,18 @@ class Symmetry:
             )
         for name in schema.named("feature", "parameter", "target"):
             components = schema.fields[name].components
-            if self and len(components) > 1 and set(components) != set(known):
+            if self and len(components) > 1 and not self._moves(components, known):
                 raise DataError(
                     f"data.{'mirror' if self.mirror else 'turn'}: {name!r} has the components {', '.join(components)}, "
                     f"the points {', '.join(known)}: what it does to them is not known. Name them alike, or do without"
                 )
+
+    def _moves(self, components: Sequence[str], known: Sequence[str]) -> bool:
+        """Whether it is known what becomes of a vector: axes exchanged or turned are both in it, or neither."""
+        together = [set(mirror.split("=")) for mirror in self.mirror] + [set(self.turn)]
+        return set(components) <= set(known) and all(
+            axes <= set(components) or not axes & set(components) for axes in together
+        )
 
 
 def moved(
@@ -69,12 +76,12 @@ def _matrix(components: Sequence[str], mirrors: Sequence[str], turn: Sequence[st
     """(C, C) float32, to multiply rows with from the right."""
     matrix = np.eye(len(components))
     for mirror in mirrors:
-        axes = [components.index(axis) for axis in mirror.split("=")]
+        axes = [components.index(axis) for axis in mirror.split("=") if axis in components]
         if len(axes) == 1:
             matrix[:, axes] *= -1
         else:
             matrix[:, axes] = matrix[:, axes[::-1]]
-    if turn:
+    if set(turn) & set(components):
         axes = [components.index(axis) for axis in turn]
         c, s = np.cos(angle), np.sin(angle)
         matrix[:, axes] = matrix[:, axes] @ np.array([[c, s], [-s, c]])

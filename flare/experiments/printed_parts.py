@@ -28,10 +28,12 @@ from flare.terminal import duration
 from flare.train.presets import build_config, merged, preset_path, read_yaml
 from flare.train.start import start_or_resume
 
-PARTS, TEST = 400, 40
+PARTS, TEST, DRAFTS = 400, 40, 600
+"""Parts of the benchmark's form, those of them for testing, and more in voxels twice as wide, to learn from only."""
 TOLD = {
     "coordinates": "where the nodes are, as in the paper",
     "surroundings": "also what each node has around it (ours: `flare data enrich`)",
+    "drafts": "all that; it also predicts the other fields, and learns from drafts as well (ours: `flare data join`)",
 }
 """Network -> its inputs."""
 MIRRORS = ("x", "y", "x=y")
@@ -60,8 +62,14 @@ def run(
     data = generate(LPBF(), out / "data", samples=parts, test_samples=test, workers=workers)
     if not (data.path / "statistics.html").exists():
         write_dataset_page(data)
+    around = with_surroundings(data, out / "surrounded")
+    drafts = generate(LPBF(layers=30), out / "draft-data", samples=DRAFTS, test_samples=0, seed=1, workers=workers)
+    parts_of_all = [
+        with_surroundings(of, out / f"{name}-all-fields", targets=OTHERS)
+        for name, of in {"parts": data, "drafts": drafts}.items()
+    ]
     networks = {}
-    for name, dataset in {"coordinates": data, "surroundings": _enriched(data, out / "enriched")}.items():
+    for name, dataset in {"coordinates": data, "surroundings": around, "drafts": joined(parts_of_all, out / "joined")}.items():
         tell(f"FLARE that is told {TOLD[name]}")
         networks[name] = _train_and_judge(dataset, out / name)
     test_parts = [int(i) for i in data.split("test")]
