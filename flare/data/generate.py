@@ -9,15 +9,13 @@ from __future__ import annotations
 
 import json
 import os
-import threading
 import time
 from collections import deque
 from collections.abc import Iterator
-from concurrent.futures import CancelledError, Executor, Future, ProcessPoolExecutor
-from contextlib import contextmanager, nullcontext
+from concurrent.futures import Executor, Future
+from contextlib import nullcontext
 from dataclasses import asdict, fields, replace
 from importlib.metadata import version
-from multiprocessing import get_context, parent_process
 from pathlib import Path
 from typing import Any, ClassVar, Protocol, runtime_checkable
 
@@ -27,8 +25,9 @@ from flare.data.job import already_made, unfinished
 from flare.data.sample import Sample, Schema
 from flare.data.store import Dataset
 from flare.data.writer import DatasetWriter
-from flare.errors import DataError, Exhausted, one_line
+from flare.errors import DataError, Exhausted
 from flare.terminal import patience, progress
+from flare.workers import executor
 
 Made = tuple[Sample, float]
 """A sample, and the processor seconds it took."""
@@ -106,10 +105,10 @@ def generate(
             with nullcontext() if quiet else patience("compiling the solver, once on this machine: about a minute ..."):
                 generator.prepare()
         with (
-            _executor(workers, scheduler) as (executor, ahead),
+            executor(workers, scheduler) as (pool, ahead),
             progress(f"making {schema.name}", samples, done=len(writer), quiet=quiet) as update,
         ):
-            for sample, seconds in _in_order(executor, generator, seed, samples, len(writer), ahead):
+            for sample, seconds in _in_order(pool, generator, seed, samples, len(writer), ahead):
                 writer.append(sample)
                 _note_time(writer, seconds)
                 update()
@@ -174,51 +173,6 @@ def _note_time(writer: DatasetWriter, seconds: float) -> None:
     """In a file of its own: the time differs from run to run, the dataset does not."""
     with (writer.partial / "making.jsonl").open("a", encoding="utf-8") as file:
         file.write(json.dumps({"sample": len(writer) - 1, "seconds": round(seconds, 4)}) + "\n")
-
-
-@contextmanager
-def _executor(workers: int, scheduler: str | None) -> Iterator[tuple[Executor | None, int]]:
-    """Who makes samples, None for this process itself, and how many may be asked for in advance."""
-    if scheduler is not None:
-        with _dask_client(scheduler) as client:
-            threads = sum(client.nthreads().values())
-            try:
-                yield client.get_executor(pure=False), 4 * max(threads, 1)
-            except Exception as error:
-                if type(error).__module__.startswith("distributed") and not isinstance(error, CancelledError):
-                    raise DataError(f"the dask cluster failed: {one_line(error)}") from None
-                raise
-    elif workers == 1:
-        yield None, 1
-    else:
-        pool = ProcessPoolExecutor(workers, mp_context=get_context("spawn"), initializer=_die_with_parent)
-        try:
-            yield pool, 4 * workers
-        finally:
-            pool.shutdown(wait=True, cancel_futures=True)
-
-
-def _dask_client(address: str) -> Any:
-    try:
-        from distributed import Client
-    except ImportError:
-        raise DataError("a dask scheduler needs the extra:  pip install 'flare-engine[dask]'") from None
-    try:
-        return Client(address, timeout=10)
-    except (OSError, ValueError) as error:
-        raise DataError(f"no dask scheduler answers at {address}: {error}") from None
-
-
-def _die_with_parent() -> None:
-    """A killed parent cannot tell its workers to stop, so each watches it."""
-
-    def watch() -> None:
-        parent = parent_process()
-        if parent is not None:
-            parent.join()
-            os._exit(1)
-
-    threading.Thread(target=watch, daemon=True).start()
 
 
 def _versions() -> dict[str, str]:

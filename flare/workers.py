@@ -1,0 +1,58 @@
+"""Who does many independent jobs: this process, processes beside it, or the workers of a dask cluster."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator
+from concurrent.futures import CancelledError, Executor, ProcessPoolExecutor
+from contextlib import contextmanager
+from multiprocessing import get_context, parent_process
+from typing import Any
+
+from flare.errors import DataError, one_line
+
+
+@contextmanager
+def executor(workers: int, scheduler: str | None) -> Iterator[tuple[Executor | None, int]]:
+    """Who works, None for this process itself, and how many jobs may be asked for in advance."""
+    if scheduler is not None:
+        with _dask_client(scheduler) as client:
+            threads = sum(client.nthreads().values())
+            try:
+                yield client.get_executor(pure=False), 4 * max(threads, 1)
+            except Exception as error:
+                if type(error).__module__.startswith("distributed") and not isinstance(error, CancelledError):
+                    raise DataError(f"the dask cluster failed: {one_line(error)}") from None
+                raise
+    elif workers == 1:
+        yield None, 1
+    else:
+        pool = ProcessPoolExecutor(workers, mp_context=get_context("spawn"), initializer=_die_with_parent)
+        try:
+            yield pool, 4 * workers
+        finally:
+            pool.shutdown(wait=True, cancel_futures=True)
+
+
+def _dask_client(address: str) -> Any:
+    try:
+        from distributed import Client
+    except ImportError:
+        raise DataError("a dask scheduler needs the extra:  pip install 'flare-engine[dask]'") from None
+    try:
+        return Client(address, timeout=10)
+    except (OSError, ValueError) as error:
+        raise DataError(f"no dask scheduler answers at {address}: {error}") from None
+
+
+def _die_with_parent() -> None:
+    """A killed parent cannot tell its workers to stop, so each watches it."""
+
+    def watch() -> None:
+        parent = parent_process()
+        if parent is not None:
+            parent.join()
+            os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
