@@ -22,6 +22,7 @@ VERBS = {
     "models": "every model, with its parameters, operations and memory",
     "compare": "train several models side by side, several seeds each",
     "experiment": "a table made of several runs",
+    "reproduce": "the paper's tables and figures, done again",
     "lpbf": "distortion and stress of a part printed by laser powder bed fusion",
     "info": "versions, devices, and which mixer runs here",
 }

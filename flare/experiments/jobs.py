@@ -7,6 +7,7 @@ import json
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -14,7 +15,7 @@ from flare.data.cards import card
 from flare.data.generate import generate
 from flare.data.store import Dataset
 from flare.errors import DataError
-from flare.experiments.ledger import Arrays, Defined, address
+from flare.experiments.ledger import Arrays, address
 from flare.files import taken
 from flare.physics import generator_class
 from flare.train.config import TrainConfig
@@ -60,12 +61,13 @@ class Place:
     """Where the work is done: datasets and run folders. None of it is needed once the records are there."""
 
     root: Path
+    runs: str = "runs"
 
     def data(self, data: Data) -> Path:
         return self.root / "data" / data.folder
 
     def run(self, job: Job) -> Path:
-        return self.root / "runs" / f"{job.label}-{address(job)}"
+        return self.root / self.runs / f"{job.label}-{address(job)}"
 
     def make(self, data: Data, *, workers: int = 1, scheduler: str | None = None) -> Dataset:
         """The dataset, made or fetched unless it is there."""
@@ -85,10 +87,23 @@ def _fetched(name: str, folder: Path, files: Path) -> Dataset:
     return read_published(reader_class(name)(folder=str(download(card(name).archive, files))), folder)
 
 
-class Job(ABC, Defined):
-    """Something to be done once, whose outcome is a record."""
+@cache
+def _recipe(preset: str, model: str) -> dict[str, Any]:
+    """Read once: a sweep asks for it thousands of times."""
+    return with_model(read_yaml(preset_path(preset)), preset, model)
+
+
+class Job(ABC):
+    """Something to be done once, whose outcome is a record; see `ledger.Defined` for its label and definition."""
 
     kind: ClassVar[str]
+
+    @property
+    @abstractmethod
+    def label(self) -> str: ...
+
+    @abstractmethod
+    def definition(self) -> dict[str, Any]: ...
 
     @property
     def data(self) -> Data | None:
@@ -127,8 +142,7 @@ class Training(Job):
 
     def settings(self) -> dict[str, Any]:
         """As written in preset, recipe and overrides: a setting that is added to flare later leaves addresses alone."""
-        settings = with_model(read_yaml(preset_path(self.on.name)), self.on.name, self.model)
-        return merged(settings, self.overrides) | {"seed": self.seed}
+        return merged(_recipe(self.on.name, self.model), self.overrides) | {"seed": self.seed}
 
     def definition(self) -> dict[str, Any]:
         settings = {

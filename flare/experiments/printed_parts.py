@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from flare.data.cards import card
 from flare.data.generate import generate
 from flare.data.landmarks import landmarks
 from flare.data.store import Dataset
+from flare.experiments.lpbf_statistics import statistics_table
 from flare.files import write_json
 from flare.physics.lpbf.dataset import LPBF
 from flare.report.dataset import write_dataset_page
@@ -120,25 +120,20 @@ def table(record: dict[str, Any]) -> str:
     )
     origin = f"*{facts['processor']}, {facts['memory']}, torch {facts['torch']}, commit {facts['commit']}, seed 0.*"
     return (
-        "\n".join([*lines, "", f"{effort}; {times}.", "", *statistics(record["landmarks"]), "", dropped, "", origin])
+        "\n".join(
+            [
+                *lines,
+                "",
+                f"{effort}; {times}.",
+                "",
+                statistics_table(record["landmarks"]).markdown(),
+                dropped,
+                "",
+                origin,
+            ]
+        )
         + "\n"
     )
-
-
-def statistics(found: dict[str, float]) -> list[str]:
-    """Markdown: a line a quantity, ours beside the published number in each column."""
-    published = card("lpbf").published
-    kinds = list(dict.fromkeys(name.split(" of ", 1)[0] for name in found))
-    lines = [f"| ours (published) | {' | '.join(kinds)} |", f"|---|{'---:|' * len(kinds)}"]
-    for quantity in dict.fromkeys(name.split(" of ", 1)[1] for name in found):
-        names = [f"{kind} of {quantity}" for kind in kinds]
-        cells = [f"{_short(found[name])} ({_short(published[name].value)})" for name in names]
-        lines.append(f"| {quantity} | {' | '.join(cells)} |")
-    return lines
-
-
-def _short(value: float) -> str:
-    return f"{value:,.0f}" if value >= 1000 else f"{value:.3g}"
 
 
 def _seconds(data: Dataset) -> float:

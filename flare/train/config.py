@@ -46,6 +46,8 @@ class OptimConfig:
     """Peak learning rate."""
     weight_decay: float = 1e-5
     """Decoupled decay; biases, norms and latents are left out of it."""
+    undecayed: list[str] = field(default_factory=lambda: ["biases", "norms", "latents"])
+    """What weight decay leaves out. The authors' code of Table 1 has [biases, latents], their later one [biases, norms]."""
     betas: tuple[float, float] = (0.9, 0.999)
     """AdamW's averages; a onecycle schedule overrides the first one unless cycle_beta1 is false."""
     eps: float = 1e-8
@@ -113,6 +115,9 @@ class TrainConfig:
         if not isinstance(self.model.get("name"), str):
             raise ConfigError("model.name is missing; say which model, such as --model.name flare")
         self._check_ranges()
+        for kind in self.optim.undecayed:
+            if kind not in ("biases", "norms", "latents"):
+                raise ConfigError(f"optim.undecayed has {kind!r}; known: biases, norms, latents")
         if self.loss.gradient_weight and self.data.subsample:
             raise ConfigError("loss.gradient_weight needs the whole grid; drop data.subsample or the gradient term")
 

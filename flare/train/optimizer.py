@@ -9,10 +9,19 @@ from flare.train.config import OptimConfig
 
 
 def make_optimizer(model: nn.Module, optim: OptimConfig, *, fused: bool = True) -> AdamW:
-    """AdamW that lets biases, norms (all one-dimensional) and latents go without decay."""
+    """AdamW that lets what `optim.undecayed` names go without decay."""
     decayed: list[nn.Parameter] = []
     free: list[nn.Parameter] = []
     for name, p in model.named_parameters():
-        (free if p.ndim < 2 or name.endswith("latents") else decayed).append(p)
+        (free if kind(name, p) in optim.undecayed else decayed).append(p)
     groups = [{"params": decayed, "weight_decay": optim.weight_decay}, {"params": free, "weight_decay": 0.0}]
     return AdamW(groups, lr=optim.lr, betas=optim.betas, eps=optim.eps, fused=fused)
+
+
+def kind(name: str, parameter: nn.Parameter) -> str:
+    """`biases`, `latents`, `norms` (all else that is one-dimensional), or `weights`."""
+    if name.endswith("latents"):
+        return "latents"
+    if name.endswith("bias"):
+        return "biases"
+    return "norms" if parameter.ndim < 2 else "weights"

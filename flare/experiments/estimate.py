@@ -1,0 +1,68 @@
+"""How long a job will take, roughly: within a factor of two or three on a machine like that of benchmarks/results."""
+
+from __future__ import annotations
+
+from math import prod
+
+from flare.data.cards import card
+from flare.experiments.analyses import DatasetStatistics, ModelCost
+from flare.experiments.jobs import Data, Job, Training
+from flare.physics import generator_class
+
+STEP = {
+    "flare": 0.063,
+    "gnot": 0.54,
+    "lno": 0.036,
+    "perceiver": 0.28,
+    "transformer": 0.05,
+    "transolver": 0.13,
+}
+"""Core seconds of a training step for 1,000 points, at the paper's sizes: benchmarks/results/peers.json, two threads."""
+ATTENTION = 0.23
+"""The transformer's, for each square of 1,000 points besides."""
+BY_LATENTS = 0.25
+"""Part of FLARE's that grows with its latents, at 64."""
+GRID = 2.0
+"""How much more a step of Transolver costs with convolutions."""
+MAKING = {"elasticity": 0.011, "darcy": 0.81, "airfoil": 2.3, "pipe": 1.4, "lpbf": 60.0}
+"""Core seconds for a sample in its published form: benchmarks/results/solvers.json; of LPBF a long average."""
+LPBF_POINTS = 21_000
+"""Of a part, on average, with 15 layers to a voxel."""
+
+
+def making_seconds(data: Data) -> float:
+    """Of one core, for all samples; a coarser form costs as many times less as it has fewer points."""
+    full = Data(data.name, data.samples, data.test)
+    return 0.0 if data.published else data.samples * MAKING[data.name] * points(data) / points(full)
+
+
+def job_seconds(job: Job) -> float:
+    """Of one core, when its data are there and its model is trained."""
+    if isinstance(job, Training):
+        return _training_seconds(job)
+    if isinstance(job, ModelCost):
+        return 0.5
+    return 0.05 * job.of.samples if isinstance(job, DatasetStatistics) else 10.0
+
+
+def points(data: Data) -> float:
+    """Of a sample."""
+    if data.name == "lpbf":
+        return LPBF_POINTS * (15 / data.options.get("layers", 15)) ** 3
+    grid = generator_class(data.name)(**data.options).schema().grid
+    known = card(data.name).points
+    return float(prod(grid)) if grid else float(known)
+
+
+def _training_seconds(job: Training) -> float:
+    settings = job.settings()
+    model, name = settings["model"], settings["model"]["name"]
+    thousands = min(points(job.on), settings["data"].get("subsample") or float("inf")) / 1000
+    step = STEP[name] * thousands * (GRID if name == "transolver" and model.get("grid") else 1.0)
+    if name == "transformer":
+        step += ATTENTION * thousands**2
+    if name == "flare":
+        step *= 1 - BY_LATENTS + BY_LATENTS * model["latents"] / 64
+        step *= (1 + model.get("latent_blocks", 0) / 4) * (model["channels"] / 64) ** 2
+    blocks = 4 if name == "lno" else 8
+    return 0.05 + step * model["blocks"] / blocks * (job.on.samples - job.on.test) * settings["epochs"]
