@@ -72,7 +72,8 @@ def report(ledger: Ledger, budget: Budget) -> list[Block]:
     words = (
         "Sizes are the paper's on Elasticity (B blocks, M latents, slices or modes, D width of a head). GFLOP: of one "
         "forward, matrix products and convolutions alone. Growth: the exponent of N between the last two sizes. "
-        "GiB kept: what a training step keeps of one sample, by PyTorch's own operators; FLARE's kernels keep about an eighth."
+        "GiB kept: what a training step keeps of one sample, by PyTorch's own operators; FLARE's kernels keep about "
+        "an eighth."
     )
     return [Table(head, rows, text=2), words, origin(found)]
 

@@ -17,7 +17,7 @@ STEP = {
     "transformer": 0.05,
     "transolver": 0.13,
 }
-"""Core seconds of a training step for 1,000 points, at the paper's sizes: benchmarks/results/peers.json, two threads."""
+"""Core seconds of a training step for 1,000 points, at the paper's sizes: benchmarks/results/peers.json."""
 ATTENTION = 0.23
 """The transformer's, for each square of 1,000 points besides."""
 BY_LATENTS = 0.25

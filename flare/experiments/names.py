@@ -22,5 +22,5 @@ ABSENT = {
     "scaling": "time and memory of one layer over the number of points",
     "million": "cars of a million points",
 }
-"""What the paper has besides. Each leaves this list for the other when it can be done; Table 1 takes the cars as soon as
-every budget has a line for `drivaerml`."""
+"""What the paper has besides. Each leaves this list for the other when it can be done; Table 1 takes the cars as
+soon as every budget has a line for `drivaerml`."""

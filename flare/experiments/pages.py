@@ -67,8 +67,8 @@ def write_pages(ledger: Ledger, folder: Path) -> list[Path]:
 INDEX = """# Results
 
 The paper's tables and figures, done again. Everything here is written by `flare reproduce pages` from the records in
-[results/records](../../results/records), and nothing by hand; [reproducing](../reproduce.md) tells how to do them again,
-[discrepancies](../discrepancies.md) what we decided where the paper and its code disagree.
+[results/records](../../results/records), and nothing by hand; [reproducing](../reproduce.md) tells how to do them
+again, [discrepancies](../discrepancies.md) what we decided where the paper and its code disagree.
 
 """
 

@@ -47,7 +47,7 @@ class OptimConfig:
     weight_decay: float = 1e-5
     """Decoupled decay; biases, norms and latents are left out of it."""
     undecayed: list[str] = field(default_factory=lambda: ["biases", "norms", "latents"])
-    """What weight decay leaves out. The authors' code of Table 1 has [biases, latents], their later one [biases, norms]."""
+    """What weight decay leaves out. The authors' code of Table 1 has [biases, latents], their later [biases, norms]."""
     betas: tuple[float, float] = (0.9, 0.999)
     """AdamW's averages; a onecycle schedule overrides the first one unless cycle_beta1 is false."""
     eps: float = 1e-8

@@ -1,0 +1,235 @@
+"""`flare reproduce`, from end to end at the smallest budget, and what its reports say of the records."""
+
+import json
+import re
+
+import pytest
+
+from flare.cli import main
+from flare.data.cards import card
+from flare.errors import ConfigError
+from flare.experiments.budgets import BENCHMARKS, BUDGETS, budget_named
+from flare.experiments.jobs import Training
+from flare.experiments.ledger import Ledger, Record
+from flare.experiments.names import ABSENT, ITEMS
+from flare.experiments.pages import write_pages
+from flare.experiments.reproduce import item_named, planned
+from flare.experiments.study import Cell, chosen, departures, outcomes, thousandths
+from flare.train.presets import build_config
+from tests.factory import content
+
+SMOKE, CPU, PAPER = (BUDGETS[name] for name in ("smoke", "cpu", "paper"))
+
+
+@pytest.fixture(scope="module")
+def done(tmp_path_factory):
+    """Every item under the smoke budget, in one folder."""
+    work = tmp_path_factory.mktemp("reproduce")
+    assert main(["reproduce", "all", "--budget", "smoke", "--workers", "1", "--work", str(work)]) == 0
+    return work
+
+
+def ledger_of(work):
+    return Ledger(work / "smoke" / "records")
+
+
+def test_everything_runs_and_nothing_fails(done):
+    for name in ITEMS:
+        cells = chosen(item_named(name).cells(SMOKE), None)
+        found = outcomes(ledger_of(done), cells)
+        assert len(found) == len(cells), name
+        assert all(record.outcome == "done" for outcome in found for record in outcome.records), name
+
+
+def test_every_table_is_there_in_all_forms_and_every_picture(done):
+    tables = {path.stem for path in (done / "smoke" / "tables").glob("*.csv")}
+    assert {path.stem for path in (done / "smoke" / "tables").glob("*.tex")} == tables
+    assert {re.sub(r"-smoke-\d", "", name) for name in tables} == set(ITEMS) - {"spectra", "qualitative"}
+    pictures = {path.stem.split("-smoke-")[1] for path in (done / "smoke" / "images").glob("*.png")}
+    assert pictures == {
+        *("blocks-latents-elasticity", "blocks-latents-darcy", "head-dimension", "kv-depth", "ffn-depth"),
+        *("latent-blocks", "shared-latents-independent", "shared-latents-shared", "spectra"),
+        *("qualitative-elasticity", "qualitative-darcy", "qualitative-pipe", "qualitative-lpbf"),
+        *("lpbf-histograms", "lpbf-gallery"),
+    }
+
+
+def test_doing_it_again_changes_nothing_and_the_table_says_what_the_records_say(done, capsys):
+    before = content(done / "smoke")
+    assert main(["reproduce", "table1", "--budget", "smoke", "--workers", "1", "--work", str(done)]) == 0
+    told = capsys.readouterr()
+    assert content(done / "smoke") == before
+    assert "31 jobs, 31 of them done already" in told.err
+    for cell in chosen(item_named("table1").cells(SMOKE), None):
+        result = ledger_of(done).find(cell.job).result
+        line = (
+            f"| {cell.parts[0]} | {cell.parts[1]} | {result['parameters']:,} | {thousandths(result['rel_l2'])} | 1 |  |"
+        )
+        assert line in told.out
+    assert "4+2 of 1000+200 samples" in told.out
+    assert "1 of 500 epochs" in told.out
+
+
+def test_lpbf_has_the_authors_measure_besides(done):
+    cell = next(c for c in item_named("table1").cells(SMOKE) if c.parts == ("lpbf", "flare"))
+    result = ledger_of(done).find(cell.job).result
+    assert result["offset"] == 0
+    assert 0 < result["rel_l2_offset"] < result["rel_l2"], "an offset of millimetres hides errors of tenths"
+
+
+def test_a_cell_trained_again_comes_out_within_its_spread_and_a_false_record_does_not(done, tmp_path, capsys):
+    words = ["reproduce", "kv-depth", "--budget", "smoke", "--only", "depth=0", "--workers", "1", "--work", str(done)]
+    before = content(done / "smoke" / "records")
+    assert main([*words, "--verify"]) == 0
+    assert "within the spread" in capsys.readouterr().err
+    assert content(done / "smoke" / "records") == before
+    (cell,) = chosen(item_named("kv-depth").cells(SMOKE), ["depth=0"])
+    record = ledger_of(done).find(cell.job)
+    false = Ledger(tmp_path / "false")
+    false.write(cell.job, Record("done", {**record.result, "rel_l2": 0.5 * record.result["rel_l2"]}))
+    assert main([*words, "--verify", "--records", str(false.folder)]) == 1
+    assert "OUTSIDE" in capsys.readouterr().err
+
+
+def records_for(cells, folder, errors, failed=()):
+    """A ledger with made-up errors, by parts of a cell and seed."""
+    ledger = Ledger(folder)
+    for cell in cells:
+        for seed, error in enumerate(errors(cell.parts)):
+            result = {"rel_l2": error, "rel_l2_mean_field": 0.5, "parameters": 1234, "curve": [(1, error)]}
+            ledger.write(cell.job.with_seed(seed), Record("done", result, made={"commit": "abc", "seconds": 60.0}))
+        if cell.parts in failed:
+            ledger.write(cell.job.with_seed(seed + 1), Record("failed", failure="TrainingDiverged: the loss is nan"))
+    return ledger
+
+
+def elasticity():
+    return [c for c in chosen(item_named("table1").cells(CPU), None) if c.parts[0] == "elasticity"]
+
+
+def test_a_page_has_mean_spread_paper_and_departures_in_one_row_and_a_failure_says_so(tmp_path):
+    def errors(parts):
+        return (0.010, 0.012, 0.014) if parts[1] == "flare" else (0.03, 0.031)
+
+    ledger = records_for(elasticity(), tmp_path / "r", errors, failed=[("elasticity", "lno")])
+    write_pages(ledger, tmp_path / "pages")
+    text = (tmp_path / "pages" / "table1.md").read_text()
+    row = next(line for line in text.splitlines() if line.startswith("| elasticity | flare |"))
+    assert "| 1,234 | 12.0 ± 2.0 | 3 | 3.38 | data of our solver; 400+100 of 1000+200 samples; " in row
+    assert "20 of 500 epochs" in row
+    assert "normalise.points gaussian, not identity" in row
+    row = next(line for line in text.splitlines() if line.startswith("| elasticity | lno |"))
+    assert "failed: TrainingDiverged: the loss is nan | 2 of 3 | 9.25 |" in row
+    assert "FLARE is the lowest." in text
+    assert "Not in this budget yet: drivaerml." in text
+
+
+def test_the_page_says_plainly_when_flare_is_not_the_lowest(tmp_path):
+    ledger = records_for(elasticity(), tmp_path / "r", lambda parts: [0.01 if parts[1] == "lno" else 0.6])
+    write_pages(ledger, tmp_path / "pages")
+    text = (tmp_path / "pages" / "table1.md").read_text()
+    assert "FLARE is **not** the lowest here: lno is." in text
+    assert "No better than that field: transformer, perceiver, gnot, transolver, flare." in text
+
+
+def test_the_page_says_whether_error_falls_with_blocks_and_whose_latents_are_better(tmp_path):
+    blocks = [c for c in item_named("blocks-latents").cells(CPU) if c.parts[0] == "elasticity"]
+    falling = records_for(blocks, tmp_path / "a", lambda parts: [0.1 / int(parts[1].split("=")[1])])
+    write_pages(falling, tmp_path / "falling")
+    assert "the error falls with every step" in (tmp_path / "falling" / "blocks-latents.md").read_text()
+    rising = records_for(blocks, tmp_path / "b", lambda parts: [0.1 * int(parts[1].split("=")[1])])
+    write_pages(rising, tmp_path / "rising")
+    assert "does **not** fall" in (tmp_path / "rising" / "blocks-latents.md").read_text()
+    trainings = [c for c in item_named("shared-latents").cells(CPU) if isinstance(c.job, Training)]
+    ledger = records_for(trainings, tmp_path / "c", lambda parts: [0.02 if parts[2] == "shared" else 0.01])
+    write_pages(ledger, tmp_path / "shared")
+    assert "blocks=8: independent latents are better" in (tmp_path / "shared" / "shared-latents.md").read_text().lower()
+
+
+def test_an_unfinished_training_is_a_row_that_says_how_far_it_is(tmp_path):
+    (cell,) = chosen(item_named("table1").cells(PAPER), ["elasticity/flare"])
+    ledger = Ledger(tmp_path / "r")
+    ledger.write(cell.job, Record("unfinished", {"curve": [(10, 0.2), (20, 0.05)], "epochs": 500}))
+    write_pages(ledger, tmp_path / "pages")
+    assert "50.0 at epoch 20 of 500, unfinished" in (tmp_path / "pages" / "table1.md").read_text()
+
+
+def test_the_paper_budget_is_the_papers_setting():
+    for name in BENCHMARKS:
+        data, sizes = PAPER.scales[name].data, card(name).samples
+        assert (data.samples - data.test, data.test, dict(data.options)) == (sizes["train"], sizes["test"], {})
+        assert PAPER.training(name).overrides == ()
+    for cell in item_named("table1").cells(PAPER):
+        if not cell.extra:
+            assert departures(cell) == "data of our solver"
+    (cell,) = chosen(item_named("table1").cells(budget_named("paper", published=True)), ["pipe/flare"])
+    assert departures(cell) == ""
+
+
+def test_every_variant_is_a_setting_that_exists_and_differs():
+    usual = {c.parts: c for c in item_named("table1").cells(PAPER) if not c.extra}
+    extra = [c for c in item_named("table1").cells(PAPER) if c.extra]
+    assert len(extra) > 20
+    for cell in {c.parts[1]: c for c in extra}.values():
+        build_config(cell.job.settings(), "/".join(cell.parts))
+        assert cell.job.definition() != usual[cell.parts[0], cell.job.model].job.definition()
+        assert departures(cell) != "data of our solver", cell.parts
+
+
+@pytest.mark.parametrize(
+    ("only", "count"),
+    [(["elasticity"], 6), (["flare"], 5), (["elasticity/flare", "darcy/lno"], 2), (["darcy/gnot-published"], 1)],
+)
+def test_cells_are_chosen_by_their_parts(only, count):
+    assert len(chosen(item_named("table1").cells(CPU), only)) == count
+
+
+def test_a_look_at_a_trained_model_brings_its_training_along():
+    training, spectra = planned(item_named("spectra"), CPU, None, None)
+    assert spectra.training == training
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["tabel1", "--budget", "smoke"], "there is no table or figure 'tabel1'; did you mean 'table1'?"),
+        (["table1"], "say how much with --budget"),
+        (["table1", "--budget", "smoke", "--only", "elasticty"], "did you mean 'elasticity'?"),
+        (["table1", "--budget", "smoke", "--only", "pipe/transformer"], "no cell has all of that"),
+        (["all", "--budget", "smoke", "--only", "pipe"], "--only chooses cells of one table"),
+        (["table1", "--budget", "cpu", "--published"], "for --budget paper alone"),
+        (["table1", "--budget", "smoke", "--seeds", "0"], "--seeds 0: at least 1"),
+        (["table1", "--budget", "huge"], "--budget"),
+        (["table1", "--budget", "smoke", "--worker", "2"], "did you mean '--workers'?"),
+        *((["table2", "--budget", "cpu"], "is not in this version yet") for _ in ABSENT),
+    ],
+)
+def test_bad_input_is_refused_before_anything_is_done(words, message, tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert main(["reproduce", *words]) == 2
+    assert message in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_list_has_every_item_with_a_time_for_every_budget(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert main(["reproduce", "list", "--workers", "2"]) == 0
+    told = capsys.readouterr().out
+    for name in ITEMS:
+        line = next(line for line in told.splitlines() if line.startswith(f"{name} "))
+        assert len(re.findall(r"\d+ jobs, \d+ (s|min|h)", line)) == 3, line
+    for name in ABSENT:
+        assert name in told
+
+
+def test_a_cell_without_a_setting_of_the_paper_has_no_departures():
+    assert departures(Cell(("x",), CPU.training("pipe"))) == ""
+
+
+def test_only_the_paper_budget_reads_published_files():
+    with pytest.raises(ConfigError, match="paper alone"):
+        budget_named("smoke", published=True)
+    assert (
+        json.dumps(budget_named("paper", published=True).training("pipe").definition()["data"])
+        == '{"published": "pipe"}'
+    )
