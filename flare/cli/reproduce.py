@@ -70,10 +70,10 @@ def _list(given: Any) -> int:
 
     rows = listing(Ledger(_records(given)))
     budgets = list(rows[0][2])
-    print(f"{'':<16}" + "".join(f"{budget:>24}" for budget in budgets))
+    print(f"{'':<16}" + "".join(f"{budget:>26}" for budget in budgets))
     for name, title, costs in rows:
         cells = [f"{jobs} jobs, {duration(seconds / given.workers)}" for jobs, seconds in costs.values()]
-        print(f"{name:<16}" + "".join(f"{cell:>24}" for cell in cells) + f"   {title}")
+        print(f"{name:<16}" + "".join(f"{cell:>26}" for cell in cells) + f"   {title}")
     print(f"\nAbout, on {given.workers} cores like those of benchmarks/results; what has a record counts nothing.")
     print("not in this version yet: " + "; ".join(f"{name}, {what}" for name, what in ABSENT.items()))
     return 0

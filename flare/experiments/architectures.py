@@ -14,7 +14,7 @@ from flare.train.presets import preset_path, read_yaml
 from flare.train.recipes import OF_DATA, with_model
 
 MIXING = {
-    "transformer": "2 N²",
+    "transformer": "N²",
     "perceiver": "(2 + B) M N",
     "gnot": "N D, twice",
     "lno": "2 M N, once; then M²",
@@ -22,7 +22,7 @@ MIXING = {
     "transolver-conv": "2 M N + M²",
     "flare": "2 M N",
 }
-"""How the mixing of points grows, in products of vectors: of a block, or of the whole model where it says once or B."""
+"""Pairs of which one asks the other: in a block, or in the whole model where it says once or B."""
 POINTS = {"smoke": (256, 1024), "cpu": (1_024, 10_000, 102_400), "paper": (1_024, 10_000, 102_400, 1_000_000)}
 """Squares of whole numbers, so that models on grids have as many."""
 

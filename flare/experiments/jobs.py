@@ -75,7 +75,7 @@ class Place:
             return _fetched(data.name, self.data(data), self.root / "published")
         generator = generator_class(data.name)(**data.options)
         sizes = {"samples": data.samples, "test_samples": data.test}
-        return generate(generator, self.data(data), **sizes, workers=workers, scheduler=scheduler, quiet=workers == 1)
+        return generate(generator, self.data(data), **sizes, workers=workers, scheduler=scheduler)
 
 
 def _fetched(name: str, folder: Path, files: Path) -> Dataset:
