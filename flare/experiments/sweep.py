@@ -97,7 +97,7 @@ def perform(job: Job, records: Path, place: Place, threads: int) -> str:
     locks.mkdir(parents=True, exist_ok=True)
     busy = f"another process is at work on {job.label} in {place.root}; wait for it, or use another --work"
     with _alone, lock(locks / ledger.path(job).stem, busy):
-        before, start = torch.get_num_threads(), time.monotonic()
+        usual, start = torch.get_num_threads(), time.monotonic()
         torch.set_num_threads(threads)
         forget_peak_memory()
         try:
@@ -105,9 +105,10 @@ def perform(job: Job, records: Path, place: Place, threads: int) -> str:
             made = {"seconds": round(time.monotonic() - start, 1), "peak_memory_mb": round(peak_memory_mb())}
             # A training may have been done by an earlier process, and knows better.
             made |= {key: result.pop(key) for key in (*made, "environment") if key in result}
-            ledger.write(
-                job, Record("done", result, made=describe_environment() | made.pop("environment", {}) | made), arrays
-            )
+            made = describe_environment() | made.pop("environment", {}) | made
+            before = ledger.find(job)
+            if before is None or before.outcome != "done":  # else a model was trained again for what is made of it
+                ledger.write(job, Record("done", result, made=made), arrays)
         except Interrupted:
             if isinstance(job, Training):
                 _keep_unfinished(job, ledger, place)
@@ -119,7 +120,7 @@ def perform(job: Job, records: Path, place: Place, threads: int) -> str:
             ledger.write(job, Record("failed", failure=failure, made=describe_environment()))
             return f"{job.label}: {failure}"
         finally:
-            torch.set_num_threads(before)
+            torch.set_num_threads(usual)
     return f"{job.label}: done"
 
 

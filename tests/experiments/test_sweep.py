@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 
 from flare.errors import DataError
+from flare.experiments.analyses import TrainedSpectra
 from flare.experiments.jobs import Data, Place, Training
 from flare.experiments.ledger import Ledger
 from flare.experiments.sweep import sweep
@@ -117,6 +118,18 @@ def test_a_failed_job_says_so_and_the_others_go_on(place, tmp_path):
     assert any("heads=3 does not divide" in line for line in told)
     assert run([wrong, JOB], tmp_path, place)[1] == ["2 jobs, 2 of them done already"]
     assert run([wrong, JOB], tmp_path, place, retry=True)[1][0] == "2 jobs, 1 of them done already"
+
+
+def test_in_a_fresh_clone_a_model_is_trained_again_for_its_spectra_and_its_record_stays(alone, place, tmp_path):
+    spectra = TrainedSpectra(JOB, samples=1)
+    path = Ledger(tmp_path / "records").path(JOB)
+    path.parent.mkdir()
+    path.write_bytes(alone.path(JOB).read_bytes())
+    ledger, told = run([JOB, spectra], tmp_path, place)
+    assert told[0] == "2 jobs, 1 of them done already"
+    assert path.read_bytes() == alone.path(JOB).read_bytes()
+    assert ledger.find(spectra).result["rel_l2"] == alone.find(JOB).result["rel_l2"], "the same model, bit for bit"
+    assert ledger.arrays(spectra)["eigenvalues"].shape == (1, 2, 4)
 
 
 def test_a_failure_does_not_tell_of_the_folders_of_this_machine(place, tmp_path, monkeypatch):
