@@ -104,7 +104,7 @@ def _reproduce(given: Any) -> int:
     if only and given.what == "all":
         raise ConfigError("--only chooses cells of one table or figure; name it in place of all")
     ledger, place = Ledger(_records(given)), Place(Path(given.work))
-    how = {"workers": given.workers, "threads": given.threads, "tell": say}
+    how: dict[str, Any] = {"workers": given.workers, "threads": given.threads, "tell": say}
     plans = [(item, planned(item, budget, only, given.seeds)) for item in items]  # a wrong --only shows itself first
     try:
         if given.verify:

@@ -74,8 +74,14 @@ class Place:
         if data.published:
             return _fetched(data.name, self.data(data), self.root / "published")
         generator = generator_class(data.name)(**data.options)
-        sizes = {"samples": data.samples, "test_samples": data.test}
-        return generate(generator, self.data(data), **sizes, workers=workers, scheduler=scheduler)
+        return generate(
+            generator,
+            self.data(data),
+            samples=data.samples,
+            test_samples=data.test,
+            workers=workers,
+            scheduler=scheduler,
+        )
 
 
 def _fetched(name: str, folder: Path, files: Path) -> Dataset:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from flare.experiments.ablation import Settings, grid_cells
+from flare.experiments.ablation import Point, Settings, grid_cells
 from flare.experiments.analyses import TrainedSpectra
 from flare.experiments.budgets import Budget
 from flare.experiments.jobs import Training
@@ -10,7 +10,7 @@ from flare.experiments.ledger import Ledger
 from flare.experiments.spectra import SAMPLES, spectra_blocks
 from flare.experiments.study import Block, Cell, Item, Outcome, error_table, origin, outcomes
 
-PAPER = {
+PAPER: dict[str, dict[Point, float]] = {
     "independent": {(1,): 21.9, (2,): 9.99, (4,): 5.21, (8,): 3.85},
     "shared": {(1,): 20.8, (2,): 10.8, (4,): 5.91, (8,): 4.37},
 }

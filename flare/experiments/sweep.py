@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import CancelledError, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
+from typing import Any
 
 from flare.environment import describe_environment, forget_peak_memory, peak_memory_mb
 from flare.errors import DataError, one_line
@@ -102,7 +103,10 @@ def perform(job: Job, records: Path, place: Place, threads: int) -> str:
         forget_peak_memory()
         try:
             result, arrays = job.perform(place)
-            made = {"seconds": round(time.monotonic() - start, 1), "peak_memory_mb": round(peak_memory_mb())}
+            made: dict[str, Any] = {
+                "seconds": round(time.monotonic() - start, 1),
+                "peak_memory_mb": round(peak_memory_mb()),
+            }
             # A training may have been done by an earlier process, and knows better.
             made |= {key: result.pop(key) for key in (*made, "environment") if key in result}
             made = describe_environment() | made.pop("environment", {}) | made

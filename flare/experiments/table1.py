@@ -9,11 +9,26 @@ from typing import Any
 from flare.data.cards import card
 from flare.experiments.budgets import BUDGETS, Budget
 from flare.experiments.ledger import Ledger
-from flare.experiments.study import Block, Cell, Item, Outcome, departures, error_table, origin, outcomes, thousandths
+from flare.experiments.study import (
+    Block,
+    Cell,
+    Item,
+    Outcome,
+    Picture,
+    departures,
+    error_table,
+    origin,
+    outcomes,
+    thousandths,
+)
 from flare.experiments.tables import Table
+from flare.report.ablation import Series, error_curves
+from flare.report.page import png
 
 DATASETS = ("elasticity", "darcy", "airfoil", "pipe", "drivaerml", "lpbf")
 """The columns of the table. A budget that has no data of one leaves it out, and the page says so."""
+CURVE = 4
+"""Evaluations that make a learning curve."""
 PAPER: dict[str, Sequence[float | None]] = {
     "transformer": (5.37, 4.38, 6.28, None, None, None),
     "perceiver": (28.0, 20.6, 7.65, 6.90, 248, 23.1),
@@ -90,6 +105,11 @@ def report(ledger: Ledger, budget: Budget) -> list[Block]:
     found = outcomes(ledger, cells(budget))
     blocks: list[Block] = [error_table(("dataset", "model"), found)]
     blocks += [_verdict(dataset, found) for dataset in DATASETS if _of(dataset, found)]
+    for dataset in DATASETS:
+        lines = _learning([outcome for outcome in found if outcome.cell.parts[0] == dataset])
+        if lines:
+            caption = f"{dataset}: relative L2 error on the test split while training, seed 0."
+            blocks.append(Picture(f"learning-{dataset}", caption, png(error_curves(lines, axis="epoch", log=False))))
     offset = [outcome for outcome in found if outcome.values("rel_l2_offset")]
     if offset:
         blocks += [_offset_words(), _offset_table(offset, budget)]
@@ -120,6 +140,19 @@ def _verdict(dataset: str, found: Sequence[Outcome]) -> str:
         words += " FLARE is the lowest."
     poor = [outcome.cell.parts[1] for outcome in ranked if outcome.mean >= baseline]
     return words + (f" No better than that field: {', '.join(poor)}." if poor else "")
+
+
+def _learning(found: Sequence[Outcome]) -> dict[str, Series]:
+    """Model -> error over epochs of its first seed, where it was looked at often enough for a curve."""
+    lines = {}
+    for outcome in found:
+        curve = outcome.records[0].result.get("curve", [])
+        if len(curve) >= CURVE:
+            epochs, errors = zip(*curve, strict=True)
+            lines[outcome.cell.parts[1]] = Series(
+                [float(epoch) for epoch in epochs], list(errors), [0.0] * len(curve), [None] * len(curve)
+            )
+    return lines
 
 
 def _offset_words() -> str:

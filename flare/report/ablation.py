@@ -1,4 +1,4 @@
-"""Errors over one size of a model, a curve for every value of another, beside the paper's."""
+"""Errors over one size of a model or over epochs, a curve for every value of another, beside the paper's."""
 
 from __future__ import annotations
 
@@ -10,7 +10,10 @@ import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, NullLocator, StrMethodFormatter
 
-from flare.report.style import SMALL, log_ticks, new_figure, plain
+from flare.report.style import SMALL, log_ticks, new_figure, plain, round_ticks
+
+FEW = 8
+"""Values of the abscissa that each get a tick."""
 
 
 @dataclass
@@ -49,7 +52,7 @@ def error_curves(lines: Mapping[str, Series], *, axis: str, log: bool = True) ->
     if log:
         axes.set_xscale("log")
     ticks = sorted({value for line in lines.values() for value in line.x})
-    axes.xaxis.set_major_locator(FixedLocator(ticks))
+    axes.xaxis.set_major_locator(FixedLocator(ticks) if len(ticks) <= FEW else round_ticks(FEW))
     axes.xaxis.set_minor_locator(NullLocator())
     axes.xaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
     log_ticks(axes.yaxis)

@@ -149,9 +149,11 @@ def test_the_page_says_whether_error_falls_with_blocks_and_whose_latents_are_bet
 def test_an_unfinished_training_is_a_row_that_says_how_far_it_is(tmp_path):
     (cell,) = chosen(item_named("table1").cells(PAPER), ["elasticity/flare"])
     ledger = Ledger(tmp_path / "r")
-    ledger.write(cell.job, Record("unfinished", {"curve": [(10, 0.2), (20, 0.05)], "epochs": 500}))
+    curve = [(epoch, 1 / epoch) for epoch in range(10, 201, 10)]
+    ledger.write(cell.job, Record("unfinished", {"curve": curve, "epochs": 500}))
     write_pages(ledger, tmp_path / "pages")
-    assert "50.0 at epoch 20 of 500, unfinished" in (tmp_path / "pages" / "table1.md").read_text()
+    assert "5.00 at epoch 200 of 500, unfinished" in (tmp_path / "pages" / "table1.md").read_text()
+    assert (tmp_path / "pages" / "images" / "table1-paper-learning-elasticity.png").exists()
 
 
 def test_the_paper_budget_is_the_papers_setting():
