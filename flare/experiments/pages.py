@@ -38,7 +38,7 @@ def _written(blocks: Iterable[Block], folder: Path, stem: str) -> Iterable[str]:
         elif isinstance(block, Picture):
             name = f"{stem}-{block.name}.png"
             _write(folder / "images" / name, block.png)
-            yield f"![{block.caption}](images/{name})\n\n*{block.caption}*"
+            yield f"![{block.name}](images/{name})\n\n*{block.caption}*"
         elif block:
             yield block
 

@@ -195,7 +195,7 @@ def labels(cell: Cell) -> tuple[str, ...]:
 
 def error_table(axes: Sequence[str], found: Sequence[Outcome]) -> Table:
     """A line a cell: its parts, then what was measured, the paper's number, and how the settings differ."""
-    return Table((*axes, *HEAD), [(*labels(outcome.cell), *row(outcome)) for outcome in found], text=len(axes))
+    return Table((*axes, *HEAD), [(*labels(outcome.cell), *row(outcome)) for outcome in found], text=len(axes), notes=1)
 
 
 def origin(found: Iterable[Outcome]) -> str:

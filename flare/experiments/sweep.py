@@ -125,7 +125,7 @@ def perform(job: Job, records: Path, place: Place, threads: int) -> str:
             return f"{job.label}: {failure}"
         finally:
             torch.set_num_threads(usual)
-    return f"{job.label}: done"
+    return f"{job.label}: " + (f"rel-L2 {result['rel_l2']:.4g}" if "rel_l2" in result else "done")
 
 
 def _keep_unfinished(job: Training, ledger: Ledger, place: Place) -> None:

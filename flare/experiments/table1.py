@@ -171,7 +171,7 @@ def _offset_table(found: Sequence[Outcome], budget: Budget) -> Table:
         error = outcome.error("rel_l2_offset")
         rows.append((*outcome.cell.parts, error, outcome.seeds, value, departures(outcome.cell)))
     head = ("dataset", "model", "offset rel-L2 × 1e-3", "seeds", "paper", "departures from the paper's setting")
-    return Table(head, rows, text=2)
+    return Table(head, rows, text=2, notes=1)
 
 
 ITEM = Item("table1", "Table 1: models × benchmarks", cells, report)

@@ -27,10 +27,15 @@ class Table:
     head: Sequence[str]
     rows: Sequence[Sequence[str]]
     text: int = 1
-    """So many columns at the left are text; the others are set to the right."""
+    """So many columns at the left are text."""
+    notes: int = 0
+    """And so many at the right; numbers, in between, are set to the right."""
+
+    def _is_text(self, column: int) -> bool:
+        return column < self.text or column >= len(self.head) - self.notes
 
     def markdown(self) -> str:
-        marks = "|".join("---" if i < self.text else "---:" for i in range(len(self.head)))
+        marks = "|".join("---" if self._is_text(i) else "---:" for i in range(len(self.head)))
         lines = [
             f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in line)} |" for line in (self.head, *self.rows)
         ]
@@ -43,7 +48,7 @@ class Table:
 
     def latex(self) -> str:
         """A `tabular` with the rules of booktabs."""
-        columns = "".join("l" if i < self.text else "r" for i in range(len(self.head)))
+        columns = "".join("l" if self._is_text(i) else "r" for i in range(len(self.head)))
         lines = [" & ".join(cell.translate(LATEX) for cell in line) + r" \\" for line in (self.head, *self.rows)]
         body = "\n".join([lines[0], r"\midrule", *lines[1:]])
         return f"\\begin{{tabular}}{{{columns}}}\n\\toprule\n{body}\n\\bottomrule\n\\end{{tabular}}\n"
