@@ -72,7 +72,8 @@ def verify(
         anew = Ledger(folder / "records")
         jobs = [job for outcome in found for job in outcome.cell.jobs(len(outcome.records))]
         sweep(jobs, anew, replace(place, runs=f"{folder.name}/runs"), workers=workers, threads=threads, tell=tell)
-        verdicts = [_agrees(before, *outcomes(anew, [before.cell]), tell) for before in found]
+        after = outcomes(anew, [outcome.cell for outcome in found])
+        verdicts = [_agrees(then, now, tell) for then, now in zip(found, after, strict=True)]
     finally:
         shutil.rmtree(folder)
     return all(verdicts)
