@@ -7,11 +7,11 @@ from typing import Any
 
 from flare.experiments.analyses import ModelCost
 from flare.experiments.budgets import Budget
+from flare.experiments.jobs import recipe
 from flare.experiments.ledger import Ledger
 from flare.experiments.study import Block, Cell, Item, origin, outcomes
 from flare.experiments.tables import Table
-from flare.train.presets import preset_path, read_yaml
-from flare.train.recipes import OF_DATA, with_model
+from flare.train.recipes import OF_DATA
 
 MIXING = {
     "transformer": "N²",
@@ -37,7 +37,7 @@ def cells(budget: Budget) -> list[Cell]:
 
 def _sizes(model: str, points: int) -> dict[str, Any]:
     """As the paper has it on Elasticity; a model for grids on a square one."""
-    sizes = with_model(read_yaml(preset_path("elasticity")), "elasticity", model)["model"]
+    sizes = recipe("elasticity", model)["model"]
     return sizes | {"grid": [isqrt(points)] * 2} if sizes.get("grid") == OF_DATA else sizes
 
 

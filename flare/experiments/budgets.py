@@ -13,9 +13,7 @@ from typing import Any
 
 from flare.data.cards import card
 from flare.errors import ConfigError, nearest
-from flare.experiments.jobs import Data, Overrides, Training
-from flare.train.presets import preset_path, read_yaml
-from flare.train.recipes import with_model
+from flare.experiments.jobs import Data, Overrides, Training, recipe
 
 BENCHMARKS = ("elasticity", "darcy", "airfoil", "pipe", "lpbf")
 """Those of Table 1 that can be made here, in its order."""
@@ -54,8 +52,8 @@ class Budget:
             return {}
         from flare.models import model_options
 
-        settings = with_model(read_yaml(preset_path(dataset)), dataset, model)
-        return {name: value for name, value in self.sizes.items() if name in model_options(settings["model"]["name"])}
+        options = model_options(recipe(dataset, model)["model"]["name"])
+        return {name: value for name, value in self.sizes.items() if name in options}
 
 
 def _papers() -> dict[str, Scale]:

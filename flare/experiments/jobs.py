@@ -94,8 +94,8 @@ def _fetched(name: str, folder: Path, files: Path) -> Dataset:
 
 
 @cache
-def _recipe(preset: str, model: str) -> dict[str, Any]:
-    """Read once: a sweep asks for it thousands of times."""
+def recipe(preset: str, model: str) -> dict[str, Any]:
+    """The settings of a model on a preset; not to be changed. Read once: a sweep asks for it thousands of times."""
     return with_model(read_yaml(preset_path(preset)), preset, model)
 
 
@@ -148,7 +148,7 @@ class Training(Job):
 
     def settings(self) -> dict[str, Any]:
         """As written in preset, recipe and overrides: a setting that is added to flare later leaves addresses alone."""
-        return merged(_recipe(self.on.name, self.model), self.overrides) | {"seed": self.seed}
+        return merged(recipe(self.on.name, self.model), self.overrides) | {"seed": self.seed}
 
     def definition(self) -> dict[str, Any]:
         settings = {
