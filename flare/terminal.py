@@ -118,6 +118,11 @@ def patience(message: str, after: float = 2.0) -> Iterator[None]:
         timer.cancel()
 
 
+def counted(count: int, what: str) -> str:
+    """`1 layer group`, `1,200 layer groups`."""
+    return f"{count:,} {what}" + ("" if count == 1 else "s")
+
+
 def plainly(value: object) -> str:
     """A value of a record as people read it, without the marks of JSON."""
     if isinstance(value, Mapping):

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from flare.cli import parse
 from flare.cli.options import make_parser
 from flare.errors import ConfigError, nearest
+from flare.terminal import counted
 
 if TYPE_CHECKING:
     from jsonargparse import ArgumentParser
@@ -48,6 +49,7 @@ def _simulate(words: Sequence[str]) -> int:
 
     from flare.files import refuse_existing
     from flare.physics.lpbf import job, threads
+    from flare.physics.lpbf.output import FIELDS
     from flare.physics.lpbf.process import named_process
     from flare.physics.lpbf.setup import prepare
     from flare.terminal import say
@@ -75,18 +77,22 @@ def _simulate(words: Sequence[str]) -> int:
         up=args.up,
     )
     say(_described(setup))
-    if setup.crumbs:
-        say(f"note: {setup.crumbs:,} voxels behind walls thinner than a voxel are left out; use a smaller --voxel")
+    for note in setup.notes:
+        say(f"note: {note}")
     with threads(args.threads) if args.threads else nullcontext():
         job.run(
             setup,
             path,
+            mesh=args.mesh,
             series=args.series,
             steps=args.steps,
+            fields=FIELDS if args.fields == "all" else [word.strip() for word in args.fields.split(",")],
             more=_reporter(plates, args.exaggerate) if args.report else None,
             more_record={"report": args.report, "plates": plates, "exaggerate": args.exaggerate},
         )
     print(f"{path}: displacement, strain and stress of the released part")
+    if args.series or args.report:
+        print(f"{folder / 'groups.csv'}: recoater interference and temperature of every layer group")
     if args.series:
         print(f"{folder / 'build.pvd'}: every layer group, for ParaView")
     if args.report:
@@ -125,9 +131,16 @@ def _simulate_parser() -> ArgumentParser:
     )
     parser.add_argument("--plate-temperature", type=float, help="a heater holds the plate at so many °C; default none")
     parser.add_argument(
+        "--mesh",
+        default="voxels",
+        choices=["voxels", "octree"],
+        help="of the released part: all voxels, or merged ones inside, as in the dataset",
+    )
+    parser.add_argument(
         "--series", type=bool, default=True, help="write a VTU file of every layer group, and a PVD file"
     )
     parser.add_argument("--steps", type=int, help="layer groups in the series at most, evenly spread; default all")
+    parser.add_argument("--fields", default="all", help="in the series, such as displacement,von_mises; default all")
     parser.add_argument("--report", type=bool, default=True, help="write pictures and report.html")
     parser.add_argument(
         "--plates",
@@ -158,7 +171,7 @@ def _reporter(plates: list[float], exaggerate: float | None) -> Callable[[Outcom
         from flare.physics.lpbf.plates import hotter_plates
         from flare.report.lpbf import write_build_page
 
-        compared = hotter_plates(outcome.setup, plates) if plates else None
+        compared = hotter_plates(outcome.setup, plates, keep=folder.parent / "plates") if plates else None
         write_build_page(outcome, folder, plates=compared, exaggerate=exaggerate)
 
     return report
@@ -178,7 +191,7 @@ def _described(setup: Setup) -> str:
     size, edges = setup.part.extents, setup.voxels.size
     return (
         f"{setup.name}: {size[0]:.4g} × {size[1]:.4g} × {size[2]:.4g} mm, {setup.voxels.count:,} voxels of "
-        f"{edges[0]:.3g} × {edges[1]:.3g} × {edges[2]:.3g} mm, {setup.groups} layer groups of "
+        f"{edges[0]:.3g} × {edges[1]:.3g} × {edges[2]:.3g} mm, {counted(setup.groups, 'layer group')} of "
         f"{setup.process.group_height:g} mm, {setup.process.material.name}"
     )
 

@@ -22,6 +22,7 @@ from flare.mesh.unfit import Unfit
 TRIANGLES = (".stl", ".ply", ".obj", ".off", ".glb", ".3mf")
 UNITS = {"um": 1e-3, "mm": 1.0, "cm": 10.0, "m": 1000.0, "inch": 25.4}
 SMALLEST, LARGEST = 0.5, 2000.0  # mm: a few voxels of the finest powder; twice the largest build chamber
+USUAL = 5.0, 400.0  # mm: longest edge of most printed parts
 
 
 def read_part(source: str | os.PathLike[str] | Surface | Any, *, unit: str | None = "mm") -> Surface:
@@ -56,13 +57,19 @@ def _check_size(part: Surface, name: str, unit: str) -> None:
     longest = float(part.extents.max())
     if SMALLEST <= longest <= LARGEST:
         return
-    fits = [u for u, scale in UNITS.items() if 5.0 <= longest / UNITS[unit] * scale <= 400.0]
-    hint = f"; if its unit is another, say so with --unit {' or '.join(fits)}" if fits else ""
     raise Unfit(
         "size",
-        f"{name} is {longest:.4g} mm long, but a printed part is between {SMALLEST:g} and {LARGEST:g} mm{hint}, or "
-        f"have it scaled",
+        f"{name} is {longest:.4g} mm long, but a printed part is between {SMALLEST:g} and {LARGEST:g} mm; "
+        f"{unit_hint(longest, name, unit)}",
     )
+
+
+def unit_hint(longest: float, name: str, unit: str) -> str:
+    """What to do about a part of so many mm that is too large or too small, read from a file in that unit."""
+    fits = [u for u, scale in UNITS.items() if u != unit and USUAL[0] <= longest / UNITS[unit] * scale <= USUAL[1]]
+    if not fits or Path(name).suffix.lower() in CAD:  # a CAD file knows its unit
+        return "have it scaled with --scale fit"
+    return f"if its unit is another, say so with --unit {' or '.join(fits)}, or have it scaled with --scale fit"
 
 
 def _triangles(path: Path) -> Surface:

@@ -20,7 +20,7 @@ from flare.report.fields import colour_bar, symmetric_range
 from flare.report.hexahedra import ABOVE, BELOW, draw_hexahedra, height_to_width
 from flare.report.page import save_png, write_page
 from flare.report.style import ACCENT, GREY, INK, SMALL, TEXT, new_figure, plain
-from flare.terminal import duration
+from flare.terminal import counted, duration
 
 Array = NDArray[np.float64]
 Rows = list[tuple[str, str]]
@@ -91,8 +91,8 @@ def write_build_page(
         figures=figures,
         tables=[*tables, ("Simulation", simulation_rows(outcome)), ("Process", list(in_words(setup.process).items()))],
         texts=[("Process file", yaml.safe_dump(setup.record()["process"], sort_keys=False, default_flow_style=None))],
-        footer=f"Made by flare {flare.__version__}, flare lpbf simulate. Places are (x, y, z) in mm: x and y from the "
-        f"middle of the part, z from the plate.",
+        footer=f"Made by flare {flare.__version__}, flare lpbf simulate. Places are (x, y, z) in mm, as in "
+        f"the VTU files: z from the plate.",
     )
     return page
 
@@ -235,10 +235,16 @@ def simulation_rows(outcome: Outcome) -> Rows:
         ("nodes", f"{len(outcome.positions):,}"),
         ("layer groups", f"{setup.groups} of {process.group_height:g} mm"),
         ("build time", f"{duration(sum(setup.seconds))}: scanning and {process.machine.dwell:g} s a layer"),
-        ("hottest voxel", f"{outcome.peak_temperature.max():.0f} °C at the end of a group"),
+        ("hottest voxel", _hottest(outcome)),
         ("iterations a group", f"{outcome.tracked[:, 3].mean():.0f} of conjugate gradients"),
         ("residual", f"{outcome.released.residual:.1e} of the load, after release"),
     ]
+
+
+def _hottest(outcome: Outcome) -> str:
+    peak, solidus = outcome.peak_temperature.max(), outcome.setup.process.material.solidus
+    molten = f": above the solidus of {solidus:g} °C, where this model does not hold" if peak > solidus else ""
+    return f"{peak:.0f} °C at the end of a group{molten}"
 
 
 def _along(positions: Array, values: Array, axis: int) -> tuple[Array, Array, Array, Array]:
@@ -268,7 +274,7 @@ def _longest(outcome: Outcome) -> int:
 def _verdict(outcome: Outcome) -> str:
     heights, layer = outcome.interference[:, 0], outcome.setup.process.machine.layer
     over = int((heights > layer).sum())
-    return f"hits in {over} of {len(heights)} groups" if over else "passes"
+    return f"hits in {over} of {counted(len(heights), 'group')}" if over else "passes"
 
 
 def _explained(heights: Array, layer: float) -> str:

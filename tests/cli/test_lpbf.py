@@ -1,5 +1,6 @@
 """`flare lpbf`: from a CAD file to whole files, and one message for everything that is no printable part."""
 
+import meshio
 import numpy as np
 import pytest
 import trimesh
@@ -30,7 +31,7 @@ def test_a_part_becomes_a_result_a_series_pictures_and_a_page(part, tmp_path, ca
     out = tmp_path / "results" / "shelf.vtu"
     assert main(["lpbf", "simulate", str(part), "--out", str(out), *QUICK, "--steps", "2"]) == 0
     series = ["build.pvd", "cooled.vtu", "group_001.vtu", "group_006.vtu", "released.vtu"]
-    report = ["displacement.png", "report.html", "von_mises.png"]
+    report = ["displacement.png", "groups.csv", "report.html", "von_mises.png"]
     assert names(out.parent) == sorted(["shelf.vtu", *(f"shelf_build/{name}" for name in [*series, *report])])
     output = capsys.readouterr()
     assert f"{out}: displacement" in output.out
@@ -56,8 +57,52 @@ def test_other_processes_units_and_a_scale(tmp_path, capsys):
     assert main([*simulate, "--unit", "inch", "--voxel", "1.2", "--out", str(tmp_path / "a.vtu")]) == 0
     assert "block.stl: 12 × 6 × 3 mm" in (said := capsys.readouterr().err)
     assert "Moon dust" in said
-    assert main([*simulate, "--scale", "fit", "--voxel", "6", "--out", str(tmp_path / "b.vtu")]) == 0
+    assert main([*simulate, "--scale", "fit", "--voxel", "6", "--layers", "60", "--out", str(tmp_path / "b.vtu")]) == 0
     assert "block.stl: 60 × 30 × 15 mm" in capsys.readouterr().err
+
+
+def test_a_flat_part_on_merged_voxels_with_few_fields(tmp_path, capsys):
+    write_stl(tmp_path / "pad.stl", skin(bar((6, 6, 2.4))))
+    simulate = ["lpbf", "simulate", str(tmp_path / "pad.stl"), "--out", str(tmp_path / "pad.vtu"), *QUICK]
+    assert main([*simulate, "--mesh", "octree", "--fields", "von_mises, temperature", "--report", "false"]) == 0
+    output = capsys.readouterr()
+    assert "1 layer group of 2.4 mm" in output.err
+    assert "groups.csv: recoater interference and temperature" in output.out
+    assert len(meshio.read(tmp_path / "pad.vtu").cells_dict["hexahedron"]) == 4  # of 4 × 4 × 2 voxels
+    step = meshio.read(tmp_path / "pad_build" / "group_001.vtu")
+    assert set(step.point_data) == {"von_mises", "temperature"}
+
+
+def test_a_killed_report_goes_on_with_its_plates(part, tmp_path, capsys, monkeypatch):
+    """Stopped in the study of the second plate; the pages are the same as without the stop."""
+    from flare.physics.lpbf.build import Build
+
+    simulate = ["lpbf", "simulate", str(part), *QUICK, "--series", "false", "--plates", "300"]
+    assert main([*simulate, "--out", str(tmp_path / "whole.vtu")]) == 0
+    advance, printed = Build.advance, []
+
+    def counted(self, state):
+        printed.append(state.group)
+        if len(printed) == 6 + 6 + 3:
+            raise KeyboardInterrupt
+        return advance(self, state)
+
+    monkeypatch.setattr(Build, "advance", counted)
+    out = ["--out", str(tmp_path / "stopped.vtu")]
+    assert main([*simulate, *out]) == 130
+    assert names(tmp_path / "stopped.vtu.partial" / "plates") == ["plate_0.npz", "plate_1.npz"]
+    assert main([*simulate, *out]) == 0
+    assert len(printed) == 6 + 6 + 3 + 4
+    assert not (tmp_path / "stopped.vtu.partial").exists()
+    for name in names(tmp_path / "whole_build"):
+        assert (tmp_path / "stopped_build" / name).read_bytes() == (tmp_path / "whole_build" / name).read_bytes()
+
+
+def test_a_process_file_in_another_encoding_is_one_message(part, tmp_path, capsys):
+    (tmp_path / "mine.yaml").write_bytes(b"material: {name: St\xe4hl}\n")
+    message = fails(capsys, "lpbf", "simulate", part, "--out", tmp_path / "a.vtu", "--process", tmp_path / "mine.yaml")
+    assert "mine.yaml: not UTF-8 text" in message
+    assert names(tmp_path) == ["mine.yaml", "shelf.stl"]
 
 
 def test_an_interrupted_command_says_how_to_go_on(part, tmp_path, capsys, monkeypatch):
@@ -121,7 +166,11 @@ UNFIT = {
     "held by a thread": (soup(dumbbell()), "falls into 2 pieces"),
     "on its tip": (soup(trimesh.creation.cone(10, 20).apply_scale([1, 1, -1])), "misses the plate"),
     "flat": (soup(box(20, 10, 0)), "encloses no volume: it is a sheet"),
-    "too fine": (soup(box(1900, 1900, 1900)), "use larger voxels, or check the part's unit"),
+    "beyond the machine": (
+        soup(box(1900, 1900, 1900)),
+        "the part is 1900 × 1900 × 1900 mm as it stands, but the build volume of Renishaw AM250 is 250 × 250 × 300 mm; "
+        "have it scaled with --scale fit",
+    ),
     "large": (soup(box(90, 90, 90)), "use larger ones with --voxel"),
     "thin": (soup(box(20, 20, 0.2)), "no voxel centre is inside the part"),
     "cut short": (soup(box(20, 10, 10))[:-20], "cut short"),
@@ -147,6 +196,11 @@ def test_what_cannot_be_printed_is_one_message_and_leaves_nothing(case, tmp_path
         (["--unit", "feet"], "unit"),
         (["--voxel", "0"], "voxel=0: give an edge in mm"),
         (["--voxel", "small"], "voxel"),
+        (["--voxel", "100"], "voxels 100 mm high are higher than a layer group of 2.4 mm; use --voxel 2.4 or less"),
+        (["--mesh", "tetrahedra"], "mesh"),
+        (["--fields", "stres"], "there is no 'stres'; did you mean 'stress'?"),
+        (["--plates", "200,900"], "plate_temperature=900 must be below material.relaxation_temperature=800"),
+        (["--unit", "inch"], "the part is 609.6 × 152.4 × 365.8 mm as it stands"),
         (["--layers", "0"], "layers=0"),
         (["--steps", "0"], "steps=0: keep at least one"),
         (["--threads", "0"], "--threads 0: at least 1"),

@@ -21,7 +21,7 @@ from flare.report.lpbf import (
     stress_rows,
     write_build_page,
 )
-from tests.physics.lpbf.shapes import shelf
+from tests.physics.lpbf.shapes import bar, shelf
 
 
 @pytest.fixture(scope="module")
@@ -104,3 +104,20 @@ def test_without_plates_the_page_has_no_such_section(outcome, tmp_path):
     page = write_build_page(outcome, tmp_path, exaggerate=0.0).read_text()
     assert "hotter plate" not in page
     assert "nominal shape" in page
+
+
+def test_a_part_of_voxels_has_a_page_and_heat_beyond_melting_stands_on_it(tmp_path):
+    setup = prepare(bar((6, 3, 2.4)))
+    metal = replace(setup.process.material, solidus=1.0)
+
+    def report(outcome, folder):
+        write_build_page(outcome, folder, plates=hotter_plates(outcome.setup, [400.0], quiet=True))
+        hot = replace(outcome.setup.process, material=metal)
+        write_build_page(replace(outcome, setup=replace(setup, process=hot)), tmp_path)
+
+    run(setup, tmp_path / "part.vtu", series=False, more=report, quiet=True)
+    page = (tmp_path / "part_build" / "report.html").read_text()
+    assert "100.0 % of the part" in html.unescape(page)
+    assert "1 of 2.4 mm" in page
+    assert "solidus of" not in page
+    assert "above the solidus of 1 °C" in (tmp_path / "report.html").read_text()

@@ -163,7 +163,7 @@ class Build:
     def __init__(self, voxels: Voxels, process: Process, *, mode: Mode = "benchmark") -> None:
         if mode not in MODES:
             raise ConfigError(f"mode={mode!r} is unknown; {nearest(str(mode), MODES)}")
-        self.solid, self.origin = _checked(voxels)
+        self.solid, self.origin = printable(voxels)
         x, y, z = map(float, voxels.size)
         self.size: Size = (x, y, z)
         self.process, self.mode = process, mode
@@ -404,8 +404,12 @@ def _floating(solid: NDArray[np.bool_]) -> NDArray[np.bool_] | None:
     return None if count == 0 or tied.all() else ~tied & solid
 
 
-def _checked(voxels: Voxels) -> tuple[NDArray[np.bool_], tuple[float, float]]:
-    """The solid cropped to its bounding box in x and y and below its top, and the low corner of that box."""
+def printable(voxels: Voxels) -> tuple[NDArray[np.bool_], tuple[float, float]]:
+    """The solid cropped to its bounding box in x and y and below its top, and the low corner of that box.
+
+    Raises:
+        DataError: it is empty, in pieces, off the plate, or no such array at all.
+    """
     solid, size, origin = np.asarray(voxels.solid), np.asarray(voxels.size, float), np.asarray(voxels.origin, float)
     if solid.ndim != 3 or solid.dtype != np.bool_:
         raise DataError(f"the voxels have shape {solid.shape} and type {solid.dtype}; (nx, ny, nz) bool is needed")

@@ -17,12 +17,14 @@ from flare.mesh.surface import placed
 from flare.mesh.unfit import Unfit
 from flare.mesh.voxels import Voxels
 from flare.physics.lpbf.build import Frame, Result, simulate
+from flare.physics.lpbf.corners import Corners
 from flare.physics.lpbf.loops import threads
 from flare.physics.lpbf.parts import draw_part, meshed
 from flare.physics.lpbf.process import Process, named_process
 
-LEAST_DISPLACEMENT = 4e-4
-"""mm upwards: a part of one layer group stays flat to rounding, and has no relative error. Published: 4.85e-4."""
+LEAST_DISPLACEMENT = 0.01
+"""mm upwards: a part of one layer group stays flat to rounding, one of hardly more to a micrometre. A relative error of
+such a part means nothing, and a few of them drown the mean of all. The published parts begin at 4.85e-4."""
 MOST_DISPLACEMENT = 1.0
 """mm upwards: the benchmark drops parts that rise more."""
 MOST_STRESS = 2000.0
@@ -87,7 +89,7 @@ class LPBF:
         voxels, mesh, notes = self._draw(rng)
         with threads(1):  # the other cores have parts of their own
             result = simulate(voxels, self._process, mode=self.mode, keep_frames=self.history)
-        corners = _Corners(voxels, mesh, result)
+        corners = Corners(voxels, mesh, result.positions)
         moved, stress = corners(result.released.displacement), corners(result.released.von_mises)
         rise, peak = float(moved[:, 2].max()), float(stress.max())
         if not LEAST_DISPLACEMENT <= rise <= MOST_DISPLACEMENT:
@@ -161,24 +163,7 @@ class LPBF:
         return voxels, mesh, {"name": name}
 
 
-class _Corners:
-    """From the nodes of a build, in their own order, to those of the merged mesh."""
-
-    def __init__(self, voxels: Voxels, mesh: HexMesh, result: Result) -> None:
-        place = np.rint((result.positions - voxels.origin) / voxels.size).astype(int)
-        number = np.full([n + 1 for n in voxels.solid.shape], -1)
-        number[tuple(place.T)] = np.arange(len(place))
-        self._number = mesh.pick(number)
-
-    def __call__(self, field: np.ndarray) -> np.ndarray:
-        """(N, ...) of a field of the first nodes of the build; zero at nodes that do not exist yet."""
-        whole = np.zeros((len(self._number), *field.shape[1:]))
-        there = self._number < len(field)
-        whole[there] = field[self._number[there]]
-        return whole
-
-
-def _history(result: Result, corners: _Corners) -> dict[str, np.ndarray]:
+def _history(result: Result, corners: Corners) -> dict[str, np.ndarray]:
     """After every group, cooled and released; groups beyond the part's last repeat it."""
     frames: list[Frame] = [*result.frames, *[result.frames[-1]] * (STEPS - 2 - len(result.frames))]
     frames += [result.cooled, result.released]

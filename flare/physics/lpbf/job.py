@@ -1,38 +1,47 @@
 """A simulation as a job that survives a kill: it goes on from the last finished group and ends with the same bytes.
 
     setup = prepare("bracket.stl")
-    outcome = run(setup, "bracket.vtu")
+    run(setup, "bracket.vtu")
 
 While it runs, `bracket.vtu.partial/` holds the setup, the state after the last finished group and the series so far.
-At the end `bracket.vtu` (the released part) and `bracket_build/` (the series) appear, each whole.
+At the end `bracket.vtu` (the released part) and `bracket_build/` (the series, a table) appear, each whole.
 """
 
 from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from zipfile import BadZipFile
 
 import numpy as np
 from threadpoolctl import threadpool_limits
 
 import flare
 from flare.errors import ConfigError, DataError, NotConverged, first_difference
-from flare.files import lock, refuse_existing, replacing, write_json
-from flare.mesh.vtu import write_pvd, write_vtu
+from flare.files import lock, refuse_existing, write_json
+from flare.mesh.voxels import Voxels
 from flare.physics.lpbf.build import Build, Frame, State
 from flare.physics.lpbf.grid import Ints
 from flare.physics.lpbf.hexahedron import Array
-from flare.physics.lpbf.setup import Setup
-from flare.terminal import progress, say
-
-TRACKED = ("mean_temperature", "peak_von_mises", "largest_displacement", "iterations")
-"""Of every group, besides what the state tracks: °C over the part, MPa at centres, mm, of conjugate gradients."""
+from flare.physics.lpbf.output import (
+    FIELDS,
+    TRACKED,
+    Choice,
+    Mesh,
+    step_name,
+    tracked_of,
+    write_part,
+    write_series,
+    write_step,
+    write_table,
+)
+from flare.physics.lpbf.saved import load_state, save_state
+from flare.physics.lpbf.setup import Setup, prepare
+from flare.terminal import counted, progress, say
 
 
 @dataclass(frozen=True)
@@ -63,23 +72,29 @@ def outputs(out: str | Path) -> tuple[Path, Path]:
 
 
 def run(
-    setup: Setup,
+    setup: Setup | Voxels,
     out: str | Path,
     *,
+    mesh: Mesh = "voxels",
     series: bool = True,
     steps: int | None = None,
-    more: Callable[[Outcome, Path], None] | None = None,
+    fields: Collection[str] = FIELDS,
+    more: Callable[[Outcome, Path], object] | None = None,
     more_record: dict[str, Any] | None = None,
     quiet: bool = False,
 ) -> None:
     """Simulate into `out`, or go on with a simulation that was stopped.
 
     Args:
-        setup: of `prepare`.
-        out: a new file that ends in .vtu; its neighbour `<stem>_build/` gets the series.
+        setup: of `prepare`; voxels are prepared with its defaults.
+        out: a new file that ends in .vtu; its neighbour `<stem>_build/` gets the series and `groups.csv`, unless there
+            is neither a series nor anything `more`.
+        mesh: of `out`: every voxel, or those of an octree, merged by up to 4 × 4 × 4 as in the dataset.
         series: write the build group by group, the cooled and the released part, as VTU files with a PVD file.
         steps: groups in the series at most, evenly spread and with the last. None: all.
-        more: called with the outcome and the folder, to add files to it.
+        fields: those in the series, of `FIELDS`; `out` has them all.
+        more: called with the outcome and the folder, to add files to it. What it keeps beside that folder survives a
+            kill, and goes at the end.
         more_record: what `more` depends on; a job that is gone on with must have the same.
         quiet: show no progress.
 
@@ -88,11 +103,12 @@ def run(
         NotConverged: a solver did not reach its answer.
     """
     path, folder = outputs(out)
-    if steps is not None and steps < 1:
-        raise ConfigError(f"steps={steps}: keep at least one, or use --series false")
+    choice = Choice(mesh=mesh, series=series, steps=steps, fields=fields)
+    if isinstance(setup, Voxels):
+        setup = prepare(setup)
     build = Build(setup.voxels, setup.process, mode=setup.mode)
     partial = path.with_name(f"{path.name}.partial")
-    job = {**setup.record(), "series": series, "steps": steps, **(more_record or {}), "flare": flare.__version__}
+    job = {**setup.record(), **choice.record(), **(more_record or {}), "flare": flare.__version__}
     _refuse_another(partial, job)
     whole = partial / "whole"
     if not whole.exists():
@@ -105,7 +121,7 @@ def run(
         _refuse_another(partial, job)
         write_json(partial / "job.json", job)
         if not whole.exists():
-            _simulate(setup, build, partial, _kept(build.groups, steps) if series else set(), more, quiet)
+            _simulate(setup, build, partial, choice, more, quiet)
             refuse_existing(path)
             refuse_existing(folder)
             whole.touch()
@@ -119,13 +135,13 @@ def _simulate(
     setup: Setup,
     build: Build,
     partial: Path,
-    kept: set[int],
-    more: Callable[[Outcome, Path], None] | None,
+    choice: Choice,
+    more: Callable[[Outcome, Path], object] | None,
     quiet: bool,
 ) -> None:
     """All groups that are left, then the files of the end."""
     state, tracked = _load(build, partial / "state.npz")
-    staged = partial / "build"
+    staged, kept = partial / "build", choice.groups(build.groups)
     label = f"printing {setup.name}"
     with (
         threadpool_limits(1),  # the order of a threaded sum may change its last bit
@@ -135,41 +151,38 @@ def _simulate(
         while state.group < build.groups:
             state, frame = build.advance(state)
             if state.group in kept:
-                _write_step(staged / _step(state.group), build, frame)
-            facts = (
-                frame.temperature.mean(),
-                frame.centre_von_mises.max(),
-                np.linalg.norm(frame.displacement, axis=1).max(),
-                frame.iterations,
-            )
-            tracked = np.concatenate([tracked, [facts]])
-            with replacing(partial / "state.npz") as temporary:
-                np.savez(temporary, **{"tracked": tracked, **state.arrays()})  # type: ignore[arg-type]
+                write_step(staged / step_name(state.group), build, frame, choice.fields)
+            tracked = np.concatenate([tracked, [tracked_of(frame)]])
+            save_state(partial / "state.npz", state, tracked=tracked)
             update(text=f"{frame.temperature.max():.0f} °C, recoater {frame.interference:.3f} mm")
         cooled, released = build.finish(state)
+        if not quiet:
+            _tell_if_molten(setup, state)
         if kept:
-            _write_step(staged / "cooled.vtu", build, cooled)
-            _write_step(staged / "released.vtu", build, released)
-            times = {float(group): _step(group) for group in sorted(kept)}
-            write_pvd(
-                staged / "build.pvd", times | {build.groups + 1.0: "cooled.vtu", build.groups + 2.0: "released.vtu"}
-            )
+            write_series(staged, build, kept, cooled, released, choice)
+        if kept or more:
+            write_table(staged / "groups.csv", setup, state, tracked)
         if more:
-            staged.mkdir(exist_ok=True)
             peaks, met = state.peak_temperature, state.interference
             more(Outcome(setup, build.positions, build.cells, cooled, released, met, peaks, tracked), staged)
-        _write_part(partial / "part.vtu", build, released)
+        write_part(partial / "part.vtu", setup, build, released, choice.mesh)
+
+
+def _tell_if_molten(setup: Setup, state: State) -> None:
+    peak, solidus = state.peak_temperature.max(), setup.process.material.solidus
+    if peak > solidus:
+        group = int(state.peak_temperature.argmax()) + 1
+        say(
+            f"note: group {group} ends at {peak:.0f} °C, above the solidus of {setup.process.material.name} "
+            f"({solidus:g} °C): such a part melts, and the model does not; check power, speed and dwell"
+        )
 
 
 def _load(build: Build, path: Path) -> tuple[State, Array]:
     if not path.exists():
         return build.start(), np.zeros((0, len(TRACKED)))
-    try:
-        with path.open("rb") as bytes_, np.load(bytes_, allow_pickle=False) as file:
-            arrays = {name: file[name] for name in file.files}
-        return build.checked(State.from_arrays(arrays)), arrays["tracked"]
-    except (OSError, ValueError, KeyError, EOFError, BadZipFile) as error:
-        raise DataError(f"{path} is damaged ({error}); remove {path.parent} to start anew") from None
+    state, (tracked,) = load_state(path, "tracked")
+    return build.checked(state), tracked
 
 
 def _refuse_another(partial: Path, job: dict[str, Any]) -> None:
@@ -198,7 +211,8 @@ def _told(build: Build, partial: Path) -> Iterator[None]:
 
     def kept() -> str:
         state, _ = _load(build, partial / "state.npz")
-        return f"{state.group} of {build.groups} layer groups are kept in {partial}"
+        verb = "is" if build.groups == 1 else "are"
+        return f"{state.group} of {counted(build.groups, 'layer group')} {verb} kept in {partial}"
 
     try:
         yield
@@ -213,35 +227,3 @@ def _told(build: Build, partial: Path) -> Iterator[None]:
     except OSError as error:
         message = f"cannot write {partial}: {error.strerror or error}. {kept()}; make room and run the same command"
         raise DataError(message) from None
-
-
-def _kept(groups: int, steps: int | None) -> set[int]:
-    return set(np.linspace(groups, 1, min(steps or groups, groups)).round().astype(int).tolist())
-
-
-def _step(group: int) -> str:
-    return f"group_{group:03d}.vtu"
-
-
-def _write_step(path: Path, build: Build, frame: Frame) -> None:
-    """What exists by then, on its voxels, in single precision: a series is for looking at."""
-    fields = {
-        "displacement": frame.displacement,
-        "von_mises": frame.von_mises,
-        "temperature": frame.temperature,
-    }
-    points, cells = build.positions[: len(frame.displacement)], build.cells[: len(frame.centre_von_mises)]
-    small = {name: values.astype(np.float32) for name, values in fields.items()}
-    write_vtu(path, points.astype(np.float32), cells, point_fields=small)
-
-
-def _write_part(path: Path, build: Build, frame: Frame) -> None:
-    """All fields, in double precision."""
-    fields = {
-        "displacement": frame.displacement,
-        "elastic_strain": frame.elastic_strain,
-        "stress": frame.stress,
-        "von_mises": frame.von_mises,
-    }
-    centres = {"von_mises": frame.centre_von_mises}
-    write_vtu(path, build.positions, build.cells, point_fields=fields, cell_fields=centres)

@@ -4,21 +4,31 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 
 from flare.mesh.pieces import one_piece_on_plate
 from flare.mesh.unfit import Unfit
 from flare.mesh.voxelise import voxelise
-from flare.physics.lpbf.build import Result, simulate
-from flare.physics.lpbf.setup import Setup, with_voxel_layers
+from flare.physics.lpbf.build import Frame, Result, State, simulate
+from flare.physics.lpbf.process import Process
+from flare.physics.lpbf.saved import load_state, save_state
+from flare.physics.lpbf.setup import Setup
 from flare.terminal import progress
 
 COARSER = 2  # voxels twice as large in each direction: an eighth of the work, three builds for less than one
 
 
 def hotter_plates(
-    setup: Setup, temperatures: Sequence[float], *, quiet: bool = False
+    setup: Setup, temperatures: Sequence[float], *, keep: Path | None = None, quiet: bool = False
 ) -> tuple[Setup, dict[float | None, Result]]:
     """The part as it is set up, and at each plate temperature (°C), refined and on voxels twice as large.
+
+    Args:
+        setup: of `prepare`.
+        temperatures: of the plate, °C.
+        keep: a folder for every finished layer group; called again with it and the same setup and temperatures, the
+            study goes on from there. None: nothing is kept.
+        quiet: show no progress.
 
     Returns:
         The setup on those voxels, and plate temperature -> result. The first is the setup's own temperature, None
@@ -28,22 +38,40 @@ def hotter_plates(
     own = study.process.machine.plate_temperature
     found: dict[float | None, Result] = {}
     label = f"other plate temperatures, voxels of {study.voxels.size[2]:g} mm"
-    groups = study.groups * len({own, *temperatures})
-    with progress(label, groups, unit="groups", quiet=quiet) as update:
-        for temperature in dict.fromkeys([own, *temperatures]):
+    plates = {temperature: f"plate_{n}.npz" for n, temperature in enumerate(dict.fromkeys([own, *temperatures]))}
+    states = {
+        temperature: load_state(keep / name)[0] if keep and (keep / name).exists() else None
+        for temperature, name in plates.items()
+    }
+    done = sum(state.group for state in states.values() if state)
+    with progress(label, study.groups * len(plates), done=done, unit="groups", quiet=quiet) as update:
+        for temperature, name in plates.items():
             process = study.process if temperature is None else study.process.with_plate_temperature(temperature)
+
+            def finished(_done: int, _groups: int, state: State, _frame: Frame, name: str = name) -> None:
+                if keep:
+                    save_state(keep / name, state)
+                update()
+
             found[temperature] = simulate(
-                study.voxels, process, mode="refined", keep_frames=False, on_group=lambda *_: update()
+                study.voxels, process, mode="refined", keep_frames=False, state=states[temperature], on_group=finished
             )
     return study, found
 
 
 def coarser(setup: Setup) -> Setup:
     """The setup in refined mode on voxels twice as large, where the part is then still one piece on the plate."""
-    process = with_voxel_layers(setup.process, COARSER * setup.process.layers_per_voxel)
-    x, y, z = (COARSER * edge for edge in setup.voxels.size)
+    process = _coarser_layers(setup.process)
+    x, y, _ = (COARSER * edge for edge in setup.voxels.size)
     try:
-        voxels = one_piece_on_plate(voxelise(setup.part, (x, y, z)))
+        voxels = one_piece_on_plate(voxelise(setup.part, (x, y, process.voxel_height)))
     except Unfit:
         return replace(setup, mode="refined")
     return replace(setup, voxels=voxels, process=process, mode="refined")
+
+
+def _coarser_layers(process: Process) -> Process:
+    """Voxels twice as high, or as near below that as leaves the layer groups what they are."""
+    group, most = process.layers_per_voxel * process.voxels_per_group, process.voxels_per_group
+    per_group = next(n for n in range(-(-most // COARSER), most + 1) if group % n == 0)
+    return replace(process, layers_per_voxel=group // per_group, voxels_per_group=per_group)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from pathlib import Path
-from typing import Any, get_type_hints
+from typing import Any, get_origin, get_type_hints
 
 import numpy as np
 import yaml
@@ -22,6 +22,13 @@ Curve = tuple[tuple[float, float], ...]
 """(temperature °C, value) pairs, temperatures ascending; linear between them, constant outside."""
 
 _PRESETS = Path(__file__).parent / "presets"
+
+# What a typing error or another unit leaves: no metal strains, and no machine works, beyond these.
+LARGEST_STRAIN = 0.1
+LARGEST_POWER = 20_000.0  # W, all lasers together; the largest machines have twelve of 1 kW
+SLOWEST, FASTEST = 1.0, 50_000.0  # mm/s, likewise as if they were one
+HOTTEST = 3500.0  # °C; tungsten melts at 3422
+COLDEST = -100.0  # °C
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,6 +61,8 @@ class Material:
     relaxation_temperature: float = 800.0
     """Above it the metal carries no stress. Refined mode: the inherent strain is the contraction from here down to the
     temperature of the layer group, so it shrinks as the part gets hotter; °C."""
+    solidus: float = 1604.0
+    """Where melting begins, °C. Nothing melts in this model: what gets hotter is told, since it cannot be right."""
 
     def __post_init__(self) -> None:
         for name in ("density", "conductivity", "specific_heat", "young"):
@@ -61,8 +70,9 @@ class Material:
         _check("material.poisson", self.poisson, above=-1.0, below=0.5)
         for name in ("expansion", "hardening"):
             _check(f"material.{name}", getattr(self, name), at_least=0.0)
-        if len(self.inherent_strain) != 3 or not np.isfinite(self.inherent_strain).all():
-            raise ConfigError(f"material.inherent_strain={self.inherent_strain}: three finite numbers, please")
+        _check_three("material.inherent_strain", self.inherent_strain, above=-LARGEST_STRAIN, below=LARGEST_STRAIN)
+        _check("material.solidus", self.solidus, above=0.0, at_most=HOTTEST)
+        _check("material.relaxation_temperature", self.relaxation_temperature, above=0.0)  # huge: it never relaxes
         for item in fields(self):
             if item.name.endswith("_curve"):
                 _check_curve(f"material.{item.name}", getattr(self, item.name))
@@ -99,14 +109,20 @@ class Machine:
     """mm; the plate is of the part's material."""
     plate_temperature: float | None = None
     """A heater holds the plate's bottom at this temperature, °C. None: no heater; it loses heat like any face."""
+    build_volume: tuple[float, float, float] = (250.0, 250.0, 300.0)
+    """Largest part (x, y, z), mm; a larger one is most likely in another unit."""
 
     def __post_init__(self) -> None:
-        for name in ("speed", "hatch", "layer", "plate_thickness"):
-            _check(f"machine.{name}", getattr(self, name), above=0.0)
-        for name in ("power", "dwell", "convection"):
+        _check("machine.power", self.power, at_least=0.0, at_most=LARGEST_POWER)
+        _check("machine.speed", self.speed, at_least=SLOWEST, at_most=FASTEST)
+        for name in ("hatch", "layer"):
+            _check(f"machine.{name}", getattr(self, name), above=0.0, at_most=5.0)
+        _check("machine.plate_thickness", self.plate_thickness, above=0.0)
+        for name in ("dwell", "convection"):
             _check(f"machine.{name}", getattr(self, name), at_least=0.0)
         _check("machine.absorptivity", self.absorptivity, at_least=0.0, at_most=1.0)
-        _check("machine.ambient", self.ambient, above=-273.15)
+        _check("machine.ambient", self.ambient, at_least=COLDEST)
+        _check_three("machine.build_volume", self.build_volume, above=0.0)
         if self.plate_temperature is not None:
             _check("machine.plate_temperature", self.plate_temperature, at_least=self.ambient)
 
@@ -128,8 +144,13 @@ class Process:
     def __post_init__(self) -> None:
         for name in ("layers_per_voxel", "voxels_per_group"):
             _check(name, getattr(self, name), at_least=1)
-        relaxed = "material.relaxation_temperature"
-        _check(relaxed, self.material.relaxation_temperature, above=self.machine.ambient)
+        relaxed, plate = self.material.relaxation_temperature, self.machine.plate_temperature
+        _check("material.relaxation_temperature", relaxed, above=self.machine.ambient)
+        if plate is not None and plate >= relaxed:
+            raise ConfigError(
+                f"machine.plate_temperature={plate:g} must be below material.relaxation_temperature={relaxed:g}, above "
+                f"which {self.material.name} carries no stress"
+            )
 
     @property
     def voxel_height(self) -> float:
@@ -186,6 +207,7 @@ def in_words(process: Process) -> dict[str, str]:
         "voxels": f"{process.voxel_height:g} mm high, in layer groups of {process.group_height:g} mm",
         "gas": f"{machine.ambient:g} °C, {machine.convection:g} W/(m² K)",
         "plate": f"{machine.plate_thickness:g} mm, {'not heated' if heater is None else f'heated to {heater:g} °C'}",
+        "largest": f"part {' × '.join(f'{length:g}' for length in machine.build_volume)} mm",
         "heat": f"{metal.conductivity:g} W/(m K), {metal.specific_heat:g} J/(kg K), {metal.density:g} kg/m³",
         "elastic": f"E {metal.young / 1000:g} GPa, ν {metal.poisson:g}, expansion {metal.expansion:g} 1/K",
         "inherent": f"strain {', '.join(f'{strain:g}' for strain in metal.inherent_strain)} along x, y, z",
@@ -197,9 +219,14 @@ def load_process(path: str | Path) -> Process:
     """A process from a YAML file with the fields of `Process`; what it leaves out keeps its default."""
     path = Path(path)
     try:
-        record = yaml.safe_load(path.read_text())
+        record = yaml.safe_load(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise ConfigError(f"{path}: cannot be read ({error.strerror})") from error
+    except UnicodeDecodeError as error:
+        raise ConfigError(
+            f"{path}: not UTF-8 text (byte {error.object[error.start]:#04x} at {error.start:,}); save it as UTF-8, or "
+            f"take the file of a built-in process as a start: flare lpbf processes ti64-am250"
+        ) from error
     except yaml.YAMLError as error:
         raise ConfigError(f"{path}: not YAML ({' '.join(str(error).split())})") from error
     try:
@@ -234,6 +261,8 @@ def _converted(value: Any, kind: Any, name: str) -> Any:
             if not isinstance(value, bool):
                 raise ValueError
             return value
+        if isinstance(value, list) != (get_origin(kind) is tuple):
+            raise ValueError
         if isinstance(value, list):
             return tuple(tuple(map(float, item)) if isinstance(item, list) else float(item) for item in value)
         if value is None and kind == float | None:
@@ -265,6 +294,13 @@ def _check(
         limits = [f"above {above:g}"] * (above > -np.inf) + [f"at least {at_least:g}"] * (at_least > -np.inf)
         limits += [f"below {below:g}"] * (below < np.inf) + [f"at most {at_most:g}"] * (at_most < np.inf)
         raise ConfigError(f"{name}={value:g} must be {' and '.join(limits)}")
+
+
+def _check_three(name: str, values: tuple[float, ...], *, above: float = -np.inf, below: float = np.inf) -> None:
+    if len(values) != 3 or not np.isfinite(values).all():
+        raise ConfigError(f"{name}={values}: three finite numbers, please")
+    for axis, value in zip("xyz", values, strict=True):
+        _check(f"{name}.{axis}", value, above=above, below=below)
 
 
 def _check_curve(name: str, curve: Curve) -> None:

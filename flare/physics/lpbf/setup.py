@@ -1,4 +1,4 @@
-"""From a file with a part to what `Build` takes: voxels on the plate, and a process that fits them.
+"""From a part, as a file or as voxels, to what `Build` takes: voxels on the plate, and a process that fits them.
 
 setup = prepare("bracket.stl", process_preset("ti64-am250"), up="+y")
 result = simulate(setup.voxels, setup.process, mode=setup.mode)
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -16,13 +17,16 @@ import numpy as np
 
 from flare.errors import ConfigError, DataError, nearest
 from flare.mesh.pieces import one_piece_on_plate
-from flare.mesh.read import read_part
+from flare.mesh.read import USUAL, read_part, unit_hint
+from flare.mesh.skin import skin
 from flare.mesh.surface import Surface, placed
+from flare.mesh.unfit import Unfit
 from flare.mesh.voxelise import benchmark_size, voxelise
 from flare.mesh.voxels import Vector, Voxels
-from flare.physics.lpbf.build import MODES, Mode
+from flare.physics.lpbf.build import MODES, Mode, printable
 from flare.physics.lpbf.process import Process, process_preset
 from flare.physics.lpbf.thermal import heating
+from flare.terminal import counted
 
 MOST_VOXELS = 1_500_000  # solid ones: some 5 kB each, 8 GB in all
 SLENDEREST = 3.0  # height of a voxel over its width: the benchmark drops parts beyond
@@ -35,13 +39,15 @@ class Setup:
     name: str
     """Of the part, for titles."""
     part: Surface
-    """In its place on the plate, mm."""
+    """In its place on the plate, mm. Of a part that came as voxels, their skin."""
     voxels: Voxels
     process: Process
     """Its voxel height is that of the voxels."""
     mode: Mode
     crumbs: int = 0
     """Voxels left out because walls thinner than a voxel cut them off."""
+    notes: tuple[str, ...] = ()
+    """What the user should know before the work, a line each."""
 
     @property
     def groups(self) -> int:
@@ -75,7 +81,7 @@ class Setup:
 
 
 def prepare(
-    source: str | os.PathLike[str] | Surface | Any,
+    source: str | os.PathLike[str] | Surface | Voxels | Any,
     process: Process | None = None,
     *,
     mode: Mode = "benchmark",
@@ -88,9 +94,10 @@ def prepare(
     """Read a part, put it on the plate, and fill it with voxels.
 
     Args:
-        source: a file, as in `read_part`, or the triangles themselves.
+        source: a file, as in `read_part`, the triangles themselves, or voxels, which are taken as they are: in mm, one
+            piece standing on z = 0, a whole number of powder layers high, with none of the settings from `voxel` on.
         process: None is Ti-6Al-4V on the Renishaw AM250. Where the voxels are to have another height than its own, it
-            is changed to groups of voxels that are as high as before, or nearly.
+            is changed to groups of voxels that are as high as before, or nearly; a note says so.
         mode: as in `simulate`.
         voxel: largest edge of a voxel, mm: the part is divided evenly in x and y; the height is the nearest number of
             whole powder layers. None: the rule of the benchmark, see `voxel_size`.
@@ -100,25 +107,34 @@ def prepare(
         up: axis of the part that is the build direction.
 
     Raises:
-        DataError: the part cannot be printed, or has too many voxels.
+        DataError: the part cannot be printed, is larger than the machine, or has too many voxels.
         ConfigError: a setting makes no sense.
     """
     if mode not in MODES:
         raise ConfigError(f"mode={mode!r} is unknown; {nearest(str(mode), MODES)}")
-    process = process or process_preset("ti64-am250")
-    layers = _layers(process, voxel, layers)
-    part = placed(read_part(source, unit=None if longest is not None else unit), up=up, longest=longest)
-    process = with_voxel_layers(process, layers)
-    filled = voxelise(part, voxel_size(part.extents, process, voxel))
-    voxels = one_piece_on_plate(filled)
+    given = process or process_preset("ti64-am250")
+    name = Path(source).name if isinstance(source, str | os.PathLike) else "part"
+    if isinstance(source, Voxels):
+        _refuse_settings(voxel=voxel, layers=layers, unit=None if unit == "mm" else unit, longest=longest, up=up)
+        solid, corner = printable(source)
+        x, y, z = map(float, source.size)
+        voxels = filled = Voxels(solid, size=(x, y, z), origin=(*corner, 0.0))
+        process = with_voxel_layers(given, _whole_layers(given, z))
+        part = skin(voxels)
+        _check_fits(part, process, "is the size of its voxels in mm?")
+    else:
+        process = with_voxel_layers(given, _layers(given, voxel, layers))
+        part = placed(read_part(source, unit=None if longest is not None else unit), up=up, longest=longest)
+        _check_fits(part, process, unit_hint(float(part.extents.max()), name, unit) + ".")
+        filled = voxelise(part, voxel_size(part.extents, process, voxel))
+        voxels = one_piece_on_plate(filled)
     if voxels.count > MOST_VOXELS:
-        larger = process.voxel_height * (voxels.count / (0.8 * MOST_VOXELS)) ** (1 / 3)
         raise DataError(
             f"the part has {voxels.count:,} voxels, which would take some {voxels.count * 5e-6:.0f} GB; the limit is "
-            f"{MOST_VOXELS:,}: use larger ones with --voxel {larger:.2g}, or check the part's unit"
+            f"{MOST_VOXELS:,}: use larger ones with {_larger(voxels.volume, process)}, or check the part's unit"
         )
-    name = Path(source).name if isinstance(source, str | os.PathLike) else "part"
-    return Setup(name, part, voxels, process, mode, filled.count - voxels.count)
+    crumbs = filled.count - voxels.count
+    return Setup(name, part, voxels, process, mode, crumbs, tuple(_notes(part, given, process, crumbs)))
 
 
 def voxel_size(extents: np.ndarray, process: Process, voxel: float | None = None) -> Vector:
@@ -142,8 +158,14 @@ def voxel_size(extents: np.ndarray, process: Process, voxel: float | None = None
 
 def with_voxel_layers(process: Process, layers: int) -> Process:
     """The process on voxels of so many powder layers, its groups as high as before, or nearly."""
-    per_group = max(1, round(process.group_height / (layers * process.machine.layer)))
-    return replace(process, layers_per_voxel=layers, voxels_per_group=per_group)
+    group = process.layers_per_voxel * process.voxels_per_group
+    if layers > group:
+        raise ConfigError(
+            f"voxels {layers * process.machine.layer:g} mm high are higher than a layer group of "
+            f"{process.group_height:g} mm; use --voxel {process.group_height:g} or less, --layers {group} for flat "
+            f"ones, or a process file with higher groups"
+        )
+    return replace(process, layers_per_voxel=layers, voxels_per_group=round(group / layers))
 
 
 def _layers(process: Process, voxel: float | None, layers: int | None) -> int:
@@ -155,6 +177,63 @@ def _layers(process: Process, voxel: float | None, layers: int | None) -> int:
     if layers is not None:
         return layers
     return process.layers_per_voxel if voxel is None else round(voxel / thin)
+
+
+def _larger(volume: float, process: Process) -> str:
+    """Options with which a part of so many mm³ has few enough voxels: cubes, or flat ones as high as a group."""
+    each, high = volume / (0.8 * MOST_VOXELS), process.group_height
+    if each <= high**3:
+        return f"--voxel {each ** (1 / 3):.2g}"
+    return f"--voxel {(each / high) ** 0.5:.2g} --layers {process.layers_per_voxel * process.voxels_per_group}"
+
+
+def _whole_layers(process: Process, height: float) -> int:
+    layer = process.machine.layer
+    layers = max(1, round(height / layer))
+    if abs(layers * layer - height) > 1e-6 * height:
+        raise ConfigError(
+            f"voxels {height:g} mm high are no whole number of powder layers of {layer:g} mm; make them "
+            f"{layers * layer:g} mm high, or use a process with other layers"
+        )
+    return layers
+
+
+def _refuse_settings(*, up: str, **settings: object) -> None:
+    given = [name for name, value in settings.items() if value is not None] + ["up"] * (up != "+z")
+    if given:
+        raise ConfigError(f"{given[0]}: voxels are taken as they are; leave it out")
+
+
+def _check_fits(part: Surface, process: Process, hint: str) -> None:
+    """A quarter turn on the plate is free."""
+    machine = process.machine
+    (x, y, z), (wide, deep, high) = part.extents, np.array(machine.build_volume) * (1 + 1e-6)
+    if max(x, y) <= max(wide, deep) and min(x, y) <= min(wide, deep) and z <= high:
+        return
+    raise Unfit(
+        "size",
+        f"the part is {_by(part.extents)} mm as it stands, but the build volume of {machine.name} is "
+        f"{_by(machine.build_volume)} mm; {hint} A larger machine is machine.build_volume in a process file",
+    )
+
+
+def _notes(part: Surface, given: Process, process: Process, crumbs: int) -> Iterator[str]:
+    longest = float(part.extents.max())
+    if longest < USUAL[0]:
+        yield f"the part is only {longest:.3g} mm long; is the unit right? If not, use --unit or --scale fit"
+    if not np.isclose(process.group_height, given.group_height, rtol=1e-9):
+        group = given.layers_per_voxel * given.voxels_per_group
+        whole = min((n for n in range(1, group + 1) if group % n == 0), key=lambda n: abs(n - process.layers_per_voxel))
+        yield (
+            f"layer groups are {process.group_height:g} mm high, not {given.group_height:g} mm, because they are of "
+            f"whole voxels; those of {whole * given.machine.layer:g} mm (--layers {whole}) would fill them"
+        )
+    if crumbs:
+        yield f"{counted(crumbs, 'voxel')} behind walls thinner than a voxel left out; use a smaller --voxel"
+
+
+def _by(lengths: Iterable[float]) -> str:
+    return " × ".join(f"{length:.4g}" for length in lengths)
 
 
 def _fingerprint(*arrays: np.ndarray) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import signal
 import subprocess
 import sys
@@ -13,14 +14,19 @@ import meshio
 import numpy as np
 import pytest
 import trimesh
+from scipy.spatial import KDTree
 
 from flare.errors import ConfigError, DataError, NotConverged
+from flare.mesh.octree import merged
 from flare.mesh.skin import skin
 from flare.mesh.stl import write_stl
 from flare.mesh.surface import Surface
 from flare.mesh.unfit import Unfit
+from flare.mesh.voxels import Voxels
 from flare.physics.lpbf import Process, process_preset, simulate
+from flare.physics.lpbf.corners import Corners
 from flare.physics.lpbf.job import run
+from flare.physics.lpbf.output import FIELDS
 from flare.physics.lpbf.plates import coarser, hotter_plates
 from flare.physics.lpbf.process import named_process
 from flare.physics.lpbf.setup import MOST_VOXELS, prepare, voxel_size, with_voxel_layers
@@ -76,27 +82,61 @@ def test_the_files_hold_what_the_simulation_found(setup, whole, tmp_path):
     released = result.released
     np.testing.assert_array_equal(mesh.points, result.positions)
     np.testing.assert_array_equal(mesh.cells_dict["hexahedron"], result.cells)
-    for name in ("displacement", "elastic_strain", "stress", "von_mises"):
+    for name in FIELDS:
         np.testing.assert_array_equal(mesh.point_data[name], getattr(released, name))
     for group, frame in enumerate(result.frames, 1):
         (tmp_path / "step.vtu").write_bytes(whole[f"shelf_build/group_{group:03d}.vtu"])
         step = meshio.read(tmp_path / "step.vtu")
-        np.testing.assert_array_equal(step.point_data["temperature"], frame.temperature.astype(np.float32))
-        np.testing.assert_array_equal(step.point_data["displacement"], frame.displacement.astype(np.float32))
+        assert set(step.point_data) == set(FIELDS)
+        for name in FIELDS:
+            np.testing.assert_array_equal(step.point_data[name], getattr(frame, name).astype(np.float32))
     steps = [f"group_{group:03d}.vtu" for group in range(1, 7)]
     assert set(whole) == {
         "shelf.vtu",
-        *(f"shelf_build/{n}" for n in [*steps, "cooled.vtu", "released.vtu", "build.pvd"]),
+        *(f"shelf_build/{n}" for n in [*steps, "cooled.vtu", "released.vtu", "build.pvd", "groups.csv"]),
     }
     for name in [*steps, "cooled.vtu", "released.vtu"]:
         assert f'file="{name}"' in whole["shelf_build/build.pvd"].decode()
+    table = np.genfromtxt(io.BytesIO(whole["shelf_build/groups.csv"]), delimiter=",", names=True)
+    assert table["group"].tolist() == [1, 2, 3, 4, 5, 6]
+    assert table["top_mm"].tolist() == setup.tops
+    met = [table[name] for name in ("interference_mm", "x_mm", "y_mm", "z_mm")]
+    np.testing.assert_array_equal(np.stack(met, 1), result.interference)
+    assert table["peak_temperature_C"].max() == result.peak_temperature
+    assert table["mean_temperature_C"].tolist() == [frame.temperature.mean() for frame in result.frames]
+    assert table["peak_von_mises_MPa"].tolist() == [frame.centre_von_mises.max() for frame in result.frames]
+
+
+def test_the_part_may_be_written_on_merged_voxels(setup, whole, tmp_path):
+    """Every node of the merged mesh is a node of the voxels and has its values; no peak is lost."""
+    run(setup, tmp_path / "octree.vtu", mesh="octree", series=False, quiet=True)
+    (tmp_path / "voxels.vtu").write_bytes(whole["shelf.vtu"])
+    fine, coarse = (meshio.read(tmp_path / f"{name}.vtu") for name in ("voxels", "octree"))
+    assert len(coarse.cells_dict["hexahedron"]) < 0.7 * len(fine.cells_dict["hexahedron"])
+    distance, node = KDTree(fine.points).query(coarse.points)
+    assert distance.max() < 1e-9
+    for name in FIELDS:
+        np.testing.assert_array_equal(coarse.point_data[name], fine.point_data[name][node])
+    assert coarse.cell_data["von_mises"][0].max() == fine.cell_data["von_mises"][0].max()
+
+
+def test_a_merged_hexahedron_has_the_largest_stress_of_its_voxels(setup):
+    result = simulate(setup.voxels, setup.process, keep_frames=False)
+    mesh, values = merged(setup.voxels), result.released.centre_von_mises
+    peaks = Corners(setup.voxels, mesh, result.positions).peaks(values, result.cells)
+    centres = result.positions[result.cells].mean(1)
+    low, high = mesh.points[mesh.hexahedra[:, 0]], mesh.points[mesh.hexahedra[:, 6]]
+    inside = ((centres >= low[:, None]) & (centres <= high[:, None])).all(2)
+    assert inside.sum() == len(values)
+    assert peaks.tolist() == [values[some].max() for some in inside]
 
 
 KILLED_AT = {
     "a layer group": ("flare.physics.lpbf.job.Build.advance", 4),
     "saving a state": ("numpy.savez", 3),
-    "writing a step": ("flare.physics.lpbf.job._write_step", 3),
-    "the end": ("flare.physics.lpbf.job._write_part", 1),
+    "writing a step": ("flare.physics.lpbf.job.write_step", 3),
+    "writing the table": ("flare.physics.lpbf.job.write_table", 1),
+    "the end": ("flare.physics.lpbf.job.write_part", 1),
     "putting files in place": ("pathlib.Path.rename", 1),
 }
 
@@ -162,8 +202,13 @@ def test_an_unfinished_job_with_other_settings_is_refused_with_what_differs(setu
     ):
         with pytest.raises(DataError, match=f"unfinished simulation with {message}; run it with its own settings"):
             run(changed, tmp_path / "a.vtu", quiet=True)
-    with pytest.raises(DataError, match="steps = None, not 2"):
-        run(setup, tmp_path / "a.vtu", steps=2, quiet=True)
+    for choice, message in (
+        ({"steps": 2}, "steps = None, not 2"),
+        ({"mesh": "octree"}, "mesh = voxels, not octree"),
+        ({"fields": ["stress"]}, "fields = "),
+    ):
+        with pytest.raises(DataError, match=message):
+            run(setup, tmp_path / "a.vtu", **choice, quiet=True)
     assert content(tmp_path) == before
 
 
@@ -206,7 +251,7 @@ def test_a_full_disk_and_a_solver_that_fails_are_told_with_what_is_kept(setup, w
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr("flare.physics.lpbf.job._write_part", full)
+        patch.setattr("flare.physics.lpbf.job.write_part", full)
         with pytest.raises(DataError, match=r"cannot write .*: No space left on device. 6 of 6 layer groups are kept"):
             run(setup, tmp_path / "shelf.vtu", quiet=True)
     run(setup, tmp_path / "shelf.vtu", quiet=True)
@@ -239,6 +284,13 @@ def test_a_series_may_be_thinned(setup, tmp_path, steps, kept):
     assert groups == kept
 
 
+def test_a_series_may_have_fewer_fields(setup, tmp_path):
+    run(setup, tmp_path / "a.vtu", steps=1, fields=["temperature", "displacement"], quiet=True)
+    for name in ("group_006", "cooled", "released"):
+        assert set(meshio.read(tmp_path / f"a_build/{name}.vtu").point_data) == {"displacement", "temperature"}
+    assert set(meshio.read(tmp_path / "a.vtu").point_data) == set(FIELDS)
+
+
 def test_without_series_and_report_there_is_one_file(setup, tmp_path, whole):
     run(setup, tmp_path / "shelf.vtu", series=False, quiet=True)
     assert content(tmp_path) == {"shelf.vtu": whole["shelf.vtu"]}
@@ -252,11 +304,87 @@ def test_voxels_follow_the_benchmark_unless_walls_are_thin():
     assert voxel_size(np.array([60.0, 10.0, 30.0]), process, 1.6) == pytest.approx((60 / 38, 10 / 7, 0.6))
 
 
-@pytest.mark.parametrize(("layers", "per_group", "height"), [(15, 4, 2.4), (30, 2, 2.4), (25, 2, 2.0), (100, 1, 4.0)])
+@pytest.mark.parametrize(("layers", "per_group", "height"), [(15, 4, 2.4), (30, 2, 2.4), (25, 2, 2.0), (60, 1, 2.4)])
 def test_layer_groups_stay_as_high_as_voxels_allow(layers, per_group, height):
     process = with_voxel_layers(Process(), layers)
     assert process.voxels_per_group == per_group
     assert process.group_height == pytest.approx(height)
+
+
+def test_a_part_of_voxels_is_the_same_job_as_its_file(setup, whole, tmp_path, monkeypatch):
+    """Also when it is stopped and gone on with; empty voxels around it do not matter."""
+    around = Voxels(np.pad(shelf().solid, [(1, 2), (3, 0), (0, 4)]), shelf().size, (-13.5, -7.5, 0.0))
+    prepared = prepare(around)
+    assert prepared.process == setup.process
+    assert prepared.part.volume == pytest.approx(around.volume)
+    with monkeypatch.context() as patch:
+        patch.setattr("flare.physics.lpbf.job.Build.finish", stop)
+        with pytest.raises(KeyboardInterrupt):
+            run(around, tmp_path / "shelf.vtu", quiet=True)
+    other = replace(around, solid=np.pad(bar((24, 6, 14.4)).solid, [(1, 2), (3, 0), (0, 4)]))
+    with pytest.raises(DataError, match=r"part.fingerprint = \w+, not \w+"):
+        run(other, tmp_path / "shelf.vtu", quiet=True)
+    run(around, tmp_path / "shelf.vtu", quiet=True)
+    assert content(tmp_path) == whole
+
+
+def test_voxels_that_are_no_part_are_refused():
+    part = shelf()
+    for settings in ({"voxel": 1.0}, {"layers": 15}, {"unit": "cm"}, {"longest": 60.0}, {"up": "+x"}):
+        with pytest.raises(ConfigError, match=f"{next(iter(settings))}: voxels are taken as they are"):
+            prepare(part, **settings)
+    with pytest.raises(
+        ConfigError, match=r"1.21 mm high are no whole number of powder layers of 0.04 mm; make them 1.2"
+    ):
+        prepare(replace(part, size=(1.5, 1.5, 1.21)))
+    with pytest.raises(ConfigError, match=r"voxels 3.2 mm high are higher than a layer group of 2.4 mm"):
+        prepare(replace(part, size=(1.5, 1.5, 3.2)))
+    with pytest.raises(DataError, match="does not touch the plate"):
+        prepare(replace(part, origin=(0.0, 0.0, 5.0)))
+    with pytest.raises(DataError, match=r"600 × 150 × 14.4 mm as it stands.*is the size of its voxels in mm\?"):
+        prepare(replace(part, size=(37.5, 37.5, 1.2)))
+    with pytest.raises(DataError, match="three finite lengths"):
+        prepare(replace(part, size=(1.5, 1.5, float("nan"))))
+
+
+def test_a_part_larger_than_the_machine_is_refused_with_both_sizes():
+    long = skin(bar((300, 15, 12), (15.0, 15.0, 2.4)))
+    with pytest.raises(
+        Unfit, match=r"300 × 15 × 12 mm as it stands.*Renishaw AM250 is 250 × 250 × 300 mm; .*--scale fit"
+    ):
+        prepare(long, **COARSE)
+    assert prepare(long, voxel=5.0, layers=60, up="+x").part.extents == pytest.approx([12, 15, 300])
+    inches = Surface(long.vertices / 3, long.faces)
+    with pytest.raises(Unfit, match=r"2540 × 127 × 101.6 mm|is 2540 mm long"):
+        prepare(inches, unit="inch")
+    with pytest.raises(Unfit, match=r"1000 × 50 × 40 mm as it stands.*say so with --unit mm"):
+        prepare(inches, unit="cm")
+    process = Process()
+    narrow = replace(process, machine=replace(process.machine, build_volume=(10.0, 30.0, 20.0)))
+    assert prepare(skin(shelf()), narrow, **COARSE).voxels.count == 384  # a quarter turn on the plate is free
+    low = replace(process, machine=replace(process.machine, build_volume=(250.0, 250.0, 14.0)))
+    with pytest.raises(Unfit, match=r"24 × 6 × 14.4 mm"):
+        prepare(skin(shelf()), low, **COARSE)
+
+
+def test_notes_tell_what_may_be_wrong(setup):
+    assert setup.notes == ()
+    tiny = Surface(skin(shelf()).vertices / 6, skin(shelf()).faces)
+    assert prepare(tiny).notes == ("the part is only 4 mm long; is the unit right? If not, use --unit or --scale fit",)
+    (note,) = prepare(skin(shelf()), voxel=1.0).notes
+    assert note == (
+        "layer groups are 2 mm high, not 2.4 mm, because they are of whole voxels; those of 0.8 mm (--layers 20) would "
+        "fill them"
+    )
+    assert prepare(skin(shelf()), voxel=1.0, layers=20).notes == ()
+
+
+def test_metal_above_its_solidus_is_told(setup, tmp_path, capsys):
+    metal = replace(setup.process.material, solidus=1.0)
+    run(replace(setup, process=replace(setup.process, material=metal)), tmp_path / "a.vtu", series=False)
+    assert "above the solidus of Ti-6Al-4V (1 °C)" in capsys.readouterr().err
+    run(setup, tmp_path / "b.vtu", series=False)
+    assert "solidus" not in capsys.readouterr().err
 
 
 def test_parts_are_turned_scaled_and_measured():
@@ -286,6 +414,8 @@ def test_settings_that_make_no_sense_are_refused(stl, tmp_path):
         ({"layers": 0}, "at least one powder layer high"),
         ({"mode": "benchmrk"}, "did you mean 'benchmark'"),
         ({"up": "z"}, "is not an axis of the part"),
+        ({"voxel": 100.0}, "voxels 100 mm high are higher than a layer group of 2.4 mm; use --voxel 2.4 or less"),
+        ({"layers": 61}, "--layers 60 for flat ones"),
     ):
         with pytest.raises(ConfigError, match=message):
             prepare(stl, **settings)
@@ -294,6 +424,13 @@ def test_settings_that_make_no_sense_are_refused(stl, tmp_path):
     assert named_process("in625") == process_preset("in625")
     with pytest.raises(ConfigError, match=r"ends in \.vtu"):
         run(prepare(stl, **COARSE), tmp_path / "part.vtk")
+    for settings, message in (
+        ({"mesh": "octre"}, "did you mean 'octree'"),
+        ({"fields": ["stres"]}, "did you mean 'stress'"),
+        ({"fields": []}, "keep at least one"),
+    ):
+        with pytest.raises(ConfigError, match=message):
+            run(prepare(stl, **COARSE), tmp_path / "part.vtu", **settings)
     with pytest.raises(DataError, match=rf"the limit is {MOST_VOXELS:,}: use larger ones with --voxel"):
         prepare(skin(bar((150, 150, 60), (15.0, 15.0, 12.0))))
     with pytest.raises(Unfit, match="no voxel centre is inside"):
@@ -307,6 +444,40 @@ def test_a_hotter_plate_distorts_less_in_the_study(setup):
     assert list(found) == [None, 300.0, 500.0]
     spans = [np.ptp(result.released.displacement[:, 2]) for result in found.values()]
     assert spans[0] > spans[1] > spans[2]
+
+
+def test_a_study_that_was_stopped_goes_on_with_the_group_it_was_at(setup, tmp_path, monkeypatch):
+    from flare.physics.lpbf.build import Build
+
+    advance, printed = Build.advance, []
+    _, whole = hotter_plates(setup, [300.0], quiet=True)
+
+    def counted(self, state):
+        printed.append((self.process.machine.plate_temperature, state.group))
+        if len(printed) == 9:
+            raise KeyboardInterrupt
+        return advance(self, state)
+
+    monkeypatch.setattr(Build, "advance", counted)
+    with pytest.raises(KeyboardInterrupt):
+        hotter_plates(setup, [300.0], keep=tmp_path, quiet=True)
+    _, found = hotter_plates(setup, [300.0], keep=tmp_path, quiet=True)
+    assert printed == [*((None, n) for n in range(6)), *((300.0, n) for n in (0, 1, 2, 2, 3, 4, 5))]
+    for temperature, result in whole.items():
+        again = found[temperature]
+        np.testing.assert_array_equal(again.released.displacement, result.released.displacement)
+        np.testing.assert_array_equal(again.interference, result.interference)
+        assert again.peak_temperature == result.peak_temperature
+    (tmp_path / "plate_1.npz").write_bytes(b"PK")
+    with pytest.raises(DataError, match=r"plate_1.npz is damaged .* to start anew"):
+        hotter_plates(setup, [300.0], keep=tmp_path, quiet=True)
+
+
+@pytest.mark.parametrize(("layers", "high"), [(15, 1.2), (20, 1.2), (12, 0.8), (60, 2.4), (10, 0.8)])
+def test_the_study_keeps_the_height_of_layer_groups(layers, high):
+    study = coarser(prepare(skin(bar((24, 6, 4.8))), voxel=1.5, layers=layers))
+    assert study.voxels.size[2] == pytest.approx(high)
+    assert study.process.group_height == pytest.approx(2.4)
 
 
 def test_the_study_takes_voxels_twice_as_large_where_the_part_stays_whole(setup):

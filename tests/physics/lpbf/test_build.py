@@ -11,7 +11,17 @@ from flare.errors import ConfigError, DataError
 from flare.mesh.voxels import Voxels
 from flare.physics.lpbf import Build, State, process_preset, simulate
 from flare.physics.lpbf.mechanics import Body, elastic_equilibrium, rigid_motions
-from tests.physics.lpbf.shapes import COARSE, bar, bracket, bridge, carve, coarse_process, plate_with_hole, shelf, tube
+from tests.physics.lpbf.shapes import COARSE, bar, carve, coarse_process, shelf
+from tests.physics.lpbf.studies import (
+    CALIBRATION,
+    GUESSED,
+    HEATED,
+    PLATES,
+    REFINEMENTS,
+    calibrate,
+    on_plate,
+    refined_curl,
+)
 
 
 def cold(**changes):
@@ -40,11 +50,12 @@ def test_several_groups_differ_from_one_shot_and_one_group_does_not():
     sequential = simulate(part, cold())
     together = simulate(part, replace(cold(), voxels_per_group=4))
     build = Build(part, cold())
+    material = build.process.material
     hierarchy = build._hierarchy(build.solid, on_plate=True)
     level = hierarchy.levels[0]
-    body = Body(hierarchy, np.zeros((build.solid.sum(), 8, 3)), young=104_000.0, poisson=0.34)
+    body = Body(hierarchy, np.zeros((build.solid.sum(), 8, 3)), young=material.young, poisson=material.poisson)
     strain = np.zeros((len(level.cells), 6))
-    strain[level.plate_cells :, :2] = -0.009
+    strain[level.plate_cells :, :3] = material.inherent_strain
     once = elastic_equilibrium(body, strain, np.zeros(level.positions.shape))
     once_part = once.displacement[build._part_nodes(hierarchy)]
     assert np.abs(together.cooled.displacement - once_part).max() < 1e-8
@@ -63,9 +74,10 @@ def test_after_release_forces_and_moments_vanish_and_no_rigid_motion_is_left():
     assert np.abs(np.tensordot(motions, u, 2)).max() < 1e-12
     assert released.residual < 1e-8
     # force and moment of the stresses over the whole body: the virtual work of every rigid motion
-    body = Body(build._part, state.reference, young=104_000.0, poisson=0.34)
+    material = build.process.material
+    body = Body(build._part, state.reference, young=material.young, poisson=material.poisson)
     eigenstrain = np.zeros((len(build.cells), 6))
-    eigenstrain[:, :3] = build.process.material.inherent_strain
+    eigenstrain[:, :3] = material.inherent_strain
     load = body.at_nodes(body.reference_force + body.forces_of_stress(eigenstrain @ body.elasticity))
     residual = load - body.operator(u)
     assert np.abs(np.tensordot(motions, residual, 2)).max() < 1e-8 * np.linalg.norm(load)
@@ -121,15 +133,19 @@ def test_overhang_tips_rise_and_the_recoater_finds_them():
         assert result.positions[above.argmax()] == pytest.approx(place)
 
 
-@pytest.mark.parametrize("part", [bar((36, 9, 4.8)), shelf()], ids=["bar", "shelf"])
-def test_hotter_plate_distorts_less_in_refined_mode(part):
-    distortion = []
-    for temperature in (100.0, 300.0, 500.0):
-        process = coarse_process().with_plate_temperature(temperature)
-        u = simulate(part, process, mode="refined").released.displacement
-        distortion.append((np.sqrt((u**2).sum(1).mean()), u[:, 2].max() - u[:, 2].min()))
+@pytest.mark.parametrize("name", HEATED)
+def test_hotter_plate_distorts_less_in_refined_mode(name):
+    distortion = [on_plate(HEATED[name], temperature) for temperature in PLATES]
     assert (np.diff(distortion, axis=0) < 0).all()
     assert distortion[-1][1] < 0.5 * distortion[0][1]
+
+
+@pytest.mark.parametrize("name", HEATED)
+def test_hotter_plate_distorts_less_even_where_the_full_strain_is_printed(name):
+    """Measured: to 0.72 (bar) and 0.76 (shelf) of the distortion; that hot metal takes less strain does the rest."""
+    distortion = [on_plate(HEATED[name], temperature, relaxing=False) for temperature in PLATES]
+    assert (np.diff(distortion, axis=0) < 0).all()
+    assert 0.6 < distortion[-1][1] / distortion[0][1] < 0.85
 
 
 def test_yielding_limits_the_stress_in_refined_mode():
@@ -199,16 +215,19 @@ def test_an_island_that_starts_in_the_powder_is_carried_until_it_is_joined():
 def cut_comb(strain, refinement):
     """A comb's beam when its teeth are cut: lift of its free end, its bending, and the bending its stress foretells.
 
-    The beam is 2.4 mm thick and 24 mm free, on teeth of 1.2 mm and a foot at one end. Bending is the second difference
-    of the lift over the free end's last 19.2 mm, which leaves out how the foot gives way.
+    A beam of 2.4 mm in four groups, 43.2 mm free beside its foot, on teeth of 0.6 × 4.8 mm, one every 4.8 mm. They are
+    slender, so that each group shortens those under it, and the stress has a gradient along the whole beam. Bending is
+    the second difference of the lift over the last 38.4 mm, which leaves out how the foot gives way.
     """
-    edge, young, beam_bottom, thickness, root, end = 0.6 / refinement, 104_000.0, 1.2, 2.4, -4.8, 19.2
+    edge, width, young, teeth, thickness = 0.6 / refinement, 0.6, 104_000.0, 4.8, 2.4
+    end, span = 24.0, 38.4
+    root, first, middle = -end + 4.8, end - span, end - span / 2
     part = carve(
-        lambda x, y, z: (z > beam_bottom) | (x < root) | (np.mod(x - root, 2.4) > 1.2),
-        (2 * end, 0.6, beam_bottom + thickness),
-        (edge, 0.6, edge),
+        lambda x, y, z: (z > teeth) | (x < root) | (np.mod(x - root, 4.8) > 4.2),
+        (2 * end, width, teeth + thickness),
+        (edge, width, edge),
     )
-    process = replace(cold(), layers_per_voxel=15 // refinement, voxels_per_group=2 * refinement)
+    process = replace(cold(), layers_per_voxel=15 // refinement, voxels_per_group=refinement)
     build = Build(part, process.with_inherent_strain(strain))
     state = build.start()
     while state.group < build.groups:
@@ -216,7 +235,7 @@ def cut_comb(strain, refinement):
 
     x = part.origin[0] + (np.arange(len(part.solid)) + 0.5) * edge
     kept = build.solid.copy()
-    kept[x > root, :, : 2 * refinement] = False
+    kept[x > root, :, : 8 * refinement] = False
     where = kept.transpose(2, 1, 0)[build.solid.transpose(2, 1, 0)]  # in the order of the boxes
     found = []
     for solid, chosen in ((build.solid, where | True), (kept, where)):
@@ -224,31 +243,38 @@ def cut_comb(strain, refinement):
         body = Body(hierarchy, state.reference[chosen], young=young, poisson=0.34)
         eigenstrain = np.zeros((len(body.level.cells), 6))
         eigenstrain[body.level.plate_cells :, :2] = strain
-        equilibrium = elastic_equilibrium(body, eigenstrain, np.zeros(body.level.positions.shape), tolerance=1e-10)
+        equilibrium = elastic_equilibrium(body, eigenstrain, np.zeros(body.level.positions.shape), tolerance=1e-9)
         position, height = body.level.positions, equilibrium.displacement[:, 2]
-        under = np.isclose(position[:, 2], beam_bottom)
-        line = np.array([height[under & np.isclose(position[:, 0], at)].mean() for at in (0.0, 9.6, end)])
+        on_top = np.isclose(position[:, 2], teeth + thickness)  # far from the cuts
+        line = np.array([height[on_top & np.isclose(position[:, 0], at)].mean() for at in (first, middle, end)])
         found.append((body, equilibrium, line))
     (attached, before, low), (_, _, high) = found
     lift = high - low
 
-    # Each section bends by the moment M it held, and w(19.2) − 2 w(9.6) + w(0) = ∫ M/EI (9.6 − |x − 9.6|) dx.
+    # Each section bends by the moment M it held: w(end) − 2 w(middle) + w(first) = ∫ M/EI (span/2 − |x − middle|) dx.
+    # Shear adds about 0.4 E/G (thickness/span)² of that, less than half a percent.
     centre = attached.level.positions[attached.level.cells].mean(1)
-    beam = (centre[:, 2] > beam_bottom) & (centre[:, 0] > 0)
-    arm = centre[beam, 2] - beam_bottom - thickness / 2
-    moment = before.stress[beam, 0] * arm * edge * 0.6
-    weight = 9.6 - np.abs(centre[beam, 0] - 9.6)
-    foretold = (moment * weight).sum() * edge / (young * 0.6 * thickness**3 / 12)
+    beam = (centre[:, 2] > teeth) & (centre[:, 0] > first)
+    arm = centre[beam, 2] - teeth - thickness / 2
+    moment = before.stress[beam, 0] * arm * edge * width
+    weight = span / 2 - np.abs(centre[beam, 0] - middle)
+    foretold = (moment * weight).sum() * edge / (young * width * thickness**3 / 12)
     return lift[2], lift[0] - 2 * lift[1] + lift[2], foretold
 
 
-def test_cantilever_springs_up_when_its_teeth_are_cut():
-    lift, bending, foretold = np.transpose([cut_comb(-0.008, refinement) for refinement in (1, 3, 5)])
-    assert cut_comb(-0.004, 1)[0] == pytest.approx(lift[0] / 2, rel=1e-6)
-    assert lift[-1] > 0.4
-    assert abs(lift[2] - lift[1]) < 0.3 * abs(lift[1] - lift[0])
-    # Beam theory leaves out shear, and the beam is only ten times as long as thick: 33 % at this resolution.
-    assert bending[-1] == pytest.approx(foretold[-1], rel=0.35)
+def test_cantilever_springs_up_by_its_stress_gradient_when_its_teeth_are_cut():
+    """Beam theory: 6.2 % more than found with 4 voxels through the beam, 0.1 % less with 12."""
+    coarse, fine = cut_comb(-0.008, 1), cut_comb(-0.008, 3)
+    assert coarse[1] == pytest.approx(coarse[2], rel=0.1)
+    assert fine[1] == pytest.approx(fine[2], rel=0.01)
+    assert coarse[0] == pytest.approx(fine[0], rel=0.02)
+    assert cut_comb(-0.004, 1)[0] == pytest.approx(coarse[0] / 2, rel=1e-5)
+
+
+@pytest.mark.slow
+def test_lift_of_the_cantilever_converges_as_voxels_shrink():
+    lift = [cut_comb(-0.008, refinement)[0] for refinement in (1, 3, 5)]
+    assert abs(lift[2] - lift[1]) < 0.5 * abs(lift[1] - lift[0])
 
 
 @pytest.mark.parametrize(
@@ -287,46 +313,45 @@ def test_settings_that_do_not_fit_are_refused():
         simulate(bar((6, 6, 4.8)), coarse_process(), state=state)
 
 
-TABLE = {  # max and min of disp_z, max |disp_x|, max von Mises at centres, peak temperature, at ε* = −0.008
-    "bar": (bar((60, 15, 6)), 2_706, (0.171, -0.082, 0.272, 440, 235)),
-    "plate of one group": (bar((60, 60, 2.4)), 5_043, (0.0, 0.0, 0.240, 0, 177)),
-    "plate with hole": (plate_with_hole(), 9_408, (0.232, -0.070, 0.280, 476, 182)),
-    "bracket": (bracket(), 4_275, (0.155, -0.121, 0.298, 1050, 237)),
-    "tube": (tube(), 15_204, (0.192, -0.132, 0.354, 965, 137)),
-    "bridge": (bridge(), 11_046, (0.640, -0.564, 1.263, 1312, 303)),
-}
+QUICK = ("bar", "plate of one group")
+SHAPES = [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in CALIBRATION]
 
 
-@pytest.mark.parametrize(
-    "name",
-    [name if name in ("bar", "plate of one group") else pytest.param(name, marks=pytest.mark.slow) for name in TABLE],
-)
-def test_calibration_shapes_have_the_values_of_the_table(name):
-    """The table was made with plain boxes; with incompatible modes thin plates curl up to 8 % more."""
-    part, nodes, expected = TABLE[name]
-    result = simulate(part, coarse_process(incompatible_modes=False).with_inherent_strain(-0.008))
-    u = result.released.displacement
-    stress = result.released.centre_von_mises.max()
-    found = (u[:, 2].max(), u[:, 2].min(), np.abs(u[:, 0]).max(), stress, result.peak_temperature)
-    assert len(result.positions) == nodes
+@pytest.mark.parametrize("name", SHAPES)
+def test_plain_boxes_have_the_values_of_the_calibration_table(name):
+    part, nodes, expected = CALIBRATION[name]
+    count, found = calibrate(part, incompatible_modes=False)
+    assert count == nodes
     assert found == pytest.approx(expected, rel=0.05, abs=1e-3)
 
 
 @pytest.mark.slow
-def test_error_falls_as_voxels_shrink():
-    """Distortion of a bar against that on the finest grid, for the same groups of 2.4 mm."""
-    found = []
-    for refinement in (1, 2, 4, 8):
-        size = (2.4 / refinement, 2.4 / refinement, 2.4 / refinement)
-        process = replace(process_preset("ti64-am250"), layers_per_voxel=60, voxels_per_group=1)
-        process = replace(
-            process, machine=replace(process.machine, layer=2.4 / refinement / 60), voxels_per_group=refinement
-        )
-        u = simulate(bar((28.8, 9.6, 4.8), size), process).released.displacement
-        found.append(u[:, 2].max() - u[:, 2].min())
-    errors = np.abs(np.array(found[:-1]) / found[-1] - 1)
-    assert (np.diff(errors) < 0).all()
-    assert errors[-1] < 0.03
+def test_a_guess_at_the_shaft_of_the_calibration_table_comes_near_its_displacements():
+    """Off by 2, 2 and 16 %, and by 17 % in stress and 25 % in temperature: not its true sizes; see `shaft`."""
+    part, nodes, expected = GUESSED["shaft, sizes guessed"]
+    count, found = calibrate(part, incompatible_modes=False)
+    assert count == nodes
+    assert found[:2] == pytest.approx(expected[:2], rel=0.05)
+    assert found[2] == pytest.approx(expected[2], rel=0.2)
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_default_elements_stay_within_eight_percent_of_the_calibration_table(name):
+    """It was made with plain boxes, which bend too little: with incompatible modes the bar curls 6.2 % more than there,
+    the plate with a hole 7.0 %, and 6.0 % of the bar's largest stress is gone."""
+    part, nodes, expected = CALIBRATION[name]
+    count, found = calibrate(part, incompatible_modes=True)
+    assert count == nodes
+    assert found == pytest.approx(expected, rel=0.08, abs=1e-3)
+
+
+@pytest.mark.slow
+def test_curl_converges_by_a_factor_near_two_with_every_refinement():
+    """Stress is singular at the edges where part and plate meet, so first order is what there is: 1.80 and 1.89."""
+    curls = [refined_curl(refinement) for refinement in REFINEMENTS]
+    steps = np.diff(curls)
+    assert (steps[:-1] / steps[1:] > 1.7).all()
+    assert abs(steps[-1]) < 0.015 * curls[-1]
 
 
 @pytest.mark.parametrize("count", [(1, 1, 1), (1, 1, 5), (5, 1, 2), (1, 3, 3)])

@@ -55,7 +55,19 @@ def test_a_file_changes_what_it_names(tmp_path):
     ("text", "message"),
     [
         ("machine: {pover: 3}", "machine.pover is unknown; did you mean 'power'"),
-        ("machine: {speed: 0}", "machine.speed=0 must be above 0"),
+        ("machine: {speed: 0}", "machine.speed=0 must be at least 1 and at most 50000"),
+        ("machine: {speed: 0.8}", "machine.speed=0.8 must be at least 1"),
+        ("machine: {power: 200000}", "machine.power=200000 must be at least 0 and at most 20000"),
+        ("machine: {layer: 40}", "machine.layer=40 must be above 0 and at most 5"),
+        ("machine: {ambient: -250}", "machine.ambient=-250 must be at least -100"),
+        ("machine: {build_volume: [250, 250]}", "three finite numbers"),
+        ("machine: {build_volume: 250}", "a list of three numbers"),
+        ("machine: {build_volume: [250, 0, 250]}", "machine.build_volume.y=0 must be above 0"),
+        (
+            "machine: {plate_temperature: 800}",
+            "plate_temperature=800 must be below material.relaxation_temperature=800",
+        ),
+        ("machine: {power: [1, 2]}", "a number"),
         ("machine: {power: strong}", "machine.power='strong' is not what belongs there: a number"),
         ("machine: {absorptivity: 1.5}", "at least 0 and at most 1"),
         ("machine: {plate_temperature: 10}", "at least 25"),
@@ -63,6 +75,10 @@ def test_a_file_changes_what_it_names(tmp_path):
         ("material: {young: .nan}", "finite"),
         ("material: {poisson: 0.5}", "below 0.5"),
         ("material: {inherent_strain: [0.1, 0.2]}", "three finite numbers"),
+        ("material: {inherent_strain: [-0.9, -0.9, 0]}", "inherent_strain.x=-0.9 must be above -0.1 and below 0.1"),
+        ("material: {inherent_strain: -0.009}", "a list of three numbers"),
+        ("material: {relaxation_temperature: -8}", "relaxation_temperature=-8 must be above 0"),
+        ("material: {solidus: -1}", "material.solidus=-1 must be above 0"),
         ("material: {yield_curve: [[20, 5], [10, 4]]}", "temperatures must ascend"),
         ("material: {yield_curve: [1, 2]}", "pairs"),
         ("layers_per_voxel: 1.5", "a whole number"),
@@ -85,6 +101,15 @@ def test_unknown_names_are_told():
         process_preset("in652")
     with pytest.raises(ConfigError, match="cannot be read"):
         load_process("/nowhere/at/all.yaml")
+
+
+def test_a_file_in_another_encoding_is_refused(tmp_path):
+    path = tmp_path / "mine.yaml"
+    path.write_bytes("material: {name: Stahl für Öfen}\n".encode("latin-1"))
+    with pytest.raises(ConfigError, match=r"mine.yaml: not UTF-8 text \(byte 0xfc at 24\); save it as UTF-8"):
+        load_process(path)
+    path.write_text("material: {name: Stahl für Öfen}\n", encoding="utf-8")
+    assert load_process(path).material.name == "Stahl für Öfen"
 
 
 def test_a_hotter_plate_is_a_new_process():

@@ -70,6 +70,16 @@ def test_fin_has_the_cosh_profile_to_second_order():
     assert np.log2(np.array(errors[:-1]) / errors[1:]) == pytest.approx(2.0, abs=0.1)
 
 
+def test_heat_finds_its_way_through_a_long_thin_body():
+    """Iterations go with length, not with the cube root of the count."""
+    faces, _ = bar_faces(2000, 60.0)
+    source = np.zeros(2000)
+    source[0] = 0.05
+    step = heat_step(faces, np.zeros(2000), duration=1e5, source=source, material=METAL, machine=Machine(ambient=0.0))
+    assert step.stored + step.lost == pytest.approx(0.05 * 1e5, rel=1e-10)
+    assert (np.diff(step.temperature) < 0).all()
+
+
 def part_on_plate():
     solid = np.ones((9, 6, 5), bool)
     solid[3:, 2:, 2:] = False
@@ -133,7 +143,8 @@ def test_group_times_are_those_of_the_public_log(area, layers, seconds):
 
 
 def dome():
-    """A 20 mm dome of 11 layers of 0.8 mm, with the group areas of the public example: its true shape is not known."""
+    """A 20 mm dome of 11 layers of 0.8 mm. Known of the public example are its width, its groups' heights and their
+    mean areas; round sections and how they shrink within a group are assumed."""
     counts = np.interp(np.arange(11) + 0.5, [0, 2, 6, 9.5, 11], np.array([305, 290.765, 180.851, 41.575, 10]))
     edge = 20 / 32
     x, y = np.meshgrid(*[(np.arange(32) + 0.5) * edge - 10] * 2, indexing="ij")
@@ -148,8 +159,11 @@ def dome():
 
 
 GENERATOR = [[169.5, 181.8, 209.7, 218.1], [144.4, 152.6, 168.8, 185.7], [80.0, 82.5, 86.1, 98.0]]
-GAP = 11.1
-"""What a prototype of the scheme missed of it at most: 207 for 218.1."""
+PROTOTYPE = [[167, 179, 199, 207], [143, 150, 161, 176], [80.5, 82, 85, 96]]
+"""°C at the plate's bottom, middle and top and the part's top after each group: the public run, and what a prototype of
+our scheme made of it on the true shape."""
+MARGIN = 3.5
+"""K that we may be further away than the prototype, for the assumed shape: 3.0 at most, in the last, smallest group."""
 
 
 def test_inconel_example_has_the_temperatures_of_the_public_run():
@@ -164,5 +178,6 @@ def test_inconel_example_has_the_temperatures_of_the_public_run():
         column = [(z, state.temperature[middle][depth == z].mean()) for z in np.unique(depth)]
         z, t = np.array(column).T
         found.append([*np.interp([-25 + 1e-9, -12.5, 0.0], z, t), t[-1]])
-    assert np.abs(np.array(found) - GENERATOR).max() < GAP
-    assert np.abs(np.array(found) - GENERATOR).mean() < 4.0
+    ours, theirs = (np.abs(np.array(values) - GENERATOR) for values in (found, PROTOTYPE))
+    assert (ours < theirs + MARGIN).all()
+    assert ours.mean() < theirs.mean()
