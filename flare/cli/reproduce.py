@@ -18,7 +18,7 @@ RECORDS = "results/records"
 EPILOG = f"""WHAT is one of: {", ".join(ITEMS)}; or
   list     all of them, with the time that is left to do
   pages    docs/results again, from the records alone
-  all      one after another
+  all      one after another; --only names items, in the order you want them: table1/elasticity,spectra
 
 examples:
   flare reproduce list
@@ -35,7 +35,7 @@ def run(words: Sequence[str]) -> int:
     parser.add_argument("what", help="a table or figure, list, pages, or all")
     parser.add_argument("--budget", choices=["smoke", "cpu", "paper"], help="how much of it; docs/reproduce.md tells")
     parser.add_argument("--seeds", type=int, help="of every training: 0, 1, ...; default 3 for cpu, 1 for the others")
-    parser.add_argument("--only", help="cells, such as elasticity or elasticity/flare,darcy/flare")
+    parser.add_argument("--only", help="cells, such as elasticity or elasticity/flare,darcy/flare; of all: items")
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1, help="processes; the records are the same")
     parser.add_argument("--threads", type=int, default=1, help="of each worker")
     parser.add_argument("--scheduler", help="address of a dask scheduler to use instead, such as tcp://10.0.0.1:8786")
@@ -68,12 +68,11 @@ def _list(given: Any) -> int:
     from flare.experiments.reproduce import listing
     from flare.terminal import duration
 
-    rows = listing(Ledger(_records(given)))
-    budgets = list(rows[0][2])
-    print(f"{'':<16}" + "".join(f"{budget:>26}" for budget in budgets))
-    for name, title, costs in rows:
-        cells = [f"{jobs} jobs, {duration(seconds / given.workers)}" for jobs, seconds in costs.values()]
-        print(f"{name:<16}" + "".join(f"{cell:>26}" for cell in cells) + f"   {title}")
+    lines = listing(Ledger(_records(given)), given.workers)
+    print(f"{'':<26}" + "".join(f"{budget:>25}" for budget in lines[0].costs))
+    for line in lines:
+        cells = [f"{jobs} job{'s' * (jobs > 1)}, {duration(seconds)}" for jobs, seconds in line.costs.values()]
+        print(f"{line.name:<26}" + "".join(f"{cell:>25}" for cell in cells) + f"   {line.title}".rstrip())
     print(f"\nAbout, on {given.workers} cores like those of benchmarks/results; what has a record counts nothing.")
     print("not in this version yet: " + "; ".join(f"{name}, {what}" for name, what in ABSENT.items()))
     return 0
@@ -93,26 +92,25 @@ def _reproduce(given: Any) -> int:
     from flare.experiments.jobs import Place
     from flare.experiments.ledger import Ledger
     from flare.experiments.pages import write_report
-    from flare.experiments.reproduce import item_named, planned, verify
+    from flare.experiments.reproduce import planned, selected, verify
     from flare.experiments.study import chosen
     from flare.experiments.sweep import sweep
     from flare.train.signals import Interrupted
 
     budget = budget_named(given.budget, published=given.published)
-    items = [item_named(name) for name in (ITEMS if given.what == "all" else [given.what])]
-    only = given.only.split(",") if given.only else None
-    if only and given.what == "all":
-        raise ConfigError("--only chooses cells of one table or figure; name it in place of all")
+    items = selected(given.what, given.only.split(",") if given.only else None)
     ledger, place = Ledger(_records(given)), Place(Path(given.work))
     how: dict[str, Any] = {"workers": given.workers, "threads": given.threads, "tell": say}
-    plans = [(item, planned(item, budget, only, given.seeds)) for item in items]  # a wrong --only shows itself first
+    plans = [planned(item, budget, only, given.seeds) for item, only in items]  # a wrong --only shows itself first
     try:
         if given.verify:
-            agree = [verify(chosen(i.cells(budget), only), ledger, place, **how) for i in items]
+            agree = [verify(chosen(item.cells(budget), only), ledger, place, **how) for item, only in items]
             return 0 if all(agree) else 1
-        for item, jobs in plans:
+        for (item, _), jobs in zip(items, plans, strict=True):
             sweep(jobs, ledger, place, scheduler=given.scheduler, retry=given.retry, **how)
-            print(write_report(item, ledger, budget, Path(given.out or f"{given.work}/{budget.name}")), end="")
+            print(
+                write_report(item, ledger, budget, Path(given.out or f"{given.work}/{budget.name}")), end="", flush=True
+            )
     except Interrupted as stop:
         say("saved. Give the same command again to go on")
         raise SystemExit(stop.exit_code) from None

@@ -26,16 +26,16 @@ def grid_cells(
 
     Args:
         axes: names of the coordinates of a point.
-        settings: of the training, from the coordinates.
-        paper: point -> its error in thousandths, where it has one and the budget's models are the paper's.
+        settings: of the training, from the budget and the coordinates.
+        paper: point -> its error in thousandths, where it has one and the budget's models are comparable.
     """
-    comparable = not budget.sizes
+    exact = BUDGETS["paper"]
     return [
         Cell(
             (dataset, *(f"{axis}={value}" for axis, value in zip(axes, point, strict=True))),
-            budget.training(dataset, "flare", *settings(*point)),
-            exact=BUDGETS["paper"].training(dataset, "flare", *settings(*point)),
-            paper=1e-3 * paper[point] if comparable and point in paper else None,
+            budget.training(dataset, "flare", *settings(budget, *point)),
+            exact=exact.training(dataset, "flare", *settings(exact, *point)),
+            paper=1e-3 * paper[point] if budget.comparable and point in paper else None,
         )
         for point in points
     ]

@@ -42,16 +42,16 @@ GRIDS = {
 }
 
 
-def cells(budget: Budget) -> list[Cell]:
+def _settings(budget: Budget, blocks: int, latents: int) -> Settings:
     heads = budget.sizes.get("heads", 8)  # 8 on Darcy too, where Table 1 has 16
+    return [("model.blocks", blocks), ("model.latents", latents), ("model.heads", heads)]
 
-    def settings(blocks: int, latents: int) -> Settings:
-        return [("model.blocks", blocks), ("model.latents", latents), ("model.heads", heads)]
 
+def cells(budget: Budget) -> list[Cell]:
     return [
         cell
         for dataset, paper in PAPER.items()
-        for cell in grid_cells(budget, dataset, ("blocks", "latents"), GRIDS[budget.name], settings, paper)
+        for cell in grid_cells(budget, dataset, ("blocks", "latents"), GRIDS[budget.name], _settings, paper)
     ]
 
 

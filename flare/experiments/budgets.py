@@ -1,19 +1,20 @@
 """How much of the paper to repeat: `paper` all of it, `cpu` what two cores do in hours, `smoke` what takes seconds.
 
-A budget gives each benchmark a size of dataset, a length of training, and for `smoke` small models; the experiments ask
+A budget gives each benchmark a size of dataset and a length of training, and models their sizes; the experiments ask
 it for trainings and do not know which budget they work for. To have cars in every experiment that goes through
 `Budget.datasets`, give `drivaerml` a line in each of the three.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from flare.data.cards import card
 from flare.errors import ConfigError, nearest
-from flare.experiments.jobs import Data, Overrides, Training, recipe
+from flare.experiments.jobs import Data, Job, Overrides, Training, recipe
+from flare.train.presets import merged
 
 BENCHMARKS = ("elasticity", "darcy", "airfoil", "pipe", "lpbf")
 """Those of Table 1 that can be made here, in its order."""
@@ -21,39 +22,55 @@ BENCHMARKS = ("elasticity", "darcy", "airfoil", "pipe", "lpbf")
 
 @dataclass(frozen=True)
 class Scale:
-    """A benchmark's dataset, and settings of every training on it."""
+    """A benchmark's dataset, settings of every training on it, and its number of seeds."""
 
     data: Data
     overrides: Overrides = ()
+    seeds: int = 1
 
 
 @dataclass(frozen=True)
 class Budget:
     name: str
     about: str
-    seeds: int
-    """Of every training, unless asked for others."""
     scales: Mapping[str, Scale]
     sizes: Mapping[str, Any] = field(default_factory=dict)
     """Of every model that has them, in place of the paper's."""
+    halved: Sequence[str] = ()
+    """Sizes that every model has half of."""
 
     @property
     def datasets(self) -> list[str]:
         return list(self.scales)
 
+    @property
+    def comparable(self) -> bool:
+        """Whether models are still those of the paper, so that its numbers may stand beside."""
+        return not self.sizes
+
+    def seeds(self, job: Job) -> int:
+        """With how many a job is done, unless asked for others."""
+        return self.scales[job.data.name].seeds if job.data else 1
+
+    def model(self, dataset: str, model: str = "flare") -> dict[str, Any]:
+        """Name and sizes of a model on a benchmark, as this budget has it."""
+        sizes: dict[str, Any] = merged(recipe(dataset, model), self._sizes(dataset, model))["model"]
+        return sizes
+
     def training(self, dataset: str, model: str = "flare", *more: tuple[str, Any]) -> Training:
         """A model on a benchmark as this budget has it, with the settings of an experiment's cell over all else."""
         scale = self.scales[dataset]
-        sizes = [(f"model.{name}", value) for name, value in self._sizes(dataset, model).items()]
-        return Training(scale.data, model, (*scale.overrides, *sizes, *more))
+        return Training(scale.data, model, (*scale.overrides, *self._sizes(dataset, model), *more))
 
-    def _sizes(self, dataset: str, model: str) -> dict[str, Any]:
-        if not self.sizes:
-            return {}
+    def _sizes(self, dataset: str, model: str) -> list[tuple[str, Any]]:
+        if not self.sizes and not self.halved:
+            return []
         from flare.models import model_options
 
-        options = model_options(recipe(dataset, model)["model"]["name"])
-        return {name: value for name, value in self.sizes.items() if name in options}
+        papers = recipe(dataset, model)["model"]
+        own = [(name, value) for name, value in self.sizes.items() if name in model_options(papers["name"])]
+        halves = [(name, papers[name] // 2) for name in self.halved]
+        return [(f"model.{name}", value) for name, value in (*own, *halves)]
 
 
 def _papers() -> dict[str, Scale]:
@@ -62,17 +79,27 @@ def _papers() -> dict[str, Scale]:
 
 
 def _cpu() -> dict[str, Scale]:
-    """Points, samples and epochs are fewer; models and recipes are the paper's."""
-    normalised: Overrides = (("data.normalise.points", "gaussian"),)
+    """About 500 points, a few hundred samples, tens of epochs: minutes for a training; see `flare reproduce list`."""
     return {
         # Points from -1.7 to 1.7 rather than 0 to 1: from few steps FLARE learns several times as much; see small_sets.
-        "elasticity": Scale(Data("elasticity", 500, 100), (*normalised, ("epochs", 20), ("evaluate_every", 5))),
-        "darcy": Scale(Data("darcy", 350, 50, {"resolution": 43}), (("epochs", 10),)),
-        "airfoil": Scale(Data("airfoil", 240, 40, {"resolution": "half"}), (("epochs", 20),)),
-        "pipe": Scale(Data("pipe", 240, 40, {"nodes": 65}), (("epochs", 10),)),
+        # Half of the points, drawn anew every epoch; tests are on all.
+        "elasticity": Scale(
+            Data("elasticity", 500, 100),
+            (
+                *(("data.normalise.points", "gaussian"), ("data.subsample", 486)),
+                *(("epochs", 14), ("evaluate_every", 2)),
+            ),
+            seeds=3,
+        ),
+        "darcy": Scale(Data("darcy", 350, 50, {"resolution": 22}), (("epochs", 12), ("evaluate_every", 3))),
+        "airfoil": Scale(Data("airfoil", 180, 30, {"stride": 5}), (("epochs", 20), ("evaluate_every", 5))),
+        "pipe": Scale(Data("pipe", 350, 50, {"nodes": 25}), (("epochs", 12), ("evaluate_every", 3))),
         "lpbf": Scale(
-            Data("lpbf", 150, 30, {"layers": 30}),
-            (("data.subsample", 2048), ("data.normalise.displacement", "gaussian"), ("epochs", 20)),
+            Data("lpbf", 120, 24, {"layers": 30}),
+            (
+                *(("data.subsample", 512), ("data.normalise.displacement", "gaussian")),
+                *(("epochs", 30), ("evaluate_every", 6)),
+            ),
         ),
     }
 
@@ -82,7 +109,7 @@ def _smoke() -> dict[str, Scale]:
     return {
         "elasticity": Scale(Data("elasticity", 6, 2), short),
         "darcy": Scale(Data("darcy", 6, 2, {"resolution": 8, "stride": 1, "grid": "node"}), short),
-        "airfoil": Scale(Data("airfoil", 3, 1, {"resolution": "half"}), short),
+        "airfoil": Scale(Data("airfoil", 3, 1, {"resolution": "half", "stride": 5}), short),
         "pipe": Scale(Data("pipe", 4, 2, {"nodes": 9}), short),
         "lpbf": Scale(Data("lpbf", 3, 1, {"layers": 60}), (*short, ("data.subsample", 64))),
     }
@@ -93,16 +120,16 @@ BUDGETS = {
     budget.name: budget
     for budget in (
         Budget(
-            "smoke",
-            "tiny models, a handful of samples: shows that everything runs, and nothing else",
-            1,
-            _smoke(),
-            TINY,
+            "smoke", "tiny models, a handful of samples: shows that everything runs, and nothing else", _smoke(), TINY
         ),
         Budget(
-            "cpu", "the paper's models and recipes on fewer samples, points and epochs, for two CPU cores", 3, _cpu()
+            "cpu",
+            "every model with half its blocks and half its channels, each with its own recipe, on fewer samples, "
+            "points and epochs, for two CPU cores",
+            _cpu(),
+            halved=("blocks", "channels"),
         ),
-        Budget("paper", "the paper's setting, one seed as it has; for GPUs, or for weeks", 1, _papers()),
+        Budget("paper", "the paper's setting, one seed as it has; for GPUs, or for weeks", _papers()),
     )
 }
 

@@ -25,7 +25,7 @@ GRIDS = {
 }
 
 
-def _settings(depth: int, latents: int) -> Settings:
+def _settings(_: Budget, depth: int, latents: int) -> Settings:
     return [("model.ffn_depth", depth), ("model.latents", latents)]
 
 

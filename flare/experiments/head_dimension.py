@@ -18,19 +18,19 @@ PAPER = table_of(
     },
 )
 """(head width, latents) -> error in thousandths, read off the paper's figure."""
-CHANNELS = {"smoke": 8, "cpu": 64, "paper": 64}
 GRIDS = {
     "smoke": [(2, 4), (8, 4)],
-    "cpu": [(d, 64) for d in WIDTHS],
+    "cpu": [(d, 64) for d in WIDTHS[:-1]],  # half the channels, so one width less
     "paper": [(d, m) for m in (16, 32, 64, 128) for d in WIDTHS],
 }
 
 
-def cells(budget: Budget) -> list[Cell]:
-    def settings(width: int, latents: int) -> Settings:
-        return [("model.heads", CHANNELS[budget.name] // width), ("model.latents", latents)]
+def _settings(budget: Budget, width: int, latents: int) -> Settings:
+    return [("model.heads", budget.model("elasticity")["channels"] // width), ("model.latents", latents)]
 
-    return grid_cells(budget, "elasticity", ("width", "latents"), GRIDS[budget.name], settings, PAPER)
+
+def cells(budget: Budget) -> list[Cell]:
+    return grid_cells(budget, "elasticity", ("width", "latents"), GRIDS[budget.name], _settings, PAPER)
 
 
 def report(ledger: Ledger, budget: Budget) -> list[Block]:

@@ -5,15 +5,16 @@ from __future__ import annotations
 ITEMS = {
     "table1": "table1",
     "blocks-latents": "blocks_latents",
-    "head-dimension": "head_dimension",
-    "kv-depth": "kv_depth",
-    "ffn-depth": "ffn_depth",
-    "latent-blocks": "latent_blocks",
     "shared-latents": "shared_latents",
     "spectra": "spectra",
+    "head-dimension": "head_dimension",
+    "latent-blocks": "latent_blocks",
+    "kv-depth": "kv_depth",
+    "ffn-depth": "ffn_depth",
     "qualitative": "qualitative",
     "lpbf": "lpbf_statistics",
     "architectures": "architectures",
+    "elasticity-run": "elasticity_run",
 }
 """Name -> module of flare.experiments that has its ITEM."""
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from importlib import import_module
 from pathlib import Path
 
 from flare.errors import ConfigError, DataError, nearest
-from flare.experiments.budgets import BUDGETS, Budget
+from flare.experiments.budgets import BENCHMARKS, BUDGETS, Budget
 from flare.experiments.estimate import job_seconds, making_seconds
 from flare.experiments.jobs import Job, Place, Training, needed_data
 from flare.experiments.ledger import Ledger
@@ -27,33 +27,58 @@ def item_named(name: str) -> Item:
     return import_module(f"flare.experiments.{ITEMS[name]}").ITEM
 
 
+def selected(what: str, only: Sequence[str] | None) -> list[tuple[Item, list[str] | None]]:
+    """Items and their chosen cells, in the order asked for; of `all` every choice begins with the name of an item."""
+    if what != "all":
+        return [(item_named(what), list(only) if only else None)]
+    parts = [choice.partition("/") for choice in only or ITEMS]
+    return [(item_named(name), [cells] if cells else None) for name, _, cells in parts]
+
+
 def planned(item: Item, budget: Budget, only: Sequence[str] | None, seeds: int | None) -> list[Job]:
     """The jobs of an item; those that look at a trained model bring its training along."""
     jobs: list[Job] = []
     for cell in chosen(item.cells(budget), only):
-        for job in cell.jobs(seeds or budget.seeds):
+        for job in cell.jobs(seeds or cell.seeds or budget.seeds(cell.job)):
             jobs += [job.training, job] if job.training is not None else [job]
     return jobs
 
 
-def estimated_seconds(jobs: Sequence[Job], ledger: Ledger) -> float:
-    """Core seconds for what has no record: making its data included, as though none were there."""
-    missing = {ledger.path(job): job for job in jobs if ledger.find(job) is None}.values()
-    return sum(map(job_seconds, missing)) + sum(map(making_seconds, needed_data(list(missing))))
+def estimated_seconds(jobs: Sequence[Job], ledger: Ledger, workers: int) -> float:
+    """For what has no record: making its data included, as though none were there."""
+    missing = list({ledger.path(job): job for job in jobs if ledger.find(job) is None}.values())
+    seconds = [job_seconds(job) for job in missing]
+    making = sum(map(making_seconds, needed_data(missing)))
+    return making / workers + max(sum(seconds) / workers, max(seconds, default=0.0))
 
 
-def listing(ledger: Ledger) -> list[tuple[str, str, dict[str, tuple[int, float]]]]:
-    """(name, title, budget -> (jobs, core seconds of those without a record)) of every item."""
-    found = []
+@dataclass(frozen=True)
+class Line:
+    """Of the list: an item, or the cells of one benchmark where it has several."""
+
+    name: str
+    title: str
+    costs: Mapping[str, tuple[int, float]]
+    """Budget -> (jobs, seconds)."""
+
+
+def listing(ledger: Ledger, workers: int) -> list[Line]:
+    lines = []
     for name in ITEMS:
         item = item_named(name)
-        plans = {budget.name: planned(item, budget, None, None) for budget in BUDGETS.values()}
-        costs = {
-            key: (len({ledger.path(job) for job in jobs}), estimated_seconds(jobs, ledger))
-            for key, jobs in plans.items()
-        }
-        found.append((name, item.title, costs))
-    return found
+        lines.append(Line(name, item.title, _costs(item, None, ledger, workers)))
+        benchmarks = [b for b in BENCHMARKS if any(b == cell.parts[0] for cell in item.cells(BUDGETS["paper"]))]
+        if len(benchmarks) > 1:
+            lines += [Line(f"{name}/{b}", "", _costs(item, [b], ledger, workers)) for b in benchmarks]
+    return lines
+
+
+def _costs(item: Item, only: Sequence[str] | None, ledger: Ledger, workers: int) -> dict[str, tuple[int, float]]:
+    plans = {budget.name: planned(item, budget, only, None) for budget in BUDGETS.values()}
+    return {
+        key: (len({ledger.path(job) for job in jobs}), estimated_seconds(jobs, ledger, workers))
+        for key, jobs in plans.items()
+    }
 
 
 def verify(

@@ -22,7 +22,7 @@ def _errors(budget: Budget) -> list[Cell]:
     found = []
     for kind, paper in PAPER.items():
 
-        def settings(blocks: int, shared: bool = kind == "shared") -> Settings:
+        def settings(_: Budget, blocks: int, shared: bool = kind == "shared") -> Settings:
             return [("model.blocks", blocks), *([("model.shared_latents", True)] if shared else [])]
 
         points = [(blocks,) for blocks in BLOCKS[budget.name]]

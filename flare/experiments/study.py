@@ -28,6 +28,8 @@ class Cell:
     """The paper's relative L2 error."""
     extra: bool = False
     """Done only when chosen by name."""
+    seeds: int | None = None
+    """Of its own, whatever the budget has."""
 
     def jobs(self, seeds: int) -> list[Job]:
         """Trainings are done with several seeds; the rest is looked at once."""

@@ -8,13 +8,13 @@ from typing import Any
 
 from flare.data.cards import card
 from flare.experiments.budgets import BUDGETS, Budget
+from flare.experiments.learning import learning_curves
 from flare.experiments.ledger import Ledger
 from flare.experiments.study import (
     Block,
     Cell,
     Item,
     Outcome,
-    Picture,
     departures,
     error_table,
     origin,
@@ -22,13 +22,9 @@ from flare.experiments.study import (
     thousandths,
 )
 from flare.experiments.tables import Table
-from flare.report.ablation import Series, error_curves
-from flare.report.page import png
 
 DATASETS = ("elasticity", "darcy", "airfoil", "pipe", "drivaerml", "lpbf")
 """The columns of the table. A budget that has no data of one leaves it out, and the page says so."""
-CURVE = 4
-"""Evaluations that make a learning curve."""
 PAPER: dict[str, Sequence[float | None]] = {
     "transformer": (5.37, 4.38, 6.28, None, None, None),
     "perceiver": (28.0, 20.6, 7.65, 6.90, 248, 23.1),
@@ -80,7 +76,7 @@ def cells(budget: Budget) -> list[Cell]:
         if dataset not in budget.scales:
             continue
         # The paper's error on LPBF is of another measure, which has a line of its own in the report.
-        comparable = not budget.sizes and not card(dataset).paper_offset
+        comparable = budget.comparable and not card(dataset).paper_offset
         for model, errors in PAPER.items():
             value = errors[column]
             if value is not None:
@@ -106,10 +102,9 @@ def report(ledger: Ledger, budget: Budget) -> list[Block]:
     blocks: list[Block] = [error_table(("dataset", "model"), found)]
     blocks += [_verdict(dataset, found) for dataset in DATASETS if _of(dataset, found)]
     for dataset in DATASETS:
-        lines = _learning([outcome for outcome in found if outcome.cell.parts[0] == dataset])
-        if lines:
-            caption = f"{dataset}: relative L2 error on the test split while training, seed 0."
-            blocks.append(Picture(f"learning-{dataset}", caption, png(error_curves(lines, axis="epoch", log=False))))
+        first = {o.cell.parts[1]: o.records[0] for o in found if o.cell.parts[0] == dataset}
+        caption = f"{dataset}: relative L2 error on the test split while training, seed 0."
+        blocks += learning_curves(f"learning-{dataset}", caption, first)
     offset = [outcome for outcome in found if outcome.values("rel_l2_offset")]
     if offset:
         blocks += [_offset_words(), _offset_table(offset, budget)]
@@ -142,19 +137,6 @@ def _verdict(dataset: str, found: Sequence[Outcome]) -> str:
     return words + (f" No better than that field: {', '.join(poor)}." if poor else "")
 
 
-def _learning(found: Sequence[Outcome]) -> dict[str, Series]:
-    """Model -> error over epochs of its first seed, where it was looked at often enough for a curve."""
-    lines = {}
-    for outcome in found:
-        curve = outcome.records[0].result.get("curve", [])
-        if len(curve) >= CURVE:
-            epochs, errors = zip(*curve, strict=True)
-            lines[outcome.cell.parts[1]] = Series(
-                [float(epoch) for epoch in epochs], list(errors), [0.0] * len(curve), [None] * len(curve)
-            )
-    return lines
-
-
 def _offset_words() -> str:
     return (
         f"LPBF in the measure of the authors' code, which adds {card('lpbf').paper_offset} mm to truth and prediction "
@@ -167,7 +149,7 @@ def _offset_table(found: Sequence[Outcome], budget: Budget) -> Table:
     rows = []
     for outcome in found:
         paper = PAPER.get(outcome.cell.parts[1], [None] * len(DATASETS))[column]
-        value = "" if paper is None or budget.sizes else thousandths(1e-3 * paper)
+        value = "" if paper is None or not budget.comparable else thousandths(1e-3 * paper)
         error = outcome.error("rel_l2_offset")
         rows.append((*outcome.cell.parts, error, outcome.seeds, value, departures(outcome.cell)))
     head = ("dataset", "model", "offset rel-L2 × 1e-3", "seeds", "paper", "departures from the paper's setting")
