@@ -2,30 +2,35 @@
 
 from __future__ import annotations
 
-from math import prod
+from math import log2, prod
 
 from flare.data.cards import card
 from flare.experiments.analyses import DatasetStatistics, ModelCost
-from flare.experiments.jobs import Data, Job, Training
+from flare.experiments.jobs import Data, Job, Training, recipe
 from flare.physics import generator_class
 
 STEP = {
-    "flare": 0.063,
-    "gnot": 0.54,
-    "lno": 0.036,
-    "perceiver": 0.28,
-    "transformer": 0.05,
-    "transolver": 0.13,
+    "flare": (0.0089, 0.0055),
+    "gnot": (0.073, 0.035),
+    "lno": (0.030, 0.025),
+    "perceiver": (0.040, 0.055),
+    "transformer": (0.0060, 0.0055),
+    "transolver": (0.0176, 0.0120),
 }
-"""Core seconds of a training step for 1,000 points, at the paper's sizes: benchmarks/results/peers.json."""
-ATTENTION = 0.23
-"""The transformer's, for each square of 1,000 points besides."""
+"""Core seconds of a training step, by block and 1,000 points of a sample: with the paper's channels on Elasticity, and
+with half of them. Narrow heads make attention slow, so half is not always less."""
+ATTENTION = 0.032
+"""The transformer's besides, for each square of 1,000 points."""
 BY_LATENTS = 0.25
 """Part of FLARE's that grows with its latents, at 64."""
+LATENT_BLOCKS = (2.0, 0.2)
+"""Times that a block costs with latent blocks, for which there is no kernel, and for each of them besides."""
 GRID = 2.0
 """How much more a step of Transolver costs with convolutions."""
 MAKING = {"elasticity": 0.011, "darcy": 0.81, "airfoil": 2.3, "pipe": 1.4, "lpbf": 60.0}
 """Core seconds for a sample in its published form: benchmarks/results/solvers.json; of LPBF a long average."""
+TESTING = 0.1
+"""Part of the time of training that evaluations take."""
 LPBF_POINTS = 21_000
 """Of a part, on average, with 15 layers to a voxel."""
 
@@ -58,11 +63,18 @@ def _training_seconds(job: Training) -> float:
     settings = job.settings()
     model, name = settings["model"], settings["model"]["name"]
     thousands = min(points(job.on), settings["data"].get("subsample") or float("inf")) / 1000
-    step = STEP[name] * thousands * (GRID if name == "transolver" and model.get("grid") else 1.0)
+    papers, half = STEP[name]
+    width = model["channels"] / recipe("elasticity", name)["model"]["channels"]
+    step = (
+        papers
+        * width ** log2(papers / half)
+        * thousands
+        * (GRID if name == "transolver" and model.get("grid") else 1.0)
+    )
     if name == "transformer":
         step += ATTENTION * thousands**2
     if name == "flare":
         step *= 1 - BY_LATENTS + BY_LATENTS * model["latents"] / 64
-        step *= (1 + model.get("latent_blocks", 0) / 4) * (model["channels"] / 64) ** 2
-    blocks = 4 if name == "lno" else 8
-    return 0.05 + step * model["blocks"] / blocks * (job.on.samples - job.on.test) * settings["epochs"]
+        if model.get("latent_blocks"):
+            step *= LATENT_BLOCKS[0] + LATENT_BLOCKS[1] * model["latent_blocks"]
+    return 2.0 + step * model["blocks"] * (job.on.samples - job.on.test) * settings["epochs"] * (1 + TESTING)

@@ -7,12 +7,16 @@ on from there with the next call.
 
 from __future__ import annotations
 
+import signal
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import CancelledError, as_completed
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
+from multiprocessing import active_children
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 from flare.environment import describe_environment, forget_peak_memory, peak_memory_mb
@@ -76,7 +80,8 @@ def _lines(
             return
         futures = [pool.submit(perform, job, ledger.folder, place, threads) for job in jobs]
         try:
-            yield from (future.result() for future in as_completed(futures))
+            with _signals_reach_workers():
+                yield from (future.result() for future in as_completed(futures))
         except BrokenProcessPool:
             raise DataError(
                 "a worker process died (out of memory?). What is done is kept; give the same command again to go on, "
@@ -84,6 +89,24 @@ def _lines(
             ) from None
         except CancelledError:
             raise DataError("the dask scheduler is gone; start one and give the same command again to go on") from None
+
+
+@contextmanager
+def _signals_reach_workers() -> Iterator[None]:
+    """Ctrl-C or SIGTERM goes on to the worker processes, which save what they are at, and ends the sweep."""
+
+    def pass_on(number: int, frame: FrameType | None) -> None:
+        for worker in active_children():
+            worker.terminate()
+        raise Interrupted(number)
+
+    main = threading.current_thread() is threading.main_thread()
+    before = {n: signal.signal(n, pass_on) for n in (signal.SIGINT, signal.SIGTERM)} if main else {}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def _is_missing(record: Record | None, *, retry: bool) -> bool:

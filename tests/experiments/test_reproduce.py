@@ -10,10 +10,10 @@ from flare.data.cards import card
 from flare.errors import ConfigError
 from flare.experiments.budgets import BENCHMARKS, BUDGETS, budget_named
 from flare.experiments.jobs import Training
-from flare.experiments.ledger import Ledger, Record
+from flare.experiments.ledger import Ledger, Record, address
 from flare.experiments.names import ABSENT, ITEMS
 from flare.experiments.pages import write_pages
-from flare.experiments.reproduce import item_named, planned
+from flare.experiments.reproduce import item_named, listing, planned, selected
 from flare.experiments.study import Cell, chosen, departures, outcomes, thousandths
 from flare.train.presets import build_config
 from tests.factory import content
@@ -48,7 +48,7 @@ def test_every_table_is_there_in_all_forms_and_every_picture(done):
     pictures = {path.stem.split("-smoke-")[1] for path in (done / "smoke" / "images").glob("*.png")}
     assert pictures == {
         *("blocks-latents-elasticity", "blocks-latents-darcy", "head-dimension", "kv-depth", "ffn-depth"),
-        *("latent-blocks", "shared-latents-independent", "shared-latents-shared", "spectra"),
+        *("learning", "latent-blocks", "shared-latents-independent", "shared-latents-shared", "spectra"),
         *("qualitative-elasticity", "qualitative-darcy", "qualitative-pipe", "qualitative-lpbf"),
         *("lpbf-histograms", "lpbf-gallery"),
     }
@@ -68,6 +68,18 @@ def test_doing_it_again_changes_nothing_and_the_table_says_what_the_records_say(
         assert line in told.out
     assert "4+2 of 1000+200 samples" in told.out
     assert "1 of 500 epochs" in told.out
+
+
+def test_all_does_the_named_items_in_the_order_asked_for(done, capsys):
+    only = ["spectra", "kv-depth/depth=0"]
+    words = ["--only", ",".join(only), "--workers", "1", "--work", str(done)]
+    assert main(["reproduce", "all", "--budget", "smoke", *words]) == 0
+    told = capsys.readouterr()
+    assert told.out.index("spectra-smoke-spectra.png") < told.out.index("K/V depth")
+    assert [line for line in told.err.splitlines() if "jobs" in line] == [
+        "2 jobs, 2 of them done already",
+        "1 jobs, 1 of them done already",
+    ]
 
 
 def test_lpbf_has_the_authors_measure_besides(done):
@@ -116,7 +128,7 @@ def test_a_page_has_mean_spread_paper_and_departures_in_one_row_and_a_failure_sa
     text = (tmp_path / "pages" / "table1.md").read_text()
     row = next(line for line in text.splitlines() if line.startswith("| elasticity | flare |"))
     assert "| 1,234 | 12.0 ± 2.0 | 3 | 3.38 | data of our solver; 400+100 of 1000+200 samples; " in row
-    assert "20 of 500 epochs" in row
+    assert "14 of 500 epochs; blocks 4, not 8; channels 32, not 64" in row
     assert "normalise.points gaussian, not identity" in row
     row = next(line for line in text.splitlines() if line.startswith("| elasticity | lno |"))
     assert "failed: TrainingDiverged: the loss is nan | 2 of 3 | 9.25 |" in row
@@ -198,7 +210,11 @@ def test_a_look_at_a_trained_model_brings_its_training_along():
         (["table1"], "say how much with --budget"),
         (["table1", "--budget", "smoke", "--only", "elasticty"], "did you mean 'elasticity'?"),
         (["table1", "--budget", "smoke", "--only", "pipe/transformer"], "no cell has all of that"),
-        (["all", "--budget", "smoke", "--only", "pipe"], "--only chooses cells of one table"),
+        (["all", "--budget", "smoke", "--only", "spectra,pipe"], "there is no table or figure 'pipe'"),
+        (
+            ["all", "--budget", "smoke", "--only", "table1/pip"],
+            "--only pip: there is no such cell; did you mean 'pipe'?",
+        ),
         (["table1", "--budget", "cpu", "--published"], "for --budget paper alone"),
         (["table1", "--budget", "smoke", "--seeds", "0"], "--seeds 0: at least 1"),
         (["table1", "--budget", "huge"], "--budget"),
@@ -219,9 +235,52 @@ def test_the_list_has_every_item_with_a_time_for_every_budget(tmp_path, capsys, 
     told = capsys.readouterr().out
     for name in ITEMS:
         line = next(line for line in told.splitlines() if line.startswith(f"{name} "))
-        assert len(re.findall(r"\d+ jobs, \d+ (s|min|h)", line)) == 3, line
+        assert len(re.findall(r"\d+ jobs?, \d+ (s|min|h)", line)) == 3, line
     for name in ABSENT:
         assert name in told
+
+
+HOUR = 3600.0
+ALLOWED = {
+    "table1/elasticity": HOUR,
+    **{f"table1/{name}": HOUR / 3 for name in ("darcy", "airfoil", "pipe", "lpbf")},
+    **dict.fromkeys(("blocks-latents", "head-dimension", "shared-latents", "latent-blocks"), HOUR / 3),
+    **dict.fromkeys(("kv-depth", "ffn-depth", "spectra"), HOUR / 3),
+}
+
+
+def test_the_cpu_budget_is_estimated_at_minutes_on_two_cores(tmp_path):
+    costs = {line.name: line.costs["cpu"][1] for line in listing(Ledger(tmp_path), workers=2)}
+    assert {name: seconds for name, seconds in costs.items() if seconds > ALLOWED.get(name, 5 * HOUR)} == {}
+    assert set(ALLOWED) <= set(costs)
+
+
+def test_the_papers_elasticity_run_is_that_of_table_1(tmp_path):
+    (run,) = item_named("elasticity-run").cells(PAPER)
+    (row,) = chosen(item_named("table1").cells(PAPER), ["elasticity/flare"])
+    assert run.job == row.job
+    (short,) = item_named("elasticity-run").cells(CPU)
+    assert departures(short) == "data of our solver; 50 of 500 epochs"
+    assert len(planned(item_named("elasticity-run"), CPU, None, None)) == 1
+
+
+def test_ablations_share_the_run_they_have_in_common():
+    cells = [
+        "head-dimension/width=4",
+        "kv-depth/depth=3",
+        "ffn-depth/depth=3",
+        "latent-blocks/blocks=4/latent-blocks=0",
+    ]
+    cells += ["blocks-latents/elasticity/blocks=4/latents=64", "shared-latents/blocks=4/independent"]
+    jobs = [planned(item, CPU, only, None) for item, only in selected("all", ["table1/elasticity/flare", *cells])]
+    assert all(address(job) == address(jobs[0][0]) for (job, *_) in jobs)
+
+
+def test_a_row_of_half_the_channels_departs_in_channels_and_heads_alone_where_the_width_is_equal():
+    (cell,) = chosen(item_named("head-dimension").cells(CPU), ["width=4"])
+    assert cell.exact.settings()["model"]["heads"] == 16
+    assert cell.job.settings()["model"]["heads"] == 8
+    assert "blocks 4, not 8; channels 32, not 64; heads 8, not 16" in departures(cell)
 
 
 def test_a_cell_without_a_setting_of_the_paper_has_no_departures():

@@ -1,7 +1,12 @@
 """What is committed under docs/results is what the committed records say, byte for byte."""
 
+import shutil
+import subprocess
 from pathlib import Path
 
+import pytest
+
+from flare.cli import main
 from flare.experiments.ledger import Ledger
 from flare.experiments.pages import write_pages
 
@@ -15,6 +20,19 @@ def files(folder):
 def test_the_committed_pages_come_out_of_the_committed_records(tmp_path):
     write_pages(Ledger(ROOT / "results" / "records"), tmp_path / "pages")
     assert files(tmp_path / "pages") == files(ROOT / "docs" / "results")
+
+
+def test_a_fresh_clone_and_one_command_write_every_table_and_picture_again(tmp_path, monkeypatch):
+    if not (ROOT / ".git").exists():
+        pytest.skip("not a git checkout")
+    git = ["git", "-c", "core.autocrlf=false", "-C", str(tmp_path)]
+    subprocess.run([*git, "clone", "--quiet", "--depth", "1", f"file://{ROOT}", "clone"], check=True)
+    clone = tmp_path / "clone"
+    committed = files(clone / "docs" / "results")
+    shutil.rmtree(clone / "docs" / "results")
+    monkeypatch.chdir(clone)
+    assert main(["reproduce", "pages"]) == 0
+    assert files(clone / "docs" / "results") == committed
 
 
 def test_every_committed_record_is_shown_and_tells_of_no_machine(tmp_path):

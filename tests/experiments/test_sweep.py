@@ -3,7 +3,9 @@
 import json
 import os
 import signal
+import time
 from dataclasses import replace
+from multiprocessing import get_context
 
 import pytest
 
@@ -106,6 +108,61 @@ def test_a_stopped_sweep_keeps_what_is_finished_and_goes_on_in_the_middle_of_a_t
     assert ledger.path(JOBS[0]).read_bytes() == finished
     assert evaluations.count(0) == 2, "the first was not trained again"
     assert without_made(ledger) == without_made(alone), "bit for bit, as though nothing had happened"
+
+
+def sweep_and_die(folder, place):
+    """Do all jobs, but be killed in the second: what a power cut does."""
+    real, evaluations = Trainer._evaluate, []
+
+    def die(self):
+        real(self)
+        evaluations.append(self.config.seed)
+        if len(evaluations) == 3:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    Trainer._evaluate = die
+    run(JOBS, folder, place)
+
+
+def test_a_killed_sweep_goes_on_without_repeating_what_is_finished(alone, place, tmp_path, monkeypatch):
+    process = get_context("spawn").Process(target=sweep_and_die, args=(tmp_path, place))
+    process.start()
+    process.join()
+    assert process.exitcode == -signal.SIGKILL
+    ledger = Ledger(tmp_path / "records")
+    finished = ledger.path(JOBS[0]).read_bytes()
+    assert ledger.find(JOBS[1]) is None
+    real, trained = Training.trained, []
+    monkeypatch.setattr(Training, "trained", lambda self, place: trained.append(self.seed) or real(self, place))
+    run(JOBS, tmp_path, place)
+    assert trained == [1, 2]
+    assert ledger.path(JOBS[0]).read_bytes() == finished
+    assert without_made(ledger) == without_made(alone), "bit for bit, as though nothing had happened"
+
+
+LONG = [job.with_settings(("epochs", 100_000)) for job in JOBS]
+
+
+def sweep_for_long(folder, place):
+    run(LONG, folder, place, workers=2)
+
+
+@pytest.mark.slow
+def test_workers_of_a_stopped_sweep_save_what_they_are_at(place, tmp_path):
+    process = get_context("spawn").Process(target=sweep_for_long, args=(tmp_path, place))
+    process.start()
+    there = replace(place, runs=f"{tmp_path.name}-runs")
+    until = time.monotonic() + 300
+    while not all(there.run(job).exists() and job.curve(there) for job in LONG[:2]) and time.monotonic() < until:
+        time.sleep(0.2)
+    process.terminate()
+    process.join(120)
+    assert process.exitcode == 1, "it ended by an exception, after its workers"
+    ledger = Ledger(tmp_path / "records")
+    assert [ledger.find(job).outcome for job in LONG[:2]] == ["unfinished"] * 2
+    assert ledger.find(LONG[2]) is None
+    for job in LONG[:2]:
+        assert ledger.find(job).result["curve"] == [list(point) for point in job.curve(there)]
 
 
 def test_a_failed_job_says_so_and_the_others_go_on(place, tmp_path):
