@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import log2, prod
 
 from flare.data.cards import card
@@ -36,9 +37,11 @@ LPBF_POINTS = 21_000
 
 
 def making_seconds(data: Data) -> float:
-    """Of one core, for all samples; a coarser form costs as many times less as it has fewer points."""
-    full = Data(data.name, data.samples, data.test)
-    return 0.0 if data.published else data.samples * MAKING[data.name] * points(data) / points(full)
+    """Of one core, for all samples; a coarser form costs as many times less as it is solved on fewer points."""
+    if data.published:
+        return 0.0
+    solved = replace(data, options={key: value for key, value in data.options.items() if key != "stride"})
+    return data.samples * MAKING[data.name] * points(solved) / points(replace(data, options={}))
 
 
 def job_seconds(job: Job) -> float:

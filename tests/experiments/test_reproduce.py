@@ -128,7 +128,7 @@ def test_a_page_has_mean_spread_paper_and_departures_in_one_row_and_a_failure_sa
     text = (tmp_path / "pages" / "table1.md").read_text()
     row = next(line for line in text.splitlines() if line.startswith("| elasticity | flare |"))
     assert "| 1,234 | 12.0 ± 2.0 | 3 | 3.38 | data of our solver; 400+100 of 1000+200 samples; " in row
-    assert "14 of 500 epochs; blocks 4, not 8; channels 32, not 64" in row
+    assert "16 of 500 epochs; blocks 4, not 8; channels 32, not 64" in row
     assert "normalise.points gaussian, not identity" in row
     row = next(line for line in text.splitlines() if line.startswith("| elasticity | lno |"))
     assert "failed: TrainingDiverged: the loss is nan | 2 of 3 | 9.25 |" in row
