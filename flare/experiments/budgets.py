@@ -122,8 +122,7 @@ BUDGETS = {
         ),
         Budget(
             "cpu",
-            "every model with half its blocks and half its channels, each with its own recipe, on fewer samples, "
-            "points and epochs, for two CPU cores",
+            "for two CPU cores: fewer samples, points and epochs, and half of most models; every row names its departures",
             _cpu(),
             halved=("blocks", "channels"),
         ),
