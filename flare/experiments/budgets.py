@@ -122,7 +122,7 @@ BUDGETS = {
         ),
         Budget(
             "cpu",
-            "for two CPU cores: fewer samples, points and epochs, and half of most models; every row names its departures",
+            "for two CPU cores: fewer samples, points, epochs, half of most models; rows name their departures",
             _cpu(),
             halved=("blocks", "channels"),
         ),
