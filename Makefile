@@ -13,7 +13,7 @@ help:
 	@echo "make test-slow  the slow truths"
 	@echo "make native     build the CPU kernels now rather than on first use"
 	@echo "make sanitize   the kernel tests under address and undefined-behaviour sanitizers"
-	@echo "make bench      speed and memory, half an hour on a quiet machine; tables and plot in docs/kernels.md"
+	@echo "make bench      speed and memory, an hour on a quiet machine; tables and plots in docs/kernels.md and docs/lra.md"
 	@echo "make format     format the code"
 	@echo "make clean      remove .venv and everything made by demo and tests"
 
@@ -62,6 +62,12 @@ bench: .venv/ready
 	@echo "Solvers ..."
 	@$(BIN)/python benchmarks/solvers.py
 	@$(BIN)/python benchmarks/lpbf.py
+	@$(BIN)/python benchmarks/cars.py
+	@echo "Long sequences (about 20 minutes) ..."
+	@$(BIN)/python benchmarks/sequences.py
+	@echo "Ten million points, and the planner (about half an hour) ..."
+	@$(BIN)/python benchmarks/stream.py
+	@$(BIN)/python benchmarks/plan.py
 	@$(BIN)/python benchmarks/plot.py
 	@$(BIN)/python benchmarks/table.py
 

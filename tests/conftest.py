@@ -15,8 +15,9 @@ from flare.mixer.native.cache import Unavailable
 from flare.mixer.native.library import why_not
 
 # The same examples in every run: bad luck is looked for on purpose, by HYPOTHESIS_PROFILE=explore, not met on the way.
-settings.register_profile("same", derandomize=True)
-settings.register_profile("explore", max_examples=500)
+# No deadlines: a busy machine is no bug.
+settings.register_profile("same", derandomize=True, deadline=None)
+settings.register_profile("explore", max_examples=500, deadline=None)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "same"))
 
 

@@ -221,6 +221,27 @@ def test_the_table_of_peers_says_the_records_numbers(tmp_path, monkeypatch):
     assert peers.PAGE.read_text().count(peers.BEGIN) == 1
 
 
+def test_the_table_of_sequences_says_the_records_numbers(tmp_path, monkeypatch):
+    import sequences
+    from measure import threads
+
+    monkeypatch.setattr(sequences, "threads", lambda count: threads(1))
+    monkeypatch.setattr(sequences, "others_percent", lambda: 0.0)
+    monkeypatch.setattr(sequences, "LENGTHS", (32, 64))
+    monkeypatch.setattr(sequences, "alone", lambda function, *arguments: function(*arguments))
+    monkeypatch.setattr(sequences, "peak_of_step", lambda attention, length: len(attention) * length)
+    page, picture = tmp_path / "lra.md", tmp_path / "sequences.png"
+    page.write_text(f"before\n{sequences.BEGIN}\nold\n{sequences.END}\nafter\n")
+    sequences.main(["--rounds", "1", "--out", str(tmp_path), "--page", str(page), "--picture", str(picture)])
+    text, rows = page.read_text(), read(tmp_path, "sequences")["rows"]
+    assert len(rows) == 12
+    for row in rows:
+        assert f"{row['length'] / row['seconds'] / 1e3:.1f}, {row['peak_mb']:,.0f}" in text
+    assert picture.read_bytes().startswith(b"\x89PNG")
+    assert "](sequences.png)" in text
+    assert sequences.PAGE.read_text().count(sequences.BEGIN) == 1
+
+
 def test_the_tables_of_solvers_say_the_records_numbers(tmp_path, monkeypatch):
     import solvers
 
@@ -268,3 +289,69 @@ def test_the_tables_of_printing_say_the_records_numbers_and_what_is_too_much(tmp
     )
     assert [row["part"] for row in record["iterations"]] == ["block", "frame"]
     assert lpbf.PAGE.read_text().count(lpbf.BEGIN) == 1
+
+
+def test_the_tables_of_cars_say_the_records_numbers(tmp_path, monkeypatch):
+    import cars
+
+    page = tmp_path / "cars.md"
+    page.write_text(f"before\n{cars.BEGIN}\nold\n{cars.END}\nafter\n")
+    small = {"PAGE": page, "RESULTS": tmp_path, "CARS": 1, "LEVELS": [1, 2], "REFINEMENTS": [0.25], "SIZES": [100, 200]}
+    for name, value in small.items():
+        monkeypatch.setattr(cars, name, value)
+    monkeypatch.setattr(cars, "alone", lambda function, *arguments: function(*arguments))
+    monkeypatch.setattr(cars, "load", lambda name: read(tmp_path, name))
+    cars.main()
+    text, record = page.read_text(), read(tmp_path, "cars")
+    assert "old" not in text
+    assert [len(row["errors"]) for row in record["accuracy"]] == [2] * 6
+    assert all(row["errors"][0] > row["errors"][1] for row in record["accuracy"])
+    for row in record["accuracy"]:
+        assert f"| {row['method']} | {row['errors'][0]:.4f} | {row['errors'][1]:.4f} |" in text
+    assert f"| 0.25 | {record['cost'][0]['panels']:,} |" in text
+
+
+def test_the_table_of_the_stream_says_the_records_numbers(tmp_path, monkeypatch):
+    import stream
+
+    page = tmp_path / "million.md"
+    page.write_text(f"before\n{stream.BEGIN}\nold\n{stream.END}\nafter\n")
+    for name, value in {"PAGE": page, "RESULTS": tmp_path}.items():
+        monkeypatch.setattr(stream, name, value)
+    monkeypatch.setattr(stream, "alone", lambda function, *arguments: function(*arguments))
+    stream.main(["--quick", "--out", str(tmp_path)])
+    record, text = read(tmp_path, "stream"), page.read_text()
+    assert record["disk"]["points"] == 10_000
+    errors, seconds = record["whole"]["errors"], record["whole"]["seconds"]
+    assert max(errors.values()) < 1e-5  # this untrained model's answers are nearly zero
+    assert errors["chunks"] < 2 * errors["whole"]
+    assert f"| in chunks | 400 | {seconds['chunks']:.3g} |  | {errors['chunks']:.1e} |" in text
+    assert "old" not in text
+
+
+def test_the_table_of_the_planner_says_how_far_it_is_off(tmp_path, monkeypatch):
+    import plan
+
+    page = tmp_path / "million.md"
+    page.write_text(f"before\n{plan.BEGIN}\nold\n{plan.END}\nafter\n")
+    for name, value in {"PAGE": page, "RESULTS": tmp_path}.items():
+        monkeypatch.setattr(plan, name, value)
+    tenth_more = {"memory_mb": 1.1, "seconds": 1.2}
+
+    def law(setting):
+        """A machine that keeps the planner's laws up to 220,000 points, and needs more than they say beyond."""
+        w, b, m = setting.work, setting.blocks, setting.latents
+        need = {"memory_mb": 300 + 1e-3 * w * b + setting.state_mb, "seconds": 1e-6 * w * b + 1e-8 * w * b * m}
+        return plan.plan.Need(**{key: need[key] * (tenth_more[key] if w > 220_000 else 1) for key in need})
+
+    monkeypatch.setattr(plan.plan, "measure", law)
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")  # the script sets it; this brings back what it was
+    plan.main([])
+    record, text = read(tmp_path, "plan"), page.read_text()
+    assert record["holds"]
+    assert len(record["rows"]) == 8
+    assert "| training | 100,000 | 1 | 8 | 128 |" in text
+    assert "Off by at most 9% of the memory and 17% of the time." in text
+    tenth_more["memory_mb"] = 1.3
+    plan.main([])
+    assert not read(tmp_path, "plan")["holds"]

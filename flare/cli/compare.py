@@ -12,7 +12,7 @@ from flare.errors import ConfigError, nearest
 from flare.terminal import say
 from flare.train.config import TrainConfig
 from flare.train.presets import preset_names, preset_path, read_yaml
-from flare.train.recipes import needs_grid, recipe_names
+from flare.train.recipes import model_name, needs_grid, recipe_names
 
 EPILOG = """examples:
   flare compare --preset small --out runs/compare
@@ -38,6 +38,8 @@ def run(words: Sequence[str]) -> int:
     seeds = given.pop("seeds", 3)
     if not preset:
         raise ConfigError("say what to compare on with --preset, such as --preset small")
+    if model_name(read_yaml(preset_path(preset))) == "sequence":
+        raise ConfigError("flare compare is for fields; attentions of sequences are compared by:  flare experiment lra")
     if seeds < 1:
         raise ConfigError(f"--seeds {seeds}: the runs of every model, at least 1")
     folder = Path(out or f"runs/compare-{Path(preset).stem}")

@@ -1,25 +1,29 @@
-"""`flare data make|read|download|info|report|check|card|export|upload`: datasets made, fetched, verified, shared."""
+"""`flare data make|read|download|info|report|check|card|enrich|export|upload`: datasets made, verified, shared."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from flare.cli import parse
 from flare.cli.options import make_parser
 from flare.errors import ConfigError, DataError, nearest
+from flare.lookup import class_named
 
 if TYPE_CHECKING:
     from flare.data.store import Dataset
+    from flare.sequence.store import SequenceDataset
 
-HELP = """usage: flare data make NAME --out FOLDER ...       make a dataset from physics
+HELP = """usage: flare data make NAME --out FOLDER ...       make a dataset from physics, or sequences
        flare data download NAME --out FOLDER ...   fetch the published files of a benchmark and read them
        flare data read NAME --folder FILES ...     make a dataset of published files that are here
        flare data card [NAME]                      what a benchmark is, and what to beware of
        flare data info FOLDER                      what a dataset holds
        flare data report FOLDER                    its gallery.png and statistics.html, made anew
        flare data check FOLDER                     verify checksums, splits and values
+       flare data enrich DATASET --out FOLDER      with what each node of a solid has around it as further inputs
        flare data export DATASET --out FOLDER      lpbf as the files that are published of it
        flare data upload FOLDER --to user/name     share exported files on the hub
 
@@ -35,6 +39,7 @@ def run(words: Sequence[str]) -> int:
         "info": _info,
         "report": _report,
         "check": _check,
+        "enrich": _enrich,
         "export": _export,
         "upload": _upload,
     }
@@ -47,18 +52,28 @@ def run(words: Sequence[str]) -> int:
 
 
 def _make(words: Sequence[str]) -> int:
+    from flare import physics, sequence
     from flare.data.generate import generate
-    from flare.physics import GENERATORS, generator_class
+    from flare.sequence.store import generate_sequences
 
+    known = {**physics.GENERATORS, **sequence.GENERATORS}
     if not words or words[0] in ("-h", "--help"):
-        print(f"usage: flare data make NAME ...\n\nNAME is one of: {', '.join(GENERATORS)}")
+        print(f"usage: flare data make NAME ...\n\nNAME is one of: {', '.join(known)}")
         return 0
     name = words[0]
-    generator = generator_class(name)
+    generator = class_named(name, known, "generator")
     parser = make_parser(f"data make {name}", f"Make the {name} dataset. A stopped job goes on when called again.")
+    names = ["out", "samples", "test_samples", "seed", "workers", "scheduler"]
     parser.add_argument("--out", default=f"data/{name}", help="folder to write")
-    parser.add_argument("--samples", type=int, default=1200, help="samples to make")
-    parser.add_argument("--test-samples", type=int, help="the last ones, for testing; default a sixth")
+    if name in sequence.GENERATORS:
+        parser.add_argument("--samples", type=int, default=generator.samples, help="examples to make")
+        share = "; default as great a part as in the benchmark"
+        parser.add_argument("--test-samples", type=int, help=f"the last ones, for testing{share}")
+        parser.add_argument("--val-samples", type=int, help=f"those before them, for validation{share}")
+        names.append("val_samples")
+    else:
+        parser.add_argument("--samples", type=int, default=1200, help="samples to make")
+        parser.add_argument("--test-samples", type=int, help="the last ones, for testing; default a sixth")
     parser.add_argument("--seed", type=int, default=0, help="sample i depends on (seed, i) alone")
     parser.add_argument(
         "--workers", type=int, default=os.cpu_count() or 1, help="processes; the bytes do not depend on it"
@@ -66,54 +81,83 @@ def _make(words: Sequence[str]) -> int:
     parser.add_argument("--scheduler", help="address of a dask scheduler to use instead, such as tcp://10.0.0.1:8786")
     parser.add_class_arguments(generator, None)
     given = parse(parser, words[1:]).as_dict()
-    names = ("out", "samples", "test_samples", "seed", "workers", "scheduler")
     job = {key: given.pop(key) for key in names}
+    if name in sequence.GENERATORS:
+        for key in ("val_samples", "test_samples"):
+            if job[key] is None:
+                job[key] = job["samples"] * getattr(generator, key) // generator.samples
+        return _show(generate_sequences(generator(**given), job.pop("out"), **job))
     return _show(generate(generator(**given), job.pop("out"), **job))
 
 
-def _show(dataset: Dataset) -> int:
+def _show(dataset: Dataset | SequenceDataset) -> int:
     """What was made, in a line and a page."""
+    from flare.data.store import Dataset
     from flare.report.dataset import write_dataset_page
+    from flare.sequence.check import describe
 
-    print(f"{dataset.path}: {len(dataset):,} samples, {int(dataset.offsets[-1]):,} points")
-    print(f"statistics: {write_dataset_page(dataset)}")
+    if isinstance(dataset, Dataset):
+        print(f"{dataset.path}: {len(dataset):,} samples, {int(dataset.offsets[-1]):,} points")
+        print(f"statistics: {write_dataset_page(dataset)}")
+    else:
+        print(f"{dataset.path}: {len(dataset):,} samples", *describe(dataset), sep="\n")
     return 0
 
 
-def _read(words: Sequence[str]) -> int:
-    from flare.data.published import READERS, read_published, reader_class
+def _open(folder: str) -> Dataset | SequenceDataset:
+    from flare.data.store import Dataset, held_by, read_about
+    from flare.sequence.store import SequenceDataset
 
+    return (SequenceDataset if held_by(read_about(Path(folder))) == "sequences" else Dataset)(folder)
+
+
+def _read(words: Sequence[str]) -> int:
+    from flare import sequence
+    from flare.data.published import READERS, read_published
+    from flare.sequence.files import read_sequences
+
+    known = {**READERS, **sequence.READERS}
     if not words or words[0] in ("-h", "--help"):
-        print(f"usage: flare data read NAME --folder FILES ...\n\nNAME is one of: {', '.join(READERS)}")
+        print(f"usage: flare data read NAME --folder FILES ...\n\nNAME is one of: {', '.join(known)}")
         return 0
     name = words[0]
-    reader = reader_class(name)
+    reader = class_named(name, known, "reader of published files of")
     parser = make_parser(f"data read {name}", f"Make the {name} dataset of its published files.")
     parser.add_argument("--out", default=f"data/{name}", help="folder to write")
     parser.add_class_arguments(reader, None)
     given = parse(parser, words[1:]).as_dict()
     out = given.pop("out")
-    return _show(read_published(reader(**given), out))
+    return _show((read_sequences if name in sequence.READERS else read_published)(reader(**given), out))
 
 
 def _download(words: Sequence[str]) -> int:
-    from flare.data.cards import card
+    from flare import sequence
     from flare.data.download import download
-    from flare.data.published import READERS, read_published, reader_class, refuse_another
+    from flare.data.published import READERS, read_published, refuse_another
+    from flare.sequence.files import read_sequences
+    from flare.sequence.sources import SOURCES, fetch
 
+    known = {**READERS, **sequence.READERS}
     if not words or words[0] in ("-h", "--help"):
-        print(f"usage: flare data download NAME ...\n\nNAME is one of: {', '.join(READERS)}")
+        print(f"usage: flare data download NAME ...\n\nNAME is one of: {', '.join(known)}")
         return 0
     name = words[0]
-    reader = reader_class(name)
+    reader = class_named(name, known, "reader of published files of")
     parser = make_parser(f"data download {name}", f"Fetch the published files of {name} and make a dataset of them.")
     parser.add_argument("--out", default=f"data/{name}", help="folder of the dataset")
     parser.add_argument("--files", default="data/published", help="folder of the files; they can be removed afterwards")
+    if name in sequence.READERS:
+        sources = SOURCES[name]
+        help_text = "; ".join(f"{key}: {source.about}" for key, source in sources.items())
+        parser.add_argument("--source", choices=list(sources), default=next(iter(sources)), help=help_text)
     parser.add_class_arguments(reader, None, skip={"folder"})
     given = parse(parser, words[1:]).as_dict()
     out, files = given.pop("out"), given.pop("files")
+    if name in sequence.READERS:
+        folder = fetch(SOURCES[name][given.pop("source")], files)
+        return _show(read_sequences(reader(folder=str(folder), **given), out))
     refuse_another(reader, out)
-    folder = download(card(name).archive, files)
+    folder = download(reader.archive(given), files)
     return _show(read_published(reader(folder=str(folder), **given), out))
 
 
@@ -131,6 +175,26 @@ def _card(words: Sequence[str]) -> int:
     return 0
 
 
+def _enrich(words: Sequence[str]) -> int:
+    from flare.data.enrich import with_surroundings
+    from flare.data.store import Dataset
+    from flare.mesh.surroundings import FIELDS
+
+    parser = make_parser(
+        "data enrich",
+        "Write a dataset of axis-aligned hexahedra, such as lpbf, again with what each node has around it as further "
+        "inputs of a model. A stopped job goes on when called again.",
+    )
+    parser.add_argument("dataset", help="dataset folder; it stays as it is")
+    parser.add_argument("--out", required=True, help="folder to write")
+    options = parse(parser, words)
+    made = with_surroundings(Dataset(options.dataset), options.out)
+    for name, field in FIELDS.items():
+        print(f"{name:10} {field.unit:3} {field.description}")
+    print(f"{made.path}: {len(made)} samples")
+    return 0
+
+
 def _report(words: Sequence[str]) -> int:
     from flare.data.store import Dataset
 
@@ -140,15 +204,30 @@ def _report(words: Sequence[str]) -> int:
 
 
 def _info(words: Sequence[str]) -> int:
-    from rich.console import Console
-    from rich.table import Table
-
     from flare.data.store import Dataset
+    from flare.sequence.check import describe
     from flare.terminal import plainly
 
     parser = make_parser("data info", "Show what a dataset holds.")
     parser.add_argument("folder", help="dataset folder")
-    dataset = Dataset(parse(parser, words).folder)
+    dataset = _open(parse(parser, words).folder)
+    if isinstance(dataset, Dataset):
+        _describe_fields(dataset)
+    else:
+        print(*describe(dataset), sep="\n")
+    for key, value in dataset.about["provenance"].items():
+        deep = isinstance(value, dict) and any(isinstance(inner, dict) for inner in value.values())
+        for name, item in {f"{key}.{inner}": value[inner] for inner in value}.items() if deep else [(key, value)]:
+            if item != {}:
+                print(f"{name}: {plainly(item)}")
+    print(f"fingerprint: {dataset.fingerprint}")
+    return 0
+
+
+def _describe_fields(dataset: Dataset) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
     sizes, schema = dataset.sizes, dataset.schema
     points = f"{sizes.min():,}" if sizes.min() == sizes.max() else f"{sizes.min():,} to {sizes.max():,}"
     grid = f", a grid of {schema.grid[0]} x {schema.grid[1]}" if schema.grid else ""
@@ -158,22 +237,18 @@ def _info(words: Sequence[str]) -> int:
     for name, field in schema.fields.items():
         table.add_row(name, field.role, ", ".join(field.components), field.unit, field.description)
     Console().print(table)
-    for key, value in dataset.about["provenance"].items():
-        if value != {}:
-            print(f"{key}: {plainly(value)}")
-    print(f"fingerprint: {dataset.fingerprint}")
-    return 0
 
 
 def _check(words: Sequence[str]) -> int:
     from flare.data.check import check_dataset
     from flare.data.store import Dataset
+    from flare.sequence.check import check_sequences
     from flare.terminal import say
 
     parser = make_parser("data check", "Verify checksums, splits and values; exit code 2 where something is wrong.")
     parser.add_argument("folder", help="dataset folder")
-    dataset = Dataset(parse(parser, words).folder)
-    findings, remarks = check_dataset(dataset)
+    dataset = _open(parse(parser, words).folder)
+    findings, remarks = check_dataset(dataset) if isinstance(dataset, Dataset) else check_sequences(dataset)
     for remark in remarks:
         say(f"note: {remark}")
     if findings:

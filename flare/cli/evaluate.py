@@ -1,19 +1,23 @@
-"""`flare evaluate`: the errors of a trained surrogate, beside those of the training-mean field."""
+"""`flare evaluate`: how good a trained model is, beside the simplest predictors there are."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 from flare.cli import parse
 from flare.cli.options import make_parser
-from flare.cli.words import show_fields, verdict
+from flare.cli.words import show_accuracies, show_fields, verdict
 from flare.errors import DataError, FlareError
+
+if TYPE_CHECKING:
+    from flare.train.config import TrainConfig
 
 
 def run(words: Sequence[str]) -> int:
-    parser = make_parser("evaluate", "Relative L2 errors of a run's surrogate, per sample, in physical values.")
+    parser = make_parser("evaluate", "Relative L2 errors of a run's surrogate, or the accuracy of its classifier.")
     parser.add_argument("run", help="run folder")
-    parser.add_argument("--data", help="another dataset of the same fields; default the one of the run")
+    parser.add_argument("--data", help="another dataset of the same fields or tokens; default the one of the run")
     parser.add_argument("--split", help="default the run's test split")
     parser.add_argument("--checkpoint", default="last", choices=["last", "best"], help="which weights")
     parser.add_argument("--ema", action="store_true", help="the averaged weights, where the run kept them")
@@ -21,17 +25,70 @@ def run(words: Sequence[str]) -> int:
     parser.add_argument("--out", help="also write every sample's error to this JSON file")
     args = parse(parser, words)
 
-    from flare.data.store import Dataset
-    from flare.files import refuse_existing, write_json
-    from flare.surrogate import load
-    from flare.terminal import say
-    from flare.train.fields import FieldTask, mean_field_errors, median, sample_errors
+    from pathlib import Path
+
+    from flare.files import refuse_existing
+    from flare.surrogate import find_checkpoint
     from flare.train.run import RunFolder
 
     if args.out:
         refuse_existing(args.out)
-    surrogate = load(args.run, checkpoint=args.checkpoint, ema=args.ema, device=args.device)
+    find_checkpoint(Path(args.run), args.checkpoint)  # says best what is wrong with a folder that is no run
     config = RunFolder(args.run).config()
+    (_classes if config.model["name"] == "sequence" else _fields)(args, config)
+    return 0
+
+
+def _classes(args: Any, config: TrainConfig) -> None:
+    import numpy as np
+
+    from flare.files import write_json
+    from flare.sequence.classifier import load_classifier
+    from flare.sequence.guesses import guesses, reading, standard_error
+    from flare.sequence.store import SequenceDataset
+    from flare.train.classes import ClassTask, predicted_labels
+
+    classifier = load_classifier(args.run, checkpoint=args.checkpoint, ema=args.ema, device=args.device)
+    task = ClassTask(config)
+    dataset = SequenceDataset(args.data) if args.data else task.dataset
+    classifier.check_sequences(dataset.schema, dataset.path)
+    split = args.split or list(task.judged)[-1]
+    judged = dataset.split(split) if args.data or args.split else task.judged[split]
+    if len(judged) == 0:
+        raise DataError(f"{dataset.path}: split {split!r} is empty")
+    size, device = config.data.eval_batch_size, next(classifier.parameters()).device
+    answers = predicted_labels(classifier, dataset, judged, size, device, fixed=task.fixed)
+    right = answers == dataset.labels[judged]
+    accuracy, guessed = float(right.mean()), {"chance": {split: 1 / len(dataset.schema.classes)}}
+    if not args.data:  # what can be guessed is learnt from the run's training samples
+        guessed = guesses(dataset, task.train, {split: judged})
+    weights = f"{args.checkpoint} weights" + (", averaged" if args.ema else "")
+    print(f"{dataset.path}, {split}: {len(judged)} samples, {weights}")
+    show_accuracies(
+        {
+            "accuracy": {split: accuracy},
+            "standard_error": {split: standard_error(accuracy, len(judged))},
+            "guesses": guessed,
+            "reading": reading(accuracy, len(judged), {kind: of[split] for kind, of in guessed.items()}),
+            "protocol": config.data.protocol,
+        }
+    )
+    for label, name in enumerate(dataset.schema.classes):
+        of_class = dataset.labels[judged] == label
+        share = f"{100 * right[of_class].mean():.1f} % right" if of_class.any() else "none"
+        print(f"  {name:<20}{np.count_nonzero(of_class):>6} samples, {share}")
+    if args.out:
+        write_json(args.out, {"samples": judged.tolist(), "predicted": answers.tolist(), "right": right.tolist()})
+
+
+def _fields(args: Any, config: TrainConfig) -> None:
+    from flare.data.store import Dataset
+    from flare.files import write_json
+    from flare.surrogate import load
+    from flare.terminal import say
+    from flare.train.fields import FieldTask, mean_field_errors, median, sample_errors
+
+    surrogate = load(args.run, checkpoint=args.checkpoint, ema=args.ema, device=args.device)
     dataset = Dataset(args.data or config.data.path)
     surrogate.check_fields(dataset.schema, dataset.path)
     split = args.split or config.data.test_split
@@ -56,4 +113,3 @@ def run(words: Sequence[str]) -> int:
         record["rel_l2_mean_field"] = baseline.mean(1).tolist()
     if args.out:
         write_json(args.out, record)
-    return 0

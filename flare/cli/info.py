@@ -10,11 +10,11 @@ from flare.cli.options import make_parser
 
 def run(words: Sequence[str]) -> int:
     parse(make_parser("info", "Versions, devices, and which mixer runs here."), words)
+    from flare import physics, sequence
     from flare.environment import describe_environment
     from flare.mixer import BACKENDS, choose
     from flare.mixer.native import library
     from flare.models import MODELS
-    from flare.physics import GENERATORS
     from flare.train.presets import preset_names
 
     facts = describe_environment()
@@ -25,7 +25,7 @@ def run(words: Sequence[str]) -> int:
     facts |= {
         "mixer backends": ", ".join(BACKENDS),
         "models": ", ".join(MODELS),
-        "generators": ", ".join(GENERATORS),
+        "generators": ", ".join([*physics.GENERATORS, *sequence.GENERATORS]),
         "presets": ", ".join(preset_names()),
     }
     width = max(map(len, facts))

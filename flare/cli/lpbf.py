@@ -15,7 +15,7 @@ from flare.terminal import counted
 if TYPE_CHECKING:
     from jsonargparse import ArgumentParser
 
-    from flare.physics.lpbf.job import Outcome
+    from flare.physics.lpbf.outcome import Outcome
     from flare.physics.lpbf.setup import Setup
 
 HELP = """usage: flare lpbf simulate PART --out FILE ...     distortion and stress of a printed part, from its CAD file
@@ -80,7 +80,7 @@ def _simulate(words: Sequence[str]) -> int:
     for note in setup.notes:
         say(f"note: {note}")
     with threads(args.threads) if args.threads else nullcontext():
-        job.run(
+        result = job.run(
             setup,
             path,
             mesh=args.mesh,
@@ -90,6 +90,7 @@ def _simulate(words: Sequence[str]) -> int:
             more=_reporter(plates, args.exaggerate) if args.report else None,
             more_record={"report": args.report, "plates": plates, "exaggerate": args.exaggerate},
         )
+    print(result)
     print(f"{path}: displacement, strain and stress of the released part")
     if args.series or args.report:
         print(f"{folder / 'groups.csv'}: recoater interference and temperature of every layer group")
@@ -145,7 +146,7 @@ def _simulate_parser() -> ArgumentParser:
     parser.add_argument(
         "--plates",
         default="200,400",
-        help="plate temperatures (°C) the report compares, refined on voxels twice as large: half as long again; "
+        help="plate temperatures (°C) the report compares, refined on coarser voxels: half as long again; "
         "none leaves it out",
     )
     parser.add_argument(
@@ -208,13 +209,16 @@ def _part(words: Sequence[str]) -> int:
     import numpy as np
 
     from flare.files import refuse_existing
-    from flare.mesh.cad import triangulated, write_cad
+    from flare.mesh.cad import WRITTEN, triangulated, write_cad
     from flare.mesh.stl import write_stl
     from flare.physics.lpbf.parts import draw_part
 
+    kind = Path(args.out).suffix.lower()
+    if kind not in (".stl", *WRITTEN):
+        raise ConfigError(f"--out {args.out}: a part is written as .stl, {', '.join(WRITTEN)}; end its name so")
     refuse_existing(args.out)
     part = draw_part(np.random.default_rng(args.seed)).part
-    if Path(args.out).suffix.lower() == ".stl":
+    if kind == ".stl":
         write_stl(args.out, triangulated(part.solid))
     else:
         write_cad(args.out, part.solid)
@@ -237,5 +241,5 @@ def _processes(words: Sequence[str]) -> int:
         process = process_preset(each)
         print(f"{each}: {process.material.name} on {process.machine.name}")
         for topic, numbers in in_words(process).items():
-            print(f"  {topic:<8} {numbers}")
+            print(f"  {topic:<15} {numbers}")
     return 0

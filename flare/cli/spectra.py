@@ -33,7 +33,7 @@ def run(words: Sequence[str]) -> int:
     from flare.report.spectra import spectra_figure
     from flare.spectra import surrogate_eigenvectors, surrogate_spectra
     from flare.surrogate import load
-    from flare.terminal import progress
+    from flare.terminal import counted, progress
     from flare.train.run import RunFolder
 
     if args.out:
@@ -49,12 +49,12 @@ def run(words: Sequence[str]) -> int:
 
     with progress("spectra", len(indices)) as update:
 
-        def counted():  # type: ignore[no-untyped-def]
+        def one_by_one():  # type: ignore[no-untyped-def]
             for index in indices:
                 yield index
                 update()
 
-        spectra = surrogate_spectra(surrogate, dataset, counted())
+        spectra = surrogate_spectra(surrogate, dataset, one_by_one())
     spectra.save(out / "spectra.npz")
     save_png(spectra_figure(spectra), out / "spectra.png")
 
@@ -68,7 +68,7 @@ def run(words: Sequence[str]) -> int:
             figure = leading_eigenvectors(dataset, indices[0], pair, spectra, block)
             save_png(figure, out / f"eigenvectors_block_{block + 1}.png")
 
-    print(f"mean of {spectra.samples} samples; M = {spectra.eigenvalues.shape[-1]} latents per head")
+    print(f"mean of {counted(spectra.samples, 'sample')}; M = {spectra.eigenvalues.shape[-1]} latents per head")
     print("block   effective rank of the heads          above FP32 epsilon")
     for block in range(len(pairs)):
         ranks, counts = spectra.effective_rank[block], spectra.numerical_rank[block]

@@ -8,9 +8,9 @@ from typing import Any
 
 from flare.cli import parse
 from flare.cli.options import make_parser
-from flare.cli.words import show_fields, verdict
+from flare.cli.words import show_accuracies, show_fields, verdict
 from flare.errors import ConfigError, FlareError
-from flare.terminal import duration, say
+from flare.terminal import counted, duration, say
 from flare.train.config import TrainConfig
 from flare.train.presets import (
     build_config,
@@ -19,30 +19,35 @@ from flare.train.presets import (
     preset_names,
     preset_path,
     read_yaml,
+    sequence_presets,
     setting_names,
 )
-from flare.train.recipes import model_name, with_grid, with_model
+from flare.train.recipes import model_name, with_attention, with_grid, with_model
 
 EPILOG = """examples:
   flare train --preset darcy --data.path data/darcy --out runs/darcy
   flare train --preset darcy --model transolver --out runs/peer          with that model's own recipe
   flare train --preset darcy --model transolver --recipe flare --out runs/fair
   flare train --preset darcy --optim.lr 5e-4 --model.latents 64 --epochs 50 --out runs/small
+  flare train --preset lra/listops --model.attention performer --out runs/listops-performer
   flare train --resume runs/darcy
   torchrun --nproc-per-node 2 -m flare train --preset darcy --out runs/two"""
 
 
 def run(words: Sequence[str]) -> int:
     parser = make_parser("train", "Train a surrogate, or go on with a run.", EPILOG)
-    parser.add_argument("--preset", help=f"settings to start from: {', '.join(preset_names())}, or a YAML file")
+    presets = ", ".join([*preset_names(), *sequence_presets()])
+    parser.add_argument("--preset", help=f"settings to start from: {presets}, or a YAML file")
     parser.add_argument("--recipe", help="train as this model is trained; default: as --model is. flare: as the preset")
     parser.add_argument("--out", help="run folder to write; default runs/<preset>")
     parser.add_argument("--resume", metavar="RUN", help="go on with this run, with its own settings")
     parser.add_argument("--if-exists", default="refuse", choices=["refuse", "resume"], help="when --out holds a run")
+    parser.add_argument("--fit", default="check", choices=["check", "ignore"], help="refuse a run that is too big")
     parser.add_argument("--report", type=bool, default=True, help="write report.html and its pictures at the end")
     parser.add_class_arguments(TrainConfig, None)
     given = parse(parser, [*_model_by_name(words)], defaults=False).as_dict()
-    options = {name: given.pop(name, None) for name in ("preset", "recipe", "out", "resume", "if_exists", "report")}
+    own = ("preset", "recipe", "out", "resume", "if_exists", "fit", "report")
+    options = {name: given.pop(name, None) for name in own}
     overrides = list(dotted(given))
     folder, result = _resume(options, overrides) if options["resume"] else _start(options, overrides)
     if result:  # only the first rank has one
@@ -76,6 +81,9 @@ def _start(options: Mapping[str, Any], overrides: list[tuple[str, Any]]) -> tupl
     if recipe or model not in (None, own):
         record = with_model(record, preset_name(path) if path else "", model or own, recipe)
         overrides = [(name, value) for name, value in overrides if name != "model.name"]
+    attention = dict(overrides).get("model.attention")
+    if model_name(record) == "sequence" and attention is not None:
+        record = with_attention(record, preset_name(path) if path else "", str(attention))
     record = with_grid(merged(record, overrides))
     where = "settings" if path is None else f"{path} with overrides" if overrides else str(path)
     config = build_config(record, where)
@@ -89,6 +97,10 @@ def _start(options: Mapping[str, Any], overrides: list[tuple[str, Any]]) -> tupl
 
     if options["if_exists"] == "resume" and RunFolder(folder).exists:
         return folder, _guarded(folder, lambda start: start.resume(folder, expected=config))
+    if options["fit"] != "ignore":
+        from flare.train.fit import refuse_too_big
+
+        refuse_too_big(config)
     return folder, _guarded(folder, lambda start: start.start(config, folder))
 
 
@@ -106,16 +118,23 @@ def _guarded(folder: Path, work: Any) -> dict[str, Any]:
 
 def _show(result: Mapping[str, Any]) -> None:
     """The numbers a person wants first, on standard output."""
+    if "accuracy" in result:
+        show_accuracies(result)
+    else:
+        _show_errors(result)
+    effort = f"{result['steps']:,} steps in {duration(result['seconds'])}, {result['parameters']:,} parameters"
+    print(f"trained               {effort}")
+
+
+def _show_errors(result: Mapping[str, Any]) -> None:
     from flare.data.cards import beside_the_paper
 
     error, baseline = result["rel_l2"], result["rel_l2_mean_field"]
-    print(f"test rel-L2           {error:.4f}   mean of {result['test_samples']} samples, last weights")
+    print(f"test rel-L2           {error:.4f}   mean of {counted(result['test_samples'], 'sample')}, last weights")
     print(f"training-mean field   {baseline:.4f}   {result['mean_field']}; {verdict(error, baseline)}")
     if paper := beside_the_paper(result):
         print(f"the paper             {paper}")
     show_fields({name: (of["rel_l2"], of["rel_l2_mean_field"]) for name, of in result["fields"].items()})
-    effort = f"{result['steps']:,} steps in {duration(result['seconds'])}, {result['parameters']:,} parameters"
-    print(f"trained               {effort}")
 
 
 def _report(folder: Path) -> None:

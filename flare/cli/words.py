@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 
 def verdict(error: float, baseline: float) -> str:
@@ -17,6 +18,17 @@ def show_fields(errors: Mapping[str, tuple[float, float]]) -> None:
     if len(errors) > 1:
         for name, (ours, theirs) in errors.items():
             print(f"  {name:<20}{ours:.4f}   training-mean field {theirs:.4f}; {verdict(ours, theirs)}")
+
+
+def show_accuracies(result: Mapping[str, Any]) -> None:
+    """A line for each split, beside what can be guessed without reading the sequence."""
+    for split, accuracy in result["accuracy"].items():
+        guessed = ", ".join(f"{kind} {100 * of[split]:.1f}" for kind, of in result["guesses"].items())
+        error = result["standard_error"][split]
+        print(f"{split + ' accuracy':<22}{100 * accuracy:.1f} %  standard error {100 * error:.1f}; {guessed}")
+    print(f"{'that is':<22}{result['reading']}")
+    if result["protocol"] != "own":
+        print(f"{'protocol':<22}{result['protocol']}, as the published table: padding is taken for tokens, no test")
 
 
 def with_unit(text: str, unit: str) -> str:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -12,8 +13,9 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Sampler
 from torch.utils.data import Dataset as TorchDataset
 
-from flare.data.sample import input_array, mirrored, target_array
+from flare.data.sample import input_array, target_array
 from flare.data.store import Dataset
+from flare.data.symmetry import Symmetry
 from flare.errors import ConfigError
 
 # B batch, N points of the largest sample
@@ -41,6 +43,43 @@ class Batch:
         return replace(self, inputs=inputs, targets=targets, mask=mask)
 
 
+@dataclass(frozen=True)
+class Share:
+    """Part `index` of `count` nearly equal parts."""
+
+    index: int = 0
+    count: int = 1
+
+    def of(self, size: int) -> slice:
+        """Which of `size` things in a row; none where there are fewer things than parts."""
+        return slice(size * self.index // self.count, size * (self.index + 1) // self.count)
+
+
+WHOLE = Share()
+
+
+@dataclass(frozen=True)
+class Subsample:
+    """How many points of a sample each epoch sees: a constant number, or one that grows by a constant factor."""
+
+    points: int | None = None
+    """In the end; None: all."""
+    start: int | None = None
+    """In the first epoch; None: as many as in the end."""
+    epochs: float = 0
+    """In which the number grows."""
+
+    def of(self, size: int, epoch: int) -> int:
+        end = size if self.points is None else min(self.points, size)
+        if self.start is None or self.start >= end or epoch >= self.epochs:
+            return end
+        return round(self.start * (end / self.start) ** (epoch / self.epochs))
+
+
+ALL = Subsample()
+NONE = Symmetry()
+
+
 def collate(samples: Sequence[tuple[int, np.ndarray, np.ndarray]]) -> Batch:
     """Put (index, inputs, targets) triples of any size side by side."""
     sizes = torch.tensor([len(inputs) for _, inputs, _ in samples])
@@ -59,6 +98,10 @@ def _pad(arrays: list[np.ndarray]) -> Tensor:
     return padded
 
 
+POOL = 50
+"""Batches sorted by length together: with more of them less is padding, with fewer more is chance."""
+
+
 class BatchPlan(Sampler[list[tuple[int, int]]]):
     """Which (epoch, sample) pairs make up each micro-batch of this rank, from any point of any epoch on.
 
@@ -69,10 +112,20 @@ class BatchPlan(Sampler[list[tuple[int, int]]]):
         indices: samples of the dataset to go through.
         batch_size: samples per optimiser step, over all ranks and micro-batches.
         parts: micro-batches per step on each rank.
+        lengths: of every sample of the dataset; where given, samples of like length share a batch, so that little of it
+            is padding.
     """
 
     def __init__(
-        self, indices: np.ndarray, batch_size: int, *, parts: int = 1, rank: int = 0, ranks: int = 1, seed: int = 0
+        self,
+        indices: np.ndarray,
+        batch_size: int,
+        *,
+        parts: int = 1,
+        rank: int = 0,
+        ranks: int = 1,
+        seed: int = 0,
+        lengths: np.ndarray | None = None,
     ) -> None:
         if batch_size % (parts * ranks):
             raise ConfigError(
@@ -82,7 +135,7 @@ class BatchPlan(Sampler[list[tuple[int, int]]]):
         if len(indices) < batch_size:
             raise ConfigError(f"data.batch_size={batch_size} is more than the {len(indices)} training samples")
         self.indices, self.batch_size, self.parts = np.asarray(indices), batch_size, parts
-        self.rank, self.ranks, self.seed = rank, ranks, seed
+        self.rank, self.ranks, self.seed, self.lengths = rank, ranks, seed, lengths
         self.epoch = self.first_step = 0
 
     @property
@@ -98,7 +151,10 @@ class BatchPlan(Sampler[list[tuple[int, int]]]):
         return (self.steps - self.first_step) * self.parts
 
     def __iter__(self) -> Iterator[list[tuple[int, int]]]:
-        order = np.random.default_rng([self.seed, self.epoch]).permutation(self.indices)
+        rng = np.random.default_rng([self.seed, self.epoch])
+        order = rng.permutation(self.indices)[: self.steps * self.batch_size]
+        if self.lengths is not None:
+            order = _bucketed(order, self.lengths, self.batch_size, rng)
         share = self.batch_size // (self.parts * self.ranks)
         for step in range(self.first_step, self.steps):
             batch = order[step * self.batch_size : (step + 1) * self.batch_size]
@@ -107,22 +163,34 @@ class BatchPlan(Sampler[list[tuple[int, int]]]):
                 yield [(self.epoch, int(i)) for i in micro]
 
 
-class _Arrays(TorchDataset[tuple[int, np.ndarray, np.ndarray]]):
-    """What a loader worker does: read one sample, or some of its points, perhaps in a mirror, anew every epoch."""
+def _bucketed(order: np.ndarray, lengths: np.ndarray, batch_size: int, rng: np.random.Generator) -> np.ndarray:
+    """Whole batches of like length: every `POOL` of them are sorted among themselves, then all batches are shuffled."""
+    pools = [order[start : start + POOL * batch_size] for start in range(0, len(order), POOL * batch_size)]
+    sorted_pools = [pool[np.argsort(lengths[pool], kind="stable")] for pool in pools]
+    return rng.permutation(np.concatenate(sorted_pools).reshape(-1, batch_size)).ravel()
 
-    def __init__(self, dataset: Dataset, subsample: int | None, seed: int, mirror: Sequence[str] = ()) -> None:
-        self.dataset, self.subsample, self.seed, self.mirror = dataset, subsample, seed, mirror
+
+class _Arrays(TorchDataset[tuple[int, np.ndarray, np.ndarray]]):
+    """What a loader worker does: read one sample, or some of its points, perhaps an image of them, anew every epoch."""
+
+    def __init__(
+        self, dataset: Dataset, subsample: Subsample, seed: int, points: Share, symmetry: Symmetry = NONE
+    ) -> None:
+        self.dataset, self.subsample, self.seed = dataset, subsample, seed
+        self.points, self.symmetry = points, symmetry
 
     def __getitem__(self, key: tuple[int, int]) -> tuple[int, np.ndarray, np.ndarray]:
         epoch, index = key
-        size, rows = int(self.dataset.sizes[index]), None
-        if self.subsample is not None and self.subsample < size:
+        size = int(self.dataset.sizes[index])
+        rows: slice | np.ndarray | None = self.points.of(size) if self.points.count > 1 else None
+        count = self.subsample.of(size, epoch)
+        if count < size:
             rng = np.random.default_rng([self.seed, epoch, index])
-            rows = np.sort(rng.choice(size, self.subsample, replace=False))
+            rows = np.sort(rng.choice(size, count, replace=False))[self.points.of(count)]
         sample = self.dataset.read(index, rows)
-        if self.mirror:
-            turned = np.random.default_rng([self.seed, epoch, index, 1]).random(len(self.mirror)) < 0.5
-            sample = mirrored(self.dataset.schema, sample, [a for a, t in zip(self.mirror, turned, strict=True) if t])
+        if self.symmetry:
+            rng = np.random.default_rng([self.seed, epoch, index, 1])
+            sample = self.symmetry.image(self.dataset.schema, sample, rng)
         return index, input_array(self.dataset.schema, sample), target_array(self.dataset.schema, sample)
 
 
@@ -130,20 +198,30 @@ def training_loader(
     dataset: Dataset,
     plan: BatchPlan,
     *,
-    subsample: int | None = None,
-    mirror: Sequence[str] = (),
+    points: Share = WHOLE,
+    subsample: Subsample = ALL,
+    symmetry: Symmetry = NONE,
     workers: int = 0,
     pin: bool = False,
 ) -> Iterable[Batch]:
     """Micro-batches in the order of the plan.
 
     Args:
-        subsample: points drawn from each sample anew every epoch; None takes all.
-        mirror: axes along which samples are reflected about zero, each or not, drawn anew every epoch.
+        points: which part of each sample's points to read.
+        subsample: points drawn from each sample anew every epoch.
+        symmetry: mirrors and turns of samples, drawn anew every epoch.
         workers: loader processes; they map the dataset's files and share their pages.
     """
+    arrays = _Arrays(dataset, subsample, plan.seed, points, symmetry)
+    return planned_loader(arrays, plan, collate, workers=workers, pin=pin)
+
+
+def planned_loader(
+    arrays: TorchDataset[Any], plan: BatchPlan, collate: Callable[[Any], Any], *, workers: int, pin: bool
+) -> Iterable[Any]:
+    """What `collate` makes of the samples `arrays[epoch, index]` of every micro-batch of the plan."""
     return DataLoader(
-        _Arrays(dataset, subsample, plan.seed, mirror),
+        arrays,
         batch_sampler=plan,
         collate_fn=collate,
         num_workers=workers,
@@ -160,8 +238,10 @@ def _leave_signals_to_the_trainer(worker: int) -> None:
         signal.signal(number, signal.SIG_IGN)
 
 
-def evaluation_batches(dataset: Dataset, indices: Sequence[int] | np.ndarray, batch_size: int) -> Iterator[Batch]:
-    """All points of the samples in order, the last batch perhaps smaller."""
-    arrays = _Arrays(dataset, None, 0)
+def evaluation_batches(
+    dataset: Dataset, indices: Sequence[int] | np.ndarray, batch_size: int, points: Share = WHOLE
+) -> Iterator[Batch]:
+    """All points of the samples in order, or a share of them, the last batch perhaps smaller."""
+    arrays = _Arrays(dataset, ALL, 0, points)
     for start in range(0, len(indices), batch_size):
         yield collate([arrays[0, int(i)] for i in indices[start : start + batch_size]])

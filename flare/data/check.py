@@ -6,17 +6,18 @@ import numpy as np
 
 from flare.data.sample import INPUT_ROLES, input_array, target_array
 from flare.data.statistics import describe_bad_values, describe_zero_field
-from flare.data.store import Dataset, sha256
+from flare.data.store import ArrayFolder, Dataset, sha256
 from flare.terminal import progress
 
 
 def check_dataset(dataset: Dataset, *, quiet: bool = False) -> tuple[list[str], list[str]]:
     """What is wrong, and what is merely worth knowing, a line each. A sound dataset has nothing wrong."""
     wrong, remarks = _check_values(dataset, quiet=quiet)
-    return [*_check_files(dataset), *_check_splits(dataset), *wrong], remarks
+    return [*check_files(dataset), *check_splits(dataset), *wrong], remarks
 
 
-def _check_files(dataset: Dataset) -> list[str]:
+def check_files(dataset: ArrayFolder) -> list[str]:
+    """Files that are missing or not as they were written."""
     findings = []
     for name, expected in dataset.about["checksums"].items():
         path = dataset.path / name
@@ -27,7 +28,8 @@ def _check_files(dataset: Dataset) -> list[str]:
     return findings
 
 
-def _check_splits(dataset: Dataset) -> list[str]:
+def check_splits(dataset: ArrayFolder) -> list[str]:
+    """Samples that are not there, or in two splits."""
     findings = []
     owner: dict[int, str] = {}
     for split in dataset.splits:

@@ -30,7 +30,7 @@ def download(archive: Archive, to: str | Path, *, quiet: bool = False) -> Path:
     if done.exists() and folder.is_dir() and any(folder.iterdir()):
         return folder
     path = _fetch(archive, to, quiet=quiet)
-    _unpack(path, to, quiet=quiet)
+    unpack(path, to, quiet=quiet)
     if not folder.is_dir():
         raise DataError(f"{path} has no folder {archive.folder}; it is another archive than expected")
     done.touch()
@@ -62,10 +62,12 @@ def _fetch(archive: Archive, to: Path, *, quiet: bool) -> Path:
 
 
 def _fetch_loose(archive: Archive, to: Path, *, quiet: bool) -> Path:
-    """All files of the repository that match, in the folders they have there."""
+    """Files of the repository that match, in the folders they have there: all, or some."""
     folder = to / archive.folder
-    done = to / f".{archive.repository.replace('/', '--')}.fetched"
-    if done.exists() and _whole(folder, json.loads(done.read_text(encoding="utf-8"))):
+    done = to / f".{archive.repository.replace('/', '--')}{'.some' if archive.only else ''}.fetched"
+    before: dict[str, int] = json.loads(done.read_text(encoding="utf-8")) if done.exists() else {}
+    wanted = archive.only or before
+    if before and before.keys() >= set(wanted) and _whole(folder, {file: before[file] for file in wanted}):
         return folder
     hub = hub_library()
     if not quiet:
@@ -75,14 +77,21 @@ def _fetch_loose(archive: Archive, to: Path, *, quiet: bool) -> Path:
         where["revision"] = api.repo_info(**where).sha  # all of one state, even if the repository changes meanwhile
         tree = api.list_repo_tree(recursive=True, **where)
         found = [
-            entry for entry in tree if isinstance(entry, hub.hf_api.RepoFile) and fnmatch(entry.path, archive.file)
+            entry
+            for entry in tree
+            if isinstance(entry, hub.hf_api.RepoFile)
+            and fnmatch(entry.path, archive.file)
+            and (not archive.only or entry.path in archive.only)
         ]
-        if not found:
-            raise DataError(f"{archive.repository} has no files {archive.file}; it is not what it was")
+        lacking = set(archive.only) - {entry.path for entry in found}
+        if lacking or not found:
+            raise DataError(
+                f"{archive.repository} has no files {min(lacking, default=archive.file)}; it is not what it was"
+            )
         for entry in found:
             if not (folder / entry.path).resolve().is_relative_to(folder.resolve()):
                 raise DataError(f"{archive.repository} is not to be trusted: it has a file {entry.path}")
-        hub.snapshot_download(local_dir=folder, allow_patterns=archive.file, **where)
+        hub.snapshot_download(local_dir=folder, allow_patterns=list(archive.only) or archive.file, **where)
     except Exception as error:
         raise DataError(
             f"cannot fetch {archive.file} of {archive.repository}: {hub_failure(error)}. What has arrived is kept; run "
@@ -90,7 +99,7 @@ def _fetch_loose(archive: Archive, to: Path, *, quiet: bool) -> Path:
         ) from None
     promised = {entry.path: entry.lfs.sha256 if entry.lfs else entry.blob_id for entry in found}
     _verify(folder, promised, quiet=quiet)
-    write_json(done, {entry.path: entry.size for entry in found})
+    write_json(done, before | {entry.path: entry.size for entry in found})
     return folder
 
 
@@ -124,8 +133,8 @@ def _checksum(path: Path, expected: str) -> str:
     return digest.hexdigest()
 
 
-def _unpack(path: Path, to: Path, *, quiet: bool) -> None:
-    """Members that would leave the folder, links out of it and devices are refused."""
+def unpack(path: Path, to: Path, *, quiet: bool) -> None:
+    """A tar archive. Members that would leave the folder, links out of it and devices are refused."""
     try:
         with (
             path.open("rb") as packed,

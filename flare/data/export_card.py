@@ -37,6 +37,7 @@ def hub_card(dataset: Dataset, rows: Sequence[Mapping[str, Any]], *, size: int, 
         parquet: whether the index is there as Parquet; else as CSV.
     """
     about, provenance = card("lpbf"), dataset.about["provenance"]
+    assert about.archive is not None
     splits = list(dict.fromkeys(row["split"] for row in rows))
     nodes = np.array([row["num_nodes"] for row in rows])
     counts = ", ".join(f"{sum(row['split'] == split for row in rows):,} in {split}/" for split in splits)

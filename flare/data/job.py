@@ -10,19 +10,20 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from flare.data.sample import Schema
-from flare.data.store import Dataset
-from flare.data.writer import DatasetWriter
+from flare.data.store import AnyFolder
+from flare.data.writer import Appended, ArrayWriter
 from flare.errors import DataError, first_difference
 from flare.files import taken
-from flare.terminal import say
+from flare.terminal import progress, say
 
 
-def already_made(path: Path, schema: Schema, provenance: Mapping[str, Any], keys: Iterable[str]) -> Dataset | None:
+def already_made(
+    path: Path, folder: type[AnyFolder], schema: Any, provenance: Mapping[str, Any], keys: Iterable[str]
+) -> AnyFolder | None:
     """The finished dataset, where it is this one by these keys of its provenance; None where there is none."""
     if not taken(path):
         return None
-    dataset = Dataset(path)
+    dataset = folder(path)
     made, wanted = dataset.about["provenance"], json.loads(json.dumps(dict(provenance)))
     if dataset.schema.name != schema.name:
         raise another(path, f"{dataset.schema.name}, not {schema.name}")
@@ -40,8 +41,18 @@ def another(path: Path, difference: str) -> DataError:
     return DataError(f"{path} holds another dataset already: {difference}. Choose another --out, or remove it")
 
 
+def fill(
+    writer: ArrayWriter[Appended, Any], samples: Iterable[Appended], total: int, label: str, *, quiet: bool = False
+) -> None:
+    """Append `samples`, which begin at `len(writer)`, until there are `total`."""
+    with progress(label, total, done=len(writer), quiet=quiet) as update:
+        for sample in samples:
+            writer.append(sample)
+            update()
+
+
 @contextmanager
-def unfinished(writer: DatasetWriter, total: int) -> Iterator[None]:
+def unfinished(writer: ArrayWriter[Any, Any], total: int) -> Iterator[None]:
     """Whatever ends the work within: what is committed is kept, and one message says how to go on."""
     try:
         yield
@@ -73,5 +84,5 @@ def unfinished(writer: DatasetWriter, total: int) -> Iterator[None]:
         writer.close()
 
 
-def _kept(writer: DatasetWriter, total: int) -> str:
+def _kept(writer: ArrayWriter[Any, Any], total: int) -> str:
     return f"{len(writer)} of {total} samples are kept in {writer.partial}"

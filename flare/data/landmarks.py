@@ -12,7 +12,21 @@ from flare.data.sample import Sample
 from flare.data.store import Dataset
 
 GAMMA = 1.4
+CAR_SPEED = 38.889  # m/s
 HEXAHEDRON_EDGES = [[0, 1], [1, 2], [2, 3], [3, 0], [4, 5], [5, 6], [6, 7], [7, 4], [0, 4], [1, 5], [2, 6], [3, 7]]
+
+STATISTICS: dict[str, Callable[[Any], Any]] = {
+    "mean": np.mean,
+    "spread": np.std,
+    "smallest": np.min,
+    "lower quartile": lambda x: np.quantile(x, 0.25),
+    "median": np.median,
+    "upper quartile": lambda x: np.quantile(x, 0.75),
+    "largest": np.max,
+}
+"""Over samples, of one quantity of each: landmarks are then called `median of nodes`."""
+UNITS = {"height": "mm", "largest rise": "mm", "largest von Mises stress": "MPa"}
+"""Of such quantities, where they have one."""
 
 
 def landmarks(dataset: Dataset, indices: Sequence[int] | None = None) -> dict[str, float]:
@@ -110,16 +124,20 @@ def _lpbf(dataset: Dataset, indices: Sequence[int]) -> dict[str, float]:
         "largest rise": rise,
         "largest von Mises stress": [float(sample.values["von_mises"].max()) for sample in samples],
     }
-    table: dict[str, Callable[[Any], Any]] = {
-        "mean": np.mean,
-        "spread": np.std,
-        "smallest": np.min,
-        "lower quartile": lambda x: np.quantile(x, 0.25),
-        "median": np.median,
-        "upper quartile": lambda x: np.quantile(x, 0.75),
-        "largest": np.max,
+    return {
+        f"{name} of {what}": float(take(values)) for what, values in found.items() for name, take in STATISTICS.items()
     }
-    return {f"{name} of {what}": float(take(values)) for what, values in found.items() for name, take in table.items()}
+
+
+def _cars(dataset: Dataset, indices: Sequence[int]) -> dict[str, float]:
+    cp = [dataset[i].values["pressure"].astype(np.float64) / (CAR_SPEED**2 / 2) for i in indices]
+    mean = np.mean([c.mean() for c in cp])
+    return {
+        "mean of Cp": float(mean),
+        "spread of Cp": float(np.sqrt(np.mean([np.square(c - mean).mean() for c in cp]))),
+        "median of the samples' smallest Cp": float(np.median([c.min() for c in cp])),
+        "median of the samples' largest Cp": float(np.median([c.max() for c in cp])),
+    }
 
 
 def _edges(cells: np.ndarray) -> np.ndarray:
@@ -146,4 +164,6 @@ MEASURES: dict[str, Callable[[Dataset, Sequence[int]], dict[str, float]]] = {
     "airfoil": _airfoil,
     "pipe": _pipe,
     "lpbf": _lpbf,
+    "drivaerml": _cars,
+    "car-potential": _cars,
 }

@@ -11,20 +11,20 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from functools import cached_property
-from importlib import import_module
 from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
 
-from flare.data.cards import card
-from flare.data.job import already_made, another, unfinished
+from flare.data.cards import Archive, card
+from flare.data.job import already_made, another, fill, unfinished
 from flare.data.sample import Sample, Schema
 from flare.data.store import Dataset, sha256
 from flare.data.writer import DatasetWriter
-from flare.errors import ConfigError, DataError, nearest
+from flare.errors import ConfigError, DataError
 from flare.files import taken
-from flare.terminal import progress, say
+from flare.lookup import class_named
+from flare.terminal import say
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,6 +49,13 @@ class PublishedFiles(ABC):
 
     @abstractmethod
     def sample(self, index: int) -> Sample: ...
+
+    @classmethod
+    def archive(cls, options: Mapping[str, Any]) -> Archive:
+        """Where the files are published that a reader with these options reads."""
+        found = card(cls.name).archive
+        assert found is not None, "a reader of published files has a card that says where they are"
+        return found
 
     def path(self, file: str) -> Path:
         return Path(self.folder) / file
@@ -277,6 +284,8 @@ class PipeFiles(_MeshFiles):
 READERS: dict[str, str] = {
     "airfoil": "flare.data.published:AirfoilFiles",
     "darcy": "flare.data.published:DarcyFiles",
+    "drivaerml": "flare.data.published_cars:DrivAerMLFiles",
+    "drivaerml-boundary": "flare.data.published_cars:DrivAerMLBoundary",
     "elasticity": "flare.data.published:ElasticityFiles",
     "lpbf": "flare.data.published_lpbf:LPBFFiles",
     "pipe": "flare.data.published:PipeFiles",
@@ -285,10 +294,7 @@ READERS: dict[str, str] = {
 
 
 def reader_class(name: str) -> type[PublishedFiles]:
-    if name not in READERS:
-        raise ConfigError(f"there is no reader of published files of {name!r}; {nearest(name, READERS)}")
-    module, attribute = READERS[name].split(":")
-    return getattr(import_module(module), attribute)
+    return class_named(name, READERS, "reader of published files of")
 
 
 def refuse_another(reader: type[PublishedFiles], out: str | Path) -> None:
@@ -318,22 +324,18 @@ def read_published(files: PublishedFiles, out: str | Path, *, quiet: bool = Fals
     }
     schema, (train, test) = files.schema(), files.counts()
     total = train + test
-    finished = already_made(out, schema, provenance, provenance)
+    finished = already_made(out, Dataset, schema, provenance, provenance)
     if finished:
         return finished
     writer = DatasetWriter(out, schema, provenance)
     with unfinished(writer, total):
-        with progress(f"reading {files.name}", total, done=len(writer), quiet=quiet) as update:
-            for index in range(len(writer), total):
-                sample = files.sample(index)
-                _refuse_bad_values(sample, files.folder)
-                writer.append(sample)
-                update()
+        samples = (_sound(files.sample(index), files.folder) for index in range(len(writer), total))
+        fill(writer, samples, total, f"reading {files.name}", quiet=quiet)
         return writer.finish({"train": [(0, train)], "test": [(train, total)]})
 
 
-def _refuse_bad_values(sample: Sample, folder: str) -> None:
-    """What is no number in the file, or none any more in single precision."""
+def _sound(sample: Sample, folder: str) -> Sample:
+    """The sample, unless it has what is no number in the file, or none any more in single precision."""
     for name, values in sample.values.items():
         with np.errstate(over="ignore"):
             bad = ~np.isfinite(np.asarray(values, dtype=np.float32))
@@ -342,6 +344,7 @@ def _refuse_bad_values(sample: Sample, folder: str) -> None:
                 f"{folder}: {name!r} of published sample {sample.notes['published index']} has NaN or infinity at "
                 f"{bad.sum():,} places (first: {np.argwhere(bad)[0].tolist()})"
             )
+    return sample
 
 
 def open_array(path: Path, dimensions: int) -> np.ndarray:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
@@ -111,31 +111,6 @@ class Sample:
     """(cells, nodes) point indices, where the schema has a cell type."""
     notes: Mapping[str, Any] = field(default_factory=dict)
     """What a generator says of this sample (residual, redraws): kept beside it, never fed to a model."""
-
-
-def mirrored(schema: Schema, sample: Sample, axes: Collection[str]) -> Sample:
-    """The sample reflected about zero along some axes of its points: vectors turn with them, numbers stay."""
-    values = dict(sample.values)
-    for name in schema.named("points", "feature", "parameter", "target"):
-        components = schema.fields[name].components
-        if len(components) > 1:
-            values[name] = values[name] * np.array([-1.0 if c in axes else 1.0 for c in components], dtype=np.float32)
-    return Sample(values, sample.cells, sample.notes)
-
-
-def refuse_mirror(schema: Schema, axes: Collection[str]) -> None:
-    """Where it is not clear what a reflection along these axes does to every field."""
-    known = schema.fields[schema.points].components
-    for axis in axes:
-        if axis not in known:
-            raise DataError(f"data.mirror names {axis!r}; the points of {schema.name!r} have {', '.join(known)}")
-    for name in schema.named("feature", "parameter", "target"):
-        components = schema.fields[name].components
-        if axes and len(components) > 1 and set(components) != set(known):
-            raise DataError(
-                f"data.mirror: {name!r} has the components {', '.join(components)}, the points {', '.join(known)}: "
-                f"what a reflection does to it is not known. Name them alike, or do without"
-            )
 
 
 def input_array(schema: Schema, sample: Sample) -> np.ndarray:

@@ -5,7 +5,8 @@
     offsets.npy     where each sample begins; cell_offsets.npy likewise
     <field>.npy     (all points, channels), or (samples, channels) for a parameter; cells.npy
 
-Samples may differ in size. `DatasetWriter` in writer.py makes such folders.
+Samples may differ in size. `DatasetWriter` in writer.py makes such folders. Sequences of tokens have folders of the
+same kind: see flare/sequence/store.py.
 """
 
 from __future__ import annotations
@@ -13,8 +14,9 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar, Self, TypeVar
 
 import numpy as np
 
@@ -24,57 +26,36 @@ from flare.errors import DataError, nearest
 
 VERSION = 1
 """Of the folder's format, in dataset.json."""
+AnySchema = TypeVar("AnySchema")
 
 
-class Dataset:
-    """A finished dataset, read through memory maps: opening costs nothing, a sample reads only itself.
+class ArrayFolder:
+    """A finished folder of arrays, read through memory maps: opening costs nothing, a sample reads only itself.
 
     Worker processes that get a copy of this object map the same files, so they share the pages.
     """
 
+    holds: ClassVar[str]
+    """What its samples are made of, as dataset.json says it."""
+    schema: Any
+
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
-        self.about = _read_about(self.path)
-        self.schema = Schema.from_json(self.about["schema"])
+        self.about = read_about(self.path)
+        if held_by(self.about) != self.holds:
+            raise DataError(f"{self.path} is a dataset of {held_by(self.about)}; a dataset of {self.holds} is needed")
         self.offsets = self._open("offsets")
-        self._arrays = {name: self._open(name) for name in self.schema.fields}
-        if self.schema.cell_type:
-            self._cells, self._cell_offsets = self._open("cells"), self._open("cell_offsets")
-        self._check_lengths()
 
     def __len__(self) -> int:
         return len(self.offsets) - 1
 
-    def __getitem__(self, index: int) -> Sample:
-        return self.read(index)
-
-    def __reduce__(self) -> tuple[type[Dataset], tuple[Path]]:
-        return Dataset, (self.path,)
-
-    def read(self, index: int, rows: slice | np.ndarray | None = None) -> Sample:
-        """Sample `index`; with `rows`, only those of its points (and no cells)."""
-        if not 0 <= index < len(self):
-            raise DataError(f"{self.path}: there is no sample {index}; it has samples 0 … {len(self) - 1}")
-        whole = slice(self.offsets[index], self.offsets[index + 1])
-        values = {}
-        for name, array in self._arrays.items():
-            if self.schema.fields[name].role == "parameter":
-                values[name] = array[index]
-            else:
-                values[name] = array[whole] if rows is None else array[whole][rows]
-        if not self.schema.cell_type or rows is not None:
-            return Sample(values)
-        return Sample(values, self._cells[self._cell_offsets[index] : self._cell_offsets[index + 1]])
+    def __reduce__(self) -> tuple[type[Self], tuple[Path]]:
+        return type(self), (self.path,)
 
     def notes(self) -> list[dict[str, Any]]:
         """What the generator or reader said of each sample."""
         lines = (self.path / "samples.jsonl").read_text(encoding="utf-8").splitlines()
         return [json.loads(line)["notes"] for line in lines]
-
-    @property
-    def sizes(self) -> np.ndarray:
-        """Points of each sample."""
-        return np.diff(self.offsets)
 
     @property
     def splits(self) -> list[str]:
@@ -93,22 +74,74 @@ class Dataset:
         return hashlib.sha256(json.dumps(self.about["checksums"], sort_keys=True).encode()).hexdigest()[:16]
 
     def _open(self, name: str) -> np.ndarray:
-        return _open_array(self.path / f"{name}.npy")
+        return open_array(self.path / f"{name}.npy")
+
+    def _parse(self, schema_from_json: Callable[[Mapping[str, Any]], AnySchema]) -> AnySchema:
+        try:
+            return schema_from_json(self.about["schema"])
+        except (KeyError, TypeError) as error:
+            raise _damaged(self.path / "dataset.json", error) from None
+
+    def _place(self, index: int, offsets: np.ndarray) -> slice:
+        if not 0 <= index < len(self):
+            raise DataError(f"{self.path}: there is no sample {index}; it has samples 0 … {len(self) - 1}")
+        return slice(offsets[index], offsets[index + 1])
+
+    def _refuse_other_shapes(self, arrays: Mapping[str, np.ndarray], expected: Mapping[str, tuple[int, ...]]) -> None:
+        for name, shape in expected.items():
+            if arrays[name].shape != shape:
+                raise DataError(
+                    f"{self.path / name}.npy has shape {arrays[name].shape}, but dataset.json and offsets.npy ask for "
+                    f"{shape}. The files do not belong together; restore or remake the dataset."
+                )
+
+
+AnyFolder = TypeVar("AnyFolder", bound=ArrayFolder)
+
+
+class Dataset(ArrayFolder):
+    """A finished dataset of fields on points."""
+
+    holds = "fields"
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        super().__init__(path)
+        self.schema = self._parse(Schema.from_json)
+        self._arrays = {name: self._open(name) for name in self.schema.fields}
+        if self.schema.cell_type:
+            self._cells, self._cell_offsets = self._open("cells"), self._open("cell_offsets")
+        self._check_lengths()
+
+    def __getitem__(self, index: int) -> Sample:
+        return self.read(index)
+
+    def read(self, index: int, rows: slice | np.ndarray | None = None) -> Sample:
+        """Sample `index`; with `rows`, only those of its points (and no cells)."""
+        whole = self._place(index, self.offsets)
+        values = {}
+        for name, array in self._arrays.items():
+            if self.schema.fields[name].role == "parameter":
+                values[name] = array[index]
+            else:
+                values[name] = array[whole] if rows is None else array[whole][rows]
+        if not self.schema.cell_type or rows is not None:
+            return Sample(values)
+        return Sample(values, self._cells[self._place(index, self._cell_offsets)])
+
+    @property
+    def sizes(self) -> np.ndarray:
+        """Points of each sample."""
+        return np.diff(self.offsets)
 
     def _check_lengths(self) -> None:
-        expected = {}
+        arrays, expected = dict(self._arrays), {}
         for name, field in self.schema.fields.items():
             rows = len(self) if field.role == "parameter" else int(self.offsets[-1])
             expected[name] = (rows, len(field.components))
         if self.schema.cell_type:
+            arrays["cells"] = self._cells
             expected["cells"] = (int(self._cell_offsets[-1]), CORNERS[self.schema.cell_type])
-        for name, shape in expected.items():
-            found = self._cells.shape if name == "cells" else self._arrays[name].shape
-            if found != shape:
-                raise DataError(
-                    f"{self.path / name}.npy has shape {found}, but dataset.json and offsets.npy ask for {shape}. "
-                    f"The files do not belong together; restore or remake the dataset."
-                )
+        self._refuse_other_shapes(arrays, expected)
 
 
 PARTIAL = ".partial"
@@ -127,7 +160,13 @@ def sha256(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def _read_about(path: Path) -> dict[str, Any]:
+def held_by(about: Mapping[str, Any]) -> str:
+    """`fields` or `sequences`."""
+    return about.get("holds", "fields")
+
+
+def read_about(path: Path) -> dict[str, Any]:
+    """What dataset.json says, or an error that tells what is there instead."""
     manifest = path / "dataset.json"
     if path.is_file():
         raise DataError(f"{path} is a file; a dataset is a folder with a dataset.json")
@@ -148,15 +187,18 @@ def _read_about(path: Path) -> dict[str, Any]:
     try:
         about = json.loads(manifest.read_text(encoding="utf-8"))
         version = about["version"]
-        Schema.from_json(about["schema"])
-        about["splits"], about["checksums"], about["provenance"]
+        about["schema"], about["splits"], about["checksums"], about["provenance"]
     except (json.JSONDecodeError, KeyError, TypeError) as error:
-        raise DataError(f"{manifest} is damaged ({error}); restore it or remake the dataset") from None
+        raise _damaged(manifest, error) from None
     if version != VERSION:
         raise DataError(
             f"{manifest} has format version {version}, this flare reads {VERSION}; update flare or remake it"
         )
     return about
+
+
+def _damaged(manifest: Path, error: Exception) -> DataError:
+    return DataError(f"{manifest} is damaged ({error}); restore it or remake the dataset")
 
 
 def _so_far(partial: Path) -> str:
@@ -169,7 +211,7 @@ def _so_far(partial: Path) -> str:
     return f"{done:,} samples are" if wanted is None else f"{done:,} of {wanted:,} samples are"
 
 
-def _open_array(path: Path) -> np.ndarray:
+def open_array(path: Path) -> np.ndarray:
     try:
         return np.load(path, mmap_mode="r", allow_pickle=False)
     except FileNotFoundError:

@@ -11,43 +11,84 @@ import os
 import zlib
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, Generic, TypeVar
 
 import numpy as np
 
 from flare.data.sample import CORNERS, Sample, Schema
-from flare.data.store import VERSION, Dataset, partial_folder, sha256
+from flare.data.store import VERSION, AnyFolder, Dataset, partial_folder, sha256
 from flare.errors import DataError, first_difference
 from flare.files import take_lock, taken, write_json
 
 FLOAT = np.dtype("<f4")
 INDEX = np.dtype("<i8")
+Splits = Mapping[str, Sequence[tuple[int, int]]]
+"""Name -> ranges of sample indices, each [start, stop)."""
+Appended = TypeVar("Appended")
 
 
-class DatasetWriter:
-    """Append samples 0, 1, 2, …; `len(writer)` tells which is next. Reopening an unfinished folder goes on there."""
+@dataclass(frozen=True)
+class Column:
+    """One array that grows with every sample."""
 
-    def __init__(self, path: str | os.PathLike[str], schema: Schema, provenance: Mapping[str, Any]) -> None:
+    dtype: np.dtype
+    width: int | None
+    """Channels of a row; None for a plain vector."""
+    rows: str | None
+    """What a sample's rows are called in the log, such as `points`; None where every sample has exactly one."""
+
+    @property
+    def row_bytes(self) -> int:
+        return self.dtype.itemsize * (1 if self.width is None else self.width)
+
+    def header(self, rows: int) -> bytes:
+        """An .npy header of the same length for any number of rows, so that it can be corrected in place."""
+        shape = (rows,) if self.width is None else (rows, self.width)
+        text = f"{{'descr': '{self.dtype.str}', 'fortran_order': False, 'shape': {shape}, }}"
+        body = text.ljust(128 - 10 - 1) + "\n"
+        return b"\x93NUMPY\x01\x00" + len(body).to_bytes(2, "little") + body.encode("latin1")
+
+
+class ArrayWriter(Generic[Appended, AnyFolder]):
+    """Append samples 0, 1, 2, …; `len(writer)` tells which is next. Reopening an unfinished folder goes on there.
+
+    What a sample is, and the arrays it becomes, is for the subclass to say.
+
+    Args:
+        about: what dataset.json is to say: schema, provenance and whatever else tells one job from another.
+        offsets: rows of a column -> the array that tells where each sample's begin, such as {"points": "offsets"}.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        about: Mapping[str, Any],
+        columns: Mapping[str, Column],
+        offsets: Mapping[str, str],
+    ) -> None:
         self.path = Path(path)
-        self.schema = schema
-        self.provenance = json.loads(json.dumps(provenance))  # as it will be read back
         self.partial = partial_folder(self.path)
+        self._about = json.loads(json.dumps({"version": VERSION, **about}))  # as it will be read back
+        self._columns, self._offsets = columns, offsets
         if taken(self.path):
             raise DataError(f"{self.path} exists already; choose another folder or remove it")
-        self._kinds: dict[str, tuple[np.dtype, int]] = {
-            name: (FLOAT, len(f.components)) for name, f in schema.fields.items()
-        }
-        if schema.cell_type:
-            self._kinds["cells"] = (INDEX, CORNERS[schema.cell_type])
         self._start_or_resume()
 
     def __len__(self) -> int:
         return len(self._commits)
 
-    def append(self, sample: Sample) -> None:
+    def append(self, sample: Appended) -> None:
         """Write one sample and commit it."""
-        arrays = self._validated(sample)
+        raise NotImplementedError
+
+    def finish(self, splits: Splits) -> AnyFolder:
+        """Make the folder whole, and open it."""
+        raise NotImplementedError
+
+    def commit(self, arrays: Mapping[str, np.ndarray], notes: Mapping[str, Any]) -> None:
+        """Write the arrays of one sample, as they go to disk, and the line that makes them count."""
         try:
             for name, array in arrays.items():
                 self._files[name].write(array.tobytes())
@@ -55,48 +96,44 @@ class DatasetWriter:
         except OSError:
             self.close()  # half a sample may be on disk: only a new writer, which cuts it off, may go on
             raise
-        commit = {
-            "points": len(arrays[self.schema.points]),
-            "cells": 0 if sample.cells is None else len(sample.cells),
-            "crc32": {name: zlib.crc32(array.tobytes()) for name, array in arrays.items()},
-            "notes": dict(sample.notes),
-        }
+        counts = dict.fromkeys(self._offsets, 0)
+        counts |= {c.rows: len(arrays[name]) for name, c in self._columns.items() if c.rows}
+        crc32 = {name: zlib.crc32(array.tobytes()) for name, array in arrays.items()}
+        commit: dict[str, Any] = {**counts, "crc32": crc32, "notes": dict(notes)}
         self._log.write(json.dumps(commit).encode() + b"\n")
         self._log.flush()
         self._commits.append(commit)
+
+    @property
+    def provenance(self) -> dict[str, Any]:
+        """What dataset.json is to say of the origin; what is only known in the end can be added before `finish`."""
+        return self._about["provenance"]
 
     def notes(self) -> list[dict[str, Any]]:
         """Of every sample so far."""
         return [commit["notes"] for commit in self._commits]
 
-    def finish(self, splits: Mapping[str, Sequence[tuple[int, int]]]) -> Dataset:
-        """Make the folder whole: true array headers, offsets, checksums, its final name.
-
-        Args:
-            splits: name -> ranges of sample indices, each [start, stop).
-        """
+    def make_whole(self, splits: Splits) -> None:
+        """True array headers, offsets, checksums, and the folder's final name."""
         self._refuse_impossible(splits)
         for name, file in self._files.items():
-            dtype, width = self._kinds[name]
-            rows = self._bytes_of(name, self._commits) // (dtype.itemsize * width)
             file.seek(0)
-            file.write(_header(dtype, width, rows))
+            file.write(self._columns[name].header(self._rows_of(name, self._commits)))
             file.close()
         self._log.close()
-        offsets = [("offsets", "points"), *([("cell_offsets", "cells")] if self.schema.cell_type else [])]
-        for name, count in offsets:
-            np.save(self.partial / f"{name}.npy", np.cumsum([0, *[c[count] for c in self._commits]], dtype=INDEX))
+        for rows in {column.rows: None for column in self._columns.values() if column.rows}:
+            ends = np.cumsum([0, *[c[rows] for c in self._commits]], dtype=INDEX)
+            np.save(self.partial / f"{self._offsets[rows]}.npy", ends)
         files = sorted([*self.partial.glob("*.npy"), self.partial / "samples.jsonl"])
-        about = self._about() | {
+        about = self._about | {
             "splits": {name: [list(map(int, r)) for r in ranges] for name, ranges in splits.items()},
             "samples": len(self),
             "checksums": {file.name: sha256(file) for file in files},
         }
         write_json(self.partial / "dataset.json", about)
         self.partial.rename(self.path)
-        return Dataset(self.path)
 
-    def _refuse_impossible(self, splits: Mapping[str, Sequence[tuple[int, int]]]) -> None:
+    def _refuse_impossible(self, splits: Splits) -> None:
         if self._log.closed:
             raise DataError(f"{self.path}: this writer is closed; open a new one to go on")
         for name, ranges in splits.items():
@@ -110,9 +147,6 @@ class DatasetWriter:
             with suppress(OSError):  # what a full disk refused to take is cut off by the next writer
                 file.close()
 
-    def _about(self) -> dict[str, Any]:
-        return {"version": VERSION, "schema": self.schema.to_json(), "provenance": self.provenance}
-
     def _start_or_resume(self) -> None:
         self.partial.mkdir(parents=True, exist_ok=True)
         self._log = (self.partial / "samples.jsonl").open("a+b")
@@ -125,19 +159,19 @@ class DatasetWriter:
                 self._log.close()
                 raise
         else:  # nothing to lose
-            write_json(self.partial / "dataset.json", self._about())
+            write_json(self.partial / "dataset.json", self._about)
         self._files: dict[str, IO[bytes]] = {}
-        for name in self._kinds:
+        for name in self._columns:
             path = self.partial / f"{name}.npy"
             path.touch()
             self._files[name] = path.open("r+b")
         self._commits = commits[: self._undamaged(commits)]
         self._log.truncate([0, *ends][len(self._commits)])
-        for name, (dtype, width) in self._kinds.items():
+        for name, column in self._columns.items():
             file = self._files[name]
             file.seek(0)
-            file.write(_header(dtype, width, 0))
-            file.truncate(file.tell() + self._bytes_of(name, self._commits))
+            file.write(column.header(0))
+            file.truncate(file.tell() + self._rows_of(name, self._commits) * column.row_bytes)
             file.seek(0, os.SEEK_END)
 
     def _refuse_another_job(self) -> None:
@@ -146,8 +180,10 @@ class DatasetWriter:
             begun = json.loads(manifest.read_text(encoding="utf-8"))
         except (OSError, ValueError) as error:
             raise DataError(f"{manifest} is damaged ({error}); remove {self.partial} to start afresh") from None
-        keys = ("schema", "provenance")
-        now = json.loads(json.dumps(self._about()))
+        now, then = dict(self._about), begun.get("provenance")
+        if isinstance(then, dict):  # what an older version did not note cannot differ
+            now["provenance"] = {key: value for key, value in now["provenance"].items() if key in then}
+        keys = [key for key in now if key != "version"]
         difference = first_difference({key: begun.get(key) for key in keys}, {key: now[key] for key in keys})
         if difference:
             key, was, now_is = difference
@@ -158,23 +194,41 @@ class DatasetWriter:
 
     def _undamaged(self, commits: list[dict[str, Any]]) -> int:
         """How many commits have their data on disk as written (a power cut can lose data the log already names)."""
-        position = {name: len(_header(*kind, 0)) for name, kind in self._kinds.items()}
+        position = {name: len(column.header(0)) for name, column in self._columns.items()}
         for i, commit in enumerate(commits):
             for name, file in self._files.items():
-                count = self._bytes_of(name, [commit])
+                count = self._rows_of(name, [commit]) * self._columns[name].row_bytes
                 file.seek(position[name])
                 if zlib.crc32(file.read(count)) != commit["crc32"][name]:
                     return i
                 position[name] += count
         return len(commits)
 
-    def _bytes_of(self, name: str, commits: Sequence[Mapping[str, Any]]) -> int:
-        dtype, width = self._kinds[name]
-        if name in self.schema.fields and self.schema.fields[name].role == "parameter":
-            rows = len(commits)
-        else:
-            rows = sum(c["cells" if name == "cells" else "points"] for c in commits)
-        return int(rows) * width * dtype.itemsize
+    def _rows_of(self, name: str, commits: Sequence[Mapping[str, Any]]) -> int:
+        rows = self._columns[name].rows
+        return len(commits) if rows is None else sum(c[rows] for c in commits)
+
+
+class DatasetWriter(ArrayWriter[Sample, Dataset]):
+    """Samples of fields, as `flare.data.store.Dataset` reads them."""
+
+    def __init__(self, path: str | os.PathLike[str], schema: Schema, provenance: Mapping[str, Any]) -> None:
+        self.schema = schema
+        columns = {
+            name: Column(FLOAT, len(f.components), None if f.role == "parameter" else "points")
+            for name, f in schema.fields.items()
+        }
+        if schema.cell_type:
+            columns["cells"] = Column(INDEX, CORNERS[schema.cell_type], "cells")
+        about = {"schema": schema.to_json(), "provenance": provenance}
+        super().__init__(path, about, columns, {"points": "offsets", "cells": "cell_offsets"})
+
+    def append(self, sample: Sample) -> None:
+        self.commit(self._validated(sample), sample.notes)
+
+    def finish(self, splits: Splits) -> Dataset:
+        self.make_whole(splits)
+        return Dataset(self.path)
 
     def _validated(self, sample: Sample) -> dict[str, np.ndarray]:
         """The sample's arrays as they go to disk, or an error that names the field."""
@@ -198,7 +252,7 @@ class DatasetWriter:
             raise DataError(f"{where}: cells and the schema's cell_type={self.schema.cell_type!r} do not agree")
         if sample.cells is not None:
             cells = arrays["cells"] = np.ascontiguousarray(sample.cells, dtype=INDEX)
-            corners = self._kinds["cells"][1]
+            corners = self._columns["cells"].width
             if cells.ndim != 2 or cells.shape[1] != corners:
                 raise DataError(
                     f"{where}: cells have shape {cells.shape}, a {self.schema.cell_type} has {corners} points"
@@ -223,10 +277,3 @@ def _read_commits(log: IO[bytes]) -> tuple[list[dict[str, Any]], list[int]]:
         commits.append(commit)
         ends.append(len(line) + (ends[-1] if ends else 0))
     return commits, ends
-
-
-def _header(dtype: np.dtype, width: int, rows: int) -> bytes:
-    """An .npy header of the same length for any number of rows, so that it can be corrected in place."""
-    text = f"{{'descr': '{dtype.str}', 'fortran_order': False, 'shape': ({rows}, {width}), }}"
-    body = text.ljust(128 - 10 - 1) + "\n"
-    return b"\x93NUMPY\x01\x00" + len(body).to_bytes(2, "little") + body.encode("latin1")

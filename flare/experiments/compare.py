@@ -19,8 +19,7 @@ from flare.train.config import TrainConfig
 from flare.train.fields import FieldTask
 from flare.train.presets import build_config, merged, preset_name, preset_path, read_yaml
 from flare.train.recipes import with_grid, with_model
-from flare.train.run import RunFolder
-from flare.train.start import resume, start
+from flare.train.start import start_or_resume
 
 
 @dataclass(frozen=True)
@@ -103,7 +102,7 @@ def compare(
         tell(f"{number}/{len(wanted)}: {model}, seed {seed}")
         folder = out / model / f"seed-{seed}"
         try:
-            result = resume(folder, expected=config) if RunFolder(folder).exists else start(config, folder)
+            result = start_or_resume(config, folder)
         except TrainingDiverged as error:
             tell(f"{model}, seed {seed}: {error}")
             results.setdefault(model, []).append(None)

@@ -90,7 +90,10 @@ def _fetched(name: str, folder: Path, files: Path) -> Dataset:
 
     if taken(folder):
         return Dataset(folder)
-    return read_published(reader_class(name)(folder=str(download(card(name).archive, files))), folder)
+    archive = card(name).archive
+    if archive is None:
+        raise DataError(f"{name}: nothing is published that could be fetched")
+    return read_published(reader_class(name)(folder=str(download(archive, files))), folder)
 
 
 @cache
@@ -191,11 +194,9 @@ class Training(Job):
 
     def trained(self, place: Place) -> dict[str, Any]:
         """Train, go on, or read: the result record of the run folder."""
-        from flare.train.start import resume, start
+        from flare.train.start import start_or_resume
 
-        folder = place.run(self)
-        config = self.config(place)
-        return resume(folder, expected=config) if RunFolder(folder).exists else start(config, folder)
+        return start_or_resume(self.config(place), place.run(self))
 
     def finished(self, place: Place) -> bool:
         return (place.run(self) / "result.json").exists()

@@ -11,14 +11,13 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from flare.data.generate import departures, generate
+from flare.data.generate import departures, generate, seconds_of_making
 from flare.data.store import Dataset
 from flare.files import write_json
 from flare.physics import generator_class
 from flare.terminal import duration
 from flare.train.presets import build_config, merged, preset_path, read_yaml
-from flare.train.run import RunFolder
-from flare.train.start import resume, start
+from flare.train.start import start_or_resume
 
 
 @dataclass(frozen=True)
@@ -104,11 +103,10 @@ def keep(path: Path, row: Row, environment: Mapping[str, Any]) -> None:
 def _train(name: str, case: Case, data: Dataset, folder: Path) -> dict[str, Any]:
     overrides = [*SETTINGS, *case.settings.items(), ("data.path", str(data.path)), ("epochs", case.epochs)]
     config = build_config(merged(read_yaml(preset_path(name)), overrides), f"the small set of {name}")
-    return resume(folder, expected=config) if RunFolder(folder).exists else start(config, folder)
+    return start_or_resume(config, folder)
 
 
 def _row(data: Dataset, options: Mapping[str, Any], result: Mapping[str, Any]) -> Row:
-    lines = (data.path / "making.jsonl").read_text(encoding="utf-8").splitlines()
     return Row(
         dataset=data.schema.name,
         options=options,
@@ -116,7 +114,7 @@ def _row(data: Dataset, options: Mapping[str, Any], result: Mapping[str, Any]) -
         train=result["train_samples"],
         test=result["test_samples"],
         epochs=result["epochs"],
-        making=sum(json.loads(line)["seconds"] for line in lines),
+        making=seconds_of_making(data),
         training=result["seconds"],
         rel_l2=result["rel_l2"],
         mean_field=result["rel_l2_mean_field"],

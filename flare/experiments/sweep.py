@@ -19,13 +19,13 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+from flare.data.parallel import workers_of
 from flare.environment import describe_environment, forget_peak_memory, peak_memory_mb
 from flare.errors import DataError, one_line
 from flare.experiments.jobs import Job, Place, Training, needed_data
 from flare.experiments.ledger import Ledger, Record
 from flare.files import lock
 from flare.train.signals import Interrupted
-from flare.workers import executor
 
 _alone = threading.Lock()
 """A dask worker may have several threads, but a training owns the random state of its process."""
@@ -74,7 +74,7 @@ def _lines(
     """A line on each job, as they come to their end."""
     if not jobs:
         return
-    with executor(workers, scheduler) as (pool, _):
+    with workers_of(workers, scheduler) as (pool, _):
         if pool is None:
             yield from (perform(job, ledger.folder, place, threads) for job in jobs)
             return

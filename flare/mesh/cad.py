@@ -30,6 +30,7 @@ from flare.mesh.surface import Surface
 from flare.mesh.unfit import Unfit
 
 CAD = (".step", ".stp", ".iges", ".igs", ".brep")
+WRITTEN = (".step", ".stp", ".brep")
 NO_GMSH = "CAD files need gmsh:  pip install 'flare-engine[cad]', or export the part as STL"
 PATIENCE = 300  # seconds for one file
 SEW = 1e-4  # mm: edges of faces nearer than this are one
@@ -107,8 +108,8 @@ def triangulated(solid: Solid) -> Surface:
 
 def write_cad(path: str | os.PathLike[str], solid: Solid) -> None:
     """Write a solid as a STEP or BREP file, which other CAD programs open and change."""
-    if Path(path).suffix.lower() not in (".step", ".stp", ".brep"):
-        raise DataError(f"{path}: a solid is written as .step, .stp or .brep; as triangles with write_stl")
+    if Path(path).suffix.lower() not in WRITTEN:
+        raise DataError(f"{path}: a solid is written as {', '.join(WRITTEN)}; as triangles with write_stl")
     with _gmsh() as gmsh, replacing(path) as temporary:
         _built(gmsh.model.occ, solid)
         gmsh.model.occ.synchronize()

@@ -96,6 +96,36 @@ def merged(voxels: Voxels, *, levels: int = 2) -> HexMesh:
     return _mesh(voxels, np.concatenate(low), np.concatenate(size))
 
 
+def unmerged(points: Array, hexahedra: Indices) -> tuple[Voxels, Indices]:
+    """The voxels that a mesh of axis-aligned hexahedra was merged from, and (N, 3) the corner of the grid at each node.
+
+    The smallest hexahedron is one voxel; every other must be a whole number of them, or DataError says which is not.
+    """
+    points = np.asarray(points, dtype=np.float64)
+    low, high = points[hexahedra].min(1), points[hexahedra].max(1)
+    origin, extent = points.min(0), np.ptp(points, axis=0)
+    shape = np.round(extent / (high - low).min(0)).astype(int)
+    size = extent / shape
+    corners = (points - origin) / size
+    places = np.round(corners).astype(np.int64)
+    off = np.abs(corners - places).max(1)
+    if off.max() > 0.1:
+        raise DataError(
+            f"{np.count_nonzero(off > 0.1):,} of {len(points):,} nodes are not on a grid of boxes of "
+            f"{' × '.join(f'{s:.4g}' for s in size)} (first: node {int(np.argmax(off > 0.1))}); a mesh of axis-aligned "
+            "hexahedra is needed, the larger of them whole multiples of the smallest"
+        )
+    solid = np.zeros(shape, dtype=bool)
+    for (x, y, z), (i, j, k) in zip(places[hexahedra].min(1), places[hexahedra].max(1), strict=True):
+        solid[x:i, y:j, z:k] = True
+    return Voxels(solid, _vector(size), _vector(origin)), places
+
+
+def _vector(values: Array) -> tuple[float, float, float]:
+    x, y, z = map(float, values)
+    return x, y, z
+
+
 def _blocks(mask: Mask) -> Mask:
     """A mask seen as blocks of 2 × 2 × 2, on axes 1, 3 and 5; beyond its end there is nothing."""
     mask = np.pad(mask, [(0, n % 2) for n in mask.shape])

@@ -46,8 +46,10 @@ def solid_surface(surface: Surface, name: str = "the part") -> Surface:
                 f"{_at(place)}; close its holes in the CAD program or with a repair tool, or export it as a solid",
             )
     turned, shell = _turned_alike(clean, name)
-    outward = _one_body(turned, shell, name)
-    _check_overlap(outward, name)
+    shells, depths = _nested(turned, shell, name)
+    faces = [s.faces if depth % 2 == 0 else s.faces[:, ::-1] for s, depth in zip(shells, depths, strict=True)]
+    outward = Surface(turned.vertices, np.concatenate(faces))
+    _check_overlap(outward, shells, name)
     return outward
 
 
@@ -144,8 +146,8 @@ def _turned_alike(surface: Surface, name: str) -> tuple[Surface, Indices]:
     return Surface(surface.vertices, turned), shell
 
 
-def _one_body(surface: Surface, shell: Indices, name: str) -> Surface:
-    """Every shell turned outwards; then those within another, which bound cavities, inwards."""
+def _nested(surface: Surface, shell: Indices, name: str) -> tuple[list[Surface], list[int]]:
+    """Every shell turned outwards, and within how many others it lies: those at odd depths bound cavities."""
     shells = [Surface(surface.vertices, surface.faces[shell == n]) for n in range(int(shell.max()) + 1)]
     shells = [s if s.volume >= 0 else Surface(s.vertices, s.faces[:, ::-1]) for s in shells]
     whole = float(np.prod(surface.extents))
@@ -163,11 +165,10 @@ def _one_body(surface: Surface, shell: Indices, name: str) -> Surface:
             f"{name} is {len(bodies)} bodies, of {sizes} mm³; join them into one in the CAD program if they overlap or "
             f"touch, else export one at a time",
         )
-    faces = [s.faces if depth % 2 == 0 else s.faces[:, ::-1] for s, depth in zip(shells, inside, strict=True)]
-    return Surface(surface.vertices, np.concatenate(faces))
+    return shells, inside
 
 
-def _check_overlap(surface: Surface, name: str) -> None:
+def _check_overlap(surface: Surface, shells: list[Surface], name: str) -> None:
     size = surface.extents / PROBE
     if not (size > 0).all():
         raise Unfit("no volume", f"{name} is flat: {_by(surface.extents)} mm; give it a thickness")
@@ -176,6 +177,15 @@ def _check_overlap(surface: Surface, name: str) -> None:
     if wrong.any():
         first = np.argwhere(wrong)[0]
         place = np.asarray(origin) + (first + 0.5) * np.asarray(edges)
+        around = [round(_winding(s, place)) for s in shells]
+        if len(shells) > 1 and set(around) <= {0, 1}:  # each shell is sound, so it is how they lie to each other
+            # One that begins within another was taken for its cavity, and sticks out of it.
+            sizes = ", ".join(f"{s.volume:.3g}" for s in sorted(shells, key=lambda s: -s.volume)[:5])
+            raise Unfit(
+                "overlapping bodies",
+                f"{name} is {len(shells)} closed bodies, of {sizes} mm³, that overlap: the surface of one runs through "
+                f"another, near {_at(place)}; join them into one in the CAD program (union), or export one at a time",
+            )
         raise Unfit(
             "self-intersecting",
             f"{name} intersects itself: its surface goes {int(numbers[tuple(first)])} times around {_at(place)}, where "

@@ -21,15 +21,28 @@ def read_stl(data: bytes, name: str) -> Surface:
     Raises:
         Unfit: the file is cut short or no STL.
     """
-    # The comment of a binary file may begin with "solid" too.
-    words = data[:2000].lower()
-    corners = _text(data, name) if words.lstrip().startswith(b"solid") and b"facet" in words else _binary(data, name)
+    corners = _text(data, name) if _is_text(data) else _binary(data, name)
     return Surface(corners, np.arange(len(corners)).reshape(-1, 3))
 
 
+def is_stl(data: bytes) -> bool:
+    """Whether bytes are an STL file, whatever it is called: text that says so, or as long as their header promises."""
+    return _is_text(data) or len(data) == _promised(data)
+
+
+def _is_text(data: bytes) -> bool:
+    words = data[:2000].lower()
+    return words.lstrip().startswith(b"solid") and b"facet" in words  # a binary comment may begin with "solid" too
+
+
+def _promised(data: bytes) -> int:
+    """Bytes of a binary file by its header."""
+    return HEAD + int.from_bytes(data[80:HEAD], "little") * TRIANGLE.itemsize
+
+
 def _binary(data: bytes, name: str) -> Array:
-    count = int.from_bytes(data[80:HEAD], "little") if len(data) >= HEAD else 0
-    whole = HEAD + count * TRIANGLE.itemsize
+    whole = _promised(data) if len(data) >= HEAD else HEAD
+    count = (whole - HEAD) // TRIANGLE.itemsize
     if len(data) < whole:
         raise Unfit(
             "unreadable",

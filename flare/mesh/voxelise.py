@@ -27,6 +27,7 @@ LAYER = 0.04  # mm, thickness of a powder layer
 BASE = 32  # voxels along the edge of a base cell: five octree levels
 LATTICE_BITS = 29  # products of two differences then stay below 2⁶², within 64-bit integers
 MOST_VOXELS = 1 << 28  # 512 MB of winding numbers
+SINGLE = 1e-6  # relative: an STL file has single precision, and a part in inches is hardly ever whole in it
 
 
 def benchmark_size(extents: ArrayLike, *, layers: int = 15, layer: float = LAYER) -> Vector:
@@ -41,8 +42,13 @@ def benchmark_size(extents: ArrayLike, *, layers: int = 15, layer: float = LAYER
     if not (np.isfinite(extents).all() and (extents > 0).all()):
         raise DataError(f"the part measures {_by(extents)} mm; every edge must be above zero")
     dz = layers * layer
-    dx, dy = (float(length / (BASE * _whole(length / (BASE * dz)))) for length in extents[:2])
+    dx, dy = (float(length / (BASE * divisions(length, BASE * dz))) for length in extents[:2])
     return dx, dy, dz
+
+
+def divisions(length: float, edge: float) -> int:
+    """Into how many equal pieces no longer than `edge` a length is divided, give or take the rounding of a file."""
+    return _whole(length / edge, slack=SINGLE)
 
 
 def voxelise(part: Surface | Solid, size: Vector | float) -> Voxels:
@@ -165,9 +171,9 @@ def _cross(lattice: Indices, height: Array, faces: Indices, step: Indices, chang
                 change[i, j, k] += 1 if area < 0 else -1
 
 
-def _whole(ratio: float) -> int:
+def _whole(ratio: float, slack: float = 1e-9) -> int:
     """The ratio rounded up, at least 1, where a ratio that is whole but for rounding counts as whole."""
-    return max(1, int(np.ceil(ratio - 1e-9 * max(1.0, ratio))))
+    return max(1, int(np.ceil(ratio - slack * max(1.0, ratio))))
 
 
 def _vector(values: Array) -> Vector:

@@ -23,6 +23,8 @@ from flare.files import replacing
 
 HEXAHEDRON = 12  # VTK's number for the cell
 BLOCK = 1 << 20  # bytes compressed at a time
+TENSOR = ("XX", "YY", "ZZ", "YZ", "XZ", "XY")
+"""Our order of six components; a program that goes by their number alone would take VTK's, XX YY ZZ XY YZ XZ."""
 NAMES = {"f4": "Float32", "f8": "Float64", "i4": "Int32", "i8": "Int64", "u1": "UInt8"}
 
 Fields = Mapping[str, ArrayLike]
@@ -38,6 +40,8 @@ def write_vtu(
     cell_fields: Fields | None = None,
 ) -> None:
     """Write one mesh. A file that is there already is replaced, once the new one is whole.
+
+    Fields of three components are named X, Y, Z in it, those of six as in `TENSOR`.
 
     Args:
         path: ends in .vtu by custom.
@@ -112,9 +116,14 @@ def _array(name: str, values: NDArray) -> str:
     if kind not in NAMES:
         raise DataError(f"field {name!r} has type {values.dtype}; use float32, float64, int32, int64, uint8 or bool")
     data = np.ascontiguousarray(values, dtype=f"<{kind}").tobytes()
-    components = f' NumberOfComponents="{values.shape[1]}"' if values.ndim == 2 else ""
+    components = _components(values.shape[1]) if values.ndim == 2 else ""
     head = f'<DataArray type="{NAMES[kind]}" Name={quoteattr(name)}{components} format="binary">'
     return f"{head}{_compressed(data)}</DataArray>"
+
+
+def _components(count: int) -> str:
+    names = {3: ("X", "Y", "Z"), 6: TENSOR}.get(count, ())
+    return f' NumberOfComponents="{count}"' + "".join(f' ComponentName{n}="{name}"' for n, name in enumerate(names))
 
 
 def _compressed(data: bytes) -> str:

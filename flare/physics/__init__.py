@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from importlib import import_module
-
 from flare.data.generate import Generator
-from flare.errors import ConfigError, nearest
+from flare.data.sample import Sample, Schema
+from flare.lookup import class_named
 
 GENERATORS: dict[str, str] = {
     "airfoil": "flare.physics.airfoil:Airfoil",
+    "car-potential": "flare.physics.cars:CarPotential",
     "darcy": "flare.physics.darcy:Darcy",
     "elasticity": "flare.physics.elasticity:Elasticity",
     "lpbf": "flare.physics.lpbf.dataset:LPBF",
@@ -17,8 +17,5 @@ GENERATORS: dict[str, str] = {
 """Dataset name -> class of its generator. A new dataset is one file and one line here; see CONTRIBUTING.md."""
 
 
-def generator_class(name: str) -> type[Generator]:
-    if name not in GENERATORS:
-        raise ConfigError(f"there is no generator {name!r}; {nearest(name, GENERATORS)}")
-    module, attribute = GENERATORS[name].split(":")
-    return getattr(import_module(module), attribute)
+def generator_class(name: str) -> type[Generator[Schema, Sample]]:
+    return class_named(name, GENERATORS, "generator")

@@ -11,18 +11,21 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import yaml
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from flare.data.cards import card, is_benchmark
+from flare.data.cards import Published, card, is_benchmark
 from flare.data.landmarks import landmarks
 from flare.data.sample import ROLES, Schema
 from flare.data.statistics import channel_statistics
 from flare.data.store import Dataset
 from flare.report.fields import colour_bar, draw_field, field_axes, panel_size, value_range
+from flare.report.hexahedra import draw_hexahedra
 from flare.report.page import save_png, write_page
+from flare.report.samples import landmark_grid, number, sample_grid
 from flare.report.style import INK, TEXT, new_figure, plain
-from flare.terminal import duration, plainly
+from flare.terminal import counted, duration, plainly
 
 SHOWN = 8
 """Samples in a gallery."""
@@ -43,12 +46,21 @@ def write_dataset_page(dataset: Dataset) -> Path:
             0, ("Samples", f"{' and '.join(_shown(schema))} of samples evenly spread over the set.", picture)
         )
     about, notes = {"kind": "unknown", **dataset.about["provenance"]}, dataset.notes()
+    known = card(schema.name) if is_benchmark(schema) else None
+    kept = known.kept if known else {}
     if dataset.sizes.min() < dataset.sizes.max():
         of_samples = sample_histograms(dataset, [notes[i] for i in indices], indices)
         figures.append(
             ("Samples differ", "Points, largest values and the generator's own numbers, by sample.", of_samples)
         )
-    redrawn = sum(bool(_failures(note)) for note in notes)
+    redrawn, draws = sum(bool(_failures(note)) for note in notes), sum(len(_failures(note)) for note in notes)
+    found, published, departures = _landmarks(dataset, indices)
+    grid = landmark_grid(found, published)
+    grids = [grid] if grid else []
+    landmark_rows = [*departures, *(_sources(published) if grid else _landmark_rows(found, published))]
+    if dataset.sizes.min() < dataset.sizes.max():
+        grids.append(sample_grid(dataset, notes, indices))
+    deep = {key: value for key, value in about.items() if _is_deep(value)}
     page = dataset.path / "statistics.html"
     write_page(
         page,
@@ -56,18 +68,22 @@ def write_dataset_page(dataset: Dataset) -> Path:
         summary=[
             ("samples", f"{len(dataset):,}"),
             ("points a sample", _span(dataset.sizes)),
-            ("redrawn", f"{redrawn:,}"),
+            ("drawn anew", f"{counted(redrawn, 'sample')}, {counted(draws, 'draw')}" if redrawn else "none"),
             ("kind", about["kind"]),
         ],
         figures=figures,
         tables=[
             ("Ranges", _ranges(dataset, indices)),
-            ("Landmarks", _landmark_rows(dataset, indices)),
-            ("Solver", [*_solver_rows(notes), *_time_rows(dataset)]),
-            ("Draws that were not taken", _rejections(notes)),
-            ("Made with", [(key, plainly(value)) for key, value in about.items() if value != {}]),
+            ("About the landmarks" if grid else "Landmarks", landmark_rows),
+            ("Solver", [*_solver_rows(notes, known.note_units if known else {}), *_time_rows(dataset)]),
+            ("Draws that were not taken", _rejections(notes, kept)),
+            ("Made with", [(key, plainly(value)) for key, value in about.items() if value != {} and key not in deep]),
         ],
-        texts=[("Redrawn samples", _redraws(notes))] if redrawn else [],
+        grids=grids,
+        texts=[
+            *([(f"Drawn anew: {counted(draws, 'draw')}", _redraws(notes, kept))] if redrawn else []),
+            *((key.capitalize(), yaml.safe_dump(value, sort_keys=False)) for key, value in deep.items()),
+        ],
         footer=f"Statistics of {len(indices):,} of {len(dataset):,} samples. Fingerprint {dataset.fingerprint}.",
     )
     return page
@@ -84,6 +100,7 @@ def gallery(dataset: Dataset, count: int = SHOWN) -> Figure:
     boxes = [s.values[schema.points][_inside(s.values[schema.points], window)] for s in samples]
     low, high = np.min([b.min(0) for b in boxes], axis=0), np.max([b.max(0) for b in boxes], axis=0)
     width, height = panel_size(np.stack([low, high]))
+    solid = schema.cell_type == "hexahedron"
     columns = min(4, len(samples))
     rows = -(-len(samples) // columns)
     figure = new_figure(columns * (width + 0.3) + 0.9, len(shown) * rows * (height + 0.5) + 0.3)
@@ -94,10 +111,13 @@ def gallery(dataset: Dataset, count: int = SHOWN) -> Figure:
         )
         for place, (index, sample) in enumerate(zip(chosen, samples, strict=True)):
             row, column = divmod(place, columns)
-            axes = field_axes(figure, places[len(shown) * row + part, column], first.shape[1])
+            axes = field_axes(figure, places[len(shown) * row + part, column], 2 if solid else first.shape[1])
             axes.set_title(f"sample {index}", fontsize=TEXT, color=INK)
             x, values = sample.values[schema.points], sample.values[name][:, 0]
-            drawn = draw_field(axes, x, values, grid=schema.grid, cells=sample.cells, limits=limits)
+            if solid and sample.cells is not None:
+                drawn = draw_hexahedra(axes, x, sample.cells, values, limits=limits)
+            else:
+                drawn = draw_field(axes, x, values, grid=schema.grid, cells=sample.cells, limits=limits)
             if first.shape[1] == 2:  # one frame for all, so that shapes compare
                 margin = 0.02 * float((high - low).max())
                 axes.set_xlim(window.get("x", (low[0] - margin, high[0] + margin)))
@@ -109,7 +129,13 @@ def gallery(dataset: Dataset, count: int = SHOWN) -> Figure:
 
 def _shown(schema: Schema) -> dict[str, str]:
     """Fields of a gallery and their labels: the first that goes in, if any does besides the points, and the target."""
-    return {channel.split(".")[0]: channel for role in ("feature", "target") for channel in schema.channels(role)[:1]}
+    shown = {}
+    for role in ("feature", "target"):
+        for channel in schema.channels(role)[:1]:
+            name = channel.split(".")[0]
+            unit = schema.fields[name].unit
+            shown[name] = channel if unit == "1" else f"{channel}, {unit}"
+    return shown
 
 
 def histograms(dataset: Dataset, indices: Sequence[int]) -> Figure:
@@ -197,24 +223,36 @@ def _ranges(dataset: Dataset, indices: Sequence[int]) -> Rows:
     return rows
 
 
-def _landmark_rows(dataset: Dataset, indices: Sequence[int]) -> Rows:
+def _landmarks(dataset: Dataset, indices: Sequence[int]) -> tuple[dict[str, float], Mapping[str, Published], Rows]:
+    """Ours, the published ones where they apply, and a row that says so where they do not."""
     found = landmarks(dataset, indices)
     departures = dataset.about["provenance"].get("departures", {})
     # Of another form, such as a coarser mesh, the published numbers would mislead; other parts are of the same form.
     other_form = set(departures) - {"parts"}
     published = card(dataset.schema.name).published if found and not other_form else {}
     rows = [("of another form than the published data", plainly(departures))] if found and departures else []
+    return found, published, rows
+
+
+def _landmark_rows(found: Mapping[str, float], published: Mapping[str, Published]) -> Rows:
+    rows = []
     for key, value in found.items():
         theirs = f" (published {published[key].value:.4g}: {published[key].source})" if key in published else ""
         rows.append((key, f"{value:.4g}{theirs}"))
     return rows
 
 
-def _solver_rows(notes: Sequence[Mapping[str, Any]]) -> Rows:
+def _sources(published: Mapping[str, Published]) -> Rows:
+    return [("published", "; ".join(dict.fromkeys(item.source for item in published.values())))] if published else []
+
+
+def _solver_rows(notes: Sequence[Mapping[str, Any]], units: Mapping[str, str]) -> Rows:
     """Median and largest of every number that the solver noted of its samples: residuals, iterations."""
     rows = []
     for key, values in _numbers(notes).items():
-        rows.append((key, f"median {np.median(values):.3g}, largest {max(values):.3g}"))
+        unit = f" {units[key]}" if key in units else ""
+        text = f"median {number(float(np.median(values)))}{unit}, largest {number(max(values))}{unit}"
+        rows.append((key.replace("_", " "), text))
     return rows
 
 
@@ -228,8 +266,8 @@ def _numbers(notes: Sequence[Mapping[str, Any]]) -> dict[str, list[float]]:
     return found
 
 
-def _rejections(notes: Sequence[Mapping[str, Any]]) -> Rows:
-    """Reason -> how often: of redrawn samples, and of draws that a generator rejected before solving anything."""
+def _rejections(notes: Sequence[Mapping[str, Any]], kept: Mapping[str, str]) -> Rows:
+    """Reason -> how often: of samples drawn anew, and of draws that a generator rejected before solving anything."""
     count: Counter[str] = Counter()
     for note in notes:
         count.update(
@@ -237,7 +275,7 @@ def _rejections(notes: Sequence[Mapping[str, Any]]) -> Rows:
         )  # up to the first number
         if isinstance(note.get("rejected"), Mapping):
             count.update({f"rejected: {reason}": int(n) for reason, n in note["rejected"].items()})
-    return [(reason, f"{n:,}") for reason, n in count.most_common()]
+    return [(reason, f"{n:,}{_explained(reason, kept)}") for reason, n in count.most_common()]
 
 
 def _time_rows(dataset: Dataset) -> Rows:
@@ -248,7 +286,8 @@ def _time_rows(dataset: Dataset) -> Rows:
             seconds.append(float(json.loads(line)["seconds"]))
     if not seconds:
         return []
-    return [("time per sample", f"median {np.median(seconds):.3g} s, all {duration(sum(seconds))} on one core")]
+    text = f"median {np.median(seconds):.3g} s, longest {max(seconds):.3g} s, all {duration(sum(seconds))} on one core"
+    return [("time per sample", text)]
 
 
 def _failures(note: Mapping[str, Any]) -> list[str]:
@@ -257,9 +296,18 @@ def _failures(note: Mapping[str, Any]) -> list[str]:
     return redrawn if isinstance(redrawn, list) else []
 
 
-def _redraws(notes: Sequence[Mapping[str, Any]]) -> str:
+def _explained(reason: str, kept: Mapping[str, str]) -> str:
+    return next((f" ({why})" for begin, why in kept.items() if reason.startswith(begin)), "")
+
+
+def _is_deep(value: object) -> bool:
+    """A record of records, which would make a row of a table too long."""
+    return isinstance(value, Mapping) and any(isinstance(item, Mapping) for item in value.values())
+
+
+def _redraws(notes: Sequence[Mapping[str, Any]], kept: Mapping[str, str]) -> str:
     return "\n".join(
-        f"sample {index}, draw {draw}: {reason}"
+        f"sample {index}, draw {draw}: {reason}{_explained(reason, kept)}"
         for index, note in enumerate(notes)
         for draw, reason in enumerate(_failures(note))
     )

@@ -13,14 +13,14 @@ from numpy.typing import NDArray
 
 import flare
 from flare.physics.lpbf.build import Result
-from flare.physics.lpbf.job import Outcome
+from flare.physics.lpbf.outcome import Outcome, centre, place
 from flare.physics.lpbf.process import in_words
 from flare.physics.lpbf.setup import Setup
 from flare.report.fields import colour_bar, symmetric_range
 from flare.report.hexahedra import ABOVE, BELOW, draw_hexahedra, height_to_width
 from flare.report.page import save_png, write_page
 from flare.report.style import ACCENT, GREY, INK, SMALL, TEXT, new_figure, plain
-from flare.terminal import counted, duration
+from flare.terminal import duration
 
 Array = NDArray[np.float64]
 Rows = list[tuple[str, str]]
@@ -64,7 +64,7 @@ def write_build_page(
             profile(outcome),
         ),
         ("Where the recoater would hit", _recoater_caption(setup), recoater(outcome)),
-        ("Stress", f"Von Mises stress of the released part; {shown}. {_stress_caption(setup)}", stressed),
+        ("Stress", f"Von Mises stress of the released part; {shown}. {_stress_caption(outcome)}", stressed),
         ("Temperature", "At the end of each layer group, over its height.", temperatures(outcome)),
     ]
     tables = [
@@ -83,11 +83,12 @@ def write_build_page(
         summary=[
             ("rises at most", f"{up:.3f} mm"),
             ("sinks at most", f"{-down:.3f} mm"),
-            ("recoater", _verdict(outcome)),
+            ("recoater", outcome.verdict),
             ("peak stress, released", f"{released.centre_von_mises.max():.0f} MPa"),
             ("build time", duration(sum(setup.seconds))),
             ("mode", setup.mode),
         ],
+        notes=setup.notes,
         figures=figures,
         tables=[*tables, ("Simulation", simulation_rows(outcome)), ("Process", list(in_words(setup.process).items()))],
         texts=[("Process file", yaml.safe_dump(setup.record()["process"], sort_keys=False, default_flow_style=None))],
@@ -138,12 +139,14 @@ def profile(outcome: Outcome) -> Figure:
 
 def recoater(outcome: Outcome) -> Figure:
     """What stands above the next layer, group by group."""
-    heights, layer = outcome.interference[:, 0], outcome.setup.process.machine.layer
+    heights, layer = outcome.under_recoater[:, 0], outcome.setup.process.machine.layer
     tops = np.array(outcome.setup.tops)
     width = 0.8 * np.diff(np.concatenate([[0.0], tops]))
     figure = new_figure(7.5, 2.8)
     axes = figure.add_subplot()
-    axes.bar(tops, heights, width=width, color=[ACCENT if h > layer else "#94a3b8" for h in heights])
+    axes.bar(tops[:-1], heights, width=width[:-1], color=[ACCENT if h > layer else "#94a3b8" for h in heights])
+    look: dict[str, Any] = {"fill": False, "edgecolor": GREY, "linestyle": ":"}
+    axes.bar(tops[-1:], outcome.interference[-1:, 0], width=width[-1:], label="last group: no layer follows", **look)
     axes.axhline(layer, color=INK, linewidth=1, linestyle="--", label=f"one powder layer, {layer:g} mm")
     plain(axes, x="top of the layer group, mm", y="above nominal, mm")
     axes.legend(fontsize=SMALL, frameon=False, labelcolor=INK)
@@ -169,10 +172,12 @@ def plate_curves(plates: Plates) -> Figure:
     for colour, (temperature, result) in zip(_cycle(len(found)), found.items(), strict=True):
         at, mean, _, _ = _along(result.positions, result.released.displacement[:, 2], axis)
         left.plot(at, mean, color=colour, linewidth=1.4, label=_plate(temperature))
-        right.plot(study.tops, result.interference[:, 0], marker="o", markersize=3, color=colour, linewidth=1.2)
+        met = result.interference[:-1, 0]  # on the last group no layer is spread
+        right.plot(study.tops[:-1], met, marker="o", markersize=3, color=colour, linewidth=1.2)
     layer = study.process.machine.layer
     right.axhline(layer, color=INK, linewidth=1, linestyle="--")
-    right.text(study.tops[-1], layer, "one layer ", fontsize=SMALL, color=INK, ha="right", va="bottom")
+    look: dict[str, Any] = {"fontsize": SMALL, "color": INK, "ha": "right", "va": "bottom"}
+    right.text(1.0, layer, "one layer ", transform=right.get_yaxis_transform(), **look)
     plain(left, x=f"{'xyz'[axis]}, mm", y="mm", title="z displacement, mean of the section")
     plain(right, x="top of the layer group, mm", y="mm", title="above nominal under the recoater")
     left.legend(fontsize=SMALL, frameon=False, labelcolor=INK)
@@ -195,12 +200,12 @@ def distortion_rows(outcome: Outcome) -> Rows:
 
 def recoater_rows(outcome: Outcome, shown: int = 5) -> Rows:
     """The verdict, and the worst groups with their places."""
-    heights, layer = outcome.interference[:, 0], outcome.setup.process.machine.layer
-    rows = [("verdict", f"{_verdict(outcome)}: {_explained(heights, layer)}")]
+    heights, layer = outcome.under_recoater[:, 0], outcome.setup.process.machine.layer
+    rows = [("verdict", f"{outcome.verdict}: {_explained(heights, layer)}")]
     for group in np.argsort(-heights, kind="stable")[:shown]:
         if heights[group] > 0:
-            place = _place(outcome.interference[group, 1:])
-            rows.append((f"group {group + 1}", f"{heights[group]:.3f} mm above its nominal top, at {place}"))
+            where = place(outcome.under_recoater[group, 1:])
+            rows.append((f"group {group + 1}", f"{heights[group]:.3f} mm above its nominal top, at {where}"))
     return rows
 
 
@@ -209,8 +214,7 @@ def stress_rows(outcome: Outcome) -> Rows:
     rows = []
     for name, frame in (("cooled, on the plate", outcome.cooled), ("released", outcome.released)):
         worst = int(frame.centre_von_mises.argmax())
-        place = _place(outcome.positions[outcome.cells[worst]].mean(0))
-        rows.append((name, f"{frame.centre_von_mises[worst]:.0f} MPa at {place}"))
+        rows.append((name, f"{frame.centre_von_mises[worst]:.0f} MPa at {place(centre(outcome, worst))}"))
     return rows
 
 
@@ -219,7 +223,8 @@ def plate_rows(plates: Plates) -> Rows:
     for temperature, result in plates[1].items():
         u = result.released.displacement
         span, rms = np.ptp(u[:, 2]), np.sqrt((u**2).sum(1).mean())
-        highest, stress = result.interference[:, 0].max(), result.released.centre_von_mises.max()
+        highest = result.interference[:-1, 0].max(initial=0.0)  # without the last group, on which no layer is spread
+        stress = result.released.centre_von_mises.max()
         text = f"z from lowest to highest {span:.3f} mm, rms {rms:.3f} mm, recoater {highest:.3f} mm, {stress:.0f} MPa"
         rows.append((_plate(temperature), text))
     return rows
@@ -271,13 +276,9 @@ def _longest(outcome: Outcome) -> int:
     return int(np.argmax(outcome.setup.part.extents))
 
 
-def _verdict(outcome: Outcome) -> str:
-    heights, layer = outcome.interference[:, 0], outcome.setup.process.machine.layer
-    over = int((heights > layer).sum())
-    return f"hits in {over} of {counted(len(heights), 'group')}" if over else "passes"
-
-
 def _explained(heights: Array, layer: float) -> str:
+    if not len(heights):
+        return "with one layer group, no layer is spread on the part"
     return f"the part stands up to {heights.max():.3f} mm above its nominal top, {heights.max() / layer:.1f} layers"
 
 
@@ -285,14 +286,21 @@ def _recoater_caption(setup: Setup) -> str:
     return (
         f"How far the part stands above its nominal top when the next layer is spread. Above one layer of "
         f"{setup.process.machine.layer:g} mm the recoater meets metal. Groups of {setup.process.group_height:g} mm are "
-        f"added at once, so this ranks places and heights; it is no measured clearance."
+        f"added at once, so this ranks places and heights; it is no measured clearance. The last group does not "
+        f"count: no layer is spread on it."
     )
 
 
-def _stress_caption(setup: Setup) -> str:
-    if setup.mode == "refined":
-        return "Plastic flow limits it."
-    return "The benchmark mode is linear: stress beyond the yield limit is not real, but tells where metal would yield."
+def _stress_caption(outcome: Outcome) -> str:
+    nodes, voxels = outcome.released.von_mises.max(), outcome.released.centre_von_mises.max()
+    scale = (
+        f"Colours are means over the voxels around a node, {nodes:.0f} MPa at most; the peak stress of the tile and "
+        f"the table, {voxels:.0f} MPa, is of a single voxel."
+    )
+    if outcome.setup.mode == "refined":
+        return f"Plastic flow limits it. {scale}"
+    linear = "stress beyond the yield limit is not real, but tells where metal would yield"
+    return f"The benchmark mode is linear: {linear}. {scale}"
 
 
 def _plates_caption(study: Setup) -> str:
@@ -311,11 +319,7 @@ def _size(setup: Setup) -> str:
 
 
 def _at(outcome: Outcome, value: float, node: np.integer) -> str:
-    return f"{value:.4f} mm at {_place(outcome.positions[node])}"
-
-
-def _place(position: Array) -> str:
-    return "({:.1f}, {:.1f}, {:.1f})".format(*(position + 0.0))
+    return f"{value:.4f} mm at {place(outcome.positions[node])}"
 
 
 def _cycle(count: int) -> list[str]:

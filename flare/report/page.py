@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from base64 import b64encode
 from collections.abc import Sequence
+from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
 
@@ -13,6 +14,18 @@ from matplotlib.figure import Figure
 from flare.files import replacing
 
 DPI = 150
+FOLD = 24
+"""Rows of a grid; a longer one is shown when asked for."""
+
+
+@dataclass(frozen=True)
+class Grid:
+    """A table with a line of column names. Numbers are set right, all but the first `words` columns."""
+
+    heading: str
+    columns: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    words: int = 1
 
 
 def write_page(
@@ -20,8 +33,10 @@ def write_page(
     *,
     title: str,
     summary: Sequence[tuple[str, str]] = (),
+    notes: Sequence[str] = (),
     figures: Sequence[tuple[str, str, Figure]] = (),
     tables: Sequence[tuple[str, Sequence[tuple[str, str]]]] = (),
+    grids: Sequence[Grid] = (),
     texts: Sequence[tuple[str, str]] = (),
     footer: str = "",
 ) -> None:
@@ -31,15 +46,25 @@ def write_page(
         path: of the file.
         title: of the page.
         summary: (what, value), the few numbers a reader came for, shown large.
+        notes: sentences below the summary, on how far to trust it.
         figures: (heading, caption, figure).
         tables: (heading, rows of (name, value)).
+        grids: tables of many columns.
         texts: (heading, text), shown as typed, such as a configuration file.
         footer: where the page comes from.
     """
     pictures = [(heading, caption, _embedded(figure)) for heading, caption, figure in figures]
     rooms = Environment(loader=FileSystemLoader(Path(__file__).parent), autoescape=True, undefined=StrictUndefined)
     html = rooms.get_template("page.html").render(
-        title=title, summary=summary, pictures=pictures, tables=[t for t in tables if t[1]], texts=texts, footer=footer
+        title=title,
+        summary=summary,
+        notes=notes,
+        pictures=pictures,
+        tables=[t for t in tables if t[1]],
+        grids=[grid for grid in grids if grid.rows],
+        fold=FOLD,
+        texts=texts,
+        footer=footer,
     )
     with replacing(path) as temporary:
         temporary.write_text(html, encoding="utf-8")

@@ -38,6 +38,10 @@ def write_run_report(run: str | Path) -> Path:
     """Write `report.html` and `pictures/` into the folder of a finished run."""
     folder = RunFolder(run)
     config, result = folder.config(), read_result(folder.path)
+    if "accuracy" in result:
+        from flare.report.classes import write_class_report
+
+        return write_class_report(folder)
     errors = np.array(json.loads((folder.path / "test_errors.json").read_text(encoding="utf-8"))["rel_l2"])
     task = FieldTask(config.data, config.loss)
     surrogate = load(run)
@@ -63,8 +67,8 @@ def write_run_report(run: str | Path) -> Path:
         summary=_summary(result),
         figures=[picture[1:] for picture in pictures],
         tables=[
-            ("Result", _rows(result)),
-            ("Timings", _timings(result, folder.records())),
+            ("Result", result_rows(result)),
+            ("Timings", timings(result, folder.records())),
             ("Made with", list(result["environment"].items())),
         ],
         texts=[("Configuration", yaml.safe_dump(config.to_dict(), sort_keys=False))],
@@ -82,7 +86,7 @@ def _summary(result: Mapping[str, Any]) -> list[tuple[str, str]]:
     ]
 
 
-def _rows(result: Mapping[str, Any]) -> list[tuple[str, str]]:
+def result_rows(result: Mapping[str, Any]) -> list[tuple[str, str]]:
     """The result record as text, without what has a place of its own on the page."""
     paper = beside_the_paper(result)
     shown = {key: value for key, value in result.items() if key != "environment" and value != {}}
@@ -90,7 +94,7 @@ def _rows(result: Mapping[str, Any]) -> list[tuple[str, str]]:
     return [*([("the paper", paper)] if paper else []), *rows]
 
 
-def _timings(result: Mapping[str, Any], records: list[dict[str, Any]]) -> list[tuple[str, str]]:
+def timings(result: Mapping[str, Any], records: list[dict[str, Any]]) -> list[tuple[str, str]]:
     rates = [record["samples_per_second"] for record in records if record["kind"] == "train"]
     return [
         ("training, evaluations included", duration(result["seconds"])),

@@ -20,6 +20,7 @@ from flare.mixer import mix
 from flare.models.attention import check_heads, key_mask, merge_heads, split_heads
 from flare.models.checks import at_least
 from flare.models.flare import FLARE
+from flare.sequence.positions import Rotation
 
 SMALL = 1e-6
 
@@ -45,7 +46,7 @@ class Attention(nn.Module):
         heads: int,
         *,
         length: int,
-        rotate: Callable[[Tensor], Tensor] | None = None,
+        rotate: Rotation | None = None,
         attention_dropout: float = 0.0,
         dropout: float = 0.0,
     ) -> None:
@@ -182,12 +183,15 @@ class NormAttention(Attention):
 
 
 class FLAREAttention(nn.Module):
-    """The paper's layer. Rotary positions turn the keys alone: the queries have no place.
+    """The paper's layer. Rotary positions turn the keys alone, unless the latents are given places too.
 
     Args:
         latents: M per head.
         kv_depth: inner layers of the key and value MLPs.
         scale: factor of the scores; None for 1/√D.
+        qk_norm: normalise latents and keys over D. Not in the paper's runs.
+        rotate_latents: with rotary positions, turn the latents as well, as if they stood evenly over the sequence: a
+            score then depends on the distance between token and latent, as rotary scores should. Not in the paper's.
     """
 
     def __init__(
@@ -196,18 +200,22 @@ class FLAREAttention(nn.Module):
         heads: int,
         *,
         length: int,
-        rotate: Callable[[Tensor], Tensor] | None = None,
+        rotate: Rotation | None = None,
         attention_dropout: float = 0.0,
         dropout: float = 0.0,
         latents: int = 128,
         kv_depth: int = 3,
         scale: float | None = 1.0,
+        qk_norm: bool = False,
+        rotate_latents: bool = False,
         backend: str = "auto",
     ) -> None:
         super().__init__()
-        self.rotate = rotate
+        if rotate_latents and rotate is None:
+            raise ConfigError("rotate_latents goes with position='rotary'")
+        self.rotate, self.rotate_latents = rotate, rotate_latents
         self.attention_dropout = attention_dropout
-        self.layer = FLARE(channels, heads, latents, kv_depth=kv_depth, scale=scale, backend=backend)
+        self.layer = FLARE(channels, heads, latents, kv_depth=kv_depth, scale=scale, qk_norm=qk_norm, backend=backend)
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, x_BNC: Tensor, mask: Tensor | None = None) -> Tensor:
@@ -215,6 +223,7 @@ class FLAREAttention(nn.Module):
         q_HMD, k_BHND = layer.queries_and_keys(x_BNC)
         if self.rotate is not None:
             k_BHND = self.rotate(k_BHND)
+            q_HMD = self.rotate.spread(q_HMD) if self.rotate_latents else q_HMD
         v_BHND = split_heads(layer.value(x_BNC), layer.heads)
         return self.dropout(layer.out(merge_heads(self.mix(q_HMD, k_BHND, v_BHND, mask))))
 

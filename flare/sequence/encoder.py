@@ -8,6 +8,7 @@ import inspect
 from collections.abc import Callable
 from importlib import import_module
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -165,11 +166,16 @@ class SequenceEncoder(nn.Module):
         pooled = self.encode(ids, mask)
         return self.head(pooled.reshape(batch, -1))
 
-    def redraw(self, step: int) -> None:
-        """To be called after every training step, counted from 1; a Performer then draws new features now and then."""
+    def redraw(self, step: int, seed: int = 0) -> None:
+        """To be called after every training step, counted from 1; a Performer then draws new features now and then.
+
+        They depend on the seed and the step alone, so that all ranks have the same ones.
+        """
+        # A generator of torch looks at 32 bits of its seed: these are of both numbers.
+        generator = torch.Generator().manual_seed(int(np.random.SeedSequence([seed, step]).generate_state(1)[0]))
         for block in self.blocks:
             if isinstance(block.attention, PerformerAttention):
-                block.attention.redraw(step)
+                block.attention.redraw(step, generator)
 
     def encode(self, ids: Tensor, mask: Tensor | None = None) -> Tensor:
         """[B, N] -> [B, C]."""
@@ -212,11 +218,17 @@ def attention_class(name: str, options: dict[str, object]) -> Callable[..., nn.M
     return found
 
 
-def attention_options(kind: type) -> dict[str, object]:
+def attention_options(kind: Callable[..., object]) -> dict[str, object]:
     """What an attention takes beyond what the encoder gives to all."""
     given = {"length", "rotate", "attention_dropout", "dropout"}
     parameters = inspect.signature(kind).parameters.values()
     return {p.name: p.default for p in parameters if p.kind is p.KEYWORD_ONLY and p.name not in given}
+
+
+def options_of(attention: str) -> set[str]:
+    """Names of the encoder's arguments that are this attention's alone."""
+    own = set(attention_options(attention_class(attention, {})))
+    return own | {"ffn_depth" if attention == "flare" else "mlp_ratio"}
 
 
 def _positions(kind: str, length: int, channels: int) -> nn.Module | None:

@@ -70,27 +70,28 @@ class PerformerAttention(Attention):
             own = own.amax(-2, keepdim=True)  # one shift for all keys, or they would change places
         return ((scores - own).exp() + SMALL) / self.omega.shape[1] ** 0.5
 
-    def redraw(self, step: int) -> None:
+    def redraw(self, step: int, generator: torch.Generator | None = None) -> None:
         """To be called after every training step, counted from 1: new features every `redraw_every` of them.
 
         Not by itself in the forward: that may run twice in a step, and both must see the same features.
         """
         if self.redraw_every and step % self.redraw_every == 0:
             count, width = self.omega.shape[1:]
-            self.omega = torch.stack([orthogonal_rows(count, width) for _ in self.omega]).to(self.omega)
+            drawn = [orthogonal_rows(count, width, generator) for _ in self.omega]
+            self.omega = torch.stack(drawn).to(self.omega)
 
 
 def unit_rows(count: int, width: int) -> Tensor:
     return nn.functional.normalize(torch.randn(count, width), dim=-1)
 
 
-def orthogonal_rows(count: int, width: int) -> Tensor:
+def orthogonal_rows(count: int, width: int, generator: torch.Generator | None = None) -> Tensor:
     """Gaussian vectors, except that every `width` of them are orthogonal: a better estimate from as many."""
-    blocks = [_rotation(width) for _ in range(-(-count // width))]
-    return torch.cat(blocks)[:count] * torch.randn(count, width).norm(dim=-1, keepdim=True)
+    blocks = [_rotation(width, generator) for _ in range(-(-count // width))]
+    return torch.cat(blocks)[:count] * torch.randn(count, width, generator=generator).norm(dim=-1, keepdim=True)
 
 
-def _rotation(width: int) -> Tensor:
+def _rotation(width: int, generator: torch.Generator | None) -> Tensor:
     """Any orthogonal matrix is as likely. QR alone favours some signs, which would bias the features."""
-    q, r = torch.linalg.qr(torch.randn(width, width))
+    q, r = torch.linalg.qr(torch.randn(width, width, generator=generator))
     return (q * r.diagonal().sign()).t()

@@ -57,11 +57,22 @@ class Rotation(nn.Module):
         self.register_buffer("sin", angles.sin().float(), persistent=False)
 
     def forward(self, x_BHND: Tensor) -> Tensor:
+        """Turn what stands at places 0, 1, 2, …"""
         count = x_BHND.shape[-2]
-        wide = torch.promote_types(x_BHND.dtype, torch.float32)  # or it would not quite be a rotation
-        cos, sin = (table[:count].to(wide) for table in (self.cos, self.sin))
-        a, b = x_BHND.to(wide).chunk(2, dim=-1)
-        return torch.cat([a * cos - b * sin, a * sin + b * cos], dim=-1).to(x_BHND.dtype)
+        return _turn(x_BHND, self.cos[:count], self.sin[:count])
+
+    def spread(self, x_HMD: Tensor) -> Tensor:
+        """Turn M vectors that stand evenly over the whole length, each in the middle of its part."""
+        length, count = len(self.cos), x_HMD.shape[-2]
+        places = ((torch.arange(count, device=self.cos.device) + 0.5) * length / count).long()
+        return _turn(x_HMD, self.cos[places], self.sin[places])
+
+
+def _turn(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    wide = torch.promote_types(x.dtype, torch.float32)  # or it would not quite be a rotation
+    cos, sin = cos.to(wide), sin.to(wide)
+    a, b = x.to(wide).chunk(2, dim=-1)
+    return torch.cat([a * cos - b * sin, a * sin + b * cos], dim=-1).to(x.dtype)
 
 
 def _angles(length: int, width: int) -> Tensor:

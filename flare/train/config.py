@@ -8,6 +8,9 @@ from typing import Any, Literal
 
 from flare.errors import ConfigError
 
+UNDECAYED = ("biases", "norms", "latents", "embeddings")
+"""Kinds of parameters that weight decay may leave out."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class DataConfig:
@@ -23,19 +26,32 @@ class DataConfig:
     """Split to learn from."""
     test_split: str = "test"
     """Split to evaluate on; never used for fitting anything."""
+    val_split: str | None = None
+    """Split to watch while training, and to choose the best weights by; null: the test split is watched."""
     train_samples: int | None = None
     """Use only the first so many training samples; null: all."""
     test_samples: int | None = None
     """Use only the first so many test samples; null: all."""
+    val_samples: int | None = None
+    """Use only the first so many samples of the split to watch; null: all."""
     subsample: int | None = None
     """Points drawn from each sample anew every epoch; null: all points."""
+    subsample_from: int | None = None
+    """Points drawn in the first epoch; they grow by a constant factor an epoch to `subsample`. null: no growth."""
+    subsample_growth: float = 0.5
+    """Part of the run in which they grow."""
     mirror: list[str] = field(default_factory=list)
-    """Axes, such as [x, y], along which training samples are reflected about zero at random: more data for nothing
-    where the physics has that symmetry, wrong where it has not. Vectors turn with the points."""
+    """Planes, such as [x, y, x=y] for x = 0, y = 0 and the diagonal one, in which training samples are mirrored at
+    random: more data for nothing where the physics has that symmetry, wrong where it has not. Vectors turn along."""
+    turn: list[str] = field(default_factory=list)
+    """Two axes, such as [x, y], between which training samples are turned about zero by any angle, likewise."""
     normalise: dict[str, Any] = field(default_factory=dict)
     """Field -> identity, gaussian or minmax (or a mapping with published constants); gaussian where not named."""
     workers: int = 0
     """Loader processes; they share the dataset's pages. 0: load in the training process."""
+    protocol: Literal["own", "dev-split-no-mask"] = "own"
+    """Of sequences. `own` masks padding and judges by validation and test. `dev-split-no-mask` is how the published
+    table was made: all padded to one length, padding attended to and pooled, judged by the validation split alone."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,9 +61,10 @@ class OptimConfig:
     lr: float = 1e-3
     """Peak learning rate."""
     weight_decay: float = 1e-5
-    """Decoupled decay; biases, norms and latents are left out of it."""
-    undecayed: list[str] = field(default_factory=lambda: ["biases", "norms", "latents"])
-    """What weight decay leaves out. The authors' code of Table 1 has [biases, latents], their later [biases, norms]."""
+    """Decoupled decay, of all that is not `undecayed`."""
+    undecayed: list[str] = field(default_factory=lambda: list(UNDECAYED))
+    """What weight decay leaves out. The authors' code of Table 1 has [biases, latents], their later [biases, norms];
+    embeddings are only in sequences."""
     betas: tuple[float, float] = (0.9, 0.999)
     """AdamW's averages; a onecycle schedule overrides the first one unless cycle_beta1 is false."""
     eps: float = 1e-8
@@ -92,10 +109,22 @@ class TrainConfig:
     loss: LossConfig = field(default_factory=LossConfig)
     epochs: int = 500
     """Passes over the training samples."""
+    steps: int | None = None
+    """Optimiser steps in all, in place of epochs; null: as the epochs make them."""
     seed: int = 0
     """Of initial weights, order of samples, and subsampled points."""
     precision: Literal["32", "bf16", "16"] = "32"
     """Full single precision, or mixed with bfloat16 or float16 (the latter on CUDA only)."""
+    split: Literal["samples", "points"] = "samples"
+    """What the ranks of torchrun share: the samples of a batch, or the points of every sample."""
+    point_ranks: int | None = None
+    """With split points: so many ranks share the points of a sample, the others the samples of a batch; null: all."""
+    shard: bool = False
+    """Ranks share weights, gradients and the optimiser's state too (FSDP): for models too large for one of them."""
+    rank_timeout: float = 600.0
+    """Seconds a rank waits for the others before it gives the run up. One that dies is noticed at once."""
+    recompute: bool = False
+    """Backward computes each block anew instead of keeping what it needs: less memory, about a third more time."""
     compile: bool = False
     """Compile the network with torch.compile."""
     device: str = "auto"
@@ -116,20 +145,28 @@ class TrainConfig:
             raise ConfigError("model.name is missing; say which model, such as --model.name flare")
         self._check_ranges()
         for kind in self.optim.undecayed:
-            if kind not in ("biases", "norms", "latents"):
-                raise ConfigError(f"optim.undecayed has {kind!r}; known: biases, norms, latents")
-        if self.loss.gradient_weight and self.data.subsample:
+            if kind not in UNDECAYED:
+                raise ConfigError(f"optim.undecayed has {kind!r}; known: {', '.join(UNDECAYED)}")
+        if self.loss.gradient_weight and (self.data.subsample or self.data.subsample_from):
             raise ConfigError("loss.gradient_weight needs the whole grid; drop data.subsample or the gradient term")
+        if self.loss.gradient_weight and self.split == "points":
+            raise ConfigError("loss.gradient_weight needs the whole grid on every rank; use --split samples")
+        if self.point_ranks is not None and self.split != "points":
+            raise ConfigError("point_ranks goes with --split points")
 
     def _check_ranges(self) -> None:
         data, optim = self.data, self.optim
         counts: dict[str, float | None] = {
             "epochs": self.epochs,
+            "steps": self.steps,
             "data.batch_size": data.batch_size,
             "data.eval_batch_size": data.eval_batch_size,
             "data.train_samples": data.train_samples,
             "data.test_samples": data.test_samples,
+            "data.val_samples": data.val_samples,
             "data.subsample": data.subsample,
+            "data.subsample_from": data.subsample_from,
+            "point_ranks": self.point_ranks,
             "optim.accumulate": optim.accumulate,
             "evaluate_every": self.evaluate_every,
             "checkpoint_every": self.checkpoint_every,
@@ -142,6 +179,7 @@ class TrainConfig:
             "optim.div": optim.div,
             "optim.final_div": optim.final_div,
             "checkpoint_minutes": self.checkpoint_minutes,
+            "rank_timeout": self.rank_timeout,
         }
         natural: dict[str, float | None] = {
             "seed": self.seed,
@@ -149,7 +187,7 @@ class TrainConfig:
             "optim.weight_decay": optim.weight_decay,
             "loss.gradient_weight": self.loss.gradient_weight,
         }
-        parts = {"optim.warmup": optim.warmup, "optim.ema": optim.ema}
+        parts = {"optim.warmup": optim.warmup, "optim.ema": optim.ema, "data.subsample_growth": data.subsample_growth}
         betas: dict[str, float | None] = {f"optim.betas[{i}]": beta for i, beta in enumerate(optim.betas)}
         _demand(counts, lambda x: x >= 1, "at least 1")
         _demand(positive, lambda x: x > 0, "above 0")

@@ -7,49 +7,52 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from flare.data.batch import Batch, BatchPlan, evaluation_batches, training_loader
+from flare.data.batch import WHOLE, Batch, BatchPlan, Share, Subsample, evaluation_batches, training_loader
 from flare.data.normalise import check_wishes, fit
-from flare.data.sample import INPUT_ROLES, refuse_mirror, target_array
+from flare.data.sample import INPUT_ROLES, target_array
 from flare.data.statistics import input_statistics, target_statistics
 from flare.data.store import Dataset
-from flare.errors import ConfigError, DataError
+from flare.data.symmetry import Symmetry
+from flare.errors import ConfigError
+from flare.mixer.sharded import Group
 from flare.surrogate import Surrogate
 from flare.train.config import DataConfig, LossConfig
 from flare.train.losses import gradient_l2, relative_l2
+from flare.train.ranks import ALONE, Ranks
+from flare.train.task import data_path, first_samples
 
 Predict = Callable[[Tensor, Tensor | None], Tensor]
 """Physical inputs and mask -> physical targets; a `Surrogate`, wrapped or not."""
 
 
 class FieldTask:
-    """Everything a training loop must know of a dataset of fields."""
+    """Everything a training loop must know of a dataset of fields.
 
-    def __init__(self, data: DataConfig, loss: LossConfig) -> None:
-        if not data.path:
-            raise ConfigError("data.path is missing; say which dataset, such as --data.path data/darcy")
-        self.data, self.settings = data, loss
-        self.dataset = Dataset(data.path)
-        self.train = self._first(data.train_split, data.train_samples)
-        self.test = self._first(data.test_split, data.test_samples)
+    Args:
+        ranks: with which others this one shares the points of a sample: it then feeds its own points, and losses and
+            errors are those of all points.
+    """
+
+    lengths = None
+    guessing = 0.0
+
+    def __init__(self, data: DataConfig, loss: LossConfig, ranks: Ranks = ALONE) -> None:
+        if data.protocol != "own":
+            raise ConfigError(f"data.protocol={data.protocol!r} is of sequences; {data.path} holds fields")
+        self.data, self.settings, self.ranks = data, loss, ranks
+        self.dataset = Dataset(data_path(data))
+        self.train = first_samples(self.dataset, data.train_split, data.train_samples)
+        self.test = first_samples(self.dataset, data.test_split, data.test_samples)
+        watched = (
+            {data.val_split: first_samples(self.dataset, data.val_split, data.val_samples)} if data.val_split else {}
+        )
+        self.judged = {**watched, data.test_split: self.test}
         if loss.gradient_weight and self.dataset.schema.grid is None:
             raise ConfigError(f"loss.gradient_weight needs data on a grid; {data.path} is unstructured. Set it to 0")
         check_wishes(data.normalise, self.dataset.schema)
-        refuse_mirror(self.dataset.schema, data.mirror)
-
-    def _first(self, split: str, count: int | None) -> np.ndarray:
-        indices = self.dataset.split(split)
-        if count is not None and count > len(indices):
-            raise ConfigError(
-                f"{count} samples of split {split!r} are asked for; {self.dataset.path} has {len(indices)}"
-            )
-        if len(indices) == 0:
-            raise DataError(
-                f"{self.dataset.path}: split {split!r} is empty; make the dataset with --test-samples, or name other "
-                f"splits with --data.train_split and --data.test_split (it has: {', '.join(self.dataset.splits)})"
-            )
-        return indices[:count]
+        Symmetry(data.mirror, data.turn).refuse_unknown(self.dataset.schema)
 
     def check_grid(self, model: Mapping[str, Any]) -> None:
         """Refuse a model for another grid."""
@@ -62,8 +65,9 @@ class FieldTask:
         """An untrained model with normalisers fitted on the training samples; also refuses damaged samples."""
         schema, wishes = self.dataset.schema, self.data.normalise
         self.check_grid(model)
-        input_statistics(self.dataset, self.test)
-        target_statistics(self.dataset, self.test)
+        for indices in self.judged.values():
+            input_statistics(self.dataset, indices)
+            target_statistics(self.dataset, indices)
         return Surrogate(
             model,
             schema,
@@ -71,17 +75,28 @@ class FieldTask:
             fit(schema, ("target",), target_statistics(self.dataset, self.train), wishes),
         )
 
-    def batches(self, plan: BatchPlan, *, pin: bool = False) -> Iterable[Batch]:
+    def batches(self, plan: BatchPlan, epochs: float, *, pin: bool = False) -> Iterable[Batch]:
         data = self.data
+        subsample = Subsample(data.subsample, data.subsample_from, data.subsample_growth * epochs)
         return training_loader(
-            self.dataset, plan, subsample=data.subsample, mirror=data.mirror, workers=data.workers, pin=pin
+            self.dataset,
+            plan,
+            points=self.ranks.points,
+            subsample=subsample,
+            symmetry=Symmetry(data.mirror, data.turn),
+            workers=data.workers,
+            pin=pin,
         )
 
     def loss(self, predict: Predict, batch: Batch) -> Tensor:
-        """Mean over samples and fields of the relative error, with the gradient term where asked for."""
+        """Mean over samples and fields of the relative error, with the gradient term where asked for.
+
+        Ranks that share points have the same loss, and each the gradient of its own points.
+        """
         schema, predicted = self.dataset.schema, predict(batch.inputs, batch.mask)
         widths = schema.widths("target")
-        loss = relative_l2(predicted, batch.targets, batch.mask, widths=widths, offset=self.settings.offset)
+        group, offset = self.ranks.group, self.settings.offset
+        loss = relative_l2(predicted, batch.targets, batch.mask, widths=widths, group=group, offset=offset)
         if self.settings.gradient_weight:
             assert schema.grid is not None
             gradient = gradient_l2(predicted, batch.targets, schema.grid, widths=widths)
@@ -90,8 +105,40 @@ class FieldTask:
 
     def errors(self, predict: Predict, device: torch.device, indices: np.ndarray) -> np.ndarray:
         """Relative L2 errors, (samples, fields), of samples: all points, physical values."""
-        offset = self.settings.offset
-        return sample_errors(predict, self.dataset, indices, self.data.eval_batch_size, device, offset=offset)
+        size, ranks, offset = self.data.eval_batch_size, self.ranks, self.settings.offset
+        return sample_errors(predict, self.dataset, indices, size, device, ranks.points, ranks.group, offset=offset)
+
+    def after_step(self, learner: nn.Module, step: int, seed: int) -> None:
+        """Nothing: no model of fields asks for it."""
+
+    def scores(self, errors: np.ndarray) -> dict[str, float]:
+        return {"rel_l2": float(errors.mean())}
+
+    def words(self, errors: np.ndarray) -> str:
+        return f"rel-L2 {errors.mean():.4f}"
+
+    def result(self, errors: Mapping[str, np.ndarray]) -> dict[str, Any]:
+        offset, tested = self.settings.offset, errors[self.data.test_split]
+        baseline, kind = mean_field_errors(self.dataset, self.train, self.test, offset=offset)
+        of_samples, names = tested.mean(1), self.dataset.schema.named("target")
+        watched = {f"rel_l2_{split}": float(of.mean()) for split, of in errors.items() if split != self.data.test_split}
+        return {
+            "rel_l2": float(of_samples.mean()),
+            "rel_l2_median": median(of_samples),
+            "rel_l2_worst": float(of_samples.max()),
+            "rel_l2_mean_field": float(baseline.mean()),
+            **watched,
+            "fields": {
+                name: {"rel_l2": float(ours), "rel_l2_mean_field": float(theirs)}
+                for name, ours, theirs in zip(names, tested.mean(0), baseline.mean(0), strict=True)
+            },
+            "mean_field": kind,
+            "offset": offset,
+            "split": self.data.test_split,
+        }
+
+    def of_samples(self, errors: Mapping[str, np.ndarray]) -> dict[str, Any]:
+        return {"samples": self.test.tolist(), "rel_l2": errors[self.data.test_split].mean(1).tolist()}
 
 
 @torch.no_grad()
@@ -101,15 +148,18 @@ def sample_errors(
     indices: np.ndarray,
     batch_size: int,
     device: torch.device,
+    points: Share = WHOLE,
+    group: Group | None = None,
     *,
     offset: float = 0.0,
 ) -> np.ndarray:
-    """Relative L2 errors, (samples, fields), in the order given."""
+    """Relative L2 errors, (samples, fields), in the order given; with a group, each of its ranks has some points."""
     widths = dataset.schema.widths("target")
     errors = [torch.zeros(0, len(widths))]
-    for batch in (b.to(device) for b in evaluation_batches(dataset, indices, batch_size)):
+    for batch in (b.to(device) for b in evaluation_batches(dataset, indices, batch_size, points)):
         predicted = predict(batch.inputs, batch.mask)
-        errors.append(relative_l2(predicted, batch.targets, batch.mask, widths=widths, offset=offset).cpu())
+        error = relative_l2(predicted, batch.targets, batch.mask, widths=widths, group=group, offset=offset)
+        errors.append(error.cpu())
     return torch.cat(errors).numpy()
 
 
@@ -118,22 +168,25 @@ def mean_field_errors(
 ) -> tuple[np.ndarray, str]:
     """The errors, (samples, fields), of predicting the mean of the training targets, and which mean.
 
-    It is what any model must beat. The mean is taken point by point where all samples have as many points, over all
-    points where they differ. `other` is where the test samples are, if not in the training dataset.
+    It is what any model must beat: the mean over all points, or, where all samples have as many, point by point if that
+    is better. It is worse where points of the same number have nothing to do with each other, as in clouds that were
+    drawn. `other` is where the test samples are, if not in the training dataset.
     """
-    tested = other or dataset
+    tested, widths = other or dataset, dataset.schema.widths("target")
+    means = {"one value": torch.from_numpy(target_statistics(dataset, train).mean)}
     sizes = np.concatenate([dataset.sizes[train], tested.sizes[test]])
     if (sizes == sizes[0]).all():
-        mean = torch.zeros_like(_targets(dataset, train[0]))
+        field = torch.zeros_like(_targets(dataset, train[0]))
         for i in train:
-            mean += _targets(dataset, i) / len(train)
-    else:
-        mean = torch.from_numpy(target_statistics(dataset, train).mean)
-    widths = dataset.schema.widths("target")
-    errors = [
-        relative_l2(mean.expand_as(u), u, widths=widths, offset=offset) for u in (_targets(tested, i) for i in test)
-    ]
-    return torch.cat(errors).numpy(), "point by point" if mean.ndim > 1 else "one value"
+            field += _targets(dataset, i) / len(train)
+        means["point by point"] = field
+    errors = {kind: np.zeros((len(test), len(widths))) for kind in means}
+    for row, index in enumerate(test):
+        truth = _targets(tested, index)
+        for kind, mean in means.items():
+            errors[kind][row] = relative_l2(mean.expand_as(truth), truth, widths=widths, offset=offset)
+    best = min(errors, key=lambda kind: errors[kind].mean())
+    return errors[best], best
 
 
 def median(errors: np.ndarray) -> float:

@@ -13,30 +13,37 @@ import torch
 from lightning_fabric import Fabric
 from torch import Tensor
 
-from flare.data.batch import Batch, BatchPlan
+from flare.data.batch import BatchPlan
 from flare.environment import peak_memory_mb
-from flare.errors import CheckpointError, TrainingDiverged
+from flare.errors import CheckpointError, RankLost, TrainingDiverged
+from flare.models.flare import recompute_blocks, split_points
 from flare.surrogate import find_checkpoint
 from flare.terminal import progress, say
-from flare.train.checkpoint import Position, load_checkpoint, save_checkpoint
+from flare.train.checkpoint import Position, State, collect, load_checkpoint, save_checkpoint
 from flare.train.config import TrainConfig
 from flare.train.ema import WeightAverage
-from flare.train.fields import FieldTask
 from flare.train.optimizer import make_optimizer
+from flare.train.ranks import Ranks, is_lost, lost
 from flare.train.run import RunFolder
 from flare.train.schedule import first_beta, learning_rate
+from flare.train.shards import whole
 from flare.train.signals import Interrupted, SignalNote
+from flare.train.task import Feed, Task
 
 
 class Trainer:
     """One run: build it, `train()`, and the run folder holds the rest."""
 
-    def __init__(self, config: TrainConfig, task: FieldTask, run: RunFolder, fabric: Fabric) -> None:
-        self.config, self.task, self.run, self.fabric = config, task, run, fabric
+    def __init__(self, config: TrainConfig, task: Task, run: RunFolder, fabric: Fabric, ranks: Ranks) -> None:
+        self.config, self.task, self.run, self.fabric, self.ranks = config, task, run, fabric, ranks
         torch.manual_seed(config.seed)
         self.surrogate = task.surrogate(config.model)
+        if config.recompute:
+            recompute_blocks(self.surrogate.network)
         if config.compile:
             self.surrogate.network.compile()  # in place: names of weights stay the same
+        if ranks.group is not None:
+            split_points(self.surrogate.network, ranks.group)
         module = fabric.setup_module(self.surrogate)
         # Built after the weights are on their device, and set up by itself so that checkpoints see the plain optimiser.
         self.optimizer = make_optimizer(self.surrogate, config.optim, fused=config.precision != "16")
@@ -46,11 +53,12 @@ class Trainer:
             task.train,
             config.data.batch_size,
             parts=config.optim.accumulate,
-            rank=fabric.global_rank,
-            ranks=fabric.world_size,
+            rank=ranks.samples.index,
+            ranks=ranks.samples.count,
             seed=config.seed,
+            lengths=task.lengths,
         )
-        self.total_steps = self.plan.steps * config.epochs
+        self.total_steps = config.steps or self.plan.steps * config.epochs
         self.position = Position(data_fingerprint=task.dataset.fingerprint)
         self._signal = SignalNote()
         self._agreed_signal = 0
@@ -69,17 +77,26 @@ class Trainer:
             SignalNote(quiet=quiet) as self._signal,
             progress("training", self.total_steps, done=self.position.step, unit="steps", quiet=quiet) as update,
         ):
-            while not self.position.finished:
-                self._epoch(update)
+            try:
+                while not self.position.finished:
+                    self._epoch(update)
+                self._agree(torch.zeros((), device=self.fabric.device))
+            except RuntimeError as error:
+                if not is_lost(error):
+                    raise
+                self._signal.hold()  # whoever started the ranks ends those that are left: first they say why
+                raise self._lost(error) from None
         self.run.close()
-        if self._signal.number:  # it came during the last evaluation; what is left can be done when resumed
-            raise Interrupted(self._signal.number)
+        if self._agreed_signal:  # it came during the last evaluation; what is left can be done when resumed
+            raise Interrupted(self._agreed_signal)
 
     def _epoch(self, update: Any) -> None:
         self.model.train()
         self.plan.begin(self.position.epoch, self.position.step_in_epoch)
-        micro_batches = iter(self.task.batches(self.plan, pin=self.fabric.device.type == "cuda"))
-        for _ in range(self.position.step_in_epoch, self.plan.steps):
+        epochs = self.total_steps / self.plan.steps
+        micro_batches = iter(self.task.batches(self.plan, epochs, pin=self.fabric.device.type == "cuda"))
+        left = self.total_steps - self.position.step
+        for _ in range(min(left, self.plan.steps - self.position.step_in_epoch)):
             started = time.monotonic()
             loss, norm = self._step([next(micro_batches) for _ in range(self.plan.parts)])
             self.position.step += 1
@@ -89,13 +106,13 @@ class Trainer:
             self._save_if_asked()
         self.position.epoch += 1
         self.position.step_in_epoch = 0
-        self.position.finished = self.position.epoch == self.config.epochs
+        self.position.finished = self.position.step == self.total_steps
         if self.position.finished or self.position.epoch % self.config.evaluate_every == 0:
             self._evaluate()
         if self.position.finished or self.position.epoch % self.config.checkpoint_every == 0:
             self.save("last")
 
-    def _step(self, micro_batches: list[Batch]) -> tuple[float, float]:
+    def _step(self, micro_batches: list[Feed]) -> tuple[float, float]:
         """One optimiser step over all micro-batches of all ranks; returns their mean loss and the gradient norm."""
         optim, position = self.config.optim, self.position
         for group in self.optimizer.param_groups:
@@ -106,21 +123,20 @@ class Trainer:
             # Ranks talk once per step, at the last micro-batch.
             with self.fabric.no_backward_sync(self.model, enabled=i + 1 < len(micro_batches)):
                 loss = self.task.loss(self.model, batch.to(self.fabric.device)) / len(micro_batches)
-                self.fabric.backward(loss)
+                # Ranks average their gradients; those of the shares of one sample are to be summed.
+                self.fabric.backward(loss * self.ranks.points.count)
             total += loss.detach()
         mean_loss = self._agree(total)
         self._watch_loss(mean_loss, micro_batches)
-        norm = float(
-            self.fabric.clip_gradients(
-                self.model, self.stepper, max_norm=optim.clip or math.inf, error_if_nonfinite=False
-            )
-        )
+        clip: Any = {"max_norm": optim.clip or math.inf, "error_if_nonfinite": False}
+        norm = float(whole(self.fabric.clip_gradients(self.model, self.stepper, **clip)))
         if self._scaler is None and not math.isfinite(norm):  # a loss scaler skips such a step and lowers its scale
             self._stop(f"the gradient norm is {norm}", micro_batches)
         self.stepper.step()
         self.stepper.zero_grad()
         if self.ema is not None:
             self.ema.update(self.surrogate)
+        self.task.after_step(self.surrogate, position.step + 1, self.config.seed)
         return mean_loss, norm
 
     def _agree(self, loss: Tensor) -> float:
@@ -138,24 +154,33 @@ class Trainer:
         self._save_due = bool(mean[2] > 0)
         return float(mean[0])
 
-    def _watch_loss(self, loss: float, micro_batches: list[Batch]) -> None:
+    def _watch_loss(self, loss: float, micro_batches: list[Feed]) -> None:
         """Smooth the loss; stop when it is no number any more, or far above its best."""
         if not math.isfinite(loss):
             self._stop(f"the loss is {loss}", micro_batches)
         position = self.position
         smooth = loss if position.smooth_loss is None else 0.95 * position.smooth_loss + 0.05 * loss
         lowest = smooth if position.lowest_loss is None else min(smooth, position.lowest_loss)
-        if smooth > self.config.diverged * lowest:
-            self._stop(f"the loss rose to {smooth:.3g}, {smooth / lowest:.0f} times its best", micro_batches)
+        good = max(lowest, self.task.guessing)
+        if smooth > self.config.diverged * good:
+            self._stop(f"the loss rose to {smooth:.3g}, {smooth / good:.0f} times its best", micro_batches)
         position.smooth_loss, position.lowest_loss = smooth, lowest
 
-    def _stop(self, reason: str, micro_batches: list[Batch]) -> NoReturn:
+    def _stop(self, reason: str, micro_batches: list[Feed]) -> NoReturn:
         samples = [i for batch in micro_batches for i in batch.indices]
         raise TrainingDiverged(
             f"training stopped at step {self.position.step} (epoch {self.position.epoch}): {reason}, on samples "
             f"{samples} of {self.task.dataset.path}. {self._last_good()} Try a lower --optim.lr or --optim.clip, "
             f"or look at the data:  flare data check {self.task.dataset.path}"
         )
+
+    def _lost(self, error: RuntimeError) -> RankLost:
+        """Steps end alike on all ranks: the first has what the lost one had, but for its random state and shard."""
+        if self.fabric.is_global_zero and self.position.step and not self.config.shard:
+            state = collect(self.surrogate, self.optimizer, self.ema)
+            self._write("last", state, {name: random[None] for name, random in self._own_random().items()})
+        self.run.close()
+        return lost(error, self.fabric.world_size, f"in step {self.position.step}", self.run.path)
 
     def _last_good(self) -> str:
         for name in ("last", "best"):
@@ -165,29 +190,38 @@ class Trainer:
 
     # -- evaluation and log -------------------------------------------------------------------------------------------
 
-    def test_errors(self) -> np.ndarray:
-        """Relative errors, (samples, fields), with the present weights; each rank takes its share of the samples."""
+    def errors_of(self, split: str) -> np.ndarray:
+        """The task's errors with the present weights, (samples, kinds); each rank takes its share of the samples."""
         self.model.eval()
-        ranks, rank, test = self.fabric.world_size, self.fabric.global_rank, self.task.test
-        mine = torch.from_numpy(self.task.errors(self.model, self.fabric.device, test[rank::ranks])).double()
-        errors = torch.zeros(len(test), mine.shape[1], dtype=torch.float64)
-        errors[rank::ranks] = mine
-        if ranks > 1:
+        ranks, judged = self.ranks, self.task.judged[split]
+        # Every rank takes as many, the last ones perhaps from the beginning again: where ranks share weights, all of
+        # them must go through the network together.
+        most = math.ceil(len(judged) / ranks.samples.count)
+        mine = ranks.samples.index + ranks.samples.count * np.arange(most)
+        found = self.task.errors(self.model, self.fabric.device, judged[mine % len(judged)])
+        errors = torch.zeros(len(judged), found.shape[1], dtype=torch.float64)
+        if ranks.points.index == 0:  # the others of its group have found the same
+            new = mine < len(judged)
+            errors[mine[new]] = torch.from_numpy(found[new]).double()
+        if self.fabric.world_size > 1:
             errors = self.fabric.all_reduce(errors.to(self.fabric.device), reduce_op="sum").cpu()
         return errors.numpy()
 
     def _evaluate(self) -> None:
+        split = next(iter(self.task.judged))
+        errors = self.errors_of(split)
         record: dict[str, Any] = {"kind": "evaluate", "step": self.position.step, "epoch": self.position.epoch}
-        record |= {"split": self.config.data.test_split, "rel_l2": float(self.test_errors().mean())}
+        record |= {"split": split, **self.task.scores(errors)}
         if self.ema is not None:
             with self.ema.swapped_in(self.surrogate):
-                record["rel_l2_ema"] = float(self.test_errors().mean())
+                record |= {f"{name}_ema": score for name, score in self.task.scores(self.errors_of(split)).items()}
         record["seconds"] = time.monotonic() - self._begin
         if self.fabric.is_global_zero:
             self.run.log(record)
-            say(f"epoch {self.position.epoch}: {record['split']} rel-L2 {record['rel_l2']:.4f}")
-        if math.isfinite(record["rel_l2"]) and record["rel_l2"] < (self.position.best_error or math.inf):
-            self.position.best_error = record["rel_l2"]
+            say(f"epoch {self.position.epoch}: {split} {self.task.words(errors)}")
+        error, best = float(errors.mean()), self.position.best_error
+        if math.isfinite(error) and (best is None or error < best):
+            self.position.best_error = error
             self.save("best")
 
     def _log(self, loss: float, norm: float, seconds: float) -> None:
@@ -214,14 +248,18 @@ class Trainer:
 
     def save(self, name: str) -> None:
         """Write a checkpoint; every rank takes part, the first one writes."""
-        self.position.seconds = time.monotonic() - self._begin
-        self.position.loss_scaler = self._scaler.state_dict() if self._scaler is not None else None
         random_states = self._random_states()
+        state = collect(self.surrogate, self.optimizer, self.ema)
         if self.fabric.is_global_zero:
-            folder = self.run.checkpoints / name
-            save_checkpoint(folder, self.surrogate, self.optimizer, random_states, self.position, self.ema)
+            self._write(name, state, random_states)
         self.fabric.barrier()
         self._saved_at = time.monotonic()
+
+    def _write(self, name: str, state: State, random_states: dict[str, Tensor]) -> None:
+        self.position.seconds = time.monotonic() - self._begin
+        self.position.loss_scaler = self._scaler.state_dict() if self._scaler is not None else None
+        folder = self.run.checkpoints / name
+        save_checkpoint(folder, self.surrogate, state, random_states, self.position)
 
     def resume(self) -> None:
         """Go on from the run's last checkpoint; the rest of the run is bit for bit what it would have been."""
@@ -246,12 +284,16 @@ class Trainer:
 
     def _random_states(self) -> dict[str, Tensor]:
         """Of every rank, [ranks, bytes]."""
-        states = {"random/cpu": torch.get_rng_state()}
-        if self.fabric.device.type == "cuda":
-            states["random/cuda"] = torch.cuda.get_rng_state(self.fabric.device)
+        states = self._own_random()
         if self.fabric.world_size == 1:
             return {name: state[None] for name, state in states.items()}
         return {name: self.fabric.all_gather(state).cpu() for name, state in states.items()}
+
+    def _own_random(self) -> dict[str, Tensor]:
+        states = {"random/cpu": torch.get_rng_state()}
+        if self.fabric.device.type == "cuda":
+            states["random/cuda"] = torch.cuda.get_rng_state(self.fabric.device)
+        return states
 
     def _restore_random(self, states: dict[str, Tensor]) -> None:
         rank, ranks = self.fabric.global_rank, self.fabric.world_size

@@ -22,24 +22,32 @@ def preset_folder() -> Path:
 
 
 def preset_names() -> list[str]:
+    """Presets of fields."""
     return sorted(path.stem for path in preset_folder().glob("*.yaml"))
 
 
+def sequence_presets() -> list[str]:
+    """Presets of sequences, such as `lra/listops`."""
+    return sorted(f"lra/{path.stem}" for path in (preset_folder() / "lra").glob("*.yaml"))
+
+
 def preset_path(name_or_path: str) -> Path:
-    """A preset by name (`darcy`) or any YAML file by path (`my/darcy.yaml`)."""
+    """A preset by name (`darcy`, `lra/listops`) or any YAML file by path (`my/darcy.yaml`)."""
     path = Path(name_or_path)
     if path.suffix in (".yaml", ".yml"):
         if not path.is_file():
             raise ConfigError(f"there is no configuration file {path}")
         return path
-    if name_or_path not in preset_names():
-        raise ConfigError(f"there is no preset {name_or_path!r}; {nearest(name_or_path, preset_names())}")
+    known = [*preset_names(), *sequence_presets()]
+    if name_or_path not in known:
+        raise ConfigError(f"there is no preset {name_or_path!r}; {nearest(name_or_path, known)}")
     return preset_folder() / f"{name_or_path}.yaml"
 
 
 def preset_name(path: Path) -> str:
     """Of one of our own presets; empty for any other file, whatever it is called."""
-    return path.stem if path.resolve().parent == preset_folder().resolve() else ""
+    own = {preset_path(name).resolve(): name for name in (*preset_names(), *sequence_presets())}
+    return own.get(path.resolve(), "")
 
 
 def read_yaml(path: Path) -> dict[str, Any]:

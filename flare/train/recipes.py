@@ -2,16 +2,25 @@
 
 A preset is the paper's recipe of FLARE on a dataset. Another model brings its sizes, and its own way of training unless
 a common one is wanted. In order: the preset, the recipe, the command line.
+
+Presets of sequences are FLARE's too, and another attention brings what differs: `configs/lra/attentions/<name>.yaml`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from flare.errors import ConfigError, nearest
-from flare.train.presets import merged, preset_folder, preset_names, read_mapping, refuse_unknown_keys
+from flare.train.presets import (
+    merged,
+    preset_folder,
+    preset_names,
+    read_mapping,
+    refuse_unknown_keys,
+    sequence_presets,
+)
 
 ALL = "all"
 """The section of a recipe that holds for every preset."""
@@ -52,6 +61,34 @@ def with_model(preset: Mapping[str, Any], preset_name: str, model: str, recipe: 
     return settings | {"model": sizes or {"name": model}}
 
 
+def attention_names() -> list[str]:
+    return ["flare", *sorted(path.stem for path in _attentions().glob("*.yaml"))]
+
+
+def with_attention(preset: Mapping[str, Any], preset_name: str, attention: str) -> dict[str, Any]:
+    """The settings of a preset of sequences for another attention than FLARE's.
+
+    Args:
+        preset: settings as the preset's file has them.
+        preset_name: of one of our presets, such as `lra/image`: an attention may have settings of its own for it.
+    """
+    if attention not in attention_names():
+        raise ConfigError(f"unknown attention {attention!r}; {nearest(attention, attention_names())}")
+    own = preset.get("model", {}).get("attention", "flare")
+    if attention == own:
+        return dict(preset)
+    from flare.sequence.encoder import options_of  # which loads torch
+
+    sizes = {name: value for name, value in preset.get("model", {}).items() if name not in options_of(own)}
+    settings = merged(preset, [("model", sizes | {"attention": attention})])
+    record = {} if attention == "flare" else read_recipe(_attentions() / f"{attention}.yaml", sequence_presets())
+    for part in (record.get(ALL, {}), record.get(preset_name, {})):
+        for section, value in part.items():
+            changes = value.items() if isinstance(value, Mapping) else [("", value)]
+            settings = merged(settings, [(f"{section}.{name}".strip("."), new) for name, new in changes])
+    return settings
+
+
 def model_name(settings: Mapping[str, Any]) -> str:
     return settings.get("model", {}).get("name", "flare")
 
@@ -77,25 +114,30 @@ def _sections(name: str, preset_name: str) -> Iterator[tuple[str, Mapping[str, A
     if name not in recipe_names():
         from flare.models import MODELS  # which loads torch
 
-        known = {*recipe_names(), *MODELS}
+        known = {*recipe_names(), *MODELS, "sequence"}
         if name not in known:
             raise ConfigError(f"unknown model {name!r}; {nearest(str(name), known)}")
     elif name != "flare":
-        record = read_recipe(_folder() / f"{name}.yaml")
+        record = read_recipe(_folder() / f"{name}.yaml", preset_names())
         yield from record[ALL].items()
         yield from record.get(preset_name, {}).items()
 
 
-def read_recipe(path: Path) -> dict[str, Any]:
+def read_recipe(path: Path, presets: Collection[str]) -> dict[str, Any]:
+    """A recipe's sections, one for all presets and some for these alone."""
     record = read_mapping(path)
     if ALL not in record:
         raise ConfigError(f"{path} has no section {ALL!r}")
     for section, settings in record.items():
-        if section not in (ALL, *preset_names()):
-            raise ConfigError(f"{path}: there is no preset {section!r}; {nearest(section, [ALL, *preset_names()])}")
+        if section not in (ALL, *presets):
+            raise ConfigError(f"{path}: there is no preset {section!r}; {nearest(section, [ALL, *presets])}")
         refuse_unknown_keys(settings, f"{path}, {section}")
     return record
 
 
 def _folder() -> Path:
     return preset_folder() / "models"
+
+
+def _attentions() -> Path:
+    return preset_folder() / "lra" / "attentions"

@@ -9,7 +9,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from lightning_fabric import Fabric
 
 from flare.environment import describe_environment, peak_memory_mb
@@ -20,9 +19,10 @@ from flare.models import count_parameters
 from flare.terminal import say
 from flare.train.config import TrainConfig
 from flare.train.fabric import launched_fabric
-from flare.train.fields import FieldTask, mean_field_errors, median
 from flare.train.loop import Trainer
+from flare.train.ranks import place
 from flare.train.run import RunFolder
+from flare.train.task import make_task
 
 
 def start(config: TrainConfig, out: str | os.PathLike[str]) -> dict[str, Any]:
@@ -55,6 +55,11 @@ def resume(run: str | os.PathLike[str], expected: TrainConfig | None = None) -> 
     return _work(config, folder, resume=True)
 
 
+def start_or_resume(config: TrainConfig, out: str | os.PathLike[str]) -> dict[str, Any]:
+    """Train into `out`, or go on there if a run of the same settings was begun; a finished one is only read."""
+    return resume(out, expected=config) if RunFolder(out).exists else start(config, out)
+
+
 def read_result(run: Path) -> dict[str, Any]:
     """The record of a finished run."""
     try:
@@ -70,14 +75,15 @@ def _anchored(config: TrainConfig) -> TrainConfig:
 
 
 def _work(config: TrainConfig, run: RunFolder, *, resume: bool) -> dict[str, Any]:
-    with launched_fabric(config) as fabric:
-        task = FieldTask(config.data, config.loss)
+    with launched_fabric(config, run.path) as fabric:
+        ranks = place(config, fabric)
+        task = make_task(config, ranks)
         if not resume:
             run.refuse_if_taken()
         # Everything that can be wrong with the settings or the data has shown itself before the folder is touched.
-        trainer = Trainer(config, task, run, fabric)
+        trainer = Trainer(config, task, run, fabric, ranks)
         reason = native.why_not() if fabric.device.type == "cpu" and fabric.is_global_zero else None
-        if reason and config.model["name"] == "flare":
+        if reason and "flare" in (config.model["name"], config.model.get("attention")):
             say(f"training without the native kernels, several times slower: {reason}")
         with run.locked() if fabric.is_global_zero else nullcontext():
             if resume:
@@ -91,35 +97,20 @@ def _work(config: TrainConfig, run: RunFolder, *, resume: bool) -> dict[str, Any
 def _train_and_judge(trainer: Trainer, fabric: Fabric) -> dict[str, Any]:
     if not trainer.position.finished:
         trainer.train()
-    errors = trainer.test_errors()
+    errors = {split: trainer.errors_of(split) for split in trainer.task.judged}
     if not fabric.is_global_zero:
         return {}
-    result = _record(trainer, errors)
-    samples = [int(i) for i in trainer.task.test]
-    write_json(trainer.run.path / "test_errors.json", {"samples": samples, "rel_l2": errors.mean(1).tolist()})
+    result = trainer.task.result(errors) | _record(trainer)
+    write_json(trainer.run.path / "test_errors.json", trainer.task.of_samples(errors))
     write_json(trainer.run.path / "result.json", result)
     return result
 
 
-def _record(trainer: Trainer, errors: np.ndarray) -> dict[str, Any]:
-    """The record of a result: what was measured, on what, with what. `errors` is (samples, fields)."""
+def _record(trainer: Trainer) -> dict[str, Any]:
+    """On what a result was measured, and with what."""
     task, config = trainer.task, trainer.config
-    offset = config.loss.offset
-    baseline, kind = mean_field_errors(task.dataset, task.train, task.test, offset=offset)
-    of_samples, names = errors.mean(1), task.dataset.schema.named("target")
     return {
-        "rel_l2": float(of_samples.mean()),
-        "rel_l2_median": median(of_samples),
-        "rel_l2_worst": float(of_samples.max()),
-        "rel_l2_mean_field": float(baseline.mean()),
-        "fields": {
-            name: {"rel_l2": float(ours), "rel_l2_mean_field": float(theirs)}
-            for name, ours, theirs in zip(names, errors.mean(0), baseline.mean(0), strict=True)
-        },
-        "mean_field": kind,
-        "offset": offset,
-        "split": config.data.test_split,
-        "test_samples": len(errors),
+        "test_samples": len(task.judged.get(config.data.test_split, ())),
         "train_samples": len(task.train),
         "dataset": task.dataset.schema.name,
         "provenance": task.dataset.about["provenance"].get("kind", "unknown"),

@@ -37,6 +37,10 @@ def test_a_part_becomes_a_result_a_series_pictures_and_a_page(part, tmp_path, ca
     assert f"{out}: displacement" in output.out
     assert "shelf.stl: 24 × 6 × 14.4 mm, 384 voxels of 1.5 × 1.5 × 1.2 mm, 6 layer groups of 2.4 mm" in output.err
     assert "6/6 groups" in output.err
+    result = output.out.splitlines()
+    assert result[0].startswith("rises 0.")
+    assert "; peak stress " in result[0]
+    assert result[1].startswith("recoater hits in ")
 
 
 def test_threads_do_not_change_a_byte_and_choices_are_kept(part, tmp_path, capsys):
@@ -91,7 +95,9 @@ def test_a_killed_report_goes_on_with_its_plates(part, tmp_path, capsys, monkeyp
     out = ["--out", str(tmp_path / "stopped.vtu")]
     assert main([*simulate, *out]) == 130
     assert names(tmp_path / "stopped.vtu.partial" / "plates") == ["plate_0.npz", "plate_1.npz"]
+    capsys.readouterr()
     assert main([*simulate, *out]) == 0
+    assert "other plate temperatures: going on after group 8 of 12" in capsys.readouterr().err
     assert len(printed) == 6 + 6 + 3 + 4
     assert not (tmp_path / "stopped.vtu.partial").exists()
     for name in names(tmp_path / "whole_build"):
@@ -156,10 +162,10 @@ def dumbbell():
 
 UNFIT = {
     "open": (soup(opened(box(20, 10, 10))), "is open: 3 of its edges"),
-    "self-intersecting": (soup(joined(box(10, 10, 10), box(10, 10, 10, at=(5, 5, 0)))), "intersects itself"),
+    "self-intersecting": (soup(joined(box(10, 10, 10), box(10, 10, 10, at=(5, 5, 0)))), "that overlap"),
     "empty": (b"", r"is empty (0 bytes)"),
     "no triangles": (bytes(84), "has no triangles"),
-    "huge": (soup(box(60e3, 20e3, 20e3)), "between 0.5 and 2000 mm; if its unit is another, say so with --unit um"),
+    "huge": (soup(box(60e3, 20e3, 20e3)), "between 0.5 and 2000 mm; did you mean --unit um?"),
     "microscopic": (soup(box(0.06, 0.02, 0.02)), "--unit m"),
     "nan": (with_nan(box(20, 10, 10)), "not finite"),
     "floating pieces": (soup(joined(box(9, 9, 9), box(9, 9, 9, at=(0, 0, 20)))), "is 2 bodies"),
@@ -172,6 +178,7 @@ UNFIT = {
         "have it scaled with --scale fit",
     ),
     "large": (soup(box(90, 90, 90)), "use larger ones with --voxel"),
+    "in inches": (soup(box(2.4, 1.2, 0.2)), "part.stl is only 2.4 mm long: did you mean --unit cm or inch?"),
     "thin": (soup(box(20, 20, 0.2)), "no voxel centre is inside the part"),
     "cut short": (soup(box(20, 10, 10))[:-20], "cut short"),
 }
@@ -235,14 +242,15 @@ def test_a_random_part_is_a_printable_file(tmp_path, capsys):
     stl, step = read_part(tmp_path / "part.stl"), read_part(tmp_path / "part.step")
     assert stl.extents.max() == pytest.approx(60, abs=1e-3)
     assert stl.volume == pytest.approx(step.volume, rel=1e-3)
-    assert "a solid is written as .step" in fails(capsys, "lpbf", "part", "--out", tmp_path / "part.obj")
+    message = fails(capsys, "lpbf", "part", "--out", tmp_path / "part.obj")
+    assert "part.obj: a part is written as .stl, .step, .stp, .brep" in message
 
 
 def test_processes_are_listed_and_a_file_of_one_is_that_process(tmp_path, capsys):
     assert main(["lpbf", "processes"]) == 0
     listed = capsys.readouterr().out
     assert "ti64-am250: Ti-6Al-4V on Renishaw AM250" in listed
-    assert "strain -0.009, -0.009, 0" in listed
+    assert "inherent strain -0.009, -0.009, 0 along x, y, z" in listed
     assert main(["lpbf", "processes", "in625"]) == 0
     (tmp_path / "mine.yaml").write_text(capsys.readouterr().out)
     assert load_process(tmp_path / "mine.yaml") == process_preset("in625")

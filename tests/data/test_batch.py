@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 import torch
 
-from flare.data.batch import BatchPlan, collate, evaluation_batches, training_loader
-from flare.data.sample import Field, Sample, Schema, input_array, refuse_mirror, target_array
+from flare.data.batch import WHOLE, BatchPlan, Share, Subsample, collate, evaluation_batches, training_loader
+from flare.data.sample import input_array, target_array
 from flare.data.store import Dataset
-from flare.data.writer import DatasetWriter
-from flare.errors import ConfigError, DataError
+from flare.data.symmetry import Symmetry
+from flare.errors import ConfigError
 from flare.surrogate import Surrogate
 from flare.train.losses import relative_l2
 from tests.factory import ragged_dataset
@@ -101,10 +101,40 @@ def test_impossible_batches_are_refused():
         BatchPlan(np.arange(3), 4)
 
 
-def loaded(dataset, epoch, subsample=None, workers=0):
-    plan = BatchPlan(np.arange(6), 2)
+def loaded(dataset, epoch, subsample=None, **how):
+    plan = BatchPlan(np.arange(len(dataset)), 2)
     plan.begin(epoch)
-    return list(training_loader(dataset, plan, subsample=subsample, workers=workers))
+    return list(training_loader(dataset, plan, subsample=Subsample(subsample), **how))
+
+
+def points_of(batches):
+    """Sample -> its real inputs, side by side with its targets."""
+    found = {}
+    for batch in batches:
+        for row, index in enumerate(batch.indices):
+            real = slice(None) if batch.mask is None else batch.mask[row]
+            found[index] = torch.cat([batch.inputs[row, real], batch.targets[row, real]], dim=1)
+    return found
+
+
+@pytest.mark.parametrize("how", [{}, {"subsample": 10}, {"symmetry": Symmetry(mirror=["x"], turn=["x", "y"])}], ids=str)
+def test_ranks_read_nothing_but_their_shares_which_together_are_the_sample(dataset, how):
+    sizes = {}
+
+    class Asked(Dataset):
+        def read(self, index, rows=None):
+            sample = super().read(index, rows)
+            sizes[index] = len(sample.values["position"])
+            return sample
+
+    dataset = Asked(dataset.path)
+    whole = points_of(loaded(dataset, 1, points=WHOLE, **how))
+    shares = []
+    for rank in range(3):
+        shares.append(points_of(loaded(dataset, 1, points=Share(rank, 3), **how)))
+        assert {index: len(values) for index, values in shares[-1].items()} == sizes
+    for index, values in whole.items():
+        assert torch.equal(torch.cat([share[index] for share in shares]), values)
 
 
 def test_subsampling_draws_other_points_every_epoch_and_keeps_them_together(dataset):
@@ -129,6 +159,13 @@ def test_small_samples_are_not_subsampled(dataset):
     for batch in loaded(dataset, 0, subsample=10):
         sizes = [min(SIZES[i], 10) for i in batch.indices]
         assert (batch.mask.sum(1).tolist() if batch.mask is not None else [batch.inputs.shape[1]] * 2) == sizes
+
+
+def test_a_curriculum_grows_by_a_constant_factor_to_all_points():
+    plan = Subsample(None, 100, 4)
+    assert [plan.of(1600, epoch) for epoch in range(6)] == [100, 200, 400, 800, 1600, 1600]
+    assert [Subsample(400, 100, 2).of(1600, epoch) for epoch in range(4)] == [100, 200, 400, 400]
+    assert plan.of(60, 0) == 60, "no more than there are"
 
 
 def test_loader_processes_give_the_same_batches(dataset):
@@ -181,47 +218,3 @@ def test_collate_of_one():
     assert batch.inputs.shape == (1, 3, 2)
     assert batch.mask is None
     assert len(batch) == 1
-
-
-def vectors(path) -> Dataset:
-    fields = {
-        "points": Field(role="points", components=("x", "y")),
-        "force": Field(role="feature", components=("x", "y")),
-        "heat": Field(role="target", components=("q",)),
-        "motion": Field(role="target", components=("x", "y")),
-    }
-    writer = DatasetWriter(path, Schema(name="vectors", fields=fields), {"kind": "user"})
-    rng = np.random.default_rng(0)
-    for _ in range(4):
-        writer.append(Sample({name: rng.normal(size=(6, len(f.components))) for name, f in fields.items()}))
-    return writer.finish({"train": [(0, 4)]})
-
-
-def test_a_mirror_turns_points_and_vectors_together_anew_every_epoch_and_leaves_numbers(tmp_path):
-    dataset, seen = vectors(tmp_path / "d"), set()
-    plan = BatchPlan(np.arange(4), 4, seed=1)
-    for epoch in range(12):
-        plan.begin(epoch)
-        (batch,) = training_loader(dataset, plan, mirror=["x"])
-        for row, index in enumerate(batch.indices):
-            inputs, targets = (array(dataset.schema, dataset[index]) for array in (input_array, target_array))
-            sign = np.sign(float(batch.inputs[row, 0, 0]) * inputs[0, 0])
-            np.testing.assert_array_equal(batch.inputs[row], inputs * [sign, 1, sign, 1])
-            np.testing.assert_array_equal(batch.targets[row], targets * [1, sign, 1])
-            seen.add((index, sign))
-    assert len(seen) == 8, "every sample both ways"
-    plan.begin(3)
-    (first,) = training_loader(dataset, plan, mirror=["x"])
-    plan.begin(3)
-    (again,) = training_loader(dataset, plan, mirror=["x"])
-    assert torch.equal(first.inputs, again.inputs)
-
-
-def test_a_mirror_that_is_not_understood_is_refused(tmp_path):
-    schema = vectors(tmp_path / "d").schema
-    with pytest.raises(DataError, match="names 'z'; the points of 'vectors' have x, y"):
-        refuse_mirror(schema, ["z"])
-    odd = {**schema.fields, "heat": Field(role="target", components=("low", "high"))}
-    with pytest.raises(DataError, match="what a reflection does to it is not known"):
-        refuse_mirror(Schema(name="odd", fields=odd), ["x"])
-    refuse_mirror(Schema(name="odd", fields=odd), [])

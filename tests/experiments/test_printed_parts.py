@@ -11,8 +11,9 @@ from flare.data.landmarks import landmarks
 from flare.data.sample import Sample
 from flare.data.store import Dataset
 from flare.data.writer import DatasetWriter
+from flare.errors import DataError
 from flare.experiments import printed_parts
-from flare.experiments.printed_parts import mean_by_place_errors
+from flare.experiments.printed_parts import eight_images_error, mean_by_place_errors
 from flare.physics.lpbf.dataset import LPBF
 
 
@@ -32,10 +33,40 @@ def ran(tmp_path_factory):
 def test_the_table_has_what_was_measured(ran):
     out, table = ran
     record = json.loads((out / "table.json").read_text())
-    ours, mean = record["result"]["rel_l2"], record["result"]["rel_l2_mean_field"]
+    told_more = record["networks"]["surroundings"]
+    ours, mean = told_more["eight_images"], told_more["result"]["rel_l2_mean_field"]
     assert f"| training-mean field: one number, since meshes differ | {mean:.3f} | {mean / ours:.1f}× |" in table
     assert f"| {record['mean_by_place']:.3f} |" in table
     assert f"| {record['linear_fit']:.3f} | {record['linear_fit'] / ours:.1f}× |" in table
+    for network in record["networks"].values():
+        assert f"one prediction a part | {network['result']['rel_l2']:.3f} |" in table
+        assert f"seven mirror images | {network['eight_images']:.3f} |" in table
+    parameters = [network["result"]["parameters"] for network in record["networks"].values()]
+    assert parameters[0] < parameters[1], "the second is told more"
+
+
+def test_other_parts_than_those_enriched_are_refused(ran):
+    out, _ = ran
+    with pytest.raises(DataError, match="other parts"):
+        printed_parts._enriched(Dataset(out / "enriched"), out / "enriched")
+
+
+def test_errors_that_mirror_images_do_not_share_vanish_in_their_mean(tmp_path):
+    rng = np.random.default_rng(0)
+    points = rng.uniform((-30, -30, 0), (30, 30, 60), (50, 3)).astype(np.float32)
+    rise = (points[:, :2] ** 2).sum(1, keepdims=True)
+    writer = DatasetWriter(tmp_path / "d", card("lpbf").schema(), {"kind": "user"})
+    values = {"points": points, "displacement": rise, "lateral_displacement": points[:, :2], "von_mises": rise}
+    writer.append(Sample(values, cells=np.arange(8)[None]))
+
+    class Crooked:
+        """The truth, tilted: more in x than in y."""
+
+        def predict_sample(self, sample):
+            x, y, _ = sample.values["points"].T
+            return {"displacement": 1.5 * x**2 + 0.5 * y**2 + 3 * x}
+
+    assert eight_images_error(Crooked(), writer.finish({"test": [(0, 1)]}), 0) < 1e-6
 
 
 def test_the_mean_by_place_is_exact_for_a_field_of_the_place_alone(tmp_path):

@@ -45,6 +45,6 @@ def test_a_written_solid_is_read_back(tmp_path, capfd, kind):
 
 
 def test_other_endings_are_refused(tmp_path):
-    with pytest.raises(DataError, match=r"written as .step, .stp or .brep"):
+    with pytest.raises(DataError, match=r"written as .step, .stp, .brep"):
         write_cad(tmp_path / "part.stl", BLOCK)
     assert list(tmp_path.iterdir()) == []

@@ -176,7 +176,11 @@ CASES = {
         r"is open: 3 of its edges belong to one triangle only .* the first at \(.*close its holes",
     ),
     "one side": (klein(), "one side only"),
-    "overlap": (joined(box(10, 10, 10), box(10, 10, 10, at=(5, 5, 0))), "intersects itself: .* where 0 outside"),
+    "overlap": (
+        joined(box(10, 10, 10), box(10, 10, 10, at=(5, 5, 0))),
+        r"is 2 closed bodies, of 1e\+03, 1e\+03 mm³, that overlap: .*join them into one in the CAD program",
+    ),
+    "a pin that sticks out": (joined(box(20, 20, 20), box(4, 4, 30)), r"2 (closed )?bodies, of 8e\+03, 480 mm³"),
     "two bodies": (joined(box(10, 10, 10), box(4, 4, 4, at=(20, 0, 0))), "is 2 bodies, of 1e\\+03, 64 mm³"),
     "body in a cavity": (joined(box(10, 10, 10), box(6, 6, 6), box(2, 2, 2)), "is 2 bodies"),
     "many bodies": (
@@ -193,7 +197,7 @@ CASES = {
         r"1 of 8 vertices are not finite \(first: 5, \[nan, nan, nan\]\)",
     ),
     "huge": (box(60e3, 10e3, 10e3), r"is 6e\+04 mm long, .* between 0.5 and 2000 mm; .* --unit um"),
-    "microscopic": (box(0.06, 0.01, 0.02), r"is 0.06 mm long.* --unit m, or have"),
+    "microscopic": (box(0.06, 0.01, 0.02), r"is 0.06 mm long.*did you mean --unit m\? If not, have"),
 }
 
 
@@ -249,11 +253,23 @@ def test_damaged_and_foreign_files_are_refused(tmp_path):
     with pytest.raises(DataError, match="no such file"):
         read_part(tmp_path / "missing.stl")
     (tmp_path / "folder.stl").mkdir()
-    with pytest.raises(DataError, match="cannot be read: Is a directory"):
+    with pytest.raises(DataError, match=r"folder.stl is a folder; give one file of it.*--parts"):
         read_part(tmp_path / "folder.stl")
     with pytest.raises(DataError, match="no such file"):
         read_part("https://example.org/part.stl")
     assert sorted(p.name for p in tmp_path.iterdir()) == sorted([*files, "whole.stl", "folder.stl"])
+
+
+@pytest.mark.parametrize("kind", ["stl", "stl_ascii", "ply", "glb"])
+def test_a_file_under_the_name_of_another_format_is_told_so(tmp_path, kind):
+    ending = kind.split("_")[0]
+    for name in ("part.step", "part.igs", "part.off"):
+        box(10, 10, 10).export(tmp_path / name, file_type=kind)
+        with pytest.raises(DataError, match=rf"{name} holds {ending.upper()}.*rename it part.{ending}"):
+            read_part(tmp_path / name)
+    (tmp_path / "solid.stl").write_bytes(b"ISO-10303-21;\nHEADER;\n")
+    with pytest.raises(DataError, match=r"solid.stl holds STEP.*rename it solid.step"):
+        read_part(tmp_path / "solid.stl")
 
 
 @pytest.mark.parametrize("kind", ["stl", "stl_ascii", "ply", "obj", "off", "glb"])

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from flare.errors import ConfigError, DataError
 from flare.mesh.pieces import one_piece_on_plate, pieces
 from flare.mesh.surface import UP, Surface, placed
-from flare.mesh.voxelise import benchmark_size, voxelise, winding_numbers
+from flare.mesh.voxelise import benchmark_size, divisions, voxelise, winding_numbers
 from flare.mesh.voxels import Voxels
 
 TETRAHEDRON = Surface(
@@ -178,6 +178,14 @@ def test_a_length_of_whole_base_cells_needs_no_further_one():
     assert benchmark_size((19.2, 38.4, 60)) == pytest.approx((0.6, 0.6, 0.6))
     assert benchmark_size((19.2001, 19.2, 60))[0] == pytest.approx(0.3, rel=1e-4)
     assert benchmark_size((20, 20, 9), layers=20) == pytest.approx((0.625, 0.625, 0.8))
+
+
+def test_a_length_in_inches_of_single_precision_needs_no_further_voxel():
+    lengths = np.arange(1, 400) * 2.4
+    read = np.float32(lengths / 25.4).astype(np.float64) * 25.4
+    assert (np.ceil(read / 2.4 - 1e-9) > lengths / 2.4 + 0.5).any(), "plain division would add one"
+    assert [divisions(length, 2.4) for length in read] == list(range(1, 400))
+    assert divisions(60.001, 2.4) == 26
 
 
 def test_the_benchmarks_grid_fits_the_part_exactly():

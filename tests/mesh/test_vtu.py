@@ -52,6 +52,16 @@ def test_meshio_reads_back_every_bit(mesh, tmp_path, monkeypatch, block):
     assert [p.name for p in tmp_path.iterdir()] == ["part.vtu"]
 
 
+def test_components_are_named_since_their_order_is_not_vtks(mesh, tmp_path):
+    n = len(mesh.points)
+    fields = {"u": np.zeros((n, 3)), "stress": np.zeros((n, 6)), "T": np.zeros(n), "two": np.zeros((n, 2))}
+    write_vtu(tmp_path / "part.vtu", mesh.points, mesh.hexahedra, point_fields=fields)
+    arrays = {array.get("Name"): array.attrib for array in ET.parse(tmp_path / "part.vtu").iter("DataArray")}
+    assert [arrays["stress"][f"ComponentName{i}"] for i in range(6)] == ["XX", "YY", "ZZ", "YZ", "XZ", "XY"]
+    assert [arrays["u"][f"ComponentName{i}"] for i in range(3)] == ["X", "Y", "Z"]
+    assert not any("ComponentName0" in arrays[name] for name in ("T", "two", "connectivity"))
+
+
 def test_a_file_is_smaller_than_its_numbers(mesh, tmp_path):
     write_vtu(tmp_path / "part.vtu", mesh.points, mesh.hexahedra)
     assert (tmp_path / "part.vtu").stat().st_size < (mesh.points.nbytes + mesh.hexahedra.nbytes) / 3

@@ -10,7 +10,9 @@ from flare.data.generate import generate
 from flare.data.landmarks import landmarks
 from flare.errors import NotConverged
 from flare.physics.darcy import Darcy
+from flare.physics.lpbf.dataset import LEAST_DISPLACEMENT, MOST_DISPLACEMENT, MOST_STRESS
 from flare.report.dataset import gallery, histograms, sample_histograms, write_dataset_page
+from flare.report.samples import landmark_grid, number, sample_grid
 from tests.factory import elasticity_dataset, ragged_dataset
 
 
@@ -56,7 +58,52 @@ def test_draws_that_were_not_taken_are_counted_by_their_reasons(tmp_path):
     (dataset.path / "samples.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     page = write_dataset_page(dataset).read_text()
     assert '<th scope="row">filtered: rises</th><td>3</td>' in page
+    assert "<dd>2 samples, 3 draws</dd>" in page
+    assert "<h2>Drawn anew: 3 draws</h2>" in page
+    assert page.count(": filtered: rises") == 3, "the list has every draw that is counted"
     assert '<th scope="row">rejected: too thin</th><td>3</td>' in page
+
+
+def test_samples_that_differ_are_listed_one_by_one(tmp_path):
+    dataset = ragged_dataset(tmp_path / "d", (5, 7, 6))
+    grid = sample_grid(dataset, [{"name": "bracket", "groups": 4}, {"family": "tube"}, {}], [0, 1, 2])
+    assert list(grid.columns) == ["sample", "what", "points", "groups", "force, N", "heat, W"]
+    force = dataset[0].values["force"]
+    assert list(grid.rows[0][:4]) == ["0", "bracket", "5", "4"]
+    assert grid.rows[0][4] == f"{number(force.min())} … {number(force.max())}"
+    assert [row[1] for row in grid.rows] == ["bracket", "tube", ""]
+    page = write_dataset_page(dataset).read_text()
+    assert "<h2>Samples one by one</h2>" in page
+    assert "<details>" not in page
+    assert "<details><summary>30 rows" in write_dataset_page(ragged_dataset(tmp_path / "e", range(3, 33))).read_text()
+
+
+def test_landmarks_of_samples_are_a_table_of_statistics_without_exponents():
+    published = card("lpbf").published
+    grid = landmark_grid({key: 2 * item.value for key, item in published.items()}, published)
+    assert list(grid.columns[2:]) == [
+        "mean",
+        "spread",
+        "smallest",
+        "lower quartile",
+        "median",
+        "upper quartile",
+        "largest",
+    ]
+    rows = {row[0]: (row[2:], below[2:]) for row, below in zip(grid.rows[::2], grid.rows[1::2], strict=True)}
+    assert rows["nodes"][0][0] == "41,944"
+    assert rows["nodes"][1][0] == "20,972"
+    assert rows["largest rise, mm"][1][2] == "0.000485"
+    assert rows["largest von Mises stress, MPa"][1][0] == "853"
+    assert len(rows) == 7
+    assert landmark_grid({"mean": 1.0, "median of the samples' means": 1.0}, {}) is None
+
+
+def test_filtered_draws_are_explained_by_the_limits_of_the_generator():
+    kept = card("lpbf").kept
+    limits = f"kept: {LEAST_DISPLACEMENT:g} to {MOST_DISPLACEMENT:g} mm"
+    assert kept["filtered: the part rises"].startswith(limits)
+    assert kept["filtered: the largest von Mises stress is"] == f"kept: up to {MOST_STRESS:g} MPa"
 
 
 def test_samples_that_differ_in_size_have_histograms_of_their_own(tmp_path):

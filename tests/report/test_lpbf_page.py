@@ -10,6 +10,7 @@ import pytest
 from flare.mesh.skin import skin
 from flare.physics.lpbf import load_process
 from flare.physics.lpbf.job import run
+from flare.physics.lpbf.outcome import in_short
 from flare.physics.lpbf.plates import hotter_plates
 from flare.physics.lpbf.setup import prepare
 from flare.report.lpbf import (
@@ -51,16 +52,45 @@ def test_largest_displacements_stand_with_their_places(outcome):
 
 def test_the_recoater_meets_the_overhang(outcome):
     rows = recoater_rows(outcome)
-    over = int((outcome.interference[:, 0] > 0.04).sum())
+    over = int((outcome.interference[:-1, 0] > 0.04).sum())
     assert over > 0
     assert f"hits in {over} of 6 groups" in rows[0][1]
-    worst = outcome.interference[:, 0].argmax()
+    worst = outcome.interference[:-1, 0].argmax()
     assert rows[1][0] == f"group {worst + 1}"
     assert numbers(rows[1][1]) == pytest.approx(outcome.interference[worst], abs=0.05)
     bars = recoater(outcome).axes[0].patches
     assert [bar.get_height() for bar in bars] == pytest.approx(outcome.interference[:, 0].tolist())
     low = replace(outcome, interference=outcome.interference * 0.01)
     assert recoater_rows(low)[0][1].startswith("passes")
+
+
+def test_the_last_group_does_not_count_since_no_layer_is_spread_on_it(outcome):
+    high = outcome.interference * 0.01
+    high[-1, 0] = 5.0
+    last = replace(outcome, interference=high)
+    assert last.verdict == "passes"
+    assert "group 6" not in dict(recoater_rows(last))
+    high[-2, 0] = 0.05
+    assert last.verdict == "hits in 1 of 6 groups"
+    one = replace(outcome, interference=high[-1:])
+    assert recoater_rows(one)[0][1] == "passes: with one layer group, no layer is spread on the part"
+    assert "no layer is spread on the part" in in_short(one)
+
+
+def test_the_result_in_short_has_the_numbers_of_the_page(outcome):
+    moved, recoated = in_short(outcome).splitlines()
+    u, stress, met = outcome.released.displacement[:, 2], outcome.released.centre_von_mises, outcome.interference[:-1]
+    found = numbers(moved)
+    assert found[:4] == pytest.approx([u.max(), *outcome.positions[u.argmax()]], abs=0.051)
+    assert found[4:8] == pytest.approx([-u.min(), *outcome.positions[u.argmin()]], abs=0.051)
+    assert found[8] == round(stress.max())
+    assert f"after group {met[:, 0].argmax() + 1}: {met[:, 0].max():.3f} mm" in recoated
+    assert outcome.verdict in recoated
+
+
+def test_what_makes_the_numbers_depend_on_the_voxels_stands_below_them(outcome, tmp_path):
+    thin = replace(outcome, setup=replace(outcome.setup, notes=("walls are one voxel thick",)))
+    assert "<li>walls are one voxel thick</li>" in write_build_page(thin, tmp_path).read_text()
 
 
 def test_peak_stress_is_that_of_the_voxels(outcome):

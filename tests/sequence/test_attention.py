@@ -8,6 +8,7 @@ from torch.nn.functional import elu, scaled_dot_product_attention
 
 from flare.errors import ConfigError
 from flare.sequence.attention import LinearAttention, LinformerAttention
+from flare.sequence.encoder import SequenceEncoder
 from flare.sequence.performer import PerformerAttention, orthogonal_rows
 from flare.sequence.positions import Rotation, SinusoidalPositions
 
@@ -133,3 +134,56 @@ def test_sinusoid_starts_at_one_over_the_root_of_the_channels():
     assert waves.shape == (50, 16)
     torch.testing.assert_close(waves[0], torch.tensor([0.0, 1.0] * 8) / 4)
     torch.testing.assert_close(waves[3, 0], torch.tensor(3.0).sin() / 4)
+
+
+def test_scores_of_turned_latents_depend_on_the_distance_to_the_token_alone():
+    rotation = Rotation(60, 8)
+    q, k = torch.randn(8), torch.randn(8)
+    turned = rotation.spread(q.expand(2, 6, 8)), rotation(k.expand(1, 2, 60, 8))
+    scores = (turned[0] @ turned[1][0].transpose(-1, -2))[0]
+    places = [5, 15, 25, 35, 45, 55]  # the middle of each tenth
+    for m, place in enumerate(places):
+        for n in range(40):
+            if 0 <= n - place + places[0] < 60:
+                torch.testing.assert_close(scores[m, n], scores[0, n - place + places[0]], rtol=1e-4, atol=1e-5)
+    assert scores[0].std() > 0.1, "and they do depend on it"
+
+
+@pytest.mark.parametrize("options", [{"qk_norm": True}, {"rotate_latents": True}])
+def test_improvements_of_flare_change_what_it_says_and_not_its_cost_in_parameters_but_for_norms(options):
+    position = "rotary" if "rotate_latents" in options else "learned"
+    sizes = {"channels": 16, "heads": 2, "blocks": 1, "latents": 4, "kv_depth": 0, "position": position}
+    torch.manual_seed(0)
+    plain = SequenceEncoder(9, 3, 20, **sizes)
+    torch.manual_seed(0)
+    improved = SequenceEncoder(9, 3, 20, **sizes, **options)
+    ids = torch.randint(0, 9, (2, 20))
+    # As they begin, the scores are too small to tell one from another.
+    for model in (plain, improved):
+        for p in model.parameters():
+            p.data.mul_(5.0)
+    assert not torch.allclose(improved(ids), plain(ids), atol=1e-6)
+    extra = sum(p.numel() for p in improved.parameters()) - sum(p.numel() for p in plain.parameters())
+    assert extra == (2 * 2 * 8 if "qk_norm" in options else 0)
+
+
+def test_latents_are_not_turned_without_rotary_positions():
+    with pytest.raises(ConfigError, match="goes with position='rotary'"):
+        SequenceEncoder(9, 3, 20, channels=16, heads=2, latents=4, rotate_latents=True)
+
+
+def test_new_features_depend_on_seed_and_step_alone():
+    """Whatever else a rank has drawn in the meantime."""
+
+    def drawn(seed, step, noise):
+        model = SequenceEncoder(
+            9, 3, 20, attention="performer", channels=16, heads=2, blocks=2, features=8, redraw_every=2
+        )
+        torch.randn(noise)
+        model.redraw(step, seed)
+        return torch.stack([block.attention.omega for block in model.blocks])
+
+    assert torch.equal(drawn(1, 4, 3), drawn(1, 4, 50))
+    assert not torch.equal(drawn(1, 4, 3), drawn(1, 6, 3))
+    assert not torch.equal(drawn(1, 4, 3), drawn(2, 4, 3))
+    assert not torch.equal(*drawn(1, 4, 3)), "blocks have their own"

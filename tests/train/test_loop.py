@@ -106,7 +106,28 @@ def test_ragged_data_with_parameters_and_several_targets_trains(tmp_path):
     assert field["heat"].shape == (2,)
 
 
+def test_a_curriculum_with_blocks_computed_anew_trains(tmp_path):
+    dataset = ragged_dataset(tmp_path / "d", [20 + 3 * i for i in range(12)], test=3)
+    data = {"subsample_from": 5, "subsample_growth": 0.75}
+    start(config(dataset, epochs=60, evaluate_every=30, recompute=True, data=data), tmp_path / "run")
+    curve = losses(tmp_path / "run")
+    assert np.mean(curve[-5:]) < 0.6 * np.mean(curve[:5])
+
+
+def test_a_curriculum_of_so_many_steps_is_that_of_as_many_epochs(tmp_path):
+    dataset = ragged_dataset(tmp_path / "d", [20 + 3 * i for i in range(12)], test=3)
+    data = {"subsample_from": 5, "subsample_growth": 0.75}
+    start(config(dataset, epochs=3, data=data), tmp_path / "epochs")
+    curve = losses(tmp_path / "epochs")
+    start(config(dataset, epochs=99, steps=len(curve), data=data), tmp_path / "steps")
+    assert losses(tmp_path / "steps") == curve
+
+
 # -- going on ----------------------------------------------------------------------------------------------------------
+
+
+LIMIT = 1800
+"""Seconds; a busy machine is no bug."""
 
 
 def command(dataset, out, **settings):
@@ -148,7 +169,7 @@ def run_until(step, act, arguments):
     """The command, in a process (group) of its own that does `act` to itself when it comes to a step: no race."""
     code = DRIVER.format(step=step, act=act)
     return subprocess.run(
-        [sys.executable, "-c", code, *arguments], capture_output=True, text=True, start_new_session=True, timeout=120
+        [sys.executable, "-c", code, *arguments], capture_output=True, text=True, start_new_session=True, timeout=LIMIT
     )
 
 
@@ -293,7 +314,7 @@ def torchrun(*arguments):
     launcher = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2"]
     launcher += ["--rdzv-backend", "c10d", "--rdzv-endpoint", "127.0.0.1:0"]  # any free port
     environment = os.environ | {"OMP_NUM_THREADS": "1"}
-    return subprocess.run([*launcher, *arguments], capture_output=True, text=True, env=environment, timeout=300)
+    return subprocess.run([*launcher, *arguments], capture_output=True, text=True, env=environment, timeout=LIMIT)
 
 
 def test_two_processes_equal_one(darcy, whole, tmp_path):

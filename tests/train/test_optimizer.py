@@ -23,5 +23,5 @@ def test_what_is_named_goes_without_decay(undecayed):
 
 
 def test_an_unknown_kind_is_refused():
-    with pytest.raises(ConfigError, match="known: biases, norms, latents"):
+    with pytest.raises(ConfigError, match="known: biases, norms, latents, embeddings"):
         TrainConfig(optim=OptimConfig(undecayed=["bias"]))

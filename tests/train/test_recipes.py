@@ -97,10 +97,10 @@ def test_an_unknown_model_or_preset_is_refused(tmp_path):
     path = tmp_path / "lno.yaml"
     path.write_text("all: {model: {name: lno}}\ndarcey: {optim: {lr: 1}}\n")
     with pytest.raises(ConfigError, match="no preset 'darcey'; did you mean 'darcy'"):
-        read_recipe(path)
+        read_recipe(path, preset_names())
     path.write_text("all: {model: {name: lno}, optim: {learning_rate: 1}}\n")
     with pytest.raises(ConfigError, match=r"unknown setting 'optim.learning_rate'"):
-        read_recipe(path)
+        read_recipe(path, preset_names())
     path.write_text("darcy: {optim: {lr: 1}}\n")
     with pytest.raises(ConfigError, match="no section 'all'"):
-        read_recipe(path)
+        read_recipe(path, preset_names())

@@ -30,6 +30,8 @@ class Archive:
     """Or a pattern, such as `*.npz`, where the repository holds the files themselves."""
     folder: str
     """Of a pattern: where the files go, in the folders that they have in the repository."""
+    only: tuple[str, ...] = ()
+    """Some of the files that match the pattern; empty for all."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,8 +54,8 @@ class Card:
     random: str
     """What differs between samples, and its distribution."""
     fields: Mapping[str, Field]
-    paper: float
-    """Test error of FLARE in the paper, relative L2."""
+    paper: float | None = None
+    """Test error of FLARE in the paper, relative L2; None of a stand-in."""
     paper_offset: float = 0.0
     """What the authors' code adds to truth and prediction before it compares them."""
     points: int | str
@@ -61,13 +63,20 @@ class Card:
     grid: tuple[int, int] | None = None
     cell_type: str | None = None
     samples: Mapping[str, int]
-    rule: str
+    rule: str = ""
     """How the published files are split."""
-    archive: Archive
+    archive: Archive | None = None
+    """None where nothing is published."""
+    stands_in_for: str | None = None
+    """Benchmark that this one takes the place of, where that cannot be had."""
     licence: str
     differs: tuple[str, ...]
     pitfalls: tuple[str, ...]
     published: Mapping[str, Published]
+    kept: Mapping[str, str] = field(default_factory=dict)
+    """How the note on a draw that was filtered out begins -> which draws are kept, and why."""
+    note_units: Mapping[str, str] = field(default_factory=dict)
+    """Of numbers that the generator notes of a sample."""
     window: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     """Part of the domain to show in pictures; empty for all."""
 
@@ -91,7 +100,7 @@ def card(name: str) -> Card:
         name=name,
         fields=fields,
         grid=tuple(record.pop("grid")) if "grid" in record else None,
-        archive=Archive(**record.pop("archive")),
+        archive=Archive(**record.pop("archive")) if "archive" in record else None,
         differs=tuple(record.pop("differs")),
         pitfalls=tuple(record.pop("pitfalls")),
         published={key: Published(**value) for key, value in record.pop("published").items()},
@@ -101,11 +110,14 @@ def card(name: str) -> Card:
 
 
 def is_benchmark(schema: Schema) -> bool:
-    """Whether a dataset is of a benchmark: by its fields, not its name alone, which a user may have chosen, too."""
+    """Whether a dataset is of a benchmark: by its fields, not its name alone, which a user may have chosen, too.
+
+    It may have more fields than its card, such as the history of a build.
+    """
     if schema.name not in card_names():
         return False
     known = card(schema.name)
-    return schema.fields == known.fields and (schema.grid is None) == (known.grid is None)
+    return known.fields.items() <= schema.fields.items() and (schema.grid is None) == (known.grid is None)
 
 
 def papers_number(name: str, provenance: Mapping[str, Any], offset: float = 0.0) -> tuple[float | None, str]:
@@ -116,20 +128,24 @@ def papers_number(name: str, provenance: Mapping[str, Any], offset: float = 0.0)
     A stand-in is another problem under the same name, and so is another form of it, such as a coarser mesh: no number
     of the paper may stand beside them.
     """
-    if name not in card_names() or provenance.get("kind") == "user":
+    kind = provenance.get("kind")
+    if name not in card_names() or kind == "user":
         return None, ""
-    kind, theirs = provenance.get("kind"), card(name).paper_offset
-    if kind in ("published", "recreated") and abs(offset - theirs) > 2e-3:
-        return None, f"the paper's number is of another measure; --loss.offset {theirs:g} gives that"
-    if kind == "published":
-        return card(name).paper, f"FLARE in the paper, on these files with {_papers_effort(name)}"
-    if kind == "recreated" and provenance.get("departures"):
+    if kind not in ("published", "recreated"):
+        return None, "the paper's numbers do not apply: these data are a stand-in"
+    theirs = card(name).paper_offset
+    if abs(offset - theirs) > 2e-3:
+        return None, (
+            f"its number is not comparable: the authors' code adds {theirs:g} to truth and prediction before it "
+            f"measures the error, which makes it smaller; --loss.offset {theirs:g} measures as they do"
+        )
+    if provenance.get("departures"):
         others = ", ".join(f"{key}={value}" for key, value in provenance["departures"].items())
         return None, f"the paper's numbers do not apply: these data are of another form ({others})"
-    if kind == "recreated":
-        effort = _papers_effort(name)
-        return card(name).paper, f"FLARE in the paper, on the published files with {effort}; these data are recreated"
-    return None, "the paper's numbers do not apply: these data are a stand-in"
+    effort = _papers_effort(name)
+    if kind == "published":
+        return card(name).paper, f"FLARE in the paper, on these files with {effort}"
+    return card(name).paper, f"FLARE in the paper, on the published files with {effort}; these data are recreated"
 
 
 def _papers_effort(name: str) -> str:
@@ -159,8 +175,7 @@ def as_markdown(card: Card) -> str:
         f"* **Boundary conditions**: {card.boundary}",
         f"* **Random**: {card.random}",
         f"* **Size**: {shape} a sample; {card.samples['train']:,} samples to train, {card.samples['test']:,} to test",
-        f"* **Split** of the published files: {card.rule}",
-        f"* **Files**: `{card.archive.file}` of `{card.archive.repository}`, folder `{card.archive.folder}`",
+        *_source(card),
         f"* **Licence**: {card.licence}",
         "",
         "| field | role | components | unit | |",
@@ -170,7 +185,9 @@ def as_markdown(card: Card) -> str:
             for name, f in card.fields.items()
         ),
         "",
-        "How ours differs from the published one:",
+        "How it differs from what it stands in for:"
+        if card.stands_in_for
+        else "How ours differs from the published one:",
         "",
         *(f"* {line}" for line in card.differs),
         "",
@@ -179,6 +196,15 @@ def as_markdown(card: Card) -> str:
         *(f"* {line}" for line in card.pitfalls),
     ]
     return "\n".join(lines) + "\n"
+
+
+def _source(card: Card) -> list[str]:
+    if card.archive is None:
+        return [f"* **Stands in for** `{card.stands_in_for}`: never shown beside numbers of the paper"]
+    return [
+        f"* **Split** of the published files: {card.rule}",
+        f"* **Files**: `{card.archive.file}` of `{card.archive.repository}`, folder `{card.archive.folder}`",
+    ]
 
 
 def _folder() -> Path:

@@ -22,6 +22,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 from scipy.ndimage import label
+from threadpoolctl import threadpool_limits
 
 from flare.errors import ConfigError, DataError, nearest
 from flare.mesh.voxels import Voxels
@@ -146,13 +147,14 @@ def simulate(
     build = Build(voxels, process or process_preset("ti64-am250"), mode=mode)
     now = build.start() if state is None else build.checked(state)
     frames = []
-    while now.group < build.groups:
-        now, frame = build.advance(now)
-        if keep_frames:
-            frames.append(frame)
-        if on_group:
-            on_group(now.group, build.groups, now, frame)
-    cooled, released = build.finish(now)
+    with threadpool_limits(1):  # threads of BLAS wait for each other more than they help, and may change a last bit
+        while now.group < build.groups:
+            now, frame = build.advance(now)
+            if keep_frames:
+                frames.append(frame)
+            if on_group:
+                on_group(now.group, build.groups, now, frame)
+        cooled, released = build.finish(now)
     peak = float(now.peak_temperature.max())
     return Result(build.positions, build.cells, frames, cooled, released, now.interference, peak)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from typing import Any, Literal
 
@@ -137,7 +137,8 @@ class LPBF:
             simulate(bar, self._process, mode=self.mode, keep_frames=False)
 
     def provenance(self) -> dict[str, Any]:
-        return {"kind": "recreated", "generator": "flare.physics.lpbf"}
+        """With every number of the process, since options name it only, and the inherent strain may be the default."""
+        return {"kind": "recreated", "generator": "flare.physics.lpbf", "process": asdict(self._process)}
 
     @cached_property
     def _process(self) -> Process:

@@ -13,7 +13,6 @@ import json
 import shutil
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -22,11 +21,11 @@ from threadpoolctl import threadpool_limits
 
 import flare
 from flare.errors import ConfigError, DataError, NotConverged, first_difference
-from flare.files import lock, refuse_existing, write_json
+from flare.files import lock, refuse_existing, replacing, write_json
 from flare.mesh.voxels import Voxels
-from flare.physics.lpbf.build import Build, Frame, State
-from flare.physics.lpbf.grid import Ints
+from flare.physics.lpbf.build import Build, State
 from flare.physics.lpbf.hexahedron import Array
+from flare.physics.lpbf.outcome import Outcome, in_short
 from flare.physics.lpbf.output import (
     FIELDS,
     TRACKED,
@@ -42,25 +41,6 @@ from flare.physics.lpbf.output import (
 from flare.physics.lpbf.saved import load_state, save_state
 from flare.physics.lpbf.setup import Setup, prepare
 from flare.terminal import counted, progress, say
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """A finished simulation."""
-
-    setup: Setup
-    positions: Array
-    """(N, 3) mm, nominal."""
-    cells: Ints
-    """(E, 8)."""
-    cooled: Frame
-    released: Frame
-    interference: Array
-    """(groups, 4): height above the nominal top (mm), and the place."""
-    peak_temperature: Array
-    """(groups,) °C, of part and plate."""
-    tracked: Array
-    """(groups, 4), see `TRACKED`."""
 
 
 def outputs(out: str | Path) -> tuple[Path, Path]:
@@ -82,7 +62,7 @@ def run(
     more: Callable[[Outcome, Path], object] | None = None,
     more_record: dict[str, Any] | None = None,
     quiet: bool = False,
-) -> None:
+) -> str:
     """Simulate into `out`, or go on with a simulation that was stopped.
 
     Args:
@@ -97,6 +77,9 @@ def run(
             kill, and goes at the end.
         more_record: what `more` depends on; a job that is gone on with must have the same.
         quiet: show no progress.
+
+    Returns:
+        The result in two lines: where the part rises, sinks and is stressed most; what the recoater meets.
 
     Raises:
         DataError: `out` exists already, or holds a job with other settings.
@@ -121,14 +104,17 @@ def run(
         _refuse_another(partial, job)
         write_json(partial / "job.json", job)
         if not whole.exists():
-            _simulate(setup, build, partial, choice, more, quiet)
+            words = _simulate(setup, build, partial, choice, more, quiet)
             refuse_existing(path)
             refuse_existing(folder)
-            whole.touch()
+            with replacing(whole) as temporary:
+                temporary.write_text(words, encoding="utf-8")
+        words = whole.read_text(encoding="utf-8")
         for staged, final in ((partial / "build", folder), (partial / "part.vtu", path)):
             if staged.exists():
                 staged.rename(final)
     shutil.rmtree(partial)
+    return words
 
 
 def _simulate(
@@ -138,9 +124,11 @@ def _simulate(
     choice: Choice,
     more: Callable[[Outcome, Path], object] | None,
     quiet: bool,
-) -> None:
-    """All groups that are left, then the files of the end."""
+) -> str:
+    """All groups that are left, then the files of the end; returns the result in short."""
     state, tracked = _load(build, partial / "state.npz")
+    if state.group and not quiet:
+        say(f"going on after group {state.group} of {build.groups}, kept in {partial}")
     staged, kept = partial / "build", choice.groups(build.groups)
     label = f"printing {setup.name}"
     with (
@@ -154,7 +142,8 @@ def _simulate(
                 write_step(staged / step_name(state.group), build, frame, choice.fields)
             tracked = np.concatenate([tracked, [tracked_of(frame)]])
             save_state(partial / "state.npz", state, tracked=tracked)
-            update(text=f"{frame.temperature.max():.0f} °C, recoater {frame.interference:.3f} mm")
+            met = f", recoater {frame.interference:.3f} mm" if state.group < build.groups else ""
+            update(text=f"{frame.temperature.max():.0f} °C{met}")
         cooled, released = build.finish(state)
         if not quiet:
             _tell_if_molten(setup, state)
@@ -162,10 +151,12 @@ def _simulate(
             write_series(staged, build, kept, cooled, released, choice)
         if kept or more:
             write_table(staged / "groups.csv", setup, state, tracked)
+        nodes, cells, over, peaks = build.positions, build.cells, state.interference, state.peak_temperature
+        outcome = Outcome(setup, nodes, cells, cooled, released, over, peaks, tracked)
         if more:
-            peaks, met = state.peak_temperature, state.interference
-            more(Outcome(setup, build.positions, build.cells, cooled, released, met, peaks, tracked), staged)
+            more(outcome, staged)
         write_part(partial / "part.vtu", setup, build, released, choice.mesh)
+        return in_short(outcome)
 
 
 def _tell_if_molten(setup: Setup, state: State) -> None:

@@ -18,12 +18,12 @@ from functools import cache
 from itertools import pairwise
 from typing import Any, TypeVar
 
-import numpy as np
 from numba import config, njit
 
 Function = TypeVar("Function", bound=Callable[..., None])
 
-WORTHWHILE = 2000  # rows per thread; fewer take less time than waking a thread
+CHEAP = 20_000
+"""Rows of a few nanoseconds that a thread must have: fewer take less time than waking it, a tenth of a millisecond."""
 
 _threads: ContextVar[int] = ContextVar("lpbf_threads", default=config.NUMBA_NUM_THREADS)  # type: ignore[attr-defined]
 
@@ -46,14 +46,16 @@ def compiled(function: Function) -> Function:
     return machine_code
 
 
-def over(loop: Callable[..., None], rows: int, *arrays: Any) -> None:
-    """Run a compiled loop over all rows."""
-    parts = min(_threads.get(), rows // WORTHWHILE)
+def over(loop: Callable[..., None], rows: int, *arrays: Any, least: int = CHEAP) -> None:
+    """Run a compiled loop over all rows, `least` of them or more on each thread."""
+    parts = min(_threads.get(), rows // least)
     if parts < 2:
         loop(0, rows, *arrays)
         return
-    ends = np.linspace(0, rows, parts + 1).astype(int).tolist()
-    waiting = [_pool(os.getpid()).submit(loop, start, end, *arrays) for start, end in pairwise(ends)]
+    ends = [rows * part // parts for part in range(parts + 1)]
+    *others, (start, end) = pairwise(ends)
+    waiting = [_pool(os.getpid()).submit(loop, *each, *arrays) for each in others]
+    loop(start, end, *arrays)
     for part in waiting:
         part.result()
 

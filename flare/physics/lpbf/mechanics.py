@@ -91,14 +91,14 @@ class Body:
         """(E, 6) mean strain of every box since it was added."""
         strain = np.empty((len(self.level.cells), 6))
         level = self.level
-        over(_mean_strains, len(strain), displacement, level.cells, level.kinds, level.strains, strain)
+        over(_mean_strains, len(strain), displacement, level.cells, level.kinds, level.strains, strain, least=2000)
         return strain - self.reference_strain
 
     def forces_of_stress(self, stress: Array) -> Array:
         """(E, 24) of stresses uniform in each box, (E, 6)."""
         forces = np.empty((len(stress), 24))
         level = self.level
-        over(_forces_of_stress, len(forces), stress, level.kinds, level.strains, level.volumes, forces)
+        over(_forces_of_stress, len(forces), stress, level.kinds, level.strains, level.volumes, forces, least=2000)
         return forces
 
     def at_nodes(self, forces: Array) -> Array:

@@ -159,7 +159,7 @@ class Operator:
     def box_forces(self, x: Floats) -> Floats:
         """(E, 24) force of every box on its corners, in the order of `cells`; the next call overwrites it."""
         blocks, arrays = self.blocked // LANES, (self.matrices, self.forces)
-        over(_forces_of_blocks, blocks, x, self.cells, self.block_kinds, *arrays)
+        over(_forces_of_blocks, blocks, x, self.cells, self.block_kinds, *arrays, least=150)
         _forces_one_by_one(self.blocked, len(self.cells), x, self.cells, self.kinds, *arrays)
         return self.forces
 

@@ -102,13 +102,13 @@ def write_series(folder: Path, build: Build, groups: set[int], cooled: Frame, re
 
 
 def write_table(path: Path, setup: Setup, state: State, tracked: Array) -> None:
-    """A row for each group, its numbers in full precision."""
+    """A row for each group, its numbers to six digits."""
     columns = np.column_stack([setup.tops, state.interference, state.peak_temperature, tracked[:, :-1]])
     with replacing(path) as temporary, temporary.open("w", newline="", encoding="utf-8") as file:
         table = csv.writer(file, lineterminator="\n")
         table.writerow(COLUMNS)
         for group, (row, iterations) in enumerate(zip(columns.tolist(), tracked[:, -1], strict=True), 1):
-            table.writerow([group, *row, int(iterations)])
+            table.writerow([group, *(f"{number + 0.0:.6g}" for number in row), int(iterations)])
 
 
 def write_part(path: Path, setup: Setup, build: Build, frame: Frame, mesh: Mesh) -> None:

@@ -141,7 +141,7 @@ class _Tangent:
         forces = operator.box_forces(x)
         forces *= self.scale
         arrays = (self.boxes, operator.cells, operator.kinds, level.strains, self.loss, forces)
-        over(_add_softening, len(self.boxes), x, *arrays)
+        over(_add_softening, len(self.boxes), x, *arrays, least=1000)
         return sum_at_nodes(forces, operator.slots, level.fixed)
 
 

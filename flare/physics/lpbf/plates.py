@@ -8,20 +8,20 @@ from pathlib import Path
 
 from flare.mesh.pieces import one_piece_on_plate
 from flare.mesh.unfit import Unfit
-from flare.mesh.voxelise import voxelise
+from flare.mesh.voxelise import divisions, voxelise
 from flare.physics.lpbf.build import Frame, Result, State, simulate
 from flare.physics.lpbf.process import Process
 from flare.physics.lpbf.saved import load_state, save_state
 from flare.physics.lpbf.setup import Setup
-from flare.terminal import progress
+from flare.terminal import progress, say
 
-COARSER = 2  # voxels twice as large in each direction: an eighth of the work, three builds for less than one
+COARSER = 2  # voxels about twice as large in each direction: an eighth of the work, three builds for less than one
 
 
 def hotter_plates(
     setup: Setup, temperatures: Sequence[float], *, keep: Path | None = None, quiet: bool = False
 ) -> tuple[Setup, dict[float | None, Result]]:
-    """The part as it is set up, and at each plate temperature (°C), refined and on voxels twice as large.
+    """The part as it is set up, and at each plate temperature (°C), refined and on voxels about twice as large.
 
     Args:
         setup: of `prepare`.
@@ -37,14 +37,16 @@ def hotter_plates(
     study = coarser(setup)
     own = study.process.machine.plate_temperature
     found: dict[float | None, Result] = {}
-    label = f"other plate temperatures, voxels of {study.voxels.size[2]:g} mm"
+    label = f"other plate temperatures, voxels of {' × '.join(f'{edge:.3g}' for edge in study.voxels.size)} mm"
     plates = {temperature: f"plate_{n}.npz" for n, temperature in enumerate(dict.fromkeys([own, *temperatures]))}
     states = {
         temperature: load_state(keep / name)[0] if keep and (keep / name).exists() else None
         for temperature, name in plates.items()
     }
-    done = sum(state.group for state in states.values() if state)
-    with progress(label, study.groups * len(plates), done=done, unit="groups", quiet=quiet) as update:
+    done, groups = sum(state.group for state in states.values() if state), study.groups * len(plates)
+    if done and not quiet:
+        say(f"other plate temperatures: going on after group {done} of {groups}")
+    with progress(label, groups, done=done, unit="groups", quiet=quiet) as update:
         for temperature, name in plates.items():
             process = study.process if temperature is None else study.process.with_plate_temperature(temperature)
 
@@ -60,9 +62,14 @@ def hotter_plates(
 
 
 def coarser(setup: Setup) -> Setup:
-    """The setup in refined mode on voxels twice as large, where the part is then still one piece on the plate."""
+    """The setup in refined mode on voxels twice as large, where the part is then still one piece on the plate.
+
+    Where the part has an odd number of voxels along x or y, they are a little smaller than that, so that they end with
+    the part.
+    """
     process = _coarser_layers(setup.process)
-    x, y, _ = (COARSER * edge for edge in setup.voxels.size)
+    lengths = setup.part.extents[:2]
+    x, y = (n / divisions(n, COARSER * edge) for n, edge in zip(lengths, setup.voxels.size, strict=False))
     try:
         voxels = one_piece_on_plate(voxelise(setup.part, (x, y, process.voxel_height)))
     except Unfit:

@@ -207,11 +207,11 @@ def in_words(process: Process) -> dict[str, str]:
         "voxels": f"{process.voxel_height:g} mm high, in layer groups of {process.group_height:g} mm",
         "gas": f"{machine.ambient:g} °C, {machine.convection:g} W/(m² K)",
         "plate": f"{machine.plate_thickness:g} mm, {'not heated' if heater is None else f'heated to {heater:g} °C'}",
-        "largest": f"part {' × '.join(f'{length:g}' for length in machine.build_volume)} mm",
+        "largest part": f"{' × '.join(f'{length:g}' for length in machine.build_volume)} mm",
         "heat": f"{metal.conductivity:g} W/(m K), {metal.specific_heat:g} J/(kg K), {metal.density:g} kg/m³",
         "elastic": f"E {metal.young / 1000:g} GPa, ν {metal.poisson:g}, expansion {metal.expansion:g} 1/K",
-        "inherent": f"strain {', '.join(f'{strain:g}' for strain in metal.inherent_strain)} along x, y, z",
-        "yield": f"{metal.yield_curve[0][1]:g} MPa cold, in refined mode" if metal.yield_curve else "never",
+        "inherent strain": f"{', '.join(f'{strain:g}' for strain in metal.inherent_strain)} along x, y, z",
+        "yield stress": f"{metal.yield_curve[0][1]:g} MPa cold, in refined mode" if metal.yield_curve else "never",
     }
 
 
@@ -239,6 +239,7 @@ def _build(cls: type[Any], record: Any, prefix: str) -> Any:
     if not isinstance(record, Mapping):
         raise ConfigError(f"{prefix or 'the file'} must hold names and values, got {record!r}")
     types = get_type_hints(cls)
+    record = {str(key).replace("-", "_"): value for key, value in record.items()}  # as options are spelt
     for key in record:
         if key not in types:
             raise ConfigError(f"{prefix}{key} is unknown; {nearest(str(key), types)}")
@@ -271,12 +272,15 @@ def _converted(value: Any, kind: Any, name: str) -> Any:
             raise ValueError
         return int(str(value)) if kind is int else float(value)
     except (TypeError, ValueError):
-        raise ConfigError(f"{name}={value!r} is not what belongs there: {_wanted(kind)}") from None
+        raise ConfigError(f"{name}={value!r} is not what belongs there: {_wanted(kind, name)}") from None
 
 
-def _wanted(kind: Any) -> str:
+def _wanted(kind: Any, name: str) -> str:
+    if kind == tuple[float, float, float]:
+        usual = getattr(Material() if name.startswith("material.") else Machine(), name.rsplit(".")[-1])
+        return f"a list of three numbers, along x, y and z, such as [{', '.join(f'{number:g}' for number in usual)}]"
     names = {bool: "true or false", int: "a whole number", Curve: "a list of [temperature, value] pairs"}
-    return names.get(kind, "a list of three numbers" if "tuple" in str(kind) else "a number")
+    return names.get(kind, "a number")
 
 
 def _check(

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -21,14 +22,17 @@ from flare.mesh.read import USUAL, read_part, unit_hint
 from flare.mesh.skin import skin
 from flare.mesh.surface import Surface, placed
 from flare.mesh.unfit import Unfit
-from flare.mesh.voxelise import benchmark_size, voxelise
+from flare.mesh.voxelise import benchmark_size, divisions, voxelise
 from flare.mesh.voxels import Vector, Voxels
+from flare.mesh.walls import thin_share
 from flare.physics.lpbf.build import MODES, Mode, printable
 from flare.physics.lpbf.process import Process, process_preset
 from flare.physics.lpbf.thermal import heating
 from flare.terminal import counted
 
 MOST_VOXELS = 1_500_000  # solid ones: some 5 kB each, 8 GB in all
+THIN_SHARE = 0.01  # of the voxels: fewer in walls of one voxel are not worth a note
+VOLUME_OFF = 0.05  # likewise, the voxels' volume against the part's
 SLENDEREST = 3.0  # height of a voxel over its width: the benchmark drops parts beyond
 
 
@@ -121,20 +125,24 @@ def prepare(
         voxels = filled = Voxels(solid, size=(x, y, z), origin=(*corner, 0.0))
         process = with_voxel_layers(given, _whole_layers(given, z))
         part = skin(voxels)
-        _check_fits(part, process, "is the size of its voxels in mm?")
+        hint = "is the size of its voxels in mm?"
+        _check_fits(part, process, hint)
     else:
         process = with_voxel_layers(given, _layers(given, voxel, layers))
         part = placed(read_part(source, unit=None if longest is not None else unit), up=up, longest=longest)
-        _check_fits(part, process, unit_hint(float(part.extents.max()), name, unit) + ".")
-        filled = voxelise(part, voxel_size(part.extents, process, voxel))
-        voxels = one_piece_on_plate(filled)
+        hint = unit_hint(float(part.extents.max()), name, unit)
+        _check_fits(part, process, f"{hint}.")
+        with _unit_first(part, name, hint):
+            filled = voxelise(part, voxel_size(part.extents, process, voxel))
+            voxels = one_piece_on_plate(filled)
     if voxels.count > MOST_VOXELS:
         raise DataError(
             f"the part has {voxels.count:,} voxels, which would take some {voxels.count * 5e-6:.0f} GB; the limit is "
             f"{MOST_VOXELS:,}: use larger ones with {_larger(voxels.volume, process)}, or check the part's unit"
         )
     crumbs = filled.count - voxels.count
-    return Setup(name, part, voxels, process, mode, crumbs, tuple(_notes(part, given, process, crumbs)))
+    setup = Setup(name, part, voxels, process, mode, crumbs)
+    return replace(setup, notes=tuple(_notes(setup, given, hint)))
 
 
 def voxel_size(extents: np.ndarray, process: Process, voxel: float | None = None) -> Vector:
@@ -150,7 +158,7 @@ def voxel_size(extents: np.ndarray, process: Process, voxel: float | None = None
     else:
         wide = [None, None]
     x, y = (
-        edge or float(length / np.ceil(length / (voxel or height) - 1e-9))
+        edge or float(length / divisions(length, voxel or height))
         for edge, length in zip(wide, extents[:2], strict=True)
     )
     return x, y, height
@@ -217,10 +225,24 @@ def _check_fits(part: Surface, process: Process, hint: str) -> None:
     )
 
 
-def _notes(part: Surface, given: Process, process: Process, crumbs: int) -> Iterator[str]:
+@contextmanager
+def _unit_first(part: Surface, name: str, hint: str) -> Iterator[None]:
+    """A part that is too small for voxels has another unit, most often: say that before all else."""
+    try:
+        yield
+    except Unfit as fault:
+        longest = float(part.extents.max())
+        if longest >= USUAL[0]:
+            raise
+        message = f"{name} is only {longest:.3g} mm long: {hint}. As it is, {fault}"
+        raise Unfit(fault.reason, message) from None
+
+
+def _notes(setup: Setup, given: Process, hint: str) -> Iterator[str]:
+    part, process, crumbs = setup.part, setup.process, setup.crumbs
     longest = float(part.extents.max())
     if longest < USUAL[0]:
-        yield f"the part is only {longest:.3g} mm long; is the unit right? If not, use --unit or --scale fit"
+        yield f"the part is only {longest:.3g} mm long: {hint}"
     if not np.isclose(process.group_height, given.group_height, rtol=1e-9):
         group = given.layers_per_voxel * given.voxels_per_group
         whole = min((n for n in range(1, group + 1) if group % n == 0), key=lambda n: abs(n - process.layers_per_voxel))
@@ -230,6 +252,15 @@ def _notes(part: Surface, given: Process, process: Process, crumbs: int) -> Iter
         )
     if crumbs:
         yield f"{counted(crumbs, 'voxel')} behind walls thinner than a voxel left out; use a smaller --voxel"
+    finer = f"finer ones tell how much: --voxel {max(setup.voxels.size) / 2:.2g}"
+    thin, volume = thin_share(setup.voxels.solid), setup.voxels.volume / abs(part.volume)
+    if thin > THIN_SHARE:
+        yield (
+            f"{100 * thin:.0f} % of the voxels are in walls one voxel thick: there, peak stress and bending depend on "
+            f"the voxels; {finer}"
+        )
+    if abs(volume - 1) > VOLUME_OFF:
+        yield f"the voxels have {100 * volume:.0f} % of the part's volume, so stress depends on the voxels; {finer}"
 
 
 def _by(lengths: Iterable[float]) -> str:

@@ -1,6 +1,8 @@
 """The LPBF dataset: samples are the simulator's answers at the nodes of the merged mesh; filtered ones are counted."""
 
+import html
 import json
+import shutil
 
 import numpy as np
 import pytest
@@ -8,6 +10,7 @@ import pytest
 from flare.data.generate import generate
 from flare.data.landmarks import landmarks
 from flare.data.sample import Sample
+from flare.data.store import Dataset
 from flare.data.writer import DatasetWriter
 from flare.errors import ConfigError, DataError, Exhausted, NotConverged
 from flare.experiments.printed_parts import linear_fit_error
@@ -17,6 +20,7 @@ from flare.physics.lpbf import dataset as module
 from flare.physics.lpbf import process_preset, simulate
 from flare.physics.lpbf.dataset import BENCHMARK_STRAIN, LPBF, STEPS
 from flare.physics.lpbf.parts import draw_part
+from flare.report.dataset import gallery, write_dataset_page
 from tests.factory import content
 
 COARSE = {"layers": 60}
@@ -47,6 +51,52 @@ def test_a_sample_is_what_the_simulator_says_at_its_nodes():
     np.testing.assert_array_equal(sample.values["von_mises"][:, 0], result.released.von_mises[rows])
     np.testing.assert_array_equal(sample.cells, drawn.mesh.hexahedra)
     assert sample.notes["groups"] == len(result.interference)
+
+
+def test_the_provenance_has_every_number_of_the_process(made):
+    process = made.about["provenance"]["process"]
+    assert process["material"]["inherent_strain"] == [BENCHMARK_STRAIN, BENCHMARK_STRAIN, 0.0]
+    assert process["machine"]["power"] == 200.0
+    assert process["layers_per_voxel"] == 60
+    assert made.about["provenance"]["options"]["inherent_strain"] is None
+
+
+def test_a_dataset_made_before_the_process_was_noted_is_still_this_one(made, tmp_path):
+    shutil.copytree(made.path, tmp_path / "d")
+    about = json.loads((tmp_path / "d" / "dataset.json").read_text())
+    del about["provenance"]["process"]
+    (tmp_path / "d" / "dataset.json").write_text(json.dumps(about))
+    found = generate(LPBF(**COARSE), tmp_path / "d", samples=4, test_samples=1, quiet=True)
+    assert found.fingerprint == made.fingerprint
+    with pytest.raises(DataError, match="holds another dataset already: layers is 60 there, 30 here"):
+        generate(LPBF(layers=30), tmp_path / "d", samples=4, test_samples=1, quiet=True)
+
+
+def test_a_dataset_begun_before_the_process_was_noted_is_gone_on_with(made, tmp_path):
+    before = {key: value for key, value in made.about["provenance"].items() if key not in ("process", "redrawn")}
+    writer = DatasetWriter(tmp_path / "d", made.schema, before)
+    writer.append(Sample(made[0].values, made[0].cells, made.notes()[0]))
+    writer.close()
+    generate(LPBF(**COARSE), tmp_path / "d", samples=4, test_samples=1, quiet=True)
+    assert content(tmp_path / "d") == content(made.path)
+
+
+def test_the_gallery_is_of_surfaces_with_the_unit_at_the_bar(made):
+    figure = gallery(made)
+    panels = [axes for axes in figure.axes if axes.get_title().startswith("sample")]
+    assert len(panels) == 4
+    assert all(axes.name != "3d" and len(axes.collections[0].get_paths()) > 50 for axes in panels)
+    assert panels[-1].child_axes[0].get_ylabel() == "displacement, mm"
+
+
+def test_the_page_of_parts_has_their_landmarks_and_every_part(made, tmp_path):
+    shutil.copytree(made.path, tmp_path / "d")
+    page = write_dataset_page(Dataset(tmp_path / "d")).read_text()
+    assert "<h2>Samples one by one</h2>" in page
+    assert "inherent_strain:" in page
+    assert "largest von Mises stress, MPa" in page
+    for note in made.notes():
+        assert html.escape(note["description"]) in page
 
 
 def test_two_workers_make_the_same_bytes(made, tmp_path):

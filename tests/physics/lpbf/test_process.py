@@ -76,7 +76,11 @@ def test_a_file_changes_what_it_names(tmp_path):
         ("material: {poisson: 0.5}", "below 0.5"),
         ("material: {inherent_strain: [0.1, 0.2]}", "three finite numbers"),
         ("material: {inherent_strain: [-0.9, -0.9, 0]}", "inherent_strain.x=-0.9 must be above -0.1 and below 0.1"),
-        ("material: {inherent_strain: -0.009}", "a list of three numbers"),
+        (
+            "material: {inherent_strain: -0.007}",
+            r"inherent_strain=-0.007 is not .*three numbers, along x, y and z, such as \[-0.009, -0.009, 0\]",
+        ),
+        ("material: {inherent-stain: [0, 0, 0]}", "material.inherent_stain is unknown; did you mean 'inherent_strain'"),
         ("material: {relaxation_temperature: -8}", "relaxation_temperature=-8 must be above 0"),
         ("material: {solidus: -1}", "material.solidus=-1 must be above 0"),
         ("material: {yield_curve: [[20, 5], [10, 4]]}", "temperatures must ascend"),
@@ -94,6 +98,13 @@ def test_files_that_make_no_sense_are_refused(tmp_path, text, message):
     with pytest.raises(ConfigError, match=message) as caught:
         load_process(path)
     assert str(path) in str(caught.value)
+
+
+def test_names_may_be_spelt_with_hyphens(tmp_path):
+    (tmp_path / "mine.yaml").write_text("material: {inherent-strain: [-0.007, -0.007, 0]}\nlayers-per-voxel: 20\n")
+    process = load_process(tmp_path / "mine.yaml")
+    assert process.material.inherent_strain == (-0.007, -0.007, 0.0)
+    assert process.layers_per_voxel == 20
 
 
 def test_unknown_names_are_told():

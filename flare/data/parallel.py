@@ -1,21 +1,41 @@
-"""Who does many independent jobs: this process, processes beside it, or the workers of a dask cluster."""
+"""Work on one core, many, or a dask cluster, with the results in order."""
 
 from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterator
-from concurrent.futures import CancelledError, Executor, ProcessPoolExecutor
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import CancelledError, Executor, Future, ProcessPoolExecutor
 from contextlib import contextmanager
 from multiprocessing import get_context, parent_process
-from typing import Any
+from typing import Any, TypeVar
 
 from flare.errors import DataError, one_line
 
+Task = TypeVar("Task")
+Result = TypeVar("Result")
+
+
+def in_order(
+    executor: Executor | None, work: Callable[[Task], Result], tasks: Iterable[Task], ahead: int
+) -> Iterator[Result]:
+    """Results in order, computed up to `ahead` in advance: enough to keep workers busy, little to lose or hold."""
+    if executor is None:
+        yield from map(work, tasks)
+        return
+    waiting: deque[Future[Result]] = deque()
+    for task in tasks:
+        waiting.append(executor.submit(work, task))
+        if len(waiting) >= ahead:
+            yield waiting.popleft().result()
+    while waiting:
+        yield waiting.popleft().result()
+
 
 @contextmanager
-def executor(workers: int, scheduler: str | None) -> Iterator[tuple[Executor | None, int]]:
-    """Who works, None for this process itself, and how many jobs may be asked for in advance."""
+def workers_of(workers: int, scheduler: str | None) -> Iterator[tuple[Executor | None, int]]:
+    """Who works, None for this process itself, and how many tasks may be asked for in advance."""
     if scheduler is not None:
         with _dask_client(scheduler) as client:
             threads = sum(client.nthreads().values())

@@ -1,0 +1,161 @@
+"""Blocks x latents at a million points: seconds a step, memory, and the error after a fixed budget of steps.
+
+The data are Darcy flows on a grid of that many points, unless a dataset is named. Every run has a process and a folder
+of its own: a stopped study goes on when called again.
+
+A CPU has no time for many steps of a million points. Steps of fewer, drawn anew each time, teach more for the same
+price: with `subsample` a run is trained on these and judged on all; time and memory are those of one step on all.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import statistics
+from collections.abc import Callable, Mapping, Sequence
+from math import isqrt
+from pathlib import Path
+from typing import Any
+
+from flare.data.generate import generate
+from flare.data.store import Dataset
+from flare.errors import ConfigError
+from flare.files import write_json
+from flare.measure import alone
+from flare.plan import Setting, measure
+from flare.train.config import TrainConfig
+from flare.train.presets import build_config, merged, preset_path, read_yaml
+from flare.train.run import RunFolder
+from flare.train.start import start_or_resume
+
+POINTS = 1_000_000
+BLOCKS, LATENTS = (1, 2, 4, 8), (128, 512, 1024, 2048)
+TRAIN, TEST = 8, 2
+"""Samples that are made."""
+STEPS = 64
+BEGIN, END = "<!-- million table -->", "<!-- end of million -->"
+Row = dict[str, Any]
+
+
+def run(
+    out: Path,
+    *,
+    data: Path | None = None,
+    points: int = POINTS,
+    blocks: Sequence[int] = BLOCKS,
+    latents: Sequence[int] = LATENTS,
+    steps: int = STEPS,
+    subsample: int | None = None,
+    limit_seconds: float = 3600.0,
+    workers: int = 1,
+    tell: Callable[[str], None] = print,
+) -> str:
+    """Train what is not trained yet, and write `million.json`, `million.md` and `million.png` into `out`.
+
+    Args:
+        subsample: points of a training step; None takes all.
+        limit_seconds: a run that will take longer, judged by smaller ones, is left out and said to be.
+    """
+    dataset = Dataset(data) if data else _darcy(out / "data", points, workers)
+    rows: list[Row] = []
+    left_out: list[Row] = []
+    share = min(1.0, (subsample or math.inf) / int(dataset.sizes.max()))
+    for b in sorted(blocks):
+        for m in sorted(latents):
+            expected = _seconds_of(b, m, rows) * steps * share
+            if expected > limit_seconds:
+                tell(f"{b} blocks, {m} latents: left out, it would take {expected:.0f} s of {limit_seconds:g}")
+                left_out.append({"blocks": b, "latents": m, "seconds": expected})
+                continue
+            tell(f"{b} blocks, {m} latents")
+            folder = out / "runs" / f"blocks-{b}-latents-{m}"
+            config = _config(dataset, b, m, steps, subsample)
+            result = alone(start_or_resume, config, folder)
+            cost = _cost_of_training(result, folder) if subsample is None else _cost_of_a_step(dataset, config, folder)
+            rows.append({"blocks": b, "latents": m, **cost, **_errors(result)})
+            about = {"data": dataset.schema.name, "points": int(dataset.sizes.max()), "steps": steps}
+            kept = {"rows": rows, "left_out": left_out, "limit_seconds": limit_seconds}
+            record = {**about, "subsample": subsample, **kept, "environment": result["environment"]}
+            write_json(out / "million.json", record)
+    write_json(out / "million.json", record)  # also with what was left out last
+    record = json.loads((out / "million.json").read_text(encoding="utf-8"))
+    from flare.report.million import million_figure
+
+    million_figure(record).savefig(out / "million.png", dpi=150)
+    text = table(record)
+    (out / "million.md").write_text(text, encoding="utf-8")
+    return text
+
+
+def _darcy(path: Path, points: int, workers: int) -> Dataset:
+    from flare.physics.darcy import Darcy
+
+    side = isqrt(points - 1) + 1
+    generator = Darcy(resolution=side, stride=1, grid="node")
+    return generate(generator, path, samples=TRAIN + TEST, test_samples=TEST, seed=0, workers=workers)
+
+
+def _config(dataset: Dataset, blocks: int, latents: int, steps: int, subsample: int | None) -> TrainConfig:
+    """The preset's recipe with this model, for so many steps of one sample."""
+    train = len(dataset.split("train"))
+    if steps % train:
+        raise ConfigError(f"steps={steps} is no multiple of the {train} training samples of {dataset.path}")
+    overrides = [
+        ("data.path", str(dataset.path)),
+        ("data.normalise", {}),
+        ("data.subsample", subsample),
+        ("model.blocks", blocks),
+        ("model.latents", latents),
+        ("precision", "32"),
+        ("epochs", steps // train),
+        ("evaluate_every", steps // train),
+        ("log_every", 1),
+    ]
+    return build_config(merged(read_yaml(preset_path("drivaer-1m")), overrides), "the study at a million points")
+
+
+def _cost_of_training(result: Mapping[str, Any], folder: Path) -> Row:
+    steps = [1 / r["samples_per_second"] for r in RunFolder(folder).records() if r["kind"] == "train"]
+    return {"seconds": statistics.median(steps), "peak_mb": result["peak_memory_mb"]}
+
+
+def _cost_of_a_step(dataset: Dataset, config: TrainConfig, folder: Path) -> Row:
+    """On all points, measured once and kept beside the run."""
+    path, schema = folder / "step.json", dataset.schema
+    if not path.exists():
+        points = int(dataset.sizes.max())
+        need = measure(Setting(model=config.model, in_dim=schema.in_dim, out_dim=schema.out_dim, points=points))
+        write_json(path, {"seconds": need.seconds, "peak_mb": need.memory_mb})
+    kept: Row = json.loads(path.read_text(encoding="utf-8"))
+    return kept
+
+
+def _errors(result: Mapping[str, Any]) -> Row:
+    return {"parameters": result["parameters"], "rel_l2": result["rel_l2"], "mean_field": result["rel_l2_mean_field"]}
+
+
+def _seconds_of(blocks: int, latents: int, rows: Sequence[Row]) -> float:
+    """Of a step, at most, from a model with no more blocks nor latents; time grows no faster than either."""
+    known = [row for row in rows if row["blocks"] <= blocks and row["latents"] <= latents]
+    return min((row["seconds"] * blocks / row["blocks"] * latents / row["latents"] for row in known), default=0.0)
+
+
+def table(record: Mapping[str, Any]) -> str:
+    """Markdown."""
+    head = ["blocks", "latents", "parameters", "seconds a step", "GB", "rel-L2", "mean field"]
+    lines = [f"| {' | '.join(head)} |", f"|{'---:|' * len(head)}"]
+    for row in record["rows"]:
+        cost = f"{row['seconds']:.2f} | {row['peak_mb'] * 2**20 / 1e9:.2f}"
+        errors = f"{row['rel_l2']:.4f} | {row['mean_field']:.4f}"
+        lines.append(f"| {row['blocks']} | {row['latents']} | {row['parameters']:,} | {cost} | {errors} |")
+    left = [f"{row['blocks']} × {row['latents']} ({row['seconds']:,.0f} s)" for row in record["left_out"]]
+    if left:
+        why = f"training would take more than {record['limit_seconds']:g} s"
+        lines += ["", f"Left out, blocks × latents, since {why}: {', '.join(left)}."]
+    facts = record["environment"]
+    drawn = f" and {record['subsample']:,} of its points" if record["subsample"] else ""
+    how = f"{record['steps']} steps of one sample{drawn}, seed 0, judged on all points"
+    cost = "time and memory of a step on all, memory of the whole process"
+    machine = f"{facts['processor']}, torch {facts['torch']}, commit {facts['commit']}"
+    origin = f"*{record['data']}, {record['points']:,} points; {how}; {cost}. {machine}.*"
+    return "\n".join([*lines, "", origin]) + "\n"

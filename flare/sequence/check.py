@@ -1,0 +1,72 @@
+"""What a dataset of sequences holds, and whether it is sound."""
+
+from __future__ import annotations
+
+from hashlib import blake2b
+
+import numpy as np
+
+from flare.data.check import check_files, check_splits
+from flare.sequence.store import Example, SequenceDataset
+from flare.terminal import progress
+
+
+def check_sequences(dataset: SequenceDataset, *, quiet: bool = False) -> tuple[list[str], list[str]]:
+    """What is wrong, and what is merely worth knowing, a line each. A sound dataset has nothing wrong."""
+    schema, wrong = dataset.schema, [*check_files(dataset), *check_splits(dataset)]
+    digests = []
+    with progress(f"checking {dataset.path}", len(dataset), quiet=quiet) as update:
+        for index in range(len(dataset)):
+            example = dataset[index]
+            if example.label >= len(schema.classes):
+                wrong.append(f"sample {index}: there is no class {example.label}")
+            for tokens in example.documents:
+                if not 1 <= len(tokens) <= schema.longest:
+                    wrong.append(f"sample {index}: {len(tokens):,} tokens; 1 to {schema.longest:,} are expected")
+                elif tokens.max() >= schema.vocabulary or (schema.pad is not None and (tokens == schema.pad).any()):
+                    wrong.append(f"sample {index}: has token ids that are not of the vocabulary of {schema.vocabulary}")
+            digests.append(_digest(example))
+            update()
+    missing = [schema.classes[label] for label in np.flatnonzero(_frequencies(dataset) == 0)]
+    return wrong, [f"no sample is of class {name!r}" for name in missing] + _repeated(dataset, digests)
+
+
+def _digest(example: Example) -> bytes:
+    """Of the tokens, not of the label."""
+    return b"".join(blake2b(tokens.tobytes(), digest_size=16).digest() for tokens in example.documents)
+
+
+def _repeated(dataset: SequenceDataset, digests: list[bytes]) -> list[str]:
+    """Samples that an earlier split has too: a model that learnt them by heart knows their answer."""
+    remarks, earlier = [], set[bytes]()
+    for split in dataset.splits:
+        own = [digests[index] for index in dataset.split(split) if index < len(digests)]
+        known = sum(digest in earlier for digest in own)
+        if known:
+            remarks.append(f"{known:,} of {len(own):,} samples of {split!r} are in an earlier split, token by token")
+        earlier |= set(own)
+    return remarks
+
+
+def describe(dataset: SequenceDataset) -> list[str]:
+    """Task, splits, lengths and classes, a line each."""
+    schema = dataset.schema
+    pad = "every id is a real token" if schema.pad is None else f"id {schema.pad} is for padding"
+    lines = [
+        f"{schema.name}: {len(dataset):,} {'pairs of ' * (schema.documents == 2)}sequences, "
+        f"{dataset.lengths.sum():,} tokens of a vocabulary of {schema.vocabulary} ({pad}; no CLS token is stored)",
+        "splits: " + ", ".join(f"{name} {len(dataset.split(name)):,}" for name in dataset.splits),
+    ]
+    for document, lengths in enumerate(dataset.lengths.T, 1):
+        low, middle, high = np.percentile(lengths, [5, 50, 95])
+        lines.append(
+            f"tokens{f' of document {document}' if schema.documents == 2 else ''}: {lengths.min():,} to "
+            f"{lengths.max():,}, mean {lengths.mean():,.1f}, 5 / 50 / 95 % at {low:,.0f} / {middle:,.0f} / {high:,.0f}"
+        )
+    shares = zip(schema.classes, _frequencies(dataset), strict=True)
+    lines.append("classes: " + ", ".join(f"{name} {share:.1%}" for name, share in shares))
+    return lines
+
+
+def _frequencies(dataset: SequenceDataset) -> np.ndarray:
+    return np.bincount(dataset.labels, minlength=len(dataset.schema.classes)) / len(dataset)

@@ -1,0 +1,146 @@
+"""Reading the files of a task, published or otherwise, into a dataset of sequences. Nothing is ever unpickled."""
+
+from __future__ import annotations
+
+import hashlib
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass
+from itertools import accumulate, islice, pairwise
+from pathlib import Path
+from typing import Any, ClassVar, TypeVar
+
+import numpy as np
+
+from flare.data.job import already_made, fill, unfinished
+from flare.data.store import sha256
+from flare.errors import DataError
+from flare.sequence.store import Example, SequenceDataset, SequenceSchema, SequenceWriter
+from flare.terminal import progress
+
+Item = TypeVar("Item")
+
+
+@dataclass(frozen=True, kw_only=True)
+class SequenceFiles(ABC):
+    """The files of one task."""
+
+    name: ClassVar[str]
+
+    folder: str
+    """Where the files are."""
+
+    @abstractmethod
+    def schema(self) -> SequenceSchema: ...
+
+    @abstractmethod
+    def files(self) -> dict[str, list[Path]]:
+        """All that is read, in groups: the dataset tells a checksum of each."""
+
+    @abstractmethod
+    def counts(self) -> dict[str, int]:
+        """Examples of each split, in the order in which `examples` gives them."""
+
+    @abstractmethod
+    def examples(self) -> Iterator[Example]:
+        """All of them, always in the same order. A file that is not as it should be is named, with the line."""
+
+    def provenance(self) -> dict[str, Any]:
+        return {"kind": "published"}
+
+    def path(self, file: str) -> Path:
+        return Path(self.folder) / file
+
+
+def read_sequences(files: SequenceFiles, out: str | Path, *, quiet: bool = False) -> SequenceDataset:
+    """Make a dataset of the files, or go on where an earlier call was stopped."""
+    groups = files.files()
+    for path in (path for group in groups.values() for path in group):
+        if not path.is_file():
+            raise DataError(f"{path} is missing. See which files there are for {files.name} in docs/lra.md")
+    provenance = files.provenance() | {
+        "reader": f"{type(files).__module__}.{type(files).__name__}",
+        "options": asdict(files) | {"folder": ""},  # the same files elsewhere are the same data
+        "files": _checksums(groups, quiet=quiet),
+    }
+    schema = files.schema()
+    finished = already_made(Path(out), SequenceDataset, schema, provenance, provenance)
+    if finished:
+        return finished
+    counts = files.counts()
+    total = sum(counts.values())
+    if total < 1:
+        raise DataError(f"{files.folder} has no examples of {files.name}")
+    writer = SequenceWriter(out, schema, provenance)
+    ranges = pairwise(accumulate(counts.values(), initial=0))
+    with unfinished(writer, total):
+        fill(writer, islice(_readable(files), len(writer), None), total, f"reading {files.name}", quiet=quiet)
+        return writer.finish({name: [bounds] for name, bounds in zip(counts, ranges, strict=True)})
+
+
+def _readable(files: SequenceFiles) -> Iterator[Example]:
+    try:
+        yield from files.examples()
+    except OSError as error:
+        raise DataError(f"cannot read {error.filename or files.folder}: {error.strerror or error}") from None
+
+
+def read_lines(path: Path) -> Iterator[tuple[int, str]]:
+    """Numbered lines of a UTF-8 file, from 1, without their ends; \\n and \\r\\n end a line, nothing else does."""
+    with path.open("rb") as file:
+        for number, line in enumerate(file, 1):
+            yield number, decode(line.removesuffix(b"\n").removesuffix(b"\r"), f"{path}, line {number}")
+
+
+def decode(text: bytes, where: str) -> str:
+    if b"\0" in text:
+        raise DataError(f"{where}: has zero bytes, so it is no UTF-8 text (UTF-16 perhaps?); convert it to UTF-8")
+    try:
+        return text.decode("utf-8")
+    except UnicodeDecodeError as error:
+        bad = error.object[error.start]
+        raise DataError(
+            f"{where}: byte {error.start} is {bad:#04x}, no UTF-8 text; convert the file to UTF-8"
+        ) from None
+
+
+def read_parquet(path: Path, columns: list[str]) -> dict[str, list[Any]]:
+    """Columns of a parquet file, as Python values."""
+    try:
+        import pyarrow
+        import pyarrow.parquet
+    except ImportError:
+        raise DataError(f"reading {path} needs the extra:  pip install 'flare-engine[hub]'") from None
+    try:
+        file = pyarrow.parquet.ParquetFile(path)
+        missing = [name for name in columns if name not in file.schema_arrow.names]
+        if missing:
+            raise DataError(f"{path} has no column {missing[0]!r}; it has {', '.join(file.schema_arrow.names)}")
+        return file.read(columns).to_pydict()
+    except (pyarrow.ArrowException, OSError) as error:
+        raise DataError(f"{path} is damaged or truncated, or no parquet file: {error}") from None
+
+
+def byte_tokens(text: str, longest: int) -> np.ndarray:
+    """UTF-8 bytes plus one, so that 0 is free for padding; the first `longest` of them."""
+    return np.frombuffer(text.encode("utf-8")[:longest], np.uint8).astype(np.uint16) + 1
+
+
+def shuffled(items: Iterable[Item], seed: int) -> list[Item]:
+    """In an order that depends on their number and the seed alone."""
+    listed = list(items)
+    return [listed[i] for i in np.random.default_rng(seed).permutation(len(listed))]
+
+
+def _checksums(groups: dict[str, list[Path]], *, quiet: bool) -> dict[str, str]:
+    """SHA-256 of each group: that of the file, or of all the files' names and checksums where there are several."""
+    found = {}
+    with progress("checksums", sum(map(len, groups.values())), unit="files", quiet=quiet) as update:
+        for name, paths in groups.items():
+            digests = []
+            for path in paths:
+                digests.append(sha256(path))
+                update()
+            lines = (f"{path.name} {digest}\n" for path, digest in zip(paths, digests, strict=True))
+            found[name] = digests[0] if len(paths) == 1 else hashlib.sha256("".join(lines).encode()).hexdigest()
+    return found

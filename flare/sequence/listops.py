@@ -1,0 +1,257 @@
+"""ListOps: the value of a nested list expression over digits, such as [MAX 4 3 [MIN 2 3 ] 1 0 ], which is 4.
+
+    tokens = random_expression(np.random.default_rng(0))
+    evaluate(tokens)                        # 0 … 9
+    to_text(tokens)                         # "[SM [MED 3 ...
+
+MIN, MAX, MED (median, the half cut off) and SM (sum modulo 10) take two arguments or more. Each of them depends only on
+how often each digit is among its arguments, so an expression is evaluated with a histogram per open bracket.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numba
+import numpy as np
+from numpy.typing import NDArray
+
+from flare.compiled import compiled
+from flare.errors import ConfigError, DataError
+from flare.sequence.files import SequenceFiles, read_lines
+from flare.sequence.store import Example, SequenceSchema
+
+Tokens = NDArray[np.uint8]
+
+WORDS = ("", *"0123456789", "[MIN", "[MAX", "[MED", "[SM", "]")
+"""What each token id stands for; 0 is for padding."""
+IDS = {word: i for i, word in enumerate(WORDS) if word}
+DIGIT_0, MIN, MAX, MED, SM, CLOSE = (IDS[word] for word in ("0", "[MIN", "[MAX", "[MED", "[SM", "]"))
+DIGITS = tuple("0123456789")
+LONGEST = 2000
+DRAWS = 1_000_000  # of one expression: with the benchmark's limits one in twelve is neither too short nor too long
+
+
+@dataclass(frozen=True, kw_only=True)
+class ListOps:
+    """Random expressions. Defaults are those of the Long Range Arena."""
+
+    min_length: int = 500
+    """Tokens of an expression, more than this."""
+    max_length: int = LONGEST
+    """Tokens of an expression, fewer than this."""
+    max_depth: int = 10
+    """Brackets within brackets, plus one: at this depth everything is a digit."""
+    max_arguments: int = 10
+    """Of an operator, at most; at least 2."""
+
+    samples: ClassVar[int] = 100_000
+    val_samples: ClassVar[int] = 2_000
+    test_samples: ClassVar[int] = 2_000
+
+    def __post_init__(self) -> None:
+        if self.max_arguments < 2 or self.max_depth < 2 or self.max_length < 5 or self.min_length < 0:
+            raise ConfigError(
+                f"max_arguments={self.max_arguments}, max_depth={self.max_depth}, max_length={self.max_length}, "
+                f"min_length={self.min_length}: at least 2, 2, 5 and 0, please"
+            )
+        if self.min_length + 2 > self.max_length:
+            raise ConfigError(f"no length is above min_length={self.min_length} and below max_length={self.max_length}")
+
+    def schema(self) -> SequenceSchema:
+        return _schema(self.max_length)
+
+    def sample(self, rng: np.random.Generator) -> Example:
+        tokens = random_expression(
+            rng,
+            min_length=self.min_length,
+            max_length=self.max_length,
+            max_depth=self.max_depth,
+            max_arguments=self.max_arguments,
+        )
+        return Example((tokens,), evaluate(tokens))
+
+    def provenance(self) -> dict[str, Any]:
+        return {"kind": "recreated", "generator": "flare.sequence.listops", "numba": numba.__version__}
+
+
+@dataclass(frozen=True, kw_only=True)
+class ListOpsFiles(SequenceFiles):
+    """Tab-separated `Source` and `Target` under a header line, a file a split. Every target is verified."""
+
+    name: ClassVar[str] = "listops"
+    train_file: str = "basic_train.tsv"
+    val_file: str = "basic_val.tsv"
+    test_file: str = "basic_test.tsv"
+
+    def schema(self) -> SequenceSchema:
+        return _schema(LONGEST)
+
+    def files(self) -> dict[str, list[Path]]:
+        return {file: [self.path(file)] for file in (self.train_file, self.val_file, self.test_file)}
+
+    def counts(self) -> dict[str, int]:
+        names = {"train": self.train_file, "val": self.val_file, "test": self.test_file}
+        return {split: sum(1 for _ in read_lines(self.path(file))) - 1 for split, file in names.items()}
+
+    def examples(self) -> Iterator[Example]:
+        for file in self.files():
+            for number, line in read_lines(self.path(file)):
+                where = f"{self.path(file)}, line {number}"
+                if number > 1:
+                    yield _parse(line, where)
+                elif line.split("\t") != ["Source", "Target"]:
+                    raise DataError(
+                        f"{where}: {line[:40]!r} should be the header, Source and Target with a tab between"
+                    )
+
+
+def random_expression(
+    rng: np.random.Generator,
+    *,
+    min_length: int = 500,
+    max_length: int = LONGEST,
+    max_depth: int = 10,
+    max_arguments: int = 10,
+) -> Tokens:
+    """(tokens,) of a random expression with min_length < tokens < max_length.
+
+    Every node is an operator with probability 1/4, with 2 … max_arguments arguments, and a digit otherwise; at
+    `max_depth` it is a digit. Expressions of other lengths are thrown away.
+    """
+    tokens = np.empty(max_length - 1, np.uint8)
+    length = _draw(rng, tokens, min_length, max_depth, max_arguments)
+    if length:
+        return tokens[:length]
+    raise ConfigError(
+        f"none of {DRAWS:,} expressions had more than {min_length} and fewer than {max_length} tokens with "
+        f"max_depth={max_depth}, max_arguments={max_arguments}; ask for shorter ones or allow deeper ones"
+    )
+
+
+def evaluate(tokens: Tokens) -> int:
+    """Value of an expression, 0 … 9."""
+    value = _evaluate(np.ascontiguousarray(tokens, np.uint8))
+    if value < 0:
+        raise DataError(f"{to_text(tokens)[:60]!r} ... is not one whole expression: see its brackets and arguments")
+    return int(value)
+
+
+def to_text(tokens: Tokens) -> str:
+    return " ".join(WORDS[token] for token in tokens)
+
+
+def from_text(text: str) -> Tokens:
+    """Tokens of an expression; parentheses, which the published files have around every pair, say nothing new."""
+    words = text.replace("(", " ").replace(")", " ").split()
+    unknown = next((word for word in words if word not in IDS), None)
+    if unknown is not None:
+        raise DataError(f"{unknown!r} is no digit, operator or closing bracket")
+    return np.array([IDS[word] for word in words], np.uint8)
+
+
+def _schema(longest: int) -> SequenceSchema:
+    return SequenceSchema(name="listops", vocabulary=len(WORDS), classes=DIGITS, longest=longest)
+
+
+def _parse(line: str, where: str) -> Example:
+    source, tab, target = line.rpartition("\t")
+    if not tab or target not in DIGITS:
+        raise DataError(f"{where}: the target {target[-20:]!r} should be a digit, after a tab. Is the file whole?")
+    try:
+        tokens = from_text(source)
+        value = evaluate(tokens)
+    except DataError as error:
+        raise DataError(f"{where}: {error}") from None
+    if value != int(target):
+        raise DataError(f"{where}: the target is {target}, but the expression has the value {value}")
+    return Example((tokens,), value)
+
+
+@compiled
+def _draw(rng: np.random.Generator, tokens: Tokens, min_length: int, max_depth: int, max_arguments: int) -> int:
+    """Write the first random expression that is neither too short nor too long; its length, or 0 in despair."""
+    for _ in range(DRAWS):
+        length = _grow(rng, tokens, max_depth, max_arguments)
+        if length > min_length:
+            return length
+    return 0
+
+
+@compiled
+def _grow(rng: np.random.Generator, tokens: Tokens, max_depth: int, max_arguments: int) -> int:
+    """Write a random expression from left to right; its length, or 0 where it does not fit."""
+    missing = np.zeros(max_depth + 1, np.int64)  # arguments yet to come, of every open bracket
+    missing[0] = 1  # the expression itself, at depth 1
+    depth, length = 1, 0
+    while depth > 1 or missing[0] > 0:
+        if length == len(tokens):
+            return 0
+        if missing[depth - 1] == 0:
+            tokens[length] = CLOSE
+            depth -= 1
+        else:
+            missing[depth - 1] -= 1
+            if depth < max_depth and rng.random() <= 0.25:
+                tokens[length] = rng.integers(MIN, SM + 1)
+                missing[depth] = rng.integers(2, max_arguments + 1)
+                depth += 1
+            else:
+                tokens[length] = rng.integers(DIGIT_0, DIGIT_0 + 10)
+        length += 1
+    return length
+
+
+@compiled
+def _evaluate(tokens: Tokens) -> int:
+    """Value of the expression, or −1 where the tokens are not exactly one."""
+    seen = np.zeros((len(tokens) + 1, 10), np.int64)  # how often each digit is among the arguments of an open bracket
+    operator = np.zeros(len(tokens) + 1, np.uint8)
+    depth = 0
+    for place, token in enumerate(tokens):
+        if place > 0 and depth == 0:
+            return -1  # something follows the whole
+        if MIN <= token <= SM:
+            depth += 1
+            operator[depth] = token
+            seen[depth] = 0
+        elif token == CLOSE:
+            if seen[depth].sum() == 0:
+                return -1
+            value = _apply(operator[depth], seen[depth])
+            depth -= 1
+            seen[depth, value] += 1
+        elif DIGIT_0 <= token < DIGIT_0 + 10:
+            seen[depth, token - DIGIT_0] += 1
+        else:
+            return -1
+    if depth > 0 or len(tokens) == 0:
+        return -1
+    return int(np.argmax(seen[0]))
+
+
+@compiled
+def _apply(operator: int, seen: NDArray[np.int64]) -> int:
+    """Value of an operator whose arguments hold each digit so often."""
+    count = seen.sum()
+    if operator == SM:
+        return int((seen * np.arange(10)).sum() % 10)
+    if operator == MIN:
+        return _ranked(seen, 0)
+    if operator == MAX:
+        return _ranked(seen, count - 1)
+    return (_ranked(seen, (count - 1) // 2) + _ranked(seen, count // 2)) // 2
+
+
+@compiled
+def _ranked(seen: NDArray[np.int64], rank: int) -> int:
+    """The digit with so many arguments before it, in order of size."""
+    before = 0
+    for digit in range(10):
+        before += seen[digit]
+        if rank < before:
+            return digit
+    return 9

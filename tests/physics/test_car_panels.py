@@ -1,0 +1,221 @@
+"""Source panels: closed forms against quadrature, exact flows past spheres and ellipsoids, ground, symmetry."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.integrate import dblquad
+
+from flare.errors import ConfigError, DataError
+from flare.mesh.surface import Surface
+from flare.physics.cars.exact import ellipsoid, ellipsoid_cp
+from flare.physics.cars.flow import force_coefficients, pressure_coefficient
+from flare.physics.cars.panels import Panels, solve
+from flare.physics.cars.triangle import potential, solid_angle, velocity
+from tests.physics.bodies import icosphere, moved, rms
+
+TRIANGLE = np.array([[0.1, -0.2, 0.3], [1.2, 0.1, 0.0], [0.3, 0.9, 0.4]])
+
+
+def normal_of(corners):
+    n = np.cross(corners[1] - corners[0], corners[2] - corners[0])
+    return n / np.linalg.norm(n), np.linalg.norm(n) / 2
+
+
+def by_quadrature(p, corners, kernel):
+    _, area = normal_of(corners)
+
+    def integrand(v, u):
+        away = p - (corners[0] + u * (corners[1] - corners[0]) + v * (corners[2] - corners[0]))
+        return kernel(away, np.linalg.norm(away))
+
+    return 2 * area * dblquad(integrand, 0, 1, 0, lambda u: 1 - u, epsabs=1e-10)[0]
+
+
+def velocity_at(p, corners):
+    n, _ = normal_of(corners)
+    out = np.zeros(3)
+    velocity(p, corners, n, solid_angle(p, corners, (p - corners[0]) @ n), out)
+    return out
+
+
+def cp_error(body, exact):
+    return rms(pressure_coefficient(body, solve(body).potential) - exact(body.vertices))
+
+
+# One panel
+
+
+@pytest.mark.parametrize("p", [[0.5, 0.3, 0.9], [0.5, 0.3, -0.4], [3.0, -2.0, 1.0], [1.0, 1.0, 0.2]])
+def test_the_closed_forms_are_the_integrals(p):
+    p = np.array(p)
+    n, _ = normal_of(TRIANGLE)
+    assert potential(p, TRIANGLE, n) == pytest.approx(by_quadrature(p, TRIANGLE, lambda d, r: 1 / r), rel=1e-8)
+    for k in range(3):
+        integral = by_quadrature(p, TRIANGLE, lambda d, r, k=k: d[k] / r**3) / (4 * np.pi)
+        assert velocity_at(p, TRIANGLE)[k] == pytest.approx(integral, rel=1e-7, abs=1e-10)
+
+
+def test_half_of_the_source_leaves_to_either_side():
+    n, _ = normal_of(TRIANGLE)
+    inside = TRIANGLE.mean(axis=0)
+    for side in (1, -1):
+        assert velocity_at(inside + side * 1e-9 * n, TRIANGLE) @ n == pytest.approx(side / 2, abs=1e-7)
+
+
+def test_the_potential_is_finite_and_continuous_at_corners_and_edges():
+    n, _ = normal_of(TRIANGLE)
+    for p in (TRIANGLE[0], TRIANGLE[2], TRIANGLE[:2].mean(axis=0), TRIANGLE.mean(axis=0)):
+        nearby = [potential(p + 1e-9 * step, TRIANGLE, n) for step in np.eye(3)]
+        assert nearby == pytest.approx([potential(p, TRIANGLE, n)] * 3, abs=1e-7)
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.lists(st.floats(-3, 3), min_size=3, max_size=3))
+def test_the_velocity_is_the_gradient_of_the_potential(place):
+    p = np.add(place, [0, 0, 4])
+    n, _ = normal_of(TRIANGLE)
+    h = 1e-5
+    slope = [(potential(p + h * e, TRIANGLE, n) - potential(p - h * e, TRIANGLE, n)) / (2 * h) for e in np.eye(3)]
+    assert -np.array(slope) / (4 * np.pi) == pytest.approx(velocity_at(p, TRIANGLE), abs=1e-8)
+
+
+# Bodies
+
+
+def test_the_sphere_is_within_a_hundredth_at_1280_panels_and_converges_to_second_order():
+    errors = [cp_error(icosphere(n), lambda x: 1 - 2.25 * (1 - x[:, 0] ** 2)) for n in (1, 2, 3)]
+    assert errors[2] <= 0.01
+    assert errors[0] > 3 * errors[1] > 9 * errors[2]
+
+
+@pytest.mark.slow
+def test_the_sphere_converges_on_at_5120_panels_and_beyond():
+    errors = [cp_error(icosphere(n), lambda x: 1 - 2.25 * (1 - x[:, 0] ** 2)) for n in (3, 4)]
+    assert errors[0] > 3 * errors[1]
+    assert errors[1] < 0.002
+
+
+@pytest.mark.parametrize("axes", [(2.0, 1.0, 1.0), (2.0, 1.0, 0.6), (1.0, 2.0, 0.5)])
+def test_ellipsoids_converge_to_lambs_flow(axes):
+    errors = [cp_error(ellipsoid(axes, n), lambda x: ellipsoid_cp(axes, x)) for n in (2, 3)]
+    assert errors[0] > 3 * errors[1]
+    assert errors[1] < 0.012
+
+
+def test_the_fastest_flow_past_a_spheroid_of_two_to_one():
+    body = ellipsoid((2.0, 1.0, 1.0), 3)
+    fastest = np.sqrt(1 - pressure_coefficient(body, solve(body).potential).min())
+    assert fastest == pytest.approx(1.2100, abs=0.002)
+
+
+def test_why_others_see_no_convergence():
+    """Summing the panels' velocities without the in-plane velocity of the panel itself: an error that stays."""
+    errors = {True: [], False: []}
+    for subdivisions in (2, 3):
+        panels = Panels(icosphere(subdivisions))
+        matrix = panels.normal_velocities(exact=True)
+        np.fill_diagonal(matrix, 0.5)
+        sources = np.linalg.solve(matrix, -panels.normals[:, 0])
+        own = np.zeros((len(sources), 3))
+        for i, (corners, normal) in enumerate(zip(panels.corners, panels.normals, strict=True)):
+            velocity(panels.centroids[i], corners, normal, 0.0, own[i])
+        # Just outside every panel: its own half, and all that others and itself do in its plane.
+        outside = np.add(panels.velocities(sources, panels.centroids + 1e-9 * panels.normals), [1, 0, 0])
+        place = panels.centroids / np.linalg.norm(panels.centroids, axis=1)[:, None]
+        exact = 1 - 2.25 * (1 - place[:, 0] ** 2)
+        for dropped in errors:
+            found = outside - dropped * sources[:, None] * own
+            errors[dropped].append(rms(1 - np.square(found).sum(axis=1) - exact))
+    assert errors[True] == pytest.approx([0.0104, 0.0069], abs=1e-4), "what the specification reports"
+    assert errors[False] == pytest.approx([0.0125, 0.0058], abs=1e-4), "first order"
+
+
+def test_no_source_is_left_over_and_no_force_on_a_body_without_symmetry():
+    def bent(n):
+        body = ellipsoid((1.5, 1.0, 0.8), n)
+        x, y, z = body.vertices.T
+        return Surface(np.stack([x + 0.2 * z**2, y + 0.15 * x * z, z + 0.2 * x**2], axis=1), body.faces)
+
+    forces = []
+    for n in (2, 3):
+        flow = solve(bent(n))
+        assert abs(flow.sources @ flow.panels.areas) < 1e-10
+        forces.append(np.abs(force_coefficients(bent(n), pressure_coefficient(bent(n), flow.potential))).max())
+    assert forces[1] < 0.01
+    assert forces[0] > 2.5 * forces[1]
+
+
+def test_speed_and_direction_of_the_stream_only_scale_and_turn_the_flow():
+    body = icosphere(2)
+    along, across = solve(body), solve(body, stream=(0.0, 3.0, 0.0))
+    cp = pressure_coefficient(body, across.potential, speed=3.0)
+    assert rms(cp - (1 - 2.25 * (1 - body.vertices[:, 1] ** 2))) < 0.02
+    assert solve(body, stream=(2.0, 0.0, 0.0)).potential == pytest.approx(2 * along.potential, abs=1e-9)
+
+
+# Ground and symmetry
+
+
+def test_nothing_flows_through_the_ground():
+    flow = solve(moved(icosphere(2), (0, 0, 1.3)), ground=0.0)
+    x, y = np.meshgrid(np.linspace(-4, 4, 9), np.linspace(-3, 3, 7))
+    velocities = flow.velocity(np.stack([x.ravel(), y.ravel(), np.zeros(x.size)], axis=1))
+    assert np.abs(velocities[:, 2]).max() < 1e-12
+    assert velocities[:, 0].max() > 1.2, "it is faster in the gap"
+
+
+def test_the_ground_is_the_body_with_its_mirror_image():
+    above = moved(icosphere(2), (0, 0, 1.3))
+    below = above.transformed(np.diag([1, 1, -1]))
+    pair = Surface(
+        np.concatenate([above.vertices, below.vertices]),
+        np.concatenate([above.faces, below.faces + len(above.vertices)]),
+    )
+    one, two = solve(above, ground=0.0), solve(pair)
+    assert two.potential[: len(above.vertices)] == pytest.approx(one.potential, abs=1e-7)
+    shifted = solve(moved(above, (0, 0, -2.0)), ground=-2.0)
+    assert shifted.potential == pytest.approx(one.potential, abs=1e-9)
+
+
+def test_half_of_a_symmetric_body_gives_the_flow_past_the_whole():
+    from flare.physics.cars.shape import ROAD, Car, mirrored
+
+    half = Car().half(0.25)
+    whole, same = mirrored(half)
+    both = solve(whole, ground=ROAD)
+    assert both.potential == pytest.approx(solve(half, ground=ROAD, symmetric=True).potential[same], abs=1e-7)
+
+
+def test_far_panels_as_seven_points_are_as_good_as_the_closed_form():
+    from flare.physics.cars.shape import ROAD, Car
+
+    panels = Panels(Car().half(0.5), ROAD, True)
+    fast, exact = panels.normal_velocities(), panels.normal_velocities(exact=True)
+    assert fast == pytest.approx(exact, abs=1e-7)
+    sources = np.sin(np.arange(len(fast)))
+    points = panels.surface.vertices
+    assert panels.potentials(sources, points) == pytest.approx(panels.potentials(sources, points, exact=True), abs=1e-7)
+
+
+# What makes no sense
+
+
+def test_bad_input_is_refused():
+    body = icosphere(1)
+    with pytest.raises(DataError, match="reaches 1 below the ground"):
+        solve(body, ground=0.0)
+    with pytest.raises(ConfigError, match="flows through the ground"):
+        solve(moved(body, (0, 0, 2)), ground=0.0, stream=(1.0, 0.0, 0.1))
+    with pytest.raises(ConfigError, match="not all of them zero"):
+        solve(body, stream=(0.0, 0.0, 0.0))
+    with pytest.raises(DataError, match="takes the half y ≥ 0"):
+        solve(body, symmetric=True)
+    with pytest.raises(DataError, match="1 of 81 panels have no area"):
+        solve(Surface(body.vertices, np.concatenate([body.faces, [[0, 1, 1]]])))
+    with pytest.raises(DataError, match="the surface is open: 3 edges lack a neighbour"):
+        solve(Surface(body.vertices, body.faces[1:]))
+    with pytest.raises(DataError, match="turned inwards"):
+        solve(Surface(body.vertices, body.faces[:, ::-1]))
+    with pytest.raises(DataError, match="not finite"):
+        solve(Surface(np.full((3, 3), np.nan), np.array([[0, 1, 2]])))

@@ -1,0 +1,249 @@
+"""Car-like bodies and the stand-in made of them: closed surfaces, convergence, sampling, provenance."""
+
+import json
+
+import numpy as np
+import pytest
+
+from flare.cli import main
+from flare.data.cards import card, papers_number
+from flare.data.generate import generate
+from flare.errors import ConfigError, NotConverged
+from flare.mesh.repair import solid_surface
+from flare.physics import generator_class
+from flare.physics.cars import Car, CarPotential, past, random_car
+from flare.physics.cars.shape import RANGES, ROAD, mirrored
+
+SMALL = {"points": 200, "refinement": 0.25}
+
+
+@pytest.fixture(scope="module")
+def flow():
+    return past(Car(), refinement=0.5)
+
+
+def whole(car, refinement=0.5):
+    return mirrored(car.half(refinement))[0]
+
+
+def edges_of(faces):
+    return np.stack([faces, np.roll(faces, -1, axis=1)], axis=2).reshape(-1, 2)
+
+
+def assert_watertight(surface):
+    """Every edge is passed once in each direction; the surface bounds one solid, outside out, above the road."""
+    edges = edges_of(surface.faces)
+    forwards, counts = np.unique(edges, axis=0, return_counts=True)
+    assert (counts == 1).all()
+    assert np.array_equal(forwards, np.unique(edges[:, ::-1], axis=0))
+    assert len(surface.vertices) - len(edges) // 2 + len(surface.faces) == 2, "of the topology of a sphere"
+    a, b, c = np.moveaxis(surface.vertices[surface.faces], 1, 0)
+    areas = np.linalg.norm(np.cross(b - a, c - a), axis=1)
+    assert areas.min() > 1e-6
+    assert surface.volume > 3
+    assert surface.bounds[0, 2] > ROAD + 0.02
+
+
+# Shapes
+
+
+def test_random_cars_are_watertight_and_do_not_meet_themselves():
+    for seed in range(40):
+        surface = whole(random_car(np.random.default_rng(seed)))
+        assert_watertight(surface)
+        if seed % 8 == 0:  # the winding number is 0 or 1 everywhere
+            assert solid_surface(surface).volume == pytest.approx(surface.volume)
+
+
+@pytest.mark.slow
+def test_a_thousand_random_cars_are_watertight():
+    for seed in range(1000):
+        surface = whole(random_car(np.random.default_rng([1, seed])), 1.0)
+        assert_watertight(surface)
+        assert solid_surface(surface).volume == pytest.approx(surface.volume)
+
+
+def test_every_parameter_moves_the_surface_and_extremes_are_watertight():
+    base = whole(Car()).vertices
+    for name, (low, high) in RANGES.items():
+        ends = [whole(Car(**{name: value})) for value in (low, high)]
+        assert np.abs(ends[0].vertices - ends[1].vertices).max() > 0.01, name
+        for surface in ends:
+            assert_watertight(surface)
+            assert surface.vertices.shape == base.shape
+    for corner in (0, 1):
+        assert_watertight(whole(Car(**{name: ends[corner] for name, ends in RANGES.items()})))
+    assert len(RANGES) >= 10
+
+
+def test_a_car_has_the_size_that_its_parameters_say():
+    car = Car(length=4.7, width=1.9, height=1.4, ride_height=0.2, front_overhang=0.9, pitch=0.0, approach_angle=0.0)
+    low, high = whole(car, 1.0).bounds
+    assert low[0] == pytest.approx(-0.9, abs=1e-6)
+    assert high[0] == pytest.approx(3.8, abs=1e-6)
+    assert high[1] - low[1] == pytest.approx(1.9, abs=0.03)
+    assert high[2] - ROAD == pytest.approx(1.4, abs=0.02)
+    assert low[2] - ROAD == pytest.approx(0.2, abs=0.005)
+
+
+def test_a_positive_pitch_lowers_the_nose():
+    level, pitched = (Car(pitch=angle).half(0.5).vertices for angle in (0.0, 1.0))
+    nose, tail = np.argmin(level[:, 0]), np.argmax(level[:, 0])
+    assert pitched[nose, 2] < level[nose, 2] - 0.02
+    assert pitched[tail, 2] > level[tail, 2] + 0.02
+
+
+def test_both_sides_are_mirror_images():
+    surface, same = mirrored(Car().half(0.25))
+    assert np.array_equal(np.abs(surface.vertices), np.abs(surface.vertices[same]))
+    assert surface.vertices[:, 1].min() == -surface.vertices[:, 1].max()
+
+
+def test_what_is_no_car_is_refused():
+    with pytest.raises(ConfigError, match="length=46 makes no car"):
+        Car(length=46)
+    with pytest.raises(ConfigError, match="refinement=9"):
+        Car().half(9)
+
+
+# The flow
+
+
+def test_a_car_has_no_drag_a_stagnation_point_and_suction_over_the_roof(flow):
+    drag, side, lift = flow.forces
+    assert abs(drag) < 0.02
+    assert abs(side) < 1e-9
+    assert lift < -0.1, "the gap over the road sucks it down"
+    x = flow.surface.vertices[:, 0]
+    assert flow.cp.max() < 1.01
+    assert flow.cp[x < x.min() + 0.2].max() > 0.97
+    assert flow.cp[x > x.max() - 0.2].max() > 0.9, "without friction the tail recovers the pressure"
+    assert flow.surface.vertices[np.argmin(flow.cp)][2] > 0.5
+    assert abs(flow.flow.sources @ flow.flow.panels.areas) < 1e-10
+
+
+@pytest.mark.slow
+def test_drag_vanishes_and_pressure_settles_with_finer_panels():
+    flows = [past(Car(), refinement=refinement) for refinement in (0.5, 1.0, 1.5)]
+    assert abs(flows[2].forces[0]) < 0.003
+    assert abs(flows[0].forces[0]) > 2 * abs(flows[2].forces[0])
+    samples = [flow.sample(5000, np.random.default_rng(0)) for flow in flows]
+    from scipy.spatial import cKDTree
+
+    finest = flows[2]
+    near = cKDTree(finest.surface.vertices)
+    errors = [np.sqrt(np.mean((cp[:, 0] - finest.cp[near.query(x)[1]]) ** 2)) for x, cp, _ in samples]
+    assert errors[0] > errors[1]
+    assert errors[1] < 0.06
+
+
+def test_nothing_flows_through_the_road(flow):
+    road = np.array([[x, y, ROAD] for x in np.linspace(-3, 6, 10) for y in (0.0, 0.5, 2.0)])
+    assert np.abs(flow.flow.velocity(road)[:, 2]).max() < 1e-12
+
+
+# Points
+
+
+def test_points_are_on_the_surface_even_by_area_with_its_pressure(flow):
+    points, cp, normals = flow.sample(60_000, np.random.default_rng(0))
+    a, b, c = np.moveaxis(flow.surface.vertices[flow.surface.faces], 1, 0)
+    cross = np.cross(b - a, c - a) / 2
+    areas = np.linalg.norm(cross, axis=1)
+    # Integrals over the surface are means over points: those of x, of the normal (zero), of Cp.
+    exact = (areas[:, None] * (a + b + c) / 3).sum(axis=0) / areas.sum()
+    assert points.mean(axis=0) == pytest.approx(exact, abs=0.02)
+    assert normals.mean(axis=0) == pytest.approx([0, 0, 0], abs=0.01)
+    assert np.linalg.norm(normals, axis=1) == pytest.approx(1, abs=1e-5)
+    assert cp.mean() == pytest.approx(areas @ flow.cp[flow.surface.faces].mean(axis=1) / areas.sum(), abs=0.01)
+    assert flow.cp.min() <= cp.min() <= cp.max() <= flow.cp.max()
+    assert points.dtype == np.float32
+
+
+def test_chunks_of_points_do_not_show(flow, monkeypatch):
+    monkeypatch.setattr("flare.physics.cars.flow.CHUNK", 64)
+    points, cp, _ = flow.sample(150, np.random.default_rng(3))
+    assert np.isfinite(points).all()
+    assert len(np.unique(points, axis=0)) == 150
+    first = flow.sample(64, np.random.default_rng(3))
+    np.testing.assert_array_equal(points[:64], first[0])
+    np.testing.assert_array_equal(cp[:64], first[1])
+
+
+@pytest.mark.slow
+def test_ten_million_points_take_little_memory(flow):
+    import tracemalloc
+
+    tracemalloc.start()
+    points, cp, normals = flow.sample(10_000_000, np.random.default_rng(0))
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert len(points) == len(cp) == len(normals) == 10_000_000
+    assert peak < 28 * 10_000_000 + 4e8, "what is returned, and one chunk"
+
+
+# The dataset
+
+
+def test_the_dataset_is_a_stand_in_and_depends_on_the_seed_alone(tmp_path):
+    made = [generate(CarPotential(**SMALL), tmp_path / n, samples=3, test_samples=1, seed=5, quiet=True) for n in "ab"]
+    assert made[0].fingerprint == made[1].fingerprint
+    about = made[0].about["provenance"]
+    assert (about["kind"], about["stands_in_for"]) == ("stand-in", "drivaerml")
+    assert made[0].sizes.tolist() == [200, 200, 200]
+    notes = made[0].notes()[0]
+    assert set(notes["parameters"]) == set(RANGES)
+    assert abs(notes["drag"]) < 0.03
+    assert np.abs(made[0][0].values["pressure"]).max() < 38.889**2 * 1.5
+    assert made[0].schema == card("car-potential").schema()
+
+
+def test_no_number_of_the_paper_stands_beside_it(tmp_path, capsys):
+    data = generate(CarPotential(**SMALL), tmp_path / "data", samples=3, test_samples=1, quiet=True)
+    sizes = ["--model.channels", "8", "--model.blocks", "1", "--model.heads", "2", "--model.latents", "4"]
+    run = ["--epochs", "1", "--device", "cpu", "--out", str(tmp_path / "run")]
+    assert main(["train", "--preset", "car-potential", "--data.path", str(data.path), *run, *sizes]) == 0
+    printed = capsys.readouterr().out
+    assert "these data are a stand-in" in printed
+    assert "FLARE in the paper" not in printed
+    assert card("car-potential").paper is None
+    assert papers_number("drivaerml", {"kind": "stand-in"})[0] is None
+
+
+def test_too_coarse_panels_are_drawn_anew(monkeypatch):
+    monkeypatch.setattr("flare.physics.cars.dataset.MOST_DRAG", 1e-9)
+    with pytest.raises(NotConverged, match="drag coefficient of a flow without drag"):
+        CarPotential(**SMALL).sample(np.random.default_rng(0))
+
+
+def test_impossible_options_are_refused(tmp_path, capsys):
+    assert generator_class("car-potential") is CarPotential
+    for words, message in (
+        (["--points", "0"], "1 to 10,000,000"),
+        (["--points", "10000001"], "1 to 10,000,000"),
+        (["--refinement", "5"], "a quarter to 4"),
+        (["--pints", "5"], "pints"),
+    ):
+        assert main(["data", "make", "car-potential", "--out", str(tmp_path / "d"), *words]) == 2
+        assert message in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_experiment_makes_trains_judges_and_does_nothing_twice(tmp_path, capsys, monkeypatch):
+    from flare.experiments import cars
+
+    small = [("model.channels", 8), ("model.blocks", 1), ("model.heads", 2), ("model.latents", 4), ("device", "cpu")]
+    monkeypatch.setattr(cars, "SETTINGS", small)
+    page = tmp_path / "page.md"
+    page.write_text(f"before\n{cars.BEGIN}\nold\n{cars.END}\nafter\n")
+    sizes = ["--cars", "5", "--test", "2", "--points", "150", "--epochs", "1", "--refinement", "0.25"]
+    command = ["experiment", "cars", "--out", str(tmp_path / "o"), "--workers", "1", *sizes, "--page", str(page)]
+    assert main(command) == 0
+    printed = capsys.readouterr().out
+    record = json.loads((tmp_path / "o" / "table.json").read_text())
+    assert f"| training-mean field | {record['result']['rel_l2_mean_field']:.4f} |" in printed
+    assert "**Not** 4 times better" in printed, "one epoch is not enough"
+    assert printed.splitlines()[2] in page.read_text()
+    assert 0 < record["nearby_mean"] < 1
+    assert main(command) == 0
+    assert capsys.readouterr().out == printed

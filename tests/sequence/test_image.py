@@ -1,0 +1,237 @@
+"""Image: the same dataset from every layout of CIFAR-10, and errors that name the file."""
+
+import io
+import json
+import os
+import pickle
+import struct
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from flare.cli import main
+from flare.errors import ConfigError, DataError
+from flare.sequence.files import read_sequences
+from flare.sequence.image import ImageFiles, grey, shrunk
+from tests.factory import content
+
+COUNT = 4  # images of a batch
+RNG = np.random.default_rng(0)
+COLOURS = RNG.integers(0, 256, (6, COUNT, 1024, 3), dtype=np.uint8)
+LABELS = RNG.integers(0, 10, (6, COUNT), dtype=np.uint8)
+NAMES = [*(f"data_batch_{i}" for i in range(1, 6)), "test_batch"]
+
+
+def planes(batch):
+    return COLOURS[batch].swapaxes(1, 2).reshape(COUNT, 3072)
+
+
+def write_binary(folder):
+    for batch, name in enumerate(NAMES):
+        np.concatenate([LABELS[batch][:, None], planes(batch)], axis=1).tofile(folder / f"{name}.bin")
+
+
+def python_2_pickle(batch):
+    """Written by hand with the operations that the published files have: protocol 2, byte strings, lists in parts."""
+
+    def short(text):
+        return b"U" + bytes([len(text)]) + text
+
+    labels = [b"K" + bytes([label]) for label in LABELS[batch].tolist()]
+    data = planes(batch).tobytes()
+    return b"".join(
+        [
+            b"\x80\x02}q\x01(",
+            short(b"batch_label") + b"q\x02" + short(b"training batch 1 of 5") + b"q\x03",
+            short(b"labels") + b"q\x04]q\x05(" + b"".join(labels[:3]) + b"e(" + b"".join(labels[3:]) + b"e",
+            short(b"data") + b"q\x06cnumpy.core.multiarray\n_reconstruct\nq\x07cnumpy\nndarray\nq\x08",
+            b"K\x00\x85" + short(b"b") + b"\x87Rq\x09(K\x01K" + bytes([COUNT]) + b"M\x00\x0c\x86cnumpy\ndtype\nq\x0a",
+            short(b"u1")
+            + b"K\x00K\x01\x87Rq\x0b(K\x03"
+            + short(b"|")
+            + b"NNNJ\xff\xff\xff\xffJ\xff\xff\xff\xffK\x00tb\x89",
+            b"T" + struct.pack("<i", len(data)) + data + b"tb",
+            short(b"filenames") + b"]q\x0c(" + b"".join(short(b"data_%d.png" % i) for i in range(COUNT)) + b"e",
+            b"u.",
+        ]
+    )
+
+
+def write_python_2(folder):
+    for batch, name in enumerate(NAMES):
+        (folder / name).write_bytes(python_2_pickle(batch))
+
+
+def write_python_3(folder):
+    for batch, name in enumerate(NAMES):
+        record = {b"data": planes(batch), b"labels": LABELS[batch].tolist(), b"filenames": [b"a.png"] * COUNT}
+        (folder / name).write_bytes(pickle.dumps(record, protocol=4))
+
+
+def write_sheets(folder):
+    for batch, name in enumerate(NAMES):
+        Image.fromarray(COLOURS[batch]).save(folder / f"{name}.png")
+    (folder / "train_lables.json").write_text(json.dumps(LABELS[:5].ravel().tolist()))
+    (folder / "test_lables.json").write_text(json.dumps(LABELS[5].tolist()))
+
+
+def png(colours):
+    file = io.BytesIO()
+    Image.fromarray(colours.reshape(32, 32, 3)).save(file, "PNG")
+    return {"bytes": file.getvalue(), "path": None}
+
+
+def write_hub(folder):
+    pyarrow = pytest.importorskip("pyarrow")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    for name, batches in (("train", range(5)), ("test", [5])):
+        pictures = [png(image) for batch in batches for image in COLOURS[batch]]
+        labels = [int(label) for batch in batches for label in LABELS[batch]]
+        parquet.write_table(
+            pyarrow.table({"img": pictures, "label": labels}), folder / f"{name}-00000-of-00001.parquet"
+        )
+
+
+def read(folder, **options):
+    return read_sequences(ImageFiles(folder=str(folder), **{"val": 5} | options), folder / "d", quiet=True)
+
+
+@pytest.mark.parametrize("write", [write_binary, write_python_2, write_python_3, write_sheets, write_hub])
+def test_every_layout_gives_the_same_tokens(tmp_path, write):
+    write(tmp_path)
+    dataset = read(tmp_path)
+    assert [len(dataset.split(name)) for name in ("train", "val", "test")] == [15, 5, 4]
+    order = np.random.default_rng(0).permutation(20)
+    tokens = np.stack([dataset[index].tokens for index in range(24)])
+    np.testing.assert_array_equal(tokens[:20], grey(COLOURS[:5]).reshape(20, 1024)[order])
+    np.testing.assert_array_equal(tokens[20:], grey(COLOURS[5]))
+    np.testing.assert_array_equal(dataset.labels, [*LABELS[:5].ravel()[order], *LABELS[5]])
+
+
+def test_grey_is_the_benchmarks():
+    """floor(255.5 (0.2989 R + 0.5870 G + 0.1140 B)) by hand."""
+    colours = np.array([[0, 0, 0], [255, 255, 255], [1, 1, 1], [255, 0, 0], [0, 255, 0], [0, 0, 255]], np.uint8)
+    assert grey(colours).tolist() == [0, 255, 1, 76, 149, 29]
+
+
+def test_a_stopped_reading_goes_on_to_the_same_bytes(tmp_path, monkeypatch):
+    from flare.sequence.store import SequenceWriter
+
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        write_binary(tmp_path / name)
+    read(tmp_path / "a")
+    append = SequenceWriter.append
+    monkeypatch.setattr(
+        SequenceWriter,
+        "append",
+        lambda self, e: append(self, e) if len(self) < 7 else (_ for _ in ()).throw(OSError(28)),
+    )
+    with pytest.raises(DataError, match="7 of 24 samples are kept"):
+        read(tmp_path / "b")
+    monkeypatch.undo()
+    read(tmp_path / "b")
+    assert content(tmp_path / "a" / "d") == content(tmp_path / "b" / "d")
+
+
+class Harmful:
+    def __reduce__(self):
+        return os._exit, (99,)
+
+
+def spoil_python(folder):
+    (folder / "data_batch_2").write_bytes((folder / "data_batch_2").read_bytes()[:5000])
+
+
+def spoil_label(folder):
+    content = bytearray((folder / "data_batch_3.bin").read_bytes())
+    content[3073] = 11
+    (folder / "data_batch_3.bin").write_bytes(content)
+
+
+@pytest.mark.parametrize(
+    ("write", "spoil", "message"),
+    [
+        (write_binary, lambda f: (f / "data_batch_2.bin").write_bytes(b"x" * 99), "data_batch_2.bin has 99 bytes"),
+        (write_binary, spoil_label, "data_batch_3.bin: image 1 has the label 11; labels are 0 to 9"),
+        (write_binary, lambda f: (f / "data_batch_5.bin").unlink(), "data_batch_5.bin is missing"),
+        (write_python_2, spoil_python, "data_batch_2 is damaged or truncated"),
+        (
+            write_python_2,
+            lambda f: (f / "test_batch").write_bytes(pickle.dumps(Harmful())),
+            "test_batch: 0 labels .* take the binary version of CIFAR-10",
+        ),
+        (
+            write_sheets,
+            lambda f: (f / "test_lables.json").write_text("[1, 2]"),
+            "test_lables.json should have 4 labels",
+        ),
+        (
+            write_sheets,
+            lambda f: (f / "test_lables.json").write_text("[1, 2"),
+            "test_lables.json is no list of numbers",
+        ),
+        (write_sheets, lambda f: (f / "data_batch_1.png").write_bytes(b"\x89PNG"), "data_batch_1.png: no PNG picture"),
+        (write_binary, lambda f: (f / "test_batch.bin").unlink(), "has no CIFAR-10 that is known here"),
+    ],
+)
+def test_bad_files_are_named(tmp_path, capsys, write, spoil, message):
+    write(tmp_path)
+    spoil(tmp_path)
+    with pytest.raises(DataError, match=message):
+        read(tmp_path)
+    assert main(["data", "read", "image", "--folder", str(tmp_path), "--out", str(tmp_path / "d")]) == 2
+    assert capsys.readouterr().err.count("DataError") == 1
+
+
+@pytest.mark.parametrize(
+    ("picture", "label", "message"),
+    [
+        (png(COLOURS[0][0]), 10, "row 2: the label is 10; labels are 0 to 9"),
+        (png(COLOURS[0][0]), -1, "row 2: the label is -1"),
+        (png(COLOURS[0][0]), None, "row 2: the label is None"),
+        (None, 1, "row 2: there is no picture"),
+        ({"bytes": b"\x89PNG", "path": None}, 1, "row 2: no PNG picture"),
+    ],
+)
+def test_a_bad_row_of_the_hub_is_named(tmp_path, picture, label, message):
+    write_hub(tmp_path)
+    pyarrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    rows = pyarrow.table({"img": [png(COLOURS[0][0]), picture], "label": [3, label]})
+    parquet.write_table(rows, tmp_path / "train-00000-of-00001.parquet")
+    with pytest.raises(DataError, match=f"train-00000-of-00001.parquet, {message}"):
+        read(tmp_path)
+
+
+def test_something_must_be_left_to_train_with(tmp_path):
+    write_binary(tmp_path)
+    with pytest.raises(ConfigError, match="val=20 leaves nothing to train with"):
+        read(tmp_path, val=20)
+
+
+def test_smaller_pictures_are_means_of_blocks_and_say_so(tmp_path):
+    write_binary(tmp_path)
+    whole = read_sequences(ImageFiles(folder=str(tmp_path), val=5), tmp_path / "whole", quiet=True)
+    small = read_sequences(ImageFiles(folder=str(tmp_path), val=5, side=16), tmp_path / "small", quiet=True)
+    assert (small.schema.longest, whole.schema.longest) == (256, 1024)
+    picture = whole[3].tokens.reshape(32, 32).astype(float)
+    for row, column in ((0, 0), (3, 7), (15, 15)):
+        block = picture[2 * row : 2 * row + 2, 2 * column : 2 * column + 2]
+        assert small[3].tokens[16 * row + column] == int(block.mean() + 0.5)
+    assert np.array_equal(small.labels, whole.labels)
+    assert small.about["provenance"]["departures"] == {"side": 16}
+    assert shrunk(np.full(1024, 255, np.uint8), 8).tolist() == [255] * 64
+    with pytest.raises(ConfigError, match="side=10; use one of 32, 16, 8"):
+        ImageFiles(folder=str(tmp_path), side=10)
+
+
+def test_fewer_levels_of_grey_are_a_smaller_vocabulary_and_say_so(tmp_path):
+    write_binary(tmp_path)
+    whole = read_sequences(ImageFiles(folder=str(tmp_path), val=5), tmp_path / "whole", quiet=True)
+    coarse = read_sequences(ImageFiles(folder=str(tmp_path), val=5, levels=16), tmp_path / "coarse", quiet=True)
+    assert (coarse.schema.vocabulary, coarse.schema.pad) == (16, None)
+    assert all(np.array_equal(coarse[i].tokens, whole[i].tokens // 16) for i in range(len(whole)))
+    assert coarse.about["provenance"]["departures"] == {"levels": 16}
+    with pytest.raises(ConfigError, match="levels=300; from 2 to 256"):
+        ImageFiles(folder=str(tmp_path), levels=300)

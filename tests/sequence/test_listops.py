@@ -1,0 +1,161 @@
+"""ListOps: values by hand, statistics as the benchmark's, files that are whole and right."""
+
+import numpy as np
+import pytest
+
+from flare.cli import main
+from flare.errors import ConfigError, DataError
+from flare.sequence.files import read_sequences
+from flare.sequence.listops import ListOps, ListOpsFiles, evaluate, from_text, random_expression, to_text
+from flare.sequence.store import generate_sequences
+
+BY_HAND = [
+    ("7", 7),
+    ("[MAX 4 3 [MIN 2 3 ] 1 0 ]", 4),
+    ("[MED 1 2 3 4 ]", 2),
+    ("[SM 9 9 ]", 8),
+    ("[MIN 3 1 2 ]", 1),
+    ("[MAX 0 0 ]", 0),
+    ("[MED 9 0 ]", 4),
+    ("[MED 5 1 9 ]", 5),
+    ("[MED 2 2 7 8 ]", 4),
+    ("[MED 8 8 9 9 ]", 8),
+    ("[SM 1 2 3 4 ]", 0),
+    ("[SM 5 5 5 ]", 5),
+    ("[SM [MAX 3 9 ] [MIN 4 2 ] ]", 1),
+    ("[MIN [SM 9 1 ] 5 ]", 0),
+    ("[MAX [MED 1 8 ] [MED 6 7 8 ] ]", 7),
+    ("[MED [MIN 1 9 ] [MAX 1 9 ] [SM 1 9 ] 6 ]", 3),
+    ("[SM [SM [SM 7 7 ] 7 ] 7 ]", 8),
+    ("[MIN [MAX [MED [SM 6 6 ] 4 ] 1 ] 9 ]", 3),
+    ("[MAX [MIN 2 8 ] [MIN 7 3 ] [MIN 5 4 ] ]", 4),
+    ("[MED 0 [SM 3 4 [MAX 2 6 ] ] [MIN 9 8 7 ] 5 [MED 1 1 ] ]", 3),
+]
+SPEC_LABELS = [17.0, 9.0, 7.7, 8.1, 9.1, 8.7, 8.0, 7.5, 8.2, 16.7]
+"""Percent of each value among 20,000 expressions of the public generator."""
+FIRST = "( ( ( [MAX 4 ) 3 ) ] )"
+
+
+@pytest.mark.parametrize(("text", "value"), BY_HAND)
+def test_expressions_evaluated_by_hand(text, value):
+    assert evaluate(from_text(text)) == value
+
+
+@pytest.mark.parametrize("text", ["", "[MAX ]", "[MAX 1", "1 2", "]", "[MAX 1 ] ]", "[MAX 1 2 ] 3"])
+def test_what_is_not_one_whole_expression_has_no_value(text):
+    with pytest.raises(DataError, match="not one whole expression"):
+        evaluate(from_text(text))
+
+
+def independent_value(text):
+    """By Python's own evaluation of the same expression as a call."""
+    functions = {
+        "[MIN": lambda *x: min(x),
+        "[MAX": lambda *x: max(x),
+        "[MED": lambda *x: int(np.median(x)),
+        "[SM": lambda *x: sum(x) % 10,
+    }
+    names = {word: f"{word[1:].lower()}_" for word in functions}
+    code = " ".join(f"{names[w]}(" if w in names else "), " if w == "]" else f"{w}, " for w in text.split())
+    return eval(code.rstrip(", "), {names[w]: f for w, f in functions.items()})
+
+
+def test_random_expressions_are_evaluated_as_python_does():
+    for index in range(200):
+        tokens = random_expression(np.random.default_rng([1, index]))
+        assert evaluate(tokens) == independent_value(to_text(tokens))
+
+
+def statistics(count):
+    lengths, labels, roots = np.empty(count), np.empty(count, int), np.empty(count, int)
+    for index in range(count):
+        tokens = random_expression(np.random.default_rng([0, index]))
+        lengths[index], labels[index], roots[index] = len(tokens), evaluate(tokens), tokens[0]
+    return lengths, 100 * np.bincount(labels, minlength=10) / count, np.bincount(roots, minlength=15)[11:15] / count
+
+
+def test_lengths_and_labels_are_those_of_the_benchmark():
+    lengths, labels, roots = statistics(6000)
+    assert lengths.min() >= 501
+    assert lengths.max() <= 1999
+    assert lengths.mean() == pytest.approx(1039, rel=0.01)
+    np.testing.assert_allclose(np.percentile(lengths, [5, 25, 50, 75, 95]), [540, 706, 961, 1315, 1805], rtol=0.025)
+    np.testing.assert_allclose(labels, SPEC_LABELS, atol=1.5)  # 3 standard errors
+    np.testing.assert_allclose(roots, 0.25, atol=0.017)
+
+
+@pytest.mark.slow
+def test_the_full_size_has_the_statistics_of_the_benchmark(tmp_path):
+    sizes = {"samples": ListOps.samples, "val_samples": ListOps.val_samples, "test_samples": ListOps.test_samples}
+    dataset = generate_sequences(ListOps(), tmp_path / "d", **sizes, workers=2, quiet=True)
+    lengths = dataset.lengths[:, 0]
+    assert [len(dataset.split(name)) for name in ("train", "val", "test")] == [96_000, 2_000, 2_000]
+    assert lengths.mean() == pytest.approx(1039, rel=0.01)
+    np.testing.assert_allclose(np.percentile(lengths, [5, 25, 50, 75, 95]), [540, 706, 961, 1315, 1805], rtol=0.01)
+    shares = 100 * np.bincount(dataset.labels) / len(dataset)
+    np.testing.assert_allclose(shares, SPEC_LABELS, atol=0.6)  # 2 to 3 standard errors of the spec's 20,000
+    distinct = {dataset[index].tokens.tobytes() for index in range(len(dataset))}
+    assert len(distinct) == len(dataset)
+    roots = np.array([dataset[index].tokens[0] for index in range(len(dataset))])
+    best = sum(np.bincount(dataset.labels[roots == root]).max() for root in range(11, 15)) / len(dataset)
+    assert best == pytest.approx(0.363, abs=0.005), "what the first token alone tells"
+
+
+def test_shallow_expressions_are_as_shallow_as_asked():
+    for index in range(50):
+        tokens = random_expression(np.random.default_rng(index), min_length=3, max_length=40, max_depth=3)
+        depth = np.cumsum(np.isin(tokens, range(11, 15)).astype(int) - (tokens == 15))
+        assert depth.max() <= 2
+
+
+def test_impossible_lengths_are_refused_with_a_way_out():
+    with pytest.raises(ConfigError, match="no length is above min_length=60 and below"):
+        ListOps(min_length=60, max_length=61)
+    with pytest.raises(ConfigError, match="ask for shorter ones or allow deeper ones"):
+        ListOps(max_depth=2).sample(np.random.default_rng(0))
+
+
+def write(folder, file, lines, end="\r\n"):
+    (folder / file).write_bytes(end.join(["Source\tTarget", *lines, ""]).encode())
+
+
+@pytest.fixture
+def files(tmp_path):
+    write(tmp_path, "basic_train.tsv", [f"{FIRST}\t4", "( ( ( [SM 9 ) 9 ) ] )\t8", "5\t5"])
+    write(tmp_path, "basic_val.tsv", [f"{FIRST}\t4"], end="\n")
+    write(tmp_path, "basic_test.tsv", ["( ( ( ( [MED 1 ) 2 ) ( ( ( [MIN 3 ) 9 ) ] ) ) ] )\t2"])
+    return tmp_path
+
+
+def test_the_published_files_are_read(files):
+    dataset = read_sequences(ListOpsFiles(folder=str(files)), files / "d", quiet=True)
+    assert [len(dataset.split(name)) for name in ("train", "val", "test")] == [3, 1, 1]
+    assert [to_text(dataset[i].tokens) for i in (0, 4)] == ["[MAX 4 3 ]", "[MED 1 2 [MIN 3 9 ] ]"]
+    assert dataset.labels.tolist() == [4, 8, 5, 4, 2]
+    assert dataset.about["provenance"]["kind"] == "published"
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (f"Source\tTarget\n{FIRST}\t4\n{FIRST}\t5\n", "line 3: the target is 5, but the expression has the value 4"),
+        (f"Source\tTarget\n{FIRST}\t4\n( ( ( [MAX 4", "line 3: the target .* should be a digit, after a tab"),
+        ("Source\tTarget\n( ( ( [MAX 4 ) 3\t4\n", "line 2: .* not one whole expression"),
+        ("Source\tTarget\n( ( ( [AVG 4 ) 3 ) ] )\t4\n", r"line 2: '\[AVG' is no digit, operator or closing bracket"),
+        (f"{FIRST}\t4\n", "line 1: .* should be the header"),
+        ("Source\tTarget\n5\t5\n\xff\t5\n".encode("latin1"), "line 3: byte 0 is 0xff, no UTF-8 text"),
+        ("Source\tTarget\n".encode("utf-16"), r"line 1: .*UTF-16 perhaps\?"),
+    ],
+)
+def test_bad_files_are_named_with_the_line(files, content, message, capsys):
+    (files / "basic_train.tsv").write_bytes(content if isinstance(content, bytes) else content.encode())
+    with pytest.raises(DataError, match=f"basic_train.tsv, {message}"):
+        read_sequences(ListOpsFiles(folder=str(files)), files / "d", quiet=True)
+    assert not (files / "d").exists()
+    assert main(["data", "read", "listops", "--folder", str(files), "--out", str(files / "d")]) == 2
+    assert "basic_train.tsv, line" in capsys.readouterr().err
+
+
+def test_a_missing_file_is_named(tmp_path, capsys):
+    assert main(["data", "read", "listops", "--folder", str(tmp_path), "--out", str(tmp_path / "d")]) == 2
+    assert "basic_train.tsv is missing" in capsys.readouterr().err

@@ -1,0 +1,187 @@
+"""Pathfinder: the published drawing rules, labels that a flood fill confirms, files that are whole and right."""
+
+import numpy as np
+import pytest
+from PIL import Image
+from scipy.ndimage import binary_dilation, label
+
+from flare.cli import main
+from flare.errors import ConfigError, DataError
+from flare.sequence.files import read_sequences
+from flare.sequence.pathfinder import Pathfinder, draw
+from flare.sequence.pathfinder.files import PathfinderFiles
+from flare.sequence.pathfinder.paths import available, block_border, stamp_at
+from flare.sequence.pathfinder.stamps import stamps
+from flare.sequence.store import generate_sequences
+from tests.factory import content
+
+
+def test_a_dash_is_drawn_as_the_published_generator_does():
+    dashes = stamps(2, 0.5, 1)
+    k = stamp_at(dashes, 0.0)
+    line, mask = (np.rint(255 * a[k]).astype(int) for a in (dashes.line, dashes.mask))
+    assert dashes.reach == 4
+    assert line[4].tolist() == [0, 0, 2, 0, 102, 135, 116, 0, 0]
+    assert not np.delete(line, 4, axis=0).any()
+    assert mask[3].tolist() == mask[5].tolist() == [0, 1, 2, 20, 173, 204, 186, 28, 0]
+    assert mask[4].tolist() == [0, 3, 0, 155, 255, 255, 255, 183, 3]
+    assert len({stamp_at(dashes, np.deg2rad(float(degree))) for degree in range(-180, 180)}) == 30
+
+
+@pytest.mark.parametrize(("border", "counts"), [(14, {6: 12, 9: 18}), (1, {812: 12, 841: 18})])
+def test_the_published_border_leaves_thirty_directions(border, counts):
+    dashes, mask, found = stamps(2, 0.5, 1), np.zeros((32, 32)), {}
+    block_border(mask, 1)
+    for degree in range(-180, 180):
+        places = len(available(mask, dashes, stamp_at(dashes, np.deg2rad(float(degree))), border, True))
+        if places:
+            found[places] = found.get(places, 0) + 1
+            assert -150 <= degree <= -121
+    assert found == counts
+
+
+def connected(scene, gap):
+    """By flood fill of the picture of each path alone, with the gaps of the dashed line closed."""
+    axis = np.arange(-gap, gap + 1)
+    joined = []
+    for path in scene.paths:
+        closed = binary_dilation(path > 0.2, structure=axis[:, None] ** 2 + axis**2 <= gap**2)
+        pieces, count = label(closed, structure=np.ones((3, 3)))
+        assert count == 1, "a path is in one piece"
+        joined.append(all(path[tuple(disc)] > 0.2 and pieces[tuple(disc)] == 1 for disc in scene.discs))
+    assert all((scene.paths[:, y, x] > 0.2).any() for y, x in scene.discs), "every disc is on a path"
+    return any(joined)
+
+
+def count_wrong(count, border, size=32):
+    scenes = [draw(np.random.default_rng([1, index]), size=size, border=border) for index in range(count)]
+    return sum(connected(scene, 2 if size == 32 else 4) != scene.label for scene in scenes)
+
+
+@pytest.mark.parametrize("border", ["published", "occupied"])
+def test_labels_are_confirmed_by_flood_fill(border):
+    assert count_wrong(50, border) == 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("border", ["published", "occupied"])
+def test_a_thousand_labels_are_confirmed_by_flood_fill(border):
+    assert count_wrong(1000, border) == 0
+
+
+@pytest.mark.slow
+def test_the_published_generator_has_pictures_with_a_doubtful_label():
+    scenes = [draw(np.random.default_rng([1, index]), ambiguous=True) for index in range(1000)]
+    assert 2 <= sum(connected(scene, 2) != scene.label for scene in scenes) <= 20
+
+
+@pytest.mark.slow
+def test_labels_of_pathfinder_x_are_confirmed_by_flood_fill():
+    assert count_wrong(30, "published", size=128) == 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("border", "attempts", "distractors", "mean", "deviation", "lit"),
+    [("published", 320, 1.1, 20.2, 51.1, 0.34), ("occupied", 27, 4.6, 27.8, 58.0, 0.45)],
+)
+def test_statistics_are_those_of_the_published_generator(border, attempts, distractors, mean, deviation, lit):
+    """The tolerances are the spread of 1,200 pictures, and the digits given."""
+    scenes = [draw(np.random.default_rng([0, index]), border=border) for index in range(4000)]
+    pixels = np.stack([scene.image for scene in scenes]).astype(float)
+    assert np.mean([scene.attempts for scene in scenes]) == pytest.approx(attempts, rel=0.08)
+    assert np.mean([scene.distractors for scene in scenes]) == pytest.approx(distractors, abs=0.08)
+    assert pixels.mean() == pytest.approx(mean, rel=0.01)
+    assert pixels.std() == pytest.approx(deviation, rel=0.01)
+    assert (pixels > 0).mean() == pytest.approx(lit, abs=0.01)
+    assert np.mean([scene.label for scene in scenes]) == pytest.approx(0.5, abs=0.025)
+
+
+def test_the_pixels_of_a_few_pictures_are_as_bright_as_the_published():
+    pixels = np.stack([draw(np.random.default_rng([0, index])).image for index in range(200)]).astype(float)
+    assert pixels.mean() == pytest.approx(20.2, rel=0.05)
+    assert pixels.std() == pytest.approx(51.1, rel=0.03)
+    assert (pixels.min(), pixels.max()) == (0, 255)
+
+
+def test_two_workers_make_the_same_bytes(tmp_path):
+    for workers in (1, 2):
+        job = {"samples": 120, "val_samples": 12, "test_samples": 12, "seed": 3, "workers": workers, "quiet": True}
+        dataset = generate_sequences(Pathfinder(), tmp_path / str(workers), **job)
+    assert content(tmp_path / "1") == content(tmp_path / "2")
+    assert dataset.schema.pad is None, "a black pixel is no padding"
+    assert (dataset.lengths == 1024).all()
+
+
+def test_impossible_pictures_are_refused():
+    with pytest.raises(ConfigError, match="no Pathfinder of 33 pixels"):
+        draw(np.random.default_rng(0), size=33)
+    with pytest.raises(ConfigError, match="dashes=2"):
+        Pathfinder(dashes=2)
+
+
+def write(root, *, as_array=False, count=20):
+    """Files of the published layout, of two batches."""
+    scenes = [draw(np.random.default_rng([9, index])) for index in range(count)]
+    for batch in (0, 1):
+        rows = []
+        folder = root / "curv_contour_length_14" / "imgs" / str(batch)
+        folder.mkdir(parents=True)
+        (root / "curv_contour_length_14" / "metadata").mkdir(exist_ok=True)
+        for index, scene in list(enumerate(scenes))[batch::2]:
+            Image.fromarray(scene.image).save(folder / f"sample_{index}.png")
+            rows.append(f"imgs/{batch} sample_{index}.png {index} {scene.label} 1.0 14 4 2 0.5 1 1".split())
+        path = root / "curv_contour_length_14" / "metadata" / f"{batch}.npy"
+        if as_array:
+            np.save(path, np.array(rows))
+        else:
+            path.write_text("".join(" ".join(row) + "\n" for row in rows))
+    return scenes
+
+
+@pytest.mark.parametrize("as_array", [False, True])
+def test_the_published_files_are_read(tmp_path, as_array):
+    scenes = write(tmp_path, as_array=as_array)
+    dataset = read_sequences(PathfinderFiles(folder=str(tmp_path)), tmp_path / "d", quiet=True)
+    assert [len(dataset.split(name)) for name in ("train", "val", "test")] == [16, 2, 2]
+    known = {scene.image.tobytes(): scene.label for scene in scenes}
+    assert {dataset[i].tokens.tobytes(): dataset[i].label for i in range(20)} == known
+
+
+def test_an_empty_picture_is_left_out(tmp_path):
+    write(tmp_path)
+    (tmp_path / "curv_contour_length_14" / "imgs" / "0" / "sample_4.png").write_bytes(b"")
+    assert len(read_sequences(PathfinderFiles(folder=str(tmp_path)), tmp_path / "d", quiet=True)) == 19
+
+
+def spoil_label(root):
+    path = root / "metadata" / "1.npy"
+    path.write_text(path.read_text().replace(" 3 0 1.0", " 3 7 1.0").replace(" 3 1 1.0", " 3 7 1.0"))
+
+
+def spoil_picture(root):
+    path = root / "imgs" / "0" / "sample_6.png"
+    path.write_bytes(path.read_bytes()[:-60])
+
+
+@pytest.mark.parametrize(
+    ("spoil", "message"),
+    [
+        (spoil_label, r"metadata/1.npy, line 2: .* should be: folder, file, number, label"),
+        (spoil_picture, r"imgs/0/sample_6.png: no PNG picture, or only part of one"),
+        (lambda root: (root / "imgs/1/sample_3.png").unlink(), "imgs/1/sample_3.png is missing"),
+        (lambda root: (root / "metadata/0.npy").write_bytes(b"imgs\xff"), "metadata/0.npy, line 1: byte 4 is 0xff"),
+        (lambda root: (root / "metadata/0.npy").write_bytes(b"\x93NUMPY\x01\x00v"), "metadata/0.npy is damaged"),
+        (
+            lambda root: Image.new("RGB", (32, 32)).save(root / "imgs/0/sample_2.png"),
+            "imgs/0/sample_2.png: the picture has mode RGB; 8-bit grey is expected",
+        ),
+    ],
+)
+def test_bad_files_are_named(tmp_path, capsys, spoil, message):
+    write(tmp_path)
+    spoil(tmp_path / "curv_contour_length_14")
+    with pytest.raises(DataError, match=message):
+        read_sequences(PathfinderFiles(folder=str(tmp_path)), tmp_path / "d", quiet=True)
+    assert main(["data", "read", "pathfinder", "--folder", str(tmp_path), "--out", str(tmp_path / "d")]) == 2
+    assert len(capsys.readouterr().err.strip().splitlines()[-1]) < 400

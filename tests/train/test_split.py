@@ -1,0 +1,233 @@
+"""Points, samples and weights split over ranks in a whole training: the losses and the result of one rank."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from contextlib import ExitStack
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from flare.cli import main
+from flare.data.batch import Share
+from flare.errors import ConfigError
+from flare.sequence.listops import ListOps
+from flare.sequence.store import generate_sequences
+from flare.train.config import TrainConfig
+from flare.train.ranks import place
+from flare.train.run import RunFolder
+from flare.train.start import resume
+from tests.factory import ragged_dataset
+
+SIZES = {"channels": 16, "blocks": 2, "heads": 2}
+MODEL = SIZES | {"name": "flare", "latents": 4, "kv_depth": 0, "ffn_depth": 0}
+SETTINGS = {
+    "model": json.dumps(MODEL),
+    "data.batch_size": 4,
+    "epochs": 2,
+    "log_every": 1,
+    "optim.lr": 3e-3,
+    "evaluate_every": 2,
+    "report": "false",
+    "device": "cpu",
+}
+RANK = """
+import json, os, signal, sys, time
+from pathlib import Path
+from flare.cli import main
+from flare.train import loop
+
+honest, commands, ports, death = loop.Trainer._step, *map(json.loads, sys.argv[1:])
+
+def step(trainer, batches):
+    if [trainer.run.path.name, trainer.position.step, int(os.environ["RANK"])] == death:
+        Path(trainer.run.path, "killed").write_text(str(time.time()))
+        os.kill(os.getpid(), signal.SIGKILL)
+    return honest(trainer, batches)
+
+loop.Trainer._step = step
+for words, port in zip(commands, ports):
+    # Ranks meet anew for each run: where torchrun lets them meet, they would find what they left there.
+    os.environ |= {"MASTER_PORT": str(port), "TORCHELASTIC_USE_AGENT_STORE": "False"}
+    if code := main(words):
+        sys.exit(code)
+"""
+"""What a rank does: commands one after another. It may die in one of them, before a step, without a word."""
+
+
+@pytest.fixture(scope="module")
+def ragged(tmp_path_factory):
+    """Samples of 1 to 40 points: with four ranks, some have none of a sample."""
+    sizes = np.random.default_rng(0).integers(1, 40, 20)
+    return ragged_dataset(tmp_path_factory.mktemp("ragged") / "d", sizes=sizes, test=4)
+
+
+@pytest.fixture(scope="module")
+def listops(tmp_path_factory):
+    short = ListOps(min_length=3, max_length=30, max_depth=3)
+    folder = tmp_path_factory.mktemp("listops") / "d"
+    return generate_sequences(short, folder, samples=31, val_samples=4, test_samples=7, quiet=True)
+
+
+def settings(dataset, out, **changes):
+    options = SETTINGS | {"data.path": dataset.path, "out": out} | changes
+    return ["train", *(word for name, value in options.items() for word in (f"--{name}", str(value)))]
+
+
+def free_ports(count):
+    with ExitStack() as stack:
+        sockets = [stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(count)]
+        return [s.getsockname()[1] for s in sockets]
+
+
+def torchrun(ranks, folder, commands, death=None, limit=1800):
+    """The commands on so many ranks, with (run, step, rank) of a death: exit code, stderr, beginning and end.
+
+    Whatever happens, no rank outlives the test.
+    """
+    (folder / "rank.py").write_text(RANK)
+    launcher = ["-m", "torch.distributed.run", "--nproc-per-node", str(ranks), "--rdzv-backend", "c10d"]
+    words = ["--rdzv-endpoint", "127.0.0.1:0", folder / "rank.py"]
+    words += [json.dumps(told) for told in (commands, free_ports(len(commands)), death)]
+    began = time.time()
+    job = subprocess.Popen(
+        [sys.executable, *launcher, *words],
+        stderr=subprocess.PIPE,
+        text=True,
+        env=os.environ | {"OMP_NUM_THREADS": "1"},
+        start_new_session=True,
+    )
+    try:
+        _, told = job.communicate(timeout=limit)
+    finally:
+        if job.poll() is None:
+            os.killpg(job.pid, signal.SIGTERM)
+            job.wait(60)
+    return SimpleNamespace(code=job.returncode, told=told, began=began, ended=time.time())
+
+
+@pytest.fixture(scope="module")
+def alone(ragged, tmp_path_factory):
+    out = tmp_path_factory.mktemp("alone") / "run"
+    assert main(settings(ragged, out)) == 0
+    return out
+
+
+def losses(run):
+    return [r["loss"] for r in RunFolder(run).records() if r["kind"] == "train"]
+
+
+def error(run):
+    return json.loads((run / "result.json").read_text())["rel_l2"]
+
+
+def assert_as_one(run, one):
+    np.testing.assert_allclose(losses(run), losses(one), rtol=2e-5)
+    assert error(run) == pytest.approx(error(one), rel=1e-4)
+
+
+def on_ranks(dataset, out, **changes):
+    return settings(dataset, out, split="points", **changes)
+
+
+PERFORMER = {"name": "sequence", "attention": "performer", "features": 8, "kind": "orthogonal", "redraw_every": 3}
+CLASSES = {
+    "model": json.dumps(SIZES | PERFORMER),
+    "data.eval_batch_size": 1,
+}
+"""A Performer draws new features now and then, the same on all ranks; and 4 ranks share 7 samples to judge by."""
+
+
+@pytest.fixture(scope="module")
+def alone_with_classes(listops, tmp_path_factory):
+    out = tmp_path_factory.mktemp("alone") / "classes"
+    assert main(settings(listops, out, **CLASSES)) == 0
+    return out
+
+
+@pytest.fixture(scope="module")
+def four_ranks(ragged, listops, tmp_path_factory):
+    """Four trainings by the same four processes: starting them takes the most time. In the last, one dies."""
+    folder = tmp_path_factory.mktemp("four")
+    commands = [
+        on_ranks(ragged, folder / "points-and-samples", point_ranks=2),
+        on_ranks(ragged, folder / "weights-too", **{"shard": "true", "optim.ema": 0.9}),
+        settings(listops, folder / "classes", shard="true", **CLASSES),
+        on_ranks(ragged, folder / "killed", checkpoint_every=3),
+    ]
+    job = torchrun(4, folder, commands, death=("killed", 6, 3))
+    job.folder = folder
+    return job
+
+
+@pytest.mark.parametrize("name", ["points-and-samples", "weights-too"])
+def test_four_ranks_train_as_one(four_ranks, alone, name):
+    assert (four_ranks.folder / name / "result.json").exists(), four_ranks.told
+    assert_as_one(four_ranks.folder / name, alone)
+
+
+def test_four_ranks_tell_classes_apart_as_one(four_ranks, alone_with_classes):
+    run = four_ranks.folder / "classes"
+    assert (run / "result.json").exists(), four_ranks.told
+    np.testing.assert_allclose(losses(run), losses(alone_with_classes), rtol=2e-5)
+    many, one = (json.loads((of / "test_errors.json").read_text()) for of in (run, alone_with_classes))
+    assert many == one
+
+
+def test_a_killed_rank_ends_the_others_and_one_alone_goes_on(four_ranks, alone):
+    run = four_ranks.folder / "killed"
+    assert four_ranks.code != 0
+    killed = float((run / "killed").read_text())
+    assert four_ranks.ended - killed < max(60, killed - four_ranks.began), "a minute, unless the machine is very busy"
+    for rank in ("", "[rank 1] ", "[rank 2] "):
+        assert f"{rank}RankLost: another of the 4 ranks is gone or silent, in step 6" in four_ranks.told
+    assert "Traceback" not in four_ranks.told.split("ChildFailedError")[0].split("RankLost")[0]
+    assert json.loads((run / "checkpoints/last/trainer.json").read_text())["step"] == 6
+    resume(run)
+    assert_as_one(run, alone)
+
+
+@pytest.mark.slow
+def test_shards_go_on_from_the_last_checkpoint_on_more_ranks(ragged, alone, tmp_path):
+    run = tmp_path / "killed"
+    job = torchrun(2, tmp_path, [on_ranks(ragged, run, shard="true")], death=("killed", 6, 1))
+    assert job.code != 0
+    assert "RankLost" in job.told
+    assert json.loads((run / "checkpoints/last/trainer.json").read_text())["step"] == 4
+    job = torchrun(4, tmp_path, [["train", "--resume", str(run), "--report", "false"]])
+    assert job.code == 0, job.told
+    assert_as_one(run, alone)
+
+
+@pytest.mark.slow
+def test_five_hundred_steps_on_ranks_are_those_of_one(ragged, tmp_path):
+    """With small steps: large ones, such as those above, let any difference of rounding grow without end."""
+    small = {"epochs": 125, "optim.lr": 3e-4, "evaluate_every": 125}
+    assert main(settings(ragged, tmp_path / "one", **small)) == 0
+    job = torchrun(2, tmp_path, [on_ranks(ragged, tmp_path / "two", **small)])
+    assert job.code == 0, job.told
+    one, two = losses(tmp_path / "one"), losses(tmp_path / "two")
+    assert len(one) == 500
+    assert np.mean(one[-20:]) < 0.8 * np.mean(one[:20]), "something was learnt"
+    np.testing.assert_allclose(two, one, rtol=1e-4)
+
+
+def test_shares_cover_everything_once():
+    for size in (0, 1, 7, 101):
+        for count in (1, 2, 3, 8):
+            parts = [range(size)[Share(i, count).of(size)] for i in range(count)]
+            assert [i for part in parts for i in part] == list(range(size))
+            assert max(map(len, parts)) - min(map(len, parts)) <= 1
+
+
+def test_what_cannot_be_split_is_refused(ragged, tmp_path, capsys):
+    assert main(settings(ragged, tmp_path / "r", point_ranks=2)) == 2
+    assert "goes with --split points" in capsys.readouterr().err
+    assert not (tmp_path / "r").exists()
+    with pytest.raises(ConfigError, match="point_ranks=3 does not divide the 2 ranks"):
+        place(TrainConfig(split="points", point_ranks=3), SimpleNamespace(world_size=2, global_rank=0))
