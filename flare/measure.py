@@ -7,14 +7,14 @@ import statistics
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from multiprocessing import get_context
-from pathlib import Path
 from typing import Any
 
 import torch
 
-from flare.environment import peak_memory_mb
+from flare.data.parallel import die_with_parent
+from flare.environment import forget_peak_memory, peak_memory_mb
 
 
 @contextmanager
@@ -59,25 +59,17 @@ def median_seconds(call: Callable[[], Any], repeats: int) -> float:
 
 def alone(function: Callable[..., Any], *arguments: Any) -> Any:
     """What the function returns in a process of its own, whose peak of memory is then its own."""
-    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
+    with ProcessPoolExecutor(1, mp_context=get_context("spawn"), initializer=die_with_parent) as pool:
         return pool.submit(function, *arguments).result()
 
 
 def peak_above(call: Callable[[], Any]) -> float:
     """MiB that the call needs at its peak beyond what the process held before. For a fresh process."""
     gc.collect()
-    forget_peak()
+    forget_peak_memory()  # starting up may have needed more than is held now
     before = peak_memory_mb()
     call()
     return peak_memory_mb() - before
-
-
-def forget_peak() -> None:
-    """Starting up may have needed more than is held now: count from here, where one can."""
-    if torch.cuda.is_available():
-        torch.cuda.reset_peak_memory_stats()
-    with suppress(OSError):
-        Path("/proc/self/clear_refs").write_text("5")
 
 
 def exponent(sizes: list[float], values: list[float]) -> float:

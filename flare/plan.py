@@ -19,10 +19,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from flare.environment import peak_memory_mb
+from flare.environment import forget_peak_memory, peak_memory_mb
 from flare.errors import ConfigError, DataError
 from flare.files import write_json
-from flare.measure import alone, forget_peak, median_seconds
+from flare.measure import alone, median_seconds
 from flare.models import build_model, count_parameters
 from flare.models.flare import recompute_blocks
 
@@ -143,7 +143,7 @@ def _measure(setting: Setting) -> Need:
             optimizer.zero_grad()
 
     step(64, 1)  # loads all that is loaded once
-    forget_peak()
+    forget_peak_memory()
     step(setting.points, setting.batch)  # the memory of a first step is that of all
     repeats = max(1, min(5, 200_000 // setting.work))
     return Need(peak_memory_mb(), median_seconds(lambda: step(setting.points, setting.batch), repeats))

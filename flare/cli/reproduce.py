@@ -10,7 +10,7 @@ from typing import Any
 from flare.cli import parse
 from flare.cli.options import make_parser
 from flare.errors import ConfigError
-from flare.experiments.names import ABSENT, ITEMS
+from flare.experiments.names import ITEMS
 from flare.terminal import say
 
 RECORDS = "results/records"
@@ -74,7 +74,6 @@ def _list(given: Any) -> int:
         cells = [f"{jobs} job{'s' * (jobs > 1)}, {duration(seconds)}" for jobs, seconds in line.costs.values()]
         print(f"{line.name:<26}" + "".join(f"{cell:>25}" for cell in cells) + f"   {line.title}".rstrip())
     print(f"\nAbout, on {given.workers} cores like those of benchmarks/results; what has a record counts nothing.")
-    print("not in this version yet: " + "; ".join(f"{name}, {what}" for name, what in ABSENT.items()))
     return 0
 
 

@@ -1,10 +1,12 @@
-"""Jobs that look at what is made or trained: spectra, the median sample, statistics of a dataset, counted costs."""
+"""Jobs that look at what is made or trained: spectra, the median sample, statistics of a dataset, counted costs; and
+whole experiments, whose records are kept."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from importlib import import_module
 from typing import Any, ClassVar
 
 import numpy as np
@@ -16,6 +18,7 @@ from flare.experiments.jobs import Data, Job, Place, Training
 from flare.experiments.ledger import Arrays
 from flare.report.dataset import gallery, sample_numbers
 from flare.report.page import png
+from flare.terminal import say
 
 
 @dataclass(frozen=True)
@@ -165,3 +168,39 @@ class ModelCost(Job):
 
         cost = cost_of(self.sizes, self.in_dim, 1, self.points)
         return {"parameters": cost.parameters, "flops": cost.flops, "activations": cost.activations}, {}
+
+
+@dataclass(frozen=True)
+class Experiment(Job):
+    """One of `flare experiment`, done whole: it keeps what it has in a folder of its own, and goes on there."""
+
+    name: str
+    """Its module in `flare.experiments`, whose `run` writes `<name>.json`."""
+    settings: Mapping[str, Any]
+    """Keyword arguments of `run`."""
+    seconds: float
+    """About, of one core."""
+    on: Data | None = None
+    """Dataset for its `data`, where it makes none itself."""
+
+    kind: ClassVar[str] = "experiment"
+
+    @property
+    def label(self) -> str:
+        return f"experiment-{self.name}"
+
+    @property
+    def data(self) -> Data | None:
+        return self.on
+
+    def definition(self) -> dict[str, Any]:
+        data = {"data": self.on.definition()} if self.on else {}
+        return {"kind": self.kind, "experiment": self.name, "settings": dict(self.settings), **data}
+
+    def perform(self, place: Place) -> tuple[dict[str, Any], Arrays]:
+        folder = place.run(self)
+        folder.mkdir(parents=True, exist_ok=True)
+        data = {"data": place.data(self.on)} if self.on else {}
+        import_module(f"flare.experiments.{self.name}").run(folder, **self.settings, **data, tell=say)
+        record: dict[str, Any] = json.loads((folder / f"{self.name}.json").read_text(encoding="utf-8"))
+        return record, {}

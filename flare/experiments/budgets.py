@@ -1,8 +1,8 @@
 """How much of the paper to repeat: `paper` all of it, `cpu` what two cores do in hours, `smoke` what takes seconds.
 
 A budget gives each benchmark a size of dataset and a length of training, and models their sizes; the experiments ask
-it for trainings and do not know which budget they work for. To have cars in every experiment that goes through
-`Budget.datasets`, give `drivaerml` a line in each of the three.
+it for trainings and do not know which budget they work for. The cars are DrivAerML where published files are read, and
+else the stand-in `car-potential`, beside which no number of the paper is shown.
 """
 
 from __future__ import annotations
@@ -16,8 +16,10 @@ from flare.errors import ConfigError, nearest
 from flare.experiments.jobs import Data, Job, Overrides, Training, recipe
 from flare.train.presets import merged
 
-BENCHMARKS = ("elasticity", "darcy", "airfoil", "pipe", "lpbf")
-"""Those of Table 1 that can be made here, in its order."""
+BENCHMARKS = ("elasticity", "darcy", "airfoil", "pipe", "cars", "lpbf")
+"""Those of Table 1, in its order."""
+MADE_AS = {"cars": "car-potential"}
+"""Benchmark -> dataset that is made of it; of all others the name is the same."""
 
 
 @dataclass(frozen=True)
@@ -40,27 +42,24 @@ class Budget:
     """Sizes that every model has half of."""
 
     @property
-    def datasets(self) -> list[str]:
-        return list(self.scales)
-
-    @property
     def comparable(self) -> bool:
         """Whether models are still those of the paper, so that its numbers may stand beside."""
         return not self.sizes
 
     def seeds(self, job: Job) -> int:
         """With how many a job is done, unless asked for others."""
-        return self.scales[job.data.name].seeds if job.data else 1
+        return next((scale.seeds for scale in self.scales.values() if scale.data == job.data), 1)
 
     def model(self, dataset: str, model: str = "flare") -> dict[str, Any]:
         """Name and sizes of a model on a benchmark, as this budget has it."""
-        sizes: dict[str, Any] = merged(recipe(dataset, model), self._sizes(dataset, model))["model"]
+        name = self.scales[dataset].data.name
+        sizes: dict[str, Any] = merged(recipe(name, model), self._sizes(name, model))["model"]
         return sizes
 
     def training(self, dataset: str, model: str = "flare", *more: tuple[str, Any]) -> Training:
         """A model on a benchmark as this budget has it, with the settings of an experiment's cell over all else."""
         scale = self.scales[dataset]
-        return Training(scale.data, model, (*scale.overrides, *self._sizes(dataset, model), *more))
+        return Training(scale.data, model, (*scale.overrides, *self._sizes(scale.data.name, model), *more))
 
     def _sizes(self, dataset: str, model: str) -> list[tuple[str, Any]]:
         if not self.sizes and not self.halved:
@@ -74,8 +73,9 @@ class Budget:
 
 
 def _papers() -> dict[str, Scale]:
-    sizes = {name: card(name).samples for name in BENCHMARKS}
-    return {name: Scale(Data(name, n["train"] + n["test"], n["test"])) for name, n in sizes.items()}
+    made = {name: MADE_AS.get(name, name) for name in BENCHMARKS}
+    sizes = {name: card(of).samples for name, of in made.items()}
+    return {name: Scale(Data(made[name], n["train"] + n["test"], n["test"])) for name, n in sizes.items()}
 
 
 def _cpu() -> dict[str, Scale]:
@@ -95,6 +95,10 @@ def _cpu() -> dict[str, Scale]:
         "darcy": Scale(Data("darcy", 350, 50, {"resolution": 22}), short(12, 4)),
         "airfoil": Scale(Data("airfoil", 180, 30, {"stride": 5}), short(20, 5)),
         "pipe": Scale(Data("pipe", 350, 50, {"nodes": 49, "stride": 2}), short(12, 4)),
+        "cars": Scale(
+            Data("car-potential", 150, 30, {"points": 4096, "refinement": 0.5}),
+            short(20, 5, normalised, ("data.subsample", 512)),
+        ),
         "lpbf": Scale(
             Data("lpbf", 120, 24, {"layers": 30}),
             short(30, 5, ("data.subsample", 512), ("data.normalise.displacement", "gaussian")),
@@ -109,6 +113,7 @@ def _smoke() -> dict[str, Scale]:
         "darcy": Scale(Data("darcy", 6, 2, {"resolution": 8, "stride": 1, "grid": "node"}), short),
         "airfoil": Scale(Data("airfoil", 3, 1, {"resolution": "half", "stride": 5}), short),
         "pipe": Scale(Data("pipe", 4, 2, {"nodes": 9}), short),
+        "cars": Scale(Data("car-potential", 3, 1, {"points": 128, "refinement": 0.25}), short),
         "lpbf": Scale(Data("lpbf", 3, 1, {"layers": 60}), (*short, ("data.subsample", 64))),
     }
 
@@ -140,5 +145,11 @@ def budget_named(name: str, *, published: bool = False) -> Budget:
         return budget
     if name != "paper":
         raise ConfigError("published files are read whole, so they are for --budget paper alone")
-    scales = {key: replace(scale, data=replace(scale.data, published=True)) for key, scale in budget.scales.items()}
+    scales = {key: replace(scale, data=_published(scale.data)) for key, scale in budget.scales.items()}
     return replace(budget, scales=scales)
+
+
+def _published(data: Data) -> Data:
+    original = card(data.name).stands_in_for
+    options = {"size": "40k"} if original == "drivaerml" else {}
+    return replace(data, name=original or data.name, options=options, published=True)

@@ -13,7 +13,6 @@ from typing import Any, ClassVar
 
 from flare.data.cards import card
 from flare.data.generate import generate
-from flare.data.store import Dataset
 from flare.errors import DataError
 from flare.experiments.ledger import Arrays, address
 from flare.files import taken
@@ -31,6 +30,12 @@ INERT = {
 }
 """Settings that change no result, by group: a run with others is the same run."""
 
+KEPT = (
+    *("parameters", "steps", "train_samples", "test_samples", "provenance", "data_fingerprint"),
+    *("seconds", "peak_memory_mb", "environment"),
+)
+"""Of the result of every run."""
+
 
 @dataclass(frozen=True)
 class Data:
@@ -41,19 +46,36 @@ class Data:
     test: int
     """The last ones of `samples`."""
     options: Mapping[str, Any] = field(default_factory=dict)
-    """Of the generator, in place of the benchmark's published form."""
+    """Of the generator, in place of the benchmark's published form; or of the reader of published files."""
     published: bool = False
     """Read the published files, all of them, instead."""
 
     def definition(self) -> dict[str, Any]:
         if self.published:
-            return {"published": self.name}
+            return {"published": self.name} | ({"options": dict(self.options)} if self.options else {})
         return {"name": self.name, "samples": self.samples, "test": self.test, "options": dict(self.options)}
 
     @property
     def folder(self) -> str:
         digest = hashlib.sha256(json.dumps(self.definition(), sort_keys=True).encode()).hexdigest()[:8]
-        return f"{self.name}-{'published' if self.published else digest}"
+        return f"{self.name}-{'published' if self.published and not self.options else digest}"
+
+    def make(self, folder: Path, files: Path, *, workers: int = 1, scheduler: str | None = None) -> None:
+        """Have it in `folder`, unless it is there; published files are fetched into `files`."""
+        if self.published:
+            if not taken(folder):
+                self._fetch(folder, files)
+            return
+        how: dict[str, Any] = {"workers": workers, "scheduler": scheduler}
+        generator = generator_class(self.name)(**self.options)
+        generate(generator, folder, samples=self.samples, test_samples=self.test, **how)
+
+    def _fetch(self, folder: Path, files: Path) -> None:
+        from flare.data.download import download
+        from flare.data.published import read_published, reader_class
+
+        reader = reader_class(self.name)
+        read_published(reader(folder=str(download(reader.archive(self.options), files)), **self.options), folder)
 
 
 @dataclass(frozen=True)
@@ -69,31 +91,9 @@ class Place:
     def run(self, job: Job) -> Path:
         return self.root / self.runs / f"{job.label}-{address(job)}"
 
-    def make(self, data: Data, *, workers: int = 1, scheduler: str | None = None) -> Dataset:
-        """The dataset, made or fetched unless it is there."""
-        if data.published:
-            return _fetched(data.name, self.data(data), self.root / "published")
-        generator = generator_class(data.name)(**data.options)
-        return generate(
-            generator,
-            self.data(data),
-            samples=data.samples,
-            test_samples=data.test,
-            workers=workers,
-            scheduler=scheduler,
-        )
-
-
-def _fetched(name: str, folder: Path, files: Path) -> Dataset:
-    from flare.data.download import download
-    from flare.data.published import read_published, reader_class
-
-    if taken(folder):
-        return Dataset(folder)
-    archive = card(name).archive
-    if archive is None:
-        raise DataError(f"{name}: nothing is published that could be fetched")
-    return read_published(reader_class(name)(folder=str(download(archive, files))), folder)
+    def make(self, data: Data, *, workers: int = 1, scheduler: str | None = None) -> None:
+        """Have a dataset made or fetched unless it is there."""
+        data.make(self.data(data), self.root / "published", workers=workers, scheduler=scheduler)
 
 
 @cache
@@ -140,6 +140,10 @@ class Training(Job):
     seed: int = 0
 
     kind: ClassVar[str] = "training"
+    measure: ClassVar[str] = "rel_l2"
+    """Its result, and what evaluations on the way there tell."""
+    unit: ClassVar[float] = 1e-3
+    """In which tables print it."""
 
     @property
     def label(self) -> str:
@@ -173,20 +177,7 @@ class Training(Job):
 
     def perform(self, place: Place) -> tuple[dict[str, Any], Arrays]:
         result = self.trained(place)
-        kept = (
-            *(
-                "rel_l2",
-                "rel_l2_median",
-                "rel_l2_worst",
-                "rel_l2_mean_field",
-                "offset",
-                "parameters",
-                "steps",
-                "epochs",
-            ),
-            *("train_samples", "test_samples", "provenance", "data_fingerprint"),
-            *("seconds", "peak_memory_mb", "environment"),
-        )
+        kept = ("rel_l2", "rel_l2_median", "rel_l2_worst", "rel_l2_mean_field", "offset", "epochs", *KEPT)
         measured = {key: result[key] for key in kept} | {"curve": self.curve(place)}
         if card(self.on.name).paper_offset and not result["offset"]:
             measured["rel_l2_offset"] = self._offset_error(place)
@@ -198,13 +189,17 @@ class Training(Job):
 
         return start_or_resume(self.config(place), place.run(self))
 
+    def epochs(self, place: Place) -> float:
+        """In all."""
+        return self.config(place).epochs
+
     def finished(self, place: Place) -> bool:
         return (place.run(self) / "result.json").exists()
 
     def curve(self, place: Place) -> list[tuple[int, float]]:
-        """(epoch, relative L2 on the test split) of all evaluations so far."""
+        """(epoch, `measure` on the split that is watched) of all evaluations so far."""
         records = RunFolder(place.run(self)).records()
-        return [(r["epoch"], r["rel_l2"]) for r in records if r["kind"] == "evaluate"]
+        return [(r["epoch"], r[self.measure]) for r in records if r["kind"] == "evaluate"]
 
     def _offset_error(self, place: Place) -> float:
         """The measure of the paper's authors, who add a constant to truth and prediction: see docs/discrepancies.md."""

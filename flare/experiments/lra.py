@@ -12,7 +12,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from flare.errors import ConfigError, DataError, TrainingDiverged
+from flare.errors import ConfigError, DataError
+from flare.experiments.runs import train_all
 from flare.files import replacing, write_json
 from flare.sequence.guesses import reading
 from flare.sequence.listops import ListOps
@@ -21,7 +22,6 @@ from flare.terminal import duration
 from flare.train.config import TrainConfig
 from flare.train.presets import build_config, merged, preset_path, read_yaml
 from flare.train.recipes import with_attention
-from flare.train.start import start_or_resume
 from flare.train.task import make_task
 
 CONTENDERS: dict[str, dict[str, Any]] = {
@@ -110,19 +110,23 @@ def _shares(samples: int | None) -> dict[str, Any]:
     return {name: count * (samples or SIZES["samples"]) // SIZES["samples"] for name, count in SIZES.items()}
 
 
+def settings_of(task: str, contender: str, overrides: Sequence[tuple[str, Any]]) -> dict[str, Any]:
+    """The settings of a contender on the preset of a task."""
+    name, sizes = f"lra/{task}", CONTENDERS[contender]
+    own = with_attention(read_yaml(preset_path(name)), name, sizes["attention"])
+    return merged(own, [*((f"model.{key}", value) for key, value in sizes.items()), *overrides])
+
+
 def configurations(
     task: str, contenders: Sequence[str], seeds: int, data: Path, overrides: Sequence[tuple[str, Any]]
 ) -> dict[tuple[str, int], TrainConfig]:
     """(contender, seed) -> settings. Wrong ones show themselves before anything is trained."""
     name = f"lra/{task}"
-    preset = read_yaml(preset_path(name))
     if not data.exists():
         raise DataError(f"{data} does not exist; make it with:  {HOW_TO_MAKE.get(task, 'flare data make')} {data}")
     found: dict[tuple[str, int], TrainConfig] = {}
     for contender in contenders:
-        sizes = CONTENDERS[contender]
-        changes = [*((f"model.{key}", value) for key, value in sizes.items()), ("data.path", str(data)), *overrides]
-        settings = merged(with_attention(preset, name, sizes["attention"]), changes)
+        settings = settings_of(task, contender, [("data.path", str(data)), *overrides])
         configs = [build_config(settings | {"seed": seed}, f"{contender} on {name}") for seed in range(seeds)]
         try:
             make_task(configs[0]).surrogate(configs[0].model)
@@ -133,20 +137,7 @@ def configurations(
 
 
 def _compare(task: str, wanted: Mapping[tuple[str, int], TrainConfig], out: Path, tell: Callable[[str], None]) -> str:
-    results: dict[str, list[dict[str, Any] | None]] = {}
-    for number, ((contender, seed), config) in enumerate(wanted.items(), 1):
-        tell(f"{task} {number}/{len(wanted)}: {contender}, seed {seed}")
-        folder = out / contender / f"seed-{seed}"
-        try:
-            result = start_or_resume(config, folder)
-        except TrainingDiverged as error:
-            tell(f"{contender}, seed {seed}: {error}")
-            results.setdefault(contender, []).append(None)
-            continue
-        if result:  # only the first rank has one
-            results.setdefault(contender, []).append(result)
-            accuracies = ", ".join(f"{split} {100 * share:.1f} %" for split, share in result["accuracy"].items())
-            tell(f"{accuracies}, in {duration(result['seconds'])}: {result['reading']}")
+    results = train_all(wanted, out, lambda words: tell(f"{task} {words}"), _words)
     done = [result for of_contender in results.values() for result in of_contender if result]
     if not done:
         return f"No run of {task} came to its end.\n"
@@ -157,6 +148,11 @@ def _compare(task: str, wanted: Mapping[tuple[str, int], TrainConfig], out: Path
     with replacing(out / "table.md") as temporary:
         temporary.write_text(text, encoding="utf-8")
     return text
+
+
+def _words(result: Mapping[str, Any]) -> str:
+    accuracies = ", ".join(f"{split} {100 * share:.1f} %" for split, share in result["accuracy"].items())
+    return f"{accuracies}, in {duration(result['seconds'])}: {result['reading']}"
 
 
 def _row(contender: str, results: Sequence[Mapping[str, Any] | None]) -> Row:

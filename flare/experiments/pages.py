@@ -7,7 +7,7 @@ from pathlib import Path
 
 from flare.experiments.budgets import BUDGETS, Budget
 from flare.experiments.ledger import Ledger
-from flare.experiments.names import ABSENT, ITEMS
+from flare.experiments.names import ITEMS
 from flare.experiments.reproduce import item_named
 from flare.experiments.study import Block, Item, Picture, outcomes
 from flare.experiments.tables import Table
@@ -58,7 +58,6 @@ def write_pages(ledger: Ledger, folder: Path) -> list[Path]:
             lines.append(f"* [{item.title}]({page.name}): {', '.join(told)}")
         else:
             lines.append(f"* {item.title}: not run yet, `flare reproduce {name} --budget cpu`")
-    lines += [f"* {what}: not in this version yet" for what in ABSENT.values()]
     page = folder / "README.md"
     _write(page, (INDEX + "\n".join(lines) + "\n").encode())
     return [*pages, page]

@@ -14,14 +14,12 @@ from flare.experiments.budgets import BENCHMARKS, BUDGETS, Budget
 from flare.experiments.estimate import job_seconds, making_seconds
 from flare.experiments.jobs import Job, Place, Training, needed_data
 from flare.experiments.ledger import Ledger
-from flare.experiments.names import ABSENT, ITEMS
+from flare.experiments.names import ITEMS
 from flare.experiments.study import Cell, Item, Outcome, chosen, outcomes
 from flare.experiments.sweep import sweep
 
 
 def item_named(name: str) -> Item:
-    if name in ABSENT:
-        raise ConfigError(f"{name} ({ABSENT[name]}) is not in this version yet; see:  flare reproduce list")
     if name not in ITEMS:
         raise ConfigError(f"there is no table or figure {name!r}; {nearest(name, ITEMS)}")
     return import_module(f"flare.experiments.{ITEMS[name]}").ITEM

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from itertools import count
 from typing import Any
 
+from flare.data.cards import card, card_names
 from flare.errors import ConfigError, differences, nearest
 from flare.experiments.budgets import Budget
 from flare.experiments.jobs import Job, Training
@@ -25,7 +26,7 @@ class Cell:
     exact: Training | None = None
     """The same cell in the paper's setting, to tell departures; None where there is no such thing."""
     paper: float | None = None
-    """The paper's relative L2 error."""
+    """The paper's relative L2 error, or accuracy."""
     extra: bool = False
     """Done only when chosen by name."""
     seeds: int | None = None
@@ -90,12 +91,22 @@ class Outcome:
     cell: Cell
     records: Sequence[Record]
 
-    def values(self, key: str = "rel_l2") -> list[float]:
+    @property
+    def measure(self) -> str:
+        return self.cell.job.measure if isinstance(self.cell.job, Training) else "rel_l2"
+
+    @property
+    def unit(self) -> float:
+        return self.cell.job.unit if isinstance(self.cell.job, Training) else Training.unit
+
+    def values(self, key: str | None = None) -> list[float]:
+        """Of the seeds that came to their end; by default what is measured."""
+        key = key or self.measure
         return [r.result[key] for r in self.records if r.outcome == "done" and key in r.result]
 
     @property
     def mean(self) -> float:
-        """Of the relative error; infinite where no seed came to its end, so that it is never the best."""
+        """Of what is measured; infinite where no seed came to its end, so that it is never the least error."""
         return statistics.mean(self.values()) if self.values() else math.inf
 
     @property
@@ -103,17 +114,18 @@ class Outcome:
         """Standard deviation over seeds; None for one seed, which has none."""
         return statistics.stdev(self.values()) if len(self.values()) > 1 else None
 
-    def error(self, key: str = "rel_l2") -> str:
-        """`5.21 ± 0.13`, in thousandths; of what did not end well, the words for it."""
+    def error(self, key: str | None = None) -> str:
+        """`5.21 ± 0.13`, in thousandths (of accuracies in hundredths); of what did not end well, the words for it."""
         values, words = self.values(key), []
         if values:
             spread = statistics.stdev(values) if len(values) > 1 else None
-            words.append(thousandths(statistics.mean(values), spread))
+            words.append(digits(statistics.mean(values), spread, self.unit))
         words += [f"failed: {record.failure}" for record in self.records if record.outcome == "failed"]
         for record in self.records:
             if record.outcome == "unfinished":
                 epoch, error = record.result["curve"][-1]
-                words.append(f"{thousandths(error)} at epoch {epoch} of {record.result['epochs']}, unfinished")
+                far = f"at epoch {epoch} of {record.result['epochs']:g}, unfinished"
+                words.append(f"{digits(error, None, self.unit)} {far}")
         return "; ".join(words)
 
     @property
@@ -142,15 +154,20 @@ def _records(ledger: Ledger, job: Job) -> Iterator[Record]:
             return
 
 
-def thousandths(value: float, spread: float | None = None) -> str:
-    """Three digits and the spread to the same place, both × 1e-3."""
-    value = 1e3 * value
+def digits(value: float, spread: float | None, unit: float) -> str:
+    """Three digits and the spread to the same place, both in `unit`."""
+    value = value / unit
     places = max(0, 2 - math.floor(math.log10(value))) if value > 0 else 2
-    return f"{value:.{places}f}" + ("" if spread is None else f" ± {1e3 * spread:.{places}f}")
+    return f"{value:.{places}f}" + ("" if spread is None else f" ± {spread / unit:.{places}f}")
+
+
+def thousandths(value: float, spread: float | None = None) -> str:
+    return digits(value, spread, 1e-3)
 
 
 def paper_value(cell: Cell) -> str:
-    return "" if cell.paper is None else thousandths(cell.paper)
+    unit = cell.job.unit if isinstance(cell.job, Training) else Training.unit
+    return "" if cell.paper is None else digits(cell.paper, None, unit)
 
 
 def departures(cell: Cell) -> str:
@@ -161,7 +178,8 @@ def departures(cell: Cell) -> str:
     words = []
     if not cell.job.on.published:
         data, full = cell.job.on, cell.exact.on
-        words.append("data of our solver")
+        stand_in = data.name in card_names() and card(data.name).stands_in_for
+        words.append(f"{data.name}, which stands in for {stand_in}" if stand_in else "data of our solver")
         if (data.samples, data.test) != (full.samples, full.test):
             words.append(f"{data.samples - data.test}+{data.test} of {full.samples - full.test}+{full.test} samples")
         words += [f"{key} {value}" for key, value in data.options.items()]

@@ -27,6 +27,8 @@ from flare.experiments.ledger import Ledger, Record
 from flare.files import lock
 from flare.train.signals import Interrupted
 
+TOLD = {"rel_l2": "rel-L2", "accuracy": "accuracy"}
+"""Result of a job -> what a line on it calls it."""
 _alone = threading.Lock()
 """A dask worker may have several threads, but a training owns the random state of its process."""
 
@@ -148,14 +150,15 @@ def perform(job: Job, records: Path, place: Place, threads: int) -> str:
             return f"{job.label}: {failure}"
         finally:
             torch.set_num_threads(usual)
-    return f"{job.label}: " + (f"rel-L2 {result['rel_l2']:.4g}" if "rel_l2" in result else "done")
+    told = (f"{words} {result[key]:.4g}" for key, words in TOLD.items() if key in result)
+    return f"{job.label}: {next(told, 'done')}"
 
 
 def _keep_unfinished(job: Training, ledger: Ledger, place: Place) -> None:
     """How far a training has come, for those who wait for it; the next call goes on with it."""
     curve = job.curve(place)
     if curve:
-        result = {"curve": curve, "epochs": job.config(place).epochs}
+        result = {"curve": curve, "epochs": job.epochs(place)}
         ledger.write(job, Record("unfinished", result, made=describe_environment()))
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from flare.cli import main
-from flare.experiments import lra
+from flare.experiments import runs
 from flare.experiments.lra import CONTENDERS, Row, table
 
 
@@ -106,13 +106,13 @@ def test_bad_wishes_are_refused_before_anything_is_trained(tmp_path, command, ca
 def test_a_contender_that_diverges_does_not_stop_the_others(tmp_path, command, capsys, monkeypatch):
     from flare.errors import TrainingDiverged
 
-    honest = lra.start_or_resume
+    honest = runs.start_or_resume
 
     def start(config, folder):
         if config.model["attention"] == "linear":
             raise TrainingDiverged("the loss is nan")
         return honest(config, folder)
 
-    monkeypatch.setattr(lra, "start_or_resume", start)
+    monkeypatch.setattr(runs, "start_or_resume", start)
     assert main([*command, "--contenders", "linear,norm", "--seeds", "1"]) == 0
     assert "| linear | 0 |  |  |  | diverged |" in capsys.readouterr().out
