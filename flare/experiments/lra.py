@@ -9,6 +9,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -112,9 +113,15 @@ def _shares(samples: int | None) -> dict[str, Any]:
 
 def settings_of(task: str, contender: str, overrides: Sequence[tuple[str, Any]]) -> dict[str, Any]:
     """The settings of a contender on the preset of a task."""
+    return merged(_preset(task, contender), overrides)
+
+
+@cache
+def _preset(task: str, contender: str) -> dict[str, Any]:
+    """Not to be changed. Read once: a sweep asks for it often."""
     name, sizes = f"lra/{task}", CONTENDERS[contender]
     own = with_attention(read_yaml(preset_path(name)), name, sizes["attention"])
-    return merged(own, [*((f"model.{key}", value) for key, value in sizes.items()), *overrides])
+    return merged(own, [(f"model.{key}", value) for key, value in sizes.items()])
 
 
 def configurations(

@@ -67,10 +67,9 @@ def cells(budget: Budget) -> list[Cell]:
             usual = Classification(task.data, contender, task.overrides, task=name)
             as_published = usual.with_settings(("data.protocol", "dev-split-no-mask"))
             paper = PAPER[name][contender] / 100 if name in PAPER else None
-            found += [
-                Cell((name, contender), usual, paper=paper, extra=task.extra, seeds=task.seeds),
-                Cell((name, contender, DEV), as_published, paper=paper, extra=True, seeds=task.seeds),
-            ]
+            found.append(Cell((name, contender), usual, paper=paper, extra=task.extra, seeds=task.seeds))
+            if not task.extra:
+                found.append(Cell((name, contender, DEV), as_published, paper=paper, extra=True, seeds=task.seeds))
     return found
 
 
