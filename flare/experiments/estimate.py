@@ -34,7 +34,7 @@ MAKING = {"elasticity": 0.011, "darcy": 0.81, "airfoil": 2.3, "pipe": 1.4, "lpbf
 average."""
 SEQUENCES = {"listops": 0.0008, "pathfinder": 0.002}
 """Core seconds for a sample of these."""
-TOKEN = 3e-6
+TOKEN = 6e-6
 """Core seconds of a training step, by token, block and 64 channels: of all attentions about."""
 TOKENS = {"listops-small": 45, "image-small": 64, "listops": 2000, "text": 4000, "retrieval": 8000}
 """Of a sample, with its padding; 1,024 of the others."""

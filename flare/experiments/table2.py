@@ -44,7 +44,10 @@ TASKS: Mapping[str, Mapping[str, Task]] = {
     "smoke": {
         "listops-small": Task(
             Sequences("listops", 60, 20, SHORT, val=20),
-            (*((f"model.{key}", TINY[key]) for key in ("channels", "blocks", "heads")), ("steps", 2)),
+            (
+                *((f"model.{key}", TINY[key]) for key in ("channels", "blocks", "heads")),
+                *(("data.batch_size", 4), ("steps", 2)),
+            ),
         )
     },
     "cpu": {"listops-small": Task(SMALL_LISTOPS, seeds=3), "image-small": Task(SMALL_IMAGE, seeds=3, extra=True)},
