@@ -70,7 +70,7 @@ VARIANTS = {
 
 
 def cells(budget: Budget) -> list[Cell]:
-    exact = BUDGETS["paper"]
+    exact = budget if budget.name == "paper" else BUDGETS["paper"]  # the former may read published files
     found = []
     for column, dataset in enumerate(DATASETS):
         about = card(budget.scales[dataset].data.name)
