@@ -157,7 +157,7 @@ def _records(ledger: Ledger, job: Job) -> Iterator[Record]:
 def digits(value: float, spread: float | None, unit: float) -> str:
     """Three digits and the spread to the same place, both in `unit`."""
     value = value / unit
-    places = max(0, 2 - math.floor(math.log10(value))) if value > 0 else 2
+    places = max(0, 2 - math.floor(math.log10(value) + 1e-9)) if value > 0 else 2  # 9.99999999 is 10
     return f"{value:.{places}f}" + ("" if spread is None else f" ± {spread / unit:.{places}f}")
 
 
