@@ -56,6 +56,11 @@ def one_line(message: object) -> str:
     return " ".join(re.sub(r"a <class '(\w+)'>", r"\1", text).replace("a typing.Literal", "one of ").split())
 
 
+def numpys_reason(error: Exception) -> str:
+    """Why numpy cannot read a file, without its advice to unpickle it, which may run anything."""
+    return "it holds no plain numbers" if "pickle" in str(error).lower() else str(error)
+
+
 def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[tuple[str, Any, Any]]:
     """Dotted keys at which two nested records differ, in order, each with both values."""
     a, b = _flat(old), _flat(new)

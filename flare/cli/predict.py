@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from contextlib import nullcontext
 from pathlib import Path
@@ -10,13 +11,11 @@ from typing import TYPE_CHECKING, Any
 from flare.cli import parse
 from flare.cli.options import make_parser
 from flare.cli.words import with_unit
-from flare.errors import ConfigError
+from flare.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
     from flare.surrogate import Surrogate
 
-MANY = 1_000_000
-"""Points for which a prediction takes long enough to show how far it is."""
 EPILOG = """examples:
   flare predict runs/darcy points.csv --out pressure.csv
   flare predict runs/darcy points.npz --out pressure.npz
@@ -33,40 +32,58 @@ def run(words: Sequence[str]) -> int:
     parser.add_argument(
         "--chunk", default="auto", help="points at a time: a number, 'auto', or 'whole'; the answer is the same"
     )
-    parser.add_argument("--scratch", help="folder for what does not fit into memory; default the system's")
+    parser.add_argument("--scratch", help="folder for what does not fit into memory; default that of --out")
     parser.add_argument("--checkpoint", default="last", choices=["last", "best"], help="which weights")
     parser.add_argument("--ema", action="store_true", help="the averaged weights, where the run kept them")
     parser.add_argument("--device", default="auto", help="auto, cpu, cuda, ...")
     args = parse(parser, words)
     args.chunk = points_at_a_time(args.chunk)
+    args.scratch = scratch_folder(args.scratch, args.out)
+    of_dataset = _is_dataset(args)
 
-    from flare.data.tables import is_folder_of_arrays
     from flare.surrogate import load
 
     surrogate = load(args.run, checkpoint=args.checkpoint, ema=args.ema, device=args.device)
-    if Path(args.input).is_dir() and not is_folder_of_arrays(args.input):
+    if of_dataset:
         _predict_dataset(surrogate, args)
     else:
         _predict_points(surrogate, args)
     return 0
 
 
-def _predict_points(surrogate: Surrogate, args: Any) -> None:
-    from flare.data.tables import mapped_outputs, read_inputs, write_outputs
+def _is_dataset(args: Any) -> bool:
+    """Whether the input is one, and not a single sample. What cannot be is said here, before torch is loaded."""
+    from flare.data.tables import is_folder_of_arrays, refuse_format
     from flare.files import refuse_existing
-    from flare.inference import as_fields, empty_outputs, predict_into
+
+    source, out = Path(args.input), Path(args.out)
+    refuse_existing(out)
+    if not source.exists():
+        raise DataError(f"{source} does not exist")
+    if (source / "dataset.json").exists():
+        return True
+    if source.is_dir() and not is_folder_of_arrays(source):
+        raise DataError(f"{source} has neither the dataset.json of a dataset nor arrays such as points.npy")
+    if args.split:
+        raise ConfigError(f"--split {args.split} is for datasets; {source} is one sample")
+    if source.is_file():
+        refuse_format(source, "read")
+    if out.suffix:
+        refuse_format(out, "write")
+    return False
+
+
+def _predict_points(surrogate: Surrogate, args: Any) -> None:
+    from flare.data.tables import mapped_outputs, write_outputs
+    from flare.inference import MANY, as_fields, empty_outputs, passes, predict_into, read_sample
     from flare.terminal import progress
 
-    refuse_existing(args.out)
-    schema = surrogate.schema
-    inputs = read_inputs(args.input, schema)
-    points = inputs.pop(schema.points)
-    sample = surrogate.sample(points, inputs)
-    count, passes = len(points), len(getattr(surrogate.network, "blocks", [0]))
+    schema, sample = surrogate.schema, read_sample(surrogate, args.input)
+    count = len(sample.values[schema.points])
     on_disk = not Path(args.out).suffix
     with (
         mapped_outputs(args.out, schema, count) if on_disk else nullcontext(empty_outputs(surrogate, count)) as outputs,
-        progress("predicting", count * passes, unit="points x blocks", quiet=count < MANY) as update,
+        progress("predicting", count * passes(surrogate), unit="points x blocks", quiet=count < MANY) as update,
     ):
         predict_into(surrogate, sample, outputs, chunk=args.chunk, scratch=args.scratch, done=update)
         if not on_disk:
@@ -85,6 +102,17 @@ def points_at_a_time(chunk: str) -> int | str:
     return int(chunk)
 
 
+def scratch_folder(scratch: str | None, out: str) -> Path:
+    """Where features wait that are too many for the memory: not in the system's folder, which is often memory, too."""
+    from flare.files import nearest_folder
+
+    if scratch is None:
+        return nearest_folder(out)
+    if not os.access(scratch, os.W_OK) or not Path(scratch).is_dir():
+        raise ConfigError(f"--scratch {scratch} is no folder to write into; make it first")
+    return Path(scratch)
+
+
 def _predict_dataset(surrogate: Surrogate, args: Any) -> None:
     from flare.data.sample import Sample
     from flare.data.store import Dataset
@@ -100,7 +128,7 @@ def _predict_dataset(surrogate: Surrogate, args: Any) -> None:
     with progress("predicting", len(indices), done=len(writer)) as update:
         for index in indices[len(writer) :]:
             sample = dataset[int(index)]
-            fields = surrogate.predict_sample(sample, chunk=args.chunk)
+            fields = surrogate.predict_sample(sample, chunk=args.chunk, scratch=args.scratch)
             predicted = {name: values.reshape(len(values), -1) for name, values in fields.items()}
             writer.append(Sample({**sample.values, **predicted}, sample.cells))
             update()

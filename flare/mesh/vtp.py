@@ -27,7 +27,7 @@ from xml.etree import ElementTree
 import numpy as np
 from numpy.typing import NDArray
 
-from flare.errors import DataError, nearest
+from flare.errors import DataError
 
 TYPES = {f"{kind}{8 * size}": f"{code}{size}" for kind, code in (("Int", "i"), ("UInt", "u")) for size in (1, 2, 4, 8)}
 TYPES |= {"Float32": "f4", "Float64": "f8"}
@@ -232,7 +232,7 @@ def _piece(file: _File, piece: ElementTree.Element, fields: list[str]) -> Polygo
     found = {a.get("Name", ""): a for a in piece.iterfind("CellData/DataArray")}
     for name in fields:
         if name not in found:
-            raise _Damaged(f"it has no cell field {name!r}; {nearest(name, found) if found else 'it has none at all'}")
+            raise _Damaged(f"it has no cell field {name!r}; it has {', '.join(sorted(found)) or 'none at all'}")
     about = {a.get("Name", ""): a for a in piece.iterfind("Polys/DataArray")}
     place = piece.find("Points/DataArray")
     if place is None or not {"connectivity", "offsets"} <= about.keys():
