@@ -39,6 +39,8 @@ class Attention(nn.Module):
     """Whether it has a weight for every pair, which dropout can take out."""
     interleaved = False
     """Whether the map's output is [H][q, k, v][D] rather than [q, k, v][H][D]."""
+    sums = False
+    """Whether it adds up all tokens, which wants float32 where the rest has less."""
 
     def __init__(
         self,
@@ -65,7 +67,10 @@ class Attention(nn.Module):
         q, k, v = self.project(x_BNC)
         if self.rotate is not None:
             q, k = self.rotate(q), self.rotate(k)
-        return self.dropout(self.out(self.merge(self.attend(q, k, v, mask))))
+        v = without_padding(v, mask)  # or a weight of 0 times an infinite value would still be felt
+        y = self.attend_in_float32(q, k, v, mask) if self.sums else self.attend(q, k, v, mask)
+        # Nobody hears what padding is answered, but where that overflows, it would spoil the gradients, as 0 · inf.
+        return self.dropout(self.out(self.merge(without_padding(y, mask))))
 
     def make_map(self, channels: int) -> Any:
         return nn.Linear(channels, 3 * channels)
@@ -80,7 +85,14 @@ class Attention(nn.Module):
     def merge(self, y_BHND: Tensor) -> Tensor:
         return merge_heads(y_BHND)
 
+    def attend_in_float32(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
+        """At least."""
+        wide = torch.promote_types(v.dtype, torch.float32)
+        with torch.autocast(q.device.type, enabled=False):
+            return self.attend(q.to(wide), k.to(wide), v.to(wide), mask).to(v.dtype)
+
     def attend(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
+        """[B, H, N, D] from three of them; padding has no values, its keys are to be left out."""
         raise NotImplementedError
 
 
@@ -103,6 +115,7 @@ class LinearAttention(Attention):
     """
 
     interleaved = True
+    sums = True
 
     def __init__(
         self, channels: int, heads: int, *, kernel: str = "elu", normalise: bool = True, **common: Any
@@ -128,7 +141,8 @@ def sums_first(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
 
 
 def without_padding(x_BHND: Tensor, mask: Tensor | None) -> Tensor:
-    return x_BHND if mask is None else x_BHND * mask[:, None, :, None]
+    """Zero there, whatever it was: a product with 0 would keep what is infinite."""
+    return x_BHND if mask is None else x_BHND.masked_fill(~mask[:, None, :, None], 0.0)
 
 
 class LinformerAttention(Attention):
@@ -151,15 +165,15 @@ class LinformerAttention(Attention):
         count = k.shape[-2]
         if count > self.length:
             raise ConfigError(f"this Linformer is for sequences of at most {self.length} tokens, not {count}")
-        k, v = (
-            weight[:count].t() @ without_padding(t, mask) for weight, t in ((self.mix_keys, k), (self.mix_values, v))
-        )
+        k, v = self.mix_keys[:count].t() @ without_padding(k, mask), self.mix_values[:count].t() @ v
         share = self.attention_dropout if self.training else 0.0
         return scaled_dot_product_attention(q, k, v, dropout_p=share)
 
 
 class NormAttention(Attention):
     """TransNormer: q (kᵀ v) / N with unit q and k, and a norm over C in place of the denominator."""
+
+    sums = True
 
     def __init__(self, channels: int, heads: int, **common: Any) -> None:
         super().__init__(channels, heads, **common)
@@ -174,9 +188,7 @@ class NormAttention(Attention):
     def attend(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
         q, k = normalize(q, dim=-1), without_padding(normalize(k, dim=-1), mask)
         count = k.shape[-2] if mask is None else mask.sum(-1).clamp_min(1)[:, None, None, None]
-        with torch.autocast(q.device.type, enabled=False):  # sums over all tokens want float32
-            state = k.float().transpose(-1, -2) @ (v.float() / count)
-        return q @ state.to(q.dtype)
+        return q @ (k.transpose(-1, -2) @ (v / count))
 
     def merge(self, y_BHND: Tensor) -> Tensor:
         return self.norm(merge_heads(y_BHND))

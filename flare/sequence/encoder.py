@@ -196,7 +196,7 @@ class SequenceEncoder(nn.Module):
             return x_BNC.amax(1) if mask is None else _greatest(x_BNC, mask)
         if mask is None:
             return x_BNC.mean(1)
-        return (x_BNC * mask[..., None]).sum(1) / mask.sum(1, keepdim=True).clamp_min(1)
+        return x_BNC.masked_fill(~mask[..., None], 0.0).sum(1) / mask.sum(1, keepdim=True).clamp_min(1)
 
 
 def _greatest(x_BNC: Tensor, mask: Tensor) -> Tensor:
