@@ -202,8 +202,10 @@ class FLAREAttention(nn.Module):
         kv_depth: inner layers of the key and value MLPs.
         scale: factor of the scores; None for 1/√D.
         qk_norm: normalise latents and keys over D. Not in the paper's runs.
-        rotate_latents: with rotary positions, turn the latents as well, as if they stood evenly over the sequence: a
-            score then depends on the distance between token and latent, as rotary scores should. Not in the paper's.
+        norm: kind of that normalisation, the encoder's.
+        rotate_latents: with rotary positions, turn the latents as well, as if they stood evenly over `length`, that of
+            the longest sequence: a score then depends on the distance between token and latent, as rotary scores
+            should. Not in the paper's.
     """
 
     def __init__(
@@ -219,6 +221,7 @@ class FLAREAttention(nn.Module):
         kv_depth: int = 3,
         scale: float | None = 1.0,
         qk_norm: bool = False,
+        norm: str = "layer",
         rotate_latents: bool = False,
         backend: str = "auto",
     ) -> None:
@@ -227,7 +230,9 @@ class FLAREAttention(nn.Module):
             raise ConfigError("rotate_latents goes with position='rotary'")
         self.rotate, self.rotate_latents = rotate, rotate_latents
         self.attention_dropout = attention_dropout
-        self.layer = FLARE(channels, heads, latents, kv_depth=kv_depth, scale=scale, qk_norm=qk_norm, backend=backend)
+        self.layer = FLARE(
+            channels, heads, latents, kv_depth=kv_depth, scale=scale, qk_norm=qk_norm, norm=norm, backend=backend
+        )
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, x_BNC: Tensor, mask: Tensor | None = None) -> Tensor:

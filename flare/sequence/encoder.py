@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
+from functools import partial
 from importlib import import_module
 
 import numpy as np
@@ -126,6 +127,8 @@ class SequenceEncoder(nn.Module):
         self.positions = _positions(position, places, channels)
         rotate = Rotation(places, channels // heads) if position == "rotary" else None
         make = attention_class(attention, options)
+        if attention == "flare":
+            make = partial(make, norm=norm)
 
         def block() -> SequenceBlock:
             mixer = make(
@@ -220,7 +223,7 @@ def attention_class(name: str, options: dict[str, object]) -> Callable[..., nn.M
 
 def attention_options(kind: Callable[..., object]) -> dict[str, object]:
     """What an attention takes beyond what the encoder gives to all."""
-    given = {"length", "rotate", "attention_dropout", "dropout"}
+    given = {"length", "rotate", "attention_dropout", "dropout", "norm"}
     parameters = inspect.signature(kind).parameters.values()
     return {p.name: p.default for p in parameters if p.kind is p.KEYWORD_ONLY and p.name not in given}
 
