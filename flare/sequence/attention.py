@@ -64,20 +64,22 @@ class Attention(nn.Module):
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, x_BNC: Tensor, mask: Tensor | None = None) -> Tensor:
-        q, k, v = self.project(x_BNC)
+        q, k, v = self.project(x_BNC, mask)
         if self.rotate is not None:
             q, k = self.rotate(q), self.rotate(k)
-        v = without_padding(v, mask)  # or a weight of 0 times an infinite value would still be felt
-        y = self.attend_in_float32(q, k, v, mask) if self.sums else self.attend(q, k, v, mask)
-        # Nobody hears what padding is answered, but where that overflows, it would spoil the gradients, as 0 · inf.
-        return self.dropout(self.out(self.merge(without_padding(y, mask))))
+        y_BHND = self.attend_in_float32(q, k, v, mask) if self.sums else self.attend(q, k, v, mask)
+        return self.dropout(self.out(self.merge(y_BHND)))
 
     def make_map(self, channels: int) -> Any:
         return nn.Linear(channels, 3 * channels)
 
-    def project(self, x_BNC: Tensor) -> tuple[Tensor, ...]:
-        """Queries, keys and values, [B, H, N, D] each."""
-        qkv = self.qkv(x_BNC)
+    def project(self, x_BNC: Tensor, mask: Tensor | None) -> tuple[Tensor, ...]:
+        """Queries, keys and values, [B, H, N, D] each; padding has zeros.
+
+        A weight of 0 alone does not hide an infinite value, and what an odd query is answered may overflow: nobody
+        hears it, but it would spoil the gradients.
+        """
+        qkv = without_padding(self.qkv(x_BNC), mask)
         if self.interleaved:
             return split_heads(qkv, self.heads).chunk(3, dim=-1)
         return tuple(split_heads(part, self.heads) for part in qkv.chunk(3, dim=-1))
@@ -92,7 +94,7 @@ class Attention(nn.Module):
             return self.attend(q.to(wide), k.to(wide), v.to(wide), mask).to(v.dtype)
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
-        """[B, H, N, D] from three of them; padding has no values, its keys are to be left out."""
+        """[B, H, N, D] from three of them; keys of padding are zero, which some forms must still leave out."""
         raise NotImplementedError
 
 
@@ -140,9 +142,11 @@ def sums_first(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     return q @ (k.transpose(-1, -2) @ v) / (q @ k.sum(-2)[..., None] + SMALL)
 
 
-def without_padding(x_BHND: Tensor, mask: Tensor | None) -> Tensor:
-    """Zero there, whatever it was: a product with 0 would keep what is infinite."""
-    return x_BHND if mask is None else x_BHND.masked_fill(~mask[:, None, :, None], 0.0)
+def without_padding(x: Tensor, mask: Tensor | None) -> Tensor:
+    """[B, N, C] or [B, H, N, D], zero at padding whatever was there: a product with 0 would keep what is infinite."""
+    if mask is None:
+        return x
+    return torch.where(mask[..., None] if x.ndim == 3 else mask[:, None, :, None], x, 0.0)
 
 
 class LinformerAttention(Attention):
@@ -165,7 +169,7 @@ class LinformerAttention(Attention):
         count = k.shape[-2]
         if count > self.length:
             raise ConfigError(f"this Linformer is for sequences of at most {self.length} tokens, not {count}")
-        k, v = self.mix_keys[:count].t() @ without_padding(k, mask), self.mix_values[:count].t() @ v
+        k, v = (weight[:count].t() @ t for weight, t in ((self.mix_keys, k), (self.mix_values, v)))
         share = self.attention_dropout if self.training else 0.0
         return scaled_dot_product_attention(q, k, v, dropout_p=share)
 
@@ -182,11 +186,11 @@ class NormAttention(Attention):
     def make_map(self, channels: int) -> Any:
         return nn.ModuleList(nn.Linear(channels, channels) for _ in range(3))
 
-    def project(self, x_BNC: Tensor) -> tuple[Tensor, ...]:
-        return tuple(split_heads(x_BNC + linear(x_BNC), self.heads) for linear in self.qkv)
+    def project(self, x_BNC: Tensor, mask: Tensor | None) -> tuple[Tensor, ...]:
+        return tuple(split_heads(without_padding(x_BNC + linear(x_BNC), mask), self.heads) for linear in self.qkv)
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
-        q, k = normalize(q, dim=-1), without_padding(normalize(k, dim=-1), mask)
+        q, k = normalize(q, dim=-1), normalize(k, dim=-1)
         count = k.shape[-2] if mask is None else mask.sum(-1).clamp_min(1)[:, None, None, None]
         return q @ (k.transpose(-1, -2) @ (v / count))
 

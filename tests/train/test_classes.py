@@ -372,6 +372,15 @@ def test_bad_settings_are_refused_before_anything_is_written(listops, tmp_path, 
     assert not (tmp_path / "run").exists()
 
 
+def test_a_dataset_without_validation_samples_names_the_way_out(tmp_path):
+    """As `flare data read text --val 0` makes it."""
+    short = ListOps(min_length=3, max_length=30, max_depth=3)
+    dataset = generate_sequences(short, tmp_path / "d", samples=30, val_samples=0, test_samples=10, quiet=True)
+    with pytest.raises(DataError, match=r"split 'val' is empty; .* --data.val_split \(null for none\)"):
+        start(config(dataset), tmp_path / "run")
+    assert set(task_of(config(dataset, data={"val_split": None})).judged) == {"test"}
+
+
 def test_fields_and_sequences_are_not_taken_for_each_other(listops, tmp_path):
     darcy = darcy_dataset(tmp_path / "d", samples=6, test=2, resolution=6)
     with pytest.raises(ConfigError, match="'dev-split-no-mask' is of sequences"):
