@@ -51,7 +51,8 @@ class DataConfig:
     """Loader processes; they share the dataset's pages. 0: load in the training process."""
     protocol: Literal["own", "dev-split-no-mask"] = "own"
     """Of sequences. `own` masks padding and judges by validation and test. `dev-split-no-mask` is how the published
-    table was made: all padded to one length, padding attended to and pooled, judged by the validation split alone."""
+    table was made: all padded to one length, padding attended to and pooled, judged by the validation split alone
+    (of Text that was the test: --data.val_split test)."""
 
 
 @dataclass(frozen=True, kw_only=True)
