@@ -90,8 +90,8 @@ def test_a_stopped_sweep_keeps_what_is_finished_and_goes_on_in_the_middle_of_a_t
 ):
     real, evaluations = Trainer._evaluate, []
 
-    def stop_once(self):
-        real(self)
+    def stop_once(self, epoch):
+        real(self, epoch)
         evaluations.append(self.config.seed)
         if len(evaluations) == 3:  # the first epoch of the second job
             os.kill(os.getpid(), signal.SIGTERM)
@@ -114,8 +114,8 @@ def sweep_and_die(folder, place):
     """Do all jobs, but be killed in the second: what a power cut does."""
     real, evaluations = Trainer._evaluate, []
 
-    def die(self):
-        real(self)
+    def die(self, epoch):
+        real(self, epoch)
         evaluations.append(self.config.seed)
         if len(evaluations) == 3:
             os.kill(os.getpid(), signal.SIGKILL)
