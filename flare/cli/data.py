@@ -191,7 +191,9 @@ def _enrich(words: Sequence[str]) -> int:
     parser.add_argument("--out", required=True, help="folder to write")
     parser.add_argument("--targets", default="", help="kept fields to predict as well, such as von_mises,temperature")
     options = parse(parser, words)
-    made = with_surroundings(Dataset(options.dataset), options.out, targets=[t for t in options.targets.split(",") if t])
+    made = with_surroundings(
+        Dataset(options.dataset), options.out, targets=[t for t in options.targets.split(",") if t]
+    )
     for name, field in FIELDS.items():
         print(f"{name:10} {field.unit:3} {field.description}")
     print(f"{made.path}: {len(made)} samples")

@@ -13,12 +13,11 @@ from typing import Any
 
 import numpy as np
 
-from flare.data.enrich import with_surroundings
+from flare.data.enrich import joined, with_surroundings
 from flare.data.generate import generate, seconds_of_making
 from flare.data.landmarks import landmarks
 from flare.data.store import Dataset
 from flare.data.symmetry import moved
-from flare.errors import DataError
 from flare.experiments.lpbf_statistics import statistics_table
 from flare.files import write_json
 from flare.physics.lpbf.dataset import LPBF
@@ -36,6 +35,8 @@ TOLD = {
     "drafts": "all that; it also predicts the other fields, and learns from drafts as well (ours: `flare data join`)",
 }
 """Network -> its inputs."""
+OTHERS = ("lateral_displacement", "von_mises")
+"""Fields that the last network predicts, too: it learns more from every part."""
 MIRRORS = ("x", "y", "x=y")
 """The parts are few; shrinkage does not know left from right, nor x from y."""
 SETTINGS = [
@@ -55,21 +56,21 @@ BEGIN, END = "<!-- printed parts table -->", "<!-- end of printed parts -->"
 
 
 def run(
-    out: Path, *, parts: int = PARTS, test: int = TEST, workers: int = 2, tell: Callable[[str], None] = print
+    out: Path,
+    *,
+    parts: int = PARTS,
+    test: int = TEST,
+    drafts: int = DRAFTS,
+    workers: int = 2,
+    tell: Callable[[str], None] = print,
 ) -> str:
     """Make, train and judge; `table.json` in `out` keeps what came out. Returns the table as Markdown."""
     tell(f"{parts} parts, {test} of them for testing")
     data = generate(LPBF(), out / "data", samples=parts, test_samples=test, workers=workers)
     if not (data.path / "statistics.html").exists():
         write_dataset_page(data)
-    around = with_surroundings(data, out / "surrounded")
-    drafts = generate(LPBF(layers=30), out / "draft-data", samples=DRAFTS, test_samples=0, seed=1, workers=workers)
-    parts_of_all = [
-        with_surroundings(of, out / f"{name}-all-fields", targets=OTHERS)
-        for name, of in {"parts": data, "drafts": drafts}.items()
-    ]
     networks = {}
-    for name, dataset in {"coordinates": data, "surroundings": around, "drafts": joined(parts_of_all, out / "joined")}.items():
+    for name, dataset in _datasets(out, data, drafts, workers).items():
         tell(f"FLARE that is told {TOLD[name]}")
         networks[name] = _train_and_judge(dataset, out / name)
     test_parts = [int(i) for i in data.split("test")]
@@ -85,13 +86,16 @@ def run(
     return table(json.loads((out / "table.json").read_text(encoding="utf-8")))
 
 
-def _enriched(data: Dataset, path: Path) -> Dataset:
-    if not path.exists():
-        return with_surroundings(data, path)
-    enriched = Dataset(path)
-    if enriched.about["provenance"].get("enriched_from") != data.fingerprint:
-        raise DataError(f"{path} was made of other parts than {data.path}; remove it, or choose another --out")
-    return enriched
+def _datasets(out: Path, data: Dataset, drafts: int, workers: int) -> dict[str, Dataset]:
+    """What each network learns from."""
+    # Other parts than those for testing: another seed.
+    rough = generate(LPBF(layers=30), out / "draft-data", samples=drafts, test_samples=0, seed=1, workers=workers)
+    more = [with_surroundings(of, out / f"{of.path.name}-all", targets=OTHERS) for of in (data, rough)]
+    return {
+        "coordinates": data,
+        "surroundings": with_surroundings(data, out / "enriched"),
+        "drafts": joined(more, out / "joined"),
+    }
 
 
 def _train_and_judge(data: Dataset, folder: Path) -> dict[str, Any]:

@@ -7,7 +7,7 @@ import pytest
 
 from flare.cli import main
 from flare.data.cards import card
-from flare.data.enrich import with_surroundings
+from flare.data.enrich import joined, with_surroundings
 from flare.data.sample import Sample
 from flare.data.store import Dataset
 from flare.data.writer import DatasetWriter
@@ -47,6 +47,50 @@ def test_everything_of_before_is_there_and_what_is_around_each_node(tmp_path):
         np.testing.assert_array_equal(made[index].cells, data[index].cells)
     points = made[0].values["points"]
     np.testing.assert_allclose(made[0].values["below"][points[:, 2] == points[:, 2].max()], 1.8, rtol=1e-5)
+
+
+def test_kept_fields_become_targets(tmp_path):
+    made = with_surroundings(parts(tmp_path / "d"), tmp_path / "e", targets=["von_mises"], quiet=True)
+    assert made.schema.named("target") == ["displacement", "von_mises"]
+    assert made.schema.named("extra") == ["lateral_displacement"]
+    assert "von_mises" in made.about["provenance"]["departures"]["targets"]
+    with pytest.raises(DataError, match="keeps no field 'von_mise' to predict; did you mean 'von_mises'"):
+        with_surroundings(parts(tmp_path / "f"), tmp_path / "g", targets=["von_mise"], quiet=True)
+
+
+def test_joined_datasets_have_all_samples_and_tell_their_sources(tmp_path):
+    a, b = parts(tmp_path / "a", count=3), parts(tmp_path / "b", count=2)
+    both = joined([a, b], tmp_path / "both", quiet=True)
+    assert both.split("train").tolist() == [0, 1, 3]
+    assert both.split("test").tolist() == [2, 4]
+    assert [both[n].values["source"].item() for n in range(5)] == [0, 0, 0, 1, 1]
+    assert both.schema.named("parameter") == ["source"]
+    for n, (of, index) in enumerate([(a, 0), (a, 1), (a, 2), (b, 0), (b, 1)]):
+        np.testing.assert_array_equal(both[n].values["displacement"], of[index].values["displacement"])
+        np.testing.assert_array_equal(both[n].cells, of[index].cells)
+    assert joined([a, b], tmp_path / "both", quiet=True).fingerprint == both.fingerprint, "made once"
+    with pytest.raises(DataError, match="made of other data"):
+        joined([b, a], tmp_path / "both", quiet=True)
+    with pytest.raises(DataError, match="different fields"):
+        joined([a, with_surroundings(b, tmp_path / "c", quiet=True)], tmp_path / "no", quiet=True)
+
+
+def test_a_stopped_join_goes_on(tmp_path, monkeypatch):
+    a, b = parts(tmp_path / "a", count=3), parts(tmp_path / "b", count=2)
+    whole = joined([a, b], tmp_path / "both", quiet=True)
+    honest, written = DatasetWriter.append, []
+
+    def stops(self, sample):
+        written.append(1)
+        if len(written) == 5:
+            raise KeyboardInterrupt
+        honest(self, sample)
+
+    monkeypatch.setattr(DatasetWriter, "append", stops)
+    with pytest.raises(KeyboardInterrupt):
+        joined([a, b], tmp_path / "again", quiet=True)
+    assert joined([a, b], tmp_path / "again", quiet=True).fingerprint == whole.fingerprint
+    assert len(written) == 6
 
 
 def test_a_stopped_one_goes_on_and_ends_with_the_same_bytes(tmp_path, monkeypatch):
@@ -89,3 +133,5 @@ def test_the_command_tells_what_was_added(tmp_path, capsys):
     told = capsys.readouterr().out
     assert all(name in told for name in FIELDS)
     assert len(Dataset(tmp_path / "e")) == 3
+    assert main(["data", "join", str(data.path), str(data.path), "--out", str(tmp_path / "j")]) == 0
+    assert "train  4 samples" in capsys.readouterr().out

@@ -79,6 +79,28 @@ def test_a_diagonal_mirror_exchanges_the_axes_and_three_mirrors_give_all_eight_i
     assert len({moved(schema, sample, mirrors).values["points"].tobytes() for mirrors in choices}) == 8
 
 
+def test_a_vector_may_have_fewer_axes_than_the_points():
+    fields = {
+        "points": Field(role="points", components=("x", "y", "z")),
+        "drift": Field(role="target", components=("y", "x")),
+        "tilt": Field(role="target", components=("x", "z")),
+    }
+    flat = Schema(name="flat", fields={name: fields[name] for name in ("points", "drift")})
+    rng = np.random.default_rng(0)
+    sample = Sample({name: rng.normal(size=(5, len(f.components))).astype(np.float32) for name, f in fields.items()})
+    Symmetry(mirror=["x", "z", "x=y"], turn=["x", "y"]).refuse_unknown(flat)
+    drift = sample.values["drift"]
+    np.testing.assert_array_equal(moved(flat, sample, ["x", "z"]).values["drift"], drift * [1, -1])
+    np.testing.assert_array_equal(moved(flat, sample, ["x=y"]).values["drift"], drift[:, ::-1])
+    turned = moved(flat, sample, turn=["x", "y"], angle=np.pi / 2).values["drift"]  # x -> y, y -> -x
+    np.testing.assert_allclose(turned, drift[:, ::-1] * [1, -1], atol=1e-6)
+    tilted = Schema(name="tilted", fields={name: fields[name] for name in ("points", "tilt")})
+    Symmetry(mirror=["x", "y"]).refuse_unknown(tilted)
+    for symmetry in (Symmetry(mirror=["x=y"]), Symmetry(turn=["y", "z"])):
+        with pytest.raises(DataError, match="'tilt' has the components x, z"):
+            symmetry.refuse_unknown(tilted)
+
+
 def test_what_is_not_understood_is_refused(tmp_path):
     schema = vectors(tmp_path / "d").schema
     for wrong in ("z", "x=z", "x=x", "x=y=x", ""):
