@@ -20,11 +20,15 @@ HELP = """usage: flare data import FILES --out FOLDER ...     make a dataset of 
        flare data card [NAME]                      what a benchmark is, and what to beware of
        flare data info FOLDER                      what a dataset holds
        flare data report FOLDER                    its gallery.png and statistics.html, made anew
-       flare data check FOLDER                     verify checksums, splits and values
+       flare data check FOLDER [--fix NEW]         look for mistakes in a dataset, or in files to be imported
        flare data export DATASET --out FOLDER      lpbf as the files that are published of it
        flare data upload FOLDER --to user/name     share exported files on the hub
 
 Each has its own help, such as:  flare data make darcy --help"""
+
+
+MOST_SHOWN = 20
+"""Findings of a kind; the rest is counted."""
 
 
 def run(words: Sequence[str]) -> int:
@@ -168,21 +172,41 @@ def _info(words: Sequence[str]) -> int:
 
 
 def _check(words: Sequence[str]) -> int:
-    from flare.data.check import check_dataset
-    from flare.data.store import Dataset
-    from flare.terminal import say
+    from flare.data.check import check_dataset, check_files
+    from flare.data.repair import repair
+    from flare.data.store import Dataset, looks_like_dataset
+    from flare.files import refuse_existing
+    from flare.terminal import counted, say
 
-    parser = make_parser("data check", "Verify checksums, splits and values; exit code 2 where something is wrong.")
-    parser.add_argument("folder", help="dataset folder")
-    dataset = Dataset(parse(parser, words).folder)
-    findings, remarks = check_dataset(dataset)
-    for remark in remarks:
-        say(f"note: {remark}")
-    if findings:
-        shown = "\n  ".join(findings[:20])
-        more = f"\n  ... and {len(findings) - 20} more" if len(findings) > 20 else ""
-        raise DataError(f"{dataset.path}: {len(findings)} finding(s)\n  {shown}{more}")
-    print(f"{dataset.path}: {len(dataset):,} samples, checksums, splits and values are sound")
+    parser = make_parser("data check", "Look for mistakes in a dataset, or in files before they are imported.")
+    parser.add_argument("folder", help="dataset folder; or folder, file or 'pattern' of simulation files")
+    parser.add_argument("--fix", metavar="FOLDER", help="write a dataset without what cannot be right")
+    args = parse(parser, words)
+    if args.fix:
+        refuse_existing(args.fix)
+    is_dataset = looks_like_dataset(args.folder)
+    if args.fix and not is_dataset:
+        raise ConfigError("--fix mends a dataset; import the files first, with --on-nan drop where they hold NaN")
+    dataset = Dataset(args.folder) if is_dataset else None
+    found = check_dataset(dataset) if dataset else check_files(args.folder)
+    serious = [finding for finding in found if finding.serious]
+    for finding in found[len(serious) :][:MOST_SHOWN]:
+        say(f"note: {finding}")
+    if len(found) - len(serious) > MOST_SHOWN:
+        say(f"note: ... and {len(found) - len(serious) - MOST_SHOWN} more")
+    if dataset and args.fix:
+        mended, left_out = repair(dataset, args.fix)
+        gone = ", ".join(f"{number:,} {what}" for what, number in left_out.items())
+        print(f"{args.fix}: {len(mended):,} samples; left out: {gone}")
+        return 0
+    if serious:
+        shown = "\n  ".join(map(str, serious[:MOST_SHOWN]))
+        more = f"\n  ... and {len(serious) - MOST_SHOWN} more" if len(serious) > MOST_SHOWN else ""
+        raise DataError(f"{args.folder}: {len(serious)} finding(s)\n  {shown}{more}")
+    if dataset:
+        print(f"{dataset.path}: {len(dataset):,} samples, checksums, splits and values are sound")
+    else:
+        print(f"{args.folder}: nothing serious; {counted(len(found), 'note')}")
     return 0
 
 

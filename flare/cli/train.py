@@ -49,6 +49,7 @@ def run(words: Sequence[str]) -> int:
     folder, result = _resume(options, overrides) if options["resume"] else _start(options, overrides)
     if result:  # only the first rank has one
         _show(result)
+        _calibrate(folder)
         if options["report"] is not False:
             _report(folder)
     return 0
@@ -122,6 +123,20 @@ def _show(result: Mapping[str, Any]) -> None:
     show_fields({name: (of["rel_l2"], of["rel_l2_mean_field"]) for name, of in result["fields"].items()})
     effort = f"{result['steps']:,} steps in {duration(result['seconds'])}, {result['parameters']:,} parameters"
     print(f"trained               {effort}")
+
+
+def _calibrate(folder: Path) -> None:
+    """Error bars are made while the dataset is at hand; a run without them is still a run."""
+    from flare.trust.calibration import FILE, calibrate_run, tell
+
+    if (folder / FILE).exists():
+        return
+    try:
+        lines = tell(calibrate_run(folder, device="auto").report)
+    except FlareError as error:
+        lines = [f"no error bars: {error}"]
+    for line in lines:
+        print(f"calibration           {line}")
 
 
 def _report(folder: Path) -> None:

@@ -161,13 +161,13 @@ def _opened(path: Path) -> Iterator[Any]:
     suffix = path.suffix.lower()
     try:
         if suffix == ".npz":
-            with np.load(path, allow_pickle=False) as archive:
+            with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
                 yield archive
         elif suffix == ".zarr":
             yield _extra("zarr").open_group(str(path), mode="r")
         else:
-            with _extra("h5py").File(path, "r") as file:
-                yield file
+            with _extra("h5py").File(path, "r") as groups:
+                yield groups
     except DataError:
         raise
     except (ValueError, OSError, KeyError, zipfile.BadZipFile) as error:

@@ -45,8 +45,8 @@ class FieldFound:
             self.bad += int((~finite).sum())
             self.first_bad = self.first_bad or (index, int((~finite).any(1).argmax()))
         if finite.any():
-            self.low = min(self.low, float(rows.min(where=finite, initial=np.inf)))
-            self.high = max(self.high, float(rows.max(where=finite, initial=-np.inf)))
+            self.low = min(self.low, float(rows[finite].min()))
+            self.high = max(self.high, float(rows[finite].max()))
 
 
 @dataclass(frozen=True)
