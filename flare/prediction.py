@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
+from flare.data.cards import is_benchmark
 from flare.data.cases import TABLES, Case, Place, read_case
 from flare.data.fields_of import CENTRES, fields_of, identifier
 from flare.data.sample import INPUT_ROLES, Sample, Schema
@@ -137,7 +138,7 @@ def _spelled(schema: Schema, path: Path) -> str | None:
 
 def _surface(schema: Schema, path: Path, points: Points, spacing: float | None) -> MeshFile:
     """A bare surface with points like those of the training."""
-    if points == "auto" and schema.name == "lpbf":
+    if points == "auto" and schema.name == "lpbf" and is_benchmark(schema):
         return _as_printed(path)
     if points == "voxels" or (points == "auto" and schema.cell_type in SOLID):
         return filled(path, refuse_spacing(spacing))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from flare.cli import parse
@@ -67,6 +68,7 @@ def run(words: Sequence[str]) -> int:
         inputs=args.input,
         units=_units(args.unit),
         found=found,
+        name=Path(args.out).name if args.out else "imported",
         **{name: getattr(args, name) for name in names},
     )
     _describe(plan)

@@ -119,13 +119,14 @@ def _check_values(dataset: Dataset, *, quiet: bool) -> list[Finding]:
             for what, values in sizes.items():
                 values.append(_size(dataset, sample, what))
             update()
-        same = [(name, value) for name, value, most in zip(channels, *_ranges(dataset), strict=True) if value == most]
+        low, high = _ranges(dataset)
+        same = [(name, value) for name, value, most in zip(channels, low, high, strict=True) if value == most]
         findings += [
             Finding(f"{name!r}", f"it is {value:g} at every point of every sample", len(dataset), 0, serious=False)
             for name, value in same
         ]
         findings += other_units({what: np.array(values) for what, values in sizes.items()}, names)
-        findings += _check_likeness(dataset, names, find_alike(dataset, update))
+        findings += _check_likeness(dataset, names, find_alike(dataset, (low, high), update))
     smallest, largest = int(dataset.sizes.min()), int(dataset.sizes.max())
     if smallest and largest > MIXED * smallest:
         what = f"samples have {smallest:,} to {largest:,} points"
@@ -190,11 +191,13 @@ class Alike:
     """With other targets."""
 
 
-def find_alike(dataset: Dataset, update: Callable[[], None] = lambda: None) -> Alike:
-    """Read every sample once more, and compare."""
+def find_alike(
+    dataset: Dataset, ranges: tuple[np.ndarray, np.ndarray] | None = None, update: Callable[[], None] = lambda: None
+) -> Alike:
+    """Read every sample once more, and compare; `ranges` of all channels, where they are known."""
     order = {name: place for place, name in enumerate(dataset.splits)}
     split = {int(i): name for name in dataset.splits for i in dataset.split(name) if i < len(dataset)}
-    inputs, answers = signatures(dataset, *_ranges(dataset), update)
+    inputs, answers = signatures(dataset, *(ranges or _ranges(dataset)), update)
     usual = float(np.median(np.linalg.norm(answers - answers.mean(0), axis=1))) if len(answers) else 0.0
     leaks, contradictions = [], []
     for group in copies(inputs):

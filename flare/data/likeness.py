@@ -38,12 +38,13 @@ def copies(signatures: np.ndarray) -> list[list[int]]:
     if count < 3:
         return []
     usual = float(np.median(_distances(signatures, np.arange(0, count, -(-count // 200)))))
-    group = list(range(count))
-    for later in range(1, count):
-        near = np.flatnonzero(np.linalg.norm(signatures[:later] - signatures[later], axis=1) <= COPY * usual)
+    group, members = list(range(count)), dict[int, list[int]]()
+    for one in range(count):
+        near = np.flatnonzero(np.linalg.norm(signatures[:one] - signatures[one], axis=1) <= COPY * usual)
         if len(near):
-            group[later] = group[int(near[0])]
-    return [members for i in range(count) if len(members := [j for j, g in enumerate(group) if g == i]) > 1]
+            group[one] = group[int(near[0])]
+        members.setdefault(group[one], []).append(one)
+    return [alike for alike in members.values() if len(alike) > 1]
 
 
 def _distances(signatures: np.ndarray, rows: Sequence[int] | np.ndarray) -> np.ndarray:

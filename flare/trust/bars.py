@@ -20,6 +20,8 @@ from flare.errors import DataError
 
 LEVEL = 0.9
 RIDGE = 1e-3
+CHUNK = 65_536
+"""Points at a time."""
 MANY_CHANNELS = 24
 """Beyond, products of two channels are left out."""
 
@@ -39,7 +41,8 @@ class Bars:
 
     def widths(self, channels: np.ndarray) -> np.ndarray:
         """(N, d) normalised inputs and predictions -> (N, F) half widths, physical."""
-        return self.quantile * _scale(self.weights, self.low, self.high, channels)
+        parts = np.array_split(channels, max(1, len(channels) // CHUNK))  # the quadratic has many terms
+        return self.quantile * np.concatenate([_scale(self.weights, self.low, self.high, part) for part in parts])
 
 
 def fit_bars(

@@ -40,6 +40,8 @@ MOST_SAMPLES = 256
 """Training samples that are looked at, evenly over the split."""
 MOST_POINTS = 4096
 """Points of a training sample from which is learnt where errors are large."""
+MOST_HELD_POINTS = 32_768
+"""Points of a held-out or test sample at which errors are measured; evenly over the sample where it has more."""
 FEWEST_TO_COMPARE = 5
 """Held-out samples below which nothing is said about familiarity."""
 
@@ -137,7 +139,7 @@ def calibrate(
     report: dict[str, Any] = {"training_samples": len(seen), "held_out_samples": len(held), "test_samples": len(test)}
     with progress("calibrating", len(seen) + len(held) + len(test), quiet=quiet) as update:
 
-        def errors(index: int, most: int | None = None) -> tuple[np.ndarray, np.ndarray]:
+        def errors(index: int, most: int = MOST_HELD_POINTS) -> tuple[np.ndarray, np.ndarray]:
             found = _errors(surrogate, dataset[int(index)], most)
             update()
             return found
@@ -209,12 +211,12 @@ def code_vector(code: Code) -> np.ndarray:
     return np.concatenate([z.cpu().numpy().astype(np.float64).ravel() for z in code.latents])
 
 
-def _errors(surrogate: Surrogate, sample: Sample, most: int | None) -> tuple[np.ndarray, np.ndarray]:
+def _errors(surrogate: Surrogate, sample: Sample, most: int) -> tuple[np.ndarray, np.ndarray]:
     """Normalised channels and physical errors at the points of a sample, or at some of them."""
     predicted = _side_by_side(surrogate, surrogate.predict_sample(sample))
     channels = _channels(surrogate, sample, predicted)
     error = predicted - target_array(surrogate.schema, sample)
-    step = 1 if most is None else max(1, -(-len(error) // most))
+    step = max(1, -(-len(error) // most))
     return channels[::step], error[::step]
 
 
