@@ -49,6 +49,7 @@ def run(words: Sequence[str]) -> int:
         raise ConfigError("say where the dataset goes with --out, or look first with --dry-run")
 
     from flare.data.cases import find_cases
+    from flare.data.check import find_alike
     from flare.data.importing import plan_import, write_import
     from flare.data.survey import survey
     from flare.files import refuse_existing
@@ -75,7 +76,15 @@ def run(words: Sequence[str]) -> int:
     if not args.dry_run:
         dataset = write_import(plan, args.out)
         print(f"{args.out}: {len(dataset):,} samples, {int(dataset.offsets[-1]):,} points")
-        say(f"look for mistakes in it with:  flare data check {args.out}")
+        leaks = find_alike(dataset).leaks
+        if leaks:
+            files = [note["file"] for note in dataset.notes()]
+            first = " and ".join(files[i] for i in leaks[0])
+            say(
+                f"WARNING: {counted(len(leaks), 'sample')} nearly equal one of another split (first: {first}); a test "
+                f"would flatter: keep them together with --group"
+            )
+        say(f"look for other mistakes with:  flare data check {args.out}")
     return 0
 
 

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import os
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from flare.errors import ConfigError, DataError
 from flare.mesh.file import MeshFile, mesh_of, mesh_of_points
-from flare.mesh.octree import HexMesh, merged
-from flare.mesh.read import read_part
-from flare.mesh.voxelise import voxelise
+
+if TYPE_CHECKING:
+    from flare.mesh.octree import HexMesh
 
 
 def on_surface(mesh: MeshFile, spacing: float, *, seed: int = 0) -> MeshFile:
@@ -32,6 +32,10 @@ def on_surface(mesh: MeshFile, spacing: float, *, seed: int = 0) -> MeshFile:
 
 def filled(path: str | os.PathLike[str], spacing: float) -> MeshFile:
     """Cubes of that edge, wherever their centres are inside the part."""
+    from flare.mesh.octree import merged
+    from flare.mesh.read import read_part
+    from flare.mesh.voxelise import voxelise  # compiled when imported
+
     return of_hexahedra(merged(voxelise(read_part(path, unit=None), spacing), levels=0), str(path))
 
 

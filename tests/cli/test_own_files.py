@@ -1,5 +1,7 @@
 """As a new user would: from a folder of 60 VTU files with a pressure field to a prediction opened with pyvista."""
 
+import contextlib
+import io
 import re
 import shlex
 from pathlib import Path
@@ -32,16 +34,15 @@ def folder(tmp_path_factory):
     new = plate(77)
     new.point_data.remove("pressure")
     new.save(here / "part.vtu")
-    printed = []
-    with pytest.MonkeyPatch.context() as patch:
+    printed = io.StringIO()
+    with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(printed):
         patch.chdir(here)
-        patch.setattr("builtins.print", lambda *words, **how: printed.append(" ".join(map(str, words))))
         commands = five_commands()
         assert len(commands) == 5
         for line in commands:
             words = shlex.split(line, comments=True)[1:]
             assert main([*words, *(SMALLER if words[0] == "train" else [])]) == 0, line
-    (here / "printed.txt").write_text("\n".join(printed))
+    (here / "printed.txt").write_text(printed.getvalue())
     return here
 
 
@@ -144,6 +145,27 @@ def test_a_dry_run_writes_nothing(folder, tmp_path, capsys, monkeypatch):
     assert re.search(r"region\s*│ cells\s*│ 1\s*│ all", shown)
     assert re.search(r"speed\s*│ whole", shown)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_near_copies_in_two_splits_are_announced(tmp_path, capsys):
+    folder_of_plates(tmp_path / "files", 8)
+    for i in range(8):  # the same part computed again, on points that moved a little
+        mesh = plate(i)
+        mesh.points += 1e-6
+        mesh.save(tmp_path / "files" / f"again_{i}.vtu")
+    words = [
+        "data",
+        "import",
+        str(tmp_path / "files"),
+        "--target",
+        "pressure",
+        "--test",
+        "again_*",
+        "--calibration",
+        "0",
+    ]
+    assert main([*words, "--out", str(tmp_path / "d")]) == 0
+    assert "WARNING: 8 samples nearly equal one of another split" in capsys.readouterr().err
 
 
 def test_bad_requests_are_one_message(folder, tmp_path, capsys):
