@@ -16,17 +16,17 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from flare.data.cards import is_benchmark
-from flare.data.cases import TABLES, Case, Place, read_case
+from flare.data.cases import Case, Place, read_case
 from flare.data.fields_of import CENTRES, fields_of, identifier
 from flare.data.sample import INPUT_ROLES, Sample, Schema
-from flare.data.tables import FORMATS, write_outputs
+from flare.data.tables import FORMATS, is_folder_of_arrays, read_inputs, write_outputs
 from flare.errors import DataError
 from flare.files import refuse_existing
-from flare.inference import Chunk, as_fields, empty_outputs, predict_into
+from flare.inference import MANY, Chunk, as_fields, empty_outputs, passes, predict_into
 from flare.mesh.file import MESHES, SURFACES, MeshFile, is_foam, mesh_of_points, read_mesh, refuse_suffix
 from flare.mesh.sampling import filled, of_hexahedra, on_surface, refuse_spacing, spacing_of
 from flare.surrogate import Surrogate
-from flare.terminal import say
+from flare.terminal import progress, say
 
 if TYPE_CHECKING:
     from flare.trust.calibration import Calibration, Judgement
@@ -34,12 +34,17 @@ if TYPE_CHECKING:
 Points = Literal["auto", "vertices", "surface", "voxels"]
 SPARSE = 2.0
 """Vertices that are farther apart than this many training points are no basis for a prediction."""
+MORE = (".parquet", ".h5", ".hdf5", ".zarr")
+"""Read as an import reads them."""
 SOLID = ("tetra", "pyramid", "wedge", "hexahedron")
 
 
 @dataclass(frozen=True)
 class Prediction:
-    mesh: MeshFile
+    name: str
+    """Of the file."""
+    mesh: MeshFile | None
+    """None for a table of points."""
     schema: Schema
     sample: Sample
     """Inputs."""
@@ -61,11 +66,12 @@ class Prediction:
         if Path(path).suffix in FORMATS:
             write_outputs(path, self.schema, self.sample.values, self.fields)
             return
+        mesh = self.mesh or mesh_of_points(self.sample.values[self.schema.points], self.name)
         for name in self.added:
-            if name in self.mesh.point_fields or name in self.mesh.cell_fields:
-                raise DataError(f"{self.mesh.name} has a field {name!r} already; rename it, so that it is not lost")
-        place = "cell_fields" if self.schema.points == CENTRES else "point_fields"
-        self.mesh.save(path, **{place: self.added})
+            if name in mesh.point_fields or name in mesh.cell_fields:
+                raise DataError(f"{self.name} has a field {name!r} already; rename it, so that it is not lost")
+        place = "cell_fields" if self.schema.points == CENTRES and self.mesh else "point_fields"
+        mesh.save(path, **{place: self.added})
 
 
 def is_part(path: str | os.PathLike[str]) -> bool:
@@ -84,7 +90,7 @@ def predict_file(
     out: str | os.PathLike[str] | None = None,
     chunk: Chunk = "auto",
     scratch: str | os.PathLike[str] | None = None,
-    done: Callable[[int], None] = lambda points: None,
+    done: Callable[[int], None] | None = None,
 ) -> Prediction:
     """The target fields at the points (or cell centres) of a mesh or table, in physical units.
 
@@ -96,23 +102,30 @@ def predict_file(
         spacing: of those points; None: that of the training points.
         out: where it will be saved; refused here, before the work, where that cannot be.
         chunk: as for `Surrogate.predict`.
-        scratch: likewise.
-        done: likewise.
+        scratch: as for `predict_into`.
+        done: likewise; None shows how far a large prediction is.
     """
+    path, schema, case = Path(path), surrogate.schema, None
     if out is not None:
         refuse_existing(out)
-    case = _case(surrogate.schema, Path(path), points, spacing or (calibration.spacing if calibration else None))
-    mesh = case.mesh or mesh_of_points(np.asarray(case.points, np.float32), case.name)
-    if out is not None and Path(out).suffix not in FORMATS:
-        refuse_suffix(out, mesh.root)
-    schema = surrogate.schema
-    values = fields_of(case, schema, schema.named(*INPUT_ROLES), _spread(case, schema, given or {}))
+    if path.suffix in FORMATS or is_folder_of_arrays(path):
+        values = read_inputs(path, schema)
+    else:
+        case = _case(schema, path, points, spacing or (calibration.spacing if calibration else None))
+        values = fields_of(case, schema, schema.named(*INPUT_ROLES), _spread(case, schema, given or {}))
+    mesh = case.mesh if case else None
+    if out is not None:
+        _refuse_out(Path(out), mesh)
     sample = surrogate.sample(values.pop(schema.points), values)
-    outputs = empty_outputs(surrogate, len(sample.values[schema.points]))
-    predict_into(surrogate, sample, outputs, chunk=chunk, scratch=scratch, done=done)
+    count = len(sample.values[schema.points])
+    outputs, quiet = empty_outputs(surrogate, count), done is not None or count < MANY
+    with progress("predicting", count * passes(surrogate), unit="points x blocks", quiet=quiet) as update:
+        predict_into(surrogate, sample, outputs, chunk=chunk, scratch=scratch, done=done or update)
     fields = as_fields(outputs)
     judgement = calibration.judge(surrogate, sample, fields) if calibration else None
-    return Prediction(mesh, schema, sample, fields, judgement, _errors(case, schema, outputs))
+    return Prediction(
+        str(path), mesh, schema, sample, fields, judgement, _errors(case, schema, outputs) if case else {}
+    )
 
 
 def _case(schema: Schema, path: Path, points: Points, spacing: float | None) -> Case:
@@ -120,20 +133,21 @@ def _case(schema: Schema, path: Path, points: Points, spacing: float | None) -> 
     if not path.exists():
         raise DataError(f"{path} does not exist")
     if suffix not in SURFACES:
-        if not is_part(path) and suffix not in (*TABLES, ".npz", ".h5", ".hdf5"):
-            known = ", ".join((*MESHES, *TABLES, ".npz", ".h5"))
-            raise DataError(f"{path}: cannot read {suffix or 'a name without suffix'}; use one of {known}")
-        return read_case(Place(path), points=None if is_part(path) else _spelled(schema, path))
+        if not is_part(path) and suffix not in MORE:
+            known = ", ".join((*FORMATS, *MORE, *MESHES))
+            raise DataError(f"{path}: cannot read {suffix or 'a file without a suffix'}; use one of {known}")
+        return read_case(Place(path))
     mesh = _surface(schema, path, points, spacing)
     return Case(str(path), mesh.points, mesh.point_fields, mesh.cell_fields, mesh.parameters, mesh.cells, {}, mesh)
 
 
-def _spelled(schema: Schema, path: Path) -> str | None:
-    """In a file of arrays the points may have the schema's own name."""
-    if path.suffix.lower() == ".npz":
-        with np.load(path, allow_pickle=False) as archive:
-            return schema.points if schema.points in archive.files else None
-    return None
+def _refuse_out(out: Path, mesh: MeshFile | None) -> None:
+    if mesh is not None and out.suffix not in FORMATS:
+        refuse_suffix(out, mesh.root)
+    elif out.suffix not in (*FORMATS, ".vtu"):
+        raise DataError(
+            f"{out}: cannot write {out.suffix or 'a file without a suffix'}; use .vtu, {' or '.join(FORMATS)}"
+        )
 
 
 def _surface(schema: Schema, path: Path, points: Points, spacing: float | None) -> MeshFile:

@@ -39,3 +39,18 @@ def folder_of_plates(folder, count, **how):
     for index in range(count):
         plate(index, **how).save(folder / f"plate_{index}.vtu")
     return folder
+
+
+def same(a, b):
+    """Points, cells and every field, bit for bit and with their types."""
+    assert type(a) is type(b)
+    np.testing.assert_array_equal(a.points, b.points)
+    assert a.points.dtype == b.points.dtype
+    if isinstance(a, pv.UnstructuredGrid):
+        np.testing.assert_array_equal(a.cells, b.cells)
+        np.testing.assert_array_equal(a.celltypes, b.celltypes)
+    for place in ("point_data", "cell_data", "field_data"):
+        mine, theirs = getattr(a, place), getattr(b, place)
+        for name in mine.keys():  # noqa: SIM118
+            assert mine[name].dtype == theirs[name].dtype, name
+            np.testing.assert_array_equal(mine[name], theirs[name])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,8 +14,6 @@ from flare.errors import ConfigError
 if TYPE_CHECKING:
     from flare.surrogate import Surrogate
 
-MANY = 1_000_000
-"""Points for which a prediction takes long enough to show how far it is."""
 EPILOG = """examples:
   flare predict runs/wings part.vtu --out part_pred.vtu          the same mesh with the fields added
   flare predict runs/wings part.stl --set speed=30 --out part_pred.vtp --png part.png --html part.html
@@ -57,14 +54,16 @@ def run(words: Sequence[str]) -> int:
     from flare.surrogate import load
 
     surrogate = load(args.run, checkpoint=args.checkpoint, ema=args.ema, device=args.device)
-    if is_part(args.input) or Path(args.out).suffix in (".vtu", ".vtp"):
+    source = Path(args.input)
+    of_one_part = is_part(source) or is_folder_of_arrays(source) or source.suffix == ".zarr" or not source.is_dir()
+    if of_one_part and (Path(args.out).suffix or is_part(source)):
         _predict_part(surrogate, args)
     elif args.set or args.png or args.html:
-        raise ConfigError("--set, --png and --html are for meshes; a table of points holds all inputs itself")
-    elif Path(args.input).is_dir() and not is_folder_of_arrays(args.input):
-        _predict_dataset(surrogate, args)
+        raise ConfigError("--set, --png and --html are for one part that is written to a file")
+    elif of_one_part:
+        _predict_arrays(surrogate, args)
     else:
-        _predict_points(surrogate, args)
+        _predict_dataset(surrogate, args)
     return 0
 
 
@@ -114,10 +113,11 @@ def _setting(text: str) -> tuple[str, float]:
         raise ConfigError(f"--set {text}: write NAME=NUMBER, such as speed=30") from None
 
 
-def _predict_points(surrogate: Surrogate, args: Any) -> None:
-    from flare.data.tables import mapped_outputs, read_inputs, write_outputs
+def _predict_arrays(surrogate: Surrogate, args: Any) -> None:
+    """From disk to disk: more points than fit into memory."""
+    from flare.data.tables import mapped_outputs, read_inputs
     from flare.files import refuse_existing
-    from flare.inference import as_fields, empty_outputs, predict_into
+    from flare.inference import MANY, passes, predict_into
     from flare.terminal import progress
 
     refuse_existing(args.out)
@@ -125,15 +125,12 @@ def _predict_points(surrogate: Surrogate, args: Any) -> None:
     inputs = read_inputs(args.input, schema)
     points = inputs.pop(schema.points)
     sample = surrogate.sample(points, inputs)
-    count, passes = len(points), len(getattr(surrogate.network, "blocks", [0]))
-    on_disk = not Path(args.out).suffix
+    count = len(points)
     with (
-        mapped_outputs(args.out, schema, count) if on_disk else nullcontext(empty_outputs(surrogate, count)) as outputs,
-        progress("predicting", count * passes, unit="points x blocks", quiet=count < MANY) as update,
+        mapped_outputs(args.out, schema, count) as outputs,
+        progress("predicting", count * passes(surrogate), unit="points x blocks", quiet=count < MANY) as update,
     ):
         predict_into(surrogate, sample, outputs, chunk=args.chunk, scratch=args.scratch, done=update)
-        if not on_disk:
-            write_outputs(args.out, schema, sample.values, as_fields(outputs))
         for name, values in outputs.items():
             span = with_unit(f"{values.min():.6g} to {values.max():.6g}", surrogate.units[name])
             print(f"{args.out}: {name}, {len(values):,} points, {span}")

@@ -59,7 +59,7 @@ def write_prediction_page(path: str | Path, prediction: Prediction, lines: Seque
     ]
     write_page(
         path,
-        title=f"Prediction for {Path(prediction.mesh.name).name}",
+        title=f"Prediction for {Path(prediction.name).name}",
         summary=summary,
         figures=[("Fields", "Predicted fields in physical units.", prediction_figure(prediction))],
         tables=[("Ranges", ranges)],

@@ -12,12 +12,12 @@ import pytest
 from flare.cli import main
 from flare.data.store import Dataset
 from tests.cli.test_bad_input import fails
-from tests.mesh.test_file import same
-from tests.meshes import folder_of_plates, plate, pv
+from tests.meshes import folder_of_plates, plate, pv, same
 
 PAGE = Path(__file__).parents[2] / "docs" / "your-data.md"
-SMALLER = ["--model.channels=16", "--model.blocks=1", "--model.heads=4", "--model.latents=8", "--epochs=4"]
-SMALLER += ["--model.kv_depth=0", "--model.ffn_depth=0", "--data.batch_size=8", "--device=cpu", "--report=false"]
+SMALLER = ["--model.channels=16", "--model.blocks=1", "--model.heads=4", "--model.latents=8", "--epochs=12"]
+SMALLER += ["--model.kv_depth=0", "--model.ffn_depth=0", "--data.batch_size=4", "--optim.lr=3e-3", "--device=cpu"]
+SMALLER += ["--report=false"]
 
 
 def five_commands():

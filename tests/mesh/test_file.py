@@ -5,22 +5,7 @@ import pytest
 
 from flare.errors import DataError
 from flare.mesh.file import mesh_of, read_mesh
-from tests.meshes import plate, pv
-
-
-def same(a, b):
-    """Points, cells and every field, bit for bit and with their types."""
-    assert type(a) is type(b)
-    np.testing.assert_array_equal(a.points, b.points)
-    assert a.points.dtype == b.points.dtype
-    if isinstance(a, pv.UnstructuredGrid):
-        np.testing.assert_array_equal(a.cells, b.cells)
-        np.testing.assert_array_equal(a.celltypes, b.celltypes)
-    for place in ("point_data", "cell_data", "field_data"):
-        mine, theirs = getattr(a, place), getattr(b, place)
-        for name in mine.keys():  # noqa: SIM118
-            assert mine[name].dtype == theirs[name].dtype, name
-            np.testing.assert_array_equal(mine[name], theirs[name])
+from tests.meshes import plate, pv, same
 
 
 def sphere():
