@@ -144,9 +144,9 @@ def _case(schema: Schema, path: Path, points: Points, spacing: float | None) -> 
 def _refuse_out(out: Path, mesh: MeshFile | None) -> None:
     if mesh is not None and out.suffix not in FORMATS:
         refuse_suffix(out, mesh.root)
-    elif out.suffix not in (*FORMATS, ".vtu"):
+    elif out.suffix not in (*FORMATS, ".vtu", ".vtp"):
         raise DataError(
-            f"{out}: cannot write {out.suffix or 'a file without a suffix'}; use .vtu, {' or '.join(FORMATS)}"
+            f"{out}: cannot write {out.suffix or 'a file without a suffix'}; use .vtu, .vtp, {' or '.join(FORMATS)}"
         )
 
 

@@ -103,11 +103,13 @@ def broken_cells(where: str, kind: str, cells: np.ndarray, points: np.ndarray, f
         return
     ordered = np.sort(cells, axis=1)
     flat = (ordered[:, 1:] == ordered[:, :-1]).any(1)
-    size = measure(kind, cells, points)
+    numbers = np.isfinite(points).all(1)
+    size = measure(kind, cells, np.where(numbers[:, None], points, 0.0))
     turned = np.zeros(len(cells), dtype=bool)
     if size is not None:
-        flat |= np.abs(size) <= 1e-12 * max(float(np.abs(size).max(initial=0.0)), 1e-300)
-        turned = (size < 0) & ~flat if kind in TETRAHEDRA else turned
+        known = numbers[cells].all(1)  # what is no number has been said elsewhere
+        flat |= known & (np.abs(size) <= 1e-12 * max(float(np.abs(size).max(initial=0.0)), 1e-300))
+        turned = known & (size < 0) & ~flat if kind in TETRAHEDRA else turned
     for bad, words in ((flat, "have no size"), (turned, "are inside out")):
         if bad.any():
             what = f"{bad.sum():,} of {len(cells):,} cells {words} (first: {bad.argmax()})"

@@ -191,7 +191,7 @@ def mesh_of_points(points: np.ndarray, name: str = "the points") -> MeshFile:
     vtk = _pyvista()
     space = np.zeros((len(points), 3), dtype=points.dtype)
     space[:, : points.shape[1]] = points
-    return mesh_of(vtk.PolyData(space).cast_to_unstructured_grid(), name)
+    return mesh_of(vtk.PolyData(space), name)
 
 
 def is_foam(path: Path) -> bool:

@@ -222,6 +222,7 @@ def test_the_command_mends(tmp_path, capsys):
     assert main(["data", "check", str(dataset.path), "--fix", str(tmp_path / "f")]) == 0
     assert "12 samples; left out: 2 points" in capsys.readouterr().out
     assert main(["data", "check", str(tmp_path / "f")]) == 0
+    assert "are sound" in capsys.readouterr().out
     assert "exists already" in fails(capsys, "data", "check", dataset.path, "--fix", tmp_path / "f")
 
 
