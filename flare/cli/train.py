@@ -127,12 +127,11 @@ def _show(result: Mapping[str, Any]) -> None:
 
 def _calibrate(folder: Path) -> None:
     """Error bars are made while the dataset is at hand; a run without them is still a run."""
-    from flare.trust.calibration import FILE, calibrate_run, tell
+    from flare.surrogate import load
+    from flare.trust.calibration import calibrate_run, load_calibration, tell
 
-    if (folder / FILE).exists():
-        return
     try:
-        lines = tell(calibrate_run(folder, device="auto").report)
+        lines = tell((load_calibration(folder, load(folder)) or calibrate_run(folder, device="auto")).report)
     except FlareError as error:
         lines = [f"no error bars: {error}"]
     for line in lines:
