@@ -20,6 +20,9 @@ from flare.models.stream import CHUNK, Stream
 if TYPE_CHECKING:
     from flare.surrogate import Surrogate
 
+MANY = 1_000_000
+"""Points for which a prediction takes long enough to show how far it is."""
+
 Chunk = int | str
 """Points at a time; `auto`: all, or as many as are enough for full speed where a sample has more; `whole`: all."""
 
@@ -69,6 +72,11 @@ def stream(
         scratch=scratch,
         done=done,
     )
+
+
+def passes(surrogate: Surrogate) -> int:
+    """How often the points are gone through in chunks: once a block."""
+    return len(getattr(surrogate.network, "blocks", [0]))
 
 
 def pointwise(

@@ -1,9 +1,8 @@
-"""`flare predict`: fields in physical units for a file of points, or for every sample of a dataset."""
+"""`flare predict`: fields in physical units for a mesh, a file of points, or every sample of a dataset."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,9 +14,9 @@ from flare.errors import ConfigError
 if TYPE_CHECKING:
     from flare.surrogate import Surrogate
 
-MANY = 1_000_000
-"""Points for which a prediction takes long enough to show how far it is."""
 EPILOG = """examples:
+  flare predict runs/wings part.vtu --out part_pred.vtu          the same mesh with the fields added
+  flare predict runs/wings part.stl --set speed=30 --out part_pred.vtp --png part.png --html part.html
   flare predict runs/darcy points.csv --out pressure.csv
   flare predict runs/darcy points.npz --out pressure.npz
   flare predict runs/darcy data/darcy --split test --out data/darcy-predicted
@@ -27,9 +26,19 @@ EPILOG = """examples:
 def run(words: Sequence[str]) -> int:
     parser = make_parser("predict", "Predict fields in physical units with a trained surrogate.", EPILOG)
     parser.add_argument("run", help="run folder")
-    parser.add_argument("input", help="points and input fields (.npz, .csv, folder of .npy), or a dataset folder")
-    parser.add_argument("--out", required=True, help="file (.npz, .csv) or folder to write; must not exist")
+    parser.add_argument("input", help="mesh, points and input fields (.npz, .csv, folder of .npy), or a dataset folder")
+    parser.add_argument("--out", required=True, help="file (.vtu, .vtp, .npz, .csv, ...) or folder; must not exist")
     parser.add_argument("--split", help="of a dataset: only these samples; default all")
+    parser.add_argument("--set", nargs="+", default=[], metavar="NAME=VALUE", help="inputs that are not in the mesh")
+    parser.add_argument(
+        "--points",
+        default="auto",
+        choices=["auto", "vertices", "surface", "voxels"],
+        help="of a bare surface such as STL; auto: as the training data was",
+    )
+    parser.add_argument("--spacing", type=float, help="of those points; default that of the training points")
+    parser.add_argument("--png", help="also draw the predicted fields of a mesh here")
+    parser.add_argument("--html", help="also write a page about the prediction here")
     parser.add_argument(
         "--chunk", default="auto", help="points at a time: a number, 'auto', or 'whole'; the answer is the same"
     )
@@ -41,20 +50,74 @@ def run(words: Sequence[str]) -> int:
     args.chunk = points_at_a_time(args.chunk)
 
     from flare.data.tables import is_folder_of_arrays
+    from flare.prediction import is_part
     from flare.surrogate import load
 
     surrogate = load(args.run, checkpoint=args.checkpoint, ema=args.ema, device=args.device)
-    if Path(args.input).is_dir() and not is_folder_of_arrays(args.input):
-        _predict_dataset(surrogate, args)
+    source = Path(args.input)
+    of_one_part = is_part(source) or is_folder_of_arrays(source) or source.suffix == ".zarr" or not source.is_dir()
+    if of_one_part and (Path(args.out).suffix or is_part(source)):
+        _predict_part(surrogate, args)
+    elif args.set or args.png or args.html:
+        raise ConfigError("--set, --png and --html are for one part that is written to a file")
+    elif of_one_part:
+        _predict_arrays(surrogate, args)
     else:
-        _predict_points(surrogate, args)
+        _predict_dataset(surrogate, args)
     return 0
 
 
-def _predict_points(surrogate: Surrogate, args: Any) -> None:
-    from flare.data.tables import mapped_outputs, read_inputs, write_outputs
+def _predict_part(surrogate: Surrogate, args: Any) -> None:
     from flare.files import refuse_existing
-    from flare.inference import as_fields, empty_outputs, predict_into
+    from flare.prediction import describe, predict_file
+    from flare.terminal import say
+    from flare.trust.calibration import load_calibration
+
+    for more in (args.png, args.html):
+        if more:
+            refuse_existing(more)
+    calibration = load_calibration(args.run, surrogate)
+    prediction = predict_file(
+        surrogate,
+        args.input,
+        given=dict(_setting(text) for text in args.set),
+        calibration=calibration,
+        points=args.points,
+        spacing=args.spacing,
+        out=args.out,
+        chunk=args.chunk,
+        scratch=args.scratch,
+    )
+    prediction.save(args.out)
+    for line in describe(prediction, calibration):
+        print(f"{args.out}: {line}")
+    if calibration is None:
+        say(
+            f"no error bars, no warning of strange parts: these weights are not calibrated (flare calibrate {args.run})"
+        )
+    if args.png or args.html:
+        from flare.report.page import save_png
+        from flare.report.prediction import prediction_figure, write_prediction_page
+
+        if args.png:
+            save_png(prediction_figure(prediction), args.png)
+        if args.html:
+            write_prediction_page(args.html, prediction, describe(prediction, calibration))
+
+
+def _setting(text: str) -> tuple[str, float]:
+    name, _, value = text.partition("=")
+    try:
+        return name, float(value)
+    except ValueError:
+        raise ConfigError(f"--set {text}: write NAME=NUMBER, such as speed=30") from None
+
+
+def _predict_arrays(surrogate: Surrogate, args: Any) -> None:
+    """From disk to disk: more points than fit into memory."""
+    from flare.data.tables import mapped_outputs, read_inputs
+    from flare.files import refuse_existing
+    from flare.inference import MANY, passes, predict_into
     from flare.terminal import progress
 
     refuse_existing(args.out)
@@ -62,15 +125,12 @@ def _predict_points(surrogate: Surrogate, args: Any) -> None:
     inputs = read_inputs(args.input, schema)
     points = inputs.pop(schema.points)
     sample = surrogate.sample(points, inputs)
-    count, passes = len(points), len(getattr(surrogate.network, "blocks", [0]))
-    on_disk = not Path(args.out).suffix
+    count = len(points)
     with (
-        mapped_outputs(args.out, schema, count) if on_disk else nullcontext(empty_outputs(surrogate, count)) as outputs,
-        progress("predicting", count * passes, unit="points x blocks", quiet=count < MANY) as update,
+        mapped_outputs(args.out, schema, count) as outputs,
+        progress("predicting", count * passes(surrogate), unit="points x blocks", quiet=count < MANY) as update,
     ):
         predict_into(surrogate, sample, outputs, chunk=args.chunk, scratch=args.scratch, done=update)
-        if not on_disk:
-            write_outputs(args.out, schema, sample.values, as_fields(outputs))
         for name, values in outputs.items():
             span = with_unit(f"{values.min():.6g} to {values.max():.6g}", surrogate.units[name])
             print(f"{args.out}: {name}, {len(values):,} points, {span}")

@@ -87,7 +87,7 @@ def _read_npz(path: Path, schema: Schema) -> dict[str, np.ndarray]:
 
 
 def _read_csv(path: Path, schema: Schema) -> dict[str, np.ndarray]:
-    header, table = _read_table(path)
+    header, _, table = read_table(path)
     fields = {}
     for name in schema.named(*INPUT_ROLES):
         values = table[
@@ -103,11 +103,12 @@ def _read_csv(path: Path, schema: Schema) -> dict[str, np.ndarray]:
     return fields
 
 
-def _read_table(path: Path) -> tuple[list[str], np.ndarray]:
-    """Column names without their units, and the rows."""
+def read_table(path: Path) -> tuple[list[str], list[str], np.ndarray]:
+    """Column names, their units ("1" where a heading has none in brackets), and the rows."""
     with path.open(newline="", encoding="utf-8-sig") as file:
         rows = csv.reader(file)
-        header = [name.strip().split(" [")[0] for name in next(rows, [])]
+        titles = [name.strip() for name in next(rows, [])]
+        header = [title.split(" [")[0] for title in titles]
         if len(header) < 2:
             raise DataError(
                 f"{path} has no header of columns separated by commas; its first line is {','.join(header)!r}"
@@ -124,7 +125,12 @@ def _read_table(path: Path) -> tuple[list[str], np.ndarray]:
                 raise DataError(f"{path}: line {number} has {len(row)} columns, the header has {len(header)}")
     if not table:
         raise DataError(f"{path} has a header but no rows")
-    return header, np.array(table)
+    return header, [unit_in(title) for title in titles], np.array(table)
+
+
+def unit_in(title: str) -> str:
+    """`Pa` of `pressure [Pa]`."""
+    return title.split(" [")[1].rstrip("] ") if " [" in title else "1"
 
 
 def _column(path: Path, header: list[str], schema: Schema, field: str, component: str) -> str:
