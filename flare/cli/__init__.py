@@ -18,6 +18,7 @@ VERBS = {
     "train": "train a surrogate, or go on with a run",
     "evaluate": "errors of a trained surrogate on a dataset",
     "predict": "fields in physical units for points or a dataset",
+    "view": "truth, prediction and error in the browser, or as one HTML file",
     "spectra": "eigenvalues and eigenvectors of a trained FLARE's mixing",
     "models": "every model, with its parameters, operations and memory",
     "compare": "train several models side by side, several seeds each",

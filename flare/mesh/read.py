@@ -40,7 +40,7 @@ def read_part(source: str | os.PathLike[str] | Surface | Any, *, unit: str | Non
         raise ConfigError(f"unit={unit!r} is unknown; {nearest(unit, UNITS)}")
     if isinstance(source, str | os.PathLike):
         path, name = Path(source), str(source)
-        triangles = _cad(path, unit) if path.suffix.lower() in CAD else _triangles(path)
+        triangles = _cad(path, unit) if path.suffix.lower() in CAD else read_triangles(path)
     elif hasattr(source, "vertices") and hasattr(source, "faces"):
         name, triangles = "the part", Surface.of(source)
     else:
@@ -72,7 +72,8 @@ def unit_hint(longest: float, name: str, unit: str) -> str:
     return f"if its unit is another, say so with --unit {' or '.join(fits)}, or have it scaled with --scale fit"
 
 
-def _triangles(path: Path) -> Surface:
+def read_triangles(path: Path) -> Surface:
+    """The triangles of a file as they are, closed or not."""
     kind = path.suffix.lower()
     if kind not in TRIANGLES:
         known = ", ".join((*TRIANGLES, *CAD))

@@ -7,7 +7,8 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 
 from flare.mesh.octree import merged
 from flare.mesh.voxels import Voxels
-from flare.report.hexahedra import BELOW, draw_hexahedra, height_to_width, outer_faces
+from flare.mesh.faces import outer_faces
+from flare.report.hexahedra import BELOW, draw_hexahedra, height_to_width
 from flare.report.style import new_figure
 
 
