@@ -1,0 +1,137 @@
+"""The page with a million points: how long until it shows them, and how long a frame and a hover take.
+
+.venv/bin/python benchmarks/view.py            all, some minutes; the table goes into docs/view.md
+
+Truth, prediction and error in three panels, drawn by chromium's software renderer on this machine's processor: the
+slowest "graphics card" a user can have. Needs playwright and chromium.
+"""
+
+from __future__ import annotations
+
+import statistics
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from browser import READY, browser, why_not
+from flare.files import put_between
+from flare.mesh.faces import grid_triangles
+from flare.view.server import ViewServer
+from flare.view.source import Arrays
+from flare.view.standalone import write_standalone
+from measure import RESULTS, load, others_percent, save
+from table import origin, table, three_digits
+
+PAGE = Path(__file__).parents[1] / "docs" / "view.md"
+BEGIN, END = "<!-- view table -->", "<!-- end of view -->"
+SIDES = (320, 1000)
+"""Bodies have side² points."""
+FRAMES = 5
+
+
+class Ripples:
+    """A body of side² points, as a surface or as a cloud, with a field and a prediction of it."""
+
+    def __init__(self, side: int, kind: str) -> None:
+        u, v = np.meshgrid(np.linspace(-1, 1, side), np.linspace(-1, 1, side), indexing="ij")
+        r = np.hypot(u, v)
+        points = np.stack([u, v, 0.15 * np.cos(9 * r)], -1).reshape(-1, 3)
+        if kind == "cloud":
+            points = np.random.default_rng(0).standard_normal((side * side, 3)) * [1.0, 0.6, 0.3]
+        self.points, self.side, self.kind = points.astype(np.float32), side, kind
+
+    def catalogue(self) -> dict[str, Any]:
+        sample = {"id": 0, "split": "test", "points": len(self.points)}
+        field = {"name": "height", "unit": "mm", "role": "target", "compared": True}
+        about = {"version": 1, "title": f"{self.kind}", "facts": [], "dimension": 3, "length_unit": "m"}
+        return about | {"fields": [field], "parameters": [], "samples": [sample], "spectra": None}
+
+    def geometry(self, sample: int) -> Arrays:
+        arrays = {"points": self.points}
+        if self.kind == "surface":
+            arrays["triangles"] = grid_triangles(self.side, self.side).astype(np.uint32)
+        return arrays
+
+    def field(self, sample: int, name: str) -> Arrays:
+        truth = np.sin(3 * self.points[:, 0]) * self.points[:, 2]
+        return {"truth": truth, "prediction": truth + 0.01 * np.cos(7 * self.points[:, 1])}
+
+    def spectra(self, sample: int) -> Arrays:
+        raise NotImplementedError
+
+    def modes(self, sample: int, block: int, head: int) -> Arrays:
+        raise NotImplementedError
+
+
+def frame_times(page: Any) -> dict[str, float]:
+    """Median milliseconds of a whole frame, of one while the view moves, and of finding the point below the pointer."""
+    script = """async ([kind, frames]) => {
+      const { stage, state } = flare, times = [];
+      const panel = state.panels[0].element;
+      for (let i = 0; i < frames; i++) {
+        stage.frames = { whole: kind === "few" ? 1e9 : NaN, few: NaN, drawn: 0 };
+        stage.moving = kind === "few";
+        const start = performance.now();
+        if (kind === "pick") stage.pick(panel, panel.clientWidth / 2, panel.clientHeight / 2);
+        else stage.draw();
+        times.push(performance.now() - start);
+      }
+      return times;
+    }"""
+    return {kind: statistics.median(page.evaluate(script, [kind, FRAMES])) for kind in ("whole", "few", "pick")}
+
+
+def seconds_to_load(page: Any, address: str) -> float:
+    begin = time.perf_counter()
+    page.goto(address)
+    page.wait_for_selector(READY, timeout=120_000)
+    page.wait_for_function("() => flare.stage.frames.drawn > 0", timeout=120_000)
+    return time.perf_counter() - begin
+
+
+def measure(chromium: Any, side: int, kind: str) -> dict[str, Any]:
+    source = Ripples(side, kind)
+    row: dict[str, Any] = {"kind": kind, "points": side * side}
+    with ViewServer(source) as server, tempfile.TemporaryDirectory() as folder:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        file = Path(folder) / "page.html"
+        write_standalone(source, file, [0])
+        row["file_mb"] = file.stat().st_size / 1e6
+        for name, address in (("served", server.url), ("file", file.as_uri())):
+            page = chromium.new_page(viewport={"width": 1500, "height": 820})
+            row[f"{name}_seconds"] = seconds_to_load(page, address)
+            if name == "served":
+                row |= frame_times(page)
+            page.close()
+        server.shutdown()
+    return row
+
+
+def tables(record: dict[str, Any]) -> str:
+    keys = ("served_seconds", "file_seconds", "file_mb", "whole", "few", "pick")
+    head = ["Three panels of", "served, s", "file, s", "file, MB", "frame, ms", "moving, ms", "hover, ms"]
+    rows = [[f"{r['points']:,} points, {r['kind']}", *(three_digits(r[key]) for key in keys)] for r in record["rows"]]
+    return f"{table(head, rows)}\n\n{origin(record)}"
+
+
+def main(sides: tuple[int, ...] = SIDES, results: Path = RESULTS, docs: Path = PAGE) -> None:
+    if reason := why_not():
+        sys.exit(f"{reason}; the page cannot be measured")
+    busy = others_percent()
+    rows = []
+    with browser() as chromium:
+        for side in sides:
+            for kind in ("surface", "cloud"):
+                rows.append(measure(chromium, side, kind))
+                print(rows[-1], flush=True)
+    save("view", {"others_percent": busy, "rows": rows}, results)
+    put_between(docs, BEGIN, END, tables(load("view", results) or {}))
+
+
+if __name__ == "__main__":
+    main()
