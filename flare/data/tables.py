@@ -59,7 +59,7 @@ def _read_npz(path: Path, schema: Schema) -> dict[str, np.ndarray]:
 
 
 def _read_csv(path: Path, schema: Schema) -> dict[str, np.ndarray]:
-    header, table = read_table(path)
+    header, table = _read_table(path)
     fields = {}
     for name in schema.named(*INPUT_ROLES):
         values = table[
@@ -75,7 +75,7 @@ def _read_csv(path: Path, schema: Schema) -> dict[str, np.ndarray]:
     return fields
 
 
-def read_table(path: Path) -> tuple[list[str], np.ndarray]:
+def _read_table(path: Path) -> tuple[list[str], np.ndarray]:
     """Column names without their units, and the rows."""
     with path.open(newline="", encoding="utf-8-sig") as file:
         rows = csv.reader(file)

@@ -15,7 +15,7 @@ from typing import Any
 from flare.errors import ConfigError, DataError, nearest, one_line
 from flare.mesh.cad import CAD, read_cad
 from flare.mesh.repair import solid_surface
-from flare.mesh.stl import read_stl
+from flare.mesh.stl import is_stl, read_stl
 from flare.mesh.surface import Surface
 from flare.mesh.unfit import Unfit
 
@@ -40,7 +40,8 @@ def read_part(source: str | os.PathLike[str] | Surface | Any, *, unit: str | Non
         raise ConfigError(f"unit={unit!r} is unknown; {nearest(unit, UNITS)}")
     if isinstance(source, str | os.PathLike):
         path, name = Path(source), str(source)
-        triangles = _cad(path, unit) if path.suffix.lower() in CAD else read_triangles(path)
+        _refuse_folder(path)
+        triangles = _cad(path, unit) if path.suffix.lower() in CAD else _triangles(path)
     elif hasattr(source, "vertices") and hasattr(source, "faces"):
         name, triangles = "the part", Surface.of(source)
     else:
@@ -69,11 +70,19 @@ def unit_hint(longest: float, name: str, unit: str) -> str:
     fits = [u for u, scale in UNITS.items() if u != unit and USUAL[0] <= longest / UNITS[unit] * scale <= USUAL[1]]
     if not fits or Path(name).suffix.lower() in CAD:  # a CAD file knows its unit
         return "have it scaled with --scale fit"
-    return f"if its unit is another, say so with --unit {' or '.join(fits)}, or have it scaled with --scale fit"
+    return f"did you mean --unit {' or '.join(fits)}? If not, have it scaled with --scale fit"
 
 
-def read_triangles(path: Path) -> Surface:
-    """The triangles of a file as they are, closed or not."""
+def _refuse_folder(path: Path) -> None:
+    if path.is_dir():
+        raise Unfit(
+            "unreadable",
+            f"{path} is a folder; give one file of it, or make a dataset of all with:  flare data make lpbf "
+            f"--parts {path}",
+        )
+
+
+def _triangles(path: Path) -> Surface:
     kind = path.suffix.lower()
     if kind not in TRIANGLES:
         known = ", ".join((*TRIANGLES, *CAD))
@@ -110,7 +119,28 @@ def _bytes(path: Path) -> bytes:
         raise Unfit("unreadable", f"{path} cannot be read: {error.strerror}") from None
     if not data:
         raise Unfit("empty", f"{path} is empty (0 bytes)")
+    kind, named = _kind_by_content(data), path.suffix.lower()
+    if kind and kind != (".step" if named == ".stp" else named):
+        raise Unfit(
+            "unreadable", f"{path} holds {kind[1:].upper()}, whatever its name says; rename it {path.stem}{kind}"
+        )
     return data
+
+
+def _kind_by_content(data: bytes) -> str | None:
+    """The ending that a file should have, where its first bytes tell beyond doubt."""
+    if is_stl(data):
+        return ".stl"
+    signs = {
+        b"ISO-10303-21": ".step",
+        b"DBRep_DrawableShape": ".brep",
+        b"ply\n": ".ply",
+        b"ply\r": ".ply",
+        b"glTF": ".glb",
+        b"PK\x03\x04": ".3mf",
+    }
+    head = data[:2000].lstrip()
+    return next((kind for sign, kind in signs.items() if head.startswith(sign)), None)
 
 
 def _cad(path: Path, unit: str | None) -> Surface:

@@ -77,8 +77,8 @@ def _modes_bytes(catalogue: dict[str, Any]) -> float:
 
 def _page(title: str, data: dict[str, bytes]) -> str:
     page = (PAGE / "index.html").read_text(encoding="utf-8")
-    modules = {f"flare/{file.name}": file for file in PAGE.iterdir() if file.name.endswith(".js")}
-    modules["three"] = modules.pop("flare/three.min.js")
+    ours = (file for file in PAGE.iterdir() if file.name.endswith(".js") and not file.name.startswith("three."))
+    modules = {"three": PAGE / "three.min.js"} | {f"flare/{file.name}": file for file in ours}
     addresses = {name: f"data:text/javascript;base64,{_base64(file.read_bytes())}" for name, file in modules.items()}
     style = (PAGE / "style.css").read_text(encoding="utf-8")
     embedded = "\n".join(
