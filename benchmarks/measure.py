@@ -2,48 +2,26 @@
 
 from __future__ import annotations
 
-import gc
 import json
 import statistics
 import subprocess
 import time
-from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import ProcessPoolExecutor
-from contextlib import contextmanager, suppress
-from multiprocessing import get_context
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import psutil
-import torch
 
-from flare.environment import describe_environment, peak_memory_mb
+from flare.environment import describe_environment
 from flare.files import write_json
+from flare.measure import alone as alone
+from flare.measure import no_collection as no_collection
+from flare.measure import peak_above as peak_above
+from flare.measure import threads as threads
 
 RESULTS = Path(__file__).parent / "results"
 CLOCKS: dict[int, Callable[[], float]] = {1: time.process_time, 2: time.perf_counter}
 """Threads -> clock: CPU time of one thread, which a busy neighbour hardly touches, and the wall time of two."""
-
-
-@contextmanager
-def threads(count: int) -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(count)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
-
-
-@contextmanager
-def no_collection() -> Iterator[None]:
-    """Collect garbage now rather than inside somebody's turn."""
-    gc.collect()
-    gc.disable()
-    try:
-        yield
-    finally:
-        gc.enable()
 
 
 def interleaved(calls: Mapping[str, Callable[[], Any]], rounds: int, clock: Callable[[], float]) -> dict[str, float]:
@@ -56,22 +34,6 @@ def interleaved(calls: Mapping[str, Callable[[], Any]], rounds: int, clock: Call
                 call()
                 taken[name].append(clock() - begin)
     return {name: statistics.median(seconds) for name, seconds in taken.items()}
-
-
-def alone(function: Callable[..., Any], *arguments: Any) -> Any:
-    """What the function returns in a process of its own, whose peak of memory is then its own."""
-    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
-        return pool.submit(function, *arguments).result()
-
-
-def peak_above(call: Callable[[], Any]) -> float:
-    """MiB that the call needs at its peak beyond what the process held before. For a fresh process."""
-    gc.collect()
-    with suppress(OSError):  # starting up may have needed more than is held now: forget that peak, where one can
-        Path("/proc/self/clear_refs").write_text("5")
-    before = peak_memory_mb()
-    call()
-    return peak_memory_mb() - before
 
 
 def others_percent() -> float:

@@ -17,10 +17,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from contenders import SIZES, Size, make
 from flare.environment import peak_memory_mb
+from flare.measure import exponent as exponent_of
 from flare.mixer import native
 from measure import RESULTS, alone, gigabytes, no_collection, others_percent, peak_above, save, threads
 
@@ -80,7 +79,7 @@ def scale(points: Sequence[int]) -> Row:
         each = 1e6 * row["seconds"] / n
         print(f"{n:9,} {row['seconds']:9.3f} {each:9.2f} {row['peak_mb']:9.0f} {row['process_mb']:12.0f}", flush=True)
         rows.append(row)
-    exponent = float(np.polyfit(np.log([r["points"] for r in rows]), np.log([r["seconds"] for r in rows]), 1)[0])
+    exponent = exponent_of([r["points"] for r in rows], [r["seconds"] for r in rows])
     print(f"Time grows as N to the power {exponent:.3f}")
     largest = rows[-1]
     fits = gigabytes(largest["process_mb"]) < LIMIT_GB

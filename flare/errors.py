@@ -36,6 +36,10 @@ class TrainingDiverged(FlareError):
     """The loss or its gradient is no longer a number worth following."""
 
 
+class RankLost(FlareError):
+    """Another process of this run is gone, or did not answer in time."""
+
+
 def nearest(name: str, known: Iterable[str]) -> str:
     """The end of an error message about an unknown name: the closest known one, or all of them."""
     known = sorted(known)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -23,6 +24,19 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
         temporary.replace(final)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+@contextmanager
+def filling(path: str | os.PathLike[str]) -> Iterator[Path]:
+    """A new folder beside `path`; it takes the name `path` when all went well, and is gone otherwise."""
+    final = Path(path)
+    temporary = final.with_name(f".{final.name}.{os.getpid()}")
+    temporary.mkdir(parents=True)
+    try:
+        yield temporary
+        temporary.replace(final)
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
 
 
 def put_between(page: Path, begin: str, end: str, text: str) -> None:

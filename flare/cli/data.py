@@ -1,4 +1,4 @@
-"""`flare data make|read|download|info|report|check|card|export|upload`: datasets made, fetched, verified, shared."""
+"""`flare data import|make|read|download|info|report|check|card|export|upload`: datasets brought, made, shared."""
 
 from __future__ import annotations
 
@@ -6,14 +6,15 @@ import os
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from flare.cli import parse
+from flare.cli import import_data, parse
 from flare.cli.options import make_parser
 from flare.errors import ConfigError, DataError, nearest
 
 if TYPE_CHECKING:
     from flare.data.store import Dataset
 
-HELP = """usage: flare data make NAME --out FOLDER ...       make a dataset from physics
+HELP = """usage: flare data import FILES --out FOLDER ...     make a dataset of your own meshes and tables
+       flare data make NAME --out FOLDER ...       make a dataset from physics
        flare data download NAME --out FOLDER ...   fetch the published files of a benchmark and read them
        flare data read NAME --folder FILES ...     make a dataset of published files that are here
        flare data card [NAME]                      what a benchmark is, and what to beware of
@@ -28,6 +29,7 @@ Each has its own help, such as:  flare data make darcy --help"""
 
 def run(words: Sequence[str]) -> int:
     actions: dict[str, Callable[[Sequence[str]], int]] = {
+        "import": import_data.run,
         "make": _make,
         "download": _download,
         "read": _read,

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 EXPERIMENTS = {
     "small-sets": "FLARE on a small set of each benchmark, made and learnt in minutes",
     "printed-parts": "FLARE on a small set of printed parts, beside simple predictors",
+    "scaling": "time and memory of one layer up to a million points, beside softmax and physics attention",
+    "million": "blocks x latents at a million points: time, memory and error",
 }
 HELP = "usage: flare experiment NAME ...\n\n" + "\n".join(f"  {name:<14} {text}" for name, text in EXPERIMENTS.items())
 
@@ -29,7 +31,8 @@ def run(words: Sequence[str]) -> int:
         return 0
     if words[0] not in EXPERIMENTS:
         raise ConfigError(f"there is no experiment {words[0]!r}; {nearest(words[0], EXPERIMENTS)}")
-    return {"small-sets": _small_sets, "printed-parts": _printed_parts}[words[0]](words[1:])
+    verbs = {"small-sets": _small_sets, "printed-parts": _printed_parts, "scaling": _scaling, "million": _million}
+    return verbs[words[0]](words[1:])
 
 
 def _parser(name: str) -> ArgumentParser:
@@ -65,6 +68,69 @@ def _printed_parts(words: Sequence[str]) -> int:
 
     work = partial(run, Path(given.out), parts=given.parts, test=given.test, workers=given.workers, tell=say)
     return _tabulate(work, given.page, BEGIN, END)
+
+
+def _scaling(words: Sequence[str]) -> int:
+    parser = _parser("scaling")
+    parser.add_argument("--points", help="such as 1000,10000,100000; default seven sizes from 1,000 to 1,000,000")
+    parser.add_argument("--latents", help="such as 128,512,2048, the default; as many slices of physics attention")
+    parser.add_argument("--limit", type=float, default=600.0, help="seconds a measurement may take; then extrapolate")
+    parser.add_argument("--memory", type=float, default=16.0, help="GB a measurement may take")
+    parser.add_argument("--threads", type=int, default=1, help="of one process")
+    given = parse(parser, words)
+
+    from flare.experiments.scaling import BEGIN, END, LATENTS, POINTS, run
+
+    work = partial(
+        run,
+        Path(given.out),
+        points=_numbers(given.points, "--points") or POINTS,
+        latents=_numbers(given.latents, "--latents") or LATENTS,
+        limit_seconds=given.limit,
+        limit_gb=given.memory,
+        thread_count=given.threads,
+        tell=say,
+    )
+    return _tabulate(work, given.page, BEGIN, END)
+
+
+def _million(words: Sequence[str]) -> int:
+    parser = _parser("million")
+    parser.add_argument("--data", help="dataset folder; default: Darcy flows on a grid of --points, which are made")
+    parser.add_argument("--points", type=int, default=1_000_000, help="of the flows that are made")
+    parser.add_argument("--blocks", help="such as 1,2,4,8, the default")
+    parser.add_argument("--latents", help="such as 128,512,1024,2048, the default")
+    parser.add_argument("--steps", type=int, default=64, help="of each training, one sample each")
+    parser.add_argument(
+        "--limit", type=float, default=3600.0, help="seconds a training may take; longer ones are left out"
+    )
+    given = parse(parser, words)
+
+    from flare.experiments.million import BEGIN, BLOCKS, END, LATENTS, run
+
+    work = partial(
+        run,
+        Path(given.out),
+        data=Path(given.data) if given.data else None,
+        points=given.points,
+        blocks=_numbers(given.blocks, "--blocks") or BLOCKS,
+        latents=_numbers(given.latents, "--latents") or LATENTS,
+        steps=given.steps,
+        limit_seconds=given.limit,
+        workers=given.workers,
+        tell=say,
+    )
+    return _tabulate(work, given.page, BEGIN, END)
+
+
+def _numbers(text: str | None, option: str) -> list[int]:
+    try:
+        numbers = [int(word) for word in text.split(",")] if text else []
+    except ValueError:
+        raise ConfigError(f"{option} {text}: give numbers such as 128,512") from None
+    if any(number < 1 for number in numbers):
+        raise ConfigError(f"{option} {text}: at least 1 each")
+    return numbers
 
 
 def _tabulate(work: Callable[[], str], page: str | None, begin: str, end: str) -> int:

@@ -22,6 +22,7 @@ SHAPES: dict[str, tuple[int, int | tuple[int, int]]] = {
     "airfoil": (2, (221, 51)),
     "pipe": (2, (129, 129)),
     "drivaerml": (3, 40_000),
+    "drivaer-1m": (3, 1_000_000),
     "lpbf": (3, 10_000),
     "demo": (2, 972),
     "small": (3, (13, 13)),

@@ -39,10 +39,12 @@ def run(words: Sequence[str]) -> int:
     parser.add_argument("--out", help="run folder to write; default runs/<preset>")
     parser.add_argument("--resume", metavar="RUN", help="go on with this run, with its own settings")
     parser.add_argument("--if-exists", default="refuse", choices=["refuse", "resume"], help="when --out holds a run")
+    parser.add_argument("--fit", default="check", choices=["check", "ignore"], help="refuse a run that is too big")
     parser.add_argument("--report", type=bool, default=True, help="write report.html and its pictures at the end")
     parser.add_class_arguments(TrainConfig, None)
     given = parse(parser, [*_model_by_name(words)], defaults=False).as_dict()
-    options = {name: given.pop(name, None) for name in ("preset", "recipe", "out", "resume", "if_exists", "report")}
+    own = ("preset", "recipe", "out", "resume", "if_exists", "fit", "report")
+    options = {name: given.pop(name, None) for name in own}
     overrides = list(dotted(given))
     folder, result = _resume(options, overrides) if options["resume"] else _start(options, overrides)
     if result:  # only the first rank has one
@@ -89,6 +91,10 @@ def _start(options: Mapping[str, Any], overrides: list[tuple[str, Any]]) -> tupl
 
     if options["if_exists"] == "resume" and RunFolder(folder).exists:
         return folder, _guarded(folder, lambda start: start.resume(folder, expected=config))
+    if options["fit"] != "ignore":
+        from flare.train.fit import refuse_too_big
+
+        refuse_too_big(config)
     return folder, _guarded(folder, lambda start: start.start(config, folder))
 
 

@@ -41,6 +41,42 @@ class Batch:
         return replace(self, inputs=inputs, targets=targets, mask=mask)
 
 
+@dataclass(frozen=True)
+class Share:
+    """Part `index` of `count` nearly equal parts."""
+
+    index: int = 0
+    count: int = 1
+
+    def of(self, size: int) -> slice:
+        """Which of `size` things in a row; none where there are fewer things than parts."""
+        return slice(size * self.index // self.count, size * (self.index + 1) // self.count)
+
+
+WHOLE = Share()
+
+
+@dataclass(frozen=True)
+class Subsample:
+    """How many points of a sample each epoch sees: a constant number, or one that grows by a constant factor."""
+
+    points: int | None = None
+    """In the end; None: all."""
+    start: int | None = None
+    """In the first epoch; None: as many as in the end."""
+    epochs: float = 0
+    """In which the number grows."""
+
+    def of(self, size: int, epoch: int) -> int:
+        end = size if self.points is None else min(self.points, size)
+        if self.start is None or self.start >= end or epoch >= self.epochs:
+            return end
+        return round(self.start * (end / self.start) ** (epoch / self.epochs))
+
+
+ALL = Subsample()
+
+
 def collate(samples: Sequence[tuple[int, np.ndarray, np.ndarray]]) -> Batch:
     """Put (index, inputs, targets) triples of any size side by side."""
     sizes = torch.tensor([len(inputs) for _, inputs, _ in samples])
@@ -110,15 +146,19 @@ class BatchPlan(Sampler[list[tuple[int, int]]]):
 class _Arrays(TorchDataset[tuple[int, np.ndarray, np.ndarray]]):
     """What a loader worker does: read one sample, or some of its points, perhaps in a mirror, anew every epoch."""
 
-    def __init__(self, dataset: Dataset, subsample: int | None, seed: int, mirror: Sequence[str] = ()) -> None:
-        self.dataset, self.subsample, self.seed, self.mirror = dataset, subsample, seed, mirror
+    def __init__(
+        self, dataset: Dataset, subsample: Subsample, seed: int, points: Share, mirror: Sequence[str] = ()
+    ) -> None:
+        self.dataset, self.subsample, self.seed, self.points, self.mirror = dataset, subsample, seed, points, mirror
 
     def __getitem__(self, key: tuple[int, int]) -> tuple[int, np.ndarray, np.ndarray]:
         epoch, index = key
-        size, rows = int(self.dataset.sizes[index]), None
-        if self.subsample is not None and self.subsample < size:
+        size = int(self.dataset.sizes[index])
+        rows: slice | np.ndarray | None = self.points.of(size) if self.points.count > 1 else None
+        count = self.subsample.of(size, epoch)
+        if count < size:
             rng = np.random.default_rng([self.seed, epoch, index])
-            rows = np.sort(rng.choice(size, self.subsample, replace=False))
+            rows = np.sort(rng.choice(size, count, replace=False))[self.points.of(count)]
         sample = self.dataset.read(index, rows)
         if self.mirror:
             turned = np.random.default_rng([self.seed, epoch, index, 1]).random(len(self.mirror)) < 0.5
@@ -130,7 +170,8 @@ def training_loader(
     dataset: Dataset,
     plan: BatchPlan,
     *,
-    subsample: int | None = None,
+    points: Share = WHOLE,
+    subsample: Subsample = ALL,
     mirror: Sequence[str] = (),
     workers: int = 0,
     pin: bool = False,
@@ -138,12 +179,13 @@ def training_loader(
     """Micro-batches in the order of the plan.
 
     Args:
-        subsample: points drawn from each sample anew every epoch; None takes all.
+        points: which part of each sample's points to read.
+        subsample: points drawn from each sample anew every epoch.
         mirror: axes along which samples are reflected about zero, each or not, drawn anew every epoch.
         workers: loader processes; they map the dataset's files and share their pages.
     """
     return DataLoader(
-        _Arrays(dataset, subsample, plan.seed, mirror),
+        _Arrays(dataset, subsample, plan.seed, points, mirror),
         batch_sampler=plan,
         collate_fn=collate,
         num_workers=workers,
@@ -160,8 +202,10 @@ def _leave_signals_to_the_trainer(worker: int) -> None:
         signal.signal(number, signal.SIG_IGN)
 
 
-def evaluation_batches(dataset: Dataset, indices: Sequence[int] | np.ndarray, batch_size: int) -> Iterator[Batch]:
-    """All points of the samples in order, the last batch perhaps smaller."""
-    arrays = _Arrays(dataset, None, 0)
+def evaluation_batches(
+    dataset: Dataset, indices: Sequence[int] | np.ndarray, batch_size: int, points: Share = WHOLE
+) -> Iterator[Batch]:
+    """All points of the samples in order, or a share of them, the last batch perhaps smaller."""
+    arrays = _Arrays(dataset, ALL, 0, points)
     for start in range(0, len(indices), batch_size):
         yield collate([arrays[0, int(i)] for i in indices[start : start + batch_size]])

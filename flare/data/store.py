@@ -93,7 +93,7 @@ class Dataset:
         return hashlib.sha256(json.dumps(self.about["checksums"], sort_keys=True).encode()).hexdigest()[:16]
 
     def _open(self, name: str) -> np.ndarray:
-        return _open_array(self.path / f"{name}.npy")
+        return open_array(self.path / f"{name}.npy")
 
     def _check_lengths(self) -> None:
         expected = {}
@@ -169,7 +169,7 @@ def _so_far(partial: Path) -> str:
     return f"{done:,} samples are" if wanted is None else f"{done:,} of {wanted:,} samples are"
 
 
-def _open_array(path: Path) -> np.ndarray:
+def open_array(path: Path) -> np.ndarray:
     try:
         return np.load(path, mmap_mode="r", allow_pickle=False)
     except FileNotFoundError:

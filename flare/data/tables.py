@@ -1,18 +1,21 @@
-"""Points and fields in plain files: .npz with an array per field, .csv with a column per channel."""
+"""Points and fields in plain files: .npz with an array per field, .csv with a column per channel, or a folder with a
+.npy file per field, which is memory-mapped: the one for more points than fit into memory."""
 
 from __future__ import annotations
 
 import csv
 import os
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
 
 from flare.data.sample import INPUT_ROLES, Schema
+from flare.data.store import open_array
 from flare.errors import DataError
-from flare.files import replacing
+from flare.files import filling, replacing
 
 FORMATS = (".npz", ".csv")
 
@@ -20,6 +23,8 @@ FORMATS = (".npz", ".csv")
 def read_inputs(path: str | os.PathLike[str], schema: Schema) -> dict[str, np.ndarray]:
     """The input fields of one sample by name; fields the schema does not ask for are left alone."""
     path = Path(path)
+    if path.is_dir():
+        return _map_folder(path, schema)
     if path.suffix not in FORMATS:
         raise DataError(f"{path}: cannot read {path.suffix or 'a file without a suffix'}; use {' or '.join(FORMATS)}")
     if not path.is_file():
@@ -41,6 +46,29 @@ def write_outputs(
             _write_csv(temporary, schema, {**inputs, **outputs})
 
 
+def is_folder_of_arrays(path: str | os.PathLike[str]) -> bool:
+    path = Path(path)
+    return path.is_dir() and not (path / "dataset.json").exists() and any(path.glob("*.npy"))
+
+
+@contextmanager
+def mapped_outputs(path: str | os.PathLike[str], schema: Schema, count: int) -> Iterator[dict[str, np.ndarray]]:
+    """Room on disk for every target, name -> (N, channels); the folder gets its name when all is written."""
+    with filling(path) as folder:
+        yield {
+            name: np.lib.format.open_memmap(folder / f"{name}.npy", mode="w+", dtype=np.float32, shape=(count, width))
+            for name, width in zip(schema.named("target"), schema.widths("target"), strict=True)
+        }
+
+
+def _map_folder(path: Path, schema: Schema) -> dict[str, np.ndarray]:
+    wanted = schema.named(*INPUT_ROLES)
+    for name in wanted:
+        if not (path / f"{name}.npy").exists():
+            raise DataError(f"{path} has no {name}.npy; the model needs {', '.join(f'{n}.npy' for n in wanted)}")
+    return {name: open_array(path / f"{name}.npy") for name in wanted}
+
+
 def _read_npz(path: Path, schema: Schema) -> dict[str, np.ndarray]:
     try:
         with np.load(path, allow_pickle=False) as archive:
@@ -59,7 +87,7 @@ def _read_npz(path: Path, schema: Schema) -> dict[str, np.ndarray]:
 
 
 def _read_csv(path: Path, schema: Schema) -> dict[str, np.ndarray]:
-    header, table = _read_table(path)
+    header, _, table = read_table(path)
     fields = {}
     for name in schema.named(*INPUT_ROLES):
         values = table[
@@ -75,11 +103,12 @@ def _read_csv(path: Path, schema: Schema) -> dict[str, np.ndarray]:
     return fields
 
 
-def _read_table(path: Path) -> tuple[list[str], np.ndarray]:
-    """Column names without their units, and the rows."""
+def read_table(path: Path) -> tuple[list[str], list[str], np.ndarray]:
+    """Column names, their units ("1" where a heading has none in brackets), and the rows."""
     with path.open(newline="", encoding="utf-8-sig") as file:
         rows = csv.reader(file)
-        header = [name.strip().split(" [")[0] for name in next(rows, [])]
+        titles = [name.strip() for name in next(rows, [])]
+        header = [title.split(" [")[0] for title in titles]
         if len(header) < 2:
             raise DataError(
                 f"{path} has no header of columns separated by commas; its first line is {','.join(header)!r}"
@@ -96,7 +125,12 @@ def _read_table(path: Path) -> tuple[list[str], np.ndarray]:
                 raise DataError(f"{path}: line {number} has {len(row)} columns, the header has {len(header)}")
     if not table:
         raise DataError(f"{path} has a header but no rows")
-    return header, np.array(table)
+    return header, [unit_in(title) for title in titles], np.array(table)
+
+
+def unit_in(title: str) -> str:
+    """`Pa` of `pressure [Pa]`."""
+    return title.split(" [")[1].rstrip("] ") if " [" in title else "1"
 
 
 def _column(path: Path, header: list[str], schema: Schema, field: str, component: str) -> str:

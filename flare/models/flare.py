@@ -10,13 +10,17 @@ Every Linear starts from N(0, 0.02Â²) with zero bias, the latents from N(0, 0.1Â
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from itertools import pairwise
+from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 from flare.errors import ConfigError, nearest
-from flare.mixer import check_backend, decode, encode, mix
+from flare.mixer import check_backend, decode, encode, mix, sharded
+from flare.mixer.parts import Part, encode_part
 from flare.models import fused
 from flare.models.attention import TransformerBlock, check_heads, merge_heads, split_heads, transformer_mlp
 from flare.models.checks import at_least
@@ -131,6 +135,7 @@ class FLARE(nn.Module):
             raise ConfigError("shared_latents and latent_blocks are separate ablations; choose one")
         check_backend(backend)
         width = channels // heads
+        self.group: sharded.Group | None = None  # ranks among which the points are split; see `split_points`
         self.heads = heads
         self.scale = width**-0.5 if scale is None else scale
         self.backend = backend
@@ -150,18 +155,44 @@ class FLARE(nn.Module):
             raise ConfigError(f"x is {list(x_BNC.shape)}; this layer takes [B, N, {self.out.in_features}]")
         q_HMD, k_BHND = self.queries_and_keys(x_BNC)
         v_BHND = split_heads(self.value(x_BNC), self.heads)
-        if len(self.latent_blocks) == 0:
-            y_BHND = mix(q_HMD, k_BHND, v_BHND, scale=self.scale, mask=mask, backend=self.backend)
+        how: Any = {"scale": self.scale, "mask": mask, "backend": self.backend}
+        if len(self.latent_blocks) == 0 and self.group is None:
+            y_BHND = mix(q_HMD, k_BHND, v_BHND, **how)
         else:
-            z_BHMD = encode(q_HMD, k_BHND, v_BHND, scale=self.scale, mask=mask, backend=self.backend)
-            z_BHMD = split_heads(self.latent_blocks(merge_heads(z_BHMD)), self.heads)
-            y_BHND = decode(q_HMD, k_BHND, z_BHMD, scale=self.scale, mask=mask, backend=self.backend)
+            gather = encode if self.group is None else partial(sharded.encode, group=self.group)
+            y_BHND = decode(q_HMD, k_BHND, self.between(gather(q_HMD, k_BHND, v_BHND, **how)), **how)
         return self.out(merge_heads(y_BHND))
+
+    def gather(self, x_BNC: Tensor, mask: Tensor | None = None) -> Part:
+        """First half of the layer, of some of the points: parts of all points merge into the latents."""
+        q_HMD, k_BHND = self.queries_and_keys(x_BNC)
+        v_BHND = split_heads(self.value(x_BNC), self.heads)
+        return encode_part(q_HMD, k_BHND, v_BHND, scale=self.scale, mask=mask, backend=self.backend)
+
+    def between(self, z_BHMD: Tensor) -> Tensor:
+        """What the latents do among themselves before they are scattered: nothing, but for the ablation."""
+        if len(self.latent_blocks) == 0:
+            return z_BHMD
+        return split_heads(self.latent_blocks(merge_heads(z_BHMD)), self.heads)
+
+    def scatter(self, x_BNC: Tensor, z_BHMD: Tensor) -> Tensor:
+        """Second half of the layer, at any points: [B, N, C] -> [B, N, C]."""
+        q_HMD, k_BHND = self.queries_and_keys(x_BNC)
+        return self.out(merge_heads(decode(q_HMD, k_BHND, z_BHMD, scale=self.scale, backend=self.backend)))
 
     def queries_and_keys(self, x_BNC: Tensor) -> tuple[Tensor, Tensor]:
         """The two factors of the scores, [H, M, D] and [B, H, N, D]: all that the spectrum of the layer needs."""
         k_BHND = self.key_norm(split_heads(self.key(x_BNC), self.heads))
         return self.query_norm(self.latents), k_BHND
+
+
+def split_points(model: nn.Module, group: sharded.Group | None) -> None:
+    """From now on every rank of the group gives the model a share of each sample's points; None: all of them."""
+    layers = [module for module in model.modules() if isinstance(module, FLARE)]
+    if not layers:
+        raise ConfigError(f"{type(model).__name__} cannot split the points of a sample over ranks; a FLARE model can")
+    for layer in layers:
+        layer.group = group
 
 
 class FLAREBlock(nn.Module):
@@ -216,6 +247,15 @@ class FLAREBlock(nn.Module):
         if fast is not None:
             return fast
         x_BNC = x_BNC + self.mixer(self.mixer_norm(x_BNC), mask)
+        return x_BNC + self.ffn(self.ffn_norm(x_BNC))
+
+    def gather(self, x_BNC: Tensor, mask: Tensor | None = None) -> Part:
+        """What some of the points tell the latents."""
+        return self.mixer.gather(self.mixer_norm(x_BNC), mask)
+
+    def scatter(self, x_BNC: Tensor, z_BHMD: Tensor) -> Tensor:
+        """The block at any points, given its latents: `forward` where they are those of all points."""
+        x_BNC = x_BNC + self.mixer.scatter(self.mixer_norm(x_BNC), z_BHMD)
         return x_BNC + self.ffn(self.ffn_norm(x_BNC))
 
 
@@ -295,14 +335,25 @@ class FLAREModel(nn.Module):
         self.head = ResMLP(
             channels, channels, out_dim, io_depth, skip_out=False, activation=activation, backend=backend
         )
+        self.recompute = False  # see `recompute_blocks`
         self.apply(small_normal)
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
         """[B, N, in_dim] -> [B, N, out_dim]; `mask` is [B, N], True at real points."""
         x_BNC = self.lift(x)
         for block in self.blocks:
-            x_BNC = block(x_BNC, mask)
+            if self.recompute and torch.is_grad_enabled():
+                x_BNC = checkpoint(block, x_BNC, mask, use_reentrant=False, preserve_rng_state=False)
+            else:
+                x_BNC = block(x_BNC, mask)
         return self.head(self.head_norm(x_BNC))
+
+
+def recompute_blocks(model: nn.Module) -> None:
+    """From now on a backward computes each block anew from its input: less memory, a third more time."""
+    if not isinstance(model, FLAREModel):
+        raise ConfigError(f"{type(model).__name__} cannot compute its blocks anew; a FLARE model can")
+    model.recompute = True
 
 
 def _pick(table: dict[str, Callable[..., nn.Module]], name: str, what: str) -> Callable[..., nn.Module]:

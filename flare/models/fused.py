@@ -42,6 +42,8 @@ def flare_block(block: FLAREBlock, x_BNC: Tensor, mask: Tensor | None) -> Tensor
 
     Variants of the layer (normalised queries and keys, blocks between the latents) take the operators one by one.
     """
+    if block.mixer.group is not None:  # the kernel gathers from its own points alone
+        return None
     found = _weights_and_shape(block, _look_at_block)
     if found is None or x_BNC.ndim != 3:
         return None

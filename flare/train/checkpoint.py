@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,7 @@ from torch.optim import Optimizer
 from flare.errors import CheckpointError
 from flare.surrogate import Surrogate, load_weights, previous, read_tensors, save_surrogate
 from flare.train.ema import WeightAverage
+from flare.train.shards import fill, like, whole
 
 
 @dataclass
@@ -48,35 +49,52 @@ class Position:
     finished: bool = False
 
 
+@dataclass(frozen=True)
+class State:
+    """The tensors of a run, whole."""
+
+    model: dict[str, Tensor]
+    ema: dict[str, Tensor] | None
+    optimizer: dict[str, Tensor]
+
+
+def collect(surrogate: Surrogate, optimizer: Optimizer, ema: WeightAverage | None = None) -> State:
+    """What there is to save. Where the weights are split over ranks, every rank must ask."""
+    averaged = None
+    if ema is not None:
+        with ema.swapped_in(surrogate):
+            # A copy: the average leaves the model's own memory again.
+            averaged = {name: tensor.clone() for name, tensor in _whole(surrogate.state_dict()).items()}
+    return State(_whole(surrogate.state_dict()), averaged, _whole(_optimizer_tensors(surrogate, optimizer)))
+
+
 def save_checkpoint(
-    folder: Path,
-    surrogate: Surrogate,
-    optimizer: Optimizer,
-    random_states: dict[str, Tensor],
-    position: Position,
-    ema: WeightAverage | None = None,
+    folder: Path, surrogate: Surrogate, state: State, random_states: dict[str, Tensor], position: Position
 ) -> None:
     """Write a checkpoint folder whole, or leave the one that is there."""
 
     def write(new: Path) -> None:
-        save_surrogate(surrogate, new)
-        if ema is not None:
-            with ema.swapped_in(surrogate):
-                save_file({k: v.contiguous() for k, v in surrogate.state_dict().items()}, new / "ema.safetensors")
-        save_file(_optimizer_tensors(surrogate, optimizer) | random_states, new / "trainer.safetensors")
+        save_surrogate(surrogate, new, state.model)
+        if state.ema is not None:
+            save_file(state.ema, new / "ema.safetensors")
+        save_file(state.optimizer | random_states, new / "trainer.safetensors")
         (new / "trainer.json").write_text(json.dumps(asdict(position), indent=1) + "\n", encoding="utf-8")
 
     replace_folder(folder, write)
+
+
+def _whole(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    return {name: whole(tensor).contiguous() for name, tensor in tensors.items()}
 
 
 def load_checkpoint(
     folder: Path, surrogate: Surrogate, optimizer: Optimizer, ema: WeightAverage | None = None
 ) -> tuple[Position, dict[str, Tensor]]:
     """Fill model, optimiser and average; return the position and the random states."""
-    load_weights(surrogate, folder / "model.safetensors")
+    load_weights(surrogate, folder / "model.safetensors", fill)
     if ema is not None:
         with ema.swapped_in(surrogate):
-            load_weights(surrogate, folder / "ema.safetensors")
+            load_weights(surrogate, folder / "ema.safetensors", fill)
     try:
         position = Position(**json.loads((folder / "trainer.json").read_text(encoding="utf-8")))
     except (OSError, json.JSONDecodeError, TypeError) as error:
@@ -105,7 +123,7 @@ def replace_folder(folder: Path, write: Callable[[Path], None]) -> None:
 def _optimizer_tensors(model: nn.Module, optimizer: Optimizer) -> dict[str, Tensor]:
     """AdamW's state by parameter name, so that it does not depend on the order of parameters."""
     return {
-        f"optimizer/{key}/{name}": value.contiguous()
+        f"optimizer/{key}/{name}": value
         for name, p in model.named_parameters()
         for key, value in optimizer.state.get(p, {}).items()
     }
@@ -120,4 +138,4 @@ def _fill_optimizer(model: nn.Module, optimizer: Optimizer, tensors: dict[str, T
         for key in keys:
             # AdamW keeps its step counter (the scalar) with the parameter when fused, on the CPU otherwise.
             device = p.device if tensors[key].ndim or p in fused else "cpu"
-            optimizer.state[p][key.split("/")[1]] = tensors[key].to(device)
+            optimizer.state[p][key.split("/")[1]] = like(tensors[key].to(device), p)

@@ -32,6 +32,10 @@ class DataConfig:
     mirror: list[str] = field(default_factory=list)
     """Axes, such as [x, y], along which training samples are reflected about zero at random: more data for nothing
     where the physics has that symmetry, wrong where it has not. Vectors turn with the points."""
+    subsample_from: int | None = None
+    """Points drawn in the first epoch; they grow by a constant factor an epoch to `subsample`. null: no growth."""
+    subsample_growth: float = 0.5
+    """Part of the epochs in which they grow."""
     normalise: dict[str, Any] = field(default_factory=dict)
     """Field -> identity, gaussian or minmax (or a mapping with published constants); gaussian where not named."""
     workers: int = 0
@@ -94,6 +98,16 @@ class TrainConfig:
     """Of initial weights, order of samples, and subsampled points."""
     precision: Literal["32", "bf16", "16"] = "32"
     """Full single precision, or mixed with bfloat16 or float16 (the latter on CUDA only)."""
+    split: Literal["samples", "points"] = "samples"
+    """What the ranks of torchrun share: the samples of a batch, or the points of every sample."""
+    point_ranks: int | None = None
+    """With split points: so many ranks share the points of a sample, the others the samples of a batch; null: all."""
+    shard: bool = False
+    """Ranks share weights, gradients and the optimiser's state too (FSDP): for models too large for one of them."""
+    rank_timeout: float = 600.0
+    """Seconds a rank waits for the others before it gives the run up. One that dies is noticed at once."""
+    recompute: bool = False
+    """Backward computes each block anew instead of keeping what it needs: less memory, about a third more time."""
     compile: bool = False
     """Compile the network with torch.compile."""
     device: str = "auto"
@@ -113,8 +127,12 @@ class TrainConfig:
         if not isinstance(self.model.get("name"), str):
             raise ConfigError("model.name is missing; say which model, such as --model.name flare")
         self._check_ranges()
-        if self.loss.gradient_weight and self.data.subsample:
+        if self.loss.gradient_weight and (self.data.subsample or self.data.subsample_from):
             raise ConfigError("loss.gradient_weight needs the whole grid; drop data.subsample or the gradient term")
+        if self.loss.gradient_weight and self.split == "points":
+            raise ConfigError("loss.gradient_weight needs the whole grid on every rank; use --split samples")
+        if self.point_ranks is not None and self.split != "points":
+            raise ConfigError("point_ranks goes with --split points")
 
     def _check_ranges(self) -> None:
         data, optim = self.data, self.optim
@@ -125,6 +143,8 @@ class TrainConfig:
             "data.train_samples": data.train_samples,
             "data.test_samples": data.test_samples,
             "data.subsample": data.subsample,
+            "data.subsample_from": data.subsample_from,
+            "point_ranks": self.point_ranks,
             "optim.accumulate": optim.accumulate,
             "evaluate_every": self.evaluate_every,
             "checkpoint_every": self.checkpoint_every,
@@ -137,6 +157,7 @@ class TrainConfig:
             "optim.div": optim.div,
             "optim.final_div": optim.final_div,
             "checkpoint_minutes": self.checkpoint_minutes,
+            "rank_timeout": self.rank_timeout,
         }
         natural: dict[str, float | None] = {
             "seed": self.seed,
@@ -144,7 +165,7 @@ class TrainConfig:
             "optim.weight_decay": optim.weight_decay,
             "loss.gradient_weight": self.loss.gradient_weight,
         }
-        parts = {"optim.warmup": optim.warmup, "optim.ema": optim.ema}
+        parts = {"optim.warmup": optim.warmup, "optim.ema": optim.ema, "data.subsample_growth": data.subsample_growth}
         betas: dict[str, float | None] = {f"optim.betas[{i}]": beta for i, beta in enumerate(optim.betas)}
         _demand(counts, lambda x: x >= 1, "at least 1")
         _demand(positive, lambda x: x > 0, "above 0")

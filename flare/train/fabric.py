@@ -6,20 +6,28 @@ import logging
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
 
 import torch
 from lightning_fabric import Fabric
-from lightning_fabric.strategies import DDPStrategy
+from lightning_fabric.strategies import DDPStrategy, ModelParallelStrategy
 
 from flare.errors import ConfigError
 from flare.terminal import say
 from flare.train.config import TrainConfig
+from flare.train.ranks import is_lost, lost, timeout
+from flare.train.shards import shard
 
 PRECISIONS = {"32": "32-true", "bf16": "bf16-mixed", "16": "16-mixed"}
 
+_WORLDS: list[Any] = []
+"""Groups of ranks that were left, one for each run in this process. A group ends by waiting for threads of its own, and
+these may wait for Python's lock. Python lets go of it if it drops the last reference itself; DDP's reducer does not."""
+
 
 @contextmanager
-def launched_fabric(config: TrainConfig) -> Iterator[Fabric]:
+def launched_fabric(config: TrainConfig, run: Path) -> Iterator[Fabric]:
     """A launched Fabric; under `torchrun` it joins the processes torchrun started, and leaves them at the end."""
     logging.getLogger("lightning.fabric").setLevel(logging.WARNING)  # its banners would break the progress bar
     fabric = _make_fabric(config)
@@ -27,8 +35,13 @@ def launched_fabric(config: TrainConfig) -> Iterator[Fabric]:
     try:
         yield fabric
         fabric.barrier()  # nobody leaves while another still has something to say
+    except RuntimeError as error:
+        if not is_lost(error):
+            raise
+        raise lost(error, fabric.world_size, "outside of the training steps", run) from None
     finally:
         if torch.distributed.is_initialized():
+            _WORLDS.append(torch.distributed.group.WORLD)
             torch.distributed.destroy_process_group()
 
 
@@ -45,12 +58,20 @@ def _make_fabric(config: TrainConfig) -> Fabric:
             accelerator=config.device,
             devices=here,
             num_nodes=world // here,
-            # Buffers are the normalisers: equal on all ranks and never changed, so nothing to send.
-            strategy=DDPStrategy(broadcast_buffers=False) if world > 1 else "auto",
+            strategy=_strategy(config, world),
             precision=PRECISIONS[precision],
         )
     except (ValueError, RuntimeError) as error:
         raise ConfigError(f"device={config.device!r} cannot be used: {error}") from None
+
+
+def _strategy(config: TrainConfig, world: int) -> Any:
+    if world == 1:
+        return "auto"
+    if config.shard:
+        return ModelParallelStrategy(shard, data_parallel_size=world, tensor_parallel_size=1, timeout=timeout(config))
+    # Buffers are the normalisers: equal on all ranks and never changed, so nothing to send.
+    return DDPStrategy(broadcast_buffers=False, timeout=timeout(config))
 
 
 def _on_cpu(device: str) -> bool:

@@ -9,12 +9,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from flare.data.batch import Batch, BatchPlan, evaluation_batches, training_loader
+from flare.data.batch import WHOLE, Batch, BatchPlan, Share, Subsample, evaluation_batches, training_loader
 from flare.data.normalise import check_wishes, fit
 from flare.data.sample import INPUT_ROLES, refuse_mirror, target_array
 from flare.data.statistics import input_statistics, target_statistics
 from flare.data.store import Dataset
 from flare.errors import ConfigError, DataError
+from flare.mixer.sharded import Group
 from flare.surrogate import Surrogate
 from flare.train.config import DataConfig, LossConfig
 from flare.train.losses import gradient_l2, relative_l2
@@ -71,27 +72,41 @@ class FieldTask:
             fit(schema, ("target",), target_statistics(self.dataset, self.train), wishes),
         )
 
-    def batches(self, plan: BatchPlan, *, pin: bool = False) -> Iterable[Batch]:
+    def batches(self, plan: BatchPlan, epochs: int, *, points: Share = WHOLE, pin: bool = False) -> Iterable[Batch]:
+        """Micro-batches of one pass, in a run of so many epochs."""
         data = self.data
+        subsample = Subsample(data.subsample, data.subsample_from, data.subsample_growth * epochs)
         return training_loader(
-            self.dataset, plan, subsample=data.subsample, mirror=data.mirror, workers=data.workers, pin=pin
+            self.dataset, plan, points=points, subsample=subsample, mirror=data.mirror, workers=data.workers, pin=pin
         )
 
-    def loss(self, predict: Predict, batch: Batch) -> Tensor:
-        """Mean over samples and fields of the relative error, with the gradient term where asked for."""
+    def loss(self, predict: Predict, batch: Batch, group: Group | None = None) -> Tensor:
+        """Mean over samples and fields of the relative error, with the gradient term where asked for.
+
+        `group` has the ranks with the other points of these samples: the loss is the same on each, its gradient that of
+        the rank's own points.
+        """
         schema, predicted = self.dataset.schema, predict(batch.inputs, batch.mask)
         widths = schema.widths("target")
-        loss = relative_l2(predicted, batch.targets, batch.mask, widths=widths, offset=self.settings.offset)
+        offset = self.settings.offset
+        loss = relative_l2(predicted, batch.targets, batch.mask, widths=widths, group=group, offset=offset)
         if self.settings.gradient_weight:
             assert schema.grid is not None
             gradient = gradient_l2(predicted, batch.targets, schema.grid, widths=widths)
             loss = loss + self.settings.gradient_weight * gradient
         return loss.mean()
 
-    def errors(self, predict: Predict, device: torch.device, indices: np.ndarray) -> np.ndarray:
+    def errors(
+        self,
+        predict: Predict,
+        device: torch.device,
+        indices: np.ndarray,
+        points: Share = WHOLE,
+        group: Group | None = None,
+    ) -> np.ndarray:
         """Relative L2 errors, (samples, fields), of samples: all points, physical values."""
-        offset = self.settings.offset
-        return sample_errors(predict, self.dataset, indices, self.data.eval_batch_size, device, offset=offset)
+        size, offset = self.data.eval_batch_size, self.settings.offset
+        return sample_errors(predict, self.dataset, indices, size, device, points, group, offset=offset)
 
 
 @torch.no_grad()
@@ -101,15 +116,18 @@ def sample_errors(
     indices: np.ndarray,
     batch_size: int,
     device: torch.device,
+    points: Share = WHOLE,
+    group: Group | None = None,
     *,
     offset: float = 0.0,
 ) -> np.ndarray:
-    """Relative L2 errors, (samples, fields), in the order given."""
+    """Relative L2 errors, (samples, fields), in the order given; with a group, each of its ranks has some points."""
     widths = dataset.schema.widths("target")
     errors = [torch.zeros(0, len(widths))]
-    for batch in (b.to(device) for b in evaluation_batches(dataset, indices, batch_size)):
+    for batch in (b.to(device) for b in evaluation_batches(dataset, indices, batch_size, points)):
         predicted = predict(batch.inputs, batch.mask)
-        errors.append(relative_l2(predicted, batch.targets, batch.mask, widths=widths, offset=offset).cpu())
+        error = relative_l2(predicted, batch.targets, batch.mask, widths=widths, group=group, offset=offset)
+        errors.append(error.cpu())
     return torch.cat(errors).numpy()
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import signal
 import time
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -15,16 +16,19 @@ from torch import Tensor
 
 from flare.data.batch import Batch, BatchPlan
 from flare.environment import peak_memory_mb
-from flare.errors import CheckpointError, TrainingDiverged
+from flare.errors import CheckpointError, RankLost, TrainingDiverged
+from flare.models.flare import recompute_blocks, split_points
 from flare.surrogate import find_checkpoint
 from flare.terminal import progress, say
-from flare.train.checkpoint import Position, load_checkpoint, save_checkpoint
+from flare.train.checkpoint import Position, State, collect, load_checkpoint, save_checkpoint
 from flare.train.config import TrainConfig
 from flare.train.ema import WeightAverage
 from flare.train.fields import FieldTask
 from flare.train.optimizer import make_optimizer
+from flare.train.ranks import is_lost, lost, place
 from flare.train.run import RunFolder
 from flare.train.schedule import first_beta, learning_rate
+from flare.train.shards import whole
 from flare.train.signals import Interrupted, SignalNote
 
 
@@ -35,8 +39,13 @@ class Trainer:
         self.config, self.task, self.run, self.fabric = config, task, run, fabric
         torch.manual_seed(config.seed)
         self.surrogate = task.surrogate(config.model)
+        if config.recompute:
+            recompute_blocks(self.surrogate.network)
         if config.compile:
             self.surrogate.network.compile()  # in place: names of weights stay the same
+        self.ranks = place(config, fabric)
+        if self.ranks.group is not None:
+            split_points(self.surrogate.network, self.ranks.group)
         module = fabric.setup_module(self.surrogate)
         # Built after the weights are on their device, and set up by itself so that checkpoints see the plain optimiser.
         self.optimizer = make_optimizer(self.surrogate, config.optim, fused=config.precision != "16")
@@ -46,8 +55,8 @@ class Trainer:
             task.train,
             config.data.batch_size,
             parts=config.optim.accumulate,
-            rank=fabric.global_rank,
-            ranks=fabric.world_size,
+            rank=self.ranks.samples.index,
+            ranks=self.ranks.samples.count,
             seed=config.seed,
         )
         self.total_steps = self.plan.steps * config.epochs
@@ -69,16 +78,23 @@ class Trainer:
             SignalNote(quiet=quiet) as self._signal,
             progress("training", self.total_steps, done=self.position.step, unit="steps", quiet=quiet) as update,
         ):
-            while not self.position.finished:
-                self._epoch(update)
+            try:
+                while not self.position.finished:
+                    self._epoch(update)
+                self._agree(torch.zeros((), device=self.fabric.device))
+            except RuntimeError as error:
+                if not is_lost(error):
+                    raise
+                self._signal.hold()  # whoever started the ranks ends those that are left: first they say why
+                raise self._lost(error) from None
         self.run.close()
-        if self._signal.number:  # it came during the last evaluation; what is left can be done when resumed
-            raise Interrupted(self._signal.number)
+        if self._agreed_signal:  # it came during the last evaluation; what is left can be done when resumed
+            raise Interrupted(self._agreed_signal)
 
     def _epoch(self, update: Any) -> None:
         self.model.train()
         self.plan.begin(self.position.epoch, self.position.step_in_epoch)
-        micro_batches = iter(self.task.batches(self.plan, pin=self.fabric.device.type == "cuda"))
+        micro_batches = iter(self._batches())
         for _ in range(self.position.step_in_epoch, self.plan.steps):
             started = time.monotonic()
             loss, norm = self._step([next(micro_batches) for _ in range(self.plan.parts)])
@@ -95,6 +111,10 @@ class Trainer:
         if self.position.finished or self.position.epoch % self.config.checkpoint_every == 0:
             self.save("last")
 
+    def _batches(self) -> Iterable[Batch]:
+        pin = self.fabric.device.type == "cuda"
+        return self.task.batches(self.plan, self.config.epochs, points=self.ranks.points, pin=pin)
+
     def _step(self, micro_batches: list[Batch]) -> tuple[float, float]:
         """One optimiser step over all micro-batches of all ranks; returns their mean loss and the gradient norm."""
         optim, position = self.config.optim, self.position
@@ -105,16 +125,14 @@ class Trainer:
         for i, batch in enumerate(micro_batches):
             # Ranks talk once per step, at the last micro-batch.
             with self.fabric.no_backward_sync(self.model, enabled=i + 1 < len(micro_batches)):
-                loss = self.task.loss(self.model, batch.to(self.fabric.device)) / len(micro_batches)
-                self.fabric.backward(loss)
+                loss = self.task.loss(self.model, batch.to(self.fabric.device), self.ranks.group) / len(micro_batches)
+                # Ranks average their gradients; those of the shares of one sample are to be summed.
+                self.fabric.backward(loss * self.ranks.points.count)
             total += loss.detach()
         mean_loss = self._agree(total)
         self._watch_loss(mean_loss, micro_batches)
-        norm = float(
-            self.fabric.clip_gradients(
-                self.model, self.stepper, max_norm=optim.clip or math.inf, error_if_nonfinite=False
-            )
-        )
+        clip: Any = {"max_norm": optim.clip or math.inf, "error_if_nonfinite": False}
+        norm = float(whole(self.fabric.clip_gradients(self.model, self.stepper, **clip)))
         if self._scaler is None and not math.isfinite(norm):  # a loss scaler skips such a step and lowers its scale
             self._stop(f"the gradient norm is {norm}", micro_batches)
         self.stepper.step()
@@ -157,6 +175,14 @@ class Trainer:
             f"or look at the data:  flare data check {self.task.dataset.path}"
         )
 
+    def _lost(self, error: RuntimeError) -> RankLost:
+        """Steps end alike on all ranks: the first has what the lost one had, but for its random state and shard."""
+        if self.fabric.is_global_zero and self.position.step and not self.config.shard:
+            state = collect(self.surrogate, self.optimizer, self.ema)
+            self._write("last", state, {name: random[None] for name, random in self._own_random().items()})
+        self.run.close()
+        return lost(error, self.fabric.world_size, f"in step {self.position.step}", self.run.path)
+
     def _last_good(self) -> str:
         for name in ("last", "best"):
             if self.run.has_checkpoint(name):
@@ -168,11 +194,13 @@ class Trainer:
     def test_errors(self) -> np.ndarray:
         """Relative errors, (samples, fields), with the present weights; each rank takes its share of the samples."""
         self.model.eval()
-        ranks, rank, test = self.fabric.world_size, self.fabric.global_rank, self.task.test
-        mine = torch.from_numpy(self.task.errors(self.model, self.fabric.device, test[rank::ranks])).double()
-        errors = torch.zeros(len(test), mine.shape[1], dtype=torch.float64)
-        errors[rank::ranks] = mine
-        if ranks > 1:
+        ranks, test = self.ranks, self.task.test
+        mine = slice(ranks.samples.index, None, ranks.samples.count)
+        found = self.task.errors(self.model, self.fabric.device, test[mine], ranks.points, ranks.group)
+        errors = torch.zeros(len(test), found.shape[1], dtype=torch.float64)
+        if ranks.points.index == 0:  # the others of its group have found the same
+            errors[mine] = torch.from_numpy(found).double()
+        if self.fabric.world_size > 1:
             errors = self.fabric.all_reduce(errors.to(self.fabric.device), reduce_op="sum").cpu()
         return errors.numpy()
 
@@ -214,14 +242,18 @@ class Trainer:
 
     def save(self, name: str) -> None:
         """Write a checkpoint; every rank takes part, the first one writes."""
-        self.position.seconds = time.monotonic() - self._begin
-        self.position.loss_scaler = self._scaler.state_dict() if self._scaler is not None else None
         random_states = self._random_states()
+        state = collect(self.surrogate, self.optimizer, self.ema)
         if self.fabric.is_global_zero:
-            folder = self.run.checkpoints / name
-            save_checkpoint(folder, self.surrogate, self.optimizer, random_states, self.position, self.ema)
+            self._write(name, state, random_states)
         self.fabric.barrier()
         self._saved_at = time.monotonic()
+
+    def _write(self, name: str, state: State, random_states: dict[str, Tensor]) -> None:
+        self.position.seconds = time.monotonic() - self._begin
+        self.position.loss_scaler = self._scaler.state_dict() if self._scaler is not None else None
+        folder = self.run.checkpoints / name
+        save_checkpoint(folder, self.surrogate, state, random_states, self.position)
 
     def resume(self) -> None:
         """Go on from the run's last checkpoint; the rest of the run is bit for bit what it would have been."""
@@ -246,12 +278,16 @@ class Trainer:
 
     def _random_states(self) -> dict[str, Tensor]:
         """Of every rank, [ranks, bytes]."""
-        states = {"random/cpu": torch.get_rng_state()}
-        if self.fabric.device.type == "cuda":
-            states["random/cuda"] = torch.cuda.get_rng_state(self.fabric.device)
+        states = self._own_random()
         if self.fabric.world_size == 1:
             return {name: state[None] for name, state in states.items()}
         return {name: self.fabric.all_gather(state).cpu() for name, state in states.items()}
+
+    def _own_random(self) -> dict[str, Tensor]:
+        states = {"random/cpu": torch.get_rng_state()}
+        if self.fabric.device.type == "cuda":
+            states["random/cuda"] = torch.cuda.get_rng_state(self.fabric.device)
+        return states
 
     def _restore_random(self, states: dict[str, Tensor]) -> None:
         rank, ranks = self.fabric.global_rank, self.fabric.world_size

@@ -10,6 +10,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
+from flare.mixer.sharded import Group, norm_of_all
+
 
 def relative_l2(
     prediction: Tensor,
@@ -17,6 +19,7 @@ def relative_l2(
     mask: Tensor | None = None,
     *,
     widths: Sequence[int] | None = None,
+    group: Group | None = None,
     offset: float = 0.0,
 ) -> Tensor:
     """Relative L2 error, ||prediction − target|| / ||target||, of each field of each sample.
@@ -27,6 +30,7 @@ def relative_l2(
         mask: [B, N], True at real points, so padding counts for nothing. None: every point is real.
         widths: channels of each field, summing to F. Fields are judged one by one, since megapascals would drown
             millimetres; the components of a vector are judged together. None: one field.
+        group: ranks that hold the other points of these samples; the error is that of all points.
         offset: added to both before they are compared, which makes the error look smaller: ||target + offset||.
 
     Returns:
@@ -42,7 +46,7 @@ def relative_l2(
         torch.stack([torch.linalg.vector_norm(part, dim=(1, 2)) for part in t.split(fields, dim=-1)], dim=1)
         for t in (difference, target)
     )
-    return error / size
+    return norm_of_all(error, group) / norm_of_all(size, group)
 
 
 def gradient_l2(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import threading
 from types import FrameType, TracebackType
+from typing import Any
 
 from flare.terminal import say
 
@@ -22,6 +23,7 @@ class SignalNote:
 
     def __init__(self, *, quiet: bool = False) -> None:
         self.number, self.quiet = 0, quiet
+        self._before: dict[int, Any] = {}
 
     def __enter__(self) -> SignalNote:
         # Python lets only the main thread handle signals; elsewhere (a notebook server, say) they keep their meaning.
@@ -35,6 +37,10 @@ class SignalNote:
     ) -> None:
         for number, handler in self._before.items():
             signal.signal(number, handler)
+
+    def hold(self) -> None:
+        """Signals are noted to the end of this process, which has only one thing left to say."""
+        self._before = {}
 
     def _note(self, number: int, frame: FrameType | None) -> None:
         if self.number and number == signal.SIGINT:

@@ -70,7 +70,7 @@ def _anchored(config: TrainConfig) -> TrainConfig:
 
 
 def _work(config: TrainConfig, run: RunFolder, *, resume: bool) -> dict[str, Any]:
-    with launched_fabric(config) as fabric:
+    with launched_fabric(config, run.path) as fabric:
         task = FieldTask(config.data, config.loss)
         if not resume:
             run.refuse_if_taken()

@@ -43,6 +43,18 @@ def test_every_preset_loads_and_builds(name):
         assert config.loss.gradient_weight == (0.1 if name == "darcy" else 0.0)
 
 
+def test_the_million_point_preset_is_the_papers():
+    config = load_config(preset_path("drivaer-1m"))
+    sizes = {key: value for key, value in config.model.items() if key != "name"}
+    counts = {(2, 128): 175_425, (8, 512): 822_081, (8, 2048): 1_608_513}
+    for (blocks, latents), parameters in counts.items():
+        model = build_model("flare", 3, 1, **sizes | {"blocks": blocks, "latents": latents})
+        assert count_parameters(model) == parameters
+    optim = config.optim
+    assert (optim.lr, optim.warmup, optim.eps, optim.weight_decay) == (5e-4, 0.05, 1e-6, 1e-5)
+    assert (config.precision, config.epochs, config.data.batch_size) == ("16", 500, 1)
+
+
 def test_the_resolved_configuration_is_kept_and_reads_back(run):
     kept = yaml.safe_load((run / "config.yaml").read_text())
     assert kept["optim"]["warmup"] == 0.1
@@ -59,7 +71,7 @@ def documented_commands():
 @pytest.mark.parametrize("line", documented_commands())
 def test_documented_commands_use_options_that_exist(line, capsys):
     words = shlex.split(line, comments=True)[1:]
-    depth = 2 if words[0] in ("data", "lpbf") else 1
+    depth = 2 if words[0] in ("data", "experiment", "lpbf") else 1
     depth += words[:2] in (["data", "make"], ["data", "download"], ["data", "read"])
     if words[0].startswith("--"):
         assert main(words) == 0

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from flare.data.batch import BatchPlan, collate, evaluation_batches, training_loader
+from flare.data.batch import BatchPlan, Subsample, collate, evaluation_batches, training_loader
 from flare.data.sample import Field, Sample, Schema, input_array, refuse_mirror, target_array
 from flare.data.store import Dataset
 from flare.data.writer import DatasetWriter
@@ -104,7 +104,7 @@ def test_impossible_batches_are_refused():
 def loaded(dataset, epoch, subsample=None, workers=0):
     plan = BatchPlan(np.arange(6), 2)
     plan.begin(epoch)
-    return list(training_loader(dataset, plan, subsample=subsample, workers=workers))
+    return list(training_loader(dataset, plan, subsample=Subsample(subsample), workers=workers))
 
 
 def test_subsampling_draws_other_points_every_epoch_and_keeps_them_together(dataset):
@@ -129,6 +129,13 @@ def test_small_samples_are_not_subsampled(dataset):
     for batch in loaded(dataset, 0, subsample=10):
         sizes = [min(SIZES[i], 10) for i in batch.indices]
         assert (batch.mask.sum(1).tolist() if batch.mask is not None else [batch.inputs.shape[1]] * 2) == sizes
+
+
+def test_a_curriculum_grows_by_a_constant_factor_to_all_points():
+    plan = Subsample(None, 100, 4)
+    assert [plan.of(1600, epoch) for epoch in range(6)] == [100, 200, 400, 800, 1600, 1600]
+    assert [Subsample(400, 100, 2).of(1600, epoch) for epoch in range(4)] == [100, 200, 400, 400]
+    assert plan.of(60, 0) == 60, "no more than there are"
 
 
 def test_loader_processes_give_the_same_batches(dataset):

@@ -7,6 +7,7 @@ from torch import nn
 from flare import FLARE, FLAREBlock, FLAREModel, ResMLP, build_model
 from flare.errors import ConfigError
 from flare.models import count_parameters, model_options
+from flare.models.flare import recompute_blocks
 from tests.models import golden
 
 SMALL = {"channels": 32, "blocks": 2, "heads": 4, "latents": 8}
@@ -183,3 +184,29 @@ def test_unknown_model_names_the_nearest():
 def test_build_model_has_the_papers_defaults():
     assert model_options("flare")["latents"] == 64
     assert count_parameters(build_model("flare", 2, 1)) == 592_641
+
+
+@pytest.mark.parametrize("backend", ["auto", "sdpa"])
+def test_blocks_computed_anew_keep_less_and_give_the_same_gradients(backend):
+    torch.manual_seed(0)
+    model = FLAREModel(3, 1, channels=16, blocks=3, heads=2, latents=4, backend=backend)
+    x, kept = torch.randn(2, 50, 3), []
+
+    def gradients():
+        kept.append(0)
+
+        def keep(tensor):
+            kept[-1] += tensor.numel()
+            return tensor
+
+        with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+            loss = model(x).square().sum()
+        return torch.autograd.grad(loss, list(model.parameters()))
+
+    plain = gradients()
+    recompute_blocks(model)
+    for a, b in zip(plain, gradients(), strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-5, atol=1e-7)
+    assert kept[1] < kept[0] / 2
+    with pytest.raises(ConfigError, match="Linear cannot compute its blocks anew"):
+        recompute_blocks(torch.nn.Linear(2, 2))

@@ -106,6 +106,14 @@ def test_ragged_data_with_parameters_and_several_targets_trains(tmp_path):
     assert field["heat"].shape == (2,)
 
 
+def test_a_curriculum_with_blocks_computed_anew_trains(tmp_path):
+    dataset = ragged_dataset(tmp_path / "d", [20 + 3 * i for i in range(12)], test=3)
+    data = {"subsample_from": 5, "subsample_growth": 0.75}
+    start(config(dataset, epochs=60, evaluate_every=30, recompute=True, data=data), tmp_path / "run")
+    curve = losses(tmp_path / "run")
+    assert np.mean(curve[-5:]) < 0.6 * np.mean(curve[:5])
+
+
 # -- going on ----------------------------------------------------------------------------------------------------------
 
 

@@ -55,7 +55,7 @@ def require() -> None:
 
 def mix(q_HMD: Tensor, k_BHND: Tensor, v_BHND: Tensor, *, scale: float = 1.0, mask: Tensor | None = None) -> Tensor:
     """Both halves at once: one power of each score serves both softmaxes in the backward."""
-    if not (v_BHND.shape == k_BHND.shape and _serves_mixer(q_HMD, k_BHND, v_BHND, mask, scale)):
+    if not serves_encode(q_HMD, k_BHND, v_BHND, mask, scale):
         return sdpa.decode(
             q_HMD, k_BHND, sdpa.encode(q_HMD, k_BHND, v_BHND, scale=scale, mask=mask), scale=scale, mask=mask
         )
@@ -64,7 +64,7 @@ def mix(q_HMD: Tensor, k_BHND: Tensor, v_BHND: Tensor, *, scale: float = 1.0, ma
 
 def encode(q_HMD: Tensor, k_BHND: Tensor, v_BHND: Tensor, *, scale: float = 1.0, mask: Tensor | None = None) -> Tensor:
     """Gather the points into the latents: Z = softmax over N of S, times V. [B, H, M, D]."""
-    if not (v_BHND.shape == k_BHND.shape and _serves_mixer(q_HMD, k_BHND, v_BHND, mask, scale)):
+    if not serves_encode(q_HMD, k_BHND, v_BHND, mask, scale):
         return sdpa.encode(q_HMD, k_BHND, v_BHND, scale=scale, mask=mask)
     return torch.ops.flare.encode(_all_heads(q_HMD, k_BHND), k_BHND, v_BHND, mask, scale)[0]
 
@@ -75,6 +75,10 @@ def decode(q_HMD: Tensor, k_BHND: Tensor, z_BHMD: Tensor, *, scale: float = 1.0,
     if not (z_BHMD.shape == (k_BHND.shape[0], *q_HMD.shape) and _serves_mixer(q_HMD, k_BHND, z_BHMD, mask, scale)):
         return sdpa.decode(q_HMD, k_BHND, z_BHMD, scale=scale, mask=mask)
     return torch.ops.flare.decode(q_HMD, k_BHND, z_BHMD, mask, scale)[0]
+
+
+def serves_encode(q_HMD: Tensor, k_BHND: Tensor, v_BHND: Tensor, mask: Tensor | None, scale: float) -> bool:
+    return v_BHND.shape == k_BHND.shape and _serves_mixer(q_HMD, k_BHND, v_BHND, mask, scale)
 
 
 def _serves_mixer(q_HMD: Tensor, k_BHND: Tensor, other: Tensor, mask: Tensor | None, scale: float) -> bool:

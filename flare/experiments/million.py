@@ -1,0 +1,137 @@
+"""Blocks x latents at a million points: seconds a step, memory, and the error after a fixed budget of steps.
+
+The data are Darcy flows on a grid of that many points, unless a dataset is named. Every run has a process and a folder
+of its own: a stopped study goes on when called again.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+from collections.abc import Callable, Mapping, Sequence
+from math import isqrt
+from pathlib import Path
+from typing import Any
+
+from flare.data.generate import generate
+from flare.data.store import Dataset
+from flare.errors import ConfigError
+from flare.files import write_json
+from flare.measure import alone
+from flare.train.config import TrainConfig
+from flare.train.presets import build_config, merged, preset_path, read_yaml
+from flare.train.run import RunFolder
+from flare.train.start import resume, start
+
+POINTS = 1_000_000
+BLOCKS, LATENTS = (1, 2, 4, 8), (128, 512, 1024, 2048)
+TRAIN, TEST = 8, 2
+"""Samples that are made."""
+STEPS = 64
+BEGIN, END = "<!-- million table -->", "<!-- end of million -->"
+Row = dict[str, Any]
+
+
+def run(
+    out: Path,
+    *,
+    data: Path | None = None,
+    points: int = POINTS,
+    blocks: Sequence[int] = BLOCKS,
+    latents: Sequence[int] = LATENTS,
+    steps: int = STEPS,
+    limit_seconds: float = 3600.0,
+    workers: int = 1,
+    tell: Callable[[str], None] = print,
+) -> str:
+    """Train what is not trained yet, and write `million.json`, `million.md` and `million.png` into `out`.
+
+    Args:
+        limit_seconds: a run that will take longer, judged by smaller ones, is left out and said to be.
+    """
+    dataset = Dataset(data) if data else _darcy(out / "data", points, workers)
+    rows: list[Row] = []
+    for b in sorted(blocks):
+        for m in sorted(latents):
+            expected = _seconds_of(b, m, rows) * steps
+            if expected > limit_seconds:
+                tell(f"{b} blocks, {m} latents: left out, it would take {expected:.0f} s of {limit_seconds:g}")
+                continue
+            tell(f"{b} blocks, {m} latents")
+            folder = out / "runs" / f"blocks-{b}-latents-{m}"
+            result = alone(_train, _config(dataset, b, m, steps), folder)
+            rows.append(_row(b, m, result, RunFolder(folder).records()))
+            record = {"points": int(dataset.sizes.max()), "steps": steps, "data": dataset.schema.name, "rows": rows}
+            write_json(out / "million.json", record | {"environment": result["environment"]})
+    record = json.loads((out / "million.json").read_text(encoding="utf-8"))
+    from flare.report.million import million_figure
+
+    million_figure(record).savefig(out / "million.png", dpi=150)
+    text = table(record)
+    (out / "million.md").write_text(text, encoding="utf-8")
+    return text
+
+
+def _darcy(path: Path, points: int, workers: int) -> Dataset:
+    from flare.physics.darcy import Darcy
+
+    side = isqrt(points - 1) + 1
+    generator = Darcy(resolution=side, stride=1, grid="node")
+    return generate(generator, path, samples=TRAIN + TEST, test_samples=TEST, seed=0, workers=workers)
+
+
+def _config(dataset: Dataset, blocks: int, latents: int, steps: int) -> TrainConfig:
+    """The preset's recipe with this model, for so many steps of one sample."""
+    train = len(dataset.split("train"))
+    if steps % train:
+        raise ConfigError(f"steps={steps} is no multiple of the {train} training samples of {dataset.path}")
+    overrides = [
+        ("data.path", str(dataset.path)),
+        ("data.normalise", {}),
+        ("model.blocks", blocks),
+        ("model.latents", latents),
+        ("precision", "32"),
+        ("epochs", steps // train),
+        ("evaluate_every", steps // train),
+        ("log_every", 1),
+    ]
+    return build_config(merged(read_yaml(preset_path("drivaer-1m")), overrides), "the study at a million points")
+
+
+def _train(config: TrainConfig, folder: Path) -> dict[str, Any]:
+    return resume(folder, expected=config) if RunFolder(folder).exists else start(config, folder)
+
+
+def _row(blocks: int, latents: int, result: Mapping[str, Any], records: Sequence[Mapping[str, Any]]) -> Row:
+    steps = [1 / r["samples_per_second"] for r in records if r["kind"] == "train"]
+    return {
+        "blocks": blocks,
+        "latents": latents,
+        "parameters": result["parameters"],
+        "seconds": statistics.median(steps),
+        "peak_mb": result["peak_memory_mb"],
+        "rel_l2": result["rel_l2"],
+        "mean_field": result["rel_l2_mean_field"],
+    }
+
+
+def _seconds_of(blocks: int, latents: int, rows: Sequence[Row]) -> float:
+    """Of a step, at most, from a model with no more blocks nor latents; time grows no faster than either."""
+    known = [row for row in rows if row["blocks"] <= blocks and row["latents"] <= latents]
+    return min((row["seconds"] * blocks / row["blocks"] * latents / row["latents"] for row in known), default=0.0)
+
+
+def table(record: Mapping[str, Any]) -> str:
+    """Markdown."""
+    head = ["blocks", "latents", "parameters", "seconds a step", "GB", "rel-L2", "mean field"]
+    lines = [f"| {' | '.join(head)} |", f"|{'---:|' * len(head)}"]
+    for row in record["rows"]:
+        cost = f"{row['seconds']:.2f} | {row['peak_mb'] * 2**20 / 1e9:.2f}"
+        errors = f"{row['rel_l2']:.4f} | {row['mean_field']:.4f}"
+        lines.append(f"| {row['blocks']} | {row['latents']} | {row['parameters']:,} | {cost} | {errors} |")
+    facts = record["environment"]
+    origin = (
+        f"*{record['data']}, {record['points']:,} points, {record['steps']} steps of one sample, seed 0; memory of the "
+        f"whole process. {facts['processor']}, torch {facts['torch']}, commit {facts['commit']}.*"
+    )
+    return "\n".join([*lines, "", origin]) + "\n"

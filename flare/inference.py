@@ -1,0 +1,132 @@
+"""Fields at the points of one sample of any size: all at once, or in chunks, with arrays that may lie on disk."""
+
+# N points, n points of a chunk
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from flare.data.sample import Sample, input_array
+from flare.errors import ConfigError
+from flare.models.flare import FLAREModel
+from flare.models.stream import CHUNK, Stream
+
+if TYPE_CHECKING:
+    from flare.surrogate import Surrogate
+
+Chunk = int | str
+"""Points at a time; `auto`: all, or as many as are enough for full speed where a sample has more; `whole`: all."""
+
+
+def predict_into(
+    surrogate: Surrogate,
+    sample: Sample,
+    outputs: Mapping[str, np.ndarray],
+    *,
+    chunk: Chunk = "auto",
+    scratch: str | os.PathLike[str] | None = None,
+    done: Callable[[int], None] = lambda points: None,
+) -> None:
+    """Fill `outputs`, target name -> (N, channels), with the fields at the sample's points, in physical units.
+
+    Args:
+        sample: input fields as arrays, in memory or memory-mapped.
+        scratch: folder for the features of all points, where they are too many for the memory.
+        done: called with the points of each chunk, once a block.
+    """
+    surrogate.eval()
+    count, size = _count(surrogate, sample), _chunk_size(surrogate, sample, chunk)
+
+    def write(start: int, stop: int, encoded: Tensor) -> None:
+        _keep(surrogate, encoded[0], {name: array[start:stop] for name, array in outputs.items()})
+
+    with torch.no_grad():
+        if size is None:
+            write(0, count, surrogate.network(_read(surrogate, sample, 0, count)))
+        else:
+            stream(surrogate, sample, size, scratch, done).forward(write)
+
+
+def stream(
+    surrogate: Surrogate,
+    sample: Sample,
+    chunk: int,
+    scratch: str | os.PathLike[str] | None = None,
+    done: Callable[[int], None] = lambda points: None,
+) -> Stream:
+    """The points of a sample, ready to be taken through the network in chunks."""
+    return Stream(
+        model=surrogate.network,
+        points=_count(surrogate, sample),
+        read=lambda start, stop: _read(surrogate, sample, start, stop),
+        chunk=chunk,
+        scratch=scratch,
+        done=done,
+    )
+
+
+def pointwise(
+    surrogate: Surrogate, sample: Sample, answer: Callable[[Tensor], Tensor], outputs: Mapping[str, np.ndarray]
+) -> None:
+    """Fill `outputs` by a function of points that does not mix them: normalised inputs -> normalised targets."""
+    for start, stop in _spans(_count(surrogate, sample), CHUNK):
+        encoded = answer(_read(surrogate, sample, start, stop))
+        _keep(surrogate, encoded[0], {name: array[start:stop] for name, array in outputs.items()})
+
+
+def empty_outputs(surrogate: Surrogate, count: int) -> dict[str, np.ndarray]:
+    """Room for every target: name -> (N, channels)."""
+    schema = surrogate.schema
+    return {
+        name: np.empty((count, width), np.float32)
+        for name, width in zip(schema.named("target"), schema.widths("target"), strict=True)
+    }
+
+
+def as_fields(outputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Target name -> (N,), or (N, channels) for a field of several components."""
+    return {name: values[:, 0] if values.shape[1] == 1 else values for name, values in outputs.items()}
+
+
+def _chunk_size(surrogate: Surrogate, sample: Sample, chunk: Chunk) -> int | None:
+    """Points at a time; None: all at once, without streaming."""
+    if isinstance(chunk, int):
+        return chunk
+    if chunk not in ("auto", "whole"):
+        raise ConfigError(f"chunk={chunk!r}; use a number of points, 'auto' or 'whole'")
+    small = _count(surrogate, sample) <= CHUNK
+    return None if small or chunk == "whole" or not isinstance(surrogate.network, FLAREModel) else CHUNK
+
+
+def _count(surrogate: Surrogate, sample: Sample) -> int:
+    return len(sample.values[surrogate.schema.points])
+
+
+def _read(surrogate: Surrogate, sample: Sample, start: int, stop: int) -> Tensor:
+    """Normalised inputs, [1, n, in_dim]."""
+    fields = surrogate.schema.fields
+    part = {
+        name: values if fields[name].role == "parameter" else values[start:stop]
+        for name, values in sample.values.items()
+    }
+    inputs = torch.from_numpy(input_array(surrogate.schema, Sample(part)))[None]
+    return surrogate.input_norm.encode(inputs.to(surrogate.device, surrogate.input_norm.shift.dtype))
+
+
+def _keep(surrogate: Surrogate, encoded: Tensor, outputs: Mapping[str, np.ndarray]) -> None:
+    """Normalised targets, [n, out_dim], as physical fields."""
+    decoded = surrogate.target_norm.decode(encoded.to(surrogate.target_norm.scale.dtype)).cpu().numpy()
+    column = 0
+    for array in outputs.values():
+        array[...] = decoded[:, column : column + array.shape[1]]
+        column += array.shape[1]
+
+
+def _spans(count: int, size: int) -> Iterator[tuple[int, int]]:
+    return ((start, min(start + size, count)) for start in range(0, count, size))

@@ -1,0 +1,74 @@
+"""Points to ask an encoded sample about: along a line, over a plane, on ever finer grids."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from flare.errors import ConfigError
+
+
+@dataclass(frozen=True)
+class Probe:
+    points: np.ndarray
+    """(n, dimensions) float32; the last axis of `shape` runs fastest."""
+    shape: tuple[int, ...]
+    """How they are laid out."""
+
+
+def line(start: ArrayLike, end: ArrayLike, count: int) -> Probe:
+    """`count` points from one end to the other, both included."""
+    a, b = _corners(start, end)
+    _at_least_two(count)
+    t = np.linspace(0, 1, count)[:, None]
+    return Probe(((1 - t) * a + t * b).astype(np.float32), (count,))
+
+
+def plane(corner: ArrayLike, first: ArrayLike, second: ArrayLike, count: int) -> Probe:
+    """A parallelogram from three corners: `count` points along the longer side, as dense along the other."""
+    o, a, b = _corners(corner, first, second)
+    _at_least_two(count)
+    sides = [float(np.linalg.norm(end - o)) for end in (a, b)]
+    if min(sides) == 0:
+        raise ConfigError("a plane takes three corners that differ: one, and the ends of two sides from there")
+    rows, columns = (max(2, round(1 + (count - 1) * side / max(sides))) for side in sides)
+    s, t = np.meshgrid(np.linspace(0, 1, rows), np.linspace(0, 1, columns), indexing="ij")
+    points = o + s[..., None] * (a - o) + t[..., None] * (b - o)
+    return Probe(points.reshape(-1, len(o)).astype(np.float32), (rows, columns))
+
+
+def grids(low: ArrayLike, high: ArrayLike, cells: int, levels: int) -> list[Probe]:
+    """Grids over a box, the coarsest with `cells` along its longest side, each next one twice as fine.
+
+    Every point of a grid is also one of the next, so that a viewer only adds what it has not seen.
+    """
+    a, b = _corners(low, high)
+    if cells < 1 or levels < 1:
+        raise ConfigError(f"cells={cells}, levels={levels}: at least 1 each")
+    if (b < a).any() or (b == a).all():
+        raise ConfigError(
+            f"a box goes from its lowest corner to its highest; this one from {a.tolist()} to {b.tolist()}"
+        )
+    sides = np.maximum(1, np.rint(cells * (b - a) / (b - a).max())).astype(int)
+    found = []
+    for level in range(levels):
+        counts = [1 if x == y else int(n) * 2**level + 1 for n, x, y in zip(sides, a, b, strict=True)]
+        axes = [np.linspace(x, y, n) for x, y, n in zip(a, b, counts, strict=True)]
+        points = np.stack(np.meshgrid(*axes, indexing="ij"), -1).reshape(-1, len(a))
+        found.append(Probe(points.astype(np.float32), tuple(counts)))
+    return found
+
+
+def _corners(*corners: ArrayLike) -> list[np.ndarray]:
+    arrays = [np.asarray(corner, np.float64) for corner in corners]
+    if len({array.shape for array in arrays}) != 1 or arrays[0].ndim != 1:
+        sizes = ", ".join(str(array.size) for array in arrays)
+        raise ConfigError(f"corners have {sizes} coordinates; give all as many")
+    return arrays
+
+
+def _at_least_two(count: int) -> None:
+    if count < 2:
+        raise ConfigError(f"count={count}; a probe has at least 2 points")

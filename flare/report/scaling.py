@@ -1,0 +1,48 @@
+"""Time and memory of a layer against the number of points, on logarithmic axes; what was extrapolated is dashed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import matplotlib
+import numpy as np
+from matplotlib.figure import Figure
+
+from flare.report.style import INK, SMALL, new_figure, plain
+
+PANELS = {"seconds": "seconds, forward + backward", "peak_mb": "MiB at the peak"}
+
+
+def scaling_figure(record: Mapping[str, Any]) -> Figure:
+    figure = new_figure(9.5, 4.0)
+    names = list(record["layers"])
+    for axes, (key, label) in zip(figure.subplots(1, 2), PANELS.items(), strict=True):
+        for name in names:
+            rows = sorted((r for r in record["rows"] if r["layer"] == name), key=lambda r: r["points"])
+            about = record["layers"][name]
+            x, y = [r["points"] for r in rows], [r[key] for r in rows]
+            look: Any = {"color": _colour(name, names), "linewidth": 1.3}
+            axes.plot(x, y, marker="o", markersize=3, label=name, **look)
+            if about["extrapolated"] and np.isfinite(about[f"{key}_at_largest"]):
+                ends = [y[-1], about[f"{key}_at_largest"]]
+                axes.plot([x[-1], record["largest"]], ends, linestyle="--", **look)
+        axes.set_xscale("log")
+        axes.set_yscale("log")
+        plain(axes, x="points", y=label)
+    handles, labels = axes.get_legend_handles_labels()
+    figure.legend(
+        handles, labels, loc="outside right center", fontsize=SMALL, frameon=False, title="dashed: extrapolated",
+        title_fontsize=SMALL,
+    )  # fmt: skip
+    return figure
+
+
+def _colour(name: str, names: list[str]) -> Any:
+    """Softmax in ink, FLARE in blues, physics attention in oranges, darker for more latents."""
+    kind = name.split()[0]
+    if kind == "softmax":
+        return INK
+    alike = [other for other in names if other.startswith(kind)]
+    share = 0.45 + 0.5 * (alike.index(name) + 1) / len(alike)
+    return matplotlib.colormaps["Blues" if kind == "flare" else "Oranges"](share)

@@ -1,0 +1,113 @@
+"""The scaling studies measure what is within their limits, extrapolate the rest and say so, and do nothing twice."""
+
+import json
+
+import numpy as np
+import pytest
+
+from flare.cli import main
+from flare.experiments import million, scaling
+from flare.experiments.scaling import make_layer, summary, table
+from flare.models import count_parameters
+
+
+def call(function, *arguments):
+    return function(*arguments)
+
+
+def lawful(name, points, threads):
+    """A machine on which softmax takes N² and the others N."""
+    kind, _, size = name.partition(" ")
+    seconds = 1e-8 * points**2 if kind == "softmax" else 1e-6 * points * (1 + int(size) / 1000)
+    return {"layer": name, "points": points, "seconds": seconds, "peak_mb": 1e-3 * points, "threads": threads}
+
+
+def test_layers_have_the_papers_parameters():
+    assert count_parameters(make_layer("flare 128")) == 198_016
+    assert count_parameters(make_layer("softmax")) == 4 * 128 * 128 + 128
+    assert count_parameters(make_layer("physics 128")) > 0
+
+
+def test_a_layer_is_measured(monkeypatch):
+    for name in ("softmax", "flare 4", "physics 4"):
+        row = scaling.measure_layer(name, 50, 1)
+        assert row["seconds"] > 0
+        assert (row["layer"], row["points"]) == (name, 50)
+
+
+def test_exponents_and_ratios_are_those_of_the_machine():
+    points = (1000, 10_000, 100_000)
+    rows = [lawful(name, n, 1) for name in ("softmax", "flare 128") for n in points if n < 100_000 or name != "softmax"]
+    found = summary(rows, names=["softmax", "flare 128"], largest=1_000_000)["layers"]
+    assert found["softmax"]["seconds_exponent"] == pytest.approx(2)
+    assert found["flare 128"]["seconds_exponent"] == pytest.approx(1)
+    assert found["softmax"]["measured_to"] == 10_000
+    assert found["softmax"]["extrapolated"]
+    assert found["softmax"]["seconds_at_largest"] == pytest.approx(1e4)
+    assert found["flare 128"]["faster_than_softmax"] == pytest.approx(1e4 / 1.128)
+
+
+def test_what_is_over_the_limit_is_extrapolated_and_nothing_is_measured_twice(tmp_path, monkeypatch, capsys):
+    seen = []
+
+    def measured(function, *arguments):
+        seen.append(arguments[:2])
+        return lawful(*arguments)
+
+    monkeypatch.setattr(scaling, "alone", measured)
+    command = ["experiment", "scaling", "--out", str(tmp_path), "--points", "1000,10000,100000,1000000"]
+    command += ["--latents", "128", "--limit", "60", "--memory", "0.5"]
+    assert main(command) == 0
+    told = capsys.readouterr().out
+    assert ("softmax", 10_000) in seen
+    assert ("softmax", 100_000) not in seen, "it would take 100 s"
+    assert ("flare 128", 100_000) in seen
+    assert ("flare 128", 1_000_000) not in seen, "it would take 1 GB"
+    assert "*1e+04*" in told
+    assert "softmax (to 10,000)" in told
+    record = json.loads((tmp_path / "scaling.json").read_text())
+    assert table(record) == told
+    assert (tmp_path / "scaling.png").stat().st_size > 10_000
+    seen.clear()
+    assert main(command) == 0
+    assert seen == []
+    assert main([*command, "--latents", "many"]) == 2
+
+
+def test_blocks_by_latents_are_trained_once_and_told(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(million, "alone", call)
+    command = [
+        "experiment",
+        "million",
+        "--out",
+        str(tmp_path),
+        "--points",
+        "144",
+        "--blocks",
+        "1,2",
+        "--latents",
+        "4,8",
+    ]
+    command += ["--steps", "8", "--workers", "1"]
+    assert main(command) == 0
+    told = capsys.readouterr().out
+    rows = json.loads((tmp_path / "million.json").read_text())["rows"]
+    assert [(row["blocks"], row["latents"]) for row in rows] == [(1, 4), (1, 8), (2, 4), (2, 8)]
+    result = json.loads((tmp_path / "runs" / "blocks-2-latents-8" / "result.json").read_text())
+    assert rows[-1]["rel_l2"] == result["rel_l2"]
+    assert result["steps"] == 8
+    assert f"| 2 | 8 | {result['parameters']:,} |" in told
+    assert (tmp_path / "million.png").stat().st_size > 10_000
+    monkeypatch.setattr("flare.experiments.million.start", None)
+    assert main(command) == 0
+    assert capsys.readouterr().out == told
+    assert main([*command, "--steps", "9"]) == 2
+
+
+def test_a_training_over_the_limit_is_left_out(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(million, "alone", call)
+    words = ["experiment", "million", "--out", str(tmp_path), "--points", "36", "--blocks", "1", "--latents", "4,8"]
+    assert main([*words, "--steps", "8", "--workers", "1", "--limit", "1e-9"]) == 0
+    told = capsys.readouterr()
+    assert "1 blocks, 8 latents: left out" in told.err
+    assert np.shape(json.loads((tmp_path / "million.json").read_text())["rows"]) == (1,)

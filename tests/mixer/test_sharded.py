@@ -1,0 +1,111 @@
+"""Points split over ranks give the loss and the gradients of one rank that has them all, for any shares."""
+
+import json
+
+import pytest
+import torch
+from torch import distributed as dist
+
+from flare.mixer import encode, sharded
+from flare.mixer.parts import encode_part
+from flare.mixer.sharded import encode_gradients, norm_of_all
+from flare.models import build_model
+from flare.models.flare import split_points
+
+SHARES = {2: [[0, 30, 101], [0, 101, 101], [0, 1, 101]], 4: [[0, 10, 30, 31, 101], [0, 0, 50, 50, 101]]}
+"""Ranks -> where the shares of 101 points begin and end; some have none."""
+VARIANTS = [
+    ({}, [torch.float32, torch.float64]),
+    ({"latent_blocks": 1}, [torch.float32]),
+    ({"shared_latents": True}, [torch.float32]),
+    ({"backend": "sdpa"}, [torch.float32]),
+]
+
+
+def case(dtype=torch.float32, **options):
+    torch.manual_seed(0)
+    model = build_model("flare", 3, 2, channels=32, blocks=3, heads=4, latents=8, **options).to(dtype)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter += 0.1 * torch.randn_like(parameter)
+    x, y = torch.randn(2, 101, 3, dtype=dtype), torch.randn(2, 101, 2, dtype=dtype)
+    return model, x, y, torch.rand(2, 101) > 0.3
+
+
+def loss_and_gradients(model, x, y, mask, group=None):
+    """The relative L2 of the whole sample; gradients of this rank's share."""
+    difference = (model(x, mask) - y).masked_fill(~mask[..., None], 0)
+    error, size = (norm_of_all(torch.linalg.vector_norm(t, dim=(1, 2)), group) for t in (difference, y))
+    loss = (error / size).mean()
+    return loss, torch.autograd.grad(loss, list(model.parameters()))
+
+
+def rank_main(rank, ranks, path):
+    """What each rank does; errors of loss and gradients against one rank alone go into a file."""
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", init_method=f"file://{path}/meet", rank=rank, world_size=ranks)
+    sent = []
+    all_reduce = dist.all_reduce
+
+    def counted(tensor, *words, **options):
+        sent.append(tensor.numel() * tensor.element_size())
+        return all_reduce(tensor, *words, **options)
+
+    found = []
+    for options, dtypes in VARIANTS:
+        for dtype in dtypes:
+            model, x, y, mask = case(dtype, **options)
+            truth, wanted = loss_and_gradients(model, x, y, mask)
+            for ends in SHARES[ranks]:
+                mine = slice(ends[rank], ends[rank + 1])
+                split_points(model, dist.group.WORLD)
+                sent.clear()
+                dist.all_reduce = counted
+                loss, got = loss_and_gradients(model, x[:, mine], y[:, mine], mask[:, mine], dist.group.WORLD)
+                talked = [sum(sent)]
+                sent.clear()
+                longer = [torch.cat([t[:, mine]] * 3, dim=1) for t in (x, y, mask)]
+                loss_and_gradients(model, *longer, dist.group.WORLD)
+                talked.append(sum(sent))
+                dist.all_reduce = all_reduce
+                split_points(model, None)
+                for g in got:
+                    dist.all_reduce(g)
+                size = max(float(w.abs().max()) for w in wanted)
+                worst = max(float((g - w).abs().max()) for g, w in zip(got, wanted, strict=True)) / size
+                off = abs(float(loss - truth)) / float(truth)
+                found.append([str(options), str(dtype), ends, off, worst, talked])
+    if rank == 0:
+        (path / "found.json").write_text(json.dumps(found))
+    dist.barrier()
+    dist.destroy_process_group()
+
+
+@pytest.mark.parametrize("ranks", [2, 4])
+def test_loss_and_gradients_are_those_of_one_rank(ranks, tmp_path):
+    torch.multiprocessing.spawn(rank_main, (ranks, tmp_path), ranks)
+    found = json.loads((tmp_path / "found.json").read_text())
+    assert len(found) == 5 * len(SHARES[ranks])
+    for options, dtype, ends, off, worst, talked in found:
+        limit = 1e-5 if dtype == "torch.float32" else 1e-12
+        assert off < limit, (options, dtype, ends)
+        assert worst < limit, (options, dtype, ends)
+        # Bytes: three blocks, two samples, four heads of eight latents of eight numbers; however the points are split,
+        # and for three times as many.
+        width = 4 if dtype == "torch.float32" else 8
+        assert talked == [width * 3 * (2 * 4 * 8) * (1 + (8 + 1) + 8)] * 2
+
+
+def test_the_written_out_gradient_is_that_of_the_oracle(monkeypatch):
+    monkeypatch.setattr(sharded, "TILE", 7)
+    torch.manual_seed(0)
+    q, k, v = (
+        torch.randn(*s, dtype=torch.float64, requires_grad=True) for s in ((4, 8, 6), (2, 4, 40, 6), (2, 4, 40, 6))
+    )
+    mask, dz = torch.rand(2, 40) > 0.4, torch.randn(2, 4, 8, 6, dtype=torch.float64)
+    wanted = torch.autograd.grad(encode(q, k, v, scale=0.7, mask=mask, backend="reference"), (q, k, v), dz)
+    whole = encode_part(q, k, v, scale=0.7, mask=mask, backend="reference")
+    with torch.no_grad():
+        got = encode_gradients(q, k, v, mask, 0.7, whole, dz)
+    for a, b in zip(got, wanted, strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-12, atol=1e-14)

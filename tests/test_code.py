@@ -1,0 +1,194 @@
+"""Samples of any size: in chunks, from disk, and as a code that answers anywhere."""
+
+import numpy as np
+import pytest
+import torch
+
+from flare.cli import main
+from flare.code import load_code
+from flare.data.normalise import Affine
+from flare.errors import ConfigError, DataError
+from flare.probes import grids, line, plane
+from flare.surrogate import Surrogate, save_surrogate
+from tests.factory import ragged_sample, ragged_schema
+
+MODEL = {"name": "flare", "channels": 16, "blocks": 2, "heads": 2, "latents": 4, "kv_depth": 0, "ffn_depth": 0}
+COUNT = 130
+
+
+def untrained(**sizes):
+    """A surrogate whose answer differs from point to point."""
+    torch.manual_seed(0)
+    norms = Affine([0.1, 0.0, 1.0, 2.0], [1.0, 2.0, 0.5, 0.7]), Affine([20.0, 0.0, 1e-3], [50.0, 60.0, 2e-3])
+    surrogate = Surrogate(MODEL | sizes, ragged_schema(), *norms).eval()
+    with torch.no_grad():
+        for parameter in surrogate.parameters():
+            parameter += 0.2 * torch.randn_like(parameter)
+    return surrogate
+
+
+@pytest.fixture(scope="module")
+def surrogate():
+    return untrained()
+
+
+@pytest.fixture(scope="module")
+def inputs():
+    values = ragged_sample(0, COUNT).values
+    return {name: values[name].astype(np.float32) for name in ("position", "thickness", "speed")}
+
+
+@pytest.fixture
+def run(surrogate, tmp_path):
+    folder = tmp_path / "run" / "checkpoints" / "last"
+    folder.mkdir(parents=True)
+    save_surrogate(surrogate, folder)
+    return tmp_path / "run"
+
+
+def ask(surrogate, inputs, **how):
+    rest = {name: values for name, values in inputs.items() if name != "position"}
+    return surrogate.predict(inputs["position"], **rest, **how)
+
+
+def encoded(surrogate, inputs, **how):
+    return surrogate.encode(inputs["position"], thickness=inputs["thickness"], speed=inputs["speed"], **how)
+
+
+def assert_same(found, truth, limit=1e-6):
+    assert found.keys() == truth.keys()
+    for name, values in truth.items():
+        assert found[name].shape == values.shape
+        assert np.linalg.norm(found[name] - values) < limit * np.linalg.norm(values), name
+
+
+@pytest.mark.parametrize("chunk", [1, 7, COUNT, 1000])
+def test_chunks_predict_what_the_whole_predicts(surrogate, inputs, chunk):
+    whole = ask(surrogate, inputs, chunk="whole")
+    assert np.ptp(whole["heat"]) > 0.01 * np.abs(whole["heat"]).max()
+    assert_same(ask(surrogate, inputs, chunk=chunk), whole)
+
+
+def test_many_points_are_streamed_without_being_asked(surrogate, inputs, monkeypatch):
+    from flare import inference
+
+    whole = ask(surrogate, inputs, chunk="whole")
+    monkeypatch.setattr(inference, "CHUNK", 50)
+    monkeypatch.setattr(surrogate.network, "forward", None)
+    assert_same(ask(surrogate, inputs), whole)
+
+
+def test_a_peer_predicts_as_a_whole_unless_chunks_are_asked_for(inputs, monkeypatch):
+    from flare import inference
+
+    monkeypatch.setattr(inference, "CHUNK", 50)
+    peer = Surrogate({"name": "transolver", "channels": 16, "blocks": 1, "heads": 2}, ragged_schema())
+    assert ask(peer, inputs)["heat"].shape == (COUNT,)
+    with pytest.raises(ConfigError, match="cannot take its points in chunks"):
+        ask(peer, inputs, chunk=10)
+
+
+def test_a_code_answers_at_the_encoded_points_as_the_model_does(surrogate, inputs, tmp_path):
+    whole = ask(surrogate, inputs, chunk="whole")
+    code = encoded(surrogate, inputs, chunk=17)
+    assert_same(code.query(inputs["position"], thickness=inputs["thickness"]), whole)
+    code.save(tmp_path / "part.code")
+    read = load_code(tmp_path / "part.code", surrogate)
+    assert_same(read.query(inputs["position"], thickness=inputs["thickness"]), whole)
+    some = read.query(inputs["position"][5:9], thickness=inputs["thickness"][5:9])
+    assert_same(some, {name: values[5:9] for name, values in whole.items()})
+    assert (read.box == [inputs["position"].min(0), inputs["position"].max(0)]).all()
+    assert read.points == COUNT
+
+
+def test_the_code_of_the_elasticity_model_is_128_kib():
+    surrogate = Surrogate({"name": "flare"}, ragged_schema())
+    code = surrogate.encode(np.zeros((5, 2)), thickness=np.zeros(5), speed=1.0)
+    assert code.nbytes == 131_072
+
+
+def test_a_code_belongs_to_one_model(surrogate, inputs, tmp_path):
+    encoded(surrogate, inputs).save(tmp_path / "part.code")
+    with pytest.raises(DataError, match="encoded by another model"):
+        load_code(tmp_path / "part.code", untrained(latents=8))
+    whole = (tmp_path / "part.code").read_bytes()
+    (tmp_path / "part.code").write_bytes(whole[:-20])
+    with pytest.raises(DataError, match="damaged"):
+        load_code(tmp_path / "part.code", surrogate)
+    with pytest.raises(DataError, match="does not exist"):
+        load_code(tmp_path / "none.code", surrogate)
+
+
+def test_a_query_has_the_parameters_of_its_sample(surrogate, inputs):
+    with pytest.raises(DataError, match="'speed' is a parameter of the encoded sample"):
+        encoded(surrogate, inputs).query(inputs["position"], thickness=inputs["thickness"], speed=3.0)
+
+
+def test_folders_of_arrays_go_in_and_come_out(surrogate, run, inputs, tmp_path, capsys):
+    (tmp_path / "in").mkdir()
+    for name, values in inputs.items():
+        np.save(tmp_path / "in" / f"{name}.npy", values)
+    for chunk in ("auto", "16", "whole"):
+        out = tmp_path / f"out-{chunk}"
+        assert main(["predict", str(run), str(tmp_path / "in"), "--out", str(out), "--chunk", chunk]) == 0
+        found = {name: np.load(out / f"{name}.npy") for name in ("force", "heat")}
+        assert_same(found | {"heat": found["heat"][:, 0]}, ask(surrogate, inputs, chunk="whole"))
+    assert f"heat, {COUNT} points" in capsys.readouterr().out
+    assert main(["predict", str(run), str(tmp_path / "in"), "--out", str(tmp_path / "out-16")]) == 2
+    assert "exists already" in capsys.readouterr().err
+    (tmp_path / "in" / "thickness.npy").unlink()
+    assert main(["predict", str(run), str(tmp_path / "in"), "--out", str(tmp_path / "new")]) == 2
+    assert "has no thickness.npy" in capsys.readouterr().err
+    assert main(["predict", str(run), str(tmp_path / "in"), "--out", str(tmp_path / "new"), "--chunk", "0"]) == 2
+    assert not (tmp_path / "new").exists()
+
+
+def test_a_prediction_that_fails_leaves_nothing(run, inputs, tmp_path, capsys):
+    (tmp_path / "in").mkdir()
+    for name, values in inputs.items():
+        np.save(tmp_path / "in" / f"{name}.npy", values)
+    before = sorted(tmp_path.iterdir())
+    words = ["predict", str(run), str(tmp_path / "in"), "--out", str(tmp_path / "out")]
+    for chunk in ("0", "-3", "some"):
+        assert main([*words, "--chunk", chunk]) == 2
+        assert "chunk" in capsys.readouterr().err
+    assert sorted(tmp_path.iterdir()) == before
+
+
+def test_encode_and_probe_at_the_command_line(surrogate, run, inputs, tmp_path, capsys):
+    np.savez(tmp_path / "part.npz", **inputs)
+    code = tmp_path / "part.code"
+    assert main(["encode", str(run), str(tmp_path / "part.npz"), "--out", str(code), "--chunk", "30"]) == 0
+    assert "130 points as 2 blocks" in capsys.readouterr().out
+    probe = ["probe", str(run), str(code), "--set", "thickness=1.2"]
+    assert main([*probe, "--line=-1,0:1,0.5", "--count", "11", "--out", str(tmp_path / "line.npz")]) == 0
+    found = np.load(tmp_path / "line.npz")
+    truth = encoded(surrogate, inputs).query(found["position"], thickness=np.full(11, 1.2))
+    assert_same({name: found[name] for name in truth}, truth)
+    np.testing.assert_allclose(found["position"][[0, -1]], [[-1, 0], [1, 0.5]])
+    assert main([*probe, "--grid", "--cells", "3", "--levels", "2", "--out", str(tmp_path / "g.csv")]) == 0
+    assert [len((tmp_path / f"g-{i}.csv").read_text().splitlines()) for i in (0, 1)] == [1 + 4 * 2, 1 + 7 * 3]
+    assert main([*probe, "--plane", "0,0:1,0:0,2", "--count", "5", "--out", str(tmp_path / "p.npz")]) == 0
+    capsys.readouterr()
+    for wrong, said in [
+        (["--line", "0,0"], "give 2 points"),
+        (["--line", "0,0,0:1,1,1"], "shape"),
+        (["--line", "0,0:1,x"], "give 2 points"),
+        ([], "one of --line, --plane and --grid"),
+        (["--grid", "--line", "0,0:1,1"], "one of"),
+        (["--grid", "--levels", "0"], "levels=0"),
+    ]:
+        assert main([*probe, *wrong, "--out", str(tmp_path / "wrong.npz")]) == 2, wrong
+        assert said in capsys.readouterr().err
+    assert not (tmp_path / "wrong.npz").exists()
+
+
+def test_probes_lie_where_they_say():
+    assert line([0, 0], [1, 2], 3).points.tolist() == [[0, 0], [0.5, 1], [1, 2]]
+    sheet = plane([0, 0, 1], [2, 0, 1], [0, 1, 1], 5)
+    assert sheet.shape == (5, 3)
+    np.testing.assert_allclose(sheet.points.reshape(5, 3, 3)[4, 2], [2, 1, 1])
+    coarse, fine = grids([0, 0, 0], [2, 1, 0], 4, 2)
+    assert (coarse.shape, fine.shape) == ((5, 3, 1), (9, 5, 1))
+    seen = {tuple(p) for p in fine.points.tolist()}
+    assert all(tuple(p) in seen for p in coarse.points.tolist()), "grids are nested"
