@@ -16,13 +16,15 @@ if TYPE_CHECKING:
 EXAMPLES = """examples:
   flare view runs/demo                          truth, prediction and error of every sample, spectra, eigenvectors
   flare view data/elasticity-demo               a dataset
-  flare view part.vtu                           a mesh with its fields
+  flare view part.vtu                           a mesh with its fields; 'results/*.vtu' for several
   flare view runs/demo --out demo.html          the same page as one file that needs no network"""
 
 
 def run(words: Sequence[str]) -> int:
     parser = make_parser("view", "Look at a run, a dataset or a file in the browser.", EXAMPLES)
-    parser.add_argument("what", help="run folder, dataset folder, or a file: VTK, STL, PLY, OBJ, CSV or NPZ")
+    parser.add_argument(
+        "what", help="run folder, dataset folder, or files that `flare data import` reads: VTU, STL, CSV, ..."
+    )
     parser.add_argument("--data", help="of a run: another dataset of the same fields")
     parser.add_argument("--split", help="only the samples of this split")
     parser.add_argument("--checkpoint", default="last", choices=["last", "best"], help="of a run: which weights")
@@ -60,12 +62,13 @@ def _source(args: Any) -> Source:
         return RunSource(what, data=args.data, split=args.split, **how)
     if args.data:
         raise ConfigError(f"--data is for a run, to look at it on another dataset; {what} is not a run folder")
-    if what.is_file() or (what.suffix and not what.is_dir()):
+    is_file = what.is_file() or what.suffix or any(mark in args.what for mark in "*?[")
+    if is_file or (what.is_dir() and not (what / "dataset.json").exists()):
         if args.split:
-            raise ConfigError(f"--split: a file such as {what} has no splits")
-        from flare.view.files import FileSource
+            raise ConfigError(f"--split is for runs and datasets; files such as {what} have no splits")
+        from flare.view.cases import CaseSource
 
-        return FileSource(what)
+        return CaseSource(args.what)
     from flare.data.store import Dataset
     from flare.view.datasets import DatasetSource
 

@@ -86,7 +86,7 @@ def _page(title: str, data: dict[str, bytes]) -> str:
         for path, body in data.items()
     )
     before, _, rest = page.partition('<script type="importmap">')
-    page = f'{before}<script type="importmap">{json.dumps({"imports": addresses})}{rest[rest.index("</script>"):]}'
+    page = f'{before}<script type="importmap">{json.dumps({"imports": addresses})}{rest[rest.index("</script>") :]}'
     for old, new in {
         '<link rel="stylesheet" href="style.css">': f"<style>\n{style}</style>",
         '<script type="module" src="main.js"></script>': f'{embedded}\n<script type="module">import "flare/main.js";</script>',

@@ -79,7 +79,9 @@ def test_the_server_gives_page_and_data_and_says_what_is_missing(plate):
         assert asked(server, "/", method="POST")[0] == 501
 
 
-@pytest.mark.parametrize("path", ["/../server.py", "/..%2fserver.py", "/%2e%2e/server.py", "//etc/passwd", "/page/main.js"])
+@pytest.mark.parametrize(
+    "path", ["/../server.py", "/..%2fserver.py", "/%2e%2e/server.py", "//etc/passwd", "/page/main.js"]
+)
 def test_the_server_gives_nothing_but_the_page(plate, path):
     with served(plate) as server:
         status, _, body = asked(server, path)
@@ -176,9 +178,9 @@ def test_the_command_writes_the_file_once(plate, tmp_path, capsys):
     ("words", "message"),
     [
         (["nowhere"], "does not exist"),
-        (["nowhere.vtu"], "no such file"),
+        (["nowhere.vtu"], "does not exist"),
         (["nowhere", "--data", "x"], "not a run folder"),
-        (["nowhere.csv", "--split", "test"], "has no splits"),
+        (["nowhere.csv", "--split", "test"], "have no splits"),
         (["nowhere", "--only", "1"], "--only chooses"),
         (["nowhere", "--out", "p.html", "--only", "1,b"], "numbers of samples"),
         (["nowhere", "--modes", "0"], "at least 1"),

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from flare.view.files import FileSource
+from flare.view.cases import CaseSource
 from flare.view.standalone import write_standalone
 from tests.view.test_answers import served
 
@@ -286,7 +286,7 @@ def test_a_file_of_points_is_drawn_as_points(opened, tmp_path):
     rng = np.random.default_rng(0)
     points, heat = rng.random((40, 2)), rng.random(40)
     np.savez(tmp_path / "cloud.npz", points=points, heat=heat)
-    page = opened(FileSource(tmp_path / "cloud.npz"))
+    page = opened(CaseSource(tmp_path / "cloud.npz"))
     assert page.is_visible("#size")
     assert readout(page, 7)["truth"][0] == pytest.approx(heat[7], rel=1e-7)
 

@@ -14,7 +14,7 @@ from flare.mesh.vtu import write_vtu
 from flare.spectra import surrogate_eigenvectors, surrogate_spectra
 from flare.view import runs
 from flare.view.datasets import DatasetSource
-from flare.view.files import FileSource
+from flare.view.cases import CaseSource
 from flare.view.runs import RunSource
 from flare.view.source import NotThere
 from tests.factory import ragged_dataset
@@ -43,7 +43,9 @@ def test_a_run_shows_what_its_model_predicts(plate):
         predicted = model.predict_sample(dataset[index])
         np.testing.assert_array_equal(plate.field(index, "pressure")["prediction"], predicted["pressure"])
         np.testing.assert_array_equal(plate.field(index, "velocity.y")["prediction"], predicted["velocity"][:, 1])
-        np.testing.assert_array_equal(plate.field(index, "velocity.y")["truth"], dataset[index].values["velocity"][:, 1])
+        np.testing.assert_array_equal(
+            plate.field(index, "velocity.y")["truth"], dataset[index].values["velocity"][:, 1]
+        )
 
 
 def test_the_errors_of_the_samples_are_those_of_the_run(plate):
@@ -116,7 +118,7 @@ def cube_vtu(path):
 def test_a_mesh_file_shows_its_outside_and_its_fields(tmp_path):
     pytest.importorskip("pyvista", reason="the extra 'mesh' is not installed")
     points, fields = cube_vtu(tmp_path / "cube.vtu")
-    source = FileSource(tmp_path / "cube.vtu")
+    source = CaseSource(tmp_path / "cube.vtu")
     catalogue, shown = source.catalogue(), source.geometry(0)
     np.testing.assert_array_equal(shown["points"], points)
     assert shown["triangles"].shape == (12, 3)
@@ -129,8 +131,9 @@ def test_a_mesh_file_shows_its_outside_and_its_fields(tmp_path):
 
 def test_a_table_of_points_shows_its_columns_with_units(tmp_path):
     (tmp_path / "part.csv").write_text("x [mm],y [mm],z [mm],stress [MPa]\n0,0,0,1.25\n1,0,0,2.5\n0,1,3,4\n")
-    source = FileSource(tmp_path / "part.csv")
-    assert source.catalogue()["fields"] == [{"name": "stress", "unit": "MPa", "role": "extra"}]
+    source = CaseSource(tmp_path / "part.csv")
+    (field,) = source.catalogue()["fields"]
+    assert (field["name"], field["unit"], source.catalogue()["length_unit"]) == ("stress", "MPa", "mm")
     assert source.geometry(0)["points"].shape == (3, 3)
     assert source.field(0, "stress")["truth"].tolist() == [1.25, 2.5, 4.0]
 
@@ -139,7 +142,7 @@ def test_arrays_of_an_npz_file_are_shown_by_component(tmp_path):
     rng = np.random.default_rng(0)
     points, force = rng.random((10, 2)), rng.random((10, 2)).astype(np.float32)
     np.savez(tmp_path / "part.npz", points=points, force=force, note=np.array("not a field"), speed=3.0)
-    source = FileSource(tmp_path / "part.npz")
+    source = CaseSource(tmp_path / "part.npz")
     assert [f["name"] for f in source.catalogue()["fields"]] == ["force.x", "force.y"]
     np.testing.assert_array_equal(source.field(0, "force.y")["truth"], force[:, 1])
 
@@ -147,25 +150,39 @@ def test_arrays_of_an_npz_file_are_shown_by_component(tmp_path):
 def test_a_surface_without_fields_has_a_shape(tmp_path):
     corners = np.array([[0, 0, 0], [1, 0, 0], [0, 1, 0], [0, 0, 1.0]])
     write_stl(tmp_path / "part.stl", Surface(corners, np.array([[0, 2, 1], [0, 1, 3], [1, 2, 3], [2, 0, 3]])))
-    source = FileSource(tmp_path / "part.stl")
+    source = CaseSource(tmp_path / "part.stl")
     assert source.catalogue()["fields"] == []
     assert source.geometry(0)["triangles"].shape == (4, 3)
+
+
+def test_a_prediction_beside_its_truth_is_compared(tmp_path):
+    (tmp_path / "b10.csv").write_text("x,y,p,p_predicted,q_predicted\n0,0,1,1.5,3\n1,0,2,2.5,4\n")
+    (tmp_path / "b9.csv").write_text("x,y,q_predicted\n0,0,7\n1,0,8\n")
+    source = CaseSource(tmp_path)
+    catalogue = source.catalogue()
+    assert [s["name"] for s in catalogue["samples"]] == ["b9.csv", "b10.csv"]
+    assert source.field(1, "p")["prediction"].tolist() == [1.5, 2.5]
+    assert set(source.field(1, "q_predicted")) == {"truth"}
+    alone = CaseSource(tmp_path / "b10.csv").catalogue()
+    assert [(f["name"], f["compared"]) for f in alone["fields"]] == [("p", True), ("q_predicted", False)]
+    with pytest.raises(NotThere, match="b9.csv has no field 'p'"):
+        source.field(0, "p")
 
 
 @pytest.mark.parametrize(
     ("name", "text", "message"),
     [
-        ("part.txt", "x", "cannot look at .txt"),
-        ("part.csv", "a,b\n1,2\n", "no columns x and y"),
+        ("part.txt", "x", "cannot read .txt"),
+        ("part.csv", "a,b\n1,2\n", "no columns x, y"),
         ("part.csv", "x,y\n1,nan\n", "not finite"),
-        ("part.npz", "no archive", "damaged"),
-        ("part.stl", "no triangles", "cut short or no STL"),
+        ("part.npz", "no archive", "part.npz"),
+        ("part.stl", "no triangles", "part.stl"),
     ],
 )
 def test_a_file_that_cannot_be_shown_is_refused_with_its_name(tmp_path, name, text, message):
     (tmp_path / name).write_text(text)
     with pytest.raises(DataError, match=message) as error:
-        FileSource(tmp_path / name)
+        CaseSource(tmp_path / name)
     assert name in str(error.value)
 
 
@@ -173,11 +190,11 @@ def test_a_damaged_mesh_file_is_refused(tmp_path):
     pytest.importorskip("pyvista", reason="the extra 'mesh' is not installed")
     cube_vtu(tmp_path / "whole.vtu")
     (tmp_path / "part.vtu").write_bytes((tmp_path / "whole.vtu").read_bytes()[:600])
-    with pytest.raises(DataError, match="damaged"):
-        FileSource(tmp_path / "part.vtu")
+    with pytest.raises(DataError, match=r"part\.vtu"):
+        CaseSource(tmp_path / "part.vtu")
 
 
 def test_points_on_a_line_cannot_be_drawn(tmp_path):
     np.savez(tmp_path / "line.npz", points=np.zeros((4, 1)))
     with pytest.raises(DataError, match="2 or 3 dimensions"):
-        FileSource(tmp_path / "line.npz")
+        CaseSource(tmp_path / "line.npz")

@@ -55,7 +55,7 @@ function listSamples() {
   const splits = Map.groupBy(catalogue.samples, (sample) => sample.split);
   const groups = [...splits].map(([split, samples]) => {
     const sorted = byError ? samples.toSorted((a, b) => (b.error ?? -1) - (a.error ?? -1)) : samples;
-    const text = ({ id, points, error }) => `${id} · ${points.toLocaleString("en")} points${error === undefined ? "" : ` · ${written(error, 3)}`}`;
+    const text = ({ id, name, points, error }) => [name ?? id, points && `${points.toLocaleString("en")} points`, error !== undefined && written(error, 3)].filter((part) => part !== false && part !== undefined).join(" · ");
     return make("optgroup", { label: split }, ...sorted.map((sample) => make("option", { value: sample.id }, text(sample))));
   });
   find("sample").replaceChildren(...groups);
