@@ -1,4 +1,4 @@
-"""A browser that draws without a screen: playwright and the system's chromium, for measurements and tests of the page."""
+"""A browser without a screen, for measurements and tests of the page: playwright and the system's chromium."""
 
 from __future__ import annotations
 
@@ -8,10 +8,8 @@ from contextlib import contextmanager
 from typing import Any
 
 # A container has no sandbox and no GPU; the rest keeps the browser from calling home.
-FLAGS = (
-    "--headless --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking "
-    "--disable-component-update --disable-sync"
-).split()
+FLAGS = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"]
+FLAGS += ["--disable-background-networking", "--disable-component-update", "--disable-sync"]
 READY = 'body[aria-busy="false"]'
 """The page shows what was asked for."""
 

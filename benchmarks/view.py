@@ -1,6 +1,7 @@
 """The page with a million points: how long until it shows them, and how long a frame and a hover take.
 
-.venv/bin/python benchmarks/view.py            all, some minutes; the table goes into docs/view.md
+.venv/bin/python benchmarks/view.py                    all, some minutes; the table goes into docs/view.md
+.venv/bin/python benchmarks/view.py runs/demo          only the pictures of docs/view.md, of that run
 
 Truth, prediction and error in three panels, drawn by chromium's software renderer on this machine's processor: the
 slowest "graphics card" a user can have. Needs playwright and chromium.
@@ -119,6 +120,27 @@ def tables(record: dict[str, Any]) -> str:
     return f"{table(head, rows)}\n\n{origin(record)}"
 
 
+def pictures(run: str, folder: Path = PAGE.parent / "images") -> None:
+    """The page of a run with the pointer on a point, and its eigenvectors."""
+    from flare.view.runs import RunSource
+
+    with ViewServer(RunSource(run, device="cpu")) as server, browser() as chromium:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        page = chromium.new_page(viewport={"width": 1500, "height": 760})
+        seconds_to_load(page, server.url)
+        box = page.locator(".stage").first.bounding_box()
+        page.mouse.move(box["x"] + 0.2 * box["width"], box["y"] + 0.4 * box["height"])
+        page.wait_for_selector("#readout:not([hidden])")
+        page.screenshot(path=folder / "view-run.png")
+        page.click("#spectra-button")
+        page.wait_for_selector(".heads")
+        page.wait_for_selector(READY)
+        page.mouse.move(3, 3)
+        page.wait_for_function("() => flare.stage.waiting === null")
+        page.screenshot(path=folder / "view-modes.png")
+        server.shutdown()
+
+
 def main(sides: tuple[int, ...] = SIDES, results: Path = RESULTS, docs: Path = PAGE) -> None:
     if reason := why_not():
         sys.exit(f"{reason}; the page cannot be measured")
@@ -134,4 +156,4 @@ def main(sides: tuple[int, ...] = SIDES, results: Path = RESULTS, docs: Path = P
 
 
 if __name__ == "__main__":
-    main()
+    pictures(sys.argv[1]) if sys.argv[1:] else main()

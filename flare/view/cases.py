@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from flare.data.cases import Case, Place, find_cases, read_case
+from flare.data.cases import Place, find_cases, read_case
 from flare.errors import DataError
 from flare.view.source import VERSION, Arrays, NotThere, drawable, unit_of
 

@@ -128,7 +128,7 @@ class RunSource(DatasetSource):
         points = len(self.read(sample).values[self.schema.points])
         if (need := 6 * 8 * points * layers["latents"]) > MOST_MEMORY:
             raise DataError(
-                f"sample {sample} has {points:,} points: its spectra would take some {need / 1e9:.0f} GB, more than the "
-                f"{MOST_MEMORY / 1e9:.0f} GB a view may; look at a smaller sample"
+                f"sample {sample} has {points:,} points: its spectra would take some {need / 1e9:.0f} GB, more than "
+                f"the {MOST_MEMORY / 1e9:.0f} GB a view may; look at a smaller sample"
             )
         return layers

@@ -87,9 +87,10 @@ def _page(title: str, data: dict[str, bytes]) -> str:
     )
     before, _, rest = page.partition('<script type="importmap">')
     page = f'{before}<script type="importmap">{json.dumps({"imports": addresses})}{rest[rest.index("</script>") :]}'
+    start = '<script type="module">import "flare/main.js";</script>'
     for old, new in {
         '<link rel="stylesheet" href="style.css">': f"<style>\n{style}</style>",
-        '<script type="module" src="main.js"></script>': f'{embedded}\n<script type="module">import "flare/main.js";</script>',
+        '<script type="module" src="main.js"></script>': f"{embedded}\n{start}",
         "<title>FLARE</title>": f"<title>{html.escape(title)}</title>",
     }.items():
         assert old in page

@@ -30,7 +30,7 @@ def block(*shape):
 @pytest.mark.parametrize("cell_type", CELLS)
 def test_one_cell_is_all_outside_and_its_surface_holds_its_volume(cell_type):
     points, size = CELLS[cell_type]
-    moved = np.array(points, float) + [3.0, -2.0, 5.0]
+    moved = np.array(points) + np.array([3.0, -2.0, 5.0])
     cells = np.arange(len(points))[None]
     faces, owner = outer_faces(cells, cell_type)
     assert len(faces) == len(FACES[cell_type])

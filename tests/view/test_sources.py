@@ -13,8 +13,8 @@ from flare.mesh.surface import Surface
 from flare.mesh.vtu import write_vtu
 from flare.spectra import surrogate_eigenvectors, surrogate_spectra
 from flare.view import runs
-from flare.view.datasets import DatasetSource
 from flare.view.cases import CaseSource
+from flare.view.datasets import DatasetSource
 from flare.view.runs import RunSource
 from flare.view.source import NotThere
 from tests.factory import ragged_dataset
@@ -82,7 +82,7 @@ def test_what_is_not_there_is_said(plate, tmp_path):
         plate.modes(0, 0, 4)
     with pytest.raises(NotThere, match="look at a run"):
         DatasetSource(plate.dataset).modes(0, 0, 0)
-    with pytest.raises(DataError, match="splits? 'validation'|no split 'validation'"):
+    with pytest.raises(DataError, match="no split 'validation'"):
         DatasetSource(plate.dataset, split="validation")
 
 
@@ -165,7 +165,7 @@ def test_a_prediction_beside_its_truth_is_compared(tmp_path):
     assert set(source.field(1, "q_predicted")) == {"truth"}
     alone = CaseSource(tmp_path / "b10.csv").catalogue()
     assert [(f["name"], f["compared"]) for f in alone["fields"]] == [("p", True), ("q_predicted", False)]
-    with pytest.raises(NotThere, match="b9.csv has no field 'p'"):
+    with pytest.raises(NotThere, match="has no field 'p'"):
         source.field(0, "p")
 
 

@@ -1,5 +1,17 @@
 // What is drawn: a surface of triangles, or points, coloured by a value at every point. Panels share its positions.
-import { BufferAttribute, BufferGeometry, DataTexture, DoubleSide, GLSL3, LinearFilter, Mesh, Points, Scene, ShaderMaterial, Vector2 } from "three";
+import {
+  BufferAttribute,
+  BufferGeometry,
+  DataTexture,
+  DoubleSide,
+  GLSL3,
+  LinearFilter,
+  Mesh,
+  Points,
+  Scene,
+  ShaderMaterial,
+  Vector2,
+} from "three";
 import { coarse, spacing } from "flare/coarse.js";
 import { table } from "flare/colours.js";
 
@@ -78,12 +90,13 @@ export class Body {
     const [count, dimension] = points.shape;
     this.count = count;
     this.dimension = dimension;
-    this.exact = points.data;   // as they came; what is drawn is moved to the origin, where float32 has most digits
+    this.exact = points.data; // as they came; what is drawn is moved to the origin, where float32 has most digits
     this.triangles = triangles?.data;
     this.centre = [0, 0, 0];
     this.size = [0, 0, 0];
     for (let k = 0; k < dimension; k++) {
-      let low = Infinity, high = -Infinity;
+      let low = Infinity,
+        high = -Infinity;
       for (let i = k; i < points.data.length; i += dimension) {
         low = Math.min(low, points.data[i]);
         high = Math.max(high, points.data[i]);
@@ -108,13 +121,20 @@ export class Body {
     };
     this.layers = [];
     this.numbered = new Scene();
-    this.numbered.add(this.drawing(this.index, new ShaderMaterial({ ...NUMBERED, glslVersion: GLSL3, side: DoubleSide, uniforms: this.shared })));
+    this.numbered.add(
+      this.drawing(
+        this.index,
+        new ShaderMaterial({ ...NUMBERED, glslVersion: GLSL3, side: DoubleSide, uniforms: this.shared }),
+      ),
+    );
   }
 
   // Of a point, so that neighbours touch: in a plane by the area for each, in space by the distance between some.
   diameter() {
     const [width, height] = this.size;
-    return this.dimension === 2 && width * height > 0 ? 0.9 * Math.sqrt((width * height) / this.count) : 1.3 * spacing(this.positions);
+    return this.dimension === 2 && width * height > 0
+      ? 0.9 * Math.sqrt((width * height) / this.count)
+      : 1.3 * spacing(this.positions);
   }
 
   at(i) {
@@ -145,11 +165,9 @@ export class Body {
     return drawing;
   }
 
-  // A coloured copy of the body for one panel.
-  layer() {
-    const layer = new Layer(this);
-    this.layers.push(layer);
-    return layer;
+  // A coloured copy of the body for panel k.
+  layer(k) {
+    return (this.layers[k] ??= new Layer(this));
   }
 
   dispose() {
@@ -168,7 +186,12 @@ class Layer {
     this.value = new BufferAttribute(new Float32Array(body.count), 1);
     this.colours = new DataTexture(table("viridis"), 256, 1);
     this.colours.magFilter = this.colours.minFilter = LinearFilter;
-    this.uniforms = { ...body.shared, range: { value: new Vector2(0, 1) }, colours: { value: this.colours }, lit: { value: body.dimension === 3 } };
+    this.uniforms = {
+      ...body.shared,
+      range: { value: new Vector2(0, 1) },
+      colours: { value: this.colours },
+      lit: { value: body.dimension === 3 },
+    };
     const material = new ShaderMaterial({ ...COLOURED, glslVersion: GLSL3, side: DoubleSide, uniforms: this.uniforms });
     this.whole = body.drawing(body.index, material, this.value);
     this.few = body.few && body.drawing(body.few, material, this.value);

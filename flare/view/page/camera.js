@@ -1,9 +1,10 @@
 // One view for all panels: what is looked at, from where, how closely. Drag, wheel and fingers change it.
 import { OrthographicCamera, PerspectiveCamera, Vector3 } from "three";
 
-const FIELD_OF_VIEW = 24;   // degrees; long lenses keep shapes true
+const FIELD_OF_VIEW = 24; // degrees; long lenses keep shapes true
 const STEEPEST = 0.4999 * Math.PI;
-const NEAR_ENOUGH = 1e-6, FAR_ENOUGH = 20;   // spans, in sizes of the body
+const NEAR_ENOUGH = 1e-6,
+  FAR_ENOUGH = 20; // spans, in sizes of the body
 
 export class View {
   constructor(changed) {
@@ -26,23 +27,33 @@ export class View {
     const directions = { fit: [-0.96, 0.49], x: [0, 0], y: [0.5 * Math.PI, 0], z: [-0.5 * Math.PI, STEEPEST] };
     [this.yaw, this.pitch] = this.flat ? directions.z : directions[from];
     this.target.set(0, 0, 0);
-    this.fitted = NaN;   // the shape of the panels that the picture is made to fit, until the user zooms
+    this.fitted = NaN; // the shape of the panels that the picture is made to fit, until the user zooms
     this.changed();
   }
 
   // The camera for panels of this shape, width / height.
   at(aspect) {
-    const camera = this.camera, { towards } = this.axes();
+    const camera = this.camera,
+      { towards } = this.axes();
     if (this.fitted !== null && this.fitted !== aspect) [this.span, this.fitted] = [this.fitting(aspect), aspect];
     const distance = this.span / (2 * Math.tan((0.5 * FIELD_OF_VIEW * Math.PI) / 180));
     camera.position.copy(this.target).addScaledVector(towards, this.flat ? 2 * this.radius : distance);
     camera.lookAt(this.target);
     if (this.flat) {
-      Object.assign(camera, { top: this.span / 2, bottom: -this.span / 2, left: (-aspect * this.span) / 2, right: (aspect * this.span) / 2 });
+      Object.assign(camera, {
+        top: this.span / 2,
+        bottom: -this.span / 2,
+        left: (-aspect * this.span) / 2,
+        right: (aspect * this.span) / 2,
+      });
       Object.assign(camera, { near: 0.01 * this.radius, far: 4 * this.radius });
     } else {
       const away = camera.position.length();
-      Object.assign(camera, { aspect, near: Math.max(away - 1.05 * this.radius, distance / 500), far: away + 1.05 * this.radius });
+      Object.assign(camera, {
+        aspect,
+        near: Math.max(away - 1.05 * this.radius, distance / 500),
+        far: away + 1.05 * this.radius,
+      });
     }
     camera.updateProjectionMatrix();
     camera.updateMatrixWorld();
@@ -62,11 +73,13 @@ export class View {
   axes() {
     if (this.flat) return { across: new Vector3(1, 0, 0), upward: new Vector3(0, 1, 0), towards: new Vector3(0, 0, 1) };
     const [cy, sy, cp, sp] = [Math.cos(this.yaw), Math.sin(this.yaw), Math.cos(this.pitch), Math.sin(this.pitch)];
-    const towards = new Vector3(cp * cy, cp * sy, sp), across = new Vector3(-sy, cy, 0);
+    const towards = new Vector3(cp * cy, cp * sy, sp),
+      across = new Vector3(-sy, cy, 0);
     return { across, upward: towards.clone().cross(across), towards };
   }
 
-  turn(dx, dy) {   // in heights of the panel
+  turn(dx, dy) {
+    // in heights of the panel
     this.yaw -= 3.2 * dx;
     this.pitch = Math.min(Math.max(this.pitch + 3.2 * dy, -STEEPEST), STEEPEST);
     this.changed();
@@ -91,7 +104,10 @@ export class View {
   listen(stage) {
     const place = (event) => {
       const box = stage.getBoundingClientRect();
-      return { x: (event.clientX - box.left - box.width / 2) / box.height, y: (event.clientY - box.top - box.height / 2) / box.height };
+      return {
+        x: (event.clientX - box.left - box.width / 2) / box.height,
+        y: (event.clientY - box.top - box.height / 2) / box.height,
+      };
     };
     stage.addEventListener("pointerdown", (event) => {
       stage.setPointerCapture(event.pointerId);
@@ -101,18 +117,25 @@ export class View {
     stage.addEventListener("pointermove", (event) => {
       const before = this.fingers.get(event.pointerId);
       if (!before) return;
-      const now = place(event), dx = now.x - before.x, dy = now.y - before.y;
+      const now = place(event),
+        dx = now.x - before.x,
+        dy = now.y - before.y;
       this.fingers.set(event.pointerId, now);
       if (this.fingers.size === 2) this.pinch(event.pointerId, before, now);
       else if (this.flat || event.shiftKey || event.buttons & 6) this.shift(dx, dy);
       else this.turn(dx, dy);
     });
-    for (const end of ["pointerup", "pointercancel"]) stage.addEventListener(end, (e) => this.fingers.delete(e.pointerId));
-    stage.addEventListener("wheel", (event) => {
-      const { x, y } = place(event);
-      this.zoom(Math.exp(0.0015 * Math.min(Math.max(event.deltaY * (event.deltaMode ? 30 : 1), -240), 240)), x, y);
-      event.preventDefault();
-    }, { passive: false });
+    for (const end of ["pointerup", "pointercancel"])
+      stage.addEventListener(end, (e) => this.fingers.delete(e.pointerId));
+    stage.addEventListener(
+      "wheel",
+      (event) => {
+        const { x, y } = place(event);
+        this.zoom(Math.exp(0.0015 * Math.min(Math.max(event.deltaY * (event.deltaMode ? 30 : 1), -240), 240)), x, y);
+        event.preventDefault();
+      },
+      { passive: false },
+    );
     stage.addEventListener("dblclick", () => this.look("fit"));
     stage.addEventListener("contextmenu", (event) => event.preventDefault());
   }

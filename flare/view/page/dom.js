@@ -4,7 +4,8 @@ const SVG = "http://www.w3.org/2000/svg";
 
 export const find = (id) => document.getElementById(id);
 export const make = (tag, attributes = {}, ...children) => dressed(document.createElement(tag), attributes, children);
-export const draw = (tag, attributes = {}, ...children) => dressed(document.createElementNS(SVG, tag), attributes, children);
+export const draw = (tag, attributes = {}, ...children) =>
+  dressed(document.createElementNS(SVG, tag), attributes, children);
 
 function dressed(element, attributes, children) {
   for (const [name, value] of Object.entries(attributes)) {

@@ -5,7 +5,12 @@ export function written(value, digits = 8) {
   if (value === 0) return "0";
   const size = Math.abs(value);
   const text = size < 1e-4 || size >= 1e7 ? value.toExponential(digits - 1) : value.toPrecision(digits);
-  return text.replace(/(\.\d*?)0+(?=e|$)/, "$1").replace(/\.(?=e|$)/, "").replace("-", "−").replace("e−", "e-").replace("e+", "e");
+  return text
+    .replace(/(\.\d*?)0+(?=e|$)/, "$1")
+    .replace(/\.(?=e|$)/, "")
+    .replace("-", "−")
+    .replace("e−", "e-")
+    .replace("e+", "e");
 }
 
 export const withUnit = (text, unit) => (unit ? `${text} ${unit}` : text);
@@ -14,7 +19,8 @@ export const parsed = (text) => (text.trim() ? Number(text.replace("−", "-")) 
 
 // Smallest and largest finite value, moved apart if they are one.
 export function extent(values) {
-  let low = Infinity, high = -Infinity;
+  let low = Infinity,
+    high = -Infinity;
   for (let i = 0; i < values.length; i++) {
     const v = values[i];
     if (v < low && v > -Infinity) low = v;
@@ -32,7 +38,9 @@ export function symmetricExtent(values) {
 
 // What a picture of an error should say in a line: ‖p − t‖ / ‖t‖ and the largest |p − t|.
 export function judged(truth, prediction) {
-  let square = 0, size = 0, worst = 0;
+  let square = 0,
+    size = 0,
+    worst = 0;
   for (let i = 0; i < truth.length; i++) {
     const e = prediction[i] - truth[i];
     square += e * e;

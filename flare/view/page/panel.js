@@ -5,8 +5,8 @@ import { extent, parsed, symmetricExtent, withUnit, written } from "flare/number
 
 export class Panel {
   // `limits` remembers the ranges that the user has set, by what is shown.
-  constructor(body, { view, limits, changed }) {
-    this.layer = body.layer();
+  constructor(layer, { view, limits, changed }) {
+    this.layer = layer;
     this.limits = limits;
     this.changed = changed;
     this.title = make("h2");
@@ -19,10 +19,17 @@ export class Panel {
     this.ramp = make("div", { class: "ramp" });
     this.what = make("span");
     this.auto = make("button", { class: "auto", title: "the range of the data", onclick: () => this.reset() }, "auto");
-    const bar = make("footer", { class: "bar" }, this.ends[0], this.ramp, this.ends[1], make("div", { class: "what" }, this.what, this.auto));
+    const bar = make(
+      "footer",
+      { class: "bar" },
+      this.ends[0],
+      this.ramp,
+      this.ends[1],
+      make("div", { class: "what" }, this.what, this.auto),
+    );
     this.section = make("section", { class: "panel" }, make("header", {}, this.title, this.note), this.element, bar);
     view.listen(this.element);
-    if (body.dimension === 3) this.element.append((this.triad = draw("svg", { class: "triad", viewBox: "-28 -28 56 56" })));
+    if (!view.flat) this.element.append((this.triad = draw("svg", { class: "triad", viewBox: "-28 -28 56 56" })));
   }
 
   // `ranged`: whose range the colours have; `key`: panels with the same share what the user types.
@@ -51,8 +58,8 @@ export class Panel {
   ranged() {
     const [low, high] = this.range;
     this.layer.limit(this.range);
-    this.ends[0].value = written(low, 5);
-    this.ends[1].value = written(high, 5);
+    this.ends[0].value = written(low, 7);
+    this.ends[1].value = written(high, 7);
     this.ends.forEach((end) => end.setCustomValidity(""));
     this.ramp.classList.toggle("below", this.reach[0] < low);
     this.ramp.classList.toggle("above", this.reach[1] > high);

@@ -1,7 +1,9 @@
 // Where the data come from: elements of this very file, or the server that gave it. docs/view.md is the contract.
 // Another server gives the same answers below its own address:  index.html?source=/v1/runs/wing/view/#token=…
 
-const embedded = new Map([...document.querySelectorAll("script[data-path]")].map((e) => [e.dataset.path, e.textContent]));
+const embedded = new Map(
+  [...document.querySelectorAll("script[data-path]")].map((e) => [e.dataset.path, e.textContent]),
+);
 const base = new URL(new URLSearchParams(location.search).get("source") ?? "api/", document.baseURI);
 const token = new URLSearchParams(location.hash.slice(1)).get("token");
 
@@ -44,7 +46,14 @@ async function arrays(...path) {
   const length = Number(new DataView(buffer).getBigUint64(0, true));
   const header = JSON.parse(new TextDecoder().decode(new Uint8Array(buffer, 8, length)));
   const found = {};
-  for (const [name, { dtype, shape, data_offsets: [start, stop] }] of Object.entries(header)) {
+  for (const [
+    name,
+    {
+      dtype,
+      shape,
+      data_offsets: [start, stop],
+    },
+  ] of Object.entries(header)) {
     if (name === "__metadata__") continue;
     const kind = KINDS[dtype];
     if (!kind) throw new Error(`${name} is of type ${dtype}; the page reads ${Object.keys(KINDS).join(", ")}`);

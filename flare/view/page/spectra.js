@@ -2,7 +2,11 @@
 import { shade } from "flare/colours.js";
 import { draw, make } from "flare/dom.js";
 
-const WIDTH = 288, HEIGHT = 190, LEFT = 34, BELOW = 24, FLOOR = 1e-9;
+const WIDTH = 288,
+  HEIGHT = 190,
+  LEFT = 34,
+  BELOW = 24,
+  FLOOR = 1e-9;
 
 export class Spectra {
   constructor(element, choose) {
@@ -36,19 +40,32 @@ export class Spectra {
     const most = Math.max(...this.ranks);
     this.buttons = [];
     const rows = Array.from({ length: this.blocks }, (_, b) =>
-      make("tr", {}, make("th", {}, String(b + 1)),
+      make(
+        "tr",
+        {},
+        make("th", {}, String(b + 1)),
         ...Array.from({ length: this.heads }, (_, h) => {
-          const rank = this.ranks[b * this.heads + h], { background, dark } = shade("cividis", rank / most);
+          const rank = this.ranks[b * this.heads + h],
+            { background, dark } = shade("cividis", rank / most);
           const style = `background: ${background}; color: ${dark ? "#fff" : "#111"}`;
           const title = `block ${b + 1}, head ${h + 1}: effective rank ${rank.toFixed(2)}`;
-          const button = make("button", { style, title, "data-block": b, "data-head": h, onclick: () => this.pick(b, h) }, rank.toFixed(rank < 9.95 ? 1 : 0));
+          const button = make(
+            "button",
+            { style, title, "data-block": b, "data-head": h, onclick: () => this.pick(b, h) },
+            rank.toFixed(rank < 9.95 ? 1 : 0),
+          );
           this.buttons.push(button);
           return make("td", {}, button);
         }),
       ),
     );
     const names = Array.from({ length: this.heads }, (_, h) => make("th", {}, String(h + 1)));
-    return make("table", { class: "heads", "aria-label": "blocks down, heads across" }, make("tr", {}, make("th", { title: "blocks down, heads across" }, "↓ →"), ...names), ...rows);
+    return make(
+      "table",
+      { class: "heads", "aria-label": "blocks down, heads across" },
+      make("tr", {}, make("th", { title: "blocks down, heads across" }, "↓ →"), ...names),
+      ...rows,
+    );
   }
 
   pick(block, head) {
@@ -58,7 +75,9 @@ export class Spectra {
   }
 
   mark() {
-    this.buttons.forEach((b) => b.setAttribute("aria-pressed", +b.dataset.block === this.block && +b.dataset.head === this.head));
+    this.buttons.forEach((b) =>
+      b.setAttribute("aria-pressed", +b.dataset.block === this.block && +b.dataset.head === this.head),
+    );
     this.heading.textContent = `Eigenvalues, block ${this.block + 1}, head ${this.head + 1}`;
     this.chart.replaceChildren(this.curves());
   }
@@ -73,12 +92,24 @@ export class Spectra {
     ]);
     const curve = (head, name) => {
       const start = (this.block * this.heads + head) * this.latents;
-      const places = Array.from({ length: this.latents }, (_, i) => `${x(i).toFixed(1)} ${y(this.values[start + i]).toFixed(1)}`);
+      const places = Array.from(
+        { length: this.latents },
+        (_, i) => `${x(i).toFixed(1)} ${y(this.values[start + i]).toFixed(1)}`,
+      );
       return draw("path", { d: `M${places.join("L")}`, class: name });
     };
     const others = Array.from({ length: this.heads }, (_, h) => curve(h, ""));
-    const ends = [0, this.latents - 1].map((i) => draw("text", { x: x(i), y: HEIGHT - 8, "text-anchor": i ? "end" : "start" }, String(i + 1)));
+    const ends = [0, this.latents - 1].map((i) =>
+      draw("text", { x: x(i), y: HEIGHT - 8, "text-anchor": i ? "end" : "start" }, String(i + 1)),
+    );
     const label = "eigenvalues of this head, largest first, and of the other heads of the block";
-    return draw("svg", { class: "chart", viewBox: `0 0 ${WIDTH} ${HEIGHT}`, role: "img", "aria-label": label }, ...ticks, ...others, curve(this.head, "chosen"), ...ends);
+    return draw(
+      "svg",
+      { class: "chart", viewBox: `0 0 ${WIDTH} ${HEIGHT}`, role: "img", "aria-label": label },
+      ...ticks,
+      ...others,
+      curve(this.head, "chosen"),
+      ...ends,
+    );
   }
 }

@@ -1,9 +1,9 @@
 // One canvas behind all panels: every panel is a window of it, drawn with the same camera, only when something changed.
 import { Vector3, WebGLRenderTarget, WebGLRenderer } from "three";
 
-const SMOOTH = 40;   // ms: a frame that takes longer is drawn with fewer points while the view moves
-const REST = 160;    // ms without motion, after which everything is drawn again
-const REACH = 6;     // pixels around the pointer in which a point is found
+const SMOOTH = 40; // ms: a frame that takes longer is drawn with fewer points while the view moves
+const REST = 160; // ms without motion, after which everything is drawn again
+const REACH = 6; // pixels around the pointer in which a point is found
 
 export class Stage {
   constructor(canvas, view) {
@@ -12,10 +12,10 @@ export class Stage {
     this.renderer = new WebGLRenderer({ canvas, alpha: true, antialias: true });
     this.renderer.setScissorTest(true);
     this.renderer.autoClear = false;
-    this.renderer.setClearColor(0x000000, 0);   // the card behind shows through
+    this.renderer.setClearColor(0x000000, 0); // the card behind shows through
     this.near = new WebGLRenderTarget(2 * REACH + 1, 2 * REACH + 1);
-    this.windows = [];   // {element, layer}
-    this.frames = { whole: NaN, few: NaN, drawn: 0 };   // ms that a frame of each kind takes
+    this.windows = []; // {element, layer}
+    this.frames = { whole: NaN, few: NaN, drawn: 0 }; // ms that a frame of each kind takes
     new ResizeObserver(() => this.refresh()).observe(canvas.parentElement);
   }
 
@@ -39,7 +39,8 @@ export class Stage {
 
   draw() {
     if (!this.body || !this.windows.length) return;
-    const { renderer } = this, few = this.moving && this.body.few && !(this.frames.whole < SMOOTH);
+    const { renderer } = this,
+      few = this.moving && this.body.few && !(this.frames.whole < SMOOTH);
     const start = performance.now();
     const area = this.canvas.parentElement.getBoundingClientRect();
     renderer.setPixelRatio(Math.min(devicePixelRatio, 2));
@@ -55,7 +56,8 @@ export class Stage {
       renderer.render(layer.scene, this.view.at(box.width / box.height));
     }
     const kind = few ? "few" : "whole";
-    if (Number.isNaN(this.frames[kind])) {   // a new body: how long does it take?
+    if (Number.isNaN(this.frames[kind])) {
+      // a new body: how long does it take?
       this.settle();
       this.frames[kind] = performance.now() - start;
     }
@@ -71,11 +73,20 @@ export class Stage {
 
   // The point nearest to a place of a window, both in pixels of the page; null where there is none.
   pick(element, x, y) {
-    const { renderer, body } = this, ratio = renderer.getPixelRatio(), side = 2 * REACH + 1;
+    const { renderer, body } = this,
+      ratio = renderer.getPixelRatio(),
+      side = 2 * REACH + 1;
     const { clientWidth: width, clientHeight: height } = element;
     const camera = this.view.at(width / height);
-    camera.setViewOffset(width * ratio, height * ratio, Math.floor(x * ratio) - REACH, Math.floor(y * ratio) - REACH, side, side);
-    body.shared.height.value = side;   // what the camera sees now
+    camera.setViewOffset(
+      width * ratio,
+      height * ratio,
+      Math.floor(x * ratio) - REACH,
+      Math.floor(y * ratio) - REACH,
+      side,
+      side,
+    );
+    body.shared.height.value = side; // what the camera sees now
     renderer.setRenderTarget(this.near);
     renderer.clear();
     renderer.render(body.numbered, camera);
@@ -90,11 +101,13 @@ export class Stage {
   // The corner nearest to the pointer of the triangle below it, of which only the last corner is known.
   corner(last, camera, x, y, width, height) {
     const { triangles } = this.body;
-    let best = last, least = Infinity;
+    let best = last,
+      least = Infinity;
     for (const t of this.body.endingAt(last)) {
       const corners = [0, 1, 2].map((k) => triangles[3 * t + k]);
       const places = corners.map((i) => this.project(i, camera, width, height));
-      const apart = places.map((p) => Math.hypot(p.x - x, p.y - y)), away = outside(places, x, y) ? 1e9 : 0;
+      const apart = places.map((p) => Math.hypot(p.x - x, p.y - y)),
+        away = outside(places, x, y) ? 1e9 : 0;
       const k = apart.indexOf(Math.min(...apart));
       if (apart[k] + away < least) [best, least] = [corners[k], apart[k] + away];
     }
@@ -114,7 +127,8 @@ export class Stage {
 }
 
 function nearest(numbers, side) {
-  let found = null, least = Infinity;
+  let found = null,
+    least = Infinity;
   for (let i = 0; i < numbers.length; i++) {
     const d = Math.hypot((i % side) - REACH, Math.floor(i / side) - REACH);
     if (numbers[i] && d < least) [found, least] = [numbers[i] - 1, d];
