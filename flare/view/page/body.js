@@ -95,8 +95,8 @@ export class Body {
     this.centre = [0, 0, 0];
     this.size = [0, 0, 0];
     for (let k = 0; k < dimension; k++) {
-      let low = Infinity,
-        high = -Infinity;
+      let low = Infinity;
+      let high = -Infinity;
       for (let i = k; i < points.data.length; i += dimension) {
         low = Math.min(low, points.data[i]);
         high = Math.max(high, points.data[i]);

@@ -3,8 +3,8 @@ import { OrthographicCamera, PerspectiveCamera, Vector3 } from "three";
 
 const FIELD_OF_VIEW = 24; // degrees; long lenses keep shapes true
 const STEEPEST = 0.4999 * Math.PI;
-const NEAR_ENOUGH = 1e-6,
-  FAR_ENOUGH = 20; // spans, in sizes of the body
+const NEAR_ENOUGH = 1e-6;
+const FAR_ENOUGH = 20; // spans, in sizes of the body
 
 export class View {
   constructor(changed) {
@@ -33,8 +33,8 @@ export class View {
 
   // The camera for panels of this shape, width / height.
   at(aspect) {
-    const camera = this.camera,
-      { towards } = this.axes();
+    const camera = this.camera;
+    const { towards } = this.axes();
     if (this.fitted !== null && this.fitted !== aspect) [this.span, this.fitted] = [this.fitting(aspect), aspect];
     const distance = this.span / (2 * Math.tan((0.5 * FIELD_OF_VIEW * Math.PI) / 180));
     camera.position.copy(this.target).addScaledVector(towards, this.flat ? 2 * this.radius : distance);
@@ -73,8 +73,8 @@ export class View {
   axes() {
     if (this.flat) return { across: new Vector3(1, 0, 0), upward: new Vector3(0, 1, 0), towards: new Vector3(0, 0, 1) };
     const [cy, sy, cp, sp] = [Math.cos(this.yaw), Math.sin(this.yaw), Math.cos(this.pitch), Math.sin(this.pitch)];
-    const towards = new Vector3(cp * cy, cp * sy, sp),
-      across = new Vector3(-sy, cy, 0);
+    const towards = new Vector3(cp * cy, cp * sy, sp);
+    const across = new Vector3(-sy, cy, 0);
     return { across, upward: towards.clone().cross(across), towards };
   }
 
@@ -117,9 +117,9 @@ export class View {
     stage.addEventListener("pointermove", (event) => {
       const before = this.fingers.get(event.pointerId);
       if (!before) return;
-      const now = place(event),
-        dx = now.x - before.x,
-        dy = now.y - before.y;
+      const now = place(event);
+      const dx = now.x - before.x;
+      const dy = now.y - before.y;
       this.fingers.set(event.pointerId, now);
       if (this.fingers.size === 2) this.pinch(event.pointerId, before, now);
       else if (this.flat || event.shiftKey || event.buttons & 6) this.shift(dx, dy);

@@ -16,16 +16,16 @@ export function coarse(points, triangles) {
 
 function cluster(points, cells) {
   const count = points.length / 3;
-  const low = [Infinity, Infinity, Infinity],
-    high = [-Infinity, -Infinity, -Infinity];
+  const low = [Infinity, Infinity, Infinity];
+  const high = [-Infinity, -Infinity, -Infinity];
   for (let i = 0; i < points.length; i++) {
     low[i % 3] = Math.min(low[i % 3], points[i]);
     high[i % 3] = Math.max(high[i % 3], points[i]);
   }
   const scale = (0.999 * cells) / Math.max(high[0] - low[0], high[1] - low[1], high[2] - low[2]);
   const owner = new Int32Array(cells ** 3).fill(-1);
-  const first = new Uint32Array(count),
-    kept = [];
+  const first = new Uint32Array(count);
+  const kept = [];
   for (let i = 0; i < count; i++) {
     const x = Math.floor((points[3 * i] - low[0]) * scale);
     const y = Math.floor((points[3 * i + 1] - low[1]) * scale);
@@ -44,9 +44,9 @@ function survivors(triangles, first) {
   const found = new Uint32Array(triangles.length);
   let used = 0;
   for (let i = 0; i < triangles.length; i += 3) {
-    const a = first[triangles[i]],
-      b = first[triangles[i + 1]],
-      c = first[triangles[i + 2]];
+    const a = first[triangles[i]];
+    const b = first[triangles[i + 1]];
+    const c = first[triangles[i + 2]];
     if (a === b || b === c || c === a) continue;
     found[used++] = a;
     found[used++] = b;
@@ -57,8 +57,8 @@ function survivors(triangles, first) {
 
 // Distance between neighbours: the median, over some of the points, of the distance to the nearest other one.
 export function spacing(points, some = 48) {
-  const count = points.length / 3,
-    found = [];
+  const count = points.length / 3;
+  const found = [];
   for (let s = 0; s < Math.min(some, count); s++) {
     const i = Math.floor((s * count) / Math.min(some, count));
     let best = Infinity;

@@ -14,8 +14,8 @@ const stage = new Stage(find("canvas"), view);
 const spectra = new Spectra(find("spectra"), () => work(showPanels));
 const limits = new Map(); // ranges the user has set, by what is shown
 const state = { sample: null, body: null, panels: [], hovered: null }; // what is shown now
-let catalogue,
-  turn = 0;
+let catalogue;
+let turn = 0;
 
 // One thing at a time: what a later wish has overtaken is dropped.
 async function work(task) {
@@ -62,8 +62,8 @@ async function begin() {
 }
 
 function listSamples() {
-  const chosen = find("sample").value,
-    byError = find("order").value === "error";
+  const chosen = find("sample").value;
+  const byError = find("order").value === "error";
   const splits = Map.groupBy(catalogue.samples, (sample) => sample.split);
   const groups = [...splits].map(([split, samples]) => {
     const sorted = byError ? samples.toSorted((a, b) => (b.error ?? -1) - (a.error ?? -1)) : samples;
@@ -82,21 +82,21 @@ function listSamples() {
 }
 
 function step(by) {
-  const menu = find("sample"),
-    place = menu.selectedIndex + by;
+  const menu = find("sample");
+  const place = menu.selectedIndex + by;
   if (place < 0 || place >= menu.options.length) return;
   menu.selectedIndex = place;
   work(showSample);
 }
 
 async function showSample(wanted = () => true) {
-  const menu = find("sample"),
-    id = Number(menu.value);
+  const menu = find("sample");
+  const id = Number(menu.value);
   const found = await source.geometry(id);
   const shown = await contents(id, found.points.shape[0], wanted);
   if (!wanted()) return;
-  const body = new Body(found.points, found.triangles),
-    old = state.body;
+  const body = new Body(found.points, found.triangles);
+  const old = state.body;
   if (!old || old.dimension !== body.dimension || !alike(old.size, body.size)) view.frame(body.dimension, body.size);
   Object.assign(state, { sample: id, body, panels: [] });
   body.shared.scale.value = 2 ** find("size").value;
@@ -152,18 +152,18 @@ async function spectraOf(sample, wanted) {
 
 // Truth and prediction share one range, that of the truth; the error has its own, symmetric about zero.
 async function fieldsOf(sample) {
-  const name = find("field").value,
-    { unit } = catalogue.fields.find((field) => field.name === name);
-  const found = await source.field(sample, name),
-    truth = found.truth?.data,
-    prediction = found.prediction?.data;
+  const name = find("field").value;
+  const { unit } = catalogue.fields.find((field) => field.name === name);
+  const found = await source.field(sample, name);
+  const truth = found.truth?.data;
+  const prediction = found.prediction?.data;
   const common = { label: name, unit, ranged: truth ?? prediction, key: name };
   const shown = [];
   if (truth) shown.push({ ...common, kind: "truth", title: prediction ? "Truth" : name, values: truth });
   if (prediction) shown.push({ ...common, kind: "prediction", title: "Prediction", values: prediction });
   if (truth && prediction) {
-    const values = difference(prediction, truth),
-      { relative, worst } = judged(truth, prediction);
+    const values = difference(prediction, truth);
+    const { relative, worst } = judged(truth, prediction);
     const note = `relative L2 ${written(relative, 3)} · at most ${withUnit(written(worst, 3), unit)}`;
     shown.push({
       kind: "error",
@@ -180,8 +180,8 @@ async function fieldsOf(sample) {
 }
 
 async function eigenvectors(sample) {
-  const { block, head } = spectra,
-    found = await source.modes(sample, block, head);
+  const { block, head } = spectra;
+  const found = await source.modes(sample, block, head);
   const [count, points] = found.eigenvectors.shape;
   return Array.from({ length: count }, (_, r) => ({
     kind: `mode-${r + 1}`,
@@ -237,8 +237,8 @@ function hover(panel, event) {
   const box = panel.element.getBoundingClientRect();
   state.hovered = stage.pick(panel.element, event.clientX - box.left, event.clientY - box.top);
   if (state.hovered === null) return forget();
-  const readout = find("readout"),
-    i = state.hovered;
+  const readout = find("readout");
+  const i = state.hovered;
   const where = withUnit(
     `(${state.body
       .at(i)

@@ -19,8 +19,8 @@ export const parsed = (text) => (text.trim() ? Number(text.replace("−", "-")) 
 
 // Smallest and largest finite value, moved apart if they are one.
 export function extent(values) {
-  let low = Infinity,
-    high = -Infinity;
+  let low = Infinity;
+  let high = -Infinity;
   for (let i = 0; i < values.length; i++) {
     const v = values[i];
     if (v < low && v > -Infinity) low = v;
@@ -38,9 +38,9 @@ export function symmetricExtent(values) {
 
 // What a picture of an error should say in a line: ‖p − t‖ / ‖t‖ and the largest |p − t|.
 export function judged(truth, prediction) {
-  let square = 0,
-    size = 0,
-    worst = 0;
+  let square = 0;
+  let size = 0;
+  let worst = 0;
   for (let i = 0; i < truth.length; i++) {
     const e = prediction[i] - truth[i];
     square += e * e;

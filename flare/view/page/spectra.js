@@ -2,11 +2,11 @@
 import { shade } from "flare/colours.js";
 import { draw, make } from "flare/dom.js";
 
-const WIDTH = 288,
-  HEIGHT = 190,
-  LEFT = 34,
-  BELOW = 24,
-  FLOOR = 1e-9;
+const WIDTH = 288;
+const HEIGHT = 190;
+const LEFT = 34;
+const BELOW = 24;
+const FLOOR = 1e-9;
 
 export class Spectra {
   constructor(element, choose) {
@@ -45,8 +45,8 @@ export class Spectra {
         {},
         make("th", {}, String(b + 1)),
         ...Array.from({ length: this.heads }, (_, h) => {
-          const rank = this.ranks[b * this.heads + h],
-            { background, dark } = shade("cividis", rank / most);
+          const rank = this.ranks[b * this.heads + h];
+          const { background, dark } = shade("cividis", rank / most);
           const style = `background: ${background}; color: ${dark ? "#fff" : "#111"}`;
           const title = `block ${b + 1}, head ${h + 1}: effective rank ${rank.toFixed(2)}`;
           const button = make(
