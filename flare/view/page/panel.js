@@ -37,7 +37,7 @@ export class Panel {
     Object.assign(this, { kind, label: title, values, unit, signed, key });
     this.section.dataset.kind = kind;
     this.title.textContent = title;
-    this.note.textContent = note;
+    this.note.textContent = this.note.title = note;
     this.what.textContent = unit ? `${label} [${unit}]` : label;
     this.data = signed ? symmetricExtent(ranged) : extent(ranged);
     this.reach = extent(values);
