@@ -1,7 +1,9 @@
 """The page in a real browser: it draws, its panels move together, and what it says of a point is right to 1e-6."""
 
 import io
+import json
 import re
+from contextlib import nullcontext
 
 import matplotlib
 import numpy as np
@@ -9,6 +11,7 @@ import pytest
 from PIL import Image
 
 from flare.view.cases import CaseSource
+from flare.view.source import NotThere
 from flare.view.standalone import write_standalone
 from tests.view.test_answers import served
 
@@ -259,8 +262,6 @@ class Strange:
 
     def field(self, sample, name):
         if name == "lost":
-            from flare.view.source import NotThere
-
             raise NotThere("the field <b>lost</b> is gone")
         return {"truth": 1e9 + np.arange(8.0) / 1024}
 
@@ -302,3 +303,24 @@ def test_a_large_body_is_drawn_with_fewer_points_while_it_moves(opened):
         stage.moving = false; return stage.windows.map((w) => w.layer.whole.visible); }"""
     assert page.evaluate(drawn, 1000) == [False] * 3  # too slow: fewer
     assert page.evaluate(drawn, 5) == [True] * 3  # fast enough
+
+
+def test_the_table_of_the_measurement_says_its_numbers(chromium, tmp_path, monkeypatch):
+    import view
+
+    changes = {"browser": lambda: nullcontext(chromium), "others_percent": lambda: 0.0, "FRAMES": 1}
+    for name, value in changes.items():
+        monkeypatch.setattr(view, name, value)
+    page = tmp_path / "view.md"
+    page.write_text(f"before\n{view.BEGIN}\nold\n{view.END}\nafter\n")
+    view.main(sides=(20,), results=tmp_path, docs=page)
+    text, rows = page.read_text(), json.loads((tmp_path / "view.json").read_text())["rows"]
+    assert text.startswith("before\n")
+    assert text.endswith("after\n")
+    assert "old" not in text
+    assert [(row["points"], row["kind"]) for row in rows] == [(400, "surface"), (400, "cloud")]
+    for row in rows:
+        line = next(line for line in text.splitlines() if line.startswith(f"| 400 points, {row['kind']}"))
+        assert view.three_digits(row["file_mb"]) in line
+        assert view.three_digits(row["served_cpu"]) in line
+    assert view.PAGE.read_text().count(view.BEGIN) == view.PAGE.read_text().count(view.END) == 1
