@@ -299,10 +299,19 @@ def test_a_large_body_is_drawn_with_fewer_points_while_it_moves(opened):
     page = opened(view.Ripples(210, "surface"))
     count = page.evaluate("() => [flare.state.body.few.count, flare.state.body.index.count]")
     assert 1000 < count[0] < 0.9 * count[1]
-    drawn = """(whole) => { const { stage } = flare; stage.frames.whole = whole; stage.moving = true; stage.draw();
-        stage.moving = false; return stage.windows.map((w) => w.layer.whole.visible); }"""
-    assert page.evaluate(drawn, 1000) == [False] * 3  # too slow: fewer
-    assert page.evaluate(drawn, 5) == [True] * 3  # fast enough
+    drawn = """([whole, moving, all]) => {
+        const { stage } = flare;
+        Object.assign(stage.frames, { whole, few: Infinity, drawn: 1000 });
+        Object.assign(stage, { moving, all });
+        stage.draw();
+        stage.moving = false;
+        return [...stage.windows.map((w) => w.layer.whole.visible), stage.partial]; }"""
+    assert page.evaluate(drawn, [5, True, False]) == [True] * 3 + [False]  # fast enough
+    assert page.evaluate(drawn, [500, True, False]) == [False] * 3 + [False]  # slow: fewer while it moves,
+    assert page.evaluate(drawn, [500, False, False]) == [True] * 3 + [False]  # and all at rest
+    assert page.evaluate(drawn, [9000, False, False]) == [False] * 3 + [True]  # very slow: fewer, and that is said
+    assert page.is_visible("#partial")
+    assert page.evaluate(drawn, [9000, False, True]) == [True] * 3 + [False]  # until all are asked for
 
 
 def test_the_table_of_the_measurement_says_its_numbers(chromium, tmp_path, monkeypatch):

@@ -214,6 +214,8 @@ function arrange(shown) {
   state.panels.forEach((panel, i) => panel.show(shown[i]));
   paint();
   forget();
+  find("partial").firstElementChild.textContent =
+    `Drawn with some of its ${state.body.count.toLocaleString("en")} points, for this computer is slow to draw all of them.`;
   stage.show(state.body, state.panels);
 }
 
@@ -280,11 +282,13 @@ function forget() {
 }
 
 stage.drawn = () => {
+  find("partial").hidden = !stage.partial;
   const axes = view.axes();
   state.panels.forEach((panel) => panel.turn(axes));
   mark();
 };
 
+find("partial").addEventListener("click", () => ((stage.all = true), stage.refresh()));
 find("sample").addEventListener("change", () => work(showSample));
 find("order").addEventListener("change", listSamples);
 find("field").addEventListener("change", () => work(showPanels));

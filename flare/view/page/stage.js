@@ -2,8 +2,10 @@
 import { Vector3, WebGLRenderTarget, WebGLRenderer } from "three";
 
 const SMOOTH = 40; // ms: a frame that takes longer is drawn with fewer points while the view moves
+const PATIENCE = 1500; // ms: a frame that takes longer is drawn with fewer points at rest, too, until all are asked for
 const REST = 160; // ms without motion, after which everything is drawn again
-const MEASURED = 12; // frames of a new body that are timed; the first has the upload in it, so the best one counts
+const TRIED = 3; // frames of a new body drawn with fewer points, to learn how fast this computer is
+const MEASURED = 12; // frames of it that are timed; the first has the upload in it, so the best one counts
 const REACH = 6; // pixels around the pointer in which a point is found
 
 export class Stage {
@@ -21,6 +23,7 @@ export class Stage {
   }
 
   show(body, windows) {
+    if (body !== this.body) this.all = false;
     this.body = body;
     this.windows = windows;
     Object.assign(this.frames, { whole: Infinity, few: Infinity, drawn: 0 });
@@ -41,7 +44,7 @@ export class Stage {
   draw() {
     if (!this.body || !this.windows.length) return;
     const { renderer } = this;
-    const few = this.moving && this.body.few && this.frames.whole > SMOOTH;
+    const few = this.body.few && !this.all && this.expected() > (this.moving ? SMOOTH : PATIENCE);
     const start = performance.now();
     const area = this.canvas.parentElement.getBoundingClientRect();
     this.resize(area.width, area.height);
@@ -60,7 +63,15 @@ export class Stage {
       const kind = few ? "few" : "whole";
       this.frames[kind] = Math.min(this.frames[kind], performance.now() - start);
     }
+    this.partial = Boolean(few) && !this.moving;
+    if (this.partial && (this.frames.drawn < TRIED || this.expected() <= PATIENCE)) this.refresh();
     this.drawn?.();
+  }
+
+  // ms that a whole frame takes or, before there was one, would take by the time of those with fewer points.
+  expected() {
+    const { index, few, count } = this.body;
+    return Math.min(this.frames.whole, this.frames.few * ((index?.count ?? count) / few.count));
   }
 
   resize(width, height) {
