@@ -174,8 +174,8 @@ def main(sides: tuple[int, ...] = SIDES, results: Path = RESULTS, docs: Path = P
             for kind in ("surface", "cloud"):
                 rows.append(measure(chromium, side, kind))
                 print(rows[-1], flush=True)
-    save("view", {"others_percent": busy, "rows": rows}, results)
-    put_between(docs, BEGIN, END, tables(load("view", results) or {}))
+                save("view", {"others_percent": busy, "rows": rows}, results)
+                put_between(docs, BEGIN, END, tables(load("view", results) or {}))
 
 
 if __name__ == "__main__":
