@@ -21,6 +21,7 @@ VERBS = {
     "predict": "fields in physical units for meshes, points or a dataset",
     "encode": "a sample as a model's latents: all it takes to know its fields anywhere",
     "probe": "fields along lines, over planes and grids, from an encoded sample",
+    "view": "truth, prediction and error in the browser, or as one HTML file",
     "spectra": "eigenvalues and eigenvectors of a trained FLARE's mixing",
     "models": "every model, with its parameters, operations and memory",
     "compare": "train several models side by side, several seeds each",
