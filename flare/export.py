@@ -1,7 +1,7 @@
 """A trained surrogate as one file for other programs: torch.export (.pt2) or ONNX (.onnx).
 
 The file maps physical inputs [batch, points, in_dim] to physical fields [batch, points, out_dim]: the normalisers are
-inside, batch and points are free. Before it gets its name it is compared with the original, at sizes it was not traced at.
+inside, batch and points are free. Before it gets its name it is compared with the original, at sizes not traced at.
 """
 
 # B batch, N points

@@ -105,6 +105,13 @@ def _read_csv(path: Path, schema: Schema) -> dict[str, np.ndarray]:
 
 def _read_table(path: Path) -> tuple[list[str], np.ndarray]:
     """Column names without their units, and the rows."""
+    try:
+        return _parsed_table(path)
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise DataError(f"{path} is damaged or no text of numbers: {error}") from None
+
+
+def _parsed_table(path: Path) -> tuple[list[str], np.ndarray]:
     with path.open(newline="", encoding="utf-8-sig") as file:
         rows = csv.reader(file)
         header = [name.strip().split(" [")[0] for name in next(rows, [])]
