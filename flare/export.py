@@ -77,8 +77,8 @@ def export(
         DataError: the file does not agree with the original to 1e-5; nothing is written then.
     """
     path = Path(path)
-    format = _format(path, format)
-    write, open_file = _ways(format)
+    kind = _format(path, format)
+    write, open_file = _ways(kind)
     refuse_existing(path)
     original = copy.deepcopy(surrogate).cpu().eval()
     traced = use_backend(copy.deepcopy(original), "sdpa")  # attention as one standard operator, not as our kernels
@@ -93,8 +93,8 @@ def export(
             program = torch.export.export(traced, example, dynamic_shapes=shapes, strict=False)
             write(program, temporary, about(surrogate, mask=mask))
         except RuntimeError as error:
-            kind = surrogate.model["name"]
-            raise ConfigError(f"the model {kind!r} cannot be exported as {format}: {one_line(error)[:300]}") from None
+            name = surrogate.model["name"]
+            raise ConfigError(f"the model {name!r} cannot be exported as {kind}: {one_line(error)[:300]}") from None
         return _compare(original, open_file(temporary), path, mask, _sizes(points, trials, seed), seed)
 
 
@@ -191,13 +191,13 @@ def _compare(
             gap, departure = gap[real], departure[real]
         largest = torch.maximum(largest, gap.reshape(-1, len(largest)).amax(0))
         spread = torch.maximum(spread, departure.reshape(-1, len(spread)).amax(0))
-    error = float((largest / spread.clamp_min(torch.finfo(torch.float32).tiny)).max())
-    if not error <= TOLERANCE:
+    apart = float((largest / spread.clamp_min(torch.finfo(torch.float32).tiny)).max())
+    if not apart <= TOLERANCE:
         raise DataError(
-            f"{path} was not written: it differs from the model by {error:.1e} of a field's range, {TOLERANCE:.0e} is "
+            f"{path} was not written: it differs from the model by {apart:.1e} of a field's range, {TOLERANCE:.0e} is "
             f"accepted. Were the weights trained at all, or are they not finite?"
         )
-    return Exported(path, error, sizes)
+    return Exported(path, apart, sizes)
 
 
 def _inputs(

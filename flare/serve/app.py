@@ -147,7 +147,7 @@ class Api:
     def _code(self, name: str, code: str) -> Job:
         if code not in self.codes or self.codes[code][0] != name:
             raise Refused(
-                404, "no_code", "there is no such encoded part, or it gave way to newer ones; encode it again"
+                404, "no_code", "there is no such encoded part, or newer ones took its place; encode it again"
             )
         return self.codes[code][1]
 

@@ -19,9 +19,7 @@ class Metrics:
     def __init__(self) -> None:
         self._registry = CollectorRegistry()
         kinds = {"registry": self._registry}
-        self._requests = Counter(
-            "flare_requests", "Answers by route and status.", ["method", "route", "status"], **kinds
-        )
+        self._requests = Counter("flare_requests", "Answers by status.", ["method", "route", "status"], **kinds)
         self._seconds = Histogram("flare_request_seconds", "Time to an answer.", ["route"], buckets=SECONDS, **kinds)
         self._jobs = Counter("flare_jobs", "Jobs that ended.", ["model", "task", "state"], **kinds)
         self._job_seconds = Histogram(
