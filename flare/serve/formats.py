@@ -13,6 +13,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
+from flare.data.meshed import coordinates, grid_inputs
 from flare.data.sample import INPUT_ROLES, Schema
 from flare.data.tables import read_inputs, write_outputs
 from flare.errors import DataError, TooLarge
@@ -21,8 +22,6 @@ from flare.mesh.stl import read_stl
 from flare.mesh.unstructured import Grid, read_grid, surface_grid, write_grid
 from flare.serve.limits import Limits
 
-ANSWERS = {"vtu": "application/xml", "npz": "application/x-npz", "json": "application/json"}
-"""Format of an answer -> its media type."""
 NUMBERS = "fiub"
 """Kinds of numpy types that are numbers: floats, whole numbers, truth."""
 MEMBERS = 64
@@ -174,10 +173,7 @@ def _example(schema: Schema) -> str:
 
 def _read_vtu(path: Path, schema: Schema, limits: Limits) -> Part:
     grid = read_grid(path, most_points=limits.points, most_bytes=limits.array_bytes)
-    fields: dict[str, Any] = {schema.points: _coordinates(grid.points, path, schema)}
-    fields |= {name: grid.point_fields[name] for name in schema.named("feature") if name in grid.point_fields}
-    fields |= {name: grid.values[name].reshape(-1) for name in schema.named("parameter") if name in grid.values}
-    return Part(fields, grid)
+    return Part(grid_inputs(grid, schema, path.name), grid)
 
 
 def _read_stl(path: Path, schema: Schema, limits: Limits) -> Part:
@@ -185,17 +181,7 @@ def _read_stl(path: Path, schema: Schema, limits: Limits) -> Part:
     surface = read_stl(path.read_bytes(), path.name)
     points, inverse = np.unique(surface.vertices.astype(np.float32), axis=0, return_inverse=True)
     grid = surface_grid(points, inverse.reshape(-1)[surface.faces])
-    return Part({schema.points: _coordinates(points, path, schema)}, grid)
-
-
-def _coordinates(points: np.ndarray, path: Path, schema: Schema) -> np.ndarray:
-    """(N, 3) of a mesh -> (N, dimensions) of the model; a flat mesh lies at one z."""
-    components = schema.fields[schema.points].components
-    if len(components) == 2:
-        if len(points) and not (points[:, 2] == points[0, 2]).all():
-            raise DataError(f"{path.name} is a mesh in space; this model takes flat ones, with one z for all points")
-        return points[:, :2]
-    return points
+    return Part({schema.points: coordinates(points, schema, path.name)}, grid)
 
 
 READERS: dict[str, Callable[[Path, Schema, Limits], Part]] = {
