@@ -23,7 +23,7 @@ ANGLES = np.linspace(-np.pi, np.pi, 721)[:-1]
 
 @dataclass(frozen=True)
 class Outcome:
-    """Peaks before and after, as the surrogate and the solver see them, and by how much the area of the hole changed."""
+    """Peaks before and after, as surrogate and solver see them, and by what part the area of the hole changed."""
 
     predicted: tuple[float, float]
     solved: tuple[float, float]
