@@ -78,7 +78,7 @@ def sensitivity(surrogate: Surrogate, points: ArrayLike, scalar: Scalar, **field
         for (name, leaf), slope in zip(leaves.items(), slopes, strict=True)
     }
     return Sensitivity(
-        float(value),
+        float(value.detach()),
         found[schema.points],
         {name: found[name] for name in schema.named("feature")},
         {name: found[name] for name in schema.named("parameter")},
@@ -102,7 +102,7 @@ def peak(field: str, *, component: int = 0, softness: float = 0.0) -> Scalar:
     def scalar(fields: Mapping[str, Tensor], points: Tensor) -> Tensor:
         values = _channel(fields, field, component)
         tau = softness * values.std(correction=0)
-        if float(tau) == 0:
+        if float(tau.detach()) == 0:
             return values.max()
         return (values * (values / tau).softmax(0)).sum()
 

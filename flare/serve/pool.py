@@ -184,10 +184,11 @@ class Pool:
                 self._end(job, "cancelled" if refused.code == "cancelled" else "failed", refused=refused)
             except Exception as error:  # a fault of ours: the job must hear of it, and the next one must be served
                 self._end(job, "failed", refused=Refused(500, "failed", f"{type(error).__name__}: {error}"))
+            with suppress(ConfigError):  # which the next job will hear of
+                self._replace_if_dead(worker)
 
     def _run(self, worker: _Worker, job: Job) -> dict[str, Any]:
-        if not worker.alive:
-            self._restart(worker)
+        self._replace_if_dead(worker)
         deadline = time.monotonic() + self.limits.seconds
         try:
             worker.tell({"task": job.task, "model": job.model, "folder": str(job.folder), **job.order})
@@ -202,23 +203,22 @@ class Pool:
                 else:
                     return message["done"]
         except (EOFError, OSError):
-            self._restart(worker)
+            worker.end()
             raise Refused(
                 500, "failed", "the worker ended while computing, perhaps for lack of memory; try a smaller mesh"
             ) from None
 
     def _check(self, worker: _Worker, job: Job, deadline: float) -> None:
         if job.unwanted.is_set() or self._closing.is_set():
-            self._restart(worker)
+            worker.end()
             raise Refused(409, "cancelled", "the job was cancelled")
         if time.monotonic() > deadline:
-            self._restart(worker)
+            worker.end()
             limit = f"{self.limits.seconds:g} s"
             raise Refused(504, "too_slow", f"this took longer than the {limit} a job may take; try a smaller mesh")
 
-    def _restart(self, worker: _Worker) -> None:
-        worker.end()
-        if not self._closing.is_set():
+    def _replace_if_dead(self, worker: _Worker) -> None:
+        if not worker.alive and not self._closing.is_set():
             self.restarts += 1
             worker.start()
             worker.ready()

@@ -61,7 +61,7 @@ def part_run(tmp_path_factory):
 def server(part_run, tmp_path_factory):
     scratch = tmp_path_factory.mktemp("scratch")
     words = [sys.executable, "-m", "flare", "serve", str(part_run), "--port", "0", "--scratch", str(scratch)]
-    words += ["--limits.upload_mb", "1", "--limits.points", "20000", "--limits.queue", "8", "--limits.seconds", "10"]
+    words += ["--limits.upload_mb", "1", "--limits.points", "20000", "--limits.queue", "8", "--limits.seconds", "300"]
     words += ["--limits.kept", "4", "--limits.codes", "2"]
     environment = {**os.environ, "FLARE_TOKEN": TOKEN, "PYTHONPATH": str(Path(__file__).parents[2])}
     with subprocess.Popen(words, stdout=subprocess.PIPE, env=environment, text=True) as process:

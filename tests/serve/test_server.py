@@ -290,18 +290,6 @@ def test_metrics_count_what_happened(server):
 # ---- from here on processes die, the server itself last --------------------------------------------------------------
 
 
-def test_a_job_that_takes_too_long_is_ended_and_the_next_is_served(server, truth):
-    (worker,) = server.workers
-    worker.suspend()  # it will not answer in the ten seconds of this server
-    response = predict(server, "json", json_())
-    assert response.status_code == 504
-    assert "longer than the 10 s" in response.json()["error"]["message"]
-    assert not server.files()
-    assert not psutil.pid_exists(worker.pid)
-    assert server.settled(lambda: predict(server, "json", json_()).status_code == 200)
-    assert "flare_worker_restarts 1.0" in server.client.get("/metrics").text
-
-
 def test_a_worker_killed_during_a_job_fails_that_job_alone(server):
     (worker,) = server.workers
     worker.suspend()
