@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import mimetypes
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import asdict
+from importlib.resources import files
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -22,9 +24,11 @@ from flare.serve.limits import Limits
 from flare.serve.metrics import Metrics
 from flare.serve.pool import Job, Pool
 from flare.serve.refusal import Refused
+from flare.serve.viewing import find_answer
 
 Kind = Literal["vtu", "npz", "json", "csv", "stl"]
 Answer = Literal["vtu", "npz", "json"]
+JobAnswer = Literal["vtu", "npz", "json", "view"]
 MEDIA = {"vtu": "application/xml", "npz": "application/x-npz", "json": "application/json"}
 """Of answers."""
 KINDS: dict[str, Kind] = {"application/json": "json", "text/csv": "csv", "model/stl": "stl"}
@@ -77,10 +81,13 @@ class Api:
         return await self._whole_answer(job, answer)
 
     async def start_job(
-        self, request: Request, name: str, set_: Settings, kind: Kind | None = None, answer: Answer = "vtu"
+        self, request: Request, name: str, set_: Settings, kind: Kind | None = None, answer: JobAnswer = "vtu"
     ) -> JSONResponse:
-        """The same for large meshes: answers at once with the address where progress and result are found."""
-        job = await self._begin(request, "predict", name, kind, answer, set_)
+        """The same for large meshes: answers at once with the address where progress and result are found.
+
+        `answer=view` makes a result to look at, with the page at /view/.
+        """
+        job = await self._begin(request, "predict", name, kind, answer, set_, kept=True)
         return JSONResponse(self._about(job), status_code=202, headers={"Location": f"/jobs/{job.id}"})
 
     async def job(self, id: str) -> dict[str, Any]:
@@ -89,11 +96,31 @@ class Api:
 
     async def job_result(self, id: str) -> Response:
         """The file, as often as it is asked for while it is kept."""
-        job = self.pool.find(id)
-        if job.state not in ("done", "failed", "cancelled"):
-            raise Refused(409, "not_done", f"the job is {job.state}", retry_after=1)
-        job.future.result()  # a job that failed says here why
+        job = self._done(id)
+        if job.result.suffix == ".view":
+            raise Refused(
+                409, "a_view", f"this result is to be looked at: /view/index.html?source=/jobs/{job.id}/view/"
+            )
         return _stream(job.result, MEDIA[job.result.suffix[1:]])
+
+    async def view_job(self, id: str, question: str) -> Response:
+        """What the page of `flare view` asks about the result; its errors are as that page reads them."""
+        try:
+            job = self._done(id)
+            path = find_answer(job.result, question) if job.result.suffix == ".view" else None
+            if path is None:
+                raise Refused(404, "no_view", "there is no such thing to look at; begin the job with answer=view")
+            return _stream(path, "application/json" if path.suffix == ".json" else "application/octet-stream")
+        except Refused as refused:
+            return JSONResponse({"error": refused.message}, status_code=refused.status, headers=refused.headers)
+
+    async def page(self, file: str = "index.html") -> Response:
+        """A file of the page; open /view/index.html?source=/jobs/ID/view/ in a browser."""
+        place = files("flare") / "view" / "page" / file
+        if "/" in file or "\\" in file or file.startswith(".") or not place.is_file():
+            raise Refused(404, "no_page", f"there is no page {file[:100]!r}")
+        media = mimetypes.guess_type(file)[0] or "text/plain"
+        return Response(place.read_bytes(), media_type=media, headers={"X-Content-Type-Options": "nosniff"})
 
     async def cancel(self, id: str) -> dict[str, str]:
         """Stop a job, or remove its result."""
@@ -110,7 +137,6 @@ class Api:
         job = await self._begin(request, "encode", name, kind, "code", set_)
         about = await self._outcome(job)
         self.codes[job.id] = name, job
-        self.pool.hold(job)
         while len(self.codes) > self.limits.codes:
             _, (_, oldest) = self.codes.popitem(last=False)
             oldest.remove()
@@ -128,7 +154,7 @@ class Api:
         """The fields of an encoded part at the points of the body."""
         held = self._code(name, code)
         self.codes.move_to_end(code)
-        job = await self._begin(request, "query", name, kind, answer, set_, code=str(held.result))
+        job = await self._begin(request, "query", name, kind, answer, set_, code=held.result)
         return await self._whole_answer(job, answer)
 
     async def remove_code(self, name: str, code: str) -> dict[str, str]:
@@ -151,19 +177,38 @@ class Api:
             )
         return self.codes[code][1]
 
+    def _done(self, id: str) -> Job:
+        job = self.pool.find(id)
+        if job.ended is None:
+            raise Refused(409, "not_done", f"the job is {job.state}", retry_after=1)
+        job.future.result()  # a job that failed says here why
+        return job
+
     async def _begin(
-        self, request: Request, task: str, name: str, kind: Kind | None, answer: str, set_: list[str], **more: str
+        self,
+        request: Request,
+        task: str,
+        name: str,
+        kind: Kind | None,
+        answer: str,
+        set_: list[str],
+        *,
+        code: Path | None = None,
+        kept: bool = False,
     ) -> Job:
-        """Receive the upload and put the job into the queue."""
+        """Receive the upload and put the job into the queue; a code that it asks lies beside the upload."""
         self._card(name)
         content = request.headers.get("content-type", "").partition(";")[0].strip().lower()
         kind = kind or KINDS.get(content)
         if kind is None:
             raise Refused(415, "no_kind", "say what the upload is, with ?kind=vtu, npz, json, csv or stl")
-        order = {"upload": f"upload.{kind}", "result": f"result.{answer}", "settings": _settings(set_), **more}
-        job = self.pool.admit(task, name, order)
+        upload = f"upload.{kind}"
+        order = {"upload": upload, "result": f"result.{answer}", "settings": _settings(set_), "code": "part.code"}
+        job = self.pool.admit(task, name, order, kept=kept)
         try:
-            self.metrics.uploaded(await receive(request, job.folder / order["upload"], self.limits))
+            if code is not None:
+                (job.folder / "part.code").hardlink_to(code)  # stays, also if the code gives way meanwhile
+            self.metrics.uploaded(await receive(request, job.folder / upload, self.limits))
         except BaseException:
             self.pool.forget(job)
             raise
@@ -282,7 +327,10 @@ def make_app(pool: Pool, limits: Limits, metrics: Metrics, *, token: str | None)
         ("POST", "/models/{name}/jobs", api.start_job),
         ("GET", "/jobs/{id}", api.job),
         ("GET", "/jobs/{id}/result", api.job_result),
+        ("GET", "/jobs/{id}/view/{question:path}", api.view_job),
         ("DELETE", "/jobs/{id}", api.cancel),
+        ("GET", "/view/", api.page),
+        ("GET", "/view/{file}", api.page),
         ("POST", "/models/{name}/codes", api.encode),
         ("POST", "/models/{name}/codes/{code}/query", api.query),
         ("DELETE", "/models/{name}/codes/{code}", api.remove_code),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import binascii
 import hashlib
 import hmac
 import json
@@ -33,8 +35,9 @@ class Guard:
     """ASGI middleware.
 
     Args:
-        token: that requests carry as `Authorization: Bearer TOKEN`; None: everyone may enter, by a local name only, so
-            that no page of the web can reach a server on its reader's machine under a name of its own.
+        token: that requests carry as `Authorization: Bearer TOKEN`, or a browser as its password. None: everyone may
+            enter, by a local name only, so that no page of the web can reach a server on its reader's machine under a
+            name of its own.
     """
 
     def __init__(self, app: Any, *, token: str | None, metrics: Metrics) -> None:
@@ -77,8 +80,12 @@ class Guard:
             host = headers.get(b"host", b"").decode("latin-1").rsplit(":", 1)[0].lower()
             return None if host in LOCAL else Refused(403, "wrong_host", f"this server answers to {', '.join(LOCAL)}")
         kind, _, given = headers.get(b"authorization", b"").partition(b" ")
+        if kind.lower() == b"basic" and scope["method"] == "GET":  # a browser that looks asks its user for a password
+            given = _password(given)
+        elif kind.lower() != b"bearer":
+            given = b""
         # Digests are of one length and compared in constant time: an answer does not tell how much was right.
-        if kind.lower() == b"bearer" and hmac.compare_digest(_digest(given.strip()), self._digest):
+        if hmac.compare_digest(_digest(given.strip()), self._digest):
             return None
         return Refused(401, "no_token", "send the token of this server as the header  Authorization: Bearer TOKEN")
 
@@ -87,11 +94,18 @@ def _digest(token: bytes) -> bytes:
     return hashlib.sha256(token).digest()
 
 
+def _password(credentials: bytes) -> bytes:
+    try:
+        return base64.b64decode(credentials, validate=True).partition(b":")[2]
+    except binascii.Error:
+        return b""
+
+
 async def _answer(send: Send, refused: Refused) -> None:
     body = json.dumps(refused.body).encode()
     headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
     if refused.status == 401:
-        headers.append((b"www-authenticate", b"Bearer"))
+        headers.append((b"www-authenticate", b'Bearer, Basic realm="flare"'))
     await send({"type": "http.response.start", "status": refused.status, "headers": headers})
     await send({"type": "http.response.body", "body": body})
 

@@ -38,6 +38,8 @@ class Job:
     folder: Path
     order: dict[str, Any] = field(default_factory=dict)
     """What the worker is told beside: names of the upload and the result within the folder, settings."""
+    kept: bool = False
+    """Whether the result waits to be fetched; if not, whoever began the job removes it."""
     id: str = field(default_factory=lambda: secrets.token_hex(16))
     state: str = "receiving"
     """Then `waiting`, `running`, and `done`, `failed` or `cancelled`."""
@@ -119,7 +121,7 @@ class Pool:
     def processes(self) -> list[int]:
         return [worker.process.pid or 0 for worker in self._workers]
 
-    def admit(self, task: str, model: str, order: dict[str, Any]) -> Job:
+    def admit(self, task: str, model: str, order: dict[str, Any], *, kept: bool = False) -> Job:
         """A job whose upload may now be received; `submit` or `forget` it.
 
         Raises:
@@ -128,7 +130,7 @@ class Pool:
         with self._lock:
             if len(self._open) >= self.limits.queue:
                 raise Refused(429, "busy", f"{len(self._open)} jobs are waiting or running; try again", retry_after=2)
-            job = Job(task, model, self.folder / secrets.token_hex(16), order)
+            job = Job(task, model, self.folder / secrets.token_hex(16), order, kept)
             self._open[job.id] = job
         job.folder.mkdir(mode=0o700)
         return job
@@ -145,11 +147,6 @@ class Pool:
             never_began = job.state == "receiving" and self._open.pop(job.id, None)
         if never_began or job.ended is not None:
             job.remove()
-
-    def hold(self, job: Job) -> None:
-        """From now on it is for the caller to remove."""
-        with self._lock:
-            self._ended.pop(job.id, None)
 
     def find(self, id: str) -> Job:
         job = self._open.get(id) or self._ended.get(id)
@@ -193,15 +190,13 @@ class Pool:
         try:
             worker.tell({"task": job.task, "model": job.model, "folder": str(job.folder), **job.order})
             while True:
-                message = worker.hear(POLL)
-                if message is None:
-                    self._check(worker, job, deadline)
-                elif "progress" in message:
-                    job.progress = message["progress"]
-                elif "refused" in message:
-                    raise Refused(**message["refused"])
-                else:
+                message = worker.hear(POLL) or {}
+                if "done" in message:
                     return message["done"]
+                if "refused" in message:
+                    raise Refused(**message["refused"])
+                job.progress = message.get("progress", job.progress)
+                self._check(worker, job, deadline)
         except (EOFError, OSError):
             worker.end()
             raise Refused(
@@ -229,7 +224,7 @@ class Pool:
         with self._lock:
             job.state, job.ended = state, time.monotonic()
             self._open.pop(job.id, None)
-            if not job.unwanted.is_set():
+            if job.kept and not job.unwanted.is_set():
                 self._ended[job.id] = job
         if refused is not None or job.unwanted.is_set():
             job.remove()  # a result that nobody can fetch

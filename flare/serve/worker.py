@@ -118,6 +118,7 @@ def _answer(channel: Connection, models: dict[str, Surrogate], order: dict[str, 
 def _predict(channel: Connection, surrogate: Surrogate, order: dict[str, Any], limits: Limits) -> dict[str, Any]:
     from flare.inference import as_fields, empty_outputs, predict_into
     from flare.serve.formats import read_part, write_answer
+    from flare.serve.viewing import write_view
 
     schema = surrogate.schema
     part = read_part(Path(order["upload"]), schema, order["settings"], limits)
@@ -126,7 +127,11 @@ def _predict(channel: Connection, surrogate: Surrogate, order: dict[str, Any], l
     count = len(sample.values[schema.points])
     outputs = empty_outputs(surrogate, count)
     predict_into(surrogate, sample, outputs, scratch=".", done=_Progress(channel, surrogate, count))
-    write_answer(Path(order["result"]), schema, _judged(part, sample), as_fields(outputs))
+    result = Path(order["result"])
+    if result.suffix == ".view":
+        write_view(result, order["model"], schema, sample, as_fields(outputs), part.grid)
+    else:
+        write_answer(result, schema, _judged(part, sample), as_fields(outputs))
     return {"points": count}
 
 

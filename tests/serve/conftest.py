@@ -39,7 +39,7 @@ class Server:
         """What lies in its private folder, but for the lock."""
         return [path for folder in self.folders for path in folder.rglob("*") if path.name != "lock"]
 
-    def settled(self, condition, seconds=120):
+    def settled(self, condition, seconds=900):
         """Whether something becomes true in time."""
         end = time.monotonic() + seconds
         while time.monotonic() < end:
@@ -61,14 +61,14 @@ def part_run(tmp_path_factory):
 def server(part_run, tmp_path_factory):
     scratch = tmp_path_factory.mktemp("scratch")
     words = [sys.executable, "-m", "flare", "serve", str(part_run), "--port", "0", "--scratch", str(scratch)]
-    words += ["--limits.upload_mb", "1", "--limits.points", "20000", "--limits.queue", "8", "--limits.seconds", "300"]
+    words += ["--limits.upload_mb", "1", "--limits.points", "20000", "--limits.queue", "8", "--limits.seconds", "900"]
     words += ["--limits.kept", "4", "--limits.codes", "2"]
     environment = {**os.environ, "FLARE_TOKEN": TOKEN, "PYTHONPATH": str(Path(__file__).parents[2])}
     with subprocess.Popen(words, stdout=subprocess.PIPE, env=environment, text=True) as process:
         line = process.stdout.readline()
         address = re.search(r"http://\S+", line)[0]
         headers = {"Authorization": f"Bearer {TOKEN}"}
-        with httpx.Client(base_url=address, headers=headers, timeout=120, trust_env=False) as client:
+        with httpx.Client(base_url=address, headers=headers, timeout=900, trust_env=False) as client:
             yield Server(process, client, address, scratch)
         process.terminate()
         process.wait(timeout=60)
