@@ -1,6 +1,7 @@
 """An exported file answers as the model does, at sizes it was not traced at; one that does not is never written."""
 
 import json
+import sys
 
 import pytest
 import torch
@@ -131,3 +132,9 @@ def test_the_verb_writes_beside_the_run_and_never_over_a_file(tmp_path, capsys):
     assert main(words) == 2
     assert "exists already" in capsys.readouterr().err
     assert (tmp_path / "part" / "part.pt2").read_bytes() == before
+
+
+def test_a_missing_package_is_named_with_the_extra_that_has_it(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "onnxruntime", None)
+    with pytest.raises(ConfigError, match=r"needs the package onnxruntime; .*'flare-engine\[export\]'"):
+        export(surrogate(), tmp_path / "m.onnx")

@@ -111,6 +111,8 @@ class Api:
             if path is None:
                 raise Refused(404, "no_view", "there is no such thing to look at; begin the job with answer=view")
             return _stream(path, "application/json" if path.suffix == ".json" else "application/octet-stream")
+        except FileNotFoundError:
+            return JSONResponse({"error": "the result has been removed"}, status_code=404)
         except Refused as refused:
             return JSONResponse({"error": refused.message}, status_code=refused.status, headers=refused.headers)
 

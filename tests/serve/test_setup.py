@@ -1,5 +1,9 @@
 """What is settled before a server answers: names, token, limits, its folder; and what it refuses to begin with."""
 
+import re
+import sys
+from pathlib import Path
+
 import pytest
 
 from flare.cli import main
@@ -94,3 +98,21 @@ def test_a_server_that_cannot_begin_says_why(words, message, tmp_path, monkeypat
     assert main(["serve", *words, *port, "--scratch", str(tmp_path)]) == 2
     assert message in " ".join(capsys.readouterr().err.split())
     assert not list(tmp_path.iterdir())
+
+
+def test_a_missing_package_is_named_with_the_extra_that_has_it(monkeypatch, capsys):
+    monkeypatch.setitem(sys.modules, "uvicorn", None)
+    assert main(["serve", "runs/none"]) == 2
+    assert "needs the package uvicorn; install it with:  pip install 'flare-engine[serve]'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("file", ["Containerfile", "flare.service"])
+def test_the_files_of_deployment_use_options_that_exist(file, capsys):
+    text = (Path(__file__).parents[2] / "deploy" / file).read_text()
+    (line,) = [line for line in text.splitlines() if line.startswith(("ENTRYPOINT", "ExecStart"))]
+    with pytest.raises(SystemExit):
+        main(["serve", "--help"])
+    known = capsys.readouterr().out
+    options = re.findall(r"--[a-z][a-z.-]*", line)
+    assert len(options) == 2
+    assert all(option in known or option.replace("-", "_").replace("__", "--", 1) in known for option in options)
