@@ -6,6 +6,7 @@ from __future__ import annotations
 import csv
 import os
 import zipfile
+import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -80,7 +81,7 @@ def _read_npz(path: Path, schema: Schema) -> dict[str, np.ndarray]:
                         f"{path} has no array {name!r}; it has {', '.join(present)}, the model needs {wanted}"
                     )
             return {name: archive[name] for name in wanted}
-    except (ValueError, OSError, zipfile.BadZipFile) as error:
+    except (ValueError, OSError, EOFError, zipfile.BadZipFile, zlib.error) as error:
         if isinstance(error, DataError):
             raise
         raise DataError(f"{path} is damaged or not an .npz file: {error}") from None

@@ -79,7 +79,7 @@ def open_xml(path: str | os.PathLike[str], kind: str, *, limit: int | None = Non
         raise DataError(f"{path}: {error}") from None
     except (DataError, MemoryError):
         raise
-    except (ElementTree.ParseError, ValueError, KeyError, OverflowError, binascii.Error, zlib.error) as error:
+    except (ElementTree.ParseError, ValueError, LookupError, OverflowError, binascii.Error, zlib.error) as error:
         raise DataError(f"{path} is damaged or no {kind} file: {type(error).__name__}: {error}") from None
     except lzma.LZMAError as error:
         raise DataError(f"{path} is damaged: {error}") from None
