@@ -13,6 +13,7 @@ import copy
 import tempfile
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -64,7 +65,7 @@ def measure(sizes: list[int]) -> list[dict[str, Any]]:
         for points in sizes:
             x = torch.rand(1, points, 3, generator=torch.Generator().manual_seed(0))
             answers = {name: call(x) for name, call in calls.items()}  # and now they are warm
-            seconds = interleaved({name: lambda c=c: c(x) for name, c in calls.items()}, ROUNDS, time.process_time)
+            seconds = interleaved({name: partial(call, x) for name, call in calls.items()}, ROUNDS, time.process_time)
             truth = answers["native"]
             spread = (truth - truth.mean()).abs().max()
             apart = {name: float((y - truth).abs().max() / spread) for name, y in answers.items()}
