@@ -144,8 +144,9 @@ class Pool:
         job.unwanted.set()
         with self._lock:
             self._ended.pop(job.id, None)
-            never_began = job.state == "receiving" and self._open.pop(job.id, None)
-        if never_began or job.ended is not None:
+            if job.state == "receiving" and self._open.pop(job.id, None) is not None:
+                job.ended = time.monotonic()  # it never began
+        if job.ended is not None:
             job.remove()
 
     def find(self, id: str) -> Job:

@@ -34,7 +34,7 @@ def write_view(
         arrays["triangles"] = triangles
     with filling(folder) as new:
         save_file(arrays, new / GEOMETRY)
-        entries = []
+        entries: list[dict[str, str]] = []
         for name, values in fields.items():
             given = None if grid is None else grid.point_fields.get(name)
             for channel, title_of in enumerate(_channels(schema, name)):
