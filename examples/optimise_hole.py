@@ -9,7 +9,7 @@ describe the hole. The solver, which took no part, has the last word.
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -21,8 +21,7 @@ SOFTNESS = 0.3
 ANGLES = np.linspace(-np.pi, np.pi, 721)[:-1]
 
 
-@dataclass(frozen=True)
-class Outcome:
+class Outcome(NamedTuple):
     """Peaks before and after, as surrogate and solver see them, and by what part the area of the hole changed."""
 
     predicted: tuple[float, float]
