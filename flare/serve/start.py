@@ -43,6 +43,7 @@ def serve(
 
     limits = limits or Limits()
     models = named_runs(runs)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # like Ctrl-C, also while workers load: all is tidied
     listener = _listen(host, port)
     metrics = Metrics()
     with listener, private_folder(scratch) as folder:
@@ -69,7 +70,6 @@ def serve(
 
 def _run(server: Any, listener: socket.socket) -> None:
     # uvicorn raises the signal that ended it once more when it has shut down; our own tidying is still to come.
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
     with suppress(KeyboardInterrupt):
         server.run(sockets=[listener])
 
