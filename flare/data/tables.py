@@ -6,6 +6,7 @@ from __future__ import annotations
 import csv
 import os
 import zipfile
+import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -80,7 +81,7 @@ def _read_npz(path: Path, schema: Schema) -> dict[str, np.ndarray]:
                         f"{path} has no array {name!r}; it has {', '.join(present)}, the model needs {wanted}"
                     )
             return {name: archive[name] for name in wanted}
-    except (ValueError, OSError, zipfile.BadZipFile) as error:
+    except (ValueError, OSError, EOFError, zipfile.BadZipFile, zlib.error) as error:
         if isinstance(error, DataError):
             raise
         raise DataError(f"{path} is damaged or not an .npz file: {error}") from None
@@ -105,6 +106,13 @@ def _read_csv(path: Path, schema: Schema) -> dict[str, np.ndarray]:
 
 def read_table(path: Path) -> tuple[list[str], list[str], np.ndarray]:
     """Column names, their units ("1" where a heading has none in brackets), and the rows."""
+    try:
+        return _parsed_table(path)
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise DataError(f"{path} is damaged or no text of numbers: {error}") from None
+
+
+def _parsed_table(path: Path) -> tuple[list[str], list[str], np.ndarray]:
     with path.open(newline="", encoding="utf-8-sig") as file:
         rows = csv.reader(file)
         titles = [name.strip() for name in next(rows, [])]

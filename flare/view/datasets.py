@@ -37,7 +37,7 @@ class DatasetSource:
             "fields": [
                 {"name": channel, "unit": unit_of(schema.fields[name].unit), "role": schema.fields[name].role}
                 for name in schema.named("target", "feature", "extra")
-                for channel in self._channels(name)
+                for channel in self.schema.channels_of(name)
             ],
             "parameters": [
                 {"name": name, "unit": unit_of(schema.fields[name].unit)} for name in schema.named("parameter")
@@ -75,14 +75,9 @@ class DatasetSource:
             return surface_triangles(sample.cells, self.schema.cell_type)
         return None if self.schema.grid is None else grid_triangles(*self.schema.grid)
 
-    def _channels(self, field: str) -> list[str]:
-        """As `Schema.channels` names them."""
-        components = self.schema.fields[field].components
-        return [field] if len(components) == 1 else [f"{field}.{c}" for c in components]
-
     def _find(self, channel: str) -> tuple[str, int]:
         """The field of a channel, and which of its columns that is."""
         for field in self.schema.named("target", "feature", "extra"):
-            if channel in (channels := self._channels(field)):
+            if channel in (channels := self.schema.channels_of(field)):
                 return field, channels.index(channel)
         raise NotThere(f"there is no field {channel!r} here")

@@ -74,9 +74,9 @@ class _Handler(BaseHTTPRequestHandler):
 
 def page_file(name: str) -> tuple[str, bytes]:
     """Content type and bytes of one file of the page."""
-    if "/" in name or "\\" in name or not (file := PAGE / name).is_file():
-        raise NotThere(f"there is no page {name!r}")
-    return KINDS.get("." + name.rsplit(".", 1)[-1], "text/plain") + "; charset=utf-8", file.read_bytes()
+    if name not in {file.name for file in PAGE.iterdir() if file.is_file()}:
+        raise NotThere(f"there is no page {name[:100]!r}")
+    return KINDS.get("." + name.rsplit(".", 1)[-1], "text/plain") + "; charset=utf-8", (PAGE / name).read_bytes()
 
 
 def _error(message: str) -> bytes:
