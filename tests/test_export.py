@@ -12,8 +12,8 @@ from flare.data.normalise import Affine
 from flare.errors import ConfigError, DataError
 from flare.export import TOLERANCE, export
 from flare.models import MODELS
-from flare.surrogate import Surrogate, save_surrogate
-from tests.factory import ragged_schema
+from flare.surrogate import Surrogate
+from tests.factory import ragged_schema, saved_run
 
 SMALL = {
     "flare": {"channels": 8, "blocks": 1, "heads": 2, "latents": 4, "kv_depth": 1, "ffn_depth": 1},
@@ -122,10 +122,7 @@ def test_a_name_that_says_no_format_is_refused(name, how, message, tmp_path):
 
 
 def test_the_verb_writes_beside_the_run_and_never_over_a_file(tmp_path, capsys):
-    folder = tmp_path / "part" / "checkpoints" / "last"
-    folder.mkdir(parents=True)
-    save_surrogate(surrogate(), folder)
-    words = ["export", str(tmp_path / "part"), "--format", "torch", "--trials", "1"]
+    words = ["export", str(saved_run(surrogate(), tmp_path / "part")), "--format", "torch", "--trials", "1"]
     assert main(words) == 0
     assert "differs by" in capsys.readouterr().out
     before = (tmp_path / "part" / "part.pt2").read_bytes()

@@ -9,7 +9,7 @@ from flare.errors import ConfigError, DataError
 from flare.mesh.unstructured import Grid, read_grid, surface_grid, write_grid
 from flare.models import use_backend
 from flare.sensitivity import area_vectors, force, integral, mean, peak, point_weights, sensitivity
-from flare.surrogate import save_surrogate
+from tests.factory import saved_run
 from tests.test_export import surrogate
 
 RNG = np.random.default_rng(5)
@@ -113,10 +113,7 @@ def test_what_is_no_scalar_is_refused(scalar, error, message, model):
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("run") / "part"
-    (folder / "checkpoints" / "last").mkdir(parents=True)
-    save_surrogate(surrogate(), folder / "checkpoints" / "last")
-    return folder
+    return saved_run(surrogate(), tmp_path_factory.mktemp("run") / "part")
 
 
 def test_the_verb_writes_a_vector_field_onto_the_mesh(run, tmp_path, capsys):

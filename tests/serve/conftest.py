@@ -12,7 +12,7 @@ import httpx
 import psutil
 import pytest
 
-from flare.surrogate import save_surrogate
+from tests.factory import saved_run
 from tests.test_export import surrogate
 
 TOKEN = "a-token-of-the-tests-0123456789"
@@ -51,10 +51,7 @@ class Server:
 
 @pytest.fixture(scope="session")
 def part_run(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("runs") / "part"
-    (folder / "checkpoints" / "last").mkdir(parents=True)
-    save_surrogate(surrogate(), folder / "checkpoints" / "last")
-    return folder
+    return saved_run(surrogate(), tmp_path_factory.mktemp("runs") / "part")
 
 
 @pytest.fixture(scope="module")
