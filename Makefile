@@ -73,11 +73,11 @@ bench: .venv/ready
 	@$(BIN)/python benchmarks/table.py
 
 docs: .venv/ready
-	@$(BIN)/mkdocs build --strict --quiet
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 	@echo "build/site/index.html"
 
 docs-serve: .venv/ready
-	@$(BIN)/mkdocs serve
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs serve
 
 format: .venv/ready
 	@$(BIN)/ruff check --fix .

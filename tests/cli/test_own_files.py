@@ -59,6 +59,28 @@ def test_five_commands_lead_from_files_to_a_prediction(folder):
     assert "familiarity score" in text
 
 
+def test_the_other_predictions_of_the_page_run_as_printed(folder, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "runs").mkdir()
+    (tmp_path / "runs" / "mine").symlink_to(folder / "runs" / "mine")
+    (tmp_path / "part.vtu").write_bytes((folder / "part.vtu").read_bytes())
+    pv.Plane(i_size=1.5, j_size=1.0).triangulate().save(tmp_path / "part.stl")
+    np.savetxt(tmp_path / "points.csv", plate(5).points, delimiter=",", header="x,y,z", comments="", fmt="%.9g")
+    wing = plate(6)
+    wing.field_data.remove("speed")  # the page gives it on the command line
+    wing.save(tmp_path / "wing.vtu")
+    words = ["data", "import", str(folder_of_plates(tmp_path / "files", 12)), "--target", "pressure"]
+    assert main([*words, "--input", "speed", "--out", "data/wings"]) == 0
+    assert main(["train", "--data.path", "data/wings", *SMALLER, "--epochs=1", "--out", "runs/wings"]) == 0
+    section = PAGE.read_text().split("## Predictions on parts")[1].split("\n## ")[0]
+    commands = [line for line in section.splitlines() if line.startswith("flare ")]
+    assert len(commands) == 4
+    for line in commands:
+        assert main(shlex.split(line)[1:]) == 0, f"{line}\n{capsys.readouterr().err}"
+    made = {"part_pred.vtp", "part.png", "part.html", "wing_pred.vtu", "points_pred.vtu", "part_pred.csv"}
+    assert made <= {path.name for path in tmp_path.iterdir()}
+
+
 def test_the_splits_are_what_was_announced(folder):
     dataset = Dataset(folder / "data" / "mine")
     assert {name: len(dataset.split(name)) for name in dataset.splits} == {"train": 39, "calibration": 9, "test": 12}
