@@ -74,7 +74,7 @@ def coordinates(case: Case, schema: Schema) -> np.ndarray:
         raise DataError(
             f"{case.name}: its points have {at.shape[1]} coordinates; asked for {', '.join(field.components)}"
         )
-    left = [i for i in range(at.shape[1]) if i not in columns]
+    left = [i for i in range(at.shape[1]) if i not in columns and len(at)]
     for i in left:
         if np.ptp(at[:, i]) > 1e-5 * max(float(np.ptp(at, axis=0).max()), 1e-300):
             raise DataError(

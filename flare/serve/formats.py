@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from flare.data.meshed import coordinates, grid_inputs
+from flare.data.meshed import grid_inputs, places
 from flare.data.sample import INPUT_ROLES, Schema
 from flare.data.tables import read_inputs, write_outputs
 from flare.errors import DataError, TooLarge
@@ -182,7 +182,7 @@ def _read_stl(path: Path, schema: Schema, limits: Limits) -> Part:
     surface = read_stl(path.read_bytes(), path.name)
     points, inverse = np.unique(surface.vertices.astype(np.float32), axis=0, return_inverse=True)
     grid = surface_grid(points, inverse.reshape(-1)[surface.faces])
-    return Part({schema.points: coordinates(points, schema, path.name)}, grid)
+    return Part({schema.points: places(points, schema, path.name)}, grid)
 
 
 READERS: dict[str, Callable[[Path, Schema, Limits], Part]] = {
