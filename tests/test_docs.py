@@ -10,6 +10,7 @@ import subprocess
 import sys
 from importlib import import_module
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -18,6 +19,7 @@ from flare.cli import VERBS, main
 from flare.cli.train import _model_by_name
 from flare.data.store import Dataset
 from flare.errors import FlareError
+from flare.models import check_options
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -75,15 +77,22 @@ def parsing_only(monkeypatch):
             return parsed
         raise Parsed
 
-    def stop(*args):
+    def check_and_stop(folder, work):
+        work(SimpleNamespace(start=lambda config, out: check_model(config.model), resume=lambda *args, **how: None))
         raise Parsed
 
     for verb in [*VERBS, "import_data"]:
         monkeypatch.setattr(import_module(f"flare.cli.{verb}"), "parse", parse_and_stop)
-    monkeypatch.setattr("flare.cli.train._guarded", stop)
+    monkeypatch.setattr("flare.cli.train._guarded", check_and_stop)
     monkeypatch.setattr("flare.cli.train.with_grid", dict)  # which would look into the dataset
     monkeypatch.setattr("flare.train.fit.refuse_too_big", lambda config: None)
     return used
+
+
+def check_model(model):
+    """Refuse settings that a model of fields does not have."""
+    if model["name"] != "sequence":
+        check_options(model["name"], {key: value for key, value in model.items() if key not in ("name", "grid")})
 
 
 def refusal(words):
