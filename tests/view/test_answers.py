@@ -106,7 +106,9 @@ def test_a_taken_port_is_refused(plate):
 
 def test_ctrl_c_stops_the_command_cleanly(plate):
     command = [sys.executable, "-m", "flare", "view", str(plate.dataset.path), "--no-open"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    # Tests that run in the background of a shell ignore Ctrl-C, and would hand that on.
+    with subprocess.Popen(command, **pipes, preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)) as process:
         address = re.match(r"http://127\.0\.0\.1:(\d+)/", process.stdout.readline())
         assert address
         connection = HTTPConnection("127.0.0.1", int(address[1]), timeout=30)
