@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -21,8 +22,8 @@ from torch import Tensor
 from flare.data.sample import Sample
 from flare.errors import DataError
 from flare.files import replacing
-from flare.inference import Chunk, as_fields, empty_outputs, pointwise, stream
-from flare.models.stream import CHUNK, flare_blocks, flare_model, query
+from flare.inference import Chunk, as_fields, chunk_size, empty_outputs, pointwise, stream
+from flare.models.stream import flare_blocks, flare_model, query
 
 if TYPE_CHECKING:
     from flare.surrogate import Surrogate
@@ -74,13 +75,20 @@ class Code:
             save_file(tensors, temporary, about)
 
 
-def encode(surrogate: Surrogate, sample: Sample, *, chunk: Chunk = "auto") -> Code:
-    """The code of a sample of any size; `chunk` as for `predict`."""
+def encode(
+    surrogate: Surrogate,
+    sample: Sample,
+    *,
+    chunk: Chunk = "auto",
+    scratch: str | os.PathLike[str] | None = None,
+    done: Callable[[int], None] = lambda points: None,
+) -> Code:
+    """The code of a sample of any size; `chunk`, `scratch` and `done` as for `predict_into`, less the last block."""
     schema = surrogate.schema
     points = sample.values[schema.points]
-    size = chunk if isinstance(chunk, int) else CHUNK if chunk == "auto" else len(points)
     surrogate.eval()
-    latents = stream(surrogate, sample, size).encode()
+    size = chunk_size(surrogate, sample, chunk) or len(points)
+    latents = stream(surrogate, sample, size, scratch, done).encode()
     parameters = {name: np.asarray(sample.values[name], np.float32) for name in schema.named("parameter")}
     box = np.stack([points.min(0), points.max(0)]).astype(np.float32)
     return Code(surrogate, latents, parameters, box, len(points))
@@ -90,7 +98,10 @@ def load_code(path: str | os.PathLike[str], surrogate: Surrogate) -> Code:
     """What `Code.save` wrote, for the model that made it; nothing is unpickled."""
     about, tensors = _read(Path(path))
     if about["model"] != fingerprint(surrogate):
-        raise DataError(f"{path} was encoded by another model, or by other weights of it; encode the sample again")
+        raise DataError(
+            f"{path} was encoded by another model, or by other weights of it (--checkpoint, --ema); encode the sample "
+            f"again"
+        )
     network = flare_model(surrogate.network)
     latents = []
     for i, block in enumerate(flare_blocks(network)):
@@ -113,10 +124,10 @@ def _read(path: Path) -> tuple[dict[str, str], dict[str, Tensor]]:
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     except FileNotFoundError:
         raise DataError(f"{path} does not exist; make it with:  flare encode RUN SAMPLE --out {path}") from None
-    except (SafetensorError, OSError) as error:
-        raise DataError(f"{path} is damaged or no code: {error}") from None
+    except (SafetensorError, OSError):
+        raise DataError(f"{path} is no code, which `flare encode` writes; or it is damaged") from None
     if about.get("flare_code") != VERSION or not {"model", "points"} <= about.keys():
-        raise DataError(f"{path} is no code of this version of flare; encode the sample again")
+        raise DataError(f"{path} is no code that this version of flare wrote; encode the sample again")
     return about, tensors
 
 

@@ -6,6 +6,7 @@ import os
 import platform
 import subprocess
 import sys
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
@@ -22,7 +23,7 @@ def describe_environment() -> dict[str, str]:
     facts = {"flare": flare.__version__, "commit": _commit(), "python": platform.python_version()}
     facts |= {name: _version(name) for name in PACKAGES}
     facts["system"] = f"{platform.system()} {platform.machine()}"
-    facts["processor"] = f"{_processor()}, {os.cpu_count()} cores, {torch.get_num_threads()} threads for torch"
+    facts["processor"] = f"{processor()}, {os.cpu_count()} cores, {torch.get_num_threads()} threads for torch"
     facts["memory"] = f"{psutil.virtual_memory().total / 2**30:.1f} GiB"
     for i in range(torch.cuda.device_count()):
         gpu = torch.cuda.get_device_properties(i)
@@ -66,7 +67,9 @@ def _commit() -> str:
     return done.stdout.strip() or "none"
 
 
-def _processor() -> str:
+@cache
+def processor() -> str:
+    """Its name, as the system tells it."""
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
         return next(line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))

@@ -60,6 +60,11 @@ def one_line(message: object) -> str:
     return " ".join(re.sub(r"a <class '(\w+)'>", r"\1", text).replace("a typing.Literal", "one of ").split())
 
 
+def numpys_reason(error: Exception) -> str:
+    """Why numpy cannot read a file, without its advice to unpickle it, which may run anything."""
+    return "it holds no plain numbers" if "pickle" in str(error).lower() else str(error)
+
+
 def first_difference(old: Mapping[str, Any], new: Mapping[str, Any]) -> tuple[str, Any, Any] | None:
     """The first dotted key at which two nested records differ, with both values; None where they agree."""
     a, b = _flat(old), _flat(new)

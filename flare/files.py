@@ -95,6 +95,11 @@ def refuse_existing(path: str | os.PathLike[str]) -> None:
         raise DataError(f"{path} exists already; choose another name or remove it")
 
 
+def nearest_folder(path: str | os.PathLike[str]) -> Path:
+    """The folder in which `path` will be, or the innermost above it that is there already."""
+    return next(folder for folder in Path(path).absolute().parents if folder.is_dir())
+
+
 def write_json(path: str | os.PathLike[str], record: Mapping[str, Any]) -> None:
     with replacing(path) as temporary:
         temporary.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")

@@ -13,9 +13,10 @@ import torch
 from torch import Tensor
 
 from flare.data.sample import Sample, input_array
-from flare.errors import ConfigError
+from flare.data.tables import read_inputs
+from flare.errors import ConfigError, DataError
 from flare.models.flare import FLAREModel
-from flare.models.stream import CHUNK, Stream
+from flare.models.stream import CHUNK, Stream, flare_blocks, flare_model
 
 if TYPE_CHECKING:
     from flare.surrogate import Surrogate
@@ -25,6 +26,12 @@ MANY = 1_000_000
 
 Chunk = int | str
 """Points at a time; `auto`: all, or as many as are enough for full speed where a sample has more; `whole`: all."""
+ARRAYS = 16
+"""Of a chunk, [n, C] numbers each, that a pass holds at once."""
+SHARE = 1 / 4
+"""Of the free memory, which they may take."""
+LEAST = 1024
+"""Points of a chunk, however little memory there is."""
 
 
 def predict_into(
@@ -44,7 +51,7 @@ def predict_into(
         done: called with the points of each chunk, once a block.
     """
     surrogate.eval()
-    count, size = _count(surrogate, sample), _chunk_size(surrogate, sample, chunk)
+    count, size = _count(surrogate, sample), chunk_size(surrogate, sample, chunk)
 
     def write(start: int, stop: int, encoded: Tensor) -> None:
         _keep(surrogate, encoded[0], {name: array[start:stop] for name, array in outputs.items()})
@@ -54,6 +61,16 @@ def predict_into(
             write(0, count, surrogate.network(_read(surrogate, sample, 0, count)))
         else:
             stream(surrogate, sample, size, scratch, done).forward(write)
+
+
+def read_sample(surrogate: Surrogate, path: str | os.PathLike[str]) -> Sample:
+    """The inputs of one sample from a file or a folder of arrays, checked; what is wrong is said with its name."""
+    inputs = read_inputs(path, surrogate.schema)
+    points = inputs.pop(surrogate.schema.points)
+    try:
+        return surrogate.sample(points, inputs)
+    except DataError as error:
+        raise DataError(f"{path}: {error}") from None
 
 
 def stream(
@@ -83,7 +100,7 @@ def pointwise(
     surrogate: Surrogate, sample: Sample, answer: Callable[[Tensor], Tensor], outputs: Mapping[str, np.ndarray]
 ) -> None:
     """Fill `outputs` by a function of points that does not mix them: normalised inputs -> normalised targets."""
-    for start, stop in _spans(_count(surrogate, sample), CHUNK):
+    for start, stop in _spans(_count(surrogate, sample), auto_chunk(surrogate)):
         encoded = answer(_read(surrogate, sample, start, stop))
         _keep(surrogate, encoded[0], {name: array[start:stop] for name, array in outputs.items()})
 
@@ -102,14 +119,27 @@ def as_fields(outputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     return {name: values[:, 0] if values.shape[1] == 1 else values for name, values in outputs.items()}
 
 
-def _chunk_size(surrogate: Surrogate, sample: Sample, chunk: Chunk) -> int | None:
+def chunk_size(surrogate: Surrogate, sample: Sample, chunk: Chunk) -> int | None:
     """Points at a time; None: all at once, without streaming."""
     if isinstance(chunk, int):
         return chunk
     if chunk not in ("auto", "whole"):
         raise ConfigError(f"chunk={chunk!r}; use a number of points, 'auto' or 'whole'")
-    small = _count(surrogate, sample) <= CHUNK
-    return None if small or chunk == "whole" or not isinstance(surrogate.network, FLAREModel) else CHUNK
+    if chunk == "whole" or not isinstance(surrogate.network, FLAREModel):
+        return None
+    size = auto_chunk(surrogate)
+    return None if _count(surrogate, sample) <= size else size
+
+
+def auto_chunk(surrogate: Surrogate) -> int:
+    """Points at a time where nobody says how many: `CHUNK`, or fewer where channels are many or memory is short."""
+    from flare.plan import memory_of
+
+    mixer = flare_blocks(flare_model(surrogate.network))[0].mixer
+    channels = mixer.heads * mixer.latents.shape[-1]
+    width = max(channels, surrogate.schema.in_dim, surrogate.schema.out_dim)
+    room = SHARE * memory_of(str(surrogate.device)) * 2**20
+    return min(CHUNK, max(LEAST, int(room / (ARRAYS * width * surrogate.input_norm.shift.element_size()))))
 
 
 def _count(surrogate: Surrogate, sample: Sample) -> int:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import gc
+import signal
 import statistics
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager, suppress
-from multiprocessing import get_context
+from multiprocessing import active_children, get_context
 from pathlib import Path
 from typing import Any
 
@@ -58,9 +59,34 @@ def median_seconds(call: Callable[[], Any], repeats: int) -> float:
 
 
 def alone(function: Callable[..., Any], *arguments: Any) -> Any:
-    """What the function returns in a process of its own, whose peak of memory is then its own."""
+    """What the function returns in a process of its own, whose peak of memory is then its own.
+
+    Ctrl-C reaches every process of a terminal. That one leaves it to this one, which then ends it by SIGTERM: a
+    function that handles it, as training does to save, may take its time.
+    """
+    others = set(active_children())
     with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
-        return pool.submit(function, *arguments).result()
+        try:
+            with _inheriting_no_interrupts():
+                result = pool.submit(function, *arguments)
+            return result.result()
+        except KeyboardInterrupt:
+            for process in set(active_children()) - others:
+                process.terminate()
+            raise
+
+
+@contextmanager
+def _inheriting_no_interrupts() -> Iterator[None]:
+    """A process that is started now never hears of Ctrl-C, from its first instruction on; this one does, afterwards."""
+    if not hasattr(signal, "pthread_sigmask"):  # Windows
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def peak_above(call: Callable[[], Any]) -> float:

@@ -1,9 +1,12 @@
-"""What a run will need before it is begun: memory and time, from a short calibration of the same model on this device.
+"""What a run will need before it is begun: memory and time, from a short calibration of the same model on this machine.
 
 A FLARE model costs the same for every point and block, so small steps tell of large ones. With w = batch x points of a
 rank, B blocks and M latents:
 
-    time   = t0 + t1 w + t2 w B + t3 w B M          memory = m0 + m1 w + m2 w B + what the weights take
+    time   = t0 + t1 w + t2 w B + t3 w B M          memory = m0 + m1 w + m2 w B + m3 tiles + what is known
+
+Known are the weights and what goes with them, the latents of the blocks, and the features of a stream; the tiles are
+scores, where PyTorch computes them. Chunks of a stream are all alike: its memory is m0 and what is known.
 """
 
 from __future__ import annotations
@@ -12,206 +15,178 @@ import json
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
-from functools import cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
-from flare.environment import peak_memory_mb
-from flare.errors import ConfigError, DataError
+from flare.environment import processor
+from flare.errors import DataError
 from flare.files import write_json
-from flare.measure import alone, forget_peak, median_seconds
-from flare.models import build_model, count_parameters
-from flare.models.flare import recompute_blocks
+from flare.mixer import native
+from flare.mixer.parts import TILE
+from flare.models.stream import CHUNK
+from flare.trial import Need, Setting, measure
 
-DTYPES = {"32": None, "bf16": torch.bfloat16, "16": torch.float16}
-STATE = {True: 16, False: 4}
-"""Bytes a parameter takes: weight, gradient and AdamW's two averages when training, else the weight alone."""
-HANDED_BACK = 32 * 2**20
-"""Bytes from which the C library hands an array back when it is freed. It keeps smaller ones for later: steps with such
-arrays take more memory than the law of large ones tells, and have a calibration of their own."""
-SIZES = {False: (4 * 2**20, 16 * 2**20), True: (36 * 2**20, 52 * 2**20)}
-"""Whether arrays are handed back -> bytes of an array of all points and channels in the calibration, two sizes."""
+SMALL = (4 * 2**20, 16 * 2**20)
+"""Bytes of an array of all points and channels in the larger steps of a calibration, where arrays are kept: as in the
+setting, between these two."""
+LARGE = (36 * 2**20, 52 * 2**20)
+"""The same in its two sizes of steps, where arrays are handed back."""
+MOST_LATENTS = 512
+"""Calibrations take no more than this and four times this: their time would grow with it."""
 MARGIN = 1.15
 """A run that is planned to need less than the memory over this is begun."""
+Tell = Callable[[str], None]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Setting:
-    """One step, or one prediction, of a FLARE model on one rank."""
-
-    model: Mapping[str, Any]
-    """Sizes, as `build_model` takes them."""
-    in_dim: int = 3
-    out_dim: int = 1
-    points: int
-    """Of a sample, on this rank."""
-    batch: int = 1
-    training: bool = True
-    precision: str = "32"
-    recompute: bool = False
-    device: str = "cpu"
-
-    def __post_init__(self) -> None:
-        if self.model.get("name", "flare") != "flare":
-            raise ConfigError(f"only FLARE models are planned, not {self.model['name']!r}")
-        if min(self.points, self.batch) < 1:
-            raise ConfigError(f"points={self.points}, batch={self.batch}: at least 1 each")
-        if self.precision not in DTYPES:
-            raise ConfigError(f"precision {self.precision!r} is none of {', '.join(DTYPES)}")
-        if self.device != "cpu" and not self.device.startswith("cuda"):
-            raise ConfigError(f"device {self.device!r}: plans are made for cpu and cuda")
-        if self.device != "cpu" and not torch.cuda.is_available():
-            raise ConfigError(
-                f"device={self.device!r} cannot be used: torch sees no CUDA device here; use --device cpu"
-            )
-
-    @property
-    def work(self) -> int:
-        return self.batch * self.points
-
-    @property
-    def blocks(self) -> int:
-        return int(self.sizes.get("blocks", 8))
-
-    @property
-    def latents(self) -> int:
-        return int(self.sizes.get("latents", 64))
-
-    @property
-    def channels(self) -> int:
-        return int(self.sizes.get("channels", 64))
-
-    @property
-    def hands_back(self) -> bool:
-        """Whether its arrays are handed back to the system when they are freed; see `HANDED_BACK`."""
-        return 4 * self.channels * self.work >= HANDED_BACK
-
-    @property
-    def sizes(self) -> dict[str, Any]:
-        return {key: value for key, value in self.model.items() if key != "name"}
-
-    @property
-    def state_mb(self) -> float:
-        """What the weights take."""
-        sizes = json.dumps(self.sizes, sort_keys=True)
-        return STATE[self.training] * _parameters(self.in_dim, self.out_dim, sizes) / 2**20
-
-
-@cache
-def _parameters(in_dim: int, out_dim: int, sizes: str) -> int:
-    """Of a model with these sizes, as JSON."""
-    with torch.device("meta"):
-        return count_parameters(build_model("flare", in_dim, out_dim, **json.loads(sizes)))
-
-
-@dataclass(frozen=True)
-class Need:
-    memory_mb: float
-    """At the peak, of the whole process; on a GPU, of its memory."""
-    seconds: float
-    """Of a training step or a prediction."""
-
-
-def measure(setting: Setting) -> Need:
-    """Do it, in a process of its own."""
-    return alone(_measure, setting)
-
-
-def _measure(setting: Setting) -> Need:
-    torch.manual_seed(0)
-    model = build_model("flare", setting.in_dim, setting.out_dim, **setting.sizes).to(setting.device)
-    model.train(setting.training)
-    if setting.recompute:
-        recompute_blocks(model)
-    optimizer = torch.optim.AdamW(model.parameters(), fused=True)
-
-    def step(points: int, batch: int) -> None:
-        x = torch.randn(batch, points, setting.in_dim, device=setting.device)
-        y = torch.randn(batch, points, setting.out_dim, device=setting.device)
-        dtype = DTYPES[setting.precision]
-        with (
-            torch.set_grad_enabled(setting.training),
-            torch.autocast(setting.device.split(":")[0], dtype, enabled=dtype is not None),
-        ):
-            loss = (model(x) - y).square().mean()
-        if setting.training:
-            loss.backward()
-            optimizer.step()
-            optimizer.zero_grad()
-
-    step(64, 1)  # loads all that is loaded once
-    forget_peak()
-    step(setting.points, setting.batch)  # the memory of a first step is that of all
-    repeats = max(1, min(5, 200_000 // setting.work))
-    return Need(peak_memory_mb(), median_seconds(lambda: step(setting.points, setting.batch), repeats))
+def silent(text: str) -> None:
+    """Tells nobody."""
 
 
 @dataclass(frozen=True)
 class Calibration:
-    """Coefficients of the two laws, for one model on one device."""
+    """Coefficients of the two laws."""
 
     about: Mapping[str, Any]
-    """What it holds for: everything of a setting but points, batch, blocks and latents, and whether points are many."""
+    """What they hold for; see `about`."""
     seconds: list[float]
     memory: list[float]
 
     def predict(self, setting: Setting) -> Need:
         time = float(_time_terms(setting) @ np.array(self.seconds))
-        return Need(float(_memory_terms(setting) @ np.array(self.memory)) + setting.state_mb, time)
+        return Need(float(_memory_terms(setting) @ np.array(self.memory)) + setting.known_mb, time)
 
-    def check(self, setting: Setting) -> None:
-        if _about(setting) != self.about:
-            raise ConfigError(f"this calibration is of {self.about}, not of {_about(setting)}")
 
-    def largest(self, setting: Setting, memory_mb: float) -> dict[str, int]:
-        """The most points, latents or batch, the others as they are, whose memory fits; 0 where not even one does."""
+def about(setting: Setting) -> dict[str, Any]:
+    """What a calibration depends on: all of a setting but points, batch, blocks and latents, the way its arrays are
+    freed, and the machine. As JSON has it."""
+    free = {"points", "batch", "model"}
+    sizes = {key: value for key, value in setting.sizes.items() if key not in ("blocks", "latents")}
+    rest = {key: value for key, value in asdict(setting).items() if key not in free}
+    machine = {
+        "processor": processor() if setting.device == "cpu" else torch.cuda.get_device_name(setting.device),
+        "threads": torch.get_num_threads(),
+        "kernels": native.why_not() is None,
+        "torch": str(torch.__version__),
+    }
+    return json.loads(json.dumps(rest | {"model": sizes, "hands_back": setting.hands_back, "machine": machine}))
 
-        def fits(**change: Any) -> bool:
-            return self.predict(replace(setting, **change)).memory_mb <= memory_mb
+
+def calibrate(setting: Setting, tell: Tell = silent) -> Calibration:
+    """Five small trials of the same model with fewer blocks."""
+    trials = _trials(setting)
+    needs = []
+    for number, tried in enumerate(trials, 1):
+        sizes = f"{tried.points:,} points, {tried.blocks} block(s), {tried.latents} latents"
+        tell(f"calibrating {setting.kind}, step {number} of {len(trials)}: {sizes}")
+        needs.append(measure(tried))
+    seconds = _fit([_time_terms(s) for s in trials], [n.seconds for n in needs])
+    memory = [n.memory_mb - s.known_mb for s, n in zip(trials, needs, strict=True)]
+    return Calibration(about(setting), seconds, _fit([_memory_terms(s) for s in trials], memory))
+
+
+def _trials(setting: Setting) -> list[Setting]:
+    more = 3 if setting.by_kernels else 2  # PyTorch's own operators keep much: trials should fit where the run does
+    latents = min(setting.latents, MOST_LATENTS)
+    small, large = _sizes(setting)
+    tries = [(small, 1, latents), (large, 1, latents), (small, more, latents), (large, more, latents)]
+    tries += [(small, more, 4 * latents)]
+    return [
+        replace(setting, points=points, batch=1, model={**setting.model, "blocks": blocks, "latents": count})
+        for points, blocks, count in dict.fromkeys(tries)
+    ]
+
+
+def _sizes(setting: Setting) -> tuple[int, int]:
+    """Points of the smaller and the larger trials."""
+    if setting.streams:
+        return 2 * CHUNK, 3 * CHUNK
+    if setting.hands_back:
+        small, large = (size // setting.row for size in LARGE)
+        return small, large
+    low, high = (size // setting.row for size in SMALL)
+    large = min(max(setting.work, low), high)
+    return large // 4, large
+
+
+class Planner:
+    """Needs of settings, by calibrations that are made when they are first asked for.
+
+    Args:
+        path: a file that keeps them, of any number of models and machines; those that fit are taken from it.
+        tell: called with what goes on while calibrating.
+    """
+
+    def __init__(self, path: Path | None = None, tell: Tell = silent) -> None:
+        self.path, self.tell = path, tell
+        self.calibrations = _read(path) if path is not None and path.exists() else []
+
+    def need(self, setting: Setting) -> Need:
+        return self._calibration(setting).predict(setting)
+
+    def largest(self, setting: Setting, memory_mb: float) -> dict[str, Setting | None]:
+        """The setting with the most points, batch or latents, the others as they are, whose memory fits; None where not
+        even one does. There are never more latents than points: they could not make the mixing richer."""
+
+        def latents(count: int) -> Setting:
+            return replace(setting, model={**setting.model, "latents": count})
 
         return {
-            "points": _most(lambda n: fits(points=n)),
-            "batch": _most(lambda n: fits(batch=n)),
-            "latents": _most(lambda n: fits(model={**setting.model, "latents": n})),
+            "points": self._most(lambda count: replace(setting, points=count), setting.hands_back, memory_mb),
+            "samples at a time": self._most(lambda count: replace(setting, batch=count), setting.hands_back, memory_mb),
+            "latents": self._most(latents, setting.hands_back, memory_mb, setting.points),
         }
 
+    def _most(
+        self, change: Callable[[int], Setting], is_large: bool, memory_mb: float, limit: int = 2**40
+    ) -> Setting | None:
+        """By the law of large arrays if any of these fit, else, or where that is clear already, of small ones."""
 
-def calibrate(setting: Setting, tell: Callable[[str], None] = lambda text: None) -> Calibration:
-    """Some small steps of the same model with fewer blocks, a minute or two in all."""
-    few, more = min(1, setting.blocks), min(3, setting.blocks)
-    latents = setting.latents
-    small, large = (size // (4 * setting.channels) for size in SIZES[setting.hands_back])
-    tries = [(small, few, latents), (large, few, latents), (small, more, latents), (large, more, latents)]
-    tries += [(small, more, 2 * latents), (large, more, 4 * latents)]
-    settings, needs = [], []
-    for points, blocks, count in dict.fromkeys(tries):
-        tell(f"calibrating: {points:,} points, {blocks} block(s), {count} latents")
-        model = {**setting.model, "blocks": blocks, "latents": count}
-        settings.append(replace(setting, model=model, points=points, batch=1))
-        needs.append(measure(settings[-1]))
-    seconds = _fit([_time_terms(s) for s in settings], [n.seconds for n in needs])
-    memory = _fit(
-        [_memory_terms(s) for s in settings], [n.memory_mb - s.state_mb for s, n in zip(settings, needs, strict=True)]
-    )
-    return Calibration(_about(setting), seconds, memory)
+        def fits(count: int) -> bool:
+            return self.need(change(count)).memory_mb <= memory_mb
+
+        kept = _last(lambda count: not change(count).hands_back, 1, limit)
+        beyond = kept < limit and (is_large or fits(kept)) and fits(kept + 1)
+        most = _last(fits, kept + 1, limit) if beyond else _last(fits, 1, kept)
+        return change(most) if most else None
+
+    def _calibration(self, setting: Setting) -> Calibration:
+        wanted = about(setting)
+        for known in self.calibrations:
+            if known.about == wanted:
+                return known
+        self._tell_of_other_machines(wanted)
+        made = calibrate(setting, self.tell)
+        self.calibrations.append(made)
+        if self.path is not None:
+            write_json(self.path, {"calibrations": [asdict(known) for known in self.calibrations]})
+        return made
+
+    def _tell_of_other_machines(self, wanted: Mapping[str, Any]) -> None:
+        ours = wanted["machine"]
+        for known in self.calibrations:
+            theirs = known.about["machine"]
+            if {**known.about, "machine": ours} == wanted:
+                differ = [
+                    f"{key} {theirs.get(key)}, here {value}" for key, value in ours.items() if theirs.get(key) != value
+                ]
+                self.tell(f"{self.path} knows this from another machine ({'; '.join(differ)}): measuring here")
+                return
 
 
-def calibrated(setting: Setting, path: Path | None, tell: Callable[[str], None]) -> Calibration:
-    """From a file where one is named and there; else measured, and kept there."""
-    if path is None or not path.exists():
-        calibration = calibrate(setting, tell)
-        if path is not None:
-            write_json(path, asdict(calibration))
-        return calibration
+def _read(path: Path) -> list[Calibration]:
     try:
-        calibration = Calibration(**json.loads(path.read_text(encoding="utf-8")))
-    except (OSError, json.JSONDecodeError, TypeError) as error:
-        raise DataError(f"{path} is no calibration: {error}; name another file") from None
-    calibration.check(setting)
-    return calibration
+        found = [Calibration(**record) for record in json.loads(path.read_text(encoding="utf-8"))["calibrations"]]
+        for known in found:
+            if not isinstance(known.about["machine"], dict):
+                raise TypeError("a calibration does not say of which machine it is")
+            if not np.isfinite(np.array([known.seconds, known.memory], float).reshape(2, 4)).all():
+                raise ValueError("a law should have four numbers")
+    except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
+        raise DataError(f"{path} is no file of calibrations: {error!r}; name another") from None
+    return found
 
 
 def memory_of(device: str) -> float:
@@ -224,8 +199,10 @@ def memory_of(device: str) -> float:
 
 
 def surely_fits(setting: Setting, memory_mb: float) -> bool:
-    """By a bound that needs no calibration: PyTorch's own operators keep less than 60 arrays of C channels a block."""
-    return 1024 + 60 * 4 * setting.channels * setting.work * (setting.blocks + 1) / 2**20 < memory_mb
+    """By a bound that needs no calibration: PyTorch's own operators keep less than 60 arrays of C channels a block, and
+    less than 8 tiles of scores."""
+    arrays = 60 * 4 * setting.channels * setting.work * (setting.blocks + 1)
+    return 1024 + setting.known_mb + (arrays + 8 * 4 * _scores_of_a_tile(setting)) / 2**20 < memory_mb
 
 
 def _time_terms(setting: Setting) -> np.ndarray:
@@ -234,7 +211,14 @@ def _time_terms(setting: Setting) -> np.ndarray:
 
 
 def _memory_terms(setting: Setting) -> np.ndarray:
-    return np.array([1.0, setting.work, setting.work * setting.blocks])
+    if setting.streams:
+        return np.array([1.0, 0, 0, 0])
+    tiles = _scores_of_a_tile(setting) if setting.shared == "points" and not setting.by_kernels else 0
+    return np.array([1.0, setting.work, setting.work * setting.blocks, tiles])
+
+
+def _scores_of_a_tile(setting: Setting) -> int:
+    return setting.batch * setting.heads * setting.latents * min(setting.points, TILE)
 
 
 def _fit(terms: list[np.ndarray], values: list[float]) -> list[float]:
@@ -242,29 +226,23 @@ def _fit(terms: list[np.ndarray], values: list[float]) -> list[float]:
     from scipy.optimize import nnls
 
     a, y = np.stack(terms), np.array(values)
-    size = a.max(0)
+    size = np.where(a.any(0), a.max(0), 1.0)
     found, _ = nnls(a / size / y[:, None], np.ones(len(y)))
     return (found / size).tolist()
 
 
-def _about(setting: Setting) -> dict[str, Any]:
-    free = {"points", "batch", "model"}
-    sizes = {key: value for key, value in sorted(setting.sizes.items()) if key not in ("blocks", "latents")}
-    rest = {key: value for key, value in asdict(setting).items() if key not in free}
-    return rest | {"model": sizes, "hands_back": setting.hands_back}
-
-
-def _most(fits: Callable[[int], bool]) -> int:
-    """The largest number that fits; whatever is larger does not."""
-    if not fits(1):
-        return 0
-    high = 2
-    while fits(high) and high < 2**40:
-        high *= 2
-    low = high // 2
-    while high - low > max(1, low // 1000):
+def _last(holds: Callable[[int], bool], low: int, high: int) -> int:
+    """The last of low … high for which it holds; low - 1 where it does not even for the first. What does not hold for a
+    number must not hold for a larger one."""
+    if low > high or not holds(low):
+        return low - 1
+    step = 1
+    while low + step <= high and holds(low + step):
+        low, step = low + step, 2 * step
+    high = min(high + 1, low + step)  # the first for which it is known, or said, not to hold
+    while high - low > 1:
         middle = (low + high) // 2
-        low, high = (middle, high) if fits(middle) else (low, middle)
+        low, high = (middle, high) if holds(middle) else (low, middle)
     return low
 
 

@@ -19,11 +19,11 @@ from flare.data.cards import is_benchmark
 from flare.data.cases import Case, Place, read_case
 from flare.data.fields_of import CENTRES, fields_of, identifier
 from flare.data.sample import INPUT_ROLES, Sample, Schema
-from flare.data.tables import FORMATS, is_folder_of_arrays, read_inputs, write_outputs
-from flare.errors import DataError
+from flare.data.tables import FORMATS, is_folder_of_arrays, refuse_format, write_outputs
+from flare.errors import ConfigError, DataError
 from flare.files import refuse_existing
-from flare.inference import MANY, Chunk, as_fields, empty_outputs, passes, predict_into
-from flare.mesh.file import MESHES, SURFACES, MeshFile, is_foam, mesh_of_points, read_mesh, refuse_suffix
+from flare.inference import MANY, Chunk, as_fields, empty_outputs, passes, predict_into, read_sample
+from flare.mesh.file import MESHES, OF_POINTS, SURFACES, MeshFile, is_mesh, mesh_of_points, read_mesh, refuse_suffix
 from flare.mesh.sampling import filled, of_hexahedra, on_surface, refuse_spacing, spacing_of
 from flare.surrogate import Surrogate
 from flare.terminal import progress, say
@@ -74,11 +74,6 @@ class Prediction:
         mesh.save(path, **{place: self.added})
 
 
-def is_part(path: str | os.PathLike[str]) -> bool:
-    """Whether a file is a mesh, and not a table or a dataset."""
-    return Path(path).suffix.lower() in MESHES or is_foam(Path(path))
-
-
 def predict_file(
     surrogate: Surrogate,
     path: str | os.PathLike[str],
@@ -109,14 +104,16 @@ def predict_file(
     if out is not None:
         refuse_existing(out)
     if path.suffix in FORMATS or is_folder_of_arrays(path):
-        values = read_inputs(path, schema)
+        if given:
+            raise ConfigError(f"{path} is a table of points, in which {', '.join(given)} is a column or an array")
+        sample = read_sample(surrogate, path)
     else:
         case = _case(schema, path, points, spacing or (calibration.spacing if calibration else None))
         values = fields_of(case, schema, schema.named(*INPUT_ROLES), _spread(case, schema, given or {}))
+        sample = surrogate.sample(values.pop(schema.points), values)
     mesh = case.mesh if case else None
     if out is not None:
         _refuse_out(Path(out), mesh)
-    sample = surrogate.sample(values.pop(schema.points), values)
     count = len(sample.values[schema.points])
     outputs, quiet = empty_outputs(surrogate, count), done is not None or count < MANY
     with progress("predicting", count * passes(surrogate), unit="points x blocks", quiet=quiet) as update:
@@ -133,7 +130,7 @@ def _case(schema: Schema, path: Path, points: Points, spacing: float | None) -> 
     if not path.exists():
         raise DataError(f"{path} does not exist")
     if suffix not in SURFACES:
-        if not is_part(path) and suffix not in MORE:
+        if not is_mesh(path) and suffix not in MORE:
             known = ", ".join((*FORMATS, *MORE, *MESHES))
             raise DataError(f"{path}: cannot read {suffix or 'a file without a suffix'}; use one of {known}")
         return read_case(Place(path))
@@ -144,10 +141,8 @@ def _case(schema: Schema, path: Path, points: Points, spacing: float | None) -> 
 def _refuse_out(out: Path, mesh: MeshFile | None) -> None:
     if mesh is not None and out.suffix not in FORMATS:
         refuse_suffix(out, mesh.root)
-    elif out.suffix not in (*FORMATS, ".vtu", ".vtp"):
-        raise DataError(
-            f"{out}: cannot write {out.suffix or 'a file without a suffix'}; use .vtu, .vtp, {' or '.join(FORMATS)}"
-        )
+    else:
+        refuse_format(out, "write", more=OF_POINTS)
 
 
 def _surface(schema: Schema, path: Path, points: Points, spacing: float | None) -> MeshFile:

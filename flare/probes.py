@@ -16,12 +16,16 @@ class Probe:
     """(n, dimensions) float32; the last axis of `shape` runs fastest."""
     shape: tuple[int, ...]
     """How they are laid out."""
+    level: int = 0
+    """Of nested grids: 0 is the coarsest."""
 
 
 def line(start: ArrayLike, end: ArrayLike, count: int) -> Probe:
     """`count` points from one end to the other, both included."""
     a, b = _corners(start, end)
     _at_least_two(count)
+    if (a == b).all():
+        raise ConfigError(f"a line takes two ends that differ; both are {a.tolist()}")
     t = np.linspace(0, 1, count)[:, None]
     return Probe(((1 - t) * a + t * b).astype(np.float32), (count,))
 
@@ -57,7 +61,7 @@ def grids(low: ArrayLike, high: ArrayLike, cells: int, levels: int) -> list[Prob
         counts = [1 if x == y else int(n) * 2**level + 1 for n, x, y in zip(sides, a, b, strict=True)]
         axes = [np.linspace(x, y, n) for x, y, n in zip(a, b, counts, strict=True)]
         points = np.stack(np.meshgrid(*axes, indexing="ij"), -1).reshape(-1, len(a))
-        found.append(Probe(points.astype(np.float32), tuple(counts)))
+        found.append(Probe(points.astype(np.float32), tuple(counts), level))
     return found
 
 

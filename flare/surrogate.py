@@ -65,12 +65,20 @@ class Surrogate(nn.Module):
         """All that is needed to build it anew."""
         return {"model": self.model, "schema": self.schema.to_json()}
 
-    def predict(self, points: ArrayLike, *, chunk: Chunk = "auto", **fields: ArrayLike) -> dict[str, np.ndarray]:
+    def predict(
+        self,
+        points: ArrayLike,
+        *,
+        chunk: Chunk = "auto",
+        scratch: str | os.PathLike[str] | None = None,
+        **fields: ArrayLike,
+    ) -> dict[str, np.ndarray]:
         """The target fields at the points of one sample, in physical units.
 
         Args:
             points: (N, dimensions).
             chunk: points at a time, the same answer in bounded memory; `auto`: where there are many; `whole`: never.
+            scratch: folder for what does not fit into memory then; None is the system's own.
             fields: the dataset's features, (N,) or (N, channels), and parameters, a number or (channels,), by name.
 
         Returns:
@@ -81,20 +89,29 @@ class Surrogate(nn.Module):
         """
         sample = self.sample(points, fields)
         outputs = empty_outputs(self, len(sample.values[self.schema.points]))
-        predict_into(self, sample, outputs, chunk=chunk)
+        predict_into(self, sample, outputs, chunk=chunk, scratch=scratch)
         return as_fields(outputs)
 
-    def predict_sample(self, sample: Sample, *, chunk: Chunk = "auto") -> dict[str, np.ndarray]:
+    def predict_sample(
+        self, sample: Sample, *, chunk: Chunk = "auto", scratch: str | os.PathLike[str] | None = None
+    ) -> dict[str, np.ndarray]:
         """`predict` for a sample of a dataset with the fields of this model."""
         inputs = {name: sample.values[name] for name in self.schema.named("feature", "parameter")}
-        return self.predict(sample.values[self.schema.points], chunk=chunk, **inputs)
+        return self.predict(sample.values[self.schema.points], chunk=chunk, scratch=scratch, **inputs)
 
-    def encode(self, points: ArrayLike, *, chunk: Chunk = "auto", **fields: ArrayLike) -> Code:
+    def encode(
+        self,
+        points: ArrayLike,
+        *,
+        chunk: Chunk = "auto",
+        scratch: str | os.PathLike[str] | None = None,
+        **fields: ArrayLike,
+    ) -> Code:
         """All that this model knows of a sample, in a few latents: `encode(points).query(others)` is its field there.
 
         Arguments are those of `predict`.
         """
-        return encode(self, self.sample(points, fields), chunk=chunk)
+        return encode(self, self.sample(points, fields), chunk=chunk, scratch=scratch)
 
     @property
     def device(self) -> torch.device:
@@ -132,7 +149,10 @@ class Surrogate(nn.Module):
     def _shaped(self, name: str, values: ArrayLike, count: int) -> np.ndarray:
         field = self.schema.fields[name]
         width = len(field.components)
-        array = np.asarray(values, dtype=np.float32)
+        given = np.asarray(values)
+        if given.dtype.kind not in "fiub":
+            raise DataError(f"{name!r} holds {given.dtype}; real numbers are expected")
+        array = given.astype(np.float32, copy=False)
         shape = (width,) if field.role == "parameter" else (count, width)
         if array.shape != shape and not (width == 1 and array.shape == shape[:-1]):
             wanted = (
@@ -141,6 +161,8 @@ class Surrogate(nn.Module):
                 else f"({'N' if name == self.schema.points else count}, {width})"
             )
             raise DataError(f"{name!r} has shape {array.shape}, expected {wanted}: {', '.join(field.components)}")
+        if not array.size:
+            raise DataError(f"{name!r} is empty: there are no points")
         if not np.isfinite(array).all():
             bad = np.argwhere(~np.isfinite(array))
             raise DataError(f"{name!r} has NaN or infinity at {len(bad):,} places (first: {bad[0].tolist()})")

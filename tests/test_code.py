@@ -1,16 +1,25 @@
 """Samples of any size: in chunks, from disk, and as a code that answers anywhere."""
 
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import save_file
 
+from flare import inference
 from flare.cli import main
 from flare.code import load_code
 from flare.data.normalise import Affine
 from flare.errors import ConfigError, DataError
+from flare.models import stream
+from flare.models.stream import Stream
 from flare.probes import grids, line, plane
 from flare.surrogate import Surrogate, save_model
-from tests.factory import ragged_sample, ragged_schema
+from tests.factory import ragged_dataset, ragged_sample, ragged_schema
 
 MODEL = {"name": "flare", "channels": 16, "blocks": 2, "heads": 2, "latents": 4, "kv_depth": 0, "ffn_depth": 0}
 COUNT = 130
@@ -70,17 +79,39 @@ def test_chunks_predict_what_the_whole_predicts(surrogate, inputs, chunk):
 
 
 def test_many_points_are_streamed_without_being_asked(surrogate, inputs, monkeypatch):
-    from flare import inference
-
     whole = ask(surrogate, inputs, chunk="whole")
     monkeypatch.setattr(inference, "CHUNK", 50)
     monkeypatch.setattr(surrogate.network, "forward", None)
     assert_same(ask(surrogate, inputs), whole)
 
 
-def test_a_peer_predicts_as_a_whole_unless_chunks_are_asked_for(inputs, monkeypatch):
-    from flare import inference
+@pytest.mark.parametrize(
+    ("channels", "free_mb", "points"),
+    [(64, 20_000, 65_536), (64, 1024, 65_536), (256, 1024, 16_384), (64, 512, 32_768), (64, 1, 1024)],
+)
+def test_a_chunk_is_smaller_for_more_channels_and_less_memory(channels, free_mb, points, monkeypatch):
+    monkeypatch.setattr("flare.plan.memory_of", lambda device: float(free_mb))
+    surrogate = Surrogate(MODEL | {"channels": channels}, ragged_schema())
+    assert inference.auto_chunk(surrogate) == points
+    surrogate = Surrogate(MODEL | {"channels": channels, "shared_latents": True}, ragged_schema())
+    assert inference.auto_chunk(surrogate) == points
 
+
+def test_what_auto_chooses_where_memory_is_short_is_the_whole_answer(surrogate, monkeypatch):
+    many = {name: values.astype(np.float32) for name, values in ragged_sample(1, 3000).values.items()}
+    many = {name: many[name] for name in ("position", "thickness", "speed")}
+    whole = ask(surrogate, many, chunk="whole")
+    monkeypatch.setattr("flare.plan.memory_of", lambda device: 1.0)
+    counted = []
+    real = Stream.forward
+    monkeypatch.setattr(Stream, "forward", lambda self, write: (counted.append(self.chunk), real(self, write))[1])
+    assert_same(ask(surrogate, many), whole)
+    assert counted == [1024]
+    code = encoded(surrogate, many)
+    assert_same(code.query(many["position"], thickness=many["thickness"]), whole)
+
+
+def test_a_peer_predicts_as_a_whole_unless_chunks_are_asked_for(inputs, monkeypatch):
     monkeypatch.setattr(inference, "CHUNK", 50)
     peer = Surrogate({"name": "transolver", "channels": 16, "blocks": 1, "heads": 2}, ragged_schema())
     assert ask(peer, inputs)["heat"].shape == (COUNT,)
@@ -132,7 +163,7 @@ def test_folders_of_arrays_go_in_and_come_out(surrogate, run, inputs, tmp_path, 
         out = tmp_path / f"out-{chunk}"
         assert main(["predict", str(run), str(tmp_path / "in"), "--out", str(out), "--chunk", chunk]) == 0
         found = {name: np.load(out / f"{name}.npy") for name in ("force", "heat")}
-        assert_same(found | {"heat": found["heat"][:, 0]}, ask(surrogate, inputs, chunk="whole"))
+        assert_same(found, ask(surrogate, inputs, chunk="whole"))
     assert f"heat, {COUNT} points" in capsys.readouterr().out
     assert main(["predict", str(run), str(tmp_path / "in"), "--out", str(tmp_path / "out-16")]) == 2
     assert "exists already" in capsys.readouterr().err
@@ -161,26 +192,144 @@ def test_encode_and_probe_at_the_command_line(surrogate, run, inputs, tmp_path, 
     assert main(["encode", str(run), str(tmp_path / "part.npz"), "--out", str(code), "--chunk", "30"]) == 0
     assert "130 points as 2 blocks" in capsys.readouterr().out
     probe = ["probe", str(run), str(code), "--set", "thickness=1.2"]
-    assert main([*probe, "--line=-1,0:1,0.5", "--count", "11", "--out", str(tmp_path / "line.npz")]) == 0
+    assert main([*probe, "--line", "-1,0:1,0.5", "--count", "11", "--out", str(tmp_path / "line.npz")]) == 0
     found = np.load(tmp_path / "line.npz")
+    assert found["thickness"].shape == found["heat"].shape == (11,)
     truth = encoded(surrogate, inputs).query(found["position"], thickness=np.full(11, 1.2))
     assert_same({name: found[name] for name in truth}, truth)
     np.testing.assert_allclose(found["position"][[0, -1]], [[-1, 0], [1, 0.5]])
     assert main([*probe, "--grid", "--cells", "3", "--levels", "2", "--out", str(tmp_path / "g.csv")]) == 0
     assert [len((tmp_path / f"g-{i}.csv").read_text().splitlines()) for i in (0, 1)] == [1 + 4 * 2, 1 + 7 * 3]
     assert main([*probe, "--plane", "0,0:1,0:0,2", "--count", "5", "--out", str(tmp_path / "p.npz")]) == 0
+    sheet = np.load(tmp_path / "p.npz")
+    assert sheet["position"].reshape(*sheet["probe.shape"], 2)[-1, -1].tolist() == [1, 2]
+    assert main([*probe, "--grid", "--cells", "3", "--levels", "2", "--out", str(tmp_path / "g.npz")]) == 0
+    for level in (0, 1):
+        grid = np.load(tmp_path / f"g-{level}.npz")
+        assert grid["probe.level"] == level
+        assert grid["heat"].reshape(grid["probe.shape"]).shape == [(4, 2), (7, 3)][level]
     capsys.readouterr()
     for wrong, said in [
         (["--line", "0,0"], "give 2 points"),
-        (["--line", "0,0,0:1,1,1"], "shape"),
+        (["--line", "0,0,0:1,1,1"], "--line 0,0,0:1,1,1: 3 coordinates in a point; this model has 2: x, y"),
+        (["--line", "-1,0:-1,0"], "two ends that differ; both are [-1.0, 0.0]"),
         (["--line", "0,0:1,x"], "give 2 points"),
-        ([], "one of --line, --plane and --grid"),
-        (["--grid", "--line", "0,0:1,1"], "one of"),
+        (["--line", "0,0:1,1", "--box", "0,0:1,1"], "--box is for --grid"),
+        ([], "one of --line, --plane and --grid; given: none"),
+        (["--grid", "--line", "0,0:1,1"], "given: --line and --grid"),
         (["--grid", "--levels", "0"], "levels=0"),
     ]:
         assert main([*probe, *wrong, "--out", str(tmp_path / "wrong.npz")]) == 2, wrong
         assert said in capsys.readouterr().err
+    assert main([*probe[:3], "--line", "0,0:1,1", "--out", str(tmp_path / "wrong.npz")]) == 2
+    assert "the feature 'thickness' at every point: --set thickness=VALUE" in capsys.readouterr().err
+    no_code = [*probe[:2], str(tmp_path / "part.npz"), *probe[3:], "--line", "0,0:1,1", "--out"]
+    assert main([*no_code, str(tmp_path / "wrong.npz")]) == 2
+    assert "part.npz is no code, which `flare encode` writes; or it is damaged" in capsys.readouterr().err
     assert not (tmp_path / "wrong.npz").exists()
+
+
+def test_the_averaged_weights_encode_and_are_asked_again(surrogate, run, inputs, tmp_path, capsys):
+    averaged = {name: 1.05 * tensor for name, tensor in surrogate.state_dict().items()}
+    save_file(averaged, run / "checkpoints" / "last" / "ema.safetensors")
+    np.savez(tmp_path / "part.npz", **inputs)
+    assert main(["encode", str(run), str(tmp_path / "part.npz"), "--ema", "--out", str(tmp_path / "c")]) == 0
+    probe = ["probe", str(run), str(tmp_path / "c"), "--set", "thickness=1", "--line", "0,0:1,1", "--out"]
+    assert main([*probe, str(tmp_path / "line.npz"), "--ema"]) == 0
+    assert main([*probe, str(tmp_path / "other.npz")]) == 2
+    assert "by other weights of it (--checkpoint, --ema)" in capsys.readouterr().err
+
+
+def test_features_wait_in_the_folder_of_the_output_or_in_the_one_named(run, inputs, tmp_path, capsys, monkeypatch):
+    used = []
+    monkeypatch.setattr(stream, "MOST_IN_MEMORY", 0)
+    real = tempfile.mkstemp
+    monkeypatch.setattr(tempfile, "mkstemp", lambda **how: (used.append(Path(how["dir"])), real(**how))[1])
+    np.savez(tmp_path / "part.npz", **inputs)
+    ragged_dataset(tmp_path / "data", (40, 30))
+    (tmp_path / "big").mkdir()
+    for verb, source, out in (("predict", "part.npz", "p"), ("encode", "part.npz", "e"), ("predict", "data", "d")):
+        words = [verb, str(run), str(tmp_path / source), "--chunk", "16", "--out"]
+        assert main([*words, str(tmp_path / "new" / "deep" / out)]) == 0
+        assert set(used) <= {tmp_path, tmp_path / "new" / "deep"}, "there already, and not the system's"
+        assert used
+        used.clear()
+        assert main([*words, str(tmp_path / out), "--scratch", str(tmp_path / "big")]) == 0
+        assert set(used) == {tmp_path / "big"}
+        used.clear()
+        assert main([*words, str(tmp_path / "no"), "--scratch", str(tmp_path / "none")]) == 2
+        assert "none is no folder to write into" in capsys.readouterr().err
+    assert list((tmp_path / "big").iterdir()) == []
+    assert not (tmp_path / "no").exists()
+
+
+def folder_of(path, arrays):
+    path.mkdir()
+    for name, values in arrays.items():
+        np.save(path / f"{name}.npy", values)
+    return path
+
+
+@pytest.mark.parametrize("verb", ["predict", "encode"])
+def test_what_is_wrong_with_a_file_is_said_with_its_name(verb, run, inputs, tmp_path, capsys):
+    def spoiled(**change):
+        return inputs | change
+
+    nan = inputs["thickness"].copy()
+    nan[5] = np.nan
+    cases = {
+        "empty": (
+            spoiled(position=np.zeros((0, 2)), thickness=np.zeros(0)),
+            "'position' is empty: there are no points",
+        ),
+        "short": (spoiled(thickness=np.ones(10)), "'thickness' has shape (10,), expected (130, 1)"),
+        "holes": (spoiled(thickness=nan), "'thickness' has NaN or infinity at 1 places"),
+        "words": (spoiled(thickness=np.full(COUNT, "1.0")), "'thickness' holds <U3; real numbers are expected"),
+    }
+    for name, (arrays, said) in cases.items():
+        np.savez(tmp_path / f"{name}.npz", **arrays)
+        for source in (folder_of(tmp_path / name, arrays), tmp_path / f"{name}.npz"):
+            assert main([verb, str(run), str(source), "--out", str(tmp_path / "out")]) == 2
+            assert f"DataError: {source}: {said}" in capsys.readouterr().err
+    assert main([verb, str(run), str(tmp_path / "nosuch"), "--out", str(tmp_path / "out")]) == 2
+    assert "nosuch does not exist" in capsys.readouterr().err
+    if verb == "encode":
+        ragged_dataset(tmp_path / "data")
+        assert main([verb, str(run), str(tmp_path / "data"), "--out", str(tmp_path / "out")]) == 2
+        assert "data is a dataset; one sample is needed here" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
+def test_what_cannot_be_is_said_before_torch_is_loaded(inputs, tmp_path):
+    folder_of(tmp_path / "in", inputs)
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "old.npz").touch()
+    cases = {
+        "predict run in --out old.npz": "old.npz exists already",
+        "predict run in --out new.vtx": "cannot write .vtx",
+        "predict run in --out new --split test": "--split test is for datasets; in is one sample",
+        "predict run empty --out new": "empty has neither the dataset.json of a dataset nor arrays",
+        "predict run none --out new": "none does not exist",
+        "predict run in --out new --scratch none": "--scratch none is no folder",
+        "encode run in --out old.npz": "old.npz exists already",
+        "probe run code --grid --out old.npz": "old.npz exists already",
+        "probe run code --grid --out new": "cannot write a file without a suffix",
+        "probe run code --plain --out new.npz": "unknown option --plain; did you mean '--plane'?",
+        "probe run code --qqqqqqqq 3 --out new.npz": "--checkpoint",
+    }
+    code = f"""
+import os, sys
+sys.modules["torch"] = None  # importing it fails
+from flare.cli import main
+os.chdir({str(tmp_path)!r})
+for words in {list(cases)}:
+    print(main(words.split()), file=sys.stderr)
+"""
+    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stderr.splitlines()
+    assert said[1::2] == ["2"] * len(cases), said
+    for message, expected in zip(said[::2], cases.values(), strict=True):
+        assert expected in message
+    assert "--print" not in said[-2]
 
 
 def test_probes_lie_where_they_say():

@@ -9,17 +9,26 @@ import torch
 from flare import plan
 from flare.cli import main
 from flare.errors import ConfigError, DataError
-from flare.plan import Need, Setting, calibrate, calibrated, surely_fits
+from flare.models import build_model, count_parameters
+from flare.plan import Planner, calibrate, surely_fits
+from flare.train import fit
+from flare.train.config import DataConfig, TrainConfig
+from flare.train.fields import FieldTask
+from flare.trial import CHUNK, Need, Setting, prediction
 from tests.factory import ragged_dataset
 
 MODEL = {"name": "flare", "channels": 16, "heads": 2, "kv_depth": 0, "ffn_depth": 0, "blocks": 4, "latents": 8}
 SETTING = Setting(model=MODEL, points=1000)
+LARGE = 600_000
+"""Points whose arrays are handed back."""
 
 
 def law(setting):
-    """A machine that keeps the laws to the letter."""
-    w, b, m = setting.work, setting.blocks, setting.latents
-    return Need(300 + 2e-3 * w + 1e-3 * w * b + setting.state_mb, 0.01 + 1e-6 * w + 3e-6 * w * b + 1e-8 * w * b * m)
+    """A machine that keeps the laws to the letter, another one for arrays that are kept when freed."""
+    w, b, m = (0 if setting.streams else setting.work), setting.blocks, setting.latents
+    memory = 300 + (1 if setting.hands_back else 1.5) * (2e-3 * w + 1e-3 * w * b) + setting.known_mb
+    w = setting.work
+    return Need(memory, 0.01 + 1e-6 * w + 3e-6 * w * b + 1e-8 * w * b * m)
 
 
 @pytest.fixture
@@ -34,62 +43,167 @@ def lawful(monkeypatch):
     return seen
 
 
+def assert_foretold(setting, found):
+    truth = law(setting)
+    assert found.memory_mb == pytest.approx(truth.memory_mb, rel=1e-6)
+    assert found.seconds == pytest.approx(truth.seconds, rel=1e-6)
+
+
 def test_a_lawful_machine_is_predicted_exactly_where_it_was_not_measured(lawful):
-    calibration = calibrate(SETTING)
+    planner = Planner()
     for points, batch, blocks, latents in [(1_000_000, 1, 8, 2048), (50_000, 4, 2, 16), (10, 1, 12, 512)]:
-        setting = replace(SETTING, points=points, batch=batch, model=MODEL | {"blocks": blocks, "latents": latents})
-        assert setting not in lawful
-        found, truth = calibration.predict(setting), law(setting)
-        assert found.memory_mb == pytest.approx(truth.memory_mb, rel=1e-6)
-        assert found.seconds == pytest.approx(truth.seconds, rel=1e-6)
+        for kind in ("training", "whole", "stream", "scratch"):
+            model = MODEL | {"blocks": blocks, "latents": latents}
+            setting = replace(SETTING, points=points, batch=batch, model=model, kind=kind)
+            assert setting not in lawful
+            assert_foretold(setting, planner.need(setting))
 
 
-def test_steps_with_large_arrays_are_calibrated_with_large_ones(lawful):
-    for points in (1000, 600_000):
+def test_steps_are_calibrated_with_steps_of_their_kind(lawful):
+    for points in (1000, LARGE):
         lawful.clear()
-        setting = replace(SETTING, points=points)
+        setting = replace(SETTING, points=points, shared="points")
         calibrate(setting)
-        assert {tried.hands_back for tried in lawful} == {setting.hands_back} == {points == 600_000}
+        assert {tried.hands_back for tried in lawful} == {setting.hands_back} == {points == LARGE}
+        assert {tried.shared for tried in lawful} == {"points"}
+
+
+def test_a_calibration_takes_no_more_points_than_the_plan_where_that_is_enough(lawful):
+    told = []
+    calibrate(replace(SETTING, points=100_000), told.append)
+    assert max(tried.work for tried in lawful) == 100_000
+    assert len(told) == len(lawful) == 5
+    assert told[1].startswith("calibrating training, step 2 of 5: 100,000 points, 1 block(s)")
+    lawful.clear()
+    calibrate(replace(SETTING, model=MODEL | {"latents": 100_000}))
+    assert max(tried.latents for tried in lawful) == 4 * plan.MOST_LATENTS
 
 
 @pytest.mark.usefixtures("lawful")
-def test_the_largest_that_fits_is_the_largest():
-    calibration = calibrate(SETTING)
-    for what, most in calibration.largest(SETTING, 2000).items():
+@pytest.mark.parametrize(("points", "memory"), [(1000, 400), (1000, 2000), (1000, 20_000), (LARGE, 400), (LARGE, 9000)])
+def test_the_largest_that_fits_is_the_largest_by_the_law_of_its_own_kind(points, memory):
+    setting = replace(SETTING, points=points)
+    for what, most in Planner().largest(setting, memory).items():
+        if most is None:
+            assert law(_with(setting, what, 1)).memory_mb > memory
+            continue
+        count = {"points": most.points, "latents": most.latents}.get(what, most.batch)
+        more = _with(setting, what, count + 1)
+        assert law(most).memory_mb <= memory
+        # Where freed arrays begin to be handed back, a step may need less than a smaller one: stopping there is right.
+        capped = what == "latents" and count == points
+        assert capped or law(more).memory_mb > memory or more.hands_back != most.hands_back, what
 
-        def need(n, what=what):
-            change = {"model": MODEL | {"latents": n}} if what == "latents" else {what: n}
-            return calibration.predict(replace(SETTING, **change)).memory_mb
 
-        assert need(most) <= 2000 < need(most + max(1, most // 500)), what
-    assert calibration.largest(SETTING, 100) == {"points": 0, "batch": 0, "latents": 0}
+def _with(setting, what, count):
+    if what == "latents":
+        return replace(setting, model={**setting.model, "latents": count})
+    return replace(setting, **{"points" if what == "points" else "batch": count})
 
 
 @pytest.mark.usefixtures("lawful")
-def test_a_calibration_is_kept_and_holds_for_its_model_alone(tmp_path):
+def test_nothing_fits_where_the_first_point_does_not():
+    assert Planner().largest(SETTING, 100) == dict.fromkeys(["points", "samples at a time", "latents"])
+
+
+@pytest.mark.usefixtures("lawful")
+def test_latents_are_at_most_as_many_as_points():
+    most = Planner().largest(SETTING, 1e6)["latents"]
+    assert most is not None
+    assert most.latents == SETTING.points
+
+
+def test_parameters_are_counted_for_any_number_of_latents():
+    for change in ({}, {"shared_latents": True}, {"latent_blocks": 1}):
+        model = MODEL | {"latents": 57} | change
+        sizes = {key: value for key, value in model.items() if key != "name"}
+        assert Setting(model=model, points=1).parameters == count_parameters(build_model("flare", 3, 1, **sizes))
+
+
+def test_many_latents_and_shared_gradients_count():
+    many = replace(SETTING, model=MODEL | {"latents": 10_000})
+    # Weights, gradients, two averages; then the latents that each of 4 blocks keeps, and those in use.
+    arrays = 4 * 10_000 * 16 * 4 * 4 + 4 * 10_000 * (16 + 2) * (4 + 6 + 2 * torch.get_num_threads())
+    assert many.known_mb == pytest.approx(arrays / 2**20, rel=0.01)
+    for shared in ("samples", "points"):
+        both = replace(many, shared=shared)
+        assert both.known_mb - many.known_mb == pytest.approx(4 * many.parameters / 2**20)
+
+
+def test_predictions_are_streams_whose_memory_does_not_grow(lawful):
+    assert prediction(SETTING, CHUNK).kind == prediction(SETTING, 10**9, whole=True).kind == "whole"
+    assert prediction(SETTING, CHUNK + 1).kind == "stream"
+    training = replace(SETTING, points=5, batch=7, precision="bf16", recompute=True, shared="points")
+    endless = prediction(training, 10**9)
+    assert endless == Setting(model=MODEL, points=10**9, kind="scratch")
+    planner = Planner()
+    first, second = (planner.need(replace(endless, points=n)) for n in (10**8, 10**9))
+    assert first.memory_mb == second.memory_mb < 320
+    assert second.seconds / first.seconds == pytest.approx(10, rel=1e-3)
+    assert {tried.kind for tried in lawful} == {"scratch"}
+
+
+@pytest.mark.usefixtures("lawful")
+def test_a_calibration_for_one_block_and_many_latents_serves_other_models():
+    planner = Planner()
+    planner.need(replace(SETTING, model=MODEL | {"blocks": 1, "latents": 5000}))
+    other = replace(SETTING, points=3000, model=MODEL | {"blocks": 12, "latents": 16})
+    assert_foretold(other, planner.need(other))
+    assert len(planner.calibrations) == 1
+
+
+def test_calibrations_are_kept_for_their_model_and_machine(lawful, tmp_path, monkeypatch):
+    path, told = tmp_path / "c.json", []
+    first = Planner(path).need(SETTING)
+    assert Planner(path, pytest.fail).need(SETTING) == first
+    assert Planner(path, told.append).need(replace(SETTING, precision="bf16")).memory_mb > 0
+    assert len(told) == 5
+    assert len(lawful) == 10
+    assert Planner(path, pytest.fail).need(SETTING) == first  # and the first is still there
+
+    monkeypatch.setattr(plan, "processor", lambda: "an abacus")
+    told.clear()
+    Planner(path, told.append).need(SETTING)
+    assert len(lawful) == 15
+    assert "another machine" in told[0]
+    assert "here an abacus" in told[0]
+    assert Planner(path, pytest.fail).need(SETTING) == first
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["{}", "[]", "no JSON", '{"calibrations": [{"about": {}, "seconds": [], "memory": []}]}', '{"calibrations": [3]}'],
+)
+def test_a_file_that_holds_no_calibrations_is_refused_and_left(tmp_path, text):
     path = tmp_path / "c.json"
-    first = calibrated(SETTING, path, lambda text: None)
-    assert calibrated(SETTING, path, pytest.fail) == first
-    with pytest.raises(ConfigError, match="this calibration is of"):
-        calibrated(replace(SETTING, precision="bf16"), path, pytest.fail)
-    path.write_text("{}")
-    with pytest.raises(DataError, match="is no calibration"):
-        calibrated(SETTING, path, pytest.fail)
+    path.write_text(text)
+    with pytest.raises(DataError, match="is no file of calibrations"):
+        Planner(path)
+    assert path.read_text() == text
 
 
-def test_a_measured_step_is_a_training_step(monkeypatch):
-    monkeypatch.setattr(plan, "alone", lambda function, *arguments: function(*arguments))
-    for change in ({}, {"training": False}, {"recompute": True}, {"precision": "bf16"}):
-        need = plan.measure(replace(SETTING, points=200, batch=2, **change))
+def test_a_measured_step_is_what_it_is_called(monkeypatch):
+    monkeypatch.setattr("flare.trial.alone", lambda function, *arguments: function(*arguments))
+    changes = [{}, {"recompute": True}, {"precision": "bf16"}, {"shared": "samples"}, {"shared": "points"}]
+    changes += [{"shared": "points", "precision": "bf16"}, {"kind": "whole", "shared": "points"}]
+    changes += [{"kind": "stream", "batch": 1}, {"kind": "scratch", "batch": 1}]
+    for change in changes:
+        need = plan.measure(replace(SETTING, **({"points": 200, "batch": 2} | change)))
         assert need.memory_mb > 50
         assert 0 < need.seconds < 10
+        assert not torch.distributed.is_initialized()
 
 
 def test_settings_that_cannot_be_are_refused():
     for change, said in [
         ({"points": 0}, "points=0"),
         ({"precision": "8"}, "precision '8'"),
+        ({"kind": "guess"}, "kind 'guess'"),
+        ({"shared": "everything"}, "shared 'everything'"),
         ({"model": {"name": "lno"}}, "only FLARE models are planned"),
+        ({"model": MODEL | {"heads": 7}}, "heads"),
+        ({"model": MODEL | {"latents": 0}}, "latents"),
+        ({"model": MODEL | {"width": 7}}, "width"),
         ({"device": "tpu"}, "plans are made for cpu and cuda"),
     ]:
         with pytest.raises(ConfigError, match=said):
@@ -98,21 +212,66 @@ def test_settings_that_cannot_be_are_refused():
 
 @pytest.mark.usefixtures("lawful")
 def test_plan_at_the_command_line(tmp_path, capsys):
-    words = ["plan", "--points", "1000000", "--blocks", "4", "--memory", "2", "--calibration", str(tmp_path / "c")]
+    words = ["plan", "--points", "1e6", "--blocks", "4", "--memory", "2", "--calibration", str(tmp_path / "c.json")]
     assert main(words) == 0
-    told = capsys.readouterr().out
-    assert "training" in told
-    assert "does NOT fit" in told
+    told = capsys.readouterr()
+    assert "1 x 1,000,000 points on each of 1 rank" in told.out
+    assert "does NOT fit" in told.out
+    assert "in chunks of 65,536 points" in told.out
+    assert "points with " in told.out
+    assert "latents" not in told.out  # no number of them would make a million points fit
+    assert "step 1 of 5" in told.err
     assert main([*words, "--ranks", "8", "--steps", "1000"]) == 0
     told = capsys.readouterr().out
+    assert "1 x 125,000 points on each of 8 ranks" in told
     assert "NOT" not in told
     assert "1,000 steps take" in told
-    assert json.loads((tmp_path / "c.training.json").read_text())["about"]["training"] is True
-    assert not json.loads((tmp_path / "c.training.small.json").read_text())["about"]["hands_back"]
-    assert main([*words, "--ranks", "0"]) == 2
-    if not torch.cuda.is_available():
-        assert main([*words, "--device", "cuda"]) == 2
-        assert "torch sees no CUDA device here" in capsys.readouterr().err
+    assert "latents with " in told
+    kept = json.loads((tmp_path / "c.json").read_text())["calibrations"]
+    assert {"training", "stream"} <= {known["about"]["kind"] for known in kept}
+    assert {"", "points"} == {known["about"]["shared"] for known in kept}
+    assert main([*words, "--ranks", "2", "--split", "samples", "--batch", "6"]) == 0
+    assert "3 x 1,000,000 points on each of 2 ranks" in capsys.readouterr().out
+    assert main([*words, "--chunk", "whole"]) == 0
+    assert "chunks" not in capsys.readouterr().out
+
+
+def test_bad_plans_are_refused_before_anything_is_measured(lawful, capsys):
+    for words, said in [
+        (["--points", "100", "--heads", "7", "--channels", "16"], "heads=7"),
+        (["--points", "1.5"], "--points"),
+        (["--points", "many"], "--points"),
+        ([], "required: --points"),
+        (["--points", "100", "--ranks", "0"], "ranks=0"),
+        (["--points", "100", "--memory", "-1"], "memory=-1"),
+        (["--points", "100", "--batch", "0"], "batch=0"),
+        (["--points", "100", "--device", "cuda"], "torch sees no CUDA device here"),
+    ]:
+        if "cuda" in words and torch.cuda.is_available():
+            continue
+        assert main(["plan", *words]) == 2, words
+        assert said in capsys.readouterr().err, words
+    assert lawful == []
+
+
+def test_a_preset_gives_precision_batch_and_recompute(lawful, tmp_path, capsys):
+    preset = tmp_path / "own.yaml"
+    preset.write_text(
+        f"model: {json.dumps(MODEL)}\nprecision: bf16\nrecompute: true\n"
+        "data: {batch_size: 12}\noptim: {accumulate: 4}\n"
+    )
+    words = ["plan", "--preset", str(preset), "--points", "1000"]
+    assert main(words) == 0
+    assert "3 x 1,000 points on each of 1 rank, precision bf16" in capsys.readouterr().out
+    tried = [setting for setting in lawful if setting.training]
+    assert {(setting.precision, setting.recompute) for setting in tried} == {("bf16", True)}
+    assert {setting.precision for setting in lawful if not setting.training} == {"32"}
+    lawful.clear()
+    assert main([*words, "--precision", "32", "--recompute", "false", "--batch", "1"]) == 0
+    assert "1 x 1,000 points on each of 1 rank, precision 32" in capsys.readouterr().out
+    assert not any(setting.recompute for setting in lawful)
+    assert main(["plan", "--preset", "drivaer-1m", "--points", "1000"]) == 0
+    assert "precision 16 needs a GPU" in capsys.readouterr().err
 
 
 def test_the_bound_without_calibration_is_above_what_a_model_keeps():
@@ -136,3 +295,42 @@ def test_a_run_that_cannot_fit_is_refused_before_it_begins(tmp_path, monkeypatch
     assert "--fit ignore" in told
     assert not (tmp_path / "r").exists()
     assert main([*words, "--fit", "ignore"]) == 0
+
+
+def run_of(folder, data=None, **changes):
+    settings = {"batch_size": 4, "eval_batch_size": 3} | (data or {})
+    config = TrainConfig(data=DataConfig(path=str(folder), **settings), model=MODEL, device="cpu", **changes)
+    return config, FieldTask(config.data, config.loss)
+
+
+def test_the_largest_step_and_evaluation_of_a_rank(tmp_path):
+    data = ragged_dataset(tmp_path / "d", [20, 30, 25, 10, 40, 50], test=2)
+    for changes, ranks, step, evaluation in [
+        ({}, 1, (4, 30), (2, 50)),
+        ({"data": {"subsample": 8, "eval_batch_size": 1}}, 1, (4, 8), (1, 50)),
+        ({"data": {"batch_size": 10**8}}, 1, (4, 30), (2, 50)),
+        ({}, 2, (2, 30), (1, 50)),
+        ({"split": "points"}, 4, (4, 8), (2, 13)),
+        ({"split": "points", "point_ranks": 2}, 4, (2, 15), (1, 25)),
+    ]:
+        config, task = run_of(data.path, **changes)
+        found = fit.largest_step(config, task, ranks)
+        judged = fit.largest_evaluation(config, task, ranks)
+        assert (found.batch, found.points) == step
+        assert (judged.batch, judged.points) == evaluation
+        assert found.shared == judged.shared == ("" if ranks == 1 else config.split)
+        assert (found.kind, judged.kind) == ("training", "whole")
+
+
+@pytest.mark.usefixtures("lawful")
+def test_a_run_whose_evaluation_alone_cannot_fit_is_refused(tmp_path, monkeypatch, capsys):
+    data = ragged_dataset(tmp_path / "d", [20, 20, 20, 4000], test=1)
+    words = ["train", "--data.path", str(data.path), "--out", str(tmp_path / "r"), "--epochs", "1", "--device", "cpu"]
+    words += ["--model", json.dumps(MODEL), "--report", "false"]
+    free = 1.15 * law(replace(SETTING, points=20, batch=2)).memory_mb + 1  # enough for the step
+    monkeypatch.setattr(plan, "memory_of", lambda device: free)
+    assert main(words) == 2
+    told = capsys.readouterr().err
+    assert "an evaluation of 1 x 4,000 points" in told
+    assert "--data.eval_batch_size 1" in told
+    assert not (tmp_path / "r").exists()

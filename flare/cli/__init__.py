@@ -124,9 +124,14 @@ def _spelled(word: str, parser: Any) -> str:
 
 def _readable(message: str, parser: Any) -> str:
     unknown = re.search(r"unrecognized arguments?: (--?[\w.-]+)", message, re.IGNORECASE)
-    known = [option for action in parser._actions for option in action.option_strings if option.startswith("--")]
+    options = [option for action in parser._actions for option in action.option_strings]
+    known = [option for option in options if option.startswith("--") and not option.startswith("--print_")]
     if unknown:
         return f"unknown option {unknown[1]}; {nearest(unknown[1], known)}  (all: {parser.prog} --help)"
     if "Unable to load config" in message:
         return f"--data, --optim and --loss are groups; a dataset folder is --data.path  (see: {parser.prog} --help)"
+    required = re.search(r"arguments are required: ([\w, .-]+)", message)
+    if required:  # argparse would name options as they are written, jsonargparse does not
+        named = [f"--{name}" if f"--{name}" in known else name for name in required[1].split(", ")]
+        message = f"required: {', '.join(named)}"
     return f"{one_line(message)}  (see: {parser.prog} --help)"

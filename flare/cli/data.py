@@ -72,14 +72,14 @@ def _make(words: Sequence[str]) -> int:
     names = ["out", "samples", "test_samples", "seed", "workers", "scheduler"]
     parser.add_argument("--out", default=f"data/{name}", help="folder to write")
     if name in sequence.GENERATORS:
-        parser.add_argument("--samples", type=int, default=generator.samples, help="examples to make")
+        parser.add_argument("--samples", type=int, default=generator.samples, help="examples to make in all")
         share = "; default as great a part as in the benchmark"
-        parser.add_argument("--test-samples", type=int, help=f"the last ones, for testing{share}")
+        parser.add_argument("--test-samples", type=int, help=f"of them the last, for testing{share}")
         parser.add_argument("--val-samples", type=int, help=f"those before them, for validation{share}")
         names.append("val_samples")
     else:
-        parser.add_argument("--samples", type=int, default=1200, help="samples to make")
-        parser.add_argument("--test-samples", type=int, help="the last ones, for testing; default a sixth")
+        parser.add_argument("--samples", type=int, default=1200, help="samples to make in all")
+        parser.add_argument("--test-samples", type=int, help="of them the last, for testing; default a sixth")
     parser.add_argument("--seed", type=int, default=0, help="sample i depends on (seed, i) alone")
     parser.add_argument(
         "--workers", type=int, default=os.cpu_count() or 1, help="processes; the bytes do not depend on it"

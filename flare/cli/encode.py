@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 from flare.cli import parse
 from flare.cli.options import make_parser
-from flare.cli.predict import points_at_a_time
+from flare.cli.predict import points_at_a_time, scratch_folder
+from flare.files import refuse_existing
 
 EPILOG = """examples:
   flare encode runs/demo part.csv --out part.code
@@ -19,19 +20,25 @@ def run(words: Sequence[str]) -> int:
     parser.add_argument("input", help="points and input fields (.npz, .csv, folder of .npy)")
     parser.add_argument("--out", required=True, help="file to write (safetensors); must not exist")
     parser.add_argument("--chunk", default="auto", help="points at a time: a number, 'auto', or 'whole'")
+    parser.add_argument("--scratch", help="folder for what does not fit into memory; default that of --out")
     parser.add_argument("--checkpoint", default="last", choices=["last", "best"], help="which weights")
+    parser.add_argument("--ema", action="store_true", help="the averaged weights, where the run kept them")
     parser.add_argument("--device", default="auto", help="auto, cpu, cuda, ...")
     args = parse(parser, words)
-
-    from flare.data.tables import read_inputs
-    from flare.files import refuse_existing
-    from flare.surrogate import load
-
+    chunk, scratch = points_at_a_time(args.chunk), scratch_folder(args.scratch, args.out)
     refuse_existing(args.out)
-    surrogate = load(args.run, checkpoint=args.checkpoint, device=args.device)
-    inputs = read_inputs(args.input, surrogate.schema)
-    points = inputs.pop(surrogate.schema.points)
-    code = surrogate.encode(points, chunk=points_at_a_time(args.chunk), **inputs)
+
+    from flare.code import encode
+    from flare.inference import MANY, passes, read_sample
+    from flare.surrogate import load
+    from flare.terminal import progress
+
+    surrogate = load(args.run, checkpoint=args.checkpoint, ema=args.ema, device=args.device)
+    sample = read_sample(surrogate, args.input)
+    count = len(sample.values[surrogate.schema.points])
+    work = count * (passes(surrogate) - 1)  # nobody needs what the last block would make of the points
+    with progress("encoding", work, unit="points x blocks", quiet=count < MANY) as update:
+        code = encode(surrogate, sample, chunk=chunk, scratch=scratch, done=update)
     code.save(args.out)
     print(f"{args.out}: {code.points:,} points as {len(code.latents)} blocks of latents, {code.nbytes:,} bytes")
     return 0

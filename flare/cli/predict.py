@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import os
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from flare.cli import parse
 from flare.cli.options import make_parser
 from flare.cli.words import with_unit
-from flare.errors import ConfigError
+from flare.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
     from flare.surrogate import Surrogate
@@ -42,40 +43,52 @@ def run(words: Sequence[str]) -> int:
     parser.add_argument(
         "--chunk", default="auto", help="points at a time: a number, 'auto', or 'whole'; the answer is the same"
     )
-    parser.add_argument("--scratch", help="folder for what does not fit into memory; default the system's")
+    parser.add_argument("--scratch", help="folder for what does not fit into memory; default that of --out")
     parser.add_argument("--checkpoint", default="last", choices=["last", "best"], help="which weights")
     parser.add_argument("--ema", action="store_true", help="the averaged weights, where the run kept them")
     parser.add_argument("--device", default="auto", help="auto, cpu, cuda, ...")
     args = parse(parser, words)
     args.chunk = points_at_a_time(args.chunk)
+    args.scratch = scratch_folder(args.scratch, args.out)
+    work = _choose(args)
 
-    from flare.data.tables import is_folder_of_arrays
-    from flare.prediction import is_part
     from flare.surrogate import load
 
     surrogate = load(args.run, checkpoint=args.checkpoint, ema=args.ema, device=args.device)
-    source = Path(args.input)
-    of_one_part = is_part(source) or is_folder_of_arrays(source) or source.suffix == ".zarr" or not source.is_dir()
-    if of_one_part and (Path(args.out).suffix or is_part(source)):
-        _predict_part(surrogate, args)
-    elif args.set or args.png or args.html:
-        raise ConfigError("--set, --png and --html are for one part that is written to a file")
-    elif of_one_part:
-        _predict_arrays(surrogate, args)
-    else:
-        _predict_dataset(surrogate, args)
+    work(surrogate, args)
     return 0
 
 
-def _predict_part(surrogate: Surrogate, args: Any) -> None:
+def _choose(args: Any) -> Callable[[Surrogate, Any], None]:
+    """What is to be done. What cannot be is said here, before torch is loaded."""
+    from flare.data.tables import FORMATS, is_folder_of_arrays, refuse_format
     from flare.files import refuse_existing
+    from flare.mesh.file import OF_POINTS, is_mesh
+
+    source, out = Path(args.input), Path(args.out)
+    for path in filter(None, (out, args.png, args.html)):
+        refuse_existing(path)
+    if not source.exists():
+        raise DataError(f"{source} does not exist")
+    of_dataset, of_arrays = (source / "dataset.json").exists(), is_folder_of_arrays(source)
+    if args.split and not of_dataset:
+        raise ConfigError(f"--split {args.split} is for datasets; {source} is one sample")
+    if source.is_dir() and not (of_dataset or of_arrays or is_mesh(source) or source.suffix == ".zarr"):
+        raise DataError(f"{source} has neither the dataset.json of a dataset nor arrays such as points.npy")
+    if not of_dataset and (out.suffix or is_mesh(source)):
+        if of_arrays or source.suffix in FORMATS:
+            refuse_format(out, "write", more=OF_POINTS)
+        return _predict_part
+    if args.set or args.png or args.html:
+        raise ConfigError("--set, --png and --html are for one part that is written to a file")
+    return _predict_dataset if of_dataset else _predict_arrays
+
+
+def _predict_part(surrogate: Surrogate, args: Any) -> None:
     from flare.prediction import describe, predict_file
     from flare.terminal import say
     from flare.trust.calibration import load_calibration
 
-    for more in (args.png, args.html):
-        if more:
-            refuse_existing(more)
     calibration = load_calibration(args.run, surrogate)
     prediction = predict_file(
         surrogate,
@@ -115,17 +128,12 @@ def _setting(text: str) -> tuple[str, float]:
 
 def _predict_arrays(surrogate: Surrogate, args: Any) -> None:
     """From disk to disk: more points than fit into memory."""
-    from flare.data.tables import mapped_outputs, read_inputs
-    from flare.files import refuse_existing
-    from flare.inference import MANY, passes, predict_into
+    from flare.data.tables import mapped_outputs
+    from flare.inference import MANY, passes, predict_into, read_sample
     from flare.terminal import progress
 
-    refuse_existing(args.out)
-    schema = surrogate.schema
-    inputs = read_inputs(args.input, schema)
-    points = inputs.pop(schema.points)
-    sample = surrogate.sample(points, inputs)
-    count = len(points)
+    schema, sample = surrogate.schema, read_sample(surrogate, args.input)
+    count = len(sample.values[schema.points])
     with (
         mapped_outputs(args.out, schema, count) as outputs,
         progress("predicting", count * passes(surrogate), unit="points x blocks", quiet=count < MANY) as update,
@@ -145,6 +153,17 @@ def points_at_a_time(chunk: str) -> int | str:
     return int(chunk)
 
 
+def scratch_folder(scratch: str | None, out: str) -> Path:
+    """Where features wait that are too many for the memory: not in the system's folder, which is often memory, too."""
+    from flare.files import nearest_folder
+
+    if scratch is None:
+        return nearest_folder(out)
+    if not os.access(scratch, os.W_OK) or not Path(scratch).is_dir():
+        raise ConfigError(f"--scratch {scratch} is no folder to write into; make it first")
+    return Path(scratch)
+
+
 def _predict_dataset(surrogate: Surrogate, args: Any) -> None:
     from flare.data.sample import Sample
     from flare.data.store import Dataset
@@ -160,7 +179,7 @@ def _predict_dataset(surrogate: Surrogate, args: Any) -> None:
     with progress("predicting", len(indices), done=len(writer)) as update:
         for index in indices[len(writer) :]:
             sample = dataset[int(index)]
-            fields = surrogate.predict_sample(sample, chunk=args.chunk)
+            fields = surrogate.predict_sample(sample, chunk=args.chunk, scratch=args.scratch)
             predicted = {name: values.reshape(len(values), -1) for name, values in fields.items()}
             writer.append(Sample({**sample.values, **predicted}, sample.cells))
             update()

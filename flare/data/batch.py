@@ -37,6 +37,11 @@ class Batch:
     def __len__(self) -> int:
         return len(self.indices)
 
+    @property
+    def points(self) -> int:
+        """In all, without padding."""
+        return self.targets[..., 0].numel() if self.mask is None else int(self.mask.sum())
+
     def to(self, device: torch.device) -> Batch:
         mask = None if self.mask is None else self.mask.to(device, non_blocking=True)
         inputs, targets = (t.to(device, non_blocking=True) for t in (self.inputs, self.targets))
@@ -132,8 +137,7 @@ class BatchPlan(Sampler[list[tuple[int, int]]]):
                 f"data.batch_size={batch_size} cannot be shared by {ranks} rank(s) x {parts} micro-batch(es); "
                 f"use a multiple of {parts * ranks}"
             )
-        if len(indices) < batch_size:
-            raise ConfigError(f"data.batch_size={batch_size} is more than the {len(indices)} training samples")
+        check_batch_size(len(indices), batch_size)
         self.indices, self.batch_size, self.parts = np.asarray(indices), batch_size, parts
         self.rank, self.ranks, self.seed, self.lengths = rank, ranks, seed, lengths
         self.epoch = self.first_step = 0
@@ -161,6 +165,11 @@ class BatchPlan(Sampler[list[tuple[int, int]]]):
             mine = batch.reshape(self.ranks, self.parts, share)[self.rank]
             for micro in mine:
                 yield [(self.epoch, int(i)) for i in micro]
+
+
+def check_batch_size(samples: int, batch_size: int) -> None:
+    if samples < batch_size:
+        raise ConfigError(f"data.batch_size={batch_size} is more than the {samples} training samples")
 
 
 def _bucketed(order: np.ndarray, lengths: np.ndarray, batch_size: int, rng: np.random.Generator) -> np.ndarray:

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from flare.data.sample import Role, Schema
+from flare.data.sample import INPUT_ROLES, Role, Schema
 from flare.data.statistics import ChannelStatistics
 from flare.errors import ConfigError, nearest
 
@@ -18,6 +18,10 @@ KINDS = {
     "gaussian": "zero mean, unit standard deviation over all training samples and points",
     "minmax": "smallest training value to 0, largest to 1",
 }
+
+
+CONSTANTS: dict[str, set[str]] = {"gaussian": {"mean", "std"}, "minmax": {"low", "high"}}
+"""What a kind takes from the data, unless it is given."""
 
 
 class Affine(nn.Module):
@@ -56,6 +60,23 @@ def fit(
         shift.append(a)
         scale.append(b)
     return Affine(np.concatenate(shift), np.concatenate(scale))
+
+
+def unknown(channels: int) -> ChannelStatistics:
+    """Statistics for `fit` of data nobody has read, where no field is to be fitted."""
+    nothing = np.full(channels, np.nan)
+    return ChannelStatistics(0, nothing, nothing, nothing, nothing)
+
+
+def needs_statistics(schema: Schema, wishes: Mapping[str, Any]) -> bool:
+    """Whether any input or target is normalised by something that only its data tell."""
+    return any(not _constants(wishes.get(name, "gaussian")) for name in schema.named(*INPUT_ROLES, "target"))
+
+
+def _constants(wish: Any) -> bool:
+    """Whether a wish brings all its constants itself."""
+    wish = wish if isinstance(wish, Mapping) else {"kind": wish}
+    return CONSTANTS.get(str(wish.get("kind")), set()) <= wish.keys()
 
 
 def check_wishes(wishes: Mapping[str, Any], schema: Schema) -> None:

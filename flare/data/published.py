@@ -21,7 +21,7 @@ from flare.data.job import already_made, another, fill, unfinished
 from flare.data.sample import Sample, Schema
 from flare.data.store import Dataset, sha256
 from flare.data.writer import DatasetWriter
-from flare.errors import ConfigError, DataError
+from flare.errors import ConfigError, DataError, numpys_reason
 from flare.files import taken
 from flare.lookup import class_named
 from flare.terminal import say
@@ -66,10 +66,12 @@ class PublishedFiles(ABC):
             raise DataError(f"{self.folder} is no folder; name the one that has {', '.join(self.files())}")
         for file in self.files():
             if not self.path(file).is_file():
-                raise DataError(
-                    f"{self.path(file)} is missing. Fetch the published files with:  flare data download {self.name}"
-                )
+                raise DataError(f"{self.path(file)} is missing. Fetch the published files with:  {self.fetch()}")
         self.schema()
+
+    def fetch(self) -> str:
+        """The command that gets the files."""
+        return f"flare data download {self.name}"
 
     def origin(self) -> dict[str, Any]:
         """The beginning of the dataset's provenance."""
@@ -329,20 +331,21 @@ def read_published(files: PublishedFiles, out: str | Path, *, quiet: bool = Fals
         return finished
     writer = DatasetWriter(out, schema, provenance)
     with unfinished(writer, total):
-        samples = (_sound(files.sample(index), files.folder) for index in range(len(writer), total))
+        samples = (_sound(files.sample(index), files) for index in range(len(writer), total))
         fill(writer, samples, total, f"reading {files.name}", quiet=quiet)
         return writer.finish({"train": [(0, train)], "test": [(train, total)]})
 
 
-def _sound(sample: Sample, folder: str) -> Sample:
+def _sound(sample: Sample, files: PublishedFiles) -> Sample:
     """The sample, unless it has what is no number in the file, or none any more in single precision."""
+    file, number = sample.notes.get("file"), sample.notes.get("published index")
+    where = files.path(file) if file else f"{files.folder}, published sample {number}"
     for name, values in sample.values.items():
         with np.errstate(over="ignore"):
             bad = ~np.isfinite(np.asarray(values, dtype=np.float32))
         if bad.any():
             raise DataError(
-                f"{folder}: {name!r} of published sample {sample.notes['published index']} has NaN or infinity at "
-                f"{bad.sum():,} places (first: {np.argwhere(bad)[0].tolist()})"
+                f"{where}: {name!r} has NaN or infinity at {bad.sum():,} places (first: {np.argwhere(bad)[0].tolist()})"
             )
     return sample
 
@@ -354,7 +357,7 @@ def open_array(path: Path, dimensions: int) -> np.ndarray:
     except FileNotFoundError:
         raise DataError(f"{path} is missing") from None
     except (ValueError, EOFError, OSError) as error:
-        raise DataError(f"{path} is damaged or no array of numbers: {error}") from None
+        raise DataError(f"{path} is damaged or no array of numbers: {numpys_reason(error)}") from None
     if array.ndim != dimensions or 0 in array.shape:
         raise DataError(f"{path} has shape {array.shape}; {dimensions} dimensions are expected, none of them empty")
     return _numbers(array, path)

@@ -3,7 +3,8 @@
     train/run_1.npz, test/run_3.npz, ...    surface_mesh_centers (N, 3) m, surface_fields (N, 4): p, wall shear x, y, z
     run_1/boundary_1.vtp, ...               polygons with the cell fields pMeanTrim, wallShearStressMeanTrim
 
-All in kinematic units, m²/s². Nothing is unpickled.
+All in kinematic units, m²/s². Nothing is unpickled. How many points a run has is counted in its files, not taken from
+`--size`.
 """
 
 from __future__ import annotations
@@ -12,7 +13,8 @@ import hashlib
 import re
 import zipfile
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -24,10 +26,14 @@ from flare.data.cards import Archive, card
 from flare.data.published import PublishedFiles
 from flare.data.sample import Field, Sample, Schema
 from flare.data.store import sha256
-from flare.errors import ConfigError, DataError
+from flare.errors import ConfigError, DataError, numpys_reason
 from flare.mesh.vtp import read_vtp
+from flare.terminal import counted
 
 Size = Literal["10k", "40k", "100k", "200k", "300k", "400k", "500k", "1m"]
+POINTS = {"10k": 10_000, "40k": 40_000, "100k": 100_000, "200k": 200_000}
+POINTS |= {"300k": 300_000, "400k": 400_000, "500k": 500_000, "1m": 1_000_000}
+"""Size -> points of every run."""
 SPLITS = ("train", "test")
 CENTRES, FIELDS = "surface_mesh_centers", "surface_fields"
 PRESSURE, SHEAR = "pMeanTrim", "wallShearStressMeanTrim"
@@ -74,9 +80,21 @@ class DrivAerMLFiles(PublishedFiles):
     def schema(self) -> Schema:
         return card(self.name).schema()
 
+    def check(self) -> None:
+        super().check()
+        for size, points in POINTS.items():
+            if self._points == (points, points) and size != self.size:
+                raise ConfigError(f"{self.folder} has {points:,} points a run, not {self.size}; use --size {size}")
+
     def origin(self) -> dict[str, Any]:
-        other = {"size": self.size} if self.size != "40k" else {}
+        other: dict[str, Any] = {"size": self.size} if self.size != "40k" else {}
+        least, most = self._points
+        if least != most or most != POINTS[self.size]:
+            other["points"] = most if least == most else f"{least} to {most}"
         return {"kind": "published", "departures": other | _departures(*self.counts())}
+
+    def fetch(self) -> str:
+        return f"{super().fetch()} --size {self.size}"
 
     def checksums(self) -> dict[str, str]:
         return {f"{split}/*.npz": _checksum_of_list(self, self._files[split]) for split in SPLITS}
@@ -96,12 +114,18 @@ class DrivAerMLFiles(PublishedFiles):
             if wanted is None and not names:
                 raise DataError(
                     f"{self.path(split)} has no files run_*.npz; the published layout is train/run_1.npz, "
-                    f"test/run_3.npz, ... Fetch them with:  flare data download {self.name} --size {self.size}"
+                    f"test/run_3.npz, ... Fetch them with:  {self.fetch()}"
                 )
             if len(names) < (wanted or 0):
                 raise DataError(f"{self.path(split)} has {len(names):,} files run_*.npz; {wanted:,} are asked for")
             found[split] = [f"{split}/{name}" for name in names[:wanted]]
         return found
+
+    @cached_property
+    def _points(self) -> tuple[int, int]:
+        """The fewest and the most that a run has."""
+        counts = [_count_points(self.path(file)) for file in self.files()]
+        return min(counts), max(counts)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -146,6 +170,9 @@ class DrivAerMLBoundary(PublishedFiles):
             other["split"] = "ours"
         return {"kind": "published", "departures": other | _departures(*self.counts())}
 
+    def fetch(self) -> str:
+        return f"{super().fetch()} --runs {self.runs}"
+
     def checksums(self) -> dict[str, str]:
         return {BOUNDARY.file: _checksum_of_list(self, self.files())}
 
@@ -167,11 +194,16 @@ class DrivAerMLBoundary(PublishedFiles):
         """Runs to train with and to test with, of those that are wanted or here."""
         there = {_number(path.name) for path in Path(self.folder).glob(BOUNDARY.file)}
         wanted = set(chosen_runs(self.runs)) if self.runs else there
+        if not wanted:
+            raise DataError(
+                f"{self.folder} has no files {BOUNDARY.file}; the published layout is run_1/boundary_1.vtp, ... "
+                f"Fetch some with:  flare data download {self.name} --runs 1-20"
+            )
         train, test = _split_of(self.split_like) if self.split_like else own_split()
         if not wanted & set(train):
             raise DataError(
-                f"{self.folder}: of {len(wanted)} runs none is among the {len(train)} to train with. Files are "
-                f"run_1/boundary_1.vtp, ...; fetch some with:  flare data download {self.name} --runs 1-20"
+                f"{self.folder}: of {counted(len(wanted), 'run')} none is among the {len(train)} to train with. Fetch "
+                f"some that are with:  flare data download {self.name} --runs {','.join(map(str, train[:5]))}"
             )
         return [run for run in train if run in wanted], [run for run in test if run in wanted]
 
@@ -237,12 +269,21 @@ def _checksum_of_list(files: PublishedFiles, names: list[str]) -> str:
     return hashlib.sha256(lines.encode()).hexdigest()
 
 
+def _count_points(path: Path) -> int:
+    """From the header of the array, without its numbers."""
+    with _refusing_damage(path), zipfile.ZipFile(path) as archive:
+        if f"{CENTRES}.npy" not in archive.namelist():
+            raise DataError(f"{path} has no array {CENTRES}; it has {', '.join(archive.namelist()) or 'none'}")
+        with archive.open(f"{CENTRES}.npy") as file:
+            version = np.lib.format.read_magic(file)
+            header = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+            shape = header(file)[0]
+    return shape[0] if shape else 0
+
+
 def _read_points(path: Path) -> tuple[np.ndarray, np.ndarray]:
-    try:
-        with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
-            centres, fields = archive.get(CENTRES), archive.get(FIELDS)
-    except (OSError, ValueError, TypeError, EOFError, RuntimeError, zlib.error, zipfile.BadZipFile) as error:
-        raise DataError(f"{path} is damaged or no NPZ file of numbers: {error}") from None
+    with _refusing_damage(path), path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
+        centres, fields = archive.get(CENTRES), archive.get(FIELDS)
     if centres is None or fields is None:
         raise DataError(f"{path} has no array {CENTRES if centres is None else FIELDS}; both are needed")
     if centres.ndim != 2 or centres.shape[1] != 3 or fields.shape != (len(centres), 4) or not len(centres):
@@ -252,3 +293,13 @@ def _read_points(path: Path) -> tuple[np.ndarray, np.ndarray]:
     if centres.dtype.kind not in "fiu" or fields.dtype.kind not in "fiu":
         raise DataError(f"{path} holds {centres.dtype} and {fields.dtype}; real numbers are expected")
     return centres, fields
+
+
+@contextmanager
+def _refusing_damage(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except DataError:
+        raise
+    except (OSError, ValueError, TypeError, EOFError, RuntimeError, zlib.error, zipfile.BadZipFile) as error:
+        raise DataError(f"{path} is damaged or no NPZ file of numbers: {numpys_reason(error)}") from None

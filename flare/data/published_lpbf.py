@@ -23,7 +23,7 @@ from flare.data.cards import card
 from flare.data.published import PublishedFiles
 from flare.data.sample import Sample, Schema
 from flare.data.store import sha256
-from flare.errors import ConfigError, DataError
+from flare.errors import ConfigError, DataError, numpys_reason
 
 SPLITS = ("train", "test")
 COLUMNS = {"pos": 3, "disp": 3, "vmstr": 1}
@@ -114,7 +114,7 @@ def read_part(path: Path) -> dict[str, np.ndarray]:
         with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
             arrays = {key: archive[key] for key in wanted if key in archive}  # a member is read when it is asked for
     except (OSError, ValueError, TypeError, EOFError, RuntimeError, zlib.error, zipfile.BadZipFile) as error:
-        raise DataError(f"{path} is damaged or no NPZ file of numbers: {error}") from None
+        raise DataError(f"{path} is damaged or no NPZ file of numbers: {numpys_reason(error)}") from None
     missing = [key for key in wanted if key not in arrays]
     if missing:
         raise DataError(f"{path} has no array {', '.join(missing)}; a part has {', '.join(wanted)}")

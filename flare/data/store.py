@@ -20,9 +20,9 @@ from typing import Any, ClassVar, Self, TypeVar
 
 import numpy as np
 
-from flare.data.cards import card_names
+from flare.data.cards import command_for
 from flare.data.sample import CORNERS, Sample, Schema
-from flare.errors import DataError, nearest
+from flare.errors import DataError, nearest, numpys_reason
 
 VERSION = 1
 """Of the folder's format, in dataset.json."""
@@ -185,10 +185,10 @@ def read_about(path: Path) -> dict[str, Any]:
     if not manifest.exists():
         if path.is_dir():
             raise DataError(f"{path} is not a dataset: it holds no dataset.json")
-        name = path.name if path.name in card_names() else "NAME"
+        command = command_for(path)
+        get = "Fetch" if "download" in command else "Make"
         raise DataError(
-            f"dataset {path} does not exist. Make it with `flare data make {name} --out {path}`, or of your own "
-            f"arrays: see docs/data.md"
+            f"dataset {path} does not exist. {get} it with `{command}`, or of your own arrays: see docs/data.md"
         )
     try:
         about = json.loads(manifest.read_text(encoding="utf-8"))
@@ -217,13 +217,12 @@ def _so_far(partial: Path) -> str:
     return f"{done:,} samples are" if wanted is None else f"{done:,} of {wanted:,} samples are"
 
 
-def open_array(path: Path) -> np.ndarray:
+def open_array(path: Path, remedy: str = "restore it or remake the dataset") -> np.ndarray:
+    """A mapped array of numbers; `remedy` ends the message where it cannot be read."""
     try:
         return np.load(path, mmap_mode="r", allow_pickle=False)
     except FileNotFoundError:
-        raise DataError(f"{path} is missing; restore it or remake the dataset") from None
+        raise DataError(f"{path} is missing; {remedy}") from None
     except (ValueError, EOFError, OSError) as error:
         size = path.stat().st_size
-        raise DataError(
-            f"{path} is damaged or truncated ({size:,} bytes: {error}); restore it or remake the dataset"
-        ) from None
+        raise DataError(f"{path} is damaged or truncated ({size:,} bytes: {numpys_reason(error)}); {remedy}") from None

@@ -1,5 +1,8 @@
 """Points and fields in plain files: .npz with an array per field, .csv with a column per channel, or a folder with a
-.npy file per field, which is memory-mapped: the one for more points than fit into memory."""
+.npy file per field, which is memory-mapped: the one for more points than fit into memory.
+
+Arrays that are written are (N, channels), and (N,) for a field of one component, in a folder as in a .npz file.
+"""
 
 from __future__ import annotations
 
@@ -7,15 +10,17 @@ import csv
 import os
 import zipfile
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from flare.data.sample import INPUT_ROLES, Schema
 from flare.data.store import open_array
-from flare.errors import DataError
+from flare.errors import DataError, numpys_reason
 from flare.files import filling, replacing
 
 FORMATS = (".npz", ".csv")
@@ -24,27 +29,38 @@ FORMATS = (".npz", ".csv")
 def read_inputs(path: str | os.PathLike[str], schema: Schema) -> dict[str, np.ndarray]:
     """The input fields of one sample by name; fields the schema does not ask for are left alone."""
     path = Path(path)
+    if not path.exists():
+        raise DataError(f"{path} does not exist")
     if path.is_dir():
         return _map_folder(path, schema)
-    if path.suffix not in FORMATS:
-        raise DataError(f"{path}: cannot read {path.suffix or 'a file without a suffix'}; use {' or '.join(FORMATS)}")
-    if not path.is_file():
-        raise DataError(f"{path} does not exist")
+    refuse_format(path, "read")
     return _read_npz(path, schema) if path.suffix == ".npz" else _read_csv(path, schema)
 
 
 def write_outputs(
-    path: str | os.PathLike[str], schema: Schema, inputs: Mapping[str, np.ndarray], outputs: Mapping[str, np.ndarray]
+    path: str | os.PathLike[str],
+    schema: Schema,
+    inputs: Mapping[str, np.ndarray],
+    outputs: Mapping[str, np.ndarray],
+    more: Mapping[str, ArrayLike] | None = None,
 ) -> None:
-    """Inputs and predicted fields together, in the format the suffix names."""
+    """Inputs and predicted fields together, in the format the suffix names; `more` goes into a .npz beside them."""
     path = Path(path)
-    if path.suffix not in FORMATS:
-        raise DataError(f"{path}: cannot write {path.suffix or 'a file without a suffix'}; use {' or '.join(FORMATS)}")
+    refuse_format(path, "write")
+    fields = {**inputs, **outputs}
     with replacing(path) as temporary:
         if path.suffix == ".npz":
-            np.savez(temporary, **inputs, **outputs)  # type: ignore[arg-type]
+            arrays = {name: _plain(schema, name, values) for name, values in fields.items()}
+            np.savez(temporary, **arrays, **(more or {}))  # type: ignore[arg-type]
         else:
-            _write_csv(temporary, schema, {**inputs, **outputs})
+            _write_csv(temporary, schema, fields)
+
+
+def refuse_format(path: Path, verb: Literal["read", "write"], *, more: Sequence[str] = ()) -> None:
+    """Refuse a file by its suffix; `more` are suffixes that the caller can do himself."""
+    if path.suffix not in (*FORMATS, *more):
+        ways = [*FORMATS, *more, *(["a folder of .npy files"] if verb == "read" else [])]
+        raise DataError(f"{path}: cannot {verb} {path.suffix or 'a file without a suffix'}; use {' or '.join(ways)}")
 
 
 def is_folder_of_arrays(path: str | os.PathLike[str]) -> bool:
@@ -56,18 +72,29 @@ def is_folder_of_arrays(path: str | os.PathLike[str]) -> bool:
 def mapped_outputs(path: str | os.PathLike[str], schema: Schema, count: int) -> Iterator[dict[str, np.ndarray]]:
     """Room on disk for every target, name -> (N, channels); the folder gets its name when all is written."""
     with filling(path) as folder:
-        yield {
-            name: np.lib.format.open_memmap(folder / f"{name}.npy", mode="w+", dtype=np.float32, shape=(count, width))
-            for name, width in zip(schema.named("target"), schema.widths("target"), strict=True)
-        }
+        rooms = {}
+        for name, width in zip(schema.named("target"), schema.widths("target"), strict=True):
+            shape = (count,) if width == 1 else (count, width)
+            room = np.lib.format.open_memmap(folder / f"{name}.npy", mode="w+", dtype=np.float32, shape=shape)
+            rooms[name] = room.reshape(count, width)
+        yield rooms
+
+
+def _plain(schema: Schema, name: str, values: np.ndarray) -> np.ndarray:
+    """As it is written: one number a point is (N,); points are (N, dimensions) always."""
+    return values[:, 0] if name != schema.points and values.ndim == 2 and values.shape[1] == 1 else values
 
 
 def _map_folder(path: Path, schema: Schema) -> dict[str, np.ndarray]:
+    if (path / "dataset.json").exists():  # its arrays have all samples end to end
+        raise DataError(
+            f"{path} is a dataset; one sample is needed here, such as a folder of its arrays or a .npz file"
+        )
     wanted = schema.named(*INPUT_ROLES)
     for name in wanted:
         if not (path / f"{name}.npy").exists():
             raise DataError(f"{path} has no {name}.npy; the model needs {', '.join(f'{n}.npy' for n in wanted)}")
-    return {name: open_array(path / f"{name}.npy") for name in wanted}
+    return {name: open_array(path / f"{name}.npy", "write it anew with numpy.save") for name in wanted}
 
 
 def _read_npz(path: Path, schema: Schema) -> dict[str, np.ndarray]:
@@ -84,7 +111,7 @@ def _read_npz(path: Path, schema: Schema) -> dict[str, np.ndarray]:
     except (ValueError, OSError, EOFError, zipfile.BadZipFile, zlib.error) as error:
         if isinstance(error, DataError):
             raise
-        raise DataError(f"{path} is damaged or not an .npz file: {error}") from None
+        raise DataError(f"{path} is damaged or not an .npz file: {numpys_reason(error)}") from None
 
 
 def _read_csv(path: Path, schema: Schema) -> dict[str, np.ndarray]:

@@ -22,11 +22,11 @@ from flare.data.store import Dataset
 from flare.errors import ConfigError
 from flare.files import write_json
 from flare.measure import alone
-from flare.plan import Setting, measure
 from flare.train.config import TrainConfig
 from flare.train.presets import build_config, merged, preset_path, read_yaml
 from flare.train.run import RunFolder
 from flare.train.start import start_or_resume
+from flare.trial import Setting, measure
 
 POINTS = 1_000_000
 BLOCKS, LATENTS = (1, 2, 4, 8), (128, 512, 1024, 2048)

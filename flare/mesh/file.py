@@ -38,6 +38,8 @@ VTK_NAMES = {3: "line", 5: "triangle", 9: "quad", 10: "tetra", 12: "hexahedron",
 """VTK's numbers of the cells a dataset can hold."""
 PLAIN = {8: (9, [0, 1, 3, 2]), 11: (12, [0, 1, 3, 2, 4, 5, 7, 6])}
 """Pixels and voxels: quadrilaterals and hexahedra whose corners come in another order."""
+OF_POINTS = (".vtu", ".vtp")
+"""What points without cells can be written as."""
 OWN_SUFFIX = {
     "UnstructuredGrid": ".vtu",
     "PolyData": ".vtp",
@@ -192,6 +194,11 @@ def mesh_of_points(points: np.ndarray, name: str = "the points") -> MeshFile:
     space = np.zeros((len(points), 3), dtype=points.dtype)
     space[:, : points.shape[1]] = points
     return mesh_of(vtk.PolyData(space), name)
+
+
+def is_mesh(path: str | os.PathLike[str]) -> bool:
+    """Whether a file is a mesh by its name, and not a table or a dataset."""
+    return Path(path).suffix.lower() in MESHES or is_foam(Path(path))
 
 
 def is_foam(path: Path) -> bool:

@@ -18,7 +18,6 @@ from xml.etree import ElementTree
 import numpy as np
 from numpy.typing import NDArray
 
-from flare.errors import nearest
 from flare.mesh.vtkxml import Damaged, XMLFile, open_xml
 
 OTHER_CELLS = ("NumberOfVerts", "NumberOfLines", "NumberOfStrips")
@@ -106,7 +105,7 @@ def _piece(file: XMLFile, piece: ElementTree.Element, fields: list[str]) -> Poly
     found = {a.get("Name", ""): a for a in piece.iterfind("CellData/DataArray")}
     for name in fields:
         if name not in found:
-            raise Damaged(f"it has no cell field {name!r}; {nearest(name, found) if found else 'it has none at all'}")
+            raise Damaged(f"it has no cell field {name!r}; it has {', '.join(sorted(found)) or 'none at all'}")
     about = {a.get("Name", ""): a for a in piece.iterfind("Polys/DataArray")}
     place = piece.find("Points/DataArray")
     if place is None or not {"connectivity", "offsets"} <= about.keys():

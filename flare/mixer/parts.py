@@ -63,7 +63,8 @@ def _log_sum(q_HMD: Tensor, k_BHND: Tensor, scale: float, mask: Tensor | None) -
     tiles = []
     for start in range(0, k_BHND.shape[2], TILE):
         tile = slice(start, start + TILE)
-        s_BHMn = reference.scores(q_HMD, k_BHND[:, :, tile], scale=scale)
+        with torch.autocast(k_BHND.device.type, enabled=False):  # a part weighs exp(log): half precision would not do
+            s_BHMn = reference.scores(q_HMD, k_BHND[:, :, tile], scale=scale)
         if mask is not None:
             s_BHMn = s_BHMn.masked_fill(~mask[:, None, None, tile], -math.inf)
         tiles.append(s_BHMn.logsumexp(-1))

@@ -22,7 +22,7 @@ from flare.mixer.parts import Gathered
 from flare.models.flare import FLAREBlock, FLAREModel
 
 CHUNK = 65_536
-"""Points at a time where nobody says how many: enough for full speed."""
+"""Points at a time where nobody says how many: enough for full speed. `flare.inference` takes fewer if it must."""
 MOST_IN_MEMORY = 512 * 2**20
 """Bytes of features that are kept in memory; more go into a file."""
 
@@ -42,6 +42,8 @@ class Stream:
     """Points at a time."""
     scratch: str | os.PathLike[str] | None = None
     """Folder for the features of all points, where they are too many for the memory; None is the system's own."""
+    in_memory: int | None = None
+    """Bytes of features that may wait in memory; None: `MOST_IN_MEMORY`."""
     done: Callable[[int], None] = lambda points: None
     """Called with the points of a chunk, once a block."""
 
@@ -154,7 +156,7 @@ class _Features:
     def _make_room(self, rows_nBC: Tensor) -> None:
         shape = (self._stream.points, *rows_nBC.shape[1:])
         bytes_ = rows_nBC.element_size() * self._stream.points * rows_nBC[0].numel()
-        if bytes_ <= MOST_IN_MEMORY:
+        if bytes_ <= (MOST_IN_MEMORY if self._stream.in_memory is None else self._stream.in_memory):
             self._memory = rows_nBC.new_empty(shape)
             return
         # The name is gone at once: whatever ends this process, the file goes with it.

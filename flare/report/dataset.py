@@ -31,6 +31,8 @@ SHOWN = 8
 """Samples in a gallery."""
 MOST_SAMPLES = 500
 """Samples that statistics are taken of, evenly spread: more say nothing new."""
+ROUNDING = 1e-6
+"""Relative span of values that differ by nothing but the last digits of single precision."""
 Rows = list[tuple[str, str]]
 
 
@@ -179,7 +181,12 @@ def sample_histograms(dataset: Dataset, notes: Sequence[Mapping[str, Any]], indi
 
 
 def _histogram(axes: Axes, values: np.ndarray, bins: int, title: str, unit: str, of: str) -> None:
-    axes.hist(values, bins=bins, weights=np.full(len(values), 100 / len(values)), color="#94a3b8")
+    values = values.astype(np.float64)  # single precision may have too few numbers between the ends for so many bins
+    low, high = float(values.min()), float(values.max())
+    size = max(abs(low), abs(high))
+    if high - low <= ROUNDING * size:  # alike but for rounding: one bar, not the histogram of its last digits
+        bins, low, high = 1, low - (0.01 * size or 1.0), high + (0.01 * size or 1.0)
+    axes.hist(values, bins=bins, range=(low, high), weights=np.full(len(values), 100 / len(values)), color="#94a3b8")
     plain(axes, x=unit, y=of, title=title)
 
 

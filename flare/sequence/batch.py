@@ -34,6 +34,11 @@ class TokenBatch:
     def __len__(self) -> int:
         return len(self.indices)
 
+    @property
+    def points(self) -> int:
+        """Tokens in all, without padding that is told."""
+        return self.ids.numel() if self.mask is None else int(self.mask.sum())
+
     def to(self, device: torch.device) -> TokenBatch:
         mask = None if self.mask is None else self.mask.to(device, non_blocking=True)
         ids, labels = (t.to(device, non_blocking=True) for t in (self.ids, self.labels))

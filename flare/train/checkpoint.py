@@ -20,8 +20,9 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from flare.errors import CheckpointError
-from flare.surrogate import load_weights, previous, read_tensors, save_model
+from flare.surrogate import find_checkpoint, load_weights, previous, read_tensors, save_model
 from flare.train.ema import WeightAverage
+from flare.train.run import RunFolder
 from flare.train.shards import fill, like, whole
 from flare.train.task import Learner
 
@@ -96,13 +97,21 @@ def load_checkpoint(
     if ema is not None:
         with ema.swapped_in(surrogate):
             load_weights(surrogate, folder / "ema.safetensors", fill)
-    try:
-        position = Position(**json.loads((folder / "trainer.json").read_text(encoding="utf-8")))
-    except (OSError, json.JSONDecodeError, TypeError) as error:
-        raise CheckpointError(f"{folder / 'trainer.json'} is missing or damaged: {error}") from None
-    tensors = read_tensors(folder / "trainer.safetensors")
+    position, tensors = read_position(folder), read_tensors(folder / "trainer.safetensors")
     _fill_optimizer(surrogate, optimizer, tensors, folder)
     return position, {name: t for name, t in tensors.items() if name.startswith("random/")}
+
+
+def read_position(folder: Path) -> Position:
+    try:
+        return Position(**json.loads((folder / "trainer.json").read_text(encoding="utf-8")))
+    except (OSError, json.JSONDecodeError, TypeError) as error:
+        raise CheckpointError(f"{folder / 'trainer.json'} is missing or damaged: {error}") from None
+
+
+def saved_step(run: RunFolder) -> int | None:
+    """Where a resumed run would go on; None: at the beginning."""
+    return read_position(find_checkpoint(run.path)).step if run.has_checkpoint("last") else None
 
 
 def replace_folder(folder: Path, write: Callable[[Path], None]) -> None:

@@ -54,7 +54,7 @@ class ClassTask:
     def guessing(self) -> float:
         return math.log(len(self.dataset.schema.classes))
 
-    def surrogate(self, model: Mapping[str, Any]) -> Classifier:
+    def surrogate(self, model: Mapping[str, Any], *, fitted: bool = True) -> Classifier:
         return Classifier(model, self.dataset.schema)
 
     def batches(self, plan: BatchPlan, epochs: float, *, pin: bool = False) -> Iterable[TokenBatch]:

@@ -142,6 +142,9 @@ class TrainConfig:
             raise ConfigError("loss.gradient_weight needs the whole grid; drop data.subsample or the gradient term")
         if self.loss.gradient_weight and self.split == "points":
             raise ConfigError("loss.gradient_weight needs the whole grid on every rank; use --split samples")
+        start, end = self.data.subsample_from, self.data.subsample
+        if start is not None and end is not None and start > end:
+            raise ConfigError(f"data.subsample_from={start} is more than data.subsample={end}, to which points grow")
         if self.point_ranks is not None and self.split != "points":
             raise ConfigError("point_ranks goes with --split points")
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import logging
 import os
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -16,10 +16,15 @@ from lightning_fabric.strategies import DDPStrategy, ModelParallelStrategy
 from flare.errors import ConfigError
 from flare.terminal import say
 from flare.train.config import TrainConfig
-from flare.train.ranks import is_lost, lost, timeout
+from flare.train.lost import is_lost, lost
+from flare.train.ranks import timeout
+from flare.train.run import RunFolder
 from flare.train.shards import shard
 
 PRECISIONS = {"32": "32-true", "bf16": "bf16-mixed", "16": "16-mixed"}
+
+OF_TORCH = r"`?(torch\.distributed\.|broadcast_buffers)"
+"""How deprecations begin that torch tells of itself and of Lightning, once a rank; a user can do nothing about them."""
 
 _WORLDS: list[Any] = []
 """Groups of ranks that were left, one for each run in this process. A group ends by waiting for threads of its own, and
@@ -27,18 +32,21 @@ these may wait for Python's lock. Python lets go of it if it drops the last refe
 
 
 @contextmanager
-def launched_fabric(config: TrainConfig, run: Path) -> Iterator[Fabric]:
+def launched_fabric(config: TrainConfig, run: RunFolder) -> Iterator[Fabric]:
     """A launched Fabric; under `torchrun` it joins the processes torchrun started, and leaves them at the end."""
-    logging.getLogger("lightning.fabric").setLevel(logging.WARNING)  # its banners would break the progress bar
+    logging.getLogger("lightning_fabric").setLevel(logging.WARNING)  # its banners would break the progress bar
     fabric = _make_fabric(config)
     fabric.launch()
     try:
-        yield fabric
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", OF_TORCH, FutureWarning)
+            yield fabric
         fabric.barrier()  # nobody leaves while another still has something to say
     except RuntimeError as error:
         if not is_lost(error):
             raise
-        raise lost(error, fabric.world_size, "outside of the training steps", run) from None
+        when = "outside of the training steps"
+        raise lost(error, fabric.world_size, when, run, shards=config.shard) from None
     finally:
         if torch.distributed.is_initialized():
             _WORLDS.append(torch.distributed.group.WORLD)

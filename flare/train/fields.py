@@ -9,13 +9,22 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from flare.data.batch import WHOLE, Batch, BatchPlan, Share, Subsample, evaluation_batches, training_loader
-from flare.data.normalise import check_wishes, fit
+from flare.data.batch import (
+    WHOLE,
+    Batch,
+    BatchPlan,
+    Share,
+    Subsample,
+    check_batch_size,
+    evaluation_batches,
+    training_loader,
+)
+from flare.data.normalise import check_wishes, fit, needs_statistics, unknown
 from flare.data.sample import INPUT_ROLES, target_array
-from flare.data.statistics import input_statistics, target_statistics
+from flare.data.statistics import ChannelStatistics, merged, sample_moments, target_statistics
 from flare.data.store import Dataset
 from flare.data.symmetry import Symmetry
-from flare.errors import ConfigError
+from flare.errors import ConfigError, DataError
 from flare.mixer.sharded import Group
 from flare.surrogate import Surrogate
 from flare.train.config import DataConfig, LossConfig
@@ -51,6 +60,13 @@ class FieldTask:
         self.judged = {**watched, data.test_split: self.test}
         if loss.gradient_weight and self.dataset.schema.grid is None:
             raise ConfigError(f"loss.gradient_weight needs data on a grid; {data.path} is unstructured. Set it to 0")
+        most = int(self.dataset.sizes[self.train].max())
+        if data.subsample_from is not None and data.subsample_from > most:
+            raise ConfigError(
+                f"data.subsample_from={data.subsample_from:,} is more than the {most:,} points of the largest training "
+                f"sample of {data.path}: there is nothing to grow to. Begin with fewer, or drop it"
+            )
+        check_batch_size(len(self.train), data.batch_size)
         check_wishes(data.normalise, self.dataset.schema)
         Symmetry(data.mirror, data.turn).refuse_unknown(self.dataset.schema)
 
@@ -61,19 +77,40 @@ class FieldTask:
             found = "has none" if grid is None else f"is {list(grid)}"
             raise ConfigError(f"model.grid is {wanted}; that of {self.data.path} {found}")
 
-    def surrogate(self, model: Mapping[str, Any]) -> Surrogate:
-        """An untrained model with normalisers fitted on the training samples; also refuses damaged samples."""
+    def surrogate(self, model: Mapping[str, Any], *, fitted: bool = True) -> Surrogate:
+        """An untrained model with normalisers fitted on the training samples; refuses damaged samples where it looks.
+
+        Each rank reads its share of the samples, once. None is read where all constants are given, or not `fitted`.
+        """
         schema, wishes = self.dataset.schema, self.data.normalise
         self.check_grid(model)
-        for indices in self.judged.values():
-            input_statistics(self.dataset, indices)
-            target_statistics(self.dataset, indices)
+        if fitted and needs_statistics(schema, wishes):
+            inputs, targets = self._statistics()
+        else:
+            inputs, targets = unknown(schema.in_dim), unknown(schema.out_dim)
         return Surrogate(
-            model,
-            schema,
-            fit(schema, INPUT_ROLES, input_statistics(self.dataset, self.train), wishes),
-            fit(schema, ("target",), target_statistics(self.dataset, self.train), wishes),
+            model, schema, fit(schema, INPUT_ROLES, inputs, wishes), fit(schema, ("target",), targets, wishes)
         )
+
+    def _statistics(self) -> tuple[ChannelStatistics, ChannelStatistics]:
+        """Of the training samples' inputs and targets, to the bit the same for any number of ranks.
+
+        The table of all samples' moments is filled by all ranks and added up: a row is of one rank, zero on the others.
+        """
+        schema, samples = self.dataset.schema, np.unique(np.concatenate([self.train, *self.judged.values()]))
+        table = np.zeros((len(samples), 5, schema.in_dim + schema.out_dim))
+        for row in range(len(samples))[self.ranks.all.of(len(samples))]:
+            try:
+                table[row] = sample_moments(self.dataset, int(samples[row]))
+            except DataError:
+                table[row] = np.nan  # all ranks are to say the same of it
+                break
+        table = self.ranks.add_up(table)
+        for damaged in samples[np.isnan(table).any((1, 2))]:
+            sample_moments(self.dataset, int(damaged))
+            raise DataError(f"{self.dataset.path}: sample {damaged} is damaged where another rank reads it")
+        train = table[np.searchsorted(samples, self.train)]
+        return merged(train[..., : schema.in_dim]), merged(train[..., schema.in_dim :])
 
     def batches(self, plan: BatchPlan, epochs: float, *, pin: bool = False) -> Iterable[Batch]:
         data = self.data

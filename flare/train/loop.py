@@ -19,11 +19,12 @@ from flare.errors import CheckpointError, RankLost, TrainingDiverged
 from flare.models.flare import recompute_blocks, split_points
 from flare.surrogate import find_checkpoint
 from flare.terminal import progress, say
-from flare.train.checkpoint import Position, State, collect, load_checkpoint, save_checkpoint
+from flare.train.checkpoint import Position, State, collect, load_checkpoint, save_checkpoint, saved_step
 from flare.train.config import TrainConfig
 from flare.train.ema import WeightAverage
+from flare.train.lost import is_lost, lost
 from flare.train.optimizer import make_optimizer
-from flare.train.ranks import Ranks, is_lost, lost
+from flare.train.ranks import Ranks
 from flare.train.run import RunFolder
 from flare.train.schedule import first_beta, learning_rate
 from flare.train.shards import whole
@@ -32,12 +33,18 @@ from flare.train.task import Feed, Task
 
 
 class Trainer:
-    """One run: build it, `train()`, and the run folder holds the rest."""
+    """One run: build it, `train()`, and the run folder holds the rest.
 
-    def __init__(self, config: TrainConfig, task: Task, run: RunFolder, fabric: Fabric, ranks: Ranks) -> None:
+    Args:
+        resumed: whether `resume()` follows.
+    """
+
+    def __init__(
+        self, config: TrainConfig, task: Task, run: RunFolder, fabric: Fabric, ranks: Ranks, *, resumed: bool = False
+    ) -> None:
         self.config, self.task, self.run, self.fabric, self.ranks = config, task, run, fabric, ranks
         torch.manual_seed(config.seed)
-        self.surrogate = task.surrogate(config.model)
+        self.surrogate = task.surrogate(config.model, fitted=not (resumed and run.has_checkpoint("last")))
         if config.recompute:
             recompute_blocks(self.surrogate.network)
         if config.compile:
@@ -98,22 +105,22 @@ class Trainer:
         left = self.total_steps - self.position.step
         for _ in range(min(left, self.plan.steps - self.position.step_in_epoch)):
             started = time.monotonic()
-            loss, norm = self._step([next(micro_batches) for _ in range(self.plan.parts)])
+            told = self._step([next(micro_batches) for _ in range(self.plan.parts)])
             self.position.step += 1
             self.position.step_in_epoch += 1
-            self._log(loss, norm, time.monotonic() - started)
+            self._log(told, time.monotonic() - started)
             update(text=f"loss {self.position.smooth_loss:.4f}  {peak_memory_mb() / 1024:.1f} GB")
             self._save_if_asked()
-        self.position.epoch += 1
-        self.position.step_in_epoch = 0
-        self.position.finished = self.position.step == self.total_steps
-        if self.position.finished or self.position.epoch % self.config.evaluate_every == 0:
-            self._evaluate()
-        if self.position.finished or self.position.epoch % self.config.checkpoint_every == 0:
+        finished, epoch = self.position.step == self.total_steps, self.position.epoch + 1
+        if finished or epoch % self.config.evaluate_every == 0:
+            self._evaluate(epoch)
+        # Only now: an epoch whose evaluation was cut off is evaluated when the run is resumed.
+        self.position.epoch, self.position.step_in_epoch, self.position.finished = epoch, 0, finished
+        if finished or self.position.epoch % self.config.checkpoint_every == 0:
             self.save("last")
 
-    def _step(self, micro_batches: list[Feed]) -> tuple[float, float]:
-        """One optimiser step over all micro-batches of all ranks; returns their mean loss and the gradient norm."""
+    def _step(self, micro_batches: list[Feed]) -> dict[str, Any]:
+        """One optimiser step over all micro-batches of all ranks: their mean loss, the gradient norm, their points."""
         optim, position = self.config.optim, self.position
         for group in self.optimizer.param_groups:
             group["lr"] = learning_rate(position.step, self.total_steps, optim)
@@ -126,7 +133,7 @@ class Trainer:
                 # Ranks average their gradients; those of the shares of one sample are to be summed.
                 self.fabric.backward(loss * self.ranks.points.count)
             total += loss.detach()
-        mean_loss = self._agree(total)
+        mean_loss, points = self._agree(total, sum(batch.points for batch in micro_batches))
         self._watch_loss(mean_loss, micro_batches)
         clip: Any = {"max_norm": optim.clip or math.inf, "error_if_nonfinite": False}
         norm = float(whole(self.fabric.clip_gradients(self.model, self.stepper, **clip)))
@@ -137,22 +144,22 @@ class Trainer:
         if self.ema is not None:
             self.ema.update(self.surrogate)
         self.task.after_step(self.surrogate, position.step + 1, self.config.seed)
-        return mean_loss, norm
+        return {"loss": mean_loss, "grad_norm": norm, "points": points}
 
-    def _agree(self, loss: Tensor) -> float:
-        """The mean loss of all ranks; a signal or a due checkpoint of one rank becomes that of all.
+    def _agree(self, loss: Tensor, points: int = 0) -> tuple[float, int]:
+        """The mean loss and the points of all ranks; a signal or a due checkpoint of one rank becomes that of all.
 
         Saving is done together, so ranks act on what was agreed here, never on a signal that came since.
         """
         self._agreed_signal = self._signal.number
         self._save_due = time.monotonic() - self._saved_at > 60 * self.config.checkpoint_minutes
         if self.fabric.world_size == 1:
-            return float(loss)
-        told = torch.stack([loss, loss.new_tensor(self._agreed_signal), loss.new_tensor(self._save_due)])
-        mean = self.fabric.all_reduce(told, reduce_op="mean")
-        self._agreed_signal = self._agreed_signal or (int(signal.SIGTERM) if mean[1] > 0 else 0)
-        self._save_due = bool(mean[2] > 0)
-        return float(mean[0])
+            return float(loss), points
+        own = np.array([float(loss), self._agreed_signal, self._save_due, points], dtype=np.float64)
+        total, signals, saves, all_points = self.ranks.add_up(own)
+        self._agreed_signal = self._agreed_signal or (int(signal.SIGTERM) if signals else 0)
+        self._save_due = bool(saves)
+        return float(total) / self.fabric.world_size, int(all_points)
 
     def _watch_loss(self, loss: float, micro_batches: list[Feed]) -> None:
         """Smooth the loss; stop when it is no number any more, or far above its best."""
@@ -175,12 +182,19 @@ class Trainer:
         )
 
     def _lost(self, error: RuntimeError) -> RankLost:
-        """Steps end alike on all ranks: the first has what the lost one had, but for its random state and shard."""
-        if self.fabric.is_global_zero and self.position.step and not self.config.shard:
-            state = collect(self.surrogate, self.optimizer, self.ema)
-            self._write("last", state, {name: random[None] for name, random in self._own_random().items()})
+        """Save what is left, and tell it.
+
+        Steps end alike on all ranks: each has what the lost one had, but for its random state and its shard. Those left
+        cannot ask each other any more who they are, so each looks whether its step is saved, one after another.
+        """
+        if self.position.step and not self.config.shard:
+            with self.run.saving():
+                if (saved_step(self.run) or 0) < self.position.step:
+                    state = collect(self.surrogate, self.optimizer, self.ema)
+                    self._write("last", state, {name: random[None] for name, random in self._own_random().items()})
         self.run.close()
-        return lost(error, self.fabric.world_size, f"in step {self.position.step}", self.run.path)
+        when = f"in step {self.position.step}"
+        return lost(error, self.fabric.world_size, when, self.run, shards=self.config.shard)
 
     def _last_good(self) -> str:
         for name in ("last", "best"):
@@ -199,18 +213,17 @@ class Trainer:
         most = math.ceil(len(judged) / ranks.samples.count)
         mine = ranks.samples.index + ranks.samples.count * np.arange(most)
         found = self.task.errors(self.model, self.fabric.device, judged[mine % len(judged)])
-        errors = torch.zeros(len(judged), found.shape[1], dtype=torch.float64)
+        errors = np.zeros((len(judged), found.shape[1]))
         if ranks.points.index == 0:  # the others of its group have found the same
             new = mine < len(judged)
-            errors[mine[new]] = torch.from_numpy(found[new]).double()
-        if self.fabric.world_size > 1:
-            errors = self.fabric.all_reduce(errors.to(self.fabric.device), reduce_op="sum").cpu()
-        return errors.numpy()
+            errors[mine[new]] = found[new]
+        return ranks.add_up(errors)
 
-    def _evaluate(self) -> None:
+    def _evaluate(self, epoch: int) -> None:
+        """After the last step of an epoch; they are counted from 1."""
         split = next(iter(self.task.judged))
         errors = self.errors_of(split)
-        record: dict[str, Any] = {"kind": "evaluate", "step": self.position.step, "epoch": self.position.epoch}
+        record: dict[str, Any] = {"kind": "evaluate", "step": self.position.step, "epoch": epoch}
         record |= {"split": split, **self.task.scores(errors)}
         if self.ema is not None:
             with self.ema.swapped_in(self.surrogate):
@@ -218,15 +231,15 @@ class Trainer:
         record["seconds"] = time.monotonic() - self._begin
         if self.fabric.is_global_zero:
             self.run.log(record)
-            say(f"epoch {self.position.epoch}: {split} {self.task.words(errors)}")
+            say(f"epoch {epoch}: {split} {self.task.words(errors)}")
         error, best = float(errors.mean()), self.position.best_error
         if math.isfinite(error) and (best is None or error < best):
-            self.position.best_error = error
             self.save("best")
+            self.position.best_error = error
 
-    def _log(self, loss: float, norm: float, seconds: float) -> None:
+    def _log(self, told: dict[str, Any], seconds: float) -> None:
         position = self.position
-        self._recent.append(loss)
+        self._recent.append(told["loss"])
         if position.step % self.config.log_every and position.step != self.total_steps:
             return
         record = {
@@ -235,7 +248,8 @@ class Trainer:
             "epoch": position.epoch,
             "loss": float(np.mean(self._recent)),
             "lr": float(self.optimizer.param_groups[0]["lr"]),
-            "grad_norm": norm,
+            "grad_norm": told["grad_norm"],
+            "points": told["points"],
             "seconds": time.monotonic() - self._begin,
             "samples_per_second": self.config.data.batch_size / max(seconds, 1e-9),
             "memory_mb": peak_memory_mb(),
@@ -251,7 +265,8 @@ class Trainer:
         random_states = self._random_states()
         state = collect(self.surrogate, self.optimizer, self.ema)
         if self.fabric.is_global_zero:
-            self._write(name, state, random_states)
+            with self.run.saving():
+                self._write(name, state, random_states)
         self.fabric.barrier()
         self._saved_at = time.monotonic()
 
@@ -271,7 +286,7 @@ class Trainer:
         if self._scaler is not None and self.position.loss_scaler is not None:
             self._scaler.load_state_dict(self.position.loss_scaler)
         if self.fabric.is_global_zero:
-            self.run.forget_after(self.position.step)
+            self.run.forget_after(self.position.step, evaluated=self.position.step_in_epoch == 0)
         self.fabric.barrier()
 
     def _refuse_other_data(self, folder: Path) -> None:
@@ -284,10 +299,12 @@ class Trainer:
 
     def _random_states(self) -> dict[str, Tensor]:
         """Of every rank, [ranks, bytes]."""
-        states = self._own_random()
-        if self.fabric.world_size == 1:
-            return {name: state[None] for name, state in states.items()}
-        return {name: self.fabric.all_gather(state).cpu() for name, state in states.items()}
+        place, states = self.ranks.all, {}
+        for name, state in self._own_random().items():
+            table = np.zeros((place.count, len(state)), np.uint8)
+            table[place.index] = state.numpy()
+            states[name] = torch.from_numpy(self.ranks.add_up(table))
+        return states
 
     def _own_random(self) -> dict[str, Tensor]:
         states = {"random/cpu": torch.get_rng_state()}

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import timedelta
-from pathlib import Path
 
+import numpy as np
+import torch
 from lightning_fabric import Fabric
 from torch import distributed as dist
 
 from flare.data.batch import WHOLE, Share
-from flare.errors import ConfigError, RankLost, one_line
+from flare.errors import ConfigError
 from flare.train.config import TrainConfig
 
 
@@ -24,6 +25,21 @@ class Ranks:
     """Its share of the points of every sample."""
     group: dist.ProcessGroup | None = None
     """The ranks that have the other points of the same samples; None where it has them all."""
+    device: torch.device | str = "cpu"
+    """From which they talk."""
+
+    @property
+    def all(self) -> Share:
+        """Its place among all ranks."""
+        return Share(self.samples.index * self.points.count + self.points.index, self.samples.count * self.points.count)
+
+    def add_up(self, numbers: np.ndarray) -> np.ndarray:
+        """The sum over all ranks, the same on each."""
+        if self.all.count == 1:
+            return numbers
+        total = torch.from_numpy(numbers).to(self.device)
+        dist.all_reduce(total)
+        return total.cpu().numpy()
 
 
 ALONE = Ranks()
@@ -33,24 +49,11 @@ def timeout(config: TrainConfig) -> timedelta:
     return timedelta(seconds=config.rank_timeout)
 
 
-def is_lost(error: RuntimeError) -> bool:
-    """Whether an error says that another rank is gone or silent: torch has a class for it on GPUs, not with gloo."""
-    return isinstance(error, dist.DistError) or "/gloo/" in str(error)
-
-
-def lost(error: RuntimeError, ranks: int, when: str, run: Path) -> RankLost:
-    words = one_line(error).split("] ", 1)[-1].split(". ")[0]  # without the library's file name and good wishes
-    return RankLost(
-        f"another of the {ranks} ranks is gone or silent, {when} ({words}); if it could, it said why. "
-        f"Go on with any number of ranks:  flare train --resume {run}"
-    )
-
-
 def place(config: TrainConfig, fabric: Fabric) -> Ranks:
     """Neighbouring ranks share points: within a machine they talk fastest."""
     world, rank = fabric.world_size, fabric.global_rank
     if config.split == "samples" or world == 1:
-        return Ranks(Share(rank, world))
+        return Ranks(Share(rank, world), device=fabric.device)
     together = config.point_ranks or world
     if world % together:
         raise ConfigError(f"point_ranks={together} does not divide the {world} ranks")
@@ -59,4 +62,5 @@ def place(config: TrainConfig, fabric: Fabric) -> Ranks:
         made = dist.new_group(list(range(first, first + together)), timeout=timeout(config))
         if first <= rank < first + together:
             group = made
-    return Ranks(Share(rank // together, world // together), Share(rank % together, together), group)
+    samples, points = Share(rank // together, world // together), Share(rank % together, together)
+    return Ranks(samples, points, group, fabric.device)

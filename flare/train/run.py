@@ -12,7 +12,7 @@ from typing import Any
 import yaml
 
 from flare.errors import CheckpointError, ConfigError
-from flare.files import lock, replacing
+from flare.files import lock, replacing, wait_for_lock
 from flare.train.config import TrainConfig
 from flare.train.presets import load_config
 
@@ -49,6 +49,13 @@ class RunFolder:
     def checkpoints(self) -> Path:
         return self.path / "checkpoints"
 
+    @contextmanager
+    def saving(self) -> Iterator[None]:
+        """One process at a time writes checkpoints: when a rank is lost, any of the others may want to."""
+        self.checkpoints.mkdir(parents=True, exist_ok=True)
+        with wait_for_lock(self.checkpoints / ".lock"):
+            yield
+
     def config(self) -> TrainConfig:
         if not self.exists:
             raise CheckpointError(f"{self.path} is not a run folder (no config.yaml)")
@@ -67,9 +74,18 @@ class RunFolder:
     def records(self) -> list[dict[str, Any]]:
         return [json.loads(line) for line in self._whole_lines()]
 
-    def forget_after(self, step: int) -> None:
-        """Drop what was logged after the checkpoint a resumed run goes on from; those steps will be logged again."""
-        kept = [line for line in self._whole_lines() if json.loads(line)["step"] <= step]
+    def forget_after(self, step: int, *, evaluated: bool) -> None:
+        """Drop what was logged after the checkpoint a resumed run goes on from: it will be logged again.
+
+        Args:
+            evaluated: whether an evaluation after that step is among what was done.
+        """
+        records = [(line, json.loads(line)) for line in self._whole_lines()]
+        kept = [
+            line
+            for line, record in records
+            if record["step"] < step or (record["step"] == step and (evaluated or record["kind"] != "evaluate"))
+        ]
         with replacing(self.path / "metrics.jsonl") as temporary:
             temporary.write_text("".join(kept), encoding="utf-8")
 

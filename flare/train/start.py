@@ -75,13 +75,13 @@ def _anchored(config: TrainConfig) -> TrainConfig:
 
 
 def _work(config: TrainConfig, run: RunFolder, *, resume: bool) -> dict[str, Any]:
-    with launched_fabric(config, run.path) as fabric:
+    with launched_fabric(config, run) as fabric:
         ranks = place(config, fabric)
         task = make_task(config, ranks)
         if not resume:
             run.refuse_if_taken()
         # Everything that can be wrong with the settings or the data has shown itself before the folder is touched.
-        trainer = Trainer(config, task, run, fabric, ranks)
+        trainer = Trainer(config, task, run, fabric, ranks, resumed=resume)
         reason = native.why_not() if fabric.device.type == "cpu" and fabric.is_global_zero else None
         if reason and "flare" in (config.model["name"], config.model.get("attention")):
             say(f"training without the native kernels, several times slower: {reason}")

@@ -28,6 +28,9 @@ class Feed(Protocol):
     @property
     def indices(self) -> tuple[int, ...]: ...
 
+    @property
+    def points(self) -> int: ...
+
     def to(self, device: torch.device) -> Feed: ...
 
 
@@ -55,8 +58,8 @@ class Task(Protocol):
         """The loss of one who knows nothing, if a loss can fall to nothing: divergence is then measured from there."""
         ...
 
-    def surrogate(self, model: Mapping[str, Any]) -> Learner:
-        """An untrained one for this data."""
+    def surrogate(self, model: Mapping[str, Any], *, fitted: bool = True) -> Learner:
+        """An untrained one for this data; all ranks must ask. Not `fitted`, its constants wait for a checkpoint's."""
         ...
 
     def batches(self, plan: BatchPlan, epochs: float, *, pin: bool = False) -> Iterable[Any]:

@@ -35,6 +35,19 @@ def test_a_missing_dataset(tmp_path, capsys):
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.parametrize(
+    ("folder", "command"),
+    [
+        ("drivaerml-1m", "Fetch it with `flare data download drivaerml --size 1m --out"),
+        ("drivaerml", "Fetch it with `flare data download drivaerml --out"),
+        ("car-potential", "Make it with `flare data make car-potential --out"),
+        ("darcy-small", "Make it with `flare data make darcy --out"),
+    ],
+)
+def test_a_missing_benchmark_is_told_the_command_that_gives_it(tmp_path, capsys, folder, command):
+    assert command in fails(capsys, *train(tmp_path / folder, tmp_path / "run"))
+
+
 def test_a_truncated_array(tmp_path, capsys):
     dataset = ragged_dataset(tmp_path / "d")
     path = dataset.path / "heat.npy"

@@ -51,7 +51,7 @@ def test_evaluation_says_what_training_said(session, capsys, tmp_path):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["predict", "RUN", "x.csv", "--out", "y.csv"], "holds a classifier of sequences"),
+        (["predict", "RUN", "DATA", "--out", "OUT"], "holds a classifier of sequences"),
         (["spectra", "RUN"], "holds a classifier of sequences"),
         (["encode", "RUN", "x.csv", "--out", "OUT"], "holds a classifier of sequences"),
         (

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from flare.cli import main
+from flare.data import published_cars
 from flare.data.cards import card, papers_number
 from flare.data.landmarks import landmarks
 from flare.data.published import read_published, reader_class
@@ -28,11 +29,11 @@ def arrays(run, count=COUNT):
     }
 
 
-def points_of(folder, train=(10, 2), test=(3,)):
+def points_of(folder, train=(10, 2), test=(3,), count=COUNT):
     for split, runs in (("train", train), ("test", test)):
         (folder / split).mkdir(parents=True)
         for run in runs:
-            np.savez(folder / split / f"run_{run}.npz", **arrays(run))
+            np.savez_compressed(folder / split / f"run_{run}.npz", **arrays(run, count))
     return folder
 
 
@@ -90,12 +91,29 @@ def test_the_normalisation_is_the_published_one():
 
 
 def test_the_papers_number_is_of_the_whole_set_of_40k_only(tmp_path):
-    part = DrivAerMLFiles(folder=str(points_of(tmp_path / "f")))
+    part = DrivAerMLFiles(folder=str(points_of(tmp_path / "f", count=40_000)))
     assert part.origin() == {"kind": "published", "departures": {"runs": "2, 1"}}
     assert papers_number("drivaerml", part.origin())[0] is None
     assert papers_number("drivaerml", {"kind": "published", "departures": {}})[0] == 6.08e-2
-    million = DrivAerMLFiles(folder=str(tmp_path / "f"), size="1m").origin()
-    assert million["departures"]["size"] == "1m"
+    ten = DrivAerMLFiles(folder=str(points_of(tmp_path / "g", count=10_000)), size="10k").origin()
+    assert ten["departures"] == {"size": "10k", "runs": "2, 1"}
+
+
+def test_points_are_counted_in_the_files_whatever_the_size_asked_for(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(published_cars, "_departures", lambda train, test: {})  # as if all 387 and 97 runs were there
+    few = points_of(tmp_path / "f")
+    for size, said in (("40k", {}), ("1m", {"size": "1m"})):
+        departures = DrivAerMLFiles(folder=str(few), size=size).origin()["departures"]
+        assert departures == said | {"points": COUNT}
+    np.savez(few / "test" / "run_3.npz", **arrays(3, 40_000))
+    uneven = DrivAerMLFiles(folder=str(few)).origin()
+    assert uneven["departures"] == {"points": "50 to 40000"}
+    assert papers_number("drivaerml", uneven)[0] is None
+    ten = str(points_of(tmp_path / "g", count=10_000))
+    words = ["data", "read", "drivaerml", "--folder", ten, "--out", str(tmp_path / "d")]
+    assert main(words) == 2
+    assert "has 10,000 points a run, not 40k; use --size 10k" in capsys.readouterr().err
+    assert not list(tmp_path.glob("d*"))
 
 
 def test_some_runs_of_each_folder(tmp_path):
@@ -117,7 +135,9 @@ def test_some_runs_of_each_folder(tmp_path):
         ({"surface_fields": np.zeros((COUNT, 3))}, r"\(50, 3\) and surface_fields \(50, 3\) should be"),
         ({"surface_mesh_centers": np.zeros((0, 3)), "surface_fields": np.zeros((0, 4))}, "N at least 1"),
         ({"surface_fields": np.full((COUNT, 4), "x")}, "real numbers are expected"),
-        ({"surface_fields": np.full((COUNT, 4), np.nan)}, "NaN or infinity at 50 places"),
+        ({"surface_fields": np.full((COUNT, 4), np.nan)}, r"train/run_2\.npz: 'pressure' has NaN or infinity at 50"),
+        ({"surface_mesh_centers": None}, "has no array surface_mesh_centers; it has surface_fields"),
+        ({"surface_mesh_centers": np.float32(3)}, r"surface_mesh_centers \(\) and"),
     ],
 )
 def test_files_of_another_layout_are_refused_and_nothing_is_left(change, message, tmp_path):
@@ -136,7 +156,7 @@ def test_nothing_is_unpickled(tmp_path):
 
     folder = points_of(tmp_path / "f")
     np.savez(folder / "train" / "run_2.npz", **arrays(2) | {"surface_fields": np.array([Trap()])})
-    with pytest.raises(DataError, match="no NPZ file of numbers"):
+    with pytest.raises(DataError, match="no NPZ file of numbers: it holds no plain numbers"):
         read_published(DrivAerMLFiles(folder=str(folder)), tmp_path / "d", quiet=True)
     (folder / "train" / "run_2.npz").write_bytes(b"PK\x03\x04 cut")
     with pytest.raises(DataError, match=r"run_2\.npz is damaged"):
@@ -196,10 +216,12 @@ def test_too_few_cells_and_missing_runs_are_named(tmp_path):
     folder = surfaces_of(tmp_path / "f", [first])
     with pytest.raises(DataError, match="has 30 cells; 40,000 are asked for"):
         read_published(DrivAerMLBoundary(folder=str(folder)), tmp_path / "d", quiet=True)
-    with pytest.raises(DataError, match=r"run_\d+/boundary_\d+.vtp is missing"):
+    with pytest.raises(DataError, match=r"run_\d+/boundary_\d+.vtp is missing.* drivaerml-boundary --runs 1-9$"):
         read_published(DrivAerMLBoundary(folder=str(folder), runs="1-9", points=10), tmp_path / "e", quiet=True)
-    with pytest.raises(DataError, match="none is among the 387 to train with"):
+    with pytest.raises(DataError, match=r"has no files run_\*/boundary_\*.vtp; the published layout"):
         DrivAerMLBoundary(folder=str(tmp_path)).files()
+    with pytest.raises(DataError, match="of 1 run none is among the 387 to train with"):
+        DrivAerMLBoundary(folder=str(folder), runs=str(own_split()[1][0])).files()
     (folder / f"run_{first}" / f"boundary_{first}.vtp").write_bytes(surface(first)[:900])
     with pytest.raises(DataError, match="boundary_"):
         read_published(DrivAerMLBoundary(folder=str(folder), points=10), tmp_path / "g", quiet=True)

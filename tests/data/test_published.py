@@ -221,7 +221,7 @@ def test_values_that_are_no_numbers_are_refused(elasticity, tmp_path):
     files, _, stress = elasticity
     stress[3, 2] = np.nan
     np.save(tmp_path / files.stress_file, stress)
-    refused(tmp_path, files, r"'stress' of published sample 2 has NaN or infinity at 1 places \(first: \[3, 0\]\)")
+    refused(tmp_path, files, r"published sample 2: 'stress' has NaN or infinity at 1 places \(first: \[3, 0\]\)")
     stress[3, 2] = 1e300
     np.save(tmp_path / files.stress_file, stress)
     refused(tmp_path, files, "NaN or infinity")

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from flare.data.sample import Field, Schema
-from flare.data.tables import read_inputs, write_outputs
+from flare.data.tables import mapped_outputs, read_inputs, write_outputs
 from flare.errors import DataError
 
 SCHEMA = Schema(
@@ -54,8 +54,41 @@ def test_what_is_written_can_be_read_again_with_its_units(tmp_path, suffix):
 
 
 def test_other_formats_are_refused(tmp_path):
-    with pytest.raises(DataError, match=r"cannot read .vtu; use .npz or .csv"):
+    with pytest.raises(DataError, match=r"part\.vtu does not exist"):
         read_inputs(tmp_path / "part.vtu", SCHEMA)
+    (tmp_path / "part.vtu").touch()
+    with pytest.raises(DataError, match=r"cannot read .vtu; use .npz or .csv or a folder of .npy files"):
+        read_inputs(tmp_path / "part.vtu", SCHEMA)
+    with pytest.raises(DataError, match=r"cannot write .vtu; use .npz or .csv$"):
+        write_outputs(tmp_path / "out.vtu", SCHEMA, {}, {})
     (tmp_path / "x.npz").write_text("no")
     with pytest.raises(DataError, match=r"damaged or not an \.npz"):
         read_inputs(tmp_path / "x.npz", SCHEMA)
+
+
+def test_a_damaged_array_is_never_advised_to_be_unpickled(tmp_path):
+    folder = tmp_path / "in"
+    folder.mkdir()
+    for name in ("position", "normal", "load"):
+        (folder / f"{name}.npy").write_text("no")
+    with pytest.raises(DataError, match=r"position\.npy is damaged.*2 bytes: it holds no plain numbers.*write it anew"):
+        read_inputs(folder, SCHEMA)
+    np.savez(tmp_path / "x.npz", position=np.array([{}]), normal=0, load=0)
+    for file in (folder, tmp_path / "x.npz"):
+        with pytest.raises(DataError) as refused:
+            read_inputs(file, SCHEMA)
+        assert "pickle" not in str(refused.value)
+
+
+def test_one_number_a_point_has_one_shape_in_every_file(tmp_path):
+    fields = table(tmp_path, HEADER + "1,2,3,4,5,6\n7,8,9,10,5,6\n")
+    write_outputs(tmp_path / "out.npz", SCHEMA, fields, {"stress": np.array([[1.5], [2.5]])}, {"more.one": 3})
+    with mapped_outputs(tmp_path / "out", SCHEMA, 2) as rooms:
+        assert rooms["stress"].shape == (2, 1)
+        rooms["stress"][:] = [[1.5], [2.5]]
+    archive = np.load(tmp_path / "out.npz")
+    for stress in (archive["stress"], np.load(tmp_path / "out" / "stress.npy")):
+        np.testing.assert_array_equal(stress, [1.5, 2.5])
+        assert stress.shape == (2,)
+    assert archive["position"].shape == (2, 2)
+    assert int(archive["more.one"]) == 3

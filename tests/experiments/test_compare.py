@@ -123,7 +123,7 @@ def test_a_model_that_diverges_does_not_stop_the_others(preset, tmp_path, monkey
             raise TrainingDiverged("the loss is nan")
         return real(config, folder)
 
-    monkeypatch.setattr("flare.experiments.compare.start", fail)
+    monkeypatch.setattr("flare.experiments.compare.start_or_resume", fail)
     sizes = [("model.channels", 16), ("model.blocks", 1), ("model.heads", 2), ("data.train_samples", 8)]
     told = []
     rows = compare(configurations(str(preset), ["lno", "flare"], 2, None, sizes), tmp_path, told.append)

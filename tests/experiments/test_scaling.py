@@ -9,7 +9,7 @@ from flare.cli import main
 from flare.experiments import million, scaling
 from flare.experiments.scaling import make_layer, summary, table, verdict
 from flare.models import count_parameters
-from flare.plan import Need
+from flare.trial import Need
 
 
 def call(function, *arguments):

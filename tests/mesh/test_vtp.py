@@ -101,7 +101,7 @@ def test_what_is_wrong_is_said(tmp_path):
     ):
         with pytest.raises(DataError, match=message):
             read_vtp(written(path, content), ["p"])
-    with pytest.raises(DataError, match="no cell field 'q'; known: p, tau"):
+    with pytest.raises(DataError, match="no cell field 'q'; it has p, tau"):
         read_vtp(written(path, good), ["q"])
     with pytest.raises(DataError, match="cannot be read: No such file"):
         read_vtp(tmp_path / "b.vtp")

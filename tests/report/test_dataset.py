@@ -8,12 +8,15 @@ import pytest
 from flare.data.cards import card
 from flare.data.generate import generate
 from flare.data.landmarks import landmarks
+from flare.data.sample import Sample
+from flare.data.writer import DatasetWriter
 from flare.errors import NotConverged
 from flare.physics.darcy import Darcy
 from flare.physics.lpbf.dataset import LEAST_DISPLACEMENT, MOST_DISPLACEMENT, MOST_STRESS
-from flare.report.dataset import gallery, histograms, sample_histograms, write_dataset_page
+from flare.report.dataset import _histogram, gallery, histograms, sample_histograms, write_dataset_page
 from flare.report.samples import landmark_grid, number, sample_grid
-from tests.factory import elasticity_dataset, ragged_dataset
+from flare.report.style import new_figure
+from tests.factory import elasticity_dataset, ragged_dataset, ragged_sample, ragged_schema
 
 
 class Fickle(Darcy):
@@ -138,3 +141,34 @@ def test_a_users_dataset_has_a_page_without_landmarks(tmp_path):
     page = write_dataset_page(ragged_dataset(tmp_path / "d")).read_text()
     assert "user data" in page
     assert "published" not in page
+
+
+def alike(path, *, heat, thickness):
+    """Two samples with two channels given; the dataset keeps them in single precision."""
+    writer = DatasetWriter(path, ragged_schema(), {"kind": "user"})
+    for index in range(2):
+        sample = ragged_sample(index, 40)
+        rng = np.random.default_rng(index)
+        given = {"heat": heat * (1 + 1e-7 * rng.random((40, 1))), "thickness": np.full((40, 1), thickness)}
+        writer.append(Sample({**sample.values, **given}, sample.cells))
+    return writer.finish({"train": [(0, 1)], "test": [(1, 2)]})
+
+
+@pytest.mark.parametrize(("heat", "thickness"), [(0.1, 0.0), (3e9, 1e-9), (-7.0, 1e30)])
+def test_a_channel_that_is_constant_but_for_rounding_is_one_bar(tmp_path, heat, thickness):
+    dataset = alike(tmp_path / "d", heat=heat, thickness=thickness)
+    assert np.ptp(dataset[0].values["heat"]) > 0, "not quite constant"
+    panels = {axes.get_title(): axes for axes in histograms(dataset, [0, 1]).axes}
+    for name, value in (("heat", heat), ("thickness", thickness)):
+        (bar,) = panels[name].patches
+        assert bar.get_height() == pytest.approx(100)
+        assert bar.get_x() < value < bar.get_x() + bar.get_width()
+    assert len(panels["force.x"].patches) == 60
+    assert write_dataset_page(dataset).exists()
+
+
+def test_few_numbers_of_single_precision_still_have_their_histogram():
+    values = np.float32(1) + np.arange(20, dtype=np.float32) * np.float32(2**-23)
+    axes = new_figure(2, 2).subplots()
+    _histogram(axes, values, 60, "", "", "")
+    assert sum(bar.get_height() > 0 for bar in axes.patches) == 20

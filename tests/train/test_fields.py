@@ -1,11 +1,27 @@
-"""The mean field that every model must beat is the better of the two means there are."""
+"""A task of fields: what it reads to fit its normalisers, what it refuses, and the mean that every model must beat."""
+
+import threading
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
+from flare.data.batch import Share
 from flare.data.sample import Field, Sample, Schema
+from flare.data.statistics import input_statistics, target_statistics
+from flare.data.store import Dataset
 from flare.data.writer import DatasetWriter
-from flare.train.fields import mean_field_errors
+from flare.errors import ConfigError, DataError
+from flare.train import fields
+from flare.train.config import DataConfig, LossConfig
+from flare.train.fields import FieldTask, mean_field_errors
+from flare.train.ranks import Ranks
+from flare.train.run import RunFolder
+from flare.train.start import resume, start
+from tests.factory import ragged_dataset
+from tests.train.test_loop import TINY, config
 
 
 def points_on_a_line(path, order, samples=6):
@@ -35,3 +51,138 @@ def test_the_mean_is_taken_point_by_point_only_where_points_correspond(tmp_path,
     mean = np.mean(targets[:4], axis=0) if kind == "point by point" else np.mean(targets[:4])
     want = [np.linalg.norm(mean - u) / np.linalg.norm(u) for u in targets[4:]]
     np.testing.assert_allclose(errors[:, 0], want, rtol=1e-6)
+
+
+# -- normalisers over ranks --------------------------------------------------------------------------------------------
+
+
+class Together(Ranks):
+    """One of several ranks that are threads here; all must be there when numbers are added up."""
+
+    tables: list
+    meeting: threading.Barrier
+
+    def add_up(self, numbers):
+        self.tables[self.all.index] = numbers
+        self.meeting.wait(60)
+        return sum(self.tables)
+
+
+def on_ranks(samples, points, work):
+    """What each of samples x points ranks makes of `work(rank)`, or the error it ends with."""
+    tables, meeting = [None] * (samples * points), threading.Barrier(samples * points)
+
+    def answer(place):
+        rank = Together(Share(place // points, samples), Share(place % points, points))
+        vars(rank).update(tables=tables, meeting=meeting)
+        try:
+            return work(rank)
+        except DataError as error:
+            return error
+
+    with ThreadPoolExecutor(samples * points) as threads:
+        return list(threads.map(answer, range(samples * points)))
+
+
+@pytest.fixture
+def ragged(tmp_path):
+    return ragged_dataset(tmp_path / "ragged", [5, 12, 1, 30, 8, 17, 3], test=2)
+
+
+def data(dataset, **changes):
+    return DataConfig(path=str(dataset.path), batch_size=2, **changes)
+
+
+def watch_reading(monkeypatch):
+    """(thread, sample) for each that is read."""
+    read, seen = Dataset.__getitem__, []
+
+    def watched(dataset, index):
+        seen.append((threading.get_ident(), index))
+        return read(dataset, index)
+
+    monkeypatch.setattr(Dataset, "__getitem__", watched)
+    return seen
+
+
+@pytest.mark.parametrize(("samples", "points"), [(1, 3), (2, 2), (10, 1)])
+def test_ranks_fit_the_normalisers_of_one_to_the_bit_and_share_the_reading(ragged, monkeypatch, samples, points):
+    inputs = input_statistics(ragged, ragged.split("train"))
+    targets = target_statistics(ragged, ragged.split("train"))
+    seen = watch_reading(monkeypatch)
+    fitted = on_ranks(samples, points, lambda rank: FieldTask(data(ragged), LossConfig(), rank).surrogate(TINY))
+    assert sorted(index for _, index in seen) == list(range(len(ragged))), "each once: inputs and targets in one pass"
+    shares = Counter(thread for thread, _ in seen)
+    assert max(shares.values()) == -(-len(ragged) // (samples * points))
+    for surrogate in fitted:
+        for norm, wanted in ((surrogate.input_norm, inputs), (surrogate.target_norm, targets)):
+            np.testing.assert_array_equal(norm.shift, wanted.mean.astype(np.float32))
+            np.testing.assert_array_equal(norm.scale, wanted.std.astype(np.float32))
+
+
+def test_all_ranks_say_the_same_of_a_sample_that_one_of_them_found_damaged(ragged):
+    heat = np.load(ragged.path / "heat.npy", mmap_mode="r+")
+    heat[int(ragged.offsets[5])] = np.nan
+    heat.flush()
+    said = on_ranks(1, 3, lambda rank: FieldTask(data(ragged), LossConfig(), rank).surrogate(TINY))
+    assert len(set(map(str, said))) == 1
+    assert "sample 5: 'heat' has NaN or infinity at 1 of 17 points" in str(said[0])
+
+
+GIVEN = {
+    "position": {"kind": "minmax", "low": [-2, -1], "high": [2, 1]},
+    "speed": "identity",
+    "thickness": {"kind": "gaussian", "mean": 1.0, "std": 0.3},
+    "force": {"kind": "gaussian", "mean": [20, 20], "std": [50, 60]},
+    "heat": {"kind": "gaussian", "mean": 0.003, "std": 0.001},
+}
+
+
+def test_nothing_is_read_where_all_constants_are_given(ragged, monkeypatch):
+    seen = watch_reading(monkeypatch)
+    surrogate = FieldTask(data(ragged, normalise=GIVEN), LossConfig()).surrogate(TINY)
+    assert seen == []
+    np.testing.assert_allclose(surrogate.input_norm.scale, [4, 2, 0.3, 1], rtol=1e-6)
+    np.testing.assert_allclose(surrogate.target_norm.shift, [20, 20, 0.003], rtol=1e-6)
+    one_less = GIVEN | {"heat": {"kind": "gaussian", "mean": 0.003}}
+    surrogate = FieldTask(data(ragged, normalise=one_less), LossConfig()).surrogate(TINY)
+    assert sorted(index for _, index in seen) == list(range(len(ragged)))
+    assert surrogate.target_norm.scale.isfinite().all()
+
+
+def test_a_resumed_run_has_the_constants_of_its_checkpoint_and_reads_none(ragged, tmp_path, monkeypatch):
+    start(config(ragged, data={"batch_size": 2}), tmp_path / "run")
+    (tmp_path / "run" / "result.json").unlink()
+    before = (tmp_path / "run" / "checkpoints" / "last" / "model.safetensors").read_bytes()
+    monkeypatch.setattr(fields, "sample_moments", lambda *_: pytest.fail("statistics are taken again"))
+    resume(tmp_path / "run")
+    assert (tmp_path / "run" / "checkpoints" / "last" / "model.safetensors").read_bytes() == before
+
+
+# -- growing samples ---------------------------------------------------------------------------------------------------
+
+
+def test_the_log_tells_the_points_of_a_step_which_grow_as_asked(tmp_path):
+    dataset = ragged_dataset(tmp_path / "d", [64, 64, 64, 64, 64, 20], test=1)
+    grown = {"batch_size": 2, "subsample_from": 8, "subsample_growth": 0.75}
+    start(config(dataset, epochs=4, data=grown), tmp_path / "run")
+    points = [r["points"] for r in RunFolder(tmp_path / "run").records() if r["kind"] == "train"]
+    assert points == [2 * n for n in (8, 8, 16, 16, 32, 32, 64, 64)], "two samples a step, two steps an epoch"
+
+
+def test_padding_is_no_point(ragged, tmp_path):
+    start(config(ragged, epochs=1, data={"batch_size": 5}), tmp_path / "run")
+    assert [r["points"] for r in RunFolder(tmp_path / "run").records() if r["kind"] == "train"] == [5 + 12 + 1 + 30 + 8]
+
+
+def test_samples_that_cannot_grow_are_refused(ragged):
+    with pytest.raises(ConfigError, match=r"data.subsample_from=20 is more than data.subsample=10"):
+        config(ragged, data={"subsample": 10, "subsample_from": 20})
+    with pytest.raises(ConfigError, match=r"data.subsample_from=31 is more than the 30 points of the largest training"):
+        FieldTask(data(ragged, subsample_from=31), LossConfig())
+    FieldTask(data(ragged, subsample_from=30), LossConfig())
+
+
+def test_a_batch_of_more_samples_than_there_are_is_refused_before_anything_is_measured(ragged):
+    with pytest.raises(ConfigError, match=r"data.batch_size=6 is more than the 5 training samples"):
+        FieldTask(replace(data(ragged), batch_size=6), LossConfig())

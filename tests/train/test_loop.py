@@ -329,11 +329,9 @@ def test_two_processes_equal_one(darcy, whole, tmp_path):
 
 def test_a_signal_to_one_of_two_ranks_stops_both_at_the_same_step(darcy, whole, tmp_path):
     """It comes after the ranks agreed on this step: neither may act on it before they agree again."""
-    code = DRIVER.replace("_step", "_agree").replace("step(trainer, batches)", "step(trainer, loss)")
-    code = code.replace("(trainer, batches)", "(trainer, loss)").replace(
-        "    if", "    agreed = honest(trainer, loss)\n    if"
-    )
-    code = code.replace("return honest(trainer, loss)", "return agreed")
+    code = DRIVER.replace("_step", "_agree").replace("batches)", "*told)")
+    code = code.replace("    if", "    agreed = honest(trainer, *told)\n    if")
+    code = code.replace("return honest(trainer, *told)", "return agreed")
     act = "os.environ['RANK'] == '0' and os.kill(os.getpid(), signal.SIGTERM)"
     (tmp_path / "driver.py").write_text(code.format(step=7, act=act))
     stopped = tmp_path / "stopped"

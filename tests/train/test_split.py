@@ -6,7 +6,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from contextlib import ExitStack
 from types import SimpleNamespace
 
@@ -55,9 +54,11 @@ for words, port in zip(commands, ports):
     # Ranks meet anew for each run: where torchrun lets them meet, they would find what they left there.
     os.environ |= {"MASTER_PORT": str(port), "TORCHELASTIC_USE_AGENT_STORE": "False"}
     if code := main(words):
+        Path(sys.argv[0]).with_name("left." + os.environ["RANK"]).write_text(str(time.time()))
         sys.exit(code)
 """
-"""What a rank does: commands one after another. It may die in one of them, before a step, without a word."""
+"""What a rank does: commands one after another. It may die in one of them, before a step, without a word. One that ends
+otherwise than well leaves a note of when."""
 
 
 @pytest.fixture(scope="module")
@@ -86,7 +87,7 @@ def free_ports(count):
 
 
 def torchrun(ranks, folder, commands, death=None, limit=1800):
-    """The commands on so many ranks, with (run, step, rank) of a death: exit code, stderr, beginning and end.
+    """The commands on so many ranks, with (run, step, rank) of a death: exit code and stderr.
 
     Whatever happens, no rank outlives the test.
     """
@@ -94,7 +95,6 @@ def torchrun(ranks, folder, commands, death=None, limit=1800):
     launcher = ["-m", "torch.distributed.run", "--nproc-per-node", str(ranks), "--rdzv-backend", "c10d"]
     words = ["--rdzv-endpoint", "127.0.0.1:0", folder / "rank.py"]
     words += [json.dumps(told) for told in (commands, free_ports(len(commands)), death)]
-    began = time.time()
     job = subprocess.Popen(
         [sys.executable, *launcher, *words],
         stderr=subprocess.PIPE,
@@ -108,7 +108,7 @@ def torchrun(ranks, folder, commands, death=None, limit=1800):
         if job.poll() is None:
             os.killpg(job.pid, signal.SIGTERM)
             job.wait(60)
-    return SimpleNamespace(code=job.returncode, told=told, began=began, ended=time.time())
+    return SimpleNamespace(code=job.returncode, told=told, folder=folder)
 
 
 @pytest.fixture(scope="module")
@@ -120,6 +120,10 @@ def alone(ragged, tmp_path_factory):
 
 def losses(run):
     return [r["loss"] for r in RunFolder(run).records() if r["kind"] == "train"]
+
+
+def points(run):
+    return [r["points"] for r in RunFolder(run).records() if r["kind"] == "train"]
 
 
 def error(run):
@@ -152,7 +156,7 @@ def alone_with_classes(listops, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def four_ranks(ragged, listops, tmp_path_factory):
-    """Four trainings by the same four processes: starting them takes the most time. In the last, one dies."""
+    """Four trainings by the same four processes: starting them takes the most time. In the last, the first one dies."""
     folder = tmp_path_factory.mktemp("four")
     commands = [
         on_ranks(ragged, folder / "points-and-samples", point_ranks=2),
@@ -160,15 +164,14 @@ def four_ranks(ragged, listops, tmp_path_factory):
         settings(listops, folder / "classes", shard="true", **CLASSES),
         on_ranks(ragged, folder / "killed", checkpoint_every=3),
     ]
-    job = torchrun(4, folder, commands, death=("killed", 6, 3))
-    job.folder = folder
-    return job
+    return torchrun(4, folder, commands, death=("killed", 6, 0))
 
 
 @pytest.mark.parametrize("name", ["points-and-samples", "weights-too"])
 def test_four_ranks_train_as_one(four_ranks, alone, name):
     assert (four_ranks.folder / name / "result.json").exists(), four_ranks.told
     assert_as_one(four_ranks.folder / name, alone)
+    assert points(four_ranks.folder / name) == points(alone), "those of all ranks"
 
 
 def test_four_ranks_tell_classes_apart_as_one(four_ranks, alone_with_classes):
@@ -179,16 +182,45 @@ def test_four_ranks_tell_classes_apart_as_one(four_ranks, alone_with_classes):
     assert many == one
 
 
-def test_a_killed_rank_ends_the_others_and_one_alone_goes_on(four_ranks, alone):
-    run = four_ranks.folder / "killed"
-    assert four_ranks.code != 0
+def assert_all_others_left(job, run, *, ranks, dead):
+    """Each with a clear error, within a minute of the death."""
+    assert job.code != 0
     killed = float((run / "killed").read_text())
-    assert four_ranks.ended - killed < max(60, killed - four_ranks.began), "a minute, unless the machine is very busy"
-    for rank in ("", "[rank 1] ", "[rank 2] "):
-        assert f"{rank}RankLost: another of the 4 ranks is gone or silent, in step 6" in four_ranks.told
-    assert "Traceback" not in four_ranks.told.split("ChildFailedError")[0].split("RankLost")[0]
-    assert json.loads((run / "checkpoints/last/trainer.json").read_text())["step"] == 6
+    for rank in set(range(ranks)) - {dead}:
+        assert float((job.folder / f"left.{rank}").read_text()) - killed < 60
+        said = f"[rank {rank}] RankLost" if rank else "\nRankLost"
+        assert f"{said}: another of the {ranks} ranks is gone or silent, in step 6" in job.told
+    assert f"torchrun --nproc-per-node {ranks} -m flare train --resume {run}" in job.told
+    assert "Traceback" not in job.told.split("ChildFailedError")[0].split("RankLost")[0]
+
+
+def saved_step(run):
+    return json.loads((run / "checkpoints/last/trainer.json").read_text())["step"]
+
+
+def test_when_the_first_rank_is_killed_another_saves_and_one_alone_goes_on(four_ranks, alone):
+    run = four_ranks.folder / "killed"
+    assert_all_others_left(four_ranks, run, ranks=4, dead=0)
+    assert "The run is saved at step 6." in four_ranks.told
+    assert saved_step(run) == 6
     resume(run)
+    assert_as_one(run, alone)
+
+
+def test_ranks_do_not_chatter(four_ranks):
+    said = four_ranks.told.split("RankLost")[0]
+    assert "deprecated" not in said
+    assert "GLOBAL_RANK" not in said
+
+
+@pytest.mark.slow
+def test_when_another_rank_is_killed_two_go_on(ragged, alone, tmp_path):
+    run = tmp_path / "killed"
+    job = torchrun(3, tmp_path, [on_ranks(ragged, run, checkpoint_every=3)], death=("killed", 6, 2))
+    assert_all_others_left(job, run, ranks=3, dead=2)
+    assert saved_step(run) == 6
+    job = torchrun(2, tmp_path, [["train", "--resume", str(run), "--report", "false"]])
+    assert job.code == 0, job.told
     assert_as_one(run, alone)
 
 
@@ -196,25 +228,38 @@ def test_a_killed_rank_ends_the_others_and_one_alone_goes_on(four_ranks, alone):
 def test_shards_go_on_from_the_last_checkpoint_on_more_ranks(ragged, alone, tmp_path):
     run = tmp_path / "killed"
     job = torchrun(2, tmp_path, [on_ranks(ragged, run, shard="true")], death=("killed", 6, 1))
-    assert job.code != 0
-    assert "RankLost" in job.told
-    assert json.loads((run / "checkpoints/last/trainer.json").read_text())["step"] == 4
+    assert_all_others_left(job, run, ranks=2, dead=1)
+    assert "Its shard of the weights is gone, and with it what came after the last checkpoint." in job.told
+    assert "The run is saved at step 4." in job.told
+    assert saved_step(run) == 4
     job = torchrun(4, tmp_path, [["train", "--resume", str(run), "--report", "false"]])
     assert job.code == 0, job.told
     assert_as_one(run, alone)
 
 
+LONG = {"data.batch_size": 1, "data.eval_batch_size": 1, "epochs": 500, "evaluate_every": 500, "checkpoint_every": 500}
+LONG |= {"optim.lr": 3e-4}
+"""Five hundred steps with one sample. They are small: large ones, such as those above, let any difference of rounding
+grow without end."""
+
+
+@pytest.fixture(scope="module")
+def five_hundred_alone(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("long")
+    sample = ragged_dataset(folder / "d", sizes=[3001, 301], test=1)
+    assert main(settings(sample, folder / "one", **LONG)) == 0
+    return sample, losses(folder / "one")
+
+
 @pytest.mark.slow
-def test_five_hundred_steps_on_ranks_are_those_of_one(ragged, tmp_path):
-    """With small steps: large ones, such as those above, let any difference of rounding grow without end."""
-    small = {"epochs": 125, "optim.lr": 3e-4, "evaluate_every": 125}
-    assert main(settings(ragged, tmp_path / "one", **small)) == 0
-    job = torchrun(2, tmp_path, [on_ranks(ragged, tmp_path / "two", **small)])
+@pytest.mark.parametrize("ranks", [2, 4])
+def test_five_hundred_steps_on_ranks_are_those_of_one(five_hundred_alone, tmp_path, ranks):
+    sample, one = five_hundred_alone
+    job = torchrun(ranks, tmp_path, [on_ranks(sample, tmp_path / "many", **LONG)])
     assert job.code == 0, job.told
-    one, two = losses(tmp_path / "one"), losses(tmp_path / "two")
     assert len(one) == 500
-    assert np.mean(one[-20:]) < 0.8 * np.mean(one[:20]), "something was learnt"
-    np.testing.assert_allclose(two, one, rtol=1e-4)
+    assert np.mean(one[-20:]) < 0.5 * np.mean(one[:20]), "something was learnt"
+    np.testing.assert_allclose(losses(tmp_path / "many"), one, rtol=1e-4)
 
 
 def test_shares_cover_everything_once():

@@ -5,6 +5,7 @@ A card is a YAML file of this folder. `docs/datasets.md` is made of them:  pytho
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
@@ -107,6 +108,19 @@ def card(name: str) -> Card:
         window={axis: tuple(ends) for axis, ends in record.pop("window", {}).items()},
         **record,
     )
+
+
+def command_for(folder: Path) -> str:
+    """The command that gives a dataset in a folder of such a name: `darcy`, or `drivaerml-1m` of a certain size."""
+    names = [name for name in card_names() if folder.name == name or folder.name.startswith(f"{name}-")]
+    if not names:
+        return f"flare data make NAME --out {folder}"
+    name = max(names, key=len)
+    if name not in {card(other).stands_in_for for other in card_names()}:
+        return f"flare data make {name} --out {folder}"
+    # Another stands in for it because no solver here makes it.
+    size = re.fullmatch(r"-(\d+[km])", folder.name.removeprefix(name))
+    return f"flare data download {name}{f' --size {size[1]}' if size else ''} --out {folder}"
 
 
 def is_benchmark(schema: Schema) -> bool:

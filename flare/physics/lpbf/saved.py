@@ -7,7 +7,7 @@ from zipfile import BadZipFile
 
 import numpy as np
 
-from flare.errors import DataError
+from flare.errors import DataError, numpys_reason
 from flare.files import replacing
 from flare.physics.lpbf.build import State
 from flare.physics.lpbf.hexahedron import Array
@@ -30,4 +30,4 @@ def load_state(path: Path, *more: str) -> tuple[State, list[Array]]:
             arrays = {name: file[name] for name in file.files}
         return State.from_arrays(arrays), [arrays[name] for name in more]
     except (OSError, ValueError, KeyError, EOFError, BadZipFile) as error:
-        raise DataError(f"{path} is damaged ({error}); remove {path.parent} to start anew") from None
+        raise DataError(f"{path} is damaged ({numpys_reason(error)}); remove {path.parent} to start anew") from None

@@ -10,7 +10,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from flare.errors import DataError
+from flare.errors import DataError, numpys_reason
 from flare.sequence.files import SequenceFiles, read_lines, shuffled
 from flare.sequence.pathfinder import CLASSES
 from flare.sequence.pictures import read_picture
@@ -93,7 +93,7 @@ def _read_list(path: Path) -> Iterator[tuple[int, list[str]]]:
     try:
         rows = np.load(path, allow_pickle=False)
     except (ValueError, EOFError, OSError) as error:
-        raise DataError(f"{path} is damaged, or no array of text: {error}") from None
+        raise DataError(f"{path} is damaged, or no array of text: {numpys_reason(error)}") from None
     if rows.ndim != 2 or rows.dtype.kind not in "US":
         raise DataError(f"{path} has {rows.dtype} of shape {rows.shape}; a table of text is expected")
     yield from enumerate(rows.astype(str).tolist(), 1)

@@ -1,0 +1,252 @@
+"""One step, or one prediction, of a FLARE model on one rank: what it is, and what it needs when it is really done."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from functools import cache, partial
+from typing import Any
+
+import torch
+from torch import distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+from flare.environment import peak_memory_mb
+from flare.errors import ConfigError
+from flare.measure import alone, forget_peak, median_seconds
+from flare.mixer import native
+from flare.models import build_model, count_parameters
+from flare.models.flare import recompute_blocks, split_points
+from flare.models.stream import CHUNK, MOST_IN_MEMORY, Stream
+
+DTYPES = {"32": None, "bf16": torch.bfloat16, "16": torch.float16}
+KINDS = {
+    "training": "a step of the optimiser",
+    "whole": "the answer at all points at once, as an evaluation wants it",
+    "stream": "the answer of `flare predict` in chunks, the features of all points in memory",
+    "scratch": "the same, the features in a scratch file",
+}
+SHARED = {"": "one rank", "samples": "ranks share the samples of a batch", "points": "ranks share the points of each"}
+HANDED_BACK = 32 * 2**20
+"""Bytes from which the C library hands an array back when it is freed. It keeps smaller ones for later: steps with such
+arrays take more memory than the law of large ones tells, and have a calibration of their own."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Setting:
+    """One step, or one prediction, of a FLARE model on one rank."""
+
+    model: Mapping[str, Any]
+    """Sizes, as `build_model` takes them."""
+    in_dim: int = 3
+    out_dim: int = 1
+    points: int
+    """Of a sample, on this rank."""
+    batch: int = 1
+    """Samples at a time, on this rank."""
+    kind: str = "training"
+    """One of `KINDS`."""
+    precision: str = "32"
+    recompute: bool = False
+    device: str = "cpu"
+    shared: str = ""
+    """One of `SHARED`. With points shared a block is not one kernel; with either, gradients are kept twice."""
+
+    def __post_init__(self) -> None:
+        if self.model.get("name", "flare") != "flare":
+            raise ConfigError(f"only FLARE models are planned, not {self.model['name']!r}")
+        if min(self.points, self.batch) < 1:
+            raise ConfigError(f"points={self.points}, batch={self.batch}: at least 1 each")
+        for name, known in (("precision", DTYPES), ("kind", KINDS), ("shared", SHARED)):
+            if getattr(self, name) not in known:
+                raise ConfigError(f"{name} {getattr(self, name)!r} is none of {', '.join(map(repr, known))}")
+        if self.device != "cpu" and not self.device.startswith("cuda"):
+            raise ConfigError(f"device {self.device!r}: plans are made for cpu and cuda")
+        if self.device != "cpu" and not torch.cuda.is_available():
+            raise ConfigError(
+                f"device={self.device!r} cannot be used: torch sees no CUDA device here; use --device cpu"
+            )
+        self._parameters_with(min(self.latents, 2))  # refuses sizes that do not fit together
+
+    @property
+    def work(self) -> int:
+        return self.batch * self.points
+
+    @property
+    def blocks(self) -> int:
+        return int(self.sizes.get("blocks", 8))
+
+    @property
+    def latents(self) -> int:
+        return int(self.sizes.get("latents", 64))
+
+    @property
+    def channels(self) -> int:
+        return int(self.sizes.get("channels", 64))
+
+    @property
+    def heads(self) -> int:
+        return int(self.sizes.get("heads", 8))
+
+    @property
+    def sizes(self) -> dict[str, Any]:
+        return {key: value for key, value in self.model.items() if key != "name"}
+
+    @property
+    def training(self) -> bool:
+        return self.kind == "training"
+
+    @property
+    def streams(self) -> bool:
+        return self.kind in ("stream", "scratch")
+
+    @property
+    def parameters(self) -> int:
+        """As many more with every latent."""
+        first, second = self._parameters_with(1), self._parameters_with(2)
+        return first + (self.latents - 1) * (second - first)
+
+    def _parameters_with(self, latents: int) -> int:
+        return _parameters(self.in_dim, self.out_dim, json.dumps(self.sizes | {"latents": latents}, sort_keys=True))
+
+    @property
+    def row(self) -> int:
+        """Bytes of a point's features, in single precision."""
+        return 4 * self.channels
+
+    @property
+    def by_kernels(self) -> bool:
+        """Whether the native kernels serve it; PyTorch's own operators keep several times as much."""
+        return self.device == "cpu" and self.precision == "32" and native.why_not() is None
+
+    @property
+    def hands_back(self) -> bool:
+        """Whether its arrays are handed back to the system when they are freed; see `HANDED_BACK`."""
+        return self.row * (min(self.points, CHUNK) if self.streams else self.work) >= HANDED_BACK
+
+    @property
+    def weights_mb(self) -> float:
+        """A weight; when training its gradient and AdamW's two averages, and a second gradient where ranks add them."""
+        numbers = (5 if self.shared else 4) if self.training else 1
+        return 4 * numbers * self.parameters / 2**20
+
+    @property
+    def known_mb(self) -> float:
+        """What needs no measuring: weights, the latents of blocks with their sums, and the features of a stream.
+
+        Training and streams keep the latents of every block. Half a dozen arrays of their size are in use at any time,
+        and each thread of the kernels has two for its sums: an estimate, which counts where latents are many.
+        """
+        threads = torch.get_num_threads() if self.device == "cpu" else 0
+        arrays = self.batch * (6 + (0 if self.kind == "whole" else self.blocks)) + 2 * threads
+        latents = 4 * arrays * self.latents * (self.channels + self.heads) / 2**20
+        features = self.row * self.points / 2**20 if self.kind == "stream" else 0.0
+        return self.weights_mb + latents + features
+
+
+@cache
+def _parameters(in_dim: int, out_dim: int, sizes: str) -> int:
+    """Of a model with these sizes, as JSON."""
+    with torch.device("meta"):
+        return count_parameters(build_model("flare", in_dim, out_dim, **json.loads(sizes)))
+
+
+def prediction(setting: Setting, points: int, *, whole: bool = False) -> Setting:
+    """How `flare predict` answers at the points of one sample with the model of a setting."""
+    features = setting.row * points
+    kind = "whole" if whole or points <= CHUNK else "stream" if features <= MOST_IN_MEMORY else "scratch"
+    same: Any = {name: getattr(setting, name) for name in ("model", "in_dim", "out_dim", "device")}
+    return Setting(points=points, kind=kind, **same)
+
+
+@dataclass(frozen=True)
+class Need:
+    memory_mb: float
+    """At the peak, of the whole process; on a GPU, of its memory."""
+    seconds: float
+    """Of a training step or a prediction."""
+
+
+@dataclass(frozen=True)
+class Meeting:
+    """Where the ranks of a trial find each other; by default one rank meets itself."""
+
+    rank: int = 0
+    ranks: int = 1
+    file: str | None = None
+
+    def join(self, device: str) -> None:
+        stores: Any = dist  # torch does not say that it exports them
+        store = stores.FileStore(self.file, self.ranks) if self.file else stores.HashStore()
+        dist.init_process_group(
+            "gloo" if device == "cpu" else "nccl", store=store, rank=self.rank, world_size=self.ranks
+        )
+
+
+ALONE = Meeting()
+
+
+def measure(setting: Setting) -> Need:
+    """Do it, in a process of its own with as many threads as this one."""
+    return alone(trial, setting, torch.get_num_threads())
+
+
+def trial(setting: Setting, threads: int, meeting: Meeting = ALONE) -> Need:
+    """Do it here. A setting whose ranks share something is tried as such, if need be by a rank that is alone."""
+    torch.set_num_threads(threads)
+    torch.manual_seed(0)
+    if setting.shared:
+        meeting.join(setting.device)
+    try:
+        do = _work(setting)
+        do(64, 1)  # loads all that is loaded once
+        forget_peak()
+        do(setting.points, setting.batch)  # the memory of a first step is that of all
+        repeats = max(1, min(5, 200_000 // setting.work))
+        return Need(peak_memory_mb(), median_seconds(lambda: do(setting.points, setting.batch), repeats))
+    finally:
+        if setting.shared:
+            dist.destroy_process_group()
+
+
+def _work(setting: Setting) -> Callable[[int, int], None]:
+    """(points, batch) -> the step or the prediction with so many."""
+    model: nn.Module = build_model("flare", setting.in_dim, setting.out_dim, **setting.sizes).to(setting.device)
+    model.train(setting.training)
+    if setting.streams:
+        return partial(_stream, model, setting)
+    if setting.recompute:
+        recompute_blocks(model)
+    if setting.shared == "points":
+        split_points(model, dist.group.WORLD)
+    if setting.shared:
+        model = DistributedDataParallel(model)
+    optimizer = torch.optim.AdamW(model.parameters(), fused=True)
+
+    def step(points: int, batch: int) -> None:
+        x = torch.randn(batch, points, setting.in_dim, device=setting.device)
+        y = torch.randn(batch, points, setting.out_dim, device=setting.device)
+        with torch.set_grad_enabled(setting.training), _mixed(setting):
+            loss = (model(x) - y).square().mean()
+        if setting.training:
+            loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+
+    return step
+
+
+def _stream(model: nn.Module, setting: Setting, points: int, batch: int) -> None:
+    def read(start: int, stop: int) -> torch.Tensor:
+        return torch.randn(batch, stop - start, setting.in_dim, device=setting.device)
+
+    in_memory = 0 if setting.kind == "scratch" else None
+    Stream(model=model, points=points, read=read, in_memory=in_memory).forward(lambda start, stop, y: None)
+
+
+def _mixed(setting: Setting) -> AbstractContextManager[Any]:
+    dtype = DTYPES[setting.precision]
+    return torch.autocast(setting.device.split(":")[0], dtype, enabled=dtype is not None)
