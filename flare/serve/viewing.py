@@ -25,13 +25,13 @@ def write_view(
     folder: Path, title: str, schema: Schema, sample: Sample, fields: dict[str, np.ndarray], grid: Grid | None
 ) -> None:
     """Write the answers for one part; a field that the mesh brought along is the truth beside the prediction."""
-    points = sample.values[schema.points].astype(np.float32)
+    points = _row_by_row(sample.values[schema.points])
     arrays = {"points": points} | {
-        f"parameter/{name}": sample.values[name].astype(np.float32) for name in schema.named("parameter")
+        f"parameter/{name}": _row_by_row(sample.values[name]) for name in schema.named("parameter")
     }
     triangles = None if grid is None else _triangles(grid)
     if triangles is not None:
-        arrays["triangles"] = triangles
+        arrays["triangles"] = np.ascontiguousarray(triangles)
     with filling(folder) as new:
         save_file(arrays, new / GEOMETRY)
         entries: list[dict[str, str]] = []
@@ -42,7 +42,7 @@ def write_view(
                 if given is not None and given.size == values.size:
                     columns["truth"] = given.reshape(len(points), -1)[:, channel]
                 save_file(
-                    {key: np.ascontiguousarray(column, dtype=np.float32) for key, column in columns.items()},
+                    {key: _row_by_row(column) for key, column in columns.items()},
                     new / field_file(len(entries)),
                 )
                 entries.append({"name": title_of, "unit": unit_of(schema.fields[name].unit), "role": "target"})
@@ -80,6 +80,11 @@ def _catalogue(title: str, schema: Schema, count: int, entries: list[dict[str, s
         "start": "upload",
         "spectra": None,
     }
+
+
+def _row_by_row(values: np.ndarray) -> np.ndarray:
+    """float32 in the order in which safetensors takes the bytes, whatever order an array has them in."""
+    return np.ascontiguousarray(values, dtype=np.float32)
 
 
 def _triangles(grid: Grid) -> np.ndarray | None:
