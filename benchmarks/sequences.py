@@ -71,15 +71,14 @@ def measure(lengths: Sequence[int], rounds: int) -> list[Row]:
     for length in lengths:
         turns = {attention: step_of(attention, length) for attention in ATTENTIONS}
         with threads(1):
-            # A long step needs no repetition to be told from another, nor one to warm up.
-            repeated = max(1, min(rounds, rounds * 2048 // length))
-            if repeated > 1:
-                for step in turns.values():
-                    step()
+            for step in turns.values():  # the first one pays for memory, and for all that is made once
+                step()
+            repeated = max(min(3, rounds), min(rounds, rounds * 2048 // length))
             seconds = interleaved(turns, repeated, CLOCKS[1])
         for attention in ATTENTIONS:
             peak = alone(peak_of_step, attention, length)
             row = {"attention": attention, "length": length, "seconds": seconds[attention], "peak_mb": peak}
+            row["rounds"] = repeated
             row |= {"parameters": count_parameters(model_of(attention, length))}
             rows.append(row)
             rate = length / seconds[attention]
@@ -100,9 +99,12 @@ def table(record: Row) -> str:
         texts = [f"{row['length'] / row['seconds'] / 1e3:.1f}, {row['peak_mb']:,.0f}" for row in of]
         lines.append(f"| {attention} | {' | '.join(texts)} |")
     facts = record["environment"]
+    rounds = ", ".join(str(cells["flare", length]["rounds"]) for length in lengths)
     about = (
-        f"Forward and backward of one sequence, model of the preset lra/listops, float32, CPU time of one thread, "
-        f"medians in turns. At {facts['commit']} with torch {facts['torch']} on {facts['processor']}."
+        f"Forward and backward of one sequence, model of the preset lra/listops, float32. Time: CPU time of one "
+        f"thread, medians of {rounds} rounds in turns, after one to warm up. Memory: the peak of a step in a fresh "
+        f"process above what it held before, so without the weights but with their gradients. At {facts['commit']} "
+        f"with torch {facts['torch']} on {facts['processor']}."
     )
     return "\n".join([*lines, "", about])
 

@@ -65,13 +65,15 @@ def numpys_reason(error: Exception) -> str:
     return "it holds no plain numbers" if "pickle" in str(error).lower() else str(error)
 
 
-def first_difference(old: Mapping[str, Any], new: Mapping[str, Any]) -> tuple[str, Any, Any] | None:
-    """The first dotted key at which two nested records differ, with both values; None where they agree."""
+def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[tuple[str, Any, Any]]:
+    """Dotted keys at which two nested records differ, in order, each with both values."""
     a, b = _flat(old), _flat(new)
-    for key in sorted(a.keys() | b.keys()):
-        if a.get(key) != b.get(key):
-            return key, a.get(key), b.get(key)
-    return None
+    return [(key, a.get(key), b.get(key)) for key in sorted(a.keys() | b.keys()) if a.get(key) != b.get(key)]
+
+
+def first_difference(old: Mapping[str, Any], new: Mapping[str, Any]) -> tuple[str, Any, Any] | None:
+    """The first of these; None where the records agree."""
+    return next(iter(differences(old, new)), None)
 
 
 def _flat(record: Any, prefix: str = "") -> dict[str, Any]:

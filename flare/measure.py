@@ -8,14 +8,14 @@ import statistics
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from multiprocessing import active_children, get_context
-from pathlib import Path
 from typing import Any
 
 import torch
 
-from flare.environment import peak_memory_mb
+from flare.data.parallel import die_with_parent
+from flare.environment import forget_peak_memory, peak_memory_mb
 
 
 @contextmanager
@@ -65,7 +65,7 @@ def alone(function: Callable[..., Any], *arguments: Any) -> Any:
     function that handles it, as training does to save, may take its time.
     """
     others = set(active_children())
-    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
+    with ProcessPoolExecutor(1, mp_context=get_context("spawn"), initializer=die_with_parent) as pool:
         try:
             with _inheriting_no_interrupts():
                 result = pool.submit(function, *arguments)
@@ -92,18 +92,10 @@ def _inheriting_no_interrupts() -> Iterator[None]:
 def peak_above(call: Callable[[], Any]) -> float:
     """MiB that the call needs at its peak beyond what the process held before. For a fresh process."""
     gc.collect()
-    forget_peak()
+    forget_peak_memory()  # starting up may have needed more than is held now
     before = peak_memory_mb()
     call()
     return peak_memory_mb() - before
-
-
-def forget_peak() -> None:
-    """Starting up may have needed more than is held now: count from here, where one can."""
-    if torch.cuda.is_available():
-        torch.cuda.reset_peak_memory_stats()
-    with suppress(OSError):
-        Path("/proc/self/clear_refs").write_text("5")
 
 
 def exponent(sizes: list[float], values: list[float]) -> float:

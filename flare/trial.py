@@ -14,9 +14,9 @@ from torch import distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from flare.environment import peak_memory_mb
+from flare.environment import forget_peak_memory, peak_memory_mb
 from flare.errors import ConfigError
-from flare.measure import alone, forget_peak, median_seconds
+from flare.measure import alone, median_seconds
 from flare.mixer import native
 from flare.models import build_model, count_parameters
 from flare.models.flare import recompute_blocks, split_points
@@ -203,7 +203,7 @@ def trial(setting: Setting, threads: int, meeting: Meeting = ALONE) -> Need:
     try:
         do = _work(setting)
         do(64, 1)  # loads all that is loaded once
-        forget_peak()
+        forget_peak_memory()
         do(setting.points, setting.batch)  # the memory of a first step is that of all
         repeats = max(1, min(5, 200_000 // setting.work))
         return Need(peak_memory_mb(), median_seconds(lambda: do(setting.points, setting.batch), repeats))

@@ -308,7 +308,6 @@ def test_the_largest_step_and_evaluation_of_a_rank(tmp_path):
     for changes, ranks, step, evaluation in [
         ({}, 1, (4, 30), (2, 50)),
         ({"data": {"subsample": 8, "eval_batch_size": 1}}, 1, (4, 8), (1, 50)),
-        ({"data": {"batch_size": 10**8}}, 1, (4, 30), (2, 50)),
         ({}, 2, (2, 30), (1, 50)),
         ({"split": "points"}, 4, (4, 8), (2, 13)),
         ({"split": "points", "point_ranks": 2}, 4, (2, 15), (1, 25)),

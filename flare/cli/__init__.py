@@ -30,6 +30,7 @@ VERBS = {
     "compare": "train several models side by side, several seeds each",
     "plan": "memory and time of a run before it is begun, and what fits at most",
     "experiment": "a table made of several runs",
+    "reproduce": "the paper's tables and figures, done again",
     "lpbf": "distortion and stress of a part printed by laser powder bed fusion",
     "info": "versions, devices, and which mixer runs here",
 }

@@ -57,7 +57,7 @@ def _classes(args: Any, config: TrainConfig) -> None:
     if len(judged) == 0:
         raise DataError(f"{dataset.path}: split {split!r} is empty")
     size, device = config.data.eval_batch_size, next(classifier.parameters()).device
-    answers = predicted_labels(classifier, dataset, judged, size, device, fixed=task.fixed)
+    answers = predicted_labels(classifier, dataset, judged, size, device, fixed=classifier.fixed)
     right = answers == dataset.labels[judged]
     accuracy, guessed = float(right.mean()), {"chance": {split: 1 / len(dataset.schema.classes)}}
     if not args.data:  # what can be guessed is learnt from the run's training samples

@@ -101,6 +101,7 @@ def _scaling(words: Sequence[str]) -> int:
     parser.add_argument("--limit", type=float, default=600.0, help="seconds a measurement may take; then extrapolate")
     parser.add_argument("--memory", type=float, default=16.0, help="GB a measurement may take")
     parser.add_argument("--threads", type=int, default=1, help="of one process")
+    parser.add_argument("--precision", default="32", choices=["32", "bf16", "16"], help="the latter two under autocast")
     given = parse(parser, words)
 
     from flare.experiments.scaling import BEGIN, END, LATENTS, POINTS, run
@@ -113,6 +114,7 @@ def _scaling(words: Sequence[str]) -> int:
         limit_seconds=given.limit,
         limit_gb=given.memory,
         thread_count=given.threads,
+        precision=given.precision,
         tell=say,
     )
     return _tabulate(work, given.page, BEGIN, END)

@@ -26,9 +26,12 @@ def show_accuracies(result: Mapping[str, Any]) -> None:
         guessed = ", ".join(f"{kind} {100 * of[split]:.1f}" for kind, of in result["guesses"].items())
         error = result["standard_error"][split]
         print(f"{split + ' accuracy':<22}{100 * accuracy:.1f} %  standard error {100 * error:.1f}; {guessed}")
+    if "accuracy_ema" in result:
+        averaged = ", ".join(f"{split} {100 * share:.1f} %" for split, share in result["accuracy_ema"].items())
+        print(f"{'averaged weights':<22}{averaged}")
     print(f"{'that is':<22}{result['reading']}")
     if result["protocol"] != "own":
-        print(f"{'protocol':<22}{result['protocol']}, as the published table: padding is taken for tokens, no test")
+        print(f"{'protocol':<22}{result['protocol']}, as the published table: padding is taken for tokens")
 
 
 def with_unit(text: str, unit: str) -> str:

@@ -162,7 +162,10 @@ class BatchPlan(Sampler[list[tuple[int, int]]]):
         share = self.batch_size // (self.parts * self.ranks)
         for step in range(self.first_step, self.steps):
             batch = order[step * self.batch_size : (step + 1) * self.batch_size]
-            mine = batch.reshape(self.ranks, self.parts, share)[self.rank]
+            if self.lengths is None:
+                mine = batch.reshape(self.ranks, self.parts, share)[self.rank]
+            else:  # sorted by length: dealt out, so that no rank always has the longest
+                mine = batch[self.rank :: self.ranks].reshape(self.parts, share)
             for micro in mine:
                 yield [(self.epoch, int(i)) for i in micro]
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+import lzma
 import tarfile
+import zlib
 from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
@@ -146,7 +148,10 @@ def unpack(path: Path, to: Path, *, quiet: bool) -> None:
                 archive.extract(member, to, filter="data")
                 update((packed.tell() >> 20) - read)
                 read = packed.tell() >> 20
+            # A tar ends before what it is packed in: only there is the checksum of all that was unpacked.
+            while archive.fileobj and archive.fileobj.read(1 << 20):
+                pass
     except tarfile.FilterError as error:
         raise DataError(f"{path} is not to be trusted: {error}") from None
-    except (tarfile.TarError, EOFError, OSError) as error:
+    except (tarfile.TarError, zlib.error, lzma.LZMAError, EOFError, OSError) as error:
         raise DataError(f"cannot unpack {path}: {error}. Remove it and fetch it again, or make room") from None

@@ -25,7 +25,7 @@ import numpy as np
 from flare.data.job import already_made, fill, unfinished
 from flare.data.parallel import in_order, workers_of
 from flare.data.sample import Sample, Schema
-from flare.data.store import AnyFolder, ArrayFolder, Dataset
+from flare.data.store import AnyFolder, ArrayFolder, Dataset, partial_folder
 from flare.data.writer import ArrayWriter, DatasetWriter
 from flare.errors import DataError, Exhausted
 from flare.terminal import patience
@@ -120,7 +120,7 @@ def make_folder(
             rest = f"the {most:,} that are not for testing" if most < samples else f"all {samples:,} samples"
             raise DataError(f"{name}={value}: from 0 to {rest}, please")
     schema, job = generator.schema(), {**sizes, "seed": seed}
-    options = {"options": asdict(generator), "departures": departures(generator)}
+    options = {"options": _options(generator, path), "departures": departures(generator)}
     provenance = generator.provenance() | job | options | {"versions": _versions()}
     finished = already_made(path, folder, schema, provenance, (*job, "options"))
     if finished:
@@ -150,6 +150,22 @@ def departures(generator: Generator[Any, Any]) -> dict[str, Any]:
         for field in fields(generator)
         if getattr(generator, field.name) != field.default
     }
+
+
+def _options(generator: Generator[Any, Any], path: Path) -> dict[str, Any]:
+    """All options; where a folder was begun before flare had one of them, without that one if it has its default.
+
+    So a new option, whose default is how things were before, turns no earlier dataset into another one.
+    """
+    options = asdict(generator)
+    for folder in (path, partial_folder(path)):
+        try:
+            known = json.loads((folder / "dataset.json").read_text(encoding="utf-8"))["provenance"]["options"]
+        except (OSError, ValueError, KeyError, TypeError):
+            continue  # nothing there, or nothing sound: those who open it say so
+        changed = departures(generator)
+        return {name: value for name, value in options.items() if name in known or name in changed}
+    return options
 
 
 def _made(

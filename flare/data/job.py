@@ -74,7 +74,8 @@ def unfinished(writer: ArrayWriter[Any, Any], total: int) -> Iterator[None]:
             f"the dask scheduler is gone. {_kept(writer, total)}; start one and run the same command to go on"
         ) from None
     except DataError as error:
-        raise DataError(f"{error}. {_kept(writer, total)}") from None
+        said = str(error)
+        raise DataError(f"{said}{'' if said.endswith(('.', '?')) else '.'} {_kept(writer, total)}") from None
     except OSError as error:
         raise DataError(
             f"cannot write {writer.path}: {error.strerror or error}. {_kept(writer, total)}; make room and "

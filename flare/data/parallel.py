@@ -48,7 +48,7 @@ def workers_of(workers: int, scheduler: str | None) -> Iterator[tuple[Executor |
     elif workers == 1:
         yield None, 1
     else:
-        pool = ProcessPoolExecutor(workers, mp_context=get_context("spawn"), initializer=_die_with_parent)
+        pool = ProcessPoolExecutor(workers, mp_context=get_context("spawn"), initializer=die_with_parent)
         try:
             yield pool, 4 * workers
         finally:
@@ -66,7 +66,7 @@ def _dask_client(address: str) -> Any:
         raise DataError(f"no dask scheduler answers at {address}: {error}") from None
 
 
-def _die_with_parent() -> None:
+def die_with_parent() -> None:
     """A killed parent cannot tell its workers to stop, so each watches it."""
 
     def watch() -> None:

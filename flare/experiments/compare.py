@@ -12,14 +12,14 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from flare.errors import ConfigError, TrainingDiverged, nearest
+from flare.errors import ConfigError, nearest
+from flare.experiments.runs import train_all
 from flare.files import replacing, write_json
 from flare.models import build_model, check_options, model_options
 from flare.train.config import TrainConfig
 from flare.train.fields import FieldTask
 from flare.train.presets import build_config, merged, preset_name, preset_path, read_yaml
 from flare.train.recipes import with_grid, with_model
-from flare.train.start import start_or_resume
 
 
 @dataclass(frozen=True)
@@ -97,18 +97,7 @@ def compare(
     recipe: str | None = None,
 ) -> list[Row]:
     """Train what is not trained yet, and write `table.json` and `table.md` into `out`; the best model comes first."""
-    results: dict[str, list[dict[str, Any] | None]] = {}
-    for number, ((model, seed), config) in enumerate(wanted.items(), 1):
-        tell(f"{number}/{len(wanted)}: {model}, seed {seed}")
-        folder = out / model / f"seed-{seed}"
-        try:
-            result = start_or_resume(config, folder)
-        except TrainingDiverged as error:
-            tell(f"{model}, seed {seed}: {error}")
-            results.setdefault(model, []).append(None)
-            continue
-        if result:  # only the first rank has one
-            results.setdefault(model, []).append(result)
+    results = train_all(wanted, out, tell)
     rows = sorted((_row(model, wanted[model, 0], of) for model, of in results.items()), key=lambda row: row.mean)
     done = [result for of_model in results.values() for result in of_model if result]
     if done:

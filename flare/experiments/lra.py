@@ -9,10 +9,12 @@ from __future__ import annotations
 import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
-from flare.errors import ConfigError, DataError, TrainingDiverged
+from flare.errors import ConfigError, DataError
+from flare.experiments.runs import train_all
 from flare.files import replacing, write_json
 from flare.sequence.guesses import reading
 from flare.sequence.listops import ListOps
@@ -21,7 +23,6 @@ from flare.terminal import duration
 from flare.train.config import TrainConfig
 from flare.train.presets import build_config, merged, preset_path, read_yaml
 from flare.train.recipes import with_attention
-from flare.train.start import start_or_resume
 from flare.train.task import make_task
 
 CONTENDERS: dict[str, dict[str, Any]] = {
@@ -100,7 +101,7 @@ def run(
     wanted = {}
     for task in tasks:
         folder = data / task
-        if task == "listops-small" and not folder.exists():
+        if task == "listops-small":  # at once where it is there, and refused where it is another
             generate_sequences(SHORT_LISTOPS, folder, **_shares(samples), seed=0, workers=workers)
         wanted[task] = configurations(task, contenders, seeds, folder, overrides)
     return "\n".join(_compare(task, of_task, out / task, tell) for task, of_task in wanted.items())
@@ -110,19 +111,29 @@ def _shares(samples: int | None) -> dict[str, Any]:
     return {name: count * (samples or SIZES["samples"]) // SIZES["samples"] for name, count in SIZES.items()}
 
 
+def settings_of(task: str, contender: str, overrides: Sequence[tuple[str, Any]]) -> dict[str, Any]:
+    """The settings of a contender on the preset of a task."""
+    return merged(_preset(task, contender), overrides)
+
+
+@cache
+def _preset(task: str, contender: str) -> dict[str, Any]:
+    """Not to be changed. Read once: a sweep asks for it often."""
+    name, sizes = f"lra/{task}", CONTENDERS[contender]
+    own = with_attention(read_yaml(preset_path(name)), name, sizes["attention"])
+    return merged(own, [(f"model.{key}", value) for key, value in sizes.items()])
+
+
 def configurations(
     task: str, contenders: Sequence[str], seeds: int, data: Path, overrides: Sequence[tuple[str, Any]]
 ) -> dict[tuple[str, int], TrainConfig]:
     """(contender, seed) -> settings. Wrong ones show themselves before anything is trained."""
     name = f"lra/{task}"
-    preset = read_yaml(preset_path(name))
     if not data.exists():
         raise DataError(f"{data} does not exist; make it with:  {HOW_TO_MAKE.get(task, 'flare data make')} {data}")
     found: dict[tuple[str, int], TrainConfig] = {}
     for contender in contenders:
-        sizes = CONTENDERS[contender]
-        changes = [*((f"model.{key}", value) for key, value in sizes.items()), ("data.path", str(data)), *overrides]
-        settings = merged(with_attention(preset, name, sizes["attention"]), changes)
+        settings = settings_of(task, contender, [("data.path", str(data)), *overrides])
         configs = [build_config(settings | {"seed": seed}, f"{contender} on {name}") for seed in range(seeds)]
         try:
             make_task(configs[0]).surrogate(configs[0].model)
@@ -133,20 +144,7 @@ def configurations(
 
 
 def _compare(task: str, wanted: Mapping[tuple[str, int], TrainConfig], out: Path, tell: Callable[[str], None]) -> str:
-    results: dict[str, list[dict[str, Any] | None]] = {}
-    for number, ((contender, seed), config) in enumerate(wanted.items(), 1):
-        tell(f"{task} {number}/{len(wanted)}: {contender}, seed {seed}")
-        folder = out / contender / f"seed-{seed}"
-        try:
-            result = start_or_resume(config, folder)
-        except TrainingDiverged as error:
-            tell(f"{contender}, seed {seed}: {error}")
-            results.setdefault(contender, []).append(None)
-            continue
-        if result:  # only the first rank has one
-            results.setdefault(contender, []).append(result)
-            accuracies = ", ".join(f"{split} {100 * share:.1f} %" for split, share in result["accuracy"].items())
-            tell(f"{accuracies}, in {duration(result['seconds'])}: {result['reading']}")
+    results = train_all(wanted, out, lambda words: tell(f"{task} {words}"), _words)
     done = [result for of_contender in results.values() for result in of_contender if result]
     if not done:
         return f"No run of {task} came to its end.\n"
@@ -157,6 +155,11 @@ def _compare(task: str, wanted: Mapping[tuple[str, int], TrainConfig], out: Path
     with replacing(out / "table.md") as temporary:
         temporary.write_text(text, encoding="utf-8")
     return text
+
+
+def _words(result: Mapping[str, Any]) -> str:
+    accuracies = ", ".join(f"{split} {100 * share:.1f} %" for split, share in result["accuracy"].items())
+    return f"{accuracies}, in {duration(result['seconds'])}: {result['reading']}"
 
 
 def _row(contender: str, results: Sequence[Mapping[str, Any] | None]) -> Row:
@@ -181,9 +184,10 @@ def _about(task: str, done: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 def table(rows: Sequence[Row], about: Mapping[str, Any]) -> str:
     """Markdown: contenders, best first, then what can be guessed, then how it was made."""
     splits = list(next(row for row in rows if row.accuracy).accuracy)
-    paper = PAPER.get(about["task"], {})
+    paper = {} if about["departures"] else PAPER.get(about["task"], {})
+    theirs = "the paper's, %" if about["protocol"] == "dev-split-no-mask" else "the paper's (dev split, no mask), %"
     head = ["attention", "parameters", *(f"{split}, %" for split in splits), "training", "that is"]
-    head += ["the paper's, %"] if paper else []
+    head += [theirs] if paper else []
     lines = [f"| {' | '.join(head)} |", f"|---|---:{'|---:' * len(splits)}|---:|---|{'---:|' if paper else ''}"]
     judged = splits[-1]
     guessed = {kind: of[judged] for kind, of in about["guesses"].items()}

@@ -13,13 +13,13 @@ from typing import Any
 
 import numpy as np
 
-from flare.data.cards import card
 from flare.data.enrich import with_surroundings
 from flare.data.generate import generate, seconds_of_making
 from flare.data.landmarks import landmarks
 from flare.data.store import Dataset
 from flare.data.symmetry import moved
 from flare.errors import DataError
+from flare.experiments.lpbf_statistics import statistics_table
 from flare.files import write_json
 from flare.physics.lpbf.dataset import LPBF
 from flare.report.dataset import write_dataset_page
@@ -164,23 +164,5 @@ def table(record: dict[str, Any]) -> str:
         f"{record['filtered']} draws were filtered out, {result['train_samples'] + result['test_samples']} are kept."
     )
     origin = f"*{facts['processor']}, {facts['memory']}, torch {facts['torch']}, commit {facts['commit']}, seed 0.*"
-    return (
-        "\n".join([*lines, "", f"{effort}; {times}.", "", *statistics(record["landmarks"]), "", dropped, "", origin])
-        + "\n"
-    )
-
-
-def statistics(found: dict[str, float]) -> list[str]:
-    """Markdown: a line a quantity, ours beside the published number in each column."""
-    published = card("lpbf").published
-    kinds = list(dict.fromkeys(name.split(" of ", 1)[0] for name in found))
-    lines = [f"| ours (published) | {' | '.join(kinds)} |", f"|---|{'---:|' * len(kinds)}"]
-    for quantity in dict.fromkeys(name.split(" of ", 1)[1] for name in found):
-        names = [f"{kind} of {quantity}" for kind in kinds]
-        cells = [f"{_short(found[name])} ({_short(published[name].value)})" for name in names]
-        lines.append(f"| {quantity} | {' | '.join(cells)} |")
-    return lines
-
-
-def _short(value: float) -> str:
-    return f"{value:,.0f}" if value >= 1000 else f"{value:.3g}"
+    statistics = statistics_table(record["landmarks"]).markdown()
+    return "\n".join([*lines, "", f"{effort}; {times}.", "", statistics, dropped, "", origin]) + "\n"

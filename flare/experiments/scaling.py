@@ -18,8 +18,15 @@ import torch
 from torch import nn
 
 from flare.environment import describe_environment
+from flare.errors import ConfigError, nearest
+from flare.experiments.analyses import Experiment
+from flare.experiments.budgets import Budget
+from flare.experiments.ledger import Ledger
+from flare.experiments.study import Block, Cell, Item, Picture, origin, outcomes
+from flare.experiments.tables import Table
 from flare.files import write_json
 from flare.measure import alone, exponent, median_seconds, peak_above, threads
+from flare.report.page import png
 
 CHANNELS, HEADS = 128, 8
 POINTS = (1_000, 3_162, 10_000, 31_623, 100_000, 316_228, 1_000_000)
@@ -30,6 +37,8 @@ FITTED = 3
 """Sizes that an exponent rests on, if there are as many: of two, the noise is raised to a power."""
 POWERS = {"softmax": (2, 1), "flare": (1, 1), "physics": (1, 1)}
 """Kind -> powers of N of its time and memory; they tell whether the next size stays within the limits."""
+MIXED = {"32": None, "bf16": torch.bfloat16, "16": torch.float16}
+"""Precision -> what matrix products are done in, under autocast."""
 BEGIN, END = "<!-- scaling table -->", "<!-- end of scaling -->"
 Row = dict[str, Any]
 
@@ -53,23 +62,28 @@ def make_layer(name: str) -> nn.Module:
     return PhysicsAttention(CHANNELS, HEADS, int(size), None)
 
 
-def measure_layer(name: str, points: int, thread_count: int) -> Row:
+def measure_layer(name: str, points: int, thread_count: int, precision: str = "32") -> Row:
     """Seconds and MiB of a forward and backward of the squared error, gradients of input and weights. Alone, please."""
     torch.manual_seed(0)
+    device, mixed = "cuda" if torch.cuda.is_available() else "cpu", MIXED[precision]
     with threads(thread_count):
-        layer = make_layer(name)
+        layer = make_layer(name).to(device)
 
         def step(x: torch.Tensor, target: torch.Tensor) -> None:
-            torch.autograd.grad((layer(x) - target).square().mean(), [x, *layer.parameters()])
+            with torch.autocast(device, dtype=mixed, enabled=mixed is not None):
+                loss = (layer(x) - target).square().mean()
+            torch.autograd.grad(loss, [x, *layer.parameters()])
 
         def data(count: int) -> tuple[torch.Tensor, torch.Tensor]:
-            return torch.randn(1, count, CHANNELS, requires_grad=True), torch.randn(1, count, CHANNELS)
+            x, target = torch.randn(2, 1, count, CHANNELS, device=device)
+            return x.requires_grad_(), target
 
         step(*data(1024))
         x, target = data(points)
         peak = peak_above(lambda: step(x, target))
         seconds = median_seconds(lambda: step(x, target), max(1, min(5, 100_000 // points)))
-    return {"layer": name, "points": points, "seconds": seconds, "peak_mb": peak, "threads": thread_count}
+    measured = {"seconds": seconds, "peak_mb": peak}
+    return {"layer": name, "points": points, **measured, "threads": thread_count, "precision": precision}
 
 
 def run(
@@ -80,24 +94,27 @@ def run(
     limit_seconds: float = 600.0,
     limit_gb: float = 16.0,
     thread_count: int = 1,
+    precision: str = "32",
     tell: Callable[[str], None] = print,
 ) -> str:
     """Measure what is not measured yet, every row kept at once in `scaling.json`. Returns the table as Markdown."""
+    if precision not in MIXED:
+        raise ConfigError(f"there is no precision {precision!r}; {nearest(precision, MIXED)}")
+    how = {"threads": thread_count, "precision": precision}
     path = out / "scaling.json"
     record: dict[str, Any] = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {"rows": []}
-    record |= {"limit_seconds": limit_seconds, "limit_gb": limit_gb, "threads": thread_count}
+    record |= {"limit_seconds": limit_seconds, "limit_gb": limit_gb, **how}
     for name in layers(latents):
         for n in sorted(points):
-            mine = [r for r in record["rows"] if r["layer"] == name and r["threads"] == thread_count]
+            mine = [r for r in _alike(record["rows"], how) if r["layer"] == name]
             if any(r["points"] == n for r in mine) or not _within(mine, name, n, limit_seconds, limit_gb):
                 continue
-            row = alone(measure_layer, name, n, thread_count)
+            row = alone(measure_layer, name, n, thread_count, precision)
             tell(f"{name}, {n:,} points: {row['seconds']:.4g} s, {row['peak_mb']:,.0f} MiB")
             record["rows"].append(row)
             record["environment"] = describe_environment()
             write_json(path, record)
-    alike = [r for r in record["rows"] if r["threads"] == thread_count]
-    record |= summary(alike, names=layers(latents), largest=max(points))
+    record |= summary(_alike(record["rows"], how), names=layers(latents), largest=max(points))
     write_json(path, record)
     from flare.report.scaling import scaling_figure
 
@@ -105,6 +122,11 @@ def run(
     text = table(record)
     (out / "scaling.md").write_text(text, encoding="utf-8")
     return text
+
+
+def _alike(rows: Sequence[Row], how: Mapping[str, Any]) -> list[Row]:
+    """Measured with as many threads in the same precision; older rows, which do not say, in the first."""
+    return [r for r in rows if {"precision": "32", **r}.items() >= how.items()]
 
 
 def _within(rows: Sequence[Row], name: str, points: int, limit_seconds: float, limit_gb: float) -> bool:
@@ -144,8 +166,8 @@ def summary(rows: Sequence[Row], *, names: Sequence[str], largest: int) -> dict[
     return {"largest": largest, "layers": layers_}
 
 
-def table(record: Mapping[str, Any]) -> str:
-    """Markdown; what was not measured stands in italics."""
+def scaling_table(record: Mapping[str, Any]) -> Table:
+    """A line a layer; what was not measured stands in italics."""
     head = [
         "layer",
         "time ~ N^",
@@ -154,25 +176,38 @@ def table(record: Mapping[str, Any]) -> str:
         "MiB there",
         "faster than softmax",
     ]
-    lines = [f"| {' | '.join(head)} |", f"|---{'|---:' * (len(head) - 1)}|"]
+    rows = []
     for name, about in record["layers"].items():
         powers = ["–" if about[f"{key}_exponent"] is None else f"{about[f'{key}_exponent']:.2f}" for key in KEYS]
         values = [f"{about[f'{key}_at_largest']:,.4g}" for key in KEYS]
         if about["extrapolated"]:
             values = [f"*{value}*" for value in values]
         ratio = about.get("faster_than_softmax")
-        lines.append(f"| {name} | {' | '.join([*powers, *values])} | {'–' if ratio is None else f'{ratio:,.0f}×'} |")
+        rows.append([name, *powers, *values, "–" if ratio is None else f"{ratio:,.0f}×"])
+    return Table(head, rows)
+
+
+def table(record: Mapping[str, Any]) -> str:
+    """Markdown, with how it was made."""
+    facts = record["environment"]
+    origin = f"*{_how(record)} {facts['processor']}, torch {facts['torch']}, commit {facts['commit']}.*"
+    return "\n".join([scaling_table(record).markdown(), _remarks(record), "", origin]) + "\n"
+
+
+def _remarks(record: Mapping[str, Any]) -> str:
     guessed = [f"{n} (to {a['measured_to']:,})" for n, a in record["layers"].items() if a["extrapolated"]]
     note = f"In italics: extrapolated from smaller N: {', '.join(guessed)}." if guessed else "All were measured."
-    note = f"{note} {verdict(record)}".strip()
-    facts = record["environment"]
-    origin = (
-        f"*One layer, C = {CHANNELS}, H = {HEADS}, forward + backward, float32; "
+    return f"{note} {verdict(record)}".strip()
+
+
+def _how(record: Mapping[str, Any]) -> str:
+    precision = record.get("precision", "32")
+    products = "float32" if MIXED[precision] is None else f"{precision} under autocast"
+    return (
+        f"One layer, C = {CHANNELS}, H = {HEADS}, forward + backward, {products}, {record['threads']} thread(s); "
         f"exponents from {ASYMPTOTIC:,} points, or of the {FITTED} largest sizes; "
-        f"limits {record['limit_seconds']:g} s and {record['limit_gb']:g} GB a measurement. {facts['processor']}, "
-        f"{record['threads']} thread(s) here, torch {facts['torch']}, commit {facts['commit']}.*"
+        f"limits {record['limit_seconds']:g} s and {record['limit_gb']:g} GB a measurement."
     )
-    return "\n".join([*lines, "", note, "", origin]) + "\n"
 
 
 def verdict(record: Mapping[str, Any]) -> str:
@@ -194,3 +229,60 @@ def verdict(record: Mapping[str, Any]) -> str:
 KEYS = ("seconds", "peak_mb")
 MOST_EXPONENT, LEAST_LEAD = 1.05, 200
 """Of FLARE, in time and memory; and times as fast as softmax attention at the largest N, of its fastest layer here."""
+
+
+GPU = (1_000, *range(100_000, 1_000_001, 100_000))
+HOW: dict[str, dict[str, Any]] = {
+    "smoke": {"points": (64, 128), "latents": (4,)},
+    "cpu": {"limit_seconds": 300.0, "limit_gb": 12.0},
+    "paper": {"points": GPU, "limit_gb": 80.0},
+}
+"""Budget -> arguments of `run`."""
+SECONDS = {"smoke": 30.0, "cpu": 2000.0, "paper": 4000.0}
+"""What it takes, about."""
+PAPER = {"flare 128": 255, "flare 512": 228, "flare 2048": 150, "physics 128": 128}
+"""Times as fast as softmax attention at a million points, read off the paper's figure: an H100, float16."""
+
+
+def cells(budget: Budget) -> list[Cell]:
+    """Float32, and mixed precision: the paper's float16, or bfloat16 when asked for, which not every processor does."""
+    mixed = "16" if budget.name == "paper" else "bf16"
+    return [
+        Cell(
+            (f"precision={precision}",),
+            Experiment("scaling", HOW[budget.name] | {"precision": precision}, SECONDS[budget.name]),
+            extra=budget.name != "paper" and precision != "32",
+        )
+        for precision in ("32", mixed)
+    ]
+
+
+def report(ledger: Ledger, budget: Budget) -> list[Block]:
+    found = outcomes(ledger, cells(budget))
+    blocks: list[Block] = []
+    for outcome in found:
+        (name,), (made,) = outcome.cell.parts, outcome.records
+        if made.outcome != "done":
+            blocks.append(f"{name} failed: {made.failure}")
+            continue
+        from flare.report.scaling import scaling_figure
+
+        record = made.result
+        of_rows = {**record, "rows": _alike(record["rows"], {key: record[key] for key in ("threads", "precision")})}
+        blocks += [_with_paper(record), f"{_how(record)} {_remarks(record)}"]
+        caption = f"Time and memory of one layer, {name}; dashed: extrapolated."
+        blocks.append(Picture(name.replace("=", "-"), caption, png(scaling_figure(of_rows))))
+    return [*blocks, origin(found)]
+
+
+def _with_paper(record: Mapping[str, Any]) -> Table:
+    """The paper's factor beside ours, where the number of points is its."""
+    plain = scaling_table(record)
+    if record["largest"] != GPU[-1]:
+        return plain
+    factors = [f"{PAPER[row[0]]}×" if row[0] in PAPER else "" for row in plain.rows]
+    rows = [[*row, factor] for row, factor in zip(plain.rows, factors, strict=True)]
+    return Table([*plain.head, "paper, H100 and float16"], rows)
+
+
+ITEM = Item("scaling", "Time and memory of one layer over the number of points", cells, report)

@@ -28,7 +28,7 @@ def write_class_report(folder: RunFolder) -> Path:
     split = result["split"]
     judged, device = task.judged[split], next(classifier.parameters()).device
     size = config.data.eval_batch_size
-    answers = predicted_labels(classifier, task.dataset, judged, size, device, fixed=task.fixed)
+    answers = predicted_labels(classifier, task.dataset, judged, size, device, fixed=classifier.fixed)
     counts = confusion_counts(task.dataset.labels[judged], answers, len(task.dataset.schema.classes))
     guessed = {kind: of[split] for kind, of in result["guesses"].items()}
     pictures = [

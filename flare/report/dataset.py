@@ -159,16 +159,30 @@ def histograms(dataset: Dataset, indices: Sequence[int]) -> Figure:
     return figure
 
 
+Numbers = dict[str, tuple[str, Sequence[float]]]
+"""Title -> unit, and a value of each sample."""
+
+
 def sample_histograms(dataset: Dataset, notes: Sequence[Mapping[str, Any]], indices: Sequence[int]) -> Figure:
     """Over samples: points, the largest value of every field that is one number a point, and the numbers noted."""
+    return number_histograms(sample_numbers(dataset, notes, indices))
+
+
+def sample_numbers(dataset: Dataset, notes: Sequence[Mapping[str, Any]], indices: Sequence[int]) -> Numbers:
+    """What `sample_histograms` shows."""
     schema = dataset.schema
     fields = [n for n in schema.named("target", "extra") if len(schema.fields[n].components) == 1]
-    found: dict[str, tuple[str, Sequence[float]]] = {"points": ("", dataset.sizes[list(indices)].tolist())}
+    found: Numbers = {"points": ("", dataset.sizes[list(indices)].tolist())}
     for name in fields:
         unit = schema.fields[name].unit
         found[f"largest {name}"] = "" if unit == "1" else unit, [float(dataset[i].values[name].max()) for i in indices]
     for key, values in _numbers(notes).items():
         found.setdefault(key.replace("_", " "), ("", values))
+    return found
+
+
+def number_histograms(found: Numbers) -> Figure:
+    """A histogram of each."""
     columns = min(3, len(found))
     rows = -(-len(found) // columns)
     figure = new_figure(3.3 * columns, 2.4 * rows)

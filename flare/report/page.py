@@ -73,16 +73,17 @@ def write_page(
 def save_png(figure: Figure, path: str | Path) -> None:
     """Write a picture, whole or not at all."""
     with replacing(path) as temporary:
-        temporary.write_bytes(_png(figure))
+        temporary.write_bytes(png(figure))
 
 
 def _embedded(figure: Figure) -> dict[str, object]:
     """Picture and size in CSS pixels, 96 to the inch, so that text has the same size in every figure of a page."""
     width, height = (round(96 * inches) for inches in figure.get_size_inches())
-    return {"png": b64encode(_png(figure)).decode(), "width": width, "height": height}
+    return {"png": b64encode(png(figure)).decode(), "width": width, "height": height}
 
 
-def _png(figure: Figure) -> bytes:
+def png(figure: Figure) -> bytes:
+    """The picture as the bytes of a file, the same for the same figure."""
     buffer = BytesIO()
     figure.savefig(buffer, format="png", dpi=DPI, metadata={"Software": None})
     return buffer.getvalue()

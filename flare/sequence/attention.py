@@ -39,6 +39,8 @@ class Attention(nn.Module):
     """Whether it has a weight for every pair, which dropout can take out."""
     interleaved = False
     """Whether the map's output is [H][q, k, v][D] rather than [q, k, v][H][D]."""
+    sums = False
+    """Whether it adds up all tokens, which wants float32 where the rest has less."""
 
     def __init__(
         self,
@@ -62,17 +64,22 @@ class Attention(nn.Module):
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, x_BNC: Tensor, mask: Tensor | None = None) -> Tensor:
-        q, k, v = self.project(x_BNC)
+        q, k, v = self.project(x_BNC, mask)
         if self.rotate is not None:
             q, k = self.rotate(q), self.rotate(k)
-        return self.dropout(self.out(self.merge(self.attend(q, k, v, mask))))
+        y_BHND = self.attend_in_float32(q, k, v, mask) if self.sums else self.attend(q, k, v, mask)
+        return self.dropout(self.out(self.merge(y_BHND)))
 
     def make_map(self, channels: int) -> Any:
         return nn.Linear(channels, 3 * channels)
 
-    def project(self, x_BNC: Tensor) -> tuple[Tensor, ...]:
-        """Queries, keys and values, [B, H, N, D] each."""
-        qkv = self.qkv(x_BNC)
+    def project(self, x_BNC: Tensor, mask: Tensor | None) -> tuple[Tensor, ...]:
+        """Queries, keys and values, [B, H, N, D] each; padding has zeros.
+
+        A weight of 0 alone does not hide an infinite value, and what an odd query is answered may overflow: nobody
+        hears it, but it would spoil the gradients.
+        """
+        qkv = without_padding(self.qkv(x_BNC), mask)
         if self.interleaved:
             return split_heads(qkv, self.heads).chunk(3, dim=-1)
         return tuple(split_heads(part, self.heads) for part in qkv.chunk(3, dim=-1))
@@ -80,7 +87,14 @@ class Attention(nn.Module):
     def merge(self, y_BHND: Tensor) -> Tensor:
         return merge_heads(y_BHND)
 
+    def attend_in_float32(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
+        """At least."""
+        wide = torch.promote_types(v.dtype, torch.float32)
+        with torch.autocast(q.device.type, enabled=False):
+            return self.attend(q.to(wide), k.to(wide), v.to(wide), mask).to(v.dtype)
+
     def attend(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
+        """[B, H, N, D] from three of them; keys of padding are zero, which some forms must still leave out."""
         raise NotImplementedError
 
 
@@ -103,6 +117,7 @@ class LinearAttention(Attention):
     """
 
     interleaved = True
+    sums = True
 
     def __init__(
         self, channels: int, heads: int, *, kernel: str = "elu", normalise: bool = True, **common: Any
@@ -127,8 +142,11 @@ def sums_first(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     return q @ (k.transpose(-1, -2) @ v) / (q @ k.sum(-2)[..., None] + SMALL)
 
 
-def without_padding(x_BHND: Tensor, mask: Tensor | None) -> Tensor:
-    return x_BHND if mask is None else x_BHND * mask[:, None, :, None]
+def without_padding(x: Tensor, mask: Tensor | None) -> Tensor:
+    """[B, N, C] or [B, H, N, D], zero at padding whatever was there: a product with 0 would keep what is infinite."""
+    if mask is None:
+        return x
+    return torch.where(mask[..., None] if x.ndim == 3 else mask[:, None, :, None], x, 0.0)
 
 
 class LinformerAttention(Attention):
@@ -151,15 +169,15 @@ class LinformerAttention(Attention):
         count = k.shape[-2]
         if count > self.length:
             raise ConfigError(f"this Linformer is for sequences of at most {self.length} tokens, not {count}")
-        k, v = (
-            weight[:count].t() @ without_padding(t, mask) for weight, t in ((self.mix_keys, k), (self.mix_values, v))
-        )
+        k, v = (weight[:count].t() @ t for weight, t in ((self.mix_keys, k), (self.mix_values, v)))
         share = self.attention_dropout if self.training else 0.0
         return scaled_dot_product_attention(q, k, v, dropout_p=share)
 
 
 class NormAttention(Attention):
     """TransNormer: q (kᵀ v) / N with unit q and k, and a norm over C in place of the denominator."""
+
+    sums = True
 
     def __init__(self, channels: int, heads: int, **common: Any) -> None:
         super().__init__(channels, heads, **common)
@@ -168,15 +186,13 @@ class NormAttention(Attention):
     def make_map(self, channels: int) -> Any:
         return nn.ModuleList(nn.Linear(channels, channels) for _ in range(3))
 
-    def project(self, x_BNC: Tensor) -> tuple[Tensor, ...]:
-        return tuple(split_heads(x_BNC + linear(x_BNC), self.heads) for linear in self.qkv)
+    def project(self, x_BNC: Tensor, mask: Tensor | None) -> tuple[Tensor, ...]:
+        return tuple(split_heads(without_padding(x_BNC + linear(x_BNC), mask), self.heads) for linear in self.qkv)
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
-        q, k = normalize(q, dim=-1), without_padding(normalize(k, dim=-1), mask)
+        q, k = normalize(q, dim=-1), normalize(k, dim=-1)
         count = k.shape[-2] if mask is None else mask.sum(-1).clamp_min(1)[:, None, None, None]
-        with torch.autocast(q.device.type, enabled=False):  # sums over all tokens want float32
-            state = k.float().transpose(-1, -2) @ (v.float() / count)
-        return q @ state.to(q.dtype)
+        return q @ (k.transpose(-1, -2) @ (v / count))
 
     def merge(self, y_BHND: Tensor) -> Tensor:
         return self.norm(merge_heads(y_BHND))
@@ -190,8 +206,10 @@ class FLAREAttention(nn.Module):
         kv_depth: inner layers of the key and value MLPs.
         scale: factor of the scores; None for 1/√D.
         qk_norm: normalise latents and keys over D. Not in the paper's runs.
-        rotate_latents: with rotary positions, turn the latents as well, as if they stood evenly over the sequence: a
-            score then depends on the distance between token and latent, as rotary scores should. Not in the paper's.
+        norm: kind of that normalisation, the encoder's.
+        rotate_latents: with rotary positions, turn the latents as well, as if they stood evenly over `length`, that of
+            the longest sequence: a score then depends on the distance between token and latent, as rotary scores
+            should. Not in the paper's.
     """
 
     def __init__(
@@ -207,6 +225,7 @@ class FLAREAttention(nn.Module):
         kv_depth: int = 3,
         scale: float | None = 1.0,
         qk_norm: bool = False,
+        norm: str = "layer",
         rotate_latents: bool = False,
         backend: str = "auto",
     ) -> None:
@@ -215,7 +234,9 @@ class FLAREAttention(nn.Module):
             raise ConfigError("rotate_latents goes with position='rotary'")
         self.rotate, self.rotate_latents = rotate, rotate_latents
         self.attention_dropout = attention_dropout
-        self.layer = FLARE(channels, heads, latents, kv_depth=kv_depth, scale=scale, qk_norm=qk_norm, backend=backend)
+        self.layer = FLARE(
+            channels, heads, latents, kv_depth=kv_depth, scale=scale, qk_norm=qk_norm, norm=norm, backend=backend
+        )
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, x_BNC: Tensor, mask: Tensor | None = None) -> Tensor:

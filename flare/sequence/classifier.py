@@ -8,6 +8,7 @@ import inspect
 import json
 import os
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from torch import Tensor, nn
 from flare.errors import CheckpointError, ConfigError, DataError, nearest
 from flare.sequence.batch import collate
 from flare.sequence.encoder import SequenceEncoder, attention_class, attention_options
-from flare.sequence.store import Example, SequenceSchema
+from flare.sequence.store import Example, SequenceSchema, checked_tokens
 from flare.surrogate import VERSION, find_checkpoint, load_weights, placed
 
 NAME = "sequence"
@@ -33,12 +34,14 @@ class Classifier(nn.Module):
         model: `{"name": "sequence", "attention": "flare", ...}`, arguments of `SequenceEncoder`; `length` may be given
             where sequences are padded beyond the longest of the data.
         schema: what the tokens and labels are.
+        masks: whether padding is told from tokens. One trained without (protocol `dev-split-no-mask`) is asked with
+            sequences padded to its length, too.
     """
 
-    def __init__(self, model: Mapping[str, Any], schema: SequenceSchema) -> None:
+    def __init__(self, model: Mapping[str, Any], schema: SequenceSchema, *, masks: bool = True) -> None:
         super().__init__()
         _refuse_unknown(model)
-        self.model, self.schema = dict(model), schema
+        self.model, self.schema, self.masks = dict(model), schema, masks
         sizes = {key: value for key, value in model.items() if key not in ("name", "length")}
         self.length = model_length(model, schema)
         labels = 1 if len(schema.classes) == 2 else len(schema.classes)
@@ -51,7 +54,12 @@ class Classifier(nn.Module):
     @property
     def about(self) -> dict[str, Any]:
         """All that is needed to build it anew."""
-        return {"holds": "sequences", "model": self.model, "schema": self.schema.to_json()}
+        return {"holds": "sequences", "model": self.model, "schema": self.schema.to_json(), "masks": self.masks}
+
+    @property
+    def fixed(self) -> int | None:
+        """The length all sequences are padded to; None where the batch's longest will do."""
+        return None if self.masks else self.length
 
     def check_sequences(self, schema: SequenceSchema, where: str | os.PathLike[str]) -> None:
         """Refuse data whose tokens or classes are not those this model was trained on."""
@@ -68,7 +76,9 @@ class Classifier(nn.Module):
         self.eval()
         if len(documents) != self.schema.documents:
             raise DataError(f"{self.schema.name} asks for {self.schema.documents} document(s), not {len(documents)}")
-        batch = collate([(0, Example(documents, 0))], pad=self.schema.pad).to(next(self.parameters()).device)
+        allowed = replace(self.schema, longest=self.length)
+        example = Example(tuple(checked_tokens(np.asarray(tokens), allowed, "the sequence") for tokens in documents), 0)
+        batch = collate([(0, example)], pad=self.schema.pad, fixed=self.fixed).to(next(self.parameters()).device)
         return self.schema.classes[int(decide(self(batch.ids, batch.mask)))]
 
 
@@ -106,7 +116,8 @@ def load_classifier(
         about = json.loads((folder / "model.json").read_text(encoding="utf-8"))
         if about["version"] != VERSION or about.get("holds") != "sequences":
             raise CheckpointError(f"{folder} holds no classifier of sequences that this flare reads")
-        classifier = Classifier(about["model"], SequenceSchema.from_json(about["schema"]))
+        schema = SequenceSchema.from_json(about["schema"])
+        classifier = Classifier(about["model"], schema, masks=about.get("masks", True))
     except (OSError, json.JSONDecodeError, KeyError, TypeError, ConfigError, DataError) as error:
         raise CheckpointError(f"{folder / 'model.json'} is damaged or of another flare: {error}") from None
     if ema and not (folder / "ema.safetensors").exists():

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
+from functools import partial
 from importlib import import_module
 
 import numpy as np
@@ -126,6 +127,8 @@ class SequenceEncoder(nn.Module):
         self.positions = _positions(position, places, channels)
         rotate = Rotation(places, channels // heads) if position == "rotary" else None
         make = attention_class(attention, options)
+        if attention == "flare":
+            make = partial(make, norm=norm)
 
         def block() -> SequenceBlock:
             mixer = make(
@@ -196,7 +199,7 @@ class SequenceEncoder(nn.Module):
             return x_BNC.amax(1) if mask is None else _greatest(x_BNC, mask)
         if mask is None:
             return x_BNC.mean(1)
-        return (x_BNC * mask[..., None]).sum(1) / mask.sum(1, keepdim=True).clamp_min(1)
+        return x_BNC.masked_fill(~mask[..., None], 0.0).sum(1) / mask.sum(1, keepdim=True).clamp_min(1)
 
 
 def _greatest(x_BNC: Tensor, mask: Tensor) -> Tensor:
@@ -220,7 +223,7 @@ def attention_class(name: str, options: dict[str, object]) -> Callable[..., nn.M
 
 def attention_options(kind: Callable[..., object]) -> dict[str, object]:
     """What an attention takes beyond what the encoder gives to all."""
-    given = {"length", "rotate", "attention_dropout", "dropout"}
+    given = {"length", "rotate", "attention_dropout", "dropout", "norm"}
     parameters = inspect.signature(kind).parameters.values()
     return {p.name: p.default for p in parameters if p.kind is p.KEYWORD_ONLY and p.name not in given}
 

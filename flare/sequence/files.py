@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import hashlib
+import json
+import shutil
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass, fields
 from itertools import accumulate, islice, pairwise
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
@@ -13,10 +15,11 @@ from typing import Any, ClassVar, TypeVar
 import numpy as np
 
 from flare.data.job import already_made, fill, unfinished
-from flare.data.store import sha256
+from flare.data.store import partial_folder, sha256
 from flare.errors import DataError
+from flare.files import take_lock
 from flare.sequence.store import Example, SequenceDataset, SequenceSchema, SequenceWriter
-from flare.terminal import progress
+from flare.terminal import progress, say
 
 Item = TypeVar("Item")
 
@@ -26,6 +29,10 @@ class SequenceFiles(ABC):
     """The files of one task."""
 
     name: ClassVar[str]
+    published: ClassVar[tuple[int, int]]
+    """Examples in the benchmark's files: to train and validate with, and to test with."""
+    form: ClassVar[tuple[str, ...]] = ()
+    """Options that change what is to be learnt; their defaults are the benchmark's."""
 
     folder: str
     """Where the files are."""
@@ -45,8 +52,18 @@ class SequenceFiles(ABC):
     def examples(self) -> Iterator[Example]:
         """All of them, always in the same order. A file that is not as it should be is named, with the line."""
 
-    def provenance(self) -> dict[str, Any]:
-        return {"kind": "published"}
+    def departures(self) -> dict[str, Any]:
+        """What is not as in the benchmark, so that nobody takes a result for one of it."""
+        defaults = {field.name: field.default for field in fields(self)}
+        changed = {name: getattr(self, name) for name in self.form if getattr(self, name) != defaults[name]}
+        kinds = zip(self.sizes(), self.published, ("train and validate", "test"), strict=True)
+        other = [f"{found:,} of {wanted:,} to {kind}" for found, wanted, kind in kinds if found != wanted]
+        return changed | ({"samples": ", ".join(other)} if other else {})
+
+    def sizes(self) -> tuple[int, int]:
+        """As `published`, of these files."""
+        counts = self.counts()
+        return counts["train"] + counts["val"], counts["test"]
 
     def path(self, file: str) -> Path:
         return Path(self.folder) / file
@@ -58,7 +75,8 @@ def read_sequences(files: SequenceFiles, out: str | Path, *, quiet: bool = False
     for path in (path for group in groups.values() for path in group):
         if not path.is_file():
             raise DataError(f"{path} is missing. See which files there are for {files.name} in docs/lra.md")
-    provenance = files.provenance() | {
+    provenance: dict[str, Any] = {
+        "kind": "published",
         "reader": f"{type(files).__module__}.{type(files).__name__}",
         "options": asdict(files) | {"folder": ""},  # the same files elsewhere are the same data
         "files": _checksums(groups, quiet=quiet),
@@ -71,11 +89,30 @@ def read_sequences(files: SequenceFiles, out: str | Path, *, quiet: bool = False
     total = sum(counts.values())
     if total < 1:
         raise DataError(f"{files.folder} has no examples of {files.name}")
+    departures = files.departures()
+    if departures:
+        provenance["departures"] = departures
+    _drop_outdated(partial_folder(Path(out)), provenance)
     writer = SequenceWriter(out, schema, provenance)
     ranges = pairwise(accumulate(counts.values(), initial=0))
     with unfinished(writer, total):
         fill(writer, islice(_readable(files), len(writer), None), total, f"reading {files.name}", quiet=quiet)
         return writer.finish({name: [bounds] for name, bounds in zip(counts, ranges, strict=True)})
+
+
+def _drop_outdated(partial: Path, provenance: Mapping[str, Any]) -> None:
+    """Remove what was read of files that have changed since: somebody mended a line, say, and reads them again."""
+    try:
+        begun = json.loads((partial / "dataset.json").read_text(encoding="utf-8"))["provenance"]
+        same = all(begun[key] == provenance[key] for key in ("reader", "options"))
+        changed = [name for name, digest in provenance["files"].items() if begun["files"].get(name) != digest]
+    except (OSError, ValueError, KeyError, TypeError):
+        return  # the writer says best what is wrong with it
+    if same and changed:
+        with (partial / "samples.jsonl").open("a+b") as log:
+            take_lock(log, f"another process is writing {partial}; wait for it, or choose another folder")
+            shutil.rmtree(partial)
+        say(f"{changed[0]} has changed since {partial} was begun; it is read from the beginning")
 
 
 def _readable(files: SequenceFiles) -> Iterator[Example]:
@@ -98,10 +135,10 @@ def decode(text: bytes, where: str) -> str:
     try:
         return text.decode("utf-8")
     except UnicodeDecodeError as error:
-        bad = error.object[error.start]
-        raise DataError(
-            f"{where}: byte {error.start} is {bad:#04x}, no UTF-8 text; convert the file to UTF-8"
-        ) from None
+        *earlier, line = text[: error.start].split(b"\n")
+        place = f"line {len(earlier) + 1}, byte {len(line)}" if earlier else f"byte {error.start}"
+        bad = text[error.start]
+        raise DataError(f"{where}: {place} is {bad:#04x}, no UTF-8 text; convert the file to UTF-8") from None
 
 
 def read_parquet(path: Path, columns: list[str]) -> dict[str, list[Any]]:
@@ -116,9 +153,17 @@ def read_parquet(path: Path, columns: list[str]) -> dict[str, list[Any]]:
         missing = [name for name in columns if name not in file.schema_arrow.names]
         if missing:
             raise DataError(f"{path} has no column {missing[0]!r}; it has {', '.join(file.schema_arrow.names)}")
-        return file.read(columns).to_pydict()
+        table = file.read(columns)
     except (pyarrow.ArrowException, OSError) as error:
         raise DataError(f"{path} is damaged or truncated, or no parquet file: {error}") from None
+    return {name: [_value(cell, f"{path}, row {row}") for row, cell in enumerate(table[name], 1)] for name in columns}
+
+
+def _value(cell: Any, where: str) -> Any:
+    try:
+        return cell.as_py()
+    except UnicodeDecodeError as error:
+        raise DataError(f"{where}: byte {error.start} is {error.object[error.start]:#04x}, no UTF-8 text") from None
 
 
 def byte_tokens(text: str, longest: int) -> np.ndarray:

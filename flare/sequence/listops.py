@@ -83,6 +83,7 @@ class ListOpsFiles(SequenceFiles):
     """Tab-separated `Source` and `Target` under a header line, a file a split. Every target is verified."""
 
     name: ClassVar[str] = "listops"
+    published: ClassVar[tuple[int, int]] = (98_000, 2_000)
     train_file: str = "basic_train.tsv"
     val_file: str = "basic_val.tsv"
     test_file: str = "basic_test.tsv"
@@ -94,19 +95,25 @@ class ListOpsFiles(SequenceFiles):
         return {file: [self.path(file)] for file in (self.train_file, self.val_file, self.test_file)}
 
     def counts(self) -> dict[str, int]:
-        names = {"train": self.train_file, "val": self.val_file, "test": self.test_file}
-        return {split: sum(1 for _ in read_lines(self.path(file))) - 1 for split, file in names.items()}
+        found = {}
+        for split, file in (("train", self.train_file), ("val", self.val_file), ("test", self.test_file)):
+            found[split] = sum(1 for _ in self._rows(file))
+            if not found[split]:
+                raise DataError(f"{self.path(file)} has no expressions; is it whole?")
+        return found
 
     def examples(self) -> Iterator[Example]:
         for file in self.files():
-            for number, line in read_lines(self.path(file)):
-                where = f"{self.path(file)}, line {number}"
-                if number > 1:
-                    yield _parse(line, where)
-                elif line.split("\t") != ["Source", "Target"]:
-                    raise DataError(
-                        f"{where}: {line[:40]!r} should be the header, Source and Target with a tab between"
-                    )
+            yield from (_parse(line, where) for where, line in self._rows(file))
+
+    def _rows(self, file: str) -> Iterator[tuple[str, str]]:
+        """All lines below the header, each with its place."""
+        for number, line in read_lines(self.path(file)):
+            where = f"{self.path(file)}, line {number}"
+            if number > 1:
+                yield where, line
+            elif line.split("\t") != ["Source", "Target"]:
+                raise DataError(f"{where}: {line[:40]!r} should be the header, Source and Target with a tab between")
 
 
 def random_expression(
@@ -163,6 +170,8 @@ def _parse(line: str, where: str) -> Example:
         raise DataError(f"{where}: the target {target[-20:]!r} should be a digit, after a tab. Is the file whole?")
     try:
         tokens = from_text(source)
+        if len(tokens) > LONGEST:
+            raise DataError(f"{len(tokens):,} tokens; an expression has at most {LONGEST:,}")
         value = evaluate(tokens)
     except DataError as error:
         raise DataError(f"{where}: {error}") from None

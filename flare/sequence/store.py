@@ -128,30 +128,28 @@ class SequenceWriter(ArrayWriter[Example, SequenceDataset]):
         super().__init__(path, about, {**columns, "labels": Column(LABEL, None, None)}, schema.token_arrays)
 
     def append(self, example: Example) -> None:
-        arrays = {name: self._checked(t) for name, t in zip(self.schema.token_arrays, example.documents, strict=True)}
+        where, names = f"sample {len(self)} of {self.path}", self.schema.token_arrays
+        arrays = {n: checked_tokens(t, self.schema, where) for n, t in zip(names, example.documents, strict=True)}
         if not 0 <= example.label < len(self.schema.classes):
-            raise DataError(f"sample {len(self)} of {self.path}: there is no class {example.label}")
+            raise DataError(f"{where}: there is no class {example.label}")
         self.commit({**arrays, "labels": np.array([example.label], LABEL)}, example.notes)
 
     def finish(self, splits: Splits) -> SequenceDataset:
         self.make_whole(splits)
         return SequenceDataset(self.path)
 
-    def _checked(self, tokens: np.ndarray) -> np.ndarray:
-        where, schema = f"sample {len(self)} of {self.path}", self.schema
-        if tokens.ndim != 1 or not np.issubdtype(tokens.dtype, np.integer):
-            raise DataError(
-                f"{where}: tokens are {tokens.dtype} of shape {tokens.shape}; a vector of integers is needed"
-            )
-        if not 1 <= len(tokens) <= schema.longest:
-            raise DataError(f"{where}: {len(tokens):,} tokens; {schema.name} has 1 to {schema.longest:,}")
-        low, high = int(tokens.min()), int(tokens.max())
-        if low < 0 or high >= schema.vocabulary or (schema.pad is not None and (tokens == schema.pad).any()):
-            allowed = f"0 … {schema.vocabulary - 1}" + (
-                "" if schema.pad is None else f", and not {schema.pad}, the pad"
-            )
-            raise DataError(f"{where}: token ids go from {low} to {high}; allowed are {allowed}")
-        return tokens.astype(schema.dtype)
+
+def checked_tokens(tokens: np.ndarray, schema: SequenceSchema, where: str) -> np.ndarray:
+    """Tokens of one sequence, in the type they are stored in; refused where the schema does not allow them."""
+    if tokens.ndim != 1 or not np.issubdtype(tokens.dtype, np.integer):
+        raise DataError(f"{where}: tokens are {tokens.dtype} of shape {tokens.shape}; a vector of integers is needed")
+    if not 1 <= len(tokens) <= schema.longest:
+        raise DataError(f"{where}: {len(tokens):,} tokens; {schema.name} has 1 to {schema.longest:,}")
+    low, high = int(tokens.min()), int(tokens.max())
+    if low < 0 or high >= schema.vocabulary or (schema.pad is not None and (tokens == schema.pad).any()):
+        allowed = f"0 … {schema.vocabulary - 1}" + ("" if schema.pad is None else f", and not {schema.pad}, the pad")
+        raise DataError(f"{where}: token ids go from {low} to {high}; allowed are {allowed}")
+    return tokens.astype(schema.dtype)
 
 
 def generate_sequences(

@@ -28,6 +28,8 @@ class TextFiles(SequenceFiles):
     """
 
     name: ClassVar[str] = "text"
+    published: ClassVar[tuple[int, int]] = (25_000, 25_000)
+    form: ClassVar[tuple[str, ...]] = ("longest",)
     longest: int = 4000
     """Bytes of a review that are kept, from its beginning. Papers take 4000; the benchmark's released code 1000."""
     val: int = 2500
@@ -50,9 +52,14 @@ class TextFiles(SequenceFiles):
         found = {split: self._files(split) for split in ("train", "test")}
         return {split: paths for split, paths in found.items() if paths}
 
-    def provenance(self) -> dict[str, Any]:
-        note = {} if self._files("test") else {"test": "taken from the training reviews: not the benchmark's test"}
-        return {"kind": "published", **note}
+    def departures(self) -> dict[str, Any]:
+        carved = {} if self._files("test") else {"test": "taken from the training reviews: not the benchmark's test"}
+        return super().departures() | carved
+
+    def sizes(self) -> tuple[int, int]:
+        """Where there are no reviews to test with, which `departures` says, none of them are missed."""
+        train, test = super().sizes()
+        return (train, test) if self._files("test") else (train + test, self.published[1])
 
     def counts(self) -> dict[str, int]:
         return {split: len(reviews) for split, reviews in self._splits.items()}

@@ -25,7 +25,7 @@ class ClassTask:
     """Everything a training loop must know of a dataset of sequences.
 
     With the protocol `dev-split-no-mask` all sequences are padded to the model's length and padding is taken for
-    tokens; the validation split is then all that is judged.
+    tokens; the validation split is then all that is judged, even where it is the test (of Text it is).
     """
 
     def __init__(self, config: TrainConfig) -> None:
@@ -39,11 +39,15 @@ class ClassTask:
             )
         self.fixed = model_length(config.model, self.dataset.schema) if self.as_published else None
         self.train = first_samples(self.dataset, data.train_split, data.train_samples)
-        self.judged = {
-            split: first_samples(self.dataset, split, count)
-            for split, count in ((data.val_split, data.val_samples), (data.test_split, data.test_samples))
-            if split is not None and not (self.as_published and split == data.test_split)
-        }
+        splits = [(data.val_split, data.val_samples), (data.test_split, data.test_samples)]
+        if self.as_published:
+            splits = splits[:1]
+        elif data.val_split == data.test_split and data.val_samples not in (None, data.test_samples):
+            raise ConfigError(
+                f"data.val_split and data.test_split are both {data.test_split!r}, which is judged once: say of how "
+                f"many samples with --data.test_samples, not --data.val_samples"
+            )
+        self.judged = {s: first_samples(self.dataset, s, count) for s, count in splits if s is not None}
 
     @property
     def lengths(self) -> np.ndarray | None:
@@ -55,7 +59,7 @@ class ClassTask:
         return math.log(len(self.dataset.schema.classes))
 
     def surrogate(self, model: Mapping[str, Any], *, fitted: bool = True) -> Classifier:
-        return Classifier(model, self.dataset.schema)
+        return Classifier(model, self.dataset.schema, masks=not self.as_published)
 
     def batches(self, plan: BatchPlan, epochs: float, *, pin: bool = False) -> Iterable[TokenBatch]:
         return training_batches(self.dataset, plan, fixed=self.fixed, workers=self.data.workers, pin=pin)

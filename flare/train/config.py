@@ -8,6 +8,9 @@ from typing import Any, Literal
 
 from flare.errors import ConfigError
 
+UNDECAYED = ("biases", "norms", "latents", "embeddings")
+"""Kinds of parameters that weight decay may leave out."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class DataConfig:
@@ -48,7 +51,8 @@ class DataConfig:
     """Loader processes; they share the dataset's pages. 0: load in the training process."""
     protocol: Literal["own", "dev-split-no-mask"] = "own"
     """Of sequences. `own` masks padding and judges by validation and test. `dev-split-no-mask` is how the published
-    table was made: all padded to one length, padding attended to and pooled, judged by the validation split alone."""
+    table was made: all padded to one length, padding attended to and pooled, judged by the validation split alone
+    (of Text that was the test: --data.val_split test)."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,7 +62,10 @@ class OptimConfig:
     lr: float = 1e-3
     """Peak learning rate."""
     weight_decay: float = 1e-5
-    """Decoupled decay; biases, norms and latents are left out of it."""
+    """Decoupled decay, of all that is not `undecayed`."""
+    undecayed: list[str] = field(default_factory=lambda: list(UNDECAYED))
+    """What weight decay leaves out. The authors' code of Table 1 has [biases, latents], their later [biases, norms];
+    embeddings are only in sequences."""
     betas: tuple[float, float] = (0.9, 0.999)
     """AdamW's averages; a onecycle schedule overrides the first one unless cycle_beta1 is false."""
     eps: float = 1e-8
@@ -138,6 +145,9 @@ class TrainConfig:
         if not isinstance(self.model.get("name"), str):
             raise ConfigError("model.name is missing; say which model, such as --model.name flare")
         self._check_ranges()
+        for kind in self.optim.undecayed:
+            if kind not in UNDECAYED:
+                raise ConfigError(f"optim.undecayed has {kind!r}; known: {', '.join(UNDECAYED)}")
         if self.loss.gradient_weight and (self.data.subsample or self.data.subsample_from):
             raise ConfigError("loss.gradient_weight needs the whole grid; drop data.subsample or the gradient term")
         if self.loss.gradient_weight and self.split == "points":

@@ -57,10 +57,9 @@ PLACE = {"LOCAL_WORLD_SIZE": "1", "WORLD_SIZE": "1", "RANK": "0"}
 def largest_step(config: TrainConfig, task: FieldTask, ranks: int) -> Setting:
     """Of one rank: its share of the largest micro-batch."""
     most = int(task.dataset.sizes[task.train].max())
-    batch = min(config.data.batch_size, len(task.train))
     return Setting(
         points=plan.per_rank(min(config.data.subsample or most, most), _point_ranks(config, ranks)),
-        batch=max(1, batch // (_sample_ranks(config, ranks) * config.optim.accumulate)),
+        batch=max(1, config.data.batch_size // (_sample_ranks(config, ranks) * config.optim.accumulate)),
         recompute=config.recompute,
         **_alike(config, task, ranks),
     )

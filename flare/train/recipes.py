@@ -119,8 +119,16 @@ def _sections(name: str, preset_name: str) -> Iterator[tuple[str, Mapping[str, A
             raise ConfigError(f"unknown model {name!r}; {nearest(str(name), known)}")
     elif name != "flare":
         record = read_recipe(_folder() / f"{name}.yaml", preset_names())
-        yield from record[ALL].items()
-        yield from record.get(preset_name, {}).items()
+        for part in (ALL, *_alike(preset_name)):
+            yield from record.get(part, {}).items()
+
+
+def _alike(preset_name: str) -> list[str]:
+    """A stand-in is trained like the benchmark in whose place it is, where a recipe has nothing of its own for it."""
+    from flare.data.cards import card, card_names
+
+    original = card(preset_name).stands_in_for if preset_name in card_names() else None
+    return [original, preset_name] if original else [preset_name]
 
 
 def read_recipe(path: Path, presets: Collection[str]) -> dict[str, Any]:

@@ -15,7 +15,10 @@ class Interrupted(Exception):
 
     def __init__(self, number: int) -> None:
         super().__init__(signal.Signals(number).name)
-        self.exit_code = 128 + number
+        self.number, self.exit_code = number, 128 + number
+
+    def __reduce__(self) -> tuple[type[Interrupted], tuple[int]]:
+        return Interrupted, (self.number,)  # it may come from a worker process
 
 
 class SignalNote:

@@ -98,12 +98,24 @@ def _train_and_judge(trainer: Trainer, fabric: Fabric) -> dict[str, Any]:
     if not trainer.position.finished:
         trainer.train()
     errors = {split: trainer.errors_of(split) for split in trainer.task.judged}
+    averaged = _averaged_scores(trainer)
     if not fabric.is_global_zero:
         return {}
-    result = trainer.task.result(errors) | _record(trainer)
+    result = trainer.task.result(errors) | averaged | _record(trainer)
     write_json(trainer.run.path / "test_errors.json", trainer.task.of_samples(errors))
     write_json(trainer.run.path / "result.json", result)
     return result
+
+
+def _averaged_scores(trainer: Trainer) -> dict[str, Any]:
+    """What the averaged weights make of each split, such as `accuracy_ema`, where the run keeps them."""
+    found: dict[str, Any] = {}
+    if trainer.ema is not None:
+        with trainer.ema.swapped_in(trainer.surrogate):
+            for split in trainer.task.judged:
+                for name, score in trainer.task.scores(trainer.errors_of(split)).items():
+                    found.setdefault(f"{name}_ema", {})[split] = score
+    return found
 
 
 def _record(trainer: Trainer) -> dict[str, Any]:

@@ -121,7 +121,8 @@ def first_samples(dataset: ArrayFolder, split: str, count: int | None) -> np.nda
         raise ConfigError(f"{count} samples of split {split!r} are asked for; {dataset.path} has {len(indices)}")
     if len(indices) == 0:
         raise DataError(
-            f"{dataset.path}: split {split!r} is empty; make the dataset with --test-samples, or name other splits "
-            f"with --data.train_split and --data.test_split (it has: {', '.join(dataset.splits)})"
+            f"{dataset.path}: split {split!r} is empty; make the dataset with some samples of it, or name other "
+            f"splits with --data.train_split, --data.val_split (null for none) and --data.test_split (it has: "
+            f"{', '.join(dataset.splits)})"
         )
     return indices[:count]

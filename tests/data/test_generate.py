@@ -16,11 +16,12 @@ import pytest
 
 from flare.data.generate import generate
 from flare.data.sample import Sample
-from flare.data.store import Dataset
+from flare.data.store import Dataset, partial_folder
 from flare.data.writer import DatasetWriter
 from flare.errors import DataError, NotConverged
 from flare.physics import generator_class
 from flare.physics.darcy import Darcy
+from flare.physics.pipe import Pipe
 from tests.factory import content
 
 SMALL = Darcy(resolution=8, stride=1, grid="node")
@@ -52,6 +53,42 @@ def test_a_sample_depends_on_seed_and_index_alone(one_worker, tmp_path):
         np.testing.assert_array_equal(more[index].values["pressure"], one_worker[index].values["pressure"])
     other = generate(SMALL, tmp_path / "other", samples=2, seed=4, quiet=True)
     assert not np.array_equal(other[0].values["coefficient"], one_worker[0].values["coefficient"])
+
+
+def forget_option(folder, name):
+    """As though the folder were of a version that did not have this option."""
+    manifest = folder / "dataset.json"
+    about = json.loads(manifest.read_text())
+    del about["provenance"]["options"][name]
+    manifest.write_text(json.dumps(about))
+
+
+def test_datasets_of_before_an_option_are_accepted_and_gone_on_with_unless_it_is_used(tmp_path, monkeypatch):
+    pipe, made, real = Pipe(nodes=9), [], Pipe.sample
+    path, partial = tmp_path / "d", partial_folder(tmp_path / "d")
+
+    def stop_at_the_second(self, rng):
+        made.append(self)
+        if len(made) == 2:
+            raise KeyboardInterrupt
+        return real(self, rng)
+
+    monkeypatch.setattr(Pipe, "sample", stop_at_the_second)
+    with pytest.raises(KeyboardInterrupt):
+        generate(pipe, path, samples=3, quiet=True)
+    forget_option(partial, "stride")
+    with pytest.raises(DataError, match="made with other settings"):
+        generate(replace(pipe, stride=2), path, samples=3, quiet=True)
+    dataset = generate(pipe, path, samples=3, quiet=True)
+    assert len(made) == 4, "the first sample was not made again"
+    assert "stride" not in dataset.about["provenance"]["options"]
+    again = generate(pipe, path, samples=3, quiet=True)
+    assert len(made) == 4
+    assert again.fingerprint == dataset.fingerprint
+    with pytest.raises(DataError, match="stride is None there, 2 here"):
+        generate(replace(pipe, stride=2), path, samples=3, quiet=True)
+    with pytest.raises(DataError, match=r"viscosity is 0\.005 there, 0\.01 here"):
+        generate(replace(pipe, viscosity=0.01), path, samples=3, quiet=True)
 
 
 def test_the_last_sixth_is_for_testing(one_worker):

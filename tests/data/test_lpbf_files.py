@@ -165,7 +165,7 @@ BAD = {
     "outside 0 … 7": lambda a: {"elems": a["elems"] - 1},
     r"'elems' has shape \(1, 4\)": lambda a: {"elems": a["elems"][:, :4]},
     r"'elems' has shape \(1, 8\) of float32": lambda a: {"elems": a["elems"].astype(np.float32)},
-    "damaged or no NPZ file of numbers: Object arrays": lambda a: {"pos": np.array([{}])},
+    "damaged or no NPZ file of numbers: it holds no plain numbers": lambda a: {"pos": np.array([{}])},
 }
 
 

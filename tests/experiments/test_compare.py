@@ -10,11 +10,11 @@ import yaml
 import flare
 from flare.cli import main
 from flare.errors import TrainingDiverged
+from flare.experiments import runs
 from flare.experiments.compare import compare, configurations
 from flare.models import MODELS
 from flare.train.recipes import recipe_names
 from flare.train.run import RunFolder
-from flare.train.start import start
 from tests.factory import content, darcy_dataset, ragged_dataset
 
 SIZES = {
@@ -116,14 +116,14 @@ def test_the_table_has_the_mean_and_the_spread_of_the_seeds_and_nothing_is_train
 
 
 def test_a_model_that_diverges_does_not_stop_the_others(preset, tmp_path, monkeypatch):
-    real = start
+    real = runs.start_or_resume
 
     def fail(config, folder):
         if config.model["name"] == "lno" and config.seed == 1:
             raise TrainingDiverged("the loss is nan")
         return real(config, folder)
 
-    monkeypatch.setattr("flare.experiments.compare.start_or_resume", fail)
+    monkeypatch.setattr(runs, "start_or_resume", fail)
     sizes = [("model.channels", 16), ("model.blocks", 1), ("model.heads", 2), ("data.train_samples", 8)]
     told = []
     rows = compare(configurations(str(preset), ["lno", "flare"], 2, None, sizes), tmp_path, told.append)

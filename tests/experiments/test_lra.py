@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from flare.cli import main
-from flare.experiments import lra
+from flare.experiments import runs
 from flare.experiments.lra import CONTENDERS, Row, table
 
 
@@ -50,6 +50,8 @@ def test_every_contender_is_trained_judged_and_kept(tmp_path, command, capsys):
     assert (out / "norm" / "seed-0" / "checkpoints" / "last").stat().st_mtime_ns == written, "not trained again"
     again = json.loads((out / "table.json").read_text())["rows"]
     assert len(again[0]["accuracy"]["test"]) == 2
+    assert main([*command, "--contenders", "norm", "--seeds", "1", "--samples", "900"]) == 2
+    assert "holds another dataset already: samples is 1000 there, 900 here" in capsys.readouterr().err
     assert main([*command, "--contenders", "norm", "--steps", "3"]) == 2
     assert "steps is 2 there and 3 here" in capsys.readouterr().err
 
@@ -83,6 +85,10 @@ def test_the_table_tells_spread_readings_and_what_diverged():
     assert "no more than the root operator; 1 of 3 seeds diverged | 36.15 |" in text
     assert "| 17.1 ± 0.0 | 1 s | no more than the majority class | 17.15 |" in text
     assert "| norm | 0 |  |  |  | diverged | 17.10 |" in text
+    assert "the paper's (dev split, no mask), %" in text
+    assert "| the paper's, % |" in table(rows, about | {"protocol": "dev-split-no-mask"})
+    other = table(rows, about | {"departures": {"max_length": 80}})
+    assert "paper" not in other, "what is not the benchmark is not set beside its numbers"
     columns = {line.count("|") for line in text.splitlines() if line.startswith("|")}
     assert len(columns) == 1, "every row has every cell"
 
@@ -106,13 +112,13 @@ def test_bad_wishes_are_refused_before_anything_is_trained(tmp_path, command, ca
 def test_a_contender_that_diverges_does_not_stop_the_others(tmp_path, command, capsys, monkeypatch):
     from flare.errors import TrainingDiverged
 
-    honest = lra.start_or_resume
+    honest = runs.start_or_resume
 
     def start(config, folder):
         if config.model["attention"] == "linear":
             raise TrainingDiverged("the loss is nan")
         return honest(config, folder)
 
-    monkeypatch.setattr(lra, "start_or_resume", start)
+    monkeypatch.setattr(runs, "start_or_resume", start)
     assert main([*command, "--contenders", "linear,norm", "--seeds", "1"]) == 0
     assert "| linear | 0 |  |  |  | diverged |" in capsys.readouterr().out

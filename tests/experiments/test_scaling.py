@@ -16,11 +16,12 @@ def call(function, *arguments):
     return function(*arguments)
 
 
-def lawful(name, points, threads):
+def lawful(name, points, threads, precision="32"):
     """A machine on which softmax takes N² and the others N."""
     kind, _, size = name.partition(" ")
     seconds = 1e-8 * points**2 if kind == "softmax" else 1e-6 * points * (1 + int(size) / 1000)
-    return {"layer": name, "points": points, "seconds": seconds, "peak_mb": 1e-3 * points, "threads": threads}
+    measured = {"seconds": seconds, "peak_mb": 1e-3 * points}
+    return {"layer": name, "points": points, **measured, "threads": threads, "precision": precision}
 
 
 def test_layers_have_the_papers_parameters():
@@ -93,6 +94,9 @@ def test_what_is_over_the_limit_is_extrapolated_and_nothing_is_measured_twice(tm
     assert smaller["layers"]["flare 128"]["seconds_at_largest"] == lawful("flare 128", 10_000, 1)["seconds"]
     assert main([*command, "--threads", "2", "--points", "1000"]) == 0
     assert len(json.loads((tmp_path / "scaling.json").read_text())["rows"]) == len(record["rows"]) + 3
+    assert main([*command, "--precision", "bf16", "--points", "1000"]) == 0
+    assert "bf16 under autocast" in (tmp_path / "scaling.md").read_text()
+    assert len(json.loads((tmp_path / "scaling.json").read_text())["rows"]) == len(record["rows"]) + 6
     assert main(command) == 0
     assert json.loads((tmp_path / "scaling.json").read_text())["layers"] == record["layers"], "nothing is lost"
 

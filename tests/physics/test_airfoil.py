@@ -251,6 +251,15 @@ def test_a_sample_holds_the_flow_with_wake_nodes_twice():
     assert (sample.notes["lift"], sample.notes["drag"]) == (expected.lift, expected.drag)
 
 
+def test_a_stride_keeps_nodes_of_the_same_flow_and_both_ends_of_the_mesh():
+    whole, thin = (Airfoil(resolution="half", stride=n).sample(np.random.default_rng(3)) for n in (1, 5))
+    grid = Airfoil(resolution="half", stride=5).schema().grid
+    assert grid == (23, 6)
+    assert Airfoil(stride=5).schema().grid == (45, 11)
+    for name, value in thin.values.items():
+        np.testing.assert_array_equal(value.reshape(*grid, -1), whole.values[name].reshape(111, 26, -1)[::5, ::5])
+
+
 def test_samples_are_the_same_to_the_last_bit():
     once, again = (Airfoil(resolution="half").sample(np.random.default_rng(4)) for _ in range(2))
     for name, value in once.values.items():
@@ -317,5 +326,7 @@ def test_refuses_impossible_settings():
         c_mesh(resolution="doubel")
     with pytest.raises(ConfigError, match="known: full, half"):
         Airfoil(resolution="double")
+    with pytest.raises(ConfigError, match=r"stride=4 does not reach both ends of the mesh; use one of \[1, 2, 5, 10\]"):
+        Airfoil(stride=4)
     with pytest.raises(ConfigError, match="at most 1e-4"):
         Airfoil(residual=1e-3)

@@ -440,6 +440,17 @@ def test_a_sample_is_the_flow_in_a_random_pipe():
     assert Pipe().schema().grid == (129, 129)
 
 
+def test_a_stride_keeps_nodes_of_the_same_flow_and_both_ends_of_the_mesh():
+    whole, thin = (Pipe(nodes=17, stride=n).sample(np.random.default_rng(3)) for n in (1, 4))
+    assert Pipe(nodes=17, stride=4).schema().grid == (5, 5)
+    for name, value in thin.values.items():
+        np.testing.assert_array_equal(value.reshape(5, 5, -1), whole.values[name].reshape(17, 17, -1)[::4, ::4])
+    with pytest.raises(
+        ConfigError, match=r"stride=3 does not reach both ends of 17 nodes; use one of \[1, 2, 4, 8, 16\]"
+    ):
+        Pipe(nodes=17, stride=3)
+
+
 @pytest.mark.slow
 def test_the_landmarks_are_near_the_published_ones(tmp_path):
     """Not the outlet, where the published flows have spikes: theirs is 0.1607, ours the inlet's 0.1654."""

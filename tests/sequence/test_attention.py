@@ -167,6 +167,13 @@ def test_improvements_of_flare_change_what_it_says_and_not_its_cost_in_parameter
     assert extra == (2 * 2 * 8 if "qk_norm" in options else 0)
 
 
+@pytest.mark.parametrize(("norm", "kind"), [("layer", torch.nn.LayerNorm), ("rms", torch.nn.RMSNorm)])
+def test_qk_norm_is_of_the_encoders_kind(norm, kind):
+    model = SequenceEncoder(9, 3, 20, channels=16, heads=2, blocks=1, latents=4, norm=norm, qk_norm=True)
+    of_layer = [part for part in model.blocks[0].attention.layer.modules() if "Norm" in type(part).__name__]
+    assert [type(part) for part in of_layer] == [kind, kind]
+
+
 def test_latents_are_not_turned_without_rotary_positions():
     with pytest.raises(ConfigError, match="goes with position='rotary'"):
         SequenceEncoder(9, 3, 20, channels=16, heads=2, latents=4, rotate_latents=True)

@@ -5,6 +5,7 @@ import json
 import os
 import pickle
 import struct
+import zlib
 
 import numpy as np
 import pytest
@@ -20,6 +21,7 @@ COUNT = 4  # images of a batch
 RNG = np.random.default_rng(0)
 COLOURS = RNG.integers(0, 256, (6, COUNT, 1024, 3), dtype=np.uint8)
 LABELS = RNG.integers(0, 10, (6, COUNT), dtype=np.uint8)
+FEW = {"samples": "20 of 50,000 to train and validate, 4 of 10,000 to test"}
 NAMES = [*(f"data_batch_{i}" for i in range(1, 6)), "test_batch"]
 
 
@@ -150,6 +152,21 @@ def spoil_label(folder):
     (folder / "data_batch_3.bin").write_bytes(content)
 
 
+def chunk(kind, body):
+    return struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body))
+
+
+def swap_header(path, width, height):
+    """A picture that says it is of another size."""
+    content = path.read_bytes()
+    path.write_bytes(content[:8] + chunk(b"IHDR", struct.pack(">II", width, height) + content[24:29]) + content[33:])
+
+
+def shorten_header(path):
+    content = path.read_bytes()
+    path.write_bytes(content[:8] + chunk(b"IHDR", content[16:20]) + content[33:])
+
+
 @pytest.mark.parametrize(
     ("write", "spoil", "message"),
     [
@@ -172,6 +189,22 @@ def spoil_label(folder):
             lambda f: (f / "test_lables.json").write_text("[1, 2"),
             "test_lables.json is no list of numbers",
         ),
+        (
+            write_sheets,
+            lambda f: (f / "test_lables.json").write_text("[1, 2, 10, 3]"),
+            "test_lables.json: label 2 is 10; labels are 0 to 9",
+        ),
+        (
+            write_sheets,
+            lambda f: (f / "test_lables.json").write_text("[" * 100_000),
+            "test_lables.json is no list of numbers",
+        ),
+        (
+            write_sheets,
+            lambda f: swap_header(f / "data_batch_1.png", 60_000, 60_000),
+            "data_batch_1.png: no PNG picture",
+        ),
+        (write_sheets, lambda f: shorten_header(f / "data_batch_1.png"), "data_batch_1.png: no PNG picture"),
         (write_sheets, lambda f: (f / "data_batch_1.png").write_bytes(b"\x89PNG"), "data_batch_1.png: no PNG picture"),
         (write_binary, lambda f: (f / "test_batch.bin").unlink(), "has no CIFAR-10 that is known here"),
     ],
@@ -220,7 +253,7 @@ def test_smaller_pictures_are_means_of_blocks_and_say_so(tmp_path):
         block = picture[2 * row : 2 * row + 2, 2 * column : 2 * column + 2]
         assert small[3].tokens[16 * row + column] == int(block.mean() + 0.5)
     assert np.array_equal(small.labels, whole.labels)
-    assert small.about["provenance"]["departures"] == {"side": 16}
+    assert small.about["provenance"]["departures"] == {"side": 16, **FEW}
     assert shrunk(np.full(1024, 255, np.uint8), 8).tolist() == [255] * 64
     with pytest.raises(ConfigError, match="side=10; use one of 32, 16, 8"):
         ImageFiles(folder=str(tmp_path), side=10)
@@ -232,6 +265,7 @@ def test_fewer_levels_of_grey_are_a_smaller_vocabulary_and_say_so(tmp_path):
     coarse = read_sequences(ImageFiles(folder=str(tmp_path), val=5, levels=16), tmp_path / "coarse", quiet=True)
     assert (coarse.schema.vocabulary, coarse.schema.pad) == (16, None)
     assert all(np.array_equal(coarse[i].tokens, whole[i].tokens // 16) for i in range(len(whole)))
-    assert coarse.about["provenance"]["departures"] == {"levels": 16}
+    assert coarse.about["provenance"]["departures"] == {"levels": 16, **FEW}
+    assert whole.about["provenance"]["departures"] == FEW
     with pytest.raises(ConfigError, match="levels=300; from 2 to 256"):
         ImageFiles(folder=str(tmp_path), levels=300)

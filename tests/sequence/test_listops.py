@@ -6,8 +6,8 @@ import pytest
 from flare.cli import main
 from flare.errors import ConfigError, DataError
 from flare.sequence.files import read_sequences
-from flare.sequence.listops import ListOps, ListOpsFiles, evaluate, from_text, random_expression, to_text
-from flare.sequence.store import generate_sequences
+from flare.sequence.listops import ListOps, ListOpsFiles, _grow, evaluate, from_text, random_expression, to_text
+from flare.sequence.store import SequenceDataset, generate_sequences
 
 BY_HAND = [
     ("7", 7),
@@ -101,6 +101,18 @@ def test_the_full_size_has_the_statistics_of_the_benchmark(tmp_path):
     assert best == pytest.approx(0.363, abs=0.005), "what the first token alone tells"
 
 
+def test_one_draw_in_twelve_is_accepted_and_all_are_nested_as_deep_as_can_be():
+    rng, tokens = np.random.default_rng(0), np.empty(1999, np.uint8)
+    accepted = 0
+    for _ in range(20_000):
+        length = _grow(rng, tokens, 10, 10)
+        if length > 500:
+            accepted += 1
+            depth = np.cumsum(np.isin(tokens[:length], range(11, 15)).astype(int) - (tokens[:length] == 15))
+            assert depth.max() == 9
+    assert accepted / 20_000 == pytest.approx(0.083, abs=0.006), "3 standard errors"
+
+
 def test_shallow_expressions_are_as_shallow_as_asked():
     for index in range(50):
         tokens = random_expression(np.random.default_rng(index), min_length=3, max_length=40, max_depth=3)
@@ -133,6 +145,8 @@ def test_the_published_files_are_read(files):
     assert [to_text(dataset[i].tokens) for i in (0, 4)] == ["[MAX 4 3 ]", "[MED 1 2 [MIN 3 9 ] ]"]
     assert dataset.labels.tolist() == [4, 8, 5, 4, 2]
     assert dataset.about["provenance"]["kind"] == "published"
+    said = {"samples": "4 of 98,000 to train and validate, 1 of 2,000 to test"}
+    assert dataset.about["provenance"]["departures"] == said, "cut off between lines, nobody else would see it"
 
 
 @pytest.mark.parametrize(
@@ -145,6 +159,10 @@ def test_the_published_files_are_read(files):
         (f"{FIRST}\t4\n", "line 1: .* should be the header"),
         ("Source\tTarget\n5\t5\n\xff\t5\n".encode("latin1"), "line 3: byte 0 is 0xff, no UTF-8 text"),
         ("Source\tTarget\n".encode("utf-16"), r"line 1: .*UTF-16 perhaps\?"),
+        (
+            f"Source\tTarget\n{FIRST}\t4\n[MAX {2100 * '1 '}]\t1\n",
+            "line 3: 2,102 tokens; an expression has at most 2,000",
+        ),
     ],
 )
 def test_bad_files_are_named_with_the_line(files, content, message, capsys):
@@ -154,6 +172,27 @@ def test_bad_files_are_named_with_the_line(files, content, message, capsys):
     assert not (files / "d").exists()
     assert main(["data", "read", "listops", "--folder", str(files), "--out", str(files / "d")]) == 2
     assert "basic_train.tsv, line" in capsys.readouterr().err
+
+
+def test_a_file_whose_bad_line_is_mended_is_read_by_the_same_command(files, capsys):
+    sound = (files / "basic_train.tsv").read_bytes()
+    (files / "basic_train.tsv").write_bytes(sound.replace(b"5\t5", b"5\t"))
+    command = ["data", "read", "listops", "--folder", str(files), "--out", str(files / "d")]
+    assert main(command) == 2
+    assert "Is the file whole? 2 of 5 samples are kept" in capsys.readouterr().err
+    (files / "basic_train.tsv").write_bytes(sound)
+    assert main(command) == 0
+    assert "basic_train.tsv has changed since" in capsys.readouterr().err
+    assert SequenceDataset(files / "d").labels.tolist() == [4, 8, 5, 4, 2]
+
+
+@pytest.mark.parametrize("file", ["basic_train.tsv", "basic_test.tsv"])
+@pytest.mark.parametrize("content", ["", "Source\tTarget\n"])
+def test_a_file_without_expressions_is_refused_by_name(files, file, content):
+    (files / file).write_text(content)
+    with pytest.raises(DataError, match=f"{file} has no expressions"):
+        read_sequences(ListOpsFiles(folder=str(files)), files / "d", quiet=True)
+    assert not list(files.glob("d*"))
 
 
 def test_a_missing_file_is_named(tmp_path, capsys):

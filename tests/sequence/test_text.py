@@ -66,7 +66,20 @@ def test_the_table_has_no_test_and_the_provenance_says_so(tmp_path):
     dataset = read_text(tmp_path)
     assert [len(dataset.split(name)) for name in ("train", "val", "test")] == [13, 4, 3]
     assert sorted((as_text(dataset[i].tokens), dataset[i].label) for i in range(20)) == sorted(TRAIN)
-    assert "not the benchmark's test" in dataset.about["provenance"]["test"]
+    departures = dataset.about["provenance"]["departures"]
+    assert "not the benchmark's test" in departures["test"]
+    assert departures["samples"] == "20 of 25,000 to train and validate"
+
+
+def test_what_is_not_as_in_the_benchmark_is_told(tmp_path, monkeypatch):
+    write_folders(tmp_path)
+    samples = "20 of 25,000 to train and validate, 6 of 25,000 to test"
+    assert TextFiles(folder=str(tmp_path), val=4).departures() == {"samples": samples}
+    monkeypatch.setattr(TextFiles, "published", (20, 6))
+    assert TextFiles(folder=str(tmp_path), val=4).departures() == {}
+    assert TextFiles(folder=str(tmp_path), val=0).departures() == {}, "the benchmark's own choice"
+    assert TextFiles(folder=str(tmp_path), val=4, longest=1000).departures() == {"longest": 1000}
+    assert "departures" not in read_text(tmp_path).about["provenance"]
 
 
 def test_only_the_beginning_is_kept(tmp_path):
@@ -84,6 +97,7 @@ def put(path, content):
     ("write", "file", "content", "message"),
     [
         (write_folders, "train/pos/1_9.txt", b"caf\xe9", "train/pos/1_9.txt: byte 3 is 0xe9, no UTF-8 text"),
+        (write_folders, "train/pos/1_9.txt", b"a\nb\nca\xe9", "train/pos/1_9.txt: line 3, byte 2 is 0xe9, no UTF-8"),
         (write_folders, "train/pos/1_9.txt", b"\xff\xfec\0", r"train/pos/1_9.txt: has zero bytes.*UTF-16"),
         (write_folders, "test/neg/0_2.txt", b" \n", "test/neg/0_2.txt: there is no text"),
         (write_folders, "train/pos/8_1.txt", "Bad.", "train/pos/8_1.txt: a rating of 1 is not positive"),
@@ -122,6 +136,16 @@ def test_reviews_of_one_kind_alone_are_refused(tmp_path, split):
 def test_a_wrong_label_of_the_hub_is_named(tmp_path):
     write_hub(tmp_path, train=[*TRAIN, ("odd", 7)])
     with pytest.raises(DataError, match=r"train-00000-of-00001.parquet, row 21: the label is 7"):
+        read_text(tmp_path)
+
+
+def test_a_text_of_the_hub_that_is_no_utf_8_is_named(tmp_path):
+    write_hub(tmp_path)
+    pyarrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    texts = pyarrow.array([b"good", b"caf\xe9"], pyarrow.binary()).view(pyarrow.string())
+    table = pyarrow.table({"text": texts, "label": [0, 1]})
+    parquet.write_table(table, tmp_path / "train-00000-of-00001.parquet")
+    with pytest.raises(DataError, match=r"train-00000-of-00001.parquet, row 2: byte 3 is 0xe9, no UTF-8 text"):
         read_text(tmp_path)
 
 
@@ -177,6 +201,7 @@ def test_pairs_of_papers_are_read_as_they_stand(tmp_path, end):
         ("1\tA\tB", "line 2: has ids but no texts"),
         ("1\tA\tB\tx", "line 2: 4 columns"),
         ("1\tA\tB\tx\t", "line 2: a text is empty"),
+        ("1\tA\tB\tx\t ", "line 2: a text is empty"),
         (b"1\tA\tB\tx\t\xff", "line 2: byte 8 is 0xff"),
     ],
 )
@@ -190,10 +215,20 @@ def test_bad_pairs_are_named_with_the_line(tmp_path, capsys, line, message):
     assert "line 2" in capsys.readouterr().err
 
 
-def test_a_file_that_ends_within_a_text_is_refused_before_anything_is_written(tmp_path):
+@pytest.mark.parametrize("end", ["b'Fo", "b'it\\'", "b'it\\\\\\'", "b'", "b"])
+def test_a_file_that_ends_within_a_text_is_refused_before_anything_is_written(tmp_path, end):
     write_pairs(tmp_path)
     path = tmp_path / "new_aan_pairs.test.tsv"
-    put(path, path.read_bytes()[:-4])
-    with pytest.raises(DataError, match=r"new_aan_pairs.test.tsv, line 2: its text b\"b'Fo\" ... never ends"):
+    put(path, f"{PAIRS[0]}\n0\tC\tD\tb'Three'\t{end}")
+    with pytest.raises(DataError, match=r"new_aan_pairs.test.tsv, line 2: its text b.* ... never ends"):
         read_sequences(RetrievalFiles(folder=str(tmp_path)), tmp_path / "d", quiet=True)
     assert not list(tmp_path.glob("d*"))
+
+
+def test_a_last_line_without_an_end_is_whole_where_its_text_is(tmp_path):
+    write_pairs(tmp_path)
+    put(tmp_path / "new_aan_pairs.test.tsv", f"{PAIRS[0]}\n0\tC\tD\tb'Three'\tb'a backslash \\\\\\\\'")
+    dataset = read_sequences(RetrievalFiles(folder=str(tmp_path)), tmp_path / "d", quiet=True)
+    assert len(dataset.split("test")) == 2
+    said = dataset.about["provenance"]["departures"]["samples"]
+    assert said == "4 of 165,176 to train and validate, 2 of 17,437 to test"

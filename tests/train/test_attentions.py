@@ -18,7 +18,7 @@ SCHEMAS = {
     "image": {"vocabulary": 256, "classes": TEN, "longest": 1024, "pad": None},
     "pathfinder": {"vocabulary": 256, "classes": TWO, "longest": 1024, "pad": None},
     "listops-small": {"vocabulary": 16, "classes": TEN, "longest": 80},
-    "image-small": {"vocabulary": 256, "classes": TEN, "longest": 256, "pad": None},
+    "image-small": {"vocabulary": 16, "classes": TEN, "longest": 64, "pad": None},
 }
 COUNTS = {  # of the specification, without the token table
     "listops": (1_057_034, 1_057_034, 1_057_034, 3_154_186, 1_058_058, 1_388_298),

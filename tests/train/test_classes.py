@@ -160,7 +160,12 @@ def test_averaged_weights_are_judged_too(listops, tmp_path):
     start(config(listops, optim={"ema": 0.9}), tmp_path / "run")
     records = [r for r in RunFolder(tmp_path / "run").records() if r["kind"] == "evaluate"]
     assert all(0 <= r["accuracy_ema"] <= 1 for r in records)
-    load_classifier(tmp_path / "run", ema=True)
+    result = json.loads((tmp_path / "run" / "result.json").read_text())
+    assert set(result["accuracy_ema"]) == {"val", "test"}
+    assert result["accuracy_ema"]["val"] == pytest.approx(records[-1]["accuracy_ema"])
+    averaged = load_classifier(tmp_path / "run", ema=True)
+    right = [averaged.predict(listops[i].tokens) == str(listops[i].label) for i in listops.split("test")]
+    assert result["accuracy_ema"]["test"] == pytest.approx(np.mean(right))
 
 
 @pytest.mark.parametrize(("later", "stops"), [(1.0, False), (1e4, True)])
@@ -207,7 +212,9 @@ def test_lengths_change_neither_ranks_nor_the_point_to_go_on_from(listops):
     train, lengths = listops.split("train"), listops.lengths.max(1)
     whole = list(BatchPlan(train, 10, lengths=lengths))
     shares = [list(BatchPlan(train, 10, lengths=lengths, rank=r, ranks=2)) for r in range(2)]
-    assert [a + b for a, b in zip(*shares, strict=True)] == whole
+    assert [sorted(a + b) for a, b in zip(*shares, strict=True)] == [sorted(batch) for batch in whole]
+    tokens = [sum(lengths[i] for batch in share for _, i in batch) for share in shares]
+    assert max(tokens) < 1.02 * min(tokens), "and none always has the longest"
     later = BatchPlan(train, 10, lengths=lengths)
     later.begin(0, 6)
     assert list(later) == whole[6:]
@@ -266,6 +273,41 @@ def test_the_published_protocol_pads_all_alike_hides_the_mask_and_never_opens_th
     assert not torch.allclose(model(scrambled), model(batch.ids)), "padding counts"
 
 
+def test_the_published_protocol_judges_by_the_test_where_that_is_the_dev_split(listops, tmp_path):
+    """As of Text, whose published table validates on the test."""
+    settings = config(listops, data={"protocol": "dev-split-no-mask", "val_split": "test", "val_samples": 9}, steps=3)
+    result = start(settings, tmp_path / "run")
+    assert result["samples"] == {"test": 9}
+
+
+def test_a_model_trained_without_a_mask_is_asked_without_one(listops, tmp_path):
+    settings = config(listops, data={"protocol": "dev-split-no-mask"}, model=TINY | {"length": 40}, steps=3)
+    start(settings, tmp_path / "run")
+    model, task, asked = load_classifier(tmp_path / "run"), task_of(settings), []
+    model.network.register_forward_pre_hook(lambda _, given: asked.append(given))
+    for batch in evaluation_batches(listops, task.judged["val"][:5], 1, fixed=task.fixed):
+        model.predict(listops[batch.indices[0]].tokens)
+        ids, mask = asked[-1]
+        assert mask is None
+        assert torch.equal(ids, batch.ids)
+
+
+@pytest.mark.parametrize(
+    ("tokens", "message"),
+    [
+        ([], "the sequence: tokens are float64"),
+        (np.zeros(0, int), "the sequence: 0 tokens; listops has 1 to 30"),
+        ([1] * 31, "the sequence: 31 tokens"),
+        ([1, 99], "token ids go from 1 to 99; allowed are 0 … 15, and not 0, the pad"),
+        ([1, -1], "token ids go from -1 to 1"),
+        ([1, 0], "and not 0, the pad"),
+    ],
+)
+def test_what_is_no_sequence_of_the_task_has_no_class(listops, tokens, message):
+    with pytest.raises(DataError, match=message):
+        Classifier(TINY, listops.schema).predict(np.array(tokens))
+
+
 # -- what a number is worth --------------------------------------------------------------------------------------------
 
 
@@ -320,6 +362,7 @@ def test_the_published_listops_numbers_are_recognised(accuracy, words):
         ({"data": {"val_split": "dev"}}, "no split 'dev'"),
         ({"data": {"val_samples": 21}}, "21 samples of split 'val' are asked for"),
         ({"data": {"protocol": "dev-split-no-mask", "val_split": None}}, "name it: --data.val_split"),
+        ({"data": {"val_split": "test", "val_samples": 3}}, "both 'test', which is judged once"),
         ({"loss": LossConfig(offset=1.0)}, "for fields only: loss$"),
     ],
 )
@@ -327,6 +370,15 @@ def test_bad_settings_are_refused_before_anything_is_written(listops, tmp_path, 
     with pytest.raises((ConfigError, DataError), match=message):
         start(config(listops, **changes), tmp_path / "run")
     assert not (tmp_path / "run").exists()
+
+
+def test_a_dataset_without_validation_samples_names_the_way_out(tmp_path):
+    """As `flare data read text --val 0` makes it."""
+    short = ListOps(min_length=3, max_length=30, max_depth=3)
+    dataset = generate_sequences(short, tmp_path / "d", samples=30, val_samples=0, test_samples=10, quiet=True)
+    with pytest.raises(DataError, match=r"split 'val' is empty; .* --data.val_split \(null for none\)"):
+        start(config(dataset), tmp_path / "run")
+    assert set(task_of(config(dataset, data={"val_split": None})).judged) == {"test"}
 
 
 def test_fields_and_sequences_are_not_taken_for_each_other(listops, tmp_path):

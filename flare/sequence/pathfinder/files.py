@@ -6,12 +6,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from tokenize import TokenError
 from typing import ClassVar
 
 import numpy as np
 
 from flare.errors import DataError, numpys_reason
-from flare.sequence.files import SequenceFiles, read_lines, shuffled
+from flare.sequence.files import SequenceFiles, decode, read_lines, shuffled
 from flare.sequence.pathfinder import CLASSES
 from flare.sequence.pictures import read_picture
 from flare.sequence.store import Example, SequenceSchema
@@ -24,6 +25,8 @@ class PathfinderFiles(SequenceFiles):
     """`<level>/metadata/<batch>.npy`, which are text or arrays of it, and `<level>/imgs/<batch>/sample_<i>.png`."""
 
     name: ClassVar[str] = "pathfinder"
+    published: ClassVar[tuple[int, int]] = (180_000, 20_000)
+    form: ClassVar[tuple[str, ...]] = ("level",)
     level: str = "curv_contour_length_14"
     """Folder of the level: the hard one, curv_contour_length_9 or curv_baseline."""
     seed: int = 0
@@ -92,8 +95,10 @@ def _read_list(path: Path) -> Iterator[tuple[int, list[str]]]:
         return
     try:
         rows = np.load(path, allow_pickle=False)
-    except (ValueError, EOFError, OSError) as error:
+    except (ValueError, EOFError, OSError, OverflowError, MemoryError, TokenError) as error:
         raise DataError(f"{path} is damaged, or no array of text: {numpys_reason(error)}") from None
     if rows.ndim != 2 or rows.dtype.kind not in "US":
         raise DataError(f"{path} has {rows.dtype} of shape {rows.shape}; a table of text is expected")
-    yield from enumerate(rows.astype(str).tolist(), 1)
+    for number, row in enumerate(rows.tolist(), 1):
+        where = f"{path}, line {number}"
+        yield number, [decode(word, where) if isinstance(word, bytes) else word for word in row]

@@ -1,0 +1,116 @@
+"""`flare reproduce WHAT`: the paper's tables and figures, done again, or made of what is recorded."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from flare.cli import parse
+from flare.cli.options import make_parser
+from flare.errors import ConfigError
+from flare.experiments.names import ITEMS
+from flare.terminal import say
+
+RECORDS = "results/records"
+"""Of the cpu and the paper budget; of smoke they lie among its runs."""
+EPILOG = f"""WHAT is one of: {", ".join(ITEMS)}; or
+  list     all of them, with the time that is left to do
+  pages    docs/results again, from the records alone
+  all      one after another; --only names items, in the order you want them: table1/elasticity,spectra
+
+examples:
+  flare reproduce list
+  flare reproduce table1 --budget smoke
+  flare reproduce table1 --budget cpu --only elasticity --workers 2
+  flare reproduce table1 --budget cpu --only elasticity/flare --verify
+  flare reproduce pages
+
+What has a record is not done again; what was stopped goes on with the same command."""
+
+
+def run(words: Sequence[str]) -> int:
+    parser = make_parser("reproduce", "The paper's tables and figures, by one command each.", EPILOG)
+    parser.add_argument("what", help="a table or figure, list, pages, or all")
+    parser.add_argument("--budget", choices=["smoke", "cpu", "paper"], help="how much of it; docs/reproduce.md tells")
+    parser.add_argument("--seeds", type=int, help="of every training: 0, 1, ...; default 3 for cpu, 1 for the others")
+    parser.add_argument("--only", help="cells, such as elasticity or elasticity/flare,darcy/flare; of all: items")
+    parser.add_argument("--workers", type=int, default=os.cpu_count() or 1, help="processes; the records are the same")
+    parser.add_argument("--threads", type=int, default=1, help="of each worker")
+    parser.add_argument("--scheduler", help="address of a dask scheduler to use instead, such as tcp://10.0.0.1:8786")
+    parser.add_argument("--published", action="store_true", help="published files instead of our solvers; paper only")
+    parser.add_argument("--retry", action="store_true", help="also do again what has failed")
+    parser.add_argument("--verify", action="store_true", help="train the cells of records again and compare")
+    parser.add_argument("--records", help=f"folder of the records; default {RECORDS}, of smoke runs/reproduce/smoke")
+    parser.add_argument("--work", default="runs/reproduce", help="folder of data and runs")
+    parser.add_argument("--out", help="folder of tables and pictures; default WORK/<budget>; of pages docs/results")
+    given = parse(parser, words)
+    for name in ("seeds", "workers", "threads"):
+        value = getattr(given, name)
+        if value is not None and value < 1:
+            raise ConfigError(f"--{name} {value}: at least 1, please")
+    if given.what == "list":
+        return _list(given)
+    if given.what == "pages":
+        return _pages(given)
+    if not given.budget:
+        raise ConfigError("say how much with --budget smoke, cpu or paper  (see: flare reproduce list)")
+    return _reproduce(given)
+
+
+def _records(given: Any) -> Path:
+    return Path(given.records or (f"{given.work}/smoke/records" if given.budget == "smoke" else RECORDS))
+
+
+def _list(given: Any) -> int:
+    from flare.experiments.ledger import Ledger
+    from flare.experiments.reproduce import listing
+    from flare.terminal import duration
+
+    lines = listing(Ledger(_records(given)), given.workers)
+    print(f"{'':<26}" + "".join(f"{budget:>25}" for budget in lines[0].costs))
+    for line in lines:
+        cells = [f"{jobs} job{'s' * (jobs > 1)}, {duration(seconds)}" for jobs, seconds in line.costs.values()]
+        print(f"{line.name:<26}" + "".join(f"{cell:>25}" for cell in cells) + f"   {line.title}".rstrip())
+    print(f"\nAbout, on {given.workers} cores like those of benchmarks/results; what has a record counts nothing.")
+    return 0
+
+
+def _pages(given: Any) -> int:
+    from flare.experiments.ledger import Ledger
+    from flare.experiments.pages import write_pages
+
+    for page in write_pages(Ledger(_records(given)), Path(given.out or "docs/results")):
+        print(page)
+    return 0
+
+
+def _reproduce(given: Any) -> int:
+    from flare.experiments.budgets import budget_named
+    from flare.experiments.jobs import Place
+    from flare.experiments.ledger import Ledger
+    from flare.experiments.pages import write_report
+    from flare.experiments.reproduce import planned, selected, verify
+    from flare.experiments.study import chosen
+    from flare.experiments.sweep import sweep
+    from flare.train.signals import Interrupted
+
+    budget = budget_named(given.budget, published=given.published)
+    items = selected(given.what, given.only.split(",") if given.only else None)
+    ledger, place = Ledger(_records(given)), Place(Path(given.work))
+    how: dict[str, Any] = {"workers": given.workers, "threads": given.threads, "tell": say}
+    plans = [planned(item, budget, only, given.seeds) for item, only in items]  # a wrong --only shows itself first
+    try:
+        if given.verify:
+            agree = [verify(chosen(item.cells(budget), only), ledger, place, **how) for item, only in items]
+            return 0 if all(agree) else 1
+        for (item, _), jobs in zip(items, plans, strict=True):
+            sweep(jobs, ledger, place, scheduler=given.scheduler, retry=given.retry, **how)
+            print(
+                write_report(item, ledger, budget, Path(given.out or f"{given.work}/{budget.name}")), end="", flush=True
+            )
+    except Interrupted as stop:
+        say("saved. Give the same command again to go on")
+        raise SystemExit(stop.exit_code) from None
+    return 0

@@ -1,0 +1,206 @@
+"""Jobs that look at what is made or trained: spectra, the median sample, statistics of a dataset, counted costs; and
+whole experiments, whose records are kept."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any, ClassVar
+
+import numpy as np
+
+from flare.data.landmarks import landmarks
+from flare.data.sample import target_array
+from flare.data.store import Dataset
+from flare.experiments.jobs import Data, Job, Place, Training
+from flare.experiments.ledger import Arrays
+from flare.report.dataset import gallery, sample_numbers
+from flare.report.page import png
+from flare.terminal import say
+
+
+@dataclass(frozen=True)
+class TrainedSpectra(Job):
+    """Eigenvalues of every head's mixing in a trained FLARE, means over test samples."""
+
+    of: Training
+    samples: int
+
+    kind: ClassVar[str] = "spectra"
+
+    @property
+    def label(self) -> str:
+        return f"{self.of.label}-spectra"
+
+    @property
+    def data(self) -> Data:
+        return self.of.data
+
+    @property
+    def training(self) -> Training:
+        return self.of
+
+    def definition(self) -> dict[str, Any]:
+        return {"kind": self.kind, "of": self.of.definition(), "samples": self.samples}
+
+    def perform(self, place: Place) -> tuple[dict[str, Any], Arrays]:
+        from flare.spectra import surrogate_spectra
+        from flare.surrogate import load
+
+        result = self.of.trained(place)
+        dataset = Dataset(place.data(self.data))
+        test = [int(i) for i in dataset.split("test")[: self.samples]]
+        found = surrogate_spectra(load(place.run(self.of), device="cpu"), dataset, test)
+        arrays = {"eigenvalues": found.eigenvalues.numpy(), "spread": found.spread.numpy()}
+        ranks = found.effective_rank.tolist()
+        return {"samples": found.samples, "effective_rank": ranks, "rel_l2": result["rel_l2"]}, arrays
+
+
+@dataclass(frozen=True)
+class MedianSample(Job):
+    """Truth and prediction of the test sample of median error."""
+
+    of: Training
+
+    kind: ClassVar[str] = "median sample"
+
+    @property
+    def label(self) -> str:
+        return f"{self.of.label}-median"
+
+    @property
+    def data(self) -> Data:
+        return self.of.data
+
+    @property
+    def training(self) -> Training:
+        return self.of
+
+    def definition(self) -> dict[str, Any]:
+        return {"kind": self.kind, "of": self.of.definition()}
+
+    def perform(self, place: Place) -> tuple[dict[str, Any], Arrays]:
+        from flare.surrogate import load
+
+        self.of.trained(place)
+        tested = json.loads((place.run(self.of) / "test_errors.json").read_text(encoding="utf-8"))
+        place_of_median = int(np.argsort(tested["rel_l2"])[len(tested["rel_l2"]) // 2])
+        index = tested["samples"][place_of_median]
+        dataset = Dataset(place.data(self.data))
+        schema, sample = dataset.schema, dataset[index]
+        predicted = load(place.run(self.of), device="cpu").predict_sample(sample)
+        arrays = {
+            "points": sample.values[schema.points].astype(np.float32),
+            "truth": target_array(schema, sample).astype(np.float32),
+            "prediction": np.concatenate([v.reshape(len(v), -1) for v in predicted.values()], 1).astype(np.float32),
+        }
+        if sample.cells is not None:
+            arrays["cells"] = np.asarray(sample.cells, dtype=np.int32)
+        units = [schema.fields[name].unit for name in schema.named("target") for _ in schema.fields[name].components]
+        return {
+            "index": index,
+            "of_samples": len(tested["samples"]),
+            "rel_l2": tested["rel_l2"][place_of_median],
+            "fields": schema.channels("target"),
+            "units": ["" if unit == "1" else unit for unit in units],
+            "grid": schema.grid and list(schema.grid),
+        }, arrays
+
+
+@dataclass(frozen=True)
+class DatasetStatistics(Job):
+    """Landmarks of a dataset, the numbers of its samples for histograms, and a gallery."""
+
+    of: Data
+
+    kind: ClassVar[str] = "statistics"
+
+    @property
+    def label(self) -> str:
+        return f"{self.of.name}-statistics"
+
+    @property
+    def data(self) -> Data:
+        return self.of
+
+    def definition(self) -> dict[str, Any]:
+        return {"kind": self.kind, "data": self.of.definition()}
+
+    def perform(self, place: Place) -> tuple[dict[str, Any], Arrays]:
+        dataset = Dataset(place.data(self.of))
+        everything = list(range(len(dataset)))
+        numbers = sample_numbers(dataset, dataset.notes(), everything)
+        arrays = {title: np.asarray(values, dtype=np.float32) for title, (_, values) in numbers.items()}
+        # A picture of meshes is kept as such: their cells would be megabytes.
+        arrays["gallery.png"] = np.frombuffer(png(gallery(dataset)), dtype=np.uint8)
+        return {
+            "landmarks": landmarks(dataset),
+            "units": {title: unit for title, (unit, _) in numbers.items()},
+            "samples": len(dataset),
+            "data_fingerprint": dataset.fingerprint,
+        }, arrays
+
+
+@dataclass(frozen=True)
+class ModelCost(Job):
+    """Parameters, operations and memory of a model for so many points, counted on tensors without data."""
+
+    model: str
+    """One of `recipe_names`."""
+    sizes: Mapping[str, Any]
+    """`name` and options."""
+    in_dim: int
+    points: int
+
+    kind: ClassVar[str] = "cost"
+
+    @property
+    def label(self) -> str:
+        return f"cost-{self.model}-{self.points}"
+
+    def definition(self) -> dict[str, Any]:
+        return {"kind": self.kind, "model": dict(self.sizes), "in_dim": self.in_dim, "points": self.points}
+
+    def perform(self, place: Place) -> tuple[dict[str, Any], Arrays]:
+        from flare.models.cost import cost_of
+
+        cost = cost_of(self.sizes, self.in_dim, 1, self.points)
+        return {"parameters": cost.parameters, "flops": cost.flops, "activations": cost.activations}, {}
+
+
+@dataclass(frozen=True)
+class Experiment(Job):
+    """One of `flare experiment`, done whole: it keeps what it has in a folder of its own, and goes on there."""
+
+    name: str
+    """Its module in `flare.experiments`, whose `run` writes `<name>.json`."""
+    settings: Mapping[str, Any]
+    """Keyword arguments of `run`."""
+    seconds: float
+    """About, of one core."""
+    on: Data | None = None
+    """Dataset for its `data`, where it makes none itself."""
+
+    kind: ClassVar[str] = "experiment"
+
+    @property
+    def label(self) -> str:
+        return f"experiment-{self.name}"
+
+    @property
+    def data(self) -> Data | None:
+        return self.on
+
+    def definition(self) -> dict[str, Any]:
+        data = {"data": self.on.definition()} if self.on else {}
+        return {"kind": self.kind, "experiment": self.name, "settings": dict(self.settings), **data}
+
+    def perform(self, place: Place) -> tuple[dict[str, Any], Arrays]:
+        folder = place.run(self)
+        folder.mkdir(parents=True, exist_ok=True)
+        data = {"data": place.data(self.on)} if self.on else {}
+        import_module(f"flare.experiments.{self.name}").run(folder, **self.settings, **data, tell=say)
+        record: dict[str, Any] = json.loads((folder / f"{self.name}.json").read_text(encoding="utf-8"))
+        return record, {}

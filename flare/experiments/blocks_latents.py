@@ -1,0 +1,87 @@
+"""Figure: more blocks, more latents. Error of FLARE over the number of blocks, for several numbers of latents."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+from flare.experiments.ablation import Settings, curves, drawable, grid_cells, table_of
+from flare.experiments.budgets import Budget
+from flare.experiments.ledger import Ledger
+from flare.experiments.study import Block, Cell, Item, Outcome, error_table, origin, outcomes
+
+BLOCKS = (1, 2, 4, 8, 12, 16, 20)
+PAPER = {
+    "elasticity": table_of(
+        BLOCKS,
+        {
+            16: (23.0, 9.94, 6.48, 4.70, 3.26, 3.42, 3.25),
+            32: (22.6, 10.9, 6.48, 3.39, 3.91, 3.10, 2.92),
+            64: (22.0, 9.99, 5.23, 3.84, 4.06, 3.17, 2.95),
+            128: (26.9, 9.58, 5.28, 3.43, 3.31, 3.61, 3.10),
+            256: (21.0, 9.51, 6.27, 3.51, 3.00, 3.46, 3.51),
+            512: (21.9, 8.75, 5.36, 3.87, 2.96, 3.44, 3.13),
+        },
+    ),
+    "darcy": table_of(
+        BLOCKS,
+        {
+            16: (22.2, 11.6, 8.36, 6.70, 6.45, 6.34, 6.21),
+            32: (20.1, 9.14, 6.63, 6.07, 6.11, 6.17, 5.96),
+            64: (18.6, 8.28, 6.09, 5.88, 5.86, 5.68, 5.78),
+            128: (18.5, 7.67, 5.87, 5.42, 5.24, 5.32, 5.11),
+            256: (19.1, 7.37, 5.74, 5.26, 5.57, 5.23, 5.39),
+            512: (18.3, 7.41, 5.61, 5.10, 4.91, 5.15, 5.04),
+        },
+    ),
+}
+"""Dataset -> (blocks, latents) -> error in thousandths, read off the paper's figure to about a hundredth."""
+GRIDS = {
+    "smoke": [(b, m) for m in (2, 4) for b in (1, 2)],
+    "cpu": [(b, m) for m in (16, 64) for b in (1, 2, 4, 8)],
+    "paper": [(b, m) for m in (16, 32, 64, 128, 256, 512) for b in BLOCKS],
+}
+
+
+def _settings(budget: Budget, blocks: int, latents: int) -> Settings:
+    heads = budget.sizes.get("heads", 8)  # 8 on Darcy too, where Table 1 has 16
+    return [("model.blocks", blocks), ("model.latents", latents), ("model.heads", heads)]
+
+
+def cells(budget: Budget) -> list[Cell]:
+    return [
+        cell
+        for dataset, paper in PAPER.items()
+        for cell in grid_cells(budget, dataset, ("blocks", "latents"), GRIDS[budget.name], _settings, paper)
+    ]
+
+
+def report(ledger: Ledger, budget: Budget) -> list[Block]:
+    found = outcomes(ledger, cells(budget))
+    blocks: list[Block] = [error_table(("dataset", "blocks", "latents"), found)]
+    for dataset in PAPER:
+        here = [outcome for outcome in found if outcome.cell.parts[0] == dataset]
+        if drawable(here):
+            caption = f"{dataset}: relative L2 error over the number of blocks."
+            blocks += [
+                _verdict(dataset, here),
+                curves(f"blocks-latents-{dataset}", here, axis="blocks", by="M =", caption=caption),
+            ]
+    return [*blocks, origin(found)]
+
+
+def _verdict(dataset: str, found: list[Outcome]) -> str:
+    """Whether the error falls with every step to more blocks."""
+    rising = []
+    for latents in dict.fromkeys(outcome.cell.parts[2] for outcome in found):
+        line = [outcome for outcome in found if outcome.cell.parts[2] == latents and outcome.values()]
+        rising += [
+            f"{latents}: {a.cell.parts[1]} to {b.cell.parts[1].split('=')[1]}, {a.error()} to {b.error()}"
+            for a, b in pairwise(line)
+            if b.mean >= a.mean
+        ]
+    if rising:
+        return f"{dataset}: the error does **not** fall at every step to more blocks ({'; '.join(rising)})."
+    return f"{dataset}: the error falls with every step to more blocks, for every number of latents."
+
+
+ITEM = Item("blocks-latents", "Blocks × latents", cells, report)

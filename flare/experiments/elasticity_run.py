@@ -1,0 +1,46 @@
+"""FLARE on Elasticity as the paper trains it, 8 blocks on 1,000 samples: one run, with its learning curve.
+
+`paper` is its 500 epochs, the same run as in Table 1; `cpu` the same model and samples with a tenth of the epochs, so
+that the schedule comes to its end in an hour or two. Either goes on where it was stopped, and its row says how far.
+"""
+
+from __future__ import annotations
+
+from flare.experiments.budgets import BUDGETS, Budget
+from flare.experiments.learning import learning_curves
+from flare.experiments.ledger import Ledger
+from flare.experiments.study import Block, Cell, Item, error_table, origin, outcomes
+from flare.experiments.table1 import DATASETS, PAPER
+
+SHORT = {
+    "smoke": (("epochs", 4), ("evaluate_every", 1)),
+    "cpu": (("epochs", 50), ("evaluate_every", 5)),
+    "paper": (),
+}
+
+
+def cells(budget: Budget) -> list[Cell]:
+    exact = BUDGETS["paper"]
+    models = exact if budget.name == "cpu" else budget
+    published = 1e-3 * (PAPER["flare"][DATASETS.index("elasticity")] or 0.0)
+    return [
+        Cell(
+            ("elasticity", "flare"),
+            models.training("elasticity", "flare", *SHORT[budget.name]),
+            exact.training("elasticity"),
+            paper=published if budget.comparable else None,
+            seeds=1,
+        )
+    ]
+
+
+def report(ledger: Ledger, budget: Budget) -> list[Block]:
+    found = outcomes(ledger, cells(budget))
+    blocks: list[Block] = [error_table(("dataset", "model"), found)]
+    for outcome in found:
+        caption = "Relative L2 error on the test split while training, seed 0."
+        blocks += learning_curves("learning", caption, {"FLARE": outcome.records[0]})
+    return [*blocks, origin(found)]
+
+
+ITEM = Item("elasticity-run", "The paper's Elasticity run and its learning curve", cells, report)

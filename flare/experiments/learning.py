@@ -1,0 +1,24 @@
+"""Learning curves: error on the test split while a model is trained."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from flare.experiments.ledger import Record
+from flare.experiments.study import Picture
+from flare.report.ablation import Series, error_curves
+from flare.report.page import png
+
+ENOUGH = 4
+"""Evaluations that make a curve."""
+
+
+def learning_curves(name: str, caption: str, records: Mapping[str, Record]) -> list[Picture]:
+    """A picture with a curve for every record, by label, that was looked at often enough; none where no one was."""
+    lines = {}
+    for label, record in records.items():
+        curve = record.result.get("curve", [])
+        if len(curve) >= ENOUGH:
+            epochs, errors = zip(*curve, strict=True)
+            lines[label] = Series([float(e) for e in epochs], list(errors), [0.0] * len(curve), [None] * len(curve))
+    return [Picture(name, caption, png(error_curves(lines, axis="epoch", log=False)))] if lines else []

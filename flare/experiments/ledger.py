@@ -1,0 +1,107 @@
+"""The ledger: one JSON record for every job, under the address of what defines the job.
+
+A job that has a record is not done again. Arrays, such as spectra and fields, lie beside the record in a `.npz` file
+whose checksum it holds. Every table and picture of the paper's reproduction is made of these files alone.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from io import BytesIO
+from pathlib import Path
+from typing import Any, Literal, Protocol
+
+import numpy as np
+
+from flare.errors import DataError, first_difference
+from flare.files import replacing, write_json
+
+Arrays = dict[str, np.ndarray]
+
+
+class Defined(Protocol):
+    """What can be looked up."""
+
+    @property
+    def label(self) -> str:
+        """For people, the first part of the record's name: such as `elasticity-flare-seed0`."""
+        ...
+
+    def definition(self) -> dict[str, Any]:
+        """All that its outcome depends on, as JSON; nothing of this machine."""
+        ...
+
+
+@dataclass(frozen=True)
+class Record:
+    """What came of a job."""
+
+    outcome: Literal["done", "failed", "unfinished"]
+    result: Mapping[str, Any] = field(default_factory=dict)
+    failure: str = ""
+    """Of a failed job: what went wrong."""
+    made: Mapping[str, Any] = field(default_factory=dict)
+    """Commit, versions, hardware, seconds, peak memory: all that differs between machines and runs."""
+
+
+def address(job: Defined) -> str:
+    """16 hexadecimal digits of what defines a job: equal for equal jobs, whoever asks."""
+    text = json.dumps(job.definition(), sort_keys=True, ensure_ascii=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+class Ledger:
+    """A folder of records. Several processes may write to it: each record is one file, whole or not there."""
+
+    def __init__(self, folder: str | Path) -> None:
+        self.folder = Path(folder)
+
+    def path(self, job: Defined) -> Path:
+        return self.folder / f"{job.label}-{address(job)}.json"
+
+    def find(self, job: Defined) -> Record | None:
+        """The record of a job; None where there is none. Refuses one that is damaged or of another job."""
+        path = self.path(job)
+        try:
+            found = json.loads(path.read_text(encoding="utf-8"))
+            record = Record(found["outcome"], found["result"], found["failure"], found["made"])
+            defined = found["job"]
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise DataError(f"{path} is no record: {error!r}. Restore it, or remove it to do the job again") from None
+        difference = first_difference(json.loads(json.dumps(job.definition())), defined)
+        if difference:
+            key, here, there = difference
+            raise DataError(f"{path} is the record of another job: {key} is {there!r} there and {here!r} here")
+        return record
+
+    def arrays(self, job: Defined) -> Arrays:
+        """The arrays of a job that is done."""
+        record, path = self.find(job), self.path(job).with_suffix(".npz")
+        if record is None or record.outcome != "done":
+            raise DataError(f"{self.path(job)} has no arrays: the job is not done")
+        try:
+            content = path.read_bytes()
+        except OSError as error:
+            raise DataError(f"{path}, which belongs to a record, cannot be read: {error.strerror}") from None
+        if hashlib.sha256(content).hexdigest() != record.result.get("arrays"):
+            raise DataError(f"{path} is not what its record says: restore it, or remove both to do the job again")
+        with np.load(BytesIO(content), allow_pickle=False) as file:
+            return {name: file[name] for name in file.files}
+
+    def write(self, job: Defined, record: Record, arrays: Arrays | None = None) -> None:
+        """Keep what came of a job, in the place of an earlier record of it. Arrays first: a record vouches for them."""
+        path = self.path(job)
+        result = dict(record.result)
+        if arrays:
+            buffer = BytesIO()
+            np.savez_compressed(buffer, **arrays)  # type: ignore[arg-type]
+            result["arrays"] = hashlib.sha256(buffer.getvalue()).hexdigest()
+            with replacing(path.with_suffix(".npz")) as temporary:
+                temporary.write_bytes(buffer.getvalue())
+        entry = asdict(record) | {"result": result}
+        write_json(path, {"id": address(job), "job": job.definition(), **entry})

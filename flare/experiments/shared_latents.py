@@ -1,0 +1,69 @@
+"""Table and figures: one set of latents for all heads, or one for each. Errors on Elasticity, and spectra of both."""
+
+from __future__ import annotations
+
+from flare.experiments.ablation import Point, Settings, grid_cells
+from flare.experiments.analyses import TrainedSpectra
+from flare.experiments.budgets import Budget
+from flare.experiments.jobs import Training
+from flare.experiments.ledger import Ledger
+from flare.experiments.spectra import SAMPLES, spectra_blocks
+from flare.experiments.study import Block, Cell, Item, Outcome, error_table, origin, outcomes
+
+PAPER: dict[str, dict[Point, float]] = {
+    "independent": {(1,): 21.9, (2,): 9.99, (4,): 5.21, (8,): 3.85},
+    "shared": {(1,): 20.8, (2,): 10.8, (4,): 5.91, (8,): 4.37},
+}
+"""Latents -> blocks -> error in thousandths, as printed."""
+BLOCKS = {"smoke": (1, 2), "cpu": (1, 2, 4, 8), "paper": (1, 2, 4, 8)}
+
+
+def _errors(budget: Budget) -> list[Cell]:
+    found = []
+    for kind, paper in PAPER.items():
+
+        def settings(_: Budget, blocks: int, shared: bool = kind == "shared") -> Settings:
+            return [("model.blocks", blocks), *([("model.shared_latents", True)] if shared else [])]
+
+        points = [(blocks,) for blocks in BLOCKS[budget.name]]
+        for cell in grid_cells(budget, "elasticity", ("blocks",), points, settings, paper):
+            found.append(Cell((*cell.parts, kind), cell.job, cell.exact, cell.paper))
+    return found
+
+
+def _spectra(budget: Budget) -> list[Cell]:
+    """Of the deepest models, with seed 0."""
+    deepest = f"blocks={max(BLOCKS[budget.name])}"
+    return [
+        Cell(("spectra", cell.parts[2]), TrainedSpectra(cell.job, SAMPLES[budget.name]))
+        for cell in _errors(budget)
+        if cell.parts[1] == deepest and isinstance(cell.job, Training)
+    ]
+
+
+def cells(budget: Budget) -> list[Cell]:
+    return [*_errors(budget), *_spectra(budget)]
+
+
+def report(ledger: Ledger, budget: Budget) -> list[Block]:
+    found = outcomes(ledger, _errors(budget))
+    blocks: list[Block] = [error_table(("dataset", "blocks", "latents"), found), _verdict(found)]
+    spectra = _spectra(budget)
+    for cell in spectra:
+        kind = cell.parts[1]
+        blocks += spectra_blocks(ledger, cell, f"shared-latents-{kind}", f"{kind.capitalize()} latents.")
+    return [*blocks, origin([*found, *outcomes(ledger, spectra)])]
+
+
+def _verdict(found: list[Outcome]) -> str:
+    """Who wins at every number of blocks that has both."""
+    words = []
+    for blocks in dict.fromkeys(outcome.cell.parts[1] for outcome in found):
+        both = {o.cell.parts[2]: o for o in found if o.cell.parts[1] == blocks and o.values()}
+        if len(both) == 2:
+            better = both["independent"].mean < both["shared"].mean
+            words.append(f"{blocks}: {'independent' if better else '**shared**'} latents are better")
+    return "; ".join(words).capitalize() + "." if words else "No number of blocks has both kinds yet."
+
+
+ITEM = Item("shared-latents", "Shared or independent latents", cells, report)

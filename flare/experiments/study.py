@@ -1,0 +1,236 @@
+"""A table or figure of the paper: cells, each a job with the paper's number for it, and a report made of records."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import count
+from typing import Any
+
+from flare.data.cards import card, card_names
+from flare.errors import ConfigError, differences, nearest
+from flare.experiments.budgets import Budget
+from flare.experiments.jobs import Job, Training
+from flare.experiments.ledger import Ledger, Record
+from flare.experiments.tables import Table
+from flare.terminal import duration
+
+
+@dataclass(frozen=True)
+class Cell:
+    parts: tuple[str, ...]
+    """Its name, part by part, such as ("elasticity", "flare"): what `--only` chooses by."""
+    job: Job
+    exact: Training | None = None
+    """The same cell in the paper's setting, to tell departures; None where there is no such thing."""
+    paper: float | None = None
+    """The paper's relative L2 error, or accuracy."""
+    extra: bool = False
+    """Done only when chosen by name."""
+    seeds: int | None = None
+    """Of its own, whatever the budget has."""
+
+    def jobs(self, seeds: int) -> list[Job]:
+        """Trainings are done with several seeds; the rest is looked at once."""
+        return [self.job.with_seed(seed) for seed in range(seeds)] if isinstance(self.job, Training) else [self.job]
+
+
+@dataclass(frozen=True)
+class Picture:
+    name: str
+    caption: str
+    png: bytes
+
+
+Block = str | Table | Picture
+"""Of a report: a paragraph, a table, a picture."""
+
+
+@dataclass(frozen=True)
+class Item:
+    """One table or figure of the paper."""
+
+    name: str
+    title: str
+    cells: Callable[[Budget], list[Cell]]
+    report: Callable[[Ledger, Budget], list[Block]]
+    """Made of records alone; cells without any are left out."""
+
+
+def chosen(cells: Sequence[Cell], only: Sequence[str] | None) -> list[Cell]:
+    """The cells that match one of `only`, each such as `elasticity` or `elasticity/flare`; None: all but the extra."""
+    if only is None:
+        return [cell for cell in cells if not cell.extra]
+    known = {part for cell in cells for part in cell.parts}
+    for part in (part for choice in only for part in choice.split("/")):
+        if part not in known:
+            raise ConfigError(f"--only {part}: there is no such cell; {nearest(part, known)}")
+    # A choice that names no extra cell means the usual ones.
+    named = {part for cell in cells if cell.extra for part in cell.parts} - {
+        part for cell in cells if not cell.extra for part in cell.parts
+    }
+    found = [
+        cell
+        for cell in cells
+        if any(
+            set(choice.split("/")) <= set(cell.parts) and (not cell.extra or named & set(choice.split("/")))
+            for choice in only
+        )
+    ]
+    if not found:
+        raise ConfigError(f"--only {','.join(only)}: no cell has all of that")
+    return found
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What the seeds of a cell gave."""
+
+    cell: Cell
+    records: Sequence[Record]
+
+    @property
+    def measure(self) -> str:
+        return self.cell.job.measure if isinstance(self.cell.job, Training) else "rel_l2"
+
+    @property
+    def unit(self) -> float:
+        return self.cell.job.unit if isinstance(self.cell.job, Training) else Training.unit
+
+    def values(self, key: str | None = None) -> list[float]:
+        """Of the seeds that came to their end; by default what is measured."""
+        key = key or self.measure
+        return [r.result[key] for r in self.records if r.outcome == "done" and key in r.result]
+
+    @property
+    def mean(self) -> float:
+        """Of what is measured; infinite where no seed came to its end, so that it is never the least error."""
+        return statistics.mean(self.values()) if self.values() else math.inf
+
+    @property
+    def spread(self) -> float | None:
+        """Standard deviation over seeds; None for one seed, which has none."""
+        return statistics.stdev(self.values()) if len(self.values()) > 1 else None
+
+    def error(self, key: str | None = None) -> str:
+        """`5.21 ± 0.13`, in thousandths (of accuracies in hundredths); of what did not end well, the words for it."""
+        values, words = self.values(key), []
+        if values:
+            spread = statistics.stdev(values) if len(values) > 1 else None
+            words.append(digits(statistics.mean(values), spread, self.unit))
+        words += [f"failed: {record.failure}" for record in self.records if record.outcome == "failed"]
+        for record in self.records:
+            if record.outcome == "unfinished":
+                epoch, error = record.result["curve"][-1]
+                far = f"at epoch {epoch} of {record.result['epochs']:g}, unfinished"
+                words.append(f"{digits(error, None, self.unit)} {far}")
+        return "; ".join(words)
+
+    @property
+    def seeds(self) -> str:
+        return f"{len(self.values())}" + (f" of {len(self.records)}" if len(self.values()) < len(self.records) else "")
+
+    @property
+    def parameters(self) -> str:
+        found = [record.result["parameters"] for record in self.records if "parameters" in record.result]
+        return f"{found[0]:,}" if found else ""
+
+
+def outcomes(ledger: Ledger, cells: Iterable[Cell]) -> list[Outcome]:
+    """Of the cells that have records, with all seeds that have."""
+    found = [Outcome(cell, list(_records(ledger, cell.job))) for cell in cells]
+    return [outcome for outcome in found if outcome.records]
+
+
+def _records(ledger: Ledger, job: Job) -> Iterator[Record]:
+    for seed in count():
+        record = ledger.find(job.with_seed(seed) if isinstance(job, Training) else job)
+        if record is None:
+            return
+        yield record
+        if not isinstance(job, Training):
+            return
+
+
+def digits(value: float, spread: float | None, unit: float) -> str:
+    """Three digits and the spread to the same place, both in `unit`."""
+    value = value / unit
+    places = max(0, 2 - math.floor(math.log10(value) + 1e-9)) if value > 0 else 2  # 9.99999999 is 10
+    return f"{value:.{places}f}" + ("" if spread is None else f" ± {spread / unit:.{places}f}")
+
+
+def thousandths(value: float, spread: float | None = None) -> str:
+    return digits(value, spread, 1e-3)
+
+
+def paper_value(cell: Cell) -> str:
+    unit = cell.job.unit if isinstance(cell.job, Training) else Training.unit
+    return "" if cell.paper is None else digits(cell.paper, None, unit)
+
+
+def departures(cell: Cell) -> str:
+    """In what the setting of a training differs from the paper's, in words."""
+    if not isinstance(cell.job, Training) or cell.exact is None:
+        return ""
+    ours, theirs = cell.job.definition(), cell.exact.definition()
+    words = []
+    if not cell.job.on.published:
+        data, full = cell.job.on, cell.exact.on
+        stand_in = data.name in card_names() and card(data.name).stands_in_for
+        words.append(f"{data.name}, which stands in for {stand_in}" if stand_in else "data of our solver")
+        if (data.samples, data.test) != (full.samples, full.test):
+            words.append(f"{data.samples - data.test}+{data.test} of {full.samples - full.test}+{full.test} samples")
+        words += [f"{key} {value}" for key, value in data.options.items()]
+    for key, there, here in differences(theirs["settings"], ours["settings"]):
+        name = key.removeprefix("data.").removeprefix("optim.").removeprefix("model.").replace("_", " ")
+        if key == "epochs":
+            words.append(f"{here} of {there} epochs")
+        elif key != "seed":
+            words.append(f"{name} {_plain(here)}" + ("" if there is None else f", not {_plain(there)}"))
+    return "; ".join(words)
+
+
+def _plain(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return value.get("kind", "of its own")
+    return "default" if value is None else f"{value:g}" if isinstance(value, float) else str(value)
+
+
+ERROR, PAPER = "rel-L2 × 1e-3", "paper"
+HEAD = ("parameters", ERROR, "seeds", PAPER, "departures from the paper's setting")
+
+
+def row(outcome: Outcome) -> tuple[str, ...]:
+    """The columns of `HEAD`."""
+    cell = outcome.cell
+    return outcome.parameters, outcome.error(), outcome.seeds, paper_value(cell), departures(cell)
+
+
+def labels(cell: Cell) -> tuple[str, ...]:
+    """Parts without the name of their axis, which heads the column: `8` for `blocks=8`."""
+    return tuple(part.split("=")[-1] for part in cell.parts)
+
+
+def error_table(axes: Sequence[str], found: Sequence[Outcome]) -> Table:
+    """A line a cell: its parts, then what was measured, the paper's number, and how the settings differ."""
+    return Table((*axes, *HEAD), [(*labels(outcome.cell), *row(outcome)) for outcome in found], text=len(axes), notes=1)
+
+
+def origin(found: Iterable[Outcome]) -> str:
+    """Where numbers come from: commits, versions, hardware, time."""
+    made = [record.made for outcome in found for record in outcome.records]
+    if not made:
+        return ""
+    facts = {
+        key: sorted({str(m.get(key, "unknown")) for m in made}) for key in ("flare", "commit", "torch", "processor")
+    }
+    seconds = sum(m.get("seconds", 0.0) for m in made)
+    memory = max((m.get("peak_memory_mb", 0) for m in made), default=0)
+    words = f"{len(made)} records" if len(made) > 1 else "One record"
+    return (
+        f"*{words}: flare {', '.join(facts['flare'])} at {', '.join(facts['commit'])}, "
+        f"torch {', '.join(facts['torch'])}, "
+        f"{'; '.join(facts['processor'])}; {duration(seconds)} in all, at most {memory / 1024:.1f} GB.*"
+    )

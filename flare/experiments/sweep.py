@@ -1,0 +1,167 @@
+"""Doing the jobs that have no record yet: here, in processes beside this one, or on a dask cluster.
+
+The outcome of a job depends on its definition alone, so one worker and several leave the same records but for `made`.
+A job that fails leaves a record that says so, and the others go on; one that is stopped leaves its run folder, and goes
+on from there with the next call.
+"""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import CancelledError, as_completed
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
+from multiprocessing import active_children
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from flare.data.parallel import workers_of
+from flare.environment import describe_environment, forget_peak_memory, peak_memory_mb
+from flare.errors import DataError, one_line
+from flare.experiments.jobs import Job, Place, Training, needed_data
+from flare.experiments.ledger import Ledger, Record
+from flare.files import lock
+from flare.train.signals import Interrupted
+
+TOLD = {"rel_l2": "rel-L2", "accuracy": "accuracy"}
+"""Result of a job -> what a line on it calls it."""
+_alone = threading.Lock()
+"""A dask worker may have several threads, but a training owns the random state of its process."""
+
+
+def sweep(
+    jobs: Iterable[Job],
+    ledger: Ledger,
+    place: Place,
+    *,
+    workers: int = 1,
+    threads: int = 1,
+    scheduler: str | None = None,
+    retry: bool = False,
+    tell: Callable[[str], None] = print,
+) -> None:
+    """Do what has no record; datasets first, then trainings, then what is made of trained models.
+
+    Args:
+        workers: processes on this machine.
+        threads: of each job. More are faster for one large job; several workers of one thread for many.
+        scheduler: address of a dask scheduler, whose workers see the same folders.
+        retry: do failed jobs again.
+    """
+    wanted = list({ledger.path(job): job for job in jobs}.values())
+    missing = [job for job in wanted if _is_missing(ledger.find(job), retry=retry)]
+    tell(f"{len(wanted)} jobs, {len(wanted) - len(missing)} of them done already")
+    first = [job for job in missing if job.training is None]
+    second = [job for job in missing if job.training is not None]
+    # A trained model may have a record but no folder here, as in a fresh clone: then it is trained again.
+    models = {ledger.path(job.training): job.training for job in second if job.training is not None}
+    planned = {ledger.path(job) for job in first}
+    first += [job for path, job in models.items() if path not in planned and not job.finished(place)]
+    for data in needed_data([*first, *second]):
+        place.make(data, workers=workers, scheduler=scheduler)
+    done, total = 0, len(first) + len(second)
+    for stage in (first, second):
+        for line in _lines(stage, ledger, place, workers=workers, threads=threads, scheduler=scheduler):
+            done += 1
+            tell(f"{done}/{total}  {line}")
+
+
+def _lines(
+    jobs: Sequence[Job], ledger: Ledger, place: Place, *, workers: int, threads: int, scheduler: str | None
+) -> Iterator[str]:
+    """A line on each job, as they come to their end."""
+    if not jobs:
+        return
+    with workers_of(workers, scheduler) as (pool, _):
+        if pool is None:
+            yield from (perform(job, ledger.folder, place, threads) for job in jobs)
+            return
+        futures = [pool.submit(perform, job, ledger.folder, place, threads) for job in jobs]
+        try:
+            with _signals_reach_workers():
+                yield from (future.result() for future in as_completed(futures))
+        except BrokenProcessPool:
+            raise DataError(
+                "a worker process died (out of memory?). What is done is kept; give the same command again to go on, "
+                "perhaps with fewer workers"
+            ) from None
+        except CancelledError:
+            raise DataError("the dask scheduler is gone; start one and give the same command again to go on") from None
+
+
+@contextmanager
+def _signals_reach_workers() -> Iterator[None]:
+    """Ctrl-C or SIGTERM goes on to the worker processes, which save what they are at, and ends the sweep."""
+
+    def pass_on(number: int, frame: FrameType | None) -> None:
+        for worker in active_children():
+            worker.terminate()
+        raise Interrupted(number)
+
+    main = threading.current_thread() is threading.main_thread()
+    before = {n: signal.signal(n, pass_on) for n in (signal.SIGINT, signal.SIGTERM)} if main else {}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _is_missing(record: Record | None, *, retry: bool) -> bool:
+    return record is None or record.outcome == "unfinished" or (record.outcome == "failed" and retry)
+
+
+def perform(job: Job, records: Path, place: Place, threads: int) -> str:
+    """Do one job and write its record, whatever comes of it. Returns a line on it."""
+    import torch
+
+    ledger, locks = Ledger(records), place.root / "locks"
+    locks.mkdir(parents=True, exist_ok=True)
+    busy = f"another process is at work on {job.label} in {place.root}; wait for it, or use another --work"
+    with _alone, lock(locks / ledger.path(job).stem, busy):
+        usual, start = torch.get_num_threads(), time.monotonic()
+        torch.set_num_threads(threads)
+        forget_peak_memory()
+        try:
+            result, arrays = job.perform(place)
+            made: dict[str, Any] = {
+                "seconds": round(time.monotonic() - start, 1),
+                "peak_memory_mb": round(peak_memory_mb()),
+            }
+            # A training may have been done by an earlier process, and knows better.
+            made |= {key: result.pop(key) for key in (*made, "environment") if key in result}
+            made = describe_environment() | made.pop("environment", {}) | made
+            before = ledger.find(job)
+            if before is None or before.outcome != "done":  # else a model was trained again for what is made of it
+                ledger.write(job, Record("done", result, made=made), arrays)
+        except Interrupted:
+            if isinstance(job, Training):
+                _keep_unfinished(job, ledger, place)
+            raise
+        except OSError:  # a full disk, a folder without rights: nothing that the job has done
+            raise
+        except Exception as error:
+            failure = _without_place(f"{type(error).__name__}: {one_line(error)}", place)
+            ledger.write(job, Record("failed", failure=failure, made=describe_environment()))
+            return f"{job.label}: {failure}"
+        finally:
+            torch.set_num_threads(usual)
+    told = (f"{words} {result[key]:.4g}" for key, words in TOLD.items() if key in result)
+    return f"{job.label}: {next(told, 'done')}"
+
+
+def _keep_unfinished(job: Training, ledger: Ledger, place: Place) -> None:
+    """How far a training has come, for those who wait for it; the next call goes on with it."""
+    curve = job.curve(place)
+    if curve:
+        result = {"curve": curve, "epochs": job.epochs(place)}
+        ledger.write(job, Record("unfinished", result, made=describe_environment()))
+
+
+def _without_place(text: str, place: Place) -> str:
+    """A record goes around the world; the folders of this machine stay here."""
+    return text.replace(f"{place.root.resolve()}/", "").replace(f"{place.root}/", "")

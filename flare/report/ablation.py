@@ -1,0 +1,60 @@
+"""Errors over one size of a model or over epochs, a curve for every value of another, beside the paper's."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import matplotlib
+import numpy as np
+from matplotlib.figure import Figure
+from matplotlib.ticker import FixedLocator, NullLocator, StrMethodFormatter
+
+from flare.report.style import SMALL, log_ticks, new_figure, plain, round_ticks
+
+FEW = 8
+"""Values of the abscissa that each get a tick."""
+
+
+@dataclass
+class Series:
+    """Points of a curve, in any order."""
+
+    x: list[float] = field(default_factory=list)
+    y: list[float] = field(default_factory=list)
+    spread: list[float] = field(default_factory=list)
+    """Standard deviation over seeds; 0 for one seed."""
+    paper: list[float | None] = field(default_factory=list)
+
+
+def error_curves(lines: Mapping[str, Series], *, axis: str, log: bool = True) -> Figure:
+    """Relative errors: ours solid with bars of the spread, the paper's dashed in the same colour.
+
+    Args:
+        lines: label -> curve.
+        axis: name of the abscissa.
+        log: whether the abscissa is logarithmic; the ordinate is.
+    """
+    figure = new_figure(6.2, 3.6)
+    axes = figure.subplots()
+    colours = matplotlib.colormaps["viridis"](np.linspace(0.05, 0.85, len(lines)))
+    for colour, (label, line) in zip(colours, lines.items(), strict=True):
+        order = np.argsort(line.x)
+        x, y, spread = (np.asarray(values)[order] for values in (line.x, line.y, line.spread))
+        axes.errorbar(
+            x, y, yerr=spread, color=colour, marker="o", markersize=3.5, linewidth=1.3, capsize=2, label=label
+        )
+        theirs = [(line.x[i], value) for i in order if (value := line.paper[i]) is not None]
+        if theirs:
+            axes.plot(*zip(*theirs, strict=True), color=colour, linestyle="--", linewidth=1.0, label=f"{label}, paper")
+    plain(axes, x=axis, y="relative L2 error")
+    axes.set_yscale("log")
+    if log:
+        axes.set_xscale("log")
+    ticks = sorted({value for line in lines.values() for value in line.x})
+    axes.xaxis.set_major_locator(FixedLocator(ticks) if len(ticks) <= FEW else round_ticks(FEW))
+    axes.xaxis.set_minor_locator(NullLocator())
+    axes.xaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
+    log_ticks(axes.yaxis)
+    figure.legend(loc="outside right center", fontsize=SMALL, frameon=False)
+    return figure

@@ -1,0 +1,103 @@
+"""Records are found by what defines a job, are whole, and cannot be mistaken for others."""
+
+import json
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pytest
+
+from flare.errors import DataError
+from flare.experiments.jobs import Data, Training
+from flare.experiments.ledger import Ledger, Record, address
+
+
+@dataclass(frozen=True)
+class Thing:
+    facts: dict[str, Any] = field(default_factory=dict)
+    label: str = "thing"
+
+    def definition(self):
+        return self.facts
+
+
+def test_equal_jobs_have_one_address_whatever_the_order_of_their_facts():
+    assert address(Thing({"a": 1, "b": [2, 3]})) == address(Thing({"b": [2, 3], "a": 1}))
+    assert address(Thing({"a": 1})) != address(Thing({"a": 2}))
+
+
+def test_what_is_written_is_found_again_with_its_arrays(tmp_path):
+    ledger, job = Ledger(tmp_path), Thing({"a": 1})
+    assert ledger.find(job) is None
+    arrays = {"values": np.arange(6.0).reshape(2, 3)}
+    ledger.write(job, Record("done", {"rel_l2": 0.5}, made={"seconds": 1.0}), arrays)
+    found = ledger.find(job)
+    assert (found.outcome, found.result["rel_l2"], found.made) == ("done", 0.5, {"seconds": 1.0})
+    np.testing.assert_array_equal(ledger.arrays(job)["values"], arrays["values"])
+    assert ledger.find(Thing({"a": 2})) is None
+
+
+def test_the_same_arrays_make_the_same_bytes(tmp_path):
+    job, arrays = Thing({"a": 1}), {"values": np.linspace(0, 1, 50)}
+    for name in ("one", "two"):
+        Ledger(tmp_path / name).write(job, Record("done"), arrays)
+    one, two = (Ledger(tmp_path / name).path(job).with_suffix(".npz").read_bytes() for name in ("one", "two"))
+    assert one == two
+
+
+def test_a_record_of_another_job_is_refused(tmp_path):
+    ledger, job = Ledger(tmp_path), Thing({"a": {"b": 1}})
+    ledger.write(job, Record("done"))
+    path = ledger.path(job)
+    path.write_text(path.read_text().replace('"b": 1', '"b": 7'))
+    with pytest.raises(DataError, match=r"another job: a\.b is 7 there and 1 here"):
+        ledger.find(job)
+
+
+@pytest.mark.parametrize("text", ["", "[]", '{"outcome": "done"}'])
+def test_a_damaged_record_is_refused(text, tmp_path):
+    ledger, job = Ledger(tmp_path), Thing({"a": 1})
+    ledger.write(job, Record("done"))
+    ledger.path(job).write_text(text)
+    with pytest.raises(DataError, match="is no record"):
+        ledger.find(job)
+
+
+def test_arrays_that_are_not_those_of_the_record_are_refused(tmp_path):
+    ledger, job = Ledger(tmp_path), Thing({"a": 1})
+    ledger.write(job, Record("done"), {"values": np.zeros(3)})
+    with ledger.path(job).with_suffix(".npz").open("wb") as file:
+        np.savez_compressed(file, values=np.ones(3))
+    with pytest.raises(DataError, match="is not what its record says"):
+        ledger.arrays(job)
+
+
+ON = Data("elasticity", 6, 2)
+
+
+def test_settings_that_change_no_result_are_not_part_of_a_run():
+    usual = Training(ON)
+    for inert in (("device", "cpu"), ("log_every", 3), ("evaluate_every", 1), ("data.workers", 2)):
+        assert address(usual.with_settings(inert)) == address(usual), inert
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        Training(ON, "lno"),
+        Training(ON, seed=1),
+        Training(ON).with_settings(("optim.lr", 2e-3)),
+        Training(ON).with_settings(("epochs", 3)),
+        Training(ON).with_settings(("data.normalise.points", "gaussian")),
+        Training(Data("elasticity", 7, 2)),
+        Training(Data("elasticity", 6, 2, {"material": "rubber"})),
+        Training(Data("elasticity", 6, 2, published=True)),
+        Training(Data("pipe", 6, 2)),
+    ],
+)
+def test_all_that_changes_a_result_is(other):
+    assert address(other) != address(Training(ON))
+
+
+def test_nothing_of_this_machine_is_in_a_definition():
+    assert "path" not in json.dumps(Training(ON).definition())

@@ -1,0 +1,208 @@
+"""Jobs are done once, whoever does them; what fails says so; what is stopped goes on where it was."""
+
+import json
+import os
+import signal
+import time
+from dataclasses import replace
+from multiprocessing import get_context
+
+import pytest
+
+from flare.errors import DataError
+from flare.experiments.analyses import TrainedSpectra
+from flare.experiments.jobs import Data, Place, Training
+from flare.experiments.ledger import Ledger
+from flare.experiments.sweep import sweep
+from flare.train.loop import Trainer
+from flare.train.signals import Interrupted
+from tests.factory import content
+
+TINY = (
+    *(("model.channels", 8), ("model.blocks", 1), ("model.heads", 2), ("model.latents", 4)),
+    *(("model.kv_depth", 0), ("model.ffn_depth", 0), ("epochs", 2), ("evaluate_every", 1), ("device", "cpu")),
+)
+JOB = Training(Data("elasticity", 6, 2), overrides=TINY)
+JOBS = [JOB.with_seed(seed) for seed in range(3)]
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    """Data made once; runs in folders of their own."""
+    root = tmp_path_factory.mktemp("work")
+    Place(root).make(JOB.on)
+    return Place(root)
+
+
+def run(jobs, folder, place, **how):
+    """Sweep with a ledger and run folders in `folder`; returns the ledger and the lines told."""
+    told, ledger = [], Ledger(folder / "records")
+    sweep(jobs, ledger, replace(place, runs=f"{folder.name}-runs"), tell=told.append, **how)
+    return ledger, told
+
+
+def without_made(ledger):
+    """File name -> its record but for who made it and how long that took."""
+    records = {path.name: json.loads(path.read_text()) for path in ledger.folder.glob("*.json")}
+    return {name: {k: v for k, v in record.items() if k != "made"} for name, record in records.items()}
+
+
+@pytest.fixture(scope="module")
+def alone(place, tmp_path_factory):
+    return run(JOBS, tmp_path_factory.mktemp("alone"), place)[0]
+
+
+def test_a_record_says_all_that_a_result_needs(alone):
+    record = alone.find(JOB)
+    assert record.outcome == "done"
+    assert 0 < record.result["rel_l2"] < 3
+    assert [epoch for epoch, _ in record.result["curve"]] == [1, 2]
+    assert record.result["curve"][-1][1] == pytest.approx(record.result["rel_l2"], rel=1e-6)
+    assert {"commit", "torch", "processor", "memory", "seconds", "peak_memory_mb"} <= set(record.made)
+    assert len(record.result["data_fingerprint"]) == 16
+    assert len({alone.find(job).result["rel_l2"] for job in JOBS}) == 3, "seeds differ"
+
+
+def test_two_workers_leave_the_same_ledger_as_one(alone, place, tmp_path):
+    two, _ = run(JOBS, tmp_path, place, workers=2)
+    assert without_made(two) == without_made(alone)
+
+
+def test_so_does_a_dask_cluster_whose_worker_has_two_threads(alone, place, tmp_path):
+    distributed = pytest.importorskip("distributed")
+    cluster = distributed.LocalCluster(n_workers=1, threads_per_worker=2, processes=False, dashboard_address=None)
+    with cluster:
+        there, _ = run(JOBS, tmp_path, place, scheduler=cluster.scheduler_address)
+    assert without_made(there) == without_made(alone)
+
+
+def test_what_has_a_record_is_not_done_again(place, tmp_path, monkeypatch):
+    ledger, _ = run(JOBS[:1], tmp_path, place)
+    before = content(ledger.folder)
+    monkeypatch.setattr(Training, "perform", lambda self, place: pytest.fail("done twice"))
+    _, told = run(JOBS[:1], tmp_path, place)
+    assert told == ["1 jobs, 1 of them done already"]
+    assert content(ledger.folder) == before
+
+
+def test_a_stopped_sweep_keeps_what_is_finished_and_goes_on_in_the_middle_of_a_training(
+    alone, place, tmp_path, monkeypatch
+):
+    real, evaluations = Trainer._evaluate, []
+
+    def stop_once(self, epoch):
+        real(self, epoch)
+        evaluations.append(self.config.seed)
+        if len(evaluations) == 3:  # the first epoch of the second job
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    monkeypatch.setattr(Trainer, "_evaluate", stop_once)
+    with pytest.raises(Interrupted):
+        run(JOBS, tmp_path, place)
+    ledger = Ledger(tmp_path / "records")
+    finished = ledger.path(JOBS[0]).read_bytes()
+    assert ledger.find(JOBS[1]).outcome == "unfinished"
+    assert [epoch for epoch, _ in ledger.find(JOBS[1]).result["curve"]] == [1]
+    assert ledger.find(JOBS[2]) is None
+    run(JOBS, tmp_path, place)
+    assert ledger.path(JOBS[0]).read_bytes() == finished
+    assert evaluations.count(0) == 2, "the first was not trained again"
+    assert without_made(ledger) == without_made(alone), "bit for bit, as though nothing had happened"
+
+
+def sweep_and_die(folder, place):
+    """Do all jobs, but be killed in the second: what a power cut does."""
+    real, evaluations = Trainer._evaluate, []
+
+    def die(self, epoch):
+        real(self, epoch)
+        evaluations.append(self.config.seed)
+        if len(evaluations) == 3:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    Trainer._evaluate = die
+    run(JOBS, folder, place)
+
+
+def test_a_killed_sweep_goes_on_without_repeating_what_is_finished(alone, place, tmp_path, monkeypatch):
+    process = get_context("spawn").Process(target=sweep_and_die, args=(tmp_path, place))
+    process.start()
+    process.join()
+    assert process.exitcode == -signal.SIGKILL
+    ledger = Ledger(tmp_path / "records")
+    finished = ledger.path(JOBS[0]).read_bytes()
+    assert ledger.find(JOBS[1]) is None
+    real, trained = Training.trained, []
+    monkeypatch.setattr(Training, "trained", lambda self, place: trained.append(self.seed) or real(self, place))
+    run(JOBS, tmp_path, place)
+    assert trained == [1, 2]
+    assert ledger.path(JOBS[0]).read_bytes() == finished
+    assert without_made(ledger) == without_made(alone), "bit for bit, as though nothing had happened"
+
+
+LONG = [job.with_settings(("epochs", 100_000)) for job in JOBS]
+
+
+def sweep_for_long(folder, place):
+    run(LONG, folder, place, workers=2)
+
+
+@pytest.mark.slow
+def test_workers_of_a_stopped_sweep_save_what_they_are_at(place, tmp_path):
+    process = get_context("spawn").Process(target=sweep_for_long, args=(tmp_path, place))
+    process.start()
+    there = replace(place, runs=f"{tmp_path.name}-runs")
+    until = time.monotonic() + 300
+    while not all(there.run(job).exists() and job.curve(there) for job in LONG[:2]) and time.monotonic() < until:
+        time.sleep(0.2)
+    process.terminate()
+    process.join(120)
+    assert process.exitcode == 1, "it ended by an exception, after its workers"
+    ledger = Ledger(tmp_path / "records")
+    assert [ledger.find(job).outcome for job in LONG[:2]] == ["unfinished"] * 2
+    assert ledger.find(LONG[2]) is None
+    for job in LONG[:2]:
+        assert ledger.find(job).result["curve"] == [list(point) for point in job.curve(there)]
+
+
+def test_a_failed_job_says_so_and_the_others_go_on(place, tmp_path):
+    wrong = JOB.with_settings(("model.heads", 3))
+    ledger, told = run([wrong, JOB], tmp_path, place)
+    record = ledger.find(wrong)
+    assert record.outcome == "failed"
+    assert "heads=3 does not divide" in record.failure
+    assert ledger.find(JOB).outcome == "done"
+    assert any("heads=3 does not divide" in line for line in told)
+    assert run([wrong, JOB], tmp_path, place)[1] == ["2 jobs, 2 of them done already"]
+    assert run([wrong, JOB], tmp_path, place, retry=True)[1][0] == "2 jobs, 1 of them done already"
+
+
+def test_in_a_fresh_clone_a_model_is_trained_again_for_its_spectra_and_its_record_stays(alone, place, tmp_path):
+    spectra = TrainedSpectra(JOB, samples=1)
+    path = Ledger(tmp_path / "records").path(JOB)
+    path.parent.mkdir()
+    path.write_bytes(alone.path(JOB).read_bytes())
+    ledger, told = run([JOB, spectra], tmp_path, place)
+    assert told[0] == "2 jobs, 1 of them done already"
+    assert path.read_bytes() == alone.path(JOB).read_bytes()
+    assert ledger.find(spectra).result["rel_l2"] == alone.find(JOB).result["rel_l2"], "the same model, bit for bit"
+    assert ledger.arrays(spectra)["eigenvalues"].shape == (1, 2, 4)
+
+
+def test_a_failure_does_not_tell_of_the_folders_of_this_machine(place, tmp_path, monkeypatch):
+    def fail(self, there):
+        raise DataError(f"{there.data(self.on)} is damaged")
+
+    monkeypatch.setattr(Training, "perform", fail)
+    ledger, _ = run(JOBS[:1], tmp_path, place)
+    assert ledger.find(JOB).failure == f"DataError: data/{JOB.on.folder} is damaged"
+
+
+def test_a_full_disk_is_not_taken_for_the_outcome_of_a_job(place, tmp_path, monkeypatch):
+    def fail(self, there):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Training, "perform", fail)
+    with pytest.raises(OSError, match="No space"):
+        run(JOBS[:1], tmp_path, place)
+    assert Ledger(tmp_path / "records").find(JOB) is None
