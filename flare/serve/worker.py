@@ -60,7 +60,11 @@ def work(channel: Connection, lifeline: Connection, runs: dict[str, str], folder
 def _leave_with_server(lifeline: Connection, folder: str) -> None:
     with suppress(EOFError, OSError):
         lifeline.recv_bytes()
-    shutil.rmtree(folder, ignore_errors=True)
+    for _ in range(100):  # a job that is still being done may write while the folder is emptied
+        shutil.rmtree(folder, ignore_errors=True)
+        if not Path(folder).exists():
+            break
+        time.sleep(0.01)
     os._exit(1)
 
 
