@@ -4,7 +4,7 @@ BIN := .venv/bin
 # Two test processes of one thread each fill the two cores better than one process of two threads.
 JOBS ?= 2
 
-.PHONY: demo compare test test-slow sanitize native bench format clean help
+.PHONY: demo compare test test-slow sanitize native bench docs docs-serve format clean help
 
 help:
 	@echo "make demo       make a small dataset, train FLARE on it, write runs/demo/report.html"
@@ -14,6 +14,7 @@ help:
 	@echo "make native     build the CPU kernels now rather than on first use"
 	@echo "make sanitize   the kernel tests under address and undefined-behaviour sanitizers"
 	@echo "make bench      speed and memory, an hour on a quiet machine; tables and plots in docs/kernels.md and docs/lra.md"
+	@echo "make docs       the documentation as a site, in build/site; make docs-serve shows it while you write"
 	@echo "make format     format the code"
 	@echo "make clean      remove .venv and everything made by demo and tests"
 
@@ -70,6 +71,13 @@ bench: .venv/ready
 	@$(BIN)/python benchmarks/plan.py
 	@$(BIN)/python benchmarks/plot.py
 	@$(BIN)/python benchmarks/table.py
+
+docs: .venv/ready
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	@echo "build/site/index.html"
+
+docs-serve: .venv/ready
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs serve
 
 format: .venv/ready
 	@$(BIN)/ruff check --fix .

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from flare.data.importing import import_data as import_data
     from flare.data.store import Dataset as Dataset
     from flare.mixer import mix as mix
     from flare.models import build_model as build_model
@@ -22,6 +23,7 @@ _HOMES = {
     "load": "flare.surrogate",
     "Surrogate": "flare.surrogate",
     "Dataset": "flare.data.store",
+    "import_data": "flare.data.importing",
     "mix": "flare.mixer",
     "build_model": "flare.models",
     "use_backend": "flare.models",

@@ -20,6 +20,10 @@ class DataError(FlareError):
     """A dataset, file or array that is missing, damaged or unfit."""
 
 
+class TooLarge(DataError):
+    """Something whole, but of more points or bytes than whoever reads it accepts."""
+
+
 class NotConverged(DataError):
     """A solver that did not reach its answer. A generator's sample is then drawn anew, and that is counted."""
 

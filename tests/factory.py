@@ -1,4 +1,4 @@
-"""Small datasets of known content for the tests."""
+"""Small datasets of known content, and run folders, for the tests."""
 
 import hashlib
 from pathlib import Path
@@ -10,6 +10,7 @@ from flare.data.store import Dataset
 from flare.data.writer import DatasetWriter
 from flare.physics.darcy import Darcy
 from flare.physics.elasticity import Elasticity
+from flare.surrogate import save_model
 
 
 def ragged_schema(cells=True):
@@ -66,3 +67,11 @@ def content(folder) -> dict[str, str]:
         p for p in root.rglob("*") if p.is_file() and p.name not in ("making.jsonl", "gallery.png", "statistics.html")
     )
     return {str(p.relative_to(root)): hashlib.sha256(p.read_bytes()).hexdigest() for p in files}
+
+
+def saved_run(surrogate, folder):
+    """A run folder with nothing but these weights."""
+    last = folder / "checkpoints" / "last"
+    last.mkdir(parents=True)
+    save_model(surrogate.state_dict(), surrogate.about, last)
+    return folder

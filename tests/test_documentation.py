@@ -104,6 +104,13 @@ def test_the_layer_works_in_somebody_elses_network():
     assert example("layer_in_your_network").main(steps=60) > 0.9
 
 
+def test_a_hole_is_optimised_at_constant_area(session, capsys):
+    outcome = example("optimise_hole").optimise(str(session / "runs" / "demo"), steps=3)
+    assert abs(outcome.area_change) < 1e-3
+    assert outcome.predicted[1] < outcome.predicted[0]
+    assert min(outcome.solved) > 100  # the traction that pulls
+
+
 def test_a_run_is_a_function_of_points(session):
     assert 0 < example("predict_on_points").main(str(session / "runs" / "demo")) < 2
 

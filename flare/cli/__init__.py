@@ -14,12 +14,17 @@ from typing import Any
 from flare.errors import ConfigError, FlareError, nearest, one_line
 
 VERBS = {
-    "data": "make, fetch, inspect and check datasets",
+    "data": "bring, make, fetch, inspect and check datasets",
     "train": "train a surrogate, or go on with a run",
     "evaluate": "errors of a trained surrogate on a dataset",
-    "predict": "fields in physical units for points or a dataset",
+    "calibrate": "error bars of a run, and what parts are strange to it",
+    "predict": "fields in physical units for meshes, points or a dataset",
     "encode": "a sample as a model's latents: all it takes to know its fields anywhere",
     "probe": "fields along lines, over planes and grids, from an encoded sample",
+    "view": "truth, prediction and error in the browser, or as one HTML file",
+    "sensitivity": "gradients of a peak, mean or force with respect to points and parameters",
+    "export": "a surrogate as one file for other programs: torch.export or ONNX",
+    "serve": "an HTTP server for trained surrogates",
     "spectra": "eigenvalues and eigenvectors of a trained FLARE's mixing",
     "models": "every model, with its parameters, operations and memory",
     "compare": "train several models side by side, several seeds each",

@@ -1,4 +1,4 @@
-"""`flare data make|read|download|info|report|check|card|enrich|join|export|upload`: datasets made, verified, shared."""
+"""`flare data import|make|read|download|info|report|check|card|enrich|join|export|upload`: datasets."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from flare.cli import parse
+from flare.cli import import_data, parse
 from flare.cli.options import make_parser
 from flare.errors import ConfigError, DataError, nearest
 from flare.lookup import class_named
@@ -16,13 +16,14 @@ if TYPE_CHECKING:
     from flare.data.store import Dataset
     from flare.sequence.store import SequenceDataset
 
-HELP = """usage: flare data make NAME --out FOLDER ...       make a dataset from physics, or sequences
+HELP = """usage: flare data import FILES --out FOLDER ...     make a dataset of your own meshes and tables
+       flare data make NAME --out FOLDER ...       make a dataset from physics, or sequences
        flare data download NAME --out FOLDER ...   fetch the published files of a benchmark and read them
        flare data read NAME --folder FILES ...     make a dataset of published files that are here
        flare data card [NAME]                      what a benchmark is, and what to beware of
        flare data info FOLDER                      what a dataset holds
        flare data report FOLDER                    its gallery.png and statistics.html, made anew
-       flare data check FOLDER                     verify checksums, splits and values
+       flare data check FOLDER [--fix NEW]         look for mistakes in a dataset, or in files to be imported
        flare data enrich DATASET --out FOLDER      with what each node of a solid has around it as further inputs
        flare data join DATASET DATASET ...         several datasets of the same fields as one
        flare data export DATASET --out FOLDER      lpbf as the files that are published of it
@@ -31,8 +32,13 @@ HELP = """usage: flare data make NAME --out FOLDER ...       make a dataset from
 Each has its own help, such as:  flare data make darcy --help"""
 
 
+MOST_SHOWN = 20
+"""Findings of a kind; the rest is counted."""
+
+
 def run(words: Sequence[str]) -> int:
     actions: dict[str, Callable[[Sequence[str]], int]] = {
+        "import": import_data.run,
         "make": _make,
         "download": _download,
         "read": _read,
@@ -263,22 +269,46 @@ def _describe_fields(dataset: Dataset) -> None:
 
 
 def _check(words: Sequence[str]) -> int:
-    from flare.data.check import check_dataset
-    from flare.data.store import Dataset
+    from flare.data.check import check_dataset, check_files
+    from flare.data.repair import repair
+    from flare.data.store import Dataset, looks_like_dataset
+    from flare.files import refuse_existing
     from flare.sequence.check import check_sequences
-    from flare.terminal import say
+    from flare.terminal import counted, say
 
-    parser = make_parser("data check", "Verify checksums, splits and values; exit code 2 where something is wrong.")
-    parser.add_argument("folder", help="dataset folder")
-    dataset = _open(parse(parser, words).folder)
-    findings, remarks = check_dataset(dataset) if isinstance(dataset, Dataset) else check_sequences(dataset)
-    for remark in remarks:
-        say(f"note: {remark}")
-    if findings:
-        shown = "\n  ".join(findings[:20])
-        more = f"\n  ... and {len(findings) - 20} more" if len(findings) > 20 else ""
-        raise DataError(f"{dataset.path}: {len(findings)} finding(s)\n  {shown}{more}")
-    print(f"{dataset.path}: {len(dataset):,} samples, checksums, splits and values are sound")
+    parser = make_parser("data check", "Look for mistakes in a dataset, or in files before they are imported.")
+    parser.add_argument("folder", help="dataset folder; or folder, file or 'pattern' of simulation files")
+    parser.add_argument("--fix", metavar="FOLDER", help="write a dataset without what cannot be right")
+    args = parse(parser, words)
+    if args.fix:
+        refuse_existing(args.fix)
+    dataset = _open(args.folder) if looks_like_dataset(args.folder) else None
+    if args.fix and dataset is None:
+        raise ConfigError("--fix mends a dataset; import the files first, with --on-nan drop where they hold NaN")
+    if args.fix and not isinstance(dataset, Dataset):
+        raise ConfigError(f"--fix mends datasets of fields; {args.folder} holds sequences: make or read it again")
+    if dataset is None:
+        found = check_files(args.folder)
+    else:
+        found = check_dataset(dataset) if isinstance(dataset, Dataset) else check_sequences(dataset)
+    serious = [finding for finding in found if finding.serious]
+    for finding in found[len(serious) :][:MOST_SHOWN]:
+        say(f"note: {finding}")
+    if len(found) - len(serious) > MOST_SHOWN:
+        say(f"note: ... and {len(found) - len(serious) - MOST_SHOWN} more")
+    if args.fix and isinstance(dataset, Dataset):
+        mended, left_out = repair(dataset, args.fix)
+        gone = ", ".join(f"{number:,} {what}" for what, number in left_out.items())
+        print(f"{args.fix}: {len(mended):,} samples; left out: {gone}")
+        return 0
+    if serious:
+        shown = "\n  ".join(map(str, serious[:MOST_SHOWN]))
+        more = f"\n  ... and {len(serious) - MOST_SHOWN} more" if len(serious) > MOST_SHOWN else ""
+        raise DataError(f"{args.folder}: {len(serious)} finding(s)\n  {shown}{more}")
+    if dataset is not None:
+        print(f"{dataset.path}: {len(dataset):,} samples, checksums, splits and values are sound")
+    else:
+        print(f"{args.folder}: nothing serious; {counted(len(found), 'note')}")
     return 0
 
 

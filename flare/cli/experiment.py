@@ -71,12 +71,13 @@ def _printed_parts(words: Sequence[str]) -> int:
     parser = _parser("printed-parts")
     parser.add_argument("--parts", type=int, default=400, help="parts to make")
     parser.add_argument("--test", type=int, default=40, help="the last ones, for testing")
+    parser.add_argument("--drafts", type=int, default=600, help="further parts in wider voxels, to train with only")
     given = parse(parser, words)
 
     from flare.experiments.printed_parts import BEGIN, END, run
 
-    work = partial(run, Path(given.out), parts=given.parts, test=given.test, workers=given.workers, tell=say)
-    return _tabulate(work, given.page, BEGIN, END)
+    sizes = {key: getattr(given, key) for key in ("parts", "test", "drafts", "workers")}
+    return _tabulate(partial(run, Path(given.out), **sizes, tell=say), given.page, BEGIN, END)
 
 
 def _cars(words: Sequence[str]) -> int:

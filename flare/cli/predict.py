@@ -1,10 +1,9 @@
-"""`flare predict`: fields in physical units for a file of points, or for every sample of a dataset."""
+"""`flare predict`: fields in physical units for a mesh, a file of points, or every sample of a dataset."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +16,8 @@ if TYPE_CHECKING:
     from flare.surrogate import Surrogate
 
 EPILOG = """examples:
+  flare predict runs/wings part.vtu --out part_pred.vtu          the same mesh with the fields added
+  flare predict runs/wings part.stl --set speed=30 --out part_pred.vtp --png part.png --html part.html
   flare predict runs/darcy points.csv --out pressure.csv
   flare predict runs/darcy points.npz --out pressure.npz
   flare predict runs/darcy data/darcy --split test --out data/darcy-predicted
@@ -26,9 +27,19 @@ EPILOG = """examples:
 def run(words: Sequence[str]) -> int:
     parser = make_parser("predict", "Predict fields in physical units with a trained surrogate.", EPILOG)
     parser.add_argument("run", help="run folder")
-    parser.add_argument("input", help="points and input fields (.npz, .csv, folder of .npy), or a dataset folder")
-    parser.add_argument("--out", required=True, help="file (.npz, .csv) or folder to write; must not exist")
+    parser.add_argument("input", help="mesh, points and input fields (.npz, .csv, folder of .npy), or a dataset folder")
+    parser.add_argument("--out", required=True, help="file (.vtu, .vtp, .npz, .csv, ...) or folder; must not exist")
     parser.add_argument("--split", help="of a dataset: only these samples; default all")
+    parser.add_argument("--set", nargs="+", default=[], metavar="NAME=VALUE", help="inputs that are not in the mesh")
+    parser.add_argument(
+        "--points",
+        default="auto",
+        choices=["auto", "vertices", "surface", "voxels"],
+        help="of a bare surface such as STL; auto: as the training data was",
+    )
+    parser.add_argument("--spacing", type=float, help="of those points; default that of the training points")
+    parser.add_argument("--png", help="also draw the predicted fields of a mesh here")
+    parser.add_argument("--html", help="also write a page about the prediction here")
     parser.add_argument(
         "--chunk", default="auto", help="points at a time: a number, 'auto', or 'whole'; the answer is the same"
     )
@@ -39,55 +50,95 @@ def run(words: Sequence[str]) -> int:
     args = parse(parser, words)
     args.chunk = points_at_a_time(args.chunk)
     args.scratch = scratch_folder(args.scratch, args.out)
-    of_dataset = _is_dataset(args)
+    work = _choose(args)
 
     from flare.surrogate import load
 
     surrogate = load(args.run, checkpoint=args.checkpoint, ema=args.ema, device=args.device)
-    if of_dataset:
-        _predict_dataset(surrogate, args)
-    else:
-        _predict_points(surrogate, args)
+    work(surrogate, args)
     return 0
 
 
-def _is_dataset(args: Any) -> bool:
-    """Whether the input is one, and not a single sample. What cannot be is said here, before torch is loaded."""
-    from flare.data.tables import is_folder_of_arrays, refuse_format
+def _choose(args: Any) -> Callable[[Surrogate, Any], None]:
+    """What is to be done. What cannot be is said here, before torch is loaded."""
+    from flare.data.tables import FORMATS, is_folder_of_arrays, refuse_format
     from flare.files import refuse_existing
+    from flare.mesh.file import OF_POINTS, is_mesh
 
     source, out = Path(args.input), Path(args.out)
-    refuse_existing(out)
+    for path in filter(None, (out, args.png, args.html)):
+        refuse_existing(path)
     if not source.exists():
         raise DataError(f"{source} does not exist")
-    if (source / "dataset.json").exists():
-        return True
-    if source.is_dir() and not is_folder_of_arrays(source):
-        raise DataError(f"{source} has neither the dataset.json of a dataset nor arrays such as points.npy")
-    if args.split:
+    of_dataset, of_arrays = (source / "dataset.json").exists(), is_folder_of_arrays(source)
+    if args.split and not of_dataset:
         raise ConfigError(f"--split {args.split} is for datasets; {source} is one sample")
-    if source.is_file():
-        refuse_format(source, "read")
-    if out.suffix:
-        refuse_format(out, "write")
-    return False
+    if source.is_dir() and not (of_dataset or of_arrays or is_mesh(source) or source.suffix == ".zarr"):
+        raise DataError(f"{source} has neither the dataset.json of a dataset nor arrays such as points.npy")
+    if not of_dataset and (out.suffix or is_mesh(source)):
+        if of_arrays or source.suffix in FORMATS:
+            refuse_format(out, "write", more=OF_POINTS)
+        return _predict_part
+    if args.set or args.png or args.html:
+        raise ConfigError("--set, --png and --html are for one part that is written to a file")
+    return _predict_dataset if of_dataset else _predict_arrays
 
 
-def _predict_points(surrogate: Surrogate, args: Any) -> None:
-    from flare.data.tables import mapped_outputs, write_outputs
-    from flare.inference import MANY, as_fields, empty_outputs, passes, predict_into, read_sample
+def _predict_part(surrogate: Surrogate, args: Any) -> None:
+    from flare.prediction import describe, predict_file
+    from flare.terminal import say
+    from flare.trust.calibration import load_calibration
+
+    calibration = load_calibration(args.run, surrogate)
+    prediction = predict_file(
+        surrogate,
+        args.input,
+        given=dict(_setting(text) for text in args.set),
+        calibration=calibration,
+        points=args.points,
+        spacing=args.spacing,
+        out=args.out,
+        chunk=args.chunk,
+        scratch=args.scratch,
+    )
+    prediction.save(args.out)
+    for line in describe(prediction, calibration):
+        print(f"{args.out}: {line}")
+    if calibration is None:
+        say(
+            f"no error bars, no warning of strange parts: these weights are not calibrated (flare calibrate {args.run})"
+        )
+    if args.png or args.html:
+        from flare.report.page import save_png
+        from flare.report.prediction import prediction_figure, write_prediction_page
+
+        if args.png:
+            save_png(prediction_figure(prediction), args.png)
+        if args.html:
+            write_prediction_page(args.html, prediction, describe(prediction, calibration))
+
+
+def _setting(text: str) -> tuple[str, float]:
+    name, _, value = text.partition("=")
+    try:
+        return name, float(value)
+    except ValueError:
+        raise ConfigError(f"--set {text}: write NAME=NUMBER, such as speed=30") from None
+
+
+def _predict_arrays(surrogate: Surrogate, args: Any) -> None:
+    """From disk to disk: more points than fit into memory."""
+    from flare.data.tables import mapped_outputs
+    from flare.inference import MANY, passes, predict_into, read_sample
     from flare.terminal import progress
 
     schema, sample = surrogate.schema, read_sample(surrogate, args.input)
     count = len(sample.values[schema.points])
-    on_disk = not Path(args.out).suffix
     with (
-        mapped_outputs(args.out, schema, count) if on_disk else nullcontext(empty_outputs(surrogate, count)) as outputs,
+        mapped_outputs(args.out, schema, count) as outputs,
         progress("predicting", count * passes(surrogate), unit="points x blocks", quiet=count < MANY) as update,
     ):
         predict_into(surrogate, sample, outputs, chunk=args.chunk, scratch=args.scratch, done=update)
-        if not on_disk:
-            write_outputs(args.out, schema, sample.values, as_fields(outputs))
         for name, values in outputs.items():
             span = with_unit(f"{values.min():.6g} to {values.max():.6g}", surrogate.units[name])
             print(f"{args.out}: {name}, {len(values):,} points, {span}")

@@ -52,6 +52,8 @@ def run(words: Sequence[str]) -> int:
     folder, result = _resume(options, overrides) if options["resume"] else _start(options, overrides)
     if result:  # only the first rank has one
         _show(result)
+        if "accuracy" not in result:
+            _calibrate(folder)
         if options["report"] is not False:
             _report(folder)
     return 0
@@ -135,6 +137,19 @@ def _show_errors(result: Mapping[str, Any]) -> None:
     if paper := beside_the_paper(result):
         print(f"the paper             {paper}")
     show_fields({name: (of["rel_l2"], of["rel_l2_mean_field"]) for name, of in result["fields"].items()})
+
+
+def _calibrate(folder: Path) -> None:
+    """Error bars are made while the dataset is at hand; a run without them is still a run."""
+    from flare.surrogate import load
+    from flare.trust.calibration import calibrate_run, load_calibration, tell
+
+    try:
+        lines = tell((load_calibration(folder, load(folder)) or calibrate_run(folder, device="auto")).report)
+    except FlareError as error:
+        lines = [f"no error bars: {error}"]
+    for line in lines:
+        print(f"calibration           {line}")
 
 
 def _report(folder: Path) -> None:

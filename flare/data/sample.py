@@ -72,12 +72,13 @@ class Schema:
         return self.named("points")[0]
 
     def channels(self, *roles: Role) -> list[str]:
-        """One name per channel: `pressure`, or `velocity.x` where a field has several components."""
-        return [
-            name if len(self.fields[name].components) == 1 else f"{name}.{c}"
-            for name in self.named(*roles)
-            for c in self.fields[name].components
-        ]
+        """One name per channel of all fields of these roles."""
+        return [channel for name in self.named(*roles) for channel in self.channels_of(name)]
+
+    def channels_of(self, name: str) -> list[str]:
+        """`pressure`, or `velocity.x` and so on where a field has several components."""
+        components = self.fields[name].components
+        return [name] if len(components) == 1 else [f"{name}.{c}" for c in components]
 
     @property
     def in_dim(self) -> int:

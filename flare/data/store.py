@@ -147,6 +147,12 @@ class Dataset(ArrayFolder):
 PARTIAL = ".partial"
 
 
+def looks_like_dataset(path: str | os.PathLike[str]) -> bool:
+    """Whether a folder is, was meant to be, or is becoming a dataset; not whether it is a sound one."""
+    path = Path(path)
+    return (path / "dataset.json").exists() or partial_folder(path).exists() or path.name.endswith(PARTIAL)
+
+
 def partial_folder(path: Path) -> Path:
     """What a dataset folder is called while it is being made."""
     path = path if path.name else path.absolute()  # "." has a name, too

@@ -9,7 +9,8 @@ from __future__ import annotations
 import csv
 import os
 import zipfile
-from collections.abc import Iterator, Mapping
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Literal
@@ -55,10 +56,10 @@ def write_outputs(
             _write_csv(temporary, schema, fields)
 
 
-def refuse_format(path: Path, verb: Literal["read", "write"]) -> None:
-    """Refuse a file by its suffix."""
-    if path.suffix not in FORMATS:
-        ways = [*FORMATS, "a folder of .npy files"] if verb == "read" else FORMATS
+def refuse_format(path: Path, verb: Literal["read", "write"], *, more: Sequence[str] = ()) -> None:
+    """Refuse a file by its suffix; `more` are suffixes that the caller can do himself."""
+    if path.suffix not in (*FORMATS, *more):
+        ways = [*FORMATS, *more, *(["a folder of .npy files"] if verb == "read" else [])]
         raise DataError(f"{path}: cannot {verb} {path.suffix or 'a file without a suffix'}; use {' or '.join(ways)}")
 
 
@@ -107,14 +108,14 @@ def _read_npz(path: Path, schema: Schema) -> dict[str, np.ndarray]:
                         f"{path} has no array {name!r}; it has {', '.join(present)}, the model needs {wanted}"
                     )
             return {name: archive[name] for name in wanted}
-    except (ValueError, OSError, zipfile.BadZipFile) as error:
+    except (ValueError, OSError, EOFError, zipfile.BadZipFile, zlib.error) as error:
         if isinstance(error, DataError):
             raise
         raise DataError(f"{path} is damaged or not an .npz file: {numpys_reason(error)}") from None
 
 
 def _read_csv(path: Path, schema: Schema) -> dict[str, np.ndarray]:
-    header, table = _read_table(path)
+    header, _, table = read_table(path)
     fields = {}
     for name in schema.named(*INPUT_ROLES):
         values = table[
@@ -130,11 +131,19 @@ def _read_csv(path: Path, schema: Schema) -> dict[str, np.ndarray]:
     return fields
 
 
-def _read_table(path: Path) -> tuple[list[str], np.ndarray]:
-    """Column names without their units, and the rows."""
+def read_table(path: Path) -> tuple[list[str], list[str], np.ndarray]:
+    """Column names, their units ("1" where a heading has none in brackets), and the rows."""
+    try:
+        return _parsed_table(path)
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise DataError(f"{path} is damaged or no text of numbers: {error}") from None
+
+
+def _parsed_table(path: Path) -> tuple[list[str], list[str], np.ndarray]:
     with path.open(newline="", encoding="utf-8-sig") as file:
         rows = csv.reader(file)
-        header = [name.strip().split(" [")[0] for name in next(rows, [])]
+        titles = [name.strip() for name in next(rows, [])]
+        header = [title.split(" [")[0] for title in titles]
         if len(header) < 2:
             raise DataError(
                 f"{path} has no header of columns separated by commas; its first line is {','.join(header)!r}"
@@ -151,7 +160,12 @@ def _read_table(path: Path) -> tuple[list[str], np.ndarray]:
                 raise DataError(f"{path}: line {number} has {len(row)} columns, the header has {len(header)}")
     if not table:
         raise DataError(f"{path} has a header but no rows")
-    return header, np.array(table)
+    return header, [unit_in(title) for title in titles], np.array(table)
+
+
+def unit_in(title: str) -> str:
+    """`Pa` of `pressure [Pa]`."""
+    return title.split(" [")[1].rstrip("] ") if " [" in title else "1"
 
 
 def _column(path: Path, header: list[str], schema: Schema, field: str, component: str) -> str:

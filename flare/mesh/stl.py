@@ -12,6 +12,7 @@ from flare.mesh.surface import Array, Surface
 from flare.mesh.unfit import Unfit
 
 TRIANGLE = np.dtype([("normal", "<f4", 3), ("corners", "<f4", (3, 3)), ("attribute", "<u2")])
+LONGEST_WORD = 1000
 HEAD = 84  # bytes: a comment of 80, then the number of triangles
 
 
@@ -54,7 +55,10 @@ def _binary(data: bytes, name: str) -> Array:
 
 
 def _text(data: bytes, name: str) -> Array:
-    words = np.array(data.lower().split())
+    parts = data.lower().split()
+    if max(map(len, parts)) > LONGEST_WORD:  # numpy gives every word as much room as the longest
+        raise Unfit("unreadable", f"{name} is no STL: it has words of more than {LONGEST_WORD} letters")
+    words = np.array(parts)
     if b"endsolid" not in words[-1000:]:
         raise Unfit(
             "unreadable", f"{name} is cut short: a text STL ends with 'endsolid', this one does not; copy it again"

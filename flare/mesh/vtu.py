@@ -20,12 +20,13 @@ from numpy.typing import ArrayLike, NDArray
 
 from flare.errors import DataError
 from flare.files import replacing
+from flare.mesh.vtkxml import TYPES
 
 HEXAHEDRON = 12  # VTK's number for the cell
 BLOCK = 1 << 20  # bytes compressed at a time
 TENSOR = ("XX", "YY", "ZZ", "YZ", "XZ", "XY")
 """Our order of six components; a program that goes by their number alone would take VTK's, XX YY ZZ XY YZ XZ."""
-NAMES = {"f4": "Float32", "f8": "Float64", "i4": "Int32", "i8": "Int64", "u1": "UInt8"}
+NAMES = {kind: name for name, kind in TYPES.items()}  # numpy's names of numbers -> VTK's
 
 Fields = Mapping[str, ArrayLike]
 Place = str | os.PathLike[str]
@@ -56,32 +57,53 @@ def write_vtu(
     if cells.size and not 0 <= cells.min() <= cells.max() < len(nodes):
         raise DataError(f"hexahedra name points {cells.min()} to {cells.max()}, but there are {len(nodes):,}")
     count = len(cells)
-    lines = [
+    lines = vtu_text(
+        points=nodes,
+        cells={
+            "connectivity": cells.reshape(-1),
+            "offsets": 8 * np.arange(1, count + 1),
+            "types": np.full(count, HEXAHEDRON, dtype=np.uint8),
+        },
+        point_fields=_fields(point_fields, len(nodes), "points"),
+        cell_fields=_fields(cell_fields, count, "hexahedra"),
+    )
+    with replacing(path) as temporary:
+        temporary.write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+def vtu_text(
+    *,
+    points: NDArray,
+    cells: Mapping[str, NDArray],
+    point_fields: Iterable[str],
+    cell_fields: Iterable[str],
+    values: Iterable[str] = (),
+) -> list[str]:
+    """The lines of a file: points, the arrays of the cells by VTK's names, fields and values of the whole mesh."""
+    values = list(values)
+    return [
         '<?xml version="1.0"?>',
         '<VTKFile type="UnstructuredGrid" version="1.0" byte_order="LittleEndian" header_type="UInt64" '
         'compressor="vtkZLibDataCompressor">',
         "<UnstructuredGrid>",
-        f'<Piece NumberOfPoints="{len(nodes)}" NumberOfCells="{count}">',
+        *(["<FieldData>", *values, "</FieldData>"] if values else []),
+        f'<Piece NumberOfPoints="{len(points)}" NumberOfCells="{len(cells["types"])}">',
         "<Points>",
-        _array("Points", nodes),
+        vtu_array("Points", points),
         "</Points>",
         "<Cells>",
-        _array("connectivity", cells.reshape(-1)),
-        _array("offsets", 8 * np.arange(1, count + 1)),
-        _array("types", np.full(count, HEXAHEDRON, dtype=np.uint8)),
+        *[vtu_array(name, array) for name, array in cells.items()],
         "</Cells>",
         "<PointData>",
-        *_fields(point_fields, len(nodes), "points"),
+        *point_fields,
         "</PointData>",
         "<CellData>",
-        *_fields(cell_fields, count, "hexahedra"),
+        *cell_fields,
         "</CellData>",
         "</Piece>",
         "</UnstructuredGrid>",
         "</VTKFile>",
     ]
-    with replacing(path) as temporary:
-        temporary.write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
 def write_pvd(path: Place, steps: Mapping[float, Place]) -> None:
@@ -106,18 +128,20 @@ def _fields(fields: Fields | None, count: int, where: str) -> Iterable[str]:
             raise DataError(
                 f"field {name!r} has shape {array.shape}; there are {count:,} {where}, so give ({count}, components)"
             )
-        yield _array(name, array)
+        yield vtu_array(name, array)
 
 
-def _array(name: str, values: NDArray) -> str:
+def vtu_array(name: str, values: NDArray, *, tuples: bool = False) -> str:
+    """One array as XML; `tuples` says how many rows it has, which an array of no points nor cells must."""
     if values.dtype == bool:
         values = values.astype(np.uint8)
     kind = f"{values.dtype.kind}{values.dtype.itemsize}"
     if kind not in NAMES:
-        raise DataError(f"field {name!r} has type {values.dtype}; use float32, float64, int32, int64, uint8 or bool")
+        raise DataError(f"field {name!r} has type {values.dtype}; use float32, float64, a whole number or bool")
     data = np.ascontiguousarray(values, dtype=f"<{kind}").tobytes()
-    components = _components(values.shape[1]) if values.ndim == 2 else ""
-    head = f'<DataArray type="{NAMES[kind]}" Name={quoteattr(name)}{components} format="binary">'
+    shape = _components(values.shape[1]) if values.ndim == 2 else ""
+    shape += f' NumberOfTuples="{len(values)}"' if tuples else ""
+    head = f'<DataArray type="{NAMES[kind]}" Name={quoteattr(name)}{shape} format="binary">'
     return f"{head}{_compressed(data)}</DataArray>"
 
 

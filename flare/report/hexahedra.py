@@ -10,25 +10,13 @@ from matplotlib.collections import PolyCollection
 from matplotlib.colors import Normalize
 from numpy.typing import ArrayLike, NDArray
 
+from flare.mesh.faces import outer_faces
 from flare.report.style import GREY, SMALL
 
 Array = NDArray[np.float64]
-Numbers = NDArray[np.integer]
 
-# Faces of a hexahedron in VTK's order, counter-clockwise seen from outside.
-FACES = np.array([[0, 3, 2, 1], [4, 5, 6, 7], [0, 1, 5, 4], [1, 2, 6, 5], [2, 3, 7, 6], [3, 0, 4, 7]])
 ABOVE, BELOW = (-55.0, 28.0), (-55.0, -28.0)
 """Views: azimuth and elevation of the viewer, degrees."""
-
-
-def outer_faces(cells: Numbers) -> tuple[Numbers, Numbers]:
-    """(F, 4) nodes of the faces that belong to one hexahedron only, and (F,) which one that is."""
-    faces = cells[:, FACES].reshape(-1, 4).astype(np.int64)
-    count = int(faces.max()) + 1
-    a, b, c = np.sort(faces, axis=1)[:, :3].T  # three corners tell which face it is
-    _, first, times = np.unique((a * count + b) * count + c, return_index=True, return_counts=True)
-    alone = np.sort(first[times == 1])
-    return faces[alone], alone // len(FACES)
 
 
 def draw_hexahedra(

@@ -6,29 +6,34 @@ from hashlib import blake2b
 
 import numpy as np
 
-from flare.data.check import check_files, check_splits
+from flare.data.check import check_folder
+from flare.data.doctor import Finding
 from flare.sequence.store import Example, SequenceDataset
 from flare.terminal import progress
 
 
-def check_sequences(dataset: SequenceDataset, *, quiet: bool = False) -> tuple[list[str], list[str]]:
-    """What is wrong, and what is merely worth knowing, a line each. A sound dataset has nothing wrong."""
-    schema, wrong = dataset.schema, [*check_files(dataset), *check_splits(dataset)]
+def check_sequences(dataset: SequenceDataset, *, quiet: bool = False) -> list[Finding]:
+    """Every complaint about a dataset of sequences, serious ones first. A sound dataset has no serious one."""
+    schema, found = dataset.schema, [*check_folder(dataset)]
     digests = []
     with progress(f"checking {dataset.path}", len(dataset), quiet=quiet) as update:
         for index in range(len(dataset)):
             example = dataset[index]
+            where = f"sample {index}"
             if example.label >= len(schema.classes):
-                wrong.append(f"sample {index}: there is no class {example.label}")
+                found.append(Finding(where, f"there is no class {example.label}", 1, index))
             for tokens in example.documents:
                 if not 1 <= len(tokens) <= schema.longest:
-                    wrong.append(f"sample {index}: {len(tokens):,} tokens; 1 to {schema.longest:,} are expected")
+                    what = f"{len(tokens):,} tokens; 1 to {schema.longest:,} are expected"
+                    found.append(Finding(where, what, 1, index))
                 elif tokens.max() >= schema.vocabulary or (schema.pad is not None and (tokens == schema.pad).any()):
-                    wrong.append(f"sample {index}: has token ids that are not of the vocabulary of {schema.vocabulary}")
+                    what = f"has token ids that are not of the vocabulary of {schema.vocabulary}"
+                    found.append(Finding(where, what, 1, index))
             digests.append(_digest(example))
             update()
-    missing = [schema.classes[label] for label in np.flatnonzero(_frequencies(dataset) == 0)]
-    return wrong, [f"no sample is of class {name!r}" for name in missing] + _repeated(dataset, digests)
+    for label in np.flatnonzero(_frequencies(dataset) == 0):
+        found.append(Finding(str(dataset.path), f"no sample is of class {schema.classes[label]!r}", 0, serious=False))
+    return found + _repeated(dataset, digests)
 
 
 def _digest(example: Example) -> bytes:
@@ -36,16 +41,17 @@ def _digest(example: Example) -> bytes:
     return b"".join(blake2b(tokens.tobytes(), digest_size=16).digest() for tokens in example.documents)
 
 
-def _repeated(dataset: SequenceDataset, digests: list[bytes]) -> list[str]:
+def _repeated(dataset: SequenceDataset, digests: list[bytes]) -> list[Finding]:
     """Samples that an earlier split has too: a model that learnt them by heart knows their answer."""
-    remarks, earlier = [], set[bytes]()
+    found, earlier = [], set[bytes]()
     for split in dataset.splits:
         own = [digests[index] for index in dataset.split(split) if index < len(digests)]
         known = sum(digest in earlier for digest in own)
         if known:
-            remarks.append(f"{known:,} of {len(own):,} samples of {split!r} are in an earlier split, token by token")
+            what = f"{known:,} of {len(own):,} samples are in an earlier split, token by token"
+            found.append(Finding(f"split {split!r}", what, known, serious=False))
         earlier |= set(own)
-    return remarks
+    return found
 
 
 def describe(dataset: SequenceDataset) -> list[str]:

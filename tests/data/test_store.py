@@ -148,7 +148,7 @@ def test_the_manifest_explains_the_data(tmp_path):
     assert set(about["checksums"]) == {p.name for p in (tmp_path / "d").iterdir()} - {"dataset.json"}
     notes = [json.loads(line)["notes"] for line in (tmp_path / "d" / "samples.jsonl").read_text().splitlines()]
     assert notes == [{"redrawn": i % 2} for i in range(6)]
-    assert check_dataset(dataset, quiet=True) == ([], [])
+    assert not any(finding.serious for finding in check_dataset(dataset, quiet=True))
 
 
 def damage(folder, what):
@@ -207,10 +207,10 @@ def test_the_doctor_finds_nan_zero_targets_changed_bytes_and_shared_samples(tmp_
     about = json.loads((dataset.path / "dataset.json").read_text())
     about["splits"]["train"] = [[0, 5]]
     (dataset.path / "dataset.json").write_text(json.dumps(about))
-    findings = "\n".join(check_dataset(Dataset(dataset.path), quiet=True)[0])
-    assert "heat.npy has changed" in findings
+    findings = "\n".join(str(f) for f in check_dataset(Dataset(dataset.path), quiet=True) if f.serious)
+    assert "heat.npy: it has changed" in findings
     assert "sample 1: 'heat' has NaN or infinity at 1 of 12 points (first: 2)" in findings
-    assert "sample 4 is in both 'train' and 'test'" in findings
+    assert "sample 4: it is in both 'train' and 'test'" in findings
 
 
 @pytest.mark.parametrize(
@@ -260,7 +260,8 @@ def test_cells_that_do_not_belong_to_the_offsets_are_found(tmp_path):
         Dataset(dataset.path)
     cells[0] = 99
     np.save(dataset.path / "cells.npy", cells)
-    assert "sample 0: cells refer to points it does not have" in check_dataset(Dataset(dataset.path), quiet=True)[0]
+    findings = "\n".join(map(str, check_dataset(Dataset(dataset.path), quiet=True)))
+    assert "sample 0: cells refer to points it does not have: 1 of 3 (first: 0)" in findings
 
 
 @pytest.mark.parametrize("name", ["offsets", "cells", "../evil", "a b", "1st"])
@@ -273,9 +274,9 @@ def test_names_that_would_be_files_of_others_are_refused(name):
 def test_a_channel_that_never_varies_is_worth_a_note_not_an_error(tmp_path):
     dataset = ragged_dataset(tmp_path / "d", SIZES)
     np.save(dataset.path / "thickness.npy", np.full((73, 1), 2.5, np.float32))
-    wrong, remarks = check_dataset(Dataset(dataset.path), quiet=True)
-    assert [text for text in wrong if "thickness" in text] == [wrong[0]], "only the checksum"
-    assert remarks == ["'thickness' is 2.5 at every point of every sample"]
+    found = [finding for finding in check_dataset(Dataset(dataset.path), quiet=True) if "thickness" in str(finding)]
+    assert [finding.serious for finding in found] == [True, False], "only the checksum"
+    assert str(found[1]) == "'thickness': it is 2.5 at every point of every sample"
 
 
 def test_fields_say_what_they_are():

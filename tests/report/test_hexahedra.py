@@ -1,4 +1,4 @@
-"""Pictures of hexahedra: the faces outside, and what is in front hides what is behind."""
+"""Pictures of hexahedra: what is in front hides what is behind."""
 
 import numpy as np
 import pytest
@@ -7,32 +7,12 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 
 from flare.mesh.octree import merged
 from flare.mesh.voxels import Voxels
-from flare.report.hexahedra import BELOW, draw_hexahedra, height_to_width, outer_faces
+from flare.report.hexahedra import BELOW, draw_hexahedra, height_to_width
 from flare.report.style import new_figure
 
 
 def block(*shape):
     return merged(Voxels(np.ones(shape, bool), (1.0, 1.0, 1.0), (0.0, 0.0, 0.0)), levels=0)
-
-
-def test_outer_faces_of_a_block_are_its_sides():
-    mesh = block(4, 3, 2)
-    faces, owner = outer_faces(mesh.hexahedra)
-    assert len(faces) == 2 * (4 * 3 + 3 * 2 + 4 * 2)
-    corners = mesh.points[faces]
-    normal = np.cross(corners[:, 2] - corners[:, 0], corners[:, 3] - corners[:, 1]) / 2
-    outwards = corners.mean(1) - mesh.points[mesh.hexahedra[owner]].mean(1)
-    np.testing.assert_allclose(np.einsum("ij,ij->i", normal, outwards), 0.5)
-    assert np.abs(normal.sum(0)).max() == 0
-    volume = np.einsum("ij,ij->", normal, corners.mean(1)) / 3
-    assert volume == pytest.approx(24)
-
-
-def test_a_hole_has_faces_of_its_own():
-    solid = np.ones((3, 3, 3), bool)
-    solid[1, 1, :] = False
-    mesh = merged(Voxels(solid, (1.0, 1.0, 1.0), (0.0, 0.0, 0.0)), levels=0)
-    assert len(outer_faces(mesh.hexahedra)[0]) == 4 * 9 + 2 * 8 + 4 * 3
 
 
 @pytest.mark.parametrize("azimuth", [-90.0, 90.0, 0.0, 180.0])

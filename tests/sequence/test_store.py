@@ -136,13 +136,14 @@ def test_sequences_and_fields_are_not_taken_for_each_other(listops, tmp_path):
 
 def test_damage_is_found(tmp_path):
     sound = pairs(tmp_path / "d").finish({"train": [(0, 7)]})
-    assert check_sequences(sound, quiet=True) == ([], [])
+    assert check_sequences(sound, quiet=True) == []
     tokens = np.load(tmp_path / "d" / "tokens_2.npy", mmap_mode="r+")
     tokens[3] = 0
     tokens.flush()
-    findings, _ = check_sequences(SequenceDataset(tmp_path / "d"), quiet=True)
-    assert "tokens_2.npy has changed" in findings[0]
-    assert "not of the vocabulary" in findings[1]
+    changed, token = check_sequences(SequenceDataset(tmp_path / "d"), quiet=True)
+    assert changed.where.endswith("tokens_2.npy")
+    assert "it has changed" in changed.what
+    assert "not of the vocabulary" in token.what
     np.save(tmp_path / "d" / "labels.npy", np.zeros(3, np.uint8))
     with pytest.raises(DataError, match=r"labels.npy has shape \(3,\).*ask for \(7,\)"):
         SequenceDataset(tmp_path / "d")
@@ -155,8 +156,9 @@ def test_samples_that_an_earlier_split_has_too_are_counted(tmp_path):
     swapped = pair(3)
     writer.append(replace(swapped, documents=swapped.documents[::-1]))
     dataset = writer.finish({"train": [(0, 7)], "val": [], "test": [(7, 11)]})
-    _, remarks = check_sequences(dataset, quiet=True)
-    assert remarks == ["3 of 4 samples of 'test' are in an earlier split, token by token"]
+    (remark,) = check_sequences(dataset, quiet=True)
+    assert str(remark) == "split 'test': 3 of 4 samples are in an earlier split, token by token"
+    assert not remark.serious
 
 
 def test_the_command_line_makes_shows_and_checks(tmp_path, capsys):

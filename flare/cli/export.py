@@ -1,0 +1,37 @@
+"""`flare export`: a trained surrogate as one file for programs without flare."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from flare.cli import parse
+from flare.cli.options import make_parser
+
+EPILOG = """examples:
+  flare export runs/demo --format onnx                   runs/demo/demo.onnx
+  flare export runs/demo --format torch --out stress.pt2
+  flare export runs/demo --format onnx --mask true --out batches.onnx"""
+
+
+def run(words: Sequence[str]) -> int:
+    parser = make_parser("export", "Write a trained surrogate as torch.export or ONNX, normalisers inside.", EPILOG)
+    parser.add_argument("run", help="run folder")
+    parser.add_argument("--format", required=True, choices=["torch", "onnx"], help="torch.export (.pt2) or ONNX")
+    parser.add_argument("--out", help="file to write; must not exist. Default: beside the run's checkpoints")
+    parser.add_argument("--mask", type=bool, default=False, help="a second input: which points of a batch are real")
+    parser.add_argument("--trials", type=int, default=4, help="random sizes to compare at, beside the fixed ones")
+    parser.add_argument("--checkpoint", default="last", choices=["last", "best"], help="which weights")
+    parser.add_argument("--ema", action="store_true", help="the averaged weights, where the run kept them")
+    args = parse(parser, words)
+
+    from flare.export import SUFFIX, export
+    from flare.surrogate import load
+
+    out = args.out or Path(args.run) / f"{Path(args.run).resolve().name}{SUFFIX[args.format]}"
+    surrogate = load(args.run, checkpoint=args.checkpoint, ema=args.ema)
+    done = export(surrogate, out, format=args.format, mask=args.mask, trials=args.trials)
+    most = max(points for _, points in done.sizes)
+    print(f"{done.path}: {done.path.stat().st_size / 2**20:.1f} MiB, physical values in and out")
+    print(f"compared with the model at {len(done.sizes)} sizes of up to {most:,} points: differs by {done.error:.1e}")
+    return 0

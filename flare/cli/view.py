@@ -1,0 +1,108 @@
+"""`flare view`: a run, a dataset or a file in the browser, or as one HTML file."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from flare.cli import parse
+from flare.cli.options import make_parser
+from flare.errors import ConfigError
+
+if TYPE_CHECKING:
+    from flare.view.source import Source
+
+EXAMPLES = """examples:
+  flare view runs/demo                          truth, prediction and error of every sample, spectra, eigenvectors
+  flare view data/elasticity-demo               a dataset
+  flare view part.vtu                           a mesh with its fields; 'results/*.vtu' for several
+  flare view runs/demo --out demo.html          the same page as one file that needs no network"""
+
+
+def run(words: Sequence[str]) -> int:
+    parser = make_parser("view", "Look at a run, a dataset or a file in the browser.", EXAMPLES)
+    parser.add_argument(
+        "what", help="run folder, dataset folder, or files that `flare data import` reads: VTU, STL, CSV, ..."
+    )
+    parser.add_argument("--data", help="of a run: another dataset of the same fields")
+    parser.add_argument("--split", help="only the samples of this split")
+    parser.add_argument("--checkpoint", default="last", choices=["last", "best"], help="of a run: which weights")
+    parser.add_argument("--device", default="auto", help="of a run: auto, cpu, cuda, ...")
+    parser.add_argument("--modes", type=int, default=6, help="of a run: leading eigenvectors of each head")
+    parser.add_argument("--out", help="write the page with its data into this HTML file instead of serving it")
+    parser.add_argument("--samples", type=int, default=3, help="of --out: how many; of a run median, best, worst, ...")
+    parser.add_argument("--only", help="of --out: which samples, by number, such as 17,4,8")
+    parser.add_argument("--port", type=int, default=0, help="of the server; 0 takes a free one")
+    parser.add_argument("--no-open", action="store_true", help="only print the address")
+    args = parse(parser, words)
+    if args.modes < 1 or args.samples < 1:
+        raise ConfigError(f"--modes {args.modes} --samples {args.samples}: both must be at least 1")
+    if args.only and not args.out:
+        raise ConfigError("--only chooses what goes into the file of --out; the served page has all samples")
+    numbers = _numbers(args.only)
+    if args.out:
+        from flare.files import refuse_existing
+
+        refuse_existing(args.out)
+    source = _source(args)
+    if not args.out:
+        return _serve(source, args.port, open_page=not args.no_open)
+    from flare.view.standalone import chosen_samples
+
+    return _write(source, args.out, numbers or chosen_samples(source.catalogue(), args.samples))
+
+
+def _source(args: Any) -> Source:
+    what = Path(args.what)
+    if (what / "config.yaml").exists():
+        from flare.view.runs import RunSource
+
+        how = {"checkpoint": args.checkpoint, "device": args.device, "modes": args.modes}
+        return RunSource(what, data=args.data, split=args.split, **how)
+    if args.data:
+        raise ConfigError(f"--data is for a run, to look at it on another dataset; {what} is not a run folder")
+    is_file = what.is_file() or what.suffix or any(mark in args.what for mark in "*?[")
+    if is_file or (what.is_dir() and not (what / "dataset.json").exists()):
+        if args.split:
+            raise ConfigError(f"--split is for runs and datasets; files such as {what} have no splits")
+        from flare.view.cases import CaseSource
+
+        return CaseSource(args.what)
+    from flare.data.store import Dataset
+    from flare.view.datasets import DatasetSource
+
+    return DatasetSource(Dataset(what), split=args.split)
+
+
+def _numbers(text: str | None) -> list[int]:
+    words = [word.strip() for word in text.split(",")] if text else []
+    if not all(word.isdigit() for word in words):
+        raise ConfigError(f"--only {text}: give the numbers of samples, such as 17,4,8")
+    return [int(word) for word in dict.fromkeys(words)]
+
+
+def _write(source: Source, out: str, samples: list[int]) -> int:
+    from flare.view.standalone import write_standalone
+
+    catalogue = write_standalone(source, out, samples)
+    print(f"{out}: {len(samples)} samples, {Path(out).stat().st_size / 1e6:.1f} MB, needs no network")
+    if catalogue["spectra"] and not catalogue["spectra"]["painted"]:
+        print("without eigenvectors, which would make it large; take fewer samples or --modes to have them")
+    return 0
+
+
+def _serve(source: Source, port: int, *, open_page: bool) -> int:
+    from flare.view.server import ViewServer
+
+    with ViewServer(source, port=port) as server:
+        print(f"{server.url}  (Ctrl-C stops)", flush=True)
+        if open_page:
+            import webbrowser
+
+            webbrowser.open(server.url)
+        try:
+            server.serve_forever()
+        except KeyboardInterrupt:
+            print("stopped")
+    return 0

@@ -1,0 +1,194 @@
+"""Files of arrays as cases: NPZ, HDF5 and Zarr with an array per field, CSV and Parquet with a row per point.
+
+An HDF5 or Zarr file may hold a case in each group. Arrays whose coordinates are (cases, N, dimensions) hold all cases
+along their first axis. Nothing is unpickled.
+"""
+
+from __future__ import annotations
+
+import re
+import zipfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+
+from flare.data.cases import Case, Place
+from flare.data.tables import read_table, unit_in
+from flare.errors import DataError, one_line
+
+POINTS = ("points", "point", "pos", "position", "positions", "coordinates", "coords", "xyz", "nodes", "vertices")
+"""What coordinates are called, in large or small letters."""
+CELLS = {"triangle": 3, "quad": 4, "tetra": 4, "wedge": 6, "hexahedron": 8}
+FEW = 16
+"""Values that a parameter has at most."""
+COMPONENT = re.compile(r"(.+?)(?:[.:][xyz0-9]|_[xyz])$", re.IGNORECASE)
+
+
+def cases_inside(path: Path, points: str | None = None) -> list[Place]:
+    """The cases of a file of arrays: one, one a group, or one a row."""
+    with _opened(path) as root:
+        groups = [name for name, node in _groups(root) if _coordinates(node, points)]
+        if not groups:
+            raise DataError(f"{path}: no coordinates in it; {_advice(root)}")
+        places = []
+        for name in groups:
+            node = root[name] if name else root
+            shape = node[_coordinates(node, points)].shape
+            rows = range(shape[0]) if len(shape) == 3 else [None]
+            places += [Place(path, name, row) for row in rows]
+        return places
+
+
+def read_container(place: Place, points: str | None = None) -> Case:
+    with _opened(place.path) as root:
+        node = root[place.group] if place.group else root
+        key = _coordinates(node, points)
+        if key is None:
+            raise DataError(f"{place.name}: no coordinates in it; {_advice(node)}")
+        read = {name: _array(node, name) for name in _names(node)}
+    arrays = {name: a for name, a in read.items() if a is not None and a.dtype.kind in "fiub"}
+    if place.row is not None:
+        count = len(arrays[key])
+        arrays = {name: a[place.row] for name, a in arrays.items() if a.ndim and len(a) == count}
+    return _case(place.name, key, arrays)
+
+
+def read_point_table(place: Place, points: str | None = None) -> Case:
+    """A row a point; `velocity.x`, `velocity_x` or ParaView's `velocity:0` are components of one field."""
+    if place.path.suffix.lower() == ".csv":
+        header, units, rows = read_table(place.path)
+        columns = dict(zip(header, rows.T, strict=True))
+    else:
+        titles, columns = _parquet(place.path)
+        header, units = [title.split(" [")[0] for title in titles], [unit_in(title) for title in titles]
+        columns = dict(zip(header, columns.values(), strict=True))
+    stems = [match[1] if (match := COMPONENT.match(name)) else name for name in header]
+    grouped: dict[str, list[str]] = {}
+    for name, stem in zip(header, stems, strict=True):
+        grouped.setdefault(stem if stems.count(stem) > 1 else name, []).append(name)
+    axes = [name for letter in "xyz" for name in header if name.lower() == letter]
+    fields = {name: np.stack([columns[c] for c in parts], 1) for name, parts in grouped.items()}
+    fields = {name: values if values.shape[1] > 1 else values[:, 0] for name, values in fields.items()}
+    unit_of = dict(zip(header, units, strict=True))
+    told = {name: unit_of[parts[0]] for name, parts in grouped.items() if unit_of[parts[0]] != "1"}
+    key = next((name for name in fields if _is_points(name, points)), None)
+    if key is None and len(axes) >= 2:
+        key, fields["points"] = "points", np.stack([columns[axis] for axis in axes], 1)
+        told |= {"points": unit_of[axes[0]]} if unit_of[axes[0]] != "1" else {}
+        fields = {name: values for name, values in fields.items() if name not in axes}
+    if key is None:
+        raise DataError(f"{place.name}: no columns x, y (and z) in it; it has {', '.join(header)}")
+    case = _case(place.name, key, fields)
+    return Case(
+        case.name, case.points, case.point_fields, units={"points" if n == key else n: u for n, u in told.items()}
+    )
+
+
+def _case(name: str, key: str, arrays: Mapping[str, np.ndarray]) -> Case:
+    points = arrays[key]
+    if points.ndim != 2 or points.shape[1] not in (1, 2, 3):
+        raise DataError(f"{name}: {key!r} has shape {points.shape}; coordinates are (points, 1 to 3)")
+    others = {k: a for k, a in arrays.items() if k != key}
+    cells = {k: _cells(k, a, points) for k, a in others.items()}
+    found = dict(filter(None, cells.values()))
+    rest = {k: a for k, a in others.items() if cells[k] is None}
+    at_points = {k: a for k, a in rest.items() if a.ndim in (1, 2) and len(a) == len(points)}
+    whole = {k: np.atleast_1d(a) for k, a in rest.items() if k not in at_points and a.ndim <= 1 and a.size <= FEW}
+    return Case(name, points, at_points, {}, whole, found)
+
+
+def _cells(name: str, array: np.ndarray, points: np.ndarray) -> tuple[str, np.ndarray] | None:
+    """Type and corners, where whole numbers are called after a type of cell, or `cells` and can be but one."""
+    if array.ndim != 2 or array.dtype.kind not in "iu":
+        return None
+    kind = next((k for k in CELLS if name.lower().startswith(k[:5]) and array.shape[1] == CELLS[k]), None)
+    if kind is None and name.lower() in ("cells", "elements", "elems", "faces"):
+        kind = {3: "triangle", 8: "hexahedron"}.get(array.shape[1])
+        kind = "quad" if array.shape[1] == 4 and points.shape[1] == 2 else kind
+    if kind is None or (array.size and not 0 <= array.min() <= array.max() < len(points)):
+        return None
+    return kind, array.astype(np.int64)
+
+
+def _is_points(name: str, points: str | None) -> bool:
+    return name == points if points else name.lower() in POINTS
+
+
+def _coordinates(node: Any, points: str | None) -> str | None:
+    return next((name for name in _names(node) if _is_points(name, points)), None)
+
+
+def _advice(node: Any) -> str:
+    return f"it has {', '.join(_names(node)) or 'nothing'}; say which they are with --points NAME"
+
+
+def _names(node: Any) -> list[str]:
+    """Arrays of a group, not those of groups within it."""
+    if isinstance(node, np.lib.npyio.NpzFile):
+        return list(node.files)
+    return [name for name in node if hasattr(node[name], "shape")]
+
+
+def _array(node: Any, name: str) -> np.ndarray | None:
+    """An array of numbers; None for what would have to be unpickled."""
+    try:
+        array = np.asarray(node[name][()])
+    except ValueError:
+        return None
+    return None if array.dtype == object else array
+
+
+def _groups(root: Any) -> Iterator[tuple[str, Any]]:
+    """The file itself and every group below it, by name."""
+    yield "", root
+    if isinstance(root, np.lib.npyio.NpzFile):
+        return
+    waiting = [(name, root[name]) for name in sorted(root) if not hasattr(root[name], "shape")]
+    while waiting:
+        name, node = waiting.pop(0)
+        yield name, node
+        waiting += [(f"{name}/{inner}", node[inner]) for inner in sorted(node) if not hasattr(node[inner], "shape")]
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[Any]:
+    if not path.exists():
+        raise DataError(f"{path} does not exist")
+    suffix = path.suffix.lower()
+    try:
+        if suffix == ".npz":
+            with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
+                yield archive
+        elif suffix == ".zarr":
+            yield _extra("zarr").open_group(str(path), mode="r")
+        else:
+            with _extra("h5py").File(path, "r") as groups:
+                yield groups
+    except DataError:
+        raise
+    except (ValueError, OSError, KeyError, zipfile.BadZipFile) as error:
+        raise DataError(f"{path} is damaged or no {suffix} file: {one_line(error)[:200]}") from None
+
+
+def _parquet(path: Path) -> tuple[list[str], dict[str, np.ndarray]]:
+    parquet = _extra("pyarrow.parquet")
+    try:
+        table = parquet.read_table(path)
+        columns = {name: table[name].to_numpy().astype(np.float64) for name in table.column_names}
+    except (ValueError, OSError, TypeError) as error:
+        raise DataError(f"{path} cannot be read as Parquet of numbers: {one_line(error)[:200]}") from None
+    return table.column_names, columns
+
+
+def _extra(name: str) -> ModuleType:
+    from importlib import import_module
+
+    try:
+        return import_module(name)
+    except ImportError:
+        package = name.split(".")[0]
+        raise DataError(f"{package} is missing; it comes with the extra:  pip install 'flare-engine[mesh]'") from None

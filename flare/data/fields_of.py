@@ -1,0 +1,109 @@
+"""From a case, as its file has it, to the fields of a schema: import, checks and predictions read files this one way.
+
+A schema whose points are called `cell_centres` has its fields there; every other has them at the points of the mesh.
+Data of the other place is averaged, and that is said.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+
+from flare.data.cases import Case
+from flare.data.sample import RESERVED, Schema
+from flare.errors import DataError, nearest
+from flare.terminal import say
+
+CENTRES = "cell_centres"
+"""Name of the points of a schema whose fields are at cell centres."""
+AXES = "xyz"
+
+
+def identifier(name: str) -> str:
+    """A field's name as a schema can have it: `Static Pressure (Pa)` is Static_Pressure_Pa."""
+    word = re.sub(r"\W+", "_", name).strip("_") or "field"
+    return f"f_{word}" if word[0].isdigit() or word in RESERVED else word
+
+
+def fields_of(
+    case: Case,
+    schema: Schema,
+    names: Sequence[str],
+    given: Mapping[str, np.ndarray] | None = None,
+    *,
+    told: Callable[[str], None] = say,
+) -> dict[str, np.ndarray]:
+    """The named fields of the schema: (N, channels) each, or (channels,) for a parameter.
+
+    Args:
+        given: values that are not in the file, such as parameters from a table.
+        told: called with a sentence for whatever is averaged.
+    """
+    values = {}
+    for name in names:
+        width = len(schema.fields[name].components)
+        if name == schema.points:
+            array = coordinates(case, schema)
+        elif given and name in given:
+            array = np.atleast_1d(np.asarray(given[name], dtype=np.float64))
+        else:
+            array = _found(case, schema, name, told)
+        if schema.fields[name].role == "parameter":
+            shape: tuple[int, ...] = (width,)
+        else:
+            array = array[:, None] if array.ndim == 1 else array
+            shape = (len(array), width)
+        if array.shape != shape:
+            raise DataError(f"{case.name}: {name!r} has shape {array.shape}; expected {shape}")
+        values[name] = array
+    return values
+
+
+def coordinates(case: Case, schema: Schema) -> np.ndarray:
+    """(N, dimensions): the axes that the schema names, of points or of cell centres."""
+    field = schema.fields[schema.points]
+    at = case.points
+    if schema.points == CENTRES:
+        if case.mesh is None:
+            raise DataError(f"{case.name} has no cells; the fields are at cell centres")
+        at = case.mesh.centres()
+    columns = [AXES.index(axis) if axis in AXES else i for i, axis in enumerate(field.components)]
+    if max(columns) >= at.shape[1]:
+        raise DataError(
+            f"{case.name}: its points have {at.shape[1]} coordinates; asked for {', '.join(field.components)}"
+        )
+    left = [i for i in range(at.shape[1]) if i not in columns and len(at)]
+    for i in left:
+        if np.ptp(at[:, i]) > 1e-5 * max(float(np.ptp(at, axis=0).max()), 1e-300):
+            raise DataError(
+                f"{case.name} is not plane: {AXES[i]} goes from {at[:, i].min():.4g} to {at[:, i].max():.4g}, but the "
+                f"fields are of {' and '.join(field.components)}"
+            )
+    return at[:, columns]
+
+
+def _found(case: Case, schema: Schema, name: str, told: Callable[[str], None]) -> np.ndarray:
+    if schema.fields[name].role == "parameter":
+        places = [case.parameters]
+    else:
+        places = (
+            [case.cell_fields, case.point_fields] if schema.points == CENTRES else [case.point_fields, case.cell_fields]
+        )
+    for number, place in enumerate(places):
+        for own, array in place.items():
+            if identifier(own) != name:
+                continue
+            if number == 0:
+                return array
+            assert case.mesh is not None  # nothing else has cell data
+            if place is case.cell_fields:
+                told(f"{own!r} is cell data: averaged to the points")
+                return case.mesh.averaged_to_points(array)
+            told(f"{own!r} is point data: averaged to the cells")
+            return case.mesh.averaged_to_cells(array)
+    known = [identifier(own) for place in places for own in place]
+    raise DataError(
+        f"{case.name} has no {schema.fields[name].role} {name!r}; {nearest(name, known) if known else 'it has none'}"
+    )

@@ -1,0 +1,309 @@
+"""A folder of your own files as a dataset.
+
+    dataset = import_data("results/*.vtu", "data/wings", targets=["pressure"], units={"pressure": "Pa", "points": "m"})
+
+`plan_import` does all but the writing: what was found, what will become of it, and everything that was decided.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Literal
+
+import numpy as np
+
+from flare.data.case_table import CaseTable, read_case_table
+from flare.data.cases import Case, Place, Source, find_cases, read_case
+from flare.data.fields_of import AXES, CENTRES, fields_of, identifier
+from flare.data.repair import without_points
+from flare.data.sample import Field, Sample, Schema
+from flare.data.splitting import split_cases
+from flare.data.statistics import describe_bad_values
+from flare.data.store import Dataset
+from flare.data.survey import FieldFound, Survey, Where, survey
+from flare.data.writer import DatasetWriter
+from flare.errors import ConfigError, DataError, nearest
+from flare.terminal import counted, progress
+
+OnNan = Literal["refuse", "drop"]
+CellData = Literal["centres", "points"]
+
+
+@dataclass(frozen=True)
+class ImportPlan:
+    """What an import will do."""
+
+    schema: Schema
+    places: Sequence[Place]
+    """In the order of the samples: split by split."""
+    splits: Mapping[str, tuple[int, int]]
+    """Name -> [start, stop) of the samples."""
+    survey: Survey
+    table: CaseTable | None
+    remarks: Sequence[str]
+    """Everything that was decided, in sentences."""
+    on_nan: OnNan
+    points: str | None
+
+    def sample(self, place: Place, told: Callable[[str], None] = lambda text: None) -> Sample:
+        """One case, as the dataset will hold it."""
+        case = read_case(place, points=self.points)
+        given = self.table.values(place.path) if self.table else {}
+        values = fields_of(case, self.schema, list(self.schema.fields), given, told=told)
+        cells = _cells(case, self.schema.cell_type)
+        sample = Sample(values, cells, {"file": place.name})
+        whole = {n: v for n, v in values.items() if self.schema.fields[n].role != "parameter"}
+        table = np.concatenate(list(whole.values()), axis=1)
+        finite = np.isfinite(table).all(1)
+        if finite.all() or self.on_nan == "drop":
+            return sample if finite.all() else without_points(self.schema, sample, finite)
+        channels = [n for n, v in whole.items() for _ in range(v.shape[1])]
+        raise DataError(
+            f"{case.name}: {describe_bad_values(table, channels)}. Drop those points with --on-nan drop "
+            f'(on_nan="drop"), or see every file with:  flare data check {place.path.parent}'
+        )
+
+
+def plan_import(
+    source: Source,
+    *,
+    targets: Sequence[str] | str,
+    inputs: Sequence[str] | str = (),
+    name: str = "imported",
+    units: Mapping[str, str] | None = None,
+    parameters: str | os.PathLike[str] | None = None,
+    cell_data: CellData | None = None,
+    dimensions: int | None = None,
+    test: float | str = 0.2,
+    calibration: float = 0.15,
+    group: str | None = None,
+    seed: int = 0,
+    on_nan: OnNan = "refuse",
+    points: str | None = None,
+    found: Survey | None = None,
+    quiet: bool = False,
+) -> ImportPlan:
+    """Read all files once and decide what becomes of them; nothing is written.
+
+    Args:
+        source: a folder, a glob, a file, or a list of them.
+        targets: names of the fields to predict.
+        inputs: names of fields a model is given: at points or cells a feature, of the whole file a parameter.
+        name: of the dataset.
+        units: field -> unit; `points` is the unit of length. Dimensionless where nobody says.
+        parameters: CSV file with a row a file: a column `file`, and parameters in the others.
+        cell_data: `centres`: fields live at cell centres; `points`: cell data is averaged to the points. None: at the
+            points where all fields are there, at the centres where all are there, an error where they are mixed.
+        dimensions: of the points; None leaves out z where all files lie in one plane.
+        test: share of the files, or a pattern of their names, or a .txt file with a name a line.
+        calibration: share of the files held out for error bars.
+        group: column of the parameter file, or `folder`: files of a group stay in one split.
+        seed: of the draw of the splits.
+        on_nan: `drop` leaves out points with NaN or infinity.
+        points: name of the coordinates in files of arrays, where it is an unusual one.
+        found: what `survey` said of these files, where it has been asked already.
+    """
+    places = find_cases(source, points=points)
+    found = found or survey(places, points=points, quiet=quiet)
+    targets, inputs = ([names] if isinstance(names, str) else list(names) for names in (targets, inputs))
+    if not targets:
+        raise ConfigError(f"say which field is to be predicted, with --target NAME; {_known(found)}")
+    table = read_case_table(parameters, [p.path for p in places], group) if parameters is not None else None
+    remarks: list[str] = []
+    at_centres = _at_centres(found, targets, inputs, cell_data, remarks)
+    schema = _schema(found, name, targets, inputs, units or {}, table, at_centres, dimensions, remarks)
+    groups = _groups(found, places, table, group, remarks)
+    parts = split_cases([p.name for p in places], groups, test=test, calibration=calibration, seed=seed)
+    if group is None:
+        remarks.append("files are drawn one by one; where several are of one design, keep them together with --group")
+    order = [i for part in parts.values() for i in part]
+    ends = np.cumsum([0, *[len(part) for part in parts.values()]]).tolist()
+    return ImportPlan(
+        schema,
+        [places[i] for i in order],
+        dict(zip(parts, pairwise(ends), strict=True)),
+        found,
+        table,
+        remarks,
+        on_nan,
+        points,
+    )
+
+
+def write_import(plan: ImportPlan, out: str | os.PathLike[str], *, quiet: bool = False) -> Dataset:
+    """The dataset of a plan. A stopped import goes on when called again."""
+    settings = {"remarks": list(plan.remarks), "on_nan": plan.on_nan, "files": [p.name for p in plan.places]}
+    writer = DatasetWriter(out, plan.schema, {"kind": "user", "maker": "flare data import", **settings})
+    try:
+        with progress("importing", len(plan.places), done=len(writer), unit="files", quiet=quiet) as update:
+            for place in plan.places[len(writer) :]:
+                writer.append(plan.sample(place))
+                update()
+    except BaseException:
+        writer.close()
+        raise
+    return writer.finish({name: [part] for name, part in plan.splits.items()})
+
+
+def import_data(source: Source, out: str | os.PathLike[str], **options: object) -> Dataset:
+    """Files in, dataset out; options are those of `plan_import`."""
+    quiet = bool(options.get("quiet", False))
+    return write_import(plan_import(source, **options), out, quiet=quiet)  # type: ignore[arg-type]
+
+
+def _at_centres(
+    found: Survey, targets: Sequence[str], inputs: Sequence[str], wish: CellData | None, remarks: list[str]
+) -> bool:
+    """Whether fields live at cell centres; refuses fields that not every file has, or not at the same place."""
+    places: list[set[str]] = []
+    for name in [*targets, *inputs]:
+        here = found.named(name)
+        if not here:
+            raise DataError(f"no file has a field {name!r}; {_known(found, name)}")
+        everywhere = {where for where, field in here.items() if len(field.cases) == len(found.cases)}
+        if not everywhere:
+            _refuse_gaps(found, name, here)
+        if name in targets and everywhere == {"whole"}:
+            raise DataError(f"{name!r} is one value of a whole file; a target is a field at points or cells")
+        if everywhere != {"whole"}:
+            places.append({str(where) for where in everywhere} - {"whole"})
+    if wish is not None:
+        return wish == "centres"
+    if all("points" in where for where in places):
+        return False
+    if all("cells" in where for where in places):
+        remarks.append(
+            "the fields are cell data: they are taken at the cell centres (--cell-data points averages them)"
+        )
+        return True
+    raise ConfigError(
+        "some of the fields are at points, some at cells; say where they shall live: --cell-data points averages cell "
+        "data to the points, --cell-data centres averages point data to the cells"
+    )
+
+
+def _refuse_gaps(found: Survey, name: str, here: Mapping[Where, FieldFound]) -> None:
+    if len(here) > 1:
+        said = ", ".join(
+            f"at {where} in {len(f.cases)} files (first: {found.cases[f.cases[0]].name})" for where, f in here.items()
+        )
+        raise DataError(f"{name!r} is of several kinds: {said}; export all files alike")
+    (field,) = here.values()
+    missing = sorted(set(range(len(found.cases))) - set(field.cases))
+    raise DataError(
+        f"{len(missing)} of {len(found.cases)} files have no {name!r} (first: {found.cases[missing[0]].name}); leave "
+        f"those files out, or export them again"
+    )
+
+
+def _schema(
+    found: Survey,
+    name: str,
+    targets: Sequence[str],
+    inputs: Sequence[str],
+    units: Mapping[str, str],
+    table: CaseTable | None,
+    at_centres: bool,
+    dimensions: int | None,
+    remarks: list[str],
+) -> Schema:
+    axes = found.axes if dimensions is None else tuple(AXES[:dimensions])
+    if len(axes) < len(found.cases[0].low):
+        remarks.append(f"all files lie in one plane: only {' and '.join(axes)} of the coordinates are kept")
+    own_unit = units.get("points", found.units.get("points", "1"))
+    fields = {CENTRES if at_centres else "points": Field(role="points", components=axes, unit=own_unit)}
+    chosen: list[tuple[str, str]] = [*((n, "input") for n in inputs), *((n, "target") for n in targets)]
+    for own, purpose in chosen:
+        where, field = _best(found.named(own), at_centres)
+        if len(field.widths) > 1:
+            raise DataError(f"{own!r} has {sorted(field.widths)} components, not the same number in all files")
+        role = "target" if purpose == "target" else "parameter" if where == "whole" else "feature"
+        averaged = role != "parameter" and (where == "cells") != at_centres
+        if averaged:
+            to = "cells" if at_centres else "points"
+            remarks.append(f"{own!r} is {'point' if at_centres else 'cell'} data: averaged to the {to}")
+        unit = units.get(own, units.get(identifier(own), found.units.get(own, "1")))
+        word = identifier(own)
+        if word in fields:
+            raise ConfigError(f"{own!r} is asked for twice, or another field is spelled {word!r} too")
+        described = "" if word == own else f"{own!r} in the files"
+        fields[word] = Field(role=role, components=_components(word, field.widths), unit=unit, description=described)  # type: ignore[arg-type]
+    for column in table.columns if table else []:
+        if column in fields:
+            raise ConfigError(f"the column {column!r} of the parameter file is also a field of the files; rename it")
+        unit = units.get(column, table.units.get(column, "1")) if table else "1"
+        fields[column] = Field(role="parameter", components=(column,), unit=unit)
+    for field_name in units:
+        if field_name != "points" and identifier(field_name) not in fields:
+            raise ConfigError(
+                f"a unit is given for {field_name!r}, which is no field of the dataset; {nearest(field_name, fields)}"
+            )
+    cell_type = None if at_centres else found.cell_type
+    if found.cell_kinds and cell_type is None and not at_centres:
+        kinds = ", ".join(f"{kind} {number:,}" for kind, number in found.cell_kinds.items())
+        remarks.append(
+            f"cells of several types ({kinds}) are not kept, points and fields are; predictions keep them all"
+        )
+    elif set(found.cell_kinds) == {"triangle", "quad"} and cell_type:
+        remarks.append("quadrilaterals are split into triangles, for all cells are of one type; predictions keep them")
+    return Schema(name=name, fields=fields, cell_type=cell_type)
+
+
+def _best(here: Mapping[Where, FieldFound], at_centres: bool) -> tuple[Where, FieldFound]:
+    order: tuple[Where, ...] = ("cells", "points", "whole") if at_centres else ("points", "cells", "whole")
+    return next((where, here[where]) for where in order if where in here)
+
+
+def _components(name: str, widths: set[int]) -> tuple[str, ...]:
+    (width,) = widths
+    if width == 1:
+        return (name,)
+    return tuple(AXES[:width]) if width <= 3 else tuple(f"c{i}" for i in range(width))
+
+
+def _cells(case: Case, cell_type: str | None) -> np.ndarray | None:
+    if cell_type is None:
+        return None
+    kept = [case.cells[cell_type]] if cell_type in case.cells else []
+    if cell_type == "triangle" and "quad" in case.cells:
+        quads = case.cells["quad"]
+        kept += [quads[:, [0, 1, 2]], quads[:, [0, 2, 3]]]
+    return np.concatenate(kept)
+
+
+def _groups(
+    found: Survey, places: Sequence[Place], table: CaseTable | None, group: str | None, remarks: list[str]
+) -> list[str]:
+    """Of every case; files that hold the same are put into one, whatever they are called."""
+    if group is None:
+        groups = [place.name for place in places]
+    elif group == "folder":
+        groups = [str(place.path.parent) for place in places]
+    elif table is None:
+        raise ConfigError(
+            f"group={group!r} is a column of the parameter file; name that file with --parameters, or use 'folder'"
+        )
+    else:
+        groups = [table.group(place.path) for place in places]
+    if group is not None:
+        remarks.append(f"{counted(len(set(groups)), 'group')} by {group!r}: none is in two splits")
+    first: dict[str, str] = {}
+    same = 0
+    for i, case in enumerate(found.cases):
+        known = first.setdefault(case.digest, groups[i])
+        if known != groups[i]:
+            same += 1
+            groups = [known if g == groups[i] else g for g in groups]
+    if same:
+        remarks.append(f"{counted(same, 'file')} hold exactly what another holds; copies stay in one split")
+    return groups
+
+
+def _known(found: Survey, name: str = "") -> str:
+    names = sorted({own for (_, own) in found.fields})
+    if not names:
+        return "the files hold geometry only, and no field to learn"
+    return nearest(name, names) if name else f"there are: {', '.join(names)}"

@@ -1,0 +1,100 @@
+"""What can be mended in a sample without inventing anything: points and cells left out."""
+
+from __future__ import annotations
+
+import os
+
+import numpy as np
+
+from flare.data.sample import Sample, Schema
+from flare.data.store import Dataset
+from flare.data.writer import DatasetWriter
+from flare.terminal import progress
+
+
+def without_points(schema: Schema, sample: Sample, keep: np.ndarray) -> Sample:
+    """Only the points where `keep`, (N,) of bool, is True, and the cells that have none of the others."""
+    values = {n: v if schema.fields[n].role == "parameter" else v[keep] for n, v in sample.values.items()}
+    cells = sample.cells
+    if cells is not None:
+        number = np.cumsum(keep) - 1
+        cells = number[cells[keep[cells].all(1)]]
+    return Sample(values, cells, sample.notes)
+
+
+def merged_points(schema: Schema, sample: Sample) -> Sample:
+    """Points that equal an earlier one in place and in every field are left out; cells take the earlier one."""
+    names = [name for name, field in schema.fields.items() if field.role != "parameter"]
+    rows = np.concatenate([sample.values[name] for name in names], axis=1)
+    _, first, number = np.unique(rows, axis=0, return_index=True, return_inverse=True)
+    if len(first) == len(rows):
+        return sample
+    keep = np.zeros(len(rows), dtype=bool)
+    keep[first] = True
+    cells = sample.cells
+    if cells is not None:
+        cells = (np.cumsum(keep) - 1)[first[number.reshape(-1)]][cells]
+    values = {n: v[keep] if n in names else v for n, v in sample.values.items()}
+    return Sample(values, cells, sample.notes)
+
+
+def sound_cells(schema: Schema, sample: Sample) -> Sample:
+    """Without cells whose corners do not exist or are not all different."""
+    if sample.cells is None:
+        return sample
+    count, ordered = len(sample.values[schema.points]), np.sort(sample.cells, axis=1)
+    sound = (ordered[:, 0] >= 0) & (ordered[:, -1] < count) & (ordered[:, 1:] != ordered[:, :-1]).all(1)
+    return Sample(sample.values, sample.cells[sound], sample.notes)
+
+
+def repair(dataset: Dataset, out: str | os.PathLike[str], *, quiet: bool = False) -> tuple[Dataset, dict[str, int]]:
+    """A copy of a dataset without what cannot be right, and how much was left out.
+
+    Points that are no numbers, points that are there twice with all their values, cells without corners or with two
+    equal ones, samples with nothing left, and samples of other splits that nearly equal one of the first split.
+    """
+    from flare.data.check import find_alike
+
+    schema, notes = dataset.schema, dataset.notes()
+    left_out = {"points": 0, "cells": 0, "samples": 0}
+    leaks = {other for _, other in find_alike(dataset).leaks}
+    about = {"kind": "user", "maker": "flare data check --fix", "of": dataset.fingerprint}
+    writer = DatasetWriter(out, schema, {**dataset.about["provenance"], "repaired": about})
+    splits: dict[str, list[tuple[int, int]]] = {}
+    kept = 0
+    with progress(f"repairing {dataset.path}", len(dataset), quiet=quiet) as update:
+        for split in dataset.splits:
+            start = kept
+            for index in map(int, dataset.split(split)):
+                sample = dataset[index]
+                mended = _mended(schema, sample)
+                update()
+                if mended is None or index in leaks:
+                    left_out["samples"] += 1
+                    continue
+                left_out["points"] += len(sample.values[schema.points]) - len(mended.values[schema.points])
+                left_out["cells"] += 0 if sample.cells is None else len(sample.cells) - len(_cells(mended))
+                kept += 1
+                if kept > len(writer):
+                    writer.append(Sample(mended.values, mended.cells, notes[index]))
+            splits[split] = [(start, kept)]
+    return writer.finish(splits), left_out
+
+
+def _cells(sample: Sample) -> np.ndarray:
+    assert sample.cells is not None
+    return sample.cells
+
+
+def _mended(schema: Schema, sample: Sample) -> Sample | None:
+    """The sample without what is wrong with it; None where nothing is left, or a parameter is no number."""
+    at_points = [n for n, field in schema.fields.items() if field.role != "parameter"]
+    if not all(np.isfinite(sample.values[n]).all() for n in schema.fields if n not in at_points):
+        return None
+    table = np.concatenate([sample.values[n] for n in at_points], axis=1)
+    finite = np.isfinite(table).all(1)
+    if not finite.any():
+        return None
+    sample = sound_cells(schema, sample)  # first: no index may point outside
+    sample = sample if finite.all() else without_points(schema, sample, finite)
+    return sound_cells(schema, merged_points(schema, sample))

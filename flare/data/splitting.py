@@ -1,0 +1,88 @@
+"""Which cases train, which calibrate error bars, which test: drawn with a seed, or named, and never cutting a group."""
+
+from __future__ import annotations
+
+import fnmatch
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from flare.errors import ConfigError, DataError
+
+
+def split_cases(
+    names: Sequence[str],
+    groups: Sequence[str],
+    *,
+    test: float | str = 0.2,
+    calibration: float = 0.0,
+    seed: int = 0,
+) -> dict[str, list[int]]:
+    """Indices of the cases of each split, in order.
+
+    Args:
+        names: files of the cases.
+        groups: cases of one group stay together.
+        test: share of the cases; or which, as a pattern of file names or a .txt file with a name a line.
+        calibration: share of all cases that is held out for error bars; a split of that name is made where it is not 0.
+        seed: of the draw.
+    """
+    share = _share(test)
+    if not 0 <= calibration < 1 or (share is not None and not 0 < share + calibration < 1):
+        raise ConfigError(f"test={test}, calibration={calibration}: shares of the cases, together below 1")
+    order = np.random.default_rng(seed).permutation(sorted(set(groups))).tolist()
+    members = {group: [i for i, g in enumerate(groups) if g == group] for group in order}
+    if share is None:
+        chosen = {groups[i] for i in _named(names, str(test))}
+        held = sorted(i for group in chosen for i in members[group])
+        if len(held) != len(_named(names, str(test))):
+            raise ConfigError(f"test={test!r} cuts groups: {len(held)} cases belong to the groups of those named")
+        order = [group for group in order if group not in chosen]
+    else:
+        held = _take(order, members, share * len(names))
+    calibrating = _take(order, members, calibration * len(names))
+    train = sorted(i for group in order for i in members[group])
+    if not train or not held:
+        raise DataError(
+            f"{len(names)} cases in {len(members)} groups leave {len(train)} to train and {len(held)} to test; bring "
+            f"more, or choose other shares"
+        )
+    return {"train": train, **({"calibration": calibrating} if calibrating else {}), "test": held}
+
+
+def _take(order: list[str], members: dict[str, list[int]], wanted: float) -> list[int]:
+    """Groups from the front of the order while they come nearer to so many cases."""
+    taken: list[int] = []
+    while order and abs(len(taken) + len(members[order[0]]) - wanted) < abs(len(taken) - wanted):
+        taken += members[order.pop(0)]
+    return sorted(taken)
+
+
+def _share(test: float | str) -> float | None:
+    try:
+        return float(test)
+    except ValueError:
+        return None
+
+
+def _named(names: Sequence[str], wanted: str) -> list[int]:
+    patterns = [wanted]
+    if wanted.endswith(".txt"):
+        try:
+            lines = Path(wanted).read_text(encoding="utf-8").splitlines()
+        except (OSError, UnicodeDecodeError) as error:
+            raise DataError(f"{wanted} cannot be read: {error}") from None
+        patterns = [line.strip() for line in lines if line.strip()]
+    found: set[int] = set()
+    for pattern in patterns:
+        hits = {i for i, name in enumerate(names) if _matches(name, pattern)}
+        if not hits:
+            raise DataError(f"no case is called {pattern!r}; the first are {', '.join(names[:3])}")
+        found |= hits
+    return sorted(found)
+
+
+def _matches(name: str, pattern: str) -> bool:
+    path = Path(name)
+    return any(fnmatch.fnmatchcase(form, pattern) for form in (name, path.name, path.stem))

@@ -1,0 +1,148 @@
+"""What a set of files holds, read once and changed nowhere: sizes, cells, fields, ranges, numbers that are none."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+import numpy as np
+
+from flare.data.cases import Case, Place, read_case
+from flare.data.fields_of import AXES, identifier
+from flare.terminal import progress
+
+Where = Literal["points", "cells", "whole"]
+DIMENSION = {"line": 1, "triangle": 2, "quad": 2, "tetra": 3, "pyramid": 3, "wedge": 3, "hexahedron": 3, "other": 3}
+"""Of a cell of each type."""
+
+
+@dataclass
+class FieldFound:
+    """One array, as it is called in the files, over all cases."""
+
+    name: str
+    where: Where
+    widths: set[int] = field(default_factory=set)
+    """Channels; several where files disagree."""
+    cases: list[int] = field(default_factory=list)
+    """Which have it."""
+    low: float = np.inf
+    high: float = -np.inf
+    bad: int = 0
+    """Values that are NaN or infinite."""
+    first_bad: tuple[int, int] | None = None
+    """Case and place of the first of them."""
+
+    def take(self, index: int, values: np.ndarray) -> None:
+        rows = values.reshape(1, -1) if self.where == "whole" else values.reshape(len(values), -1)
+        self.widths.add(rows.shape[1])
+        self.cases.append(index)
+        finite = np.isfinite(rows)
+        if not finite.all():
+            self.bad += int((~finite).sum())
+            self.first_bad = self.first_bad or (index, int((~finite).any(1).argmax()))
+        if finite.any():
+            self.low = min(self.low, float(rows[finite].min()))
+            self.high = max(self.high, float(rows[finite].max()))
+
+
+@dataclass(frozen=True)
+class CaseFound:
+    """The outline of one case."""
+
+    name: str
+    points: int
+    cells: Mapping[str, int]
+    """Type -> how many."""
+    low: np.ndarray
+    high: np.ndarray
+    """Corners of the box around the points."""
+    digest: str
+    """Of points and fields: equal where two files hold the same."""
+
+
+@dataclass(frozen=True)
+class Survey:
+    cases: Sequence[CaseFound]
+    fields: Mapping[tuple[Where, str], FieldFound]
+    units: Mapping[str, str]
+
+    def named(self, name: str) -> dict[Where, FieldFound]:
+        """Where the files have a field of this name, in its own or a schema's spelling."""
+        return {
+            where: found
+            for (where, own), found in self.fields.items()
+            if name == own or identifier(own) == identifier(name)
+        }
+
+    @property
+    def axes(self) -> tuple[str, ...]:
+        """Of the coordinates; an axis along which no file extends, and all lie at the same place, is left out."""
+        low = np.array([case.low for case in self.cases])
+        high = np.array([case.high for case in self.cases])
+        size = max(float((high - low).max()), 1e-300)
+        spread = high.max(0) - low.min(0)
+        kept = tuple(axis for axis, length in zip(AXES, spread, strict=False) if length > 1e-9 * size)
+        return kept or tuple(AXES[: low.shape[1]])
+
+    @property
+    def cell_kinds(self) -> dict[str, int]:
+        """Type -> cells of all cases, of the highest dimension there is: edges of a mesh of triangles are left out."""
+        counts: Counter[str] = Counter()
+        for case in self.cases:
+            counts.update(case.cells)
+        most = max((DIMENSION[kind] for kind in counts), default=0)
+        return {kind: number for kind, number in counts.items() if DIMENSION[kind] == most}
+
+    @property
+    def cell_type(self) -> str | None:
+        """The one type a dataset of these can hold; plane cells of two types become triangles."""
+        kinds = set(self.cell_kinds)
+        if not kinds or any(not case.cells for case in self.cases):
+            return None
+        if kinds == {"triangle", "quad"}:
+            return "triangle"
+        return kinds.pop() if len(kinds) == 1 and "other" not in kinds else None
+
+
+def survey(places: Iterable[Place], *, points: str | None = None, quiet: bool = False) -> Survey:
+    """Read every case once."""
+    places = list(places)
+    cases: list[CaseFound] = []
+    fields: dict[tuple[Where, str], FieldFound] = {}
+    units: dict[str, str] = {}
+    with progress("reading", len(places), unit="files", quiet=quiet) as update:
+        for index, place in enumerate(places):
+            case = read_case(place, points=points)
+            cases.append(_outline(case))
+            units |= case.units
+            groups: list[tuple[Where, Mapping[str, np.ndarray]]] = [
+                ("points", case.point_fields),
+                ("cells", case.cell_fields),
+                ("whole", case.parameters),
+            ]
+            for where, arrays in groups:
+                for name, values in arrays.items():
+                    fields.setdefault((where, name), FieldFound(name, where)).take(index, values)
+            update()
+    return Survey(cases, fields, units)
+
+
+def _outline(case: Case) -> CaseFound:
+    digest = hashlib.sha256()
+    for name, array in [("", case.points), *sorted(case.point_fields.items()), *sorted(case.cell_fields.items())]:
+        digest.update(name.encode())
+        digest.update(np.ascontiguousarray(array).tobytes())
+    for name, array in sorted(case.parameters.items()):
+        digest.update(f"{name}{array.tolist()}".encode())
+    return CaseFound(
+        case.name,
+        len(case.points),
+        {kind: len(cells) for kind, cells in case.cells.items()},
+        case.points.min(0).astype(np.float64),
+        case.points.max(0).astype(np.float64),
+        digest.hexdigest(),
+    )

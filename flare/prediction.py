@@ -1,0 +1,226 @@
+"""A prediction for a part in a file: the file's own mesh with the fields added, and how far to trust them.
+
+surrogate = flare.load("runs/wings")
+prediction = predict_file(surrogate, "part.vtu", calibration=load_calibration("runs/wings", surrogate))
+prediction.save("part_pred.vtu")
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+
+from flare.data.cards import is_benchmark
+from flare.data.cases import Case, Place, read_case
+from flare.data.fields_of import CENTRES, fields_of, identifier
+from flare.data.sample import INPUT_ROLES, Sample, Schema
+from flare.data.tables import FORMATS, is_folder_of_arrays, refuse_format, write_outputs
+from flare.errors import ConfigError, DataError
+from flare.files import refuse_existing
+from flare.inference import MANY, Chunk, as_fields, empty_outputs, passes, predict_into, read_sample
+from flare.mesh.file import MESHES, OF_POINTS, SURFACES, MeshFile, is_mesh, mesh_of_points, read_mesh, refuse_suffix
+from flare.mesh.sampling import filled, of_hexahedra, on_surface, refuse_spacing, spacing_of
+from flare.surrogate import Surrogate
+from flare.terminal import progress, say
+
+if TYPE_CHECKING:
+    from flare.trust.calibration import Calibration, Judgement
+
+Points = Literal["auto", "vertices", "surface", "voxels"]
+SPARSE = 2.0
+"""Vertices that are farther apart than this many training points are no basis for a prediction."""
+MORE = (".parquet", ".h5", ".hdf5", ".zarr")
+"""Read as an import reads them."""
+SOLID = ("tetra", "pyramid", "wedge", "hexahedron")
+
+
+@dataclass(frozen=True)
+class Prediction:
+    name: str
+    """Of the file."""
+    mesh: MeshFile | None
+    """None for a table of points."""
+    schema: Schema
+    sample: Sample
+    """Inputs."""
+    fields: dict[str, np.ndarray]
+    """Target -> (N,) or (N, channels), physical."""
+    judgement: Judgement | None
+    errors: dict[str, float]
+    """Target -> relative L2 error, of those the file holds itself."""
+
+    @property
+    def added(self) -> dict[str, np.ndarray]:
+        """What is written: `pressure_predicted`, and `pressure_bar` where there are error bars."""
+        bars = self.judgement.bars if self.judgement else None
+        named = {f"{name}_predicted": values for name, values in self.fields.items()}
+        return named | {f"{name}_bar": values for name, values in (bars or {}).items()}
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """As VTK, with all that the file had, by the suffix; or points and fields only, as .csv or .npz."""
+        if Path(path).suffix in FORMATS:
+            write_outputs(path, self.schema, self.sample.values, self.fields)
+            return
+        mesh = self.mesh or mesh_of_points(self.sample.values[self.schema.points], self.name)
+        for name in self.added:
+            if name in mesh.point_fields or name in mesh.cell_fields:
+                raise DataError(f"{self.name} has a field {name!r} already; rename it, so that it is not lost")
+        place = "cell_fields" if self.schema.points == CENTRES and self.mesh else "point_fields"
+        mesh.save(path, **{place: self.added})
+
+
+def predict_file(
+    surrogate: Surrogate,
+    path: str | os.PathLike[str],
+    *,
+    given: Mapping[str, float] | None = None,
+    calibration: Calibration | None = None,
+    points: Points = "auto",
+    spacing: float | None = None,
+    out: str | os.PathLike[str] | None = None,
+    chunk: Chunk = "auto",
+    scratch: str | os.PathLike[str] | None = None,
+    done: Callable[[int], None] | None = None,
+) -> Prediction:
+    """The target fields at the points (or cell centres) of a mesh or table, in physical units.
+
+    Args:
+        given: features and parameters that are not in the file; a feature is then alike everywhere.
+        calibration: for error bars and familiarity.
+        points: of a bare surface (STL, PLY, OBJ): its `vertices`, points all over the `surface`, or `voxels` that fill
+            it. `auto`: as the training data was.
+        spacing: of those points; None: that of the training points.
+        out: where it will be saved; refused here, before the work, where that cannot be.
+        chunk: as for `Surrogate.predict`.
+        scratch: as for `predict_into`.
+        done: likewise; None shows how far a large prediction is.
+    """
+    path, schema, case = Path(path), surrogate.schema, None
+    if out is not None:
+        refuse_existing(out)
+    if path.suffix in FORMATS or is_folder_of_arrays(path):
+        if given:
+            raise ConfigError(f"{path} is a table of points, in which {', '.join(given)} is a column or an array")
+        sample = read_sample(surrogate, path)
+    else:
+        case = _case(schema, path, points, spacing or (calibration.spacing if calibration else None))
+        values = fields_of(case, schema, schema.named(*INPUT_ROLES), _spread(case, schema, given or {}))
+        sample = surrogate.sample(values.pop(schema.points), values)
+    mesh = case.mesh if case else None
+    if out is not None:
+        _refuse_out(Path(out), mesh)
+    count = len(sample.values[schema.points])
+    outputs, quiet = empty_outputs(surrogate, count), done is not None or count < MANY
+    with progress("predicting", count * passes(surrogate), unit="points x blocks", quiet=quiet) as update:
+        predict_into(surrogate, sample, outputs, chunk=chunk, scratch=scratch, done=done or update)
+    fields = as_fields(outputs)
+    judgement = calibration.judge(surrogate, sample, fields) if calibration else None
+    return Prediction(
+        str(path), mesh, schema, sample, fields, judgement, _errors(case, schema, outputs) if case else {}
+    )
+
+
+def _case(schema: Schema, path: Path, points: Points, spacing: float | None) -> Case:
+    suffix = path.suffix.lower()
+    if not path.exists():
+        raise DataError(f"{path} does not exist")
+    if suffix not in SURFACES:
+        if not is_mesh(path) and suffix not in MORE:
+            known = ", ".join((*FORMATS, *MORE, *MESHES))
+            raise DataError(f"{path}: cannot read {suffix or 'a file without a suffix'}; use one of {known}")
+        return read_case(Place(path))
+    mesh = _surface(schema, path, points, spacing)
+    return Case(str(path), mesh.points, mesh.point_fields, mesh.cell_fields, mesh.parameters, mesh.cells, {}, mesh)
+
+
+def _refuse_out(out: Path, mesh: MeshFile | None) -> None:
+    if mesh is not None and out.suffix not in FORMATS:
+        refuse_suffix(out, mesh.root)
+    else:
+        refuse_format(out, "write", more=OF_POINTS)
+
+
+def _surface(schema: Schema, path: Path, points: Points, spacing: float | None) -> MeshFile:
+    """A bare surface with points like those of the training."""
+    if points == "auto" and schema.name == "lpbf" and is_benchmark(schema):
+        return _as_printed(path)
+    if points == "voxels" or (points == "auto" and schema.cell_type in SOLID):
+        return filled(path, refuse_spacing(spacing))
+    mesh = read_mesh(path)
+    if points == "auto":
+        points = "vertices"
+        if spacing and spacing_of(mesh) > SPARSE * spacing:
+            say(
+                f"{path}: its vertices are {spacing_of(mesh):.3g} apart, training points {spacing:.3g}; points are put "
+                f"all over its surface (--points vertices takes the vertices)"
+            )
+            points = "surface"
+    return on_surface(mesh, refuse_spacing(spacing)) if points == "surface" else mesh
+
+
+def _as_printed(path: Path) -> MeshFile:
+    """The part on the build plate, 60 mm long, meshed by the rules of the LPBF benchmark."""
+    from flare.mesh.read import read_part
+    from flare.mesh.surface import placed
+    from flare.physics.lpbf.parts import meshed
+
+    part = placed(read_part(path, unit=None), longest=60.0)
+    return of_hexahedra(meshed(part, name=str(path))[1], str(path))
+
+
+def _spread(case: Case, schema: Schema, given: Mapping[str, float]) -> dict[str, np.ndarray]:
+    """Given numbers as the schema wants them: a parameter as it is, a feature at every point."""
+    count = case.mesh.cell_count if schema.points == CENTRES and case.mesh else len(case.points)
+    roles = {identifier(name): field.role for name, field in schema.fields.items()}
+    return {
+        name: np.full(count, value) if roles.get(name) == "feature" else np.array([value])
+        for name, value in given.items()
+    }
+
+
+def _errors(case: Case, schema: Schema, outputs: Mapping[str, np.ndarray]) -> dict[str, float]:
+    """Relative L2 errors where the file knows the truth."""
+    errors = {}
+    for name, predicted in outputs.items():
+        try:
+            truth = fields_of(case, schema, [name], told=lambda text: None)[name]
+        except DataError:
+            continue
+        size = float(np.linalg.norm(truth))
+        if np.isfinite(size) and size > 0:
+            errors[name] = float(np.linalg.norm(predicted - truth)) / size
+    return errors
+
+
+def describe(prediction: Prediction, calibration: Calibration | None) -> list[str]:
+    """What was predicted and how far to trust it, a sentence each."""
+    lines, judgement = [], prediction.judgement
+    for name, values in prediction.fields.items():
+        unit = prediction.schema.fields[name].unit
+        bars = judgement.bars if judgement else None
+        bar = f", ± {np.median(bars[name]):.3g} at the median point" if bars else ""
+        known = f"; error {prediction.errors[name]:.2%} against the file's own" if name in prediction.errors else ""
+        span = f"{values.min():.6g} to {values.max():.6g}{'' if unit == '1' else f' {unit}'}"
+        lines.append(f"{name}, {len(values):,} points, {span}{bar}{known}")
+    if calibration is None or judgement is None:
+        return lines
+    if "coverage" in calibration.report:
+        shares = calibration.report["coverage"].values()
+        lines.append(
+            f"error bars are for {calibration.report['level']:.0%} of the points; on test samples they covered "
+            f"{min(shares):.1%}" + (f" to {max(shares):.1%}" if len(shares) > 1 else "")
+        )
+    if judgement.score is not None and calibration.familiar is not None:
+        count = len(calibration.familiar.distances)
+        verdict = (
+            f"WARNING: unlike the training set, farther than all {count} held-out samples; do not trust fields or bars"
+            if judgement.rank == 0
+            else f"as far from the training set as held-out samples are ({judgement.rank} of {count} are farther)"
+        )
+        lines.append(f"familiarity score {judgement.score:.2f} (1 is the farthest held-out sample): {verdict}")
+    return lines

@@ -1,0 +1,77 @@
+"""A picture and a page of one prediction: fields and error bars on the part, and how far to trust them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+from matplotlib.figure import Figure
+
+import flare
+from flare.errors import DataError
+from flare.report.fields import colour_bar, draw_field, field_axes, panel_size, value_range
+from flare.report.page import write_page
+from flare.report.style import INK, TEXT, new_figure
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from flare.prediction import Prediction
+
+
+def prediction_figure(prediction: Prediction) -> Figure:
+    """A row a channel: the field, and beside it the half width of its error bar where there are bars."""
+    schema = prediction.schema
+    points = np.asarray(prediction.sample.values[schema.points], dtype=float)
+    if points.shape[1] not in (2, 3):
+        raise DataError(f"points of {points.shape[1]} dimensions cannot be drawn")
+    bars = prediction.judgement.bars if prediction.judgement else None
+    rows, widths = _columns(prediction.fields), _columns(bars or {})
+    width, height = panel_size(points)
+    columns = 2 if bars else 1
+    figure = new_figure((width + 1.5) * columns, (height + 0.7) * len(rows))
+    places = figure.add_gridspec(len(rows), columns, wspace=0.6, hspace=0.35)
+    for row, (label, values) in enumerate(rows.items()):
+        unit = schema.fields[label.split(".")[0]].unit
+        title = label if unit == "1" else f"{label} [{unit}]"
+        panels = [("Prediction", values, "viridis", title)]
+        if bars:
+            panels.append(("Error bar, ±", widths[label], "magma", f"± {title}"))
+        for column, (heading, field, colours, name) in enumerate(panels):
+            axes = field_axes(figure, places[row, column], points.shape[1])
+            axes.set_title(heading if row == 0 else "", fontsize=TEXT, color=INK)
+            drawn = draw_field(axes, points, field, limits=value_range(field), colours=colours)
+            colour_bar(axes, drawn, name, field)
+    return figure
+
+
+def write_prediction_page(path: str | Path, prediction: Prediction, lines: Sequence[str]) -> None:
+    """One self-contained HTML file."""
+    schema, judgement = prediction.schema, prediction.judgement
+    summary = [("points", f"{len(prediction.sample.values[schema.points]):,}")]
+    if judgement and judgement.score is not None:
+        summary.append(("familiarity score", f"{judgement.score:.2f}"))
+    summary += [(f"error of {name}", f"{error:.2%}") for name, error in prediction.errors.items()]
+    ranges = [
+        (label, f"{values.min():.6g} to {values.max():.6g} {schema.fields[label.split('.')[0]].unit}")
+        for label, values in _columns(prediction.fields).items()
+    ]
+    write_page(
+        path,
+        title=f"Prediction for {Path(prediction.name).name}",
+        summary=summary,
+        figures=[("Fields", "Predicted fields in physical units.", prediction_figure(prediction))],
+        tables=[("Ranges", ranges)],
+        texts=[("How far to trust it", "\n".join(lines))],
+        footer=f"Written by flare {flare.__version__}.",
+    )
+
+
+def _columns(fields: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Channel -> (N,)."""
+    return {
+        name if values.ndim == 1 else f"{name}.{i}": column
+        for name, values in fields.items()
+        for i, column in enumerate(values.reshape(len(values), -1).T)
+    }

@@ -1,0 +1,202 @@
+"""How a scalar of the predicted fields changes with the points, features and parameters of a sample.
+
+    what = sensitivity(model, points, peak("stress", softness=0.3))
+    what.value, what.points                             # 412.0, and d value / d points, (N, dimensions)
+
+A scalar is any function of the fields and the points; `peak`, `mean`, `integral` and `force` make the usual ones. Where
+a scalar depends on the points by itself, as an integral does through its cells, the gradient has both parts.
+"""
+
+# N points, E cells, d dimensions
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike
+from torch import Tensor
+
+from flare.data.sample import INPUT_ROLES
+from flare.errors import ConfigError, DataError, nearest
+from flare.surrogate import Surrogate
+
+Scalar = Callable[[Mapping[str, Tensor], Tensor], Tensor]
+"""Predicted fields, name -> (N, channels), and points (N, d), both physical -> one number, by operations of torch."""
+Cells = Mapping[str, ArrayLike]
+"""Type -> (E, corners) indices of points: line, triangle, quad, tetra, pyramid, wedge, hexahedron."""
+SIMPLICES: dict[str, list[list[int]]] = {
+    "line": [[0, 1]],
+    "triangle": [[0, 1, 2]],
+    "quad": [[0, 1, 2], [0, 2, 3]],
+    "tetra": [[0, 1, 2, 3]],
+    "pyramid": [[0, 1, 2, 4], [0, 2, 3, 4]],
+    "wedge": [[0, 1, 2, 5], [0, 1, 5, 4], [0, 4, 5, 3]],
+    "hexahedron": [[0, 1, 2, 6], [0, 2, 3, 6], [0, 3, 7, 6], [0, 7, 4, 6], [0, 4, 5, 6], [0, 5, 1, 6]],
+}
+"""Cells cut into lines, triangles and tetrahedra, with their turn kept."""
+
+
+@dataclass(frozen=True)
+class Sensitivity:
+    """A number and its gradient, both in the physical units of what they are made of."""
+
+    value: float
+    points: np.ndarray
+    """(N, d): how the value changes as each point moves."""
+    features: dict[str, np.ndarray]
+    """Name -> (N, channels)."""
+    parameters: dict[str, np.ndarray]
+    """Name -> (channels,)."""
+
+
+def sensitivity(surrogate: Surrogate, points: ArrayLike, scalar: Scalar, **fields: ArrayLike) -> Sensitivity:
+    """The scalar of the fields predicted at these points, and its gradient with respect to all inputs.
+
+    Exact to rounding, by one pass forward and one backward. Points and fields as for `Surrogate.predict`.
+    """
+    schema, kind = surrogate.schema, surrogate.input_norm.shift
+    sample = surrogate.sample(points, fields)
+    leaves = {
+        name: torch.tensor(np.asarray(sample.values[name]), dtype=kind.dtype, device=kind.device, requires_grad=True)
+        for name in schema.named(*INPUT_ROLES)
+    }
+    count = len(leaves[schema.points])
+    surrogate.eval()
+    with torch.enable_grad():
+        inputs = torch.cat([leaf if leaf.ndim == 2 else leaf.expand(count, -1) for leaf in leaves.values()], dim=1)
+        outputs = surrogate(inputs[None])[0].split(schema.widths("target"), dim=1)
+        value = scalar(dict(zip(schema.named("target"), outputs, strict=True)), leaves[schema.points])
+        if value.numel() != 1 or not value.requires_grad:
+            raise ConfigError(f"the scalar gave {list(value.shape)} numbers; one that depends on the fields is wanted")
+        slopes = torch.autograd.grad(value.reshape(()), list(leaves.values()), allow_unused=True)
+    found = {
+        name: (torch.zeros_like(leaf) if slope is None else slope).cpu().numpy()
+        for (name, leaf), slope in zip(leaves.items(), slopes, strict=True)
+    }
+    return Sensitivity(
+        float(value.detach()),
+        found[schema.points],
+        {name: found[name] for name in schema.named("feature")},
+        {name: found[name] for name in schema.named("parameter")},
+    )
+
+
+# ---- scalars --------------------------------------------------------------------------------------------------------
+
+
+def peak(field: str, *, component: int = 0, softness: float = 0.0) -> Scalar:
+    """The largest value.
+
+    Args:
+        softness: 0 is the largest itself, whose gradient jumps when another point takes the lead. Above 0 it is the
+            mean in which points count by exp(value / τ), τ = softness · standard deviation of the field: smooth, a
+            little below the largest, and what an optimiser wants. 0.3 is a good start.
+    """
+    if softness < 0:
+        raise ConfigError(f"softness={softness}; it must be 0 or more")
+
+    def scalar(fields: Mapping[str, Tensor], points: Tensor) -> Tensor:
+        values = _channel(fields, field, component)
+        tau = softness * values.std(correction=0)
+        if float(tau.detach()) == 0:
+            return values.max()
+        return (values * (values / tau).softmax(0)).sum()
+
+    return scalar
+
+
+def mean(field: str, *, component: int = 0, cells: Cells | None = None) -> Scalar:
+    """The mean over the points; with cells, over the line, area or volume they cover."""
+
+    def scalar(fields: Mapping[str, Tensor], points: Tensor) -> Tensor:
+        values = _channel(fields, field, component)
+        if cells is None:
+            return values.mean()
+        weights = point_weights(points, cells)
+        return (weights * values).sum() / weights.sum()
+
+    return scalar
+
+
+def integral(field: str, cells: Cells, *, component: int = 0) -> Scalar:
+    """∫ field over the cells: the mean of a cell's corners times its length, area or volume."""
+    return lambda fields, points: (point_weights(points, cells) * _channel(fields, field, component)).sum()
+
+
+def force(pressure: str, cells: Cells, direction: ArrayLike) -> Scalar:
+    """The force of a pressure on a closed surface along a direction, −∮ p n·e dA; n points away from the body.
+
+    Args:
+        cells: triangles or quads in space, lines in the plane, counter-clockwise seen from outside the body (lines:
+            around it counter-clockwise).
+        direction: (d,), of any length but zero.
+    """
+    along = np.asarray(direction, dtype=np.float64)
+    if along.ndim != 1 or not np.linalg.norm(along) > 0:
+        raise ConfigError(f"direction={along.tolist()}; give one number for each axis, not all zero")
+
+    def scalar(fields: Mapping[str, Tensor], points: Tensor) -> Tensor:
+        areas = area_vectors(points, cells)
+        if len(along) != areas.shape[1]:
+            raise ConfigError(f"direction has {len(along)} numbers, the points have {areas.shape[1]}")
+        unit = torch.as_tensor(along / np.linalg.norm(along), dtype=points.dtype, device=points.device)
+        return -(_channel(fields, pressure, 0) * (areas @ unit)).sum()
+
+    return scalar
+
+
+def point_weights(points: Tensor, cells: Cells) -> Tensor:
+    """(N,): each point's share of the length, area or volume of its cells, a differentiable function of the points."""
+    weights = points.new_zeros(len(points))
+    for simplices in _simplices(points, cells):
+        corners = points[simplices]
+        edges = corners[:, 1:] - corners[:, :1]
+        # k edges span √det(E Eᵀ) / k!, in any number of dimensions; flat ones have no area and no slope.
+        gram = torch.linalg.det(edges @ edges.transpose(1, 2)).clamp_min(torch.finfo(points.dtype).tiny)
+        size = gram.sqrt() / math.factorial(edges.shape[1])
+        share = (size / simplices.shape[1])[:, None].expand(simplices.shape)
+        weights = weights.index_add(0, simplices.reshape(-1), share.reshape(-1))
+    return weights
+
+
+def area_vectors(points: Tensor, cells: Cells) -> Tensor:
+    """(N, d): each point's share of area times normal of its triangles and quads, or of its lines in the plane."""
+    areas = torch.zeros_like(points)
+    for simplices in _simplices(points, cells):
+        corners = points[simplices]
+        if simplices.shape[1] == points.shape[1] == 3:
+            normal = torch.linalg.cross(corners[:, 1] - corners[:, 0], corners[:, 2] - corners[:, 0]) / 2
+        elif simplices.shape[1] == points.shape[1] == 2:
+            edge = corners[:, 1] - corners[:, 0]
+            normal = torch.stack([edge[:, 1], -edge[:, 0]], 1)
+        else:
+            raise ConfigError("a force acts on triangles or quads in space, or on lines in the plane")
+        share = (normal / simplices.shape[1])[:, None].expand(-1, simplices.shape[1], -1)
+        areas = areas.index_add(0, simplices.reshape(-1), share.reshape(-1, points.shape[1]))
+    return areas
+
+
+def _simplices(points: Tensor, cells: Cells) -> list[Tensor]:
+    found = []
+    for kind, corners in cells.items():
+        if kind not in SIMPLICES:
+            raise DataError(f"unknown type of cells {kind!r}; {nearest(kind, SIMPLICES)}")
+        indices = torch.as_tensor(np.asarray(corners), dtype=torch.long, device=points.device)
+        if len(indices) and not 0 <= int(indices.min()) <= int(indices.max()) < len(points):
+            raise DataError(f"{kind} cells name points {int(indices.min())} to {int(indices.max())} of {len(points):,}")
+        found.append(indices[:, SIMPLICES[kind]].flatten(0, 1))
+    if not found or not sum(map(len, found)):
+        raise DataError("there are no cells to integrate over")
+    return found
+
+
+def _channel(fields: Mapping[str, Tensor], name: str, component: int) -> Tensor:
+    if name not in fields:
+        raise ConfigError(f"this model predicts no field {name!r}; {nearest(name, fields)}")
+    if not 0 <= component < fields[name].shape[1]:
+        raise ConfigError(f"{name!r} has {fields[name].shape[1]} components; there is no number {component}")
+    return fields[name][:, component]

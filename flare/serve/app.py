@@ -1,0 +1,368 @@
+"""The HTTP API: every route, thin. Errors are JSON: {"error": {"code": "...", "message": "..."}}."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, suppress
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from fastapi import FastAPI, Query, Request, Response
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse, StreamingResponse
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
+
+import flare
+from flare.serve.guard import Guard
+from flare.serve.limits import Limits
+from flare.serve.metrics import Metrics
+from flare.serve.pool import Job, Pool
+from flare.serve.refusal import Refused
+from flare.serve.viewing import find_answer
+from flare.view.server import page_file
+from flare.view.source import NotThere
+
+Kind = Literal["vtu", "npz", "json", "csv", "stl"]
+Answer = Literal["vtu", "npz", "json"]
+JobAnswer = Literal["vtu", "npz", "json", "view"]
+MEDIA = {"vtu": "application/xml", "npz": "application/x-npz", "json": "application/json"}
+"""Of answers."""
+KINDS: dict[str, Kind] = {"application/json": "json", "text/csv": "csv", "model/stl": "stl"}
+"""Content types that say what an upload is; for others, `kind` does."""
+TIDY_EVERY = 1.0
+BLOCK = 1 << 18
+
+HELP = "NAME=VALUE or NAME=V1,V2: a parameter, or a feature alike everywhere"
+Settings = Annotated[list[str], Query(alias="set", default_factory=list, description=HELP)]
+
+
+class Api:
+    """The routes and what they share."""
+
+    def __init__(self, pool: Pool, limits: Limits, metrics: Metrics) -> None:
+        self.pool, self.limits, self.metrics = pool, limits, metrics
+        self.codes: OrderedDict[str, tuple[str, Job]] = OrderedDict()
+
+    # ---- what is here -----------------------------------------------------------------------------------------------
+
+    async def health(self) -> dict[str, str]:
+        """The server is alive. The only route without a token."""
+        return {"status": "ok"}
+
+    async def ready(self) -> dict[str, Any]:
+        """All workers have loaded their models."""
+        if not self.pool.ready:
+            raise Refused(503, "not_ready", "a worker is starting", retry_after=5)
+        return {"status": "ready", "open_jobs": self.pool.open_jobs}
+
+    async def show_metrics(self) -> Response:
+        """Counters for Prometheus."""
+        return Response(self.metrics.text(self.pool), media_type="text/plain; version=0.0.4")
+
+    async def models(self) -> dict[str, Any]:
+        """Every model with its fields and units, and the limits of this server."""
+        return {"models": list(self.pool.cards.values()), "limits": asdict(self.limits)}
+
+    async def model(self, name: str) -> dict[str, Any]:
+        """The card of a model: fields, units, size, training."""
+        return self._card(name)
+
+    # ---- predictions ------------------------------------------------------------------------------------------------
+
+    async def predict(
+        self, request: Request, name: str, set_: Settings, kind: Kind | None = None, answer: Answer = "json"
+    ) -> Response:
+        """Upload a mesh or points as the body; the fields come back at once, in physical units."""
+        job = await self._begin(request, "predict", name, kind, answer, set_)
+        return await self._whole_answer(job, answer)
+
+    async def start_job(
+        self, request: Request, name: str, set_: Settings, kind: Kind | None = None, answer: JobAnswer = "vtu"
+    ) -> JSONResponse:
+        """The same for large meshes: answers at once with the address where progress and result are found.
+
+        `answer=view` makes a result to look at, with the page at /view/.
+        """
+        job = await self._begin(request, "predict", name, kind, answer, set_, kept=True)
+        return JSONResponse(self._about(job), status_code=202, headers={"Location": f"/jobs/{job.id}"})
+
+    async def job(self, id: str) -> dict[str, Any]:
+        """State, progress from 0 to 1, and how many jobs are before it."""
+        return self._about(self.pool.find(id))
+
+    async def job_result(self, id: str) -> Response:
+        """The file, as often as it is asked for while it is kept."""
+        job = self._done(id)
+        if job.result.suffix == ".view":
+            raise Refused(
+                409, "a_view", f"this result is to be looked at: /view/index.html?source=/jobs/{job.id}/view/"
+            )
+        return _stream(job.result, MEDIA[job.result.suffix[1:]])
+
+    async def view_job(self, id: str, question: str) -> Response:
+        """What the page of `flare view` asks about the result; its errors are as that page reads them."""
+        try:
+            job = self._done(id)
+            path = find_answer(job.result, question) if job.result.suffix == ".view" else None
+            if path is None:
+                raise Refused(404, "no_view", "there is no such thing to look at; begin the job with answer=view")
+            return _stream(path, "application/json" if path.suffix == ".json" else "application/octet-stream")
+        except FileNotFoundError:
+            return JSONResponse({"error": "the result has been removed"}, status_code=404)
+        except Refused as refused:
+            return JSONResponse({"error": refused.message}, status_code=refused.status, headers=refused.headers)
+
+    async def page(self, file: str = "index.html") -> Response:
+        """A file of the page; open /view/index.html?source=/jobs/ID/view/ in a browser."""
+        try:
+            media, body = page_file(file)
+        except NotThere as error:
+            raise Refused(404, "no_page", str(error)) from None
+        return Response(body, media_type=media, headers={"X-Content-Type-Options": "nosniff"})
+
+    async def cancel(self, id: str) -> dict[str, str]:
+        """Stop a job, or remove its result."""
+        job = self.pool.find(id)
+        self.pool.forget(job)
+        return {"job": job.id, "state": "removed"}
+
+    # ---- encoded parts ----------------------------------------------------------------------------------------------
+
+    async def encode(self, request: Request, name: str, set_: Settings, kind: Kind | None = None) -> JSONResponse:
+        """Keep a part as its latents, to be asked for its fields anywhere."""
+        if not self._card(name)["can_encode"]:
+            raise Refused(422, "unfit", f"{name} cannot encode parts; a FLARE model can")
+        job = await self._begin(request, "encode", name, kind, "code", set_)
+        about = await self._outcome(job)
+        self.codes[job.id] = name, job
+        while len(self.codes) > self.limits.codes:
+            _, (_, oldest) = self.codes.popitem(last=False)
+            oldest.remove()
+        return JSONResponse({"code": job.id, "model": name, **about}, status_code=201)
+
+    async def query(
+        self,
+        request: Request,
+        name: str,
+        code: str,
+        set_: Settings,
+        kind: Kind | None = None,
+        answer: Answer = "json",
+    ) -> Response:
+        """The fields of an encoded part at the points of the body."""
+        held = self._code(name, code)
+        self.codes.move_to_end(code)
+        job = await self._begin(request, "query", name, kind, answer, set_, code=held.result)
+        return await self._whole_answer(job, answer)
+
+    async def remove_code(self, name: str, code: str) -> dict[str, str]:
+        """Forget an encoded part."""
+        self._code(name, code).remove()
+        del self.codes[code]
+        return {"code": code, "state": "removed"}
+
+    # ---- steps ------------------------------------------------------------------------------------------------------
+
+    def _card(self, name: str) -> dict[str, Any]:
+        if name not in self.pool.cards:
+            raise Refused(404, "no_model", f"there is no model {name[:100]!r}; known: {', '.join(self.pool.cards)}")
+        return self.pool.cards[name]
+
+    def _code(self, name: str, code: str) -> Job:
+        if code not in self.codes or self.codes[code][0] != name:
+            raise Refused(
+                404, "no_code", "there is no such encoded part, or newer ones took its place; encode it again"
+            )
+        return self.codes[code][1]
+
+    def _done(self, id: str) -> Job:
+        job = self.pool.find(id)
+        if job.ended is None:
+            raise Refused(409, "not_done", f"the job is {job.state}", retry_after=1)
+        job.future.result()  # a job that failed says here why
+        return job
+
+    async def _begin(
+        self,
+        request: Request,
+        task: str,
+        name: str,
+        kind: Kind | None,
+        answer: str,
+        set_: list[str],
+        *,
+        code: Path | None = None,
+        kept: bool = False,
+    ) -> Job:
+        """Receive the upload and put the job into the queue; a code that it asks lies beside the upload."""
+        self._card(name)
+        content = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+        kind = kind or KINDS.get(content)
+        if kind is None:
+            raise Refused(415, "no_kind", "say what the upload is, with ?kind=vtu, npz, json, csv or stl")
+        upload = f"upload.{kind}"
+        order = {"upload": upload, "result": f"result.{answer}", "settings": _settings(set_), "code": "part.code"}
+        job = self.pool.admit(task, name, order, kept=kept)
+        try:
+            if code is not None:
+                (job.folder / "part.code").hardlink_to(code)  # stays, also if the code gives way meanwhile
+            self.metrics.uploaded(await receive(request, job.folder / upload, self.limits))
+        except BaseException:
+            self.pool.forget(job)
+            raise
+        self.pool.submit(job)
+        return job
+
+    async def _outcome(self, job: Job) -> dict[str, Any]:
+        return await asyncio.shield(asyncio.wrap_future(job.future))
+
+    async def _whole_answer(self, job: Job, answer: str) -> Response:
+        try:
+            await self._outcome(job)
+            return _stream(job.result, MEDIA[answer])
+        finally:
+            self.pool.forget(job)  # the file goes now; what is open can still be read
+
+    def _about(self, job: Job) -> dict[str, Any]:
+        about: dict[str, Any] = {"job": job.id, "model": job.model, "state": job.state}
+        about["progress"] = round(job.progress, 4)
+        if job.ended is None:
+            about["before"] = self.pool.position(job)
+        elif (error := job.future.exception()) is not None:
+            about |= error.body if isinstance(error, Refused) else {}
+        else:
+            about |= {"result": f"/jobs/{job.id}/result", **job.future.result()}
+        return about
+
+
+async def receive(request: Request, path: Path, limits: Limits) -> int:
+    """Write the body to a file as it comes, no more and no longer than the limits; returns its size."""
+    too_large = Refused(413, "too_large", f"the upload is larger than {limits.upload_mb:,} MB, the most accepted here")
+    declared = request.headers.get("content-length", "")
+    if declared.isdigit() and int(declared) > limits.upload_bytes:
+        raise too_large
+    size = 0
+    try:
+        with path.open("xb") as file:
+            async with asyncio.timeout(limits.receive_seconds):
+                async for chunk in request.stream():
+                    size += len(chunk)
+                    if size > limits.upload_bytes:
+                        raise too_large
+                    file.write(chunk)
+    except TimeoutError:
+        raise Refused(408, "too_slow", f"the upload took longer than {limits.receive_seconds:g} s") from None
+    except ClientDisconnect:
+        raise Refused(400, "cut_short", "the connection ended before the upload did") from None
+    if size == 0:
+        raise Refused(400, "empty", "the upload is empty; send the file as the body, as curl --data-binary @FILE does")
+    return size
+
+
+def _settings(words: list[str]) -> dict[str, list[float]]:
+    found = {}
+    for word in words:
+        name, _, text = word.partition("=")
+        try:
+            values = [float(number) for number in text.split(",")]
+        except ValueError:
+            raise Refused(422, "unfit", f"set={word[:100]} should be NAME=VALUE or NAME=V1,V2 of numbers") from None
+        if not name or name in found:
+            raise Refused(422, "unfit", f"set={word[:100]}: give every name once")
+        found[name] = values
+    return found
+
+
+def _stream(path: Path, media: str) -> StreamingResponse:
+    """The file as it is now, also if it is removed while it is sent."""
+    try:
+        file = path.open("rb")
+    except FileNotFoundError:
+        raise Refused(404, "no_job", "the result has been removed") from None
+    size = path.stat().st_size
+
+    def blocks() -> Iterator[bytes]:
+        with file:
+            while block := file.read(BLOCK):
+                yield block
+
+    headers = {"Content-Length": str(size), "Content-Disposition": f'attachment; filename="{path.name}"'}
+    return StreamingResponse(blocks(), media_type=media, headers=headers)
+
+
+def make_app(pool: Pool, limits: Limits, metrics: Metrics, *, token: str | None) -> Any:
+    """The ASGI application over a pool that has been started."""
+    api = Api(pool, limits, metrics)
+
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        async def tidy() -> None:
+            while True:
+                await asyncio.sleep(TIDY_EVERY)
+                pool.tidy()
+
+        task = asyncio.create_task(tidy())
+        yield
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
+
+    app = FastAPI(
+        title="flare",
+        version=flare.__version__,
+        description="Neural surrogates on meshes: upload a mesh, get its fields in physical units.",
+        docs_url=None,  # that page loads its scripts from elsewhere
+        redoc_url=None,
+        lifespan=lifespan,
+    )
+    for method, path, function in (
+        ("GET", "/health", api.health),
+        ("GET", "/ready", api.ready),
+        ("GET", "/metrics", api.show_metrics),
+        ("GET", "/models", api.models),
+        ("GET", "/models/{name}", api.model),
+        ("POST", "/models/{name}/predict", api.predict),
+        ("POST", "/models/{name}/jobs", api.start_job),
+        ("GET", "/jobs/{id}", api.job),
+        ("GET", "/jobs/{id}/result", api.job_result),
+        ("GET", "/jobs/{id}/view/{question:path}", api.view_job),
+        ("DELETE", "/jobs/{id}", api.cancel),
+        ("GET", "/view/", api.page),
+        ("GET", "/view/{file}", api.page),
+        ("POST", "/models/{name}/codes", api.encode),
+        ("POST", "/models/{name}/codes/{code}/query", api.query),
+        ("DELETE", "/models/{name}/codes/{code}", api.remove_code),
+    ):
+        app.add_api_route(path, function, methods=[method], response_model=None)
+    app.add_exception_handler(Refused, _refused)
+    app.add_exception_handler(RequestValidationError, _invalid)
+    app.add_exception_handler(HTTPException, _http)
+    app.add_exception_handler(Exception, _fault)
+    return Guard(app, token=token, metrics=metrics)
+
+
+async def _refused(_: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, Refused)
+    return JSONResponse(error.body, status_code=error.status, headers=error.headers)
+
+
+async def _invalid(request: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, RequestValidationError)
+    first = error.errors()[0]
+    place = ".".join(str(part) for part in first["loc"])
+    return await _refused(request, Refused(422, "unfit", f"{place}: {first['msg']}"))
+
+
+async def _http(request: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, HTTPException)
+    code = {404: "no_route", 405: "no_method"}.get(error.status_code, "refused")
+    return await _refused(request, Refused(error.status_code, code, f"{error.detail}: see /openapi.json"))
+
+
+async def _fault(request: Request, error: Exception) -> JSONResponse:
+    """A fault of ours: the log has it all, the client its name."""
+    return await _refused(request, Refused(500, "failed", f"a fault of the server: {type(error).__name__}"))

@@ -1,0 +1,222 @@
+"""Uploads as the inputs of one sample, and answers as files. What a stranger sends is read in full or refused."""
+
+from __future__ import annotations
+
+import json
+import math
+import struct
+import zipfile
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, NoReturn
+
+import numpy as np
+
+from flare.data.meshed import grid_inputs, places
+from flare.data.sample import INPUT_ROLES, Schema
+from flare.data.tables import read_inputs, write_outputs
+from flare.errors import DataError, TooLarge
+from flare.files import replacing
+from flare.mesh.stl import read_stl
+from flare.mesh.unstructured import Grid, read_grid, surface_grid, write_grid
+from flare.serve.limits import Limits
+
+NUMBERS = "fiub"
+"""Kinds of numpy types that are numbers: floats, whole numbers, truth."""
+MEMBERS = 64
+"""Arrays of an .npz file."""
+DIRECTORY = 64 * 1024
+"""Bytes of the table of contents of an .npz file; an entry takes some 60."""
+LINE = 64 * 1024
+"""Bytes of a line of CSV."""
+VERTEX = 1
+"""VTK's number of the cell that is a point."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """What an upload holds."""
+
+    fields: dict[str, Any]
+    """Points, features and parameters by name, not yet judged: `Surrogate.sample` does that."""
+    grid: Grid | None = None
+    """The mesh they came on, to be given back with the answer."""
+
+
+def read_part(path: Path, schema: Schema, settings: Mapping[str, Any], limits: Limits) -> Part:
+    """Read an upload by its suffix.
+
+    Args:
+        settings: features alike at all points, and parameters, that come beside the file: name -> channels.
+
+    Raises:
+        DataError: what it holds is no sample for this schema; TooLarge beyond a limit.
+    """
+    for name in settings:
+        if name not in schema.named("feature", "parameter"):
+            raise DataError(f"this model has no feature or parameter {name!r} to set")
+    rest = replace(schema, fields={name: f for name, f in schema.fields.items() if name not in settings})
+    part = READERS[path.suffix[1:]](path, rest, limits)
+    for name in part.fields.keys() & settings.keys():
+        raise DataError(f"{name!r} is given twice: in {path.name}, and beside it")
+    count = len(np.atleast_1d(part.fields.get(schema.points, [])))
+    if count == 0:
+        raise DataError(f"{path.name} has no points; the model needs {schema.points!r}")
+    if count > limits.points:
+        raise TooLarge(f"{path.name} has {count:,} points; this server accepts {limits.points:,}")
+    everywhere = {name: np.tile(settings[name], (count, 1)) for name in schema.named("feature") if name in settings}
+    return Part({**part.fields, **settings, **everywhere}, part.grid)
+
+
+def _read_npz(path: Path, schema: Schema, limits: Limits) -> Part:
+    _check_archive(path)
+    try:
+        with zipfile.ZipFile(path) as archive:
+            _check_members(path, archive, schema, limits)
+        return Part(dict(read_inputs(path, schema)))
+    except (DataError, MemoryError):
+        raise
+    except Exception as error:  # whatever three parsers, of archives, packed bytes and headers, make of a damaged file
+        what = f"{type(error).__name__}: {error}"
+        raise DataError(f"{path.name} is damaged or not an .npz file: {what[:200]}") from None
+
+
+def _check_archive(path: Path) -> None:
+    """Look at the end of the file: a table of contents of millions of entries is itself a bomb."""
+    with path.open("rb") as file:
+        file.seek(max(0, path.stat().st_size - 22 - 65535))
+        tail = file.read()
+    place = tail.rfind(b"PK\x05\x06")
+    if place < 0 or len(tail) - place < 22:
+        raise DataError(f"{path.name} is cut short or not an .npz file: it has no table of contents")
+    entries, size = struct.unpack("<HI", tail[place + 10 : place + 16])
+    if entries > MEMBERS or size > DIRECTORY:
+        raise DataError(f"{path.name} has {entries:,} arrays in a table of {size:,} bytes; {MEMBERS} are accepted")
+
+
+def _check_members(path: Path, archive: zipfile.ZipFile, schema: Schema, limits: Limits) -> None:
+    """Sizes and types that the archive declares, before anything is unpacked. It cannot unpack to more than those."""
+    names = [member.filename for member in archive.infolist()]
+    if len(names) > MEMBERS or len(set(names)) < len(names):
+        raise DataError(f"{path.name} has {len(names):,} arrays, or two of one name; up to {MEMBERS} are accepted")
+    total = sum(member.file_size for member in archive.infolist())
+    if total > limits.array_bytes:
+        raise TooLarge(f"{path.name} unpacks to {total:,} bytes; {limits.array_bytes:,} are accepted")
+    for member in archive.infolist():
+        name = member.filename.removesuffix(".npy")
+        if name == member.filename:
+            raise DataError(f"{path.name} holds {name[:100]!r}, which is no array (.npy)")
+        if name not in schema.named(*INPUT_ROLES):
+            continue
+        with archive.open(member) as file:
+            shape, kind = _array_header(file)
+            head = file.tell()
+        if kind.kind not in NUMBERS:
+            raise DataError(f"{path.name}: {name!r} holds {kind}, not numbers")
+        if any(n < 0 for n in shape) or head + math.prod(shape) * kind.itemsize != member.file_size:
+            raise DataError(f"{path.name}: {name!r} declares the shape {shape}, which is not the size it has")
+
+
+def _array_header(file: Any) -> tuple[tuple[int, ...], np.dtype[Any]]:
+    version = np.lib.format.read_magic(file)
+    if version == (1, 0):
+        shape, _, kind = np.lib.format.read_array_header_1_0(file)
+    elif version == (2, 0):
+        shape, _, kind = np.lib.format.read_array_header_2_0(file)
+    else:
+        raise DataError(f"arrays of the .npy version {version} are not read")
+    return shape, kind
+
+
+def _read_csv(path: Path, schema: Schema, limits: Limits) -> Part:
+    rows = 0
+    with path.open("rb") as file:
+        while line := file.readline(LINE):
+            rows += 1
+            if len(line) == LINE:
+                raise DataError(f"{path.name}: line {rows} has {LINE:,} bytes or more; a row of numbers is shorter")
+            if rows > limits.points + 1:
+                raise TooLarge(f"{path.name} has more than {limits.points:,} rows, which this server accepts")
+    return Part(dict(read_inputs(path, schema)))
+
+
+def _read_json(path: Path, schema: Schema, limits: Limits) -> Part:
+    try:
+        record = json.loads(path.read_bytes(), parse_constant=_no_number)
+    except (ValueError, RecursionError) as error:
+        if isinstance(error, DataError):
+            raise
+        raise DataError(f"{path.name} is no JSON: {str(error)[:200]}") from None
+    if not isinstance(record, dict):
+        raise DataError(f"{path.name} should be an object of fields by name, such as {_example(schema)}")
+    return Part({name: _numbers(path, name, values) for name, values in record.items()})
+
+
+def _no_number(name: str) -> NoReturn:
+    raise DataError(f"{name} is no number of JSON, and no value of a field")
+
+
+def _numbers(path: Path, name: str, values: Any) -> np.ndarray:
+    try:
+        array = np.asarray(values)
+    except (ValueError, OverflowError):
+        array = np.array(None)
+    if array.dtype.kind not in "fiu":
+        raise DataError(f"{path.name}: {name[:100]!r} should be numbers, or rows of as many numbers each")
+    return array
+
+
+def _example(schema: Schema) -> str:
+    width = len(schema.fields[schema.points].components)
+    return json.dumps({schema.points: [[0.0] * width]})
+
+
+def _read_vtu(path: Path, schema: Schema, limits: Limits) -> Part:
+    grid = read_grid(path, most_points=limits.points, most_bytes=limits.array_bytes)
+    return Part(grid_inputs(grid, schema, path.name), grid)
+
+
+def _read_stl(path: Path, schema: Schema, limits: Limits) -> Part:
+    """Its corners are the points; those that several triangles share count once."""
+    surface = read_stl(path.read_bytes(), path.name)
+    points, inverse = np.unique(surface.vertices.astype(np.float32), axis=0, return_inverse=True)
+    grid = surface_grid(points, inverse.reshape(-1)[surface.faces])
+    return Part({schema.points: places(points, schema, path.name)}, grid)
+
+
+READERS: dict[str, Callable[[Path, Schema, Limits], Part]] = {
+    "npz": _read_npz,
+    "csv": _read_csv,
+    "json": _read_json,
+    "vtu": _read_vtu,
+    "stl": _read_stl,
+}
+"""Format of an upload -> how it is read."""
+
+
+def write_answer(path: Path, schema: Schema, part: Part, fields: Mapping[str, np.ndarray]) -> None:
+    """Write predicted fields in the format of the suffix: onto the mesh that came, beside the inputs, or alone."""
+    if path.suffix == ".vtu":
+        write_grid(path, (part.grid or _cloud(part.fields[schema.points])).with_fields(fields))
+    elif path.suffix == ".npz":
+        write_outputs(path, schema, part.fields, fields)
+    else:
+        record = {
+            name: {
+                "unit": schema.fields[name].unit,
+                "components": list(schema.fields[name].components),
+                "values": values.tolist(),
+            }
+            for name, values in fields.items()
+        }
+        with replacing(path) as temporary:
+            temporary.write_text(json.dumps({"points": len(next(iter(fields.values()))), "fields": record}))
+
+
+def _cloud(points: np.ndarray) -> Grid:
+    """Points without cells, as a mesh of vertices, which ParaView shows."""
+    places = np.zeros((len(points), 3), np.float32)
+    places[:, : points.shape[1]] = points
+    numbers = np.arange(len(points), dtype=np.int64)
+    return Grid(places, numbers, numbers + 1, np.full(len(points), VERTEX, np.uint8))

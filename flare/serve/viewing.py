@@ -1,0 +1,94 @@
+"""A predicted part as the page of `flare view` asks for it: a catalogue and some arrays, each a file (docs/view.md)."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from safetensors.numpy import save_file
+
+from flare.data.meshed import grid_cells
+from flare.files import filling
+from flare.mesh.faces import surface_triangles
+from flare.view.source import VERSION, unit_of
+
+if TYPE_CHECKING:
+    from flare.data.sample import Sample, Schema
+    from flare.mesh.unstructured import Grid
+
+CATALOGUE, GEOMETRY = "catalogue.json", "geometry.safetensors"
+
+
+def write_view(
+    folder: Path, title: str, schema: Schema, sample: Sample, fields: dict[str, np.ndarray], grid: Grid | None
+) -> None:
+    """Write the answers for one part; a field that the mesh brought along is the truth beside the prediction."""
+    points = _row_by_row(sample.values[schema.points])
+    arrays = {"points": points} | {
+        f"parameter/{name}": _row_by_row(sample.values[name]) for name in schema.named("parameter")
+    }
+    triangles = None if grid is None else _triangles(grid)
+    if triangles is not None:
+        arrays["triangles"] = np.ascontiguousarray(triangles)
+    with filling(folder) as new:
+        save_file(arrays, new / GEOMETRY)
+        entries: list[dict[str, str]] = []
+        for name, values in fields.items():
+            given = None if grid is None else grid.point_fields.get(name)
+            for channel, title_of in enumerate(schema.channels_of(name)):
+                columns = {"prediction": values.reshape(len(points), -1)[:, channel]}
+                if given is not None and given.size == values.size:
+                    columns["truth"] = given.reshape(len(points), -1)[:, channel]
+                save_file(
+                    {key: _row_by_row(column) for key, column in columns.items()},
+                    new / field_file(len(entries)),
+                )
+                entries.append({"name": title_of, "unit": unit_of(schema.fields[name].unit), "role": "target"})
+        (new / CATALOGUE).write_text(json.dumps(_catalogue(title, schema, len(points), entries)), encoding="utf-8")
+
+
+def find_answer(folder: Path, question: str) -> Path | None:
+    """The file that answers a question of the page; None where there is no such thing."""
+    if question == "catalogue":
+        return folder / CATALOGUE
+    if question == "samples/0":
+        return folder / GEOMETRY
+    prefix = "samples/0/fields/"
+    if question.startswith(prefix):
+        names = [entry["name"] for entry in json.loads((folder / CATALOGUE).read_text(encoding="utf-8"))["fields"]]
+        wanted = question.removeprefix(prefix)
+        return folder / field_file(names.index(wanted)) if wanted in names else None
+    return None
+
+
+def field_file(number: int) -> str:
+    return f"field-{number}.safetensors"
+
+
+def _catalogue(title: str, schema: Schema, count: int, entries: list[dict[str, str]]) -> dict[str, Any]:
+    return {
+        "version": VERSION,
+        "title": title,
+        "facts": [["points", f"{count:,}"]],
+        "dimension": len(schema.fields[schema.points].components),
+        "length_unit": unit_of(schema.fields[schema.points].unit),
+        "fields": entries,
+        "parameters": [{"name": name, "unit": unit_of(schema.fields[name].unit)} for name in schema.named("parameter")],
+        "samples": [{"id": 0, "split": "upload", "points": count}],
+        "start": "upload",
+        "spectra": None,
+    }
+
+
+def _row_by_row(values: np.ndarray) -> np.ndarray:
+    """float32 in the order in which safetensors takes the bytes, whatever order an array has them in."""
+    return np.ascontiguousarray(values, dtype=np.float32)
+
+
+def _triangles(grid: Grid) -> np.ndarray | None:
+    """(T, 3) triangles of its surfaces, or of the outside of its solids."""
+    found = [surface_triangles(cells, kind) for kind, cells in grid_cells(grid).items()]
+    drawn = [triangles for triangles in found if triangles is not None]
+    return np.concatenate(drawn).astype(np.uint32) if drawn else None

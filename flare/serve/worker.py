@@ -1,0 +1,216 @@
+"""A process that reads uploads and computes their fields, one at a time, until its server is gone.
+
+It is told what to do in lines of JSON and answers with progress, then with a result or a refusal. The files of a job
+lie in a folder of its own, which is also where it works: no message can name another place.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import shutil
+import signal
+import threading
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from flare.errors import DataError, FlareError, TooLarge, one_line
+from flare.serve.limits import Limits
+
+if TYPE_CHECKING:
+    from multiprocessing.connection import Connection
+
+    from flare.surrogate import Surrogate
+
+MESSAGE = 600
+"""Letters of a message, at most: some quote what was sent."""
+PROGRESS_EVERY = 0.2
+"""Seconds."""
+
+
+def work(channel: Connection, lifeline: Connection, runs: dict[str, str], folder: str, limits: Limits) -> None:
+    """The whole life of a worker.
+
+    Args:
+        channel: to the server.
+        lifeline: closed when the server ends, however it ends.
+        runs: name of a model -> its run folder.
+        folder: of the server's temporary files, which the last to leave removes.
+    """
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the server, which ends its workers
+    threading.Thread(target=_leave_with_server, args=(lifeline, folder), daemon=True).start()
+    try:
+        models = _load(runs)
+        cards = {name: card(name, run, models[name]) for name, run in runs.items()}
+    except (FlareError, OSError) as error:
+        _send(channel, {"failed": str(error)})
+        return
+    _limit_memory(limits.memory_mb)
+    _send(channel, {"ready": cards})
+    with suppress(EOFError, OSError):
+        while True:
+            order = json.loads(channel.recv_bytes())
+            _send(channel, _answer(channel, models, order, limits))
+            _give_memory_back()
+
+
+def _leave_with_server(lifeline: Connection, folder: str) -> None:
+    with suppress(EOFError, OSError):
+        lifeline.recv_bytes()
+    for _ in range(100):  # a job that is still being done may write while the folder is emptied
+        shutil.rmtree(folder, ignore_errors=True)
+        if not Path(folder).exists():
+            break
+        time.sleep(0.01)
+    os._exit(1)
+
+
+def _load(runs: dict[str, str]) -> dict[str, Surrogate]:
+    from flare.surrogate import load
+
+    return {name: load(run, device="auto") for name, run in runs.items()}
+
+
+def card(name: str, run: str, surrogate: Surrogate) -> dict[str, Any]:
+    """What a user of the model should know: its fields and units, its size, how it was trained and how it did."""
+    from flare.code import fingerprint
+    from flare.models import count_parameters
+    from flare.models.flare import FLAREModel
+
+    record: dict[str, Any] = {
+        "name": name,
+        "fields": surrogate.schema.to_json()["fields"],
+        "dataset": surrogate.schema.name,
+        "grid": surrogate.schema.grid,
+        "model": surrogate.model,
+        "parameters": count_parameters(surrogate.network),
+        "fingerprint": fingerprint(surrogate),
+        "can_encode": isinstance(surrogate.network, FLAREModel),
+    }
+    with suppress(OSError, ValueError):
+        lines = (Path(run) / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
+        evaluated = [entry for entry in map(json.loads, lines) if entry.get("kind") == "evaluate"]
+        record["evaluation"] = evaluated[-1] if evaluated else None
+    return record
+
+
+def _answer(channel: Connection, models: dict[str, Surrogate], order: dict[str, Any], limits: Limits) -> dict[str, Any]:
+    """The result of one job, or what was wrong with it and whose fault that is."""
+    home = Path.cwd()
+    try:
+        os.chdir(order["folder"])  # names in messages are then those of the upload, not of our folders
+        return {"done": _TASKS[order["task"]](channel, models[order["model"]], order, limits)}
+    except TooLarge as error:
+        return _refusal(413, "too_large", error)
+    except FlareError as error:
+        return _refusal(422, "unfit", error)
+    except MemoryError:
+        return _refusal(413, "too_large", f"this needs more than the {limits.memory_mb:,} MB of memory a job may take")
+    except RuntimeError as error:
+        if "alloc" in str(error):  # PyTorch's own word for it
+            return _refusal(413, "too_large", f"this needs more than {limits.memory_mb:,} MB of memory")
+        return _refusal(500, "failed", f"the model failed: {one_line(error)[:300]}")
+    except Exception as error:  # a fault of ours must not end the server
+        return _refusal(500, "failed", f"{type(error).__name__}: {one_line(error)[:300]}")
+    finally:
+        os.chdir(home)
+
+
+def _predict(channel: Connection, surrogate: Surrogate, order: dict[str, Any], limits: Limits) -> dict[str, Any]:
+    from flare.inference import as_fields, empty_outputs, predict_into
+    from flare.serve.formats import read_part, write_answer
+    from flare.serve.viewing import write_view
+
+    schema = surrogate.schema
+    part = read_part(Path(order["upload"]), schema, order["settings"], limits)
+    inputs = dict(part.fields)
+    sample = surrogate.sample(inputs.pop(schema.points, []), inputs)
+    count = len(sample.values[schema.points])
+    outputs = empty_outputs(surrogate, count)
+    predict_into(surrogate, sample, outputs, scratch=".", done=_Progress(channel, surrogate, count))
+    result = Path(order["result"])
+    if result.suffix == ".view":
+        write_view(result, order["model"], schema, sample, as_fields(outputs), part.grid)
+    else:
+        write_answer(result, schema, _judged(part, sample), as_fields(outputs))
+    return {"points": count}
+
+
+def _encode(channel: Connection, surrogate: Surrogate, order: dict[str, Any], limits: Limits) -> dict[str, Any]:
+    from flare.serve.formats import read_part
+
+    schema = surrogate.schema
+    fields = dict(read_part(Path(order["upload"]), schema, order["settings"], limits).fields)
+    code = surrogate.encode(fields.pop(schema.points, []), **fields)
+    code.save(order["result"])
+    return {"points": code.points, "box": code.box.tolist(), "bytes": code.nbytes}
+
+
+def _query(channel: Connection, surrogate: Surrogate, order: dict[str, Any], limits: Limits) -> dict[str, Any]:
+    from flare.code import load_code
+    from flare.serve.formats import read_part, write_answer
+
+    code = load_code(order["code"], surrogate)
+    schema = surrogate.schema
+    for name in order["settings"].keys() & code.parameters.keys():
+        raise DataError(f"{name!r} is a parameter of the encoded part; it cannot be another at some points")
+    part = read_part(Path(order["upload"]), schema, {**order["settings"], **code.parameters}, limits)
+    inputs = {name: values for name, values in part.fields.items() if name not in code.parameters}
+    points = inputs.pop(schema.points, [])
+    fields = code.query(points, **inputs)
+    sample = surrogate.sample(points, {**inputs, **code.parameters})
+    write_answer(Path(order["result"]), schema, _judged(part, sample), fields)
+    return {"points": len(points)}
+
+
+_TASKS = {"predict": _predict, "encode": _encode, "query": _query}
+
+
+def _judged(part: Any, sample: Any) -> Any:
+    """The part with its fields as the model took them."""
+    from dataclasses import replace
+
+    return replace(part, fields=dict(sample.values))
+
+
+class _Progress:
+    """Called with points done, once a block; tells the server how far the job is."""
+
+    def __init__(self, channel: Connection, surrogate: Surrogate, count: int) -> None:
+        self.channel, self.total = channel, count * len(getattr(surrogate.network, "blocks", [0]))
+        self.done, self.told = 0, time.monotonic()
+
+    def __call__(self, points: int) -> None:
+        self.done += points
+        if time.monotonic() - self.told >= PROGRESS_EVERY:
+            self.told = time.monotonic()
+            _send(self.channel, {"progress": self.done / self.total})
+
+
+def _refusal(status: int, code: str, message: object) -> dict[str, Any]:
+    return {"refused": {"status": status, "code": code, "message": str(message)[:MESSAGE]}}
+
+
+def _send(channel: Connection, message: dict[str, Any]) -> None:
+    channel.send_bytes(json.dumps(message).encode())
+
+
+def _limit_memory(megabytes: int) -> None:
+    """Beyond what is in use now; an allocation that asks for more fails in this process alone."""
+    status = Path("/proc/self/status")
+    if not status.exists():  # not Linux: the limit of points is what there is
+        return
+    import resource
+
+    used = next(int(line.split()[1]) for line in status.read_text().splitlines() if line.startswith("VmData"))
+    most = used * 1024 + megabytes * 10**6
+    resource.setrlimit(resource.RLIMIT_DATA, (most, most))
+
+
+def _give_memory_back() -> None:
+    """What C's allocator keeps for later goes back to the system, where it can be told to."""
+    with suppress(OSError, AttributeError):
+        ctypes.CDLL(None).malloc_trim(0)

@@ -1,0 +1,83 @@
+"""The samples of a dataset, as the page looks at them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from flare.data.sample import Sample
+from flare.data.store import Dataset
+from flare.errors import DataError
+from flare.mesh.faces import grid_triangles, surface_triangles
+from flare.view.source import VERSION, Arrays, NotThere, unit_of
+
+
+class DatasetSource:
+    """Every field of every sample; surfaces where the dataset has cells or a grid, points otherwise."""
+
+    def __init__(self, dataset: Dataset, *, split: str | None = None) -> None:
+        self.dataset, self.schema = dataset, dataset.schema
+        self.dimension = len(self.schema.fields[self.schema.points].components)
+        if self.dimension not in (2, 3):
+            raise DataError(f"{dataset.path}: points of {self.dimension} dimensions cannot be drawn; 2 or 3 can")
+        splits = [split] if split else dataset.splits
+        self.split_of = {int(i): name for name in reversed(splits) for i in dataset.split(name)}
+        if not self.split_of:
+            raise DataError(f"{dataset.path}: there is no sample to look at in {' or '.join(splits) or 'no split'}")
+
+    def catalogue(self) -> dict[str, Any]:
+        schema, sizes = self.schema, self.dataset.sizes
+        return {
+            "version": VERSION,
+            "title": schema.name,
+            "facts": [["dataset", self.dataset.path.name], ["samples", f"{len(self.dataset):,}"]],
+            "dimension": self.dimension,
+            "length_unit": unit_of(schema.fields[schema.points].unit),
+            "fields": [
+                {"name": channel, "unit": unit_of(schema.fields[name].unit), "role": schema.fields[name].role}
+                for name in schema.named("target", "feature", "extra")
+                for channel in self.schema.channels_of(name)
+            ],
+            "parameters": [
+                {"name": name, "unit": unit_of(schema.fields[name].unit)} for name in schema.named("parameter")
+            ],
+            "samples": [
+                {"id": i, "split": split, "points": int(sizes[i])} for i, split in sorted(self.split_of.items())
+            ],
+            "spectra": None,
+        }
+
+    def geometry(self, sample: int) -> Arrays:
+        read = self.read(sample)
+        arrays = {"points": np.asarray(read.values[self.schema.points])}
+        if (triangles := self._triangles(read)) is not None and len(triangles):
+            arrays["triangles"] = triangles.astype(np.uint32)
+        return arrays | {f"parameter/{name}": read.values[name] for name in self.schema.named("parameter")}
+
+    def field(self, sample: int, name: str) -> Arrays:
+        field, column = self._find(name)
+        return {"truth": np.asarray(self.read(sample).values[field][:, column])}
+
+    def spectra(self, sample: int) -> Arrays:
+        raise NotThere("spectra are those of a trained model; look at a run")
+
+    def modes(self, sample: int, block: int, head: int) -> Arrays:
+        return self.spectra(sample)
+
+    def read(self, sample: int) -> Sample:
+        if sample not in self.split_of:
+            raise NotThere(f"there is no sample {sample} here")
+        return self.dataset[sample]
+
+    def _triangles(self, sample: Sample) -> np.ndarray | None:
+        if sample.cells is not None and self.schema.cell_type:
+            return surface_triangles(sample.cells, self.schema.cell_type)
+        return None if self.schema.grid is None else grid_triangles(*self.schema.grid)
+
+    def _find(self, channel: str) -> tuple[str, int]:
+        """The field of a channel, and which of its columns that is."""
+        for field in self.schema.named("target", "feature", "extra"):
+            if channel in (channels := self.schema.channels_of(field)):
+                return field, channels.index(channel)
+        raise NotThere(f"there is no field {channel!r} here")

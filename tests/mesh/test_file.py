@@ -1,0 +1,155 @@
+"""Meshes of other programs are read as they are, and written again with nothing changed but the fields added."""
+
+import numpy as np
+import pytest
+
+from flare.errors import DataError
+from flare.mesh.file import mesh_of, read_mesh
+from tests.meshes import plate, pv, same
+
+
+def sphere():
+    ball = pv.Sphere(theta_resolution=8, phi_resolution=8)
+    ball.point_data["heat"] = np.linspace(0, 1, ball.n_points)
+    return ball
+
+
+def image():
+    box = pv.ImageData(dimensions=(4, 3, 2), spacing=(0.1, 0.2, 0.3))
+    box.cell_data["p"] = np.arange(box.n_cells, dtype=np.float32)
+    return box
+
+
+@pytest.mark.parametrize(("make", "suffix"), [(lambda: plate(3), ".vtu"), (sphere, ".vtp"), (image, ".vti")])
+def test_what_is_saved_has_everything_that_was_read_bit_for_bit(tmp_path, make, suffix):
+    make().save(tmp_path / f"a{suffix}")
+    mesh = read_mesh(tmp_path / f"a{suffix}")
+    new = np.arange(len(mesh.points), dtype=np.float32)
+    mesh.save(tmp_path / f"b{suffix}", point_fields={"new": new})
+    again = pv.read(tmp_path / f"b{suffix}")
+    same(pv.read(tmp_path / f"a{suffix}"), again)
+    np.testing.assert_array_equal(again.point_data["new"], new)
+
+
+def test_blocks_are_end_to_end_and_stay_blocks(tmp_path):
+    pv.MultiBlock({"left": plate(0), "right": plate(1)}).save(tmp_path / "a.vtm")
+    mesh = read_mesh(tmp_path / "a.vtm")
+    assert len(mesh.points) == plate(0).n_points + plate(1).n_points
+    new = np.arange(len(mesh.points), dtype=np.float32)
+    mesh.save(tmp_path / "b.vtm", point_fields={"new": new})
+    again = pv.read(tmp_path / "b.vtm")
+    assert again.keys() == ["left", "right"]
+    np.testing.assert_array_equal(np.concatenate([block.point_data["new"] for block in again]), new)
+    same(pv.read(tmp_path / "a.vtm")["right"], again["right"])
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["a", "a.vtm", "b", "b.vtm"]
+
+
+def test_cells_by_type_with_their_corners(tmp_path):
+    mesh = mesh_of(image())
+    assert list(mesh.cells) == ["hexahedron"]
+    first = mesh.points[mesh.cells["hexahedron"][0]]
+    volume = np.linalg.det([first[1] - first[0], first[3] - first[0], first[4] - first[0]])
+    assert volume == pytest.approx(0.1 * 0.2 * 0.3)  # corners in the order of a hexahedron, not of a voxel
+    assert {kind: len(cells) for kind, cells in mesh_of(plate(0)).cells.items()} == {"triangle": 100, "quad": 50}
+
+
+def test_a_linear_field_is_the_same_at_centres_however_it_gets_there():
+    mesh = mesh_of(image())
+    plane = mesh.points @ [1.0, -2.0, 3.0]
+    np.testing.assert_allclose(mesh.averaged_to_cells(plane), mesh.centres() @ [1.0, -2.0, 3.0], atol=1e-12)
+    np.testing.assert_allclose(mesh.averaged_to_points(np.full(mesh.cell_count, 2.5)), 2.5)
+    corner = mesh.averaged_to_points(mesh.cell_fields["p"])
+    assert corner[0] == mesh.cell_fields["p"][0]  # of one cell only
+
+
+def test_a_point_of_no_cell_has_no_average():
+    mesh = pv.UnstructuredGrid(np.array([3, 0, 1, 2]), [5], np.eye(4, 3))
+    mesh.cell_data["p"] = [1.0]
+    found = mesh_of(mesh, "a.vtu")
+    with pytest.raises(DataError, match=r"a.vtu: 1 of 4 points \(first: 3\) belong to no cell"):
+        found.averaged_to_points(found.cell_fields["p"])
+
+
+@pytest.mark.parametrize("suffix", [".vtu", ".vtk", ".vtp", ".stl", ".msh", ".inp", ".bdf"])
+@pytest.mark.parametrize("how", ["cut", "empty", "noise"])
+def test_a_damaged_file_gives_one_clear_error(tmp_path, suffix, how, capfd):
+    whole = tmp_path / f"whole{suffix}"
+    (plate(0) if suffix in (".vtu", ".vtk") else sphere()).save(
+        whole if suffix in (".vtu", ".vtk", ".vtp", ".stl") else tmp_path / "x.vtp"
+    )
+    data = whole.read_bytes() if whole.exists() else b"$MeshFormat\n4.1 0 8\n$Nodes\n"
+    damaged = tmp_path / f"damaged{suffix}"
+    damaged.write_bytes({"cut": data[: len(data) // 2], "empty": b"", "noise": bytes(range(256)) * 9}[how])
+    with pytest.raises(DataError, match="damaged"):
+        read_mesh(damaged)
+    assert capfd.readouterr().err == ""
+
+
+def test_what_no_reader_knows_is_named(tmp_path):
+    (tmp_path / "a.docx").write_text("")
+    with pytest.raises(DataError, match=r"cannot read \.docx; meshes are \.vtu"):
+        read_mesh(tmp_path / "a.docx")
+    with pytest.raises(DataError, match="does not exist"):
+        read_mesh(tmp_path / "b.vtu")
+    with pytest.raises(DataError, match=r"this mesh is written as \.vtu"):
+        mesh_of(plate(0)).save(tmp_path / "a.vtp")
+
+
+def foam_case(case):
+    """Two cubes side by side with a pressure each, at two times."""
+    head = "FoamFile\n{{\n version 2.0;\n format ascii;\n class {};\n object {};\n}}\n"
+
+    def write(path, kind, body):
+        (case / path).parent.mkdir(parents=True, exist_ok=True)
+        (case / path).write_text(head.format(kind, path.split("/")[-1]) + body)
+
+    def listed(rows):
+        return f"{len(rows)}\n(\n" + "\n".join(rows) + "\n)\n"
+
+    def at(x, y, z):
+        return x + 3 * y + 6 * z
+
+    write(
+        "system/controlDict",
+        "dictionary",
+        "startTime 0;\nendTime 2;\ndeltaT 1;\nwriteInterval 1;\nwriteFormat ascii;\n",
+    )
+    points = [f"({x} {y} {z})" for z in (0, 1) for y in (0, 1) for x in (0, 1, 2)]
+    faces, owner = [[at(1, 0, 0), at(1, 1, 0), at(1, 1, 1), at(1, 0, 1)]], [0]
+    for c in (0, 1):
+        faces += [[at(c, 0, 0), at(c, 1, 0), at(c + 1, 1, 0), at(c + 1, 0, 0)]]
+        faces += [[at(c, 0, 1), at(c + 1, 0, 1), at(c + 1, 1, 1), at(c, 1, 1)]]
+        faces += [[at(c, 0, 0), at(c + 1, 0, 0), at(c + 1, 0, 1), at(c, 0, 1)]]
+        faces += [[at(c, 1, 0), at(c, 1, 1), at(c + 1, 1, 1), at(c + 1, 1, 0)]]
+        end = [at(2 * c, 0, 0), at(2 * c, 0, 1), at(2 * c, 1, 1), at(2 * c, 1, 0)]
+        faces += [end if c == 0 else end[::-1]]
+        owner += [c] * 5
+    write("constant/polyMesh/points", "vectorField", listed(points))
+    write("constant/polyMesh/faces", "faceList", listed([f"4({' '.join(map(str, f))})" for f in faces]))
+    write("constant/polyMesh/owner", "labelList", listed(list(map(str, owner))))
+    write("constant/polyMesh/neighbour", "labelList", listed(["1"]))
+    write(
+        "constant/polyMesh/boundary", "polyBoundaryMesh", "1\n(\nw\n{\n type wall;\n nFaces 10;\n startFace 1;\n}\n)\n"
+    )
+    for time, values in ((1, "0 0"), (2, "3.5 7.25")):
+        body = f"dimensions [0 2 -2 0 0 0 0];\ninternalField nonuniform List<scalar> 2({values});\n"
+        write(f"{time}/p", "volScalarField", body + "boundaryField\n{\n w\n {\n type zeroGradient;\n }\n}\n")
+    return case
+
+
+def test_an_openfoam_case_is_its_cells_at_the_last_time(tmp_path):
+    mesh = read_mesh(foam_case(tmp_path / "case"))
+    np.testing.assert_array_equal(mesh.cell_fields["p"], np.float32([3.5, 7.25]))
+    assert "p" not in mesh.point_fields  # nothing is averaged behind one's back
+    np.testing.assert_allclose(mesh.centres()[:, 0], [0.5, 1.5])
+
+
+@pytest.mark.parametrize("suffix", [".inp", ".bdf", ".msh", ".su2"])
+def test_meshes_of_other_solvers_come_through_meshio(tmp_path, suffix):
+    import meshio
+
+    points = np.array([[0.0, 0, 0], [1, 0, 0], [0, 1, 0], [0, 0, 1], [1, 1, 1]])
+    meshio.Mesh(points, [("tetra", np.array([[0, 1, 2, 3], [1, 2, 3, 4]]))]).write(tmp_path / f"a{suffix}")
+    mesh = read_mesh(tmp_path / f"a{suffix}")
+    np.testing.assert_allclose(mesh.points, points)
+    np.testing.assert_array_equal(mesh.cells["tetra"], [[0, 1, 2, 3], [1, 2, 3, 4]])

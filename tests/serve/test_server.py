@@ -1,0 +1,347 @@
+"""The server in its own process: right answers, clear refusals, nothing lost, nothing left behind."""
+
+import asyncio
+import io
+import json
+import os
+import signal
+import sys
+import threading
+
+import httpx
+import numpy as np
+import psutil
+import pytest
+import safetensors.numpy
+
+from flare.mesh.unstructured import read_grid
+from flare.surrogate import load
+from tests.serve.conftest import TOKEN
+from tests.serve.uploads import FACES, KINDS, MISSING, POINTS, SPEED, THICKNESS, flipped, good, json_, malformed, npz
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks into processes as Linux shows them")
+
+
+def post(server, path, content, **params):
+    params = {name: value for name, value in params.items() if value is not None}
+    return server.client.post(path, content=content, params=params)
+
+
+def predict(server, kind, content, **params):
+    return post(server, "/models/part/predict", content, kind=kind, **{"set": MISSING.get(kind)} | params)
+
+
+def error_of(response, server):
+    """The error of a refusal, which must be clear JSON and tell nothing of the machine."""
+    assert 400 <= response.status_code < 500, (response.status_code, response.text[:500])
+    assert response.headers["content-type"] == "application/json"
+    error = response.json()["error"]
+    assert set(error) == {"code", "message"}
+    assert 10 < len(error["message"]) <= 700
+    assert str(server.scratch) not in response.text
+    assert "Traceback" not in response.text
+    return error
+
+
+@pytest.fixture(scope="module")
+def truth(part_run):
+    thickness = dict.fromkeys(("npz", "csv", "json", "vtu"), THICKNESS) | {"stl": np.ones(5)}
+    model = load(part_run)
+    return {kind: model.predict(POINTS, thickness=thickness[kind], speed=SPEED) for kind in KINDS}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_kind_of_upload_gets_the_fields_of_the_model(kind, server, truth, tmp_path):
+    response = predict(server, kind, good(kind, tmp_path), answer="json")
+    assert response.status_code == 200, response.text
+    fields = response.json()["fields"]
+    assert fields["force"]["unit"] == "N"
+    assert fields["force"]["components"] == ["x", "y"]
+    for name, values in truth[kind].items():
+        found = np.array(fields[name]["values"], dtype=np.float32)
+        if kind == "stl":  # whose corners are put in order
+            order = np.lexsort(POINTS.T[::-1])
+            values = values[order]
+        np.testing.assert_allclose(found, values, rtol=1e-6, atol=1e-9)
+
+
+def test_a_mesh_comes_back_as_it_was_with_the_fields_added(server, truth, tmp_path):
+    sent = good("vtu", tmp_path)
+    (tmp_path / "back.vtu").write_bytes(predict(server, "vtu", sent, answer="vtu").content)
+    (tmp_path / "sent.vtu").write_bytes(sent)
+    mine, back = read_grid(tmp_path / "sent.vtu"), read_grid(tmp_path / "back.vtu")
+    for name in ("points", "corners", "ends", "types"):
+        a, b = getattr(mine, name), getattr(back, name)
+        assert (a.dtype, a.tobytes()) == (b.dtype, b.tobytes())
+    assert list(back.point_fields) == ["thickness", "force", "heat"]
+    np.testing.assert_allclose(back.point_fields["force"], truth["vtu"]["force"], rtol=1e-6)
+
+
+def test_arrays_come_back_as_arrays_and_points_as_a_cloud(server, truth, tmp_path):
+    found = np.load(io.BytesIO(predict(server, "npz", npz(), answer="npz").content), allow_pickle=False)
+    np.testing.assert_array_equal(found["position"], POINTS)
+    np.testing.assert_allclose(found["heat"], truth["npz"]["heat"], rtol=1e-6, atol=1e-9)
+    (tmp_path / "cloud.vtu").write_bytes(predict(server, "npz", npz(), answer="vtu").content)
+    assert read_grid(tmp_path / "cloud.vtu").types.tolist() == [1] * 5
+
+
+def test_without_the_token_nothing_is_reached_but_health(server):
+    paths = ["/", "/ready", "/metrics", "/models", "/models/part", "/openapi.json", "/docs", "/jobs/1", "//health"]
+    for headers in (
+        {},
+        {"Authorization": "Bearer wrong"},
+        {"Authorization": f"Basic {TOKEN}"},
+        {"Authorization": TOKEN},
+    ):
+        with httpx.Client(base_url=server.address, headers=headers, timeout=900, trust_env=False) as stranger:
+            assert stranger.get("/health").json() == {"status": "ok"}
+            for path in paths:
+                response = stranger.get(path)
+                assert response.status_code == 401, path
+                assert response.headers["www-authenticate"].startswith("Bearer")
+            assert stranger.post("/models/part/predict?kind=json", content=json_()).status_code == 401
+
+
+def test_a_browser_may_look_with_the_token_for_a_password_but_not_send(server):
+    with httpx.Client(base_url=server.address, auth=("anyone", TOKEN), timeout=900, trust_env=False) as browser:
+        assert browser.get("/models").status_code == 200
+        assert browser.post("/models/part/predict?kind=json", content=json_()).status_code == 401
+
+
+def test_a_result_can_be_looked_at_as_the_page_asks(server, truth, tmp_path):
+    started = post(server, "/models/part/jobs", good("vtu", tmp_path), kind="vtu", answer="view", set=["speed=2"])
+    address = started.headers["location"]
+    assert server.settled(lambda: server.client.get(address).json()["state"] == "done")
+    catalogue = server.client.get(f"{address}/view/catalogue").json()
+    assert [field["name"] for field in catalogue["fields"]] == ["force.x", "force.y", "heat"]
+    assert (catalogue["version"], catalogue["dimension"], catalogue["length_unit"]) == (1, 2, "m")
+    shape = safetensors.numpy.load(server.client.get(f"{address}/view/samples/0").content)
+    np.testing.assert_array_equal(shape["points"], POINTS)
+    assert shape["triangles"].tolist() == FACES.tolist()
+    field = safetensors.numpy.load(server.client.get(f"{address}/view/samples/0/fields/force.y").content)
+    np.testing.assert_allclose(field["prediction"], truth["vtu"]["force"][:, 1], rtol=1e-6)
+    for question in (
+        "samples/1",
+        "samples/0/fields/../lock",
+        "samples/0/fields/nothing",
+        "../../lock",
+        "..%2f..%2flock",
+    ):
+        assert server.client.get(f"{address}/view/{question}").status_code == 404
+    assert error_of(server.client.get(f"{address}/result"), server)["code"] == "a_view"
+    server.client.delete(address)
+    assert not server.files()
+
+
+def test_a_model_has_a_card_and_the_api_a_description(server):
+    card = server.client.get("/models/part").json()
+    assert card["fields"]["speed"] == {"role": "parameter", "components": ["speed"], "unit": "m/s", "description": ""}
+    assert card["parameters"] > 100
+    assert server.client.get("/models").json()["limits"]["queue"] == 8
+    routes = server.client.get("/openapi.json").json()["paths"]
+    assert {"/models/{name}/predict", "/jobs/{id}/result", "/models/{name}/codes/{code}/query"} <= set(routes)
+    assert server.client.get("/ready").json()["status"] == "ready"
+
+
+def test_a_job_is_queued_followed_fetched_and_removed(server, truth):
+    started = post(server, "/models/part/jobs", npz(), kind="npz", answer="npz")
+    assert started.status_code == 202
+    address = started.headers["location"]
+    assert server.settled(lambda: server.client.get(address).json()["state"] == "done")
+    about = server.client.get(address).json()
+    assert (about["progress"], about["points"]) == (1.0, 5)
+    for _ in range(2):
+        found = np.load(io.BytesIO(server.client.get(about["result"]).content), allow_pickle=False)
+        np.testing.assert_allclose(found["heat"], truth["npz"]["heat"], rtol=1e-6, atol=1e-9)
+    assert server.client.delete(address).status_code == 200
+    assert error_of(server.client.get(address), server)["code"] == "no_job"
+    assert not server.files()
+
+
+def test_a_job_that_fails_says_why_when_it_is_asked(server):
+    address = post(server, "/models/part/jobs", b"{}", kind="json").headers["location"]
+    assert server.settled(lambda: server.client.get(address).json()["state"] == "failed")
+    assert "no points" in server.client.get(address).json()["error"]["message"]
+    assert error_of(server.client.get(f"{address}/result"), server)["code"] == "unfit"
+    server.client.delete(address)
+
+
+def test_results_that_nobody_fetches_give_way(server):
+    addresses = [post(server, "/models/part/jobs", npz(), kind="npz").headers["location"] for _ in range(7)]
+    assert server.settled(lambda: server.client.get(addresses[-1]).json().get("state") == "done")
+    assert server.settled(lambda: len([a for a in addresses if server.client.get(a).status_code == 200]) == 4)
+    assert [server.client.get(a).status_code for a in addresses] == [404] * 3 + [200] * 4
+    for address in addresses[3:]:
+        server.client.delete(address)
+    assert not server.files()
+
+
+def test_an_encoded_part_is_asked_anywhere(server, part_run):
+    made = post(server, "/models/part/codes", npz(), kind="npz")
+    assert made.status_code == 201
+    assert made.json()["box"] == [[0, 0], [2, 1]]
+    others = np.random.default_rng(0).uniform(0, 1, (7, 2)).astype(np.float32)
+    asked = json.dumps({"position": others.tolist(), "thickness": [1.0] * 7}).encode()
+    address = f"/models/part/codes/{made.json()['code']}"
+    found = post(server, f"{address}/query", asked, kind="json").json()["fields"]
+    expected = load(part_run).encode(POINTS, thickness=THICKNESS, speed=SPEED).query(others, thickness=np.ones(7))
+    np.testing.assert_allclose(found["force"]["values"], expected["force"], rtol=1e-6)
+    other_speed = post(server, f"{address}/query", json_(), kind="json")
+    assert "given twice" in error_of(other_speed, server)["message"]
+    newer = [post(server, "/models/part/codes", npz(), kind="npz").json()["code"] for _ in range(2)]  # two are kept
+    assert error_of(post(server, f"{address}/query", asked, kind="json"), server)["code"] == "no_code"
+    for code in newer:
+        assert server.client.delete(f"/models/part/codes/{code}").status_code == 200
+    assert not server.files()
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status", "code"),
+    [
+        ("GET", "/models/..%2f..%2fetc%2fpasswd", 404, None),
+        ("POST", "/models/other/predict?kind=json", 404, "no_model"),
+        ("POST", "/models/part/predict", 415, "no_kind"),
+        ("POST", "/models/part/predict?kind=..%2f..%2fx", 422, "unfit"),
+        ("POST", "/models/part/predict?kind=json&answer=exe", 422, "unfit"),
+        ("POST", "/models/part/codes/../../x/query?kind=json", 404, None),
+        ("GET", "/jobs/..%2f..%2flock/result", 404, None),
+        ("PUT", "/models/part/predict", 405, "no_method"),
+        ("POST", "/models/part/predict?kind=json&" + "set=a=1&" * 6000, 431, "too_large"),
+    ],
+)
+def test_addresses_lead_nowhere_else(method, path, status, code, server):
+    response = server.client.request(method, path, content=json_() if method == "POST" else None)
+    assert response.status_code == status
+    error = error_of(response, server)
+    assert code in (None, error["code"])
+
+
+def test_an_upload_that_is_too_large_is_refused_whether_it_says_so_or_not(server):
+    assert error_of(predict(server, "npz", bytes(10**6 + 1)), server)["code"] == "too_large"
+    endless = (bytes(10_000) for _ in range(200))  # sent in pieces, without a length
+    response = predict(server, "npz", endless)
+    assert response.status_code == 413
+    assert not server.files()
+
+
+def bombard(server, numbers, tmp_path, make):
+    """Send bad uploads from four threads; returns the statuses. Files, handles and memory must be as before."""
+    statuses, faults = [], []
+
+    def send(mine):
+        headers = {"Authorization": f"Bearer {TOKEN}"}
+        folder = tmp_path / str(mine[0])
+        folder.mkdir()
+        with httpx.Client(base_url=server.address, headers=headers, timeout=900, trust_env=False) as client:
+            for number in mine:
+                kind, content, settings = make(number, folder)
+                response = client.post("/models/part/predict", content=content, params={"kind": kind, "set": settings})
+                statuses.append(response.status_code)
+                if response.status_code != 200:
+                    try:
+                        error_of(response, server)
+                    except (AssertionError, KeyError, ValueError) as fault:
+                        faults.append((number, kind, response.status_code, str(fault)[:300]))
+
+    threads = [threading.Thread(target=send, args=(list(numbers)[i::4],)) for i in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not faults, faults[:5]
+    assert len(statuses) == len(numbers)
+    return statuses
+
+
+def held(server):
+    """Memory in MB and open files of the server and its worker."""
+    processes = [psutil.Process(server.process.pid), *server.workers]
+    return sum(p.memory_info().rss for p in processes) / 1e6, sum(p.num_fds() for p in processes)
+
+
+def check_bombardment(server, count, extra, tmp_path):
+    bombard(server, range(10**6, 10**6 + 40), tmp_path, malformed)  # warm
+    workers, (memory, files) = [p.pid for p in server.workers], held(server)
+    statuses = bombard(server, range(count), tmp_path, malformed)
+    assert all(400 <= status < 500 for status in statuses)
+    changed = bombard(server, range(2 * 10**6, 2 * 10**6 + extra), tmp_path, flipped)
+    assert set(changed) <= {200, 413, 422}
+    assert [p.pid for p in server.workers] == workers  # nothing crashed
+    assert not server.files()
+    assert server.client.get("/ready").json() == {"status": "ready", "open_jobs": 0}
+    after_memory, after_files = held(server)
+    assert after_files <= files + 2
+    assert after_memory < memory + 40
+    return after_memory - memory
+
+
+def test_malformed_uploads_get_a_clear_4xx_and_leave_nothing(server, tmp_path):
+    check_bombardment(server, 300, 60, tmp_path)
+
+
+@pytest.mark.slow
+def test_ten_thousand_malformed_uploads_get_a_clear_4xx_and_leave_nothing(server, tmp_path):
+    print("memory grew by", check_bombardment(server, 10_000, 1000, tmp_path), "MB")
+
+
+def test_of_200_requests_at_once_every_one_is_answered_or_told_to_come_again(server):
+    memory, files = held(server)
+
+    async def everyone():
+        limits = httpx.Limits(max_connections=200)
+        headers = {"Authorization": f"Bearer {TOKEN}"}
+        async with httpx.AsyncClient(
+            base_url=server.address, headers=headers, timeout=900, limits=limits, trust_env=False
+        ) as client:
+            path = "/models/part/predict?kind=npz&answer=npz"
+            return await asyncio.gather(*[client.post(path, content=npz()) for _ in range(200)])
+
+    responses = asyncio.run(everyone())
+    counts = {status: [r.status_code for r in responses].count(status) for status in {r.status_code for r in responses}}
+    assert set(counts) <= {200, 429, 503}
+    assert counts[200] >= 8
+    assert sum(counts.values()) == 200
+    for response in responses:
+        if response.status_code == 200:
+            assert set(np.load(io.BytesIO(response.content))) == {"position", "thickness", "speed", "force", "heat"}
+        else:
+            assert int(response.headers["retry-after"]) > 0
+            assert error_of(response, server)["code"] == "busy"
+    assert server.settled(lambda: held(server)[1] <= files + 4)
+    assert held(server)[0] < memory + 40
+    assert not server.files()
+
+
+def test_metrics_count_what_happened(server):
+    text = server.client.get("/metrics").text
+    assert 'flare_requests_total{method="POST",route="/models/{name}/predict",status="200"}' in text
+    assert "flare_job_seconds_bucket" in text
+    assert "flare_open_jobs 0.0" in text
+
+
+# ---- from here on processes die, the server itself last --------------------------------------------------------------
+
+
+def test_a_worker_killed_during_a_job_fails_that_job_alone(server):
+    (worker,) = server.workers
+    worker.suspend()
+    address = post(server, "/models/part/jobs", npz(), kind="npz").headers["location"]
+    assert server.settled(lambda: server.client.get(address).json()["state"] == "running")
+    worker.kill()
+    assert server.settled(lambda: server.client.get(address).json()["state"] == "failed")
+    assert "the worker ended" in server.client.get(address).json()["error"]["message"]
+    assert not server.files()
+    assert predict(server, "json", json_()).status_code == 200
+
+
+def test_a_server_killed_during_a_job_leaves_no_process_and_no_file(server):
+    (worker,) = server.workers
+    worker.suspend()
+    address = post(server, "/models/part/jobs", npz(), kind="npz", answer="vtu").headers["location"]
+    assert server.settled(lambda: server.client.get(address).json()["state"] == "running")
+    assert server.files()
+    os.kill(server.process.pid, signal.SIGKILL)
+    server.process.wait()
+    worker.resume()
+    assert server.settled(lambda: not psutil.pid_exists(worker.pid) or worker.status() == psutil.STATUS_ZOMBIE)
+    assert server.settled(lambda: not server.folders)

@@ -1,0 +1,157 @@
+"""Gradients are those of finite differences, and of the whole: the network's part and the geometry's."""
+
+import numpy as np
+import pytest
+import torch
+
+from flare.cli import main
+from flare.errors import ConfigError, DataError
+from flare.mesh.unstructured import Grid, read_grid, surface_grid, write_grid
+from flare.models import use_backend
+from flare.sensitivity import area_vectors, force, integral, mean, peak, point_weights, sensitivity
+from tests.factory import saved_run
+from tests.test_export import surrogate
+
+RNG = np.random.default_rng(5)
+POINTS = np.stack(np.meshgrid(np.linspace(0, 2, 4), np.linspace(0, 1, 3)), -1).reshape(-1, 2)
+POINTS = (POINTS + 0.1 * RNG.uniform(-1, 1, POINTS.shape)).astype(np.float32)
+THICKNESS = RNG.uniform(0.5, 1.5, (12, 1)).astype(np.float32)
+QUADS = np.array([[r * 4 + c, r * 4 + c + 1, r * 4 + c + 5, r * 4 + c + 4] for r in range(2) for c in range(3)])
+RIM = np.array([0, 1, 2, 3, 7, 11, 10, 9, 8, 4])
+LINES = np.stack([RIM, np.roll(RIM, -1)], 1)
+SCALARS = {
+    "peak": peak("heat"),
+    "soft peak": peak("heat", softness=0.3),
+    "mean": mean("force", component=1),
+    "mean over the area": mean("force", cells={"quad": QUADS}),
+    "integral": integral("heat", {"quad": QUADS}),
+    "force": force("heat", {"line": LINES}, [1.0, 2.0]),
+    "any function": lambda fields, points: fields["heat"].square().sum() * fields["force"][:, 1].mean() + points.sum(),
+}
+
+
+@pytest.fixture(scope="module")
+def model():
+    return use_backend(surrogate().double(), "sdpa")
+
+
+@pytest.mark.parametrize("name", SCALARS)
+def test_the_gradient_is_that_of_finite_differences(name, model):
+    scalar, step = SCALARS[name], 2.0**-12  # exact in float32, which inputs are rounded to
+    found = sensitivity(model, POINTS, scalar, thickness=THICKNESS, speed=2.0)
+
+    def value(points=POINTS, thickness=THICKNESS, speed=2.0):
+        return sensitivity(model, points, scalar, thickness=thickness, speed=speed).value
+
+    base = (np.round(POINTS * 4096) / 4096).astype(np.float32)
+    found_at = sensitivity(model, base, scalar, thickness=THICKNESS, speed=2.0)
+    assert np.isfinite(found.points).all()
+    for place in ((0, 0), (5, 1), (11, 0)):
+        move = np.zeros_like(base)
+        move[place] = step
+        slope = (value(base + move) - value(base - move)) / (2 * step)
+        np.testing.assert_allclose(found_at.points[place], slope, rtol=2e-3, atol=1e-5 * abs(found_at.points).max())
+    slope = (value(speed=2 + step) - value(speed=2 - step)) / (2 * step)
+    np.testing.assert_allclose(found.parameters["speed"], [slope], rtol=2e-3)
+    assert found.features["thickness"].shape == (12, 1)
+
+
+def test_the_native_kernels_give_the_same_gradient(model):
+    plain = sensitivity(model, POINTS, SCALARS["soft peak"], thickness=THICKNESS, speed=2.0)
+    fast = sensitivity(surrogate(), POINTS, SCALARS["soft peak"], thickness=THICKNESS, speed=2.0)
+    np.testing.assert_allclose(fast.points, plain.points, rtol=1e-3, atol=1e-4 * abs(plain.points).max())
+
+
+def test_weights_add_up_to_the_size_of_the_cells():
+    square = torch.tensor([[0, 0], [2, 0], [2, 3], [0, 3]], dtype=torch.float64)
+    assert float(point_weights(square, {"quad": [[0, 1, 2, 3]]}).sum()) == pytest.approx(6)
+    corners = [[x, y, z] for z in (0, 5) for x, y in ((0, 0), (2, 0), (2, 3), (0, 3))]
+    box = torch.tensor(corners, dtype=torch.float64)
+    assert float(point_weights(box, {"hexahedron": [list(range(8))]}).sum()) == pytest.approx(30)
+    assert float(point_weights(box, {"wedge": [[0, 1, 2, 4, 5, 6]]}).sum()) == pytest.approx(15)
+    assert float(point_weights(box, {"pyramid": [[0, 1, 2, 3, 6]]}).sum()) == pytest.approx(10)
+    faces = {"quad": [[0, 3, 2, 1], [4, 5, 6, 7]], "triangle": [[0, 1, 5]]}
+    assert float(point_weights(box, faces).sum()) == pytest.approx(6 + 6 + 5)
+
+
+def test_a_closed_surface_has_no_net_area_and_a_constant_pressure_no_force():
+    corners = [[x, y, z] for z in (0, 5) for x, y in ((0, 0), (2, 0), (2, 3), (0, 3))]
+    box = torch.tensor(corners, dtype=torch.float64)
+    quads = [[0, 3, 2, 1], [4, 5, 6, 7], [0, 1, 5, 4], [1, 2, 6, 5], [2, 3, 7, 6], [3, 0, 4, 7]]
+    areas = area_vectors(box, {"quad": quads})
+    assert areas.sum(0).abs().max() < 1e-12
+    linear = {"p": box[:, :1]}  # p = x pushes a body towards -x by its volume, if a corner's mean is exact: here it is
+    assert float(force("p", {"quad": quads}, [1, 0, 0])(linear, box)) == pytest.approx(-30)
+
+
+def test_a_force_in_the_plane_is_that_of_the_outline():
+    square = torch.tensor([[0, 0], [2, 0], [2, 3], [0, 3]], dtype=torch.float64)
+    outline = {"line": [[0, 1], [1, 2], [2, 3], [3, 0]]}
+    assert float(force("p", outline, [0, 7])({"p": square[:, 1:]}, square)) == pytest.approx(-6)
+
+
+@pytest.mark.parametrize(
+    ("scalar", "error", "message"),
+    [
+        (lambda: peak("hate"), ConfigError, "no field 'hate'; did you mean 'heat'"),
+        (lambda: peak("heat", component=1), ConfigError, "there is no number 1"),
+        (lambda: peak("heat", softness=-1.0), ConfigError, "softness=-1"),
+        (lambda: integral("heat", {"cube": QUADS}), DataError, "unknown type of cells 'cube'"),
+        (lambda: integral("heat", {"quad": QUADS + 9}), DataError, "name points 9 to 20 of 12"),
+        (lambda: integral("heat", {}), DataError, "no cells"),
+        (lambda: force("heat", {"line": LINES}, [0, 0]), ConfigError, "not all zero"),
+        (lambda: force("heat", {"line": LINES}, [0, 0, 1]), ConfigError, "direction has 3 numbers, the points have 2"),
+        (lambda: force("heat", {"quad": QUADS}, [0, 1]), ConfigError, "lines in the plane"),
+        (lambda: lambda fields, points: fields["heat"], ConfigError, "one that depends on the fields"),
+        (lambda: lambda fields, points: torch.zeros(()), ConfigError, "one that depends on the fields"),
+    ],
+)
+def test_what_is_no_scalar_is_refused(scalar, error, message, model):
+    with pytest.raises(error, match=message):
+        sensitivity(model, POINTS, scalar(), thickness=THICKNESS, speed=2.0)
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    return saved_run(surrogate(), tmp_path_factory.mktemp("run") / "part")
+
+
+def test_the_verb_writes_a_vector_field_onto_the_mesh(run, tmp_path, capsys):
+    flat = np.pad(POINTS, [(0, 0), (0, 1)])
+    corners, ends = QUADS.reshape(-1), 4 * np.arange(1, 7)
+    grid = Grid(
+        flat, corners, ends, np.full(6, 9, np.uint8), {"thickness": THICKNESS[:, 0]}, {}, {"speed": np.array([2.0])}
+    )
+    write_grid(tmp_path / "part.vtu", grid)
+    words = ["sensitivity", str(run), str(tmp_path / "part.vtu"), "--of", "mean", "--field", "force"]
+    assert main([*words, "--out", str(tmp_path / "slopes.vtu")]) == 0
+    assert "by speed:" in capsys.readouterr().out
+    found = read_grid(tmp_path / "slopes.vtu")
+    expected = sensitivity(surrogate(), POINTS, SCALARS["mean over the area"], thickness=THICKNESS, speed=2.0)
+    np.testing.assert_allclose(found.point_fields["d_mean_d_position"][:, :2], expected.points, rtol=1e-5)
+    np.testing.assert_allclose(found.values["d_mean_d_speed"], expected.parameters["speed"], rtol=1e-5)
+    assert main([*words, "--out", str(tmp_path / "slopes.npz")]) == 0
+    with np.load(tmp_path / "slopes.npz") as arrays:
+        assert arrays["d_mean_d_position"].shape == (12, 2)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--of", "integral", "--out", "a.npz"], "is a sum over cells"),
+        (["--of", "mean", "--out", "a.vtu"], "is no mesh to write back"),
+        (["--of", "mean", "--out", "a.txt"], "should end in .vtu or .npz"),
+        (["--of", "mean", "--direction", "1,0", "--out", "a.npz"], "--direction is for --of force"),
+    ],
+)
+def test_the_verb_refuses_what_makes_no_sense(words, message, run, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "p.csv").write_text("position.x,position.y,thickness,speed\n0,0,1,2\n1,1,1,2\n")
+    assert main(["sensitivity", str(run), "p.csv", "--field", "heat", *words]) == 2
+    assert message in capsys.readouterr().err
+    assert [path.name for path in tmp_path.iterdir()] == ["p.csv"]
+
+
+def test_a_surface_of_triangles_is_a_grid():
+    grid = surface_grid(np.eye(3), np.array([[0, 1, 2]]))
+    assert grid.cells(5, 3).tolist() == [[0, 1, 2]]
