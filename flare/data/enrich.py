@@ -8,6 +8,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from flare.data.sample import Field, Sample, Schema
 from flare.data.store import Dataset
 from flare.data.writer import DatasetWriter, Splits
@@ -86,7 +88,7 @@ def joined(datasets: Sequence[Dataset], out: str | os.PathLike[str], *, quiet: b
             notes = dataset.notes()
             for index in range(max(0, begin - start), len(dataset)):
                 sample = dataset[index]
-                yield Sample({**sample.values, "source": [[number]]}, sample.cells, notes[index])
+                yield Sample({**sample.values, "source": np.array([[number]])}, sample.cells, notes[index])
 
     old = first.about["provenance"]
     told = {**old.get("departures", {}), "joined": f"{len(datasets)} datasets"}

@@ -1,8 +1,8 @@
 """FLARE on a small set of printed parts, beside what it must beat: the mean of the training parts, as one number and
 place by place, and the linear function of the coordinates that fits each part's own truth, which no model can know.
 
-Three networks: one is told where the nodes are, as in the benchmark; one also what each node has around it; one predicts
-all fields and learns from more parts, made of wider voxels in a quarter of the time.
+Three networks: one is told where the nodes are, as in the benchmark; one also what each node has around it; one
+predicts all fields and learns from more parts, made of wider voxels, which is faster.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ DRAFT_LAYERS = 30
 TOLD = {
     "coordinates": "where the nodes are, as in the paper",
     "surroundings": "also what each node has around it (ours: `flare data enrich`)",
-    "drafts": "all that, and in training also the other fields and more parts in wider voxels (ours: `flare data join`)",
+    "drafts": "all that, in training also the other fields and more parts in wider voxels (ours: `flare data join`)",
 }
 """Network -> its inputs."""
 OTHERS = ("lateral_displacement", "von_mises")
@@ -181,7 +181,7 @@ def table(record: dict[str, Any]) -> str:
         for name, result in results.items()
     ]
     last = results["drafts"]
-    making = f"{duration(record['making'])} for the parts, {duration(record['making_drafts'])} for those in wider voxels"
+    making = f"{duration(record['making'])} for the parts, {duration(record['making_drafts'])} for the drafts"
     effort = (
         f"Training ({'; '.join(efforts)}), judged on the same {last['test_samples']} parts, which no training saw. "
         f"Making took {making}, on one core."
