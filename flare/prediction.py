@@ -8,7 +8,7 @@ prediction.save("part_pred.vtu")
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -78,7 +78,7 @@ def predict_file(
     surrogate: Surrogate,
     path: str | os.PathLike[str],
     *,
-    given: Mapping[str, float] | None = None,
+    given: Mapping[str, float | Sequence[float]] | None = None,
     calibration: Calibration | None = None,
     points: Points = "auto",
     spacing: float | None = None,
@@ -90,7 +90,8 @@ def predict_file(
     """The target fields at the points (or cell centres) of a mesh or table, in physical units.
 
     Args:
-        given: features and parameters that are not in the file; a feature is then alike everywhere.
+        given: features and parameters that are not in the file, a number or one for each component; a feature is then
+            alike everywhere.
         calibration: for error bars and familiarity.
         points: of a bare surface (STL, PLY, OBJ): its `vertices`, points all over the `surface`, or `voxels` that fill
             it. `auto`: as the training data was.
@@ -173,13 +174,13 @@ def _as_printed(path: Path) -> MeshFile:
     return of_hexahedra(meshed(part, name=str(path))[1], str(path))
 
 
-def _spread(case: Case, schema: Schema, given: Mapping[str, float]) -> dict[str, np.ndarray]:
+def _spread(case: Case, schema: Schema, given: Mapping[str, float | Sequence[float]]) -> dict[str, np.ndarray]:
     """Given numbers as the schema wants them: a parameter as it is, a feature at every point."""
     count = case.mesh.cell_count if schema.points == CENTRES and case.mesh else len(case.points)
     roles = {identifier(name): field.role for name, field in schema.fields.items()}
+    values = {name: np.atleast_1d(np.asarray(value, dtype=np.float64)) for name, value in given.items()}
     return {
-        name: np.full(count, value) if roles.get(name) == "feature" else np.array([value])
-        for name, value in given.items()
+        name: np.tile(value, (count, 1)) if roles.get(name) == "feature" else value for name, value in values.items()
     }
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from jsonargparse import ArgumentParser, DefaultHelpFormatter, set_parsing_settings
 
+from flare.errors import ConfigError
+
 set_parsing_settings(docstring_parse_attribute_docstrings=True)
 
 
@@ -23,3 +25,12 @@ def make_parser(verb: str, description: str, examples: str | None = None) -> Arg
         exit_on_error=False,
         allow_abbrev=False,
     )
+
+
+def setting(text: str) -> tuple[str, list[float]]:
+    """A name and its numbers, from `speed=30` or `force=0,0,-9.81`."""
+    name, _, values = text.partition("=")
+    try:
+        return name, [float(value) for value in values.split(",")]
+    except ValueError:
+        raise ConfigError(f"--set {text}: write NAME=NUMBER, such as speed=30, or force=0,0,-9.81") from None

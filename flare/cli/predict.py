@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from flare.cli import parse
-from flare.cli.options import make_parser
+from flare.cli.options import make_parser, setting
 from flare.cli.words import with_unit
 from flare.errors import ConfigError, DataError
 
@@ -93,7 +93,7 @@ def _predict_part(surrogate: Surrogate, args: Any) -> None:
     prediction = predict_file(
         surrogate,
         args.input,
-        given=dict(_setting(text) for text in args.set),
+        given=dict(setting(text) for text in args.set),
         calibration=calibration,
         points=args.points,
         spacing=args.spacing,
@@ -116,14 +116,6 @@ def _predict_part(surrogate: Surrogate, args: Any) -> None:
             save_png(prediction_figure(prediction), args.png)
         if args.html:
             write_prediction_page(args.html, prediction, describe(prediction, calibration))
-
-
-def _setting(text: str) -> tuple[str, float]:
-    name, _, value = text.partition("=")
-    try:
-        return name, float(value)
-    except ValueError:
-        raise ConfigError(f"--set {text}: write NAME=NUMBER, such as speed=30") from None
 
 
 def _predict_arrays(surrogate: Surrogate, args: Any) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from flare.cli import parse
-from flare.cli.options import make_parser
+from flare.cli.options import make_parser, setting
 from flare.cli.words import with_unit
 from flare.errors import ConfigError
 from flare.terminal import counted
@@ -89,7 +89,7 @@ def _with_minus(words: Sequence[str]) -> list[str]:
 
 
 def _features(settings: Sequence[str], schema: Schema) -> dict[str, list[float]]:
-    features = dict(_setting(text) for text in settings)
+    features = dict(setting(text) for text in settings)
     for name in schema.named("feature"):
         if name not in features:
             raise ConfigError(
@@ -150,11 +150,3 @@ def _corners(text: str, count: int, option: str, axes: Sequence[str]) -> list[li
                 f"{', '.join(axes)}"
             )
     return corners
-
-
-def _setting(text: str) -> tuple[str, list[float]]:
-    name, _, values = text.partition("=")
-    try:
-        return name, [float(value) for value in values.split(",")]
-    except ValueError:
-        raise ConfigError(f"--set {text}: give a name and its numbers, such as thickness=1.5") from None
