@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from flare.cli import parse
 from flare.cli.options import make_parser
@@ -48,6 +48,7 @@ def _parser(name: str) -> ArgumentParser:
     parser = make_parser(f"experiment {name}", f"{EXPERIMENTS[name]}. A stopped one goes on when called again.")
     parser.add_argument("--out", default=f"runs/{name}", help="folder of the data, the runs and the table")
     parser.add_argument("--page", help="a page to put the table into, between its marks, such as docs/solvers.md")
+    parser.add_argument("--record", help="a folder to keep what the table is made of, such as benchmarks/results")
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1, help="processes that make data")
     return parser
 
@@ -64,7 +65,7 @@ def _small_sets(words: Sequence[str]) -> int:
         if name not in CASES:
             raise ConfigError(f"there is no small set of {name!r}; {nearest(name, CASES)}")
     work = partial(run, Path(given.out), names=names, workers=given.workers, tell=say)
-    return _tabulate(work, given.page, BEGIN, END)
+    return _tabulate(work, given, BEGIN, END, {"table.json": "small-sets"})
 
 
 def _printed_parts(words: Sequence[str]) -> int:
@@ -77,7 +78,9 @@ def _printed_parts(words: Sequence[str]) -> int:
     from flare.experiments.printed_parts import BEGIN, END, run
 
     sizes = {key: getattr(given, key) for key in ("parts", "test", "drafts", "workers")}
-    return _tabulate(partial(run, Path(given.out), **sizes, tell=say), given.page, BEGIN, END)
+    return _tabulate(
+        partial(run, Path(given.out), **sizes, tell=say), given, BEGIN, END, {"table.json": "printed-parts"}
+    )
 
 
 def _cars(words: Sequence[str]) -> int:
@@ -92,7 +95,7 @@ def _cars(words: Sequence[str]) -> int:
     from flare.experiments.cars import BEGIN, END, run
 
     sizes = {key: getattr(given, key) for key in ("cars", "test", "points", "epochs", "refinement", "workers")}
-    return _tabulate(partial(run, Path(given.out), **sizes, tell=say), given.page, BEGIN, END)
+    return _tabulate(partial(run, Path(given.out), **sizes, tell=say), given, BEGIN, END, {"table.json": "cars"})
 
 
 def _scaling(words: Sequence[str]) -> int:
@@ -118,7 +121,7 @@ def _scaling(words: Sequence[str]) -> int:
         precision=given.precision,
         tell=say,
     )
-    return _tabulate(work, given.page, BEGIN, END)
+    return _tabulate(work, given, BEGIN, END, {"scaling.json": "scaling"})
 
 
 def _million(words: Sequence[str]) -> int:
@@ -149,7 +152,7 @@ def _million(words: Sequence[str]) -> int:
         workers=given.workers,
         tell=say,
     )
-    return _tabulate(work, given.page, BEGIN, END)
+    return _tabulate(work, given, BEGIN, END, {"million.json": "million"})
 
 
 def _lra(words: Sequence[str]) -> int:
@@ -182,7 +185,7 @@ def _lra(words: Sequence[str]) -> int:
     work = partial(
         run, Path(given.out), tasks=tasks, contenders=names, data=Path(given.data), overrides=overrides, **how
     )
-    return _tabulate(work, given.page, BEGIN, END)
+    return _tabulate(work, given, BEGIN, END, {f"{task}/table.json": f"lra-{task}" for task in tasks})
 
 
 def _known(words: str, known: Sequence[str], what: str) -> list[str]:
@@ -203,9 +206,13 @@ def _numbers(text: str | None, option: str) -> list[int]:
     return numbers
 
 
-def _tabulate(work: Callable[[], str], page: str | None, begin: str, end: str) -> int:
-    """Do it, and show the table it gives; also on a page, where one is named."""
-    from flare.files import put_between
+def _tabulate(work: Callable[[], str], given: Any, begin: str, end: str, records: Mapping[str, str]) -> int:
+    """Do it, and show the table it gives; also on a page, and what it is made of in a folder, where they are named.
+
+    Args:
+        records: file below `--out` -> name to keep it by.
+    """
+    from flare.files import put_between, replacing
     from flare.train.signals import Interrupted
 
     try:
@@ -213,7 +220,11 @@ def _tabulate(work: Callable[[], str], page: str | None, begin: str, end: str) -
     except Interrupted as stop:
         say("saved. Give the same command again to go on")
         raise SystemExit(stop.exit_code) from None
-    if page:
-        put_between(Path(page), begin, end, table)
+    if given.page:
+        put_between(Path(given.page), begin, end, table)
+    if given.record:
+        for source, name in records.items():
+            with replacing(Path(given.record) / f"experiment-{name}.json") as temporary:
+                temporary.write_bytes((Path(given.out) / source).read_bytes())
     print(table, end="")
     return 0
