@@ -59,8 +59,10 @@ class _Encode(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, dz_BHMD: Tensor) -> tuple[Tensor | None, ...]:
         q, k, v, mask, z, log = ctx.saved_tensors
-        dz = dz_BHMD.contiguous().clone()
-        dist.all_reduce(dz, group=ctx.group)  # every rank scatters the same latents to points of its own
+        # Every rank scatters the same latents to points of its own. In float32 at least, as the sums of the forward: a
+        # loss scaler keeps float16 in range on one rank, not on the sum of many.
+        dz = dz_BHMD.to(log.dtype, copy=True).contiguous()
+        dist.all_reduce(dz, group=ctx.group)
         by_kernel = ctx.native and native.serves_encode(q, k, v, mask, ctx.scale) and k.numel() > 0
         gradients = _native_gradients if by_kernel else encode_gradients
         return *gradients(q, k, v, mask, ctx.scale, Part(z, log), dz), None, None, None, None

@@ -21,10 +21,11 @@ VARIANTS = [
     ({"shared_latents": True}, [torch.float32]),
     ({"backend": "sdpa"}, [torch.float32]),
     ({"recompute": True}, [torch.float32]),
+    ({"mixed": True}, [torch.float32]),
 ]
 
 
-def case(dtype=torch.float32, *, recompute=False, **options):
+def case(dtype=torch.float32, *, recompute=False, mixed=False, **options):
     torch.manual_seed(0)
     model = build_model("flare", 3, 2, channels=32, blocks=3, heads=4, latents=8, **options).to(dtype)
     with torch.no_grad():
@@ -36,9 +37,11 @@ def case(dtype=torch.float32, *, recompute=False, **options):
     return model, x, y, torch.rand(2, 101) > 0.3
 
 
-def loss_and_gradients(model, x, y, mask, group=None):
+def loss_and_gradients(model, x, y, mask, group=None, mixed=False):
     """The relative L2 of the whole sample; gradients of this rank's share."""
-    difference = (model(x, mask) - y).masked_fill(~mask[..., None], 0)
+    with torch.autocast("cpu", torch.bfloat16, enabled=mixed):
+        predicted = model(x, mask)
+    difference = (predicted - y).masked_fill(~mask[..., None], 0)
     error, size = (norm_of_all(torch.linalg.vector_norm(t, dim=(1, 2)), group) for t in (difference, y))
     loss = (error / size).mean()
     return loss, torch.autograd.grad(loss, list(model.parameters()))
@@ -59,17 +62,18 @@ def rank_main(rank, ranks, path):
     for options, dtypes in VARIANTS:
         for dtype in dtypes:
             model, x, y, mask = case(dtype, **options)
+            mixed = options.get("mixed", False)
             truth, wanted = loss_and_gradients(model, x, y, mask)
             for ends in SHARES[ranks]:
                 mine = slice(ends[rank], ends[rank + 1])
                 split_points(model, dist.group.WORLD)
                 sent.clear()
                 dist.all_reduce = counted
-                loss, got = loss_and_gradients(model, x[:, mine], y[:, mine], mask[:, mine], dist.group.WORLD)
+                loss, got = loss_and_gradients(model, x[:, mine], y[:, mine], mask[:, mine], dist.group.WORLD, mixed)
                 talked = [sent[:]]
                 sent.clear()
                 longer = [torch.cat([t[:, mine]] * 3, dim=1) for t in (x, y, mask)]
-                loss_and_gradients(model, *longer, dist.group.WORLD)
+                loss_and_gradients(model, *longer, dist.group.WORLD, mixed)
                 talked.append(sent[:])
                 dist.all_reduce = all_reduce
                 split_points(model, None)
@@ -89,13 +93,14 @@ def rank_main(rank, ranks, path):
 def test_loss_and_gradients_are_those_of_one_rank(ranks, tmp_path):
     torch.multiprocessing.spawn(rank_main, (ranks, tmp_path), ranks)
     found = json.loads((tmp_path / "found.json").read_text())
-    assert len(found) == 6 * len(SHARES[ranks])
+    assert len(found) == 7 * len(SHARES[ranks])
     for options, dtype, ends, off, worst, talked in found:
-        limit = 1e-5 if dtype == "torch.float32" else 1e-12
+        limit = 3e-2 if "mixed" in options else 1e-5 if dtype == "torch.float32" else 1e-12
         assert off < limit, (options, dtype, ends)
         assert worst < limit, (options, dtype, ends)
         # Bytes of each reduction: three blocks, two samples, four heads of eight latents of eight numbers; however the
         # points are split, and for three times as many. A backward that computes a block anew merges it anew, too.
+        # Mixed precision sends float32 like the rest.
         number = (4 if dtype == "torch.float32" else 8) * (2 * 4 * 8)
         forward, backward = [number, number * (8 + 1)], [number * 8]
         again = forward if "recompute" in options else []
