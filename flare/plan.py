@@ -203,9 +203,13 @@ def fits_into(need_mb: float, memory_mb: float) -> bool:
 
 
 def surely_fits(setting: Setting, memory_mb: float) -> bool:
-    """By a bound that needs no calibration: PyTorch's own operators keep less than 60 arrays of C channels a block, and
-    less than 8 tiles of scores."""
-    arrays = 60 * 4 * setting.channels * setting.work * (setting.blocks + 1)
+    """By a bound that needs no calibration: PyTorch's own operators keep less than half as many arrays of C channels a
+    block, and less than 8 tiles of scores."""
+    kv_depth, ffn_depth = (int(setting.sizes.get(name, 3)) for name in ("kv_depth", "ffn_depth"))
+    ratio = int(setting.sizes.get("ffn_ratio") or (4 if setting.sizes.get("ffn") == "standard" else 1))
+    arrays = (
+        (30 + 6 * (kv_depth + ratio * (ffn_depth + 1))) * 4 * setting.channels * setting.work * (setting.blocks + 1)
+    )
     return 1024 + setting.known_mb + (arrays + 8 * 4 * _scores_of_a_tile(setting)) / 2**20 < memory_mb
 
 
