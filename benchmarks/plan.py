@@ -1,29 +1,34 @@
 """The planner against the truth: what it foretells of settings it was not calibrated on, and what they then need.
 
-    .venv/bin/python benchmarks/plan.py                some 20 minutes; the table goes into docs/million.md
+    .venv/bin/python benchmarks/plan.py                some 13 minutes; the table goes into docs/million.md
     .venv/bin/python benchmarks/plan.py --quick        small sizes, to try out
     .venv/bin/python benchmarks/plan.py --only ranks   rows of one kind, to try out
 
-Every truth is measured in processes of its own, with one thread each. Exit code 1 where the planner is too far off.
+The truth of trainings and evaluations is that of `flare train` with a small dataset and few steps: the peak of its
+result.json, the seconds of its metrics.jsonl. Predictions are tried in a process of their own. One thread each; exit
+code 1 where the planner is too far off.
 bf16 on processors whose AMX faults needs ONEDNN_MAX_CPU_ISA=AVX512_CORE_BF16.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
+import subprocess
 import sys
 import tempfile
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
-from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
 import torch
+import yaml
 
 from flare import plan
 from flare.files import put_between
-from flare.trial import CHUNK, Meeting, Need, Setting, prediction, trial
+from flare.train.rehearsal import need_of, rehearsal
+from flare.train.run import RunFolder
+from flare.trial import CHUNK, Need, Setting, prediction
 from measure import RESULTS, gigabytes, load, save
 from table import origin, table, three_digits
 
@@ -38,24 +43,25 @@ KINDS = {
     "training, blocks computed anew": replace(BASE, recompute=True),
     "training in bf16": replace(BASE, precision="bf16"),
     f"training on {RANKS} ranks, of each": replace(BASE, shared="points"),
-    "evaluation": replace(BASE, kind="whole"),
+    "evaluation": replace(BASE, kind="evaluation"),
     "prediction in chunks": replace(BASE, kind="stream"),
 }
 TRAINING, ANEW, BF16, SPLIT, EVALUATION, CHUNKS = KINDS
 CASES = [
     (TRAINING, 100_000, 1, 8, 128),
     (TRAINING, 200_000, 1, 4, 64),
-    (TRAINING, 30_000, 4, 6, 256),
+    (TRAINING, 60_000, 1, 2, 64),
+    (TRAINING, 30_000, 2, 6, 256),
     (TRAINING, 8_000, 2, 12, 32),
-    (TRAINING, 300_000, 1, 2, 512),
+    (TRAINING, 1_000, 2, 8, 64),
+    (TRAINING, 160_000, 1, 2, 512),
     (TRAINING, 2_000, 1, 4, 32_768),
-    (ANEW, 200_000, 1, 8, 128),
-    (BF16, 60_000, 1, 4, 64),
+    (ANEW, 60_000, 1, 8, 128),
+    (BF16, 40_000, 1, 4, 64),
     (SPLIT, 50_000, 1, 4, 128),
-    (SPLIT, 150_000, 1, 2, 64),
-    (EVALUATION, 500_000, 1, 8, 128),
-    (EVALUATION, 100_000, 2, 4, 1024),
-    (CHUNKS, 1_000_000, 1, 4, 256),
+    (EVALUATION, 200_000, 1, 8, 128),
+    (EVALUATION, 100_000, 2, 4, 512),
+    (CHUNKS, 300_000, 1, 4, 256),
 ]
 """Kind, points (of a rank), batch, blocks, latents."""
 MEMORY, TIME = 0.15, 0.30
@@ -88,16 +94,21 @@ def run(shrink: int, only: str) -> dict[str, Any]:
 
 
 def measured(setting: Setting) -> Need:
-    """Of the rank that needs most, where ranks share the points: real ones, each with the setting's points."""
-    if not setting.shared:
+    """By `flare train` where it is part of a training, on real ranks where these share something."""
+    if not setting.in_a_run:
         return plan.measure(setting)
-    with (
-        tempfile.TemporaryDirectory() as folder,
-        ProcessPoolExecutor(RANKS, mp_context=get_context("spawn")) as pool,
-    ):
-        meetings = [Meeting(rank, RANKS, f"{folder}/meeting") for rank in range(RANKS)]
-        needs = list(pool.map(trial, [setting] * RANKS, [torch.get_num_threads()] * RANKS, meetings))
-    return Need(max(need.memory_mb for need in needs), max(need.seconds for need in needs))
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        config = rehearsal(setting, folder / "data", ranks=RANKS if setting.shared else 1, batches=2)
+        (folder / "settings.yaml").write_text(yaml.safe_dump(config.to_dict()), encoding="utf-8")
+        launch = ["torch.distributed.run", "--standalone", "--nproc-per-node", str(RANKS), "-m"]
+        words = ["train", "--preset", str(folder / "settings.yaml"), "--out", str(folder / "run"), "--report", "false"]
+        command = [sys.executable, "-m", *(launch if setting.shared else []), "flare", *words, "--fit", "ignore"]
+        threads = {"OMP_NUM_THREADS": str(torch.get_num_threads())}
+        done = subprocess.run(command, env=os.environ | threads, capture_output=True, text=True, check=False)
+        if done.returncode:
+            sys.exit(f"{' '.join(command)} failed:\n{done.stderr}")
+        return need_of(RunFolder(folder / "run"), setting)
 
 
 def tables(record: dict[str, Any]) -> str:

@@ -138,8 +138,12 @@ def auto_chunk(surrogate: Surrogate) -> int:
     mixer = flare_blocks(flare_model(surrogate.network))[0].mixer
     channels = mixer.heads * mixer.latents.shape[-1]
     width = max(channels, surrogate.schema.in_dim, surrogate.schema.out_dim)
-    room = SHARE * memory_of(str(surrogate.device)) * 2**20
-    return min(CHUNK, max(LEAST, int(room / (ARRAYS * width * surrogate.input_norm.shift.element_size()))))
+    return chunk_within(memory_of(str(surrogate.device)), width, surrogate.input_norm.shift.element_size())
+
+
+def chunk_within(free_mb: float, width: int, number: int = 4) -> int:
+    """Points at a time of a model whose widest array has so many numbers a point, of so many bytes each."""
+    return min(CHUNK, max(LEAST, int(SHARE * free_mb * 2**20 / (ARRAYS * width * number))))
 
 
 def _count(surrogate: Surrogate, sample: Sample) -> int:

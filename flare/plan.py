@@ -26,7 +26,6 @@ from flare.errors import DataError
 from flare.files import write_json
 from flare.mixer import native
 from flare.mixer.parts import TILE
-from flare.models.stream import CHUNK
 from flare.trial import Need, Setting, measure
 
 SMALL = (4 * 2**20, 16 * 2**20)
@@ -37,7 +36,7 @@ LARGE = (36 * 2**20, 52 * 2**20)
 MOST_LATENTS = 512
 """Calibrations take no more than this and four times this: their time would grow with it."""
 MARGIN = 1.15
-"""A run that is planned to need less than the memory over this is begun."""
+"""What is planned to need less than the memory over this fits: plans may be off by as much, and must not be low."""
 Tell = Callable[[str], None]
 
 
@@ -102,7 +101,7 @@ def _trials(setting: Setting) -> list[Setting]:
 def _sizes(setting: Setting) -> tuple[int, int]:
     """Points of the smaller and the larger trials."""
     if setting.streams:
-        return 2 * CHUNK, 3 * CHUNK
+        return 2 * setting.chunk, 3 * setting.chunk
     if setting.hands_back:
         small, large = (size // setting.row for size in LARGE)
         return small, large
@@ -145,7 +144,7 @@ class Planner:
         """By the law of large arrays if any of these fit, else, or where that is clear already, of small ones."""
 
         def fits(count: int) -> bool:
-            return self.need(change(count)).memory_mb <= memory_mb
+            return fits_into(self.need(change(count)).memory_mb, memory_mb)
 
         kept = _last(lambda count: not change(count).hands_back, 1, limit)
         beyond = kept < limit and (is_large or fits(kept)) and fits(kept + 1)
@@ -189,19 +188,28 @@ def _read(path: Path) -> list[Calibration]:
     return found
 
 
-def memory_of(device: str) -> float:
-    """MiB that are free for a run."""
+def memory_of(device: str, ranks: int = 1) -> float:
+    """MiB that are free for each of so many ranks of this machine; on GPUs each has its own."""
     if device.startswith("cuda"):
         return torch.cuda.mem_get_info(device)[0] / 2**20
     import psutil
 
-    return psutil.virtual_memory().available / 2**20
+    return psutil.virtual_memory().available / 2**20 / ranks
+
+
+def fits_into(need_mb: float, memory_mb: float) -> bool:
+    """What `flare plan` calls fitting and `flare train` begins."""
+    return MARGIN * need_mb <= memory_mb
 
 
 def surely_fits(setting: Setting, memory_mb: float) -> bool:
-    """By a bound that needs no calibration: PyTorch's own operators keep less than 60 arrays of C channels a block, and
-    less than 8 tiles of scores."""
-    arrays = 60 * 4 * setting.channels * setting.work * (setting.blocks + 1)
+    """By a bound that needs no calibration: PyTorch's own operators keep less than half as many arrays of C channels a
+    block, and less than 8 tiles of scores."""
+    kv_depth, ffn_depth = (int(setting.sizes.get(name, 3)) for name in ("kv_depth", "ffn_depth"))
+    ratio = int(setting.sizes.get("ffn_ratio") or (4 if setting.sizes.get("ffn") == "standard" else 1))
+    arrays = (
+        (30 + 6 * (kv_depth + ratio * (ffn_depth + 1))) * 4 * setting.channels * setting.work * (setting.blocks + 1)
+    )
     return 1024 + setting.known_mb + (arrays + 8 * 4 * _scores_of_a_tile(setting)) / 2**20 < memory_mb
 
 

@@ -1,31 +1,31 @@
-"""One step, or one prediction, of a FLARE model on one rank: what it is, and what it needs when it is really done."""
+"""A step, evaluation or prediction of a FLARE model on one rank: what it is, and what it needs when it is really done.
+
+Steps and evaluations are tried by real trainings of made-up data, see flare/train/rehearsal.py; predictions here.
+"""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import cache, partial
 from typing import Any
 
 import torch
-from torch import distributed as dist
 from torch import nn
-from torch.nn.parallel import DistributedDataParallel
 
 from flare.environment import forget_peak_memory, peak_memory_mb
 from flare.errors import ConfigError
 from flare.measure import alone, median_seconds
 from flare.mixer import native
 from flare.models import build_model, count_parameters
-from flare.models.flare import recompute_blocks, split_points
 from flare.models.stream import CHUNK, MOST_IN_MEMORY, Stream
 
 DTYPES = {"32": None, "bf16": torch.bfloat16, "16": torch.float16}
 KINDS = {
     "training": "a step of the optimiser",
-    "whole": "the answer at all points at once, as an evaluation wants it",
+    "evaluation": "the answer at all points at once, within a training",
+    "whole": "the answer of `flare predict` at all points at once",
     "stream": "the answer of `flare predict` in chunks, the features of all points in memory",
     "scratch": "the same, the features in a scratch file",
 }
@@ -37,7 +37,7 @@ arrays take more memory than the law of large ones tells, and have a calibration
 
 @dataclass(frozen=True, kw_only=True)
 class Setting:
-    """One step, or one prediction, of a FLARE model on one rank."""
+    """One step, evaluation or prediction of a FLARE model on one rank."""
 
     model: Mapping[str, Any]
     """Sizes, as `build_model` takes them."""
@@ -54,12 +54,14 @@ class Setting:
     device: str = "cpu"
     shared: str = ""
     """One of `SHARED`. With points shared a block is not one kernel; with either, gradients are kept twice."""
+    chunk: int = CHUNK
+    """Points that a stream takes at a time."""
 
     def __post_init__(self) -> None:
         if self.model.get("name", "flare") != "flare":
             raise ConfigError(f"only FLARE models are planned, not {self.model['name']!r}")
-        if min(self.points, self.batch) < 1:
-            raise ConfigError(f"points={self.points}, batch={self.batch}: at least 1 each")
+        if min(self.points, self.batch, self.chunk) < 1:
+            raise ConfigError(f"points={self.points}, batch={self.batch}, chunk={self.chunk}: at least 1 each")
         for name, known in (("precision", DTYPES), ("kind", KINDS), ("shared", SHARED)):
             if getattr(self, name) not in known:
                 raise ConfigError(f"{name} {getattr(self, name)!r} is none of {', '.join(map(repr, known))}")
@@ -100,6 +102,11 @@ class Setting:
         return self.kind == "training"
 
     @property
+    def in_a_run(self) -> bool:
+        """Whether it is part of a training, with all that this keeps: optimiser, loader, logs."""
+        return self.kind in ("training", "evaluation")
+
+    @property
     def streams(self) -> bool:
         return self.kind in ("stream", "scratch")
 
@@ -125,12 +132,12 @@ class Setting:
     @property
     def hands_back(self) -> bool:
         """Whether its arrays are handed back to the system when they are freed; see `HANDED_BACK`."""
-        return self.row * (min(self.points, CHUNK) if self.streams else self.work) >= HANDED_BACK
+        return self.row * (min(self.points, self.chunk) if self.streams else self.work) >= HANDED_BACK
 
     @property
     def weights_mb(self) -> float:
-        """A weight; when training its gradient and AdamW's two averages, and a second gradient where ranks add them."""
-        numbers = (5 if self.shared else 4) if self.training else 1
+        """A weight; in a run its gradient and AdamW's two averages, and a second gradient where ranks add them."""
+        numbers = (5 if self.shared else 4) if self.in_a_run else 1
         return 4 * numbers * self.parameters / 2**20
 
     @property
@@ -141,7 +148,7 @@ class Setting:
         and each thread of the kernels has two for its sums: an estimate, which counts where latents are many.
         """
         threads = torch.get_num_threads() if self.device == "cpu" else 0
-        arrays = self.batch * (6 + (0 if self.kind == "whole" else self.blocks)) + 2 * threads
+        arrays = self.batch * (6 + (self.blocks if self.training or self.streams else 0)) + 2 * threads
         latents = 4 * arrays * self.latents * (self.channels + self.heads) / 2**20
         features = self.row * self.points / 2**20 if self.kind == "stream" else 0.0
         return self.weights_mb + latents + features
@@ -154,12 +161,12 @@ def _parameters(in_dim: int, out_dim: int, sizes: str) -> int:
         return count_parameters(build_model("flare", in_dim, out_dim, **json.loads(sizes)))
 
 
-def prediction(setting: Setting, points: int, *, whole: bool = False) -> Setting:
-    """How `flare predict` answers at the points of one sample with the model of a setting."""
+def prediction(setting: Setting, points: int, *, chunk: int | None = CHUNK) -> Setting:
+    """How `flare predict` answers at the points of one sample with the model of a setting; chunk None: all at once."""
     features = setting.row * points
-    kind = "whole" if whole or points <= CHUNK else "stream" if features <= MOST_IN_MEMORY else "scratch"
+    kind = "whole" if chunk is None or points <= chunk else "stream" if features <= MOST_IN_MEMORY else "scratch"
     same: Any = {name: getattr(setting, name) for name in ("model", "in_dim", "out_dim", "device")}
-    return Setting(points=points, kind=kind, **same)
+    return Setting(points=points, kind=kind, chunk=CHUNK if kind == "whole" else chunk or CHUNK, **same)
 
 
 @dataclass(frozen=True)
@@ -170,83 +177,43 @@ class Need:
     """Of a training step or a prediction."""
 
 
-@dataclass(frozen=True)
-class Meeting:
-    """Where the ranks of a trial find each other; by default one rank meets itself."""
-
-    rank: int = 0
-    ranks: int = 1
-    file: str | None = None
-
-    def join(self, device: str) -> None:
-        stores: Any = dist  # torch does not say that it exports them
-        store = stores.FileStore(self.file, self.ranks) if self.file else stores.HashStore()
-        dist.init_process_group(
-            "gloo" if device == "cpu" else "nccl", store=store, rank=self.rank, world_size=self.ranks
-        )
-
-
-ALONE = Meeting()
-
-
 def measure(setting: Setting) -> Need:
     """Do it, in a process of its own with as many threads as this one."""
     return alone(trial, setting, torch.get_num_threads())
 
 
-def trial(setting: Setting, threads: int, meeting: Meeting = ALONE) -> Need:
-    """Do it here. A setting whose ranks share something is tried as such, if need be by a rank that is alone."""
+def trial(setting: Setting, threads: int) -> Need:
+    """Do it here, several times: the C library keeps freed arrays, and a first step needs less than the third."""
     torch.set_num_threads(threads)
     torch.manual_seed(0)
-    if setting.shared:
-        meeting.join(setting.device)
-    try:
-        do = _work(setting)
-        do(64, 1)  # loads all that is loaded once
-        forget_peak_memory()
-        do(setting.points, setting.batch)  # the memory of a first step is that of all
-        repeats = max(1, min(5, 200_000 // setting.work))
-        return Need(peak_memory_mb(), median_seconds(lambda: do(setting.points, setting.batch), repeats))
-    finally:
-        if setting.shared:
-            dist.destroy_process_group()
+    if setting.in_a_run:
+        from flare.train.rehearsal import rehearse  # all of the training loop, which a prediction goes without
+
+        return rehearse(setting)
+    do = _work(setting)
+    do(64)  # loads all that is loaded once
+    forget_peak_memory()
+    do(setting.points)
+    repeats = max(1, min(5, 200_000 // setting.work))
+    seconds = median_seconds(lambda: do(setting.points), repeats)
+    return Need(peak_memory_mb(), seconds)
 
 
-def _work(setting: Setting) -> Callable[[int, int], None]:
-    """(points, batch) -> the step or the prediction with so many."""
-    model: nn.Module = build_model("flare", setting.in_dim, setting.out_dim, **setting.sizes).to(setting.device)
-    model.train(setting.training)
-    if setting.streams:
-        return partial(_stream, model, setting)
-    if setting.recompute:
-        recompute_blocks(model)
-    if setting.shared == "points":
-        split_points(model, dist.group.WORLD)
-    if setting.shared:
-        model = DistributedDataParallel(model)
-    optimizer = torch.optim.AdamW(model.parameters(), fused=True)
+def _work(setting: Setting) -> Callable[[int], None]:
+    """Points -> the prediction at so many."""
+    model = build_model("flare", setting.in_dim, setting.out_dim, **setting.sizes).to(setting.device).eval()
 
-    def step(points: int, batch: int) -> None:
-        x = torch.randn(batch, points, setting.in_dim, device=setting.device)
-        y = torch.randn(batch, points, setting.out_dim, device=setting.device)
-        with torch.set_grad_enabled(setting.training), _mixed(setting):
-            loss = (model(x) - y).square().mean()
-        if setting.training:
-            loss.backward()
-            optimizer.step()
-            optimizer.zero_grad()
+    def whole(points: int) -> None:
+        with torch.no_grad():
+            model(torch.randn(setting.batch, points, setting.in_dim, device=setting.device))
 
-    return step
+    return partial(_stream, model, setting) if setting.streams else whole
 
 
-def _stream(model: nn.Module, setting: Setting, points: int, batch: int) -> None:
+def _stream(model: nn.Module, setting: Setting, points: int) -> None:
     def read(start: int, stop: int) -> torch.Tensor:
-        return torch.randn(batch, stop - start, setting.in_dim, device=setting.device)
+        return torch.randn(setting.batch, stop - start, setting.in_dim, device=setting.device)
 
     in_memory = 0 if setting.kind == "scratch" else None
-    Stream(model=model, points=points, read=read, in_memory=in_memory).forward(lambda start, stop, y: None)
-
-
-def _mixed(setting: Setting) -> AbstractContextManager[Any]:
-    dtype = DTYPES[setting.precision]
-    return torch.autocast(setting.device.split(":")[0], dtype, enabled=dtype is not None)
+    stream = Stream(model=model, points=points, read=read, chunk=setting.chunk, in_memory=in_memory)
+    stream.forward(lambda start, stop, y: None)

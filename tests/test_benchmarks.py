@@ -323,7 +323,7 @@ def test_the_table_of_the_stream_says_the_records_numbers(tmp_path, monkeypatch)
     record, text = read(tmp_path, "stream"), page.read_text()
     assert record["disk"]["points"] == 10_000
     errors, seconds = record["whole"]["errors"], record["whole"]["seconds"]
-    assert max(errors.values()) < 1e-5  # this untrained model's answers are nearly zero
+    assert max(errors.values()) < 1e-5  # float32 through eight blocks: some times the 6e-8 of one rounding each
     assert errors["chunks"] < 2 * errors["whole"]
     assert f"| in chunks | 400 | {seconds['chunks']:.3g} |  | {errors['chunks']:.1e} |" in text
     assert "old" not in text

@@ -10,11 +10,13 @@ from flare import plan
 from flare.cli import main
 from flare.errors import ConfigError, DataError
 from flare.models import build_model, count_parameters
-from flare.plan import Planner, calibrate, surely_fits
-from flare.train import fit
+from flare.models.stream import Stream
+from flare.plan import Planner, calibrate, fits_into, surely_fits
+from flare.train import fit, rehearsal
 from flare.train.config import DataConfig, TrainConfig
 from flare.train.fields import FieldTask
-from flare.trial import CHUNK, Need, Setting, prediction
+from flare.train.run import RunFolder
+from flare.trial import CHUNK, KINDS, Need, Setting, prediction
 from tests.factory import ragged_dataset
 
 MODEL = {"name": "flare", "channels": 16, "heads": 2, "kv_depth": 0, "ffn_depth": 0, "blocks": 4, "latents": 8}
@@ -52,7 +54,7 @@ def assert_foretold(setting, found):
 def test_a_lawful_machine_is_predicted_exactly_where_it_was_not_measured(lawful):
     planner = Planner()
     for points, batch, blocks, latents in [(1_000_000, 1, 8, 2048), (50_000, 4, 2, 16), (10, 1, 12, 512)]:
-        for kind in ("training", "whole", "stream", "scratch"):
+        for kind in KINDS:
             model = MODEL | {"blocks": blocks, "latents": latents}
             setting = replace(SETTING, points=points, batch=batch, model=model, kind=kind)
             assert setting not in lawful
@@ -85,14 +87,14 @@ def test_the_largest_that_fits_is_the_largest_by_the_law_of_its_own_kind(points,
     setting = replace(SETTING, points=points)
     for what, most in Planner().largest(setting, memory).items():
         if most is None:
-            assert law(_with(setting, what, 1)).memory_mb > memory
+            assert not fits_into(law(_with(setting, what, 1)).memory_mb, memory)
             continue
         count = {"points": most.points, "latents": most.latents}.get(what, most.batch)
         more = _with(setting, what, count + 1)
-        assert law(most).memory_mb <= memory
+        assert 1.15 * law(most).memory_mb <= memory
         # Where freed arrays begin to be handed back, a step may need less than a smaller one: stopping there is right.
         capped = what == "latents" and count == points
-        assert capped or law(more).memory_mb > memory or more.hands_back != most.hands_back, what
+        assert capped or 1.15 * law(more).memory_mb > memory or more.hands_back != most.hands_back, what
 
 
 def _with(setting, what, count):
@@ -131,8 +133,8 @@ def test_many_latents_and_shared_gradients_count():
 
 
 def test_predictions_are_streams_whose_memory_does_not_grow(lawful):
-    assert prediction(SETTING, CHUNK).kind == prediction(SETTING, 10**9, whole=True).kind == "whole"
-    assert prediction(SETTING, CHUNK + 1).kind == "stream"
+    assert prediction(SETTING, CHUNK).kind == prediction(SETTING, 10**9, chunk=None).kind == "whole"
+    assert prediction(SETTING, CHUNK + 1).kind == prediction(SETTING, CHUNK, chunk=CHUNK - 1).kind == "stream"
     training = replace(SETTING, points=5, batch=7, precision="bf16", recompute=True, shared="points")
     endless = prediction(training, 10**9)
     assert endless == Setting(model=MODEL, points=10**9, kind="scratch")
@@ -141,6 +143,9 @@ def test_predictions_are_streams_whose_memory_does_not_grow(lawful):
     assert first.memory_mb == second.memory_mb < 320
     assert second.seconds / first.seconds == pytest.approx(10, rel=1e-3)
     assert {tried.kind for tried in lawful} == {"scratch"}
+    lawful.clear()
+    planner.need(prediction(training, 10**9, chunk=5000))
+    assert {(tried.chunk, tried.points) for tried in lawful} == {(5000, 10_000), (5000, 15_000)}
 
 
 @pytest.mark.usefixtures("lawful")
@@ -182,16 +187,91 @@ def test_a_file_that_holds_no_calibrations_is_refused_and_left(tmp_path, text):
     assert path.read_text() == text
 
 
-def test_a_measured_step_is_what_it_is_called(monkeypatch):
+@pytest.fixture
+def rehearsed(monkeypatch):
+    """What the runs of trials in this process were: (fabric's strategy, place, configuration, records, result)."""
+    seen, honest = [], rehearsal.work_on
+
+    def work_on(fabric, ranks, config, run):
+        result = honest(fabric, ranks, config, run)
+        seen.append((type(fabric.strategy).__name__, ranks, config, run.records(), result))
+        return result
+
+    monkeypatch.setattr(rehearsal, "work_on", work_on)
     monkeypatch.setattr("flare.trial.alone", lambda function, *arguments: function(*arguments))
-    changes = [{}, {"recompute": True}, {"precision": "bf16"}, {"shared": "samples"}, {"shared": "points"}]
-    changes += [{"shared": "points", "precision": "bf16"}, {"kind": "whole", "shared": "points"}]
-    changes += [{"kind": "stream", "batch": 1}, {"kind": "scratch", "batch": 1}]
-    for change in changes:
-        need = plan.measure(replace(SETTING, **({"points": 200, "batch": 2} | change)))
-        assert need.memory_mb > 50
-        assert 0 < need.seconds < 10
-        assert not torch.distributed.is_initialized()
+    monkeypatch.setenv("LOCAL_RANK", "0")  # or Fabric would start ranks, and leave its mark on the environment
+    return seen
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {},
+        {"recompute": True, "precision": "bf16"},
+        {"shared": "samples"},
+        {"shared": "points"},
+        {"kind": "evaluation", "shared": "points"},
+    ],
+    ids=str,
+)
+def test_a_trial_of_a_step_is_a_training_of_several(rehearsed, change, capsys):
+    setting = replace(SETTING, points=100, batch=2, in_dim=4, out_dim=2, **change)
+    need = plan.measure(setting)
+    ((strategy, ranks, config, records, result),) = rehearsed
+    assert not torch.distributed.is_initialized()
+    assert capsys.readouterr() == ("", ""), "a trial is silent"
+    assert (strategy == "DDPStrategy") == bool(setting.shared)
+    assert (ranks.group is not None) == (setting.shared == "points")
+    assert (config.precision, config.recompute) == (setting.precision, setting.recompute)
+    assert result["parameters"] == setting.parameters
+    assert need.memory_mb == result["peak_memory_mb"]
+    steps, evaluations = ([r for r in records if r["kind"] == kind] for kind in ("train", "evaluate"))
+    assert {r["points"] for r in steps} == {200 if setting.training else rehearsal.FEW}
+    assert (len(steps), len(evaluations)) == ((4, 1) if setting.training else (4, 4))
+    times = sorted(r["seconds"] for r in records)
+    assert 0 < need.seconds < times[-1]
+
+
+def test_ranks_of_a_rehearsal_have_what_the_setting_says(tmp_path):
+    for shared, points, samples in [("points", 30, 2), ("samples", 10, 6)]:
+        setting = replace(SETTING, points=10, batch=2, shared=shared)
+        config = rehearsal.rehearsal(setting, tmp_path / shared, ranks=3, batches=2)
+        task = FieldTask(config.data, config.loss)
+        assert set(task.dataset.sizes) == {points}
+        assert len(task.train) == 2 * samples
+        assert replace(setting, recompute=False) == replace(fit.largest_step(config, task, 3), in_dim=3)
+
+
+def test_the_first_step_does_not_count_and_evaluations_are_no_steps(tmp_path):
+    run = RunFolder(tmp_path / "run")
+    run.create(TrainConfig())
+    (run.path / "result.json").write_text('{"peak_memory_mb": 321}')
+    seconds = [("train", 9), ("train", 10), ("evaluate", 15), ("train", 18), ("evaluate", 25), ("train", 27)]
+    for step, (kind, second) in enumerate(seconds):
+        run.log({"kind": kind, "step": step, "seconds": float(second)})
+    run.close()
+    assert rehearsal.need_of(run, SETTING) == Need(321, 2.0)  # of 1, 3 and 2
+    assert rehearsal.need_of(run, replace(SETTING, kind="evaluation")) == Need(321, 7.0)  # of 5 and 7
+
+
+@pytest.mark.parametrize("kind", ["whole", "stream", "scratch"])
+def test_a_trial_of_a_prediction_answers_at_all_points(monkeypatch, kind):
+    from flare.models.flare import FLAREBlock
+
+    seen, honest = [], FLAREBlock.forward if kind == "whole" else None
+    if honest is None:
+        honest = Stream.forward
+        monkeypatch.setattr(Stream, "forward", lambda stream, write: seen.append(stream) or honest(stream, write))
+    else:
+        monkeypatch.setattr(FLAREBlock, "forward", lambda block, x, *rest: seen.append(x) or honest(block, x, *rest))
+    monkeypatch.setattr("flare.trial.alone", lambda function, *arguments: function(*arguments))
+    need = plan.measure(replace(SETTING, points=200, kind=kind, chunk=50))
+    assert need.memory_mb > 0
+    if kind == "whole":
+        assert {tuple(x.shape) for x in seen} == {(1, 64, 16), (1, 200, 16)}
+    else:
+        assert {(stream.points, stream.chunk) for stream in seen} == {(64, 50), (200, 50)}
+        assert {stream.in_memory for stream in seen} == ({0} if kind == "scratch" else {None})
 
 
 def test_settings_that_cannot_be_are_refused():
@@ -274,13 +354,19 @@ def test_a_preset_gives_precision_batch_and_recompute(lawful, tmp_path, capsys):
     assert "precision 16 needs a GPU" in capsys.readouterr().err
 
 
-def test_the_bound_without_calibration_is_above_what_a_model_keeps():
+@pytest.mark.parametrize(
+    "change",
+    [{}, {"channels": 128, "latents": 512}, {"kv_depth": 9, "ffn_depth": 9}, {"ffn_ratio": 5}, {"latent_blocks": 2}],
+    ids=str,
+)
+def test_the_bound_without_calibration_is_well_above_what_a_model_keeps(change):
     from flare.models.cost import cost_of
 
-    model = {"name": "flare", "blocks": 4, "latents": 32}
+    model = {"name": "flare", "blocks": 2, "latents": 32} | change
     kept = cost_of(model, 3, 1, 5000).activations / 2**20
     setting = Setting(model=model, points=5000)
-    assert not surely_fits(setting, 1024 + kept)
+    assert not surely_fits(setting, 1024 + 1.9 * kept)
+    assert surely_fits(setting, 1024 + 10 * kept)
 
 
 @pytest.mark.usefixtures("lawful")
@@ -288,13 +374,62 @@ def test_a_run_that_cannot_fit_is_refused_before_it_begins(tmp_path, monkeypatch
     data = ragged_dataset(tmp_path / "d", [20] * 6)
     words = ["train", "--data.path", str(data.path), "--out", str(tmp_path / "r"), "--epochs", "1", "--device", "cpu"]
     words += ["--model", json.dumps(MODEL), "--report", "false"]
-    monkeypatch.setattr(plan, "memory_of", lambda device: 200.0)  # the lawful machine wants 300 before the first point
+    monkeypatch.setattr(plan, "memory_of", lambda device, ranks=1: 200.0)  # the lawful machine wants 300
     assert main(words) == 2
     told = capsys.readouterr().err
     assert "0.29 GiB" in told
     assert "--fit ignore" in told
     assert not (tmp_path / "r").exists()
     assert main([*words, "--fit", "ignore"]) == 0
+
+    # Nor is it resumed, but read where it is finished.
+    resumed = ["train", "--resume", str(tmp_path / "r"), "--report", "false"]
+    assert main(resumed) == 0
+    (tmp_path / "r" / "result.json").unlink()
+    capsys.readouterr()
+    for again in (resumed, [*words, "--if-exists", "resume"]):
+        assert main(again) == 2
+        assert "0.29 GiB" in capsys.readouterr().err
+        assert not (tmp_path / "r" / "result.json").exists()
+    assert main([*resumed, "--fit", "ignore"]) == 0
+    assert (tmp_path / "r" / "result.json").exists()
+
+
+@pytest.mark.usefixtures("lawful")
+def test_plan_calls_fitting_what_train_begins(tmp_path, monkeypatch, capsys):
+    data = ragged_dataset(tmp_path / "d", [1000] * 3, test=1)
+    schema = data.schema
+    setting = replace(SETTING, points=1000, in_dim=schema.in_dim, out_dim=schema.out_dim)
+    need = law(setting).memory_mb
+    config, _ = run_of(data.path, data={"batch_size": 1, "eval_batch_size": 1})
+    words = ["plan", "--points", "1000", "--in-dim", str(setting.in_dim), "--out-dim", str(setting.out_dim)]
+    words += ["--preset", str(tmp_path / "own.yaml")]
+    (tmp_path / "own.yaml").write_text(json.dumps({"model": MODEL, "data": {"batch_size": 1}}))
+    for free, fits in [(1.16 * need, True), (1.14 * need, False)]:
+        monkeypatch.setattr(plan, "memory_of", lambda device, ranks=1, free=free: free)
+        assert main(words) == 0
+        training = next(line for line in capsys.readouterr().out.splitlines() if line.startswith("training"))
+        assert ("does NOT fit" not in training) == fits
+        if fits:
+            fit.refuse_too_big(config)
+        else:
+            with pytest.raises(ConfigError, match="a step of 1 x 1,000 points"):
+                fit.refuse_too_big(config)
+
+
+def test_ranks_share_the_memory_of_a_machine_but_not_of_gpus(monkeypatch):
+    assert plan.memory_of("cpu", 4) == pytest.approx(plan.memory_of("cpu") / 4, rel=0.2)
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (2**30, 2**31))
+    assert plan.memory_of("cuda", 4) == 1024
+
+
+@pytest.mark.usefixtures("lawful")
+def test_a_plan_takes_the_chunks_a_prediction_would(monkeypatch, capsys):
+    monkeypatch.setattr(plan, "memory_of", lambda device, ranks=1: 512.0 / ranks)
+    assert main(["plan", "--points", "100000", "--ranks", "2"]) == 0
+    told = capsys.readouterr().out
+    assert "0.2 GiB each, of this machine all together" in told
+    assert "in chunks of 32,768 points" in told  # of one process, which has the machine for itself
 
 
 def run_of(folder, data=None, **changes):
@@ -318,7 +453,7 @@ def test_the_largest_step_and_evaluation_of_a_rank(tmp_path):
         assert (found.batch, found.points) == step
         assert (judged.batch, judged.points) == evaluation
         assert found.shared == judged.shared == ("" if ranks == 1 else config.split)
-        assert (found.kind, judged.kind) == ("training", "whole")
+        assert (found.kind, judged.kind) == ("training", "evaluation")
 
 
 @pytest.mark.usefixtures("lawful")
@@ -327,7 +462,7 @@ def test_a_run_whose_evaluation_alone_cannot_fit_is_refused(tmp_path, monkeypatc
     words = ["train", "--data.path", str(data.path), "--out", str(tmp_path / "r"), "--epochs", "1", "--device", "cpu"]
     words += ["--model", json.dumps(MODEL), "--report", "false"]
     free = 1.15 * law(replace(SETTING, points=20, batch=2)).memory_mb + 1  # enough for the step
-    monkeypatch.setattr(plan, "memory_of", lambda device: free)
+    monkeypatch.setattr(plan, "memory_of", lambda device, ranks=1: free)
     assert main(words) == 2
     told = capsys.readouterr().err
     assert "an evaluation of 1 x 4,000 points" in told

@@ -47,7 +47,7 @@ def run(words: Sequence[str]) -> int:
     )
     parser.add_argument("--chunk", default="auto", choices=["auto", "whole"], help="points of a prediction at a time")
     parser.add_argument("--device", default="cpu", help="cpu or cuda")
-    parser.add_argument("--memory", type=float, help="GB of a rank; default: what is free on the device")
+    parser.add_argument("--memory", type=float, help="GB of a rank; default: what is free, CPU ranks sharing it")
     parser.add_argument("--steps", type=whole_number, help="of a whole run, to see how long it takes")
     parser.add_argument("--calibration", help="file to keep calibrations in, and to take them from")
     args = parse(parser, words)
@@ -55,17 +55,21 @@ def run(words: Sequence[str]) -> int:
         if (value := getattr(args, name)) is not None and value <= 0:
             raise ConfigError(f"{name}={value}; it must be above 0")
 
+    from flare.inference import chunk_within
     from flare.plan import Planner, memory_of
     from flare.trial import prediction
 
     training = _training(args)
-    predicting = prediction(training, args.points, whole=args.chunk == "whole")
-    budget = args.memory * 1e9 / 2**20 if args.memory else memory_of(args.device)
+    given = args.memory * 1e9 / 2**20 if args.memory else None
+    budget, alone = given or memory_of(args.device, args.ranks), given or memory_of(args.device)
+    width = max(training.channels, training.in_dim, training.out_dim)
+    chunk = chunk_within(alone, width) if args.chunk == "auto" else None
     planner = Planner(Path(args.calibration) if args.calibration else None, say)
     shares = f"{training.batch} x {training.points:,} points on each of {counted(args.ranks, 'rank')}"
-    print(f"{shares}, precision {training.precision}, {budget / 1024:.1f} GiB each")
+    together = ", of this machine all together" if args.ranks > 1 and args.device == "cpu" and not given else ""
+    print(f"{shares}, precision {training.precision}, {budget / 1024:.1f} GiB each{together}")
     _show_training(planner, training, budget, args)
-    _show_prediction(planner, predicting, budget)
+    _show_prediction(planner, prediction(training, args.points, chunk=chunk), alone)
     return 0
 
 
@@ -130,10 +134,8 @@ def _show_training(planner: Planner, setting: Setting, budget: float, args: Any)
 
 
 def _show_prediction(planner: Planner, setting: Setting, budget: float) -> None:
-    from flare.models.stream import CHUNK
-
     need = planner.need(setting)
-    how = f" in chunks of {CHUNK:,} points" if setting.streams else ""
+    how = f" in chunks of {setting.chunk:,} points" if setting.streams else ""
     print(f"{'prediction':<11} {_memory(need.memory_mb, budget)}; {_time(need.seconds)} a sample{how}")
     if setting.kind == "scratch":
         print(f"{'':<11} with a scratch file of {setting.row * setting.points / 1e9:.2f} GB")
@@ -142,7 +144,9 @@ def _show_prediction(planner: Planner, setting: Setting, budget: float) -> None:
 
 
 def _memory(need_mb: float, budget_mb: float) -> str:
-    return f"{need_mb / 1024:8.2f} GiB at the peak, {'fits' if need_mb <= budget_mb else 'does NOT fit'}"
+    from flare.plan import fits_into
+
+    return f"{need_mb / 1024:8.2f} GiB at the peak, {'fits' if fits_into(need_mb, budget_mb) else 'does NOT fit'}"
 
 
 def _time(seconds: float) -> str:

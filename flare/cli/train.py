@@ -72,6 +72,7 @@ def _resume(options: Mapping[str, Any], overrides: list[tuple[str, Any]]) -> tup
     if others:
         raise ConfigError(f"--resume keeps the settings of the run; drop {', '.join(f'--{name}' for name in others)}")
     folder = Path(options["resume"])
+    _refuse_too_big_to_resume(options, folder)
     return folder, _guarded(folder, lambda start: start.resume(folder))
 
 
@@ -98,12 +99,25 @@ def _start(options: Mapping[str, Any], overrides: list[tuple[str, Any]]) -> tupl
     from flare.train.run import RunFolder
 
     if options["if_exists"] == "resume" and RunFolder(folder).exists:
+        _refuse_too_big_to_resume(options, folder)
         return folder, _guarded(folder, lambda start: start.resume(folder, expected=config))
+    _refuse_too_big(options, config)
+    return folder, _guarded(folder, lambda start: start.start(config, folder))
+
+
+def _refuse_too_big_to_resume(options: Mapping[str, Any], folder: Path) -> None:
+    """The ranks may be fewer now, or the machine another. A finished run is only read."""
+    from flare.train.run import RunFolder
+
+    if not (folder / "result.json").exists():
+        _refuse_too_big(options, RunFolder(folder).config())
+
+
+def _refuse_too_big(options: Mapping[str, Any], config: TrainConfig) -> None:
     if options["fit"] != "ignore":
         from flare.train.fit import refuse_too_big
 
         refuse_too_big(config)
-    return folder, _guarded(folder, lambda start: start.start(config, folder))
 
 
 def _guarded(folder: Path, work: Any) -> dict[str, Any]:

@@ -155,6 +155,8 @@ class TrainConfig:
         start, end = self.data.subsample_from, self.data.subsample
         if start is not None and end is not None and start > end:
             raise ConfigError(f"data.subsample_from={start} is more than data.subsample={end}, to which points grow")
+        if self.shard and self.precision == "16":
+            raise ConfigError("shard takes precision 32 or bf16: shards have no loss scaler, which float16 needs")
         if self.point_ranks is not None and self.split != "points":
             raise ConfigError("point_ranks goes with --split points")
 

@@ -6,11 +6,12 @@ import logging
 import os
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 import torch
 from lightning_fabric import Fabric
+from lightning_fabric.plugins.environments import LightningEnvironment
 from lightning_fabric.strategies import DDPStrategy, ModelParallelStrategy
 
 from flare.errors import ConfigError
@@ -31,11 +32,26 @@ _WORLDS: list[Any] = []
 these may wait for Python's lock. Python lets go of it if it drops the last reference itself; DDP's reducer does not."""
 
 
-@contextmanager
-def launched_fabric(config: TrainConfig, run: RunFolder) -> Iterator[Fabric]:
+def launched_fabric(config: TrainConfig, run: RunFolder) -> AbstractContextManager[Fabric]:
     """A launched Fabric; under `torchrun` it joins the processes torchrun started, and leaves them at the end."""
+    here, world = (int(os.environ.get(name, "1")) for name in ("LOCAL_WORLD_SIZE", "WORLD_SIZE"))
+    places = {"devices": here, "num_nodes": world // here, "strategy": _strategy(config, world)}
+    return _launched(_make_fabric(config, **places), config, run)
+
+
+def lone_fabric(config: TrainConfig, run: RunFolder, *, shares: bool) -> AbstractContextManager[Fabric]:
+    """One rank by itself, also under torchrun. One that `shares` goes the way of ranks that share something."""
+    if shares:
+        stores: Any = torch.distributed  # torch does not say that it exports them
+        backend = "gloo" if _on_cpu(config.device) else "nccl"
+        torch.distributed.init_process_group(backend, store=stores.HashStore(), rank=0, world_size=1)
+    places = {"devices": 1, "num_nodes": 1, "strategy": _data_parallel(config) if shares else "auto"}
+    return _launched(_make_fabric(config, plugins=LightningEnvironment(), **places), config, run)
+
+
+@contextmanager
+def _launched(fabric: Fabric, config: TrainConfig, run: RunFolder) -> Iterator[Fabric]:
     logging.getLogger("lightning_fabric").setLevel(logging.WARNING)  # its banners would break the progress bar
-    fabric = _make_fabric(config)
     fabric.launch()
     try:
         with warnings.catch_warnings():
@@ -46,15 +62,14 @@ def launched_fabric(config: TrainConfig, run: RunFolder) -> Iterator[Fabric]:
         if not is_lost(error):
             raise
         when = "outside of the training steps"
-        raise lost(error, fabric.world_size, when, run, shards=config.shard) from None
+        raise lost(error, fabric.world_size, when, run, shards=config.shard) from error
     finally:
         if torch.distributed.is_initialized():
             _WORLDS.append(torch.distributed.group.WORLD)
             torch.distributed.destroy_process_group()
 
 
-def _make_fabric(config: TrainConfig) -> Fabric:
-    here, world = (int(os.environ.get(name, "1")) for name in ("LOCAL_WORLD_SIZE", "WORLD_SIZE"))
+def _make_fabric(config: TrainConfig, **places: Any) -> Fabric:
     precision = config.precision
     if precision == "16" and _on_cpu(config.device):
         say("precision 16 needs a GPU; on this CPU the run uses 32, which its kernels are made for")
@@ -62,13 +77,7 @@ def _make_fabric(config: TrainConfig) -> Fabric:
     if config.device == "cuda" and not torch.cuda.is_available():
         raise ConfigError("device='cuda' cannot be used: torch sees no CUDA device here; use --device cpu")
     try:
-        return Fabric(
-            accelerator=config.device,
-            devices=here,
-            num_nodes=world // here,
-            strategy=_strategy(config, world),
-            precision=PRECISIONS[precision],
-        )
+        return Fabric(accelerator=config.device, precision=PRECISIONS[precision], **places)
     except (ValueError, RuntimeError) as error:
         raise ConfigError(f"device={config.device!r} cannot be used: {error}") from None
 
@@ -78,6 +87,10 @@ def _strategy(config: TrainConfig, world: int) -> Any:
         return "auto"
     if config.shard:
         return ModelParallelStrategy(shard, data_parallel_size=world, tensor_parallel_size=1, timeout=timeout(config))
+    return _data_parallel(config)
+
+
+def _data_parallel(config: TrainConfig) -> DDPStrategy:
     # Buffers are normalisers and random features: equal on all ranks without being sent.
     return DDPStrategy(broadcast_buffers=False, timeout=timeout(config))
 

@@ -17,7 +17,7 @@ from flare.trial import Setting
 
 ADVICE = {
     "training": "--recompute true, --optim.accumulate, --data.subsample",
-    "whole": "--data.eval_batch_size 1",
+    "evaluation": "--data.eval_batch_size 1",
 }
 
 
@@ -28,7 +28,7 @@ def refuse_too_big(config: TrainConfig) -> None:
         return
     task = FieldTask(config.data, config.loss)
     step, evaluation = largest_step(config, task, world), largest_evaluation(config, task, world)
-    memory = plan.memory_of(step.device) / (1 if step.device != "cpu" else here)
+    memory = plan.memory_of(step.device, here)
     # Without gradients as many points need less than a step does.
     asked = [step, evaluation] if evaluation.work > step.work else [step]
     doubtful = [setting for setting in asked if not plan.surely_fits(setting, memory)]
@@ -36,17 +36,16 @@ def refuse_too_big(config: TrainConfig) -> None:
         say("this run is large: checking whether it fits, a minute or two (--fit ignore goes without)")
     planner = plan.Planner(tell=say)
     for setting in doubtful:
-        beside = step.weights_mb - setting.weights_mb  # the optimiser's state is there, too, when evaluating
-        _refuse(setting, planner.need(setting).memory_mb + beside, memory)
+        _refuse(setting, planner.need(setting).memory_mb, memory)
 
 
 def _refuse(setting: Setting, need: float, memory: float) -> None:
-    if plan.MARGIN * need > memory:
+    if not plan.fits_into(need, memory):
         what = "a step" if setting.training else "an evaluation"
         raise ConfigError(
-            f"{what} of {setting.batch} x {setting.points:,} points will need about {need / 1024:.2f} GiB; "
-            f"{memory / 1024:.2f} are free. Try {ADVICE[setting.kind]}, or more ranks with --split points; "
-            f"`flare plan` tells what fits. --fit ignore begins nevertheless"
+            f"{what} of {setting.batch} x {setting.points:,} points will need about {need / 1024:.2f} GiB, and "
+            f"{plan.MARGIN - 1:.0%} to spare; {memory / 1024:.2f} are free. Try {ADVICE[setting.kind]}, "
+            f"or more ranks with --split points; `flare plan` tells what fits. --fit ignore begins nevertheless"
         )
 
 
@@ -72,7 +71,7 @@ def largest_evaluation(config: TrainConfig, task: FieldTask, ranks: int) -> Sett
     return Setting(
         points=plan.per_rank(most, _point_ranks(config, ranks)),
         batch=min(config.data.eval_batch_size, count),
-        kind="whole",
+        kind="evaluation",
         **_alike(config, task, ranks),
     )
 

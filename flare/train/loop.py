@@ -92,7 +92,7 @@ class Trainer:
                 if not is_lost(error):
                     raise
                 self._signal.hold()  # whoever started the ranks ends those that are left: first they say why
-                raise self._lost(error) from None
+                raise self._lost(error) from error
         self.run.close()
         if self._agreed_signal:  # it came during the last evaluation; what is left can be done when resumed
             raise Interrupted(self._agreed_signal)

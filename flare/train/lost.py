@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
+import re
+
 from torch import distributed as dist
 
 from flare.errors import RankLost, one_line
 from flare.train.checkpoint import saved_step
 from flare.train.run import RunFolder
 
+GONE = re.compile(
+    r"connection (closed|reset) by peer|connection (refused|timed out)|broken pipe|no route to host|socket timeout"
+    r"|timed out (waiting \d|connecting)|operation timed out|application timeout caused pair closure",
+    re.IGNORECASE,
+)
+"""How gloo says that a peer is gone or silent. Its other errors, such as of sizes that differ, are mistakes of ours."""
+
 
 def is_lost(error: RuntimeError) -> bool:
     """Whether an error says that another rank is gone or silent: torch has a class for it on GPUs, not with gloo."""
-    return isinstance(error, dist.DistError) or "/gloo/" in str(error)
+    return isinstance(error, dist.DistError) or GONE.search(str(error)) is not None
 
 
 def lost(error: RuntimeError, ranks: int, when: str, run: RunFolder, *, shards: bool) -> RankLost:

@@ -20,7 +20,7 @@ from flare.terminal import say
 from flare.train.config import TrainConfig
 from flare.train.fabric import launched_fabric
 from flare.train.loop import Trainer
-from flare.train.ranks import place
+from flare.train.ranks import Ranks, place
 from flare.train.run import RunFolder
 from flare.train.task import make_task
 
@@ -76,22 +76,28 @@ def _anchored(config: TrainConfig) -> TrainConfig:
 
 def _work(config: TrainConfig, run: RunFolder, *, resume: bool) -> dict[str, Any]:
     with launched_fabric(config, run) as fabric:
-        ranks = place(config, fabric)
-        task = make_task(config, ranks)
-        if not resume:
-            run.refuse_if_taken()
-        # Everything that can be wrong with the settings or the data has shown itself before the folder is touched.
-        trainer = Trainer(config, task, run, fabric, ranks, resumed=resume)
-        reason = native.why_not() if fabric.device.type == "cpu" and fabric.is_global_zero else None
-        if reason and "flare" in (config.model["name"], config.model.get("attention")):
-            say(f"training without the native kernels, several times slower: {reason}")
-        with run.locked() if fabric.is_global_zero else nullcontext():
-            if resume:
-                trainer.resume()
-            elif fabric.is_global_zero:
-                run.create(config)
-            fabric.barrier()
-            return _train_and_judge(trainer, fabric)
+        return work_on(fabric, place(config, fabric), config, run, resume=resume)
+
+
+def work_on(
+    fabric: Fabric, ranks: Ranks, config: TrainConfig, run: RunFolder, *, resume: bool = False
+) -> dict[str, Any]:
+    """The same on a Fabric that is launched, as the rank at this place."""
+    task = make_task(config, ranks)
+    if not resume:
+        run.refuse_if_taken()
+    # Everything that can be wrong with the settings or the data has shown itself before the folder is touched.
+    trainer = Trainer(config, task, run, fabric, ranks, resumed=resume)
+    reason = native.why_not() if fabric.device.type == "cpu" and fabric.is_global_zero else None
+    if reason and "flare" in (config.model["name"], config.model.get("attention")):
+        say(f"training without the native kernels, several times slower: {reason}")
+    with run.locked() if fabric.is_global_zero else nullcontext():
+        if resume:
+            trainer.resume()
+        elif fabric.is_global_zero:
+            run.create(config)
+        fabric.barrier()
+        return _train_and_judge(trainer, fabric)
 
 
 def _train_and_judge(trainer: Trainer, fabric: Fabric) -> dict[str, Any]:

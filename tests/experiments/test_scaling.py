@@ -27,7 +27,8 @@ def lawful(name, points, threads, precision="32"):
 def test_layers_have_the_papers_parameters():
     assert count_parameters(make_layer("flare 128")) == 198_016
     assert count_parameters(make_layer("softmax")) == 4 * 128 * 128 + 128
-    assert count_parameters(make_layer("physics 128")) > 0
+    maps, slices, tokens = 3 * (128 * 128 + 128), 16 * 128 + 128 + 8, 3 * 16 * 16
+    assert count_parameters(make_layer("physics 128")) == maps + slices + tokens
 
 
 def test_a_layer_is_measured(monkeypatch):

@@ -3,17 +3,38 @@
 import shutil
 
 import pytest
+from torch.distributed import DistNetworkError
 
 from flare.errors import RankLost
 from flare.train.checkpoint import saved_step
 from flare.train.loop import Trainer
-from flare.train.lost import lost
+from flare.train.lost import is_lost, lost
 from flare.train.run import RunFolder
 from flare.train.start import resume, start
 from tests.factory import darcy_dataset
 from tests.train.test_loop import checkpoint_bytes, config, losses
 
 GONE = RuntimeError("[/src/gloo/transport/tcp/pair.cc:534] Connection closed by peer [127.0.0.1]:1. This may indicate")
+
+
+@pytest.mark.parametrize(
+    ("words", "gone"),
+    [
+        (str(GONE), True),
+        ("[/src/gloo/transport/tcp/pair.cc:538] Read error [10.0.0.1]:31: Connection reset by peer", True),
+        (
+            "[/src/gloo/transport/tcp/unbound_buffer.cc:81] Timed out waiting 5000ms for recv operation to complete",
+            True,
+        ),
+        ("Application timeout caused pair closure", True),
+        ("writev [127.0.0.1]:5: Broken pipe", True),
+        ("[enforce fail at /src/gloo/transport/tcp/pair.cc:446] op.preamble.length <= op.nbytes. 256 vs 128", False),
+        ("mat1 and mat2 shapes cannot be multiplied", False),
+    ],
+)
+def test_only_silence_counts_as_a_lost_rank_other_errors_are_told_as_they_are(words, gone):
+    assert is_lost(RuntimeError(words)) == gone
+    assert is_lost(DistNetworkError("the store does not answer"))
 
 
 @pytest.fixture(scope="module")

@@ -46,7 +46,7 @@ honest, commands, ports, death = loop.Trainer._step, *map(json.loads, sys.argv[1
 def step(trainer, batches):
     if [trainer.run.path.name, trainer.position.step, int(os.environ["RANK"])] == death:
         Path(trainer.run.path, "killed").write_text(str(time.time()))
-        os.kill(os.getpid(), signal.SIGKILL)
+        os.kill(os.getpid(), signal.SIGSTOP if trainer.run.path.name == "hangs" else signal.SIGKILL)
     return honest(trainer, batches)
 
 loop.Trainer._step = step
@@ -57,8 +57,8 @@ for words, port in zip(commands, ports):
         Path(sys.argv[0]).with_name("left." + os.environ["RANK"]).write_text(str(time.time()))
         sys.exit(code)
 """
-"""What a rank does: commands one after another. It may die in one of them, before a step, without a word. One that ends
-otherwise than well leaves a note of when."""
+"""What a rank does: commands one after another. It may die in one of them, before a step, without a word, or hang where
+the run is called so. One that ends otherwise than well leaves a note of when."""
 
 
 @pytest.fixture(scope="module")
@@ -225,6 +225,17 @@ def test_when_another_rank_is_killed_two_go_on(ragged, alone, tmp_path):
 
 
 @pytest.mark.slow
+def test_a_rank_that_hangs_is_given_up_after_the_timeout(ragged, alone, tmp_path):
+    run = tmp_path / "hangs"
+    job = torchrun(2, tmp_path, [on_ranks(ragged, run, rank_timeout=20)], death=("hangs", 6, 1))
+    assert_all_others_left(job, run, ranks=2, dead=1)
+    assert float((tmp_path / "left.0").read_text()) - float((run / "killed").read_text()) > 15
+    assert "The run is saved at step 6." in job.told
+    resume(run)
+    assert_as_one(run, alone)
+
+
+@pytest.mark.slow
 def test_shards_go_on_from_the_last_checkpoint_on_more_ranks(ragged, alone, tmp_path):
     run = tmp_path / "killed"
     job = torchrun(2, tmp_path, [on_ranks(ragged, run, shard="true")], death=("killed", 6, 1))
@@ -273,6 +284,8 @@ def test_shares_cover_everything_once():
 def test_what_cannot_be_split_is_refused(ragged, tmp_path, capsys):
     assert main(settings(ragged, tmp_path / "r", point_ranks=2)) == 2
     assert "goes with --split points" in capsys.readouterr().err
+    assert main(settings(ragged, tmp_path / "r", shard="true", precision="16")) == 2
+    assert "shard takes precision 32 or bf16" in capsys.readouterr().err
     assert not (tmp_path / "r").exists()
     with pytest.raises(ConfigError, match="point_ranks=3 does not divide the 2 ranks"):
         place(TrainConfig(split="points", point_ranks=3), SimpleNamespace(world_size=2, global_rank=0))
