@@ -189,15 +189,6 @@ def _read(path: Path) -> list[Calibration]:
     return found
 
 
-def memory_of(device: str) -> float:
-    """MiB that are free for a run."""
-    if device.startswith("cuda"):
-        return torch.cuda.mem_get_info(device)[0] / 2**20
-    import psutil
-
-    return psutil.virtual_memory().available / 2**20
-
-
 def surely_fits(setting: Setting, memory_mb: float) -> bool:
     """By a bound that needs no calibration: PyTorch's own operators keep less than 60 arrays of C channels a block, and
     less than 8 tiles of scores."""

@@ -23,6 +23,7 @@ from flare.models.flare import recompute_blocks, split_points
 from flare.models.stream import CHUNK, MOST_IN_MEMORY, Stream
 
 DTYPES = {"32": None, "bf16": torch.bfloat16, "16": torch.float16}
+"""Precision -> what matrix products are done in, under autocast."""
 KINDS = {
     "training": "a step of the optimiser",
     "whole": "the answer at all points at once, as an evaluation wants it",

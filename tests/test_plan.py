@@ -288,7 +288,7 @@ def test_a_run_that_cannot_fit_is_refused_before_it_begins(tmp_path, monkeypatch
     data = ragged_dataset(tmp_path / "d", [20] * 6)
     words = ["train", "--data.path", str(data.path), "--out", str(tmp_path / "r"), "--epochs", "1", "--device", "cpu"]
     words += ["--model", json.dumps(MODEL), "--report", "false"]
-    monkeypatch.setattr(plan, "memory_of", lambda device: 200.0)  # the lawful machine wants 300 before the first point
+    monkeypatch.setattr(fit, "memory_of", lambda device: 200.0)  # the lawful machine wants 300 before the first point
     assert main(words) == 2
     told = capsys.readouterr().err
     assert "0.29 GiB" in told
@@ -327,7 +327,7 @@ def test_a_run_whose_evaluation_alone_cannot_fit_is_refused(tmp_path, monkeypatc
     words = ["train", "--data.path", str(data.path), "--out", str(tmp_path / "r"), "--epochs", "1", "--device", "cpu"]
     words += ["--model", json.dumps(MODEL), "--report", "false"]
     free = 1.15 * law(replace(SETTING, points=20, batch=2)).memory_mb + 1  # enough for the step
-    monkeypatch.setattr(plan, "memory_of", lambda device: free)
+    monkeypatch.setattr(fit, "memory_of", lambda device: free)
     assert main(words) == 2
     told = capsys.readouterr().err
     assert "an evaluation of 1 x 4,000 points" in told
