@@ -50,6 +50,17 @@ def peak_memory_mb() -> float:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 2**20
 
 
+def memory_of(device: str, ranks: int = 1) -> float:
+    """MiB that are free for each of so many ranks of this machine; on GPUs each has its own."""
+    if device.startswith("cuda"):
+        import torch
+
+        return torch.cuda.mem_get_info(device)[0] / 2**20
+    import psutil
+
+    return psutil.virtual_memory().available / 2**20 / ranks
+
+
 def forget_peak_memory() -> None:
     """Let `peak_memory_mb` count from now on, where the system can: Linux, and GPUs."""
     import torch

@@ -95,6 +95,13 @@ def refuse_existing(path: str | os.PathLike[str]) -> None:
         raise DataError(f"{path} exists already; choose another name or remove it")
 
 
+def refuse_full_disk(folder: str | os.PathLike[str], needed: int, what: str, remedy: str) -> None:
+    """Say before the work, not in the middle of it, that a folder has no room for so many bytes."""
+    free = shutil.disk_usage(folder).free
+    if needed > free:
+        raise DataError(f"{what} take {needed / 1e9:.3g} GB on disk, and {folder} has {free / 1e9:.3g} left; {remedy}")
+
+
 def nearest_folder(path: str | os.PathLike[str]) -> Path:
     """The folder in which `path` will be, or the innermost above it that is there already."""
     return next(folder for folder in Path(path).absolute().parents if folder.is_dir())

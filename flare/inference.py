@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -14,9 +14,10 @@ from torch import Tensor
 
 from flare.data.sample import Sample, input_array
 from flare.data.tables import read_inputs
+from flare.environment import memory_of
 from flare.errors import ConfigError, DataError
 from flare.models.flare import FLAREModel
-from flare.models.stream import CHUNK, Stream, flare_blocks, flare_model
+from flare.models.stream import CHUNK, Stream, flare_blocks, flare_model, spans
 
 if TYPE_CHECKING:
     from flare.surrogate import Surrogate
@@ -64,7 +65,10 @@ def predict_into(
 
 
 def read_sample(surrogate: Surrogate, path: str | os.PathLike[str]) -> Sample:
-    """The inputs of one sample from a file or a folder of arrays, checked; what is wrong is said with its name."""
+    """The inputs of one sample from a file or a folder of arrays, checked; what is wrong is said with its name.
+
+    Arrays of a folder stay on disk, of whatever kind their numbers are: a chunk at a time becomes float32.
+    """
     inputs = read_inputs(path, surrogate.schema)
     points = inputs.pop(surrogate.schema.points)
     try:
@@ -100,7 +104,7 @@ def pointwise(
     surrogate: Surrogate, sample: Sample, answer: Callable[[Tensor], Tensor], outputs: Mapping[str, np.ndarray]
 ) -> None:
     """Fill `outputs` by a function of points that does not mix them: normalised inputs -> normalised targets."""
-    for start, stop in _spans(_count(surrogate, sample), auto_chunk(surrogate)):
+    for start, stop in spans(_count(surrogate, sample), auto_chunk(surrogate)):
         encoded = answer(_read(surrogate, sample, start, stop))
         _keep(surrogate, encoded[0], {name: array[start:stop] for name, array in outputs.items()})
 
@@ -132,9 +136,10 @@ def chunk_size(surrogate: Surrogate, sample: Sample, chunk: Chunk) -> int | None
 
 
 def auto_chunk(surrogate: Surrogate) -> int:
-    """Points at a time where nobody says how many: `CHUNK`, or fewer where channels are many or memory is short."""
-    from flare.plan import memory_of
+    """Points at a time where nobody says how many: `CHUNK`, or fewer where channels are many or memory is short.
 
+    So the last digits of an answer may depend on what is free at the moment; a chunk that is named gives them again.
+    """
     mixer = flare_blocks(flare_model(surrogate.network))[0].mixer
     channels = mixer.heads * mixer.latents.shape[-1]
     width = max(channels, surrogate.schema.in_dim, surrogate.schema.out_dim)
@@ -168,7 +173,3 @@ def _keep(surrogate: Surrogate, encoded: Tensor, outputs: Mapping[str, np.ndarra
     for array in outputs.values():
         array[...] = decoded[:, column : column + array.shape[1]]
         column += array.shape[1]
-
-
-def _spans(count: int, size: int) -> Iterator[tuple[int, int]]:
-    return ((start, min(start + size, count)) for start in range(0, count, size))

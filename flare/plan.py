@@ -188,15 +188,6 @@ def _read(path: Path) -> list[Calibration]:
     return found
 
 
-def memory_of(device: str, ranks: int = 1) -> float:
-    """MiB that are free for each of so many ranks of this machine; on GPUs each has its own."""
-    if device.startswith("cuda"):
-        return torch.cuda.mem_get_info(device)[0] / 2**20
-    import psutil
-
-    return psutil.virtual_memory().available / 2**20 / ranks
-
-
 def fits_into(need_mb: float, memory_mb: float) -> bool:
     """What `flare plan` calls fitting and `flare train` begins."""
     return MARGIN * need_mb <= memory_mb

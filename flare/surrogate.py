@@ -23,6 +23,7 @@ from flare.data.sample import INPUT_ROLES, Field, Sample, Schema
 from flare.errors import CheckpointError, ConfigError, DataError, nearest, one_line
 from flare.inference import Chunk, as_fields, empty_outputs, predict_into
 from flare.models import build_model
+from flare.models.stream import CHUNK, spans
 
 VERSION = 1
 """Of the files of a saved surrogate."""
@@ -144,15 +145,18 @@ class Surrogate(nn.Module):
                 raise DataError(
                     f"the field {name!r} ({self.schema.fields[name].role}) is missing; the model needs {wanted}"
                 )
-        return Sample({name: self._shaped(name, values, len(np.atleast_2d(points))) for name, values in given.items()})
+        count = len(np.atleast_2d(points))
+        with np.errstate(over="ignore"):  # what is too large for float32 is refused as infinity
+            return Sample({name: self._shaped(name, values, count) for name, values in given.items()})
 
     def _shaped(self, name: str, values: ArrayLike, count: int) -> np.ndarray:
         field = self.schema.fields[name]
         width = len(field.components)
-        given = np.asarray(values)
-        if given.dtype.kind not in "fiub":
-            raise DataError(f"{name!r} holds {given.dtype}; real numbers are expected")
-        array = given.astype(np.float32, copy=False)
+        array = np.asarray(values)
+        if array.dtype.kind not in "fiub":
+            raise DataError(f"{name!r} holds {array.dtype}; real numbers are expected")
+        if not isinstance(values, np.memmap):  # which stays on disk, as it is
+            array = array.astype(np.float32, copy=False)
         shape = (width,) if field.role == "parameter" else (count, width)
         if array.shape != shape and not (width == 1 and array.shape == shape[:-1]):
             wanted = (
@@ -163,10 +167,21 @@ class Surrogate(nn.Module):
             raise DataError(f"{name!r} has shape {array.shape}, expected {wanted}: {', '.join(field.components)}")
         if not array.size:
             raise DataError(f"{name!r} is empty: there are no points")
-        if not np.isfinite(array).all():
-            bad = np.argwhere(~np.isfinite(array))
-            raise DataError(f"{name!r} has NaN or infinity at {len(bad):,} places (first: {bad[0].tolist()})")
-        return array.reshape(shape)
+        array = array.reshape(shape)
+        _refuse_not_finite(name, array)
+        return array
+
+
+def _refuse_not_finite(name: str, array: np.ndarray) -> None:
+    """As float32, which a network sees, and a chunk at a time: of an array on disk all may not fit into memory."""
+    count, first = 0, list[int]()
+    for start, stop in spans(len(array), CHUNK):
+        bad = np.argwhere(~np.isfinite(array[start:stop].astype(np.float32, copy=False)))
+        if len(bad) and not count:
+            first = [start + int(bad[0][0]), *bad[0][1:].tolist()]
+        count += len(bad)
+    if count:
+        raise DataError(f"{name!r} has NaN or infinity at {count:,} places (first: {first})")
 
 
 def _meaning(field: Field | None) -> str:

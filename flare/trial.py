@@ -22,6 +22,7 @@ from flare.models import build_model, count_parameters
 from flare.models.stream import CHUNK, MOST_IN_MEMORY, Stream
 
 DTYPES = {"32": None, "bf16": torch.bfloat16, "16": torch.float16}
+"""Precision -> what matrix products are done in, under autocast."""
 KINDS = {
     "training": "a step of the optimiser",
     "evaluation": "the answer at all points at once, within a training",

@@ -319,14 +319,27 @@ def test_the_table_of_the_stream_says_the_records_numbers(tmp_path, monkeypatch)
     for name, value in {"PAGE": page, "RESULTS": tmp_path}.items():
         monkeypatch.setattr(stream, name, value)
     monkeypatch.setattr(stream, "alone", lambda function, *arguments: function(*arguments))
-    stream.main(["--quick", "--out", str(tmp_path)])
+    assert stream.main(["--quick", "--out", str(tmp_path)]) == 0
     record, text = read(tmp_path, "stream"), page.read_text()
     assert record["disk"]["points"] == 10_000
     errors, seconds = record["whole"]["errors"], record["whole"]["seconds"]
-    assert max(errors.values()) < 1e-5  # float32 through eight blocks: some times the 6e-8 of one rounding each
-    assert errors["chunks"] < 2 * errors["whole"]
-    assert f"| in chunks | 400 | {seconds['chunks']:.3g} |  | {errors['chunks']:.1e} |" in text
+    assert max(errors.values()) < 1e-5  # rounding, made larger by the head: see tests/models/test_stream.py
+    assert errors["chunks"] < stream.FARTHER * errors["whole"]
+    apart = record["whole"]["chunks_to_whole"]
+    assert 0 < apart <= sum(errors.values()) * (1 + 1e-6)
+    assert f"| in chunks | 400 | {seconds['chunks']:.3g} |  | {errors['chunks']:.1e} | {apart:.1e} |" in text
     assert "old" not in text
+    monkeypatch.setattr(stream, "LIMIT_GB", -1)
+    assert stream.main(["--quick"]) == 1, "a broken promise is no success"
+
+
+@pytest.mark.slow
+def test_a_million_points_stream_through_eight_blocks_in_little_memory():
+    import stream
+    from measure import alone
+
+    in_memory = 1_000_000 * 64 * 4 / 2**20  # features of all points, which are below the limit for a file
+    assert alone(stream.from_disk_to_disk, 1_000_000, "auto")["peak_mb"] < 300 + in_memory
 
 
 def test_the_table_of_the_planner_says_how_far_it_is_off(tmp_path, monkeypatch):

@@ -1,9 +1,12 @@
 """Samples of any size: in chunks, from disk, and as a code that answers anywhere."""
 
+import shutil
 import subprocess
 import sys
 import tempfile
+import tracemalloc
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -14,6 +17,7 @@ from flare import inference
 from flare.cli import main
 from flare.code import load_code
 from flare.data.normalise import Affine
+from flare.data.sample import Sample
 from flare.errors import ConfigError, DataError
 from flare.models import stream
 from flare.models.stream import Stream
@@ -90,7 +94,7 @@ def test_many_points_are_streamed_without_being_asked(surrogate, inputs, monkeyp
     [(64, 20_000, 65_536), (64, 1024, 65_536), (256, 1024, 16_384), (64, 512, 32_768), (64, 1, 1024)],
 )
 def test_a_chunk_is_smaller_for_more_channels_and_less_memory(channels, free_mb, points, monkeypatch):
-    monkeypatch.setattr("flare.plan.memory_of", lambda device: float(free_mb))
+    monkeypatch.setattr(inference, "memory_of", lambda device: float(free_mb))
     surrogate = Surrogate(MODEL | {"channels": channels}, ragged_schema())
     assert inference.auto_chunk(surrogate) == points
     surrogate = Surrogate(MODEL | {"channels": channels, "shared_latents": True}, ragged_schema())
@@ -101,7 +105,7 @@ def test_what_auto_chooses_where_memory_is_short_is_the_whole_answer(surrogate, 
     many = {name: values.astype(np.float32) for name, values in ragged_sample(1, 3000).values.items()}
     many = {name: many[name] for name in ("position", "thickness", "speed")}
     whole = ask(surrogate, many, chunk="whole")
-    monkeypatch.setattr("flare.plan.memory_of", lambda device: 1.0)
+    monkeypatch.setattr(inference, "memory_of", lambda device: 1.0)
     counted = []
     real = Stream.forward
     monkeypatch.setattr(Stream, "forward", lambda self, write: (counted.append(self.chunk), real(self, write))[1])
@@ -174,6 +178,27 @@ def test_folders_of_arrays_go_in_and_come_out(surrogate, run, inputs, tmp_path, 
     assert not (tmp_path / "new").exists()
 
 
+def test_a_folder_of_any_size_and_kind_of_number_is_read_a_chunk_at_a_time(surrogate, inputs, tmp_path):
+    rng, many = np.random.default_rng(0), 400_000
+    arrays = {"position": rng.random((many, 2)), "thickness": rng.integers(1, 3, many), "speed": inputs["speed"]}
+    source = folder_of(tmp_path / "in", arrays)
+    tracemalloc.start()
+    sample = inference.read_sample(surrogate, source)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 0.3 * arrays["position"].nbytes, "neither copied nor judged at once"
+    few = {name: values[:300] if name != "speed" else values for name, values in arrays.items()}
+    outputs = inference.empty_outputs(surrogate, 300)
+    some = {name: values[:300] if name != "speed" else values for name, values in sample.values.items()}
+    inference.predict_into(surrogate, Sample(some), outputs, chunk=100)
+    plain = {name: values.astype(np.float32) for name, values in few.items()}
+    assert_same(inference.as_fields(outputs), ask(surrogate, plain, chunk=100), limit=1e-12)
+    spoiled = np.load(source / "position.npy", mmap_mode="r+")
+    spoiled[[70_000, 399_999], 1] = np.nan, 1e300  # which is no float32
+    with pytest.raises(DataError, match=r"'position' has NaN or infinity at 2 places \(first: \[70000, 1\]\)"):
+        inference.read_sample(surrogate, source)
+
+
 def test_a_prediction_that_fails_leaves_nothing(run, inputs, tmp_path, capsys):
     (tmp_path / "in").mkdir()
     for name, values in inputs.items():
@@ -218,6 +243,9 @@ def test_encode_and_probe_at_the_command_line(surrogate, run, inputs, tmp_path, 
         ([], "one of --line, --plane and --grid; given: none"),
         (["--grid", "--line", "0,0:1,1"], "given: --line and --grid"),
         (["--grid", "--levels", "0"], "levels=0"),
+        (["--grid", "--levels", "16"], "more than 100,000,000; take fewer levels or cells"),
+        (["--plane", "0,0:1,0:0,1", "--count", "20000"], "20,000 x 20,000 = 400,000,000 points"),
+        (["--line", "0,0:1,1", "--count", "200000000"], "this line has 200,000,000"),
     ]:
         assert main([*probe, *wrong, "--out", str(tmp_path / "wrong.npz")]) == 2, wrong
         assert said in capsys.readouterr().err
@@ -260,6 +288,13 @@ def test_features_wait_in_the_folder_of_the_output_or_in_the_one_named(run, inpu
         assert main([*words, str(tmp_path / "no"), "--scratch", str(tmp_path / "none")]) == 2
         assert "none is no folder to write into" in capsys.readouterr().err
     assert list((tmp_path / "big").iterdir()) == []
+    words = ["predict", str(run), str(tmp_path / "part.npz"), "--chunk", "16", "--out", str(tmp_path / "no")]
+    monkeypatch.setattr(shutil, "disk_usage", lambda folder: SimpleNamespace(free=8000))
+    assert main(words) == 2, "features are 8320 bytes, fields 1560"
+    assert f"the features of 130 points take 8.32e-06 GB on disk, and {tmp_path} has 8e-06" in capsys.readouterr().err
+    monkeypatch.setattr(shutil, "disk_usage", lambda folder: SimpleNamespace(free=1000))
+    assert main(words) == 2
+    assert "the fields at 130 points take" in capsys.readouterr().err
     assert not (tmp_path / "no").exists()
 
 
@@ -337,7 +372,7 @@ def test_probes_lie_where_they_say():
     sheet = plane([0, 0, 1], [2, 0, 1], [0, 1, 1], 5)
     assert sheet.shape == (5, 3)
     np.testing.assert_allclose(sheet.points.reshape(5, 3, 3)[4, 2], [2, 1, 1])
-    coarse, fine = grids([0, 0, 0], [2, 1, 0], 4, 2)
+    coarse, fine = list(grids([0, 0, 0], [2, 1, 0], 4, 2))
     assert (coarse.shape, fine.shape) == ((5, 3, 1), (9, 5, 1))
     seen = {tuple(p) for p in fine.points.tolist()}
     assert all(tuple(p) in seen for p in coarse.points.tolist()), "grids are nested"

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from flare import plan
+from flare import environment, plan
 from flare.cli import main
 from flare.errors import ConfigError, DataError
 from flare.models import build_model, count_parameters
@@ -374,7 +374,7 @@ def test_a_run_that_cannot_fit_is_refused_before_it_begins(tmp_path, monkeypatch
     data = ragged_dataset(tmp_path / "d", [20] * 6)
     words = ["train", "--data.path", str(data.path), "--out", str(tmp_path / "r"), "--epochs", "1", "--device", "cpu"]
     words += ["--model", json.dumps(MODEL), "--report", "false"]
-    monkeypatch.setattr(plan, "memory_of", lambda device, ranks=1: 200.0)  # the lawful machine wants 300
+    monkeypatch.setattr(fit, "memory_of", lambda device, ranks=1: 200.0)  # the lawful machine wants 300
     assert main(words) == 2
     told = capsys.readouterr().err
     assert "0.29 GiB" in told
@@ -406,7 +406,8 @@ def test_plan_calls_fitting_what_train_begins(tmp_path, monkeypatch, capsys):
     words += ["--preset", str(tmp_path / "own.yaml")]
     (tmp_path / "own.yaml").write_text(json.dumps({"model": MODEL, "data": {"batch_size": 1}}))
     for free, fits in [(1.16 * need, True), (1.14 * need, False)]:
-        monkeypatch.setattr(plan, "memory_of", lambda device, ranks=1, free=free: free)
+        for module in (environment, fit):
+            monkeypatch.setattr(module, "memory_of", lambda device, ranks=1, free=free: free)
         assert main(words) == 0
         training = next(line for line in capsys.readouterr().out.splitlines() if line.startswith("training"))
         assert ("does NOT fit" not in training) == fits
@@ -418,14 +419,14 @@ def test_plan_calls_fitting_what_train_begins(tmp_path, monkeypatch, capsys):
 
 
 def test_ranks_share_the_memory_of_a_machine_but_not_of_gpus(monkeypatch):
-    assert plan.memory_of("cpu", 4) == pytest.approx(plan.memory_of("cpu") / 4, rel=0.2)
+    assert environment.memory_of("cpu", 4) == pytest.approx(environment.memory_of("cpu") / 4, rel=0.2)
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (2**30, 2**31))
-    assert plan.memory_of("cuda", 4) == 1024
+    assert environment.memory_of("cuda", 4) == 1024
 
 
 @pytest.mark.usefixtures("lawful")
 def test_a_plan_takes_the_chunks_a_prediction_would(monkeypatch, capsys):
-    monkeypatch.setattr(plan, "memory_of", lambda device, ranks=1: 512.0 / ranks)
+    monkeypatch.setattr(environment, "memory_of", lambda device, ranks=1: 512.0 / ranks)
     assert main(["plan", "--points", "100000", "--ranks", "2"]) == 0
     told = capsys.readouterr().out
     assert "0.2 GiB each, of this machine all together" in told
@@ -462,7 +463,7 @@ def test_a_run_whose_evaluation_alone_cannot_fit_is_refused(tmp_path, monkeypatc
     words = ["train", "--data.path", str(data.path), "--out", str(tmp_path / "r"), "--epochs", "1", "--device", "cpu"]
     words += ["--model", json.dumps(MODEL), "--report", "false"]
     free = 1.15 * law(replace(SETTING, points=20, batch=2)).memory_mb + 1  # enough for the step
-    monkeypatch.setattr(plan, "memory_of", lambda device, ranks=1: free)
+    monkeypatch.setattr(fit, "memory_of", lambda device, ranks=1: free)
     assert main(words) == 2
     told = capsys.readouterr().err
     assert "an evaluation of 1 x 4,000 points" in told

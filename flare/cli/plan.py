@@ -55,8 +55,9 @@ def run(words: Sequence[str]) -> int:
         if (value := getattr(args, name)) is not None and value <= 0:
             raise ConfigError(f"{name}={value}; it must be above 0")
 
+    from flare.environment import memory_of
     from flare.inference import chunk_within
-    from flare.plan import Planner, memory_of
+    from flare.plan import Planner
     from flare.trial import prediction
 
     training = _training(args)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -99,7 +99,7 @@ def _features(settings: Sequence[str], schema: Schema) -> dict[str, list[float]]
     return features
 
 
-def _probes(args: Any, code: Code) -> list[Probe]:
+def _probes(args: Any, code: Code) -> Iterable[Probe]:
     from flare.probes import grids, line, plane
 
     axes = code.surrogate.schema.fields[code.surrogate.schema.points].components

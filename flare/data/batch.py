@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Sampler
 from torch.utils.data import Dataset as TorchDataset
 
-from flare.data.sample import input_array, target_array
+from flare.data.sample import INPUT_ROLES, input_array, target_array
 from flare.data.store import Dataset
 from flare.data.symmetry import Symmetry
 from flare.errors import ConfigError
@@ -199,7 +199,7 @@ class _Arrays(TorchDataset[tuple[int, np.ndarray, np.ndarray]]):
         if count < size:
             rng = np.random.default_rng([self.seed, epoch, index])
             rows = np.sort(rng.choice(size, count, replace=False))[self.points.of(count)]
-        sample = self.dataset.read(index, rows)
+        sample = self.dataset.read(index, rows, roles=(*INPUT_ROLES, "target"))  # drawn rows are copied
         if self.symmetry:
             rng = np.random.default_rng([self.seed, epoch, index, 1])
             sample = self.symmetry.image(self.dataset.schema, sample, rng)

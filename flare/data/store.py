@@ -14,14 +14,14 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any, ClassVar, Self, TypeVar
 
 import numpy as np
 
 from flare.data.cards import command_for
-from flare.data.sample import CORNERS, Sample, Schema
+from flare.data.sample import CORNERS, ROLES, Role, Sample, Schema
 from flare.errors import DataError, nearest, numpys_reason
 
 VERSION = 1
@@ -115,11 +115,13 @@ class Dataset(ArrayFolder):
     def __getitem__(self, index: int) -> Sample:
         return self.read(index)
 
-    def read(self, index: int, rows: slice | np.ndarray | None = None) -> Sample:
-        """Sample `index`; with `rows`, only those of its points (and no cells)."""
+    def read(self, index: int, rows: slice | np.ndarray | None = None, *, roles: Collection[Role] = ROLES) -> Sample:
+        """Sample `index`; with `rows`, only those of its points (and no cells); of `roles`, only such fields."""
         whole = self._place(index, self.offsets)
         values = {}
         for name, array in self._arrays.items():
+            if self.schema.fields[name].role not in roles:
+                continue
             if self.schema.fields[name].role == "parameter":
                 values[name] = array[index]
             else:

@@ -21,7 +21,7 @@ from numpy.typing import ArrayLike
 from flare.data.sample import INPUT_ROLES, Schema
 from flare.data.store import open_array
 from flare.errors import DataError, numpys_reason
-from flare.files import filling, replacing
+from flare.files import filling, refuse_full_disk, replacing
 
 FORMATS = (".npz", ".csv")
 
@@ -72,6 +72,10 @@ def is_folder_of_arrays(path: str | os.PathLike[str]) -> bool:
 def mapped_outputs(path: str | os.PathLike[str], schema: Schema, count: int) -> Iterator[dict[str, np.ndarray]]:
     """Room on disk for every target, name -> (N, channels); the folder gets its name when all is written."""
     with filling(path) as folder:
+        # A mapped file has holes until it is written; no room for them then would end the process without a word.
+        refuse_full_disk(
+            folder, 4 * count * schema.out_dim, f"the fields at {count:,} points", "name another place by --out"
+        )
         rooms = {}
         for name, width in zip(schema.named("target"), schema.widths("target"), strict=True):
             shape = (count,) if width == 1 else (count, width)

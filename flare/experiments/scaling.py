@@ -27,6 +27,7 @@ from flare.experiments.tables import Table
 from flare.files import write_json
 from flare.measure import alone, exponent, median_seconds, peak_above, threads
 from flare.report.page import png
+from flare.trial import DTYPES
 
 CHANNELS, HEADS = 128, 8
 POINTS = (1_000, 3_162, 10_000, 31_623, 100_000, 316_228, 1_000_000)
@@ -37,8 +38,6 @@ FITTED = 3
 """Sizes that an exponent rests on, if there are as many: of two, the noise is raised to a power."""
 POWERS = {"softmax": (2, 1), "flare": (1, 1), "physics": (1, 1)}
 """Kind -> powers of N of its time and memory; they tell whether the next size stays within the limits."""
-MIXED = {"32": None, "bf16": torch.bfloat16, "16": torch.float16}
-"""Precision -> what matrix products are done in, under autocast."""
 BEGIN, END = "<!-- scaling table -->", "<!-- end of scaling -->"
 Row = dict[str, Any]
 
@@ -65,7 +64,7 @@ def make_layer(name: str) -> nn.Module:
 def measure_layer(name: str, points: int, thread_count: int, precision: str = "32") -> Row:
     """Seconds and MiB of a forward and backward of the squared error, gradients of input and weights. Alone, please."""
     torch.manual_seed(0)
-    device, mixed = "cuda" if torch.cuda.is_available() else "cpu", MIXED[precision]
+    device, mixed = "cuda" if torch.cuda.is_available() else "cpu", DTYPES[precision]
     with threads(thread_count):
         layer = make_layer(name).to(device)
 
@@ -98,8 +97,8 @@ def run(
     tell: Callable[[str], None] = print,
 ) -> str:
     """Measure what is not measured yet, every row kept at once in `scaling.json`. Returns the table as Markdown."""
-    if precision not in MIXED:
-        raise ConfigError(f"there is no precision {precision!r}; {nearest(precision, MIXED)}")
+    if precision not in DTYPES:
+        raise ConfigError(f"there is no precision {precision!r}; {nearest(precision, DTYPES)}")
     how = {"threads": thread_count, "precision": precision}
     path = out / "scaling.json"
     record: dict[str, Any] = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {"rows": []}
@@ -202,7 +201,7 @@ def _remarks(record: Mapping[str, Any]) -> str:
 
 def _how(record: Mapping[str, Any]) -> str:
     precision = record.get("precision", "32")
-    products = "float32" if MIXED[precision] is None else f"{precision} under autocast"
+    products = "float32" if DTYPES[precision] is None else f"{precision} under autocast"
     return (
         f"One layer, C = {CHANNELS}, H = {HEADS}, forward + backward, {products}, {record['threads']} thread(s); "
         f"exponents from {ASYMPTOTIC:,} points, or of the {FITTED} largest sizes; "

@@ -175,10 +175,11 @@ class FLARE(nn.Module):
             return z_BHMD
         return split_heads(self.latent_blocks(merge_heads(z_BHMD)), self.heads)
 
-    def scatter(self, x_BNC: Tensor, z_BHMD: Tensor) -> Tensor:
+    def scatter(self, x_BNC: Tensor, z_BHMD: Tensor, mask: Tensor | None = None) -> Tensor:
         """Second half of the layer, at any points: [B, N, C] -> [B, N, C]."""
         q_HMD, k_BHND = self.queries_and_keys(x_BNC)
-        return self.out(merge_heads(decode(q_HMD, k_BHND, z_BHMD, scale=self.scale, backend=self.backend)))
+        y_BHND = decode(q_HMD, k_BHND, z_BHMD, scale=self.scale, mask=mask, backend=self.backend)
+        return self.out(merge_heads(y_BHND))
 
     def queries_and_keys(self, x_BNC: Tensor) -> tuple[Tensor, Tensor]:
         """The two factors of the scores, [H, M, D] and [B, H, N, D]: all that the spectrum of the layer needs."""
@@ -253,9 +254,9 @@ class FLAREBlock(nn.Module):
         """What some of the points tell the latents."""
         return self.mixer.gather(self.mixer_norm(x_BNC), mask)
 
-    def scatter(self, x_BNC: Tensor, z_BHMD: Tensor) -> Tensor:
+    def scatter(self, x_BNC: Tensor, z_BHMD: Tensor, mask: Tensor | None = None) -> Tensor:
         """The block at any points, given its latents: `forward` where they are those of all points."""
-        x_BNC = x_BNC + self.mixer.scatter(self.mixer_norm(x_BNC), z_BHMD)
+        x_BNC = x_BNC + self.mixer.scatter(self.mixer_norm(x_BNC), z_BHMD, mask)
         return x_BNC + self.ffn(self.ffn_norm(x_BNC))
 
 

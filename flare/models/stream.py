@@ -18,6 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from flare.errors import ConfigError
+from flare.files import refuse_full_disk
 from flare.mixer.parts import Gathered
 from flare.models.flare import FLAREBlock, FLAREModel
 
@@ -37,7 +38,8 @@ class Stream:
     read: Callable[[int, int], Tensor]
     """(start, stop) -> inputs [B, stop - start, in_dim], on the device of the model."""
     mask: Callable[[int, int], Tensor | None] = lambda start, stop: None
-    """(start, stop) -> [B, stop - start], True at real points; or None."""
+    """(start, stop) -> [B, stop - start], True at real points; or None. Padding tells the latents nothing, and gets the
+    answer that the model's `forward` has for it."""
     chunk: int = CHUNK
     """Points at a time."""
     scratch: str | os.PathLike[str] | None = None
@@ -65,7 +67,7 @@ class Stream:
         model = flare_model(self.model)
         blocks, latents, gathered = flare_blocks(model), list[Tensor](), Gathered()
         with _Features(self, blocks[0].mixer.latents.device) as features:
-            for start, stop in self._spans():
+            for start, stop in spans(self.points, self.chunk):
                 x_BnC = model.lift(self.read(start, stop))
                 features.write(start, stop, x_BnC)
                 gathered.add(blocks[0].gather(x_BnC, self.mask(start, stop)))
@@ -74,8 +76,8 @@ class Stream:
                 gathered = Gathered()
                 if following is None and write is None:
                     break
-                for start, stop in self._spans():
-                    x_BnC = block.scatter(features.read(start, stop), latents[-1])
+                for start, stop in spans(self.points, self.chunk):
+                    x_BnC = block.scatter(features.read(start, stop), latents[-1], self.mask(start, stop))
                     if following is not None:
                         features.write(start, stop, x_BnC)
                         gathered.add(following.gather(x_BnC, self.mask(start, stop)))
@@ -84,8 +86,10 @@ class Stream:
                     self.done(stop - start)
         return latents
 
-    def _spans(self) -> Iterator[tuple[int, int]]:
-        return ((start, min(start + self.chunk, self.points)) for start in range(0, self.points, self.chunk))
+
+def spans(count: int, size: int) -> Iterator[tuple[int, int]]:
+    """(start, stop) of each chunk."""
+    return ((start, min(start + size, count)) for start in range(0, count, size))
 
 
 def query(model: nn.Module, x: Tensor, latents: list[Tensor]) -> Tensor:
@@ -159,8 +163,12 @@ class _Features:
         if bytes_ <= (MOST_IN_MEMORY if self._stream.in_memory is None else self._stream.in_memory):
             self._memory = rows_nBC.new_empty(shape)
             return
+        folder = self._stream.scratch or tempfile.gettempdir()
+        refuse_full_disk(
+            folder, bytes_, f"the features of {self._stream.points:,} points", "name another folder by --scratch"
+        )
         # The name is gone at once: whatever ends this process, the file goes with it.
-        self._file, name = tempfile.mkstemp(prefix="flare-", dir=self._stream.scratch)
+        self._file, name = tempfile.mkstemp(prefix="flare-", dir=folder)
         os.unlink(name)  # noqa: PTH108
 
 

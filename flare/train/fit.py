@@ -7,6 +7,7 @@ import os
 from typing import Any
 
 from flare import plan
+from flare.environment import memory_of
 from flare.errors import ConfigError
 from flare.terminal import say
 from flare.train.config import TrainConfig
@@ -28,7 +29,7 @@ def refuse_too_big(config: TrainConfig) -> None:
         return
     task = FieldTask(config.data, config.loss)
     step, evaluation = largest_step(config, task, world), largest_evaluation(config, task, world)
-    memory = plan.memory_of(step.device, here)
+    memory = memory_of(step.device, here)
     # Without gradients as many points need less than a step does.
     asked = [step, evaluation] if evaluation.work > step.work else [step]
     doubtful = [setting for setting in asked if not plan.surely_fits(setting, memory)]

@@ -2,19 +2,21 @@
 
 import multiprocessing
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
 
 from flare.data.batch import WHOLE, BatchPlan, Share, Subsample, collate, evaluation_batches, training_loader
-from flare.data.sample import input_array, target_array
+from flare.data.sample import Field, Sample, input_array, target_array
 from flare.data.store import Dataset
 from flare.data.symmetry import Symmetry
+from flare.data.writer import DatasetWriter
 from flare.errors import ConfigError
 from flare.surrogate import Surrogate
 from flare.train.losses import relative_l2
-from tests.factory import ragged_dataset
+from tests.factory import ragged_dataset, ragged_sample, ragged_schema
 
 SIZES = (5, 12, 1, 30, 8, 17)
 MODEL = {"name": "flare", "channels": 16, "blocks": 2, "heads": 4, "latents": 4}
@@ -23,6 +25,23 @@ MODEL = {"name": "flare", "channels": 16, "blocks": 2, "heads": 4, "latents": 4}
 @pytest.fixture
 def dataset(tmp_path) -> Dataset:
     return ragged_dataset(tmp_path / "d", SIZES)
+
+
+def test_a_step_reads_no_field_that_no_model_sees(tmp_path, monkeypatch):
+    schema = ragged_schema(cells=False)
+    fields = {**schema.fields, "shear": Field(role="extra", components=("x", "y", "z"))}
+    writer = DatasetWriter(tmp_path / "d", replace(schema, fields=fields), {"kind": "user"})
+    for index in range(2):
+        sample = ragged_sample(index, 9, cells=False)
+        writer.append(Sample({**sample.values, "shear": np.ones((9, 3))}))
+    dataset = writer.finish({"train": [(0, 2)]})
+    seen, real = [], Dataset.read
+    monkeypatch.setattr(Dataset, "read", lambda *words, **how: (seen.append(real(*words, **how)), seen[-1])[1])
+    plan = BatchPlan(dataset.split("train"), batch_size=2, seed=0)
+    plan.begin(0)
+    assert len(list(training_loader(dataset, plan, subsample=Subsample(4)))) == 1
+    assert [set(sample.values) for sample in seen] == [set(schema.fields)] * 2
+    assert "shear" in dataset[0].values
 
 
 def steps(plan, epoch, first=0):
