@@ -141,8 +141,8 @@ def test_ranks_read_nothing_but_their_shares_which_together_are_the_sample(datas
     sizes = {}
 
     class Asked(Dataset):
-        def read(self, index, rows=None):
-            sample = super().read(index, rows)
+        def read(self, index, rows=None, **how):
+            sample = super().read(index, rows, **how)
             sizes[index] = len(sample.values["position"])
             return sample
 
