@@ -36,7 +36,6 @@ SPARSE = 2.0
 """Vertices that are farther apart than this many training points are no basis for a prediction."""
 MORE = (".parquet", ".h5", ".hdf5", ".zarr")
 """Read as an import reads them."""
-SOLID = ("tetra", "pyramid", "wedge", "hexahedron")
 
 
 @dataclass(frozen=True)
@@ -150,7 +149,13 @@ def _surface(schema: Schema, path: Path, points: Points, spacing: float | None) 
     """A bare surface with points like those of the training."""
     if points == "auto" and schema.name == "lpbf" and is_benchmark(schema):
         return _as_printed(path)
-    if points == "voxels" or (points == "auto" and schema.cell_type in SOLID):
+    dimension, flat = schema.mesh_dimension, len(schema.fields[schema.points].components) < 3
+    if points == "auto" and dimension is None and not flat:
+        raise ConfigError(
+            f"{path}: the model was trained on points without cells, so whether they lay on surfaces or filled volumes "
+            f"is not known; say it with --points surface, voxels or vertices"
+        )
+    if points == "voxels" or (points == "auto" and dimension == 3):
         return filled(path, refuse_spacing(spacing))
     mesh = read_mesh(path)
     if points == "auto":

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from flare.data.sample import DIMENSION
 from flare.errors import DataError
 from flare.mesh.file import MESHES, is_foam, read_mesh
 
@@ -63,7 +64,16 @@ class Case:
     units: Mapping[str, str] = field(default_factory=dict)
     """Where the file tells."""
     mesh: MeshFile | None = None
-    """What knows the neighbours of cells and points, where the file is a mesh."""
+    """What knows the neighbours of cells and points, where the file has cell data."""
+    remarks: Sequence[str] = ()
+    """What was decided while reading."""
+
+    @property
+    def dimension(self) -> int | None:
+        """Of its cells; None where it has none."""
+        if self.mesh is not None:
+            return self.mesh.dimension or None
+        return max((DIMENSION[kind] for kind in self.cells), default=None)
 
 
 def find_cases(source: Source, *, points: str | None = None) -> list[Place]:
@@ -82,8 +92,20 @@ def read_case(place: Place, *, points: str | None = None) -> Case:
         return read_container(place, points)
     if place.path.suffix.lower() in TABLES:
         return read_point_table(place, points)
-    mesh = read_mesh(place.path)
-    return Case(place.name, mesh.points, mesh.point_fields, mesh.cell_fields, mesh.parameters, mesh.cells, {}, mesh)
+    return case_of(read_mesh(place.path), place.name)
+
+
+def case_of(mesh: MeshFile, name: str) -> Case:
+    return Case(
+        name,
+        mesh.points,
+        mesh.point_fields,
+        mesh.cell_fields,
+        mesh.parameters,
+        mesh.cells,
+        mesh=mesh,
+        remarks=mesh.remarks,
+    )
 
 
 def _holds_arrays(path: Path) -> bool:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 
 from flare.data.cases import Source, find_cases, read_case
 from flare.data.doctor import Finding, bad_values, broken_cells, constant, duplicated, other_units
 from flare.data.likeness import copies, signature
-from flare.data.sample import INPUT_ROLES, Sample, input_array, target_array
+from flare.data.sample import INPUT_ROLES, Sample, Schema, input_array, target_array
 from flare.data.statistics import describe_zero_field
 from flare.data.store import ArrayFolder, Dataset, sha256
 from flare.data.survey import Survey, survey
@@ -54,6 +55,15 @@ def _mixes(found: Survey) -> Iterator[Finding]:
     """Fields that not all files have, or have at points here and at cells there."""
     for name in sorted({name for _, name in found.fields}):
         here = {where: field for where, field in found.named(name).items() if field.name == name}
+        both = (
+            sorted(set.intersection(*(set(here[w].cases) for w in ("points", "cells"))))
+            if {"points", "cells"} <= {*here}
+            else []
+        )
+        if both:
+            what = f"{name!r} is at points and at cells in {len(both)} files"
+            fix = "An import takes that of the points; --cell-data centres takes the other"
+            yield Finding(found.cases[both[0]].name, what, len(both), both[0], fix, serious=False)
         if any(len(field.cases) == len(found.cases) for field in here.values()):
             continue
         if len(here) > 1:
@@ -178,6 +188,18 @@ def _check_likeness(dataset: Dataset, names: list[str], alike: Alike) -> Iterato
         yield Finding(names[later], what, 1, later, fix, serious=False)
 
 
+class Samples(Protocol):
+    """A dataset, or an import that would be one."""
+
+    @property
+    def schema(self) -> Schema: ...
+    @property
+    def splits(self) -> Mapping[str, object]: ...
+    def split(self, name: str, /) -> np.ndarray: ...
+    def __len__(self) -> int: ...
+    def __getitem__(self, index: int, /) -> Sample: ...
+
+
 @dataclass(frozen=True)
 class Alike:
     """Pairs (kept, other) of samples with nearly the same inputs."""
@@ -190,7 +212,7 @@ class Alike:
 
 
 def find_alike(
-    dataset: Dataset, ranges: tuple[np.ndarray, np.ndarray] | None = None, update: Callable[[], None] = lambda: None
+    dataset: Samples, ranges: tuple[np.ndarray, np.ndarray] | None = None, update: Callable[[], None] = lambda: None
 ) -> Alike:
     """Read every sample once more, and compare; `ranges` of all channels, where they are known."""
     order = {name: place for place, name in enumerate(dataset.splits)}
@@ -208,7 +230,7 @@ def find_alike(
     return Alike(split, leaks, contradictions)
 
 
-def _ranges(dataset: Dataset) -> tuple[np.ndarray, np.ndarray]:
+def _ranges(dataset: Samples) -> tuple[np.ndarray, np.ndarray]:
     """Lowest and highest value of every input and target channel, of those that are numbers."""
     width = dataset.schema.in_dim + dataset.schema.out_dim
     low, high = np.full(width, np.inf), np.full(width, -np.inf)
@@ -219,14 +241,14 @@ def _ranges(dataset: Dataset) -> tuple[np.ndarray, np.ndarray]:
     return low, high
 
 
-def _numbers(dataset: Dataset, sample: Sample) -> np.ndarray:
+def _numbers(dataset: Samples, sample: Sample) -> np.ndarray:
     """(N, inputs and targets) float64, without points that are no numbers."""
     both = np.concatenate([input_array(dataset.schema, sample), target_array(dataset.schema, sample)], axis=1)
     return both[np.isfinite(both).all(1)].astype(np.float64)
 
 
 def signatures(
-    dataset: Dataset, low: np.ndarray, high: np.ndarray, update: Callable[[], None] = lambda: None
+    dataset: Samples, low: np.ndarray, high: np.ndarray, update: Callable[[], None] = lambda: None
 ) -> tuple[np.ndarray, np.ndarray]:
     """(samples, K) of the inputs, and of inputs and targets together."""
     inputs, both, width = [], [], dataset.schema.in_dim

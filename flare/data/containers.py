@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import zipfile
+import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,7 +19,8 @@ import numpy as np
 
 from flare.data.cases import Case, Place
 from flare.data.tables import read_table, unit_in
-from flare.errors import DataError, one_line
+from flare.errors import DataError, numpys_reason, one_line
+from flare.mesh.file import mesh_of_cells
 
 POINTS = ("points", "point", "pos", "position", "positions", "coordinates", "coords", "xyz", "nodes", "vertices")
 """What coordinates are called, in large or small letters."""
@@ -52,8 +54,11 @@ def read_container(place: Place, points: str | None = None) -> Case:
         read = {name: _array(node, name) for name in _names(node)}
     arrays = {name: a for name, a in read.items() if a is not None and a.dtype.kind in "fiub"}
     if place.row is not None:
-        count = len(arrays[key])
-        arrays = {name: a[place.row] for name, a in arrays.items() if a.ndim and len(a) == count}
+        stacked = arrays[key]
+        arrays = {
+            name: a[place.row] if a.ndim and len(a) == len(stacked) and not _cells(name, a, stacked[0]) else a
+            for name, a in arrays.items()  # what has no row for each case, such as the cells, is shared by all
+        }
     return _case(place.name, key, arrays)
 
 
@@ -97,8 +102,19 @@ def _case(name: str, key: str, arrays: Mapping[str, np.ndarray]) -> Case:
     found = dict(filter(None, cells.values()))
     rest = {k: a for k, a in others.items() if cells[k] is None}
     at_points = {k: a for k, a in rest.items() if a.ndim in (1, 2) and len(a) == len(points)}
-    whole = {k: np.atleast_1d(a) for k, a in rest.items() if k not in at_points and a.ndim <= 1 and a.size <= FEW}
-    return Case(name, points, at_points, {}, whole, found)
+    count = len(next(iter(found.values()))) if len(found) == 1 else -1  # of two types nobody knows the order
+    at_cells = {k: a for k, a in rest.items() if k not in at_points and a.ndim in (1, 2) and len(a) == count}
+    placed = {**at_points, **at_cells}
+    whole = {k: np.atleast_1d(a) for k, a in rest.items() if k not in placed and a.ndim <= 1 and a.size <= FEW}
+    remarks = [
+        f"{k!r} of shape {a.shape} is left out: neither at {len(points):,} points nor at {max(count, 0):,} cells"
+        for k, a in rest.items()
+        if k not in placed and k not in whole
+    ]
+    if count == len(points):
+        remarks += [f"{k!r} has as many values as there are points and cells: taken at the points" for k in at_points]
+    mesh = mesh_of_cells(points, *next(iter(found.items())), name=name) if at_cells else None
+    return Case(name, points, at_points, at_cells, whole, found, mesh=mesh, remarks=remarks)
 
 
 def _cells(name: str, array: np.ndarray, points: np.ndarray) -> tuple[str, np.ndarray] | None:
@@ -137,7 +153,9 @@ def _array(node: Any, name: str) -> np.ndarray | None:
     """An array of numbers; None for what would have to be unpickled."""
     try:
         array = np.asarray(node[name][()])
-    except ValueError:
+    except ValueError as error:
+        if "pickle" not in str(error).lower():
+            raise DataError(f"{name!r} is damaged: {numpys_reason(error)}") from None
         return None
     return None if array.dtype == object else array
 
@@ -168,9 +186,9 @@ def _opened(path: Path) -> Iterator[Any]:
         else:
             with _extra("h5py").File(path, "r") as groups:
                 yield groups
-    except DataError:
-        raise
-    except (ValueError, OSError, KeyError, zipfile.BadZipFile) as error:
+    except DataError as error:
+        raise error if str(path) in str(error) else DataError(f"{path}: {error}") from None
+    except (ValueError, OSError, EOFError, KeyError, zipfile.BadZipFile, zlib.error) as error:
         raise DataError(f"{path} is damaged or no {suffix} file: {one_line(error)[:200]}") from None
 
 

@@ -91,6 +91,16 @@ class MeshFile:
         return {name: np.concatenate(parts) for name, parts in found.items()}
 
     @property
+    def dimension(self) -> int:
+        """Of the cells of highest dimension, whatever their type: 3 for solids, 2 for surfaces, 0 for points."""
+        cell = pyvista()._vtk.vtkGenericCell()
+        found = [0]
+        for kind in np.unique(np.asarray(self.grid.celltypes)):
+            cell.SetCellType(int(kind))
+            found.append(cell.GetCellDimension())
+        return max(found)
+
+    @property
     def cell_count(self) -> int:
         return int(self.grid.n_cells)
 
@@ -175,6 +185,14 @@ def mesh_of_points(points: np.ndarray, name: str = "the points") -> MeshFile:
     space = np.zeros((len(points), 3), dtype=points.dtype)
     space[:, : points.shape[1]] = points
     return mesh_of(vtk.PolyData(space), name)
+
+
+def mesh_of_cells(points: np.ndarray, kind: str, cells: np.ndarray, name: str = "the cells") -> MeshFile:
+    """Points and cells of one type, where they come as arrays. Planes get z = 0."""
+    number = next(number for number, word in VTK_NAMES.items() if word == kind)
+    space = np.zeros((len(points), 3), dtype=points.dtype)
+    space[:, : points.shape[1]] = points
+    return mesh_of(pyvista().UnstructuredGrid({number: cells}, space), name)
 
 
 def is_mesh(path: str | os.PathLike[str]) -> bool:
