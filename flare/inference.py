@@ -6,14 +6,17 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from flare.data.sample import Sample, input_array
-from flare.data.tables import read_inputs
+from flare.data.cases import only_case
+from flare.data.fields_of import fields_of
+from flare.data.sample import INPUT_ROLES, Sample, input_array
+from flare.data.tables import is_folder_of_arrays, read_inputs
 from flare.errors import ConfigError, DataError
 from flare.models.flare import FLAREModel
 from flare.models.stream import CHUNK, Stream, flare_blocks, flare_model
@@ -42,8 +45,10 @@ def predict_into(
     chunk: Chunk = "auto",
     scratch: str | os.PathLike[str] | None = None,
     done: Callable[[int], None] = lambda points: None,
-) -> None:
+) -> list[Tensor] | None:
     """Fill `outputs`, target name -> (N, channels), with the fields at the sample's points, in physical units.
+
+    Returns the latents of every block, as `flare.code.encode` finds them, where points went through in chunks.
 
     Args:
         sample: input fields as arrays, in memory or memory-mapped.
@@ -59,14 +64,18 @@ def predict_into(
     with torch.no_grad():
         if size is None:
             write(0, count, surrogate.network(_read(surrogate, sample, 0, count)))
-        else:
-            stream(surrogate, sample, size, scratch, done).forward(write)
+            return None
+        return stream(surrogate, sample, size, scratch, done).forward(write)
 
 
 def read_sample(surrogate: Surrogate, path: str | os.PathLike[str]) -> Sample:
     """The inputs of one sample from a file or a folder of arrays, checked; what is wrong is said with its name."""
-    inputs = read_inputs(path, surrogate.schema)
-    points = inputs.pop(surrogate.schema.points)
+    schema = surrogate.schema
+    if is_folder_of_arrays(path):
+        inputs = read_inputs(path, schema)  # mapped, not read
+    else:
+        inputs = fields_of(only_case(Path(path), schema), schema, schema.named(*INPUT_ROLES))
+    points = inputs.pop(schema.points)
     try:
         return surrogate.sample(points, inputs)
     except DataError as error:

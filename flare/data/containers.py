@@ -18,7 +18,8 @@ from typing import Any
 import numpy as np
 
 from flare.data.cases import Case, Place
-from flare.data.tables import read_table, unit_in
+from flare.data.sample import Schema
+from flare.data.tables import columns_by_field, read_table, unit_in
 from flare.errors import DataError, numpys_reason, one_line
 from flare.mesh.file import mesh_of_cells
 
@@ -27,12 +28,13 @@ POINTS = ("points", "point", "pos", "position", "positions", "coordinates", "coo
 CELLS = {"triangle": 3, "quad": 4, "tetra": 4, "wedge": 6, "hexahedron": 8}
 FEW = 16
 """Values that a parameter has at most."""
-COMPONENT = re.compile(r"(.+?)(?:[.:][xyz0-9]|_[xyz])$", re.IGNORECASE)
+COMPONENT = re.compile(r"(.+?)(?:[.:](?:[xyz]|\d+)|_[xyz])$", re.IGNORECASE)
 
 
-def cases_inside(path: Path, points: str | None = None) -> list[Place]:
+def cases_inside(path: Path, points: str | None = None, schema: Schema | None = None) -> list[Place]:
     """The cases of a file of arrays: one, one a group, or one a row."""
     with _opened(path) as root:
+        points = schema.points if schema and any(schema.points in _names(node) for _, node in _groups(root)) else points
         groups = [name for name, node in _groups(root) if _coordinates(node, points)]
         if not groups:
             raise DataError(f"{path}: no coordinates in it; {_advice(root)}")
@@ -45,10 +47,11 @@ def cases_inside(path: Path, points: str | None = None) -> list[Place]:
         return places
 
 
-def read_container(place: Place, points: str | None = None) -> Case:
+def read_container(place: Place, points: str | None = None, schema: Schema | None = None) -> Case:
     with _opened(place.path) as root:
         node = root[place.group] if place.group else root
-        key = _coordinates(node, points)
+        own = schema.points if schema and schema.points in _names(node) else None
+        key = own or _coordinates(node, points)
         if key is None:
             raise DataError(f"{place.name}: no coordinates in it; {_advice(node)}")
         read = {name: _array(node, name) for name in _names(node)}
@@ -62,8 +65,11 @@ def read_container(place: Place, points: str | None = None) -> Case:
     return _case(place.name, key, arrays)
 
 
-def read_point_table(place: Place, points: str | None = None) -> Case:
-    """A row a point; `velocity.x`, `velocity_x` or ParaView's `velocity:0` are components of one field."""
+def read_point_table(place: Place, points: str | None = None, schema: Schema | None = None) -> Case:
+    """A row a point; `velocity.x`, `velocity_x` or ParaView's `velocity:0` are components of one field.
+
+    Columns that a schema calls its own are taken as it says; the others are told by their names, as without a schema.
+    """
     if place.path.suffix.lower() == ".csv":
         header, units, rows = read_table(place.path)
         columns = dict(zip(header, rows.T, strict=True))
@@ -72,19 +78,25 @@ def read_point_table(place: Place, points: str | None = None) -> Case:
         header, units = [title.split(" [")[0] for title in titles], [unit_in(title) for title in titles]
         columns = dict(zip(header, columns.values(), strict=True))
     stems = [match[1] if (match := COMPONENT.match(name)) else name for name in header]
-    grouped: dict[str, list[str]] = {}
+    grouped = columns_by_field(header, schema) if schema else {}
+    known = {name for parts in grouped.values() for name in parts}
     for name, stem in zip(header, stems, strict=True):
+        if name in known:
+            continue
         grouped.setdefault(stem if stems.count(stem) > 1 else name, []).append(name)
     axes = [name for letter in "xyz" for name in header if name.lower() == letter]
     fields = {name: np.stack([columns[c] for c in parts], 1) for name, parts in grouped.items()}
     fields = {name: values if values.shape[1] > 1 else values[:, 0] for name, values in fields.items()}
     unit_of = dict(zip(header, units, strict=True))
     told = {name: unit_of[parts[0]] for name, parts in grouped.items() if unit_of[parts[0]] != "1"}
-    key = next((name for name in fields if _is_points(name, points)), None)
+    own = schema.points if schema and schema.points in fields else None
+    key = own or next((name for name in fields if _is_points(name, points)), None)
     if key is None and len(axes) >= 2:
         key, fields["points"] = "points", np.stack([columns[axis] for axis in axes], 1)
         told |= {"points": unit_of[axes[0]]} if unit_of[axes[0]] != "1" else {}
         fields = {name: values for name, values in fields.items() if name not in axes}
+    if key is not None and fields[key].ndim == 1:
+        fields[key] = fields[key][:, None]
     if key is None:
         raise DataError(f"{place.name}: no columns x, y (and z) in it; it has {', '.join(header)}")
     case = _case(place.name, key, fields)
