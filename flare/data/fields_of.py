@@ -104,6 +104,9 @@ def _found(case: Case, schema: Schema, name: str, told: Callable[[str], None]) -
             told(f"{own!r} is point data: averaged to the cells")
             return case.mesh.averaged_to_cells(array)
     known = [identifier(own) for place in places for own in place]
+    other = next((values for own, values in case.parameters.items() if identifier(own) == name), None)
+    if other is not None:
+        raise DataError(f"{case.name}: {name!r} has shape {other.shape}; expected a value at each of its points")
     raise DataError(
         f"{case.name} has no {schema.fields[name].role} {name!r}; {nearest(name, known) if known else 'it has none'}"
     )

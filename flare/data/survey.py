@@ -168,12 +168,14 @@ def _outline(case: Case) -> CaseFound:
         digest.update(np.ascontiguousarray(array).tobytes())
     for name, array in sorted(case.parameters.items()):
         digest.update(f"{name}{array.tolist()}".encode())
+    box = case.points[np.isfinite(case.points).all(1)]  # a NaN has no place, and must not take an axis with it
+    box = box if len(box) else np.zeros((1, case.points.shape[1]))
     return CaseFound(
         case.name,
         len(case.points),
         {kind: len(cells) for kind, cells in case.cells.items()},
-        case.points.min(0).astype(np.float64),
-        case.points.max(0).astype(np.float64),
+        box.min(0).astype(np.float64),
+        box.max(0).astype(np.float64),
         digest.hexdigest(),
         case.dimension,
         case.remarks,
