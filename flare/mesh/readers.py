@@ -10,7 +10,7 @@ import re
 import sys
 import tempfile
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -86,7 +86,7 @@ def _at_the_last_time(reader: Any) -> list[str]:
     """Results are what a simulation ends with; VTK would take what it began with."""
     pipeline = pyvista()._vtk.vtkStreamingDemandDrivenPipeline
     reader.reader.UpdateInformation()
-    times = reader.reader.GetOutputInformation(0).Get(pipeline.TIME_STEPS()) or ()
+    times: Sequence[float] = reader.reader.GetOutputInformation(0).Get(pipeline.TIME_STEPS()) or ()
     if len(times) < 2:
         return []
     reader.reader.UpdateTimeStep(times[-1])
