@@ -6,14 +6,17 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from flare.data.sample import Sample, input_array
-from flare.data.tables import read_inputs
+from flare.data.cases import only_case
+from flare.data.fields_of import fields_of
+from flare.data.sample import INPUT_ROLES, Sample, input_array
+from flare.data.tables import is_folder_of_arrays, read_inputs
 from flare.environment import memory_of
 from flare.errors import ConfigError, DataError
 from flare.models.flare import FLAREModel
@@ -43,8 +46,10 @@ def predict_into(
     chunk: Chunk = "auto",
     scratch: str | os.PathLike[str] | None = None,
     done: Callable[[int], None] = lambda points: None,
-) -> None:
+) -> list[Tensor] | None:
     """Fill `outputs`, target name -> (N, channels), with the fields at the sample's points, in physical units.
+
+    Returns the latents of every block, as `flare.code.encode` finds them, where points went through in chunks.
 
     Args:
         sample: input fields as arrays, in memory or memory-mapped.
@@ -60,8 +65,8 @@ def predict_into(
     with torch.no_grad():
         if size is None:
             write(0, count, surrogate.network(_read(surrogate, sample, 0, count)))
-        else:
-            stream(surrogate, sample, size, scratch, done).forward(write)
+            return None
+        return stream(surrogate, sample, size, scratch, done).forward(write)
 
 
 def read_sample(surrogate: Surrogate, path: str | os.PathLike[str]) -> Sample:
@@ -69,8 +74,12 @@ def read_sample(surrogate: Surrogate, path: str | os.PathLike[str]) -> Sample:
 
     Arrays of a folder stay on disk, of whatever kind their numbers are: a chunk at a time becomes float32.
     """
-    inputs = read_inputs(path, surrogate.schema)
-    points = inputs.pop(surrogate.schema.points)
+    schema = surrogate.schema
+    if is_folder_of_arrays(path):
+        inputs = read_inputs(path, schema)
+    else:
+        inputs = fields_of(only_case(Path(path), schema), schema, schema.named(*INPUT_ROLES))
+    points = inputs.pop(schema.points)
     try:
         return surrogate.sample(points, inputs)
     except DataError as error:

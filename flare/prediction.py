@@ -9,21 +9,22 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
 from flare.data.cards import is_benchmark
-from flare.data.cases import Case, Place, read_case
-from flare.data.fields_of import CENTRES, fields_of, identifier
-from flare.data.sample import INPUT_ROLES, Sample, Schema
+from flare.data.cases import Case, case_of, only_case
+from flare.data.fields_of import AXES, CENTRES, fields_of, identifier
+from flare.data.sample import INPUT_ROLES, Field, Sample, Schema
 from flare.data.tables import FORMATS, is_folder_of_arrays, refuse_format, write_outputs
 from flare.errors import ConfigError, DataError
 from flare.files import refuse_existing
 from flare.inference import MANY, Chunk, as_fields, empty_outputs, passes, predict_into, read_sample
-from flare.mesh.file import MESHES, OF_POINTS, SURFACES, MeshFile, is_mesh, mesh_of_points, read_mesh, refuse_suffix
+from flare.mesh.file import OF_POINTS, MeshFile, mesh_of_points, read_mesh, refuse_suffix
+from flare.mesh.readers import SURFACES
 from flare.mesh.sampling import filled, of_hexahedra, on_surface, refuse_spacing, spacing_of
 from flare.surrogate import Surrogate
 from flare.terminal import progress, say
@@ -34,9 +35,6 @@ if TYPE_CHECKING:
 Points = Literal["auto", "vertices", "surface", "voxels"]
 SPARSE = 2.0
 """Vertices that are farther apart than this many training points are no basis for a prediction."""
-MORE = (".parquet", ".h5", ".hdf5", ".zarr")
-"""Read as an import reads them."""
-SOLID = ("tetra", "pyramid", "wedge", "hexahedron")
 
 
 @dataclass(frozen=True)
@@ -53,6 +51,8 @@ class Prediction:
     judgement: Judgement | None
     errors: dict[str, float]
     """Target -> relative L2 error, of those the file holds itself."""
+    kept: dict[str, np.ndarray]
+    """What else the file has at these points and is no input: name -> (N,) or (N, channels)."""
 
     @property
     def added(self) -> dict[str, np.ndarray]:
@@ -63,15 +63,26 @@ class Prediction:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """As VTK, with all that the file had, by the suffix; or points and fields only, as .csv or .npz."""
-        if Path(path).suffix in FORMATS:
-            write_outputs(path, self.schema, self.sample.values, self.fields)
-            return
-        mesh = self.mesh or mesh_of_points(self.sample.values[self.schema.points], self.name)
+        own = {**self.kept, **(self.mesh.point_fields | self.mesh.cell_fields if self.mesh else {})}
         for name in self.added:
-            if name in mesh.point_fields or name in mesh.cell_fields:
+            if name in own:
                 raise DataError(f"{self.name} has a field {name!r} already; rename it, so that it is not lost")
-        place = "cell_fields" if self.schema.points == CENTRES and self.mesh else "point_fields"
-        mesh.save(path, **{place: self.added})
+        if Path(path).suffix in FORMATS:
+            described = {
+                f"{name}_{what}": replace(self.schema.fields[name], role="extra")
+                for name in self.fields
+                for what in ("predicted", "bar")
+            }
+            described |= {name: _undescribed(name, values) for name, values in self.kept.items()}
+            schema = replace(self.schema, fields={**described, **self.schema.fields})
+            write_outputs(path, schema, {**self.sample.values, **self.kept}, self.added)
+            return
+        if self.mesh is not None:
+            place = "cell_fields" if self.schema.points == CENTRES else "point_fields"
+            self.mesh.save(path, **{place: self.added})
+            return
+        cloud = mesh_of_points(self.sample.values[self.schema.points], self.name)
+        cloud.save(path, point_fields={**self.kept, **self.added})
 
 
 def predict_file(
@@ -104,39 +115,46 @@ def predict_file(
     path, schema, case = Path(path), surrogate.schema, None
     if out is not None:
         refuse_existing(out)
-    if path.suffix in FORMATS or is_folder_of_arrays(path):
+    if is_folder_of_arrays(path):
         if given:
-            raise ConfigError(f"{path} is a table of points, in which {', '.join(given)} is a column or an array")
+            raise ConfigError(f"{path} is a folder of arrays, in which {', '.join(given)} is one")
         sample = read_sample(surrogate, path)
     else:
         case = _case(schema, path, points, spacing or (calibration.spacing if calibration else None))
         values = fields_of(case, schema, schema.named(*INPUT_ROLES), _spread(case, schema, given or {}))
         sample = surrogate.sample(values.pop(schema.points), values)
+        for remark in case.remarks:
+            say(f"{path}: {remark}")
     mesh = case.mesh if case else None
     if out is not None:
         _refuse_out(Path(out), mesh)
     count = len(sample.values[schema.points])
     outputs, quiet = empty_outputs(surrogate, count), done is not None or count < MANY
     with progress("predicting", count * passes(surrogate), unit="points x blocks", quiet=quiet) as update:
-        predict_into(surrogate, sample, outputs, chunk=chunk, scratch=scratch, done=done or update)
+        latents = predict_into(surrogate, sample, outputs, chunk=chunk, scratch=scratch, done=done or update)
     fields = as_fields(outputs)
-    judgement = calibration.judge(surrogate, sample, fields) if calibration else None
-    return Prediction(
-        str(path), mesh, schema, sample, fields, judgement, _errors(case, schema, outputs) if case else {}
-    )
+    judgement = calibration.judge(surrogate, sample, fields, latents) if calibration else None
+    errors = _errors(case, schema, outputs) if case else {}
+    kept = _kept(case, schema) if case else {}
+    return Prediction(str(path), mesh, schema, sample, fields, judgement, errors, kept)
 
 
 def _case(schema: Schema, path: Path, points: Points, spacing: float | None) -> Case:
-    suffix = path.suffix.lower()
-    if not path.exists():
-        raise DataError(f"{path} does not exist")
-    if suffix not in SURFACES:
-        if not is_mesh(path) and suffix not in MORE:
-            known = ", ".join((*FORMATS, *MORE, *MESHES))
-            raise DataError(f"{path}: cannot read {suffix or 'a file without a suffix'}; use one of {known}")
-        return read_case(Place(path))
-    mesh = _surface(schema, path, points, spacing)
-    return Case(str(path), mesh.points, mesh.point_fields, mesh.cell_fields, mesh.parameters, mesh.cells, {}, mesh)
+    if path.suffix.lower() not in SURFACES or not path.exists():
+        return only_case(path, schema)
+    return case_of(_surface(schema, path, points, spacing), str(path))
+
+
+def _kept(case: Case, schema: Schema) -> dict[str, np.ndarray]:
+    """Fields of the file where the model has its own, but for the inputs, which are written anyway."""
+    own = case.cell_fields if schema.points == CENTRES and case.mesh else case.point_fields
+    inputs = schema.named(*INPUT_ROLES)
+    return {identifier(name): values for name, values in own.items() if identifier(name) not in inputs}
+
+
+def _undescribed(name: str, values: np.ndarray) -> Field:
+    width = 1 if values.ndim == 1 else values.shape[1]
+    return Field(role="extra", components=tuple(AXES[:width]) if width <= 3 else tuple(map(str, range(width))))
 
 
 def _refuse_out(out: Path, mesh: MeshFile | None) -> None:
@@ -150,7 +168,13 @@ def _surface(schema: Schema, path: Path, points: Points, spacing: float | None) 
     """A bare surface with points like those of the training."""
     if points == "auto" and schema.name == "lpbf" and is_benchmark(schema):
         return _as_printed(path)
-    if points == "voxels" or (points == "auto" and schema.cell_type in SOLID):
+    dimension, flat = schema.mesh_dimension, len(schema.fields[schema.points].components) < 3
+    if points == "auto" and dimension is None and not flat:
+        raise ConfigError(
+            f"{path}: the model was trained on points without cells, so whether they lay on surfaces or filled volumes "
+            f"is not known; say it with --points surface, voxels or vertices"
+        )
+    if points == "voxels" or (points == "auto" and dimension == 3):
         return filled(path, refuse_spacing(spacing))
     mesh = read_mesh(path)
     if points == "auto":

@@ -41,16 +41,19 @@ def folder_of_plates(folder, count, **how):
     return folder
 
 
-def same(a, b):
-    """Points, cells and every field, bit for bit and with their types."""
+def same(a, b, added=()):
+    """Points, cells and every field, bit for bit and with their types; `b` has these fields besides, and no others."""
     assert type(a) is type(b)
     np.testing.assert_array_equal(a.points, b.points)
     assert a.points.dtype == b.points.dtype
-    if isinstance(a, pv.UnstructuredGrid):
-        np.testing.assert_array_equal(a.cells, b.cells)
-        np.testing.assert_array_equal(a.celltypes, b.celltypes)
+    joined = {pv.UnstructuredGrid: ("cells", "celltypes"), pv.PolyData: ("verts", "lines", "faces", "strips")}
+    for cells in joined.get(type(a), ("extent",)):
+        np.testing.assert_array_equal(getattr(a, cells), getattr(b, cells))
+    more = set()
     for place in ("point_data", "cell_data", "field_data"):
         mine, theirs = getattr(a, place), getattr(b, place)
         for name in mine.keys():  # noqa: SIM118
             assert mine[name].dtype == theirs[name].dtype, name
             np.testing.assert_array_equal(mine[name], theirs[name])
+        more |= set(theirs.keys()) - set(mine.keys())
+    assert more == set(added)

@@ -4,8 +4,10 @@ import numpy as np
 import pytest
 import pyvista as pv
 
+from flare.code import encode
 from flare.data.sample import Field, Schema
-from flare.errors import DataError
+from flare.errors import ConfigError, DataError
+from flare.inference import empty_outputs, predict_into, read_sample
 from flare.prediction import predict_file
 from flare.surrogate import Surrogate
 
@@ -40,3 +42,96 @@ def test_a_vector_with_a_number_missing_is_refused(part):
     surrogate, path = part
     with pytest.raises(DataError, match=r"'gravity' has shape \(1,\); expected \(3,\)"):
         predict_file(surrogate, path, given={"gravity": 9.81, "wind": [3.0, -1.0]})
+
+
+def made(cell_dimension=None, *, points="points", components=("x", "y", "z")):
+    fields = {
+        points: Field(role="points", components=components),
+        "speed": Field(role="parameter", components=("speed",)),
+        "heat": Field(role="target", components=("heat",), unit="W"),
+    }
+    model = {"name": "flare", "channels": 16, "blocks": 2, "heads": 2, "latents": 4}
+    return Surrogate(model, Schema(name="own", fields=fields, cell_dimension=cell_dimension)).eval()
+
+
+@pytest.fixture
+def cube(tmp_path):
+    pv.Cube().triangulate().subdivide(3).save(tmp_path / "cube.stl")
+    return tmp_path / "cube.stl"
+
+
+def test_a_model_of_volumes_gets_a_filled_part_whatever_its_cells_were(cube):
+    """Cell centres, mixed and quadratic cells have no cell type in a dataset; what they fill is known all the same."""
+    for points in ("cell_centres", "points"):
+        prediction = predict_file(made(3, points=points), cube, given={"speed": 1.0}, spacing=0.1)
+        at = prediction.sample.values[points]
+        assert len(at) == {"cell_centres": 10**3, "points": 11**3}[points]
+        assert (np.abs(at).max(1) < 0.49).mean() > 0.5  # inside, and not on the skin
+
+
+def test_a_model_of_surfaces_keeps_to_the_surface(cube):
+    at = predict_file(made(2, points="cell_centres"), cube, given={"speed": 1.0}).sample.values["cell_centres"]
+    np.testing.assert_allclose(np.abs(at).max(1), 0.5, atol=1e-6)
+
+
+def test_a_model_of_clouds_asks_what_a_bare_surface_shall_be(cube):
+    with pytest.raises(ConfigError, match="say it with --points surface, voxels or vertices"):
+        predict_file(made(), cube, given={"speed": 1.0})
+    assert len(predict_file(made(), cube, given={"speed": 1.0}, points="vertices").fields["heat"])
+
+
+def test_the_dimension_of_a_mesh_travels_and_old_records_stay_the_same():
+    assert Schema.from_json(made(3).schema.to_json()).mesh_dimension == 3
+    assert "cell_dimension" not in made().schema.to_json()
+
+
+POINTS = np.random.default_rng(0).random((9, 2))
+
+
+def table(path, titles, *more):
+    columns = np.column_stack([POINTS, *more])
+    np.savetxt(path, columns, delimiter=",", header=titles, comments="", fmt="%.9g")
+    return path
+
+
+def test_what_imports_also_predicts(tmp_path):
+    surrogate = made(components=("x", "y"))
+    wanted = surrogate.predict(POINTS, speed=3.0)["heat"]
+    np.savez(tmp_path / "a.npz", pos=POINTS, heat=np.ones(9), speed=3.0)
+    table(tmp_path / "b.csv", "Points:0,Points:1,speed", np.full(9, 3.0))  # as ParaView writes them
+    table(tmp_path / "C.CSV", "x,y,speed [m/s]", np.full(9, 3.0))
+    table(tmp_path / "d.csv", "points.x,points.y,speed", np.full(9, 3.0))
+    for name in ("a.npz", "b.csv", "C.CSV", "d.csv"):
+        np.testing.assert_allclose(predict_file(surrogate, tmp_path / name).fields["heat"], wanted, rtol=1e-5)
+        np.testing.assert_allclose(read_sample(surrogate, tmp_path / name).values["speed"], [3.0])
+    assert predict_file(surrogate, tmp_path / "a.npz").errors.keys() == {"heat"}
+    given = predict_file(surrogate, table(tmp_path / "e.csv", "x,y"), given={"speed": 3.0}).fields["heat"]
+    np.testing.assert_allclose(given, wanted, rtol=1e-5)
+    with pytest.raises(DataError, match="'speed' differs between rows"):
+        predict_file(surrogate, table(tmp_path / "f.csv", "x,y,speed", np.arange(9.0)))
+
+
+def test_tables_keep_their_columns_and_every_format_has_the_same_names(tmp_path):
+    surrogate = made(components=("x", "y"))
+    colour = np.arange(9.0)
+    prediction = predict_file(surrogate, table(tmp_path / "a.csv", "x,y,speed,colour", np.full(9, 3.0), colour))
+    for suffix in (".csv", ".npz", ".vtu"):
+        prediction.save(tmp_path / f"out{suffix}")
+    heat = prediction.fields["heat"]
+    read = np.genfromtxt(tmp_path / "out.csv", delimiter=",", names=True)
+    np.testing.assert_allclose(read["heat_predicted_W"], heat, rtol=1e-6)
+    np.testing.assert_array_equal(read["colour"], colour)
+    with np.load(tmp_path / "out.npz") as arrays:
+        np.testing.assert_array_equal(arrays["heat_predicted"], heat)
+        np.testing.assert_array_equal(arrays["colour"], colour)
+    mesh = pv.read(tmp_path / "out.vtu")
+    np.testing.assert_array_equal(mesh.point_data["heat_predicted"], heat)
+    np.testing.assert_array_equal(mesh.point_data["colour"], colour)
+
+
+def test_a_prediction_in_chunks_finds_the_code_on_its_way(tmp_path):
+    surrogate = made(components=("x", "y"))
+    sample = surrogate.sample(POINTS, {"speed": 3.0})
+    latents = predict_into(surrogate, sample, empty_outputs(surrogate, 9), chunk=4)
+    for mine, encoded in zip(latents, encode(surrogate, sample, chunk=4).latents, strict=True):
+        np.testing.assert_array_equal(mine.numpy(), encoded.numpy())

@@ -270,6 +270,7 @@ def _describe_fields(dataset: Dataset) -> None:
 
 def _check(words: Sequence[str]) -> int:
     from flare.data.check import check_dataset, check_files
+    from flare.data.doctor import write_findings
     from flare.data.repair import repair
     from flare.data.store import Dataset, looks_like_dataset
     from flare.files import refuse_existing
@@ -279,9 +280,11 @@ def _check(words: Sequence[str]) -> int:
     parser = make_parser("data check", "Look for mistakes in a dataset, or in files before they are imported.")
     parser.add_argument("folder", help="dataset folder; or folder, file or 'pattern' of simulation files")
     parser.add_argument("--fix", metavar="FOLDER", help="write a dataset without what cannot be right")
+    parser.add_argument("--all", action="store_true", help="show every finding, not only the first of many")
+    parser.add_argument("--csv", metavar="FILE", help="also write all findings here: where, what, count, first, fix")
     args = parse(parser, words)
-    if args.fix:
-        refuse_existing(args.fix)
+    for path in filter(None, (args.fix, args.csv)):
+        refuse_existing(path)
     dataset = _open(args.folder) if looks_like_dataset(args.folder) else None
     if args.fix and dataset is None:
         raise ConfigError("--fix mends a dataset; import the files first, with --on-nan drop where they hold NaN")
@@ -291,19 +294,23 @@ def _check(words: Sequence[str]) -> int:
         found = check_files(args.folder)
     else:
         found = check_dataset(dataset) if isinstance(dataset, Dataset) else check_sequences(dataset)
+    if args.csv:
+        write_findings(args.csv, found)
     serious = [finding for finding in found if finding.serious]
-    for finding in found[len(serious) :][:MOST_SHOWN]:
+    most = len(found) if args.all else MOST_SHOWN
+    for finding in found[len(serious) :][:most]:
         say(f"note: {finding}")
-    if len(found) - len(serious) > MOST_SHOWN:
-        say(f"note: ... and {len(found) - len(serious) - MOST_SHOWN} more")
+    if len(found) - len(serious) > most:
+        say(f"note: ... and {len(found) - len(serious) - most} more; --all shows them, --csv FILE lists them")
     if args.fix and isinstance(dataset, Dataset):
         mended, left_out = repair(dataset, args.fix)
         gone = ", ".join(f"{number:,} {what}" for what, number in left_out.items())
         print(f"{args.fix}: {len(mended):,} samples; left out: {gone}")
         return 0
     if serious:
-        shown = "\n  ".join(map(str, serious[:MOST_SHOWN]))
-        more = f"\n  ... and {len(serious) - MOST_SHOWN} more" if len(serious) > MOST_SHOWN else ""
+        shown = "\n  ".join(map(str, serious[:most]))
+        rest = f"\n  ... and {len(serious) - most} more; --all shows them, --csv FILE lists them"
+        more = rest if len(serious) > most else ""
         raise DataError(f"{args.folder}: {len(serious)} finding(s)\n  {shown}{more}")
     if dataset is not None:
         print(f"{dataset.path}: {len(dataset):,} samples, checksums, splits and values are sound")

@@ -49,8 +49,7 @@ def run(words: Sequence[str]) -> int:
         raise ConfigError("say where the dataset goes with --out, or look first with --dry-run")
 
     from flare.data.cases import find_cases
-    from flare.data.check import find_alike
-    from flare.data.importing import plan_import, write_import
+    from flare.data.importing import plan_import, warn_of_leaks, write_import
     from flare.data.survey import survey
     from flare.files import refuse_existing
 
@@ -60,6 +59,8 @@ def run(words: Sequence[str]) -> int:
     if args.dry_run:
         _show(found)
         if not args.target:
+            for remark in found.remarks:
+                say(f"note: {remark}")
             print("choose with --target NAME, and --input NAME for what a model is given; then add --out FOLDER")
             return 0
     names = ("parameters", "cell_data", "dimensions", "test", "calibration", "group", "seed", "on_nan", "points")
@@ -73,17 +74,11 @@ def run(words: Sequence[str]) -> int:
         **{name: getattr(args, name) for name in names},
     )
     _describe(plan)
-    if not args.dry_run:
+    if args.dry_run:
+        warn_of_leaks(plan, [place.name for place in plan.places])
+    else:
         dataset = write_import(plan, args.out)
         print(f"{args.out}: {len(dataset):,} samples, {int(dataset.offsets[-1]):,} points")
-        leaks = find_alike(dataset).leaks
-        if leaks:
-            files = [note["file"] for note in dataset.notes()]
-            first = " and ".join(files[i] for i in leaks[0])
-            say(
-                f"WARNING: {counted(len(leaks), 'sample')} nearly equal one of another split (first: {first}); a test "
-                f"would flatter: keep them together with --group"
-            )
         say(f"look for other mistakes with:  flare data check {args.out}")
     return 0
 

@@ -76,7 +76,7 @@ def _choose(args: Any) -> Callable[[Surrogate, Any], None]:
     if source.is_dir() and not (of_dataset or of_arrays or is_mesh(source) or source.suffix == ".zarr"):
         raise DataError(f"{source} has neither the dataset.json of a dataset nor arrays such as points.npy")
     if not of_dataset and (out.suffix or is_mesh(source)):
-        if of_arrays or source.suffix in FORMATS:
+        if of_arrays or source.suffix.lower() in FORMATS:
             refuse_format(out, "write", more=OF_POINTS)
         return _predict_part
     if args.set or args.png or args.html:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
+from flare.data.cases import Place
 from flare.data.fields_of import identifier
 from flare.data.tables import unit_in
 from flare.errors import ConfigError, DataError, nearest
@@ -25,26 +26,40 @@ class CaseTable:
     """Parameters, as a schema can name them."""
     units: dict[str, str]
     rows: dict[str, dict[str, str]]
-    """File name without folders -> column -> text."""
+    """Name of a file -> column -> text."""
     grouping: str | None
 
-    def values(self, file: Path) -> dict[str, np.ndarray]:
+    def values(self, place: Place) -> dict[str, np.ndarray]:
         """Parameter -> (1,)."""
-        row = self._row(file)
-        return {column: np.array([_number(self.path, file, column, row[column])]) for column in self.columns}
+        row = self.rows[self.key(place)]
+        return {column: np.array([_number(self.path, place, column, row[column])]) for column in self.columns}
 
-    def group(self, file: Path) -> str:
+    def group(self, place: Place) -> str:
         assert self.grouping is not None
-        return self._row(file)[self.grouping]
+        return self.rows[self.key(place)][self.grouping]
 
-    def _row(self, file: Path) -> dict[str, str]:
-        for key in (file.name, file.stem, str(file)):
-            if key in self.rows:
-                return self.rows[key]
-        raise DataError(f"{self.path} has no row for {file.name}; its first are {', '.join(list(self.rows)[:3])}")
+    def key(self, place: Place) -> str:
+        """The row that fits with most folders: `a/plate_0.vtu` before `plate_0.vtu`; a suffix may be left out.
+
+        A case inside a file may have its own, such as `all.h5:run/3`; otherwise it has that of the file.
+        """
+        parts, inside = place.path.absolute().parts, place.name.removeprefix(str(place.path))
+        for ending in dict.fromkeys([inside, ""]):
+            for start in range(len(parts)):
+                path = Path(*parts[start:])
+                fits = [
+                    k for k in dict.fromkeys([f"{path}{ending}", f"{path.with_suffix('')}{ending}"]) if k in self.rows
+                ]
+                if len(fits) > 1:
+                    raise DataError(f"{self.path} has two rows for {place.name}: {' and '.join(fits)}; leave one")
+                if fits:
+                    return fits[0]
+        raise DataError(
+            f"{self.path} has no row for {place.path.name}{inside}; its first are {', '.join([*self.rows][:3])}"
+        )
 
 
-def read_case_table(path: str | os.PathLike[str], files: Sequence[Path], grouping: str | None = None) -> CaseTable:
+def read_case_table(path: str | os.PathLike[str], places: Sequence[Place], grouping: str | None = None) -> CaseTable:
     """Refuses a file that a row is missing for, and a parameter that is no number; a text column may group files."""
     path = Path(path)
     try:
@@ -67,21 +82,29 @@ def read_case_table(path: str | os.PathLike[str], files: Sequence[Path], groupin
         raise ConfigError(f"{path} has no column {grouping!r}; {nearest(group, names)}")
     columns = [name for i, name in enumerate(names) if i != key and name != group]
     units = {name: unit_in(title) for name, title in zip(names, titles, strict=True)}
-    table = CaseTable(
-        path, columns, units, {line[key]: dict(zip(names, line, strict=True)) for line in lines[1:]}, group
-    )
-    for one in files:
-        table.values(one)
+    rows: dict[str, dict[str, str]] = {}
+    for number, line in enumerate(lines[1:], start=2):
+        if rows.setdefault(str(Path(line[key])), row := dict(zip(names, line, strict=True))) is not row:
+            raise DataError(f"{path}: row {number} is the second for {line[key]!r}; write folders where names repeat")
+    table = CaseTable(path, columns, units, rows, group)
+    owner: dict[str, Path] = {}
+    for place in places:
+        table.values(place)
+        other = owner.setdefault(table.key(place), place.path)
+        if other != place.path:
+            raise DataError(
+                f"{path}: the row {table.key(place)!r} fits {other} and {place.path}; write the folder before the name"
+            )
     return table
 
 
-def _number(path: Path, file: Path, column: str, text: str) -> float:
+def _number(path: Path, place: Place, column: str, text: str) -> float:
     try:
         value = float(text)
     except ValueError:
         value = float("nan")
     if not np.isfinite(value):
         raise DataError(
-            f"{path}: {column!r} of {file.name} is {text!r}, not a number; a column of words can be a --group"
+            f"{path}: {column!r} of {place.path.name} is {text!r}, not a number; a column of words can be a --group"
         )
     return value

@@ -17,10 +17,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from flare.data.sample import DIMENSION
 from flare.errors import DataError
 from flare.mesh.file import MESHES, is_foam, read_mesh
 
 if TYPE_CHECKING:
+    from flare.data.sample import Schema
     from flare.mesh.file import MeshFile
 
 CONTAINERS = (".npz", ".h5", ".hdf5", ".zarr")
@@ -63,7 +65,16 @@ class Case:
     units: Mapping[str, str] = field(default_factory=dict)
     """Where the file tells."""
     mesh: MeshFile | None = None
-    """What knows the neighbours of cells and points, where the file is a mesh."""
+    """What knows the neighbours of cells and points, where the file has cell data."""
+    remarks: Sequence[str] = ()
+    """What was decided while reading."""
+
+    @property
+    def dimension(self) -> int | None:
+        """Of its cells; None where it has none."""
+        if self.mesh is not None:
+            return self.mesh.dimension or None
+        return max((DIMENSION[kind] for kind in self.cells), default=None)
 
 
 def find_cases(source: Source, *, points: str | None = None) -> list[Place]:
@@ -74,16 +85,43 @@ def find_cases(source: Source, *, points: str | None = None) -> list[Place]:
     return [place for path in files for place in (cases_inside(path, points) if _holds_arrays(path) else [Place(path)])]
 
 
-def read_case(place: Place, *, points: str | None = None) -> Case:
+def only_case(path: Path, schema: Schema) -> Case:
+    """What a file for a prediction holds, read as an import would read it; the schema's own names are known, too."""
+    if not path.exists():
+        raise DataError(f"{path} does not exist")
+    if not any(path.suffix.lower() in kinds for kinds in KINDS) and not is_foam(path):
+        known = ", ".join((*TABLES, *CONTAINERS, *MESHES))
+        raise DataError(f"{path}: cannot read {path.suffix or 'a file without a suffix'}; use one of {known}")
+    from flare.data.containers import cases_inside
+
+    places = cases_inside(path, schema=schema) if _holds_arrays(path) else [Place(path)]
+    if len(places) > 1:
+        raise DataError(f"{path} holds {len(places)} cases; a prediction is for one: write it to a file of its own")
+    return read_case(places[0], schema=schema)
+
+
+def read_case(place: Place, *, points: str | None = None, schema: Schema | None = None) -> Case:
     """One case. `points` names the coordinates where a file of arrays does not call them so that one can tell."""
     from flare.data.containers import read_container, read_point_table
 
     if _holds_arrays(place.path):
-        return read_container(place, points)
+        return read_container(place, points, schema)
     if place.path.suffix.lower() in TABLES:
-        return read_point_table(place, points)
-    mesh = read_mesh(place.path)
-    return Case(place.name, mesh.points, mesh.point_fields, mesh.cell_fields, mesh.parameters, mesh.cells, {}, mesh)
+        return read_point_table(place, points, schema)
+    return case_of(read_mesh(place.path), place.name)
+
+
+def case_of(mesh: MeshFile, name: str) -> Case:
+    return Case(
+        name,
+        mesh.points,
+        mesh.point_fields,
+        mesh.cell_fields,
+        mesh.parameters,
+        mesh.cells,
+        mesh=mesh,
+        remarks=mesh.remarks,
+    )
 
 
 def _holds_arrays(path: Path) -> bool:

@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 
-from flare.data.cases import Source, find_cases, read_case
-from flare.data.doctor import Finding, bad_values, broken_cells, constant, duplicated, other_units
+from flare.data.cases import Case, Source, find_cases, read_case
+from flare.data.doctor import (
+    IN_THE_MESHER,
+    Finding,
+    Size,
+    bad_values,
+    broken_cells,
+    constant,
+    duplicated,
+    other_units,
+)
 from flare.data.likeness import copies, signature
-from flare.data.sample import INPUT_ROLES, Sample, input_array, target_array
+from flare.data.sample import INPUT_ROLES, Sample, Schema, input_array, target_array
 from flare.data.statistics import describe_zero_field
 from flare.data.store import ArrayFolder, Dataset, sha256
 from flare.data.survey import Survey, survey
@@ -30,30 +40,111 @@ def check_files(source: Source, *, points: str | None = None, quiet: bool = Fals
     """Every complaint about files that are not imported yet."""
     places = find_cases(source, points=points)
     found = survey(places, points=points, quiet=quiet)
-    findings = [*_mixes(found), *_same_files(found)]
+    findings = [*_mixes(found), *_same_files(found), *_constant_fields(found)]
     labels = [case.name for case in found.cases]
+    sizes: dict[Size, np.ndarray] = {
+        (where, name): np.zeros(len(places)) for where, name in found.fields if where != "whole"
+    }
     extent = np.array([float((case.high - case.low).max()) for case in found.cases])
-    findings += other_units({"its extent": extent}, labels)
-    fix = "Import with --on-nan drop, or export it again"
+    marks = []
     with progress("checking", len(places), unit="files", quiet=quiet) as update:
-        for place in places:
+        for index, place in enumerate(places):
             case = read_case(place, points=points)
-            for name, values in (*case.point_fields.items(), *case.cell_fields.items()):
-                findings += bad_values(case.name, name, values, fix)
-            findings += duplicated(
-                case.name, case.points, "Merge them where the mesh is made, if they are meant as one"
-            )
-            for kind, cells in case.cells.items():
-                if kind != "other":
-                    findings += broken_cells(case.name, kind, cells, case.points, "Repair the mesh where it is made")
+            findings += _check_case(case, found)
+            for (where, name), values in sizes.items():
+                fields = case.point_fields if where == "points" else case.cell_fields
+                values[index] = _rms(fields[name]) if name in fields else 0.0
+            marks.append(_mark(case, found))
             update()
+    findings += other_units({("extent", ""): extent, **sizes}, labels)
+    findings += _near_files(found, np.array(marks))
+    counts = np.array([case.points for case in found.cases])
+    findings += mixed_sizes(labels[int(counts.argmax())], counts)
     return sorted(findings, key=lambda finding: not finding.serious)
+
+
+def _check_case(case: Case, found: Survey) -> Iterator[Finding]:
+    """What is wrong with the numbers of one file."""
+    fix, export = "Import with --on-nan drop, or export it again", "Export it again, or leave it out"
+    yield from bad_values(case.name, "points", case.points, fix)
+    for at, fields in (("points", case.point_fields), ("cells", case.cell_fields)):
+        for name, values in fields.items():
+            yield from bad_values(case.name, name, values, fix, at)
+            if ("points" if at == "points" else "cells", name) not in _everywhere_constant(found):
+                yield from constant(case.name, name, values, at)
+    for name, values in case.parameters.items():
+        if not np.isfinite(values).all():
+            bad = int(np.argmin(np.isfinite(values)))
+            yield Finding(case.name, f"the parameter {name!r} is no number: {values.tolist()}", 1, bad, export)
+    yield from duplicated(
+        case.name, case.points, list(case.point_fields.values()), "Import it, and mend the dataset with --fix"
+    )
+    for kind, cells in case.cells.items():
+        if kind != "other":
+            yield from broken_cells(case.name, kind, cells, case.points, IN_THE_MESHER)
+
+
+def _everywhere_constant(found: Survey) -> set[tuple[str, str]]:
+    return {key for key, field in found.fields.items() if field.low == field.high and len(field.cases) > 1}
+
+
+def _constant_fields(found: Survey) -> Iterator[Finding]:
+    for where, name in sorted(_everywhere_constant(found)):
+        field = found.fields[where, name]  # type: ignore[index]
+        if where == "whole":
+            continue  # one speed for all is no mistake of a file
+        what = f"{name!r} is {field.low:g} at all {where}, as in all {len(field.cases)} files that have it"
+        fix = "It tells a model nothing: choose neither --target nor --input"
+        yield Finding(found.cases[field.cases[0]].name, what, len(field.cases), field.cases[0], fix, serious=False)
+
+
+def _mark(case: Case, found: Survey) -> np.ndarray:
+    """Signature of a whole file: its points, and the fields at points and at cells that all files have."""
+    common = {key: f for key, f in found.fields.items() if len(f.cases) == len(found.cases) and len(f.widths) == 1}
+    low = np.array([c.low for c in found.cases]).min(0)
+    high = np.array([c.high for c in found.cases]).max(0)
+    parts = []
+    for where, at, fields in (
+        ("points", case.points, case.point_fields),
+        ("cells", case.mesh.centres() if case.mesh and case.cell_fields else None, case.cell_fields),
+    ):
+        if at is None:
+            continue
+        lows, highs, columns = [low], [high], [at[:, : len(low)]]
+        for name in sorted(name for place, name in common if place == where):
+            rows = fields[name].reshape(len(at), -1)
+            columns.append(rows)
+            lows.append(np.full(rows.shape[1], common[where, name].low))  # type: ignore[index]
+            highs.append(np.full(rows.shape[1], common[where, name].high))  # type: ignore[index]
+        table = np.concatenate(columns, axis=1).astype(np.float64)
+        table = table[np.isfinite(table).all(1)]
+        table = table if len(table) else np.zeros((1, table.shape[1]))
+        parts.append(signature(table, np.concatenate(lows), np.concatenate(highs)))
+    return np.sum(parts, axis=0)
+
+
+def _near_files(found: Survey, marks: np.ndarray) -> Iterator[Finding]:
+    for first, *others in copies(marks):
+        for other in others:
+            if found.cases[first].digest != found.cases[other].digest:  # that has been said
+                what = f"is nearly the same as {found.cases[first].name}, in points and fields"
+                fix = "Keep both in one split with --group, or leave one out"
+                yield Finding(found.cases[other].name, what, 1, other, fix, serious=False)
 
 
 def _mixes(found: Survey) -> Iterator[Finding]:
     """Fields that not all files have, or have at points here and at cells there."""
     for name in sorted({name for _, name in found.fields}):
         here = {where: field for where, field in found.named(name).items() if field.name == name}
+        both = (
+            sorted(set.intersection(*(set(here[w].cases) for w in ("points", "cells"))))
+            if {"points", "cells"} <= {*here}
+            else []
+        )
+        if both:
+            what = f"{name!r} is at points and at cells in {len(both)} files"
+            fix = "An import takes that of the points; --cell-data centres takes the other"
+            yield Finding(found.cases[both[0]].name, what, len(both), both[0], fix, serious=False)
         if any(len(field.cases) == len(found.cases) for field in here.values()):
             continue
         if len(here) > 1:
@@ -108,29 +199,41 @@ def labels(dataset: Dataset) -> list[str]:
 def _check_values(dataset: Dataset, *, quiet: bool) -> list[Finding]:
     schema, names = dataset.schema, labels(dataset)
     channels = schema.channels(*INPUT_ROLES) + schema.channels("target")
-    sizes: dict[str, list[float]] = {"its extent": [], **{repr(name): [] for name in schema.named("target", "feature")}}
+    sizes: dict[Size, list[float]] = {("extent", ""): []}
+    sizes |= {("field", name): [] for name in schema.named("target", "feature")}
     findings: list[Finding] = []
     with progress(f"checking {dataset.path}", 2 * len(dataset), quiet=quiet) as update:
         for index in range(len(dataset)):
             sample = dataset[index]
             findings += _check_sample(dataset, sample, names[index])
-            for what, values in sizes.items():
-                values.append(_size(dataset, sample, what))
+            for (kind, name), values in sizes.items():
+                points = sample.values[schema.points]
+                values.append(_extent(points) if kind == "extent" else _rms(sample.values[name]))
             update()
         low, high = _ranges(dataset)
         same = [(name, value) for name, value, most in zip(channels, low, high, strict=True) if value == most]
         findings += [
-            Finding(f"{name!r}", f"it is {value:g} at every point of every sample", len(dataset), 0, serious=False)
+            Finding(
+                str(dataset.path),
+                f"{name!r} is {value:g} at every point of every sample",
+                len(dataset),
+                0,
+                "It tells a model nothing: import again without it",
+                serious=False,
+            )
             for name, value in same
         ]
-        findings += other_units({what: np.array(values) for what, values in sizes.items()}, names)
+        findings += other_units(sizes, names)
         findings += _check_likeness(dataset, names, find_alike(dataset, (low, high), update))
-    smallest, largest = int(dataset.sizes.min()), int(dataset.sizes.max())
+    return [*findings, *mixed_sizes(str(dataset.path), dataset.sizes)]
+
+
+def mixed_sizes(where: str, sizes: np.ndarray) -> Iterator[Finding]:
+    smallest, largest = int(sizes.min()), int(sizes.max())
     if smallest and largest > MIXED * smallest:
         what = f"samples have {smallest:,} to {largest:,} points"
         fix = "--data.subsample draws as many of each while training"
-        findings.append(Finding(str(dataset.path), what, len(dataset), int(dataset.sizes.argmax()), fix, serious=False))
-    return findings
+        yield Finding(where, what, len(sizes), int(sizes.argmax()), fix, serious=False)
 
 
 def _check_sample(dataset: Dataset, sample: Sample, where: str) -> Iterator[Finding]:
@@ -144,23 +247,27 @@ def _check_sample(dataset: Dataset, sample: Sample, where: str) -> Iterator[Find
         values = sample.values[name][None] if schema.fields[name].role == "parameter" else sample.values[name]
         yield from bad_values(where, name, values, mend)
     for name in schema.named("target"):
-        yield from constant(where, name, sample.values[name])
+        if sample.values[name].any():  # zero everywhere is worse, and said below
+            yield from constant(where, name, sample.values[name])
     zero = describe_zero_field(schema, target_array(schema, sample))
     if zero:
         yield Finding(where, zero, len(points), 0, "Leave that sample out; did this simulation run?")
-    yield from duplicated(where, points, mend)
+    fields = [sample.values[n] for n, f in schema.fields.items() if f.role not in ("points", "parameter")]
+    yield from duplicated(where, points, fields, mend)
     if sample.cells is not None and schema.cell_type is not None:
         yield from broken_cells(where, schema.cell_type, sample.cells, points, mend)
 
 
-def _size(dataset: Dataset, sample: Sample, what: str) -> float:
-    """Of a sample: the longest edge of its box, or the root mean square of a field."""
-    schema = dataset.schema
-    values = sample.values[schema.points if what == "its extent" else what.strip("'")].astype(np.float64)
-    values = values[np.isfinite(values).all(1)]
-    if not len(values):
-        return 0.0
-    return float(np.ptp(values, axis=0).max() if what == "its extent" else np.sqrt(np.mean(values**2)))
+def _extent(points: np.ndarray) -> float:
+    """The longest edge of the box around the points."""
+    rows = points[np.isfinite(points).all(1)]
+    return float(np.ptp(rows.astype(np.float64), axis=0).max()) if len(rows) else 0.0
+
+
+def _rms(values: np.ndarray) -> float:
+    """Root mean square of a field."""
+    finite = values[np.isfinite(values)].astype(np.float64)
+    return float(np.sqrt(np.mean(finite**2))) if finite.size else 0.0
 
 
 def _check_likeness(dataset: Dataset, names: list[str], alike: Alike) -> Iterator[Finding]:
@@ -178,6 +285,18 @@ def _check_likeness(dataset: Dataset, names: list[str], alike: Alike) -> Iterato
         yield Finding(names[later], what, 1, later, fix, serious=False)
 
 
+class Samples(Protocol):
+    """A dataset, or an import that would be one."""
+
+    @property
+    def schema(self) -> Schema: ...
+    @property
+    def splits(self) -> Mapping[str, object]: ...
+    def split(self, name: str, /) -> np.ndarray: ...
+    def __len__(self) -> int: ...
+    def __getitem__(self, index: int, /) -> Sample: ...
+
+
 @dataclass(frozen=True)
 class Alike:
     """Pairs (kept, other) of samples with nearly the same inputs."""
@@ -190,7 +309,7 @@ class Alike:
 
 
 def find_alike(
-    dataset: Dataset, ranges: tuple[np.ndarray, np.ndarray] | None = None, update: Callable[[], None] = lambda: None
+    dataset: Samples, ranges: tuple[np.ndarray, np.ndarray] | None = None, update: Callable[[], None] = lambda: None
 ) -> Alike:
     """Read every sample once more, and compare; `ranges` of all channels, where they are known."""
     order = {name: place for place, name in enumerate(dataset.splits)}
@@ -208,7 +327,7 @@ def find_alike(
     return Alike(split, leaks, contradictions)
 
 
-def _ranges(dataset: Dataset) -> tuple[np.ndarray, np.ndarray]:
+def _ranges(dataset: Samples) -> tuple[np.ndarray, np.ndarray]:
     """Lowest and highest value of every input and target channel, of those that are numbers."""
     width = dataset.schema.in_dim + dataset.schema.out_dim
     low, high = np.full(width, np.inf), np.full(width, -np.inf)
@@ -219,14 +338,14 @@ def _ranges(dataset: Dataset) -> tuple[np.ndarray, np.ndarray]:
     return low, high
 
 
-def _numbers(dataset: Dataset, sample: Sample) -> np.ndarray:
+def _numbers(dataset: Samples, sample: Sample) -> np.ndarray:
     """(N, inputs and targets) float64, without points that are no numbers."""
     both = np.concatenate([input_array(dataset.schema, sample), target_array(dataset.schema, sample)], axis=1)
     return both[np.isfinite(both).all(1)].astype(np.float64)
 
 
 def signatures(
-    dataset: Dataset, low: np.ndarray, high: np.ndarray, update: Callable[[], None] = lambda: None
+    dataset: Samples, low: np.ndarray, high: np.ndarray, update: Callable[[], None] = lambda: None
 ) -> tuple[np.ndarray, np.ndarray]:
     """(samples, K) of the inputs, and of inputs and targets together."""
     inputs, both, width = [], [], dataset.schema.in_dim

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import zipfile
+import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,20 +18,23 @@ from typing import Any
 import numpy as np
 
 from flare.data.cases import Case, Place
-from flare.data.tables import read_table, unit_in
-from flare.errors import DataError, one_line
+from flare.data.sample import Schema
+from flare.data.tables import columns_by_field, read_table, unit_in
+from flare.errors import DataError, numpys_reason, one_line
+from flare.mesh.file import mesh_of_cells
 
 POINTS = ("points", "point", "pos", "position", "positions", "coordinates", "coords", "xyz", "nodes", "vertices")
 """What coordinates are called, in large or small letters."""
 CELLS = {"triangle": 3, "quad": 4, "tetra": 4, "wedge": 6, "hexahedron": 8}
 FEW = 16
 """Values that a parameter has at most."""
-COMPONENT = re.compile(r"(.+?)(?:[.:][xyz0-9]|_[xyz])$", re.IGNORECASE)
+COMPONENT = re.compile(r"(.+?)(?:[.:](?:[xyz]|\d+)|_[xyz])$", re.IGNORECASE)
 
 
-def cases_inside(path: Path, points: str | None = None) -> list[Place]:
+def cases_inside(path: Path, points: str | None = None, schema: Schema | None = None) -> list[Place]:
     """The cases of a file of arrays: one, one a group, or one a row."""
     with _opened(path) as root:
+        points = schema.points if schema and any(schema.points in _names(node) for _, node in _groups(root)) else points
         groups = [name for name, node in _groups(root) if _coordinates(node, points)]
         if not groups:
             raise DataError(f"{path}: no coordinates in it; {_advice(root)}")
@@ -43,22 +47,29 @@ def cases_inside(path: Path, points: str | None = None) -> list[Place]:
         return places
 
 
-def read_container(place: Place, points: str | None = None) -> Case:
+def read_container(place: Place, points: str | None = None, schema: Schema | None = None) -> Case:
     with _opened(place.path) as root:
         node = root[place.group] if place.group else root
-        key = _coordinates(node, points)
+        own = schema.points if schema and schema.points in _names(node) else None
+        key = own or _coordinates(node, points)
         if key is None:
             raise DataError(f"{place.name}: no coordinates in it; {_advice(node)}")
         read = {name: _array(node, name) for name in _names(node)}
     arrays = {name: a for name, a in read.items() if a is not None and a.dtype.kind in "fiub"}
     if place.row is not None:
-        count = len(arrays[key])
-        arrays = {name: a[place.row] for name, a in arrays.items() if a.ndim and len(a) == count}
+        stacked = arrays[key]
+        arrays = {
+            name: a[place.row] if a.ndim and len(a) == len(stacked) and not _cells(name, a, stacked[0]) else a
+            for name, a in arrays.items()  # what has no row for each case, such as the cells, is shared by all
+        }
     return _case(place.name, key, arrays)
 
 
-def read_point_table(place: Place, points: str | None = None) -> Case:
-    """A row a point; `velocity.x`, `velocity_x` or ParaView's `velocity:0` are components of one field."""
+def read_point_table(place: Place, points: str | None = None, schema: Schema | None = None) -> Case:
+    """A row a point; `velocity.x`, `velocity_x` or ParaView's `velocity:0` are components of one field.
+
+    Columns that a schema calls its own are taken as it says; the others are told by their names, as without a schema.
+    """
     if place.path.suffix.lower() == ".csv":
         header, units, rows = read_table(place.path)
         columns = dict(zip(header, rows.T, strict=True))
@@ -67,19 +78,25 @@ def read_point_table(place: Place, points: str | None = None) -> Case:
         header, units = [title.split(" [")[0] for title in titles], [unit_in(title) for title in titles]
         columns = dict(zip(header, columns.values(), strict=True))
     stems = [match[1] if (match := COMPONENT.match(name)) else name for name in header]
-    grouped: dict[str, list[str]] = {}
+    grouped = columns_by_field(header, schema) if schema else {}
+    known = {name for parts in grouped.values() for name in parts}
     for name, stem in zip(header, stems, strict=True):
+        if name in known:
+            continue
         grouped.setdefault(stem if stems.count(stem) > 1 else name, []).append(name)
     axes = [name for letter in "xyz" for name in header if name.lower() == letter]
     fields = {name: np.stack([columns[c] for c in parts], 1) for name, parts in grouped.items()}
     fields = {name: values if values.shape[1] > 1 else values[:, 0] for name, values in fields.items()}
     unit_of = dict(zip(header, units, strict=True))
     told = {name: unit_of[parts[0]] for name, parts in grouped.items() if unit_of[parts[0]] != "1"}
-    key = next((name for name in fields if _is_points(name, points)), None)
+    own = schema.points if schema and schema.points in fields else None
+    key = own or next((name for name in fields if _is_points(name, points)), None)
     if key is None and len(axes) >= 2:
         key, fields["points"] = "points", np.stack([columns[axis] for axis in axes], 1)
         told |= {"points": unit_of[axes[0]]} if unit_of[axes[0]] != "1" else {}
         fields = {name: values for name, values in fields.items() if name not in axes}
+    if key is not None and fields[key].ndim == 1:
+        fields[key] = fields[key][:, None]
     if key is None:
         raise DataError(f"{place.name}: no columns x, y (and z) in it; it has {', '.join(header)}")
     case = _case(place.name, key, fields)
@@ -97,8 +114,19 @@ def _case(name: str, key: str, arrays: Mapping[str, np.ndarray]) -> Case:
     found = dict(filter(None, cells.values()))
     rest = {k: a for k, a in others.items() if cells[k] is None}
     at_points = {k: a for k, a in rest.items() if a.ndim in (1, 2) and len(a) == len(points)}
-    whole = {k: np.atleast_1d(a) for k, a in rest.items() if k not in at_points and a.ndim <= 1 and a.size <= FEW}
-    return Case(name, points, at_points, {}, whole, found)
+    count = len(next(iter(found.values()))) if len(found) == 1 else -1  # of two types nobody knows the order
+    at_cells = {k: a for k, a in rest.items() if k not in at_points and a.ndim in (1, 2) and len(a) == count}
+    placed = {**at_points, **at_cells}
+    whole = {k: np.atleast_1d(a) for k, a in rest.items() if k not in placed and a.ndim <= 1 and a.size <= FEW}
+    remarks = [
+        f"{k!r} of shape {a.shape} is left out: neither at {len(points):,} points nor at {max(count, 0):,} cells"
+        for k, a in rest.items()
+        if k not in placed and k not in whole
+    ]
+    if count == len(points):
+        remarks += [f"{k!r} has as many values as there are points and cells: taken at the points" for k in at_points]
+    mesh = mesh_of_cells(points, *next(iter(found.items())), name=name) if at_cells else None
+    return Case(name, points, at_points, at_cells, whole, found, mesh=mesh, remarks=remarks)
 
 
 def _cells(name: str, array: np.ndarray, points: np.ndarray) -> tuple[str, np.ndarray] | None:
@@ -137,7 +165,9 @@ def _array(node: Any, name: str) -> np.ndarray | None:
     """An array of numbers; None for what would have to be unpickled."""
     try:
         array = np.asarray(node[name][()])
-    except ValueError:
+    except ValueError as error:
+        if "pickle" not in str(error).lower():
+            raise DataError(f"{name!r} is damaged: {numpys_reason(error)}") from None
         return None
     return None if array.dtype == object else array
 
@@ -168,9 +198,9 @@ def _opened(path: Path) -> Iterator[Any]:
         else:
             with _extra("h5py").File(path, "r") as groups:
                 yield groups
-    except DataError:
-        raise
-    except (ValueError, OSError, KeyError, zipfile.BadZipFile) as error:
+    except DataError as error:
+        raise error if str(path) in str(error) else DataError(f"{path}: {error}") from None
+    except (ValueError, OSError, EOFError, KeyError, zipfile.BadZipFile, zlib.error) as error:
         raise DataError(f"{path} is damaged or no {suffix} file: {one_line(error)[:200]}") from None
 
 

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import csv
+import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import numpy as np
+
+from flare.files import replacing
 
 SPIKE = 1e4
 """Values this many times the usual spread away from the middle are no field: marks such as 1e30 or -9999."""
@@ -14,7 +18,6 @@ OTHER_UNIT = 20.0
 KNOWN_FACTORS = {
     1000.0: "mm for m, or kPa for Pa",
     25.4: "mm for inch",
-    10.0: "mm for cm",
     1e6: "MPa for Pa",
     100.0: "cm for m",
 }
@@ -25,6 +28,12 @@ TETRAHEDRA = {
     "hexahedron": [[0, 1, 3, 4], [1, 2, 3, 6], [1, 3, 4, 6], [1, 4, 5, 6], [3, 4, 6, 7]],
 }
 """Whose signed volumes add up to that of the cell."""
+
+
+Size = tuple[str, str]
+"""What is measured of a sample: ("extent", ""), or a place and the name of a field there."""
+SEAM = "lie on another one that has other values"
+IN_THE_MESHER = "Repair the mesh where it is made; points and fields are right, and all that a model learns from"
 
 
 @dataclass(frozen=True)
@@ -45,13 +54,13 @@ class Finding:
         return f"{self.where}: {self.what}" + (f". {self.fix}" if self.fix else "")
 
 
-def bad_values(where: str, name: str, values: np.ndarray, fix: str = "") -> Iterator[Finding]:
-    """NaN and infinity; and numbers so far from all others that they must be marks."""
+def bad_values(where: str, name: str, values: np.ndarray, fix: str, at: str = "points") -> Iterator[Finding]:
+    """NaN and infinity; and numbers so far from all others that they must be marks. `at`: points, cells or values."""
     rows = values.reshape(len(values), -1)
     finite = np.isfinite(rows).all(1)
     if not finite.all():
         bad = np.flatnonzero(~finite)
-        what = f"{name!r} has NaN or infinity at {len(bad):,} of {len(rows):,} points (first: {bad[0]})"
+        what = f"{name!r} has NaN or infinity at {len(bad):,} of {len(rows):,} {at} (first: {bad[0]})"
         yield Finding(where, what, len(bad), int(bad[0]), fix)
     whole = rows[finite].astype(np.float64)
     if len(whole) < 10:
@@ -61,27 +70,32 @@ def bad_values(where: str, name: str, values: np.ndarray, fix: str = "") -> Iter
     if far.any():
         places = np.flatnonzero(far.any(1))
         value = rows[places[0]][far[places[0]]][0]
-        share = f"{len(places):,} of {len(rows):,} points (first: {places[0]}, {value:.4g})"
+        share = f"{len(places):,} of {len(rows):,} {at} (first: {places[0]}, {value:.4g})"
         what = f"{name!r} leaves its range by far at {share}"
         fix = "If that is a mark for no value, make it NaN in the files and import with --on-nan drop"
         yield Finding(where, what, len(places), int(places[0]), fix, serious=False)
 
 
-def constant(where: str, name: str, values: np.ndarray) -> Iterator[Finding]:
-    """A target that does not vary within a sample."""
+def constant(where: str, name: str, values: np.ndarray, at: str = "points") -> Iterator[Finding]:
+    """A field that does not vary within a sample."""
     rows = values.reshape(len(values), -1)
-    if len(rows) > 1 and rows.any() and (rows == rows[0]).all():
-        what = f"{name!r} is {plain(rows[0])} at all {len(rows):,} points"
-        yield Finding(where, what, len(rows), 0, "Did this simulation run?", serious=False)
+    if len(rows) > 1 and (rows == rows[0]).all():
+        what = f"{name!r} is {plain(rows[0])} at all {len(rows):,} {at}"
+        fix = "If it should vary, run that simulation again or leave it out"
+        yield Finding(where, what, len(rows), 0, fix, serious=False)
 
 
-def duplicated(where: str, points: np.ndarray, fix: str = "") -> Iterator[Finding]:
-    """Points at the very same place as an earlier one."""
+def duplicated(where: str, points: np.ndarray, values: Sequence[np.ndarray], mend: str) -> Iterator[Finding]:
+    """Points at the very same place as an earlier one: with all its values, which can be mended, or with others."""
     again = repeats(points)
-    if again.any():
-        first = int(again.argmax())
-        what = f"{again.sum():,} of {len(points):,} points lie on another one (first: {first})"
-        yield Finding(where, what, int(again.sum()), first, fix, serious=False)
+    if not again.any():
+        return
+    whole = repeats(np.concatenate([points, *(v.reshape(len(points), -1) for v in values)], axis=1))
+    seam = "Merge them in the mesh, if they are meant as one; two values at one place are an average to a model"
+    for which, words, fix in ((again & whole, "lie on another one", mend), (again & ~whole, SEAM, seam)):
+        if which.any():
+            what = f"{which.sum():,} of {len(points):,} points {words} (first: {which.argmax()})"
+            yield Finding(where, what, int(which.sum()), int(which.argmax()), fix, serious=False)
 
 
 def repeats(rows: np.ndarray) -> np.ndarray:
@@ -90,6 +104,20 @@ def repeats(rows: np.ndarray) -> np.ndarray:
     again = np.ones(len(rows), dtype=bool)
     again[first] = False
     return again
+
+
+def flat_cells(kind: str, cells: np.ndarray, points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """(E,) bool each: two equal corners or no size; and inside out. All corners exist."""
+    ordered = np.sort(cells, axis=1)
+    flat = (ordered[:, 1:] == ordered[:, :-1]).any(1)
+    numbers = np.isfinite(points).all(1)
+    size = measure(kind, cells, np.where(numbers[:, None], points, 0.0))
+    turned = np.zeros(len(cells), dtype=bool)
+    if size is not None:
+        known = numbers[cells].all(1)  # what is no number is said elsewhere
+        flat |= known & (np.abs(size) <= 1e-12 * max(float(np.abs(size).max(initial=0.0)), 1e-300))
+        turned = known & (size < 0) & ~flat if kind in TETRAHEDRA else turned
+    return flat, turned
 
 
 def broken_cells(where: str, kind: str, cells: np.ndarray, points: np.ndarray, fix: str = "") -> Iterator[Finding]:
@@ -101,19 +129,11 @@ def broken_cells(where: str, kind: str, cells: np.ndarray, points: np.ndarray, f
         )
         yield Finding(where, what, int(outside.sum()), int(outside.argmax()), fix)
         return
-    ordered = np.sort(cells, axis=1)
-    flat = (ordered[:, 1:] == ordered[:, :-1]).any(1)
-    numbers = np.isfinite(points).all(1)
-    size = measure(kind, cells, np.where(numbers[:, None], points, 0.0))
-    turned = np.zeros(len(cells), dtype=bool)
-    if size is not None:
-        known = numbers[cells].all(1)  # what is no number has been said elsewhere
-        flat |= known & (np.abs(size) <= 1e-12 * max(float(np.abs(size).max(initial=0.0)), 1e-300))
-        turned = known & (size < 0) & ~flat if kind in TETRAHEDRA else turned
-    for bad, words in ((flat, "have no size"), (turned, "are inside out")):
+    flat, turned = flat_cells(kind, cells, points)
+    for bad, words, mend in ((flat, "have no size", fix), (turned, "are inside out", IN_THE_MESHER)):
         if bad.any():
             what = f"{bad.sum():,} of {len(cells):,} cells {words} (first: {bad.argmax()})"
-            yield Finding(where, what, int(bad.sum()), int(bad.argmax()), fix, serious=False)
+            yield Finding(where, what, int(bad.sum()), int(bad.argmax()), mend, serious=False)
 
 
 def measure(kind: str, cells: np.ndarray, points: np.ndarray) -> np.ndarray | None:
@@ -135,9 +155,10 @@ def measure(kind: str, cells: np.ndarray, points: np.ndarray) -> np.ndarray | No
     return volume
 
 
-def other_units(sizes: Mapping[str, np.ndarray], labels: Sequence[str]) -> Iterator[Finding]:
-    """Samples whose extent or field is out of scale with the rest; sizes are name -> (samples,), above zero."""
-    for name, values in sizes.items():
+def other_units(sizes: Mapping[Size, np.ndarray | Sequence[float]], labels: Sequence[str]) -> Iterator[Finding]:
+    """Samples whose extent or field is out of scale with the rest; sizes are of each sample, 0 where it has none."""
+    for (kind, field), numbers in sizes.items():
+        name, values = "its extent" if kind == "extent" else repr(field), np.asarray(numbers)
         usual = float(np.median(values[values > 0])) if (values > 0).any() else 0.0
         if usual == 0 or len(values) < 3:
             continue
@@ -150,6 +171,15 @@ def other_units(sizes: Mapping[str, np.ndarray], labels: Sequence[str]) -> Itera
             side = "larger" if ratio[index] > 1 else "smaller"
             what = f"{name} is {factor:,.3g} times {side} than usual{guess}"
             yield Finding(labels[index], what, 1, int(index), "Convert it, or leave it out", serious=False)
+
+
+def write_findings(path: str | os.PathLike[str], found: Sequence[Finding]) -> None:
+    """All of them as a table."""
+    names = [field.name for field in fields(Finding)]
+    with replacing(path) as temporary, temporary.open("w", encoding="utf-8", newline="") as file:
+        table = csv.writer(file)
+        table.writerow(names)
+        table.writerows([getattr(finding, name) for name in names] for finding in found)
 
 
 def plain(row: np.ndarray) -> str:

@@ -74,9 +74,7 @@ def joined(datasets: Sequence[Dataset], out: str | os.PathLike[str], *, quiet: b
                 f"{first.path} and {other.path} have different fields; only datasets of the same are joined"
             )
     source = Field(role="parameter", components=("source",), description="which of the joined datasets it comes from")
-    schema = Schema(
-        name=first.schema.name, fields={**first.schema.fields, "source": source}, cell_type=first.schema.cell_type
-    )
+    schema = replace(first.schema, fields={**first.schema.fields, "source": source}, grid=None)
     starts = [sum(len(d) for d in datasets[:n]) for n in range(len(datasets))]
     splits: dict[str, list[tuple[int, int]]] = {}
     for dataset, start in zip(datasets, starts, strict=True):

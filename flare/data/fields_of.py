@@ -65,9 +65,7 @@ def coordinates(case: Case, schema: Schema) -> np.ndarray:
     """(N, dimensions): the axes that the schema names, of points or of cell centres."""
     field = schema.fields[schema.points]
     at = case.points
-    if schema.points == CENTRES:
-        if case.mesh is None:
-            raise DataError(f"{case.name} has no cells; the fields are at cell centres")
+    if schema.points == CENTRES and case.mesh is not None:  # a table of points has the centres themselves
         at = case.mesh.centres()
     columns = [AXES.index(axis) if axis in AXES else i for i, axis in enumerate(field.components)]
     if max(columns) >= at.shape[1]:
@@ -86,7 +84,7 @@ def coordinates(case: Case, schema: Schema) -> np.ndarray:
 
 def _found(case: Case, schema: Schema, name: str, told: Callable[[str], None]) -> np.ndarray:
     if schema.fields[name].role == "parameter":
-        places = [case.parameters]
+        places = [case.parameters, case.point_fields if case.mesh is None else {}]  # a table repeats it in every row
     else:
         places = (
             [case.cell_fields, case.point_fields] if schema.points == CENTRES else [case.point_fields, case.cell_fields]
@@ -97,6 +95,8 @@ def _found(case: Case, schema: Schema, name: str, told: Callable[[str], None]) -
                 continue
             if number == 0:
                 return array
+            if schema.fields[name].role == "parameter":
+                return _alike(case, name, array)
             assert case.mesh is not None  # nothing else has cell data
             if place is case.cell_fields:
                 told(f"{own!r} is cell data: averaged to the points")
@@ -104,6 +104,15 @@ def _found(case: Case, schema: Schema, name: str, told: Callable[[str], None]) -
             told(f"{own!r} is point data: averaged to the cells")
             return case.mesh.averaged_to_cells(array)
     known = [identifier(own) for place in places for own in place]
+    other = next((values for own, values in case.parameters.items() if identifier(own) == name), None)
+    if other is not None:
+        raise DataError(f"{case.name}: {name!r} has shape {other.shape}; expected a value at each of its points")
     raise DataError(
         f"{case.name} has no {schema.fields[name].role} {name!r}; {nearest(name, known) if known else 'it has none'}"
     )
+
+
+def _alike(case: Case, name: str, rows: np.ndarray) -> np.ndarray:
+    if (rows != rows[:1]).any():
+        raise DataError(f"{case.name}: {name!r} differs between rows; a parameter has one value for the whole sample")
+    return np.atleast_1d(rows[0])

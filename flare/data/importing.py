@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Literal
 
@@ -17,16 +17,17 @@ import numpy as np
 
 from flare.data.case_table import CaseTable, read_case_table
 from flare.data.cases import Case, Place, Source, find_cases, read_case
+from flare.data.check import Samples, find_alike
 from flare.data.fields_of import AXES, CENTRES, fields_of, identifier
 from flare.data.repair import without_points
 from flare.data.sample import Field, Sample, Schema
-from flare.data.splitting import split_cases
+from flare.data.splitting import joined, split_cases
 from flare.data.statistics import describe_bad_values
 from flare.data.store import Dataset
 from flare.data.survey import FieldFound, Survey, Where, survey
 from flare.data.writer import DatasetWriter
 from flare.errors import ConfigError, DataError, nearest
-from flare.terminal import counted, progress
+from flare.terminal import counted, progress, say
 
 OnNan = Literal["refuse", "drop"]
 CellData = Literal["centres", "points"]
@@ -48,10 +49,20 @@ class ImportPlan:
     on_nan: OnNan
     points: str | None
 
+    def __len__(self) -> int:
+        return len(self.places)
+
+    def __getitem__(self, index: int) -> Sample:
+        """What the dataset would hold, without points that are no numbers."""
+        return replace(self, on_nan="drop").sample(self.places[index])
+
+    def split(self, name: str) -> np.ndarray:
+        return np.arange(*self.splits[name])
+
     def sample(self, place: Place, told: Callable[[str], None] = lambda text: None) -> Sample:
         """One case, as the dataset will hold it."""
         case = read_case(place, points=self.points)
-        given = self.table.values(place.path) if self.table else {}
+        given = self.table.values(place) if self.table else {}
         values = fields_of(case, self.schema, list(self.schema.fields), given, told=told)
         cells = _cells(case, self.schema.cell_type)
         sample = Sample(values, cells, {"file": place.name})
@@ -111,8 +122,8 @@ def plan_import(
     targets, inputs = ([names] if isinstance(names, str) else list(names) for names in (targets, inputs))
     if not targets:
         raise ConfigError(f"say which field is to be predicted, with --target NAME; {_known(found)}")
-    table = read_case_table(parameters, [p.path for p in places], group) if parameters is not None else None
-    remarks: list[str] = []
+    table = read_case_table(parameters, places, group) if parameters is not None else None
+    remarks = found.remarks
     at_centres = _at_centres(found, targets, inputs, cell_data, remarks)
     schema = _schema(found, name, targets, inputs, units or {}, table, at_centres, dimensions, remarks)
     groups = _groups(found, places, table, group, remarks)
@@ -145,7 +156,20 @@ def write_import(plan: ImportPlan, out: str | os.PathLike[str], *, quiet: bool =
     except BaseException:
         writer.close()
         raise
-    return writer.finish({name: [part] for name, part in plan.splits.items()})
+    dataset = writer.finish({name: [part] for name, part in plan.splits.items()})
+    warn_of_leaks(dataset, [place.name for place in plan.places])
+    return dataset
+
+
+def warn_of_leaks(samples: Samples, names: Sequence[str]) -> None:
+    """Say aloud, quiet or not, that near copies are in two splits."""
+    leaks = find_alike(samples).leaks
+    if leaks:
+        first = " and ".join(names[i] for i in leaks[0])
+        say(
+            f"WARNING: {counted(len(leaks), 'sample')} nearly equal one of another split (first: {first}); a test "
+            f"would flatter: keep them together with --group"
+        )
 
 
 def import_data(source: Source, out: str | os.PathLike[str], **options: object) -> Dataset:
@@ -221,6 +245,12 @@ def _schema(
         if len(field.widths) > 1:
             raise DataError(f"{own!r} has {sorted(field.widths)} components, not the same number in all files")
         role = "target" if purpose == "target" else "parameter" if where == "whole" else "feature"
+        others = [f"at {other}" if other != "whole" else "of the whole" for other in found.named(own) if other != where]
+        if others:
+            instead = (
+                f" (--cell-data {'points' if at_centres else 'centres'} takes the other)" if where != "whole" else ""
+            )
+            remarks.append(f"{own!r} is at {where} and {' and '.join(others)}: that at {where} is taken{instead}")
         averaged = role != "parameter" and (where == "cells") != at_centres
         if averaged:
             to = "cells" if at_centres else "points"
@@ -249,7 +279,7 @@ def _schema(
         )
     elif set(found.cell_kinds) == {"triangle", "quad"} and cell_type:
         remarks.append("quadrilaterals are split into triangles, for all cells are of one type; predictions keep them")
-    return Schema(name=name, fields=fields, cell_type=cell_type)
+    return Schema(name=name, fields=fields, cell_type=cell_type, cell_dimension=None if cell_type else found.dimension)
 
 
 def _best(here: Mapping[Where, FieldFound], at_centres: bool) -> tuple[Where, FieldFound]:
@@ -287,19 +317,14 @@ def _groups(
             f"group={group!r} is a column of the parameter file; name that file with --parameters, or use 'folder'"
         )
     else:
-        groups = [table.group(place.path) for place in places]
+        groups = [table.group(place) for place in places]
     if group is not None:
         remarks.append(f"{counted(len(set(groups)), 'group')} by {group!r}: none is in two splits")
-    first: dict[str, str] = {}
-    same = 0
-    for i, case in enumerate(found.cases):
-        known = first.setdefault(case.digest, groups[i])
-        if known != groups[i]:
-            same += 1
-            groups = [known if g == groups[i] else g for g in groups]
+    digests = [case.digest for case in found.cases]
+    same = len(digests) - len(set(digests))
     if same:
         remarks.append(f"{counted(same, 'file')} hold exactly what another holds; copies stay in one split")
-    return groups
+    return joined(groups, digests)
 
 
 def _known(found: Survey, name: str = "") -> str:

@@ -6,6 +6,7 @@ import os
 
 import numpy as np
 
+from flare.data.doctor import flat_cells
 from flare.data.sample import Sample, Schema
 from flare.data.store import Dataset
 from flare.data.writer import DatasetWriter
@@ -39,12 +40,13 @@ def merged_points(schema: Schema, sample: Sample) -> Sample:
 
 
 def sound_cells(schema: Schema, sample: Sample) -> Sample:
-    """Without cells whose corners do not exist or are not all different."""
-    if sample.cells is None:
+    """Without cells whose corners do not exist or are not all different, and without cells of no size."""
+    if sample.cells is None or schema.cell_type is None:
         return sample
-    count, ordered = len(sample.values[schema.points]), np.sort(sample.cells, axis=1)
-    sound = (ordered[:, 0] >= 0) & (ordered[:, -1] < count) & (ordered[:, 1:] != ordered[:, :-1]).all(1)
-    return Sample(sample.values, sample.cells[sound], sample.notes)
+    points = sample.values[schema.points]
+    cells = sample.cells[((sample.cells >= 0) & (sample.cells < len(points))).all(1)]
+    flat, _ = flat_cells(schema.cell_type, cells, points)
+    return Sample(sample.values, cells[~flat], sample.notes)
 
 
 def repair(dataset: Dataset, out: str | os.PathLike[str], *, quiet: bool = False) -> tuple[Dataset, dict[str, int]]:

@@ -16,6 +16,8 @@ INPUT_ROLES: tuple[Role, ...] = ("points", "feature", "parameter")
 """In this order they become the input channels of a model."""
 CORNERS = {"line": 2, "triangle": 3, "quad": 4, "tetra": 4, "pyramid": 5, "wedge": 6, "hexahedron": 8}
 """Points of a cell of each type."""
+DIMENSION = {"line": 1, "triangle": 2, "quad": 2, "tetra": 3, "pyramid": 3, "wedge": 3, "hexahedron": 3}
+"""Of a cell of each type."""
 RESERVED = ("offsets", "cells", "cell_offsets")
 """Names of a dataset's own arrays."""
 
@@ -50,6 +52,8 @@ class Schema:
     """(rows, columns) where every sample's points are such a grid, row by row; None for unstructured points."""
     cell_type: str | None = None
     """`triangle`, `quad`, `tetra`, `hexahedron` … where samples carry cells; None for point clouds."""
+    cell_dimension: int | None = None
+    """Of the mesh the points come from, where its cells are not kept: 2 is a surface, 3 a volume; None: unknown."""
 
     def __post_init__(self) -> None:
         for name in self.fields:
@@ -62,6 +66,11 @@ class Schema:
         roles = [f.role for f in self.fields.values()]
         if roles.count("points") != 1 or "target" not in roles:
             raise DataError(f"schema {self.name!r} needs exactly one field of points and at least one target: {roles}")
+
+    @property
+    def mesh_dimension(self) -> int | None:
+        """2 where the points lie on surfaces, 3 where they fill volumes; None where nothing tells."""
+        return DIMENSION[self.cell_type] if self.cell_type else self.cell_dimension
 
     def named(self, *roles: Role) -> list[str]:
         """Names of the fields with one of the roles, ordered as the roles are asked for."""
@@ -93,13 +102,19 @@ class Schema:
         return [len(self.fields[name].components) for name in self.named(*roles)]
 
     def to_json(self) -> dict[str, Any]:
-        return asdict(self)
+        record = asdict(self)
+        if self.cell_dimension is None:  # files that were written before it was known stay the same
+            del record["cell_dimension"]
+        return record
 
     @classmethod
     def from_json(cls, record: Mapping[str, Any]) -> Schema:
         fields = {name: Field(**{**f, "components": tuple(f["components"])}) for name, f in record["fields"].items()}
         grid = tuple(record["grid"]) if record["grid"] else None
-        return cls(name=record["name"], fields=fields, grid=grid, cell_type=record["cell_type"])
+        dimension = record.get("cell_dimension")
+        return cls(
+            name=record["name"], fields=fields, grid=grid, cell_type=record["cell_type"], cell_dimension=dimension
+        )
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
+from scipy.sparse import coo_array
+from scipy.sparse.csgraph import connected_components
 
 from flare.errors import ConfigError, DataError
 
@@ -49,6 +51,17 @@ def split_cases(
             f"more, or choose other shares"
         )
     return {"train": train, **({"calibration": calibrating} if calibrating else {}), "test": held}
+
+
+def joined(groups: Sequence[str], contents: Sequence[str]) -> list[str]:
+    """The group of each case, where groups that share a content are one: it has the name of its first member."""
+    names, group = np.unique(groups, return_inverse=True)
+    kinds, content = np.unique(contents, return_inverse=True)
+    size = len(names) + len(kinds)  # a graph of groups and contents, with an edge for each case
+    edges = coo_array((np.ones(len(groups)), (group, len(names) + content)), shape=(size, size))
+    part = connected_components(edges, directed=False)[1][group]
+    first: dict[int, str] = {}
+    return [first.setdefault(int(p), g) for p, g in zip(part, groups, strict=True)]
 
 
 def _take(order: list[str], members: dict[str, list[int]], wanted: float) -> list[int]:

@@ -12,11 +12,11 @@ import numpy as np
 
 from flare.data.cases import Case, Place, read_case
 from flare.data.fields_of import AXES, identifier
-from flare.terminal import progress
+from flare.data.sample import DIMENSION
+from flare.errors import DataError
+from flare.terminal import counted, progress
 
 Where = Literal["points", "cells", "whole"]
-DIMENSION = {"line": 1, "triangle": 2, "quad": 2, "tetra": 3, "pyramid": 3, "wedge": 3, "hexahedron": 3, "other": 3}
-"""Of a cell of each type."""
 
 
 @dataclass
@@ -62,6 +62,9 @@ class CaseFound:
     """Corners of the box around the points."""
     digest: str
     """Of points and fields: equal where two files hold the same."""
+    dimension: int | None
+    """Of its cells; None where it has none."""
+    remarks: Sequence[str] = ()
 
 
 @dataclass(frozen=True)
@@ -94,8 +97,23 @@ class Survey:
         counts: Counter[str] = Counter()
         for case in self.cases:
             counts.update(case.cells)
-        most = max((DIMENSION[kind] for kind in counts), default=0)
-        return {kind: number for kind, number in counts.items() if DIMENSION[kind] == most}
+        most = self.dimension or 0
+        return {kind: number for kind, number in counts.items() if DIMENSION.get(kind, most) == most}
+
+    @property
+    def dimension(self) -> int | None:
+        """Of the cells of all files; None where a file has none."""
+        found = [case.dimension for case in self.cases]
+        return None if None in found else max((d for d in found if d is not None), default=None)
+
+    @property
+    def remarks(self) -> list[str]:
+        """What was decided while reading, with the files for which it was."""
+        said: dict[str, list[str]] = {}
+        for case in self.cases:
+            for remark in case.remarks:
+                said.setdefault(remark, []).append(case.name)
+        return [f"{counted(len(files), 'file')} (first: {files[0]}): {remark}" for remark, files in said.items()]
 
     @property
     def cell_type(self) -> str | None:
@@ -128,7 +146,19 @@ def survey(places: Iterable[Place], *, points: str | None = None, quiet: bool = 
                 for name, values in arrays.items():
                     fields.setdefault((where, name), FieldFound(name, where)).take(index, values)
             update()
+    _refuse_other_spaces(cases)
     return Survey(cases, fields, units)
+
+
+def _refuse_other_spaces(cases: Sequence[CaseFound]) -> None:
+    """Files of the plane and files of space are no one dataset."""
+    usual = Counter(len(case.low) for case in cases).most_common(1)[0][0] if cases else 0
+    odd = [case for case in cases if len(case.low) != usual]
+    if odd:
+        raise DataError(
+            f"{len(odd)} of {len(cases)} files have {len(odd[0].low)} coordinates a point, the others {usual} (first: "
+            f"{odd[0].name}); leave them out, or export all alike"
+        )
 
 
 def _outline(case: Case) -> CaseFound:
@@ -138,11 +168,15 @@ def _outline(case: Case) -> CaseFound:
         digest.update(np.ascontiguousarray(array).tobytes())
     for name, array in sorted(case.parameters.items()):
         digest.update(f"{name}{array.tolist()}".encode())
+    box = case.points[np.isfinite(case.points).all(1)]  # a NaN has no place, and must not take an axis with it
+    box = box if len(box) else np.zeros((1, case.points.shape[1]))
     return CaseFound(
         case.name,
         len(case.points),
         {kind: len(cells) for kind, cells in case.cells.items()},
-        case.points.min(0).astype(np.float64),
-        case.points.max(0).astype(np.float64),
+        box.min(0).astype(np.float64),
+        box.max(0).astype(np.float64),
         digest.hexdigest(),
+        case.dimension,
+        case.remarks,
     )

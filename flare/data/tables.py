@@ -34,7 +34,7 @@ def read_inputs(path: str | os.PathLike[str], schema: Schema) -> dict[str, np.nd
     if path.is_dir():
         return _map_folder(path, schema)
     refuse_format(path, "read")
-    return _read_npz(path, schema) if path.suffix == ".npz" else _read_csv(path, schema)
+    return _read_npz(path, schema) if path.suffix.lower() == ".npz" else _read_csv(path, schema)
 
 
 def write_outputs(
@@ -49,7 +49,7 @@ def write_outputs(
     refuse_format(path, "write")
     fields = {**inputs, **outputs}
     with replacing(path) as temporary:
-        if path.suffix == ".npz":
+        if path.suffix.lower() == ".npz":
             arrays = {name: _plain(schema, name, values) for name, values in fields.items()}
             np.savez(temporary, **arrays, **(more or {}))  # type: ignore[arg-type]
         else:
@@ -58,7 +58,7 @@ def write_outputs(
 
 def refuse_format(path: Path, verb: Literal["read", "write"], *, more: Sequence[str] = ()) -> None:
     """Refuse a file by its suffix; `more` are suffixes that the caller can do himself."""
-    if path.suffix not in (*FORMATS, *more):
+    if path.suffix.lower() not in (*FORMATS, *more):
         ways = [*FORMATS, *more, *(["a folder of .npy files"] if verb == "read" else [])]
         raise DataError(f"{path}: cannot {verb} {path.suffix or 'a file without a suffix'}; use {' or '.join(ways)}")
 
@@ -172,14 +172,28 @@ def unit_in(title: str) -> str:
     return title.split(" [")[1].rstrip("] ") if " [" in title else "1"
 
 
-def _column(path: Path, header: list[str], schema: Schema, field: str, component: str) -> str:
-    """The column `velocity.x`; `velocity` where it has one component; `x` where no other field has an x."""
+def columns_by_field(header: Sequence[str], schema: Schema) -> dict[str, list[str]]:
+    """Input field -> its columns, of the fields that a table has whole, under the names that a model gives them."""
+    found = {}
+    for name in schema.named(*INPUT_ROLES):
+        options = [_columns(header, schema, name, component) for component in schema.fields[name].components]
+        if all(hits for _, hits in options):
+            found[name] = [hits[0] for _, hits in options]
+    return found
+
+
+def _columns(header: Sequence[str], schema: Schema, field: str, component: str) -> tuple[list[str], list[str]]:
+    """Names that would do, `velocity.x`, `velocity` of one component, `x` where no other field has one; those there."""
     names = [f"{field}.{component}"]
     if len(schema.fields[field].components) == 1:
         names.append(field)
     if sum(component in schema.fields[other].components for other in schema.named(*INPUT_ROLES)) == 1:
         names.append(component)
-    found = [name for name in names if name in header]
+    return names, [name for name in names if name in header]
+
+
+def _column(path: Path, header: list[str], schema: Schema, field: str, component: str) -> str:
+    names, found = _columns(header, schema, field, component)
     if not found:
         raise DataError(f"{path} has no column {' or '.join(names)}; it has {', '.join(header)}")
     return found[0]

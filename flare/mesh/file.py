@@ -9,31 +9,21 @@ What is saved has the points, cells and fields of the file, bit for bit and in i
 
 from __future__ import annotations
 
-import contextlib
-import io
-import logging
 import os
-import re
 import shutil
-import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import numpy as np
 
-from flare.errors import DataError, one_line
+from flare.errors import DataError
 from flare.files import filling, replacing
+from flare.mesh.blocks import end_to_end, leaves
+from flare.mesh.readers import MESHES, is_foam, pyvista, read_root, vtk_errors
 
-SURFACES = (".stl", ".ply", ".obj")
-"""Geometry, as a rule without fields."""
-THROUGH_VTK = (".vtu", ".vtp", ".vtk", ".vti", ".vtr", ".vts", ".vtm", ".cgns", ".e", ".exo", ".ex2", ".foam")
-THROUGH_MESHIO = (".inp", ".bdf", ".nas", ".fem", ".msh", ".med", ".mdpa", ".su2")
-"""Abaqus, Nastran, Ansys and Gmsh, Salome, Kratos, SU2. meshio reads no fields of CGNS and Exodus; VTK does."""
-MESHES = (*THROUGH_VTK, *SURFACES, *THROUGH_MESHIO)
 VTK_NAMES = {3: "line", 5: "triangle", 9: "quad", 10: "tetra", 12: "hexahedron", 13: "wedge", 14: "pyramid"}
 """VTK's numbers of the cells a dataset can hold."""
 PLAIN = {8: (9, [0, 1, 3, 2]), 11: (12, [0, 1, 3, 2, 4, 5, 7, 6])}
@@ -59,6 +49,8 @@ class MeshFile:
     """The pyvista object as it was read."""
     grid: Any
     """The same as one pyvista.UnstructuredGrid."""
+    remarks: tuple[str, ...] = ()
+    """What was decided while reading, in sentences."""
 
     @cached_property
     def points(self) -> np.ndarray:
@@ -99,6 +91,16 @@ class MeshFile:
         return {name: np.concatenate(parts) for name, parts in found.items()}
 
     @property
+    def dimension(self) -> int:
+        """Of the cells of highest dimension, whatever their type: 3 for solids, 2 for surfaces, 0 for points."""
+        cell = pyvista()._vtk.vtkGenericCell()
+        found = [0]
+        for kind in np.unique(np.asarray(self.grid.celltypes)):
+            cell.SetCellType(int(kind))
+            found.append(cell.GetCellDimension())
+        return max(found)
+
+    @property
     def cell_count(self) -> int:
         return int(self.grid.n_cells)
 
@@ -134,22 +136,22 @@ class MeshFile:
         cell_fields: Mapping[str, np.ndarray] | None = None,
     ) -> None:
         """Write all that was read, and these fields. The suffix is that of the VTK format, or .vtu for any mesh."""
-        path, vtk = Path(path), _pyvista()
+        path, vtk = Path(path), pyvista()
         refuse_suffix(path, self.root)
         root = self.root.copy(deep=False) if path.suffix == OWN_SUFFIX[type(self.root).__name__] else self.grid.copy()
-        leaves = list(root.recursive_iterator()) if isinstance(root, vtk.MultiBlock) else [root]
+        parts = leaves(root) if isinstance(root, vtk.MultiBlock) else [root]
         for place, fields, counts in (
-            ("point_data", point_fields or {}, [leaf.n_points for leaf in leaves]),
-            ("cell_data", cell_fields or {}, [leaf.n_cells for leaf in leaves]),
+            ("point_data", point_fields or {}, [part.n_points for part in parts]),
+            ("cell_data", cell_fields or {}, [part.n_cells for part in parts]),
         ):
             for name, values in fields.items():
-                parts = np.split(np.ascontiguousarray(values), np.cumsum(counts)[:-1])
-                for leaf, part in zip(leaves, parts, strict=True):
-                    getattr(leaf, place)[name] = part
+                rows = np.split(np.ascontiguousarray(values), np.cumsum(counts)[:-1])
+                for part, own in zip(parts, rows, strict=True):
+                    getattr(part, place)[name] = own
         if path.suffix == ".vtm":
             _save_blocks(root, path)
             return
-        with replacing(path) as temporary, _vtk_errors(str(path), "write"):
+        with replacing(path) as temporary, vtk_errors(str(path), "write"):
             root.save(temporary)
 
     def _incidence(self) -> tuple[np.ndarray, np.ndarray]:
@@ -159,50 +161,43 @@ class MeshFile:
 
 
 def read_mesh(path: str | os.PathLike[str]) -> MeshFile:
-    """A mesh by its suffix; a folder is an OpenFOAM case, at its last time."""
-    path = Path(path)
-    if not path.exists():
-        raise DataError(f"{path} does not exist")
-    suffix = path.suffix.lower()
-    with _vtk_errors(str(path), "read"):
-        if is_foam(path) or suffix == ".foam":
-            root = _foam(path)
-        elif suffix in (*THROUGH_VTK, *SURFACES):
-            root = _pyvista().read(path)
-        elif suffix in THROUGH_MESHIO:
-            root = _pyvista().from_meshio(_through_meshio(path))
-        else:
-            raise DataError(f"{path}: cannot read {suffix or 'a name without suffix'}; meshes are {', '.join(MESHES)}")
-    return mesh_of(root, str(path))
+    """A mesh by its suffix; a folder is an OpenFOAM case. Of several times the last is read, and that is remarked."""
+    root, remarks = read_root(Path(path))
+    return mesh_of(root, str(path), remarks)
 
 
-def mesh_of(root: Any, name: str = "the mesh") -> MeshFile:
+def mesh_of(root: Any, name: str = "the mesh", remarks: Sequence[str] = ()) -> MeshFile:
     """The same for a pyvista object that is here already."""
-    vtk = _pyvista()
+    vtk = pyvista()
     if isinstance(root, vtk.MultiBlock):
-        grid = vtk.MultiBlock(list(root.recursive_iterator(skip_none=True))).combine(merge_points=False)
+        grid, partial = end_to_end(leaves(root))
+        remarks = [*remarks, *partial]
     else:
         grid = root if isinstance(root, vtk.UnstructuredGrid) else root.cast_to_unstructured_grid()
     if grid.n_points == 0:
         raise DataError(f"{name} is damaged or empty: no points in it")
-    return MeshFile(name, root, grid)
+    return MeshFile(name, root, grid, tuple(remarks))
 
 
 def mesh_of_points(points: np.ndarray, name: str = "the points") -> MeshFile:
     """A cloud, for files that have no cells: a vertex at each point. Planes get z = 0."""
-    vtk = _pyvista()
+    vtk = pyvista()
     space = np.zeros((len(points), 3), dtype=points.dtype)
     space[:, : points.shape[1]] = points
     return mesh_of(vtk.PolyData(space), name)
 
 
+def mesh_of_cells(points: np.ndarray, kind: str, cells: np.ndarray, name: str = "the cells") -> MeshFile:
+    """Points and cells of one type, where they come as arrays. Planes get z = 0."""
+    number = next(number for number, word in VTK_NAMES.items() if word == kind)
+    space = np.zeros((len(points), 3), dtype=points.dtype)
+    space[:, : points.shape[1]] = points
+    return mesh_of(pyvista().UnstructuredGrid({number: cells}, space), name)
+
+
 def is_mesh(path: str | os.PathLike[str]) -> bool:
     """Whether a file is a mesh by its name, and not a table or a dataset."""
     return Path(path).suffix.lower() in MESHES or is_foam(Path(path))
-
-
-def is_foam(path: Path) -> bool:
-    return (path / "system" / "controlDict").is_file()
 
 
 def refuse_suffix(path: str | os.PathLike[str], root: Any) -> None:
@@ -212,73 +207,13 @@ def refuse_suffix(path: str | os.PathLike[str], root: Any) -> None:
         raise DataError(f"{path}: this mesh is written as {own}" + (" or .vtu" if own != ".vtu" else ""))
 
 
-def _foam(path: Path) -> Any:
-    reader = _pyvista().OpenFOAMReader(str(path / "system" / "controlDict" if path.is_dir() else path))
-    reader.cell_to_point_creation = False  # what is averaged to points is decided and said by the user
-    if reader.time_values:
-        reader.set_active_time_value(reader.time_values[-1])
-    return reader.read()["internalMesh"]
-
-
-def _through_meshio(path: Path) -> Any:
-    try:
-        import meshio
-    except ImportError:
-        raise DataError(
-            f"{path}: meshio reads it; it comes with the extra:  pip install 'flare-engine[mesh]'"
-        ) from None
-    silence = io.StringIO()
-    try:
-        with contextlib.redirect_stdout(silence), contextlib.redirect_stderr(silence):
-            return meshio.read(path)
-    except (Exception, SystemExit) as error:  # meshio ends the program where no reader fits
-        said = " ".join((silence.getvalue() or str(error)).split())[:200]
-        raise DataError(f"{path} cannot be read by meshio: {said or type(error).__name__}") from None
-
-
-def _pyvista() -> ModuleType:
-    try:
-        import pyvista
-    except ImportError:
-        raise DataError("meshes are read through VTK, with the extra:  pip install 'flare-engine[mesh]'") from None
-    return pyvista
-
-
-@contextlib.contextmanager
-def _vtk_errors(path: str, verb: str) -> Iterator[None]:
-    """VTK prints its errors and goes on with what it has; here the first one is raised, in one line."""
-    vtk = _pyvista()._vtk
-    vtk.vtkLogger.SetStderrVerbosity(vtk.vtkLogger.VERBOSITY_OFF)
-    window, heard = vtk.vtkOutputWindow.GetInstance(), vtk.vtkStringOutputWindow()
-    vtk.vtkOutputWindow.SetInstance(heard)
-    disabled = logging.root.manager.disable
-    logging.disable(logging.ERROR)
-    try:
-        with warnings.catch_warnings(record=True) as said:
-            warnings.simplefilter("always")
-            yield
-    except DataError:
-        raise
-    except Exception as error:  # whatever a reader makes of a damaged file
-        raise DataError(f"cannot {verb} {path}: {one_line(error)[:200] or type(error).__name__}") from None
-    finally:
-        logging.disable(disabled)
-        vtk.vtkOutputWindow.SetInstance(window)
-    errors = [str(w.message).split("file.")[-1] for w in said if "raised an error" in str(w.message)]
-    if heard.GetOutput():
-        errors.append(heard.GetOutput().split("):")[-1])
-    if errors:
-        words = re.sub(r"\(0x[0-9a-f]+\)|Debug: .*", "", one_line(errors[0])).strip(' "')
-        raise DataError(f"{path} is damaged or cut short. VTK says: {words[:150]}")
-
-
 def _save_blocks(root: Any, path: Path) -> None:
     """A .vtm file names the files of a folder beside it; both are moved in when both are whole."""
     blocks = path.with_suffix("")
     if blocks.exists():
         raise DataError(f"{blocks} exists already; the blocks of {path} would go there")
     with filling(path.with_name(f"{path.name}.parts")) as folder:
-        with _vtk_errors(str(path), "write"):
+        with vtk_errors(str(path), "write"):
             root.save(folder / path.name)
         (folder / blocks.name).replace(blocks)
         (folder / path.name).replace(path)

@@ -11,6 +11,8 @@ from flare.data.doctor import Finding
 from flare.sequence.store import Example, SequenceDataset
 from flare.terminal import progress
 
+AGAIN = "Make or read the dataset again"
+
 
 def check_sequences(dataset: SequenceDataset, *, quiet: bool = False) -> list[Finding]:
     """Every complaint about a dataset of sequences, serious ones first. A sound dataset has no serious one."""
@@ -21,18 +23,19 @@ def check_sequences(dataset: SequenceDataset, *, quiet: bool = False) -> list[Fi
             example = dataset[index]
             where = f"sample {index}"
             if example.label >= len(schema.classes):
-                found.append(Finding(where, f"there is no class {example.label}", 1, index))
+                found.append(Finding(where, f"there is no class {example.label}", 1, index, AGAIN))
             for tokens in example.documents:
                 if not 1 <= len(tokens) <= schema.longest:
                     what = f"{len(tokens):,} tokens; 1 to {schema.longest:,} are expected"
-                    found.append(Finding(where, what, 1, index))
+                    found.append(Finding(where, what, 1, index, AGAIN))
                 elif tokens.max() >= schema.vocabulary or (schema.pad is not None and (tokens == schema.pad).any()):
                     what = f"has token ids that are not of the vocabulary of {schema.vocabulary}"
-                    found.append(Finding(where, what, 1, index))
+                    found.append(Finding(where, what, 1, index, AGAIN))
             digests.append(_digest(example))
             update()
     for label in np.flatnonzero(_frequencies(dataset) == 0):
-        found.append(Finding(str(dataset.path), f"no sample is of class {schema.classes[label]!r}", 0, serious=False))
+        what, fix = f"no sample is of class {schema.classes[label]!r}", "Make more samples, or another seed"
+        found.append(Finding(str(dataset.path), what, 0, None, fix, serious=False))
     return found + _repeated(dataset, digests)
 
 
@@ -49,7 +52,8 @@ def _repeated(dataset: SequenceDataset, digests: list[bytes]) -> list[Finding]:
         known = sum(digest in earlier for digest in own)
         if known:
             what = f"{known:,} of {len(own):,} samples are in an earlier split, token by token"
-            found.append(Finding(f"split {split!r}", what, known, serious=False))
+            fix = "Published files have such repeats; say so beside the accuracy, or make another dataset"
+            found.append(Finding(f"split {split!r}", what, known, None, fix, serious=False))
         earlier |= set(own)
     return found
 

@@ -21,7 +21,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 
-from flare.code import Code, encode, fingerprint
+from flare.code import encode, fingerprint
 from flare.data.sample import INPUT_ROLES, Sample, input_array, target_array
 from flare.data.store import Dataset
 from flare.errors import CheckpointError, DataError
@@ -71,8 +71,17 @@ class Calibration:
     report: Mapping[str, Any]
     """Counts and measured coverage, and why a part is missing."""
 
-    def judge(self, surrogate: Surrogate, sample: Sample, fields: Mapping[str, np.ndarray]) -> Judgement:
-        """Bars and familiarity of predicted `fields`, target -> (N,) or (N, channels)."""
+    def judge(
+        self,
+        surrogate: Surrogate,
+        sample: Sample,
+        fields: Mapping[str, np.ndarray],
+        latents: Sequence[torch.Tensor] | None = None,
+    ) -> Judgement:
+        """Bars and familiarity of predicted `fields`, target -> (N,) or (N, channels).
+
+        `latents` are what `predict_into` returned; without them the sample is encoded here.
+        """
         widths = None
         if self.bars is not None:
             schema = surrogate.schema
@@ -82,7 +91,7 @@ class Calibration:
             widths = {name: part[:, 0] if part.shape[1] == 1 else part for name, part in parts}
         if self.familiar is None:
             return Judgement(widths, None, None)
-        code = code_vector(encode(surrogate, sample))
+        code = code_vector(encode(surrogate, sample).latents if latents is None else latents)
         return Judgement(widths, self.familiar.score(code), self.familiar.rank(code))
 
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -201,14 +210,14 @@ def codes(surrogate: Surrogate, dataset: Dataset, indices: Sequence[int] | np.nd
     for index in indices:
         values = dataset[int(index)].values
         rows.append(
-            code_vector(encode(surrogate, Sample({n: values[n] for n in surrogate.schema.named(*INPUT_ROLES)})))
+            code_vector(encode(surrogate, Sample({n: values[n] for n in surrogate.schema.named(*INPUT_ROLES)})).latents)
         )
     return np.stack(rows)
 
 
-def code_vector(code: Code) -> np.ndarray:
+def code_vector(latents: Sequence[torch.Tensor]) -> np.ndarray:
     """(P,): the latents of all blocks, end to end."""
-    return np.concatenate([z.cpu().numpy().astype(np.float64).ravel() for z in code.latents])
+    return np.concatenate([z.cpu().numpy().astype(np.float64).ravel() for z in latents])
 
 
 def _errors(surrogate: Surrogate, sample: Sample, most: int) -> tuple[np.ndarray, np.ndarray]:

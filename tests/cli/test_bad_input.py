@@ -187,9 +187,12 @@ def test_the_same_fields_in_another_order_are_not_taken_for_the_same_channels(tm
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ({"points": np.zeros((3, 2))}, "no array 'coefficient'"),
-        ({"points": np.zeros((3, 3)), "coefficient": np.zeros(3)}, "'points' has shape (3, 3), expected (N, 2): x, y"),
-        ({"points": np.zeros((3, 2)), "coefficient": np.zeros(4)}, "'coefficient' has shape (4,), expected (3, 1)"),
+        ({"points": np.zeros((3, 2))}, "has no feature 'coefficient'"),
+        ({"points": np.eye(3), "coefficient": np.zeros(3)}, "is not plane: z goes from 0 to 1"),
+        (
+            {"points": np.zeros((3, 2)), "coefficient": np.zeros(4)},
+            "'coefficient' has shape (4,); expected a value at each",
+        ),
         ({"points": np.full((3, 2), np.nan), "coefficient": np.zeros(3)}, "'points' has NaN or infinity at 6 places"),
     ],
 )
@@ -239,7 +242,7 @@ def test_an_empty_table_and_an_unknown_device(run, tmp_path, capsys):
     [
         ("", "has no header of columns separated by commas"),
         ("x;y;coefficient\n0;0;3\n", "its first line is 'x;y;coefficient'"),
-        ("x,y\n0,0\n", "has no column coefficient.a or coefficient or a; it has x, y"),
+        ("x,y\n0,0\n", "has no feature 'coefficient'"),
         ("x,y,a\n0,0,3\n0,many,3\n", "line 3 holds something that is not a number: 0,many,3"),
         ("x,y,a\n0,0,3\n0,0\n", "line 3 has 2 columns, the header has 3"),
     ],

@@ -70,7 +70,7 @@ def test_predict_for_a_dataset_a_table_and_an_archive_agree(run, darcy, tmp_path
     np.savez(tmp_path / "in.npz", points=values["points"], coefficient=values["coefficient"], other=np.ones(3))
     assert main(["predict", str(run), str(tmp_path / "in.npz"), "--out", str(tmp_path / "out.npz")]) == 0
     with np.load(tmp_path / "out.npz") as out:
-        np.testing.assert_allclose(out["pressure"], want, rtol=1e-5, atol=1e-8)
+        np.testing.assert_allclose(out["pressure_predicted"], want, rtol=1e-5, atol=1e-8)
 
     with (tmp_path / "in.csv").open("w", newline="") as file:
         writer = csv.writer(file)
@@ -80,8 +80,8 @@ def test_predict_for_a_dataset_a_table_and_an_archive_agree(run, darcy, tmp_path
     assert main(["predict", str(run), str(tmp_path / "in.csv"), "--out", str(tmp_path / "out.csv")]) == 0
     with (tmp_path / "out.csv").open() as file:
         rows = list(csv.DictReader(file))
-    np.testing.assert_allclose([float(row["pressure"]) for row in rows], want, rtol=1e-4, atol=1e-7)
-    assert set(rows[0]) == {"points.x", "points.y", "coefficient", "pressure"}
+    np.testing.assert_allclose([float(row["pressure_predicted"]) for row in rows], want, rtol=1e-4, atol=1e-7)
+    assert set(rows[0]) - {"pressure_bar"} == {"points.x", "points.y", "coefficient", "id", "pressure_predicted"}
 
 
 def test_spectra_are_written_with_pictures(run, tmp_path, capsys):

@@ -85,6 +85,24 @@ def test_all_cases_of_one_file_along_the_first_axis(tmp_path):
     np.testing.assert_array_equal(case.parameters["speed"], [2.0])
 
 
+def test_cells_of_stacked_cases_are_shared_by_all(tmp_path):
+    cells = np.array([[0, 1, 2], [2, 3, 4]])  # as many as there are cases
+    np.savez(tmp_path / "all.npz", points=np.stack([POINTS, 2 * POINTS]), heat=np.stack([HEAT, -HEAT]), triangles=cells)
+    for place in find_cases(tmp_path / "all.npz"):
+        np.testing.assert_array_equal(read_case(place).cells["triangle"], cells)
+
+
+def test_a_damaged_array_is_said_and_not_passed_over(tmp_path):
+    import zipfile
+
+    np.savez(tmp_path / "a.npz", points=POINTS, heat=HEAT)
+    with zipfile.ZipFile(tmp_path / "a.npz") as whole, zipfile.ZipFile(tmp_path / "b.npz", "w") as cut:
+        cut.writestr("points.npy", whole.read("points.npy"))
+        cut.writestr("heat.npy", whole.read("heat.npy")[:-9])
+    with pytest.raises(DataError, match=r"b\.npz: 'heat' is damaged"):
+        read_case(find_cases(tmp_path / "b.npz")[0])
+
+
 def test_a_case_in_every_group(tmp_path):
     import h5py
 

@@ -230,3 +230,72 @@ def test_a_mesh_with_a_hole_in_its_numbers_is_said(tmp_path):
     mesh = pv.UnstructuredGrid(np.array([4, 0, 1, 2, 3, 4, 0, 1, 2, 2]), [10, 10], np.eye(4, 3))
     mesh.save(tmp_path / "a.vtu")
     assert any("1 of 2 cells have no size (first: 1)" in line for line in notes(check_files(tmp_path, quiet=True)))
+
+
+def seam(values, cells):
+    values["points"][7] = values["points"][2]  # one place, two values
+
+
+def flat(values, cells):
+    values["points"][[0, 1, 2]] = [[0, 0], [1, 1], [2, 2]]
+
+
+def test_a_fix_is_promised_only_where_it_fixes(tmp_path):
+    dataset = made(tmp_path / "d", [(3, seam), (4, flat), (6, twice), (1, bent(4, [3, 3, 5]))])
+    found = check_dataset(dataset, quiet=True)
+    promised = {f.where for f in found if "--fix" in f.fix}
+    assert promised == {f"sample {i} (part_{i}.vtu)" for i in (4, 6, 1)}
+    mended, left_out = repair(dataset, tmp_path / "f", quiet=True)
+    assert left_out["cells"] >= 2
+    (left,) = check_dataset(mended, quiet=True)
+    assert "1 of 40 points lie on another one that has other values (first: 7). Merge them in the mesh" in str(left)
+
+
+def test_files_are_checked_for_what_datasets_are(tmp_path):
+    rng, last = np.random.default_rng(0), {}
+    for i in range(8):
+        points = rng.random((2000 if i == 5 else 40, 3))
+        values = {"points": points, "heat": points.sum(1) + i, "speed": 1.0 + i, "area": np.full(len(points), 0.5)}
+        if i == 1:
+            values["heat"] = np.full(40, 7.0)
+        if i == 2:
+            values["heat"] = values["heat"] * 1000
+        if i == 4:
+            values = {**last, "points": last["points"] + 1e-9}
+        if i == 6:
+            values["points"][4, 0] = np.nan
+        if i == 7:
+            values["speed"] = np.nan
+        np.savez(tmp_path / f"{i}.npz", **values)
+        last = values
+    found = check_files(tmp_path, quiet=True)
+    assert all(finding.fix and ".npz" in finding.where for finding in found)
+    text = [str(finding).removeprefix(f"{tmp_path}/") for finding in found]
+    for wanted in (
+        "6.npz: 'points' has NaN or infinity at 1 of 40 points (first: 4)",
+        "7.npz: the parameter 'speed' is no number",
+        "1.npz: 'heat' is 7 at all 40 points",
+        "0.npz: 'area' is 0.5 at all points, as in all 8 files",
+        "2.npz: 'heat' is",
+        f"4.npz: is nearly the same as {tmp_path}/3.npz",
+        "5.npz: samples have 40 to 2,000 points",
+    ):
+        assert sum(line.startswith(wanted) for line in text) == 1, (wanted, text)
+
+
+def test_cell_data_is_said_to_be_at_cells(tmp_path):
+    mesh = plate(0)
+    mesh.cell_data["q"] = np.where(np.arange(mesh.n_cells) == 3, np.nan, 1.0 * np.arange(mesh.n_cells))
+    mesh.save(tmp_path / "a.vtu")
+    assert any("'q' has NaN or infinity at 1 of 150 cells (first: 3)" in s for s in serious(check_files(tmp_path)))
+
+
+def test_every_finding_can_be_had(tmp_path, capsys):
+    dataset = made(tmp_path / "d", [(i, put("stress", 5, np.nan)) for i in range(24)], count=28)
+    short = fails(capsys, "data", "check", dataset.path, "--csv", tmp_path / "found.csv")
+    assert "... and 4 more; --all shows them" in short
+    assert "sample 23 (part_23.vtu)" not in short
+    assert "sample 23 (part_23.vtu)" in fails(capsys, "data", "check", dataset.path, "--all")
+    rows = (tmp_path / "found.csv").read_text().splitlines()
+    assert rows[0] == "where,what,count,first,fix,serious"
+    assert sum("part_" in row for row in rows) == len(rows) - 1 >= 24

@@ -5,8 +5,10 @@ import json
 import numpy as np
 import pytest
 
+from flare.cli import main
+from flare.data.check import check_files
 from flare.data.importing import import_data, plan_import
-from flare.data.splitting import split_cases
+from flare.data.splitting import joined, split_cases
 from flare.data.store import Dataset
 from flare.errors import ConfigError, DataError
 from tests.factory import content
@@ -110,6 +112,97 @@ def test_a_field_at_points_here_and_at_cells_there_is_refused(tmp_path):
     odd.save(tmp_path / "plate_9.vtu")
     with pytest.raises(DataError, match=r"of several kinds: at points in 4 files .*, at cells in 1 files .*plate_9"):
         plan_import(tmp_path, targets="pressure", quiet=True)
+
+
+def test_a_field_at_points_and_at_cells_is_said_and_either_can_be_had(tmp_path):
+    for i in range(6):
+        mesh = plate(i)
+        mesh.cell_data["pressure"] = np.full(mesh.n_cells, -1.0)
+        mesh.save(tmp_path / f"p{i}.vtu")
+    plan = plan_import(tmp_path, targets="pressure", quiet=True)
+    said = "'pressure' is at points and at cells: that at points is taken (--cell-data centres takes the other)"
+    assert said in plan.remarks
+    assert plan[0].values["pressure"].min() > 0
+    other = plan_import(tmp_path, targets="pressure", cell_data="centres", quiet=True)
+    assert any("that at cells is taken (--cell-data points takes the other)" in remark for remark in other.remarks)
+    assert (other[0].values["pressure"] == -1).all()
+    assert any("'pressure' is at points and at cells in 6 files" in str(f) for f in check_files(tmp_path, quiet=True))
+
+
+def test_groups_that_share_a_copy_by_way_of_others_are_one():
+    groups = joined(["A", "B", "C", "C", "D", "E"], ["d1", "d2", "d1", "d2", "d1", "d3"])
+    assert groups == ["A", "A", "A", "A", "A", "E"]
+    assert joined(["x", "y", "x"], ["1", "2", "3"]) == ["x", "y", "x"]
+
+
+def test_files_of_two_and_of_three_coordinates_are_no_dataset(tmp_path):
+    rng = np.random.default_rng(0)
+    for i in range(4):
+        np.savez(tmp_path / f"{i}.npz", points=rng.random((20, 2 if i == 1 else 3)), heat=rng.random(20))
+    with pytest.raises(DataError, match=r"1 of 4 files have 2 coordinates a point, the others 3 \(first: .*1\.npz\)"):
+        plan_import(tmp_path, targets="heat", quiet=True)
+
+
+def test_rows_of_the_table_are_matched_by_folder_and_never_shared_by_two_files(tmp_path):
+    for folder in "ab":
+        folder_of_plates(tmp_path / folder, 3)
+    table, how = tmp_path / "runs.csv", {"targets": "pressure", "parameters": tmp_path / "runs.csv", "quiet": True}
+    source = [tmp_path / "a", tmp_path / "b"]
+    table.write_text("file,angle\n" + "\n".join(f"{f}/plate_{i},{10 * i + (f == 'b')}" for f in "ab" for i in range(3)))
+    plan = plan_import(source, test=0.2, calibration=0, **how)
+    for place in plan.places:
+        wanted = 10 * int(place.path.stem[-1]) + (place.path.parent.name == "b")
+        assert plan.table.values(place) == {"angle": [wanted]}
+    table.write_text("file,angle\n" + "\n".join(f"plate_{i}.vtu,{i}" for i in range(3)))
+    with pytest.raises(DataError, match=r"the row 'plate_0.vtu' fits .*a/plate_0.vtu and .*b/plate_0.vtu"):
+        plan_import(source, **how)
+    table.write_text("file,angle\nplate_0.vtu,1\nplate_1.vtu,2\nplate_2.vtu,3\nplate_0.vtu,4")
+    with pytest.raises(DataError, match=r"row 5 is the second for 'plate_0.vtu'"):
+        plan_import(tmp_path / "a", **how)
+    table.write_text("file,angle\nplate_0.vtu,1\nplate_1.vtu,2\nplate_2.vtu,3\nplate_0,4")
+    with pytest.raises(DataError, match=r"two rows for .*plate_0.vtu: .*plate_0.vtu and .*plate_0; leave one"):
+        plan_import(tmp_path / "a", **how)
+
+
+def test_cases_inside_one_file_may_have_rows_of_their_own(tmp_path):
+    rng = np.random.default_rng(0)
+    np.savez(tmp_path / "all.npz", points=rng.random((4, 9, 2)), heat=rng.random((4, 9)))
+    (tmp_path / "runs.csv").write_text("file,angle\n" + "\n".join(f"all.npz:{i},{i * i}" for i in range(4)))
+    plan = plan_import(tmp_path / "all.npz", targets="heat", parameters=tmp_path / "runs.csv", test=0.25, quiet=True)
+    assert {place.row: float(plan.table.values(place)["angle"][0]) for place in plan.places} == {0: 0, 1: 1, 2: 4, 3: 9}
+
+
+def test_arrays_as_long_as_the_cells_are_cell_data(tmp_path):
+    rng = np.random.default_rng(0)
+    for i in range(4):
+        cells = np.stack([rng.permutation(20)[:3] for _ in range(33)])
+        np.savez(
+            tmp_path / f"{i}.npz",
+            points=rng.random((20, 3)),
+            triangles=cells,
+            stress=rng.random(33),
+            odd=rng.random(27),
+        )
+    plan = plan_import(tmp_path, targets="stress", quiet=True)
+    assert any("'odd' of shape (27,) is left out: neither at 20 points nor at 33 cells" in r for r in plan.remarks)
+    with np.load(plan.places[0].path) as arrays:
+        np.testing.assert_array_equal(plan[0].values["stress"][:, 0], arrays["stress"])
+        centres = arrays["points"][arrays["triangles"]].mean(1)
+    np.testing.assert_allclose(plan[0].values["cell_centres"], centres)
+    assert plan.schema.mesh_dimension == 2
+
+
+def test_near_copies_in_two_splits_are_announced_in_python_and_before_writing(tmp_path, capsys):
+    folder_of_plates(tmp_path / "f", 6)
+    for i in range(6):
+        mesh = plate(i)
+        mesh.points += 1e-6
+        mesh.save(tmp_path / "f" / f"again_{i}.vtu")
+    import_data(tmp_path / "f", tmp_path / "d", targets="pressure", test="again_*", calibration=0, quiet=True)
+    assert "WARNING: 6 samples nearly equal one of another split" in capsys.readouterr().err
+    words = ["data", "import", str(tmp_path / "f"), "--target", "pressure", "--test", "again_*", "--calibration", "0"]
+    assert main([*words, "--dry-run"]) == 0
+    assert "WARNING: 6 samples nearly equal one of another split" in capsys.readouterr().err
 
 
 def test_plane_meshes_have_two_coordinates(tmp_path):

@@ -5,6 +5,7 @@ import pytest
 
 from flare.errors import DataError
 from flare.mesh.file import mesh_of, read_mesh
+from tests.mesh.simulation_files import AT_CELLS, AT_POINTS, CELLS, POINTS, write_cgns, write_exodus
 from tests.meshes import plate, pv, same
 
 
@@ -27,7 +28,7 @@ def test_what_is_saved_has_everything_that_was_read_bit_for_bit(tmp_path, make, 
     new = np.arange(len(mesh.points), dtype=np.float32)
     mesh.save(tmp_path / f"b{suffix}", point_fields={"new": new})
     again = pv.read(tmp_path / f"b{suffix}")
-    same(pv.read(tmp_path / f"a{suffix}"), again)
+    same(pv.read(tmp_path / f"a{suffix}"), again, added={"new"})
     np.testing.assert_array_equal(again.point_data["new"], new)
 
 
@@ -40,7 +41,7 @@ def test_blocks_are_end_to_end_and_stay_blocks(tmp_path):
     again = pv.read(tmp_path / "b.vtm")
     assert again.keys() == ["left", "right"]
     np.testing.assert_array_equal(np.concatenate([block.point_data["new"] for block in again]), new)
-    same(pv.read(tmp_path / "a.vtm")["right"], again["right"])
+    same(pv.read(tmp_path / "a.vtm")["right"], again["right"], added={"new"})
     assert sorted(p.name for p in tmp_path.iterdir()) == ["a", "a.vtm", "b", "b.vtm"]
 
 
@@ -70,10 +71,12 @@ def test_a_point_of_no_cell_has_no_average():
         found.averaged_to_points(found.cell_fields["p"])
 
 
-@pytest.mark.parametrize("suffix", [".vtu", ".vtk", ".vtp", ".stl", ".msh", ".inp", ".bdf"])
+@pytest.mark.parametrize("suffix", [".vtu", ".vtk", ".vtp", ".stl", ".msh", ".inp", ".bdf", ".cgns", ".exo"])
 @pytest.mark.parametrize("how", ["cut", "empty", "noise"])
 def test_a_damaged_file_gives_one_clear_error(tmp_path, suffix, how, capfd):
     whole = tmp_path / f"whole{suffix}"
+    if suffix in (".cgns", ".exo"):
+        {".cgns": write_cgns, ".exo": write_exodus}[suffix](whole)
     (plate(0) if suffix in (".vtu", ".vtk") else sphere()).save(
         whole if suffix in (".vtu", ".vtk", ".vtp", ".stl") else tmp_path / "x.vtp"
     )
@@ -144,12 +147,120 @@ def test_an_openfoam_case_is_its_cells_at_the_last_time(tmp_path):
     np.testing.assert_allclose(mesh.centres()[:, 0], [0.5, 1.5])
 
 
-@pytest.mark.parametrize("suffix", [".inp", ".bdf", ".msh", ".su2"])
-def test_meshes_of_other_solvers_come_through_meshio(tmp_path, suffix):
+def through_meshio(path, **how):
     import meshio
 
-    points = np.array([[0.0, 0, 0], [1, 0, 0], [0, 1, 0], [0, 0, 1], [1, 1, 1]])
-    meshio.Mesh(points, [("tetra", np.array([[0, 1, 2, 3], [1, 2, 3, 4]]))]).write(tmp_path / f"a{suffix}")
+    fields = {"point_data": {"p": AT_POINTS}, "cell_data": {"q": [AT_CELLS]}}
+    meshio.Mesh(POINTS, [("tetra", CELLS)], **fields).write(path, **how)
+
+
+def tetrahedra(path):
+    mesh = pv.UnstructuredGrid({pv.CellType.TETRA: CELLS}, POINTS)
+    mesh.point_data["p"], mesh.cell_data["q"] = AT_POINTS, AT_CELLS
+    pv.MultiBlock([mesh]).save(path) if path.suffix == ".vtm" else mesh.save(path)
+
+
+WITH_FIELDS = {
+    ".vtu": tetrahedra,
+    ".vtk": tetrahedra,
+    ".vtm": tetrahedra,
+    ".cgns": write_cgns,
+    ".e": write_exodus,
+    ".exo": write_exodus,
+    ".ex2": write_exodus,
+    ".msh": lambda path: through_meshio(path, file_format="gmsh"),
+    ".med": through_meshio,
+}
+GEOMETRY_ONLY = dict.fromkeys((".inp", ".bdf", ".nas", ".fem", ".mdpa", ".su2"), through_meshio)
+GEOMETRY_ONLY[".msh"] = lambda path: through_meshio(path, file_format="ansys")
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("suffix", WITH_FIELDS)
+def test_fields_of_other_programs_come_back(tmp_path, suffix, capfd):
+    WITH_FIELDS[suffix](tmp_path / f"a{suffix}")
     mesh = read_mesh(tmp_path / f"a{suffix}")
-    np.testing.assert_allclose(mesh.points, points)
-    np.testing.assert_array_equal(mesh.cells["tetra"], [[0, 1, 2, 3], [1, 2, 3, 4]])
+    np.testing.assert_allclose(mesh.points, POINTS)
+    np.testing.assert_array_equal(mesh.cells["tetra"], CELLS)
+    np.testing.assert_array_equal(mesh.point_fields["p"], AT_POINTS)
+    np.testing.assert_array_equal(mesh.cell_fields["q"], AT_CELLS)
+    assert mesh.remarks == ()
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("suffix", GEOMETRY_ONLY)
+def test_geometry_of_other_programs_comes_back_and_nothing_else(tmp_path, suffix):
+    GEOMETRY_ONLY[suffix](tmp_path / f"a{suffix}")
+    mesh = read_mesh(tmp_path / f"a{suffix}")
+    np.testing.assert_allclose(mesh.points, POINTS)
+    np.testing.assert_array_equal(mesh.cells["tetra"], CELLS)
+    assert not {"p", "q"} & {*mesh.point_fields, *mesh.cell_fields}  # should this fail, the page can promise more
+
+
+@pytest.mark.parametrize("suffix", [".vtp", ".vti", ".vtr", ".vts"])
+def test_fields_of_the_other_kinds_of_vtk_come_back(tmp_path, suffix):
+    whole = {".vtp": sphere(), ".vti": image(), ".vtr": image().cast_to_rectilinear_grid()}
+    made = whole.get(suffix, image().cast_to_structured_grid())
+    made.point_data["heat"] = np.linspace(0, 1, made.n_points)
+    made.save(tmp_path / f"a{suffix}")
+    mesh = read_mesh(tmp_path / f"a{suffix}")
+    np.testing.assert_allclose(mesh.points, made.points, atol=1e-6)
+    np.testing.assert_array_equal(mesh.point_fields["heat"], made.point_data["heat"])
+
+
+@pytest.mark.parametrize("suffix", [".stl", ".ply", ".obj"])
+def test_a_bare_surface_is_its_triangles(tmp_path, suffix):
+    import trimesh
+
+    trimesh.creation.box((1.0, 2.0, 3.0)).export(tmp_path / f"a{suffix}")
+    mesh = read_mesh(tmp_path / f"a{suffix}")
+    a, b, c = np.moveaxis(mesh.points[mesh.cells["triangle"]].astype(float), 1, 0)
+    assert np.einsum("ij,ij->", np.cross(a, b), c) / 6 == pytest.approx(6.0)  # the volume it encloses
+
+
+def test_an_openfoam_case_by_its_foam_file(tmp_path):
+    case = foam_case(tmp_path / "case")
+    (case / "case.foam").touch()
+    np.testing.assert_array_equal(read_mesh(case / "case.foam").cell_fields["p"], np.float32([3.5, 7.25]))
+
+
+@pytest.mark.parametrize(("write", "suffix"), [(write_cgns, ".cgns"), (write_exodus, ".e")])
+def test_of_several_times_the_last_is_taken_and_that_is_said(tmp_path, write, suffix):
+    write(tmp_path / f"a{suffix}", times=(0.0, 0.5, 2.0))
+    mesh = read_mesh(tmp_path / f"a{suffix}")
+    np.testing.assert_array_equal(mesh.point_fields["p"], AT_POINTS)
+    assert mesh.remarks == ("of 3 times the last, 2, is taken",)
+
+
+def test_a_file_that_only_looks_like_cgns_is_refused_without_a_word_beside_the_error(tmp_path, capfd):
+    through_meshio(tmp_path / "a.cgns")  # without the labels by which CGNS knows its nodes
+    with pytest.raises(DataError, match=r"damaged or cut short\. Its library says: Error: Not enough bases"):
+        read_mesh(tmp_path / "a.cgns")
+    assert capfd.readouterr() == ("", "")
+
+
+def test_a_field_that_some_blocks_lack_is_kept_and_nan_elsewhere(tmp_path):
+    left, right = plate(0), plate(1)
+    for name in ("pressure", "Wall Shear"):
+        right.point_data.remove(name)
+    pv.MultiBlock([left, right]).save(tmp_path / "a.vtm")
+    mesh = read_mesh(tmp_path / "a.vtm")
+    assert "1 of 2 blocks have no 'pressure': NaN there" in mesh.remarks
+    new = np.zeros(len(mesh.points), np.float32)
+    mesh.save(tmp_path / "b.vtu", point_fields={"new": new})
+    mesh.save(tmp_path / "b.vtm", point_fields={"new": new})
+    whole = pv.read(tmp_path / "b.vtu")
+    assert set(whole.point_data.keys()) == {"pressure", "Wall Shear", "new"}
+    np.testing.assert_array_equal(whole.point_data["pressure"][: left.n_points], left.point_data["pressure"])
+    assert np.isnan(whole.point_data["Wall Shear"][left.n_points :]).all()
+    same(right, pv.read(tmp_path / "b.vtm")[1], added={"new"})  # blocks stay as they were
+
+
+def test_empty_blocks_are_passed_over_and_stay(tmp_path):
+    pv.MultiBlock([plate(0), None, plate(1)]).save(tmp_path / "a.vtm")
+    mesh = read_mesh(tmp_path / "a.vtm")
+    new = np.arange(len(mesh.points), dtype=np.float32)
+    mesh.save(tmp_path / "b.vtm", point_fields={"new": new})
+    again = pv.read(tmp_path / "b.vtm")
+    assert again[1] is None
+    np.testing.assert_array_equal(np.concatenate([again[i].point_data["new"] for i in (0, 2)]), new)

@@ -85,7 +85,9 @@ def test_another_family_of_shapes_is_told_apart(run, surrogate, tmp_path):
     familiar, own = load_calibration(run, surrogate).familiar, Dataset(run.parent / "d")
 
     def scores(data, indices):
-        return np.array([familiar.score(code_vector(surrogate.encode(data[int(i)].values["points"]))) for i in indices])
+        return np.array(
+            [familiar.score(code_vector(surrogate.encode(data[int(i)].values["points"]).latents)) for i in indices]
+        )
 
     known, other = scores(own, own.split("test")), scores(strange, range(40))
     auc = (other[:, None] > known[None]).mean()
@@ -97,7 +99,7 @@ def test_another_family_of_shapes_is_told_apart(run, surrogate, tmp_path):
 def test_a_part_out_of_scale_is_strange(run, surrogate):
     points, _ = outline(np.random.default_rng(5), "ellipse")
     familiar = load_calibration(run, surrogate).familiar
-    scores = [familiar.score(code_vector(surrogate.encode(scale * points))) for scale in (1.0, 3.0, 1000.0)]
+    scores = [familiar.score(code_vector(surrogate.encode(scale * points).latents)) for scale in (1.0, 3.0, 1000.0)]
     assert scores[0] < 1.5
     assert min(scores[1:]) > 1.5
 
