@@ -22,6 +22,7 @@ from flare.mesh.file import MESHES, is_foam, read_mesh
 
 if TYPE_CHECKING:
     from flare.mesh.file import MeshFile
+    from flare.mesh.unstructured import Grid
 
 CONTAINERS = (".npz", ".h5", ".hdf5", ".zarr")
 TABLES = (".csv", ".parquet")
@@ -64,6 +65,12 @@ class Case:
     """Where the file tells."""
     mesh: MeshFile | None = None
     """What knows the neighbours of cells and points, where the file is a mesh."""
+    grid: Grid | None = None
+    """The same of a mesh that was read without VTK."""
+
+    @property
+    def neighbours(self) -> MeshFile | Grid | None:
+        return self.mesh or self.grid
 
 
 def find_cases(source: Source, *, points: str | None = None) -> list[Place]:

@@ -66,9 +66,9 @@ def coordinates(case: Case, schema: Schema) -> np.ndarray:
     field = schema.fields[schema.points]
     at = case.points
     if schema.points == CENTRES:
-        if case.mesh is None:
+        if case.neighbours is None:
             raise DataError(f"{case.name} has no cells; the fields are at cell centres")
-        at = case.mesh.centres()
+        at = case.neighbours.centres()
     columns = [AXES.index(axis) if axis in AXES else i for i, axis in enumerate(field.components)]
     if max(columns) >= at.shape[1]:
         raise DataError(
@@ -97,12 +97,12 @@ def _found(case: Case, schema: Schema, name: str, told: Callable[[str], None]) -
                 continue
             if number == 0:
                 return array
-            assert case.mesh is not None  # nothing else has cell data
+            assert case.neighbours is not None  # nothing else has cell data
             if place is case.cell_fields:
                 told(f"{own!r} is cell data: averaged to the points")
-                return case.mesh.averaged_to_points(array)
+                return case.neighbours.averaged_to_points(array)
             told(f"{own!r} is point data: averaged to the cells")
-            return case.mesh.averaged_to_cells(array)
+            return case.neighbours.averaged_to_cells(array)
     known = [identifier(own) for place in places for own in place]
     raise DataError(
         f"{case.name} has no {schema.fields[name].role} {name!r}; {nearest(name, known) if known else 'it has none'}"

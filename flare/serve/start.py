@@ -38,6 +38,7 @@ def serve(
     import uvicorn
 
     from flare.serve.app import make_app
+    from flare.serve.connection import bounded
     from flare.serve.metrics import Metrics
     from flare.serve.pool import Pool
 
@@ -56,7 +57,8 @@ def serve(
             print(f"serving {', '.join(models)} at {address} {with_token}; Ctrl-C ends it", flush=True)
             config = uvicorn.Config(
                 app,
-                http="h11",
+                http=bounded(limits),
+                ws="none",
                 h11_max_incomplete_event_size=8 * LARGEST_HEADERS,  # so that our own refusal is the first to speak
                 log_level="warning",
                 access_log=False,

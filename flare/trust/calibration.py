@@ -71,8 +71,14 @@ class Calibration:
     report: Mapping[str, Any]
     """Counts and measured coverage, and why a part is missing."""
 
-    def judge(self, surrogate: Surrogate, sample: Sample, fields: Mapping[str, np.ndarray]) -> Judgement:
-        """Bars and familiarity of predicted `fields`, target -> (N,) or (N, channels)."""
+    def judge(
+        self, surrogate: Surrogate, sample: Sample, fields: Mapping[str, np.ndarray], *, code: Code | None = None
+    ) -> Judgement:
+        """Bars and familiarity of predicted `fields`, target -> (N,) or (N, channels).
+
+        Args:
+            code: of the part, where there is one already; None encodes the sample.
+        """
         widths = None
         if self.bars is not None:
             schema = surrogate.schema
@@ -82,8 +88,8 @@ class Calibration:
             widths = {name: part[:, 0] if part.shape[1] == 1 else part for name, part in parts}
         if self.familiar is None:
             return Judgement(widths, None, None)
-        code = code_vector(encode(surrogate, sample))
-        return Judgement(widths, self.familiar.score(code), self.familiar.rank(code))
+        vector = code_vector(code or encode(surrogate, sample))
+        return Judgement(widths, self.familiar.score(vector), self.familiar.rank(vector))
 
     def save(self, path: str | os.PathLike[str]) -> None:
         arrays: dict[str, np.ndarray] = {}

@@ -73,14 +73,14 @@ def test_a_mesh_comes_back_as_it_was_with_the_fields_added(server, truth, tmp_pa
     for name in ("points", "corners", "ends", "types"):
         a, b = getattr(mine, name), getattr(back, name)
         assert (a.dtype, a.tobytes()) == (b.dtype, b.tobytes())
-    assert list(back.point_fields) == ["thickness", "force", "heat"]
-    np.testing.assert_allclose(back.point_fields["force"], truth["vtu"]["force"], rtol=1e-6)
+    assert list(back.point_fields) == ["thickness", "force_predicted", "heat_predicted"]
+    np.testing.assert_allclose(back.point_fields["force_predicted"], truth["vtu"]["force"], rtol=1e-6)
 
 
 def test_arrays_come_back_as_arrays_and_points_as_a_cloud(server, truth, tmp_path):
     found = np.load(io.BytesIO(predict(server, "npz", npz(), answer="npz").content), allow_pickle=False)
     np.testing.assert_array_equal(found["position"], POINTS)
-    np.testing.assert_allclose(found["heat"], truth["npz"]["heat"], rtol=1e-6, atol=1e-9)
+    np.testing.assert_allclose(found["heat_predicted"], truth["npz"]["heat"], rtol=1e-6, atol=1e-9)
     (tmp_path / "cloud.vtu").write_bytes(predict(server, "npz", npz(), answer="vtu").content)
     assert read_grid(tmp_path / "cloud.vtu").types.tolist() == [1] * 5
 
@@ -152,7 +152,7 @@ def test_a_job_is_queued_followed_fetched_and_removed(server, truth):
     assert (about["progress"], about["points"]) == (1.0, 5)
     for _ in range(2):
         found = np.load(io.BytesIO(server.client.get(about["result"]).content), allow_pickle=False)
-        np.testing.assert_allclose(found["heat"], truth["npz"]["heat"], rtol=1e-6, atol=1e-9)
+        np.testing.assert_allclose(found["heat_predicted"], truth["npz"]["heat"], rtol=1e-6, atol=1e-9)
     assert server.client.delete(address).status_code == 200
     assert error_of(server.client.get(address), server)["code"] == "no_job"
     assert not server.files()
@@ -303,7 +303,8 @@ def test_of_200_requests_at_once_every_one_is_answered_or_told_to_come_again(ser
     assert sum(counts.values()) == 200
     for response in responses:
         if response.status_code == 200:
-            assert set(np.load(io.BytesIO(response.content))) == {"position", "thickness", "speed", "force", "heat"}
+            arrays = {"position", "thickness", "speed", "force_predicted", "heat_predicted"}
+            assert set(np.load(io.BytesIO(response.content))) == arrays
         else:
             assert int(response.headers["retry-after"]) > 0
             assert error_of(response, server)["code"] == "busy"
