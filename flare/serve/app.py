@@ -360,7 +360,6 @@ def make_app(pool: Pool, limits: Limits, metrics: Metrics, *, token: str | None)
             function,
             methods=[method],
             response_model=None,
-            response_class=Response,  # what comes back is said in the description, not taken for JSON
             **described(method, path),
         )
     make_description = app.openapi

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from fastapi.responses import JSONResponse, Response
+
 MEDIA = {"vtu": "application/xml", "npz": "application/x-npz", "json": "application/json"}
 """Of answers."""
 UPLOADS = {**MEDIA, "csv": "text/csv", "stl": "model/stl"}
@@ -140,6 +142,7 @@ def described(method: str, path: str) -> Spec:
     numbers = sorted({*refusals, *(() if path == "/health" else ALWAYS)})
     return {
         "status_code": status,
+        "response_class": JSONResponse if "application/json" in answer["content"] else Response,
         "responses": {status: answer} | {number: _refusal(number) for number in numbers},
         "openapi_extra": UPLOAD if method == "POST" else None,
     }

@@ -8,10 +8,11 @@ import numpy as np
 
 from flare.data.cards import is_benchmark
 from flare.data.fields_of import CENTRES
+from flare.data.survey import DIMENSION
 from flare.errors import DataError, TooLarge
 from flare.mesh.sampling import cubes, median_edge, spread, spread_count
 from flare.mesh.unstructured import Grid, cloud_grid, grid_of, surface_grid
-from flare.prediction import SOLID, SPARSE
+from flare.prediction import SPARSE
 
 if TYPE_CHECKING:
     from flare.data.sample import Schema
@@ -38,7 +39,7 @@ def pointed(surface: Surface, schema: Schema, spacing: float | None, most: int, 
         raise DataError(f"{name}: this model has its fields at cell centres, and a surface has no cells; send a mesh")
     if schema.name == "lpbf" and is_benchmark(schema):
         return _printed(surface), "the part is placed on the build plate, 60 mm long, and meshed as the benchmark was"
-    if schema.cell_type in SOLID:
+    if DIMENSION.get(schema.cell_type or "") == 3:
         return _filled(surface, spacing, most, name), f"voxels of {spacing:.3g} fill the surface, as in the training"
     if spacing and median_edge(surface) > SPARSE * spacing:
         count = spread_count(surface, spacing)
