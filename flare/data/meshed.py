@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 
 from flare.data.cases import Case
@@ -20,5 +22,10 @@ def grid_case(grid: Grid, name: str) -> Case:
 def grid_cells(grid: Grid) -> dict[str, np.ndarray]:
     """Type -> (cells, corners), of the cells of the highest dimension that the mesh has."""
     found = {kind: grid.cells(number, CORNERS[kind]) for number, kind in VTK_NAMES.items() if number in grid.types}
-    highest = max((DIMENSION[kind] for kind in found), default=0)
-    return {kind: cells for kind, cells in found.items() if DIMENSION[kind] == highest}
+    return highest(found)
+
+
+def highest(cells: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Those of the highest dimension: the solids of a mesh that also lists its walls."""
+    most = max((DIMENSION[kind] for kind in cells), default=0)
+    return {kind: corners for kind, corners in cells.items() if DIMENSION[kind] == most}
