@@ -20,7 +20,7 @@ def bounded(limits: Limits) -> type[asyncio.Protocol]:
     class Connection(H11Protocol):
         _patience: asyncio.TimerHandle | None = None
 
-        def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        def connection_made(self, transport: asyncio.Transport) -> None:
             super().connection_made(transport)
             if len(self.connections) > limits.connections:
                 transport.write(_raw(CROWDED))
