@@ -222,8 +222,9 @@ class Api:
         """What the worker says of the result. A client that goes away meanwhile has its job cancelled."""
         ended, gone = asyncio.wrap_future(job.future), asyncio.ensure_future(_disconnected(request))
         ended.add_done_callback(lambda future: future.cancelled() or future.exception())  # heard, by someone or no one
+        either: list[asyncio.Future[Any]] = [ended, gone]
         try:
-            await asyncio.wait({ended, gone}, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
             if not ended.done():
                 self.pool.forget(job)
                 raise Refused(499, "gone", "the client went away")
