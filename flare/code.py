@@ -50,7 +50,6 @@ class Code:
     def nbytes(self) -> int:
         return sum(z.numel() * z.element_size() for z in self.latents)
 
-    @torch.no_grad()
     def query(self, points: ArrayLike, **features: ArrayLike) -> dict[str, np.ndarray]:
         """The target fields at any points: those of `predict` at the encoded ones, smooth between them.
 
@@ -60,9 +59,16 @@ class Code:
         """
         for name in features.keys() & self.parameters.keys():
             raise DataError(f"{name!r} is a parameter of the encoded sample; it cannot be another at some points")
-        sample = self.surrogate.sample(points, {**features, **self.parameters})
+        return self.query_sample(self.surrogate.sample(points, {**features, **self.parameters}))
+
+    @torch.no_grad()
+    def query_sample(
+        self, sample: Sample, *, done: Callable[[int], None] = lambda points: None
+    ) -> dict[str, np.ndarray]:
+        """The same for a sample, with these parameters; `done` is called with the points of each chunk."""
         outputs = empty_outputs(self.surrogate, len(sample.values[self.surrogate.schema.points]))
-        pointwise(self.surrogate, sample, partial(query, self.surrogate.network, latents=self.latents), outputs)
+        answer = partial(query, self.surrogate.network, latents=self.latents)
+        pointwise(self.surrogate, sample, answer, outputs, done=done)
         return as_fields(outputs)
 
     def save(self, path: str | os.PathLike[str]) -> None:

@@ -110,12 +110,18 @@ def passes(surrogate: Surrogate) -> int:
 
 
 def pointwise(
-    surrogate: Surrogate, sample: Sample, answer: Callable[[Tensor], Tensor], outputs: Mapping[str, np.ndarray]
+    surrogate: Surrogate,
+    sample: Sample,
+    answer: Callable[[Tensor], Tensor],
+    outputs: Mapping[str, np.ndarray],
+    *,
+    done: Callable[[int], None] = lambda points: None,
 ) -> None:
     """Fill `outputs` by a function of points that does not mix them: normalised inputs -> normalised targets."""
     for start, stop in spans(_count(surrogate, sample), auto_chunk(surrogate)):
         encoded = answer(_read(surrogate, sample, start, stop))
         _keep(surrogate, encoded[0], {name: array[start:stop] for name, array in outputs.items()})
+        done(stop - start)
 
 
 def empty_outputs(surrogate: Surrogate, count: int) -> dict[str, np.ndarray]:

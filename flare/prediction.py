@@ -241,11 +241,6 @@ def describe(prediction: Prediction, calibration: Calibration | None) -> list[st
             f"{min(shares):.1%}" + (f" to {max(shares):.1%}" if len(shares) > 1 else "")
         )
     if judgement.score is not None and calibration.familiar is not None:
-        count = len(calibration.familiar.distances)
-        verdict = (
-            f"WARNING: unlike the training set, farther than all {count} held-out samples; do not trust fields or bars"
-            if judgement.rank == 0
-            else f"as far from the training set as held-out samples are ({judgement.rank} of {count} are farther)"
-        )
+        verdict = calibration.familiar.verdict(judgement.rank or 0)
         lines.append(f"familiarity score {judgement.score:.2f} (1 is the farthest held-out sample): {verdict}")
     return lines

@@ -1,5 +1,7 @@
 """Gradients are those of finite differences, and of the whole: the network's part and the geometry's."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -53,7 +55,14 @@ def test_the_gradient_is_that_of_finite_differences(name, model):
         np.testing.assert_allclose(found_at.points[place], slope, rtol=2e-3, atol=1e-5 * abs(found_at.points).max())
     slope = (value(speed=2 + step) - value(speed=2 - step)) / (2 * step)
     np.testing.assert_allclose(found.parameters["speed"], [slope], rtol=2e-3)
-    assert found.features["thickness"].shape == (12, 1)
+    nodes = (np.round(THICKNESS * 4096) / 4096).astype(np.float32)
+    found_at = sensitivity(model, POINTS, scalar, thickness=nodes, speed=2.0).features["thickness"]
+    assert found_at.shape == (12, 1)
+    for place in (0, 5, 11):
+        move = np.zeros_like(nodes)
+        move[place] = step
+        slope = (value(thickness=nodes + move) - value(thickness=nodes - move)) / (2 * step)
+        np.testing.assert_allclose(found_at[place, 0], slope, rtol=2e-3, atol=1e-5 * abs(found_at).max())
 
 
 def test_the_native_kernels_give_the_same_gradient(model):
@@ -133,6 +142,40 @@ def test_the_verb_writes_a_vector_field_onto_the_mesh(run, tmp_path, capsys):
     assert main([*words, "--out", str(tmp_path / "slopes.npz")]) == 0
     with np.load(tmp_path / "slopes.npz") as arrays:
         assert arrays["d_mean_d_position"].shape == (12, 2)
+
+
+def test_the_verb_takes_other_meshes_and_what_they_lack_beside_them(run, tmp_path, capsys):
+    pyvista = pytest.importorskip("pyvista")
+    part = pyvista.PolyData(np.pad(POINTS, [(0, 0), (0, 1)]), np.insert(QUADS, 0, 4, axis=1).ravel())
+    part.save(tmp_path / "part.vtp")
+    words = ["sensitivity", str(run), str(tmp_path / "part.vtp"), "--of", "mean", "--field", "force"]
+    assert main([*words, "--out", str(tmp_path / "a.vtp")]) == 2
+    assert "has no" in capsys.readouterr().err
+    words += ["--set", "speed=2", "thickness=1"]
+    assert main([*words, "--out", str(tmp_path / "slopes.vtp")]) == 0
+    found = pyvista.read(tmp_path / "slopes.vtp")
+    expected = sensitivity(surrogate(), POINTS, SCALARS["mean over the area"], thickness=np.ones(12), speed=2.0)
+    np.testing.assert_allclose(found.point_data["d_mean_d_position"][:, :2], expected.points, rtol=1e-5, atol=1e-7)
+    np.testing.assert_allclose(found.point_data["d_mean_d_thickness"], expected.features["thickness"][:, 0], rtol=1e-5)
+    np.testing.assert_allclose(found.field_data["d_mean_d_speed"], expected.parameters["speed"], rtol=1e-5)
+    assert main([*words, "--set", "sped=2", "--out", str(tmp_path / "b.vtp")]) == 2
+    assert "did you mean 'speed'" in capsys.readouterr().err
+
+
+def test_a_feature_is_not_taken_for_a_parameter_by_its_name(tmp_path):
+    """`pull_d_speed` ends as a slope by the parameter `speed` does."""
+    pyvista = pytest.importorskip("pyvista")
+    made = surrogate()
+    fields = {("pull_d_speed" if name == "thickness" else name): f for name, f in made.schema.fields.items()}
+    made.schema = replace(made.schema, fields=fields)
+    part = pyvista.PolyData(np.pad(POINTS, [(0, 0), (0, 1)]))
+    part.point_data["pull_d_speed"] = THICKNESS[:, 0]
+    part.save(tmp_path / "part.vtp")
+    words = ["sensitivity", str(saved_run(made, tmp_path / "run")), str(tmp_path / "part.vtp"), "--set", "speed=2"]
+    assert main([*words, "--of", "peak", "--field", "heat", "--out", str(tmp_path / "slopes.vtp")]) == 0
+    found = pyvista.read(tmp_path / "slopes.vtp")
+    assert found.point_data["d_peak_d_pull_d_speed"].shape == (12,)
+    assert list(found.field_data) == ["d_peak_d_speed"]
 
 
 @pytest.mark.parametrize(

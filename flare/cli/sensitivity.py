@@ -7,16 +7,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from flare.cli import parse
-from flare.cli.options import make_parser
-from flare.errors import ConfigError, DataError
+from flare.cli.options import make_parser, setting
+from flare.errors import ConfigError, DataError, nearest
 
 if TYPE_CHECKING:
-    from flare.mesh.unstructured import Grid
+    from flare.data.cases import Case
+    from flare.data.sample import Schema
+    from flare.mesh.file import MeshFile
     from flare.sensitivity import Scalar
 
 EPILOG = """examples:
   flare sensitivity runs/demo points.csv --of peak --field stress --softness 0.3 --out slopes.npz
-  flare sensitivity runs/car car.vtu --of force --field pressure --direction 1,0,0 --out drag.vtu"""
+  flare sensitivity runs/car car.vtu --of force --field pressure --direction 1,0,0 --out drag.vtu
+  flare sensitivity runs/wings part.vtp --set speed=30 --of mean --field pressure --out slopes.vtp"""
 
 
 def run(words: Sequence[str]) -> int:
@@ -24,56 +27,105 @@ def run(words: Sequence[str]) -> int:
         "sensitivity", "How a scalar of the predicted field changes as the points and parameters do.", EPILOG
     )
     parser.add_argument("run", help="run folder")
-    parser.add_argument("input", help="a mesh (.vtu), or points and input fields (.npz, .csv)")
+    parser.add_argument("input", help="a mesh (.vtu, .vtp, ...), or points and input fields (.npz, .csv)")
+    parser.add_argument("--set", nargs="+", default=[], metavar="NAME=VALUE", help="inputs that are not in the file")
     parser.add_argument("--of", required=True, choices=["peak", "mean", "integral", "force"], help="which scalar")
     parser.add_argument("--field", required=True, help="of which predicted field")
     parser.add_argument("--component", type=int, default=0, help="of a field of several, counted from 0")
     parser.add_argument("--softness", type=float, default=0.0, help="of a peak: 0 is the largest value itself")
     parser.add_argument("--direction", help="of a force, such as 1,0,0")
-    parser.add_argument("--out", required=True, help="file to write (.vtu for a mesh, or .npz); must not exist")
+    parser.add_argument("--out", required=True, help="file to write (.vtu, ... for a mesh, or .npz); must not exist")
     parser.add_argument("--checkpoint", default="last", choices=["last", "best"], help="which weights")
     parser.add_argument("--device", default="auto", help="auto, cpu, cuda, ...")
     args = parse(parser, words)
     out = Path(args.out)
-    if out.suffix not in (".vtu", ".npz"):
-        raise ConfigError(f"--out {out}: the name should end in .vtu or .npz")
 
-    from flare.data.meshed import grid_inputs
-    from flare.data.tables import read_inputs
+    from flare.data.fields_of import CENTRES
+    from flare.data.tables import FORMATS
     from flare.files import refuse_existing
-    from flare.mesh.unstructured import read_grid
+    from flare.mesh.file import OWN_SUFFIX, refuse_suffix
     from flare.sensitivity import sensitivity
     from flare.surrogate import load
 
+    if out.suffix not in (".npz", *OWN_SUFFIX.values()):
+        raise ConfigError(f"--out {out}: the name should end in .vtu or .npz, or in another suffix of VTK's")
     refuse_existing(out)
     surrogate = load(args.run, checkpoint=args.checkpoint, device=args.device)
-    schema = surrogate.schema
-    grid = read_grid(args.input) if args.input.endswith(".vtu") else None
-    if grid is None and out.suffix == ".vtu":
-        raise ConfigError(f"{args.input} is no mesh to write back with fields; let --out end in .npz")
-    inputs = grid_inputs(grid, schema, args.input) if grid else read_inputs(args.input, schema)
+    schema, given = surrogate.schema, dict(setting(text) for text in args.set)
+    if Path(args.input).suffix in FORMATS:
+        case, inputs = None, _of_table(args.input, schema, given)
+    else:
+        case, inputs = _of_mesh(args.input, schema, given)
+    if out.suffix != ".npz":
+        if case is None or case.mesh is None:
+            raise ConfigError(f"{args.input} is no mesh to write back with fields; let --out end in .npz")
+        refuse_suffix(out, case.mesh.root)
     points = inputs.pop(schema.points)
-    found = sensitivity(surrogate, points, _scalar(args, grid), **inputs)
+    found = sensitivity(surrogate, points, _scalar(args, schema, case), **inputs)
 
-    slopes = {f"d_{args.of}_d_{schema.points}": found.points}
-    slopes |= {f"d_{args.of}_d_{name}": slope for name, slope in (found.features | found.parameters).items()}
-    _write(out, grid, {schema.points: points, **inputs}, slopes, list(found.parameters))
+    prefix = f"d_{args.of}_d_"
+    slopes = {f"{prefix}{name}": slope for name, slope in {schema.points: found.points, **found.features}.items()}
+    whole = {f"{prefix}{name}": slope for name, slope in found.parameters.items()}
+    if case is None or case.mesh is None or out.suffix == ".npz":
+        _write_arrays(out, {schema.points: points, **inputs, **slopes, **whole})
+    else:
+        _write_mesh(out, case.mesh, slopes, whole, at_cells=schema.points == CENTRES)
     print(f"{args.of} of {args.field}: {found.value:.6g}")
     for name, slope in found.parameters.items():
         print(f"  by {name}: {', '.join(f'{number:.6g}' for number in slope)}")
-    print(f"{out}: {', '.join(slopes)}")
+    print(f"{out}: {', '.join([*slopes, *whole])}")
     return 0
 
 
-def _scalar(args: Any, grid: Grid | None) -> Scalar:
-    from flare.data.meshed import grid_cells
+def _of_table(path: str, schema: Schema, given: dict[str, list[float]]) -> dict[str, Any]:
+    """Inputs of a .npz or .csv file, and those given beside it."""
+    from dataclasses import replace
+
+    import numpy as np
+
+    from flare.data.tables import read_inputs
+
+    rest = replace(schema, fields={name: field for name, field in schema.fields.items() if name not in given})
+    inputs = read_inputs(path, rest)
+    return inputs | _spread(given, schema, len(np.atleast_1d(inputs[schema.points])))
+
+
+def _of_mesh(path: str, schema: Schema, given: dict[str, list[float]]) -> tuple[Case, dict[str, Any]]:
+    """A mesh as `flare predict` reads it, and the inputs of the model on it."""
+    from flare.data.cases import Place, read_case
+    from flare.data.fields_of import CENTRES, fields_of
+    from flare.data.sample import INPUT_ROLES
+
+    case = read_case(Place(Path(path)))
+    count = case.mesh.cell_count if schema.points == CENTRES and case.mesh else len(case.points)
+    return case, fields_of(case, schema, schema.named(*INPUT_ROLES), _spread(given, schema, count))
+
+
+def _spread(given: dict[str, list[float]], schema: Schema, count: int) -> dict[str, Any]:
+    """Given numbers as the model wants them: a parameter as it is, a feature at every point."""
+    import numpy as np
+
+    for name in given:
+        if name not in schema.named("feature", "parameter"):
+            raise ConfigError(f"--set {name}: {nearest(name, schema.named('feature', 'parameter'))}")
+    features = schema.named("feature")
+    return {name: np.tile(numbers, (count, 1)) if name in features else numbers for name, numbers in given.items()}
+
+
+def _scalar(args: Any, schema: Schema, case: Case | None) -> Scalar:
+    from flare.data.fields_of import CENTRES
+    from flare.data.meshed import highest
     from flare.sensitivity import force, integral, mean, peak
 
     if args.direction and args.of != "force":
         raise ConfigError(f"--direction is for --of force, not for {args.of}")
     if args.of == "peak":
         return peak(args.field, component=args.component, softness=args.softness)
-    cells = grid_cells(grid) if grid else None
+    if schema.points == CENTRES:
+        if args.of != "mean":
+            raise ConfigError(f"--of {args.of} is a sum over cells by their corners; this model has the cells' centres")
+        return mean(args.field, component=args.component)
+    cells = highest(case.cells) if case else {}
     if args.of == "mean":
         return mean(args.field, component=args.component, cells=cells or None)
     if not cells:
@@ -87,21 +139,27 @@ def _scalar(args: Any, grid: Grid | None) -> Scalar:
     return force(args.field, cells, direction)
 
 
-def _write(out: Path, grid: Grid | None, inputs: dict[str, Any], slopes: dict[str, Any], parameters: list[str]) -> None:
+def _write_arrays(out: Path, arrays: dict[str, Any]) -> None:
     import numpy as np
 
     from flare.files import replacing
-    from flare.mesh.unstructured import write_grid
 
-    if out.suffix == ".npz":
-        with replacing(out) as temporary:
-            np.savez(temporary, **inputs, **slopes)
-        return
-    assert grid is not None
-    whole = {name: slope for name, slope in slopes.items() if any(name.endswith(f"_d_{p}") for p in parameters)}
-    fields = {name: _in_space(slope) for name, slope in slopes.items() if name not in whole}
-    grid.values.update(whole)
-    write_grid(out, grid.with_fields(fields))
+    with replacing(out) as temporary:
+        np.savez(temporary, **arrays)
+
+
+def _write_mesh(out: Path, mesh: MeshFile, slopes: dict[str, Any], whole: dict[str, Any], *, at_cells: bool) -> None:
+    """The mesh as it was, with slopes at its points or cells, and those of parameters as field data."""
+    from flare.mesh.file import mesh_of
+
+    for name in {*slopes, *whole}:
+        if name in mesh.point_fields or name in mesh.cell_fields or name in mesh.root.field_data:
+            raise DataError(f"{mesh.name} has a field {name!r} already; rename it, so that it is not lost")
+    root = mesh.root.copy(deep=False)
+    for name, slope in whole.items():
+        root.field_data[name] = slope
+    fields = {name: _in_space(slope) for name, slope in slopes.items()}
+    mesh_of(root, mesh.name).save(out, **{"cell_fields" if at_cells else "point_fields": fields})
 
 
 def _in_space(slope: Any) -> Any:

@@ -24,6 +24,7 @@ from flare.mesh.file import MESHES, is_foam, read_mesh
 if TYPE_CHECKING:
     from flare.data.sample import Schema
     from flare.mesh.file import MeshFile
+    from flare.mesh.unstructured import Grid
 
 CONTAINERS = (".npz", ".h5", ".hdf5", ".zarr")
 TABLES = (".csv", ".parquet")
@@ -65,7 +66,9 @@ class Case:
     units: Mapping[str, str] = field(default_factory=dict)
     """Where the file tells."""
     mesh: MeshFile | None = None
-    """What knows the neighbours of cells and points, where the file has cell data."""
+    """What knows the neighbours of cells and points, where the file is a mesh."""
+    grid: Grid | None = None
+    """The same of a mesh that was read without VTK."""
     remarks: Sequence[str] = ()
     """What was decided while reading."""
 
@@ -75,6 +78,10 @@ class Case:
         if self.mesh is not None:
             return self.mesh.dimension or None
         return max((DIMENSION[kind] for kind in self.cells), default=None)
+
+    @property
+    def neighbours(self) -> MeshFile | Grid | None:
+        return self.mesh or self.grid
 
 
 def find_cases(source: Source, *, points: str | None = None) -> list[Place]:

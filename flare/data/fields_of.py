@@ -65,8 +65,8 @@ def coordinates(case: Case, schema: Schema) -> np.ndarray:
     """(N, dimensions): the axes that the schema names, of points or of cell centres."""
     field = schema.fields[schema.points]
     at = case.points
-    if schema.points == CENTRES and case.mesh is not None:  # a table of points has the centres themselves
-        at = case.mesh.centres()
+    if schema.points == CENTRES and case.neighbours is not None:  # a table of points has the centres themselves
+        at = case.neighbours.centres()
     columns = [AXES.index(axis) if axis in AXES else i for i, axis in enumerate(field.components)]
     if max(columns) >= at.shape[1]:
         raise DataError(
@@ -97,12 +97,12 @@ def _found(case: Case, schema: Schema, name: str, told: Callable[[str], None]) -
                 return array
             if schema.fields[name].role == "parameter":
                 return _alike(case, name, array)
-            assert case.mesh is not None  # nothing else has cell data
+            assert case.neighbours is not None  # nothing else has cell data
             if place is case.cell_fields:
                 told(f"{own!r} is cell data: averaged to the points")
-                return case.mesh.averaged_to_points(array)
+                return case.neighbours.averaged_to_points(array)
             told(f"{own!r} is point data: averaged to the cells")
-            return case.mesh.averaged_to_cells(array)
+            return case.neighbours.averaged_to_cells(array)
     known = [identifier(own) for place in places for own in place]
     other = next((values for own, values in case.parameters.items() if identifier(own) == name), None)
     if other is not None:

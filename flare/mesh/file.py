@@ -22,6 +22,7 @@ import numpy as np
 from flare.errors import DataError
 from flare.files import filling, replacing
 from flare.mesh.blocks import end_to_end, leaves
+from flare.mesh.incidence import Incidence, incidence
 from flare.mesh.readers import MESHES, is_foam, pyvista, read_root, vtk_errors
 
 VTK_NAMES = {3: "line", 5: "triangle", 9: "quad", 10: "tetra", 12: "hexahedron", 13: "wedge", 14: "pyramid"}
@@ -106,27 +107,15 @@ class MeshFile:
 
     def centres(self) -> np.ndarray:
         """(cells, 3) float64: the mean of each cell's corners."""
-        cell, corner = self._incidence()
-        return _means(cell, self.points[corner], self.cell_count)
+        return self._incidence.to_cells(self.points)
 
     def averaged_to_points(self, values: np.ndarray) -> np.ndarray:
         """A field of the cells at the points, (N,) or (N, channels): the mean over the cells around each."""
-        cell, corner = self._incidence()
-        alone = np.ones(len(self.points), dtype=bool)
-        alone[corner] = False
-        if alone.any():
-            raise DataError(
-                f"{self.name}: {alone.sum():,} of {len(alone):,} points (first: {alone.argmax()}) belong to no cell, "
-                f"so cell data cannot be averaged to them; use the cell centres"
-            )
-        means = _means(corner, values.reshape(len(values), -1)[cell], len(self.points))
-        return means[:, 0] if values.ndim == 1 else means
+        return self._incidence.to_points(values, self.name)
 
     def averaged_to_cells(self, values: np.ndarray) -> np.ndarray:
         """A field of the points at the cells: the mean over the corners of each."""
-        cell, corner = self._incidence()
-        means = _means(cell, values.reshape(len(values), -1)[corner], self.cell_count)
-        return means[:, 0] if values.ndim == 1 else means
+        return self._incidence.to_cells(values)
 
     def save(
         self,
@@ -154,10 +143,10 @@ class MeshFile:
         with replacing(path) as temporary, vtk_errors(str(path), "write"):
             root.save(temporary)
 
-    def _incidence(self) -> tuple[np.ndarray, np.ndarray]:
-        """Cell and point of every corner of every cell, end to end."""
-        starts = np.asarray(self.grid.cell_offsets)
-        return np.repeat(np.arange(self.cell_count), np.diff(starts)), np.asarray(self.grid.cell_connectivity)
+    @cached_property
+    def _incidence(self) -> Incidence:
+        counts = np.diff(np.asarray(self.grid.cell_offsets))
+        return incidence(np.asarray(self.grid.cell_connectivity), counts, len(self.points))
 
 
 def read_mesh(path: str | os.PathLike[str]) -> MeshFile:
@@ -224,10 +213,3 @@ def _numbers(data: Any) -> dict[str, np.ndarray]:
     """The numeric arrays of VTK data; names of strings, and VTK's own marks, are left out."""
     arrays = {name: np.asarray(data[name]) for name in data.keys()}  # noqa: SIM118
     return {name: a for name, a in arrays.items() if a.dtype.kind in "fiub" and not name.startswith("vtk")}
-
-
-def _means(owner: np.ndarray, rows: np.ndarray, count: int) -> np.ndarray:
-    """(count, channels) float64: the mean of the rows of each owner."""
-    number = np.bincount(owner, minlength=count)
-    sums = [np.bincount(owner, weights=column, minlength=count) for column in rows.T]
-    return np.stack(sums, axis=1) / np.maximum(number, 1)[:, None]

@@ -9,17 +9,22 @@ import numpy as np
 
 from flare.errors import ConfigError, DataError
 from flare.mesh.file import MeshFile, mesh_of, mesh_of_points
+from flare.mesh.surface import Array, Surface
 
 if TYPE_CHECKING:
     from flare.mesh.octree import HexMesh
 
 
 def on_surface(mesh: MeshFile, spacing: float, *, seed: int = 0) -> MeshFile:
-    """Points spread evenly over the triangles, as many as a square of side `spacing` each would take."""
-    triangles = _triangles(mesh)
-    a, b, c = (mesh.points[triangles[:, i]].astype(np.float64) for i in range(3))
-    area = 0.5 * np.linalg.norm(np.cross(b - a, c - a), axis=1)
-    count = max(1, round(float(area.sum()) / spacing**2))
+    """Points spread evenly over its triangles."""
+    return mesh_of_points(spread(surface_of(mesh), spacing, seed=seed), mesh.name)
+
+
+def spread(surface: Surface, spacing: float, *, seed: int = 0) -> np.ndarray:
+    """(N, 3) float32 points all over the triangles, as many as a square of side `spacing` each would take."""
+    a, b, c = _corners(surface)
+    area = _areas(surface)
+    count = max(1, round(spread_count(surface, spacing)))
     rng = np.random.default_rng(seed)
     # One point in each of `count` equal parts of the area: even, where drawing them one by one would clump.
     place = (np.arange(count) + rng.random(count)) / count * area.sum()
@@ -27,21 +32,36 @@ def on_surface(mesh: MeshFile, spacing: float, *, seed: int = 0) -> MeshFile:
     u, v = rng.random((2, count, 1))
     u, v = np.where(u + v > 1, 1 - u, u), np.where(u + v > 1, 1 - v, v)
     points = a[chosen] + u * (b - a)[chosen] + v * (c - a)[chosen]
-    return mesh_of_points(points.astype(np.float32), mesh.name)
+    return points.astype(np.float32)
+
+
+def spread_count(surface: Surface, spacing: float) -> float:
+    """How many points `spread` makes, before rounding."""
+    return float(_areas(surface).sum()) / spacing**2
 
 
 def filled(path: str | os.PathLike[str], spacing: float) -> MeshFile:
     """Cubes of that edge, wherever their centres are inside the part."""
-    from flare.mesh.octree import merged
     from flare.mesh.read import read_part
+
+    return of_hexahedra(cubes(read_part(path, unit=None), spacing), str(path))
+
+
+def cubes(part: Surface, spacing: float) -> HexMesh:
+    """The same of a closed surface that is here already."""
+    from flare.mesh.octree import merged
     from flare.mesh.voxelise import voxelise  # compiled when imported
 
-    return of_hexahedra(merged(voxelise(read_part(path, unit=None), spacing), levels=0), str(path))
+    return merged(voxelise(part, spacing), levels=0)
 
 
 def spacing_of(mesh: MeshFile) -> float:
     """Median edge of the triangles."""
-    corners = mesh.points[_triangles(mesh)].astype(np.float64)
+    return median_edge(surface_of(mesh))
+
+
+def median_edge(surface: Surface) -> float:
+    corners = surface.vertices[surface.faces]
     return float(np.median(np.linalg.norm(corners - np.roll(corners, 1, axis=1), axis=2)))
 
 
@@ -52,11 +72,21 @@ def of_hexahedra(mesh: HexMesh, name: str) -> MeshFile:
     return mesh_of(pyvista.UnstructuredGrid(cells, np.full(len(mesh.hexahedra), 12, np.uint8), mesh.points), name)
 
 
-def _triangles(mesh: MeshFile) -> np.ndarray:
+def surface_of(mesh: MeshFile) -> Surface:
     triangles = mesh.cells.get("triangle")
     if triangles is None or not len(triangles):
         raise DataError(f"{mesh.name} has no triangles to put points on")
-    return triangles
+    return Surface(mesh.points.astype(np.float64), triangles)
+
+
+def _corners(surface: Surface) -> tuple[Array, Array, Array]:
+    a, b, c = (surface.vertices[surface.faces[:, i]] for i in range(3))
+    return a, b, c
+
+
+def _areas(surface: Surface) -> Array:
+    a, b, c = _corners(surface)
+    return 0.5 * np.linalg.norm(np.cross(b - a, c - a), axis=1)
 
 
 def refuse_spacing(spacing: float | None) -> float:

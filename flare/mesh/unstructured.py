@@ -12,6 +12,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 from xml.etree import ElementTree
 
@@ -20,6 +21,7 @@ from numpy.typing import NDArray
 
 from flare.errors import DataError, TooLarge
 from flare.files import replacing
+from flare.mesh.incidence import Incidence, incidence
 from flare.mesh.vtkxml import TYPES, Damaged, XMLFile, open_xml
 from flare.mesh.vtu import vtu_array, vtu_text
 
@@ -47,9 +49,41 @@ class Grid:
     values: Arrays = field(default_factory=dict)
     """Name -> numbers of the whole mesh, VTK's field data."""
 
-    def with_fields(self, point_fields: Mapping[str, NDArray[Any]]) -> Grid:
-        """The same mesh with these fields added; one of the same name gives way."""
-        return replace(self, point_fields={**self.point_fields, **point_fields})
+    def with_fields(
+        self,
+        point_fields: Mapping[str, NDArray[Any]] | None = None,
+        *,
+        cell_fields: Mapping[str, NDArray[Any]] | None = None,
+        values: Mapping[str, NDArray[Any]] | None = None,
+    ) -> Grid:
+        """The same mesh with these added.
+
+        Raises:
+            DataError: it has one of that name already, which would be lost.
+        """
+        return replace(
+            self,
+            point_fields=_added(self.point_fields, point_fields or {}),
+            cell_fields=_added(self.cell_fields, cell_fields or {}),
+            values=_added(self.values, values or {}),
+        )
+
+    def centres(self) -> NDArray[np.float64]:
+        """(E, 3): the mean of each cell's corners."""
+        return self._incidence.to_cells(self.points)
+
+    def averaged_to_points(self, values: NDArray[Any]) -> NDArray[Any]:
+        """A field of the cells at the points: the mean over the cells around each."""
+        return self._incidence.to_points(values, "the mesh")
+
+    def averaged_to_cells(self, values: NDArray[Any]) -> NDArray[Any]:
+        """A field of the points at the cells: the mean over the corners of each."""
+        return self._incidence.to_cells(values)
+
+    @cached_property
+    def _incidence(self) -> Incidence:
+        ends = self.ends.astype(np.int64)  # of any type of whole numbers, as the file has them
+        return incidence(self.corners.astype(np.int64), np.diff(ends, prepend=0), len(self.points))
 
     def cells(self, kind: int, width: int) -> NDArray[np.int64]:
         """(cells, width) points of all cells of one of VTK's types."""
@@ -57,10 +91,30 @@ class Grid:
         return self.corners.astype(np.int64)[ends[:, None] - width + np.arange(width)]
 
 
+def _added(mine: Arrays, new: Mapping[str, NDArray[Any]]) -> Arrays:
+    for name in new:
+        if name in mine:
+            raise DataError(f"the mesh has {name!r} already; rename it, so that it is not lost")
+    return {**mine, **new}
+
+
+def grid_of(points: NDArray[Any], cells: NDArray[Any], kind: int) -> Grid:
+    """Cells of one of VTK's types, (E, corners), as a grid."""
+    count, width = cells.shape
+    ends = width * np.arange(1, count + 1, dtype=np.int64)
+    return Grid(points, cells.reshape(-1).astype(np.int64), ends, np.full(count, kind, np.uint8))
+
+
 def surface_grid(points: NDArray[Any], faces: NDArray[Any]) -> Grid:
     """Triangles as a grid."""
-    ends = 3 * np.arange(1, len(faces) + 1, dtype=np.int64)
-    return Grid(points, faces.reshape(-1).astype(np.int64), ends, np.full(len(faces), 5, np.uint8))
+    return grid_of(points, faces, 5)
+
+
+def cloud_grid(points: NDArray[Any]) -> Grid:
+    """Points without cells, (N, dimensions), as a mesh of vertices, which ParaView shows. Planes get z = 0."""
+    places = np.zeros((len(points), 3), np.float32)
+    places[:, : points.shape[1]] = points
+    return grid_of(places, np.arange(len(points))[:, None], 1)
 
 
 def read_grid(path: str | os.PathLike[str], *, most_points: int | None = None, most_bytes: int | None = None) -> Grid:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, suppress
@@ -17,6 +18,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 
 import flare
+from flare.serve.description import MEDIA, UPLOADS, described, whole
 from flare.serve.guard import Guard
 from flare.serve.limits import Limits
 from flare.serve.metrics import Metrics
@@ -29,10 +31,9 @@ from flare.view.source import NotThere
 Kind = Literal["vtu", "npz", "json", "csv", "stl"]
 Answer = Literal["vtu", "npz", "json"]
 JobAnswer = Literal["vtu", "npz", "json", "view"]
-MEDIA = {"vtu": "application/xml", "npz": "application/x-npz", "json": "application/json"}
-"""Of answers."""
-KINDS: dict[str, Kind] = {"application/json": "json", "text/csv": "csv", "model/stl": "stl"}
-"""Content types that say what an upload is; for others, `kind` does."""
+KINDS = {media: kind for kind, media in UPLOADS.items()}
+ABOUT = "X-Flare-About"
+"""Header of an answer that is a file: what the JSON answer says beside the fields, familiarity for one."""
 TIDY_EVERY = 1.0
 BLOCK = 1 << 18
 
@@ -78,7 +79,7 @@ class Api:
     ) -> Response:
         """Upload a mesh or points as the body; the fields come back at once, in physical units."""
         job = await self._begin(request, "predict", name, kind, answer, set_)
-        return await self._whole_answer(job, answer)
+        return await self._whole_answer(request, job, answer)
 
     async def start_job(
         self, request: Request, name: str, set_: Settings, kind: Kind | None = None, answer: JobAnswer = "vtu"
@@ -101,7 +102,7 @@ class Api:
             raise Refused(
                 409, "a_view", f"this result is to be looked at: /view/index.html?source=/jobs/{job.id}/view/"
             )
-        return _stream(job.result, MEDIA[job.result.suffix[1:]])
+        return _stream(job.result, MEDIA[job.result.suffix[1:]], {ABOUT: json.dumps(job.future.result())})
 
     async def view_job(self, id: str, question: str) -> Response:
         """What the page of `flare view` asks about the result; its errors are as that page reads them."""
@@ -137,7 +138,7 @@ class Api:
         if not self._card(name)["can_encode"]:
             raise Refused(422, "unfit", f"{name} cannot encode parts; a FLARE model can")
         job = await self._begin(request, "encode", name, kind, "code", set_)
-        about = await self._outcome(job)
+        about = await self._outcome(request, job)
         self.codes[job.id] = name, job
         while len(self.codes) > self.limits.codes:
             _, (_, oldest) = self.codes.popitem(last=False)
@@ -157,7 +158,7 @@ class Api:
         held = self._code(name, code)
         self.codes.move_to_end(code)
         job = await self._begin(request, "query", name, kind, answer, set_, code=held.result)
-        return await self._whole_answer(job, answer)
+        return await self._whole_answer(request, job, answer)
 
     async def remove_code(self, name: str, code: str) -> dict[str, str]:
         """Forget an encoded part."""
@@ -201,10 +202,10 @@ class Api:
         """Receive the upload and put the job into the queue; a code that it asks lies beside the upload."""
         self._card(name)
         content = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-        kind = kind or KINDS.get(content)
-        if kind is None:
+        upload_kind = kind or KINDS.get(content)
+        if upload_kind is None:
             raise Refused(415, "no_kind", "say what the upload is, with ?kind=vtu, npz, json, csv or stl")
-        upload = f"upload.{kind}"
+        upload = f"upload.{upload_kind}"
         order = {"upload": upload, "result": f"result.{answer}", "settings": _settings(set_), "code": "part.code"}
         job = self.pool.admit(task, name, order, kept=kept)
         try:
@@ -217,13 +218,24 @@ class Api:
         self.pool.submit(job)
         return job
 
-    async def _outcome(self, job: Job) -> dict[str, Any]:
-        return await asyncio.shield(asyncio.wrap_future(job.future))
-
-    async def _whole_answer(self, job: Job, answer: str) -> Response:
+    async def _outcome(self, request: Request, job: Job) -> dict[str, Any]:
+        """What the worker says of the result. A client that goes away meanwhile has its job cancelled."""
+        ended, gone = asyncio.wrap_future(job.future), asyncio.ensure_future(_disconnected(request))
+        ended.add_done_callback(lambda future: future.cancelled() or future.exception())  # heard, by someone or no one
+        either: list[asyncio.Future[Any]] = [ended, gone]
         try:
-            await self._outcome(job)
-            return _stream(job.result, MEDIA[answer])
+            await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+            if not ended.done():
+                self.pool.forget(job)
+                raise Refused(499, "gone", "the client went away")
+            return ended.result()
+        finally:
+            gone.cancel()
+
+    async def _whole_answer(self, request: Request, job: Job, answer: str) -> Response:
+        try:
+            about = await self._outcome(request, job)
+            return _stream(job.result, MEDIA[answer], {ABOUT: json.dumps(about)})
         finally:
             self.pool.forget(job)  # the file goes now; what is open can still be read
 
@@ -237,6 +249,12 @@ class Api:
         else:
             about |= {"result": f"/jobs/{job.id}/result", **job.future.result()}
         return about
+
+
+async def _disconnected(request: Request) -> None:
+    """Returns when the client has gone, after its upload was received."""
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
 
 
 async def receive(request: Request, path: Path, limits: Limits) -> int:
@@ -277,7 +295,7 @@ def _settings(words: list[str]) -> dict[str, list[float]]:
     return found
 
 
-def _stream(path: Path, media: str) -> StreamingResponse:
+def _stream(path: Path, media: str, more: dict[str, str] | None = None) -> StreamingResponse:
     """The file as it is now, also if it is removed while it is sent."""
     try:
         file = path.open("rb")
@@ -291,6 +309,7 @@ def _stream(path: Path, media: str) -> StreamingResponse:
                 yield block
 
     headers = {"Content-Length": str(size), "Content-Disposition": f'attachment; filename="{path.name}"'}
+    headers |= more or {}
     return StreamingResponse(blocks(), media_type=media, headers=headers)
 
 
@@ -337,7 +356,15 @@ def make_app(pool: Pool, limits: Limits, metrics: Metrics, *, token: str | None)
         ("POST", "/models/{name}/codes/{code}/query", api.query),
         ("DELETE", "/models/{name}/codes/{code}", api.remove_code),
     ):
-        app.add_api_route(path, function, methods=[method], response_model=None)
+        app.add_api_route(
+            path,
+            function,
+            methods=[method],
+            response_model=None,
+            **described(method, path),
+        )
+    make_description = app.openapi
+    app.openapi = lambda: whole(make_description(), token=token is not None)
     app.add_exception_handler(Refused, _refused)
     app.add_exception_handler(RequestValidationError, _invalid)
     app.add_exception_handler(HTTPException, _http)

@@ -1,4 +1,4 @@
-"""Uploads as the inputs of one sample, and answers as files. What a stranger sends is read in full or refused."""
+"""Uploads as the inputs of one sample. What a stranger sends is read in full or refused."""
 
 from __future__ import annotations
 
@@ -7,20 +7,21 @@ import math
 import struct
 import zipfile
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NoReturn
 
 import numpy as np
 
-from flare.data.meshed import grid_inputs, places
+from flare.data.fields_of import fields_of
+from flare.data.meshed import grid_case
 from flare.data.sample import INPUT_ROLES, Schema
-from flare.data.tables import read_inputs, write_outputs
+from flare.data.tables import read_inputs
 from flare.errors import DataError, TooLarge
-from flare.files import replacing
 from flare.mesh.stl import read_stl
-from flare.mesh.unstructured import Grid, read_grid, surface_grid, write_grid
+from flare.mesh.unstructured import Grid, read_grid
 from flare.serve.limits import Limits
+from flare.serve.surface import pointed
 
 NUMBERS = "fiub"
 """Kinds of numpy types that are numbers: floats, whole numbers, truth."""
@@ -30,8 +31,6 @@ DIRECTORY = 64 * 1024
 """Bytes of the table of contents of an .npz file; an entry takes some 60."""
 LINE = 64 * 1024
 """Bytes of a line of CSV."""
-VERTEX = 1
-"""VTK's number of the cell that is a point."""
 
 
 @dataclass(frozen=True)
@@ -42,13 +41,18 @@ class Part:
     """Points, features and parameters by name, not yet judged: `Surrogate.sample` does that."""
     grid: Grid | None = None
     """The mesh they came on, to be given back with the answer."""
+    remarks: list[str] = field(default_factory=list)
+    """What the sender should know: what was averaged, where the points of a surface are."""
 
 
-def read_part(path: Path, schema: Schema, settings: Mapping[str, Any], limits: Limits) -> Part:
+def read_part(
+    path: Path, schema: Schema, settings: Mapping[str, Any], limits: Limits, *, spacing: float | None = None
+) -> Part:
     """Read an upload by its suffix.
 
     Args:
         settings: features alike at all points, and parameters, that come beside the file: name -> channels.
+        spacing: of the training points, where it is known; a bare surface gets points as dense.
 
     Raises:
         DataError: what it holds is no sample for this schema; TooLarge beyond a limit.
@@ -57,7 +61,11 @@ def read_part(path: Path, schema: Schema, settings: Mapping[str, Any], limits: L
         if name not in schema.named("feature", "parameter"):
             raise DataError(f"this model has no feature or parameter {name!r} to set")
     rest = replace(schema, fields={name: f for name, f in schema.fields.items() if name not in settings})
-    part = READERS[path.suffix[1:]](path, rest, limits)
+    if path.suffix == ".stl":
+        grid, what = pointed(read_stl(path.read_bytes(), path.name), schema, spacing, limits.points, path.name)
+        part = _of_grid(grid, rest, path.name, [f"{path.name}: {what}"])
+    else:
+        part = READERS[path.suffix](path, rest, limits)
     for name in part.fields.keys() & settings.keys():
         raise DataError(f"{name!r} is given twice: in {path.name}, and beside it")
     count = len(np.atleast_1d(part.fields.get(schema.points, [])))
@@ -66,7 +74,7 @@ def read_part(path: Path, schema: Schema, settings: Mapping[str, Any], limits: L
     if count > limits.points:
         raise TooLarge(f"{path.name} has {count:,} points; this server accepts {limits.points:,}")
     everywhere = {name: np.tile(settings[name], (count, 1)) for name in schema.named("feature") if name in settings}
-    return Part({**part.fields, **settings, **everywhere}, part.grid)
+    return replace(part, fields={**part.fields, **settings, **everywhere})
 
 
 def _read_npz(path: Path, schema: Schema, limits: Limits) -> Part:
@@ -173,50 +181,18 @@ def _example(schema: Schema) -> str:
 
 
 def _read_vtu(path: Path, schema: Schema, limits: Limits) -> Part:
-    grid = read_grid(path, most_points=limits.points, most_bytes=limits.array_bytes)
-    return Part(grid_inputs(grid, schema, path.name), grid)
+    return _of_grid(read_grid(path, most_points=limits.points, most_bytes=limits.array_bytes), schema, path.name, [])
 
 
-def _read_stl(path: Path, schema: Schema, limits: Limits) -> Part:
-    """Its corners are the points; those that several triangles share count once."""
-    surface = read_stl(path.read_bytes(), path.name)
-    points, inverse = np.unique(surface.vertices.astype(np.float32), axis=0, return_inverse=True)
-    grid = surface_grid(points, inverse.reshape(-1)[surface.faces])
-    return Part({schema.points: places(points, schema, path.name)}, grid)
+def _of_grid(grid: Grid, schema: Schema, name: str, remarks: list[str]) -> Part:
+    fields = fields_of(grid_case(grid, name), schema, schema.named(*INPUT_ROLES), told=remarks.append)
+    return Part(dict(fields), grid, remarks)
 
 
 READERS: dict[str, Callable[[Path, Schema, Limits], Part]] = {
-    "npz": _read_npz,
-    "csv": _read_csv,
-    "json": _read_json,
-    "vtu": _read_vtu,
-    "stl": _read_stl,
+    ".npz": _read_npz,
+    ".csv": _read_csv,
+    ".json": _read_json,
+    ".vtu": _read_vtu,
 }
-"""Format of an upload -> how it is read."""
-
-
-def write_answer(path: Path, schema: Schema, part: Part, fields: Mapping[str, np.ndarray]) -> None:
-    """Write predicted fields in the format of the suffix: onto the mesh that came, beside the inputs, or alone."""
-    if path.suffix == ".vtu":
-        write_grid(path, (part.grid or _cloud(part.fields[schema.points])).with_fields(fields))
-    elif path.suffix == ".npz":
-        write_outputs(path, schema, part.fields, fields)
-    else:
-        record = {
-            name: {
-                "unit": schema.fields[name].unit,
-                "components": list(schema.fields[name].components),
-                "values": values.tolist(),
-            }
-            for name, values in fields.items()
-        }
-        with replacing(path) as temporary:
-            temporary.write_text(json.dumps({"points": len(next(iter(fields.values()))), "fields": record}))
-
-
-def _cloud(points: np.ndarray) -> Grid:
-    """Points without cells, as a mesh of vertices, which ParaView shows."""
-    places = np.zeros((len(points), 3), np.float32)
-    places[:, : points.shape[1]] = points
-    numbers = np.arange(len(points), dtype=np.int64)
-    return Grid(places, numbers, numbers + 1, np.full(len(points), VERTEX, np.uint8))
+"""Format of an upload -> how it is read; STL, which has surfaces only, apart."""

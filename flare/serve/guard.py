@@ -36,8 +36,8 @@ class Guard:
 
     Args:
         token: that requests carry as `Authorization: Bearer TOKEN`, or a browser as its password. None: everyone may
-            enter, by a local name only, so that no page of the web can reach a server on its reader's machine under a
-            name of its own.
+            enter, by a local name and not from a page of another site, so that no page of the web can reach a server
+            on its reader's machine.
     """
 
     def __init__(self, app: Any, *, token: str | None, metrics: Metrics) -> None:
@@ -77,8 +77,7 @@ class Guard:
             return Refused(431, "too_large", f"the headers are larger than {LARGEST_HEADERS:,} bytes")
         headers = dict(scope["headers"])
         if self._digest is None:
-            host = headers.get(b"host", b"").decode("latin-1").rsplit(":", 1)[0].lower()
-            return None if host in LOCAL else Refused(403, "wrong_host", f"this server answers to {', '.join(LOCAL)}")
+            return _stranger(headers)
         kind, _, given = headers.get(b"authorization", b"").partition(b" ")
         if kind.lower() == b"basic" and scope["method"] == "GET":  # a browser that looks asks its user for a password
             given = _password(given)
@@ -88,6 +87,17 @@ class Guard:
         if hmac.compare_digest(_digest(given.strip()), self._digest):
             return None
         return Refused(401, "no_token", "send the token of this server as the header  Authorization: Bearer TOKEN")
+
+
+def _stranger(headers: dict[bytes, bytes]) -> Refused | None:
+    """Without a token, a page of the web is refused: one under a name of its own, and one that sends from elsewhere."""
+    host = headers.get(b"host", b"").lower()
+    if host.decode("latin-1").rsplit(":", 1)[0] not in LOCAL:
+        return Refused(403, "wrong_host", f"this server answers to {', '.join(LOCAL)}")
+    origin = headers.get(b"origin")
+    if origin is not None and origin.lower().partition(b"://")[2] != host:
+        return Refused(403, "wrong_origin", "a page from elsewhere may not ask this server; give the server a token")
+    return None
 
 
 def _digest(token: bytes) -> bytes:
@@ -105,7 +115,8 @@ async def _answer(send: Send, refused: Refused) -> None:
     body = json.dumps(refused.body).encode()
     headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
     if refused.status == 401:
-        headers.append((b"www-authenticate", b'Bearer, Basic realm="flare"'))
+        # A header each: a browser does not look behind the comma for the one that it knows.
+        headers += [(b"www-authenticate", b"Bearer"), (b"www-authenticate", b'Basic realm="flare"')]
     await send({"type": "http.response.start", "status": refused.status, "headers": headers})
     await send({"type": "http.response.body", "body": body})
 

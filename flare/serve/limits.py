@@ -15,6 +15,10 @@ class Limits:
     """Largest upload, in MB; also what its arrays may take once unpacked, ten times over."""
     points: int = 5_000_000
     """Points of a mesh, or of a query."""
+    connections: int = 512
+    """Open at a time; more are told to come again."""
+    header_seconds: float = 20.0
+    """For a connection to say what it wants, before the token is seen."""
     receive_seconds: float = 120.0
     """For an upload to arrive."""
     seconds: float = 600.0

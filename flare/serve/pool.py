@@ -111,7 +111,7 @@ class Pool:
 
     @property
     def ready(self) -> bool:
-        return bool(self._workers) and all(worker.alive for worker in self._workers)
+        return bool(self._workers) and all(worker.alive and worker.loaded for worker in self._workers)
 
     @property
     def open_jobs(self) -> int:
@@ -164,7 +164,9 @@ class Pool:
         now = time.monotonic()
         with self._lock:
             old = [job for job in self._ended.values() if now - (job.ended or now) > self.limits.keep_seconds]
-            spare = list(self._ended.values())[: max(0, len(self._ended) - self.limits.kept)]
+            done = [job for job in self._ended.values() if job.state == "done"]
+            rest = [job for job in self._ended.values() if job.state != "done"]  # which hold no result, only a reason
+            spare = [job for jobs in (done, rest) for job in jobs[: max(0, len(jobs) - self.limits.kept)]]
         for job in {*old, *spare}:
             self.forget(job)
 
@@ -247,6 +249,7 @@ class _Worker:
         self.start()
 
     def start(self) -> None:
+        self.loaded = False
         context = multiprocessing.get_context("spawn")  # a fork would carry the server's sockets and threads along
         self._channel, theirs = context.Pipe()
         listens, self._lifeline = context.Pipe(duplex=False)
@@ -257,12 +260,14 @@ class _Worker:
         listens.close()
 
     def ready(self) -> dict[str, Any]:
+        """Wait until it has loaded its models, and return their cards."""
         try:
             message = self.hear(START_SECONDS) or {"failed": f"a worker did not start in {START_SECONDS:g} s"}
         except (EOFError, OSError):
             message = {"failed": "a worker ended while it loaded its models; is there memory for them?"}
         if "failed" in message:
             raise ConfigError(message["failed"])
+        self.loaded = True
         return message["ready"]
 
     @property

@@ -54,18 +54,27 @@ def serve(
             address = f"http://{f'[{host}]' if ':' in host else host}:{listener.getsockname()[1]}"
             with_token = "with the token" if token else "without a token, to this machine only"
             print(f"serving {', '.join(models)} at {address} {with_token}; Ctrl-C ends it", flush=True)
-            config = uvicorn.Config(
-                app,
-                http="h11",
-                h11_max_incomplete_event_size=8 * LARGEST_HEADERS,  # so that our own refusal is the first to speak
-                log_level="warning",
-                access_log=False,
-                server_header=False,
-                timeout_graceful_shutdown=10,
-            )
-            _run(uvicorn.Server(config), listener)
+            _run(uvicorn.Server(http_config(app, limits)), listener)
         finally:
             pool.close()
+
+
+def http_config(app: Any, limits: Limits) -> Any:
+    """How uvicorn talks HTTP for this server."""
+    import uvicorn
+
+    from flare.serve.connection import bounded
+
+    return uvicorn.Config(
+        app,
+        http=bounded(limits),
+        ws="none",
+        h11_max_incomplete_event_size=8 * LARGEST_HEADERS,  # so that our own refusal is the first to speak
+        log_level="warning",
+        access_log=False,
+        server_header=False,
+        timeout_graceful_shutdown=10,
+    )
 
 
 def _run(server: Any, listener: socket.socket) -> None:

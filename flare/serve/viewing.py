@@ -3,40 +3,45 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from safetensors.numpy import save_file
 
+from flare.data.fields_of import CENTRES, identifier
 from flare.data.meshed import grid_cells
 from flare.files import filling
 from flare.mesh.faces import surface_triangles
 from flare.view.source import VERSION, unit_of
 
 if TYPE_CHECKING:
-    from flare.data.sample import Sample, Schema
+    from flare.data.sample import Schema
     from flare.mesh.unstructured import Grid
+    from flare.prediction import Prediction
 
 CATALOGUE, GEOMETRY = "catalogue.json", "geometry.safetensors"
 
 
-def write_view(
-    folder: Path, title: str, schema: Schema, sample: Sample, fields: dict[str, np.ndarray], grid: Grid | None
-) -> None:
+def write_view(folder: Path, title: str, prediction: Prediction, grid: Grid | None, said: Mapping[str, Any]) -> None:
     """Write the answers for one part; a field that the mesh brought along is the truth beside the prediction."""
-    points = _row_by_row(sample.values[schema.points])
+    schema, values_of = prediction.schema, prediction.sample.values
+    points = _row_by_row(values_of[schema.points])
     arrays = {"points": points} | {
-        f"parameter/{name}": _row_by_row(sample.values[name]) for name in schema.named("parameter")
+        f"parameter/{name}": _row_by_row(values_of[name]) for name in schema.named("parameter")
     }
-    triangles = None if grid is None else _triangles(grid)
+    at_cells = schema.points == CENTRES
+    triangles = None if grid is None or at_cells else _triangles(grid)
+    own = {} if grid is None else grid.cell_fields if at_cells else grid.point_fields
+    truths = {identifier(name): values for name, values in own.items()}
     if triangles is not None:
         arrays["triangles"] = np.ascontiguousarray(triangles)
     with filling(folder) as new:
         save_file(arrays, new / GEOMETRY)
         entries: list[dict[str, str]] = []
-        for name, values in fields.items():
-            given = None if grid is None else grid.point_fields.get(name)
+        for name, values in prediction.fields.items():
+            given = truths.get(name)
             for channel, title_of in enumerate(schema.channels_of(name)):
                 columns = {"prediction": values.reshape(len(points), -1)[:, channel]}
                 if given is not None and given.size == values.size:
@@ -46,7 +51,7 @@ def write_view(
                     new / field_file(len(entries)),
                 )
                 entries.append({"name": title_of, "unit": unit_of(schema.fields[name].unit), "role": "target"})
-        (new / CATALOGUE).write_text(json.dumps(_catalogue(title, schema, len(points), entries)), encoding="utf-8")
+        (new / CATALOGUE).write_text(json.dumps(_catalogue(title, schema, entries, said)), encoding="utf-8")
 
 
 def find_answer(folder: Path, question: str) -> Path | None:
@@ -67,16 +72,17 @@ def field_file(number: int) -> str:
     return f"field-{number}.safetensors"
 
 
-def _catalogue(title: str, schema: Schema, count: int, entries: list[dict[str, str]]) -> dict[str, Any]:
+def _catalogue(title: str, schema: Schema, entries: list[dict[str, str]], said: Mapping[str, Any]) -> dict[str, Any]:
+    familiarity = said["familiarity"]
     return {
         "version": VERSION,
         "title": title,
-        "facts": [["points", f"{count:,}"]],
+        "facts": [["familiarity", f"{familiarity['score']:.2f}, {familiarity['verdict']}"]] if familiarity else [],
         "dimension": len(schema.fields[schema.points].components),
         "length_unit": unit_of(schema.fields[schema.points].unit),
         "fields": entries,
         "parameters": [{"name": name, "unit": unit_of(schema.fields[name].unit)} for name in schema.named("parameter")],
-        "samples": [{"id": 0, "split": "upload", "points": count}],
+        "samples": [{"id": 0, "split": "upload", "points": said["points"]}],
         "start": "upload",
         "spectra": None,
     }

@@ -14,6 +14,7 @@ import signal
 import threading
 import time
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +24,11 @@ from flare.serve.limits import Limits
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection
 
+    from flare.code import Code
+    from flare.data.sample import Sample
+    from flare.serve.formats import Part
     from flare.surrogate import Surrogate
+    from flare.trust.calibration import Calibration
 
 MESSAGE = 600
 """Letters of a message, at most: some quote what was sent."""
@@ -43,7 +48,7 @@ def work(channel: Connection, lifeline: Connection, runs: dict[str, str], folder
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the server, which ends its workers
     threading.Thread(target=_leave_with_server, args=(lifeline, folder), daemon=True).start()
     try:
-        models = _load(runs)
+        models = {name: _load(run) for name, run in runs.items()}
         cards = {name: card(name, run, models[name]) for name, run in runs.items()}
     except (FlareError, OSError) as error:
         _send(channel, {"failed": str(error)})
@@ -68,18 +73,29 @@ def _leave_with_server(lifeline: Connection, folder: str) -> None:
     os._exit(1)
 
 
-def _load(runs: dict[str, str]) -> dict[str, Surrogate]:
+@dataclass(frozen=True)
+class Served:
+    """A model, and what is known of its errors."""
+
+    surrogate: Surrogate
+    calibration: Calibration | None
+
+
+def _load(run: str) -> Served:
     from flare.surrogate import load
+    from flare.trust.calibration import load_calibration
 
-    return {name: load(run, device="auto") for name, run in runs.items()}
+    surrogate = load(run, device="auto")
+    return Served(surrogate, load_calibration(run, surrogate))
 
 
-def card(name: str, run: str, surrogate: Surrogate) -> dict[str, Any]:
+def card(name: str, run: str, served: Served) -> dict[str, Any]:
     """What a user of the model should know: its fields and units, its size, how it was trained and how it did."""
     from flare.code import fingerprint
     from flare.models import count_parameters
     from flare.models.flare import FLAREModel
 
+    surrogate, calibration = served.surrogate, served.calibration
     record: dict[str, Any] = {
         "name": name,
         "fields": surrogate.schema.to_json()["fields"],
@@ -89,6 +105,7 @@ def card(name: str, run: str, surrogate: Surrogate) -> dict[str, Any]:
         "parameters": count_parameters(surrogate.network),
         "fingerprint": fingerprint(surrogate),
         "can_encode": isinstance(surrogate.network, FLAREModel),
+        "calibration": dict(calibration.report) if calibration else None,
     }
     with suppress(OSError, ValueError):
         lines = (Path(run) / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
@@ -97,7 +114,7 @@ def card(name: str, run: str, surrogate: Surrogate) -> dict[str, Any]:
     return record
 
 
-def _answer(channel: Connection, models: dict[str, Surrogate], order: dict[str, Any], limits: Limits) -> dict[str, Any]:
+def _answer(channel: Connection, models: dict[str, Served], order: dict[str, Any], limits: Limits) -> dict[str, Any]:
     """The result of one job, or what was wrong with it and whose fault that is."""
     home = Path.cwd()
     try:
@@ -119,68 +136,93 @@ def _answer(channel: Connection, models: dict[str, Surrogate], order: dict[str, 
         os.chdir(home)
 
 
-def _predict(channel: Connection, surrogate: Surrogate, order: dict[str, Any], limits: Limits) -> dict[str, Any]:
-    from flare.inference import as_fields, empty_outputs, predict_into
-    from flare.serve.formats import read_part, write_answer
-    from flare.serve.viewing import write_view
+def _predict(channel: Connection, served: Served, order: dict[str, Any], limits: Limits) -> dict[str, Any]:
+    from flare.code import encode
+    from flare.inference import as_fields, empty_outputs, passes, predict_into
 
-    schema = surrogate.schema
-    part = read_part(Path(order["upload"]), schema, order["settings"], limits)
-    inputs = dict(part.fields)
-    sample = surrogate.sample(inputs.pop(schema.points, []), inputs)
-    count = len(sample.values[schema.points])
+    surrogate, calibration = served.surrogate, served.calibration
+    part, sample, count = _read(served, order, order["settings"], limits)
+    compared = calibration is not None and calibration.familiar is not None
+    progress = _Progress(channel, count * (passes(surrogate) + (passes(surrogate) - 1) * compared))
     outputs = empty_outputs(surrogate, count)
-    predict_into(surrogate, sample, outputs, scratch=".", done=_Progress(channel, surrogate, count))
-    result = Path(order["result"])
-    if result.suffix == ".view":
-        write_view(result, order["model"], schema, sample, as_fields(outputs), part.grid)
-    else:
-        write_answer(result, schema, _judged(part, sample), as_fields(outputs))
-    return {"points": count}
+    predict_into(surrogate, sample, outputs, scratch=".", done=progress)
+    code = encode(surrogate, sample, scratch=".", done=progress) if compared else None
+    return _finish(served, order, part, sample, as_fields(outputs), code)
 
 
-def _encode(channel: Connection, surrogate: Surrogate, order: dict[str, Any], limits: Limits) -> dict[str, Any]:
-    from flare.serve.formats import read_part
+def _encode(channel: Connection, served: Served, order: dict[str, Any], limits: Limits) -> dict[str, Any]:
+    from flare.code import encode
+    from flare.inference import passes
+    from flare.serve.answers import about
+    from flare.trust.calibration import Judgement, code_vector
 
-    schema = surrogate.schema
-    fields = dict(read_part(Path(order["upload"]), schema, order["settings"], limits).fields)
-    code = surrogate.encode(fields.pop(schema.points, []), **fields)
+    surrogate, calibration = served.surrogate, served.calibration
+    part, sample, count = _read(served, order, order["settings"], limits)
+    code = encode(surrogate, sample, scratch=".", done=_Progress(channel, count * (passes(surrogate) - 1)))
     code.save(order["result"])
-    return {"points": code.points, "box": code.box.tolist(), "bytes": code.nbytes}
+    judgement = None
+    if calibration is not None and calibration.familiar is not None:
+        vector = code_vector(code.latents)
+        judgement = Judgement(None, calibration.familiar.score(vector), calibration.familiar.rank(vector))
+    said = about(count, judgement, calibration, part.remarks)
+    return {**said, "box": code.box.tolist(), "bytes": code.nbytes}
 
 
-def _query(channel: Connection, surrogate: Surrogate, order: dict[str, Any], limits: Limits) -> dict[str, Any]:
+def _query(channel: Connection, served: Served, order: dict[str, Any], limits: Limits) -> dict[str, Any]:
     from flare.code import load_code
-    from flare.serve.formats import read_part, write_answer
 
-    code = load_code(order["code"], surrogate)
-    schema = surrogate.schema
+    code = load_code(order["code"], served.surrogate)
     for name in order["settings"].keys() & code.parameters.keys():
         raise DataError(f"{name!r} is a parameter of the encoded part; it cannot be another at some points")
-    part = read_part(Path(order["upload"]), schema, {**order["settings"], **code.parameters}, limits)
-    inputs = {name: values for name, values in part.fields.items() if name not in code.parameters}
-    points = inputs.pop(schema.points, [])
-    fields = code.query(points, **inputs)
-    sample = surrogate.sample(points, {**inputs, **code.parameters})
-    write_answer(Path(order["result"]), schema, _judged(part, sample), fields)
-    return {"points": len(points)}
+    part, sample, count = _read(served, order, {**order["settings"], **code.parameters}, limits)
+    fields = code.query_sample(sample, done=_Progress(channel, count))
+    return _finish(served, order, part, sample, fields, code)
 
 
 _TASKS = {"predict": _predict, "encode": _encode, "query": _query}
 
 
-def _judged(part: Any, sample: Any) -> Any:
-    """The part with its fields as the model took them."""
-    from dataclasses import replace
+def _read(served: Served, order: dict[str, Any], settings: dict[str, Any], limits: Limits) -> tuple[Part, Sample, int]:
+    """The upload, as a sample for the model, and how many points it has."""
+    from flare.serve.formats import read_part
 
-    return replace(part, fields=dict(sample.values))
+    schema, calibration = served.surrogate.schema, served.calibration
+    spacing = calibration.spacing if calibration else None
+    part = read_part(Path(order["upload"]), schema, settings, limits, spacing=spacing)
+    inputs = dict(part.fields)
+    sample = served.surrogate.sample(inputs.pop(schema.points), inputs)
+    return part, sample, len(sample.values[schema.points])
+
+
+def _finish(
+    served: Served, order: dict[str, Any], part: Part, sample: Sample, fields: dict[str, Any], code: Code | None
+) -> dict[str, Any]:
+    """Judge the fields, write the result, and say what the server should know of it."""
+    from flare.prediction import Prediction
+    from flare.serve.answers import about, write_answer
+
+    surrogate, calibration = served.surrogate, served.calibration
+    judgement = calibration.judge(surrogate, sample, fields, code.latents if code else None) if calibration else None
+    prediction = Prediction(
+        name=order["upload"],
+        mesh=None,
+        schema=surrogate.schema,
+        sample=sample,
+        fields=fields,
+        judgement=judgement,
+        errors={},
+    )
+    count = len(sample.values[surrogate.schema.points])
+    said = about(count, judgement, calibration, part.remarks)
+    write_answer(Path(order["result"]), order["model"], prediction, part.grid, said)
+    return said
 
 
 class _Progress:
     """Called with points done, once a block; tells the server how far the job is."""
 
-    def __init__(self, channel: Connection, surrogate: Surrogate, count: int) -> None:
-        self.channel, self.total = channel, count * len(getattr(surrogate.network, "blocks", [0]))
+    def __init__(self, channel: Connection, total: int) -> None:
+        self.channel, self.total = channel, total
         self.done, self.told = 0, time.monotonic()
 
     def __call__(self, points: int) -> None:

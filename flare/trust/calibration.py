@@ -91,8 +91,8 @@ class Calibration:
             widths = {name: part[:, 0] if part.shape[1] == 1 else part for name, part in parts}
         if self.familiar is None:
             return Judgement(widths, None, None)
-        code = code_vector(encode(surrogate, sample).latents if latents is None else latents)
-        return Judgement(widths, self.familiar.score(code), self.familiar.rank(code))
+        vector = code_vector(encode(surrogate, sample).latents if latents is None else latents)
+        return Judgement(widths, self.familiar.score(vector), self.familiar.rank(vector))
 
     def save(self, path: str | os.PathLike[str]) -> None:
         arrays: dict[str, np.ndarray] = {}

@@ -52,6 +52,16 @@ class Familiar:
         """How many held-out samples are at least as far."""
         return int((self.distances >= self.distance(code)).sum())
 
+    def verdict(self, rank: int) -> str:
+        """What a rank means. Of parts like those of the training, one in K + 1 is farther than all K held-out ones."""
+        count = len(self.distances)
+        if rank == 0:
+            return (
+                f"WARNING: unlike the training set, farther than all {count} held-out samples; do not trust fields or "
+                f"bars (one in {count + 1} parts that are like it is told so, too)"
+            )
+        return f"as far from the training set as held-out samples are ({rank} of {count} are farther)"
+
 
 def fit_familiar(training: np.ndarray, held_out: np.ndarray) -> Familiar:
     """From codes (T, P) and (K, P)."""

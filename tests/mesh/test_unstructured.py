@@ -132,3 +132,10 @@ def test_no_change_of_a_byte_brings_another_error_than_ours(tmp_path):
         except DataError:
             refused += 1
     assert refused > 500
+
+
+def test_a_field_of_that_name_is_never_lost():
+    grid = mixed()
+    for words in ({"point_fields": {"p": np.ones(12)}}, {"cell_fields": dict.fromkeys(grid.cell_fields, 0)}):
+        with pytest.raises(DataError, match="already; rename it, so that it is not lost"):
+            grid.with_fields(**words)

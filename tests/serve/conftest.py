@@ -15,6 +15,8 @@ import pytest
 from tests.factory import saved_run
 from tests.test_export import surrogate
 
+sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))  # the browser is that of the measurements
+
 TOKEN = "a-token-of-the-tests-0123456789"
 
 

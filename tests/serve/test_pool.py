@@ -7,6 +7,7 @@ import sys
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from flare.errors import ConfigError
@@ -14,10 +15,13 @@ from flare.serve import pool as pools
 from flare.serve.limits import Limits
 from flare.serve.pool import Pool
 from flare.serve.refusal import Refused
+from tests.serve.uploads import npz
 
 
 def obedient(channel, lifeline, runs, folder, limits):
-    """In place of a worker: loads nothing, and does what the job's model is called."""
+    """In place of a worker: loads nothing, and does what the job's model is called. A `gate` that is there holds it."""
+    while Path(runs.get("gate", "/nowhere")).exists():
+        time.sleep(0.02)
     if "broken" in runs:
         channel.send_bytes(json.dumps({"failed": "runs/broken does not exist"}).encode())
         return
@@ -43,7 +47,8 @@ def make(monkeypatch, tmp_path):
     made = []
 
     def start(**limits):
-        made.append(Pool({"work": "", "sleep": "", "die": "", "refuse": ""}, tmp_path, Limits(**limits)))
+        runs = {"work": "", "sleep": "", "die": "", "refuse": "", "gate": str(tmp_path.with_suffix(".gate"))}
+        made.append(Pool(runs, tmp_path, Limits(**limits)))
         made[-1].start()
         return made[-1]
 
@@ -141,6 +146,42 @@ def test_results_are_kept_for_a_while(make):
             pool.find(job.id)
 
 
+def test_failed_jobs_do_not_push_out_results(make):
+    pool = make(kept=2)
+    done = [submit(pool, "work") for _ in range(2)]
+    failed = [submit(pool, "refuse") for _ in range(3)]
+    for job in failed:
+        with pytest.raises(Refused):
+            job.future.result(600)
+    pool.tidy()
+    assert [job.result.read_text() for job in done] == ["answer"] * 2
+    assert [job.id in pool._ended for job in failed] == [False, True, True]
+
+
+def test_a_server_is_not_ready_while_a_new_worker_loads(make, tmp_path):
+    pool = make()
+    assert pool.ready
+    gate = tmp_path.with_suffix(".gate")
+    gate.touch()
+    with pytest.raises(Refused):
+        submit(pool, "die").future.result(600)
+    assert settled(lambda: pool.restarts == 1 and pool._workers[0].alive)
+    assert not pool.ready
+    gate.unlink()
+    assert settled(lambda: pool.ready)
+
+
+def test_two_workers_work_at_the_same_time(make):
+    pool = make(workers=2)
+    assert len(set(pool.processes)) == 2
+    sleeping = submit(pool, "sleep")
+    assert settled(lambda: sleeping.progress == 0.5)
+    assert submit(pool, "work").future.result(600) == {"points": 5}
+    second = submit(pool, "sleep")
+    assert settled(lambda: second.progress == 0.5)
+    assert (sleeping.state, second.state) == ("running", "running")
+
+
 def test_what_is_not_done_when_the_server_ends_is_refused(make, tmp_path):
     pool = make()
     running, waiting = submit(pool, "sleep"), submit(pool, "work")
@@ -171,6 +212,29 @@ def use_memory(megabytes):
     except MemoryError:
         os._exit(7)
     os._exit(0)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems have no such limit")
+def test_a_job_that_needs_more_memory_is_refused_and_the_next_is_served(part_run, tmp_path):
+    pool = Pool({"part": str(part_run)}, tmp_path, Limits(memory_mb=60, upload_mb=50))
+    pool.start()
+
+    def predict(content):
+        job = pool.admit("predict", "part", {"upload": "upload.npz", "result": "result.json", "settings": {}})
+        (job.folder / "upload.npz").write_bytes(content)
+        pool.submit(job)
+        return job.future.result(600)
+
+    try:
+        before = pool.processes
+        many = 4_000_000
+        with pytest.raises(Refused, match="60 MB of memory") as refused:
+            predict(npz(position=np.zeros((many, 2), np.float32), thickness=np.ones(many, np.float32)))
+        assert (refused.value.status, refused.value.code) == (413, "too_large")
+        assert predict(npz())["points"] == 5
+        assert pool.processes == before  # it was the job that failed, not the worker
+    finally:
+        pool.close()
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="other systems have no such limit")

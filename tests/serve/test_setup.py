@@ -2,6 +2,7 @@
 
 import re
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -116,3 +117,22 @@ def test_the_files_of_deployment_use_options_that_exist(file, capsys):
     options = re.findall(r"--[a-z][a-z.-]*", line)
     assert len(options) == 2
     assert all(option in known or option.replace("-", "_").replace("__", "--", 1) in known for option in options)
+
+
+def test_the_image_gets_what_is_installed_and_nothing_else():
+    root = Path(__file__).parents[2]
+    lines = (root / "deploy" / "Containerfile").read_text().splitlines()
+    copied = {name for line in lines if line.startswith("COPY ") for name in line.split()[1:-1]}
+    ignored = (root / ".dockerignore").read_text().splitlines()
+    assert ignored[1] == "*"  # all is left out but for these
+    assert {line[1:] for line in ignored if line.startswith("!")} == copied
+    assert all((root / name).exists() for name in copied)
+    project = tomllib.loads((root / "pyproject.toml").read_text())
+    wheel = project["tool"]["hatch"]["build"]["targets"]["wheel"]
+    wanted = {
+        *wheel["packages"],
+        *wheel["force-include"],
+        wheel["hooks"]["custom"]["path"],
+        project["project"]["readme"],
+    }
+    assert copied == wanted | {*project["project"]["license-files"], "pyproject.toml", "constraints.txt"}

@@ -64,9 +64,11 @@ async function begin() {
 function listSamples() {
   const chosen = find("sample").value;
   const byError = find("order").value === "error";
-  const splits = Map.groupBy(catalogue.samples, (sample) => sample.split);
+  const splits = new Map(); // by hand: the page is mailed, and browsers before 2024 have no Map.groupBy
+  for (const { split } of catalogue.samples) splits.set(split, []);
+  for (const sample of catalogue.samples) splits.get(sample.split).push(sample);
   const groups = [...splits].map(([split, samples]) => {
-    const sorted = byError ? samples.toSorted((a, b) => (b.error ?? -1) - (a.error ?? -1)) : samples;
+    const sorted = byError ? [...samples].sort((a, b) => (b.error ?? -1) - (a.error ?? -1)) : samples;
     const text = ({ id, name, points, error }) =>
       [name ?? id, points && `${points.toLocaleString("en")} points`, error !== undefined && written(error, 3)]
         .filter((part) => part !== false && part !== undefined)

@@ -1,0 +1,76 @@
+"""What comes back: predicted fields and how far to trust them, as a file of the format that was asked for."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from flare.data.fields_of import CENTRES
+from flare.data.tables import write_outputs
+from flare.files import replacing
+from flare.mesh.unstructured import cloud_grid, write_grid
+from flare.serve.viewing import write_view
+
+if TYPE_CHECKING:
+    from flare.mesh.unstructured import Grid
+    from flare.prediction import Prediction
+    from flare.trust.calibration import Calibration, Judgement
+
+SCORE = "familiarity_score"
+REMARK = 300
+"""Letters of a remark, at most: it may quote what was sent."""
+
+
+def about(count: int, judgement: Judgement | None, calibration: Calibration | None, remarks: Sequence[str]) -> Any:
+    """What every answer says beside its fields; `bars` and `familiarity` are null where a run is not calibrated."""
+    bars = familiarity = None
+    if calibration is not None and calibration.bars is not None:
+        bars = {"level": calibration.bars.level, "coverage": calibration.report.get("coverage")}
+    if calibration is not None and calibration.familiar is not None and judgement is not None:
+        rank = judgement.rank or 0
+        familiarity = {
+            "score": judgement.score,
+            "unlike": rank == 0,
+            "verdict": calibration.familiar.verdict(rank),
+        }
+    said = [remark[:REMARK] for remark in remarks]
+    return {"points": count, "bars": bars, "familiarity": familiarity, "remarks": said}
+
+
+def write_answer(path: Path, title: str, prediction: Prediction, grid: Grid | None, said: dict[str, Any]) -> None:
+    """By the suffix: onto the mesh that came (.vtu), beside the inputs (.npz), alone (.json), or to look at (.view).
+
+    Args:
+        title: of a page.
+        grid: None for points without a mesh.
+        said: `about` it.
+    """
+    schema, inputs = prediction.schema, prediction.sample.values
+    judgement = prediction.judgement
+    score = {} if judgement is None or judgement.score is None else {SCORE: np.array([judgement.score])}
+    if path.suffix == ".view":
+        write_view(path, title, prediction, grid, said)
+    elif path.suffix == ".vtu":
+        at_cells = grid is not None and schema.points == CENTRES
+        mesh = cloud_grid(inputs[schema.points]) if grid is None else grid
+        fields = {"cell_fields": prediction.added} if at_cells else {"point_fields": prediction.added}
+        write_grid(path, mesh.with_fields(**fields, values=score))
+    elif path.suffix == ".npz":
+        write_outputs(path, schema, inputs, {}, {**prediction.added, **score})
+    else:
+        bars = (judgement.bars if judgement else None) or {}
+        record = {
+            name: {
+                "unit": schema.fields[name].unit,
+                "components": list(schema.fields[name].components),
+                "values": values.tolist(),
+                "bar": bars[name].tolist() if name in bars else None,
+            }
+            for name, values in prediction.fields.items()
+        }
+        with replacing(path) as temporary:
+            temporary.write_text(json.dumps({**said, "fields": record}))

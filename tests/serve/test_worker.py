@@ -1,0 +1,244 @@
+"""What a worker does with an upload, in this process: whose fields are kept, how far to trust them, how far it is."""
+
+import io
+import json
+import multiprocessing
+import struct
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import flare.inference
+from flare.data.normalise import Affine
+from flare.data.sample import Field, Schema
+from flare.mesh.unstructured import Grid, read_grid, write_grid
+from flare.prediction import predict_file
+from flare.serve import worker
+from flare.serve.limits import Limits
+from flare.serve.worker import Served
+from flare.surrogate import Surrogate
+from flare.trust.calibration import calibrate
+from tests.factory import ragged_dataset
+from tests.serve.uploads import POINTS, SPEED, THICKNESS, json_, stl, vtu
+from tests.test_export import SMALL, surrogate
+
+HEXAHEDRA = np.array([[[x, y, z] for z in (0, 1) for x, y in ((0, 0), (1, 0), (1, 1), (0, 1))]], np.float32)
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory):
+    """A calibrated model."""
+    data = ragged_dataset(tmp_path_factory.mktemp("data") / "ragged", sizes=[12] * 40, test=20)
+    model = surrogate()
+    return Served(model, calibrate(model, data, range(20), range(20, 30), range(30, 40), quiet=True))
+
+
+@pytest.fixture
+def do(tmp_path):
+    """do(served, task, kind, content, answer) -> what the worker says last, what it said before, its result."""
+    count = iter(range(99))
+
+    def run(served, task, kind, content, answer="json", limits=None, **more):
+        folder = tmp_path / str(next(count))
+        folder.mkdir()
+        (folder / f"upload.{kind}").write_bytes(content)
+        order = {"task": task, "model": "part", "folder": str(folder), "upload": f"upload.{kind}"}
+        order |= {"result": f"result.{answer}", "settings": {}} | more
+        mine, theirs = multiprocessing.Pipe()
+        last = worker._answer(theirs, {"part": served}, order, limits or Limits())
+        theirs.close()
+        heard = []
+        while mine.poll():
+            try:
+                heard.append(json.loads(mine.recv_bytes()))
+            except EOFError:
+                break
+        return last, heard, folder / order["result"]
+
+    return run
+
+
+def sent(tmp_path, **fields):
+    return vtu(tmp_path, fields={"thickness": THICKNESS, **fields})
+
+
+def test_a_field_that_came_along_is_kept_beside_the_prediction(served, do, tmp_path):
+    own = np.arange(5.0)
+    last, _, result = do(served, "predict", "vtu", sent(tmp_path, heat=own), "vtu", settings={"speed": [SPEED]})
+    assert "done" in last, last
+    back = read_grid(result)
+    assert list(back.point_fields) == [
+        "thickness",
+        "heat",
+        "force_predicted",
+        "heat_predicted",
+        "force_bar",
+        "heat_bar",
+    ]
+    assert back.point_fields["heat"].dtype == np.float64
+    assert back.point_fields["heat"].tobytes() == own.tobytes()
+    expected = served.surrogate.predict(POINTS, thickness=THICKNESS, speed=SPEED)
+    np.testing.assert_allclose(back.point_fields["heat_predicted"], expected["heat"], rtol=1e-6)
+    again, _, _ = do(served, "predict", "vtu", result.read_bytes(), "vtu", settings={"speed": [SPEED]})
+    assert "the mesh has 'force_predicted' already; rename it" in again["refused"]["message"]
+    assert again["refused"]["status"] == 422
+
+
+def test_bars_and_familiarity_are_those_of_flare_predict_in_every_format(served, do, tmp_path):
+    pytest.importorskip("pyvista")
+    (tmp_path / "part.vtu").write_bytes(sent(tmp_path))
+    plain = predict_file(
+        served.surrogate, tmp_path / "part.vtu", given={"speed": SPEED}, calibration=served.calibration
+    )
+    settings = {"speed": [SPEED]}
+    last, _, result = do(served, "predict", "vtu", sent(tmp_path), "json", settings=settings)
+    answer = json.loads(result.read_text())
+    assert answer["familiarity"]["score"] == pytest.approx(plain.judgement.score, rel=1e-5)
+    assert answer["familiarity"]["unlike"] is (plain.judgement.rank == 0)
+    assert {**last["done"], "fields": 0} == {**answer, "fields": 0}
+    assert answer["bars"]["level"] == 0.9
+    for name, bar in plain.judgement.bars.items():
+        np.testing.assert_allclose(answer["fields"][name]["bar"], bar, rtol=1e-5)
+    _, _, result = do(served, "predict", "vtu", sent(tmp_path), "vtu", settings=settings)
+    back = read_grid(result)
+    assert set(plain.added) <= set(back.point_fields)
+    np.testing.assert_allclose(back.values["familiarity_score"], [plain.judgement.score], rtol=1e-5)
+    _, _, result = do(served, "predict", "vtu", sent(tmp_path), "npz", settings=settings)
+    arrays = np.load(io.BytesIO(result.read_bytes()), allow_pickle=False)
+    assert {*plain.added, "position", "thickness", "speed", "familiarity_score"} == set(arrays)
+    np.testing.assert_allclose(arrays["heat_bar"], plain.judgement.bars["heat"], rtol=1e-5)
+
+
+def test_a_strange_part_is_warned_of_where_it_is_predicted_and_where_it_is_encoded(served, do, tmp_path):
+    strange = json_(position=(POINTS * 50).tolist())
+    last, _, _ = do(served, "predict", "json", strange)
+    assert last["done"]["familiarity"]["unlike"] is True
+    assert last["done"]["familiarity"]["verdict"].startswith("WARNING: unlike the training set")
+    assert "one in 11 parts" in last["done"]["familiarity"]["verdict"]  # ten samples were held out
+    encoded, _, code = do(served, "encode", "json", strange, "code")
+    assert encoded["done"]["familiarity"] == last["done"]["familiarity"]
+    asked, _, result = do(served, "query", "json", json_(speed=...), code=str(code))
+    assert asked["done"]["familiarity"] == last["done"]["familiarity"]  # that of the part, wherever it is asked
+    assert len(json.loads(result.read_text())["fields"]["heat"]["bar"]) == 5
+
+
+def test_without_a_calibration_there_are_no_bars_and_no_verdict(served, do):
+    last, _, result = do(replace(served, calibration=None), "predict", "json", json_())
+    assert (last["done"]["bars"], last["done"]["familiarity"]) == (None, None)
+    assert json.loads(result.read_text())["fields"]["heat"]["bar"] is None
+
+
+@pytest.mark.parametrize("task", ["predict", "encode", "query"])
+def test_progress_of_a_large_part_is_told_as_it_is(task, do, monkeypatch):
+    model = surrogate(blocks=3)
+    monkeypatch.setattr(flare.inference, "CHUNK", 1024)
+    monkeypatch.setattr(worker, "PROGRESS_EVERY", 0.0)
+    points = np.random.default_rng(0).uniform(0, 1, (5000, 2))
+    part = json_(position=points.tolist(), thickness=[1.0] * 5000)
+    more = {}
+    if task == "query":
+        part = json_(position=points.tolist(), thickness=[1.0] * 5000, speed=...)
+        more["code"] = str(do(Served(model, None), "encode", "json", json_(), "code")[2])
+    last, heard, _ = do(Served(model, None), task, "json", part, "code" if task == "encode" else "json", **more)
+    assert last["done"]["points"] == 5000
+    told = [message["progress"] for message in heard]
+    passes = {"predict": 3, "encode": 2, "query": 1}[task]
+    np.testing.assert_allclose(np.diff(told, prepend=0) * passes * 5000, ([1024] * 4 + [904]) * passes)
+
+
+# ---- cell centres ----------------------------------------------------------------------------------------------------
+
+
+def of_centres():
+    fields = {
+        "cell_centres": Field(role="points", components=("x", "y", "z")),
+        "porosity": Field(role="feature", components=("p",)),
+        "pressure": Field(role="target", components=("p",), unit="Pa"),
+    }
+    schema = Schema(name="duct", fields=fields)
+    model = Surrogate({"name": "flare", **SMALL["flare"]}, schema, Affine([0.0] * 4, [1.0] * 4), Affine([0.0], [1.0]))
+    return Served(model.eval(), None)
+
+
+def two_boxes(tmp_path):
+    points = np.concatenate([HEXAHEDRA[0], HEXAHEDRA[0] + [1, 0, 0]]).astype(np.float32)
+    grid = Grid(points, np.arange(16), np.array([8, 16]), np.full(2, 12, np.uint8))
+    grid = grid.with_fields(cell_fields={"porosity": np.array([0.2, 0.4]), "pressure": np.array([1.0, 2.0])})
+    write_grid(tmp_path / "boxes.vtu", grid)
+    return (tmp_path / "boxes.vtu").read_bytes()
+
+
+def test_a_model_at_cell_centres_is_served_a_mesh(do, tmp_path):
+    served = of_centres()
+    last, _, result = do(served, "predict", "vtu", two_boxes(tmp_path), "vtu")
+    assert last["done"]["points"] == 2, last
+    back = read_grid(result)
+    centres = np.array([[0.5, 0.5, 0.5], [1.5, 0.5, 0.5]], np.float32)
+    expected = served.surrogate.predict(centres, porosity=np.array([0.2, 0.4]))["pressure"]
+    np.testing.assert_allclose(back.cell_fields["pressure_predicted"], expected, rtol=1e-6)
+    assert back.cell_fields["pressure"].tolist() == [1.0, 2.0]
+    assert not back.point_fields
+    last, _, view = do(served, "predict", "vtu", two_boxes(tmp_path), "view")
+    assert "done" in last, last
+    assert json.loads((view / "catalogue.json").read_text())["samples"][0]["points"] == 2
+
+
+def test_more_cells_than_points_are_accepted_are_refused(do, tmp_path):
+    last, _, _ = do(of_centres(), "predict", "vtu", two_boxes(tmp_path), "vtu", limits=Limits(points=1))
+    assert last["refused"]["status"] == 413
+
+
+# ---- bare surfaces ---------------------------------------------------------------------------------------------------
+
+
+def cube(size):
+    """Twelve triangles."""
+    corners = size * HEXAHEDRA[0]
+    quads = [[0, 3, 2, 1], [4, 5, 6, 7], [0, 1, 5, 4], [1, 2, 6, 5], [2, 3, 7, 6], [3, 0, 4, 7]]
+    triangles = corners[np.array([[q[i] for i in t] for q in quads for t in ((0, 1, 2), (0, 2, 3))])].astype("<f4")
+    body = b"".join(bytes(12) + triangle.tobytes() + bytes(2) for triangle in triangles)
+    return bytes(80) + struct.pack("<I", 12) + body
+
+
+def with_spacing(served, spacing):
+    return replace(served, calibration=replace(served.calibration, spacing=spacing))
+
+
+def test_a_coarse_surface_gets_points_as_dense_as_the_training_had(served, do):
+    settings = {"speed": [SPEED], "thickness": [1.0]}
+    fine, _, _ = do(with_spacing(served, 1.0), "predict", "stl", stl(), "vtu", settings=settings)
+    assert fine["done"]["points"] == 5
+    assert "its corners are the points" in fine["done"]["remarks"][0]
+    dense, _, result = do(with_spacing(served, 0.1), "predict", "stl", stl(), "vtu", settings=settings)
+    assert dense["done"]["points"] == 200  # an area of two, and a hundredth for each
+    assert "points are put all over its surface" in dense["done"]["remarks"][0]
+    assert np.ptp(read_grid(result).points, axis=0).tolist() == pytest.approx([2, 1, 0], abs=0.1)
+    refused, _, _ = do(with_spacing(served, 1e-5), "predict", "stl", stl(), "vtu", settings=settings)
+    assert refused["refused"]["status"] == 413
+
+
+def of_volumes():
+    fields = {
+        "points": Field(role="points", components=("x", "y", "z")),
+        "stress": Field(role="target", components=("s",), unit="Pa"),
+    }
+    schema = Schema(name="bracket", fields=fields, cell_type="hexahedron")
+    model = Surrogate({"name": "flare", **SMALL["flare"]}, schema, Affine([0.0] * 3, [1.0] * 3), Affine([0.0], [1.0]))
+    return model.eval()
+
+
+def test_a_surface_for_a_model_of_volumes_is_filled(served, do):
+    known = Served(of_volumes(), replace(served.calibration, spacing=0.5, bars=None, familiar=None))
+    last, _, result = do(known, "predict", "stl", cube(2.0), "vtu")
+    assert last["done"]["points"] == 125, last
+    assert read_grid(result).types.tolist() == [12] * 64
+    far, _, _ = do(known, "predict", "stl", cube(2e4), "vtu")
+    assert far["refused"]["status"] == 413
+    unknown, _, _ = do(Served(known.surrogate, None), "predict", "stl", cube(2.0), "vtu")
+    assert "was trained on volumes" in unknown["refused"]["message"]
+
+
+def test_a_surface_for_a_model_at_cell_centres_is_refused(do):
+    last, _, _ = do(of_centres(), "predict", "stl", cube(2.0), "vtu")
+    assert "a surface has no cells; send a mesh" in last["refused"]["message"]
