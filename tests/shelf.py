@@ -205,5 +205,6 @@ MAKERS: dict[str, Callable[[Shelf, Path], object]] = {
     "examples": copied,
     "results/records": copied,
     "docs/lra.md": copied,
+    "docs/million.md": copied,
 }
 """Name -> how it is made. What a page calls otherwise, it names in its list of needs."""

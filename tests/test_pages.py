@@ -32,10 +32,10 @@ NEEDS = {
     "docs/data.md": "Geo-FNO/elasticity/Meshes=published/elasticity LPBF_FLARE=published/parts data/lpbf",
     "docs/export.md": "runs/demo",
     "docs/faq.md": "data/mine runs/mine data/drivaerml-1m=data/mine",
-    "docs/lpbf.md": "bracket.step=block.step bracket.stl=block.stl plate.stl=printable.stl",
+    "docs/lpbf.md": "bracket.step=block.step bracket.stl=block.stl",
     "docs/lra.md": "lra_release/tsv_data=published/papers docs/lra.md",
     "docs/million.md": "runs/demo runs/darcy runs/car=runs/mine data/drivaerml-1m=data/mine points flow.code car.code "
-    "part.csv=in-the-plane.csv",
+    "part.csv=in-the-plane.csv docs/million.md",
     "docs/peers.md": "data/darcy data/darcy-small",
     "docs/predicting.md": "runs/demo data/mine runs/mine part.vtu=plate.vtu part.stl=surface.stl points "
     "part.csv=in-space.csv points.csv=in-space.csv",
@@ -50,23 +50,56 @@ NEEDS = {
 }
 """Page -> what must lie in the folder for its commands and blocks; see tests/shelf.py."""
 
-MODEL = "--model.channels 8 --model.blocks 1 --model.heads 2"
-FIELDS = f"{MODEL} --model.latents 4 --epochs 1 --device cpu --report false"
+MODEL = "--model.channels 8 --model.blocks 1 --model.heads 2 --device cpu --report false"
+FIELDS = f"{MODEL} --model.latents 4 --epochs 1"
+TOKENS = f"{MODEL} --steps 2"
+SLICES = f"{MODEL} --model.slices 4 --epochs 1"
+RANKS = f"--nproc-per-node 2 {FIELDS}"
+CLASSES = "--samples 60 --val-samples 10 --test-samples 10 --workers 1"
+PRINTED = "--layers 90 --voxel 3 --plates none --threads 1"
+STUDY = "--points 400 --blocks 1 --latents 4 --steps 2 --subsample 100 --workers 1"
+PLAN = "--points 20000 --blocks 1 --latents 4 --channels 8 --heads 2"
 SMALLER = {
+    "FLARE_TOKEN=$(cat token) flare serve": "--port 0 --host 127.0.0.1",
+    "flare compare": "--models flare,lno --seeds 1 --epochs 1",
+    "flare data make car-potential": "--samples 4 --test-samples 2 --points 300 --refinement 0.3 --workers 1",
     "flare data make darcy": "--samples 12 --resolution 8 --stride 1 --workers 1",
     "flare data make elasticity": "--samples 14 --test-samples 4 --workers 1",
+    "flare data make listops": f"{CLASSES} --min_length 3 --max_length 30",
+    "flare data make lpbf --layers": "--samples 3 --test-samples 1 --workers 1 --layers 90 --out data/coarse",
+    "flare data make lpbf --samples": "--samples 3 --test-samples 1 --workers 1 --layers 90",
+    "flare data make lpbf --workers": "--samples 3 --test-samples 1 --workers 1 --layers 90 --out data/two-workers",
+    "flare data make pathfinder": CLASSES,
     "flare data read elasticity": "--train 8 --test 4",
     "flare data read lpbf": "--train 3 --test 2",
     "flare data read lpbf --folder parts": "--out data/again",
-    "flare train --preset": FIELDS,
-    "flare train --data.path": FIELDS,
+    "flare experiment lra": "--tasks listops-small --steps 2 --samples 300 --seeds 1 --workers 1",
+    "flare experiment million": STUDY,
+    "flare experiment scaling": "--points 200,400,800 --latents 8 --limit 60 --memory 2",
+    "flare lpbf simulate": PRINTED,
+    "flare lpbf simulate --help": "",
+    "flare lpbf simulate bracket.stl --out bracket.vtu --scale": "--layers 180 --voxel 6 --plates 150 --threads 1",
+    "flare plan": PLAN,
     "flare predict runs/car points/ --out fields/ --chunk": "--chunk 100 --scratch scratch",
-    "flare view": "--no-open",
+    "flare reproduce": "--budget smoke --workers 1",
+    "flare reproduce list": "",
+    "flare reproduce pages": "",
     "flare serve": "--port 0",
-    "FLARE_TOKEN=$(cat token) flare serve": "--port 0 --host 127.0.0.1",
-    "flare lpbf simulate part.stl": "--voxel 1.5 --layers 30 --plates none --threads 1",
+    "flare serve --help": "",
+    "flare train --data.path": FIELDS,
+    "flare train --preset": FIELDS,
+    "flare train --preset darcy --model transolver": SLICES,
+    "flare train --preset drivaer-1m --precision": f"{FIELDS} --data.subsample_from 50",
+    "flare train --preset lra/listops": f"{TOKENS} --model.latents 4",
+    "flare train --preset lra/listops --model.attention performer": f"{TOKENS} --model.features 8",
+    "flare view": "--no-open",
+    "torchrun --nproc-per-node 2": FIELDS,
+    "torchrun --nproc-per-node 4": RANKS,
+    "torchrun --nproc-per-node 4 -m flare train --resume": "--nproc-per-node 2",
+    "torchrun --nproc-per-node 8": RANKS,
+    "torchrun --nproc-per-node 8 -m flare train --preset drivaer-1m --split points --point": f"{RANKS} --point_ranks 2",
 }
-"""Beginning of a command -> options with smaller values, put in place of those printed, or added. The longest counts."""
+"""Beginning of a command -> smaller values of options, put in place of those printed or added. The longest counts."""
 
 NOT_RUN = {
     "make demo": "minutes; tests/test_documentation.py runs its commands, word for word, with `make test-slow`",
@@ -159,8 +192,14 @@ class Reader:
     def serve(self, command):
         """Start it, wait for its address, ask it something; it stops when the next one starts, or with the page."""
         self.stack.close()
-        how = {"stdout": subprocess.PIPE, "text": True, "start_new_session": True, "env": self.environment}
-        process = subprocess.Popen(["bash", "-c", command], **how)
+        process = subprocess.Popen(
+            ["bash", "-c", command],
+            stdout=subprocess.PIPE,
+            text=True,
+            env=self.environment,
+            start_new_session=True,
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # ignored, if the tests run in background
+        )
         self.stack.callback(self.stop, process, command)
         self.address = re.search(r"http://[\w.]+:\d+", process.stdout.readline())[0]
         open_to_all = "/health" if "serve" in command else "/"
@@ -181,7 +220,7 @@ def shelf(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def programs(tmp_path_factory):
-    """A folder with the programs of the pages, as an installation has them; curl is told to fail where it is refused."""
+    """A folder with the programs of the pages, as an installation has them; curl is told to fail where refused."""
     folder = tmp_path_factory.mktemp("programs")
     for name, words in {"python": "", "flare": " -m flare", "torchrun": " -m torch.distributed.run"}.items():
         (folder / name).write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)}{words} "$@"\n')
