@@ -43,7 +43,7 @@ NEEDS = {
     "docs/sensitivities.md": "runs/demo runs/car=runs/mine car.vtu=plate.vtu examples",
     "docs/serving.md": "runs/demo points.csv=in-the-plane.csv part.vtu=sheet.vtu",
     "docs/spectra.md": "data/elasticity-demo runs/demo",
-    "docs/training.md", "docs/view.md": "data/darcy data/other=data/darcy my/settings.yaml=settings.yaml points.npz=flow.npz",
+    "docs/training.md": "data/darcy data/other=data/darcy my/settings.yaml=settings.yaml points.npz=flow.npz",
     "docs/view.md": "data/elasticity-demo runs/demo data/other=data/elasticity-demo part.vtu=plate.vtu",
     "docs/your-data.md": "results part.vtu=plate.vtu part.stl=surface.stl points.csv=in-space.csv wing.vtu=plate.vtu "
     "runs/wings",
@@ -123,7 +123,8 @@ SLOW = {
         "docs/reproduce.md",
         "docs/results/README.md",
         "docs/results/architectures.md",
-        "docs/training.md", "docs/view.md",
+        "docs/training.md",
+        "docs/view.md",
     ),
 }
 
