@@ -1,68 +1,43 @@
-"""Every command of the pages is one that flare knows; those of the quick start and of your data run as printed.
+"""Every command of the pages is one that flare knows, and the site is whole.
 
 What is checked of a command without running it: its verb, its options, their types, and, of a training, its preset and
-every setting. tests/test_documentation.py runs the Python blocks and the commands of the README.
+every setting. tests/test_pages.py runs the commands, but for a few that this is all to be done for.
 """
 
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 from importlib import import_module
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
 import flare.cli
-from flare.cli import VERBS, main
+from flare.cli import VERBS
 from flare.cli.train import _model_by_name
-from flare.data.store import Dataset
 from flare.errors import FlareError
 from flare.models import check_options
-
-ROOT = Path(__file__).parents[1]
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
-LAUNCHED = re.compile(r"^(?:[A-Z_]+=\S+ +)*(?:torchrun [\w -]*-m )?flare (?=\S)")
-"""What comes before the words of a command: variables, torchrun, the name itself."""
-PLACEHOLDER = re.compile(r"…|\.\.\.|\||\b[A-Z]{3,}\b|<")
-"""Marks of text that stands for a command and is none: `flare train …`, `flare data make a|b`, `flare predict RUN`."""
+from tests.pages import LAUNCHED, PAGES, ROOT, steps
 
 
 class Parsed(Exception):
     """The command was understood; there is no need to do it."""
 
 
-def lines_of_code(page):
-    """Lines of fenced blocks that are no other language's, and indented lines after an empty one."""
-    language, before = None, ""
-    for line in page.read_text(encoding="utf-8").splitlines():
-        if line.startswith("```"):
-            language = line[3:].strip() if language is None else None
-        elif language == "" or (language is None and line.startswith("    ") and not before.strip()):
-            yield line.strip()
-        before = "" if line.startswith("    ") and not before.strip() else line
+def words_of(step):
+    """The words of a command of ours, without what launches it; None for one of another program."""
+    found = LAUNCHED.match(step.text)
+    return shlex.split(step.text[found.end() :]) if found else None
 
 
-def shown_commands(page):
-    """Commands on lines of their own, as lists of words without `flare`."""
-    for line in lines_of_code(page):
-        if found := LAUNCHED.match(line):
-            yield line, shlex.split(line[found.end() :], comments=True)
+def commands(*kinds):
+    found = [step for page in PAGES for step in steps(page) if step.kind in kinds]
+    return [pytest.param(words_of(step), id=step.where) for step in found if words_of(step)]
 
 
-def mentioned_commands(page):
-    """Commands within sentences and tables: whole ones, and names of verbs."""
-    text = re.sub(r"```.*?```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
-    for span in re.findall(r"`([^`\n]+)`", text):
-        if (found := LAUNCHED.match(span)) and not PLACEHOLDER.search(span):
-            yield span, shlex.split(span[found.end() :])
-
-
-SHOWN = [pytest.param(words, id=f"{page.stem}: {line}") for page in PAGES for line, words in shown_commands(page)]
-MENTIONED = [
-    pytest.param(words, id=f"{page.stem}: {span}") for page in PAGES for span, words in mentioned_commands(page)
-]
+SHOWN, MENTIONED = commands("shell"), commands("sentence")
 
 
 @pytest.fixture
@@ -121,6 +96,24 @@ def test_a_command_of_the_pages_is_understood(words, parsing_only, tmp_path, mon
     assert refusal(words) is None
 
 
+def test_commands_of_the_pages_are_such_for_the_shell():
+    for step in (step for page in PAGES for step in steps(page) if step.kind == "shell"):
+        assert subprocess.run(["bash", "-n", "-c", step.text]).returncode == 0, step.where
+
+
+def test_the_cpp_of_the_pages_compiles_where_onnx_runtime_is_installed():
+    compiler = shutil.which("g++")
+    check = [compiler, "-std=c++17", "-Wall", "-Werror", "-fsyntax-only", "-x", "c++", "-"]
+    header = "#include <onnxruntime_cxx_api.h>\n"
+    if compiler is None or subprocess.run(check, input=header, text=True, capture_output=True).returncode:
+        pytest.skip("ONNX Runtime's C++ headers are not installed")
+    blocks = [block for page in PAGES for block in re.findall(r"```cpp\n(.*?)```", page.read_text(), re.DOTALL)]
+    assert blocks
+    for block in blocks:
+        done = subprocess.run(check, input=block, text=True, capture_output=True)
+        assert done.returncode == 0, done.stderr
+
+
 @pytest.mark.parametrize("words", MENTIONED)
 def test_a_command_in_a_sentence_has_a_verb_and_options_that_exist(words, parsing_only):
     error = refusal(words)
@@ -151,29 +144,6 @@ def test_targets_of_make_exist(page):
     known = set(re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
     named = re.findall(r"(?:^|`)make ([a-z-]+)(?:`|$)", page.read_text(encoding="utf-8"), re.MULTILINE)
     assert set(named) <= known
-
-
-QUICKER = {
-    ("data", "make"): ["--samples=14", "--test-samples=4", "--workers=1"],
-    ("train",): [
-        *["--model.channels=8", "--model.blocks=1", "--model.heads=2", "--model.latents=4", "--epochs=1"],
-        *["--report=false", "--device=cpu"],
-    ],
-}
-"""First words of a command -> what makes it quick enough for a test; everything else is as printed."""
-
-
-def test_the_quick_start_runs_as_printed(tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    section = (ROOT / "docs" / "quick-start.md").read_text().split("## The same by hand")[1].split("\n## ")[0]
-    commands = [line for line in section.splitlines() if line.startswith("flare ")]
-    assert len(commands) == 6
-    for line in commands:
-        words = shlex.split(line)[1:]
-        more = next((options for start, options in QUICKER.items() if tuple(words[: len(start)]) == start), [])
-        assert main([*words, *more]) == 0, f"{line}\n{capsys.readouterr().err}"
-    assert len(Dataset(tmp_path / "data" / "predicted")) == 4
-    assert (tmp_path / "demo.html").stat().st_size > 100_000
 
 
 LOADS = re.compile(

@@ -106,6 +106,7 @@ def _listen(host: str, port: int) -> socket.socket:
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listener.bind((host, port))
+        listener.listen()  # who comes as soon as the address is printed waits, and is not refused
     except (OSError, OverflowError) as error:
         listener.close()
         raise ConfigError(f"cannot listen at {host}, port {port}: {error}; choose another with --port") from None
