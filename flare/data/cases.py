@@ -19,7 +19,8 @@ import numpy as np
 
 from flare.data.sample import DIMENSION
 from flare.errors import DataError
-from flare.mesh.file import MESHES, is_foam, read_mesh
+from flare.mesh.file import read_mesh
+from flare.mesh.readers import MESHES, is_foam
 
 if TYPE_CHECKING:
     from flare.data.sample import Schema

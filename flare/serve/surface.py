@@ -38,13 +38,13 @@ def pointed(surface: Surface, schema: Schema, spacing: float | None, most: int, 
         return _printed(surface), "the part is placed on the build plate, 60 mm long, and meshed as the benchmark was"
     if schema.mesh_dimension == 3:
         return _filled(surface, spacing, most, name), f"voxels of {spacing:.3g} fill the surface, as in the training"
-    if schema.points == CENTRES:
-        raise DataError(f"{name}: this model has its fields at centres of flat cells; send a mesh that has them")
     if schema.mesh_dimension is None and len(schema.fields[schema.points].components) == 3:
         raise DataError(
             f"{name}: the model was trained on points without cells, so whether they lay on surfaces or filled volumes "
             f"is not known; send a mesh, or a table of points"
         )
+    if schema.points == CENTRES:
+        raise DataError(f"{name}: this model has its fields at centres of flat cells; send a mesh that has them")
     if spacing and median_edge(surface) > SPARSE * spacing:
         count = spread_count(surface, spacing)
         if count > most:

@@ -211,6 +211,7 @@ def _finish(
         fields=fields,
         judgement=judgement,
         errors={},
+        kept={},
     )
     count = len(sample.values[surrogate.schema.points])
     said = about(count, judgement, calibration, part.remarks)

@@ -239,6 +239,6 @@ def test_a_surface_for_a_model_of_volumes_is_filled(served, do):
     assert "was trained on volumes" in unknown["refused"]["message"]
 
 
-def test_a_surface_for_a_model_at_cell_centres_is_refused(do):
+def test_a_surface_for_a_model_of_no_known_cells_is_refused(do):
     last, _, _ = do(of_centres(), "predict", "stl", cube(2.0), "vtu")
-    assert "a surface has no cells; send a mesh" in last["refused"]["message"]
+    assert "is not known; send a mesh, or a table of points" in last["refused"]["message"]
