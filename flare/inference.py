@@ -75,7 +75,7 @@ def read_sample(surrogate: Surrogate, path: str | os.PathLike[str]) -> Sample:
     Arrays of a folder stay on disk, of whatever kind their numbers are: a chunk at a time becomes float32.
     """
     schema = surrogate.schema
-    if is_folder_of_arrays(path):
+    if is_folder_of_arrays(path) or (Path(path) / "dataset.json").exists():  # the latter is refused there
         inputs = read_inputs(path, schema)
     else:
         inputs = fields_of(only_case(Path(path), schema), schema, schema.named(*INPUT_ROLES))

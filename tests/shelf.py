@@ -81,7 +81,7 @@ def plate_file(shelf: Shelf, path: Path) -> None:
     mesh = plate(77)
     mesh.point_data.remove("pressure")
     mesh.field_data.remove("speed")
-    mesh.save(path)
+    (mesh.extract_surface(algorithm="dataset_surface") if path.suffix == ".vtp" else mesh).save(path)
 
 
 def surface_file(shelf: Shelf, path: Path) -> None:
@@ -183,6 +183,7 @@ MAKERS: dict[str, Callable[[Shelf, Path], object]] = {
     "runs/wings": trained("data/wings"),
     "results": folder_of_files,
     "plate.vtu": plate_file,
+    "plate.vtp": plate_file,
     "sheet.vtu": sheet_file,
     "surface.stl": surface_file,
     "printable.stl": lambda shelf_, path: write_stl(path, skin(shelf())),

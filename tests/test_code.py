@@ -1,5 +1,6 @@
 """Samples of any size: in chunks, from disk, and as a code that answers anywhere."""
 
+import re
 import shutil
 import subprocess
 import sys
@@ -317,7 +318,10 @@ def test_what_is_wrong_with_a_file_is_said_with_its_name(verb, run, inputs, tmp_
             spoiled(position=np.zeros((0, 2)), thickness=np.zeros(0)),
             "'position' is empty: there are no points",
         ),
-        "short": (spoiled(thickness=np.ones(10)), "'thickness' has shape (10,), expected (130, 1)"),
+        "short": (
+            spoiled(thickness=np.ones(10)),
+            r"'thickness' has shape \(10,\)[,;] expected (\(130, 1\)|a value at each of its points)",
+        ),
         "holes": (spoiled(thickness=nan), "'thickness' has NaN or infinity at 1 places"),
         "words": (spoiled(thickness=np.full(COUNT, "1.0")), "'thickness' holds <U3; real numbers are expected"),
     }
@@ -325,7 +329,7 @@ def test_what_is_wrong_with_a_file_is_said_with_its_name(verb, run, inputs, tmp_
         np.savez(tmp_path / f"{name}.npz", **arrays)
         for source in (folder_of(tmp_path / name, arrays), tmp_path / f"{name}.npz"):
             assert main([verb, str(run), str(source), "--out", str(tmp_path / "out")]) == 2
-            assert f"DataError: {source}: {said}" in capsys.readouterr().err
+            assert re.search(f"DataError: {re.escape(str(source))}: {said}", capsys.readouterr().err)
     assert main([verb, str(run), str(tmp_path / "nosuch"), "--out", str(tmp_path / "out")]) == 2
     assert "nosuch does not exist" in capsys.readouterr().err
     if verb == "encode":

@@ -40,7 +40,7 @@ NEEDS = {
     "docs/predicting.md": "runs/demo data/mine runs/mine part.vtu=plate.vtu part.stl=surface.stl points "
     "part.csv=in-space.csv points.csv=in-space.csv",
     "docs/reproduce.md": "results/records",
-    "docs/sensitivities.md": "runs/demo runs/car=runs/mine car.vtu=plate.vtu examples",
+    "docs/sensitivities.md": "runs/demo runs/car=runs/mine car.vtu=plate.vtu runs/wings part.vtp=plate.vtp examples",
     "docs/serving.md": "runs/demo points.csv=in-the-plane.csv part.vtu=sheet.vtu",
     "docs/spectra.md": "data/elasticity-demo runs/demo",
     "docs/training.md": "data/darcy data/other=data/darcy my/settings.yaml=settings.yaml points.npz=flow.npz",

@@ -56,6 +56,10 @@ def read_container(place: Place, points: str | None = None, schema: Schema | Non
             raise DataError(f"{place.name}: no coordinates in it; {_advice(node)}")
         read = {name: _array(node, name) for name in _names(node)}
     arrays = {name: a for name, a in read.items() if a is not None and a.dtype.kind in "fiub"}
+    for name in schema.fields if schema else ():
+        if name in read and name not in arrays:
+            holds = getattr(read[name], "dtype", "objects")
+            raise DataError(f"{place.name}: {name!r} holds {holds}; real numbers are expected")
     if place.row is not None:
         stacked = arrays[key]
         arrays = {

@@ -157,7 +157,7 @@ def test_samples_that_an_earlier_split_has_too_are_counted(tmp_path):
     writer.append(replace(swapped, documents=swapped.documents[::-1]))
     dataset = writer.finish({"train": [(0, 7)], "val": [], "test": [(7, 11)]})
     (remark,) = check_sequences(dataset, quiet=True)
-    assert str(remark) == "split 'test': 3 of 4 samples are in an earlier split, token by token"
+    assert str(remark).startswith("split 'test': 3 of 4 samples are in an earlier split, token by token")
     assert not remark.serious
 
 
