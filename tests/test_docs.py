@@ -86,6 +86,7 @@ def parsing_only(monkeypatch):
     monkeypatch.setattr("flare.cli.train._guarded", check_and_stop)
     monkeypatch.setattr("flare.cli.train.with_grid", dict)  # which would look into the dataset
     monkeypatch.setattr("flare.train.fit.refuse_too_big", lambda config: None)
+    monkeypatch.setattr("flare.cli.train._refuse_too_big_to_resume", lambda options, folder: None)
     return used
 
 
