@@ -17,7 +17,7 @@ import numpy as np
 
 from flare.data.cards import is_benchmark
 from flare.data.cases import Case, case_of, only_case
-from flare.data.fields_of import AXES, CENTRES, fields_of, identifier
+from flare.data.fields_of import AXES, CENTRES, fields_of, identifier, spread
 from flare.data.sample import INPUT_ROLES, Field, Sample, Schema
 from flare.data.tables import FORMATS, is_folder_of_arrays, refuse_format, write_outputs
 from flare.errors import ConfigError, DataError
@@ -121,7 +121,7 @@ def predict_file(
         sample = read_sample(surrogate, path)
     else:
         case = _case(schema, path, points, spacing or (calibration.spacing if calibration else None))
-        values = fields_of(case, schema, schema.named(*INPUT_ROLES), _spread(case, schema, given or {}))
+        values = fields_of(case, schema, schema.named(*INPUT_ROLES), spread(given or {}, schema, case))
         sample = surrogate.sample(values.pop(schema.points), values)
         for remark in case.remarks:
             say(f"{path}: {remark}")
@@ -196,16 +196,6 @@ def _as_printed(path: Path) -> MeshFile:
 
     part = placed(read_part(path, unit=None), longest=60.0)
     return of_hexahedra(meshed(part, name=str(path))[1], str(path))
-
-
-def _spread(case: Case, schema: Schema, given: Mapping[str, float | Sequence[float]]) -> dict[str, np.ndarray]:
-    """Given numbers as the schema wants them: a parameter as it is, a feature at every point."""
-    count = case.mesh.cell_count if schema.points == CENTRES and case.mesh else len(case.points)
-    roles = {identifier(name): field.role for name, field in schema.fields.items()}
-    values = {name: np.atleast_1d(np.asarray(value, dtype=np.float64)) for name, value in given.items()}
-    return {
-        name: np.tile(value, (count, 1)) if roles.get(name) == "feature" else value for name, value in values.items()
-    }
 
 
 def _errors(case: Case, schema: Schema, outputs: Mapping[str, np.ndarray]) -> dict[str, float]:

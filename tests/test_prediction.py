@@ -135,3 +135,9 @@ def test_a_prediction_in_chunks_finds_the_code_on_its_way(tmp_path):
     latents = predict_into(surrogate, sample, empty_outputs(surrogate, 9), chunk=4)
     for mine, encoded in zip(latents, encode(surrogate, sample, chunk=4).latents, strict=True):
         np.testing.assert_array_equal(mine.numpy(), encoded.numpy())
+
+
+def test_a_given_input_that_the_model_does_not_have_is_refused(part):
+    surrogate, path = part
+    with pytest.raises(ConfigError, match="--set gravty: the model has no such input; did you mean 'gravity'"):
+        predict_file(surrogate, path, given={"gravty": [0.0, 0.0, 1.0], "wind": [3.0, -1.0]})

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from flare.cli import parse
 from flare.cli.options import make_parser, setting
-from flare.errors import ConfigError, DataError, nearest
+from flare.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
     from flare.data.cases import Case
@@ -83,33 +83,22 @@ def _of_table(path: str, schema: Schema, given: dict[str, list[float]]) -> dict[
 
     import numpy as np
 
+    from flare.data.fields_of import spread
     from flare.data.tables import read_inputs
 
     rest = replace(schema, fields={name: field for name, field in schema.fields.items() if name not in given})
     inputs = read_inputs(path, rest)
-    return inputs | _spread(given, schema, len(np.atleast_1d(inputs[schema.points])))
+    return inputs | spread(given, schema, len(np.atleast_1d(inputs[schema.points])))
 
 
 def _of_mesh(path: str, schema: Schema, given: dict[str, list[float]]) -> tuple[Case, dict[str, Any]]:
     """A mesh as `flare predict` reads it, and the inputs of the model on it."""
     from flare.data.cases import Place, read_case
-    from flare.data.fields_of import CENTRES, fields_of
+    from flare.data.fields_of import fields_of, spread
     from flare.data.sample import INPUT_ROLES
 
     case = read_case(Place(Path(path)))
-    count = case.mesh.cell_count if schema.points == CENTRES and case.mesh else len(case.points)
-    return case, fields_of(case, schema, schema.named(*INPUT_ROLES), _spread(given, schema, count))
-
-
-def _spread(given: dict[str, list[float]], schema: Schema, count: int) -> dict[str, Any]:
-    """Given numbers as the model wants them: a parameter as it is, a feature at every point."""
-    import numpy as np
-
-    for name in given:
-        if name not in schema.named("feature", "parameter"):
-            raise ConfigError(f"--set {name}: {nearest(name, schema.named('feature', 'parameter'))}")
-    features = schema.named("feature")
-    return {name: np.tile(numbers, (count, 1)) if name in features else numbers for name, numbers in given.items()}
+    return case, fields_of(case, schema, schema.named(*INPUT_ROLES), spread(given, schema, case))
 
 
 def _scalar(args: Any, schema: Schema, case: Case | None) -> Scalar:

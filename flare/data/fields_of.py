@@ -13,7 +13,7 @@ import numpy as np
 
 from flare.data.cases import Case
 from flare.data.sample import RESERVED, Schema
-from flare.errors import DataError, nearest
+from flare.errors import ConfigError, DataError, nearest
 from flare.terminal import say
 
 CENTRES = "cell_centres"
@@ -59,6 +59,21 @@ def fields_of(
             raise DataError(f"{case.name}: {name!r} has shape {array.shape}; expected {shape}")
         values[name] = array
     return values
+
+
+def spread(given: Mapping[str, float | Sequence[float]], schema: Schema, case: Case | int) -> dict[str, np.ndarray]:
+    """Numbers given by hand, as `fields_of` takes them: a parameter as it is, a feature at every place of the case."""
+    inputs = schema.named("feature", "parameter")
+    for name in given:
+        if name not in inputs:
+            raise ConfigError(f"--set {name}: the model has no such input; {nearest(name, inputs)}")
+    if isinstance(case, int):
+        count = case
+    else:
+        count = case.mesh.cell_count if schema.points == CENTRES and case.mesh else len(case.points)
+    values = {name: np.atleast_1d(np.asarray(value, dtype=np.float64)) for name, value in given.items()}
+    features = schema.named("feature")
+    return {name: np.tile(value, (count, 1)) if name in features else value for name, value in values.items()}
 
 
 def coordinates(case: Case, schema: Schema) -> np.ndarray:
