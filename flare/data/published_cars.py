@@ -9,7 +9,6 @@ All in kinematic units, m²/s². Nothing is unpickled. How many points a run has
 
 from __future__ import annotations
 
-import hashlib
 import re
 import zipfile
 import zlib
@@ -24,8 +23,8 @@ import numpy as np
 
 from flare.data.cards import Archive, card
 from flare.data.published import PublishedFiles
+from flare.data.published_folders import SPLITS, SplitFolders, checksum_of_list
 from flare.data.sample import Field, Sample, Schema
-from flare.data.store import sha256
 from flare.errors import ConfigError, DataError, numpys_reason
 from flare.mesh.vtp import read_vtp
 from flare.terminal import counted
@@ -34,7 +33,6 @@ Size = Literal["10k", "40k", "100k", "200k", "300k", "400k", "500k", "1m"]
 POINTS = {"10k": 10_000, "40k": 40_000, "100k": 100_000, "200k": 200_000}
 POINTS |= {"300k": 300_000, "400k": 400_000, "500k": 500_000, "1m": 1_000_000}
 """Size -> points of every run."""
-SPLITS = ("train", "test")
 CENTRES, FIELDS = "surface_mesh_centers", "surface_fields"
 PRESSURE, SHEAR = "pMeanTrim", "wallShearStressMeanTrim"
 MISSING = (167, 211, 218, 221, 248, 282, 291, 295, 316, 325, 329, 364, 370, 376, 403, 473)
@@ -47,20 +45,14 @@ AREA = Field(role="extra", components=("x", "y", "z"), unit="m²", description="
 
 
 @dataclass(frozen=True, kw_only=True)
-class DrivAerMLFiles(PublishedFiles):
+class DrivAerMLFiles(SplitFolders):
     """Points that the paper's authors drew of each run, evenly over cells. Runs are in order, split by folder."""
 
     name: ClassVar[str] = "drivaerml"
+    pattern: ClassVar[str] = "run_*.npz"
+
     size: Size = "40k"
     """Which set: so many points of each run."""
-    train: int | None = None
-    """Runs to train with, the first of their folder; all by default."""
-    test: int | None = None
-    """Runs to test with, likewise."""
-
-    def __post_init__(self) -> None:
-        if (self.train is not None and self.train < 1) or (self.test is not None and self.test < 0):
-            raise ConfigError(f"train={self.train}, test={self.test}: at least 1 and 0")
 
     @classmethod
     def archive(cls, options: Mapping[str, Any]) -> Archive:
@@ -70,15 +62,6 @@ class DrivAerMLFiles(PublishedFiles):
             file=published.file.replace("40k", options["size"]),
             folder=published.folder.replace("40k", options["size"]),
         )
-
-    def files(self) -> list[str]:
-        return [file for split in SPLITS for file in self._files[split]]
-
-    def counts(self) -> tuple[int, int]:
-        return len(self._files["train"]), len(self._files["test"])
-
-    def schema(self) -> Schema:
-        return card(self.name).schema()
 
     def check(self) -> None:
         super().check()
@@ -96,30 +79,15 @@ class DrivAerMLFiles(PublishedFiles):
     def fetch(self) -> str:
         return f"{super().fetch()} --size {self.size}"
 
-    def checksums(self) -> dict[str, str]:
-        return {f"{split}/*.npz": _checksum_of_list(self, self._files[split]) for split in SPLITS}
-
     def sample(self, index: int) -> Sample:
         file = self.files()[index]
         centres, fields = _read_points(self.path(file))
         values = {"points": centres, "pressure": fields[:, :1], "wall_shear": fields[:, 1:]}
         return Sample(values, notes={"published index": _number(file), "file": file})
 
-    @cached_property
-    def _files(self) -> dict[str, list[str]]:
-        """Split -> its files, relative to the folder, in order of their runs."""
-        found = {}
-        for split, wanted in zip(SPLITS, (self.train, self.test), strict=True):
-            names = sorted((path.name for path in self.path(split).glob("run_*.npz")), key=_number)
-            if wanted is None and not names:
-                raise DataError(
-                    f"{self.path(split)} has no files run_*.npz; the published layout is train/run_1.npz, "
-                    f"test/run_3.npz, ... Fetch them with:  {self.fetch()}"
-                )
-            if len(names) < (wanted or 0):
-                raise DataError(f"{self.path(split)} has {len(names):,} files run_*.npz; {wanted:,} are asked for")
-            found[split] = [f"{split}/{name}" for name in names[:wanted]]
-        return found
+    @staticmethod
+    def place_of(file: str) -> int:
+        return _number(file)
 
     @cached_property
     def _points(self) -> tuple[int, int]:
@@ -174,7 +142,7 @@ class DrivAerMLBoundary(PublishedFiles):
         return f"{super().fetch()} --runs {self.runs}"
 
     def checksums(self) -> dict[str, str]:
-        return {BOUNDARY.file: _checksum_of_list(self, self.files())}
+        return {BOUNDARY.file: checksum_of_list(self, self.files())}
 
     def sample(self, index: int) -> Sample:
         file = self.files()[index]
@@ -242,7 +210,7 @@ def chosen_runs(words: str) -> list[int]:
 
 def _split_of(folder: str) -> tuple[list[int], list[int]]:
     files = DrivAerMLFiles(folder=folder)
-    train, test = ([_number(file) for file in files._files[split]] for split in SPLITS)
+    train, test = ([_number(file) for file in files.by_split[split]] for split in SPLITS)
     return train, test
 
 
@@ -261,12 +229,6 @@ def _number(file: str) -> int:
     if not found:
         raise DataError(f"{file} has no number of a run in its name; the published ones are run_1.npz, run_2.npz, ...")
     return int(found[1])
-
-
-def _checksum_of_list(files: PublishedFiles, names: list[str]) -> str:
-    """What `sha256sum FILE ... | sha256sum` prints: a line a file would drown all else in the provenance."""
-    lines = "".join(f"{sha256(files.path(name))}  {name}\n" for name in names)
-    return hashlib.sha256(lines.encode()).hexdigest()
 
 
 def _count_points(path: Path) -> int:

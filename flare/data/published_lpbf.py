@@ -8,51 +8,29 @@ alone, as is everything else that the dataset does not need.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import zipfile
 import zlib
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
 
-from flare.data.cards import card
-from flare.data.published import PublishedFiles
-from flare.data.sample import Sample, Schema
-from flare.data.store import sha256
-from flare.errors import ConfigError, DataError, numpys_reason
+from flare.data.published_folders import SplitFolders
+from flare.data.sample import Sample
+from flare.errors import DataError, numpys_reason
 
-SPLITS = ("train", "test")
 COLUMNS = {"pos": 3, "disp": 3, "vmstr": 1}
 """Arrays with a row a node -> their columns."""
 CORNERS = 8
 
 
 @dataclass(frozen=True, kw_only=True)
-class LPBFFiles(PublishedFiles):
+class LPBFFiles(SplitFolders):
     """Parts in order of their file names, split by folder. They were filtered before, and are taken as they are."""
 
     name: ClassVar[str] = "lpbf"
-    train: int | None = None
-    """Parts to train with, the first of their folder; all by default."""
-    test: int | None = None
-    """Parts to test with, likewise."""
-
-    def __post_init__(self) -> None:
-        if (self.train is not None and self.train < 1) or (self.test is not None and self.test < 0):
-            raise ConfigError(f"train={self.train}, test={self.test}: at least 1 and 0")
-
-    def files(self) -> list[str]:
-        return [file for split in SPLITS for file in self._files[split]]
-
-    def counts(self) -> tuple[int, int]:
-        return len(self._files["train"]), len(self._files["test"])
-
-    def schema(self) -> Schema:
-        return card(self.name).schema()
 
     def origin(self) -> dict[str, Any]:
         """Files that we exported are what they were before: only those of the authors are `published`."""
@@ -68,15 +46,6 @@ class LPBFFiles(PublishedFiles):
                 f"{path} is damaged ({error!r}); restore it, or remove it if the files are not ours"
             ) from None
 
-    def checksums(self) -> dict[str, str]:
-        """Of each folder, what `sha256sum train/*.npz | sha256sum` prints: a line a file would drown all else."""
-        return {
-            f"{split}/*.npz": hashlib.sha256(
-                "".join(f"{sha256(self.path(file))}  {file}\n" for file in files).encode()
-            ).hexdigest()
-            for split, files in self._files.items()
-        }
-
     def sample(self, index: int) -> Sample:
         file = self.files()[index]
         arrays = read_part(self.path(file))
@@ -88,23 +57,6 @@ class LPBFFiles(PublishedFiles):
         }
         _, _, name = Path(file).stem.partition("_")
         return Sample(values, arrays["elems"], {"published index": index, "file": file, "name": name})
-
-    @cached_property
-    def _files(self) -> dict[str, list[str]]:
-        """Split -> its files, relative to the folder."""
-        found = {}
-        for split, wanted in zip(SPLITS, (self.train, self.test), strict=True):
-            # A name that begins with a dot is no part but what some system has left beside it.
-            names = sorted(path.name for path in self.path(split).glob("*.npz") if not path.name.startswith("."))
-            if wanted is None and not names:
-                raise DataError(
-                    f"{self.path(split)} has no NPZ files; the published layout is train/*.npz and test/*.npz. Fetch "
-                    f"them with `flare data download {self.name}`, or say --test 0 where there are none to test with"
-                )
-            if len(names) < (wanted or 0):
-                raise DataError(f"{self.path(split)} has {len(names):,} NPZ files; {wanted:,} are asked for")
-            found[split] = [f"{split}/{name}" for name in names[:wanted]]
-        return found
 
 
 def read_part(path: Path) -> dict[str, np.ndarray]:

@@ -22,17 +22,10 @@ from flare.terminal import say
 
 
 @dataclass(frozen=True)
-class TrainedSpectra(Job):
-    """Eigenvalues of every head's mixing in a trained FLARE, means over test samples."""
+class OfTraining(Job):
+    """A look at a trained model."""
 
     of: Training
-    samples: int
-
-    kind: ClassVar[str] = "spectra"
-
-    @property
-    def label(self) -> str:
-        return f"{self.of.label}-spectra"
 
     @property
     def data(self) -> Data:
@@ -41,6 +34,19 @@ class TrainedSpectra(Job):
     @property
     def training(self) -> Training:
         return self.of
+
+
+@dataclass(frozen=True)
+class TrainedSpectra(OfTraining):
+    """Eigenvalues of every head's mixing in a trained FLARE, means over test samples."""
+
+    samples: int
+
+    kind: ClassVar[str] = "spectra"
+
+    @property
+    def label(self) -> str:
+        return f"{self.of.label}-spectra"
 
     def definition(self) -> dict[str, Any]:
         return {"kind": self.kind, "of": self.of.definition(), "samples": self.samples}
@@ -59,24 +65,14 @@ class TrainedSpectra(Job):
 
 
 @dataclass(frozen=True)
-class MedianSample(Job):
+class MedianSample(OfTraining):
     """Truth and prediction of the test sample of median error."""
-
-    of: Training
 
     kind: ClassVar[str] = "median sample"
 
     @property
     def label(self) -> str:
         return f"{self.of.label}-median"
-
-    @property
-    def data(self) -> Data:
-        return self.of.data
-
-    @property
-    def training(self) -> Training:
-        return self.of
 
     def definition(self) -> dict[str, Any]:
         return {"kind": self.kind, "of": self.of.definition()}

@@ -28,7 +28,7 @@ from flare.terminal import duration
 from flare.train.presets import build_config, merged, preset_path, read_yaml
 from flare.train.start import start_or_resume
 
-PARTS, TEST, DRAFTS = 400, 40, 600
+PARTS, TEST, DRAFTS = 240, 40, 600
 """Parts of the benchmark's form, those of them for testing, and more in wider voxels, to learn from only."""
 DRAFT_LAYERS = 30
 """Powder layers in a voxel of those: twice as many as usual."""
@@ -54,8 +54,8 @@ SETTINGS = [
     ("evaluate_every", 10),
 ]
 """Of the training, in place of the preset's: smaller, so that two cores are enough."""
-EPOCHS = {"coordinates": 60, "surroundings": 60, "drafts": 36}
-"""Fewer for the last: each has nearly three times the parts."""
+EPOCHS = {"coordinates": 80, "surroundings": 80, "drafts": 40}
+"""Fewer for the last: each has four times the parts."""
 BEGIN, END = "<!-- printed parts table -->", "<!-- end of printed parts -->"
 
 

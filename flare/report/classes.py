@@ -8,11 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import yaml
 from matplotlib.figure import Figure
 
-from flare.report.page import save_png, write_page
-from flare.report.run import result_rows, timings
+from flare.report.run import write_run_page
 from flare.report.style import ACCENT, GREY, INK, SMALL, new_figure, plain
 from flare.sequence.classifier import load_classifier
 from flare.terminal import duration
@@ -40,27 +38,17 @@ def write_class_report(folder: RunFolder) -> Path:
             confusion(counts, task.dataset.schema.classes),
         ),
     ]
-    for name, _, _, figure in pictures:
-        save_png(figure, folder.path / "pictures" / f"{name}.png")
-    page = folder.path / "report.html"
-    write_page(
-        page,
+    return write_run_page(
+        folder,
+        result,
         title=f"{config.model.get('attention', 'flare')} on {result['dataset']}",
         summary=[
             (f"{split} accuracy", f"{100 * result['accuracy'][split]:.1f} %"),
             *((kind, f"{100 * share:.1f} %") for kind, share in guessed.items()),
             ("training time", duration(result["seconds"])),
         ],
-        figures=[picture[1:] for picture in pictures],
-        tables=[
-            ("Result", result_rows(result)),
-            ("Timings", timings(result, folder.records())),
-            ("Made with", list(result["environment"].items())),
-        ],
-        texts=[("Configuration", yaml.safe_dump(config.to_dict(), sort_keys=False))],
-        footer=f"Written by flare {result['environment']['flare']} into {folder.path.name}/.",
+        pictures=pictures,
     )
-    return page
 
 
 def confusion_counts(labels: np.ndarray, answers: np.ndarray, classes: int) -> np.ndarray:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -58,20 +58,33 @@ def write_run_report(run: str | Path) -> Path:
         *(_samples(surrogate, task, errors) if drawable else []),
         *_spectra(surrogate, task, errors, drawable=drawable),
     ]
+    title = f"{config.model['name']} on {result['dataset']}"
+    return write_run_page(folder, result, title=title, summary=_summary(result), pictures=pictures)
+
+
+def write_run_page(
+    folder: RunFolder,
+    result: Mapping[str, Any],
+    *,
+    title: str,
+    summary: list[tuple[str, str]],
+    pictures: Sequence[Picture],
+) -> Path:
+    """The page that every run has, with its own pictures, and these as files of their own."""
     for name, _, _, figure in pictures:
         save_png(figure, folder.path / "pictures" / f"{name}.png")
     page = folder.path / "report.html"
     write_page(
         page,
-        title=f"{config.model['name']} on {result['dataset']}",
-        summary=_summary(result),
+        title=title,
+        summary=summary,
         figures=[picture[1:] for picture in pictures],
         tables=[
-            ("Result", result_rows(result)),
-            ("Timings", timings(result, folder.records())),
+            ("Result", _result_rows(result)),
+            ("Timings", _timings(result, folder.records())),
             ("Made with", list(result["environment"].items())),
         ],
-        texts=[("Configuration", yaml.safe_dump(config.to_dict(), sort_keys=False))],
+        texts=[("Configuration", yaml.safe_dump(folder.config().to_dict(), sort_keys=False))],
         footer=f"Written by flare {result['environment']['flare']} into {folder.path.name}/.",
     )
     return page
@@ -86,7 +99,7 @@ def _summary(result: Mapping[str, Any]) -> list[tuple[str, str]]:
     ]
 
 
-def result_rows(result: Mapping[str, Any]) -> list[tuple[str, str]]:
+def _result_rows(result: Mapping[str, Any]) -> list[tuple[str, str]]:
     """The result record as text, without what has a place of its own on the page."""
     paper = beside_the_paper(result)
     shown = {key: value for key, value in result.items() if key != "environment" and value != {}}
@@ -94,7 +107,7 @@ def result_rows(result: Mapping[str, Any]) -> list[tuple[str, str]]:
     return [*([("the paper", paper)] if paper else []), *rows]
 
 
-def timings(result: Mapping[str, Any], records: list[dict[str, Any]]) -> list[tuple[str, str]]:
+def _timings(result: Mapping[str, Any], records: list[dict[str, Any]]) -> list[tuple[str, str]]:
     rates = [record["samples_per_second"] for record in records if record["kind"] == "train"]
     return [
         ("training, evaluations included", duration(result["seconds"])),

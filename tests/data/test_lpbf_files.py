@@ -128,7 +128,10 @@ def test_the_first_of_each_folder_can_be_taken_alone(exported, tmp_path):
     read = read_published(LPBFFiles(folder=str(exported), train=2, test=0), tmp_path / "read", quiet=True)
     assert [note["file"][:15] for note in read.notes()] == ["train/case00000", "train/case00001"]
     assert len(read.split("test")) == 0
-    for files, match in (({"train": 4}, "has 3 NPZ files; 4 are asked for"), ({"test": 3}, "has 2 NPZ files; 3")):
+    for files, match in (
+        ({"train": 4}, r"has 3 files \*\.npz; 4 are asked for"),
+        ({"test": 3}, r"has 2 files \*\.npz; 3"),
+    ):
         with pytest.raises(DataError, match=match):
             read_published(LPBFFiles(folder=str(exported), **files), tmp_path / "other", quiet=True)
     with pytest.raises(ConfigError, match="train=0"):
@@ -198,9 +201,9 @@ def test_a_damaged_file_is_named(exported, tmp_path):
 
 def test_folders_without_parts_are_named(exported, tmp_path):
     shutil.rmtree(exported / "test")
-    with pytest.raises(DataError, match=r"test has no NPZ files; the published layout .*`flare data download lpbf`"):
+    with pytest.raises(DataError, match=r"test has no files .*; the published layout .*`flare data download lpbf`"):
         read_published(LPBFFiles(folder=str(exported)), tmp_path / "read", quiet=True)
-    with pytest.raises(DataError, match=r"nowhere/train has no NPZ files"):
+    with pytest.raises(DataError, match=r"nowhere/train has no files"):
         read_published(LPBFFiles(folder=str(tmp_path / "nowhere")), tmp_path / "read", quiet=True)
     assert not (tmp_path / "read.partial").exists()
     assert reader_class("lpbf") is LPBFFiles
