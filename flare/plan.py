@@ -66,7 +66,7 @@ def about(setting: Setting) -> dict[str, Any]:
     rest = {key: value for key, value in asdict(setting).items() if key not in free}
     machine = {
         "processor": processor() if setting.device == "cpu" else torch.cuda.get_device_name(setting.device),
-        "threads": torch.get_num_threads(),
+        "threads": setting.threads,
         "kernels": native.why_not() is None,
         "torch": str(torch.__version__),
     }

@@ -6,6 +6,7 @@ Steps and evaluations are tried by real trainings of made-up data, see flare/tra
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache, partial
@@ -99,6 +100,12 @@ class Setting:
         return {key: value for key, value in self.model.items() if key != "name"}
 
     @property
+    def threads(self) -> int:
+        """Of the process that does it. torchrun gives each of several ranks one, unless the environment says more."""
+        one = self.shared and "OMP_NUM_THREADS" not in os.environ
+        return 1 if one else torch.get_num_threads()
+
+    @property
     def training(self) -> bool:
         return self.kind == "training"
 
@@ -148,7 +155,7 @@ class Setting:
         Training and streams keep the latents of every block. Half a dozen arrays of their size are in use at any time,
         and each thread of the kernels has two for its sums: an estimate, which counts where latents are many.
         """
-        threads = torch.get_num_threads() if self.device == "cpu" else 0
+        threads = self.threads if self.device == "cpu" else 0
         arrays = self.batch * (6 + (self.blocks if self.training or self.streams else 0)) + 2 * threads
         latents = 4 * arrays * self.latents * (self.channels + self.heads) / 2**20
         features = self.row * self.points / 2**20 if self.kind == "stream" else 0.0
@@ -179,8 +186,8 @@ class Need:
 
 
 def measure(setting: Setting) -> Need:
-    """Do it, in a process of its own with as many threads as this one."""
-    return alone(trial, setting, torch.get_num_threads())
+    """Do it, in a process of its own."""
+    return alone(trial, setting, setting.threads)
 
 
 def trial(setting: Setting, threads: int) -> Need:

@@ -1,6 +1,7 @@
 """The planner: its laws are fitted exactly, its answers are those of the laws, what cannot fit is refused."""
 
 import json
+import os
 from dataclasses import replace
 
 import pytest
@@ -9,11 +10,13 @@ import torch
 from flare import environment, plan
 from flare.cli import main
 from flare.errors import ConfigError, DataError
+from flare.measure import alone
 from flare.models import build_model, count_parameters
 from flare.models.stream import Stream
 from flare.plan import Planner, calibrate, fits_into, surely_fits
 from flare.train import fit, rehearsal
 from flare.train.config import DataConfig, TrainConfig
+from flare.train.fabric import lone_fabric
 from flare.train.fields import FieldTask
 from flare.train.run import RunFolder
 from flare.trial import CHUNK, KINDS, Need, Setting, prediction
@@ -230,6 +233,29 @@ def test_a_trial_of_a_step_is_a_training_of_several(rehearsed, change, capsys):
     assert (len(steps), len(evaluations)) == ((4, 1) if setting.training else (4, 4))
     times = sorted(r["seconds"] for r in records)
     assert 0 < need.seconds < times[-1]
+
+
+def test_a_rank_of_several_has_one_thread_as_torchrun_gives_it(monkeypatch):
+    ranks = replace(SETTING, shared="points")
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 5)
+    monkeypatch.setenv("OMP_NUM_THREADS", "5")
+    assert (SETTING.threads, ranks.threads) == (5, 5)
+    monkeypatch.delenv("OMP_NUM_THREADS")
+    assert (SETTING.threads, ranks.threads) == (5, 1)
+    assert plan.about(ranks)["machine"]["threads"] == 1
+
+
+def test_a_lone_rank_keeps_its_threads(tmp_path):
+    assert alone(threads_of_a_lone_rank, tmp_path) == (3, 3)
+
+
+def threads_of_a_lone_rank(folder):
+    os.environ.pop("OMP_NUM_THREADS", None)  # Lightning heeds it
+    torch.set_num_threads(3)
+    config = rehearsal.rehearsal(replace(SETTING, points=10, shared="points"), folder / "data")
+    with lone_fabric(config, RunFolder(folder / "run"), shares=True):
+        within = torch.get_num_threads()
+    return within, torch.get_num_threads()
 
 
 def test_ranks_of_a_rehearsal_have_what_the_setting_says(tmp_path):

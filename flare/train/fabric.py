@@ -52,7 +52,9 @@ def lone_fabric(config: TrainConfig, run: RunFolder, *, shares: bool) -> Abstrac
 @contextmanager
 def _launched(fabric: Fabric, config: TrainConfig, run: RunFolder) -> Iterator[Fabric]:
     logging.getLogger("lightning_fabric").setLevel(logging.WARNING)  # its banners would break the progress bar
+    threads = torch.get_num_threads()
     fabric.launch()
+    torch.set_num_threads(threads)  # Lightning gives a group of ranks all cores, whatever was set before
     try:
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", OF_TORCH, FutureWarning)
