@@ -19,6 +19,7 @@ from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from threading import current_thread, main_thread
 from typing import Any
 
 import numpy as np
@@ -125,6 +126,10 @@ def _gmsh() -> Iterator[Any]:
         raise DataError(f"{NO_GMSH} ({one_line(error)})") from None
     with _silence():
         gmsh.initialize(["-noenv"], readConfigFiles=False, run=False, interruptible=False)
+        if (
+            current_thread() is main_thread()
+        ):  # gmsh makes a reader who goes away deadly, for all that the process writes
+            signal.signal(signal.SIGPIPE, signal.SIG_IGN)
         try:
             gmsh.option.setNumber("General.Terminal", 0)
             gmsh.option.setNumber("General.NumThreads", 1)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import numpy as np
 import pytest
 
@@ -48,3 +50,12 @@ def test_other_endings_are_refused(tmp_path):
     with pytest.raises(DataError, match=r"written as .step, .stp, .brep"):
         write_cad(tmp_path / "part.stl", BLOCK)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_reader_who_goes_away_is_an_error_as_before():
+    triangulated(on_plate(BLOCK))
+    reading, writing = os.pipe()
+    os.close(reading)
+    with pytest.raises(BrokenPipeError):
+        os.write(writing, b"lost")
+    os.close(writing)

@@ -2,7 +2,6 @@
 
 import os
 import re
-import signal
 import subprocess
 import sys
 import time
@@ -72,11 +71,3 @@ def server(part_run, tmp_path_factory):
             yield Server(process, client, address, scratch)
         process.terminate()
         process.wait(timeout=60)
-
-
-@pytest.fixture(autouse=True)
-def broken_pipes_are_errors():
-    """As Python has it; a library that another test loaded may have made them deadly."""
-    before = signal.signal(signal.SIGPIPE, signal.SIG_IGN)
-    yield
-    signal.signal(signal.SIGPIPE, before or signal.SIG_IGN)

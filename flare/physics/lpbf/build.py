@@ -26,6 +26,7 @@ from threadpoolctl import threadpool_limits
 
 from flare.errors import ConfigError, DataError, nearest
 from flare.mesh.voxels import Voxels
+from flare.physics.lpbf import mechanics, plasticity
 from flare.physics.lpbf.grid import Hierarchy, Ints, plate_for
 from flare.physics.lpbf.hexahedron import CORNERS, Array, Size
 from flare.physics.lpbf.mechanics import Body, Equilibrium, elastic_equilibrium, von_mises, without_rigid_motion
@@ -35,6 +36,8 @@ from flare.physics.lpbf.thermal import faces_of, heat_step, heating
 
 Mode = Literal["benchmark", "refined"]
 MODES = ("benchmark", "refined")
+TOLERANCES = {"benchmark": mechanics.TOLERANCE, "refined": plasticity.TOLERANCE}
+"""Mode -> force left over in each equilibrium, relative to the load."""
 
 
 @dataclass(frozen=True)
@@ -127,6 +130,7 @@ def simulate(
     on_group: Callable[[int, int, State, Frame], None] | None = None,
     state: State | None = None,
     keep_frames: bool = True,
+    tolerance: float | None = None,
 ) -> Result:
     """Print a part: distortion and residual stress after every layer group, after cooling, after release.
 
@@ -138,13 +142,14 @@ def simulate(
         on_group: called as on_group(finished, groups, state, frame) after each group.
         state: go on from here, for the same voxels, process and mode.
         keep_frames: False saves the memory of the frames between.
+        tolerance: of the force left over in each equilibrium, relative to the load; None is the mode's own.
 
     Raises:
         DataError: the voxels are no printable part.
         ConfigError: the process does not fit the voxels.
         NotConverged: a solver did not reach its answer.
     """
-    build = Build(voxels, process or process_preset("ti64-am250"), mode=mode)
+    build = Build(voxels, process or process_preset("ti64-am250"), mode=mode, tolerance=tolerance)
     now = build.start() if state is None else build.checked(state)
     frames = []
     with threadpool_limits(1):  # threads of BLAS wait for each other more than they help, and may change a last bit
@@ -162,9 +167,12 @@ def simulate(
 class Build:
     """One part on one machine; see the module. Nothing of the progress is in here: that is the `State`."""
 
-    def __init__(self, voxels: Voxels, process: Process, *, mode: Mode = "benchmark") -> None:
+    def __init__(
+        self, voxels: Voxels, process: Process, *, mode: Mode = "benchmark", tolerance: float | None = None
+    ) -> None:
         if mode not in MODES:
             raise ConfigError(f"mode={mode!r} is unknown; {nearest(str(mode), MODES)}")
+        self.tolerance = TOLERANCES[mode] if tolerance is None else tolerance
         self.solid, self.origin = printable(voxels)
         x, y, z = map(float, voxels.size)
         self.size: Size = (x, y, z)
@@ -335,7 +343,7 @@ class Build:
         eigenstrain[:, :3] = heat[:, None]
         eigenstrain[body.level.plate_cells :, :3] += np.outer(state.inherent, material.inherent_strain)
         if self.mode == "benchmark":
-            found = elastic_equilibrium(body, eigenstrain, state.displacement)
+            found = elastic_equilibrium(body, eigenstrain, state.displacement, tolerance=self.tolerance)
             return _replaced(state, displacement=found.displacement), found
         warm = state.temperature
         found, flowed = plastic_equilibrium(
@@ -348,6 +356,7 @@ class Build:
             poisson=material.poisson,
             yield_stress=material.at("yield", warm) if material.yield_curve else np.full(warm.shape, np.inf),
             hardening=material.hardening,
+            tolerance=self.tolerance,
         )
         changes = {"plastic_strain": flowed.plastic_strain, "hardening": flowed.accumulated}
         return _replaced(state, displacement=found.displacement, **changes), found

@@ -185,6 +185,15 @@ def test_a_resumed_build_equals_an_uninterrupted_one_bit_for_bit(mode, tmp_path)
     assert whole.peak_temperature == resumed.peak_temperature
 
 
+@pytest.mark.parametrize("mode", ["benchmark", "refined"])
+def test_a_looser_tolerance_takes_fewer_iterations_and_moves_little(mode):
+    part = shelf()
+    exact, rough = (simulate(part, coarse_process(), mode=mode, tolerance=t) for t in (None, 1e-4))
+    assert sum(f.iterations for f in rough.frames) < sum(f.iterations for f in exact.frames)
+    moved, right = (each.released.displacement for each in (rough, exact))
+    assert 0 < np.linalg.norm(moved - right) < 0.01 * np.linalg.norm(right)
+
+
 def test_frames_cover_prefixes_of_the_nodes_and_hold_finite_fields():
     result = simulate(bridge_small(), coarse_process())
     for group, frame in enumerate(result.frames, 1):

@@ -192,7 +192,9 @@ def test_a_linear_field_is_fitted_exactly_and_a_printed_part_is_not(made, tmp_pa
     assert linear_fit_error(both, 1) < 1e-6
 
 
-@pytest.mark.parametrize("bad", [{"process": "steel"}, {"layers": 0}, {"inherent_strain": 5.0}, {"mode": "magic"}])
+@pytest.mark.parametrize(
+    "bad", [{"process": "steel"}, {"layers": 0}, {"inherent_strain": 5.0}, {"mode": "magic"}, {"tolerance": 0.0}]
+)
 def test_impossible_options_are_refused(bad):
     with pytest.raises(ConfigError):
         LPBF(**bad)
