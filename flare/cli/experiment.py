@@ -70,9 +70,9 @@ def _small_sets(words: Sequence[str]) -> int:
 
 def _printed_parts(words: Sequence[str]) -> int:
     parser = _parser("printed-parts")
-    parser.add_argument("--parts", type=int, default=400, help="parts to make")
+    parser.add_argument("--parts", type=int, default=200, help="parts to make")
     parser.add_argument("--test", type=int, default=40, help="the last ones, for testing")
-    parser.add_argument("--drafts", type=int, default=600, help="further parts in wider voxels, to train with only")
+    parser.add_argument("--drafts", type=int, default=500, help="further parts in wider voxels, to train with only")
     given = parse(parser, words)
 
     from flare.experiments.printed_parts import BEGIN, END, run

@@ -28,8 +28,6 @@ from flare.terminal import duration
 from flare.train.presets import build_config, merged, preset_path, read_yaml
 from flare.train.start import start_or_resume
 
-PARTS, TEST, DRAFTS = 200, 40, 500
-"""Parts of the benchmark's form, those of them for testing, and more in wider voxels, to learn from only."""
 DRAFT_LAYERS, DRAFT_TOLERANCE = 30, 1e-4
 """Powder layers in a voxel of those: twice as many as usual; and how exactly they are solved."""
 TOLD = {
@@ -62,13 +60,19 @@ BEGIN, END = "<!-- printed parts table -->", "<!-- end of printed parts -->"
 def run(
     out: Path,
     *,
-    parts: int = PARTS,
-    test: int = TEST,
-    drafts: int = DRAFTS,
+    parts: int,
+    test: int,
+    drafts: int,
     workers: int = 2,
     tell: Callable[[str], None] = print,
 ) -> str:
-    """Make, train and judge; `table.json` in `out` keeps what came out. Returns the table as Markdown."""
+    """Make, train and judge; `table.json` in `out` keeps what came out. Returns the table as Markdown.
+
+    Args:
+        parts: of the benchmark's form.
+        test: the last of them, for testing.
+        drafts: more in wider voxels, to learn from only.
+    """
     tell(f"{parts} parts, {test} of them for testing")
     data = generate(LPBF(), out / "data", samples=parts, test_samples=test, workers=workers)
     if not (data.path / "statistics.html").exists():
