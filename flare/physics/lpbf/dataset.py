@@ -53,7 +53,7 @@ class LPBF:
     """In-plane; negative, as material shrinks. Unless given: -0.0065 for the benchmark itself, tuned to the published
     parts; of another process or mode the material's own."""
     layers: int = 15
-    """Powder layers to a voxel, or the nearest number that fills a layer group: 15 are 0.6 mm; 30 leave an eighth of the voxels."""
+    """Powder layers to a voxel, or the nearest number that fills a layer group: 15 are 0.6 mm."""
     tolerance: float | None = None
     """Of the force left over in each equilibrium, relative to the load: looser is faster and less exact. None: 1e-8, or
     1e-6 in refined mode."""
