@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 from matplotlib.figure import Figure
-from matplotlib.ticker import EngFormatter, NullFormatter
+from matplotlib.ticker import NullFormatter
 
 from flare.files import put_between, replacing
 from flare.models import count_parameters
@@ -122,7 +122,7 @@ def picture(record: Row) -> Figure:
     for axes in (left, right):
         axes.set_xscale("log", base=2)
         axes.set_yscale("log")
-        axes.xaxis.set_major_formatter(EngFormatter(sep=""))
+        axes.xaxis.set_major_formatter("{x:,.0f}")
         axes.xaxis.set_minor_formatter(NullFormatter())
     plain(left, x="tokens", y="seconds, one thread", title="One training step")
     plain(right, x="tokens", y="peak memory, MiB", title="Its memory")
