@@ -298,7 +298,7 @@ def _verdict(record: Mapping[str, Any]) -> str:
         if len(rows) > 1:
             falls = all(a["rel_l2"] > b["rel_l2"] for a, b in pairwise(rows))
             verdict = "the error falls with every step" if falls else "the error does **not** fall with every step"
-            steps = " to ".join(str(row["blocks"]) for row in rows)
+            steps = ", ".join(str(row["blocks"]) for row in rows)
             words.append(f"{m} latents, {steps} blocks: {verdict}")
     poor = [f"{row['blocks']} × {row['latents']}" for row in record["rows"] if row["rel_l2"] >= row["mean_field"]]
     none = f" No better than the mean field, blocks × latents: {', '.join(poor)}." if poor else ""

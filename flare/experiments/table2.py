@@ -19,6 +19,7 @@ from flare.experiments.lra import PAPER, SHORT_LISTOPS, SIX, SIZES
 from flare.experiments.study import DEPARTURES, Block, Cell, Item, Outcome, digits, origin, outcomes
 from flare.experiments.tables import Table
 from flare.experiments.verdicts import flare_among
+from flare.sequence.guesses import reading
 
 SHORT = asdict(SHORT_LISTOPS)
 LISTOPS = Sequences("listops", 100_000, 2_000, val=2_000)
@@ -102,9 +103,7 @@ def _table(found: Sequence[Outcome]) -> Table:
         cell = outcome.cell
         paper = "" if cell.paper is None else f"{100 * cell.paper:.2f}"
         measured = (outcome.parameters, *_accuracies(outcome), outcome.seeds, paper)
-        rows.append(
-            (*cell.parts[:2], _protocol(cell), *measured, _first(outcome).get("reading", ""), _departures(cell))
-        )
+        rows.append((*cell.parts[:2], _protocol(cell), *measured, _reading(outcome), _departures(cell)))
     return Table(HEAD, rows, text=3, notes=2)
 
 
@@ -148,6 +147,15 @@ def _averages(found: Sequence[Outcome]) -> Table:
                 paper = statistics.mean(accuracies[contender] for accuracies in PAPER.values())
                 rows.append((*name, digits(statistics.mean(of.values()), None, Classification.unit), f"{paper:.2f}"))
     return Table(("attention", "protocol", "average, %", "paper, %"), rows, text=2)
+
+
+def _reading(outcome: Outcome) -> str:
+    """What the mean over seeds is beside what can be guessed."""
+    first = _first(outcome)
+    if not first:
+        return ""
+    split = first["split"]
+    return reading(outcome.mean, first["samples"][split], {kind: of[split] for kind, of in first["guesses"].items()})
 
 
 def _first(outcome: Outcome) -> Mapping[str, Any]:

@@ -403,12 +403,13 @@ def test_the_page_of_table_2_says_who_is_best_and_shows_the_papers_accuracy_unde
     ledger = Ledger(tmp_path / "r")
     for number, cell in enumerate(cells):
         guesses = {"majority class": {"test": 0.17}}
-        result = {"accuracy": 0.3 + 0.01 * number, "guesses": guesses, "split": "test", "reading": "so so"}
+        result = {"accuracy": 0.3 + 0.01 * number, "guesses": guesses, "split": "test", "samples": {"test": 2000}}
         ledger.write(cell.job, Record("done", result | {"parameters": 5, "curve": []}, made={"commit": "abc"}))
     write_pages(ledger, tmp_path / "pages")
     text = (tmp_path / "pages" / "table2.md").read_text()
+    above = "13.0 points above the majority class"
     departs = "samples of our generator; judged on test with masks, not on dev without"
-    assert f"| listops | flare | own | 5 |  | 30.0 | 1 | 36.15 | so so | {departs} |" in text
+    assert f"| listops | flare | own | 5 |  | 30.0 | 1 | 36.15 | {above} | {departs} |" in text
     assert "FLARE is **not** the best: performer is." in text
     assert "Averages" not in text
 
@@ -419,7 +420,7 @@ def test_attentions_with_numbers_of_all_five_tasks_have_an_average(tmp_path):
     for cell in cells[:-1]:
         guesses = {"majority class": {"test": 0.17}}
         result = {"accuracy": 0.4, "accuracies": {"val": 0.3, "test": 0.4}, "guesses": guesses, "split": "test"}
-        ledger.write(cell.job, Record("done", result | {"parameters": 5, "curve": [], "reading": ""}))
+        ledger.write(cell.job, Record("done", result | {"parameters": 5, "curve": [], "samples": {"test": 2000}}))
     assert cells[-1].parts[1] == "norm"
     write_pages(ledger, tmp_path / "pages")
     text = (tmp_path / "pages" / "table2.md").read_text()
