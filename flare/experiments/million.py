@@ -88,7 +88,7 @@ def run(
         tell(f"{b} blocks, {m} latents")
         folder = out / "runs" / f"blocks-{b}-latents-{m}"
         config = _config(dataset, b, m, about)
-        result = alone(start_or_resume, config, folder)
+        result = alone(start_or_resume, config, folder, {"data.path"})  # both may have been moved
         cost = _cost_of_training(result, folder) if subsample is None else _cost_of_a_step(dataset, config, folder)
         rows.append({"blocks": b, "latents": m, **cost, **_errors(result)})
         rows.sort(key=lambda row: (row["blocks"], row["latents"]))

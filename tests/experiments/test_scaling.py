@@ -133,6 +133,12 @@ def test_blocks_by_latents_are_trained_once_and_told(tmp_path, monkeypatch, caps
     assert main(command) == 0
     assert capsys.readouterr().out == told
     assert main([*command, "--steps", "9"]) == 2
+    capsys.readouterr()
+    moved = tmp_path.rename(tmp_path.with_name("moved"))
+    (moved / "million.json").unlink()
+    command[command.index("--out") + 1] = str(moved)
+    assert main(command) == 0
+    assert capsys.readouterr().out == told, "of the runs in the folder, wherever it is"
 
 
 def test_runs_on_fewer_points_are_judged_on_all_and_cost_a_step_on_all(tmp_path, monkeypatch, capsys):
