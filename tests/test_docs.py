@@ -147,6 +147,16 @@ def test_targets_of_make_exist(page):
     assert set(named) <= known
 
 
+def test_a_page_of_results_needs_no_line_in_the_list_of_pages():
+    pathspec = pytest.importorskip("pathspec")
+    yaml = pytest.importorskip("yaml")
+    site = yaml.safe_load((ROOT / "mkdocs.yml").read_text(encoding="utf-8"))
+    unlisted = pathspec.PathSpec.from_lines("gitwildmatch", site["not_in_nav"].splitlines())
+    assert unlisted.match_file("results/a-table-of-tomorrow.md")
+    assert not unlisted.match_file("training.md")
+    assert "results/README.md" in str(site["nav"]), "which links to all of them"
+
+
 LOADS = re.compile(
     r"""<(?:script|img|iframe|source)[^>]*\ssrc=["']?(?:https?:)?//|<link[^>]*\srel=["']?(?:stylesheet|icon|pre)[^>]*//"""
 )

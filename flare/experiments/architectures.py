@@ -7,7 +7,7 @@ from typing import Any
 
 from flare.experiments.analyses import ModelCost
 from flare.experiments.budgets import BUDGETS, Budget
-from flare.experiments.ledger import Ledger
+from flare.experiments.ledger import Ledger, Record
 from flare.experiments.study import Block, Cell, Item, origin, outcomes
 from flare.experiments.tables import Table
 from flare.train.recipes import OF_DATA
@@ -48,7 +48,8 @@ def report(ledger: Ledger, budget: Budget) -> list[Block]:
     rows = []
     for model in MIXING:
         done = {o.cell.parts[1]: o.records[0] for o in found if o.cell.parts[0] == model}
-        costs = [done[f"points={n}"].result if f"points={n}" in done else {} for n in points]
+        records = [done.get(f"points={n}") for n in points]
+        costs = [record.result if record is not None else {} for record in records]
         if not any(costs):
             continue
         flops = [cost.get("flops") for cost in costs]
@@ -58,9 +59,9 @@ def report(ledger: Ledger, budget: Budget) -> list[Block]:
         rows.append(
             [
                 *(model, MIXING[model], f"{next(c for c in costs if c)['parameters']:,}"),
-                *(f"{f / 1e9:,.1f}" if f else "failed" for f in flops),
+                *(_number(record, "flops", 1e9, 1) for record in records),
                 growth,
-                f"{costs[-1]['activations'] / 2**30:,.2f}" if costs[-1] else "failed",
+                _number(records[-1], "activations", 2**30, 2),
             ]
         )
     head = [
@@ -71,10 +72,16 @@ def report(ledger: Ledger, budget: Budget) -> list[Block]:
     words = (
         "Sizes are the paper's on Elasticity (B blocks, M latents, slices or modes, D width of a head). GFLOP: of one "
         "forward, matrix products and convolutions alone. Growth: the exponent of N between the last two sizes. "
-        "GiB kept: what a training step keeps of one sample, by PyTorch's own operators; FLARE's kernels keep about "
-        "an eighth."
+        "GiB kept: what a training step keeps of one sample, by PyTorch's own operators; FLARE's kernels keep less."
     )
     return [Table(head, rows, text=2), words, origin(found)]
+
+
+def _number(record: Record | None, key: str, unit: float, places: int) -> str:
+    """Empty where nothing has been counted yet."""
+    if record is None:
+        return ""
+    return f"{record.result[key] / unit:,.{places}f}" if record.outcome == "done" else "failed"
 
 
 ITEM = Item("architectures", "Architectures and their counted costs", cells, report)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
-
 from flare.experiments.ablation import Settings, curves, drawable, grid_cells, table_of
 from flare.experiments.budgets import Budget
 from flare.experiments.ledger import Ledger
-from flare.experiments.study import Block, Cell, Item, Outcome, error_table, origin, outcomes
+from flare.experiments.study import READ_OFF, Block, Cell, Item, Outcome, error_table, origin, outcomes
+from flare.experiments.verdicts import falling
 
 BLOCKS = (1, 2, 4, 8, 12, 16, 20)
 PAPER = {
@@ -57,31 +56,25 @@ def cells(budget: Budget) -> list[Cell]:
 
 def report(ledger: Ledger, budget: Budget) -> list[Block]:
     found = outcomes(ledger, cells(budget))
-    blocks: list[Block] = [error_table(("dataset", "blocks", "latents"), found)]
+    blocks: list[Block] = [error_table(("dataset", "blocks", "latents"), found, READ_OFF)]
     for dataset in PAPER:
         here = [outcome for outcome in found if outcome.cell.parts[0] == dataset]
         if drawable(here):
             caption = f"{dataset}: relative L2 error over the number of blocks."
             blocks += [
-                _verdict(dataset, here),
+                _verdict(dataset, budget, here),
                 curves(f"blocks-latents-{dataset}", here, axis="blocks", by="M =", caption=caption),
             ]
     return [*blocks, origin(found)]
 
 
-def _verdict(dataset: str, found: list[Outcome]) -> str:
-    """Whether the error falls with every step to more blocks."""
-    rising = []
-    for latents in dict.fromkeys(outcome.cell.parts[2] for outcome in found):
-        line = [outcome for outcome in found if outcome.cell.parts[2] == latents and outcome.values()]
-        rising += [
-            f"{latents}: {a.cell.parts[1]} to {b.cell.parts[1].split('=')[1]}, {a.error()} to {b.error()}"
-            for a, b in pairwise(line)
-            if b.mean >= a.mean
-        ]
-    if rising:
-        return f"{dataset}: the error does **not** fall at every step to more blocks ({'; '.join(rising)})."
-    return f"{dataset}: the error falls with every step to more blocks, for every number of latents."
+def _verdict(dataset: str, budget: Budget, found: list[Outcome]) -> str:
+    """Whether the error falls with every step to more blocks, for each number of latents."""
+    lines: dict[str, list[Cell]] = {}
+    for cell in cells(budget):
+        if cell.parts[0] == dataset:
+            lines.setdefault(cell.parts[2], []).append(cell)
+    return f"{dataset}: {falling(list(lines.values()), found)}"
 
 
 ITEM = Item("blocks-latents", "Blocks × latents", cells, report)

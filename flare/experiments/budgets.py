@@ -18,6 +18,8 @@ from flare.train.presets import merged
 
 BENCHMARKS = ("elasticity", "darcy", "airfoil", "pipe", "cars", "lpbf")
 """Those of Table 1, in its order."""
+NARROWEST = 4
+"""Channels of a head: a halved model has fewer heads rather than narrower ones."""
 MADE_AS = {"cars": "car-potential"}
 """Benchmark -> dataset that is made of it; of all others the name is the same."""
 
@@ -40,10 +42,17 @@ class Budget:
     """Of every model that has them, in place of the paper's."""
     halved: Sequence[str] = ()
     """Sizes that every model has half of."""
+    published: bool = False
+    """Whether benchmarks are read from their published files."""
+
+    @property
+    def key(self) -> str:
+        """In names of files."""
+        return f"{self.name}-published" if self.published else self.name
 
     @property
     def comparable(self) -> bool:
-        """Whether models are still those of the paper, so that its numbers may stand beside."""
+        """Whether models are those of the paper or, as rows then say, halves of them: its numbers may stand beside."""
         return not self.sizes
 
     def seeds(self, job: Job) -> int:
@@ -69,7 +78,14 @@ class Budget:
         papers = recipe(dataset, model)["model"]
         own = [(name, value) for name, value in self.sizes.items() if name in model_options(papers["name"])]
         halves = [(name, papers[name] // 2) for name in self.halved]
+        if "channels" in self.halved and papers["channels"] // 2 // papers["heads"] < NARROWEST:
+            halves.append(("heads", papers["heads"] // 2))
         return [(f"model.{name}", value) for name, value in (*own, *halves)]
+
+    def shrunk(self, settings: Overrides) -> Overrides:
+        """Settings in the paper's sizes, with half of those that this budget halves."""
+        halved = {f"model.{name}" for name in self.halved}
+        return tuple((key, value // 2 if key in halved else value) for key, value in settings)
 
 
 def _papers() -> dict[str, Scale]:
@@ -127,7 +143,7 @@ BUDGETS = {
         ),
         Budget(
             "cpu",
-            "for two CPU cores: fewer samples, points, epochs, half of most models; rows name their departures",
+            "for two CPU cores: a part of the paper's setting, each row or the words beside it say which",
             _cpu(),
             halved=("blocks", "channels"),
         ),
@@ -146,7 +162,7 @@ def budget_named(name: str, *, published: bool = False) -> Budget:
     if name != "paper":
         raise ConfigError("published files are read whole, so they are for --budget paper alone")
     scales = {key: replace(scale, data=_published(scale.data)) for key, scale in budget.scales.items()}
-    return replace(budget, scales=scales)
+    return replace(budget, scales=scales, published=True)
 
 
 def _published(data: Data) -> Data:

@@ -10,7 +10,7 @@ from flare.experiments.budgets import BUDGETS, Budget
 from flare.experiments.learning import learning_curves
 from flare.experiments.ledger import Ledger
 from flare.experiments.study import Block, Cell, Item, error_table, origin, outcomes
-from flare.experiments.table1 import DATASETS, PAPER
+from flare.experiments.table1 import AUTHORS, DATASETS, PAPER
 
 SHORT = {
     "smoke": (("epochs", 4), ("evaluate_every", 1)),
@@ -30,6 +30,7 @@ def cells(budget: Budget) -> list[Cell]:
             exact.training("elasticity"),
             paper=published if budget.comparable else None,
             seeds=1,
+            remark=AUTHORS,
         )
     ]
 
@@ -38,8 +39,10 @@ def report(ledger: Ledger, budget: Budget) -> list[Block]:
     found = outcomes(ledger, cells(budget))
     blocks: list[Block] = [error_table(("dataset", "model"), found)]
     for outcome in found:
+        if outcome.first is None:
+            continue
         caption = "Relative L2 error on the test split while training, seed 0."
-        blocks += learning_curves("learning", caption, {"FLARE": outcome.records[0]})
+        blocks += learning_curves("learning", caption, {"FLARE": outcome.first})
     return [*blocks, origin(found)]
 
 

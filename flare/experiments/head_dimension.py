@@ -5,7 +5,7 @@ from __future__ import annotations
 from flare.experiments.ablation import Settings, curves, drawable, grid_cells, table_of
 from flare.experiments.budgets import Budget
 from flare.experiments.ledger import Ledger
-from flare.experiments.study import Block, Cell, Item, error_table, origin, outcomes
+from flare.experiments.study import READ_OFF, Block, Cell, Item, error_table, origin, outcomes
 
 WIDTHS = (2, 4, 8, 16, 32, 64)
 PAPER = table_of(
@@ -35,7 +35,7 @@ def cells(budget: Budget) -> list[Cell]:
 
 def report(ledger: Ledger, budget: Budget) -> list[Block]:
     found = outcomes(ledger, cells(budget))
-    blocks: list[Block] = [error_table(("dataset", "head width", "latents"), found)]
+    blocks: list[Block] = [error_table(("dataset", "head width", "latents"), found, READ_OFF)]
     if drawable(found):
         caption = "Relative L2 error over the width of a head; heads × width is the number of channels."
         blocks.append(curves("head-dimension", found, axis="head width D", by="M =", caption=caption))

@@ -187,7 +187,9 @@ class Training(Job):
         """Train, go on, or read: the result record of the run folder."""
         from flare.train.start import start_or_resume
 
-        return start_or_resume(self.config(place), place.run(self))
+        # A folder may have been moved with its data, which are still those of the definition.
+        free = {f"{group}.{name}".lstrip(".") for group, names in INERT.items() for name in names}
+        return start_or_resume(self.config(place), place.run(self), free)
 
     def epochs(self, place: Place) -> float:
         """In all."""

@@ -6,6 +6,7 @@ from flare.experiments.ablation import Settings, curves, drawable, grid_cells, t
 from flare.experiments.budgets import Budget
 from flare.experiments.ledger import Ledger
 from flare.experiments.study import Block, Cell, Item, Outcome, error_table, origin, outcomes
+from flare.experiments.verdicts import overlap, without_numbers
 
 BLOCKS = (1, 2, 4, 8)
 PAPER = table_of(
@@ -41,20 +42,35 @@ def report(ledger: Ledger, budget: Budget) -> list[Block]:
     if drawable(found):
         caption = "Relative L2 error over the number of blocks; a curve for every number of latent blocks in each."
         picture = curves("latent-blocks", found, axis="blocks", by="latent blocks", caption=caption)
-        blocks += [_verdict(found), picture]
+        blocks += [_verdict(cells(budget), found), picture]
     return [*blocks, origin(found)]
 
 
-def _verdict(found: list[Outcome]) -> str:
-    """The best number of latent blocks for each number of blocks."""
+def _verdict(wanted: list[Cell], found: list[Outcome]) -> str:
+    """The best number of latent blocks for each number of blocks that has several to choose from."""
     best = []
-    for blocks in dict.fromkeys(outcome.cell.parts[1] for outcome in found):
-        winner = min((o for o in found if o.cell.parts[1] == blocks), key=lambda outcome: outcome.mean)
-        best.append(f"{winner.cell.parts[2].split('=')[1]} at {blocks}")
-    return (
-        f"Lowest error at a fixed number of blocks, by latent blocks: {', '.join(best)}. The paper's sentence that "
-        "latent blocks consistently degrade accuracy holds in its own figure at equal parameters, not at equal blocks."
+    for blocks in dict.fromkeys(cell.parts[1] for cell in wanted):
+        ranked = sorted(
+            (o for o in found if o.cell.parts[1] == blocks and o.values()), key=lambda outcome: outcome.mean
+        )
+        if len(ranked) > 1:
+            close = [_latent_blocks(other) for other in ranked[1:] if overlap(ranked[0], other)]
+            doubt = f" (its spread overlaps that of {', '.join(close)})" if close else ""
+            best.append(f"{_latent_blocks(ranked[0])} at {blocks}{doubt}")
+    words = (
+        f"Lowest error at a fixed number of blocks, by latent blocks: {', '.join(best)}."
+        if best
+        else "No number of blocks has two cells with numbers yet."
     )
+    missing = without_numbers(wanted, found, lambda cell: "/".join(cell.parts[1:]))
+    return (
+        f"{words}{missing} The paper's sentence that latent blocks consistently degrade accuracy holds in its own "
+        "figure at equal parameters, not at equal blocks."
+    )
+
+
+def _latent_blocks(outcome: Outcome) -> str:
+    return outcome.cell.parts[2].split("=")[1]
 
 
 ITEM = Item("latent-blocks", "Latent blocks × blocks", cells, report)

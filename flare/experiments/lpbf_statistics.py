@@ -30,9 +30,10 @@ def report(ledger: Ledger, budget: Budget) -> list[Block]:
     histograms = number_histograms({title: (units[title], values.tolist()) for title, values in arrays.items()})
     data = budget.scales["lpbf"].data
     options = "".join(f", {key} {value}" for key, value in data.options.items())
+    whose = "published parts" if data.published else f"parts of our simulator{options}"
     return [
-        f"{record.result['samples']} parts of our simulator{options}; the published set has "
-        f"{sum(card('lpbf').samples.values()):,} parts of another simulator.",
+        f"{record.result['samples']} {whose}; the published set has "
+        f"{sum(card('lpbf').samples.values()):,} parts of another simulator than ours.",
         statistics_table(record.result["landmarks"]),
         Picture("lpbf-histograms", "Points, largest values and the simulator's own numbers, by part.", png(histograms)),
         Picture("lpbf-gallery", "Vertical displacement of parts evenly spread over the set.", gallery),

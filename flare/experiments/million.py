@@ -1,7 +1,8 @@
 """Blocks x latents at a million points: seconds a step, memory, and the error after a fixed budget of steps.
 
 The data are Darcy flows on a grid of that many points, unless a dataset is named. Every run has a process and a folder
-of its own: a stopped study goes on when called again.
+of its own, and every row is kept in `million.json`: a stopped study goes on when called again, and so does one of which
+only that file is there.
 
 A CPU has no time for many steps of a million points. Steps of fewer, drawn anew each time, teach more for the same
 price: with `subsample` a run is trained on these and judged on all; time and memory are those of one step on all.
@@ -25,7 +26,7 @@ from flare.errors import ConfigError
 from flare.experiments.analyses import Experiment
 from flare.experiments.budgets import Budget
 from flare.experiments.ledger import Ledger
-from flare.experiments.study import Block, Cell, Item, Picture, origin, outcomes
+from flare.experiments.study import DEPARTURES, READ_OFF, Block, Cell, Item, Picture, another_machine, origin, outcomes
 from flare.experiments.tables import Table
 from flare.files import write_json
 from flare.measure import alone
@@ -42,6 +43,8 @@ TRAIN, TEST = 8, 2
 """Samples that are made."""
 STEPS = 64
 BEGIN, END = "<!-- million table -->", "<!-- end of million -->"
+USUAL = {"precision": "32", "constants": False, "fingerprint": None}
+"""Of records that do not say."""
 Row = dict[str, Any]
 
 
@@ -54,6 +57,8 @@ def run(
     latents: Sequence[int] = LATENTS,
     steps: int = STEPS,
     subsample: int | None = None,
+    precision: str = "32",
+    constants: bool = False,
     limit_seconds: float = 3600.0,
     workers: int = 1,
     tell: Callable[[str], None] = print,
@@ -62,31 +67,34 @@ def run(
 
     Args:
         subsample: points of a training step; None takes all.
+        precision: of training, as `flare train --precision`.
+        constants: normalise by the published constants of DrivAerML, not by what the training samples tell.
         limit_seconds: a run that will take longer, judged by smaller ones, is left out and said to be.
     """
-    dataset = Dataset(data) if data else _darcy(out / "data", points, workers)
-    rows: list[Row] = []
-    left_out: list[Row] = []
-    share = min(1.0, (subsample or math.inf) / int(dataset.sizes.max()))
-    for b in sorted(blocks):
-        for m in sorted(latents):
-            expected = _seconds_of(b, m, rows) * steps * share
-            if expected > limit_seconds:
-                tell(f"{b} blocks, {m} latents: left out, it would take {expected:.0f} s of {limit_seconds:g}")
-                left_out.append({"blocks": b, "latents": m, "seconds": expected})
-                continue
-            tell(f"{b} blocks, {m} latents")
-            folder = out / "runs" / f"blocks-{b}-latents-{m}"
-            config = _config(dataset, b, m, steps, subsample)
-            result = alone(start_or_resume, config, folder)
-            cost = _cost_of_training(result, folder) if subsample is None else _cost_of_a_step(dataset, config, folder)
-            rows.append({"blocks": b, "latents": m, **cost, **_errors(result)})
-            about = {"data": dataset.schema.name, "points": int(dataset.sizes.max()), "steps": steps}
-            kept = {"rows": rows, "left_out": left_out, "limit_seconds": limit_seconds}
-            record = {**about, "subsample": subsample, **kept, "environment": result["environment"]}
-            write_json(out / "million.json", record)
+    about = {**_of_data(data, points), "steps": steps, "subsample": subsample}
+    about |= {"precision": precision, "constants": constants}
+    record = _begun(out / "million.json", about) | {"left_out": [], "limit_seconds": limit_seconds}
+    rows: list[Row] = record["rows"]
+    done = {(row["blocks"], row["latents"]) for row in rows}
+    missing = [(b, m) for b in sorted(blocks) for m in sorted(latents) if (b, m) not in done]
+    if missing:
+        dataset = Dataset(data) if data else _darcy(out / "data", points, workers)
+    for b, m in missing:
+        expected = _seconds_of(b, m, rows) * steps * min(1.0, (subsample or math.inf) / about["points"])
+        if expected > limit_seconds:
+            tell(f"{b} blocks, {m} latents: left out, it would take {expected:.0f} s of {limit_seconds:g}")
+            record["left_out"].append({"blocks": b, "latents": m, "seconds": expected})
+            continue
+        tell(f"{b} blocks, {m} latents")
+        folder = out / "runs" / f"blocks-{b}-latents-{m}"
+        config = _config(dataset, b, m, about)
+        result = alone(start_or_resume, config, folder, {"data.path"})  # both may have been moved
+        cost = _cost_of_training(result, folder) if subsample is None else _cost_of_a_step(dataset, config, folder)
+        rows.append({"blocks": b, "latents": m, **cost, **_errors(result)})
+        rows.sort(key=lambda row: (row["blocks"], row["latents"]))
+        record["environment"] = result["environment"]
+        write_json(out / "million.json", record)
     write_json(out / "million.json", record)  # also with what was left out last
-    record = json.loads((out / "million.json").read_text(encoding="utf-8"))
     from flare.report.million import million_figure
 
     million_figure(record).savefig(out / "million.png", dpi=150)
@@ -95,26 +103,48 @@ def run(
     return text
 
 
+def _of_data(data: Path | None, points: int) -> dict[str, Any]:
+    """Name and points; known also of flows that are not made yet, which need no fingerprint."""
+    if data is None:
+        return {"data": "darcy", "points": _side(points) ** 2, "fingerprint": None}
+    dataset = Dataset(data)
+    return {
+        "data": dataset.schema.name,
+        "points": int(dataset.sizes.max()),
+        "fingerprint": dataset.fingerprint,
+    }
+
+
+def _begun(path: Path, about: Mapping[str, Any]) -> dict[str, Any]:
+    """What there is of a study of the same settings, those with other blocks and latents included."""
+    kept = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    alike = {**USUAL, **kept}.items() >= about.items()
+    return {**about, **({"rows": kept["rows"], "environment": kept["environment"]} if alike else {"rows": []})}
+
+
+def _side(points: int) -> int:
+    return isqrt(points - 1) + 1
+
+
 def _darcy(path: Path, points: int, workers: int) -> Dataset:
     from flare.physics.darcy import Darcy
 
-    side = isqrt(points - 1) + 1
-    generator = Darcy(resolution=side, stride=1, grid="node")
+    generator = Darcy(resolution=_side(points), stride=1, grid="node")
     return generate(generator, path, samples=TRAIN + TEST, test_samples=TEST, seed=0, workers=workers)
 
 
-def _config(dataset: Dataset, blocks: int, latents: int, steps: int, subsample: int | None) -> TrainConfig:
+def _config(dataset: Dataset, blocks: int, latents: int, about: Mapping[str, Any]) -> TrainConfig:
     """The preset's recipe with this model, for so many steps of one sample."""
-    train = len(dataset.split("train"))
+    train, steps = len(dataset.split("train")), about["steps"]
     if steps % train:
         raise ConfigError(f"steps={steps} is no multiple of the {train} training samples of {dataset.path}")
     overrides = [
         ("data.path", str(dataset.path)),
-        ("data.normalise", {}),
-        ("data.subsample", subsample),
+        *([] if about["constants"] else [("data.normalise", {})]),
+        ("data.subsample", about["subsample"]),
         ("model.blocks", blocks),
         ("model.latents", latents),
-        ("precision", "32"),
+        ("precision", about["precision"]),
         ("epochs", steps // train),
         ("evaluate_every", steps // train),
         ("log_every", 1),
@@ -178,14 +208,17 @@ def _left_out(record: Mapping[str, Any]) -> str:
 
 def _how(record: Mapping[str, Any]) -> str:
     drawn = f" and {record['subsample']:,} of its points" if record["subsample"] else ""
+    precision = {**USUAL, **record}["precision"]
     how = f"{record['steps']} steps of one sample{drawn}, seed 0, judged on all points"
+    how += "" if precision == "32" else f", precision {precision}"
     cost = "time and memory of a step on all, memory of the whole process"
     return f"{record['data']}, {record['points']:,} points; {how}; {cost}."
 
 
 CPU: dict[str, Any] = {"latents": (128, 512, 2048), "steps": 160, "subsample": 20_000}
 SMOKE: dict[str, Any] = {"points": 144, "blocks": (1, 2), "latents": (4,), "steps": 8}
-SECONDS = {"smoke": 30.0, "cpu": 15_000.0, "paper": 193_500 * 600.0}
+STEPS_OF_THE_PAPER = 500 * 387
+SECONDS = {"smoke": 30.0, "cpu": 15_000.0, "paper": STEPS_OF_THE_PAPER * 600.0}
 """What it takes, about."""
 PAPER = {
     128: (212, 14.6, 8.1, 6.5),
@@ -202,7 +235,9 @@ def cells(budget: Budget) -> list[Cell]:
         published = budget.scales["cars"].data.published
         options = {"size": "1m"} if published else {"points": POINTS}
         cars = replace(budget.scales["cars"].data, options=options)
-        long = {"steps": 500 * (cars.samples - cars.test), "limit_seconds": 1e9}
+        long = {"steps": 500 * (cars.samples - cars.test), "limit_seconds": 1e9, "precision": "16"}
+        # The published constants are of the published cars, and wrong for others.
+        long |= {"constants": True} if published else {}
         return [Cell(("blocks-latents",), Experiment("million", long, SECONDS["paper"], cars))]
     short = {"smoke": SMOKE, "cpu": CPU}[budget.name]
     return [Cell(("blocks-latents",), Experiment("million", short, SECONDS[budget.name]))]
@@ -218,7 +253,7 @@ def report(ledger: Ledger, budget: Budget) -> list[Block]:
     record = made.result
     picture = Picture("blocks-latents", "Error, time and memory over blocks, by latents.", png(million_figure(record)))
     return [
-        _with_paper(record),
+        _with_paper(record, made.made),
         f"{_how(record)} {_left_out(record)}".strip(),
         _verdict(record),
         picture,
@@ -226,27 +261,49 @@ def report(ledger: Ledger, budget: Budget) -> list[Block]:
     ]
 
 
-def _with_paper(record: Mapping[str, Any]) -> Table:
-    """The paper's errors beside ours where the cars are its own."""
-    plain = million_table(record)
+def _with_paper(record: Mapping[str, Any], made: Mapping[str, Any]) -> Table:
+    """How the setting differs from the paper's, and its errors beside ours where only the machine does."""
+    plain, departs = million_table(record), _departures(record)
+    head, rows = list(plain.head), [list(row) for row in plain.rows]
+    if not departs:
+        head.append(READ_OFF)
+        for row, about in zip(rows, record["rows"], strict=True):
+            row.append(f"{1e-3 * PAPER[about['latents']][BLOCKS.index(about['blocks'])]:.4f}")
+    words = "; ".join([*departs, *another_machine(made)])
+    return Table([*head, DEPARTURES], [[*row, words] for row in rows], text=0, notes=1)
+
+
+def _departures(record: Mapping[str, Any]) -> list[str]:
+    """In which settings a record differs from the paper's study."""
+    how = {**USUAL, **record}
+    words = []
     if record["data"] != "drivaerml":
-        return plain
-    errors = [1e-3 * PAPER[row["latents"]][BLOCKS.index(row["blocks"])] for row in record["rows"]]
-    rows = [[*row, f"{error:.4f}"] for row, error in zip(plain.rows, errors, strict=True)]
-    return Table([*plain.head, "paper"], rows, text=0)
+        words.append(f"{record['data']}, not DrivAerML")
+    if record["steps"] != STEPS_OF_THE_PAPER:
+        words.append(f"{record['steps']:,} of {STEPS_OF_THE_PAPER:,} steps")
+    if record["subsample"]:
+        words.append(f"{record['subsample']:,} points a step, not {record['points']:,}")
+    if how["precision"] != "16":
+        words.append(f"precision {how['precision']}, not 16")
+    if not how["constants"]:
+        words.append("normalised by the training samples")
+    return words
 
 
 def _verdict(record: Mapping[str, Any]) -> str:
-    """Whether the error falls with blocks, as in the paper, for each number of latents."""
+    """Whether the error falls with blocks, as in the paper, for each number of latents; and who has learnt nothing."""
     words = []
     for m in sorted({row["latents"] for row in record["rows"]}):
         rows = sorted((row for row in record["rows"] if row["latents"] == m), key=lambda row: row["blocks"])
         if len(rows) > 1:
             falls = all(a["rel_l2"] > b["rel_l2"] for a, b in pairwise(rows))
             verdict = "the error falls with every step" if falls else "the error does **not** fall with every step"
-            words.append(f"{m} latents, {rows[0]['blocks']} to {rows[-1]['blocks']} blocks: {verdict}")
+            steps = ", ".join(str(row["blocks"]) for row in rows)
+            words.append(f"{m} latents, {steps} blocks: {verdict}")
+    poor = [f"{row['blocks']} × {row['latents']}" for row in record["rows"] if row["rel_l2"] >= row["mean_field"]]
+    none = f" No better than the mean field, blocks × latents: {', '.join(poor)}." if poor else ""
     other = "" if record["data"] == "drivaerml" else " Not the paper's cars, so none of its numbers stands beside."
-    return "; ".join(words) + "." * bool(words) + other
+    return "; ".join(words) + "." * bool(words) + none + other
 
 
 ITEM = Item("million", "Blocks × latents at a million points", cells, report)

@@ -1,28 +1,33 @@
-"""Reports as files: Markdown with pictures, and every table as CSV and LaTeX. Of the ledger alone, byte for byte."""
+"""Reports as files: Markdown with pictures, and every table as CSV and LaTeX. Of the ledger alone, byte for byte; and
+what people have to say of an item, from `notes/<item>.md` beside the ledger, under a heading of its own."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
 
-from flare.experiments.budgets import BUDGETS, Budget
-from flare.experiments.ledger import Ledger
+from flare.experiments.budgets import Budget, budget_named
+from flare.experiments.ledger import Ledger, address
 from flare.experiments.names import ITEMS
 from flare.experiments.reproduce import item_named
 from flare.experiments.study import Block, Item, Picture, outcomes
 from flare.experiments.tables import Table
 from flare.files import replacing
 
-SHOWN = ("cpu", "paper")
-"""Budgets that pages tell of: the third says nothing about the paper."""
+SHOWN = (budget_named("cpu"), budget_named("paper"), budget_named("paper", published=True))
+"""Budgets that pages tell of: smoke says nothing about the paper."""
 
 
 def write_report(item: Item, ledger: Ledger, budget: Budget, folder: Path) -> str:
     """The report of one item under one budget, with its files in `folder`; returns the Markdown. Empty: no records."""
     if not outcomes(ledger, item.cells(budget)):
         return ""
-    parts = list(_written(item.report(ledger, budget), folder, f"{item.name}-{budget.name}"))
-    return "\n\n".join([f"## Budget `{budget.name}`: {budget.about}", *parts]) + "\n"
+    parts = list(_written(item.report(ledger, budget), folder, f"{item.name}-{budget.key}"))
+    return "\n\n".join([f"## Budget {_title(budget)}: {budget.about}", *parts]) + "\n"
+
+
+def _title(budget: Budget) -> str:
+    return f"`{budget.name}`" + (", published files" if budget.published else "")
 
 
 def _written(blocks: Iterable[Block], folder: Path, stem: str) -> Iterable[str]:
@@ -48,14 +53,15 @@ def write_pages(ledger: Ledger, folder: Path) -> list[Path]:
     pages, lines = [], []
     for name in ITEMS:
         item = item_named(name)
-        texts = [write_report(item, ledger, BUDGETS[budget], folder) for budget in SHOWN]
-        told = [budget for budget, text in zip(SHOWN, texts, strict=True) if text]
+        texts = [(budget, write_report(item, ledger, budget, folder)) for budget in _that_differ(item)]
+        told = [budget for budget, text in texts if text]
         if told:
             page = folder / f"{name}.md"
-            head = f"# {item.title}\n\nDone again by `flare reproduce {name} --budget {told[0]}`.\n"
-            _write(page, "\n".join([head, *filter(None, texts)]).encode())
+            again = f"flare reproduce {name} --budget {told[0].name}" + " --published" * told[0].published
+            head = f"# {item.title}\n\nDone again by `{again}`.\n"
+            _write(page, "\n".join([head, *(text for _, text in texts if text), *_notes(ledger, name)]).encode())
             pages.append(page)
-            lines.append(f"* [{item.title}]({page.name}): {', '.join(told)}")
+            lines.append(f"* [{item.title}]({page.name}): {'; '.join(map(_title, told))}")
         else:
             lines.append(f"* {item.title}: not run yet, `flare reproduce {name} --budget cpu`")
     page = folder / "README.md"
@@ -63,10 +69,23 @@ def write_pages(ledger: Ledger, folder: Path) -> list[Path]:
     return [*pages, page]
 
 
+def _that_differ(item: Item) -> list[Budget]:
+    """Budgets, without published files where an item reads none: it would be told twice."""
+    jobs = {budget.key: {address(cell.job) for cell in item.cells(budget)} for budget in SHOWN}
+    return [budget for budget in SHOWN if not budget.published or jobs[budget.key] != jobs[budget.name]]
+
+
+def _notes(ledger: Ledger, name: str) -> list[str]:
+    """What people say of an item, after all that is made of records."""
+    path = ledger.folder.parent / "notes" / f"{name}.md"
+    return [f"## Remarks, written by hand\n\n{path.read_text(encoding='utf-8').strip()}\n"] if path.exists() else []
+
+
 INDEX = """# Results
 
 The paper's tables and figures, done again. Everything here is written by `flare reproduce pages` from the records in
-[results/records](../../results/records), and nothing by hand; [reproducing](../reproduce.md) tells how to do them
+[results/records](../../results/records), and nothing by hand but what stands under "Remarks", from
+[results/notes](../../results/notes); [reproducing](../reproduce.md) tells how to do them
 again, [discrepancies](../discrepancies.md) what we decided where the paper and its code disagree.
 
 """

@@ -21,7 +21,8 @@ def report(ledger: Ledger, budget: Budget) -> list[Block]:
     blocks: list[Block] = []
     for outcome in found:
         (record,) = outcome.records
-        blocks.append(_picture(ledger, outcome.cell) if record.outcome == "done" else f"Failed: {record.failure}")
+        failed = f"{outcome.cell.parts[0]} failed: {record.failure}"
+        blocks.append(_picture(ledger, outcome.cell) if record.outcome == "done" else failed)
     return [*blocks, origin(found)]
 
 

@@ -80,7 +80,14 @@ def _costs(item: Item, only: Sequence[str] | None, ledger: Ledger, workers: int)
 
 
 def verify(
-    cells: Sequence[Cell], ledger: Ledger, place: Place, *, workers: int, threads: int, tell: Callable[[str], None]
+    cells: Sequence[Cell],
+    ledger: Ledger,
+    place: Place,
+    *,
+    workers: int,
+    threads: int,
+    scheduler: str | None = None,
+    tell: Callable[[str], None],
 ) -> bool:
     """Train some cells again, with the seeds of their records, and say whether they come out within their spread.
 
@@ -93,8 +100,9 @@ def verify(
     folder = Path(tempfile.mkdtemp(prefix="again-", dir=place.root))
     try:
         anew = Ledger(folder / "records")
-        jobs = [job for outcome in found for job in outcome.cell.jobs(len(outcome.records))]
-        sweep(jobs, anew, replace(place, runs=f"{folder.name}/runs"), workers=workers, threads=threads, tell=tell)
+        jobs = [job for outcome in found for job in outcome.jobs]
+        there = replace(place, runs=f"{folder.name}/runs")
+        sweep(jobs, anew, there, workers=workers, threads=threads, scheduler=scheduler, tell=tell)
         after = outcomes(anew, [outcome.cell for outcome in found])
         verdicts = [_agrees(then, now, tell) for then, now in zip(found, after, strict=True)]
     finally:
@@ -107,8 +115,10 @@ LEAST = 0.05
 
 
 def _agrees(before: Outcome, after: Outcome, tell: Callable[[str], None]) -> bool:
+    single = before.spread is None
     allowed = LEAST * before.mean if before.spread is None else before.spread
     good = abs(after.mean - before.mean) <= allowed if before.values() else not after.values()
-    words = "within the spread" if good else f"OUTSIDE: {allowed:.2g} is allowed"
+    span = f"{LEAST:.0%}, having one seed and no spread" if single else "the spread"
+    words = f"within {span}" if good else f"OUTSIDE {span}: {allowed:.2g} is allowed"
     tell(f"{'/'.join(before.cell.parts)}: recorded {before.error()}, now {after.error()}  ({words})")
     return good

@@ -22,14 +22,17 @@ from flare.errors import ConfigError, nearest
 from flare.experiments.analyses import Experiment
 from flare.experiments.budgets import Budget
 from flare.experiments.ledger import Ledger
-from flare.experiments.study import Block, Cell, Item, Picture, origin, outcomes
+from flare.experiments.study import DEPARTURES, READ_OFF, Block, Cell, Item, Picture, another_machine, origin, outcomes
 from flare.experiments.tables import Table
 from flare.files import write_json
 from flare.measure import alone, exponent, median_seconds, peak_above, threads
 from flare.report.page import png
 from flare.trial import DTYPES
 
-CHANNELS, HEADS = 128, 8
+CHANNELS, HEADS, WIDTH = 128, 8, 16
+Sizes = Mapping[str, Sequence[int]]
+SIZES: Sizes = dict.fromkeys(("softmax", "flare", "physics"), (CHANNELS, HEADS, WIDTH))
+"""Kind of layer -> channels, heads and width of a head."""
 POINTS = (1_000, 3_162, 10_000, 31_623, 100_000, 316_228, 1_000_000)
 LATENTS = (128, 512, 2048)
 ASYMPTOTIC = 10_000
@@ -47,26 +50,27 @@ def layers(latents: Sequence[int] = LATENTS) -> list[str]:
     return ["softmax", *(f"{kind} {m}" for kind in ("flare", "physics") for m in latents)]
 
 
-def make_layer(name: str) -> nn.Module:
+def make_layer(name: str, sizes: Sizes = SIZES) -> nn.Module:
     """With its projections, without norm or pointwise MLP."""
     from flare.models.attention import SelfAttention
     from flare.models.flare import FLARE
     from flare.models.transolver import PhysicsAttention
 
     kind, _, size = name.partition(" ")
+    channels, heads, width = sizes[kind]
     if kind == "softmax":
-        return SelfAttention(CHANNELS, HEADS)
+        return SelfAttention(channels, heads)
     if kind == "flare":
-        return FLARE(CHANNELS, HEADS, int(size))
-    return PhysicsAttention(CHANNELS, HEADS, int(size), None)
+        return FLARE(channels, heads, int(size))
+    return PhysicsAttention(channels, heads, int(size), None, width)
 
 
-def measure_layer(name: str, points: int, thread_count: int, precision: str = "32") -> Row:
+def measure_layer(name: str, points: int, thread_count: int, precision: str = "32", sizes: Sizes = SIZES) -> Row:
     """Seconds and MiB of a forward and backward of the squared error, gradients of input and weights. Alone, please."""
     torch.manual_seed(0)
     device, mixed = "cuda" if torch.cuda.is_available() else "cpu", DTYPES[precision]
     with threads(thread_count):
-        layer = make_layer(name).to(device)
+        layer, channels = make_layer(name, sizes).to(device), sizes[name.split()[0]][0]
 
         def step(x: torch.Tensor, target: torch.Tensor) -> None:
             with torch.autocast(device, dtype=mixed, enabled=mixed is not None):
@@ -74,7 +78,7 @@ def measure_layer(name: str, points: int, thread_count: int, precision: str = "3
             torch.autograd.grad(loss, [x, *layer.parameters()])
 
         def data(count: int) -> tuple[torch.Tensor, torch.Tensor]:
-            x, target = torch.randn(2, 1, count, CHANNELS, device=device)
+            x, target = torch.randn(2, 1, count, channels, device=device)
             return x.requires_grad_(), target
 
         step(*data(1024))
@@ -82,7 +86,8 @@ def measure_layer(name: str, points: int, thread_count: int, precision: str = "3
         peak = peak_above(lambda: step(x, target))
         seconds = median_seconds(lambda: step(x, target), max(1, min(5, 100_000 // points)))
     measured = {"seconds": seconds, "peak_mb": peak}
-    return {"layer": name, "points": points, **measured, "threads": thread_count, "precision": precision}
+    how = {"threads": thread_count, "precision": precision, "sizes": list(sizes[name.split()[0]])}
+    return {"layer": name, "points": points, **measured, **how}
 
 
 def run(
@@ -94,12 +99,13 @@ def run(
     limit_gb: float = 16.0,
     thread_count: int = 1,
     precision: str = "32",
+    sizes: Sizes = SIZES,
     tell: Callable[[str], None] = print,
 ) -> str:
     """Measure what is not measured yet, every row kept at once in `scaling.json`. Returns the table as Markdown."""
     if precision not in DTYPES:
         raise ConfigError(f"there is no precision {precision!r}; {nearest(precision, DTYPES)}")
-    how = {"threads": thread_count, "precision": precision}
+    how = {"threads": thread_count, "precision": precision, "sizes": {kind: list(of) for kind, of in sizes.items()}}
     path = out / "scaling.json"
     record: dict[str, Any] = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {"rows": []}
     record |= {"limit_seconds": limit_seconds, "limit_gb": limit_gb, **how}
@@ -108,7 +114,7 @@ def run(
             mine = [r for r in _alike(record["rows"], how) if r["layer"] == name]
             if any(r["points"] == n for r in mine) or not _within(mine, name, n, limit_seconds, limit_gb):
                 continue
-            row = alone(measure_layer, name, n, thread_count, precision)
+            row = alone(measure_layer, name, n, thread_count, precision, sizes)
             tell(f"{name}, {n:,} points: {row['seconds']:.4g} s, {row['peak_mb']:,.0f} MiB")
             record["rows"].append(row)
             record["environment"] = describe_environment()
@@ -124,8 +130,14 @@ def run(
 
 
 def _alike(rows: Sequence[Row], how: Mapping[str, Any]) -> list[Row]:
-    """Measured with as many threads in the same precision; older rows, which do not say, in the first."""
-    return [r for r in rows if {"precision": "32", **r}.items() >= how.items()]
+    """Measured with as many threads, in the same precision and sizes; older rows, which do not say, in the first."""
+    found = []
+    for row in rows:
+        kind = row["layer"].split()[0]
+        usual = {"precision": "32", "sizes": list(SIZES[kind])}
+        if {**usual, **row}.items() >= {**how, "sizes": list(how["sizes"][kind])}.items():
+            found.append(row)
+    return found
 
 
 def _within(rows: Sequence[Row], name: str, points: int, limit_seconds: float, limit_gb: float) -> bool:
@@ -202,8 +214,12 @@ def _remarks(record: Mapping[str, Any]) -> str:
 def _how(record: Mapping[str, Any]) -> str:
     precision = record.get("precision", "32")
     products = "float32" if DTYPES[precision] is None else f"{precision} under autocast"
+    sizes = _sizes_of(record)
+    of = "; ".join(f"{kind} C = {c}, H = {h}, D = {d}" for kind, (c, h, d) in sizes.items())
+    if sizes == _sizes_of({}):
+        of = f"C = {CHANNELS}, H = {HEADS}"
     return (
-        f"One layer, C = {CHANNELS}, H = {HEADS}, forward + backward, {products}, {record['threads']} thread(s); "
+        f"One layer, {of}, forward + backward, {products}, {record['threads']} thread(s); "
         f"exponents from {ASYMPTOTIC:,} points, or of the {FITTED} largest sizes; "
         f"limits {record['limit_seconds']:g} s and {record['limit_gb']:g} GB a measurement."
     )
@@ -230,13 +246,21 @@ MOST_EXPONENT, LEAST_LEAD = 1.05, 200
 """Of FLARE, in time and memory; and times as fast as softmax attention at the largest N, of its fastest layer here."""
 
 
-GPU = (1_000, *range(100_000, 1_000_001, 100_000))
 HOW: dict[str, dict[str, Any]] = {
     "smoke": {"points": (64, 128), "latents": (4,)},
     "cpu": {"limit_seconds": 300.0, "limit_gb": 12.0},
-    "paper": {"points": GPU, "limit_gb": 80.0},
 }
-"""Budget -> arguments of `run`."""
+"""Budget -> arguments of `run`, in either precision."""
+OF_THE_PAPER: dict[str, dict[str, Any]] = {
+    "32": {
+        "points": tuple(range(1_000, 50_001, 4_900)),
+        "latents": (64, 128, 256),
+        "sizes": {"softmax": (96, 6, 16), "flare": (64, 8, 8), "physics": (128, 8, 8)},
+        "limit_gb": 80.0,
+    },
+    "16": {"points": (1_000, *range(100_000, 1_000_001, 100_000)), "limit_gb": 80.0},
+}
+"""Precision -> arguments of its two studies; of the first it has no factors at a million points."""
 SECONDS = {"smoke": 30.0, "cpu": 2000.0, "paper": 4000.0}
 """What it takes, about."""
 PAPER = {"flare 128": 255, "flare 512": 228, "flare 2048": 150, "physics 128": 128}
@@ -249,11 +273,16 @@ def cells(budget: Budget) -> list[Cell]:
     return [
         Cell(
             (f"precision={precision}",),
-            Experiment("scaling", HOW[budget.name] | {"precision": precision}, SECONDS[budget.name]),
+            Experiment("scaling", _arguments(budget, precision), SECONDS[budget.name]),
             extra=budget.name != "paper" and precision != "32",
         )
         for precision in ("32", mixed)
     ]
+
+
+def _arguments(budget: Budget, precision: str) -> dict[str, Any]:
+    how = OF_THE_PAPER[precision] if budget.name == "paper" else HOW[budget.name]
+    return how | {"precision": precision}
 
 
 def report(ledger: Ledger, budget: Budget) -> list[Block]:
@@ -267,21 +296,34 @@ def report(ledger: Ledger, budget: Budget) -> list[Block]:
         from flare.report.scaling import scaling_figure
 
         record = made.result
-        of_rows = {**record, "rows": _alike(record["rows"], {key: record[key] for key in ("threads", "precision")})}
-        blocks += [_with_paper(record), f"{_how(record)} {_remarks(record)}"]
+        how = {"threads": record["threads"], "precision": record["precision"], "sizes": _sizes_of(record)}
+        of_rows = {**record, "rows": _alike(record["rows"], how)}
+        blocks += [_with_paper(record, made.made), f"{_how(record)} {_remarks(record)}"]
         caption = f"Time and memory of one layer, {name}; dashed: extrapolated."
         blocks.append(Picture(name.replace("=", "-"), caption, png(scaling_figure(of_rows))))
     return [*blocks, origin(found)]
 
 
-def _with_paper(record: Mapping[str, Any]) -> Table:
-    """The paper's factor beside ours, where the number of points is its."""
+def _with_paper(record: Mapping[str, Any], made: Mapping[str, Any]) -> Table:
+    """The paper's factor beside ours where sizes and number of points are its; and what differs all the same."""
     plain = scaling_table(record)
-    if record["largest"] != GPU[-1]:
-        return plain
-    factors = [f"{PAPER[row[0]]}×" if row[0] in PAPER else "" for row in plain.rows]
-    rows = [[*row, factor] for row, factor in zip(plain.rows, factors, strict=True)]
-    return Table([*plain.head, "paper, H100 and float16"], rows)
+    comparable = record["largest"] == OF_THE_PAPER["16"]["points"][-1] and _sizes_of(record) == _sizes_of({})
+    rows = []
+    for row in plain.rows:
+        about = record["layers"][row[0]]
+        departs = another_machine(made)
+        if comparable and record["precision"] != "16":
+            departs.append(f"precision {record['precision']}, not 16")
+        if about["extrapolated"]:
+            departs.append(f"extrapolated from {about['measured_to']:,} points")
+        factor = [f"{PAPER[row[0]]}×" if row[0] in PAPER else ""] if comparable else []
+        rows.append([*row, *factor, "; ".join(departs)])
+    return Table([*plain.head, *([READ_OFF] if comparable else []), DEPARTURES], rows, notes=1)
+
+
+def _sizes_of(record: Mapping[str, Any]) -> dict[str, list[int]]:
+    """Older records do not say: theirs were the usual ones."""
+    return {kind: list(of) for kind, of in record.get("sizes", SIZES).items()}
 
 
 ITEM = Item("scaling", "Time and memory of one layer over the number of points", cells, report)

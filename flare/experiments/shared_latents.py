@@ -9,6 +9,7 @@ from flare.experiments.jobs import Training
 from flare.experiments.ledger import Ledger
 from flare.experiments.spectra import SAMPLES, spectra_blocks
 from flare.experiments.study import Block, Cell, Item, Outcome, error_table, origin, outcomes
+from flare.experiments.verdicts import overlap, without_numbers
 
 PAPER: dict[str, dict[Point, float]] = {
     "independent": {(1,): 21.9, (2,): 9.99, (4,): 5.21, (8,): 3.85},
@@ -47,7 +48,7 @@ def cells(budget: Budget) -> list[Cell]:
 
 def report(ledger: Ledger, budget: Budget) -> list[Block]:
     found = outcomes(ledger, _errors(budget))
-    blocks: list[Block] = [error_table(("dataset", "blocks", "latents"), found), _verdict(found)]
+    blocks: list[Block] = [error_table(("dataset", "blocks", "latents"), found), _verdict(_errors(budget), found)]
     spectra = _spectra(budget)
     for cell in spectra:
         kind = cell.parts[1]
@@ -55,15 +56,17 @@ def report(ledger: Ledger, budget: Budget) -> list[Block]:
     return [*blocks, origin([*found, *outcomes(ledger, spectra)])]
 
 
-def _verdict(found: list[Outcome]) -> str:
+def _verdict(wanted: list[Cell], found: list[Outcome]) -> str:
     """Who wins at every number of blocks that has both."""
     words = []
-    for blocks in dict.fromkeys(outcome.cell.parts[1] for outcome in found):
+    for blocks in dict.fromkeys(cell.parts[1] for cell in wanted):
         both = {o.cell.parts[2]: o for o in found if o.cell.parts[1] == blocks and o.values()}
         if len(both) == 2:
             better = both["independent"].mean < both["shared"].mean
-            words.append(f"{blocks}: {'independent' if better else '**shared**'} latents are better")
-    return "; ".join(words).capitalize() + "." if words else "No number of blocks has both kinds yet."
+            doubt = ", though the spreads overlap" if overlap(both["independent"], both["shared"]) else ""
+            words.append(f"{blocks}: {'independent' if better else '**shared**'} latents are better{doubt}")
+    missing = without_numbers(wanted, found, lambda cell: "/".join(cell.parts[1:]))
+    return ("; ".join(words).capitalize() + "." if words else "No number of blocks has both kinds yet.") + missing
 
 
 ITEM = Item("shared-latents", "Shared or independent latents", cells, report)

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import count
 from typing import Any
 
 from flare.data.cards import card, card_names
@@ -16,6 +15,9 @@ from flare.experiments.jobs import Job, Training
 from flare.experiments.ledger import Ledger, Record
 from flare.experiments.tables import Table
 from flare.terminal import duration
+
+MOST_SEEDS = 10
+"""Seeds of a cell are 0 to 9; any of them may have a record."""
 
 
 @dataclass(frozen=True)
@@ -31,6 +33,8 @@ class Cell:
     """Done only when chosen by name."""
     seeds: int | None = None
     """Of its own, whatever the budget has."""
+    remark: str = ""
+    """On the paper's number, to stand beside it."""
 
     def jobs(self, seeds: int) -> list[Job]:
         """Trainings are done with several seeds; the rest is looked at once."""
@@ -90,6 +94,13 @@ class Outcome:
 
     cell: Cell
     records: Sequence[Record]
+    jobs: Sequence[Job]
+    """Whose records these are: the cell's job with one seed each."""
+
+    @property
+    def first(self) -> Record | None:
+        """Of seed 0; None where only others have records."""
+        return self.records[0] if self.jobs[0] == self.cell.job else None
 
     @property
     def measure(self) -> str:
@@ -129,6 +140,11 @@ class Outcome:
         return "; ".join(words)
 
     @property
+    def number(self) -> str:
+        """`5.21 ± 0.13` alone, of those that came to their end."""
+        return digits(self.mean, self.spread, self.unit)
+
+    @property
     def seeds(self) -> str:
         return f"{len(self.values())}" + (f" of {len(self.records)}" if len(self.values()) < len(self.records) else "")
 
@@ -140,18 +156,13 @@ class Outcome:
 
 def outcomes(ledger: Ledger, cells: Iterable[Cell]) -> list[Outcome]:
     """Of the cells that have records, with all seeds that have."""
-    found = [Outcome(cell, list(_records(ledger, cell.job))) for cell in cells]
-    return [outcome for outcome in found if outcome.records]
-
-
-def _records(ledger: Ledger, job: Job) -> Iterator[Record]:
-    for seed in count():
-        record = ledger.find(job.with_seed(seed) if isinstance(job, Training) else job)
-        if record is None:
-            return
-        yield record
-        if not isinstance(job, Training):
-            return
+    found = []
+    for cell in cells:
+        recorded = [(job, record) for job in cell.jobs(MOST_SEEDS) if (record := ledger.find(job)) is not None]
+        if recorded:
+            jobs, records = zip(*recorded, strict=True)
+            found.append(Outcome(cell, records, jobs))
+    return found
 
 
 def digits(value: float, spread: float | None, unit: float) -> str:
@@ -166,8 +177,10 @@ def thousandths(value: float, spread: float | None = None) -> str:
 
 
 def paper_value(cell: Cell) -> str:
+    if cell.paper is None:
+        return ""
     unit = cell.job.unit if isinstance(cell.job, Training) else Training.unit
-    return "" if cell.paper is None else digits(cell.paper, None, unit)
+    return digits(cell.paper, None, unit) + (f" ({cell.remark})" if cell.remark else "")
 
 
 def departures(cell: Cell) -> str:
@@ -198,12 +211,12 @@ def _plain(value: Any) -> str:
     return "default" if value is None else f"{value:g}" if isinstance(value, float) else str(value)
 
 
-ERROR, PAPER = "rel-L2 × 1e-3", "paper"
-HEAD = ("parameters", ERROR, "seeds", PAPER, "departures from the paper's setting")
+ERROR, PAPER, READ_OFF = "rel-L2 × 1e-3", "paper", "paper (read off the figure)"
+DEPARTURES = "departures from the paper's setting"
 
 
 def row(outcome: Outcome) -> tuple[str, ...]:
-    """The columns of `HEAD`."""
+    """Parameters, error, seeds, the paper's number, departures."""
     cell = outcome.cell
     return outcome.parameters, outcome.error(), outcome.seeds, paper_value(cell), departures(cell)
 
@@ -213,9 +226,20 @@ def labels(cell: Cell) -> tuple[str, ...]:
     return tuple(part.split("=")[-1] for part in cell.parts)
 
 
-def error_table(axes: Sequence[str], found: Sequence[Outcome]) -> Table:
-    """A line a cell: its parts, then what was measured, the paper's number, and how the settings differ."""
-    return Table((*axes, *HEAD), [(*labels(outcome.cell), *row(outcome)) for outcome in found], text=len(axes), notes=1)
+def error_table(axes: Sequence[str], found: Sequence[Outcome], paper: str = PAPER) -> Table:
+    """A line a cell: its parts, then what was measured, the paper's number, and how the settings differ.
+
+    Args:
+        paper: heads the paper's numbers; `READ_OFF` where it prints none.
+    """
+    head = (*axes, "parameters", ERROR, "seeds", paper, DEPARTURES)
+    return Table(head, [(*labels(outcome.cell), *row(outcome)) for outcome in found], text=len(axes), notes=1)
+
+
+def another_machine(made: Mapping[str, Any]) -> list[str]:
+    """That time and memory were not measured on the paper's kind of machine; empty where they were."""
+    gpu = next((str(value) for key, value in made.items() if key.startswith("cuda:")), "a CPU")
+    return [] if "H100" in gpu else [f"{gpu}, not an H100"]
 
 
 def origin(found: Iterable[Outcome]) -> str:
@@ -226,11 +250,13 @@ def origin(found: Iterable[Outcome]) -> str:
     facts = {
         key: sorted({str(m.get(key, "unknown")) for m in made}) for key in ("flare", "commit", "torch", "processor")
     }
-    seconds = sum(m.get("seconds", 0.0) for m in made)
+    # Of an experiment done in several calls the time is not known, and null.
+    seconds = [m["seconds"] for m in made if m.get("seconds") is not None]
+    time = f"{duration(sum(seconds))} in all" if seconds else "time not kept"
     memory = max((m.get("peak_memory_mb", 0) for m in made), default=0)
     words = f"{len(made)} records" if len(made) > 1 else "One record"
     return (
         f"*{words}: flare {', '.join(facts['flare'])} at {', '.join(facts['commit'])}, "
         f"torch {', '.join(facts['torch'])}, "
-        f"{'; '.join(facts['processor'])}; {duration(seconds)} in all, at most {memory / 1024:.1f} GB.*"
+        f"{'; '.join(facts['processor'])}; {time}, at most {memory / 1024:.1f} GB.*"
     )

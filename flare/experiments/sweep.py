@@ -2,11 +2,13 @@
 
 The outcome of a job depends on its definition alone, so one worker and several leave the same records but for `made`.
 A job that fails leaves a record that says so, and the others go on; one that is stopped leaves its run folder, and goes
-on from there with the next call.
+on from there with the next call. What is wrong with this machine or its folders is no outcome: it ends the sweep, and
+its message is for whoever gave the command.
 """
 
 from __future__ import annotations
 
+import re
 import signal
 import threading
 import time
@@ -21,14 +23,18 @@ from typing import Any
 
 from flare.data.parallel import workers_of
 from flare.environment import describe_environment, forget_peak_memory, peak_memory_mb
-from flare.errors import DataError, one_line
+from flare.errors import DataError, FlareError, TrainingDiverged, one_line
 from flare.experiments.jobs import Job, Place, Training, needed_data
 from flare.experiments.ledger import Ledger, Record
 from flare.files import lock
 from flare.train.signals import Interrupted
 
+ABSOLUTE = re.compile(r"(?<![\w./:])/(?:[^\s/:'\"]+/)+")
+"""Folders before the name of a file; the slashes of addresses and units are none."""
 TOLD = {"rel_l2": "rel-L2", "accuracy": "accuracy"}
 """Result of a job -> what a line on it calls it."""
+NO_OUTCOME = (FlareError, OSError, ImportError)
+"""Other settings, damaged data, a full disk, a package that is missing: nothing that the job has done."""
 _alone = threading.Lock()
 """A dask worker may have several threads, but a training owns the random state of its process."""
 
@@ -134,7 +140,7 @@ def perform(job: Job, records: Path, place: Place, threads: int) -> str:
             }
             # A training may have been done by an earlier process, and knows better.
             made |= {key: result.pop(key) for key in (*made, "environment") if key in result}
-            made = describe_environment() | made.pop("environment", {}) | made
+            made = (made.pop("environment", None) or describe_environment()) | made
             before = ledger.find(job)
             if before is None or before.outcome != "done":  # else a model was trained again for what is made of it
                 ledger.write(job, Record("done", result, made=made), arrays)
@@ -142,9 +148,9 @@ def perform(job: Job, records: Path, place: Place, threads: int) -> str:
             if isinstance(job, Training):
                 _keep_unfinished(job, ledger, place)
             raise
-        except OSError:  # a full disk, a folder without rights: nothing that the job has done
-            raise
         except Exception as error:
+            if isinstance(error, NO_OUTCOME) and not isinstance(error, TrainingDiverged):
+                raise
             failure = _without_place(f"{type(error).__name__}: {one_line(error)}", place)
             ledger.write(job, Record("failed", failure=failure, made=describe_environment()))
             return f"{job.label}: {failure}"
@@ -164,4 +170,5 @@ def _keep_unfinished(job: Training, ledger: Ledger, place: Place) -> None:
 
 def _without_place(text: str, place: Place) -> str:
     """A record goes around the world; the folders of this machine stay here."""
-    return text.replace(f"{place.root.resolve()}/", "").replace(f"{place.root}/", "")
+    text = text.replace(f"{place.root.resolve()}/", "").replace(f"{place.root}/", "")
+    return ABSOLUTE.sub("", text)

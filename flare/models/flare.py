@@ -32,6 +32,7 @@ NORMS: dict[str, Callable[[int], nn.Module]] = {
 }
 ACTIVATIONS: dict[str, Callable[[], nn.Module]] = {
     "gelu": lambda: nn.GELU(approximate="tanh"),
+    "exact-gelu": nn.GELU,
     "silu": nn.SiLU,
 }
 
@@ -278,7 +279,7 @@ class FLAREModel(nn.Module):
         scale: factor of the scores; None means 1/√D.
         norm: `layer` or `rms`, everywhere.
         qk_norm: normalise queries and keys over the head width.
-        activation: `gelu` (tanh form) or `silu`.
+        activation: `gelu` (tanh form), `silu`, or `exact-gelu`, for which there is no fused kernel.
         shared_latents: one set of queries for all heads (ablation).
         latent_blocks: transformer blocks over the latents of each FLARE block (ablation).
         latent_gelu: `tanh` or `none` (exact), of those.

@@ -48,19 +48,25 @@ class PhysicsAttention(nn.Module):
     """T_g = Σ_n w_ng F_n / Σ_n w_ng with w = softmax over G of (P W / τ);  Y_n = Σ_g w_ng attention(T)_g.
 
     On a grid, F and P are 3×3 convolutions in place of Linear maps, and τ is clamped to [0.1, 5].
+    Heads are `width` channels wide; None makes them C/H, as all of Transolver's are.
     """
 
-    def __init__(self, channels: int, heads: int, slices: int, grid: tuple[int, int] | None) -> None:
+    def __init__(
+        self, channels: int, heads: int, slices: int, grid: tuple[int, int] | None, width: int | None = None
+    ) -> None:
         super().__init__()
-        check_heads(channels, heads)
+        if width is None:
+            check_heads(channels, heads)
+            width = channels // heads
         self.heads, self.grid = heads, grid
+        inner = heads * width
         self.value, self.position = (
-            nn.Conv2d(channels, channels, 3, padding=1) if grid else nn.Linear(channels, channels) for _ in range(2)
+            nn.Conv2d(channels, inner, 3, padding=1) if grid else nn.Linear(channels, inner) for _ in range(2)
         )
-        self.slice = nn.Linear(channels // heads, slices)
+        self.slice = nn.Linear(width, slices)
         self.temperature = nn.Parameter(torch.full((heads,), 0.5))
-        self.tokens = SliceTokens(channels // heads)
-        self.out = nn.Linear(channels, channels)
+        self.tokens = SliceTokens(width)
+        self.out = nn.Linear(inner, channels)
 
     def forward(self, x_BNC: Tensor, mask: Tensor | None = None) -> Tensor:
         f_BHND, p_BHND = (split_heads(part, self.heads) for part in self._maps(x_BNC))

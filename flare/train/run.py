@@ -28,6 +28,9 @@ class RunFolder:
         """Begin the folder with the resolved configuration."""
         self.refuse_if_taken()
         self.path.mkdir(parents=True, exist_ok=True)
+        self.write_config(config)
+
+    def write_config(self, config: TrainConfig) -> None:
         with replacing(self.path / "config.yaml") as temporary:
             temporary.write_text(yaml.safe_dump(config.to_dict(), sort_keys=False), encoding="utf-8")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Collection
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -12,7 +13,7 @@ from typing import Any
 from lightning_fabric import Fabric
 
 from flare.environment import describe_environment, peak_memory_mb
-from flare.errors import CheckpointError, ConfigError, first_difference
+from flare.errors import CheckpointError, ConfigError, differences
 from flare.files import write_json
 from flare.mixer import choose, native
 from flare.models import count_parameters
@@ -34,30 +35,39 @@ def start(config: TrainConfig, out: str | os.PathLike[str]) -> dict[str, Any]:
     return _work(_anchored(config), RunFolder(out), resume=False)
 
 
-def resume(run: str | os.PathLike[str], expected: TrainConfig | None = None) -> dict[str, Any]:
+def resume(
+    run: str | os.PathLike[str], expected: TrainConfig | None = None, free: Collection[str] = ()
+) -> dict[str, Any]:
     """Go on with a run from its last checkpoint, or return its result where it is finished.
 
     Args:
         expected: refuse the run where it was configured otherwise.
+        free: settings, such as `data.path`, that may be otherwise; the run goes on with those of `expected`.
     """
     folder = RunFolder(run)
     config = folder.config()
-    difference = first_difference(config.to_dict(), _anchored(expected).to_dict()) if expected is not None else None
-    if difference:
-        key, there, here = difference
-        raise ConfigError(
-            f"{folder.path} was begun with other settings: {key} is {there!r} there and {here!r} here. "
-            f"Give the same settings to go on with it, or another --out"
-        )
+    if expected is not None:
+        expected = _anchored(expected)
+        found = differences(config.to_dict(), expected.to_dict())
+        for key, there, here in found:
+            if key not in free:
+                raise ConfigError(
+                    f"{folder.path} was begun with other settings: {key} is {there!r} there and {here!r} here. "
+                    f"Give the same settings to go on with it, or another --out"
+                )
+        if found:
+            config = expected
+            folder.write_config(config)
     if (folder.path / "result.json").exists():
         say(f"{folder.path} is finished already")
         return read_result(folder.path)
     return _work(config, folder, resume=True)
 
 
-def start_or_resume(config: TrainConfig, out: str | os.PathLike[str]) -> dict[str, Any]:
-    """Train into `out`, or go on there if a run of the same settings was begun; a finished one is only read."""
-    return resume(out, expected=config) if RunFolder(out).exists else start(config, out)
+def start_or_resume(config: TrainConfig, out: str | os.PathLike[str], free: Collection[str] = ()) -> dict[str, Any]:
+    """Train into `out`, or go on there if a run of the same settings, but for those that are `free`, was begun; a
+    finished one is only read."""
+    return resume(out, expected=config, free=free) if RunFolder(out).exists else start(config, out)
 
 
 def read_result(run: Path) -> dict[str, Any]:

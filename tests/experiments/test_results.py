@@ -8,6 +8,7 @@ import pytest
 
 from flare.cli import main
 from flare.experiments.ledger import Ledger
+from flare.experiments.names import ITEMS
 from flare.experiments.pages import write_pages
 
 ROOT = Path(__file__).parents[2]
@@ -33,6 +34,10 @@ def test_a_fresh_clone_and_one_command_write_every_table_and_picture_again(tmp_p
     monkeypatch.chdir(clone)
     assert main(["reproduce", "pages"]) == 0
     assert files(clone / "docs" / "results") == committed
+
+
+def test_every_remark_is_of_an_item():
+    assert {path.stem for path in (ROOT / "results" / "notes").glob("*")} <= set(ITEMS)
 
 
 def test_every_committed_record_is_shown_and_tells_of_no_machine(tmp_path):

@@ -1,6 +1,7 @@
 """The scaling studies measure what is within their limits, extrapolate the rest and say so, and do nothing twice."""
 
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,12 +12,14 @@ from flare.experiments.scaling import make_layer, summary, table, verdict
 from flare.models import count_parameters
 from flare.trial import Need
 
+KEPT = Path(__file__).parents[2] / "benchmarks" / "results"
+
 
 def call(function, *arguments):
     return function(*arguments)
 
 
-def lawful(name, points, threads, precision="32"):
+def lawful(name, points, threads, precision="32", sizes=scaling.SIZES):
     """A machine on which softmax takes N² and the others N."""
     kind, _, size = name.partition(" ")
     seconds = 1e-8 * points**2 if kind == "softmax" else 1e-6 * points * (1 + int(size) / 1000)
@@ -130,6 +133,12 @@ def test_blocks_by_latents_are_trained_once_and_told(tmp_path, monkeypatch, caps
     assert main(command) == 0
     assert capsys.readouterr().out == told
     assert main([*command, "--steps", "9"]) == 2
+    capsys.readouterr()
+    moved = tmp_path.rename(tmp_path.with_name("moved"))
+    (moved / "million.json").unlink()
+    command[command.index("--out") + 1] = str(moved)
+    assert main(command) == 0
+    assert capsys.readouterr().out == told, "of the runs in the folder, wherever it is"
 
 
 def test_runs_on_fewer_points_are_judged_on_all_and_cost_a_step_on_all(tmp_path, monkeypatch, capsys):
@@ -145,6 +154,22 @@ def test_runs_on_fewer_points_are_judged_on_all_and_cost_a_step_on_all(tmp_path,
     assert "8 steps of one sample and 50 of its points" in capsys.readouterr().out
     assert main(words) == 0
     assert len(measured) == 1, "kept"
+
+
+def test_a_kept_record_is_gone_on_from_and_its_origin_stays(tmp_path, monkeypatch):
+    monkeypatch.setattr(million, "alone", call)
+    kept = json.loads((KEPT / "experiment-million.json").read_text())
+    (tmp_path / "million.json").write_text(json.dumps(kept))
+    words = ["experiment", "million", "--out", str(tmp_path), "--latents", "128,512,2048", "--steps", "160"]
+    words += ["--subsample", "20000", "--workers", "1"]
+    monkeypatch.setattr(million, "_darcy", lambda *_: pytest.fail("nothing is left to do"))
+    assert main(words) == 0
+    record = json.loads((tmp_path / "million.json").read_text())
+    assert (record["rows"], record["environment"]) == (kept["rows"], kept["environment"])
+    with pytest.raises(pytest.fail.Exception):
+        main([*words, "--latents", "1024"])
+    with pytest.raises(pytest.fail.Exception):
+        main([*words, "--steps", "80"])
 
 
 def test_a_training_over_the_limit_is_left_out(tmp_path, monkeypatch, capsys):

@@ -9,7 +9,7 @@ from multiprocessing import get_context
 
 import pytest
 
-from flare.errors import DataError
+from flare.errors import ConfigError, DataError, TrainingDiverged
 from flare.experiments.analyses import TrainedSpectra
 from flare.experiments.jobs import Data, Place, Training
 from flare.experiments.ledger import Ledger
@@ -165,16 +165,24 @@ def test_workers_of_a_stopped_sweep_save_what_they_are_at(place, tmp_path):
         assert ledger.find(job).result["curve"] == [list(point) for point in job.curve(there)]
 
 
-def test_a_failed_job_says_so_and_the_others_go_on(place, tmp_path):
-    wrong = JOB.with_settings(("model.heads", 3))
-    ledger, told = run([wrong, JOB], tmp_path, place)
-    record = ledger.find(wrong)
+@pytest.mark.parametrize("error", [TrainingDiverged("the loss is nan"), RuntimeError("no such kernel")])
+def test_a_failed_job_says_so_and_the_others_go_on(error, place, tmp_path, monkeypatch):
+    real = Training.trained
+
+    def fail(self, there):
+        if self.seed == 1:
+            raise error
+        return real(self, there)
+
+    monkeypatch.setattr(Training, "trained", fail)
+    ledger, told = run(JOBS[:2], tmp_path, place)
+    record = ledger.find(JOBS[1])
     assert record.outcome == "failed"
-    assert "heads=3 does not divide" in record.failure
+    assert str(error) in record.failure
     assert ledger.find(JOB).outcome == "done"
-    assert any("heads=3 does not divide" in line for line in told)
-    assert run([wrong, JOB], tmp_path, place)[1] == ["2 jobs, 2 of them done already"]
-    assert run([wrong, JOB], tmp_path, place, retry=True)[1][0] == "2 jobs, 1 of them done already"
+    assert any(str(error) in line for line in told)
+    assert run(JOBS[:2], tmp_path, place)[1] == ["2 jobs, 2 of them done already"]
+    assert run(JOBS[:2], tmp_path, place, retry=True)[1][0] == "2 jobs, 1 of them done already"
 
 
 def test_in_a_fresh_clone_a_model_is_trained_again_for_its_spectra_and_its_record_stays(alone, place, tmp_path):
@@ -191,18 +199,54 @@ def test_in_a_fresh_clone_a_model_is_trained_again_for_its_spectra_and_its_recor
 
 def test_a_failure_does_not_tell_of_the_folders_of_this_machine(place, tmp_path, monkeypatch):
     def fail(self, there):
-        raise DataError(f"{there.data(self.on)} is damaged")
+        raise RuntimeError(f"{there.data(self.on)} by /usr/lib/some-where/kernel.so, 5 m/s, https://a.org/b/c")
 
     monkeypatch.setattr(Training, "perform", fail)
     ledger, _ = run(JOBS[:1], tmp_path, place)
-    assert ledger.find(JOB).failure == f"DataError: data/{JOB.on.folder} is damaged"
+    told = f"RuntimeError: data/{JOB.on.folder} by kernel.so, 5 m/s, https://a.org/b/c"
+    assert ledger.find(JOB).failure == told
 
 
-def test_a_full_disk_is_not_taken_for_the_outcome_of_a_job(place, tmp_path, monkeypatch):
+@pytest.mark.parametrize(
+    "error",
+    [
+        OSError(28, "No space left on device"),
+        ConfigError("begun with other settings"),
+        DataError("is damaged"),
+        ModuleNotFoundError("No module named 'gmsh'"),
+    ],
+)
+def test_what_is_wrong_with_this_machine_is_not_taken_for_the_outcome_of_a_job(error, place, tmp_path, monkeypatch):
     def fail(self, there):
-        raise OSError(28, "No space left on device")
+        raise error
 
     monkeypatch.setattr(Training, "perform", fail)
-    with pytest.raises(OSError, match="No space"):
+    with pytest.raises(type(error)):
         run(JOBS[:1], tmp_path, place)
     assert Ledger(tmp_path / "records").find(JOB) is None
+
+
+def test_a_stopped_training_goes_on_in_another_folder_and_with_other_evaluations(alone, tmp_path, monkeypatch):
+    real = Trainer._evaluate
+
+    def stop(self, epoch):
+        real(self, epoch)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    here, there = Place(tmp_path / "here"), Place(tmp_path / "there")
+    here.make(JOB.on)
+    with monkeypatch.context() as patch:
+        patch.setattr(Trainer, "_evaluate", stop)
+        with pytest.raises(Interrupted):
+            sweep([JOB], Ledger(tmp_path / "records"), here, tell=lambda line: None)
+    assert Ledger(tmp_path / "records").find(JOB).outcome == "unfinished"
+    here.root.rename(there.root)
+    other = JOB.with_settings(("evaluate_every", 2), ("log_every", 7))
+    sweep([other], Ledger(tmp_path / "records"), there, tell=lambda line: None)
+    record = Ledger(tmp_path / "records").find(JOB)
+    assert record.outcome == "done"
+    assert record.result["rel_l2"] == alone.find(JOB).result["rel_l2"], "the same run, bit for bit"
+    changed = JOB.with_settings(("optim.lr", 2e-3))
+    there.run(JOB).rename(there.run(changed))
+    with pytest.raises(ConfigError, match=r"begun with other settings: optim\.lr"):
+        changed.trained(there)

@@ -210,3 +210,9 @@ def test_blocks_computed_anew_keep_less_and_give_the_same_gradients(backend):
     assert kept[1] < kept[0] / 2
     with pytest.raises(ConfigError, match="Linear cannot compute its blocks anew"):
         recompute_blocks(torch.nn.Linear(2, 2))
+
+
+def test_the_exact_gelu_is_near_the_tanh_form_and_not_the_same():
+    x = torch.linspace(-4, 4, 101)
+    tanh, exact = (ResMLP(1, 2, 1, 0, activation=name).activation(x) for name in ("gelu", "exact-gelu"))
+    assert 0 < (tanh - exact).abs().max() < 1e-3

@@ -1,0 +1,91 @@
+"""Sentences about outcomes that stay true while some have failed or are still to come."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+
+from flare.experiments.study import Cell, Outcome
+
+Name = Callable[[Cell], str]
+"""What a sentence calls a cell."""
+
+
+def without_numbers(cells: Sequence[Cell], found: Sequence[Outcome], name: Name) -> str:
+    """` Failed: lno. No record yet: gnot.`, beginning with a space; empty where all cells have numbers."""
+    of = {outcome.cell.parts: outcome for outcome in found}
+    kinds: dict[str, list[str]] = {"Failed": [], "Unfinished": [], "No record yet": []}
+    for cell in cells:
+        outcome = of.get(cell.parts)
+        if outcome is None:
+            kinds["No record yet"].append(name(cell))
+        elif not outcome.values():
+            failed = any(record.outcome == "failed" for record in outcome.records)
+            kinds["Failed" if failed else "Unfinished"].append(name(cell))
+    return "".join(f" {kind}: {', '.join(names)}." for kind, names in kinds.items() if names)
+
+
+def overlap(a: Outcome, b: Outcome) -> bool:
+    """Whether mean ± standard deviation of both have something in common; a single seed has no deviation."""
+    return abs(a.mean - b.mean) <= (a.spread or 0.0) + (b.spread or 0.0)
+
+
+def doubts(best: Outcome, others: Sequence[Outcome], name: Name) -> str:
+    """` Its spread overlaps that of lno.`: what else might be the best, beginning with a space."""
+    words = ""
+    close = [name(other.cell) for other in others if overlap(best, other)]
+    if close:
+        words += f" Its spread overlaps that of {', '.join(close)}."
+    single = [name(outcome.cell) for outcome in (best, *others) if outcome.spread is None]
+    return words + (f" Of one seed, so without a spread: {', '.join(single)}." if single else "")
+
+
+def flare_among(ranked: Sequence[Outcome], cells: Sequence[Cell], found: Sequence[Outcome], word: str) -> str:
+    """Whether FLARE is first of those with numbers, who else might be, and who has none.
+
+    Args:
+        ranked: those with numbers, the best first; at least one.
+        cells: all that should have one.
+        word: for the first, such as `lowest`.
+    """
+
+    def name(cell: Cell) -> str:
+        return cell.parts[1]
+
+    best, others = ranked[0], ranked[1:]
+    missing = without_numbers(cells, found, name)
+    among = " of those with numbers" if missing else ""
+    if name(best.cell) == "flare":
+        words = f" FLARE is the {word}{among}."
+    elif any(name(outcome.cell) == "flare" for outcome in others):
+        words = f" FLARE is **not** the {word}{among}: {name(best.cell)} is."
+    else:
+        words = f" The {word}{among} is {name(best.cell)}; FLARE has none."
+    return words + doubts(best, others, name) + missing
+
+
+def falling(lines: Sequence[Sequence[Cell]], found: Sequence[Outcome]) -> str:
+    """Whether the error falls at every step along lines of cells, and which steps cannot be told."""
+    of = {outcome.cell.parts: outcome for outcome in found if outcome.values()}
+    steps = [step for line in lines for step in pairwise(line)]
+    known = [(of[a.parts], of[b.parts]) for a, b in steps if a.parts in of and b.parts in of]
+    missing = without_numbers([cell for line in lines for cell in line], found, _axes)
+    if not known:
+        return "too few cells have numbers to say whether the error falls with more blocks." + missing
+    rising = [_step(a, b) for a, b in known if b.mean >= a.mean]
+    slight = [_step(a, b) for a, b in known if b.mean < a.mean and overlap(a, b)]
+    among = "" if len(known) == len(steps) else f", of the {len(known)} of {len(steps)} steps that have both numbers"
+    if rising:
+        words = f"the error does **not** fall at every step to more blocks{among} ({'; '.join(rising)})."
+    else:
+        words = f"the error falls with every step to more blocks{among}."
+    return words + (f" It falls by less than the spread: {'; '.join(slight)}." if slight else "") + missing
+
+
+def _axes(cell: Cell) -> str:
+    """`blocks=2/latents=64`, without the dataset."""
+    return "/".join(cell.parts[1:])
+
+
+def _step(a: Outcome, b: Outcome) -> str:
+    return f"{_axes(a.cell)} to {_axes(b.cell)}, {a.number} to {b.number}"
