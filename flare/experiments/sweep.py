@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import CancelledError, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
-from multiprocessing import active_children
+from multiprocessing import active_children, parent_process
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -37,6 +37,8 @@ NO_OUTCOME = (FlareError, OSError, ImportError)
 """Other settings, damaged data, a full disk, a package that is missing: nothing that the job has done."""
 _alone = threading.Lock()
 """A dask worker may have several threads, but a training owns the random state of its process."""
+_stopped: list[Interrupted] = []
+"""What a signal has stopped in this worker process. The pool hands it jobs in advance, which it must not begin."""
 
 
 def sweep(
@@ -128,6 +130,8 @@ def perform(job: Job, records: Path, place: Place, threads: int) -> str:
     ledger, locks = Ledger(records), place.root / "locks"
     locks.mkdir(parents=True, exist_ok=True)
     busy = f"another process is at work on {job.label} in {place.root}; wait for it, or use another --work"
+    if _stopped:
+        raise _stopped[0]
     with _alone, lock(locks / ledger.path(job).stem, busy):
         usual, start = torch.get_num_threads(), time.monotonic()
         torch.set_num_threads(threads)
@@ -144,7 +148,9 @@ def perform(job: Job, records: Path, place: Place, threads: int) -> str:
             before = ledger.find(job)
             if before is None or before.outcome != "done":  # else a model was trained again for what is made of it
                 ledger.write(job, Record("done", result, made=made), arrays)
-        except Interrupted:
+        except Interrupted as stop:
+            if parent_process() is not None:
+                _stopped.append(stop)
             if isinstance(job, Training):
                 _keep_unfinished(job, ledger, place)
             raise
