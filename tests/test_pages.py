@@ -33,7 +33,7 @@ NEEDS = {
     "docs/export.md": "runs/demo",
     "docs/faq.md": "data/mine runs/mine data/drivaerml-1m=data/mine",
     "docs/lpbf.md": "bracket.step=block.step bracket.stl=block.stl",
-    "docs/lra.md": "lra_release/tsv_data=published/papers docs/lra.md",
+    "docs/lra.md": "lra_release/tsv_data=published/papers docs/lra.md runs/listops",
     "docs/million.md": "runs/demo runs/darcy runs/car=runs/mine data/drivaerml-1m=data/mine points flow.code car.code "
     "part.csv=in-the-plane.csv docs/million.md",
     "docs/peers.md": "data/darcy data/darcy-small",

@@ -38,7 +38,7 @@ def already_made(
 
 def another(path: Path, difference: str) -> DataError:
     """The folder is taken by other data than what is asked for."""
-    return DataError(f"{path} holds another dataset already: {difference}. Choose another --out, or remove it")
+    return DataError(f"{path} holds another dataset already: {difference}. Choose another folder, or remove it")
 
 
 def fill(
@@ -56,9 +56,11 @@ def unfinished(writer: ArrayWriter[Any, Any], total: int) -> Iterator[None]:
     """Whatever ends the work within: what is committed is kept, and one message says how to go on."""
     try:
         yield
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, SystemError) as stop:
+        if not _is_interrupt(stop):
+            raise
         say(f"{_kept(writer, total)}; run the same command to go on")
-        raise
+        raise KeyboardInterrupt from None
     except BrokenProcessPool:
         raise DataError(
             f"a worker process died while making sample {len(writer)} of {writer.path} or one of the next (out of "
@@ -83,6 +85,11 @@ def unfinished(writer: ArrayWriter[Any, Any], total: int) -> Iterator[None]:
         ) from None
     finally:
         writer.close()
+
+
+def _is_interrupt(error: BaseException | None) -> bool:
+    """Whether Ctrl-C is behind it: compiled code ends as usual, and Python then complains that an exception waits."""
+    return error is not None and (isinstance(error, KeyboardInterrupt) or _is_interrupt(error.__cause__))
 
 
 def _kept(writer: ArrayWriter[Any, Any], total: int) -> str:

@@ -14,13 +14,18 @@ from flare.experiments.budgets import TINY, Budget
 from flare.experiments.classification import Classification, Sequences
 from flare.experiments.jobs import Overrides
 from flare.experiments.ledger import Ledger
-from flare.experiments.lra import IN_THE_PAPER, PAPER, SHORT_LISTOPS, SIX, SIZES
+from flare.experiments.lra import IN_THE_PAPER, PAPER, SIX
 from flare.experiments.study import Block, Cell, Item, Outcome, digits, origin, outcomes, paper_value
 from flare.experiments.tables import Table
+from flare.sequence.guesses import reading
+from flare.sequence.listops import ListOps
+from flare.sequence.making import SHORT_LISTOPS, SHORT_SIZES
 
-SHORT = asdict(SHORT_LISTOPS)
+SHORT = asdict(ListOps(**SHORT_LISTOPS))
 LISTOPS = Sequences("listops", 100_000, 2_000, val=2_000)
-SMALL_LISTOPS = Sequences("listops", SIZES["samples"], SIZES["test_samples"], SHORT, val=SIZES["val_samples"])
+SMALL_LISTOPS = Sequences(
+    "listops", SHORT_SIZES["samples"], SHORT_SIZES["test_samples"], SHORT, val=SHORT_SIZES["val_samples"]
+)
 PATHFINDER = Sequences("pathfinder", 200_000, 20_000, val=20_000)
 SMALL_IMAGE = Sequences("image", 0, 0, {"side": 8, "levels": 16}, published=True)
 
@@ -94,11 +99,20 @@ def _table(found: Sequence[Outcome]) -> Table:
     rows = []
     for outcome in found:
         task, contender, *_ = outcome.cell.parts
-        done = _first(outcome)
         protocol = "own" if len(outcome.cell.parts) == 2 else DEV
         measured = (outcome.parameters, outcome.error(), outcome.seeds, paper_value(outcome.cell))
-        rows.append((task, contender, protocol, *measured, done.get("reading", "")))
+        rows.append((task, contender, protocol, *measured, _words(outcome)))
     return Table(HEAD, rows, text=3, notes=1)
+
+
+def _words(outcome: Outcome) -> str:
+    """Of the mean over seeds beside what can be guessed: from the numbers, for records keep older words."""
+    done = _first(outcome)
+    if not done:
+        return ""
+    split = done["split"]
+    guessed = {kind: of[split] for kind, of in done["guesses"].items()}
+    return f"{split}: {reading(outcome.mean, done['samples'][split], guessed)}"
 
 
 def _first(outcome: Outcome) -> Mapping[str, Any]:

@@ -267,7 +267,7 @@ def test_table_2_stands_beside_what_can_be_guessed_and_knows_two_protocols(done,
         result = ledger_of(done).find(cell.job).result
         share = digits(result["accuracy"], None, 1e-2)
         line = f"| {cell.parts[0]} | {cell.parts[1]} | own | {result['parameters']:,} | {share} | 1 |  | "
-        assert line + result["reading"] in told
+        assert f"{line}test: {result['reading']}" in told
         assert result["accuracy"] == result["accuracies"]["test"]
     assert "What can be guessed: chance 10.0; majority class" in told
     dev = chosen(item_named("table2").cells(PAPER), ["listops/flare/dev-split"])
@@ -281,11 +281,12 @@ def test_the_page_of_table_2_says_who_is_best_and_shows_the_papers_accuracy_unde
     ledger = Ledger(tmp_path / "r")
     for number, cell in enumerate(cells):
         guesses = {"majority class": {"test": 0.17}}
-        result = {"accuracy": 0.3 + 0.01 * number, "guesses": guesses, "split": "test", "reading": "so so"}
+        result = {"accuracy": 0.3 + 0.01 * number, "guesses": guesses, "split": "test", "reading": "older words"}
+        result["samples"] = {"test": 2000}
         ledger.write(cell.job, Record("done", result | {"parameters": 5, "curve": []}, made={"commit": "abc"}))
     write_pages(ledger, tmp_path / "pages")
     text = (tmp_path / "pages" / "table2.md").read_text()
-    assert "| listops | flare | own | 5 | 30.0 | 1 | 36.1 | so so |" in text
+    assert "| listops | flare | own | 5 | 30.0 | 1 | 36.1 | test: 13.0 points above the majority class |" in text
     assert "FLARE is **not** the best: performer is." in text
 
 
