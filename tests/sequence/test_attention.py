@@ -7,6 +7,7 @@ import torch
 from torch.nn.functional import elu, scaled_dot_product_attention
 
 from flare.errors import ConfigError
+from flare.sequence import attention as attention_module
 from flare.sequence import performer
 from flare.sequence.attention import SMALL, LinearAttention, LinformerAttention
 from flare.sequence.encoder import SequenceEncoder
@@ -89,7 +90,8 @@ def test_orthogonal_features_beat_independent_ones_and_unit_ones_are_biased():
 @pytest.mark.parametrize("kind", ["orthogonal", "simple"])
 def test_performers_shifts_need_no_gradient(kind, small, tolerance, monkeypatch):
     """They cancel in the quotient but for SMALL: gradients are those of the formula that lets them move."""
-    monkeypatch.setattr(performer, "SMALL", small)
+    for module in (attention_module, performer):
+        monkeypatch.setattr(module, "SMALL", small)
     torch.manual_seed(0)
     attention = PerformerAttention(32, 4, length=50, features=64, kind=kind).double()
 
