@@ -56,11 +56,9 @@ def unfinished(writer: ArrayWriter[Any, Any], total: int) -> Iterator[None]:
     """Whatever ends the work within: what is committed is kept, and one message says how to go on."""
     try:
         yield
-    except (KeyboardInterrupt, SystemError) as stop:
-        if not _is_interrupt(stop):
-            raise
+    except KeyboardInterrupt:
         say(f"{_kept(writer, total)}; run the same command to go on")
-        raise KeyboardInterrupt from None
+        raise
     except BrokenProcessPool:
         raise DataError(
             f"a worker process died while making sample {len(writer)} of {writer.path} or one of the next (out of "
@@ -85,11 +83,6 @@ def unfinished(writer: ArrayWriter[Any, Any], total: int) -> Iterator[None]:
         ) from None
     finally:
         writer.close()
-
-
-def _is_interrupt(error: BaseException | None) -> bool:
-    """Whether Ctrl-C is behind it: compiled code ends as usual, and Python then complains that an exception waits."""
-    return error is not None and (isinstance(error, KeyboardInterrupt) or _is_interrupt(error.__cause__))
 
 
 def _kept(writer: ArrayWriter[Any, Any], total: int) -> str:

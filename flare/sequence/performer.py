@@ -62,7 +62,7 @@ class PerformerAttention(Attention):
         scores = scores - x.square().sum(-1, keepdim=True) / 2
         if mask is not None:
             scores = scores.masked_fill(~mask[:, None, :, None], torch.finfo(scores.dtype).min)
-        # A shift that cancels needs no gradient: as by Performer's authors, and a fifth of the time less.
+        # A shift that cancels needs no gradient, which would only cost time: so Performer's authors.
         if is_query:
             own = scores.detach().amax(-1, keepdim=True)
         elif self.kind == "orthogonal":

@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from flare.cli import main
+from flare.compiled import uninterrupted
 
 
 @pytest.mark.parametrize("workers", ["1", "2"])
@@ -31,16 +31,24 @@ def test_an_interrupted_job_says_what_it_keeps_and_goes_on(tmp_path, task, worke
     kept = log.read_bytes().count(b"\n")
     assert kept > 0
     told = f"{kept} of 1000000 samples are kept in {tmp_path / 'd'}.partial; run the same command to go on"
-    assert said.splitlines() == [told, "stopped"]
-    assert job.returncode == 130
+    assert (said.splitlines(), job.returncode) == ([told, "stopped"], 130)
 
 
-def test_no_other_error_of_compiled_code_is_taken_for_ctrl_c(tmp_path, monkeypatch):
-    from flare.sequence.listops import ListOps
+def test_an_interrupt_waits_for_compiled_code_and_comes_then():
+    done = []
 
-    def broken(self, rng):
-        raise SystemError("returned a result with an exception set") from ValueError("another")
+    def work():
+        with uninterrupted():
+            signal.raise_signal(signal.SIGINT)
+            done.append("to the end")
 
-    monkeypatch.setattr(ListOps, "sample", broken)
-    with pytest.raises(SystemError):
-        main(["data", "make", "listops", "--samples", "50", "--workers", "1", "--out", str(tmp_path / "d")])
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            work()
+        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        work()
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert done == ["to the end"] * 2
