@@ -41,12 +41,19 @@ def filling(path: str | os.PathLike[str]) -> Iterator[Path]:
 
 def put_between(page: Path, begin: str, end: str, text: str) -> None:
     """Put `text` in place of what stands between two marks of a page."""
+    before, after = around_marks(page, begin, end)
+    with replacing(page) as temporary:
+        temporary.write_text(f"{before}{begin}\n\n{text.strip()}\n\n{end}{after}", encoding="utf-8")
+
+
+def around_marks(page: Path, begin: str, end: str) -> tuple[str, str]:
+    """What stands before and after two marks of a page. To be asked, too, before long work whose result goes there."""
     try:
         before, rest = page.read_text(encoding="utf-8").split(begin)
+        _, after = rest.split(end, 1)
     except (OSError, ValueError):
-        raise DataError(f"{page} is no page with the mark {begin}") from None
-    with replacing(page) as temporary:
-        temporary.write_text(f"{before}{begin}\n\n{text.strip()}\n\n{end}{rest.split(end, 1)[1]}", encoding="utf-8")
+        raise DataError(f"{page} is no page with the marks {begin} and {end}") from None
+    return before, after
 
 
 @contextmanager

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import signal
 import statistics
 import time
 from collections.abc import Callable, Iterator
@@ -14,7 +13,7 @@ from typing import Any
 
 import torch
 
-from flare.data.parallel import die_with_parent
+from flare.data.parallel import die_with_parent, inheriting_no_interrupts
 from flare.environment import forget_peak_memory, peak_memory_mb
 
 
@@ -67,26 +66,13 @@ def alone(function: Callable[..., Any], *arguments: Any) -> Any:
     others = set(active_children())
     with ProcessPoolExecutor(1, mp_context=get_context("spawn"), initializer=die_with_parent) as pool:
         try:
-            with _inheriting_no_interrupts():
+            with inheriting_no_interrupts():
                 result = pool.submit(function, *arguments)
             return result.result()
         except KeyboardInterrupt:
             for process in set(active_children()) - others:
                 process.terminate()
             raise
-
-
-@contextmanager
-def _inheriting_no_interrupts() -> Iterator[None]:
-    """A process that is started now never hears of Ctrl-C, from its first instruction on; this one does, afterwards."""
-    if not hasattr(signal, "pthread_sigmask"):  # Windows
-        yield
-        return
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def peak_above(call: Callable[[], Any]) -> float:

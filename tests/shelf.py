@@ -13,6 +13,8 @@ from flare.cli import main
 from flare.data.store import Dataset
 from flare.mesh.skin import skin
 from flare.mesh.stl import write_stl
+from flare.sequence.listops import ListOps
+from flare.sequence.store import generate_sequences
 from flare.train.config import DataConfig, TrainConfig
 from flare.train.start import start
 from tests.data.test_car_files import points_of, surfaces_of
@@ -62,6 +64,17 @@ def trained(data: str) -> Callable[[Shelf, Path], None]:
         run("calibrate", path, "--device", "cpu")
 
     return make
+
+
+def short_expressions(shelf: Shelf, path: Path) -> None:
+    short = ListOps(min_length=3, max_length=30)
+    generate_sequences(short, path, samples=60, val_samples=10, test_samples=10, quiet=True)
+
+
+def trained_on_expressions(shelf: Shelf, path: Path) -> None:
+    shelf.get("data/listops")
+    model = TINY | {"name": "sequence", "ffn_depth": 1}
+    start(TrainConfig(data=DataConfig(path="data/listops", batch_size=8), model=model, epochs=1, device="cpu"), path)
 
 
 def imported(count: int, *more: str) -> Callable[[Shelf, Path], None]:
@@ -181,6 +194,8 @@ MAKERS: dict[str, Callable[[Shelf, Path], object]] = {
     "runs/darcy": trained("data/darcy"),
     "runs/mine": trained("data/mine"),
     "runs/wings": trained("data/wings"),
+    "data/listops": short_expressions,
+    "runs/listops": trained_on_expressions,
     "results": folder_of_files,
     "plate.vtu": plate_file,
     "plate.vtp": plate_file,

@@ -33,7 +33,7 @@ NEEDS = {
     "docs/export.md": "runs/demo",
     "docs/faq.md": "data/mine runs/mine data/drivaerml-1m=data/mine",
     "docs/lpbf.md": "bracket.step=block.step bracket.stl=block.stl",
-    "docs/lra.md": "lra_release/tsv_data=published/papers docs/lra.md",
+    "docs/lra.md": "lra_release/tsv_data=published/papers docs/lra.md runs/listops",
     "docs/million.md": "runs/demo runs/darcy runs/car=runs/mine data/drivaerml-1m=data/mine points flow.code car.code "
     "part.csv=in-the-plane.csv docs/million.md",
     "docs/peers.md": "data/darcy data/darcy-small",
@@ -66,6 +66,7 @@ SMALLER = {
     "flare data make darcy": "--samples 12 --resolution 8 --stride 1 --workers 1",
     "flare data make elasticity": "--samples 14 --test-samples 4 --workers 1",
     "flare data make listops": f"{CLASSES} --min_length 3 --max_length 30",
+    "flare data make listops --min_length 10 --max_length 80": "--samples 300 --val_samples 11 --test_samples 11",
     "flare data make lpbf --layers": "--samples 3 --test-samples 1 --workers 1 --layers 60 --out data/coarse",
     "flare data make lpbf --samples": "--samples 3 --test-samples 1 --workers 1 --layers 60",
     "flare data make lpbf --workers": "--samples 3 --test-samples 1 --workers 1 --layers 60 --out data/two-workers",

@@ -6,7 +6,7 @@ import argparse
 import os
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from importlib import import_module
 from types import ModuleType
 from typing import Any
@@ -104,12 +104,15 @@ def _overview() -> str:
     )
 
 
-def parse(parser: Any, words: Sequence[str], **how: object) -> Any:
-    """Parse, and turn whatever argparse dislikes into one message with the nearest known option."""
+def parse(parser: Any, words: Sequence[str], *, free: Callable[[], Iterable[str]] = tuple, **how: object) -> Any:
+    """Parse, and turn whatever argparse dislikes into one message with the nearest known option.
+
+    `free` gives options that the parser takes without knowing them, such as --model.channels; asked after a mistake.
+    """
     try:
         return parser.parse_args([_spelled(word, parser) for word in words], **how)
     except argparse.ArgumentError as error:
-        raise ConfigError(_readable(str(error), parser)) from None
+        raise ConfigError(_readable(str(error), parser, free)) from None
 
 
 def _spelled(word: str, parser: Any) -> str:
@@ -123,12 +126,14 @@ def _spelled(word: str, parser: Any) -> str:
     return word
 
 
-def _readable(message: str, parser: Any) -> str:
+def _readable(message: str, parser: Any, free: Callable[[], Iterable[str]]) -> str:
     unknown = re.search(r"unrecognized arguments?: (--?[\w.-]+)", message, re.IGNORECASE)
     options = [option for action in parser._actions for option in action.option_strings]
     known = [option for option in options if option.startswith("--") and not option.startswith("--print_")]
     if unknown:
-        return f"unknown option {unknown[1]}; {nearest(unknown[1], known)}  (all: {parser.prog} --help)"
+        named = [option for option in free() if option.rpartition(".")[2] == unknown[1].lstrip("-")]
+        advice = f"did you mean {named[0]!r}?" if named else nearest(unknown[1], known)
+        return f"unknown option {unknown[1]}; {advice}  (all: {parser.prog} --help)"
     if "Unable to load config" in message:
         return f"--data, --optim and --loss are groups; a dataset folder is --data.path  (see: {parser.prog} --help)"
     required = re.search(r"arguments are required: ([\w, .-]+)", message)

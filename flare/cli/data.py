@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from flare.cli import import_data, parse
 from flare.cli.options import make_parser
@@ -13,6 +13,7 @@ from flare.errors import ConfigError, DataError, nearest
 from flare.lookup import class_named
 
 if TYPE_CHECKING:
+    from flare.data.doctor import Finding
     from flare.data.store import Dataset
     from flare.sequence.store import SequenceDataset
 
@@ -93,9 +94,22 @@ def _make(words: Sequence[str]) -> int:
     if name in sequence.GENERATORS:
         for key in ("val_samples", "test_samples"):
             if job[key] is None:
-                job[key] = job["samples"] * getattr(generator, key) // generator.samples
+                job[key] = _share(generator, key, job["samples"])
         return _show(generate_sequences(generator(**given), job.pop("out"), **job))
     return _show(generate(generator(**given), job.pop("out"), **job))
+
+
+def _share(generator: Any, key: str, samples: int) -> int:
+    """Of the samples to make, as great a part as in the benchmark; never none, which nobody would notice."""
+    of_all: int = getattr(generator, key)
+    found = samples * of_all // generator.samples
+    if found == 0 and samples > 0:
+        enough = -(-generator.samples // of_all)
+        raise ConfigError(
+            f"--samples {samples} leaves none of them for --{key.replace('_', '-')}: make at least {enough}, or say "
+            f"how many with that option (0 for none)"
+        )
+    return found
 
 
 def _show(dataset: Dataset | SequenceDataset) -> int:
@@ -269,7 +283,7 @@ def _describe_fields(dataset: Dataset) -> None:
 
 
 def _check(words: Sequence[str]) -> int:
-    from flare.data.check import check_dataset, check_files
+    from flare.data.check import check_dataset
     from flare.data.doctor import write_findings
     from flare.data.repair import repair
     from flare.data.store import Dataset, looks_like_dataset
@@ -291,7 +305,7 @@ def _check(words: Sequence[str]) -> int:
     if args.fix and not isinstance(dataset, Dataset):
         raise ConfigError(f"--fix mends datasets of fields; {args.folder} holds sequences: make or read it again")
     if dataset is None:
-        found = check_files(args.folder)
+        found = _check_files(args.folder)
     else:
         found = check_dataset(dataset) if isinstance(dataset, Dataset) else check_sequences(dataset)
     if args.csv:
@@ -317,6 +331,19 @@ def _check(words: Sequence[str]) -> int:
     else:
         print(f"{args.folder}: nothing serious; {counted(len(found), 'note')}")
     return 0
+
+
+def _check_files(source: str) -> list[Finding]:
+    from flare.data.check import check_files
+
+    try:
+        return check_files(source)
+    except DataError as error:
+        if not Path(source).is_dir():
+            raise
+        raise DataError(
+            f"{source} is not a dataset: it holds no dataset.json. Nor can it be checked as files to import: {error}"
+        ) from None
 
 
 def _export(words: Sequence[str]) -> int:

@@ -11,6 +11,8 @@ from flare.cli.words import show_accuracies, show_fields, verdict
 from flare.errors import DataError, FlareError
 
 if TYPE_CHECKING:
+    from flare.sequence.guesses import Samples
+    from flare.sequence.store import SequenceDataset
     from flare.train.config import TrainConfig
 
 
@@ -45,23 +47,23 @@ def _classes(args: Any, config: TrainConfig) -> None:
     from flare.files import write_json
     from flare.sequence.classifier import load_classifier
     from flare.sequence.guesses import guesses, reading, standard_error
+    from flare.sequence.ranges import refuse_out_of_range
     from flare.sequence.store import SequenceDataset
-    from flare.train.classes import ClassTask, predicted_labels
+    from flare.train.classes import last_judged, predicted_labels
 
     classifier = load_classifier(args.run, checkpoint=args.checkpoint, ema=args.ema, device=args.device)
-    task = ClassTask(config)
-    dataset = SequenceDataset(args.data) if args.data else task.dataset
+    dataset = SequenceDataset(args.data or config.data.path)
+    refuse_out_of_range(dataset)
     classifier.check_sequences(dataset.schema, dataset.path)
-    split = args.split or list(task.judged)[-1]
-    judged = dataset.split(split) if args.data or args.split else task.judged[split]
+    split, count = last_judged(config.data)
+    split = args.split or split
+    judged = dataset.split(split)[: None if args.data or args.split else count]
     if len(judged) == 0:
         raise DataError(f"{dataset.path}: split {split!r} is empty")
     size, device = config.data.eval_batch_size, next(classifier.parameters()).device
     answers = predicted_labels(classifier, dataset, judged, size, device, fixed=classifier.fixed)
     right = answers == dataset.labels[judged]
-    accuracy, guessed = float(right.mean()), {"chance": {split: 1 / len(dataset.schema.classes)}}
-    if not args.data:  # what can be guessed is learnt from the run's training samples
-        guessed = guesses(dataset, task.train, {split: judged})
+    accuracy, guessed = float(right.mean()), guesses(dataset, _training_samples(config, dataset), {split: judged})
     weights = f"{args.checkpoint} weights" + (", averaged" if args.ema else "")
     print(f"{dataset.path}, {split}: {len(judged)} samples, {weights}")
     show_accuracies(
@@ -71,6 +73,7 @@ def _classes(args: Any, config: TrainConfig) -> None:
             "guesses": guessed,
             "reading": reading(accuracy, len(judged), {kind: of[split] for kind, of in guessed.items()}),
             "protocol": config.data.protocol,
+            "split": split,
         }
     )
     for label, name in enumerate(dataset.schema.classes):
@@ -79,6 +82,28 @@ def _classes(args: Any, config: TrainConfig) -> None:
         print(f"  {name:<20}{np.count_nonzero(of_class):>6} samples, {share}")
     if args.out:
         write_json(args.out, {"samples": judged.tolist(), "predicted": answers.tolist(), "right": right.tolist()})
+
+
+def _training_samples(config: TrainConfig, judged: SequenceDataset) -> Samples | None:
+    """What can be guessed is learnt from the run's training samples; where they are gone, from those of the dataset."""
+    from flare.sequence.ranges import refuse_out_of_range
+    from flare.sequence.store import SequenceDataset
+    from flare.terminal import say
+    from flare.train.task import first_samples
+
+    data = config.data
+    try:
+        own = SequenceDataset(data.path)
+        refuse_out_of_range(own)
+        return own, first_samples(own, data.train_split, data.train_samples)
+    except FlareError as error:
+        try:
+            instead = judged, first_samples(judged, data.train_split, None)
+        except FlareError:
+            say(f"no guesses but chance: {error}; and {judged.path} has no samples to train with")
+            return None
+        say(f"guesses are of the training samples of {judged.path}: {error}")
+        return instead
 
 
 def _fields(args: Any, config: TrainConfig) -> None:

@@ -44,17 +44,17 @@ def run(words: Sequence[str]) -> int:
     return verbs[words[0]](words[1:])
 
 
-def _parser(name: str) -> ArgumentParser:
+def _parser(name: str, page: str, out: str = "folder of the data, the runs and the table") -> ArgumentParser:
     parser = make_parser(f"experiment {name}", f"{EXPERIMENTS[name]}. A stopped one goes on when called again.")
-    parser.add_argument("--out", default=f"runs/{name}", help="folder of the data, the runs and the table")
-    parser.add_argument("--page", help="a page to put the table into, between its marks, such as docs/solvers.md")
+    parser.add_argument("--out", default=f"runs/{name}", help=out)
+    parser.add_argument("--page", help=f"a page to put the table into, between its marks, such as {page}")
     parser.add_argument("--record", help="a folder to keep what the table is made of, such as benchmarks/results")
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1, help="processes that make data")
     return parser
 
 
 def _small_sets(words: Sequence[str]) -> int:
-    parser = _parser("small-sets")
+    parser = _parser("small-sets", "docs/solvers.md")
     parser.add_argument("--only", help="such as elasticity,pipe; default all four")
     given = parse(parser, words)
 
@@ -69,7 +69,7 @@ def _small_sets(words: Sequence[str]) -> int:
 
 
 def _printed_parts(words: Sequence[str]) -> int:
-    parser = _parser("printed-parts")
+    parser = _parser("printed-parts", "docs/lpbf.md")
     parser.add_argument("--parts", type=int, default=200, help="parts to make")
     parser.add_argument("--test", type=int, default=40, help="the last ones, for testing")
     parser.add_argument("--drafts", type=int, default=500, help="further parts in wider voxels, to train with only")
@@ -84,7 +84,7 @@ def _printed_parts(words: Sequence[str]) -> int:
 
 
 def _cars(words: Sequence[str]) -> int:
-    parser = _parser("cars")
+    parser = _parser("cars", "docs/cars.md")
     parser.add_argument("--cars", type=int, default=240, help="cars to make")
     parser.add_argument("--test", type=int, default=40, help="the last ones, for testing")
     parser.add_argument("--points", type=int, default=40_000, help="points of each")
@@ -99,7 +99,7 @@ def _cars(words: Sequence[str]) -> int:
 
 
 def _scaling(words: Sequence[str]) -> int:
-    parser = _parser("scaling")
+    parser = _parser("scaling", "docs/million.md")
     parser.add_argument("--points", help="such as 1000,10000,100000; default seven sizes from 1,000 to 1,000,000")
     parser.add_argument("--latents", help="such as 128,512,2048, the default; as many slices of physics attention")
     parser.add_argument("--limit", type=float, default=600.0, help="seconds a measurement may take; then extrapolate")
@@ -125,7 +125,7 @@ def _scaling(words: Sequence[str]) -> int:
 
 
 def _million(words: Sequence[str]) -> int:
-    parser = _parser("million")
+    parser = _parser("million", "docs/million.md")
     parser.add_argument("--data", help="dataset folder; default: Darcy flows on a grid of --points, which are made")
     parser.add_argument("--points", type=int, default=1_000_000, help="of the flows that are made")
     parser.add_argument("--blocks", help="such as 1,2,4,8, the default")
@@ -159,7 +159,7 @@ def _lra(words: Sequence[str]) -> int:
     from flare.train.presets import sequence_presets
 
     known = [name.removeprefix("lra/") for name in sequence_presets()]
-    parser = _parser("lra")
+    parser = _parser("lra", "docs/lra.md", "folder of the runs and the tables; data are in --data")
     parser.add_argument("--tasks", default="listops-small,image-small", help=f"some of {', '.join(known)}")
     parser.add_argument("--contenders", help="such as flare,vanilla,flare-qk-norm; default the six attentions; or all")
     parser.add_argument("--seeds", type=int, default=3, help="runs of every contender, with seeds 0, 1, ...")
@@ -177,8 +177,9 @@ def _lra(words: Sequence[str]) -> int:
     everything = list(CONTENDERS)
     names = SIX if not given.contenders else everything if given.contenders == "all" else given.contenders.split(",")
     names = _known(",".join(names), everything, "contender")
-    if given.seeds < 1 or (given.samples is not None and given.samples < 100):
-        raise ConfigError(f"--seeds {given.seeds} --samples {given.samples}: at least 1 and 100")
+    for option, value, least in (("--seeds", given.seeds, 1), ("--samples", given.samples, 100)):
+        if value is not None and value < least:
+            raise ConfigError(f"{option} {value}: at least {least}, please")
     overrides = [("steps", given.steps)] if given.steps is not None else []
     overrides += [("data.protocol", given.protocol)] if given.protocol != "own" else []
     how = {"seeds": given.seeds, "samples": given.samples, "workers": given.workers, "tell": say}
@@ -212,9 +213,11 @@ def _tabulate(work: Callable[[], str], given: Any, begin: str, end: str, records
     Args:
         records: file below `--out` -> name to keep it by.
     """
-    from flare.files import put_between, replacing
+    from flare.files import around_marks, put_between, replacing
     from flare.train.signals import Interrupted
 
+    if given.page:
+        around_marks(Path(given.page), begin, end)  # refuses what is no such page, before hours of work
     try:
         table = work()
     except Interrupted as stop:

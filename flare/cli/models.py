@@ -9,7 +9,7 @@ from flare.cli import parse
 from flare.cli.options import make_parser
 from flare.errors import ConfigError
 from flare.train.presets import preset_name, preset_names, preset_path, read_yaml
-from flare.train.recipes import OF_DATA, needs_grid, recipe_names, with_model
+from flare.train.recipes import OF_DATA, model_name, needs_grid, recipe_names, with_model
 
 EPILOG = """examples:
   flare models
@@ -39,6 +39,12 @@ def run(words: Sequence[str]) -> int:
     chosen = parse(parser, words)
     path = preset_path(chosen.preset) if chosen.preset else None
     preset = preset_name(path) if path else ""
+    base = read_yaml(path) if path else {}
+    if model_name(base) == "sequence":
+        raise ConfigError(
+            f"--preset {chosen.preset} is for sequences, and these are models of fields; docs/peers.md lists the "
+            f"attentions for sequences, and flare experiment lra tells the parameters of each"
+        )
     in_dim, shape = SHAPES.get(preset, (2, (100, 100)))
     if chosen.points is not None:
         side = isqrt(max(chosen.points, 0))
@@ -51,7 +57,6 @@ def run(words: Sequence[str]) -> int:
 
     from flare.models.cost import cost_of
 
-    base = read_yaml(path) if path else {}
     print(f"{'model':<16} {'parameters':>12} {'GFLOP':>12} {'MB kept':>12}   for {points:,} points")
     for name in recipe_names():
         if needs_grid(name) and not grid:

@@ -15,6 +15,8 @@ from flare.errors import ConfigError, DataError
 if TYPE_CHECKING:
     from flare.surrogate import Surrogate
 
+ABOUT = """Predict fields in physical units with a trained surrogate.
+Fields only: a classifier of sequences is asked from Python, see docs/lra.md."""
 EPILOG = """examples:
   flare predict runs/wings part.vtu --out part_pred.vtu          the same mesh with the fields added
   flare predict runs/wings part.stl --set speed=30 --out part_pred.vtp --png part.png --html part.html
@@ -25,7 +27,7 @@ EPILOG = """examples:
 
 
 def run(words: Sequence[str]) -> int:
-    parser = make_parser("predict", "Predict fields in physical units with a trained surrogate.", EPILOG)
+    parser = make_parser("predict", ABOUT, EPILOG)
     parser.add_argument("run", help="run folder")
     parser.add_argument("input", help="mesh, points and input fields (.npz, .csv, folder of .npy), or a dataset folder")
     parser.add_argument("--out", required=True, help="file (.vtu, .vtp, .npz, .csv, ...) or folder; must not exist")

@@ -45,7 +45,7 @@ def run(words: Sequence[str]) -> int:
     parser.add_argument("--fit", default="check", choices=["check", "ignore"], help="refuse a run that is too big")
     parser.add_argument("--report", type=bool, default=True, help="write report.html and its pictures at the end")
     parser.add_class_arguments(TrainConfig, None)
-    given = parse(parser, [*_model_by_name(words)], defaults=False).as_dict()
+    given = parse(parser, [*_model_by_name(words)], free=_model_options, defaults=False).as_dict()
     own = ("preset", "recipe", "out", "resume", "if_exists", "fit", "report")
     options = {name: given.pop(name, None) for name in own}
     overrides = list(dotted(given))
@@ -57,6 +57,16 @@ def run(words: Sequence[str]) -> int:
         if options["report"] is not False:
             _report(folder)
     return 0
+
+
+def _model_options() -> set[str]:
+    """Settings of all models, which are free keys to the parser: a mistaken one may be meant for them."""
+    from flare.models import MODELS, model_options
+    from flare.sequence.classifier import known_settings
+    from flare.sequence.encoder import ATTENTIONS
+
+    names = {name for model in MODELS for name in model_options(model)}
+    return {f"--model.{name}" for name in names.union(*map(known_settings, ATTENTIONS))}
 
 
 def _model_by_name(words: Sequence[str]) -> Iterator[str]:

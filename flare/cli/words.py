@@ -29,7 +29,8 @@ def show_accuracies(result: Mapping[str, Any]) -> None:
     if "accuracy_ema" in result:
         averaged = ", ".join(f"{split} {100 * share:.1f} %" for split, share in result["accuracy_ema"].items())
         print(f"{'averaged weights':<22}{averaged}")
-    print(f"{'that is':<22}{result['reading']}")
+    label = f"that is, on {result['split']}"
+    print(f"{label:<22}{result['reading']}")
     if result["protocol"] != "own":
         print(f"{'protocol':<22}{result['protocol']}, as the published table: padding is taken for tokens")
 

@@ -104,12 +104,14 @@ def make_folder(
     scheduler: str | None,
     quiet: bool,
     at_once: int = 1,
+    other_sizes: dict[str, str] | None = None,
 ) -> AnyFolder:
     """`generate`, for a folder of any kind.
 
     Args:
         sizes: `samples` in all and, of these, `test_samples` and perhaps `val_samples`. Training ones come first.
         at_once: samples a worker makes before it sends them: more than one where making is cheaper than sending.
+        other_sizes: in which way these are not the benchmark's, where that makes it another benchmark.
     """
     samples, val, test = sizes["samples"], sizes.get("val_samples", 0), sizes["test_samples"]
     for name, value, least in (("samples", samples, 1), ("workers", workers, 1), ("seed", seed, 0)):
@@ -120,7 +122,7 @@ def make_folder(
             rest = f"the {most:,} that are not for testing" if most < samples else f"all {samples:,} samples"
             raise DataError(f"{name}={value}: from 0 to {rest}, please")
     schema, job = generator.schema(), {**sizes, "seed": seed}
-    options = {"options": _options(generator, path), "departures": departures(generator)}
+    options = {"options": _options(generator, path), "departures": departures(generator) | (other_sizes or {})}
     provenance = generator.provenance() | job | options | {"versions": _versions()}
     finished = already_made(path, folder, schema, provenance, (*job, "options"))
     if finished:

@@ -38,7 +38,7 @@ def already_made(
 
 def another(path: Path, difference: str) -> DataError:
     """The folder is taken by other data than what is asked for."""
-    return DataError(f"{path} holds another dataset already: {difference}. Choose another --out, or remove it")
+    return DataError(f"{path} holds another dataset already: {difference}. Choose another folder, or remove it")
 
 
 def fill(

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import signal
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import CancelledError, Executor, Future, ProcessPoolExecutor
 from contextlib import contextmanager
+from functools import partial
 from multiprocessing import get_context, parent_process
 from typing import Any, TypeVar
 
@@ -20,17 +22,52 @@ Result = TypeVar("Result")
 def in_order(
     executor: Executor | None, work: Callable[[Task], Result], tasks: Iterable[Task], ahead: int
 ) -> Iterator[Result]:
-    """Results in order, computed up to `ahead` in advance: enough to keep workers busy, little to lose or hold."""
+    """Results in order, computed up to `ahead` in advance: enough to keep workers busy, little to lose or hold.
+
+    Ctrl-C, which reaches every process of a terminal, ends a worker of ours at its work and at nothing else: one that
+    ended while it sends a result would leave this process waiting for the rest of it for ever.
+    """
     if executor is None:
         yield from map(work, tasks)
         return
+    own = isinstance(executor, ProcessPoolExecutor) and signal.getsignal(signal.SIGINT) is not signal.SIG_IGN
+    working = partial(_until_interrupted, work) if own else work
     waiting: deque[Future[Result]] = deque()
     for task in tasks:
-        waiting.append(executor.submit(work, task))
+        with inheriting_no_interrupts():  # a pool starts its processes when it is given work
+            waiting.append(executor.submit(working, task))
         if len(waiting) >= ahead:
             yield waiting.popleft().result()
     while waiting:
         yield waiting.popleft().result()
+
+
+def _until_interrupted(work: Callable[[Task], Result], task: Task) -> Result:
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    _hear_interrupts()
+    try:
+        return work(task)
+    finally:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+@contextmanager
+def inheriting_no_interrupts() -> Iterator[None]:
+    """A process that is started now never hears of Ctrl-C, from its first instruction on; this one does, afterwards."""
+    if not hasattr(signal, "pthread_sigmask"):  # Windows
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _hear_interrupts() -> None:
+    """What `inheriting_no_interrupts` has withheld from a process."""
+    if hasattr(signal, "pthread_sigmask"):
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
 
 
 @contextmanager

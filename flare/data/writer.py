@@ -182,7 +182,10 @@ class ArrayWriter(Generic[Appended, AnyFolder]):
             raise DataError(f"{manifest} is damaged ({error}); remove {self.partial} to start afresh") from None
         now, then = dict(self._about), begun.get("provenance")
         if isinstance(then, dict):  # what an older version did not note cannot differ
+            # Departures follow from options and sizes, which are compared themselves; how they are told has changed.
+            then = {key: value for key, value in then.items() if key != "departures"}
             now["provenance"] = {key: value for key, value in now["provenance"].items() if key in then}
+            begun["provenance"] = then
         keys = [key for key in now if key != "version"]
         difference = first_difference({key: begun.get(key) for key in keys}, {key: now[key] for key in keys})
         if difference:

@@ -18,6 +18,7 @@ from flare.experiments.runs import train_all
 from flare.files import replacing, write_json
 from flare.sequence.guesses import reading
 from flare.sequence.listops import ListOps
+from flare.sequence.making import HOW_TO_MAKE, SHORT_LISTOPS, SHORT_SIZES
 from flare.sequence.store import generate_sequences
 from flare.terminal import duration
 from flare.train.config import TrainConfig
@@ -33,16 +34,6 @@ CONTENDERS: dict[str, dict[str, Any]] = {
 }
 """The six attentions, and FLARE with what the paper's runs do not have: what differs in the model's settings."""
 SIX = list(CONTENDERS)[:6]
-SHORT_LISTOPS = ListOps(min_length=10, max_length=80, max_depth=3)
-SIZES = {"samples": 54_000, "val_samples": 2_000, "test_samples": 2_000}
-HOW_TO_MAKE = {
-    "image": "flare data download image --out",
-    "image-small": "flare data download image --side 8 --levels 16 --out",
-    "listops": "flare data make listops --out",
-    "pathfinder": "flare data make pathfinder --out",
-    "retrieval": "flare data read retrieval --folder FILES --out",
-    "text": "flare data download text --out",
-}
 IN_THE_PAPER = ("vanilla", "linear", "linformer", "norm", "performer", "flare")
 PAPER = {
     task: dict(zip(IN_THE_PAPER, accuracies, strict=True))
@@ -102,13 +93,17 @@ def run(
     for task in tasks:
         folder = data / task
         if task == "listops-small":  # at once where it is there, and refused where it is another
-            generate_sequences(SHORT_LISTOPS, folder, **_shares(samples), seed=0, workers=workers)
+            try:
+                generate_sequences(ListOps(**SHORT_LISTOPS), folder, **_shares(samples), seed=0, workers=workers)
+            except DataError as error:
+                raise DataError(f"{error} (--data says in which folder the tasks' data are)") from None
         wanted[task] = configurations(task, contenders, seeds, folder, overrides)
     return "\n".join(_compare(task, of_task, out / task, tell) for task, of_task in wanted.items())
 
 
 def _shares(samples: int | None) -> dict[str, Any]:
-    return {name: count * (samples or SIZES["samples"]) // SIZES["samples"] for name, count in SIZES.items()}
+    usual = SHORT_SIZES["samples"]
+    return {name: count * (samples or usual) // usual for name, count in SHORT_SIZES.items()}
 
 
 def settings_of(task: str, contender: str, overrides: Sequence[tuple[str, Any]]) -> dict[str, Any]:
@@ -130,7 +125,7 @@ def configurations(
     """(contender, seed) -> settings. Wrong ones show themselves before anything is trained."""
     name = f"lra/{task}"
     if not data.exists():
-        raise DataError(f"{data} does not exist; make it with:  {HOW_TO_MAKE.get(task, 'flare data make')} {data}")
+        raise DataError(f"{data} does not exist; make it with:  {HOW_TO_MAKE[task]} --out {data}")
     found: dict[tuple[str, int], TrainConfig] = {}
     for contender in contenders:
         settings = settings_of(task, contender, [("data.path", str(data)), *overrides])
@@ -159,7 +154,7 @@ def _compare(task: str, wanted: Mapping[tuple[str, int], TrainConfig], out: Path
 
 def _words(result: Mapping[str, Any]) -> str:
     accuracies = ", ".join(f"{split} {100 * share:.1f} %" for split, share in result["accuracy"].items())
-    return f"{accuracies}, in {duration(result['seconds'])}: {result['reading']}"
+    return f"{accuracies}, in {duration(result['seconds'])}: on {result['split']} {result['reading']}"
 
 
 def _row(contender: str, results: Sequence[Mapping[str, Any] | None]) -> Row:
@@ -186,10 +181,10 @@ def table(rows: Sequence[Row], about: Mapping[str, Any]) -> str:
     splits = list(next(row for row in rows if row.accuracy).accuracy)
     paper = {} if about["departures"] else PAPER.get(about["task"], {})
     theirs = "the paper's, %" if about["protocol"] == "dev-split-no-mask" else "the paper's (dev split, no mask), %"
-    head = ["attention", "parameters", *(f"{split}, %" for split in splits), "training", "that is"]
+    judged = splits[-1]
+    head = ["attention", "parameters", *(f"{split}, %" for split in splits), "training", f"that is, on {judged}"]
     head += [theirs] if paper else []
     lines = [f"| {' | '.join(head)} |", f"|---|---:{'|---:' * len(splits)}|---:|---|{'---:|' if paper else ''}"]
-    judged = splits[-1]
     guessed = {kind: of[judged] for kind, of in about["guesses"].items()}
     for row in rows:
         cells = [row.contender, f"{row.parameters:,}"]

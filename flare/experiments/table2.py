@@ -15,15 +15,19 @@ from flare.experiments.budgets import TINY, Budget
 from flare.experiments.classification import Classification, Sequences
 from flare.experiments.jobs import Overrides
 from flare.experiments.ledger import Ledger
-from flare.experiments.lra import PAPER, SHORT_LISTOPS, SIX, SIZES
+from flare.experiments.lra import PAPER, SIX
 from flare.experiments.study import DEPARTURES, Block, Cell, Item, Outcome, digits, origin, outcomes
 from flare.experiments.tables import Table
 from flare.experiments.verdicts import flare_among
 from flare.sequence.guesses import reading
+from flare.sequence.listops import ListOps
+from flare.sequence.making import SHORT_LISTOPS, SHORT_SIZES
 
-SHORT = asdict(SHORT_LISTOPS)
+SHORT = asdict(ListOps(**SHORT_LISTOPS))
 LISTOPS = Sequences("listops", 100_000, 2_000, val=2_000)
-SMALL_LISTOPS = Sequences("listops", SIZES["samples"], SIZES["test_samples"], SHORT, val=SIZES["val_samples"])
+SMALL_LISTOPS = Sequences(
+    "listops", SHORT_SIZES["samples"], SHORT_SIZES["test_samples"], SHORT, val=SHORT_SIZES["val_samples"]
+)
 PATHFINDER = Sequences("pathfinder", 200_000, 20_000, val=20_000)
 SMALL_IMAGE = Sequences("image", 0, 0, {"side": 8, "levels": 16}, published=True)
 
@@ -150,12 +154,13 @@ def _averages(found: Sequence[Outcome]) -> Table:
 
 
 def _reading(outcome: Outcome) -> str:
-    """What the mean over seeds is beside what can be guessed."""
+    """What the mean over seeds is beside what can be guessed: from the numbers, for records keep older words."""
     first = _first(outcome)
     if not first:
         return ""
     split = first["split"]
-    return reading(outcome.mean, first["samples"][split], {kind: of[split] for kind, of in first["guesses"].items()})
+    guessed = {kind: of[split] for kind, of in first["guesses"].items()}
+    return f"{split}: {reading(outcome.mean, first['samples'][split], guessed)}"
 
 
 def _first(outcome: Outcome) -> Mapping[str, Any]:

@@ -79,4 +79,6 @@ def describe(dataset: SequenceDataset) -> list[str]:
 
 
 def _frequencies(dataset: SequenceDataset) -> np.ndarray:
-    return np.bincount(dataset.labels, minlength=len(dataset.schema.classes)) / len(dataset)
+    """Share of each class; a label that is of none of them is left to `check_sequences`."""
+    classes = len(dataset.schema.classes)
+    return np.bincount(dataset.labels, minlength=classes)[:classes] / len(dataset)

@@ -14,11 +14,12 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import ArrayLike
 from torch import Tensor, nn
 
 from flare.errors import CheckpointError, ConfigError, DataError, nearest
 from flare.sequence.batch import collate
-from flare.sequence.encoder import SequenceEncoder, attention_class, attention_options
+from flare.sequence.encoder import ATTENTIONS, SequenceEncoder, attention_class, attention_options, options_of
 from flare.sequence.store import Example, SequenceSchema, checked_tokens
 from flare.surrogate import VERSION, find_checkpoint, load_weights, placed
 
@@ -71,15 +72,28 @@ class Classifier(nn.Module):
             raise DataError(f"{where} has sequences of up to {schema.longest} tokens; this model takes {self.length}")
 
     @torch.no_grad()
-    def predict(self, *documents: np.ndarray) -> str:
-        """The class of one sequence, or of one pair."""
+    def predict(self, *documents: ArrayLike) -> str:
+        """The class of one sequence, or of one pair; tokens as `SequenceDataset` gives them."""
         self.eval()
         if len(documents) != self.schema.documents:
             raise DataError(f"{self.schema.name} asks for {self.schema.documents} document(s), not {len(documents)}")
-        allowed = replace(self.schema, longest=self.length)
-        example = Example(tuple(checked_tokens(np.asarray(tokens), allowed, "the sequence") for tokens in documents), 0)
+        example = Example(tuple(map(self._checked, documents)), 0)
         batch = collate([(0, example)], pad=self.schema.pad, fixed=self.fixed).to(next(self.parameters()).device)
         return self.schema.classes[int(decide(self(batch.ids, batch.mask)))]
+
+    def _checked(self, document: ArrayLike) -> np.ndarray:
+        tokens = checked_tokens(_as_array(document), replace(self.schema, longest=self.length), "the sequence")
+        if self.schema.pad is None and len(tokens) != self.schema.longest:  # a picture, which cannot be padded
+            task, wanted = self.schema.name, self.schema.longest
+            raise DataError(f"the sequence: {len(tokens):,} tokens; every sequence of {task} has {wanted:,}")
+        return tokens
+
+
+def _as_array(tokens: ArrayLike) -> np.ndarray:
+    try:
+        return np.asarray(tokens)
+    except ValueError:
+        raise DataError("the sequence: its parts differ in length; one vector of integers is needed") from None
 
 
 def decide(logits: Tensor) -> Tensor:
@@ -87,11 +101,15 @@ def decide(logits: Tensor) -> Tensor:
     return (logits[:, 0] > 0).long() if logits.shape[1] == 1 else logits.argmax(1)
 
 
-def model_length(model: Mapping[str, Any], schema: SequenceSchema) -> int:
-    """The longest sequence a model of these settings takes."""
+def model_length(model: Mapping[str, Any], schema: SequenceSchema, found: int | None = None) -> int:
+    """The longest sequence a model of these settings takes; `found` is the longest there is, to be told."""
     length = model.get("length", schema.longest)
     if not isinstance(length, int) or length < schema.longest:
-        raise ConfigError(f"model.length={length}; sequences of {schema.name} have up to {schema.longest} tokens")
+        here = "" if found is None else f" (the longest here has {found:,})"
+        raise ConfigError(
+            f"model.length={length}; sequences of {schema.name} may have up to {schema.longest:,} tokens{here}. Leave "
+            f"model.length out, or say {schema.longest} or more; shorter sequences need a dataset of their own"
+        )
     return length
 
 
@@ -99,12 +117,19 @@ def _refuse_unknown(model: Mapping[str, Any]) -> None:
     """Before Python says something else of an unknown argument."""
     if model["name"] != NAME:
         raise ConfigError(f"model.name={model['name']!r} does not read sequences; use --model.name {NAME}")
-    own = [name for name in inspect.signature(SequenceEncoder).parameters if name not in (*OF_THE_DATA, "options")]
     attention = str(model.get("attention", "flare"))
-    known = {"name", *own, *attention_options(attention_class(attention, {}))}
+    known = known_settings(attention)
     for name in model:
         if name not in known:
-            raise ConfigError(f"attention {attention!r} has no option {name!r}; {nearest(name, known)}")
+            of = [other for other in ATTENTIONS if name in options_of(other)]
+            its = f"its own are: {', '.join(sorted(options_of(attention)))}; {name!r} is of {', '.join(of)}"
+            raise ConfigError(f"attention {attention!r} has no option {name!r}; {its if of else nearest(name, known)}")
+
+
+def known_settings(attention: str) -> set[str]:
+    """Of a model with this attention, all that a user may set."""
+    own = [name for name in inspect.signature(SequenceEncoder).parameters if name not in (*OF_THE_DATA, "options")]
+    return {"name", *own, *attention_options(attention_class(attention, {}))}
 
 
 def load_classifier(

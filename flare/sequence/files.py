@@ -6,6 +6,7 @@ import hashlib
 import json
 import shutil
 from abc import ABC, abstractmethod
+from codecs import BOM_UTF8
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, fields
 from itertools import accumulate, islice, pairwise
@@ -18,7 +19,7 @@ from flare.data.job import already_made, fill, unfinished
 from flare.data.store import partial_folder, sha256
 from flare.errors import DataError
 from flare.files import take_lock
-from flare.sequence.store import Example, SequenceDataset, SequenceSchema, SequenceWriter
+from flare.sequence.store import Example, SequenceDataset, SequenceSchema, SequenceWriter, other_sizes
 from flare.terminal import progress, say
 
 Item = TypeVar("Item")
@@ -56,9 +57,7 @@ class SequenceFiles(ABC):
         """What is not as in the benchmark, so that nobody takes a result for one of it."""
         defaults = {field.name: field.default for field in fields(self)}
         changed = {name: getattr(self, name) for name in self.form if getattr(self, name) != defaults[name]}
-        kinds = zip(self.sizes(), self.published, ("train and validate", "test"), strict=True)
-        other = [f"{found:,} of {wanted:,} to {kind}" for found, wanted, kind in kinds if found != wanted]
-        return changed | ({"samples": ", ".join(other)} if other else {})
+        return changed | other_sizes(self.sizes(), self.published)
 
     def sizes(self) -> tuple[int, int]:
         """As `published`, of these files."""
@@ -123,9 +122,13 @@ def _readable(files: SequenceFiles) -> Iterator[Example]:
 
 
 def read_lines(path: Path) -> Iterator[tuple[int, str]]:
-    """Numbered lines of a UTF-8 file, from 1, without their ends; \\n and \\r\\n end a line, nothing else does."""
+    """Numbered lines of a UTF-8 file, from 1, without their ends; \\n and \\r\\n end a line, nothing else does.
+
+    A mark of UTF-8 at the beginning, as some editors leave it, is none of the text.
+    """
     with path.open("rb") as file:
         for number, line in enumerate(file, 1):
+            line = line.removeprefix(BOM_UTF8) if number == 1 else line
             yield number, decode(line.removesuffix(b"\n").removesuffix(b"\r"), f"{path}, line {number}")
 
 

@@ -19,7 +19,7 @@ import numba
 import numpy as np
 from numpy.typing import NDArray
 
-from flare.compiled import compiled
+from flare.compiled import compiled, uninterrupted
 from flare.errors import ConfigError, DataError
 from flare.sequence.files import SequenceFiles, read_lines
 from flare.sequence.store import Example, SequenceSchema
@@ -130,7 +130,8 @@ def random_expression(
     `max_depth` it is a digit. Expressions of other lengths are thrown away.
     """
     tokens = np.empty(max_length - 1, np.uint8)
-    length = _draw(rng, tokens, min_length, max_depth, max_arguments)
+    with uninterrupted():
+        length = _draw(rng, tokens, min_length, max_depth, max_arguments)
     if length:
         return tokens[:length]
     raise ConfigError(

@@ -62,9 +62,13 @@ class PerformerAttention(Attention):
         scores = scores - x.square().sum(-1, keepdim=True) / 2
         if mask is not None:
             scores = scores.masked_fill(~mask[:, None, :, None], torch.finfo(scores.dtype).min)
-        own = scores.amax(-1, keepdim=True)
-        if not is_query and self.kind == "orthogonal":
-            own = own.amax(-2, keepdim=True)  # one shift for all keys, or they would change places
+        # A shift that cancels needs no gradient, which would only cost time: so Performer's authors.
+        if is_query:
+            own = scores.detach().amax(-1, keepdim=True)
+        elif self.kind == "orthogonal":
+            own = scores.detach().amax((-2, -1), keepdim=True)  # one for all keys, or they would change places
+        else:
+            own = scores.amax(-1, keepdim=True)  # of each key its own, which does not cancel
         return ((scores - own).exp() + SMALL) / self.omega.shape[1] ** 0.5
 
     def redraw(self, step: int, generator: torch.Generator | None = None) -> None:

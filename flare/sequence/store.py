@@ -16,7 +16,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
@@ -101,10 +101,22 @@ class SequenceDataset(ArrayFolder):
         for name, (tokens, offsets) in zip(self.schema.token_arrays, self._documents, strict=True):
             arrays[name], expected[name] = tokens, (int(offsets[-1]),)
         self._refuse_other_shapes(arrays, expected)
+        for name, array in arrays.items():
+            wanted = LABEL if name == "labels" else self.schema.dtype
+            if array.dtype != wanted:
+                raise DataError(
+                    f"{self.path / name}.npy holds {array.dtype}, but dataset.json asks for {wanted}. The files do not "
+                    f"belong together; restore or remake the dataset."
+                )
 
     def __getitem__(self, index: int) -> Example:
         documents = tuple(tokens[self._place(index, offsets)] for tokens, offsets in self._documents)
         return Example(documents, int(self.labels[index]))
+
+    @property
+    def tokens(self) -> dict[str, np.ndarray]:
+        """Name of an array -> all tokens of all samples, end to end."""
+        return {name: tokens for name, (tokens, _) in zip(self.schema.token_arrays, self._documents, strict=True)}
 
     @property
     def lengths(self) -> np.ndarray:
@@ -152,8 +164,17 @@ def checked_tokens(tokens: np.ndarray, schema: SequenceSchema, where: str) -> np
     return tokens.astype(schema.dtype)
 
 
+class SequenceGenerator(Generator[SequenceSchema, Example], Protocol):
+    """One that knows how many samples the benchmark has."""
+
+    samples: ClassVar[int]
+    """In all."""
+    val_samples: ClassVar[int]
+    test_samples: ClassVar[int]
+
+
 def generate_sequences(
-    generator: Generator[SequenceSchema, Example],
+    generator: SequenceGenerator,
     path: str | os.PathLike[str],
     *,
     samples: int,
@@ -173,4 +194,14 @@ def generate_sequences(
     """
     sizes = {"samples": samples, "val_samples": val_samples, "test_samples": test_samples}
     how: dict[str, Any] = {"seed": seed, "workers": workers, "scheduler": scheduler, "quiet": quiet}
+    how["other_sizes"] = other_sizes(
+        (samples - test_samples, test_samples), (generator.samples - generator.test_samples, generator.test_samples)
+    )
     return make_folder(generator, Path(path), SequenceDataset, SequenceWriter, sizes, at_once=100, **how)
+
+
+def other_sizes(found: tuple[int, int], published: tuple[int, int]) -> dict[str, str]:
+    """How many samples there are in place of the benchmark's, to train and validate with, and to test with; if so."""
+    kinds = zip(found, published, ("train and validate", "test"), strict=True)
+    other = [f"{count:,} of {wanted:,} to {kind}" for count, wanted, kind in kinds if count != wanted]
+    return {"samples": ", ".join(other)} if other else {}

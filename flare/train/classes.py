@@ -16,8 +16,9 @@ from flare.errors import ConfigError
 from flare.sequence.batch import TokenBatch, evaluation_batches, training_batches
 from flare.sequence.classifier import Classifier, decide, model_length
 from flare.sequence.guesses import guesses, reading, standard_error
+from flare.sequence.ranges import refuse_out_of_range
 from flare.sequence.store import SequenceDataset
-from flare.train.config import LossConfig, TrainConfig
+from flare.train.config import DataConfig, LossConfig, TrainConfig
 from flare.train.task import first_samples
 
 
@@ -32,12 +33,14 @@ class ClassTask:
         data = config.data
         _refuse_what_is_of_fields(config)
         self.data, self.dataset = data, SequenceDataset(data.path)
+        refuse_out_of_range(self.dataset)
         self.as_published = data.protocol == "dev-split-no-mask"
         if self.as_published and data.val_split is None:
             raise ConfigError(
                 "data.protocol dev-split-no-mask judges by the validation split; name it: --data.val_split"
             )
-        self.fixed = model_length(config.model, self.dataset.schema) if self.as_published else None
+        length = model_length(config.model, self.dataset.schema, int(self.dataset.lengths.max()))
+        self.fixed = length if self.as_published else None
         self.train = first_samples(self.dataset, data.train_split, data.train_samples)
         splits = [(data.val_split, data.val_samples), (data.test_split, data.test_samples)]
         if self.as_published:
@@ -89,7 +92,7 @@ class ClassTask:
 
     def result(self, errors: Mapping[str, np.ndarray]) -> dict[str, Any]:
         accuracy = {split: 1 - float(of_split.mean()) for split, of_split in errors.items()}
-        guessed = guesses(self.dataset, self.train, self.judged)
+        guessed = guesses(self.dataset, (self.dataset, self.train), self.judged)
         last = list(errors)[-1]  # the test, where it is judged at all
         return {
             "accuracy": accuracy,
@@ -106,6 +109,13 @@ class ClassTask:
             split: {"samples": self.judged[split].tolist(), "wrong": of_split[:, 0].astype(int).tolist()}
             for split, of_split in errors.items()
         }
+
+
+def last_judged(data: DataConfig) -> tuple[str, int | None]:
+    """The split whose accuracy counts, and how many of its samples, None for all."""
+    if data.protocol == "dev-split-no-mask" and data.val_split is not None:
+        return data.val_split, data.val_samples
+    return data.test_split, data.test_samples
 
 
 def _refuse_what_is_of_fields(config: TrainConfig) -> None:

@@ -105,7 +105,8 @@ class TrainConfig:
 
     data: DataConfig = field(default_factory=DataConfig)
     model: dict[str, Any] = field(default_factory=lambda: {"name": "flare"})
-    """`name` and the keyword arguments of that model, such as --model.channels 64; docs/model.md lists them."""
+    """`name` and the keyword arguments of that model, such as --model.channels 64; docs/model.md lists
+    those of fields, docs/peers.md those of other models and of sequences."""
     optim: OptimConfig = field(default_factory=OptimConfig)
     loss: LossConfig = field(default_factory=LossConfig)
     epochs: int = 500

@@ -134,6 +134,12 @@ def _averaged_scores(trainer: Trainer) -> dict[str, Any]:
     return found
 
 
+def _epochs(trainer: Trainer) -> float:
+    """Passes over the training samples: a number of steps, which counts in place of epochs, makes parts of them."""
+    config = trainer.config
+    return config.epochs if config.steps is None else round(trainer.position.step / trainer.plan.steps, 2)
+
+
 def _record(trainer: Trainer) -> dict[str, Any]:
     """On what a result was measured, and with what."""
     task, config = trainer.task, trainer.config
@@ -147,7 +153,7 @@ def _record(trainer: Trainer) -> dict[str, Any]:
         "model": config.model,
         "parameters": count_parameters(trainer.surrogate),
         "seed": config.seed,
-        "epochs": config.epochs,
+        "epochs": _epochs(trainer),
         "steps": trainer.position.step,
         "seconds": round(trainer.position.seconds, 1),
         "peak_memory_mb": round(peak_memory_mb()),

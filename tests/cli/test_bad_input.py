@@ -48,6 +48,14 @@ def test_a_missing_benchmark_is_told_the_command_that_gives_it(tmp_path, capsys,
     assert command in fails(capsys, *train(tmp_path / folder, tmp_path / "run"))
 
 
+def test_a_folder_that_is_no_dataset_is_said_to_be_none(tmp_path, capsys):
+    (tmp_path / "docs" / "tables").mkdir(parents=True)
+    (tmp_path / "docs" / "tables" / "costs.csv").write_text("model,cost\nflare,some\n")
+    assert "docs is not a dataset: it holds no dataset.json. Nor can it be" in fails(
+        capsys, "data", "check", tmp_path / "docs"
+    )
+
+
 def test_a_truncated_array(tmp_path, capsys):
     dataset = ragged_dataset(tmp_path / "d")
     path = dataset.path / "heat.npy"

@@ -27,6 +27,7 @@ def test_help_explains_every_setting(capsys):
     text = " ".join(capsys.readouterr().out.split())
     assert "Decoupled decay, of all that is not `undecayed`." in text
     assert "such as --model.channels 64" in text
+    assert "docs/peers.md those of other models and of sequences" in text
 
 
 @pytest.mark.parametrize("words", [["--help"], ["train", "--help"], ["data", "--help"]])
@@ -45,3 +46,12 @@ def test_help_and_import_do_not_load_torch(words):
 def test_the_version_is_told(capsys):
     assert main(["--version"]) == 0
     assert capsys.readouterr().out.strip() == flare.__version__
+
+
+@pytest.mark.parametrize(("name", "page"), [("lra", "docs/lra.md"), ("small-sets", "docs/solvers.md")])
+def test_an_experiment_names_the_page_of_its_own_table(name, page, capsys):
+    with pytest.raises(SystemExit):
+        main(["experiment", name, "--help"])
+    text = " ".join(capsys.readouterr().out.split())
+    assert f"such as {page}" in text
+    assert ("data are in --data" in text) == (name == "lra")

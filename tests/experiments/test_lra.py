@@ -33,7 +33,8 @@ def test_every_contender_is_trained_judged_and_kept(tmp_path, command, capsys):
     assert {row["contender"] for row in record["rows"]} == set(CONTENDERS)
     assert (out / "table.md").read_text() == printed
     assert record["samples"] == {"val": 37, "test": 37}
-    assert record["departures"] == {"min_length": 10, "max_length": 80, "max_depth": 3}
+    few = "963 of 98,000 to train and validate, 37 of 2,000 to test"
+    assert record["departures"] == {"min_length": 10, "max_length": 80, "max_depth": 3, "samples": few}
     for row in record["rows"]:
         result = json.loads((out / row["contender"] / "seed-0" / "result.json").read_text())
         assert row["accuracy"] == {split: [share] for split, share in result["accuracy"].items()}
@@ -51,7 +52,9 @@ def test_every_contender_is_trained_judged_and_kept(tmp_path, command, capsys):
     again = json.loads((out / "table.json").read_text())["rows"]
     assert len(again[0]["accuracy"]["test"]) == 2
     assert main([*command, "--contenders", "norm", "--seeds", "1", "--samples", "900"]) == 2
-    assert "holds another dataset already: samples is 1000 there, 900 here" in capsys.readouterr().err
+    error = capsys.readouterr().err
+    assert "holds another dataset already: samples is 1000 there, 900 here. Choose another folder" in error
+    assert "(--data says in which folder" in error
     assert main([*command, "--contenders", "norm", "--steps", "3"]) == 2
     assert "steps is 2 there and 3 here" in capsys.readouterr().err
 
@@ -82,10 +85,11 @@ def test_the_table_tells_spread_readings_and_what_diverged():
         f"| vanilla | 1,000 | 52.0 ± {spread:.1f} | 62.0 ± {spread:.1f} | 1 min 01 s | 25.7 points above the root"
         in text
     )
-    assert "no more than the root operator; 1 of 3 seeds diverged | 36.15 |" in text
-    assert "| 17.1 ± 0.0 | 1 s | no more than the majority class | 17.15 |" in text
+    assert "not clearly above the root operator; 1 of 3 seeds diverged | 36.15 |" in text
+    assert "| 17.1 ± 0.0 | 1 s | not clearly above the majority class | 17.15 |" in text
     assert "| norm | 0 |  |  |  | diverged | 17.10 |" in text
     assert "the paper's (dev split, no mask), %" in text
+    assert "| that is, on test |" in text
     assert "| the paper's, % |" in table(rows, about | {"protocol": "dev-split-no-mask"})
     other = table(rows, about | {"departures": {"max_length": 80}})
     assert "paper" not in other, "what is not the benchmark is not set beside its numbers"
@@ -98,7 +102,9 @@ def test_the_table_tells_spread_readings_and_what_diverged():
     [
         (["--tasks", "listop-small"], "did you mean 'listops-small'"),
         (["--contenders", "flare,vanila"], "did you mean 'vanilla'"),
-        (["--seeds", "0"], "--seeds 0"),
+        (["--seeds", "0"], "--seeds 0: at least 1, please"),
+        (["--samples", "99"], "--samples 99: at least 100, please"),
+        (["--page", "nope.md"], "nope.md is no page with the marks <!-- lra table -->"),
         (["--steps", "0"], "steps=0; it must be at least 1"),
         (["--tasks", "image-small"], "flare data download image --side 8 --levels 16 --out"),
     ],

@@ -389,7 +389,7 @@ def test_table_2_stands_beside_what_can_be_guessed_and_knows_two_protocols(done,
         share = digits(result["accuracy"], None, 1e-2)
         dev = digits(result["accuracies"]["val"], None, 1e-2)
         line = f"| {cell.parts[0]} | {cell.parts[1]} | own | {result['parameters']:,} | {dev} | {share} | 1 |  | "
-        assert f"{line}{result['reading']} | a small task and a small model" in told
+        assert f"{line}test: {result['reading']} | a small task and a small model" in told
         assert result["accuracy"] == result["accuracies"]["test"]
     assert "What can be guessed: chance 10.0; majority class" in told
     dev = chosen(item_named("table2").cells(PAPER), ["listops/flare/dev-split"])
@@ -407,7 +407,7 @@ def test_the_page_of_table_2_says_who_is_best_and_shows_the_papers_accuracy_unde
         ledger.write(cell.job, Record("done", result | {"parameters": 5, "curve": []}, made={"commit": "abc"}))
     write_pages(ledger, tmp_path / "pages")
     text = (tmp_path / "pages" / "table2.md").read_text()
-    above = "13.0 points above the majority class"
+    above = "test: 13.0 points above the majority class"
     departs = "samples of our generator; judged on test with masks, not on dev without"
     assert f"| listops | flare | own | 5 |  | 30.0 | 1 | 36.15 | {above} | {departs} |" in text
     assert "FLARE is **not** the best: performer is." in text

@@ -7,7 +7,9 @@ import torch
 from torch.nn.functional import elu, scaled_dot_product_attention
 
 from flare.errors import ConfigError
-from flare.sequence.attention import LinearAttention, LinformerAttention
+from flare.sequence import attention as attention_module
+from flare.sequence import performer
+from flare.sequence.attention import SMALL, LinearAttention, LinformerAttention
 from flare.sequence.encoder import SequenceEncoder
 from flare.sequence.performer import PerformerAttention, orthogonal_rows
 from flare.sequence.positions import Rotation, SinusoidalPositions
@@ -82,6 +84,33 @@ def test_orthogonal_features_beat_independent_ones_and_unit_ones_are_biased():
 
     assert error("orthogonal", 256) < error("orthogonal", 256, torch.randn_like)
     assert error("simple", 4096) > 2 * error("orthogonal", 4096), "more features do not mend a bias"
+
+
+@pytest.mark.parametrize(("small", "tolerance"), [(0.0, 1e-10), (SMALL, 1e-4)])
+@pytest.mark.parametrize("kind", ["orthogonal", "simple"])
+def test_performers_shifts_need_no_gradient(kind, small, tolerance, monkeypatch):
+    """They cancel in the quotient but for SMALL: gradients are those of the formula that lets them move."""
+    for module in (attention_module, performer):
+        monkeypatch.setattr(module, "SMALL", small)
+    torch.manual_seed(0)
+    attention = PerformerAttention(32, 4, length=50, features=64, kind=kind).double()
+
+    def moving(x, is_query, mask=None):
+        x = x * x.shape[-1] ** -0.25
+        scores = x @ attention.omega.transpose(-1, -2) - x.square().sum(-1, keepdim=True) / 2
+        shift = scores.amax(-1, keepdim=True)
+        if not is_query and kind == "orthogonal":
+            shift = shift.amax(-2, keepdim=True)
+        return ((scores - shift).exp() + small) / 8
+
+    found = []
+    for features in (attention.positive, moving):
+        attention.positive = features
+        q, k, v = ((0.35 * t).requires_grad_() for t in parts())
+        y = attention.attend(q, k, v, None)
+        found.append([y.detach(), *torch.autograd.grad((y * torch.linspace(-1, 1, 8)).sum(), (q, k, v))])
+    for ours, theirs in zip(*found, strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=0, atol=tolerance * float(theirs.abs().max()))
 
 
 def test_performer_draws_anew_while_training_and_keeps_its_features_with_its_weights():

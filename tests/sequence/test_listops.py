@@ -139,6 +139,13 @@ def files(tmp_path):
     return tmp_path
 
 
+def test_a_mark_of_utf8_before_the_header_is_no_part_of_it(files):
+    for name in ("train", "val"):
+        path = files / f"basic_{name}.tsv"
+        path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes())
+    assert len(read_sequences(ListOpsFiles(folder=str(files)), files / "d", quiet=True)) == 5
+
+
 def test_the_published_files_are_read(files):
     dataset = read_sequences(ListOpsFiles(folder=str(files)), files / "d", quiet=True)
     assert [len(dataset.split(name)) for name in ("train", "val", "test")] == [3, 1, 1]

@@ -84,6 +84,32 @@ def test_stopped_and_resumed_gives_the_same_bytes(listops, tmp_path, monkeypatch
     assert content(tmp_path / "d") == content(listops.path)
 
 
+def test_a_folder_from_before_its_samples_were_counted_as_a_departure_goes_on(listops, tmp_path, monkeypatch):
+    """Departures are told, not compared: neither the fingerprint nor a resumed job knows of them."""
+    job = {"samples": 250, "val_samples": 20, "test_samples": 30, "seed": 5, "quiet": True}
+    append = SequenceWriter.append
+
+    def stop(writer, example):
+        if len(writer) == 9:
+            raise KeyboardInterrupt
+        append(writer, example)
+
+    monkeypatch.setattr(SequenceWriter, "append", stop)
+    with pytest.raises(KeyboardInterrupt):
+        generate_sequences(SHORT, tmp_path / "d", **job)
+    monkeypatch.undo()
+
+    def before(folder):
+        about = json.loads((folder / "dataset.json").read_text())
+        assert about["provenance"]["departures"].pop("samples").startswith("220 of 98,000 to train and validate")
+        (folder / "dataset.json").write_text(json.dumps(about))
+
+    before(tmp_path / "d.partial")
+    assert content(generate_sequences(SHORT, tmp_path / "d", **job).path) == content(listops.path)
+    before(tmp_path / "d")
+    assert generate_sequences(SHORT, tmp_path / "d", **job).fingerprint == listops.fingerprint
+
+
 def test_a_sample_depends_on_seed_and_index_alone(listops):
     rng = np.random.default_rng([5, 133])
     np.testing.assert_array_equal(listops[133].tokens, SHORT.sample(rng).tokens)
@@ -172,5 +198,7 @@ def test_the_command_line_makes_shows_and_checks(tmp_path, capsys):
     assert "a vocabulary of 16 (id 0 is for padding" in shown
     assert main(["data", "make", "pathfinder", "--samples", "20", "--workers", "1", "--out", out + "2"]) == 0
     assert "splits: train 16, val 2, test 2" in capsys.readouterr().out, "the benchmark's shares"
+    few = "18 of 180,000 to train and validate, 2 of 20,000 to test"
+    assert SequenceDataset(out + "2").about["provenance"]["departures"] == {"samples": few}
     assert main(["data", "make", "listop", "--out", out]) == 2
     assert "did you mean 'listops'?" in capsys.readouterr().err

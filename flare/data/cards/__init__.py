@@ -16,6 +16,7 @@ import yaml
 
 from flare.data.sample import Field, Schema
 from flare.errors import DataError, nearest
+from flare.sequence.making import HOW_TO_MAKE
 
 KINDS = ("published", "recreated", "stand-in", "user")
 """Where a dataset may come from, in its provenance: files of the benchmark; our solver of the same problem; another
@@ -112,6 +113,8 @@ def card(name: str) -> Card:
 
 def command_for(folder: Path) -> str:
     """The command that gives a dataset in a folder of such a name: `darcy`, or `drivaerml-1m` of a certain size."""
+    if folder.name in HOW_TO_MAKE:
+        return f"{HOW_TO_MAKE[folder.name]} --out {folder}"
     names = [name for name in card_names() if folder.name == name or folder.name.startswith(f"{name}-")]
     if not names:
         return f"flare data make NAME --out {folder}"

@@ -16,6 +16,7 @@ import numpy as np
 import PIL
 from numpy.typing import NDArray
 
+from flare.compiled import uninterrupted
 from flare.errors import ConfigError, NotConverged, nearest
 from flare.sequence.pathfinder.paths import grow_distractors, grow_targets
 from flare.sequence.pathfinder.stamps import as_bytes, marker, stamps
@@ -143,9 +144,10 @@ def draw(
     dash = stamps(recipe.dash, recipe.thickness, margin)
     attempts, clear = 0, False
     while not clear:
-        tried, paths, mask, ends = grow_targets(
-            rng, size, dash, dashes, recipe.distance, recipe.continuity, recipe.padding, strict
-        )
+        with uninterrupted():
+            tried, paths, mask, ends = grow_targets(
+                rng, size, dash, dashes, recipe.distance, recipe.continuity, recipe.padding, strict
+            )
         if not tried:
             raise NotConverged(f"two paths of {dashes} dashes find no room in {size} × {size} pixels; ask for fewer")
         attempts += tried
@@ -153,7 +155,8 @@ def draw(
         discs = np.stack([ends[first, 0], ends[first if label else 1 - first, 1]])
         clear = ambiguous or not _on_both(paths, discs)
     short = np.zeros_like(mask)
-    placed = grow_distractors(rng, mask, short, dash, recipe.distractors, dashes // 3, recipe.continuity, strict)
+    with uninterrupted():
+        placed = grow_distractors(rng, mask, short, dash, recipe.distractors, dashes // 3, recipe.continuity, strict)
     layers = [*recipe.target_brightness * paths, recipe.distractor_brightness * short]
     layers += [marker(size, place, recipe.disc) for place in discs]
     return Scene(as_bytes(np.max(layers, axis=0)), label, discs, paths, placed, attempts)
