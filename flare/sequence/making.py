@@ -10,8 +10,13 @@ HOW_TO_MAKE = {
     "image": "flare data download image",
     "image-small": "flare data download image --side 8 --levels 16",
     "listops": "flare data make listops",
-    "listops-small": "flare data make listops "
-    + " ".join(f"--{option} {value}" for option, value in {**SHORT_LISTOPS, **SHORT_SIZES}.items()),
+    "listops-small": " ".join(
+        [
+            "flare data make listops",
+            *(f"--{option} {value}" for option, value in SHORT_LISTOPS.items()),
+            *(f"--{size.replace('_', '-')} {count}" for size, count in SHORT_SIZES.items()),
+        ]
+    ),
     "pathfinder": "flare data make pathfinder",
     "retrieval": "flare data read retrieval --folder FILES",
     "text": "flare data download text",
