@@ -170,7 +170,7 @@ def _row(contender: str, results: Sequence[Mapping[str, Any] | None]) -> Row:
 
 
 def _about(task: str, done: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    same = ("dataset", "departures", "train_samples", "samples", "steps", "guesses", "protocol")
+    same = ("dataset", "provenance", "departures", "train_samples", "samples", "steps", "guesses", "protocol")
     commits = sorted({result["environment"]["commit"] for result in done})
     facts = {key: done[0][key] for key in (*same, "environment")}
     return {"task": task, **facts, "commits": commits}
@@ -214,7 +214,8 @@ def _origin(rows: Sequence[Row], about: Mapping[str, Any]) -> str:
     judged = ", ".join(f"{count:,} of {split}" for split, count in about["samples"].items())
     form = ", ".join(f"{key} {value}" for key, value in about["departures"].items())
     return (
-        f"{about['task']}: {about['dataset']}{f' with {form}' if form else ''}, {about['train_samples']:,} samples to "
+        f"{about['task']}: {about['dataset']}, {about['provenance']}{f' with {form}' if form else ''}, "
+        f"{about['train_samples']:,} samples to "
         f"train, to judge {judged}; {about['steps']:,} steps each, protocol {about['protocol']}, mean ± standard "
         f"deviation over {seeds} seed(s), last weights. Made by flare "
         f"{facts['flare']} at {', '.join(about['commits'])} with torch {facts['torch']} on {facts['processor']}."

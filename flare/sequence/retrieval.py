@@ -73,6 +73,8 @@ def _count_lines(path: Path) -> int:
     with path.open("rb") as file:
         for line in file:
             count, last = count + 1, line
+    if not count:
+        raise DataError(f"{path} is empty; is the file whole?")
     text = last.rpartition(b"\t")[2]
     if not last.endswith(b"\n") and not _ends(text):
         raise DataError(f"{path}, line {count}: its text {text[:20]!r} ... never ends; is the file whole?")

@@ -75,7 +75,7 @@ def test_neither_does_it_in_float16(kind):
         assert torch.equal(logits_and_gradients(model, scrambled, mask, half=True), plain)
 
 
-@pytest.mark.parametrize("kind", ["linear", "identity", "linformer", "norm", "performer", "simple"])
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if not kind.startswith("dropped")])
 def test_not_even_what_is_infinite_leaks(kind):
     attention = disturbed(0, **KINDS[kind]).blocks[0].attention
     x, mask = torch.randn(2, LENGTH, 32), torch.arange(LENGTH) < torch.tensor([[25], [40]])
