@@ -64,6 +64,7 @@ def test_the_table_tells_spread_readings_and_what_diverged():
     about = {
         "task": "listops",
         "dataset": "listops",
+        "provenance": "recreated",
         "departures": {},
         "train_samples": 96_000,
         "samples": {"val": 2000, "test": 2000},
@@ -90,6 +91,7 @@ def test_the_table_tells_spread_readings_and_what_diverged():
     assert "| norm | 0 |  |  |  | diverged | 17.10 |" in text
     assert "the paper's (dev split, no mask), %" in text
     assert "| that is, on test |" in text
+    assert "listops: listops, recreated, 96,000 samples" in text
     assert "| the paper's, % |" in table(rows, about | {"protocol": "dev-split-no-mask"})
     other = table(rows, about | {"departures": {"max_length": 80}})
     assert "paper" not in other, "what is not the benchmark is not set beside its numbers"
