@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from flare.cli import parse
-from flare.cli.options import make_parser, setting
+from flare.cli.options import add_set, make_parser, settings
 from flare.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ def run(words: Sequence[str]) -> int:
     )
     parser.add_argument("run", help="run folder")
     parser.add_argument("input", help="a mesh (.vtu, .vtp, ...), or points and input fields (.npz, .csv)")
-    parser.add_argument("--set", nargs="+", default=[], metavar="NAME=VALUE", help="inputs that are not in the file")
+    add_set(parser, "inputs that are not in the file")
     parser.add_argument("--of", required=True, choices=["peak", "mean", "integral", "force"], help="which scalar")
     parser.add_argument("--field", required=True, help="of which predicted field")
     parser.add_argument("--component", type=int, default=0, help="of a field of several, counted from 0")
@@ -51,7 +51,7 @@ def run(words: Sequence[str]) -> int:
         raise ConfigError(f"--out {out}: the name should end in .vtu or .npz, or in another suffix of VTK's")
     refuse_existing(out)
     surrogate = load(args.run, checkpoint=args.checkpoint, device=args.device)
-    schema, given = surrogate.schema, dict(setting(text) for text in args.set)
+    schema, given = surrogate.schema, settings(args.set)
     if Path(args.input).suffix in FORMATS:
         case, inputs = None, _of_table(args.input, schema, given)
     else:
