@@ -17,10 +17,10 @@ import numpy as np
 
 from flare.data.cards import is_benchmark
 from flare.data.cases import Case, case_of, only_case
-from flare.data.fields_of import AXES, CENTRES, fields_of, identifier, spread
+from flare.data.fields_of import AXES, BY_HAND, CENTRES, fields_of, identifier, spread
 from flare.data.sample import INPUT_ROLES, Field, Sample, Schema
 from flare.data.tables import FORMATS, is_folder_of_arrays, refuse_format, write_outputs
-from flare.errors import ConfigError, DataError
+from flare.errors import ConfigError, DataError, way_out
 from flare.files import refuse_existing
 from flare.inference import MANY, Chunk, as_fields, empty_outputs, passes, predict_into, read_sample
 from flare.mesh.file import OF_POINTS, MeshFile, mesh_of_points, read_mesh, refuse_suffix
@@ -121,7 +121,8 @@ def predict_file(
         sample = read_sample(surrogate, path)
     else:
         case = _case(schema, path, points, spacing or (calibration.spacing if calibration else None))
-        values = fields_of(case, schema, schema.named(*INPUT_ROLES), spread(given or {}, schema, case))
+        with way_out(BY_HAND):
+            values = fields_of(case, schema, schema.named(*INPUT_ROLES), spread(given or {}, schema, case))
         sample = surrogate.sample(values.pop(schema.points), values)
         for remark in case.remarks:
             say(f"{path}: {remark}")

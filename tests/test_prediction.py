@@ -141,3 +141,11 @@ def test_a_given_input_that_the_model_does_not_have_is_refused(part):
     surrogate, path = part
     with pytest.raises(ConfigError, match="--set gravty: the model has no such input; did you mean 'gravity'"):
         predict_file(surrogate, path, given={"gravty": [0.0, 0.0, 1.0], "wind": [3.0, -1.0]})
+
+
+def test_a_missing_input_is_said_with_the_way_to_give_it(tmp_path, cube):
+    with pytest.raises(DataError, match=r"has no parameter 'speed'; it has none; give it with --set speed=VALUE"):
+        predict_file(made(2), cube)
+    surrogate = made(components=("x", "y"))
+    with pytest.raises(DataError, match=r"has no parameter 'speed'.*give it with --set speed=VALUE"):
+        predict_file(surrogate, table(tmp_path / "a.csv", "x,y"))

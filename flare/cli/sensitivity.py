@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from flare.cli import parse
 from flare.cli.options import add_set, make_parser, settings
-from flare.errors import ConfigError, DataError
+from flare.errors import ConfigError, DataError, way_out
 
 if TYPE_CHECKING:
     from flare.data.cases import Case
@@ -40,7 +40,7 @@ def run(words: Sequence[str]) -> int:
     args = parse(parser, words)
     out = Path(args.out)
 
-    from flare.data.fields_of import CENTRES
+    from flare.data.fields_of import BY_HAND, CENTRES
     from flare.data.tables import FORMATS
     from flare.files import refuse_existing
     from flare.mesh.file import OWN_SUFFIX, refuse_suffix
@@ -52,10 +52,11 @@ def run(words: Sequence[str]) -> int:
     refuse_existing(out)
     surrogate = load(args.run, checkpoint=args.checkpoint, device=args.device)
     schema, given = surrogate.schema, settings(args.set)
-    if Path(args.input).suffix in FORMATS:
-        case, inputs = None, _of_table(args.input, schema, given)
-    else:
-        case, inputs = _of_mesh(args.input, schema, given)
+    with way_out(BY_HAND):
+        if Path(args.input).suffix in FORMATS:
+            case, inputs = None, _of_table(args.input, schema, given)
+        else:
+            case, inputs = _of_mesh(args.input, schema, given)
     if out.suffix != ".npz":
         if case is None or case.mesh is None:
             raise ConfigError(f"{args.input} is no mesh to write back with fields; let --out end in .npz")

@@ -20,7 +20,7 @@ from numpy.typing import ArrayLike
 
 from flare.data.sample import INPUT_ROLES, Schema
 from flare.data.store import open_array
-from flare.errors import DataError, numpys_reason
+from flare.errors import DataError, MissingInputError, numpys_reason
 from flare.files import filling, refuse_full_disk, replacing
 
 FORMATS = (".npz", ".csv")
@@ -108,8 +108,10 @@ def _read_npz(path: Path, schema: Schema) -> dict[str, np.ndarray]:
             wanted = schema.named(*INPUT_ROLES)
             for name in wanted:
                 if name not in present:
-                    raise DataError(
-                        f"{path} has no array {name!r}; it has {', '.join(present)}, the model needs {wanted}"
+                    raise _missing(
+                        f"{path} has no array {name!r}; it has {', '.join(present)}, the model needs {wanted}",
+                        schema,
+                        name,
                     )
             return {name: archive[name] for name in wanted}
     except (ValueError, OSError, EOFError, zipfile.BadZipFile, zlib.error) as error:
@@ -195,8 +197,13 @@ def _columns(header: Sequence[str], schema: Schema, field: str, component: str) 
 def _column(path: Path, header: list[str], schema: Schema, field: str, component: str) -> str:
     names, found = _columns(header, schema, field, component)
     if not found:
-        raise DataError(f"{path} has no column {' or '.join(names)}; it has {', '.join(header)}")
+        raise _missing(f"{path} has no column {' or '.join(names)}; it has {', '.join(header)}", schema, field)
     return found[0]
+
+
+def _missing(message: str, schema: Schema, name: str) -> DataError:
+    """Points cannot be given by hand, other inputs can."""
+    return DataError(message) if name == schema.points else MissingInputError(message, name)
 
 
 def _write_csv(path: Path, schema: Schema, fields: Mapping[str, np.ndarray]) -> None:
