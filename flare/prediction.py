@@ -23,9 +23,9 @@ from flare.data.tables import FORMATS, is_folder_of_arrays, refuse_format, write
 from flare.errors import ConfigError, DataError, way_out
 from flare.files import refuse_existing
 from flare.inference import MANY, Chunk, as_fields, empty_outputs, passes, predict_into, read_sample
-from flare.mesh.file import OF_POINTS, MeshFile, mesh_of_points, read_mesh, refuse_suffix
+from flare.mesh.file import OF_POINTS, MeshFile, is_mesh, mesh_of_arrays, mesh_of_points, read_mesh, refuse_suffix
 from flare.mesh.readers import SURFACES
-from flare.mesh.sampling import filled, of_hexahedra, on_surface, refuse_spacing, spacing_of
+from flare.mesh.sampling import centre_spacing, filled, of_hexahedra, on_surface, refuse_spacing, spacing_of
 from flare.surrogate import Surrogate
 from flare.terminal import progress, say
 
@@ -75,7 +75,11 @@ class Prediction:
             }
             described |= {name: _undescribed(name, values) for name, values in self.kept.items()}
             schema = replace(self.schema, fields={**described, **self.schema.fields})
-            write_outputs(path, schema, {**self.sample.values, **self.kept}, self.added)
+            fields = {**self.sample.values, **self.kept}
+            # Corners are numbers of points, which cell centres are not.
+            cells = self.mesh.cells if self.mesh and self.schema.points != CENTRES else {}
+            more = {kind: corners for kind, corners in cells.items() if corners.size and kind not in fields}
+            write_outputs(path, schema, fields, self.added, more)
             return
         if self.mesh is not None:
             place = "cell_fields" if self.schema.points == CENTRES else "point_fields"
@@ -112,7 +116,7 @@ def predict_file(
         scratch: as for `predict_into`.
         done: likewise; None shows how far a large prediction is.
     """
-    path, schema, case = Path(path), surrogate.schema, None
+    path, schema, case, mesh = Path(path), surrogate.schema, None, None
     if out is not None:
         refuse_existing(out)
     if is_folder_of_arrays(path):
@@ -121,12 +125,14 @@ def predict_file(
         sample = read_sample(surrogate, path)
     else:
         case = _case(schema, path, points, spacing or (calibration.spacing if calibration else None))
+        mesh = _mesh(case, path)
+        if schema.points == CENTRES:
+            case = replace(case, mesh=mesh)
         with way_out(BY_HAND):
             values = fields_of(case, schema, schema.named(*INPUT_ROLES), spread(given or {}, schema, case))
         sample = surrogate.sample(values.pop(schema.points), values)
         for remark in case.remarks:
             say(f"{path}: {remark}")
-    mesh = case.mesh if case else None
     if out is not None:
         _refuse_out(Path(out), mesh)
     count = len(sample.values[schema.points])
@@ -144,6 +150,20 @@ def _case(schema: Schema, path: Path, points: Points, spacing: float | None) -> 
     if path.suffix.lower() not in SURFACES or not path.exists():
         return only_case(path, schema)
     return case_of(_surface(schema, path, points, spacing), str(path))
+
+
+def _mesh(case: Case, path: Path) -> MeshFile | None:
+    """What the fields are written onto: the file's own mesh, or that of the cells which an NPZ or HDF5 file has."""
+    if not case.cells or is_mesh(path):
+        return case.mesh
+    return mesh_of_arrays(
+        case.name,
+        case.points,
+        case.cells,
+        point_fields=case.point_fields,
+        cell_fields=case.cell_fields,
+        parameters=case.parameters,
+    )
 
 
 def _kept(case: Case, schema: Schema) -> dict[str, np.ndarray]:
@@ -179,11 +199,12 @@ def _surface(schema: Schema, path: Path, points: Points, spacing: float | None) 
         return filled(path, refuse_spacing(spacing))
     mesh = read_mesh(path)
     if points == "auto":
-        points = "vertices"
-        if spacing and spacing_of(mesh) > SPARSE * spacing:
+        points, at_cells = "vertices", schema.points == CENTRES
+        apart = centre_spacing(mesh) if at_cells else spacing_of(mesh)
+        if spacing and apart > SPARSE * spacing:
             say(
-                f"{path}: its vertices are {spacing_of(mesh):.3g} apart, training points {spacing:.3g}; points are put "
-                f"all over its surface (--points vertices takes the vertices)"
+                f"{path}: its {'triangle centres' if at_cells else 'vertices'} are {apart:.3g} apart, training points "
+                f"{spacing:.3g}; points are put all over its surface (--points vertices takes the mesh as it is)"
             )
             points = "surface"
     return on_surface(mesh, refuse_spacing(spacing)) if points == "surface" else mesh

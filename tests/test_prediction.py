@@ -149,3 +149,58 @@ def test_a_missing_input_is_said_with_the_way_to_give_it(tmp_path, cube):
     surrogate = made(components=("x", "y"))
     with pytest.raises(DataError, match=r"has no parameter 'speed'.*give it with --set speed=VALUE"):
         predict_file(surrogate, table(tmp_path / "a.csv", "x,y"))
+
+
+TRIANGLES = np.array([[0, 1, 2], [2, 1, 3], [2, 3, 4], [5, 6, 7], [7, 6, 8]])
+
+
+def arrays_in(path, **arrays):
+    if path.suffix == ".npz":
+        np.savez(path, **arrays)
+    else:
+        with pytest.importorskip("h5py").File(path, "w") as file:
+            for name, values in arrays.items():
+                file[name] = values
+    return path
+
+
+@pytest.mark.parametrize("suffix", [".npz", ".h5"])
+def test_cells_of_a_file_of_arrays_are_written(tmp_path, suffix):
+    surrogate, colour = made(components=("x", "y")), np.arange(9.0)
+    path = arrays_in(tmp_path / f"a{suffix}", points=POINTS, cells=TRIANGLES, colour=colour, speed=np.full(9, 3.0))
+    prediction = predict_file(surrogate, path)
+    prediction.save(tmp_path / "out.vtu")
+    mesh = pv.read(tmp_path / "out.vtu")
+    np.testing.assert_array_equal(mesh.cells_dict[5], TRIANGLES)
+    np.testing.assert_array_equal(mesh.points[:, :2], POINTS)
+    np.testing.assert_array_equal(mesh.point_data["colour"], colour)
+    np.testing.assert_array_equal(mesh.point_data["heat_predicted"], prediction.fields["heat"])
+    prediction.save(tmp_path / "out.npz")
+    again = predict_file(surrogate, tmp_path / "out.npz")  # whose cells are understood in turn
+    np.testing.assert_array_equal(again.mesh.cells["triangle"], TRIANGLES)
+
+
+def test_a_file_of_arrays_with_cells_has_centres_for_a_model_of_those(tmp_path):
+    surrogate = made(2, points="cell_centres", components=("x", "y"))
+    path = arrays_in(tmp_path / "a.npz", points=POINTS, cells=TRIANGLES)
+    prediction = predict_file(surrogate, path, given={"speed": 3.0})
+    np.testing.assert_allclose(prediction.sample.values["cell_centres"], POINTS[TRIANGLES].mean(1), rtol=1e-6)
+    prediction.save(tmp_path / "out.vtu")
+    mesh = pv.read(tmp_path / "out.vtu")
+    np.testing.assert_array_equal(mesh.cells_dict[5], TRIANGLES)
+    np.testing.assert_array_equal(mesh.cell_data["heat_predicted"], prediction.fields["heat"])
+
+
+def test_a_surface_as_dense_as_the_training_is_taken_as_it_is_at_cell_centres(cube, capsys):
+    """Centres of triangles are closer than vertices: they are compared with the training centres they stand for."""
+    mesh = pv.read(cube)
+    centres = mesh.cell_centers().points
+    gaps = np.linalg.norm(centres[:, None] - centres[None], axis=2) + 9 * np.eye(len(centres))
+    spacing = float(np.median(gaps.min(1)))
+    surrogate = made(2, points="cell_centres")
+    at = predict_file(surrogate, cube, given={"speed": 1.0}, spacing=spacing).sample.values["cell_centres"]
+    np.testing.assert_allclose(at, centres, atol=1e-6)
+    assert "apart" not in capsys.readouterr().err
+    dense = predict_file(surrogate, cube, given={"speed": 1.0}, spacing=spacing / 3)
+    assert len(dense.fields["heat"]) > 2 * len(centres)
+    assert "its triangle centres are" in capsys.readouterr().err

@@ -184,6 +184,30 @@ def mesh_of_cells(points: np.ndarray, kind: str, cells: np.ndarray, name: str = 
     return mesh_of(pyvista().UnstructuredGrid({number: cells}, space), name)
 
 
+def mesh_of_arrays(
+    name: str,
+    points: np.ndarray,
+    cells: Mapping[str, np.ndarray],
+    *,
+    point_fields: Mapping[str, np.ndarray],
+    cell_fields: Mapping[str, np.ndarray],
+    parameters: Mapping[str, np.ndarray],
+) -> MeshFile:
+    """A whole mesh with its fields, where all come as arrays: cells are type -> (cells, corners). Planes get z = 0."""
+    numbers = {word: number for number, word in VTK_NAMES.items()}
+    space = np.zeros((len(points), 3), dtype=np.result_type(points.dtype, np.float32))
+    space[:, : points.shape[1]] = points
+    grid = pyvista().UnstructuredGrid({numbers[kind]: corners for kind, corners in cells.items()}, space)
+    for place, fields in (
+        (grid.point_data, point_fields),
+        (grid.cell_data, cell_fields),
+        (grid.field_data, parameters),
+    ):
+        for own, values in fields.items():
+            place[own] = np.ascontiguousarray(values)
+    return mesh_of(grid, name)
+
+
 def is_mesh(path: str | os.PathLike[str]) -> bool:
     """Whether a file is a mesh by its name, and not a table or a dataset."""
     return Path(path).suffix.lower() in MESHES or is_foam(Path(path))
