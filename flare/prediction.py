@@ -180,7 +180,7 @@ def _undescribed(name: str, values: np.ndarray) -> Field:
 
 def _refuse_out(out: Path, mesh: MeshFile | None) -> None:
     if mesh is not None and out.suffix not in FORMATS:
-        refuse_suffix(out, mesh.root)
+        refuse_suffix(out, mesh.root, more=FORMATS)
     else:
         refuse_format(out, "write", more=OF_POINTS)
 

@@ -43,11 +43,11 @@ def run(words: Sequence[str]) -> int:
     from flare.data.fields_of import BY_HAND, CENTRES
     from flare.data.tables import FORMATS
     from flare.files import refuse_existing
-    from flare.mesh.file import OWN_SUFFIX, refuse_suffix
+    from flare.mesh.file import LEGACY, OWN_SUFFIX, refuse_suffix
     from flare.sensitivity import sensitivity
     from flare.surrogate import load
 
-    if out.suffix not in (".npz", *OWN_SUFFIX.values()):
+    if out.suffix not in (".npz", LEGACY, *OWN_SUFFIX.values()):
         raise ConfigError(f"--out {out}: the name should end in .vtu or .npz, or in another suffix of VTK's")
     refuse_existing(out)
     surrogate = load(args.run, checkpoint=args.checkpoint, device=args.device)
@@ -60,7 +60,7 @@ def run(words: Sequence[str]) -> int:
     if out.suffix != ".npz":
         if case is None or case.mesh is None:
             raise ConfigError(f"{args.input} is no mesh to write back with fields; let --out end in .npz")
-        refuse_suffix(out, case.mesh.root)
+        refuse_suffix(out, case.mesh.root, more=[".npz"])
     points = inputs.pop(schema.points)
     found = sensitivity(surrogate, points, _scalar(args, schema, case), **inputs)
 

@@ -39,6 +39,8 @@ OWN_SUFFIX = {
     "StructuredGrid": ".vts",
     "MultiBlock": ".vtm",
 }
+LEGACY = ".vtk"
+"""VTK's older format, which holds any of them but blocks."""
 
 
 @dataclass(frozen=True)
@@ -124,10 +126,11 @@ class MeshFile:
         point_fields: Mapping[str, np.ndarray] | None = None,
         cell_fields: Mapping[str, np.ndarray] | None = None,
     ) -> None:
-        """Write all that was read, and these fields. The suffix is that of the VTK format, or .vtu for any mesh."""
+        """Write all that was read, and these fields. By the suffix: the VTK format it was, .vtk, or .vtu for any mesh."""
         path, vtk = Path(path), pyvista()
         refuse_suffix(path, self.root)
-        root = self.root.copy(deep=False) if path.suffix == OWN_SUFFIX[type(self.root).__name__] else self.grid.copy()
+        as_read = path.suffix in (LEGACY, OWN_SUFFIX[type(self.root).__name__])
+        root = self.root.copy(deep=False) if as_read else self.grid.copy()
         parts = leaves(root) if isinstance(root, vtk.MultiBlock) else [root]
         for place, fields, counts in (
             ("point_data", point_fields or {}, [part.n_points for part in parts]),
@@ -213,11 +216,13 @@ def is_mesh(path: str | os.PathLike[str]) -> bool:
     return Path(path).suffix.lower() in MESHES or is_foam(Path(path))
 
 
-def refuse_suffix(path: str | os.PathLike[str], root: Any) -> None:
-    """Where a mesh of this kind cannot be written under that suffix."""
-    suffix, own = Path(path).suffix, OWN_SUFFIX[type(root).__name__]
-    if suffix not in (own, ".vtu"):
-        raise DataError(f"{path}: this mesh is written as {own}" + (" or .vtu" if own != ".vtu" else ""))
+def refuse_suffix(path: str | os.PathLike[str], root: Any, *, more: Sequence[str] = ()) -> None:
+    """Where a mesh of this kind cannot be written so; `more` are those the caller can do himself."""
+    own = OWN_SUFFIX[type(root).__name__]
+    ways = list(dict.fromkeys([".vtu", own, *([LEGACY] if own != ".vtm" else [])]))
+    if Path(path).suffix not in ways:
+        *others, last = [*ways, *more]
+        raise DataError(f"{path}: this mesh is written as {', '.join(others)} or {last}")
 
 
 def _save_blocks(root: Any, path: Path) -> None:

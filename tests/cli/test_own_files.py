@@ -199,7 +199,8 @@ def test_bad_requests_are_one_message(folder, tmp_path, capsys):
         capsys, "data", "import", tmp_path / "no", "--target", "p", "--out", tmp_path / "d"
     )
     assert "exists already" in fails(capsys, "predict", run, part, "--out", part)
-    assert "this mesh is written as .vtu" in fails(capsys, "predict", run, part, "--out", tmp_path / "a.stl")
+    message = fails(capsys, "predict", run, part, "--out", tmp_path / "a.stl")
+    assert "this mesh is written as .vtu, .vtk, .npz or .csv" in message
     assert "does not exist" in fails(capsys, "predict", run, tmp_path / "none.vtu", "--out", tmp_path / "a.vtu")
     assert "write NAME=NUMBER" in fails(capsys, "predict", run, part, "--out", tmp_path / "a.vtu", "--set", "speed")
     (tmp_path / "cut.vtu").write_bytes(part.read_bytes()[:500])
