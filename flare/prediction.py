@@ -120,9 +120,7 @@ def predict_file(
     if out is not None:
         refuse_existing(out)
     if is_folder_of_arrays(path):
-        if given:
-            raise ConfigError(f"{path} is a folder of arrays, in which {', '.join(given)} is one")
-        sample = read_sample(surrogate, path)
+        sample = read_sample(surrogate, path, given)
     else:
         case = _case(schema, path, points, spacing or (calibration.spacing if calibration else None))
         mesh = _mesh(case, path)

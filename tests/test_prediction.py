@@ -204,3 +204,13 @@ def test_a_surface_as_dense_as_the_training_is_taken_as_it_is_at_cell_centres(cu
     dense = predict_file(surrogate, cube, given={"speed": 1.0}, spacing=spacing / 3)
     assert len(dense.fields["heat"]) > 2 * len(centres)
     assert "its triangle centres are" in capsys.readouterr().err
+
+
+def test_a_sample_to_encode_takes_given_inputs_as_a_prediction_does(tmp_path):
+    surrogate = made(components=("x", "y"))
+    bare, whole = table(tmp_path / "a.csv", "x,y"), table(tmp_path / "b.csv", "x,y,speed", np.full(9, 3.0))
+    wanted = read_sample(surrogate, whole).values
+    for name, values in read_sample(surrogate, bare, {"speed": [3.0]}).values.items():
+        np.testing.assert_array_equal(values, wanted[name])
+    with pytest.raises(DataError, match="give it with --set speed=VALUE"):
+        read_sample(surrogate, bare)

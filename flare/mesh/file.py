@@ -126,7 +126,7 @@ class MeshFile:
         point_fields: Mapping[str, np.ndarray] | None = None,
         cell_fields: Mapping[str, np.ndarray] | None = None,
     ) -> None:
-        """Write all that was read, and these fields. By the suffix: the VTK format it was, .vtk, or .vtu for any mesh."""
+        """Write all that was read, and these fields, by the suffix: as the VTK format it was, .vtk, or .vtu."""
         path, vtk = Path(path), pyvista()
         refuse_suffix(path, self.root)
         as_read = path.suffix in (LEGACY, OWN_SUFFIX[type(self.root).__name__])

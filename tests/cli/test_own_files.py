@@ -211,3 +211,9 @@ def test_bad_requests_are_one_message(folder, tmp_path, capsys):
     message = fails(capsys, "predict", run, tmp_path / "twice.vtu", "--out", tmp_path / "a.vtu")
     assert "has a field 'pressure_predicted' already" in message
     assert sorted(p.name for p in tmp_path.iterdir()) == ["cut.vtu", "twice.vtu"]
+
+
+def test_encoding_takes_inputs_by_hand(folder, tmp_path, capsys):
+    run, part = folder / "runs" / "mine", folder / "part.vtu"
+    message = fails(capsys, "encode", run, part, "--set", "sped=3", "--out", tmp_path / "a.code")
+    assert "--set sped: the model has no such input" in message
