@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from flare.trust.calibration import Calibration, Judgement
 
 Points = Literal["auto", "vertices", "surface", "voxels"]
+SCORE = "familiarity_score"
+"""Its name in files."""
 SPARSE = 2.0
 """Vertices that are farther apart than this many training points are no basis for a prediction."""
 
@@ -61,6 +63,21 @@ class Prediction:
         named = {f"{name}_predicted": values for name, values in self.fields.items()}
         return named | {f"{name}_bar": values for name, values in (bars or {}).items()}
 
+    @property
+    def score(self) -> dict[str, np.ndarray]:
+        """What is written beside the fields, where it is known: `familiarity_score`."""
+        known = self.judgement is not None and self.judgement.score is not None
+        return {SCORE: np.array([self.judgement.score])} if known and self.judgement else {}
+
+    @property
+    def warning(self) -> str:
+        """A sentence for pictures; empty where the part is like those of the training, or nobody knows."""
+        if self.judgement is None or not self.judgement.unlike:
+            return ""
+        return (
+            f"WARNING: unlike the training set (familiarity score {self.judgement.score:.2f}); error bars do not hold"
+        )
+
     def save(self, path: str | os.PathLike[str]) -> None:
         """As VTK, with all that the file had, by the suffix; or points and fields only, as .csv or .npz."""
         own = {**self.kept, **(self.mesh.point_fields | self.mesh.cell_fields if self.mesh else {})}
@@ -79,14 +96,14 @@ class Prediction:
             # Corners are numbers of points, which cell centres are not.
             cells = self.mesh.cells if self.mesh and self.schema.points != CENTRES else {}
             more = {kind: corners for kind, corners in cells.items() if corners.size and kind not in fields}
-            write_outputs(path, schema, fields, self.added, more)
+            write_outputs(path, schema, fields, self.added, {**more, **self.score})
             return
         if self.mesh is not None:
             place = "cell_fields" if self.schema.points == CENTRES else "point_fields"
-            self.mesh.save(path, **{place: self.added})
+            self.mesh.save(path, **{place: self.added}, of_whole=self.score)
             return
         cloud = mesh_of_points(self.sample.values[self.schema.points], self.name)
-        cloud.save(path, point_fields={**self.kept, **self.added})
+        cloud.save(path, point_fields={**self.kept, **self.added}, of_whole=self.score)
 
 
 def predict_file(
@@ -239,6 +256,7 @@ def describe(prediction: Prediction, calibration: Calibration | None) -> list[st
         unit = prediction.schema.fields[name].unit
         bars = judgement.bars if judgement else None
         bar = f", ± {np.median(bars[name]):.3g} at the median point" if bars else ""
+        bar += " (does not hold here)" if bars and prediction.warning else ""
         known = f"; error {prediction.errors[name]:.2%} against the file's own" if name in prediction.errors else ""
         span = f"{values.min():.6g} to {values.max():.6g}{'' if unit == '1' else f' {unit}'}"
         lines.append(f"{name}, {len(values):,} points, {span}{bar}{known}")

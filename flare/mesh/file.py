@@ -125,8 +125,12 @@ class MeshFile:
         *,
         point_fields: Mapping[str, np.ndarray] | None = None,
         cell_fields: Mapping[str, np.ndarray] | None = None,
+        of_whole: Mapping[str, np.ndarray] | None = None,
     ) -> None:
-        """Write all that was read, and these fields, by the suffix: as the VTK format it was, .vtk, or .vtu."""
+        """Write all that was read, these fields, and values `of_whole`, which VTK calls field data.
+
+        By the suffix: as the VTK format it was, .vtk, or .vtu.
+        """
         path, vtk = Path(path), pyvista()
         refuse_suffix(path, self.root)
         as_read = path.suffix in (LEGACY, OWN_SUFFIX[type(self.root).__name__])
@@ -140,6 +144,8 @@ class MeshFile:
                 rows = np.split(np.ascontiguousarray(values), np.cumsum(counts)[:-1])
                 for part, own in zip(parts, rows, strict=True):
                     getattr(part, place)[name] = own
+        for name, value in (of_whole or {}).items():
+            root.field_data[name] = value
         if path.suffix == ".vtm":
             _save_blocks(root, path)
             return

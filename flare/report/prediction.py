@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from textwrap import wrap
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -20,6 +21,11 @@ if TYPE_CHECKING:
     from flare.prediction import Prediction
 
 
+LETTERS = 13
+"""That fit into an inch of a warning."""
+ALARM = "#b42318"
+
+
 def prediction_figure(prediction: Prediction) -> Figure:
     """A row a channel: the field, and beside it the half width of its error bar where there are bars."""
     schema = prediction.schema
@@ -31,6 +37,11 @@ def prediction_figure(prediction: Prediction) -> Figure:
     width, height = panel_size(points)
     columns = 2 if bars else 1
     figure = new_figure((width + 1.5) * columns, (height + 0.7) * len(rows))
+    if prediction.warning:
+        inches = float(figure.get_figwidth())
+        text = "\n".join(wrap(prediction.warning, int(LETTERS * inches)))
+        figure.set_figheight(figure.get_figheight() + 0.2 * (text.count("\n") + 1))
+        figure.suptitle(text, fontsize=TEXT, color=ALARM)
     places = figure.add_gridspec(len(rows), columns, wspace=0.6, hspace=0.35)
     for row, (label, values) in enumerate(rows.items()):
         unit = schema.fields[label.split(".")[0]].unit
@@ -51,7 +62,8 @@ def write_prediction_page(path: str | Path, prediction: Prediction, lines: Seque
     schema, judgement = prediction.schema, prediction.judgement
     summary = [("points", f"{len(prediction.sample.values[schema.points]):,}")]
     if judgement and judgement.score is not None:
-        summary.append(("familiarity score", f"{judgement.score:.2f}"))
+        verdict = ": unlike the training set, error bars do not hold" if judgement.unlike else ""
+        summary.insert(0, ("familiarity score", f"{judgement.score:.2f}{verdict}"))
     summary += [(f"error of {name}", f"{error:.2%}") for name, error in prediction.errors.items()]
     ranges = [
         (label, f"{values.min():.6g} to {values.max():.6g} {schema.fields[label.split('.')[0]].unit}")
@@ -61,9 +73,9 @@ def write_prediction_page(path: str | Path, prediction: Prediction, lines: Seque
         path,
         title=f"Prediction for {Path(prediction.name).name}",
         summary=summary,
+        notes=sorted(lines, key=lambda line: "WARNING" not in line),  # a warning is read first
         figures=[("Fields", "Predicted fields in physical units.", prediction_figure(prediction))],
         tables=[("Ranges", ranges)],
-        texts=[("How far to trust it", "\n".join(lines))],
         footer=f"Written by flare {flare.__version__}.",
     )
 

@@ -48,7 +48,7 @@ def folder(tmp_path_factory):
 
 def test_five_commands_lead_from_files_to_a_prediction(folder):
     before, after = pv.read(folder / "part.vtu"), pv.read(folder / "part_pred.vtu")
-    same(before, after, added={"pressure_predicted", "pressure_bar"})
+    same(before, after, added={"pressure_predicted", "pressure_bar", "familiarity_score"})
     field, bar = after.point_data["pressure_predicted"], after.point_data["pressure_bar"]
     assert set(after.point_data.keys()) - set(before.point_data.keys()) == {"pressure_predicted", "pressure_bar"}
     truth = plate(77).point_data["pressure"]
@@ -97,7 +97,7 @@ def test_what_the_file_knows_itself_is_compared(folder, tmp_path, capsys):
     mesh = pv.read(tmp_path / "out.vtu")
     truth, field = mesh.point_data["pressure"], mesh.point_data["pressure_predicted"]
     assert float(said[1]) == pytest.approx(100 * np.linalg.norm(field - truth) / np.linalg.norm(truth), abs=0.01)
-    same(plate(78), mesh, added={"pressure_predicted", "pressure_bar"})  # the truth among the rest
+    same(plate(78), mesh, added={"pressure_predicted", "pressure_bar", "familiarity_score"})  # the truth among the rest
 
 
 def test_point_order_does_not_matter_and_chunks_neither(folder, tmp_path):
@@ -155,8 +155,18 @@ def test_a_strange_part_gets_a_warning(folder, tmp_path, capsys):
     mesh = plate(3)
     mesh.points *= 25.4  # somebody's inches
     mesh.save(tmp_path / "inch.vtu")
-    assert predict(folder, tmp_path / "inch.vtu", "--out", tmp_path / "o.vtu") == 0
-    assert "WARNING: unlike the training set" in capsys.readouterr().out
+    out = ["--out", tmp_path / "o.vtu", "--png", tmp_path / "o.png", "--html", tmp_path / "o.html"]
+    assert predict(folder, tmp_path / "inch.vtu", *out) == 0
+    said = capsys.readouterr().out
+    assert "WARNING: unlike the training set" in said
+    assert "(does not hold here)" in said
+    assert "error bars do not hold here" in said
+    assert pv.read(tmp_path / "o.vtu").field_data["familiarity_score"][0] > 1
+    page = (tmp_path / "o.html").read_text()
+    card = page.split("</dl>")[0]
+    assert "unlike the training set, error bars do not hold" in card
+    assert re.search(r'<ul class="notes">\s*<li>familiarity score .* WARNING', page)  # first, and where lines wrap
+    assert "<pre>" not in page
 
 
 def test_a_dry_run_writes_nothing(folder, tmp_path, capsys, monkeypatch):

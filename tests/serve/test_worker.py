@@ -98,6 +98,7 @@ def test_bars_and_familiarity_are_those_of_flare_predict_in_every_format(served,
     assert answer["familiarity"]["unlike"] is (plain.judgement.rank == 0)
     assert {**last["done"], "fields": 0} == {**answer, "fields": 0}
     assert answer["bars"]["level"] == 0.9
+    assert answer["bars"]["hold"] is not answer["familiarity"]["unlike"]
     for name, bar in plain.judgement.bars.items():
         np.testing.assert_allclose(answer["fields"][name]["bar"], bar, rtol=1e-5)
     _, _, result = do(served, "predict", "vtu", sent(tmp_path), "vtu", settings=settings)
@@ -115,6 +116,7 @@ def test_a_strange_part_is_warned_of_where_it_is_predicted_and_where_it_is_encod
     last, _, _ = do(served, "predict", "json", strange)
     assert last["done"]["familiarity"]["unlike"] is True
     assert last["done"]["familiarity"]["verdict"].startswith("WARNING: unlike the training set")
+    assert last["done"]["bars"]["hold"] is False
     assert "one in 11 parts" in last["done"]["familiarity"]["verdict"]  # ten samples were held out
     encoded, _, code = do(served, "encode", "json", strange, "code")
     assert encoded["done"]["familiarity"] == last["done"]["familiarity"]
