@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from pathlib import Path
 from textwrap import wrap
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from matplotlib.figure import Figure
 
 import flare
+from flare.data.fields_of import CENTRES
 from flare.errors import DataError
-from flare.report.fields import colour_bar, draw_field, field_axes, panel_size, value_range
+from flare.report.fields import colour_bar, draw_field, field_axes, panel_size, slender, value_range
+from flare.report.outside import draw_outside, outside
 from flare.report.page import write_page
 from flare.report.style import INK, TEXT, new_figure
 
@@ -29,7 +31,8 @@ ALARM = "#b42318"
 def prediction_figure(prediction: Prediction) -> Figure:
     """A row a channel: the field, and beside it the half width of its error bar where there are bars."""
     schema = prediction.schema
-    points = np.asarray(prediction.sample.values[schema.points], dtype=float)
+    shown = outside(prediction.mesh)
+    points = shown.points if shown else np.asarray(prediction.sample.values[schema.points], dtype=float)
     if points.shape[1] not in (2, 3):
         raise DataError(f"points of {points.shape[1]} dimensions cannot be drawn")
     bars = prediction.judgement.bars if prediction.judgement else None
@@ -42,7 +45,7 @@ def prediction_figure(prediction: Prediction) -> Figure:
         text = "\n".join(wrap(prediction.warning, int(LETTERS * inches)))
         figure.set_figheight(figure.get_figheight() + 0.2 * (text.count("\n") + 1))
         figure.suptitle(text, fontsize=TEXT, color=ALARM)
-    places = figure.add_gridspec(len(rows), columns, wspace=0.6, hspace=0.35)
+    places = figure.add_gridspec(len(rows), columns, wspace=0.2, hspace=0.35)
     for row, (label, values) in enumerate(rows.items()):
         unit = schema.fields[label.split(".")[0]].unit
         title = label if unit == "1" else f"{label} [{unit}]"
@@ -52,8 +55,12 @@ def prediction_figure(prediction: Prediction) -> Figure:
         for column, (heading, field, colours, name) in enumerate(panels):
             axes = field_axes(figure, places[row, column], points.shape[1])
             axes.set_title(heading if row == 0 else "", fontsize=TEXT, color=INK)
-            drawn = draw_field(axes, points, field, limits=value_range(field), colours=colours)
-            colour_bar(axes, drawn, name, field)
+            look: Any = {"limits": value_range(field), "colours": colours}
+            if shown:
+                drawn = draw_outside(axes, shown, field, at_cells=schema.points == CENTRES, **look)
+            else:
+                drawn = draw_field(axes, points, field, **look)
+            colour_bar(axes, drawn, name, field, below=slender(points))
     return figure
 
 
