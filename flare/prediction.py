@@ -19,7 +19,7 @@ from flare.data.cards import is_benchmark
 from flare.data.cases import Case, case_of, only_case
 from flare.data.fields_of import AXES, BY_HAND, CENTRES, fields_of, identifier, spread
 from flare.data.sample import INPUT_ROLES, Field, Sample, Schema
-from flare.data.tables import FORMATS, is_folder_of_arrays, refuse_format, write_outputs
+from flare.data.tables import FORMATS, append_columns, is_folder_of_arrays, refuse_format, write_outputs
 from flare.errors import ConfigError, DataError, way_out
 from flare.files import refuse_existing
 from flare.inference import MANY, Chunk, as_fields, empty_outputs, passes, predict_into, read_sample
@@ -92,6 +92,9 @@ class Prediction:
             }
             described |= {name: _undescribed(name, values) for name, values in self.kept.items()}
             schema = replace(self.schema, fields={**described, **self.schema.fields})
+            if self.mesh is None and {Path(path).suffix.lower(), Path(self.name).suffix.lower()} == {".csv"}:
+                append_columns(self.name, path, schema, self.added)
+                return
             fields = {**self.sample.values, **self.kept}
             # Corners are numbers of points, which cell centres are not.
             cells = self.mesh.cells if self.mesh and self.schema.points != CENTRES else {}

@@ -214,3 +214,16 @@ def test_a_sample_to_encode_takes_given_inputs_as_a_prediction_does(tmp_path):
         np.testing.assert_array_equal(values, wanted[name])
     with pytest.raises(DataError, match="give it with --set speed=VALUE"):
         read_sample(surrogate, bare)
+
+
+def test_a_table_comes_back_as_it_was_typed_with_columns_behind(tmp_path):
+    lines = ["x [m],y [m],p [Pa],speed"]
+    lines += [f"{x:.17g},{y:.17g},1.50e+05,3.000" for x, y in POINTS]
+    (tmp_path / "a.csv").write_text("\n".join(lines) + "\n")
+    prediction = predict_file(made(components=("x", "y")), tmp_path / "a.csv")
+    prediction.save(tmp_path / "b.csv")
+    written = (tmp_path / "b.csv").read_text().splitlines()
+    assert written[0] == lines[0] + ",heat_predicted [W]"
+    assert [line.rpartition(",")[0] for line in written] == lines
+    numbers = [float(line.rpartition(",")[2]) for line in written[1:]]
+    np.testing.assert_allclose(numbers, prediction.fields["heat"], rtol=1e-7)
