@@ -23,7 +23,16 @@ from flare.data.tables import FORMATS, append_columns, is_folder_of_arrays, refu
 from flare.errors import ConfigError, DataError, way_out
 from flare.files import refuse_existing
 from flare.inference import MANY, Chunk, as_fields, empty_outputs, passes, predict_into, read_sample
-from flare.mesh.file import OF_POINTS, MeshFile, is_mesh, mesh_of_arrays, mesh_of_points, read_mesh, refuse_suffix
+from flare.mesh.file import (
+    OF_POINTS,
+    UNITS,
+    MeshFile,
+    is_mesh,
+    mesh_of_arrays,
+    mesh_of_points,
+    read_mesh,
+    refuse_suffix,
+)
 from flare.mesh.readers import SURFACES
 from flare.mesh.sampling import centre_spacing, filled, of_hexahedra, on_surface, refuse_spacing, spacing_of
 from flare.surrogate import Surrogate
@@ -70,6 +79,14 @@ class Prediction:
         return {SCORE: np.array([self.judgement.score])} if known and self.judgement else {}
 
     @property
+    def _of_whole(self) -> dict[str, np.ndarray]:
+        """Field data of a mesh: the score, and the units of the new fields."""
+        units = {name: self.schema.fields[name.rpartition("_")[0]].unit for name in self.added}
+        own = dict(self.mesh.units) if self.mesh else {}
+        told = [f"{name}={unit}" for name, unit in {**own, **units}.items() if unit != "1"]
+        return self.score | ({UNITS: np.array(told)} if told else {})
+
+    @property
     def warning(self) -> str:
         """A sentence for pictures; empty where the part is like those of the training, or nobody knows."""
         if self.judgement is None or not self.judgement.unlike:
@@ -103,10 +120,10 @@ class Prediction:
             return
         if self.mesh is not None:
             place = "cell_fields" if self.schema.points == CENTRES else "point_fields"
-            self.mesh.save(path, **{place: self.added}, of_whole=self.score)
+            self.mesh.save(path, **{place: self.added}, of_whole=self._of_whole)
             return
         cloud = mesh_of_points(self.sample.values[self.schema.points], self.name)
-        cloud.save(path, point_fields={**self.kept, **self.added}, of_whole=self.score)
+        cloud.save(path, point_fields={**self.kept, **self.added}, of_whole=self._of_whole)
 
 
 def predict_file(

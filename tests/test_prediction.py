@@ -5,6 +5,7 @@ import pytest
 import pyvista as pv
 
 from flare.code import encode
+from flare.data.cases import Place, read_case
 from flare.data.sample import Field, Schema
 from flare.errors import ConfigError, DataError
 from flare.inference import empty_outputs, predict_into, read_sample
@@ -227,3 +228,9 @@ def test_a_table_comes_back_as_it_was_typed_with_columns_behind(tmp_path):
     assert [line.rpartition(",")[0] for line in written] == lines
     numbers = [float(line.rpartition(",")[2]) for line in written[1:]]
     np.testing.assert_allclose(numbers, prediction.fields["heat"], rtol=1e-7)
+
+
+@pytest.mark.parametrize("suffix", [".vtu", ".vtp", ".vtk"])
+def test_units_are_written_and_read_again(cube, tmp_path, suffix):
+    predict_file(made(2), cube, given={"speed": 1.0}).save(tmp_path / f"a{suffix}")
+    assert read_case(Place(tmp_path / f"a{suffix}")).units == {"heat_predicted": "W"}

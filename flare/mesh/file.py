@@ -39,6 +39,8 @@ OWN_SUFFIX = {
     "StructuredGrid": ".vts",
     "MultiBlock": ".vtm",
 }
+UNITS = "units"
+"""Field data that tells them, a string such as `pressure=Pa` a field."""
 LEGACY = ".vtk"
 """VTK's older format, which holds any of them but blocks."""
 
@@ -74,6 +76,14 @@ class MeshFile:
         """Values of the whole mesh, such as VTK's field data: name -> (channels,)."""
         found = _numbers(self.root.field_data)
         return {name: np.atleast_1d(v.squeeze()) for name, v in found.items() if np.atleast_1d(v.squeeze()).ndim == 1}
+
+    @cached_property
+    def units(self) -> dict[str, str]:
+        """Name of a field -> its unit, where a prediction of ours wrote them."""
+        if UNITS not in self.root.field_data.keys():  # noqa: SIM118
+            return {}
+        words = [str(word).partition("=") for word in np.atleast_1d(np.asarray(self.root.field_data[UNITS]))]
+        return {name: unit for name, sign, unit in words if sign}
 
     @cached_property
     def cells(self) -> dict[str, np.ndarray]:

@@ -11,6 +11,7 @@ import pytest
 
 from flare.cli import main
 from flare.data.store import Dataset
+from flare.mesh.file import read_mesh
 from tests.cli.test_bad_input import fails
 from tests.meshes import folder_of_plates, plate, pv, same
 
@@ -48,7 +49,8 @@ def folder(tmp_path_factory):
 
 def test_five_commands_lead_from_files_to_a_prediction(folder):
     before, after = pv.read(folder / "part.vtu"), pv.read(folder / "part_pred.vtu")
-    same(before, after, added={"pressure_predicted", "pressure_bar", "familiarity_score"})
+    same(before, after, added={"pressure_predicted", "pressure_bar", "familiarity_score", "units"})
+    assert read_mesh(folder / "part_pred.vtu").units == {"pressure_predicted": "Pa", "pressure_bar": "Pa"}
     field, bar = after.point_data["pressure_predicted"], after.point_data["pressure_bar"]
     assert set(after.point_data.keys()) - set(before.point_data.keys()) == {"pressure_predicted", "pressure_bar"}
     truth = plate(77).point_data["pressure"]
@@ -97,7 +99,9 @@ def test_what_the_file_knows_itself_is_compared(folder, tmp_path, capsys):
     mesh = pv.read(tmp_path / "out.vtu")
     truth, field = mesh.point_data["pressure"], mesh.point_data["pressure_predicted"]
     assert float(said[1]) == pytest.approx(100 * np.linalg.norm(field - truth) / np.linalg.norm(truth), abs=0.01)
-    same(plate(78), mesh, added={"pressure_predicted", "pressure_bar", "familiarity_score"})  # the truth among the rest
+    same(
+        plate(78), mesh, added={"pressure_predicted", "pressure_bar", "familiarity_score", "units"}
+    )  # the truth among the rest
 
 
 def test_point_order_does_not_matter_and_chunks_neither(folder, tmp_path):
