@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from flare.cli import parse
 from flare.cli.options import add_set, make_parser, settings
+from flare.cli.words import with_unit
 from flare.errors import ConfigError, DataError, way_out
 
 if TYPE_CHECKING:
@@ -71,11 +72,28 @@ def run(words: Sequence[str]) -> int:
         _write_arrays(out, {schema.points: points, **inputs, **slopes, **whole})
     else:
         _write_mesh(out, case.mesh, slopes, whole, at_cells=schema.points == CENTRES)
-    print(f"{args.of} of {args.field}: {found.value:.6g}")
+    unit = _unit(args.of, schema, args.field, case)
+    print(with_unit(f"{args.of} of {args.field}: {found.value:.6g}", unit))
     for name, slope in found.parameters.items():
-        print(f"  by {name}: {', '.join(f'{number:.6g}' for number in slope)}")
+        numbers = ", ".join(f"{number:.6g}" for number in slope)
+        print(with_unit(f"  by {name}: {numbers}", _per(unit, schema.fields[name].unit)))
     print(f"{out}: {', '.join([*slopes, *whole])}")
     return 0
+
+
+def _unit(of: str, schema: Schema, field: str, case: Case | None) -> str:
+    """Of the scalar: that of the field, times lengths where it is a sum over cells."""
+    unit, length = schema.fields[field].unit, schema.fields[schema.points].unit
+    lengths = case.dimension if case and of in ("integral", "force") else None
+    if not lengths or length == "1":
+        return unit
+    power = length if lengths == 1 else f"{length}^{lengths}"
+    return power if unit == "1" else f"{unit} {power}"
+
+
+def _per(unit: str, other: str) -> str:
+    """`Pa / (m/s)`."""
+    return unit if other == "1" else f"{unit} / ({other})"
 
 
 def _of_table(path: str, schema: Schema, given: dict[str, list[float]]) -> dict[str, Any]:
