@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from difflib import get_close_matches
 from typing import Any
 
@@ -18,6 +19,14 @@ class ConfigError(FlareError):
 
 class DataError(FlareError):
     """A dataset, file or array that is missing, damaged or unfit."""
+
+
+class MissingInputError(DataError):
+    """A feature or parameter of a model that a file does not have; whoever knows a way out adds it by the name."""
+
+    def __init__(self, message: str, name: str) -> None:
+        super().__init__(message)
+        self.name = name
 
 
 class TooLarge(DataError):
@@ -42,6 +51,15 @@ class TrainingDiverged(FlareError):
 
 class RankLost(FlareError):
     """Another process of this run is gone, or did not answer in time."""
+
+
+@contextmanager
+def way_out(how: str) -> Iterator[None]:
+    """Ends the message about a missing input with `how` it can be given, such as `--set {name}=VALUE`."""
+    try:
+        yield
+    except MissingInputError as error:
+        raise DataError(f"{error}; give it with {how.format(name=error.name)}") from None
 
 
 def nearest(name: str, known: Iterable[str]) -> str:

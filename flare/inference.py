@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,11 +14,11 @@ import torch
 from torch import Tensor
 
 from flare.data.cases import only_case
-from flare.data.fields_of import fields_of
+from flare.data.fields_of import BY_HAND, fields_of, spread
 from flare.data.sample import INPUT_ROLES, Sample, input_array
 from flare.data.tables import is_folder_of_arrays, read_inputs
 from flare.environment import memory_of
-from flare.errors import ConfigError, DataError
+from flare.errors import ConfigError, DataError, way_out
 from flare.models.flare import FLAREModel
 from flare.models.stream import CHUNK, Stream, flare_blocks, flare_model, spans
 
@@ -69,16 +69,25 @@ def predict_into(
         return stream(surrogate, sample, size, scratch, done).forward(write)
 
 
-def read_sample(surrogate: Surrogate, path: str | os.PathLike[str]) -> Sample:
+def read_sample(
+    surrogate: Surrogate,
+    path: str | os.PathLike[str],
+    given: Mapping[str, float | Sequence[float]] | None = None,
+) -> Sample:
     """The inputs of one sample from a file or a folder of arrays, checked; what is wrong is said with its name.
 
     Arrays of a folder stay on disk, of whatever kind their numbers are: a chunk at a time becomes float32.
+    `given` are features and parameters that a file does not have.
     """
     schema = surrogate.schema
     if is_folder_of_arrays(path) or (Path(path) / "dataset.json").exists():  # the latter is refused there
+        if given:
+            raise ConfigError(f"{path} is a folder of arrays, in which {', '.join(given)} is one")
         inputs = read_inputs(path, schema)
     else:
-        inputs = fields_of(only_case(Path(path), schema), schema, schema.named(*INPUT_ROLES))
+        case = only_case(Path(path), schema)
+        with way_out(BY_HAND):
+            inputs = fields_of(case, schema, schema.named(*INPUT_ROLES), spread(given or {}, schema, case))
     points = inputs.pop(schema.points)
     try:
         return surrogate.sample(points, inputs)

@@ -17,15 +17,24 @@ import numpy as np
 
 from flare.data.cards import is_benchmark
 from flare.data.cases import Case, case_of, only_case
-from flare.data.fields_of import AXES, CENTRES, fields_of, identifier, spread
+from flare.data.fields_of import AXES, BY_HAND, CENTRES, fields_of, identifier, spread
 from flare.data.sample import INPUT_ROLES, Field, Sample, Schema
-from flare.data.tables import FORMATS, is_folder_of_arrays, refuse_format, write_outputs
-from flare.errors import ConfigError, DataError
+from flare.data.tables import FORMATS, append_columns, is_folder_of_arrays, refuse_format, write_outputs
+from flare.errors import ConfigError, DataError, way_out
 from flare.files import refuse_existing
 from flare.inference import MANY, Chunk, as_fields, empty_outputs, passes, predict_into, read_sample
-from flare.mesh.file import OF_POINTS, MeshFile, mesh_of_points, read_mesh, refuse_suffix
+from flare.mesh.file import (
+    OF_POINTS,
+    UNITS,
+    MeshFile,
+    is_mesh,
+    mesh_of_arrays,
+    mesh_of_points,
+    read_mesh,
+    refuse_suffix,
+)
 from flare.mesh.readers import SURFACES
-from flare.mesh.sampling import filled, of_hexahedra, on_surface, refuse_spacing, spacing_of
+from flare.mesh.sampling import centre_spacing, filled, of_hexahedra, on_surface, refuse_spacing, spacing_of
 from flare.surrogate import Surrogate
 from flare.terminal import progress, say
 
@@ -33,6 +42,8 @@ if TYPE_CHECKING:
     from flare.trust.calibration import Calibration, Judgement
 
 Points = Literal["auto", "vertices", "surface", "voxels"]
+SCORE = "familiarity_score"
+"""Its name in files."""
 SPARSE = 2.0
 """Vertices that are farther apart than this many training points are no basis for a prediction."""
 
@@ -61,6 +72,29 @@ class Prediction:
         named = {f"{name}_predicted": values for name, values in self.fields.items()}
         return named | {f"{name}_bar": values for name, values in (bars or {}).items()}
 
+    @property
+    def score(self) -> dict[str, np.ndarray]:
+        """What is written beside the fields, where it is known: `familiarity_score`."""
+        known = self.judgement is not None and self.judgement.score is not None
+        return {SCORE: np.array([self.judgement.score])} if known and self.judgement else {}
+
+    @property
+    def _of_whole(self) -> dict[str, np.ndarray]:
+        """Field data of a mesh: the score, and the units of the new fields."""
+        units = {name: self.schema.fields[name.rpartition("_")[0]].unit for name in self.added}
+        own = dict(self.mesh.units) if self.mesh else {}
+        told = [f"{name}={unit}" for name, unit in {**own, **units}.items() if unit != "1"]
+        return self.score | ({UNITS: np.array(told)} if told else {})
+
+    @property
+    def warning(self) -> str:
+        """A sentence for pictures; empty where the part is like those of the training, or nobody knows."""
+        if self.judgement is None or not self.judgement.unlike:
+            return ""
+        return (
+            f"WARNING: unlike the training set (familiarity score {self.judgement.score:.2f}); error bars do not hold"
+        )
+
     def save(self, path: str | os.PathLike[str]) -> None:
         """As VTK, with all that the file had, by the suffix; or points and fields only, as .csv or .npz."""
         own = {**self.kept, **(self.mesh.point_fields | self.mesh.cell_fields if self.mesh else {})}
@@ -75,14 +109,21 @@ class Prediction:
             }
             described |= {name: _undescribed(name, values) for name, values in self.kept.items()}
             schema = replace(self.schema, fields={**described, **self.schema.fields})
-            write_outputs(path, schema, {**self.sample.values, **self.kept}, self.added)
+            if self.mesh is None and {Path(path).suffix.lower(), Path(self.name).suffix.lower()} == {".csv"}:
+                append_columns(self.name, path, schema, self.added)
+                return
+            fields = {**self.sample.values, **self.kept}
+            # Corners are numbers of points, which cell centres are not.
+            cells = self.mesh.cells if self.mesh and self.schema.points != CENTRES else {}
+            more = {kind: corners for kind, corners in cells.items() if corners.size and kind not in fields}
+            write_outputs(path, schema, fields, self.added, {**more, **self.score})
             return
         if self.mesh is not None:
             place = "cell_fields" if self.schema.points == CENTRES else "point_fields"
-            self.mesh.save(path, **{place: self.added})
+            self.mesh.save(path, **{place: self.added}, of_whole=self._of_whole)
             return
         cloud = mesh_of_points(self.sample.values[self.schema.points], self.name)
-        cloud.save(path, point_fields={**self.kept, **self.added})
+        cloud.save(path, point_fields={**self.kept, **self.added}, of_whole=self._of_whole)
 
 
 def predict_file(
@@ -112,20 +153,21 @@ def predict_file(
         scratch: as for `predict_into`.
         done: likewise; None shows how far a large prediction is.
     """
-    path, schema, case = Path(path), surrogate.schema, None
+    path, schema, case, mesh = Path(path), surrogate.schema, None, None
     if out is not None:
         refuse_existing(out)
     if is_folder_of_arrays(path):
-        if given:
-            raise ConfigError(f"{path} is a folder of arrays, in which {', '.join(given)} is one")
-        sample = read_sample(surrogate, path)
+        sample = read_sample(surrogate, path, given)
     else:
         case = _case(schema, path, points, spacing or (calibration.spacing if calibration else None))
-        values = fields_of(case, schema, schema.named(*INPUT_ROLES), spread(given or {}, schema, case))
+        mesh = _mesh(case, path)
+        if schema.points == CENTRES:
+            case = replace(case, mesh=mesh)
+        with way_out(BY_HAND):
+            values = fields_of(case, schema, schema.named(*INPUT_ROLES), spread(given or {}, schema, case))
         sample = surrogate.sample(values.pop(schema.points), values)
         for remark in case.remarks:
             say(f"{path}: {remark}")
-    mesh = case.mesh if case else None
     if out is not None:
         _refuse_out(Path(out), mesh)
     count = len(sample.values[schema.points])
@@ -145,6 +187,20 @@ def _case(schema: Schema, path: Path, points: Points, spacing: float | None) -> 
     return case_of(_surface(schema, path, points, spacing), str(path))
 
 
+def _mesh(case: Case, path: Path) -> MeshFile | None:
+    """What the fields are written onto: the file's own mesh, or that of the cells which an NPZ or HDF5 file has."""
+    if not case.cells or is_mesh(path):
+        return case.mesh
+    return mesh_of_arrays(
+        case.name,
+        case.points,
+        case.cells,
+        point_fields=case.point_fields,
+        cell_fields=case.cell_fields,
+        parameters=case.parameters,
+    )
+
+
 def _kept(case: Case, schema: Schema) -> dict[str, np.ndarray]:
     """Fields of the file where the model has its own, but for the inputs, which are written anyway."""
     own = case.cell_fields if schema.points == CENTRES and case.mesh else case.point_fields
@@ -159,7 +215,7 @@ def _undescribed(name: str, values: np.ndarray) -> Field:
 
 def _refuse_out(out: Path, mesh: MeshFile | None) -> None:
     if mesh is not None and out.suffix not in FORMATS:
-        refuse_suffix(out, mesh.root)
+        refuse_suffix(out, mesh.root, more=FORMATS)
     else:
         refuse_format(out, "write", more=OF_POINTS)
 
@@ -178,11 +234,12 @@ def _surface(schema: Schema, path: Path, points: Points, spacing: float | None) 
         return filled(path, refuse_spacing(spacing))
     mesh = read_mesh(path)
     if points == "auto":
-        points = "vertices"
-        if spacing and spacing_of(mesh) > SPARSE * spacing:
+        points, at_cells = "vertices", schema.points == CENTRES
+        apart = centre_spacing(mesh) if at_cells else spacing_of(mesh)
+        if spacing and apart > SPARSE * spacing:
             say(
-                f"{path}: its vertices are {spacing_of(mesh):.3g} apart, training points {spacing:.3g}; points are put "
-                f"all over its surface (--points vertices takes the vertices)"
+                f"{path}: its {'triangle centres' if at_cells else 'vertices'} are {apart:.3g} apart, training points "
+                f"{spacing:.3g}; points are put all over its surface (--points vertices takes the mesh as it is)"
             )
             points = "surface"
     return on_surface(mesh, refuse_spacing(spacing)) if points == "surface" else mesh
@@ -219,6 +276,7 @@ def describe(prediction: Prediction, calibration: Calibration | None) -> list[st
         unit = prediction.schema.fields[name].unit
         bars = judgement.bars if judgement else None
         bar = f", ± {np.median(bars[name]):.3g} at the median point" if bars else ""
+        bar += " (does not hold here)" if bars and prediction.warning else ""
         known = f"; error {prediction.errors[name]:.2%} against the file's own" if name in prediction.errors else ""
         span = f"{values.min():.6g} to {values.max():.6g}{'' if unit == '1' else f' {unit}'}"
         lines.append(f"{name}, {len(values):,} points, {span}{bar}{known}")

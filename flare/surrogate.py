@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from flare.code import Code, encode
 from flare.data.normalise import Affine
 from flare.data.sample import INPUT_ROLES, Field, Sample, Schema
-from flare.errors import CheckpointError, ConfigError, DataError, nearest, one_line
+from flare.errors import CheckpointError, ConfigError, DataError, MissingInputError, nearest, one_line
 from flare.inference import Chunk, as_fields, empty_outputs, predict_into
 from flare.models import build_model
 from flare.models.stream import CHUNK, spans
@@ -142,8 +142,8 @@ class Surrogate(nn.Module):
                 raise DataError(f"this model takes no field {name!r}; {nearest(name, wanted)}")
         for name in wanted:
             if name not in given:
-                raise DataError(
-                    f"the field {name!r} ({self.schema.fields[name].role}) is missing; the model needs {wanted}"
+                raise MissingInputError(
+                    f"the field {name!r} ({self.schema.fields[name].role}) is missing; the model needs {wanted}", name
                 )
         count = len(np.atleast_2d(points))
         with np.errstate(over="ignore"):  # what is too large for float32 is refused as infinity

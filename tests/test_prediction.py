@@ -5,6 +5,7 @@ import pytest
 import pyvista as pv
 
 from flare.code import encode
+from flare.data.cases import Place, read_case
 from flare.data.sample import Field, Schema
 from flare.errors import ConfigError, DataError
 from flare.inference import empty_outputs, predict_into, read_sample
@@ -141,3 +142,95 @@ def test_a_given_input_that_the_model_does_not_have_is_refused(part):
     surrogate, path = part
     with pytest.raises(ConfigError, match="--set gravty: the model has no such input; did you mean 'gravity'"):
         predict_file(surrogate, path, given={"gravty": [0.0, 0.0, 1.0], "wind": [3.0, -1.0]})
+
+
+def test_a_missing_input_is_said_with_the_way_to_give_it(tmp_path, cube):
+    with pytest.raises(DataError, match=r"has no parameter 'speed'; it has none; give it with --set speed=VALUE"):
+        predict_file(made(2), cube)
+    surrogate = made(components=("x", "y"))
+    with pytest.raises(DataError, match=r"has no parameter 'speed'.*give it with --set speed=VALUE"):
+        predict_file(surrogate, table(tmp_path / "a.csv", "x,y"))
+
+
+TRIANGLES = np.array([[0, 1, 2], [2, 1, 3], [2, 3, 4], [5, 6, 7], [7, 6, 8]])
+
+
+def arrays_in(path, **arrays):
+    if path.suffix == ".npz":
+        np.savez(path, **arrays)
+    else:
+        with pytest.importorskip("h5py").File(path, "w") as file:
+            for name, values in arrays.items():
+                file[name] = values
+    return path
+
+
+@pytest.mark.parametrize("suffix", [".npz", ".h5"])
+def test_cells_of_a_file_of_arrays_are_written(tmp_path, suffix):
+    surrogate, colour = made(components=("x", "y")), np.arange(9.0)
+    path = arrays_in(tmp_path / f"a{suffix}", points=POINTS, cells=TRIANGLES, colour=colour, speed=np.full(9, 3.0))
+    prediction = predict_file(surrogate, path)
+    prediction.save(tmp_path / "out.vtu")
+    mesh = pv.read(tmp_path / "out.vtu")
+    np.testing.assert_array_equal(mesh.cells_dict[5], TRIANGLES)
+    np.testing.assert_array_equal(mesh.points[:, :2], POINTS)
+    np.testing.assert_array_equal(mesh.point_data["colour"], colour)
+    np.testing.assert_array_equal(mesh.point_data["heat_predicted"], prediction.fields["heat"])
+    prediction.save(tmp_path / "out.npz")
+    again = predict_file(surrogate, tmp_path / "out.npz")  # whose cells are understood in turn
+    np.testing.assert_array_equal(again.mesh.cells["triangle"], TRIANGLES)
+
+
+def test_a_file_of_arrays_with_cells_has_centres_for_a_model_of_those(tmp_path):
+    surrogate = made(2, points="cell_centres", components=("x", "y"))
+    path = arrays_in(tmp_path / "a.npz", points=POINTS, cells=TRIANGLES)
+    prediction = predict_file(surrogate, path, given={"speed": 3.0})
+    np.testing.assert_allclose(prediction.sample.values["cell_centres"], POINTS[TRIANGLES].mean(1), rtol=1e-6)
+    prediction.save(tmp_path / "out.vtu")
+    mesh = pv.read(tmp_path / "out.vtu")
+    np.testing.assert_array_equal(mesh.cells_dict[5], TRIANGLES)
+    np.testing.assert_array_equal(mesh.cell_data["heat_predicted"], prediction.fields["heat"])
+
+
+def test_a_surface_as_dense_as_the_training_is_taken_as_it_is_at_cell_centres(cube, capsys):
+    """Centres of triangles are closer than vertices: they are compared with the training centres they stand for."""
+    mesh = pv.read(cube)
+    centres = mesh.cell_centers().points
+    gaps = np.linalg.norm(centres[:, None] - centres[None], axis=2) + 9 * np.eye(len(centres))
+    spacing = float(np.median(gaps.min(1)))
+    surrogate = made(2, points="cell_centres")
+    at = predict_file(surrogate, cube, given={"speed": 1.0}, spacing=spacing).sample.values["cell_centres"]
+    np.testing.assert_allclose(at, centres, atol=1e-6)
+    assert "apart" not in capsys.readouterr().err
+    dense = predict_file(surrogate, cube, given={"speed": 1.0}, spacing=spacing / 3)
+    assert len(dense.fields["heat"]) > 2 * len(centres)
+    assert "its triangle centres are" in capsys.readouterr().err
+
+
+def test_a_sample_to_encode_takes_given_inputs_as_a_prediction_does(tmp_path):
+    surrogate = made(components=("x", "y"))
+    bare, whole = table(tmp_path / "a.csv", "x,y"), table(tmp_path / "b.csv", "x,y,speed", np.full(9, 3.0))
+    wanted = read_sample(surrogate, whole).values
+    for name, values in read_sample(surrogate, bare, {"speed": [3.0]}).values.items():
+        np.testing.assert_array_equal(values, wanted[name])
+    with pytest.raises(DataError, match="give it with --set speed=VALUE"):
+        read_sample(surrogate, bare)
+
+
+def test_a_table_comes_back_as_it_was_typed_with_columns_behind(tmp_path):
+    lines = ["x [m],y [m],p [Pa],speed"]
+    lines += [f"{x:.17g},{y:.17g},1.50e+05,3.000" for x, y in POINTS]
+    (tmp_path / "a.csv").write_text("\n".join(lines) + "\n")
+    prediction = predict_file(made(components=("x", "y")), tmp_path / "a.csv")
+    prediction.save(tmp_path / "b.csv")
+    written = (tmp_path / "b.csv").read_text().splitlines()
+    assert written[0] == lines[0] + ",heat_predicted [W]"
+    assert [line.rpartition(",")[0] for line in written] == lines
+    numbers = [float(line.rpartition(",")[2]) for line in written[1:]]
+    np.testing.assert_allclose(numbers, prediction.fields["heat"], rtol=1e-7)
+
+
+@pytest.mark.parametrize("suffix", [".vtu", ".vtp", ".vtk"])
+def test_units_are_written_and_read_again(cube, tmp_path, suffix):
+    predict_file(made(2), cube, given={"speed": 1.0}).save(tmp_path / f"a{suffix}")
+    assert read_case(Place(tmp_path / f"a{suffix}")).units == {"heat_predicted": "W"}

@@ -1,5 +1,6 @@
 """Gradients are those of finite differences, and of the whole: the network's part and the geometry's."""
 
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -134,7 +135,11 @@ def test_the_verb_writes_a_vector_field_onto_the_mesh(run, tmp_path, capsys):
     write_grid(tmp_path / "part.vtu", grid)
     words = ["sensitivity", str(run), str(tmp_path / "part.vtu"), "--of", "mean", "--field", "force"]
     assert main([*words, "--out", str(tmp_path / "slopes.vtu")]) == 0
-    assert "by speed:" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert re.search(r"mean of force: \S+ N\n  by speed: \S+ N / \(m/s\)\n", said)
+    summed = ["integral" if word == "mean" else word for word in words]
+    assert main([*summed, "--out", str(tmp_path / "summed.vtu")]) == 0
+    assert re.search(r"integral of force: \S+ N m\^2\n", capsys.readouterr().out)
     found = read_grid(tmp_path / "slopes.vtu")
     expected = sensitivity(surrogate(), POINTS, SCALARS["mean over the area"], thickness=THICKNESS, speed=2.0)
     np.testing.assert_allclose(found.point_fields["d_mean_d_position"][:, :2], expected.points, rtol=1e-5)

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from flare.cli import parse
-from flare.cli.options import make_parser
+from flare.cli.options import add_set, make_parser, settings
 from flare.cli.predict import points_at_a_time, scratch_folder
 from flare.files import refuse_existing
 
 EPILOG = """examples:
   flare encode runs/demo part.csv --out part.code
+  flare encode runs/wings part.vtu --set speed=30 --out part.code
   flare probe runs/demo part.code --line 0,0:1,1 --out diagonal.csv"""
 
 
@@ -19,6 +20,7 @@ def run(words: Sequence[str]) -> int:
     parser.add_argument("run", help="run folder")
     parser.add_argument("input", help="points and input fields (.npz, .csv, folder of .npy)")
     parser.add_argument("--out", required=True, help="file to write (safetensors); must not exist")
+    add_set(parser, "inputs that are not in the file")
     parser.add_argument("--chunk", default="auto", help="points at a time: a number, 'auto', or 'whole'")
     parser.add_argument("--scratch", help="folder for what does not fit into memory; default that of --out")
     parser.add_argument("--checkpoint", default="last", choices=["last", "best"], help="which weights")
@@ -34,7 +36,7 @@ def run(words: Sequence[str]) -> int:
     from flare.terminal import progress
 
     surrogate = load(args.run, checkpoint=args.checkpoint, ema=args.ema, device=args.device)
-    sample = read_sample(surrogate, args.input)
+    sample = read_sample(surrogate, args.input, settings(args.set))
     count = len(sample.values[surrogate.schema.points])
     work = count * (passes(surrogate) - 1)  # nobody needs what the last block would make of the points
     with progress("encoding", work, unit="points x blocks", quiet=count < MANY) as update:

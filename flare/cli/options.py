@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from jsonargparse import ArgumentParser, DefaultHelpFormatter, set_parsing_settings
 
 from flare.errors import ConfigError
@@ -27,7 +29,22 @@ def make_parser(verb: str, description: str, examples: str | None = None) -> Arg
     )
 
 
-def setting(text: str) -> tuple[str, list[float]]:
+def add_set(parser: ArgumentParser, help: str) -> None:
+    """`--set NAME=VALUE ...`, as often as one likes: all are joined, where argparse would keep the last."""
+    parser.add_argument("--set", nargs="+", action="extend", default=[], metavar="NAME=VALUE", help=help)
+
+
+def settings(words: Sequence[str]) -> dict[str, list[float]]:
+    """What `--set` gave, by name."""
+    found: dict[str, list[float]] = {}
+    for name, values in map(_setting, words):
+        if name in found:
+            raise ConfigError(f"--set {name} is given twice; give every name once")
+        found[name] = values
+    return found
+
+
+def _setting(text: str) -> tuple[str, list[float]]:
     """A name and its numbers, from `speed=30` or `force=0,0,-9.81`."""
     name, _, values = text.partition("=")
     try:

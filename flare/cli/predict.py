@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from flare.cli import parse
-from flare.cli.options import make_parser, setting
+from flare.cli.options import add_set, make_parser, settings
 from flare.cli.words import with_unit
 from flare.errors import ConfigError, DataError
 
@@ -32,7 +32,7 @@ def run(words: Sequence[str]) -> int:
     parser.add_argument("input", help="mesh, points and input fields (.npz, .csv, folder of .npy), or a dataset folder")
     parser.add_argument("--out", required=True, help="file (.vtu, .vtp, .npz, .csv, ...) or folder; must not exist")
     parser.add_argument("--split", help="of a dataset: only these samples; default all")
-    parser.add_argument("--set", nargs="+", default=[], metavar="NAME=VALUE", help="inputs that are not in the mesh")
+    add_set(parser, "inputs that are not in the mesh")
     parser.add_argument(
         "--points",
         default="auto",
@@ -95,7 +95,7 @@ def _predict_part(surrogate: Surrogate, args: Any) -> None:
     prediction = predict_file(
         surrogate,
         args.input,
-        given=dict(setting(text) for text in args.set),
+        given=settings(args.set),
         calibration=calibration,
         points=args.points,
         spacing=args.spacing,

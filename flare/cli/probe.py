@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from flare.cli import parse
-from flare.cli.options import make_parser, setting
+from flare.cli.options import add_set, make_parser, settings
 from flare.cli.words import with_unit
 from flare.errors import ConfigError
 from flare.terminal import counted
@@ -39,7 +39,7 @@ def run(words: Sequence[str]) -> int:
     parser.add_argument("--count", type=int, default=200, help="points of a line, or of the longer side of a plane")
     parser.add_argument("--cells", type=int, default=16, help="of the coarsest grid, along its longest side")
     parser.add_argument("--levels", type=int, default=1, help="grids, each twice as fine as the one before")
-    parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="a feature, alike everywhere")
+    add_set(parser, "features, alike everywhere")
     parser.add_argument(
         "--checkpoint", default="last", choices=["last", "best"], help="which weights, as it was encoded"
     )
@@ -88,8 +88,8 @@ def _with_minus(words: Sequence[str]) -> list[str]:
     return joined
 
 
-def _features(settings: Sequence[str], schema: Schema) -> dict[str, list[float]]:
-    features = dict(setting(text) for text in settings)
+def _features(given: Sequence[str], schema: Schema) -> dict[str, list[float]]:
+    features = settings(given)
     for name in schema.named("feature"):
         if name not in features:
             raise ConfigError(

@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from flare.cli import parse
-from flare.cli.options import make_parser, setting
-from flare.errors import ConfigError, DataError
+from flare.cli.options import add_set, make_parser, settings
+from flare.cli.words import with_unit
+from flare.errors import ConfigError, DataError, way_out
 
 if TYPE_CHECKING:
     from flare.data.cases import Case
@@ -28,7 +29,7 @@ def run(words: Sequence[str]) -> int:
     )
     parser.add_argument("run", help="run folder")
     parser.add_argument("input", help="a mesh (.vtu, .vtp, ...), or points and input fields (.npz, .csv)")
-    parser.add_argument("--set", nargs="+", default=[], metavar="NAME=VALUE", help="inputs that are not in the file")
+    add_set(parser, "inputs that are not in the file")
     parser.add_argument("--of", required=True, choices=["peak", "mean", "integral", "force"], help="which scalar")
     parser.add_argument("--field", required=True, help="of which predicted field")
     parser.add_argument("--component", type=int, default=0, help="of a field of several, counted from 0")
@@ -40,26 +41,27 @@ def run(words: Sequence[str]) -> int:
     args = parse(parser, words)
     out = Path(args.out)
 
-    from flare.data.fields_of import CENTRES
+    from flare.data.fields_of import BY_HAND, CENTRES
     from flare.data.tables import FORMATS
     from flare.files import refuse_existing
-    from flare.mesh.file import OWN_SUFFIX, refuse_suffix
+    from flare.mesh.file import LEGACY, OWN_SUFFIX, refuse_suffix
     from flare.sensitivity import sensitivity
     from flare.surrogate import load
 
-    if out.suffix not in (".npz", *OWN_SUFFIX.values()):
+    if out.suffix not in (".npz", LEGACY, *OWN_SUFFIX.values()):
         raise ConfigError(f"--out {out}: the name should end in .vtu or .npz, or in another suffix of VTK's")
     refuse_existing(out)
     surrogate = load(args.run, checkpoint=args.checkpoint, device=args.device)
-    schema, given = surrogate.schema, dict(setting(text) for text in args.set)
-    if Path(args.input).suffix in FORMATS:
-        case, inputs = None, _of_table(args.input, schema, given)
-    else:
-        case, inputs = _of_mesh(args.input, schema, given)
+    schema, given = surrogate.schema, settings(args.set)
+    with way_out(BY_HAND):
+        if Path(args.input).suffix in FORMATS:
+            case, inputs = None, _of_table(args.input, schema, given)
+        else:
+            case, inputs = _of_mesh(args.input, schema, given)
     if out.suffix != ".npz":
         if case is None or case.mesh is None:
             raise ConfigError(f"{args.input} is no mesh to write back with fields; let --out end in .npz")
-        refuse_suffix(out, case.mesh.root)
+        refuse_suffix(out, case.mesh.root, more=[".npz"])
     points = inputs.pop(schema.points)
     found = sensitivity(surrogate, points, _scalar(args, schema, case), **inputs)
 
@@ -70,11 +72,28 @@ def run(words: Sequence[str]) -> int:
         _write_arrays(out, {schema.points: points, **inputs, **slopes, **whole})
     else:
         _write_mesh(out, case.mesh, slopes, whole, at_cells=schema.points == CENTRES)
-    print(f"{args.of} of {args.field}: {found.value:.6g}")
+    unit = _unit(args.of, schema, args.field, case)
+    print(with_unit(f"{args.of} of {args.field}: {found.value:.6g}", unit))
     for name, slope in found.parameters.items():
-        print(f"  by {name}: {', '.join(f'{number:.6g}' for number in slope)}")
+        numbers = ", ".join(f"{number:.6g}" for number in slope)
+        print(with_unit(f"  by {name}: {numbers}", _per(unit, schema.fields[name].unit)))
     print(f"{out}: {', '.join([*slopes, *whole])}")
     return 0
+
+
+def _unit(of: str, schema: Schema, field: str, case: Case | None) -> str:
+    """Of the scalar: that of the field, times lengths where it is a sum over cells."""
+    unit, length = schema.fields[field].unit, schema.fields[schema.points].unit
+    lengths = case.dimension if case and of in ("integral", "force") else None
+    if not lengths or length == "1":
+        return unit
+    power = length if lengths == 1 else f"{length}^{lengths}"
+    return power if unit == "1" else f"{unit} {power}"
+
+
+def _per(unit: str, other: str) -> str:
+    """`Pa / (m/s)`."""
+    return unit if other == "1" else f"{unit} / ({other})"
 
 
 def _of_table(path: str, schema: Schema, given: dict[str, list[float]]) -> dict[str, Any]:

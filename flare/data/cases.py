@@ -127,6 +127,7 @@ def case_of(mesh: MeshFile, name: str) -> Case:
         mesh.cell_fields,
         mesh.parameters,
         mesh.cells,
+        mesh.units,
         mesh=mesh,
         remarks=mesh.remarks,
     )

@@ -13,12 +13,14 @@ import numpy as np
 
 from flare.data.cases import Case
 from flare.data.sample import RESERVED, Schema
-from flare.errors import ConfigError, DataError, nearest
+from flare.errors import ConfigError, DataError, MissingInputError, nearest
 from flare.terminal import say
 
 CENTRES = "cell_centres"
 """Name of the points of a schema whose fields are at cell centres."""
 AXES = "xyz"
+BY_HAND = "--set {name}=VALUE"
+"""How the command line takes an input that a file does not have."""
 
 
 def identifier(name: str) -> str:
@@ -99,7 +101,8 @@ def coordinates(case: Case, schema: Schema) -> np.ndarray:
 
 def _found(case: Case, schema: Schema, name: str, told: Callable[[str], None]) -> np.ndarray:
     if schema.fields[name].role == "parameter":
-        places = [case.parameters, case.point_fields if case.mesh is None else {}]  # a table repeats it in every row
+        # A table repeats it in every row; the point fields of a mesh are no parameters.
+        places = [case.parameters, case.point_fields if case.neighbours is None else {}]
     else:
         places = (
             [case.cell_fields, case.point_fields] if schema.points == CENTRES else [case.point_fields, case.cell_fields]
@@ -122,9 +125,9 @@ def _found(case: Case, schema: Schema, name: str, told: Callable[[str], None]) -
     other = next((values for own, values in case.parameters.items() if identifier(own) == name), None)
     if other is not None:
         raise DataError(f"{case.name}: {name!r} has shape {other.shape}; expected a value at each of its points")
-    raise DataError(
-        f"{case.name} has no {schema.fields[name].role} {name!r}; {nearest(name, known) if known else 'it has none'}"
-    )
+    role = schema.fields[name].role
+    message = f"{case.name} has no {role} {name!r}; {nearest(name, known) if known else 'it has none'}"
+    raise MissingInputError(message, name) if role in ("feature", "parameter") else DataError(message)
 
 
 def _alike(case: Case, name: str, rows: np.ndarray) -> np.ndarray:

@@ -20,7 +20,7 @@ from numpy.typing import ArrayLike
 
 from flare.data.sample import INPUT_ROLES, Schema
 from flare.data.store import open_array
-from flare.errors import DataError, numpys_reason
+from flare.errors import DataError, MissingInputError, numpys_reason
 from flare.files import filling, refuse_full_disk, replacing
 
 FORMATS = (".npz", ".csv")
@@ -108,8 +108,10 @@ def _read_npz(path: Path, schema: Schema) -> dict[str, np.ndarray]:
             wanted = schema.named(*INPUT_ROLES)
             for name in wanted:
                 if name not in present:
-                    raise DataError(
-                        f"{path} has no array {name!r}; it has {', '.join(present)}, the model needs {wanted}"
+                    raise _missing(
+                        f"{path} has no array {name!r}; it has {', '.join(present)}, the model needs {wanted}",
+                        schema,
+                        name,
                     )
             return {name: archive[name] for name in wanted}
     except (ValueError, OSError, EOFError, zipfile.BadZipFile, zlib.error) as error:
@@ -195,12 +197,40 @@ def _columns(header: Sequence[str], schema: Schema, field: str, component: str) 
 def _column(path: Path, header: list[str], schema: Schema, field: str, component: str) -> str:
     names, found = _columns(header, schema, field, component)
     if not found:
-        raise DataError(f"{path} has no column {' or '.join(names)}; it has {', '.join(header)}")
+        raise _missing(f"{path} has no column {' or '.join(names)}; it has {', '.join(header)}", schema, field)
     return found[0]
 
 
+def _missing(message: str, schema: Schema, name: str) -> DataError:
+    """Points cannot be given by hand, other inputs can."""
+    return DataError(message) if name == schema.points else MissingInputError(message, name)
+
+
+def append_columns(
+    source: str | os.PathLike[str], path: str | os.PathLike[str], schema: Schema, fields: Mapping[str, np.ndarray]
+) -> None:
+    """A .csv file again, every title and number as it was typed, with the columns of these fields behind."""
+    with Path(source).open(newline="", encoding="utf-8-sig") as file, replacing(path) as temporary:
+        rows = csv.reader(file)
+        head = next(rows)
+        count = len(next(iter(fields.values())))
+        titles, columns = _titled(schema, fields, count)
+        with temporary.open("w", encoding="utf-8", newline="") as out:
+            writer = csv.writer(out, lineterminator="\n")
+            writer.writerow([*head, *titles])
+            for row, new in zip(rows, np.stack(columns, 1), strict=True):
+                writer.writerow([*row, *(f"{value:.9g}" for value in new)])
+
+
 def _write_csv(path: Path, schema: Schema, fields: Mapping[str, np.ndarray]) -> None:
-    count = len(fields[schema.points])
+    titles, columns = _titled(schema, fields, len(fields[schema.points]))
+    with path.open("w", encoding="utf-8", newline="") as file:
+        csv.writer(file).writerow(titles)
+        np.savetxt(file, np.stack(columns, 1), delimiter=",", fmt="%.9g")
+
+
+def _titled(schema: Schema, fields: Mapping[str, np.ndarray], count: int) -> tuple[list[str], list[np.ndarray]]:
+    """A title, with its unit, and a column for every component."""
     titles, columns = [], []
     for name, values in fields.items():
         field = schema.fields[name]
@@ -209,6 +239,4 @@ def _write_csv(path: Path, schema: Schema, fields: Mapping[str, np.ndarray]) -> 
             title = name if len(field.components) == 1 else f"{name}.{component}"
             titles.append(title if field.unit == "1" else f"{title} [{field.unit}]")
             columns.append(column)
-    with path.open("w", encoding="utf-8", newline="") as file:
-        csv.writer(file).writerow(titles)
-        np.savetxt(file, np.stack(columns, 1), delimiter=",", fmt="%.9g")
+    return titles, columns

@@ -39,6 +39,10 @@ OWN_SUFFIX = {
     "StructuredGrid": ".vts",
     "MultiBlock": ".vtm",
 }
+UNITS = "units"
+"""Field data that tells them, a string such as `pressure=Pa` a field."""
+LEGACY = ".vtk"
+"""VTK's older format, which holds any of them but blocks."""
 
 
 @dataclass(frozen=True)
@@ -72,6 +76,14 @@ class MeshFile:
         """Values of the whole mesh, such as VTK's field data: name -> (channels,)."""
         found = _numbers(self.root.field_data)
         return {name: np.atleast_1d(v.squeeze()) for name, v in found.items() if np.atleast_1d(v.squeeze()).ndim == 1}
+
+    @cached_property
+    def units(self) -> dict[str, str]:
+        """Name of a field -> its unit, where a prediction of ours wrote them."""
+        if UNITS not in self.root.field_data.keys():  # noqa: SIM118
+            return {}
+        words = [str(word).partition("=") for word in np.atleast_1d(np.asarray(self.root.field_data[UNITS]))]
+        return {name: unit for name, sign, unit in words if sign}
 
     @cached_property
     def cells(self) -> dict[str, np.ndarray]:
@@ -123,11 +135,16 @@ class MeshFile:
         *,
         point_fields: Mapping[str, np.ndarray] | None = None,
         cell_fields: Mapping[str, np.ndarray] | None = None,
+        of_whole: Mapping[str, np.ndarray] | None = None,
     ) -> None:
-        """Write all that was read, and these fields. The suffix is that of the VTK format, or .vtu for any mesh."""
+        """Write all that was read, these fields, and values `of_whole`, which VTK calls field data.
+
+        By the suffix: as the VTK format it was, .vtk, or .vtu.
+        """
         path, vtk = Path(path), pyvista()
         refuse_suffix(path, self.root)
-        root = self.root.copy(deep=False) if path.suffix == OWN_SUFFIX[type(self.root).__name__] else self.grid.copy()
+        as_read = path.suffix in (LEGACY, OWN_SUFFIX[type(self.root).__name__])
+        root = self.root.copy(deep=False) if as_read else self.grid.copy()
         parts = leaves(root) if isinstance(root, vtk.MultiBlock) else [root]
         for place, fields, counts in (
             ("point_data", point_fields or {}, [part.n_points for part in parts]),
@@ -137,6 +154,8 @@ class MeshFile:
                 rows = np.split(np.ascontiguousarray(values), np.cumsum(counts)[:-1])
                 for part, own in zip(parts, rows, strict=True):
                     getattr(part, place)[name] = own
+        for name, value in (of_whole or {}).items():
+            root.field_data[name] = value
         if path.suffix == ".vtm":
             _save_blocks(root, path)
             return
@@ -184,16 +203,42 @@ def mesh_of_cells(points: np.ndarray, kind: str, cells: np.ndarray, name: str = 
     return mesh_of(pyvista().UnstructuredGrid({number: cells}, space), name)
 
 
+def mesh_of_arrays(
+    name: str,
+    points: np.ndarray,
+    cells: Mapping[str, np.ndarray],
+    *,
+    point_fields: Mapping[str, np.ndarray],
+    cell_fields: Mapping[str, np.ndarray],
+    parameters: Mapping[str, np.ndarray],
+) -> MeshFile:
+    """A whole mesh with its fields, where all come as arrays: cells are type -> (cells, corners). Planes get z = 0."""
+    numbers = {word: number for number, word in VTK_NAMES.items()}
+    space = np.zeros((len(points), 3), dtype=np.result_type(points.dtype, np.float32))
+    space[:, : points.shape[1]] = points
+    grid = pyvista().UnstructuredGrid({numbers[kind]: corners for kind, corners in cells.items()}, space)
+    for place, fields in (
+        (grid.point_data, point_fields),
+        (grid.cell_data, cell_fields),
+        (grid.field_data, parameters),
+    ):
+        for own, values in fields.items():
+            place[own] = np.ascontiguousarray(values)
+    return mesh_of(grid, name)
+
+
 def is_mesh(path: str | os.PathLike[str]) -> bool:
     """Whether a file is a mesh by its name, and not a table or a dataset."""
     return Path(path).suffix.lower() in MESHES or is_foam(Path(path))
 
 
-def refuse_suffix(path: str | os.PathLike[str], root: Any) -> None:
-    """Where a mesh of this kind cannot be written under that suffix."""
-    suffix, own = Path(path).suffix, OWN_SUFFIX[type(root).__name__]
-    if suffix not in (own, ".vtu"):
-        raise DataError(f"{path}: this mesh is written as {own}" + (" or .vtu" if own != ".vtu" else ""))
+def refuse_suffix(path: str | os.PathLike[str], root: Any, *, more: Sequence[str] = ()) -> None:
+    """Where a mesh of this kind cannot be written so; `more` are those the caller can do himself."""
+    own = OWN_SUFFIX[type(root).__name__]
+    ways = list(dict.fromkeys([".vtu", own, *([LEGACY] if own != ".vtm" else [])]))
+    if Path(path).suffix not in ways:
+        *others, last = [*ways, *more]
+        raise DataError(f"{path}: this mesh is written as {', '.join(others)} or {last}")
 
 
 def _save_blocks(root: Any, path: Path) -> None:

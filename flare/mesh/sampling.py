@@ -60,6 +60,17 @@ def spacing_of(mesh: MeshFile) -> float:
     return median_edge(surface_of(mesh))
 
 
+def centre_spacing(mesh: MeshFile) -> float:
+    """Median distance from a triangle's centre to the nearest other; infinite for a single triangle."""
+    from scipy.spatial import KDTree
+
+    surface = surface_of(mesh)
+    centres = surface.vertices[surface.faces].mean(axis=1)
+    some = centres[:: max(1, len(centres) // 1000)]
+    distances: Array = np.asarray(KDTree(centres).query(some, k=2)[0])
+    return float(np.median(distances[:, 1]))
+
+
 def median_edge(surface: Surface) -> float:
     corners = surface.vertices[surface.faces]
     return float(np.median(np.linalg.norm(corners - np.roll(corners, 1, axis=1), axis=2)))

@@ -22,6 +22,10 @@ MOST_POINTS_3D = 20_000
 """A 3-D scatter of more takes long and shows nothing more."""
 
 
+SLENDER = 0.25
+"""Height over width, or width over height, below which labels need another place."""
+
+
 def field_axes(figure: Figure, place: SubplotSpec, dimension: int) -> Axes:
     """Axes that `draw_field` can draw points of 2 or 3 dimensions on, at one place of a figure's grid."""
     return figure.add_subplot(place, projection="3d" if dimension == 3 else None)
@@ -69,8 +73,11 @@ def draw_field(
     axes.tick_params(labelsize=SMALL, colors=INK, length=2.5)
     for spine in axes.spines.values():
         spine.set(color=GREY, linewidth=0.6)
-    for axis in (axes.xaxis, axes.yaxis):
-        axis.set_major_locator(round_ticks(4))
+    extent = np.ptp(x, axis=0)
+    for axis, length in zip((axes.xaxis, axes.yaxis), extent, strict=True):
+        # Labels of a side much shorter than the other would lie on top of each other.
+        room = length / max(extent.max(), 1e-300)
+        axis.set_major_locator(round_ticks(4) if room > SLENDER else round_ticks(2) if room > 0.12 else NullLocator())
     if grid is not None:
         return _draw_grid(axes, x, v, grid, look)
     if cells is not None:
@@ -78,14 +85,23 @@ def draw_field(
     return axes.scatter(x[:, 0], x[:, 1], c=v, s=_marker_area(axes, x), linewidths=0, **look)
 
 
-def colour_bar(axes: Axes, drawn: ScalarMappable, label: str, values: ArrayLike) -> None:
-    """A bar as high as the axes, with pointed ends where finite `values` leave its range."""
+def slender(points: ArrayLike) -> bool:
+    """Whether a picture of the points is too low for the labels of a bar at its side."""
+    extent = np.ptp(np.asarray(points, dtype=float), axis=0)
+    return len(extent) == 2 and bool(extent[1] < SLENDER * extent[0])
+
+
+def colour_bar(axes: Axes, drawn: ScalarMappable, label: str, values: ArrayLike, *, below: bool = False) -> None:
+    """A bar as high as the axes, with pointed ends where finite `values` leave its range; or one `below` the axes."""
     low, high = drawn.get_clim()
     v = np.asarray(values, dtype=float)
-    below, above = bool((v < low).any()), bool((v > high).any())
+    under, over = bool((v < low).any()), bool((v > high).any())
     flat = axes.name != "3d"
+    if below:
+        _bar_below(axes, drawn, label)
+        return
     place = axes.inset_axes((1.04, 0.0, 0.05, 1.0) if flat else (1.2, 0.15, 0.05, 0.7))
-    extend = "both" if below and above else "min" if below else "max" if above else "neither"
+    extend = "both" if under and over else "min" if under else "max" if over else "neither"
     bar = axes.get_figure().colorbar(drawn, cax=place, extend=extend, extendfrac=0.04)  # type: ignore[union-attr]
     form = ScalarFormatter(useMathText=True)
     form.set_powerlimits((-2, 4))
@@ -94,6 +110,18 @@ def colour_bar(axes: Axes, drawn: ScalarMappable, label: str, values: ArrayLike)
     bar.ax.yaxis.set_major_formatter(form)
     bar.ax.yaxis.set_offset_position("left")  # growing to the right, away from the title of the axes
     bar.ax.yaxis.get_offset_text().set(fontsize=SMALL, color=INK)
+    bar.ax.tick_params(labelsize=SMALL, colors=INK, length=2.5)
+    bar.outline.set(color=GREY, linewidth=0.6)
+    bar.set_label(label, fontsize=SMALL, color=INK)
+
+
+def _bar_below(axes: Axes, drawn: ScalarMappable, label: str) -> None:
+    bar = axes.get_figure().colorbar(drawn, ax=axes, location="bottom", aspect=30)  # type: ignore[union-attr]
+    form = ScalarFormatter(useMathText=True)
+    form.set_powerlimits((-2, 4))
+    bar.ax.xaxis.set_major_locator(round_ticks(4))
+    bar.ax.xaxis.set_major_formatter(form)
+    bar.ax.xaxis.get_offset_text().set(fontsize=SMALL, color=INK)
     bar.ax.tick_params(labelsize=SMALL, colors=INK, length=2.5)
     bar.outline.set(color=GREY, linewidth=0.6)
     bar.set_label(label, fontsize=SMALL, color=INK)

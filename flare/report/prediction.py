@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from textwrap import wrap
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from matplotlib.figure import Figure
 
 import flare
+from flare.data.fields_of import CENTRES
 from flare.errors import DataError
-from flare.report.fields import colour_bar, draw_field, field_axes, panel_size, value_range
+from flare.report.fields import colour_bar, draw_field, field_axes, panel_size, slender, value_range
+from flare.report.outside import draw_outside, outside
 from flare.report.page import write_page
 from flare.report.style import INK, TEXT, new_figure
 
@@ -20,10 +23,16 @@ if TYPE_CHECKING:
     from flare.prediction import Prediction
 
 
+LETTERS = 13
+"""That fit into an inch of a warning."""
+ALARM = "#b42318"
+
+
 def prediction_figure(prediction: Prediction) -> Figure:
     """A row a channel: the field, and beside it the half width of its error bar where there are bars."""
     schema = prediction.schema
-    points = np.asarray(prediction.sample.values[schema.points], dtype=float)
+    shown = outside(prediction.mesh)
+    points = shown.points if shown else np.asarray(prediction.sample.values[schema.points], dtype=float)
     if points.shape[1] not in (2, 3):
         raise DataError(f"points of {points.shape[1]} dimensions cannot be drawn")
     bars = prediction.judgement.bars if prediction.judgement else None
@@ -31,7 +40,12 @@ def prediction_figure(prediction: Prediction) -> Figure:
     width, height = panel_size(points)
     columns = 2 if bars else 1
     figure = new_figure((width + 1.5) * columns, (height + 0.7) * len(rows))
-    places = figure.add_gridspec(len(rows), columns, wspace=0.6, hspace=0.35)
+    if prediction.warning:
+        inches = float(figure.get_figwidth())
+        text = "\n".join(wrap(prediction.warning, int(LETTERS * inches)))
+        figure.set_figheight(figure.get_figheight() + 0.2 * (text.count("\n") + 1))
+        figure.suptitle(text, fontsize=TEXT, color=ALARM)
+    places = figure.add_gridspec(len(rows), columns, wspace=0.2, hspace=0.35)
     for row, (label, values) in enumerate(rows.items()):
         unit = schema.fields[label.split(".")[0]].unit
         title = label if unit == "1" else f"{label} [{unit}]"
@@ -41,8 +55,12 @@ def prediction_figure(prediction: Prediction) -> Figure:
         for column, (heading, field, colours, name) in enumerate(panels):
             axes = field_axes(figure, places[row, column], points.shape[1])
             axes.set_title(heading if row == 0 else "", fontsize=TEXT, color=INK)
-            drawn = draw_field(axes, points, field, limits=value_range(field), colours=colours)
-            colour_bar(axes, drawn, name, field)
+            look: Any = {"limits": value_range(field), "colours": colours}
+            if shown:
+                drawn = draw_outside(axes, shown, field, at_cells=schema.points == CENTRES, **look)
+            else:
+                drawn = draw_field(axes, points, field, **look)
+            colour_bar(axes, drawn, name, field, below=slender(points))
     return figure
 
 
@@ -51,7 +69,8 @@ def write_prediction_page(path: str | Path, prediction: Prediction, lines: Seque
     schema, judgement = prediction.schema, prediction.judgement
     summary = [("points", f"{len(prediction.sample.values[schema.points]):,}")]
     if judgement and judgement.score is not None:
-        summary.append(("familiarity score", f"{judgement.score:.2f}"))
+        verdict = ": unlike the training set, error bars do not hold" if judgement.unlike else ""
+        summary.insert(0, ("familiarity score", f"{judgement.score:.2f}{verdict}"))
     summary += [(f"error of {name}", f"{error:.2%}") for name, error in prediction.errors.items()]
     ranges = [
         (label, f"{values.min():.6g} to {values.max():.6g} {schema.fields[label.split('.')[0]].unit}")
@@ -61,9 +80,9 @@ def write_prediction_page(path: str | Path, prediction: Prediction, lines: Seque
         path,
         title=f"Prediction for {Path(prediction.name).name}",
         summary=summary,
+        notes=sorted(lines, key=lambda line: "WARNING" not in line),  # a warning is read first
         figures=[("Fields", "Predicted fields in physical units.", prediction_figure(prediction))],
         tables=[("Ranges", ranges)],
-        texts=[("How far to trust it", "\n".join(lines))],
         footer=f"Written by flare {flare.__version__}.",
     )
 

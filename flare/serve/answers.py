@@ -7,8 +7,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from flare.data.fields_of import CENTRES
 from flare.data.tables import write_outputs
 from flare.files import replacing
@@ -20,7 +18,6 @@ if TYPE_CHECKING:
     from flare.prediction import Prediction
     from flare.trust.calibration import Calibration, Judgement
 
-SCORE = "familiarity_score"
 REMARK = 300
 """Letters of a remark, at most: it may quote what was sent."""
 
@@ -29,7 +26,8 @@ def about(count: int, judgement: Judgement | None, calibration: Calibration | No
     """What every answer says beside its fields; `bars` and `familiarity` are null where a run is not calibrated."""
     bars = familiarity = None
     if calibration is not None and calibration.bars is not None:
-        bars = {"level": calibration.bars.level, "coverage": calibration.report.get("coverage")}
+        hold = judgement is None or not judgement.unlike
+        bars = {"level": calibration.bars.level, "coverage": calibration.report.get("coverage"), "hold": hold}
     if calibration is not None and calibration.familiar is not None and judgement is not None:
         rank = judgement.rank or 0
         familiarity = {
@@ -51,7 +49,7 @@ def write_answer(path: Path, title: str, prediction: Prediction, grid: Grid | No
     """
     schema, inputs = prediction.schema, prediction.sample.values
     judgement = prediction.judgement
-    score = {} if judgement is None or judgement.score is None else {SCORE: np.array([judgement.score])}
+    score = prediction.score
     if path.suffix == ".view":
         write_view(path, title, prediction, grid, said)
     elif path.suffix == ".vtu":

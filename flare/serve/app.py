@@ -18,6 +18,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 
 import flare
+from flare.errors import nearest
 from flare.serve.description import MEDIA, UPLOADS, described, whole
 from flare.serve.guard import Guard
 from flare.serve.limits import Limits
@@ -39,6 +40,10 @@ BLOCK = 1 << 18
 
 HELP = "NAME=VALUE or NAME=V1,V2: a parameter, or a feature alike everywhere"
 Settings = Annotated[list[str], Query(alias="set", default_factory=list, description=HELP)]
+
+
+QUERY = {"set", "kind", "answer"}
+"""What an upload may have behind the question mark: a name that nobody reads would be a wish that nobody hears."""
 
 
 class Api:
@@ -201,6 +206,9 @@ class Api:
     ) -> Job:
         """Receive the upload and put the job into the queue; a code that it asks lies beside the upload."""
         self._card(name)
+        for unknown in request.query_params.keys() - QUERY:
+            known = nearest(unknown[:100], QUERY)
+            raise Refused(422, "unfit", f"there is no query {unknown[:100]!r}; {known}. Inputs are &set=NAME=VALUE")
         content = request.headers.get("content-type", "").partition(";")[0].strip().lower()
         upload_kind = kind or KINDS.get(content)
         if upload_kind is None:

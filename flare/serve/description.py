@@ -37,7 +37,13 @@ VALUES = {"anyOf": [_list(NUMBER), _list(_list(NUMBER))]}
 """(N,), or (N, channels)."""
 ABOUT = {
     "points": {"type": "integer"},
-    "bars": _or_null(_object(level=NUMBER, coverage=_or_null({"type": "object", "additionalProperties": NUMBER}))),
+    "bars": _or_null(
+        _object(
+            level=NUMBER,
+            coverage=_or_null({"type": "object", "additionalProperties": NUMBER}),
+            hold={"type": "boolean", "description": "false: the part is unlike the training set, bars do not hold"},
+        )
+    ),
     "familiarity": _or_null(_object(score=NUMBER, unlike={"type": "boolean"}, verdict=TEXT)),
     "remarks": _list(TEXT),
 }

@@ -86,6 +86,8 @@ class Guard:
         # Digests are of one length and compared in constant time: an answer does not tell how much was right.
         if hmac.compare_digest(_digest(given.strip()), self._digest):
             return None
+        if given.strip():
+            return Refused(401, "wrong_token", "this is not the token of this server; ask whoever started it")
         return Refused(401, "no_token", "send the token of this server as the header  Authorization: Bearer TOKEN")
 
 

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from flare.errors import DataError, FlareError, TooLarge, one_line
+from flare.errors import DataError, FlareError, TooLarge, one_line, way_out
 from flare.serve.limits import Limits
 
 if TYPE_CHECKING:
@@ -188,9 +188,10 @@ def _read(served: Served, order: dict[str, Any], settings: dict[str, Any], limit
 
     schema, calibration = served.surrogate.schema, served.calibration
     spacing = calibration.spacing if calibration else None
-    part = read_part(Path(order["upload"]), schema, settings, limits, spacing=spacing)
-    inputs = dict(part.fields)
-    sample = served.surrogate.sample(inputs.pop(schema.points), inputs)
+    with way_out("&set={name}=VALUE"):
+        part = read_part(Path(order["upload"]), schema, settings, limits, spacing=spacing)
+        inputs = dict(part.fields)
+        sample = served.surrogate.sample(inputs.pop(schema.points), inputs)
     return part, sample, len(sample.values[schema.points])
 
 

@@ -57,6 +57,11 @@ class Judgement:
     rank: int | None
     """How many held-out samples are as far."""
 
+    @property
+    def unlike(self) -> bool:
+        """Farther than all of them. Error bars, which are measured on parts like the training's, do not hold then."""
+        return self.rank == 0
+
 
 @dataclass(frozen=True)
 class Calibration:

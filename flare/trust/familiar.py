@@ -57,8 +57,8 @@ class Familiar:
         count = len(self.distances)
         if rank == 0:
             return (
-                f"WARNING: unlike the training set, farther than all {count} held-out samples; do not trust fields or "
-                f"bars (one in {count + 1} parts that are like it is told so, too)"
+                f"WARNING: unlike the training set, farther than all {count} held-out samples; do not trust the "
+                f"fields, and error bars do not hold here (one in {count + 1} parts that are like it is told so, too)"
             )
         return f"as far from the training set as held-out samples are ({rank} of {count} are farther)"
 

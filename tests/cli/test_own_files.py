@@ -11,6 +11,7 @@ import pytest
 
 from flare.cli import main
 from flare.data.store import Dataset
+from flare.mesh.file import read_mesh
 from tests.cli.test_bad_input import fails
 from tests.meshes import folder_of_plates, plate, pv, same
 
@@ -48,7 +49,8 @@ def folder(tmp_path_factory):
 
 def test_five_commands_lead_from_files_to_a_prediction(folder):
     before, after = pv.read(folder / "part.vtu"), pv.read(folder / "part_pred.vtu")
-    same(before, after, added={"pressure_predicted", "pressure_bar"})
+    same(before, after, added={"pressure_predicted", "pressure_bar", "familiarity_score", "units"})
+    assert read_mesh(folder / "part_pred.vtu").units == {"pressure_predicted": "Pa", "pressure_bar": "Pa"}
     field, bar = after.point_data["pressure_predicted"], after.point_data["pressure_bar"]
     assert set(after.point_data.keys()) - set(before.point_data.keys()) == {"pressure_predicted", "pressure_bar"}
     truth = plate(77).point_data["pressure"]
@@ -97,7 +99,9 @@ def test_what_the_file_knows_itself_is_compared(folder, tmp_path, capsys):
     mesh = pv.read(tmp_path / "out.vtu")
     truth, field = mesh.point_data["pressure"], mesh.point_data["pressure_predicted"]
     assert float(said[1]) == pytest.approx(100 * np.linalg.norm(field - truth) / np.linalg.norm(truth), abs=0.01)
-    same(plate(78), mesh, added={"pressure_predicted", "pressure_bar"})  # the truth among the rest
+    same(
+        plate(78), mesh, added={"pressure_predicted", "pressure_bar", "familiarity_score", "units"}
+    )  # the truth among the rest
 
 
 def test_point_order_does_not_matter_and_chunks_neither(folder, tmp_path):
@@ -155,8 +159,18 @@ def test_a_strange_part_gets_a_warning(folder, tmp_path, capsys):
     mesh = plate(3)
     mesh.points *= 25.4  # somebody's inches
     mesh.save(tmp_path / "inch.vtu")
-    assert predict(folder, tmp_path / "inch.vtu", "--out", tmp_path / "o.vtu") == 0
-    assert "WARNING: unlike the training set" in capsys.readouterr().out
+    out = ["--out", tmp_path / "o.vtu", "--png", tmp_path / "o.png", "--html", tmp_path / "o.html"]
+    assert predict(folder, tmp_path / "inch.vtu", *out) == 0
+    said = capsys.readouterr().out
+    assert "WARNING: unlike the training set" in said
+    assert "(does not hold here)" in said
+    assert "error bars do not hold here" in said
+    assert pv.read(tmp_path / "o.vtu").field_data["familiarity_score"][0] > 1
+    page = (tmp_path / "o.html").read_text()
+    card = page.split("</dl>")[0]
+    assert "unlike the training set, error bars do not hold" in card
+    assert re.search(r'<ul class="notes">\s*<li>familiarity score .* WARNING', page)  # first, and where lines wrap
+    assert "<pre>" not in page
 
 
 def test_a_dry_run_writes_nothing(folder, tmp_path, capsys, monkeypatch):
@@ -199,7 +213,8 @@ def test_bad_requests_are_one_message(folder, tmp_path, capsys):
         capsys, "data", "import", tmp_path / "no", "--target", "p", "--out", tmp_path / "d"
     )
     assert "exists already" in fails(capsys, "predict", run, part, "--out", part)
-    assert "this mesh is written as .vtu" in fails(capsys, "predict", run, part, "--out", tmp_path / "a.stl")
+    message = fails(capsys, "predict", run, part, "--out", tmp_path / "a.stl")
+    assert "this mesh is written as .vtu, .vtk, .npz or .csv" in message
     assert "does not exist" in fails(capsys, "predict", run, tmp_path / "none.vtu", "--out", tmp_path / "a.vtu")
     assert "write NAME=NUMBER" in fails(capsys, "predict", run, part, "--out", tmp_path / "a.vtu", "--set", "speed")
     (tmp_path / "cut.vtu").write_bytes(part.read_bytes()[:500])
@@ -210,3 +225,9 @@ def test_bad_requests_are_one_message(folder, tmp_path, capsys):
     message = fails(capsys, "predict", run, tmp_path / "twice.vtu", "--out", tmp_path / "a.vtu")
     assert "has a field 'pressure_predicted' already" in message
     assert sorted(p.name for p in tmp_path.iterdir()) == ["cut.vtu", "twice.vtu"]
+
+
+def test_encoding_takes_inputs_by_hand(folder, tmp_path, capsys):
+    run, part = folder / "runs" / "mine", folder / "part.vtu"
+    message = fails(capsys, "encode", run, part, "--set", "sped=3", "--out", tmp_path / "a.code")
+    assert "--set sped: the model has no such input" in message

@@ -81,7 +81,7 @@ def test_predict_for_a_dataset_a_table_and_an_archive_agree(run, darcy, tmp_path
     with (tmp_path / "out.csv").open() as file:
         rows = list(csv.DictReader(file))
     np.testing.assert_allclose([float(row["pressure_predicted"]) for row in rows], want, rtol=1e-4, atol=1e-7)
-    assert set(rows[0]) - {"pressure_bar"} == {"points.x", "points.y", "coefficient", "id", "pressure_predicted"}
+    assert set(rows[0]) - {"pressure_bar"} == {"x", "y", "coefficient", "id", "pressure_predicted"}
 
 
 def test_spectra_are_written_with_pictures(run, tmp_path, capsys):

@@ -98,6 +98,15 @@ def test_what_no_reader_knows_is_named(tmp_path):
         mesh_of(plate(0)).save(tmp_path / "a.vtp")
 
 
+@pytest.mark.parametrize("kind", ["grid", "surface", "image"])
+def test_any_single_mesh_is_written_as_legacy_vtk(tmp_path, kind):
+    root = {"grid": lambda: plate(0), "surface": sphere, "image": lambda: pv.ImageData(dimensions=(3, 4, 2))}[kind]()
+    root.save(tmp_path / "a.vtk")
+    mesh = read_mesh(tmp_path / "a.vtk")
+    mesh.save(tmp_path / "b.vtk", point_fields={"new": np.arange(len(mesh.points))})
+    same(pv.read(tmp_path / "a.vtk"), pv.read(tmp_path / "b.vtk"), added={"new"})
+
+
 def foam_case(case):
     """Two cubes side by side with a pressure each, at two times."""
     head = "FoamFile\n{{\n version 2.0;\n format ascii;\n class {};\n object {};\n}}\n"

@@ -98,6 +98,8 @@ def test_without_the_token_nothing_is_reached_but_health(server):
             for path in paths:
                 response = stranger.get(path)
                 assert response.status_code == 401, path
+                wrong = headers.get("Authorization") == "Bearer wrong"
+                assert response.json()["error"]["code"] == ("wrong_token" if wrong else "no_token")
                 assert response.headers.get_list("www-authenticate") == ["Bearer", 'Basic realm="flare"']
             assert stranger.post("/models/part/predict?kind=json", content=json_()).status_code == 401
 
@@ -231,6 +233,7 @@ def test_an_encoded_part_is_asked_anywhere(server, part_run):
         ("POST", "/models/part/predict", 415, "no_kind"),
         ("POST", "/models/part/predict?kind=..%2f..%2fx", 422, "unfit"),
         ("POST", "/models/part/predict?kind=json&answer=exe", 422, "unfit"),
+        ("POST", "/models/part/predict?kind=json&sett=3", 422, "unfit"),
         ("POST", "/models/part/codes/../../x/query?kind=json", 404, None),
         ("GET", "/jobs/..%2f..%2flock/result", 404, None),
         ("PUT", "/models/part/predict", 405, "no_method"),
@@ -242,6 +245,7 @@ def test_addresses_lead_nowhere_else(method, path, status, code, server):
     assert response.status_code == status
     error = error_of(response, server)
     assert code in (None, error["code"])
+    assert "sett" not in path or "no query 'sett'; did you mean 'set'?" in error["message"]
 
 
 def test_an_upload_that_is_too_large_is_refused_whether_it_says_so_or_not(server):

@@ -20,7 +20,7 @@ from flare.serve.worker import Served
 from flare.surrogate import Surrogate
 from flare.trust.calibration import calibrate
 from tests.factory import ragged_dataset
-from tests.serve.uploads import POINTS, SPEED, THICKNESS, json_, stl, vtu
+from tests.serve.uploads import POINTS, SPEED, THICKNESS, csv, json_, npz, stl, vtu
 from tests.test_export import SMALL, surrogate
 
 HEXAHEDRA = np.array([[[x, y, z] for z in (0, 1) for x, y in ((0, 0), (1, 0), (1, 1), (0, 1))]], np.float32)
@@ -98,6 +98,7 @@ def test_bars_and_familiarity_are_those_of_flare_predict_in_every_format(served,
     assert answer["familiarity"]["unlike"] is (plain.judgement.rank == 0)
     assert {**last["done"], "fields": 0} == {**answer, "fields": 0}
     assert answer["bars"]["level"] == 0.9
+    assert answer["bars"]["hold"] is not answer["familiarity"]["unlike"]
     for name, bar in plain.judgement.bars.items():
         np.testing.assert_allclose(answer["fields"][name]["bar"], bar, rtol=1e-5)
     _, _, result = do(served, "predict", "vtu", sent(tmp_path), "vtu", settings=settings)
@@ -115,6 +116,7 @@ def test_a_strange_part_is_warned_of_where_it_is_predicted_and_where_it_is_encod
     last, _, _ = do(served, "predict", "json", strange)
     assert last["done"]["familiarity"]["unlike"] is True
     assert last["done"]["familiarity"]["verdict"].startswith("WARNING: unlike the training set")
+    assert last["done"]["bars"]["hold"] is False
     assert "one in 11 parts" in last["done"]["familiarity"]["verdict"]  # ten samples were held out
     encoded, _, code = do(served, "encode", "json", strange, "code")
     assert encoded["done"]["familiarity"] == last["done"]["familiarity"]
@@ -242,3 +244,18 @@ def test_a_surface_for_a_model_of_volumes_is_filled(served, do):
 def test_a_surface_for_a_model_of_no_known_cells_is_refused(do):
     last, _, _ = do(of_centres(), "predict", "stl", cube(2.0), "vtu")
     assert "is not known; send a mesh, or a table of points" in last["refused"]["message"]
+
+
+@pytest.mark.parametrize("kind", ["vtu", "json", "npz", "csv"])
+def test_a_missing_input_is_said_with_the_way_to_give_it(kind, served, do, tmp_path):
+    content = {
+        "vtu": sent(tmp_path, pressure=THICKNESS),
+        "json": json_(speed=...),
+        "npz": npz(speed=None),
+        "csv": csv().replace(b"speed", b"colour"),
+    }
+    last, _, _ = do(served, "predict", kind, content[kind])
+    assert last["refused"]["status"] == 422
+    assert "give it with &set=speed=VALUE" in last["refused"]["message"]
+    if kind == "vtu":  # point fields are not listed as parameters
+        assert "no parameter 'speed'; it has none" in last["refused"]["message"]
