@@ -182,7 +182,7 @@ def read_about(path: Path) -> dict[str, Any]:
     if partial.is_dir() and (partial == path or not manifest.exists()):
         raise DataError(
             f"{str(path).removesuffix(PARTIAL)} is not finished: {_so_far(partial)} in {partial}; run the command that "
-            f"makes it again to go on"
+            f"makes it again to go on, or remove that folder to start afresh"
         )
     if not manifest.exists():
         if path.is_dir():

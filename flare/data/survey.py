@@ -65,6 +65,8 @@ class CaseFound:
     dimension: int | None
     """Of its cells; None where it has none."""
     remarks: Sequence[str] = ()
+    lost: int = 0
+    """Points whose coordinates are no numbers."""
 
 
 @dataclass(frozen=True)
@@ -169,6 +171,7 @@ def _outline(case: Case) -> CaseFound:
     for name, array in sorted(case.parameters.items()):
         digest.update(f"{name}{array.tolist()}".encode())
     box = case.points[np.isfinite(case.points).all(1)]  # a NaN has no place, and must not take an axis with it
+    lost = len(case.points) - len(box)
     box = box if len(box) else np.zeros((1, case.points.shape[1]))
     return CaseFound(
         case.name,
@@ -179,4 +182,5 @@ def _outline(case: Case) -> CaseFound:
         digest.hexdigest(),
         case.dimension,
         case.remarks,
+        lost,
     )

@@ -272,8 +272,8 @@ def test_nan_is_refused_with_its_place_or_dropped(tmp_path):
         DataError, match=r"plate_1\.vtu: 'pressure' has NaN or infinity at 2 of \d+ points \(first: 5\)"
     ):
         import_data(tmp_path / "f", tmp_path / "d", targets="pressure", quiet=True)
-    assert not (tmp_path / "d").exists()
-    dropped = import_data(tmp_path / "f", tmp_path / "e", targets="pressure", on_nan="drop", quiet=True)
+    assert [p.name for p in tmp_path.iterdir()] == ["f"]  # so that the same command with the remedy goes through
+    dropped = import_data(tmp_path / "f", tmp_path / "d", targets="pressure", on_nan="drop", quiet=True)
     index = [note["file"][-5] for note in dropped.notes()].index("1")
     sample = dropped[index]
     assert len(sample.values["points"]) == mesh.n_points - 2
@@ -281,6 +281,19 @@ def test_nan_is_refused_with_its_place_or_dropped(tmp_path):
     np.testing.assert_array_equal(sample.values["points"], kept)
     around = {tuple(sorted(c)) for c in dropped_cells(mesh)}
     assert {tuple(sorted(c)) for c in sample.cells.tolist()} == around
+
+
+def test_a_point_without_a_place_is_refused_before_anything_is_written(tmp_path):
+    folder_of_plates(tmp_path / "f", 6)
+    for index in range(6):
+        mesh = plate(index)
+        mesh.point_data["unused"] = np.full(mesh.n_points, np.nan)  # of a field that nobody asks for
+        mesh.points[3, 0] = np.nan if index == 4 else 0.0
+        mesh.save(tmp_path / "f" / f"plate_{index}.vtu")
+    with pytest.raises(DataError, match=r"plate_4\.vtu: 'points' has NaN.*--on-nan drop"):
+        import_data(tmp_path / "f", tmp_path / "d", targets="pressure", quiet=True)
+    assert [p.name for p in tmp_path.iterdir()] == ["f"]
+    assert len(import_data(tmp_path / "f", tmp_path / "d", targets="pressure", on_nan="drop", quiet=True)) == 6
 
 
 def dropped_cells(mesh):
