@@ -28,6 +28,7 @@ from flare.data.survey import FieldFound, Survey, Where, survey
 from flare.data.writer import DatasetWriter
 from flare.errors import ConfigError, DataError, nearest
 from flare.terminal import counted, progress, say
+from flare.trust.bars import LEVEL, fewest
 
 OnNan = Literal["refuse", "drop"]
 CellData = Literal["centres", "points"]
@@ -110,7 +111,8 @@ def plan_import(
             points where all fields are there, at the centres where all are there, an error where they are mixed.
         dimensions: of the points; None leaves out z where all files lie in one plane.
         test: share of the files, or a pattern of their names, or a .txt file with a name a line.
-        calibration: share of the files held out for error bars.
+        calibration: share of the files held out for error bars; at least the few they need, where half are left to
+            train. 0: none, and error bars come from half of the test files.
         group: column of the parameter file, or `folder`: files of a group stay in one split.
         seed: of the draw of the splits.
         on_nan: `drop` leaves out points with NaN or infinity.
@@ -127,7 +129,10 @@ def plan_import(
     at_centres = _at_centres(found, targets, inputs, cell_data, remarks)
     schema = _schema(found, name, targets, inputs, units or {}, table, at_centres, dimensions, remarks)
     groups = _groups(found, places, table, group, remarks)
-    parts = split_cases([p.name for p in places], groups, test=test, calibration=calibration, seed=seed)
+    parts = split_cases(
+        [p.name for p in places], groups, test=test, calibration=calibration, fewest=fewest(LEVEL), seed=seed
+    )
+    remarks += _error_bars(len(parts.get("calibration", [])), calibration, len(places))
     if group is None:
         remarks.append("files are drawn one by one; where several are of one design, keep them together with --group")
     order = [i for part in parts.values() for i in part]
@@ -335,6 +340,21 @@ def _groups(
     if same:
         remarks.append(f"{counted(same, 'file')} hold exactly what another holds; copies stay in one split")
     return joined(groups, digests)
+
+
+def _error_bars(held: int, share: float, files: int) -> list[str]:
+    """What to know of the split that calibrates; after training it would be too late."""
+    needed = fewest(LEVEL)
+    if not share:
+        return []
+    if held < needed:
+        return [
+            f"{counted(held, 'file')} to calibrate: error bars need {needed}, so there will be none; hold out more "
+            f"with --calibration, or bring more files"
+        ]
+    if share * files < needed - 0.5:
+        return [f"{held} files to calibrate, more than a share of {share:g}, for error bars need {needed} at least"]
+    return []
 
 
 def _known(found: Survey, name: str = "") -> str:

@@ -19,6 +19,7 @@ def split_cases(
     *,
     test: float | str = 0.2,
     calibration: float = 0.0,
+    fewest: int = 0,
     seed: int = 0,
 ) -> dict[str, list[int]]:
     """Indices of the cases of each split, in order.
@@ -28,6 +29,8 @@ def split_cases(
         groups: cases of one group stay together.
         test: share of the cases; or which, as a pattern of file names or a .txt file with a name a line.
         calibration: share of all cases that is held out for error bars; a split of that name is made where it is not 0.
+        fewest: cases without which that split is of no use: it takes so many, or the next whole group beyond, where
+            half of all cases are left to train.
         seed: of the draw.
     """
     share = _share(test)
@@ -44,6 +47,8 @@ def split_cases(
     else:
         held = _take(order, members, share * len(names))
     calibrating = _take(order, members, calibration * len(names))
+    if calibration and len(calibrating) < fewest:
+        calibrating = _at_least(order, members, calibrating, fewest, len(names) / 2)
     train = sorted(i for group in order for i in members[group])
     if not train or not held:
         raise DataError(
@@ -70,6 +75,19 @@ def _take(order: list[str], members: dict[str, list[int]], wanted: float) -> lis
     while order and abs(len(taken) + len(members[order[0]]) - wanted) < abs(len(taken) - wanted):
         taken += members[order.pop(0)]
     return sorted(taken)
+
+
+def _at_least(order: list[str], members: dict[str, list[int]], taken: list[int], fewest: int, kept: float) -> list[int]:
+    """More groups until there are so many cases; none, where fewer than `kept` would be left for that."""
+    count, more = len(taken), 0
+    while count < fewest and more < len(order):
+        count += len(members[order[more]])
+        more += 1
+    if count < fewest or sum(len(members[group]) for group in order[more:]) < kept:
+        return taken
+    added = [i for group in order[:more] for i in members[group]]
+    del order[:more]
+    return sorted(taken + added)
 
 
 def _share(test: float | str) -> float | None:

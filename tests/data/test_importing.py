@@ -263,6 +263,22 @@ def test_shares_are_met_as_closely_as_groups_allow():
     assert {name: len(part) for name, part in parts.items()} == {"train": 70, "calibration": 10, "test": 20}
 
 
+def test_error_bars_get_the_samples_they_need_or_a_warning_comes_in_time(plates, tmp_path):
+    names, groups = [str(i) for i in range(60)], [str(i // 4) for i in range(60)]
+    sizes = {n: len(p) for n, p in split_cases(names, groups, test=0.2, calibration=0.15, fewest=9).items()}
+    assert sizes == {"train": 36, "calibration": 12, "test": 12}  # 8 would be nearer to the share
+    assert "calibration" not in split_cases(names, groups, fewest=9)  # nobody asked for it
+    few = split_cases(names[:20], groups[:20], test=0.2, calibration=0.15, fewest=9)
+    assert len(few["calibration"]) == 4  # half of 20 shall train
+    plan = plan_import(plates, targets="pressure", quiet=True)
+    said = "2 files to calibrate: error bars need 9, so there will be none; hold out more with --calibration, or bring"
+    assert any(remark.startswith(said) for remark in plan.remarks)
+    folder_of_plates(tmp_path, 30)
+    plan = plan_import(tmp_path, targets="pressure", quiet=True)
+    assert plan.splits["calibration"] == (15, 24)
+    assert any("9 files to calibrate, more than a share of 0.15" in remark for remark in plan.remarks)
+
+
 def test_nan_is_refused_with_its_place_or_dropped(tmp_path):
     folder_of_plates(tmp_path / "f", 4)
     mesh = plate(1)
