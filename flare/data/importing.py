@@ -125,6 +125,7 @@ def plan_import(
     if not targets:
         raise ConfigError(f"say which field is to be predicted, with --target NAME; {_known(found)}")
     table = read_case_table(parameters, places, group) if parameters is not None else None
+    _refuse_unknown(found, [*targets, *inputs], table)
     remarks = found.remarks
     at_centres = _at_centres(found, targets, inputs, cell_data, remarks)
     schema = _schema(found, name, targets, inputs, units or {}, table, at_centres, dimensions, remarks)
@@ -200,8 +201,6 @@ def _at_centres(
     places: list[set[str]] = []
     for name in [*targets, *inputs]:
         here = found.named(name)
-        if not here:
-            raise DataError(f"no file has a field {name!r}; {_known(found, name)}")
         everywhere = {where for where, field in here.items() if len(field.cases) == len(found.cases)}
         if not everywhere:
             _refuse_gaps(found, name, here)
@@ -357,8 +356,23 @@ def _error_bars(held: int, share: float, files: int) -> list[str]:
     return []
 
 
-def _known(found: Survey, name: str = "") -> str:
+def _refuse_unknown(found: Survey, wanted: Sequence[str], table: CaseTable | None) -> None:
+    """Names that no file has; columns of the parameter file are easily taken for such."""
+    columns = table.columns if table else []
+    inputs_already = f"columns of {table.path} are inputs already" if table and columns else ""
+    for name in wanted:
+        if found.named(name):
+            continue
+        if identifier(name) in columns:
+            raise ConfigError(
+                f"{name!r} is no field of the files: {inputs_already}; leave it out of --input and --target"
+            )
+        close = _known(found, name, columns) + (f"; {inputs_already}" if inputs_already else "")
+        raise DataError(f"no file has a field {name!r}; {close}")
+
+
+def _known(found: Survey, name: str = "", columns: Sequence[str] = ()) -> str:
     names = sorted({own for (_, own) in found.fields})
     if not names:
         return "the files hold geometry only, and no field to learn"
-    return nearest(name, names) if name else f"there are: {', '.join(names)}"
+    return nearest(name, [*names, *columns]) if name else f"there are: {', '.join(names)}"

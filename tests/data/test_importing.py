@@ -234,6 +234,19 @@ def test_parameters_and_groups_come_from_a_table(plates, tmp_path):
         plan_import(plates, **how)
 
 
+def test_columns_of_the_table_need_not_be_asked_for(plates, tmp_path):
+    table = tmp_path / "runs.csv"
+    table.write_text("\n".join(["file,angle,humidity", *(f"plate_{i}.vtu,{10 * i},{i}" for i in range(12))]))
+    how = {"targets": "pressure", "parameters": table, "quiet": True}
+    with pytest.raises(
+        ConfigError, match=r"'angle' is no field of the files: columns of .*runs\.csv are inputs already"
+    ):
+        plan_import(plates, inputs="angle", **how)
+    with pytest.raises(DataError, match=r"did you mean 'humidity'\?.*; columns of .*runs\.csv are inputs already"):
+        plan_import(plates, inputs="humiditty", **how)
+    assert {"angle", "humidity"} <= {*plan_import(plates, inputs="speed", **how).schema.fields}
+
+
 def test_copies_of_a_file_stay_in_one_split(plates, tmp_path):
     folder_of_plates(tmp_path, 10)
     for i in range(10):
