@@ -39,10 +39,9 @@ def split_cases(
     order = np.random.default_rng(seed).permutation(sorted(set(groups))).tolist()
     members = {group: [i for i, g in enumerate(groups) if g == group] for group in order}
     if share is None:
-        chosen = {groups[i] for i in _named(names, str(test))}
-        held = sorted(i for group in chosen for i in members[group])
-        if len(held) != len(_named(names, str(test))):
-            raise ConfigError(f"test={test!r} cuts groups: {len(held)} cases belong to the groups of those named")
+        held = _named(names, str(test))
+        chosen = {groups[i] for i in held}
+        _refuse_cuts(names, str(test), held, {group: members[group] for group in sorted(chosen)})
         order = [group for group in order if group not in chosen]
     else:
         held = _take(order, members, share * len(names))
@@ -56,6 +55,19 @@ def split_cases(
             f"more, or choose other shares"
         )
     return {"train": train, **({"calibration": calibrating} if calibrating else {}), "test": held}
+
+
+def _refuse_cuts(names: Sequence[str], test: str, held: Sequence[int], members: dict[str, list[int]]) -> None:
+    """A group of which only some cases are named."""
+    cut = [group for group, cases in members.items() if not {*cases} <= {*held}]
+    if cut:
+        missing = [names[i] for group in cut for i in members[group] if i not in held]
+        shown = ", ".join(map(repr, cut[:5])) + (f" and {len(cut) - 5} more" if len(cut) > 5 else "")
+        raise ConfigError(
+            f"test={test!r} names only some cases of {'these groups' if len(cut) > 1 else 'the group'}: {shown}; "
+            f"{len(missing)} more would have to be tested on (first: {missing[0]}). Name whole groups, in a .txt file "
+            f"if no pattern fits, or give a share such as --test 0.2"
+        )
 
 
 def joined(groups: Sequence[str], contents: Sequence[str]) -> list[str]:

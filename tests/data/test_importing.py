@@ -270,6 +270,17 @@ def test_test_cases_can_be_named(plates, tmp_path):
         plan_import(plates, targets="pressure", test="wing*", quiet=True)
 
 
+def test_named_test_cases_that_cut_a_group_are_refused_with_group_and_remedy():
+    names, groups = [f"plate_{i}.vtu" for i in range(12)], [f"wing {i // 4}" for i in range(12)]
+    with pytest.raises(
+        ConfigError, match=r"these groups: 'wing 0', 'wing 2'; 5 more .*\(first: plate_0\.vtu\)\. Name whole"
+    ):
+        split_cases(names, groups, test="plate_1*")
+    with pytest.raises(ConfigError, match=r"the group: 'wing 1'; 3 more .*--test 0\.2"):
+        split_cases(names, groups, test="plate_5*")
+    assert split_cases(names, groups, test="plate_[4567]*")["test"] == [4, 5, 6, 7]
+
+
 def test_shares_are_met_as_closely_as_groups_allow():
     groups = [str(i // 5) for i in range(100)]
     parts = split_cases([str(i) for i in range(100)], groups, test=0.2, calibration=0.1, seed=1)
