@@ -226,6 +226,14 @@ def test_the_command_mends(tmp_path, capsys):
     assert "exists already" in fails(capsys, "data", "check", dataset.path, "--fix", tmp_path / "f")
 
 
+def test_values_are_not_called_sound_beside_a_note_about_them(tmp_path, capsys):
+    dataset = made(tmp_path / "d", [(3, put("stress", [5], 1e30))])
+    assert main(["data", "check", str(dataset.path)]) == 0
+    shown = capsys.readouterr().out
+    assert "12 samples, nothing serious; " in shown
+    assert "sound" not in shown
+
+
 def test_a_mesh_with_a_hole_in_its_numbers_is_said(tmp_path):
     mesh = pv.UnstructuredGrid(np.array([4, 0, 1, 2, 3, 4, 0, 1, 2, 2]), [10, 10], np.eye(4, 3))
     mesh.save(tmp_path / "a.vtu")
