@@ -205,7 +205,8 @@ def read_about(path: Path) -> dict[str, Any]:
         command = command_for(path)
         get = "Fetch" if "download" in command else "Make"
         raise DataError(
-            f"dataset {path} does not exist. {get} it with `{command}`, or of your own arrays: see docs/data.md"
+            f"dataset {path} does not exist. {get} it with `{command}`, of your own files with `flare data import "
+            f"FILES --target FIELD --out {path}`, or of your own arrays: see docs/data.md"
         )
     try:
         about = json.loads(manifest.read_text(encoding="utf-8"))
