@@ -95,6 +95,7 @@ def plan_import(
     seed: int = 0,
     on_nan: OnNan = "refuse",
     points: str | None = None,
+    exclude: Sequence[str] | str = (),
     found: Survey | None = None,
     quiet: bool = False,
 ) -> ImportPlan:
@@ -117,9 +118,10 @@ def plan_import(
         seed: of the draw of the splits.
         on_nan: `drop` leaves out points with NaN or infinity.
         points: name of the coordinates in files of arrays, where it is an unusual one.
+        exclude: patterns of names of files that are left out, unread.
         found: what `survey` said of these files, where it has been asked already.
     """
-    places = find_cases(source, points=points)
+    places = find_cases(source, points=points, exclude=[exclude] if isinstance(exclude, str) else exclude)
     found = found or survey(places, points=points, quiet=quiet)
     targets, inputs = ([names] if isinstance(names, str) else list(names) for names in (targets, inputs))
     if not targets:
@@ -233,7 +235,7 @@ def _refuse_gaps(found: Survey, name: str, here: Mapping[Where, FieldFound]) -> 
     missing = sorted(set(range(len(found.cases))) - set(field.cases))
     raise DataError(
         f"{len(missing)} of {len(found.cases)} files have no {name!r} (first: {found.cases[missing[0]].name}); leave "
-        f"those files out, or export them again"
+        f"them out with --exclude NAME, or export them again"
     )
 
 

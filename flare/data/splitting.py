@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fnmatch
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -10,6 +9,7 @@ import numpy as np
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
+from flare.data.cases import is_called
 from flare.errors import ConfigError, DataError
 
 
@@ -119,13 +119,8 @@ def _named(names: Sequence[str], wanted: str) -> list[int]:
         patterns = [line.strip() for line in lines if line.strip()]
     found: set[int] = set()
     for pattern in patterns:
-        hits = {i for i, name in enumerate(names) if _matches(name, pattern)}
+        hits = {i for i, name in enumerate(names) if is_called(name, pattern)}
         if not hits:
             raise DataError(f"no case is called {pattern!r}; the first are {', '.join(names[:3])}")
         found |= hits
     return sorted(found)
-
-
-def _matches(name: str, pattern: str) -> bool:
-    path = Path(name)
-    return any(fnmatch.fnmatchcase(form, pattern) for form in (name, path.name, path.stem))

@@ -136,7 +136,10 @@ def survey(places: Iterable[Place], *, points: str | None = None, quiet: bool = 
     units: dict[str, str] = {}
     with progress("reading", len(places), unit="files", quiet=quiet) as update:
         for index, place in enumerate(places):
-            case = read_case(place, points=points)
+            try:
+                case = read_case(place, points=points)
+            except DataError as error:
+                raise DataError(f"{error} (an import leaves it out with --exclude {place.path.name})") from None
             cases.append(_outline(case))
             units |= case.units
             groups: list[tuple[Where, Mapping[str, np.ndarray]]] = [
@@ -159,7 +162,7 @@ def _refuse_other_spaces(cases: Sequence[CaseFound]) -> None:
     if odd:
         raise DataError(
             f"{len(odd)} of {len(cases)} files have {len(odd[0].low)} coordinates a point, the others {usual} (first: "
-            f"{odd[0].name}); leave them out, or export all alike"
+            f"{odd[0].name}); leave them out with --exclude NAME, or export all alike"
         )
 
 

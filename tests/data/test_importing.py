@@ -247,6 +247,21 @@ def test_columns_of_the_table_need_not_be_asked_for(plates, tmp_path):
     assert {"angle", "humidity"} <= {*plan_import(plates, inputs="speed", **how).schema.fields}
 
 
+def test_files_can_be_left_out_even_unreadable_ones(tmp_path, capsys):
+    folder_of_plates(tmp_path / "f", 12)
+    (tmp_path / "f" / "junk.vtu").write_text("no mesh at all")
+    with pytest.raises(DataError, match=r"junk\.vtu.* \(an import leaves it out with --exclude junk\.vtu\)"):
+        plan_import(tmp_path / "f", targets="pressure", quiet=True)
+    words = ["data", "import", str(tmp_path / "f"), "--target", "pressure", "--out", str(tmp_path / "d")]
+    assert main([*words, "--exclude", "junk.vtu", "plate_3", "--exclude", "plate_1*"]) == 0
+    kept = {f"plate_{i}.vtu" for i in range(12)} - {"plate_3.vtu", "plate_1.vtu", "plate_10.vtu", "plate_11.vtu"}
+    assert {*Dataset(tmp_path / "d").files()} == kept
+    with pytest.raises(DataError, match="exclude: no file is called 'wing'"):
+        plan_import(tmp_path / "f", targets="pressure", exclude=["junk", "wing"], quiet=True)
+    with pytest.raises(DataError, match=r"exclude: \* leaves no file of"):
+        plan_import(tmp_path / "f", targets="pressure", exclude="*", quiet=True)
+
+
 def test_copies_of_a_file_stay_in_one_split(plates, tmp_path):
     folder_of_plates(tmp_path, 10)
     for i in range(10):
