@@ -24,7 +24,7 @@ from flare.data.sample import INPUT_ROLES, Sample, Schema, input_array, target_a
 from flare.data.statistics import describe_zero_field
 from flare.data.store import ArrayFolder, Dataset, sha256
 from flare.data.survey import Survey, survey
-from flare.terminal import progress
+from flare.terminal import counted, progress
 
 MIXED = 30
 """Times a sample may be larger than another before padding and statistics suffer."""
@@ -158,7 +158,10 @@ def _mixes(found: Survey) -> Iterator[Finding]:
             continue
         (field,) = here.values()
         missing = sorted(set(range(len(found.cases))) - set(field.cases))
-        what = f"has no {name!r}, nor have {len(missing) - 1} other files; {len(field.cases)} files have it"
+        others = len(missing) - 1
+        nor = f", nor {'has' if others == 1 else 'have'} {counted(others, 'other file')}" if others else ""
+        owners = f"{counted(len(field.cases), 'file')} {'has' if len(field.cases) == 1 else 'have'} it"
+        what = f"has no {name!r}{nor}; {owners}"
         fix = "Leave it out with --exclude, or export it again, to learn that field"
         yield Finding(found.cases[missing[0]].name, what, len(missing), missing[0], fix, serious=False)
 

@@ -51,7 +51,8 @@ class Finding:
     """Training would fail or its result mislead; otherwise it is worth knowing."""
 
     def __str__(self) -> str:
-        return f"{self.where}: {self.what}" + (f". {self.fix}" if self.fix else "")
+        end = "" if self.what.endswith("?") else "."
+        return f"{self.where}: {self.what}" + (f"{end} {self.fix}" if self.fix else "")
 
 
 def bad_values(where: str, name: str, values: np.ndarray, fix: str, at: str = "points") -> Iterator[Finding]:

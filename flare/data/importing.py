@@ -339,7 +339,8 @@ def _groups(
     digests = [case.digest for case in found.cases]
     same = len(digests) - len(set(digests))
     if same:
-        remarks.append(f"{counted(same, 'file')} hold exactly what another holds; copies stay in one split")
+        verb = "holds" if same == 1 else "hold"
+        remarks.append(f"{counted(same, 'file')} {verb} exactly what another holds; copies stay in one split")
     return joined(groups, digests)
 
 
