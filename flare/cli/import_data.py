@@ -51,7 +51,7 @@ def run(words: Sequence[str]) -> int:
         raise ConfigError("say where the dataset goes with --out, or look first with --dry-run")
 
     from flare.data.cases import find_cases
-    from flare.data.importing import plan_import, warn_of_leaks, write_import
+    from flare.data.importing import plan_import, refuse_bad_values, warn_of_leaks, write_import
     from flare.data.survey import survey
     from flare.files import refuse_existing
 
@@ -89,6 +89,7 @@ def run(words: Sequence[str]) -> int:
     _describe(plan)
     if args.dry_run:
         warn_of_leaks(plan, [place.name for place in plan.places])
+        refuse_bad_values(plan)
     else:
         dataset = write_import(plan, args.out)
         print(f"{args.out}: {len(dataset):,} samples, {int(dataset.offsets[-1]):,} points")

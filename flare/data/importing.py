@@ -154,7 +154,7 @@ def plan_import(
 
 def write_import(plan: ImportPlan, out: str | os.PathLike[str], *, quiet: bool = False) -> Dataset:
     """The dataset of a plan. A stopped import goes on when called again."""
-    _refuse_bad_values(plan)
+    refuse_bad_values(plan)
     settings = {"remarks": list(plan.remarks), "on_nan": plan.on_nan, "files": [p.name for p in plan.places]}
     writer = DatasetWriter(out, plan.schema, {"kind": "user", "maker": "flare data import", **settings})
     try:
@@ -170,7 +170,7 @@ def write_import(plan: ImportPlan, out: str | os.PathLike[str], *, quiet: bool =
     return dataset
 
 
-def _refuse_bad_values(plan: ImportPlan) -> None:
+def refuse_bad_values(plan: ImportPlan) -> None:
     """Before the first byte: a half-written dataset would stand in the way of the same command with --on-nan drop."""
     suspects = {plan.survey.cases[f.first_bad[0]].name for f in plan.survey.fields.values() if f.first_bad}
     suspects |= {case.name for case in plan.survey.cases if case.lost}

@@ -347,6 +347,9 @@ def test_a_point_without_a_place_is_refused_before_anything_is_written(tmp_path)
         mesh.save(tmp_path / "f" / f"plate_{index}.vtu")
     with pytest.raises(DataError, match=r"plate_4\.vtu: 'points' has NaN.*--on-nan drop"):
         import_data(tmp_path / "f", tmp_path / "d", targets="pressure", quiet=True)
+    words = ["data", "import", str(tmp_path / "f"), "--target", "pressure", "--dry-run"]
+    assert main(words) == 2  # what the import would refuse
+    assert main([*words, "--on-nan", "drop"]) == 0
     assert [p.name for p in tmp_path.iterdir()] == ["f"]
     assert len(import_data(tmp_path / "f", tmp_path / "d", targets="pressure", on_nan="drop", quiet=True)) == 6
 
