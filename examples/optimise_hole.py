@@ -8,12 +8,13 @@ describe the hole. The solver, which took no part, has the last word.
 
 from __future__ import annotations
 
-import sys
+import argparse
 from typing import NamedTuple
 
 import numpy as np
 
 import flare
+from flare.errors import FlareError
 from flare.physics import elasticity
 from flare.sensitivity import peak, sensitivity
 
@@ -69,9 +70,15 @@ def optimise(run: str, *, steps: int = 40, seed: int = 2026, stride: float = 0.1
         area_of(end) / area - 1,
     )
     for who, (before, after) in (("surrogate", outcome.predicted), ("solver", outcome.solved)):
-        print(f"{who:>9}: peak {before:.0f} -> {after:.0f}, {1 - after / before:.0%} lower")
+        way = "lower" if after < before else "HIGHER"
+        print(f"{who:>9}: peak {before:.0f} -> {after:.0f}, {abs(1 - after / before):.0%} {way}")
     return outcome
 
 
 if __name__ == "__main__":
-    optimise(sys.argv[1] if len(sys.argv) > 1 else "runs/demo")
+    parser = argparse.ArgumentParser(description="Let a hole take the form that lowers the peak of stress around it.")
+    parser.add_argument("run", nargs="?", default="runs/demo", help="run on elasticity data; default runs/demo")
+    try:
+        optimise(parser.parse_args().run)
+    except FlareError as error:
+        parser.error(str(error))

@@ -5,11 +5,12 @@ make demo && python examples/predict_on_points.py runs/demo
 
 from __future__ import annotations
 
-import sys
+import argparse
 
 import numpy as np
 
 import flare
+from flare.errors import FlareError
 from flare.physics import elasticity
 
 
@@ -24,4 +25,9 @@ def main(run: str) -> float:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1] if len(sys.argv) > 1 else "runs/demo")
+    parser = argparse.ArgumentParser(description="Predict the stress around a hole, and compare with the solver.")
+    parser.add_argument("run", nargs="?", default="runs/demo", help="run on elasticity data; default runs/demo")
+    try:
+        main(parser.parse_args().run)
+    except FlareError as error:
+        parser.error(str(error))

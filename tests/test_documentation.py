@@ -46,6 +46,16 @@ def test_a_hole_is_optimised_at_constant_area(run):
     assert min(outcome.solved) > 100  # the traction that pulls
 
 
+@pytest.mark.parametrize("name", ["optimise_hole", "predict_on_points"])
+def test_an_example_helps_and_refuses_in_one_message(name, tmp_path):
+    words = [sys.executable, str(ROOT / "examples" / f"{name}.py")]
+    assert "usage" in subprocess.run([*words, "--help"], capture_output=True, text=True, check=True).stdout
+    refused = subprocess.run([*words, "none"], capture_output=True, text=True, check=False, cwd=tmp_path)
+    assert refused.returncode == 2
+    assert "run none does not exist" in refused.stderr
+    assert "Traceback" not in refused.stderr
+
+
 def test_a_run_is_a_function_of_points(run):
     assert 0 < example("predict_on_points").main(run) < 2
 

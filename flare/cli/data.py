@@ -326,10 +326,11 @@ def _check(words: Sequence[str]) -> int:
         rest = f"\n  ... and {len(serious) - most} more; --all shows them, --csv FILE lists them"
         more = rest if len(serious) > most else ""
         raise DataError(f"{args.folder}: {len(serious)} finding(s)\n  {shown}{more}")
-    if dataset is not None:
+    if dataset is not None and not found:
         print(f"{dataset.path}: {len(dataset):,} samples, checksums, splits and values are sound")
-    else:
-        print(f"{args.folder}: nothing serious; {counted(len(found), 'note')}")
+    else:  # beside a note of 1e30, values are not sound
+        samples = f"{len(dataset):,} samples, " if dataset is not None else ""
+        print(f"{args.folder}: {samples}nothing serious; {counted(len(found), 'note')}")
     return 0
 
 

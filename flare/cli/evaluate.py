@@ -121,12 +121,15 @@ def _fields(args: Any, config: TrainConfig) -> None:
     if len(test) == 0:
         raise DataError(f"{dataset.path}: split {split!r} is empty")
     by_field = sample_errors(surrogate, dataset, test, config.data.eval_batch_size, surrogate.device)
-    errors, names = by_field.mean(1), dataset.schema.named("target")
+    errors, names, files = by_field.mean(1), dataset.schema.named("target"), dataset.files()
     record = {"samples": test.tolist(), "rel_l2": errors.tolist()}
+    if any(files):
+        record["files"] = [files[i] for i in test]
     weights = f"{args.checkpoint} weights" + (", averaged" if args.ema else "")
     print(f"{dataset.path}, {split}: {len(errors)} samples, {weights}")
     print(f"rel-L2 mean           {errors.mean():.4f}")
-    print(f"median, worst         {median(errors):.4f}, {errors.max():.4f} (sample {int(test[errors.argmax()])})")
+    worst = dataset.titles()[test[errors.argmax()]]
+    print(f"median, worst         {median(errors):.4f}, {errors.max():.4f} (sample {worst})")
     try:
         task = FieldTask(config.data, config.loss)
     except FlareError as error:

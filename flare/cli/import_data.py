@@ -44,18 +44,20 @@ def run(words: Sequence[str]) -> int:
     parser.add_argument("--seed", type=int, default=0, help="of the draw of the splits")
     parser.add_argument("--on-nan", default="refuse", choices=["refuse", "drop"], help="points that are no numbers")
     parser.add_argument("--points", metavar="NAME", help="coordinates in files of arrays, where called unusually")
+    several = {"nargs": "+", "action": "extend", "default": []}
+    parser.add_argument("--exclude", metavar="NAME", help="files to leave out, or 'patterns'; repeatable", **several)
     args = parse(parser, words)
     if not args.dry_run and not args.out:
         raise ConfigError("say where the dataset goes with --out, or look first with --dry-run")
 
     from flare.data.cases import find_cases
-    from flare.data.importing import plan_import, warn_of_leaks, write_import
+    from flare.data.importing import plan_import, refuse_bad_values, warn_of_leaks, write_import
     from flare.data.survey import survey
     from flare.files import refuse_existing
 
     if args.out and not args.dry_run:
         refuse_existing(args.out)
-    found = survey(find_cases(args.source, points=args.points), points=args.points)
+    found = survey(find_cases(args.source, points=args.points, exclude=args.exclude), points=args.points)
     if args.dry_run:
         _show(found)
         if not args.target:
@@ -63,7 +65,18 @@ def run(words: Sequence[str]) -> int:
                 say(f"note: {remark}")
             print("choose with --target NAME, and --input NAME for what a model is given; then add --out FOLDER")
             return 0
-    names = ("parameters", "cell_data", "dimensions", "test", "calibration", "group", "seed", "on_nan", "points")
+    names = (
+        "parameters",
+        "cell_data",
+        "dimensions",
+        "test",
+        "calibration",
+        "group",
+        "seed",
+        "on_nan",
+        "points",
+        "exclude",
+    )
     plan = plan_import(
         args.source,
         targets=args.target,
@@ -76,6 +89,7 @@ def run(words: Sequence[str]) -> int:
     _describe(plan)
     if args.dry_run:
         warn_of_leaks(plan, [place.name for place in plan.places])
+        refuse_bad_values(plan)
     else:
         dataset = write_import(plan, args.out)
         print(f"{args.out}: {len(dataset):,} samples, {int(dataset.offsets[-1]):,} points")

@@ -5,11 +5,19 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+ABOUT_ONE = 1.05
+"""A ratio that one decimal would write as 1.0."""
+
 
 def verdict(error: float, baseline: float) -> str:
-    """Ours against the training-mean field."""
+    """Ours against the training-mean field; `1.0 times` would say nothing."""
     if error < baseline:
-        return f"ours is {baseline / error:.1f} times better" if error > 0 else "ours is exact"
+        if error <= 0:
+            return "ours is exact"
+        close = baseline / error < ABOUT_ONE
+        return f"ours is {1 - error / baseline:.1%} better" if close else f"ours is {baseline / error:.1f} times better"
+    if error < ABOUT_ONE * baseline:
+        return f"ours is WORSE by {error / baseline - 1:.1%}"
     return f"ours is WORSE, {error / baseline:.1f} times its error"
 
 

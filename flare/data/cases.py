@@ -7,6 +7,7 @@ for place in find_cases("results/*.vtu"):
 
 from __future__ import annotations
 
+import fnmatch
 import glob
 import os
 import re
@@ -85,12 +86,33 @@ class Case:
         return self.mesh or self.grid
 
 
-def find_cases(source: Source, *, points: str | None = None) -> list[Place]:
-    """Every case of a folder, a glob, a file, or a list of them, in the order of their names (2 before 10)."""
+def find_cases(source: Source, *, points: str | None = None, exclude: Sequence[str] = ()) -> list[Place]:
+    """Every case of a folder, a glob, a file, or a list of them, in the order of their names (2 before 10).
+
+    `exclude`: patterns of names that are left out, before anything of those files is read.
+    """
     from flare.data.containers import cases_inside
 
     files = _files(source)
-    return [place for path in files for place in (cases_inside(path, points) if _holds_arrays(path) else [Place(path)])]
+    unused = {pattern for pattern in exclude if not any(is_called(str(path), pattern) for path in files)}
+    files = [path for path in files if not any(is_called(str(path), pattern) for pattern in exclude)]
+    found = [
+        place for path in files for place in (cases_inside(path, points) if _holds_arrays(path) else [Place(path)])
+    ]
+    unused -= {pattern for pattern in unused if any(is_called(place.name, pattern) for place in found)}
+    if unused:
+        first = ", ".join(place.name for place in found[:3])
+        raise DataError(f"exclude: no file is called {sorted(unused)[0]!r}; the first are {first}")
+    found = [place for place in found if not any(is_called(place.name, pattern) for pattern in exclude)]
+    if not found:
+        raise DataError(f"exclude: {', '.join(exclude)} leaves no file of {source}")
+    return found
+
+
+def is_called(name: str, pattern: str) -> bool:
+    """Whether a pattern such as `plate_5*` fits a file, with or without its folder and its suffix."""
+    path = Path(name)
+    return any(fnmatch.fnmatchcase(form, pattern) for form in (name, path.name, path.stem))
 
 
 def only_case(path: Path, schema: Schema) -> Case:

@@ -24,7 +24,7 @@ from flare.data.sample import INPUT_ROLES, Sample, Schema, input_array, target_a
 from flare.data.statistics import describe_zero_field
 from flare.data.store import ArrayFolder, Dataset, sha256
 from flare.data.survey import Survey, survey
-from flare.terminal import progress
+from flare.terminal import counted, progress
 
 MIXED = 30
 """Times a sample may be larger than another before padding and statistics suffer."""
@@ -65,7 +65,10 @@ def check_files(source: Source, *, points: str | None = None, quiet: bool = Fals
 
 def _check_case(case: Case, found: Survey) -> Iterator[Finding]:
     """What is wrong with the numbers of one file."""
-    fix, export = "Import with --on-nan drop, or export it again", "Export it again, or leave it out"
+    fix, export = (
+        "Import with --on-nan drop, or export it again",
+        "Export it again, or import with --exclude and its name",
+    )
     yield from bad_values(case.name, "points", case.points, fix)
     for at, fields in (("points", case.point_fields), ("cells", case.cell_fields)):
         for name, values in fields.items():
@@ -128,7 +131,7 @@ def _near_files(found: Survey, marks: np.ndarray) -> Iterator[Finding]:
         for other in others:
             if found.cases[first].digest != found.cases[other].digest:  # that has been said
                 what = f"is nearly the same as {found.cases[first].name}, in points and fields"
-                fix = "Keep both in one split with --group, or leave one out"
+                fix = "Keep both in one split with --group, or leave one out with --exclude"
                 yield Finding(found.cases[other].name, what, 1, other, fix, serious=False)
 
 
@@ -155,8 +158,11 @@ def _mixes(found: Survey) -> Iterator[Finding]:
             continue
         (field,) = here.values()
         missing = sorted(set(range(len(found.cases))) - set(field.cases))
-        what = f"has no {name!r}, nor have {len(missing) - 1} other files; {len(field.cases)} files have it"
-        fix = "Leave it out, or export it again, to learn that field"
+        others = len(missing) - 1
+        nor = f", nor {'has' if others == 1 else 'have'} {counted(others, 'other file')}" if others else ""
+        owners = f"{counted(len(field.cases), 'file')} {'has' if len(field.cases) == 1 else 'have'} it"
+        what = f"has no {name!r}{nor}; {owners}"
+        fix = "Leave it out with --exclude, or export it again, to learn that field"
         yield Finding(found.cases[missing[0]].name, what, len(missing), missing[0], fix, serious=False)
 
 
@@ -251,7 +257,7 @@ def _check_sample(dataset: Dataset, sample: Sample, where: str) -> Iterator[Find
             yield from constant(where, name, sample.values[name])
     zero = describe_zero_field(schema, target_array(schema, sample))
     if zero:
-        yield Finding(where, zero, len(points), 0, "Leave that sample out; did this simulation run?")
+        yield Finding(where, zero, len(points), 0, "Import without that file, with --exclude; did this simulation run?")
     fields = [sample.values[n] for n, f in schema.fields.items() if f.role not in ("points", "parameter")]
     yield from duplicated(where, points, fields, mend)
     if sample.cells is not None and schema.cell_type is not None:

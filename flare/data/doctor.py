@@ -51,7 +51,8 @@ class Finding:
     """Training would fail or its result mislead; otherwise it is worth knowing."""
 
     def __str__(self) -> str:
-        return f"{self.where}: {self.what}" + (f". {self.fix}" if self.fix else "")
+        end = "" if self.what.endswith("?") else "."
+        return f"{self.where}: {self.what}" + (f"{end} {self.fix}" if self.fix else "")
 
 
 def bad_values(where: str, name: str, values: np.ndarray, fix: str, at: str = "points") -> Iterator[Finding]:
@@ -81,7 +82,7 @@ def constant(where: str, name: str, values: np.ndarray, at: str = "points") -> I
     rows = values.reshape(len(values), -1)
     if len(rows) > 1 and (rows == rows[0]).all():
         what = f"{name!r} is {plain(rows[0])} at all {len(rows):,} {at}"
-        fix = "If it should vary, run that simulation again or leave it out"
+        fix = "If it should vary, run that simulation again or import with --exclude and its name"
         yield Finding(where, what, len(rows), 0, fix, serious=False)
 
 
@@ -170,7 +171,9 @@ def other_units(sizes: Mapping[Size, np.ndarray | Sequence[float]], labels: Sequ
             guess = f": {KNOWN_FACTORS[nearest]}?" if abs(np.log(nearest / factor)) < np.log(1.6) else ""
             side = "larger" if ratio[index] > 1 else "smaller"
             what = f"{name} is {factor:,.3g} times {side} than usual{guess}"
-            yield Finding(labels[index], what, 1, int(index), "Convert it, or leave it out", serious=False)
+            yield Finding(
+                labels[index], what, 1, int(index), "Convert it, or import with --exclude and its name", serious=False
+            )
 
 
 def write_findings(path: str | os.PathLike[str], found: Sequence[Finding]) -> None:

@@ -28,6 +28,7 @@ from flare.data.survey import FieldFound, Survey, Where, survey
 from flare.data.writer import DatasetWriter
 from flare.errors import ConfigError, DataError, nearest
 from flare.terminal import counted, progress, say
+from flare.trust.bars import LEVEL, fewest
 
 OnNan = Literal["refuse", "drop"]
 CellData = Literal["centres", "points"]
@@ -94,6 +95,7 @@ def plan_import(
     seed: int = 0,
     on_nan: OnNan = "refuse",
     points: str | None = None,
+    exclude: Sequence[str] | str = (),
     found: Survey | None = None,
     quiet: bool = False,
 ) -> ImportPlan:
@@ -110,24 +112,30 @@ def plan_import(
             points where all fields are there, at the centres where all are there, an error where they are mixed.
         dimensions: of the points; None leaves out z where all files lie in one plane.
         test: share of the files, or a pattern of their names, or a .txt file with a name a line.
-        calibration: share of the files held out for error bars.
+        calibration: share of the files held out for error bars; at least the few they need, where half are left to
+            train. 0: none, and error bars come from half of the test files.
         group: column of the parameter file, or `folder`: files of a group stay in one split.
         seed: of the draw of the splits.
         on_nan: `drop` leaves out points with NaN or infinity.
         points: name of the coordinates in files of arrays, where it is an unusual one.
+        exclude: patterns of names of files that are left out, unread.
         found: what `survey` said of these files, where it has been asked already.
     """
-    places = find_cases(source, points=points)
+    places = find_cases(source, points=points, exclude=[exclude] if isinstance(exclude, str) else exclude)
     found = found or survey(places, points=points, quiet=quiet)
     targets, inputs = ([names] if isinstance(names, str) else list(names) for names in (targets, inputs))
     if not targets:
         raise ConfigError(f"say which field is to be predicted, with --target NAME; {_known(found)}")
     table = read_case_table(parameters, places, group) if parameters is not None else None
+    _refuse_unknown(found, [*targets, *inputs], table)
     remarks = found.remarks
     at_centres = _at_centres(found, targets, inputs, cell_data, remarks)
     schema = _schema(found, name, targets, inputs, units or {}, table, at_centres, dimensions, remarks)
     groups = _groups(found, places, table, group, remarks)
-    parts = split_cases([p.name for p in places], groups, test=test, calibration=calibration, seed=seed)
+    parts = split_cases(
+        [p.name for p in places], groups, test=test, calibration=calibration, fewest=fewest(LEVEL), seed=seed
+    )
+    remarks += _error_bars(len(parts.get("calibration", [])), calibration, len(places))
     if group is None:
         remarks.append("files are drawn one by one; where several are of one design, keep them together with --group")
     order = [i for part in parts.values() for i in part]
@@ -146,6 +154,7 @@ def plan_import(
 
 def write_import(plan: ImportPlan, out: str | os.PathLike[str], *, quiet: bool = False) -> Dataset:
     """The dataset of a plan. A stopped import goes on when called again."""
+    refuse_bad_values(plan)
     settings = {"remarks": list(plan.remarks), "on_nan": plan.on_nan, "files": [p.name for p in plan.places]}
     writer = DatasetWriter(out, plan.schema, {"kind": "user", "maker": "flare data import", **settings})
     try:
@@ -159,6 +168,15 @@ def write_import(plan: ImportPlan, out: str | os.PathLike[str], *, quiet: bool =
     dataset = writer.finish({name: [part] for name, part in plan.splits.items()})
     warn_of_leaks(dataset, [place.name for place in plan.places])
     return dataset
+
+
+def refuse_bad_values(plan: ImportPlan) -> None:
+    """Before the first byte: a half-written dataset would stand in the way of the same command with --on-nan drop."""
+    suspects = {plan.survey.cases[f.first_bad[0]].name for f in plan.survey.fields.values() if f.first_bad}
+    suspects |= {case.name for case in plan.survey.cases if case.lost}
+    for place in plan.places:
+        if place.name in suspects and plan.on_nan == "refuse":
+            plan.sample(place)  # refuses it, where the field is one that was chosen
 
 
 def warn_of_leaks(samples: Samples, names: Sequence[str]) -> None:
@@ -185,8 +203,6 @@ def _at_centres(
     places: list[set[str]] = []
     for name in [*targets, *inputs]:
         here = found.named(name)
-        if not here:
-            raise DataError(f"no file has a field {name!r}; {_known(found, name)}")
         everywhere = {where for where, field in here.items() if len(field.cases) == len(found.cases)}
         if not everywhere:
             _refuse_gaps(found, name, here)
@@ -219,7 +235,7 @@ def _refuse_gaps(found: Survey, name: str, here: Mapping[Where, FieldFound]) -> 
     missing = sorted(set(range(len(found.cases))) - set(field.cases))
     raise DataError(
         f"{len(missing)} of {len(found.cases)} files have no {name!r} (first: {found.cases[missing[0]].name}); leave "
-        f"those files out, or export them again"
+        f"them out with --exclude NAME, or export them again"
     )
 
 
@@ -323,12 +339,43 @@ def _groups(
     digests = [case.digest for case in found.cases]
     same = len(digests) - len(set(digests))
     if same:
-        remarks.append(f"{counted(same, 'file')} hold exactly what another holds; copies stay in one split")
+        verb = "holds" if same == 1 else "hold"
+        remarks.append(f"{counted(same, 'file')} {verb} exactly what another holds; copies stay in one split")
     return joined(groups, digests)
 
 
-def _known(found: Survey, name: str = "") -> str:
+def _error_bars(held: int, share: float, files: int) -> list[str]:
+    """What to know of the split that calibrates; after training it would be too late."""
+    needed = fewest(LEVEL)
+    if not share:
+        return []
+    if held < needed:
+        return [
+            f"{counted(held, 'file')} to calibrate: error bars need {needed}, so there will be none; hold out more "
+            f"with --calibration, or bring more files"
+        ]
+    if share * files < needed - 0.5:
+        return [f"{held} files to calibrate, more than a share of {share:g}, for error bars need {needed} at least"]
+    return []
+
+
+def _refuse_unknown(found: Survey, wanted: Sequence[str], table: CaseTable | None) -> None:
+    """Names that no file has; columns of the parameter file are easily taken for such."""
+    columns = table.columns if table else []
+    inputs_already = f"columns of {table.path} are inputs already" if table and columns else ""
+    for name in wanted:
+        if found.named(name):
+            continue
+        if identifier(name) in columns:
+            raise ConfigError(
+                f"{name!r} is no field of the files: {inputs_already}; leave it out of --input and --target"
+            )
+        close = _known(found, name, columns) + (f"; {inputs_already}" if inputs_already else "")
+        raise DataError(f"no file has a field {name!r}; {close}")
+
+
+def _known(found: Survey, name: str = "", columns: Sequence[str] = ()) -> str:
     names = sorted({own for (_, own) in found.fields})
     if not names:
         return "the files hold geometry only, and no field to learn"
-    return nearest(name, names) if name else f"there are: {', '.join(names)}"
+    return nearest(name, [*names, *columns]) if name else f"there are: {', '.join(names)}"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fnmatch
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -10,6 +9,7 @@ import numpy as np
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
+from flare.data.cases import is_called
 from flare.errors import ConfigError, DataError
 
 
@@ -19,6 +19,7 @@ def split_cases(
     *,
     test: float | str = 0.2,
     calibration: float = 0.0,
+    fewest: int = 0,
     seed: int = 0,
 ) -> dict[str, list[int]]:
     """Indices of the cases of each split, in order.
@@ -28,6 +29,8 @@ def split_cases(
         groups: cases of one group stay together.
         test: share of the cases; or which, as a pattern of file names or a .txt file with a name a line.
         calibration: share of all cases that is held out for error bars; a split of that name is made where it is not 0.
+        fewest: cases without which that split is of no use: it takes so many, or the next whole group beyond, where
+            half of all cases are left to train.
         seed: of the draw.
     """
     share = _share(test)
@@ -36,14 +39,15 @@ def split_cases(
     order = np.random.default_rng(seed).permutation(sorted(set(groups))).tolist()
     members = {group: [i for i, g in enumerate(groups) if g == group] for group in order}
     if share is None:
-        chosen = {groups[i] for i in _named(names, str(test))}
-        held = sorted(i for group in chosen for i in members[group])
-        if len(held) != len(_named(names, str(test))):
-            raise ConfigError(f"test={test!r} cuts groups: {len(held)} cases belong to the groups of those named")
+        held = _named(names, str(test))
+        chosen = {groups[i] for i in held}
+        _refuse_cuts(names, str(test), held, {group: members[group] for group in sorted(chosen)})
         order = [group for group in order if group not in chosen]
     else:
         held = _take(order, members, share * len(names))
     calibrating = _take(order, members, calibration * len(names))
+    if calibration and len(calibrating) < fewest:
+        calibrating = _at_least(order, members, calibrating, fewest, len(names) / 2)
     train = sorted(i for group in order for i in members[group])
     if not train or not held:
         raise DataError(
@@ -51,6 +55,19 @@ def split_cases(
             f"more, or choose other shares"
         )
     return {"train": train, **({"calibration": calibrating} if calibrating else {}), "test": held}
+
+
+def _refuse_cuts(names: Sequence[str], test: str, held: Sequence[int], members: dict[str, list[int]]) -> None:
+    """A group of which only some cases are named."""
+    cut = [group for group, cases in members.items() if not {*cases} <= {*held}]
+    if cut:
+        missing = [names[i] for group in cut for i in members[group] if i not in held]
+        shown = ", ".join(map(repr, cut[:5])) + (f" and {len(cut) - 5} more" if len(cut) > 5 else "")
+        raise ConfigError(
+            f"test={test!r} names only some cases of {'these groups' if len(cut) > 1 else 'the group'}: {shown}; "
+            f"{len(missing)} more would have to be tested on (first: {missing[0]}). Name whole groups, in a .txt file "
+            f"if no pattern fits, or give a share such as --test 0.2"
+        )
 
 
 def joined(groups: Sequence[str], contents: Sequence[str]) -> list[str]:
@@ -72,6 +89,19 @@ def _take(order: list[str], members: dict[str, list[int]], wanted: float) -> lis
     return sorted(taken)
 
 
+def _at_least(order: list[str], members: dict[str, list[int]], taken: list[int], fewest: int, kept: float) -> list[int]:
+    """More groups until there are so many cases; none, where fewer than `kept` would be left for that."""
+    count, more = len(taken), 0
+    while count < fewest and more < len(order):
+        count += len(members[order[more]])
+        more += 1
+    if count < fewest or sum(len(members[group]) for group in order[more:]) < kept:
+        return taken
+    added = [i for group in order[:more] for i in members[group]]
+    del order[:more]
+    return sorted(taken + added)
+
+
 def _share(test: float | str) -> float | None:
     try:
         return float(test)
@@ -89,13 +119,8 @@ def _named(names: Sequence[str], wanted: str) -> list[int]:
         patterns = [line.strip() for line in lines if line.strip()]
     found: set[int] = set()
     for pattern in patterns:
-        hits = {i for i, name in enumerate(names) if _matches(name, pattern)}
+        hits = {i for i, name in enumerate(names) if is_called(name, pattern)}
         if not hits:
             raise DataError(f"no case is called {pattern!r}; the first are {', '.join(names[:3])}")
         found |= hits
     return sorted(found)
-
-
-def _matches(name: str, pattern: str) -> bool:
-    path = Path(name)
-    return any(fnmatch.fnmatchcase(form, pattern) for form in (name, path.name, path.stem))

@@ -54,8 +54,23 @@ class ArrayFolder:
 
     def notes(self) -> list[dict[str, Any]]:
         """What the generator or reader said of each sample."""
-        lines = (self.path / "samples.jsonl").read_text(encoding="utf-8").splitlines()
-        return [json.loads(line)["notes"] for line in lines]
+        path = self.path / "samples.jsonl"
+        try:
+            lines = path.read_text(encoding="utf-8").splitlines()
+            return [json.loads(line)["notes"] for line in lines]
+        except (OSError, ValueError, KeyError) as error:
+            raise _damaged(path, error) from None
+
+    def files(self) -> list[str]:
+        """The file of each sample, without the folders that all share; "" where it came from none."""
+        names = [str(note.get("file", "")) for note in self.notes()]
+        folders = [name[: name.split(":")[0].rfind("/") + 1] for name in names]  # a case inside is `all.h5:run/3`
+        shared = os.path.commonprefix(folders)  # noqa: RUF071 - cut at a slash below; commonpath refuses mixtures
+        return [name[shared.rfind("/") + 1 :] for name in names]
+
+    def titles(self) -> list[str]:
+        """What people call each sample: `3 (wing_7.vtu)`, or `3`."""
+        return [f"{i} ({file})" if file else str(i) for i, file in enumerate(self.files())]
 
     @property
     def splits(self) -> list[str]:
@@ -182,7 +197,7 @@ def read_about(path: Path) -> dict[str, Any]:
     if partial.is_dir() and (partial == path or not manifest.exists()):
         raise DataError(
             f"{str(path).removesuffix(PARTIAL)} is not finished: {_so_far(partial)} in {partial}; run the command that "
-            f"makes it again to go on"
+            f"makes it again to go on, or remove that folder to start afresh"
         )
     if not manifest.exists():
         if path.is_dir():
@@ -190,7 +205,8 @@ def read_about(path: Path) -> dict[str, Any]:
         command = command_for(path)
         get = "Fetch" if "download" in command else "Make"
         raise DataError(
-            f"dataset {path} does not exist. {get} it with `{command}`, or of your own arrays: see docs/data.md"
+            f"dataset {path} does not exist. {get} it with `{command}`, of your own files with `flare data import "
+            f"FILES --target FIELD --out {path}`, or of your own arrays: see docs/data.md"
         )
     try:
         about = json.loads(manifest.read_text(encoding="utf-8"))

@@ -65,6 +65,8 @@ class CaseFound:
     dimension: int | None
     """Of its cells; None where it has none."""
     remarks: Sequence[str] = ()
+    lost: int = 0
+    """Points whose coordinates are no numbers."""
 
 
 @dataclass(frozen=True)
@@ -134,7 +136,10 @@ def survey(places: Iterable[Place], *, points: str | None = None, quiet: bool = 
     units: dict[str, str] = {}
     with progress("reading", len(places), unit="files", quiet=quiet) as update:
         for index, place in enumerate(places):
-            case = read_case(place, points=points)
+            try:
+                case = read_case(place, points=points)
+            except DataError as error:
+                raise DataError(f"{error} (an import leaves it out with --exclude {place.path.name})") from None
             cases.append(_outline(case))
             units |= case.units
             groups: list[tuple[Where, Mapping[str, np.ndarray]]] = [
@@ -157,7 +162,7 @@ def _refuse_other_spaces(cases: Sequence[CaseFound]) -> None:
     if odd:
         raise DataError(
             f"{len(odd)} of {len(cases)} files have {len(odd[0].low)} coordinates a point, the others {usual} (first: "
-            f"{odd[0].name}); leave them out, or export all alike"
+            f"{odd[0].name}); leave them out with --exclude NAME, or export all alike"
         )
 
 
@@ -169,6 +174,7 @@ def _outline(case: Case) -> CaseFound:
     for name, array in sorted(case.parameters.items()):
         digest.update(f"{name}{array.tolist()}".encode())
     box = case.points[np.isfinite(case.points).all(1)]  # a NaN has no place, and must not take an axis with it
+    lost = len(case.points) - len(box)
     box = box if len(box) else np.zeros((1, case.points.shape[1]))
     return CaseFound(
         case.name,
@@ -179,4 +185,5 @@ def _outline(case: Case) -> CaseFound:
         digest.hexdigest(),
         case.dimension,
         case.remarks,
+        lost,
     )

@@ -134,7 +134,7 @@ def vtk_errors(path: str, verb: str) -> Iterator[None]:
         raise
     except Exception as error:  # whatever a reader makes of a damaged file
         if "ERROR: In vtk" in str(error):
-            raise DataError(f"{path} is damaged or cut short. VTK says: {_plain(str(error))}") from None
+            raise _damaged(path, str(error)) from None
         raise DataError(f"cannot {verb} {path}: {one_line(error)[:200] or type(error).__name__}") from None
     finally:
         logging.disable(disabled)
@@ -143,10 +143,20 @@ def vtk_errors(path: str, verb: str) -> Iterator[None]:
     if heard.GetOutput():
         errors.append(heard.GetOutput().split("):")[-1])
     if errors:
-        raise DataError(f"{path} is damaged or cut short. VTK says: {_plain(errors[0])}")
+        raise _damaged(path, errors[0])
+
+
+def _damaged(path: str, message: str) -> DataError:
+    said = _plain(message)
+    kind = Path(path).suffix or "mesh"
+    return DataError(
+        f"{path} is damaged or cut short" + (f". VTK says: {said}" if said else f", or no {kind} file at all")
+    )
 
 
 def _plain(message: str) -> str:
-    """VTK's words without its lines of source, classes and addresses."""
+    """VTK's words without its lines of source, classes and addresses, and without what follows from an earlier failure
+    inside its pipeline, which tells nothing of the file."""
     words = re.sub(r"ERROR: In \S+ line \d+ \w+|\(0x[0-9a-f]+\):?|Debug: .*", "", one_line(message))
+    words = re.sub(r"No update piece number .*|Algorithm vtk\w+ .*", "", words)
     return words.strip(' "')[:150]

@@ -147,7 +147,7 @@ def _picture(surrogate: Surrogate, dataset: Dataset, index: int, title: str) -> 
         ],
         grid=schema.grid,
         cells=sample.cells,
-        title=f"sample {index}, {title}",
+        title=f"sample {dataset.titles()[index]}, {title}",
     )
 
 

@@ -17,7 +17,7 @@ class DataConfig:
     """Which data, and how it is fed."""
 
     path: str = ""
-    """Dataset folder, as `flare data make` writes it."""
+    """Dataset folder, as `flare data make` and `flare data import` write it."""
     batch_size: int = 2
     """Samples per optimiser step, over all ranks and micro-batches together."""
     eval_batch_size: int = 5

@@ -27,7 +27,7 @@ class DatasetSource:
             raise DataError(f"{dataset.path}: there is no sample to look at in {' or '.join(splits) or 'no split'}")
 
     def catalogue(self) -> dict[str, Any]:
-        schema, sizes = self.schema, self.dataset.sizes
+        schema, sizes, titles = self.schema, self.dataset.sizes, self.dataset.titles()
         return {
             "version": VERSION,
             "title": schema.name,
@@ -43,7 +43,8 @@ class DatasetSource:
                 {"name": name, "unit": unit_of(schema.fields[name].unit)} for name in schema.named("parameter")
             ],
             "samples": [
-                {"id": i, "split": split, "points": int(sizes[i])} for i, split in sorted(self.split_of.items())
+                {"id": i, "split": split, "points": int(sizes[i]), "name": titles[i]}
+                for i, split in sorted(self.split_of.items())
             ],
             "spectra": None,
         }

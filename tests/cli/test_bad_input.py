@@ -29,9 +29,10 @@ def train(dataset, out, *more):
 
 
 def test_a_missing_dataset(tmp_path, capsys):
-    assert "does not exist. Make it with `flare data make NAME" in fails(
-        capsys, *train(tmp_path / "none", tmp_path / "run")
-    )
+    said = fails(capsys, *train(tmp_path / "none", tmp_path / "run"))
+    assert "does not exist. Make it with `flare data make NAME" in said
+    assert f"of your own files with `flare data import FILES --target FIELD --out {tmp_path / 'none'}`" in said
+    assert "flare data import FILES" in fails(capsys, "view", tmp_path / "none")
     assert not (tmp_path / "run").exists()
 
 

@@ -2,6 +2,7 @@
 
 import contextlib
 import io
+import json
 import re
 import shlex
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 from flare.cli import main
 from flare.data.store import Dataset
 from flare.mesh.file import read_mesh
+from flare.view.runs import RunSource
 from tests.cli.test_bad_input import fails
 from tests.meshes import folder_of_plates, plate, pv, same
 
@@ -86,6 +88,18 @@ def test_the_other_predictions_of_the_page_run_as_printed(folder, tmp_path, monk
 def test_the_splits_are_what_was_announced(folder):
     dataset = Dataset(folder / "data" / "mine")
     assert {name: len(dataset.split(name)) for name in dataset.splits} == {"train": 39, "calibration": 9, "test": 12}
+
+
+def test_samples_are_called_by_their_files_everywhere(folder, tmp_path, capsys):
+    run = str(folder / "runs" / "mine")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        assert main(["evaluate", run, "--device", "cpu", "--out", str(tmp_path / "e.json")]) == 0
+        worst = re.search(r"\(sample (\d+) \((plate_\d+\.vtu)\)\)", capsys.readouterr().out)
+        record = json.loads((tmp_path / "e.json").read_text())
+        assert record["files"][record["rel_l2"].index(max(record["rel_l2"]))] == worst[2]
+        shown = {s["id"]: s["name"] for s in RunSource(Path(run)).catalogue()["samples"]}
+        assert shown[int(worst[1])] == f"{worst[1]} ({worst[2]})"
 
 
 def predict(folder, *words):

@@ -141,7 +141,7 @@ def test_several_fields_are_judged_one_by_one(tmp_path, capsys):
 
 def test_a_model_worse_than_the_mean_is_called_so(run, capsys):
     assert main(["evaluate", str(run)]) == 0
-    assert re.search(r"ours is WORSE, \d\.\d times its error", capsys.readouterr().out)
+    assert re.search(r"ours is WORSE(, \d\.\d times its error| by \d\.\d%)", capsys.readouterr().out)
 
 
 def test_a_reader_that_leaves_early_is_no_error(darcy):

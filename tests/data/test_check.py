@@ -6,6 +6,7 @@ import pytest
 from flare.cli import main
 from flare.data.check import check_dataset, check_files
 from flare.data.doctor import broken_cells, measure
+from flare.data.importing import plan_import
 from flare.data.likeness import copies, signature
 from flare.data.repair import merged_points, repair
 from flare.data.sample import Field, Sample, Schema
@@ -226,6 +227,14 @@ def test_the_command_mends(tmp_path, capsys):
     assert "exists already" in fails(capsys, "data", "check", dataset.path, "--fix", tmp_path / "f")
 
 
+def test_values_are_not_called_sound_beside_a_note_about_them(tmp_path, capsys):
+    dataset = made(tmp_path / "d", [(3, put("stress", [5], 1e30))])
+    assert main(["data", "check", str(dataset.path)]) == 0
+    shown = capsys.readouterr().out
+    assert "12 samples, nothing serious; " in shown
+    assert "sound" not in shown
+
+
 def test_a_mesh_with_a_hole_in_its_numbers_is_said(tmp_path):
     mesh = pv.UnstructuredGrid(np.array([4, 0, 1, 2, 3, 4, 0, 1, 2, 2]), [10, 10], np.eye(4, 3))
     mesh.save(tmp_path / "a.vtu")
@@ -249,6 +258,21 @@ def test_a_fix_is_promised_only_where_it_fixes(tmp_path):
     assert left_out["cells"] >= 2
     (left,) = check_dataset(mended, quiet=True)
     assert "1 of 40 points lie on another one that has other values (first: 7). Merge them in the mesh" in str(left)
+
+
+def test_notes_are_sentences(tmp_path):
+    folder_of_plates(tmp_path, 5)
+    poor, large = plate(5), plate(6)
+    poor.point_data.remove("Wall Shear")
+    large.points *= 1000
+    poor.save(tmp_path / "plate_5.vtu")
+    large.save(tmp_path / "plate_6.vtu")
+    text = notes(check_files(tmp_path, quiet=True))
+    assert any("has no 'Wall Shear'; 6 files have it. Leave it out" in line for line in text)
+    assert any("or kPa for Pa? Convert it" in line for line in text)
+    (tmp_path / "plate_7.vtu").write_bytes((tmp_path / "plate_0.vtu").read_bytes())
+    remarks = plan_import(tmp_path, targets="pressure", quiet=True).remarks
+    assert "1 file holds exactly what another holds; copies stay in one split" in remarks
 
 
 def test_files_are_checked_for_what_datasets_are(tmp_path):

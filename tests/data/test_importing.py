@@ -234,6 +234,34 @@ def test_parameters_and_groups_come_from_a_table(plates, tmp_path):
         plan_import(plates, **how)
 
 
+def test_columns_of_the_table_need_not_be_asked_for(plates, tmp_path):
+    table = tmp_path / "runs.csv"
+    table.write_text("\n".join(["file,angle,humidity", *(f"plate_{i}.vtu,{10 * i},{i}" for i in range(12))]))
+    how = {"targets": "pressure", "parameters": table, "quiet": True}
+    with pytest.raises(
+        ConfigError, match=r"'angle' is no field of the files: columns of .*runs\.csv are inputs already"
+    ):
+        plan_import(plates, inputs="angle", **how)
+    with pytest.raises(DataError, match=r"did you mean 'humidity'\?.*; columns of .*runs\.csv are inputs already"):
+        plan_import(plates, inputs="humiditty", **how)
+    assert {"angle", "humidity"} <= {*plan_import(plates, inputs="speed", **how).schema.fields}
+
+
+def test_files_can_be_left_out_even_unreadable_ones(tmp_path, capsys):
+    folder_of_plates(tmp_path / "f", 12)
+    (tmp_path / "f" / "junk.vtu").write_text("no mesh at all")
+    with pytest.raises(DataError, match=r"junk\.vtu.* \(an import leaves it out with --exclude junk\.vtu\)"):
+        plan_import(tmp_path / "f", targets="pressure", quiet=True)
+    words = ["data", "import", str(tmp_path / "f"), "--target", "pressure", "--out", str(tmp_path / "d")]
+    assert main([*words, "--exclude", "junk.vtu", "plate_3", "--exclude", "plate_1*"]) == 0
+    kept = {f"plate_{i}.vtu" for i in range(12)} - {"plate_3.vtu", "plate_1.vtu", "plate_10.vtu", "plate_11.vtu"}
+    assert {*Dataset(tmp_path / "d").files()} == kept
+    with pytest.raises(DataError, match="exclude: no file is called 'wing'"):
+        plan_import(tmp_path / "f", targets="pressure", exclude=["junk", "wing"], quiet=True)
+    with pytest.raises(DataError, match=r"exclude: \* leaves no file of"):
+        plan_import(tmp_path / "f", targets="pressure", exclude="*", quiet=True)
+
+
 def test_copies_of_a_file_stay_in_one_split(plates, tmp_path):
     folder_of_plates(tmp_path, 10)
     for i in range(10):
@@ -257,10 +285,37 @@ def test_test_cases_can_be_named(plates, tmp_path):
         plan_import(plates, targets="pressure", test="wing*", quiet=True)
 
 
+def test_named_test_cases_that_cut_a_group_are_refused_with_group_and_remedy():
+    names, groups = [f"plate_{i}.vtu" for i in range(12)], [f"wing {i // 4}" for i in range(12)]
+    with pytest.raises(
+        ConfigError, match=r"these groups: 'wing 0', 'wing 2'; 5 more .*\(first: plate_0\.vtu\)\. Name whole"
+    ):
+        split_cases(names, groups, test="plate_1*")
+    with pytest.raises(ConfigError, match=r"the group: 'wing 1'; 3 more .*--test 0\.2"):
+        split_cases(names, groups, test="plate_5*")
+    assert split_cases(names, groups, test="plate_[4567]*")["test"] == [4, 5, 6, 7]
+
+
 def test_shares_are_met_as_closely_as_groups_allow():
     groups = [str(i // 5) for i in range(100)]
     parts = split_cases([str(i) for i in range(100)], groups, test=0.2, calibration=0.1, seed=1)
     assert {name: len(part) for name, part in parts.items()} == {"train": 70, "calibration": 10, "test": 20}
+
+
+def test_error_bars_get_the_samples_they_need_or_a_warning_comes_in_time(plates, tmp_path):
+    names, groups = [str(i) for i in range(60)], [str(i // 4) for i in range(60)]
+    sizes = {n: len(p) for n, p in split_cases(names, groups, test=0.2, calibration=0.15, fewest=9).items()}
+    assert sizes == {"train": 36, "calibration": 12, "test": 12}  # 8 would be nearer to the share
+    assert "calibration" not in split_cases(names, groups, fewest=9)  # nobody asked for it
+    few = split_cases(names[:20], groups[:20], test=0.2, calibration=0.15, fewest=9)
+    assert len(few["calibration"]) == 4  # half of 20 shall train
+    plan = plan_import(plates, targets="pressure", quiet=True)
+    said = "2 files to calibrate: error bars need 9, so there will be none; hold out more with --calibration, or bring"
+    assert any(remark.startswith(said) for remark in plan.remarks)
+    folder_of_plates(tmp_path, 30)
+    plan = plan_import(tmp_path, targets="pressure", quiet=True)
+    assert plan.splits["calibration"] == (15, 24)
+    assert any("9 files to calibrate, more than a share of 0.15" in remark for remark in plan.remarks)
 
 
 def test_nan_is_refused_with_its_place_or_dropped(tmp_path):
@@ -272,8 +327,8 @@ def test_nan_is_refused_with_its_place_or_dropped(tmp_path):
         DataError, match=r"plate_1\.vtu: 'pressure' has NaN or infinity at 2 of \d+ points \(first: 5\)"
     ):
         import_data(tmp_path / "f", tmp_path / "d", targets="pressure", quiet=True)
-    assert not (tmp_path / "d").exists()
-    dropped = import_data(tmp_path / "f", tmp_path / "e", targets="pressure", on_nan="drop", quiet=True)
+    assert [p.name for p in tmp_path.iterdir()] == ["f"]  # so that the same command with the remedy goes through
+    dropped = import_data(tmp_path / "f", tmp_path / "d", targets="pressure", on_nan="drop", quiet=True)
     index = [note["file"][-5] for note in dropped.notes()].index("1")
     sample = dropped[index]
     assert len(sample.values["points"]) == mesh.n_points - 2
@@ -281,6 +336,22 @@ def test_nan_is_refused_with_its_place_or_dropped(tmp_path):
     np.testing.assert_array_equal(sample.values["points"], kept)
     around = {tuple(sorted(c)) for c in dropped_cells(mesh)}
     assert {tuple(sorted(c)) for c in sample.cells.tolist()} == around
+
+
+def test_a_point_without_a_place_is_refused_before_anything_is_written(tmp_path):
+    folder_of_plates(tmp_path / "f", 6)
+    for index in range(6):
+        mesh = plate(index)
+        mesh.point_data["unused"] = np.full(mesh.n_points, np.nan)  # of a field that nobody asks for
+        mesh.points[3, 0] = np.nan if index == 4 else 0.0
+        mesh.save(tmp_path / "f" / f"plate_{index}.vtu")
+    with pytest.raises(DataError, match=r"plate_4\.vtu: 'points' has NaN.*--on-nan drop"):
+        import_data(tmp_path / "f", tmp_path / "d", targets="pressure", quiet=True)
+    words = ["data", "import", str(tmp_path / "f"), "--target", "pressure", "--dry-run"]
+    assert main(words) == 2  # what the import would refuse
+    assert main([*words, "--on-nan", "drop"]) == 0
+    assert [p.name for p in tmp_path.iterdir()] == ["f"]
+    assert len(import_data(tmp_path / "f", tmp_path / "d", targets="pressure", on_nan="drop", quiet=True)) == 6
 
 
 def dropped_cells(mesh):

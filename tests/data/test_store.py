@@ -313,3 +313,25 @@ def test_a_manifest_without_its_parts_is_damaged(tmp_path):
     (tmp_path / "d" / "dataset.json").write_text('{"version": 1}')
     with pytest.raises(DataError, match=r"dataset\.json is damaged"):
         Dataset(tmp_path / "d")
+
+
+@pytest.mark.parametrize(
+    ("notes", "titles"),
+    [
+        (["results/a.vtu", "results/b.vtu"], ["0 (a.vtu)", "1 (b.vtu)"]),
+        (["a.vtu", "b.vtu"], ["0 (a.vtu)", "1 (b.vtu)"]),
+        (["runs/ab/out.vtu", "runs/ac/out.vtu"], ["0 (ab/out.vtu)", "1 (ac/out.vtu)"]),
+        (["data/all.h5:run/3", "data/all.h5:run/4"], ["0 (all.h5:run/3)", "1 (all.h5:run/4)"]),
+        (["", "results/b.vtu"], ["0", "1 (results/b.vtu)"]),
+    ],
+)
+def test_samples_are_called_by_their_files(tmp_path, notes, titles):
+    writer = DatasetWriter(tmp_path / "d", ragged_schema(), {})
+    for index, file in enumerate(notes):
+        sample = ragged_sample(index, 5)
+        writer.append(Sample(sample.values, sample.cells, {"file": file} if file else {}))
+    dataset = writer.finish({"train": [(0, 2)]})
+    assert dataset.titles() == titles
+    (tmp_path / "d" / "samples.jsonl").unlink()
+    with pytest.raises(DataError, match=r"samples\.jsonl is damaged"):
+        dataset.titles()
