@@ -34,6 +34,8 @@ MESSAGE = 600
 """Letters of a message, at most: some quote what was sent."""
 PROGRESS_EVERY = 0.2
 """Seconds."""
+LEAVING = 10.0
+"""Seconds that the emptying of the server's folder may take after the server has gone."""
 
 
 def work(channel: Connection, lifeline: Connection, runs: dict[str, str], folder: str, limits: Limits) -> None:
@@ -46,7 +48,8 @@ def work(channel: Connection, lifeline: Connection, runs: dict[str, str], folder
         folder: of the server's temporary files, which the last to leave removes.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the server, which ends its workers
-    threading.Thread(target=_leave_with_server, args=(lifeline, folder), daemon=True).start()
+    leaving = threading.Thread(target=_leave_with_server, args=(lifeline, folder), daemon=True)
+    leaving.start()
     try:
         models = {name: _load(run) for name, run in runs.items()}
         cards = {name: card(name, run, models[name]) for name, run in runs.items()}
@@ -60,6 +63,7 @@ def work(channel: Connection, lifeline: Connection, runs: dict[str, str], folder
             order = json.loads(channel.recv_bytes())
             _send(channel, _answer(channel, models, order, limits))
             _give_memory_back()
+    leaving.join(LEAVING)  # the server is gone; the end of this thread would cut the emptying of the folder short
 
 
 def _leave_with_server(lifeline: Connection, folder: str) -> None:
