@@ -3,7 +3,9 @@
 import io
 import json
 import multiprocessing
+import shutil
 import struct
+import time
 from dataclasses import replace
 
 import numpy as np
@@ -259,3 +261,28 @@ def test_a_missing_input_is_said_with_the_way_to_give_it(kind, served, do, tmp_p
     assert "give it with &set=speed=VALUE" in last["refused"]["message"]
     if kind == "vtu":  # point fields are not listed as parameters
         assert "no parameter 'speed'; it has none" in last["refused"]["message"]
+
+
+def work_that_empties_slowly(channel, lifeline, folder):
+    def slowly(path, ignore_errors):
+        time.sleep(0.5)
+        honest(path, ignore_errors=ignore_errors)
+
+    honest, shutil.rmtree = shutil.rmtree, slowly
+    worker.work(channel, lifeline, {}, folder, Limits())
+
+
+def test_a_worker_left_alone_empties_the_folder_before_it_ends(tmp_path):
+    folder, context = tmp_path / "private", multiprocessing.get_context("spawn")
+    (folder / "job").mkdir(parents=True)
+    (ours, its), (listens, lifeline) = context.Pipe(), context.Pipe(duplex=False)
+    process = context.Process(target=work_that_empties_slowly, args=(its, listens, str(folder)))
+    process.start()
+    its.close()
+    listens.close()
+    assert ours.poll(100), "it is ready"
+    ours.close()
+    lifeline.close()
+    process.join(100)
+    assert process.exitcode == 1
+    assert not folder.exists()
