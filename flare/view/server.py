@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib.resources import files
@@ -29,6 +30,11 @@ class ViewServer(ThreadingHTTPServer):
             super().__init__((HOST, port), _Handler)
         except (OSError, OverflowError) as error:
             raise ConfigError(f"port {port} cannot be used ({error}); leave --port out to take a free one") from None
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        # A browser that leaves before it has read all is no fault of ours, and nothing to tell of.
+        if not isinstance(sys.exception(), ConnectionError):
+            super().handle_error(request, client_address)
 
     @property
     def url(self) -> str:

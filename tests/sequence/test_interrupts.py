@@ -31,7 +31,8 @@ def test_an_interrupted_job_says_what_it_keeps_and_goes_on(tmp_path, task, worke
     kept = log.read_bytes().count(b"\n")
     assert kept > 0
     told = f"{kept} of 1000000 samples are kept in {tmp_path / 'd'}.partial; run the same command to go on"
-    assert (said.splitlines(), job.returncode) == ([told, "stopped"], 130)
+    lines = [line for line in said.splitlines() if not line.startswith(f"making {task}: ")]  # progress, if it took long
+    assert (lines, job.returncode) == ([told, "stopped"], 130)
 
 
 def test_an_interrupt_waits_for_compiled_code_and_comes_then():

@@ -5,6 +5,8 @@ import gzip
 import json
 import re
 import signal
+import socket
+import struct
 import subprocess
 import sys
 import threading
@@ -20,7 +22,7 @@ from safetensors.numpy import load
 from flare.cli import main
 from flare.errors import ConfigError, DataError
 from flare.view.answers import answer
-from flare.view.server import PAGE, ViewServer, page_file
+from flare.view.server import HOST, PAGE, ViewServer, page_file
 from flare.view.source import NotThere
 from flare.view.standalone import chosen_samples, write_standalone
 
@@ -104,6 +106,18 @@ def test_a_taken_port_is_refused(plate):
         ViewServer(plate, port=server.server_port)
 
 
+def test_a_browser_that_leaves_before_it_has_read_all_is_no_error(plate, capsys):
+    with served(plate) as server:
+        failed = threading.Event()
+        told, server.handle_error = server.handle_error, lambda *given: (told(*given), failed.set())
+        with socket.create_connection((HOST, server.server_port)) as visitor:
+            visitor.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # leave by a reset
+            visitor.sendall(b"GET /api/catalogue HTTP/1.1\r\nHost: localhost\r\n")
+        assert failed.wait(30)
+        assert asked(server, "/api/catalogue")[0] == 200
+    assert capsys.readouterr() == ("", "")
+
+
 def test_ctrl_c_stops_the_command_cleanly(plate):
     command = [sys.executable, "-m", "flare", "view", str(plate.dataset.path), "--no-open"]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
@@ -113,7 +127,8 @@ def test_ctrl_c_stops_the_command_cleanly(plate):
         assert address
         connection = HTTPConnection("127.0.0.1", int(address[1]), timeout=30)
         connection.request("GET", "/api/catalogue")
-        assert connection.getresponse().status == 200
+        response = connection.getresponse()
+        assert (response.status, bool(response.read())) == (200, True)
         connection.close()
         process.send_signal(signal.SIGINT)
         out, err = process.communicate(timeout=60)
