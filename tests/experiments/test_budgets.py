@@ -1,0 +1,129 @@
+"""Budgets: what each trains, and how far that is from the paper's setting."""
+
+import json
+
+import pytest
+
+from flare.data.cards import card
+from flare.errors import ConfigError
+from flare.experiments import scaling
+from flare.experiments.budgets import BENCHMARKS, BUDGETS, budget_named
+from flare.experiments.jobs import recipe
+from flare.experiments.ledger import Ledger, address
+from flare.experiments.reproduce import item_named, listing, planned, selected
+from flare.experiments.study import Cell, chosen, departures
+from flare.train.presets import build_config
+
+CPU, PAPER = BUDGETS["cpu"], BUDGETS["paper"]
+
+
+def test_the_paper_budget_is_the_papers_setting():
+    for name in BENCHMARKS:
+        data = PAPER.scales[name].data
+        sizes = card(data.name).samples
+        assert (data.samples - data.test, data.test, dict(data.options)) == (sizes["train"], sizes["test"], {})
+        assert PAPER.training(name).overrides == ()
+    for cell in item_named("table1").cells(PAPER):
+        if not cell.extra:
+            stand_in = "car-potential, which stands in for drivaerml"
+            assert departures(cell) == (stand_in if cell.parts[0] == "cars" else "data of our solver")
+    for name in ("pipe", "cars"):
+        (cell,) = chosen(item_named("table1").cells(budget_named("paper", published=True)), [f"{name}/flare"])
+        assert departures(cell) == ""
+
+
+def test_every_variant_is_a_setting_that_exists_and_differs():
+    usual = {c.parts: c for c in item_named("table1").cells(PAPER) if not c.extra}
+    extra = [c for c in item_named("table1").cells(PAPER) if c.extra]
+    assert len(extra) > 20
+    for cell in {c.parts[1]: c for c in extra}.values():
+        build_config(cell.job.settings(), "/".join(cell.parts))
+        assert cell.job.definition() != usual[cell.parts[0], cell.job.model].job.definition()
+        assert ";" in departures(cell), cell.parts
+
+
+def test_the_papers_two_studies_of_scaling_have_its_layers():
+    single, mixed = (cell.job.settings for cell in item_named("scaling").cells(PAPER))
+    assert (single["points"][0], single["points"][-1], len(single["points"])) == (1_000, 50_000, 11)
+    assert (single["latents"], mixed["points"][-1], "sizes" in mixed) == ((64, 128, 256), 1_000_000, False)
+    softmax, flare, physics = (
+        scaling.make_layer(name, single["sizes"]) for name in ("softmax", "flare 64", "physics 64")
+    )
+    assert (softmax.qkv.in_features, softmax.heads, flare.out.in_features) == (96, 6, 64)
+    assert (physics.value.in_features, physics.value.out_features, physics.slice.in_features) == (128, 64, 8)
+
+
+def test_a_halved_model_has_no_heads_narrower_than_four_channels_and_its_variants_are_halved_too():
+    assert (CPU.model("darcy")["heads"], PAPER.model("darcy")["heads"]) == (8, 16)
+    for dataset in BENCHMARKS:
+        for model in ("flare", "gnot", "lno", "perceiver", "transformer", "transolver"):
+            sizes = CPU.model(dataset, model)
+            assert sizes["channels"] // sizes["heads"] >= 4
+            narrow = (dataset, model) == ("darcy", "flare")
+            assert (sizes["heads"] != PAPER.model(dataset, model)["heads"]) == narrow
+    usual, variant = chosen(item_named("table1").cells(CPU), ["pipe/lno", "pipe/lno-8-blocks"])
+    assert [cell.job.settings()["model"]["blocks"] for cell in (usual, variant)] == [2, 4]
+
+
+def test_peers_bring_to_the_stand_in_what_they_have_for_drivaerml():
+    for model in ("gnot", "lno", "perceiver", "transolver"):
+        ours, theirs = recipe("car-potential", model), recipe("drivaerml", model)
+        for group in ("optim", "model", "epochs"):
+            assert ours[group] == theirs[group], model
+        assert ours["data"]["batch_size"] == theirs["data"]["batch_size"]
+
+
+HOUR = 3600.0
+ALLOWED = {
+    "table1/elasticity": HOUR,
+    **{f"table1/{name}": HOUR / 3 for name in ("darcy", "airfoil", "pipe", "cars", "lpbf")},
+    **dict.fromkeys(("blocks-latents", "head-dimension", "shared-latents", "latent-blocks"), HOUR / 3),
+    **dict.fromkeys(("kv-depth", "ffn-depth", "spectra"), HOUR / 3),
+}
+
+
+def test_the_cpu_budget_is_estimated_at_minutes_on_two_cores(tmp_path):
+    costs = {line.name: line.costs["cpu"][1] for line in listing(Ledger(tmp_path), workers=2)}
+    assert {name: seconds for name, seconds in costs.items() if seconds > ALLOWED.get(name, 5 * HOUR)} == {}
+    assert set(ALLOWED) <= set(costs)
+
+
+def test_the_papers_elasticity_run_is_that_of_table_1(tmp_path):
+    (run,) = item_named("elasticity-run").cells(PAPER)
+    (row,) = chosen(item_named("table1").cells(PAPER), ["elasticity/flare"])
+    assert run.job == row.job
+    (short,) = item_named("elasticity-run").cells(CPU)
+    assert departures(short) == "data of our solver; 50 of 500 epochs"
+    assert len(planned(item_named("elasticity-run"), CPU, None, None)) == 1
+
+
+def test_ablations_share_the_run_they_have_in_common():
+    cells = [
+        "head-dimension/width=4",
+        "kv-depth/depth=3",
+        "ffn-depth/depth=3",
+        "latent-blocks/blocks=4/latent-blocks=0",
+    ]
+    cells += ["blocks-latents/elasticity/blocks=4/latents=64", "shared-latents/blocks=4/independent"]
+    jobs = [planned(item, CPU, only, None) for item, only in selected("all", ["table1/elasticity/flare", *cells])]
+    assert all(address(job) == address(jobs[0][0]) for (job, *_) in jobs)
+
+
+def test_a_row_of_half_the_channels_departs_in_channels_and_heads_alone_where_the_width_is_equal():
+    (cell,) = chosen(item_named("head-dimension").cells(CPU), ["width=4"])
+    assert cell.exact.settings()["model"]["heads"] == 16
+    assert cell.job.settings()["model"]["heads"] == 8
+    assert "blocks 4, not 8; channels 32, not 64; heads 8, not 16" in departures(cell)
+
+
+def test_a_cell_without_a_setting_of_the_paper_has_no_departures():
+    assert departures(Cell(("x",), CPU.training("pipe"))) == ""
+
+
+def test_only_the_paper_budget_reads_published_files():
+    with pytest.raises(ConfigError, match="paper alone"):
+        budget_named("smoke", published=True)
+    assert (
+        json.dumps(budget_named("paper", published=True).training("pipe").definition()["data"])
+        == '{"published": "pipe"}'
+    )
