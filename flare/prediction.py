@@ -34,7 +34,7 @@ from flare.mesh.file import (
     refuse_suffix,
 )
 from flare.mesh.readers import SURFACES
-from flare.mesh.sampling import centre_spacing, filled, of_hexahedra, on_surface, refuse_spacing, spacing_of
+from flare.mesh.sampling import centre_spacing, filled, of_hexahedra, on_surface, refuse_spacing, spacing_of, surface_of
 from flare.surrogate import Surrogate
 from flare.terminal import progress, say
 
@@ -79,7 +79,7 @@ class Prediction:
         return {SCORE: np.array([self.judgement.score])} if known and self.judgement else {}
 
     @property
-    def _of_whole(self) -> dict[str, np.ndarray]:
+    def of_whole(self) -> dict[str, np.ndarray]:
         """Field data of a mesh: the score, and the units of the new fields."""
         units = {name: self.schema.fields[name.rpartition("_")[0]].unit for name in self.added}
         own = dict(self.mesh.units) if self.mesh else {}
@@ -120,10 +120,10 @@ class Prediction:
             return
         if self.mesh is not None:
             place = "cell_fields" if self.schema.points == CENTRES else "point_fields"
-            self.mesh.save(path, **{place: self.added}, of_whole=self._of_whole)
+            self.mesh.save(path, **{place: self.added}, of_whole=self.of_whole)
             return
         cloud = mesh_of_points(self.sample.values[self.schema.points], self.name)
-        cloud.save(path, point_fields={**self.kept, **self.added}, of_whole=self._of_whole)
+        cloud.save(path, point_fields={**self.kept, **self.added}, of_whole=self.of_whole)
 
 
 def predict_file(
@@ -235,7 +235,7 @@ def _surface(schema: Schema, path: Path, points: Points, spacing: float | None) 
     mesh = read_mesh(path)
     if points == "auto":
         points, at_cells = "vertices", schema.points == CENTRES
-        apart = centre_spacing(mesh) if at_cells else spacing_of(mesh)
+        apart = centre_spacing(surface_of(mesh)) if at_cells else spacing_of(mesh)
         if spacing and apart > SPARSE * spacing:
             say(
                 f"{path}: its {'triangle centres' if at_cells else 'vertices'} are {apart:.3g} apart, training points "

@@ -109,7 +109,7 @@ def _mark(case: Case, found: Survey) -> np.ndarray:
     parts = []
     for where, at, fields in (
         ("points", case.points, case.point_fields),
-        ("cells", case.mesh.centres() if case.mesh and case.cell_fields else None, case.cell_fields),
+        ("cells", case.neighbours.centres() if case.neighbours and case.cell_fields else None, case.cell_fields),
     ):
         if at is None:
             continue

@@ -18,10 +18,11 @@ from typing import Any
 import numpy as np
 
 from flare.data.cases import Case, Place
+from flare.data.fields_of import CENTRES
+from flare.data.meshed import cells_grid
 from flare.data.sample import Schema
 from flare.data.tables import columns_by_field, read_table, unit_in
 from flare.errors import DataError, numpys_reason, one_line
-from flare.mesh.file import mesh_of_cells
 
 POINTS = ("points", "point", "pos", "position", "positions", "coordinates", "coords", "xyz", "nodes", "vertices")
 """What coordinates are called, in large or small letters."""
@@ -115,7 +116,8 @@ def _case(name: str, key: str, arrays: Mapping[str, np.ndarray]) -> Case:
         raise DataError(f"{name}: {key!r} has shape {points.shape}; coordinates are (points, 1 to 3)")
     others = {k: a for k, a in arrays.items() if k != key}
     cells = {k: _cells(k, a, points) for k, a in others.items()}
-    found = dict(filter(None, cells.values()))
+    # Corners are numbers of points, which cell centres are not.
+    found = {} if key == CENTRES else dict(filter(None, cells.values()))
     rest = {k: a for k, a in others.items() if cells[k] is None}
     at_points = {k: a for k, a in rest.items() if a.ndim in (1, 2) and len(a) == len(points)}
     count = len(next(iter(found.values()))) if len(found) == 1 else -1  # of two types nobody knows the order
@@ -129,8 +131,8 @@ def _case(name: str, key: str, arrays: Mapping[str, np.ndarray]) -> Case:
     ]
     if count == len(points):
         remarks += [f"{k!r} has as many values as there are points and cells: taken at the points" for k in at_points]
-    mesh = mesh_of_cells(points, *next(iter(found.items())), name=name) if at_cells else None
-    return Case(name, points, at_points, at_cells, whole, found, mesh=mesh, remarks=remarks)
+    grid = cells_grid(points, found) if found else None
+    return Case(name, points, at_points, at_cells, whole, found, grid=grid, remarks=remarks)
 
 
 def _cells(name: str, array: np.ndarray, points: np.ndarray) -> tuple[str, np.ndarray] | None:

@@ -72,7 +72,7 @@ def spread(given: Mapping[str, float | Sequence[float]], schema: Schema, case: C
     if isinstance(case, int):
         count = case
     else:
-        count = case.mesh.cell_count if schema.points == CENTRES and case.mesh else len(case.points)
+        count = case.neighbours.cell_count if schema.points == CENTRES and case.neighbours else len(case.points)
     values = {name: np.atleast_1d(np.asarray(value, dtype=np.float64)) for name, value in given.items()}
     features = schema.named("feature")
     return {name: np.tile(value, (count, 1)) if name in features else value for name, value in values.items()}
@@ -101,8 +101,10 @@ def coordinates(case: Case, schema: Schema) -> np.ndarray:
 
 def _found(case: Case, schema: Schema, name: str, told: Callable[[str], None]) -> np.ndarray:
     if schema.fields[name].role == "parameter":
-        # A table repeats it in every row; the point fields of a mesh are no parameters.
-        places = [case.parameters, case.point_fields if case.neighbours is None else {}]
+        # A table repeats it in every row. A field of a mesh that differs from point to point is something else.
+        meshed = case.neighbours is not None
+        repeated = {own: rows for own, rows in case.point_fields.items() if not meshed or (rows == rows[:1]).all()}
+        places: list[Mapping[str, np.ndarray]] = [case.parameters, repeated]
     else:
         places = (
             [case.cell_fields, case.point_fields] if schema.points == CENTRES else [case.point_fields, case.cell_fields]

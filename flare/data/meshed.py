@@ -8,8 +8,9 @@ import numpy as np
 
 from flare.data.cases import Case
 from flare.data.sample import CORNERS, DIMENSION
+from flare.mesh.faces import surface_triangles
 from flare.mesh.file import VTK_NAMES
-from flare.mesh.unstructured import Grid
+from flare.mesh.unstructured import Grid, grid_of
 
 
 def grid_case(grid: Grid, name: str) -> Case:
@@ -22,6 +23,19 @@ def grid_cells(grid: Grid) -> dict[str, np.ndarray]:
     """Type -> (cells, corners), of the cells of the highest dimension that the mesh has."""
     found = {kind: grid.cells(number, CORNERS[kind]) for number, kind in VTK_NAMES.items() if number in grid.types}
     return highest(found)
+
+
+def cells_grid(points: np.ndarray, cells: Mapping[str, np.ndarray]) -> Grid:
+    """The mesh of such cells; planes get z = 0."""
+    numbers = {kind: number for number, kind in VTK_NAMES.items()}
+    return grid_of(points, {numbers[kind]: corners for kind, corners in cells.items()})
+
+
+def outer_triangles(cells: Mapping[str, np.ndarray]) -> np.ndarray | None:
+    """(T, 3) triangles of surfaces, or of the outside of solids; None where there is neither."""
+    found = [surface_triangles(corners, kind) for kind, corners in highest(cells).items()]
+    drawn = [triangles for triangles in found if triangles is not None]
+    return np.concatenate(drawn).astype(np.uint32) if drawn else None
 
 
 def highest(cells: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:

@@ -195,14 +195,6 @@ def mesh_of_points(points: np.ndarray, name: str = "the points") -> MeshFile:
     return mesh_of(vtk.PolyData(space), name)
 
 
-def mesh_of_cells(points: np.ndarray, kind: str, cells: np.ndarray, name: str = "the cells") -> MeshFile:
-    """Points and cells of one type, where they come as arrays. Planes get z = 0."""
-    number = next(number for number, word in VTK_NAMES.items() if word == kind)
-    space = np.zeros((len(points), 3), dtype=points.dtype)
-    space[:, : points.shape[1]] = points
-    return mesh_of(pyvista().UnstructuredGrid({number: cells}, space), name)
-
-
 def mesh_of_arrays(
     name: str,
     points: np.ndarray,

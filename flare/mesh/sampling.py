@@ -60,11 +60,10 @@ def spacing_of(mesh: MeshFile) -> float:
     return median_edge(surface_of(mesh))
 
 
-def centre_spacing(mesh: MeshFile) -> float:
+def centre_spacing(surface: Surface) -> float:
     """Median distance from a triangle's centre to the nearest other; infinite for a single triangle."""
     from scipy.spatial import KDTree
 
-    surface = surface_of(mesh)
     centres = surface.vertices[surface.faces].mean(axis=1)
     some = centres[:: max(1, len(centres) // 1000)]
     distances: Array = np.asarray(KDTree(centres).query(some, k=2)[0])

@@ -4,7 +4,7 @@
     grid.points, grid.types, grid.point_fields["pressure"]
     write_grid("part_pred.vtu", grid.with_fields({"stress": stress}))
 
-Points, cells and fields keep their order, numbers and types. Arrays of text and file attributes are not kept.
+Points, cells and fields keep their order, numbers and types. Text that is read and file attributes are not kept.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from flare.errors import DataError, TooLarge
 from flare.files import replacing
 from flare.mesh.incidence import Incidence, incidence
 from flare.mesh.vtkxml import TYPES, Damaged, XMLFile, open_xml
-from flare.mesh.vtu import vtu_array, vtu_text
+from flare.mesh.vtu import vtu_array, vtu_text, vtu_words
 
 Arrays = dict[str, NDArray[Any]]
 POLYHEDRON = 42
@@ -47,7 +47,7 @@ class Grid:
     cell_fields: Arrays = field(default_factory=dict)
     """Name -> (E,) or (E, components)."""
     values: Arrays = field(default_factory=dict)
-    """Name -> numbers of the whole mesh, VTK's field data."""
+    """Name -> numbers, or words, of the whole mesh: VTK's field data."""
 
     def with_fields(
         self,
@@ -67,6 +67,10 @@ class Grid:
             cell_fields=_added(self.cell_fields, cell_fields or {}),
             values=_added(self.values, values or {}),
         )
+
+    @property
+    def cell_count(self) -> int:
+        return len(self.ends)
 
     def centres(self) -> NDArray[np.float64]:
         """(E, 3): the mean of each cell's corners."""
@@ -98,23 +102,26 @@ def _added(mine: Arrays, new: Mapping[str, NDArray[Any]]) -> Arrays:
     return {**mine, **new}
 
 
-def grid_of(points: NDArray[Any], cells: NDArray[Any], kind: int) -> Grid:
-    """Cells of one of VTK's types, (E, corners), as a grid."""
-    count, width = cells.shape
-    ends = width * np.arange(1, count + 1, dtype=np.int64)
-    return Grid(points, cells.reshape(-1).astype(np.int64), ends, np.full(count, kind, np.uint8))
+def grid_of(points: NDArray[Any], cells: Mapping[int, NDArray[Any]]) -> Grid:
+    """VTK's types -> (cells, corners), one type after the other, as a grid. Planes get z = 0."""
+    places = points
+    if points.shape[1] < 3:
+        places = np.zeros((len(points), 3), points.dtype)
+        places[:, : points.shape[1]] = points
+    counts = [len(corners) for corners in cells.values()]
+    widths = np.repeat([corners.shape[1] for corners in cells.values()], counts)
+    corners = np.concatenate([corners.reshape(-1) for corners in cells.values()]).astype(np.int64)
+    return Grid(places, corners, np.cumsum(widths, dtype=np.int64), np.repeat(list(cells), counts).astype(np.uint8))
 
 
 def surface_grid(points: NDArray[Any], faces: NDArray[Any]) -> Grid:
     """Triangles as a grid."""
-    return grid_of(points, faces, 5)
+    return grid_of(points, {5: faces})
 
 
 def cloud_grid(points: NDArray[Any]) -> Grid:
     """Points without cells, (N, dimensions), as a mesh of vertices, which ParaView shows. Planes get z = 0."""
-    places = np.zeros((len(points), 3), np.float32)
-    places[:, : points.shape[1]] = points
-    return grid_of(places, np.arange(len(points))[:, None], 1)
+    return grid_of(points.astype(np.float32, copy=False), {1: np.arange(len(points))[:, None]})
 
 
 def read_grid(path: str | os.PathLike[str], *, most_points: int | None = None, most_bytes: int | None = None) -> Grid:
@@ -207,7 +214,10 @@ def write_grid(path: str | os.PathLike[str], grid: Grid) -> None:
         cells={"connectivity": grid.corners, "offsets": grid.ends, "types": grid.types},
         point_fields=[vtu_array(name, values) for name, values in grid.point_fields.items()],
         cell_fields=[vtu_array(name, values) for name, values in grid.cell_fields.items()],
-        values=[vtu_array(name, values, tuples=True) for name, values in grid.values.items()],
+        values=[
+            vtu_words(name, values) if values.dtype.kind == "U" else vtu_array(name, values, tuples=True)
+            for name, values in grid.values.items()
+        ],
     )
     with replacing(path) as temporary:
         temporary.write_text("\n".join(lines) + "\n", encoding="utf-8")

@@ -145,6 +145,13 @@ def vtu_array(name: str, values: NDArray, *, tuples: bool = False) -> str:
     return f"{head}{_compressed(data)}</DataArray>"
 
 
+def vtu_words(name: str, words: Iterable[str]) -> str:
+    """Strings as XML: the bytes of each in decimal, and a zero behind it."""
+    words = list(words)
+    codes = " ".join(str(code) for word in words for code in (*str(word).encode(), 0))
+    return f'<Array type="String" Name={quoteattr(name)} NumberOfTuples="{len(words)}" format="ascii">{codes}</Array>'
+
+
 def _components(count: int) -> str:
     names = {3: ("X", "Y", "Z"), 6: TENSOR}.get(count, ())
     return f' NumberOfComponents="{count}"' + "".join(f' ComponentName{n}="{name}"' for n, name in enumerate(names))

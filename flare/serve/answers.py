@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from flare.data.fields_of import CENTRES
+from flare.data.meshed import grid_cells
 from flare.data.tables import write_outputs
 from flare.files import replacing
 from flare.mesh.unstructured import cloud_grid, write_grid
@@ -49,16 +50,18 @@ def write_answer(path: Path, title: str, prediction: Prediction, grid: Grid | No
     """
     schema, inputs = prediction.schema, prediction.sample.values
     judgement = prediction.judgement
-    score = prediction.score
     if path.suffix == ".view":
         write_view(path, title, prediction, grid, said)
     elif path.suffix == ".vtu":
         at_cells = grid is not None and schema.points == CENTRES
         mesh = cloud_grid(inputs[schema.points]) if grid is None else grid
         fields = {"cell_fields": prediction.added} if at_cells else {"point_fields": prediction.added}
-        write_grid(path, mesh.with_fields(**fields, values=score))
+        write_grid(path, mesh.with_fields(**fields, values=prediction.of_whole))
     elif path.suffix == ".npz":
-        write_outputs(path, schema, inputs, {}, {**prediction.added, **score})
+        # Corners are numbers of points, which cell centres are not.
+        cells = grid_cells(grid) if grid is not None and schema.points != CENTRES else {}
+        cells = {kind: corners for kind, corners in cells.items() if kind not in inputs}
+        write_outputs(path, schema, inputs, {}, {**cells, **prediction.added, **prediction.score})
     else:
         bars = (judgement.bars if judgement else None) or {}
         record = {

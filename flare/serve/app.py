@@ -206,8 +206,9 @@ class Api:
     ) -> Job:
         """Receive the upload and put the job into the queue; a code that it asks lies beside the upload."""
         self._card(name)
-        for unknown in request.query_params.keys() - QUERY:
-            known = nearest(unknown[:100], QUERY)
+        queries = QUERY - {"answer"} if task == "encode" else QUERY
+        for unknown in request.query_params.keys() - queries:
+            known = nearest(unknown[:100], queries)
             raise Refused(422, "unfit", f"there is no query {unknown[:100]!r}; {known}. Inputs are &set=NAME=VALUE")
         content = request.headers.get("content-type", "").partition(";")[0].strip().lower()
         upload_kind = kind or KINDS.get(content)

@@ -13,10 +13,11 @@ from typing import Any, NoReturn
 
 import numpy as np
 
+from flare.data.cases import Case, Place
+from flare.data.containers import read_container, read_point_table
 from flare.data.fields_of import fields_of
 from flare.data.meshed import grid_case
 from flare.data.sample import INPUT_ROLES, Schema
-from flare.data.tables import read_inputs
 from flare.errors import DataError, TooLarge
 from flare.mesh.stl import read_stl
 from flare.mesh.unstructured import Grid, read_grid
@@ -63,7 +64,7 @@ def read_part(
     rest = replace(schema, fields={name: f for name, f in schema.fields.items() if name not in settings})
     if path.suffix == ".stl":
         grid, what = pointed(read_stl(path.read_bytes(), path.name), schema, spacing, limits.points, path.name)
-        part = _of_grid(grid, rest, path.name, [f"{path.name}: {what}"])
+        part = _of_case(replace(grid_case(grid, path.name), remarks=[f"{path.name}: {what}"]), rest)
     else:
         part = READERS[path.suffix](path, rest, limits)
     for name in part.fields.keys() & settings.keys():
@@ -82,7 +83,7 @@ def _read_npz(path: Path, schema: Schema, limits: Limits) -> Part:
     try:
         with zipfile.ZipFile(path) as archive:
             _check_members(path, archive, schema, limits)
-        return Part(dict(read_inputs(path, schema)))
+        return _of_case(read_container(Place(path), schema=schema), schema)
     except (DataError, MemoryError):
         raise
     except Exception as error:  # whatever three parsers, of archives, packed bytes and headers, make of a damaged file
@@ -115,13 +116,13 @@ def _check_members(path: Path, archive: zipfile.ZipFile, schema: Schema, limits:
         name = member.filename.removesuffix(".npy")
         if name == member.filename:
             raise DataError(f"{path.name} holds {name[:100]!r}, which is no array (.npy)")
-        if name not in schema.named(*INPUT_ROLES):
-            continue
         with archive.open(member) as file:
             shape, kind = _array_header(file)
             head = file.tell()
-        if kind.kind not in NUMBERS:
+        if kind.kind not in NUMBERS and name in schema.named(*INPUT_ROLES):
             raise DataError(f"{path.name}: {name!r} holds {kind}, not numbers")
+        if kind.hasobject:  # nobody unpickles it
+            continue
         if any(n < 0 for n in shape) or head + math.prod(shape) * kind.itemsize != member.file_size:
             raise DataError(f"{path.name}: {name!r} declares the shape {shape}, which is not the size it has")
 
@@ -146,7 +147,7 @@ def _read_csv(path: Path, schema: Schema, limits: Limits) -> Part:
                 raise DataError(f"{path.name}: line {rows} has {LINE:,} bytes or more; a row of numbers is shorter")
             if rows > limits.points + 1:
                 raise TooLarge(f"{path.name} has more than {limits.points:,} rows, which this server accepts")
-    return Part(dict(read_inputs(path, schema)))
+    return _of_case(read_point_table(Place(path), schema=schema), schema)
 
 
 def _read_json(path: Path, schema: Schema, limits: Limits) -> Part:
@@ -181,12 +182,14 @@ def _example(schema: Schema) -> str:
 
 
 def _read_vtu(path: Path, schema: Schema, limits: Limits) -> Part:
-    return _of_grid(read_grid(path, most_points=limits.points, most_bytes=limits.array_bytes), schema, path.name, [])
+    grid = read_grid(path, most_points=limits.points, most_bytes=limits.array_bytes)
+    return _of_case(grid_case(grid, path.name), schema)
 
 
-def _of_grid(grid: Grid, schema: Schema, name: str, remarks: list[str]) -> Part:
-    fields = fields_of(grid_case(grid, name), schema, schema.named(*INPUT_ROLES), told=remarks.append)
-    return Part(dict(fields), grid, remarks)
+def _of_case(case: Case, schema: Schema) -> Part:
+    remarks = list(case.remarks)
+    fields = fields_of(case, schema, schema.named(*INPUT_ROLES), told=remarks.append)
+    return Part(dict(fields), case.grid, remarks)
 
 
 READERS: dict[str, Callable[[Path, Schema, Limits], Part]] = {

@@ -9,7 +9,7 @@ import numpy as np
 from flare.data.cards import is_benchmark
 from flare.data.fields_of import CENTRES
 from flare.errors import DataError, TooLarge
-from flare.mesh.sampling import cubes, median_edge, spread, spread_count
+from flare.mesh.sampling import centre_spacing, cubes, median_edge, spread, spread_count
 from flare.mesh.unstructured import Grid, cloud_grid, grid_of, surface_grid
 from flare.prediction import SPARSE
 
@@ -43,18 +43,19 @@ def pointed(surface: Surface, schema: Schema, spacing: float | None, most: int, 
             f"{name}: the model was trained on points without cells, so whether they lay on surfaces or filled volumes "
             f"is not known; send a mesh, or a table of points"
         )
-    if schema.points == CENTRES:
-        raise DataError(f"{name}: this model has its fields at centres of flat cells; send a mesh that has them")
-    if spacing and median_edge(surface) > SPARSE * spacing:
+    at_cells = schema.points == CENTRES
+    apart = centre_spacing(surface) if at_cells else median_edge(surface)
+    if spacing and apart > SPARSE * spacing:
         count = spread_count(surface, spacing)
         if count > most:
             raise TooLarge(f"{name} needs {count:,.0f} points, {spacing:.3g} apart; this server accepts {most:,}")
         return cloud_grid(spread(surface, spacing)), (
-            f"its corners are {median_edge(surface):.3g} apart, training points {spacing:.3g}: points are put all over "
-            f"its surface"
+            f"its {'triangle centres' if at_cells else 'corners'} are {apart:.3g} apart, training points "
+            f"{spacing:.3g}: points are put all over its surface"
         )
     points, inverse = np.unique(surface.vertices.astype(np.float32), axis=0, return_inverse=True)
-    return surface_grid(points, inverse.reshape(-1)[surface.faces]), "its corners are the points, equal ones once"
+    what = "the fields are at the centres of its triangles" if at_cells else "its corners are the points"
+    return surface_grid(points, inverse.reshape(-1)[surface.faces]), f"{what}, equal corners once"
 
 
 def _filled(surface: Surface, spacing: float | None, most: int, name: str) -> Grid:
@@ -78,4 +79,4 @@ def _printed(surface: Surface) -> Grid:
 
 
 def _hexahedra(mesh: HexMesh) -> Grid:
-    return grid_of(mesh.points, mesh.hexahedra, 12)
+    return grid_of(mesh.points, {12: mesh.hexahedra})

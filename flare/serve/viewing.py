@@ -11,9 +11,8 @@ import numpy as np
 from safetensors.numpy import save_file
 
 from flare.data.fields_of import CENTRES, identifier
-from flare.data.meshed import grid_cells
+from flare.data.meshed import grid_cells, outer_triangles
 from flare.files import filling
-from flare.mesh.faces import surface_triangles
 from flare.view.source import VERSION, unit_of
 
 if TYPE_CHECKING:
@@ -32,7 +31,7 @@ def write_view(folder: Path, title: str, prediction: Prediction, grid: Grid | No
         f"parameter/{name}": _row_by_row(values_of[name]) for name in schema.named("parameter")
     }
     at_cells = schema.points == CENTRES
-    triangles = None if grid is None or at_cells else _triangles(grid)
+    triangles = None if grid is None or at_cells else outer_triangles(grid_cells(grid))
     own = {} if grid is None else grid.cell_fields if at_cells else grid.point_fields
     truths = {identifier(name): values for name, values in own.items()}
     if triangles is not None:
@@ -91,10 +90,3 @@ def _catalogue(title: str, schema: Schema, entries: list[dict[str, str]], said: 
 def _row_by_row(values: np.ndarray) -> np.ndarray:
     """float32 in the order in which safetensors takes the bytes, whatever order an array has them in."""
     return np.ascontiguousarray(values, dtype=np.float32)
-
-
-def _triangles(grid: Grid) -> np.ndarray | None:
-    """(T, 3) triangles of its surfaces, or of the outside of its solids."""
-    found = [surface_triangles(cells, kind) for kind, cells in grid_cells(grid).items()]
-    drawn = [triangles for triangles in found if triangles is not None]
-    return np.concatenate(drawn).astype(np.uint32) if drawn else None

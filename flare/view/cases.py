@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from flare.data.cases import Place, find_cases, read_case
+from flare.data.meshed import outer_triangles
 from flare.errors import DataError
 from flare.view.source import VERSION, Arrays, NotThere, drawable, unit_of
 
@@ -90,15 +91,15 @@ class _Shown:
         self.remarks: list[str] = []
         self.channels, self.units = _channels(case.point_fields, case.units)
         by_cell = {name: values for name, values in case.cell_fields.items() if name not in case.point_fields}
-        if by_cell and case.mesh is not None:
+        if by_cell and case.neighbours is not None:
             self.remarks.append(f"cell data, shown as the mean of the cells around a point: {', '.join(by_cell)}")
-            averaged = {name: case.mesh.averaged_to_points(values) for name, values in by_cell.items()}
+            averaged = {name: case.neighbours.averaged_to_points(values) for name, values in by_cell.items()}
             self.channels |= _channels(averaged, {})[0]
 
     def triangles(self) -> np.ndarray | None:
         """(T, 3) triangles of the outer faces of a mesh of any cells, polyhedra and curved ones too; VTK finds them."""
         if self.case.mesh is None:
-            return None
+            return outer_triangles(self.case.cells)
         surface = self.case.mesh.grid.extract_surface(pass_pointid=True, algorithm="dataset_surface").triangulate()
         corners = np.asarray(surface.faces).reshape(-1, 4)[:, 1:]
         return np.asarray(surface.point_data["vtkOriginalPointIds"])[corners] if len(corners) else None

@@ -233,6 +233,7 @@ def test_an_encoded_part_is_asked_anywhere(server, part_run):
         ("POST", "/models/part/predict", 415, "no_kind"),
         ("POST", "/models/part/predict?kind=..%2f..%2fx", 422, "unfit"),
         ("POST", "/models/part/predict?kind=json&answer=exe", 422, "unfit"),
+        ("POST", "/models/part/codes?kind=json&answer=npz", 422, "unfit"),
         ("POST", "/models/part/predict?kind=json&sett=3", 422, "unfit"),
         ("POST", "/models/part/codes/../../x/query?kind=json", 404, None),
         ("GET", "/jobs/..%2f..%2flock/result", 404, None),

@@ -14,6 +14,7 @@ import pytest
 import flare.inference
 from flare.data.normalise import Affine
 from flare.data.sample import Field, Schema
+from flare.mesh.file import read_mesh
 from flare.mesh.unstructured import Grid, read_grid, write_grid
 from flare.prediction import predict_file
 from flare.serve import worker
@@ -22,7 +23,7 @@ from flare.serve.worker import Served
 from flare.surrogate import Surrogate
 from flare.trust.calibration import calibrate
 from tests.factory import ragged_dataset
-from tests.serve.uploads import POINTS, SPEED, THICKNESS, csv, json_, npz, stl, vtu
+from tests.serve.uploads import FACES, POINTS, SPEED, THICKNESS, csv, flat, json_, npz, stl, vtu
 from tests.test_export import SMALL, surrogate
 
 HEXAHEDRA = np.array([[[x, y, z] for z in (0, 1) for x, y in ((0, 0), (1, 0), (1, 1), (0, 1))]], np.float32)
@@ -109,7 +110,7 @@ def test_bars_and_familiarity_are_those_of_flare_predict_in_every_format(served,
     np.testing.assert_allclose(back.values["familiarity_score"], [plain.judgement.score], rtol=1e-5)
     _, _, result = do(served, "predict", "vtu", sent(tmp_path), "npz", settings=settings)
     arrays = np.load(io.BytesIO(result.read_bytes()), allow_pickle=False)
-    assert {*plain.added, "position", "thickness", "speed", "familiarity_score"} == set(arrays)
+    assert {*plain.added, "position", "thickness", "speed", "triangle", "familiarity_score"} == set(arrays)
     np.testing.assert_allclose(arrays["heat_bar"], plain.judgement.bars["heat"], rtol=1e-5)
 
 
@@ -154,13 +155,13 @@ def test_progress_of_a_large_part_is_told_as_it_is(task, do, monkeypatch):
 # ---- cell centres ----------------------------------------------------------------------------------------------------
 
 
-def of_centres():
+def of_centres(**cells):
     fields = {
         "cell_centres": Field(role="points", components=("x", "y", "z")),
         "porosity": Field(role="feature", components=("p",)),
         "pressure": Field(role="target", components=("p",), unit="Pa"),
     }
-    schema = Schema(name="duct", fields=fields)
+    schema = Schema(name="duct", fields=fields, **cells)
     model = Surrogate({"name": "flare", **SMALL["flare"]}, schema, Affine([0.0] * 4, [1.0] * 4), Affine([0.0], [1.0]))
     return Served(model.eval(), None)
 
@@ -246,6 +247,37 @@ def test_a_surface_for_a_model_of_volumes_is_filled(served, do):
 def test_a_surface_for_a_model_of_no_known_cells_is_refused(do):
     last, _, _ = do(of_centres(), "predict", "stl", cube(2.0), "vtu")
     assert "is not known; send a mesh, or a table of points" in last["refused"]["message"]
+
+
+def test_a_surface_for_a_model_of_triangles_has_its_fields_at_their_centres(served, do):
+    model = of_centres(cell_type="triangle").surrogate
+    known = Served(model, replace(served.calibration, spacing=1.0, bars=None, familiar=None))
+    last, _, result = do(known, "predict", "stl", stl(), "vtu", settings={"porosity": [0.3]})
+    assert (last["done"]["points"], read_grid(result).types.tolist()) == (4, [5] * 4)
+    assert read_grid(result).cell_fields["pressure_predicted"].shape == (4,)
+    assert "at the centres of its triangles" in last["done"]["remarks"][0]
+    dense = Served(model, replace(known.calibration, spacing=0.1))
+    last, _, _ = do(dense, "predict", "stl", stl(), "vtu", settings={"porosity": [0.3]})
+    assert last["done"]["points"] == 200
+    assert "its triangle centres are" in last["done"]["remarks"][0]
+
+
+def test_cells_of_an_npz_file_come_back_with_the_fields_on_them(served, do):
+    last, _, result = do(served, "predict", "npz", npz(cells=FACES, note=np.array(["by hand"])), "vtu")
+    back = read_grid(result)
+    np.testing.assert_array_equal(back.cells(5, 3), FACES)
+    np.testing.assert_array_equal(back.points[:, :2], POINTS)
+    plain, _, _ = do(served, "predict", "npz", npz())
+    assert last["done"] == {key: value for key, value in plain["done"].items() if key != "fields"}
+    boxed = npz(points=flat(), triangle=FACES, porosity=np.full(4, 0.1), position=None, thickness=None, speed=None)
+    centres, _, result = do(of_centres(), "predict", "npz", boxed, "vtu")
+    assert centres["done"]["points"] == 4
+    assert read_grid(result).cell_fields["pressure_predicted"].shape == (4,)
+
+
+def test_the_units_of_the_new_fields_stand_in_the_file(do, tmp_path):
+    _, _, result = do(of_centres(), "predict", "vtu", two_boxes(tmp_path), "vtu")
+    assert read_mesh(result).units == {"pressure_predicted": "Pa"}
 
 
 @pytest.mark.parametrize("kind", ["vtu", "json", "npz", "csv"])
