@@ -87,7 +87,7 @@ def _choose(args: Any) -> Callable[[Surrogate, Any], None]:
 def _predict_part(surrogate: Surrogate, args: Any) -> None:
     from flare.prediction import describe, predict_file
     from flare.terminal import say
-    from flare.trust.calibration import load_calibration
+    from flare.trust.calibration import how_to_calibrate, load_calibration
 
     calibration = load_calibration(args.run, surrogate)
     prediction = predict_file(
@@ -105,9 +105,8 @@ def _predict_part(surrogate: Surrogate, args: Any) -> None:
     for line in describe(prediction, calibration):
         print(f"{args.out}: {line}")
     if calibration is None:
-        say(
-            f"no error bars, no warning of strange parts: these weights are not calibrated (flare calibrate {args.run})"
-        )
+        how = how_to_calibrate(args.run, args.checkpoint, args.ema)
+        say(f"no error bars, no warning of strange parts: these weights are not calibrated ({how})")
     if args.png or args.html:
         from flare.report.page import save_png
         from flare.report.prediction import prediction_figure, write_prediction_page

@@ -105,6 +105,7 @@ def _per(unit: str, other: str) -> str:
 def _scalar(args: Any, schema: Schema, case: Case | None) -> Scalar:
     from flare.data.fields_of import CENTRES
     from flare.data.meshed import highest
+    from flare.data.sample import DIMENSION
     from flare.sensitivity import force, integral, mean, peak
 
     if args.direction and args.of != "force":
@@ -115,6 +116,8 @@ def _scalar(args: Any, schema: Schema, case: Case | None) -> Scalar:
         if args.of != "mean":
             raise ConfigError(f"--of {args.of} is a sum over cells by their corners; this model has the cells' centres")
         return mean(args.field, component=args.component)
+    if case and "other" in case.cells:
+        raise DataError(f"{args.input} has cells of other types than {', '.join(DIMENSION)}; cut them into those")
     cells = highest(case.cells) if case else {}
     if args.of == "mean":
         return mean(args.field, component=args.component, cells=cells or None)

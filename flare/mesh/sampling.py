@@ -115,6 +115,7 @@ def _areas(surface: Surface) -> Array:
 def refuse_spacing(spacing: float | None) -> float:
     if spacing is None or not 0 < spacing < np.inf:
         raise ConfigError(
-            "how densely the training points lie is not known; say it with --spacing, or run:  flare calibrate RUN"
+            "how densely the training points lie is not known; say it with --spacing, or run:  flare calibrate RUN  "
+            "(with --checkpoint or --ema, as the weights are)"
         )
     return spacing
