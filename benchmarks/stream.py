@@ -22,7 +22,8 @@ import torch
 from flare.data.sample import Field, Sample, Schema
 from flare.data.tables import mapped_outputs
 from flare.files import put_between
-from flare.inference import Chunk, empty_outputs, predict_into, read_sample
+from flare.inference import Chunk, empty_outputs, predict_into
+from flare.part import part_of
 from flare.surrogate import Surrogate
 from measure import RESULTS, alone, gigabytes, load, peak_above, save, threads
 from table import origin, table, three_digits
@@ -60,7 +61,7 @@ def from_disk_to_disk(points: int, chunk: Chunk) -> dict[str, Any]:
         seconds = [time.process_time(), time.perf_counter()]
 
         def predict() -> None:  # as `flare predict` does it
-            sample = read_sample(surrogate, folder / "in")
+            sample = part_of(surrogate, folder / "in").sample
             with mapped_outputs(folder / "out", surrogate.schema, points) as outputs:
                 predict_into(surrogate, sample, outputs, chunk=chunk, scratch=folder)
 

@@ -5,20 +5,16 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from flare.data.cases import only_case
-from flare.data.fields_of import BY_HAND, fields_of, spread
-from flare.data.sample import INPUT_ROLES, Sample, input_array
-from flare.data.tables import is_folder_of_arrays, read_inputs
+from flare.data.sample import Sample, input_array
 from flare.environment import memory_of
-from flare.errors import ConfigError, DataError, way_out
+from flare.errors import ConfigError
 from flare.models.flare import FLAREModel
 from flare.models.stream import CHUNK, Stream, flare_blocks, flare_model, spans
 
@@ -67,32 +63,6 @@ def predict_into(
             write(0, count, surrogate.network(_read(surrogate, sample, 0, count)))
             return None
         return stream(surrogate, sample, size, scratch, done).forward(write)
-
-
-def read_sample(
-    surrogate: Surrogate,
-    path: str | os.PathLike[str],
-    given: Mapping[str, float | Sequence[float]] | None = None,
-) -> Sample:
-    """The inputs of one sample from a file or a folder of arrays, checked; what is wrong is said with its name.
-
-    Arrays of a folder stay on disk, of whatever kind their numbers are: a chunk at a time becomes float32.
-    `given` are features and parameters that a file does not have.
-    """
-    schema = surrogate.schema
-    if is_folder_of_arrays(path) or (Path(path) / "dataset.json").exists():  # the latter is refused there
-        if given:
-            raise ConfigError(f"{path} is a folder of arrays, in which {', '.join(given)} is one")
-        inputs = read_inputs(path, schema)
-    else:
-        case = only_case(Path(path), schema)
-        with way_out(BY_HAND):
-            inputs = fields_of(case, schema, schema.named(*INPUT_ROLES), spread(given or {}, schema, case))
-    points = inputs.pop(schema.points)
-    try:
-        return surrogate.sample(points, inputs)
-    except DataError as error:
-        raise DataError(f"{path}: {error}") from None
 
 
 def stream(

@@ -11,41 +11,27 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from flare.data.cards import is_benchmark
-from flare.data.cases import Case, case_of, only_case
-from flare.data.fields_of import AXES, BY_HAND, CENTRES, fields_of, identifier, spread
+from flare.data.cases import Case
+from flare.data.fields_of import AXES, CENTRES, fields_of, identifier
 from flare.data.sample import INPUT_ROLES, Field, Sample, Schema
-from flare.data.tables import FORMATS, append_columns, is_folder_of_arrays, refuse_format, write_outputs
-from flare.errors import ConfigError, DataError, way_out
+from flare.data.tables import FORMATS, append_columns, refuse_format, write_outputs
+from flare.errors import DataError
 from flare.files import refuse_existing
-from flare.inference import MANY, Chunk, as_fields, empty_outputs, passes, predict_into, read_sample
-from flare.mesh.file import (
-    OF_POINTS,
-    UNITS,
-    MeshFile,
-    is_mesh,
-    mesh_of_arrays,
-    mesh_of_points,
-    read_mesh,
-    refuse_suffix,
-)
-from flare.mesh.readers import SURFACES
-from flare.mesh.sampling import centre_spacing, filled, of_hexahedra, on_surface, refuse_spacing, spacing_of, surface_of
+from flare.inference import MANY, Chunk, as_fields, empty_outputs, passes, predict_into
+from flare.mesh.file import OF_POINTS, UNITS, MeshFile, mesh_of_points, refuse_suffix
+from flare.part import Points, other_unit, part_of
 from flare.surrogate import Surrogate
-from flare.terminal import progress, say
+from flare.terminal import progress
 
 if TYPE_CHECKING:
     from flare.trust.calibration import Calibration, Judgement
 
-Points = Literal["auto", "vertices", "surface", "voxels"]
 SCORE = "familiarity_score"
 """Its name in files."""
-SPARSE = 2.0
-"""Vertices that are farther apart than this many training points are no basis for a prediction."""
 
 
 @dataclass(frozen=True)
@@ -80,11 +66,11 @@ class Prediction:
 
     @property
     def of_whole(self) -> dict[str, np.ndarray]:
-        """Field data of a mesh: the score, and the units of the new fields."""
+        """Field data of a mesh: the score, and the units of the new fields behind those that the file tells."""
         units = {name: self.schema.fields[name.rpartition("_")[0]].unit for name in self.added}
-        own = dict(self.mesh.units) if self.mesh else {}
-        told = [f"{name}={unit}" for name, unit in {**own, **units}.items() if unit != "1"]
-        return self.score | ({UNITS: np.array(told)} if told else {})
+        told = [f"{name}={unit}" for name, unit in units.items() if unit != "1"]
+        own = self.mesh.unit_words if self.mesh else []
+        return self.score | ({UNITS: np.array([*own, *told])} if told else {})
 
     @property
     def warning(self) -> str:
@@ -97,10 +83,12 @@ class Prediction:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """As VTK, with all that the file had, by the suffix; or points and fields only, as .csv or .npz."""
-        own = {**self.kept, **(self.mesh.point_fields | self.mesh.cell_fields if self.mesh else {})}
-        for name in self.added:
-            if name in own:
-                raise DataError(f"{self.name} has a field {name!r} already; rename it, so that it is not lost")
+        own = {*self.kept, *(self.mesh.point_fields | self.mesh.cell_fields if self.mesh else {})}
+        taken = [name for name in self.added if name in own]
+        if self.mesh is not None and Path(path).suffix not in FORMATS:
+            taken += [name for name in self.of_whole if self.mesh.holds(name)]
+        if taken:
+            raise DataError(f"{self.name} has a field {taken[0]!r} already; rename it, so that it is not lost")
         if Path(path).suffix in FORMATS:
             described = {
                 f"{name}_{what}": replace(self.schema.fields[name], role="extra")
@@ -142,34 +130,21 @@ def predict_file(
     """The target fields at the points (or cell centres) of a mesh or table, in physical units.
 
     Args:
-        given: features and parameters that are not in the file, a number or one for each component; a feature is then
-            alike everywhere.
-        calibration: for error bars and familiarity.
-        points: of a bare surface (STL, PLY, OBJ): its `vertices`, points all over the `surface`, or `voxels` that fill
-            it. `auto`: as the training data was.
-        spacing: of those points; None: that of the training points.
+        given: as for `part_of`, like `points` and `spacing`.
+        calibration: for error bars and familiarity, and for the spacing of the training points.
         out: where it will be saved; refused here, before the work, where that cannot be.
         chunk: as for `Surrogate.predict`.
         scratch: as for `predict_into`.
         done: likewise; None shows how far a large prediction is.
     """
-    path, schema, case, mesh = Path(path), surrogate.schema, None, None
+    schema = surrogate.schema
     if out is not None:
         refuse_existing(out)
-    if is_folder_of_arrays(path):
-        sample = read_sample(surrogate, path, given)
-    else:
-        case = _case(schema, path, points, spacing or (calibration.spacing if calibration else None))
-        mesh = _mesh(case, path)
-        if schema.points == CENTRES:
-            case = replace(case, mesh=mesh)
-        with way_out(BY_HAND):
-            values = fields_of(case, schema, schema.named(*INPUT_ROLES), spread(given or {}, schema, case))
-        sample = surrogate.sample(values.pop(schema.points), values)
-        for remark in case.remarks:
-            say(f"{path}: {remark}")
+    trained = calibration.spacing if calibration else None
+    part = part_of(surrogate, path, given=given, points=points, spacing=spacing, trained=trained)
+    sample, case = part.sample, part.case
     if out is not None:
-        _refuse_out(Path(out), mesh)
+        _refuse_out(Path(out), part.mesh)
     count = len(sample.values[schema.points])
     outputs, quiet = empty_outputs(surrogate, count), done is not None or count < MANY
     with progress("predicting", count * passes(surrogate), unit="points x blocks", quiet=quiet) as update:
@@ -178,27 +153,7 @@ def predict_file(
     judgement = calibration.judge(surrogate, sample, fields, latents) if calibration else None
     errors = _errors(case, schema, outputs) if case else {}
     kept = _kept(case, schema) if case else {}
-    return Prediction(str(path), mesh, schema, sample, fields, judgement, errors, kept)
-
-
-def _case(schema: Schema, path: Path, points: Points, spacing: float | None) -> Case:
-    if path.suffix.lower() not in SURFACES or not path.exists():
-        return only_case(path, schema)
-    return case_of(_surface(schema, path, points, spacing), str(path))
-
-
-def _mesh(case: Case, path: Path) -> MeshFile | None:
-    """What the fields are written onto: the file's own mesh, or that of the cells which an NPZ or HDF5 file has."""
-    if not case.cells or is_mesh(path):
-        return case.mesh
-    return mesh_of_arrays(
-        case.name,
-        case.points,
-        case.cells,
-        point_fields=case.point_fields,
-        cell_fields=case.cell_fields,
-        parameters=case.parameters,
-    )
+    return Prediction(str(path), part.mesh, schema, sample, fields, judgement, errors, kept)
 
 
 def _kept(case: Case, schema: Schema) -> dict[str, np.ndarray]:
@@ -220,45 +175,12 @@ def _refuse_out(out: Path, mesh: MeshFile | None) -> None:
         refuse_format(out, "write", more=OF_POINTS)
 
 
-def _surface(schema: Schema, path: Path, points: Points, spacing: float | None) -> MeshFile:
-    """A bare surface with points like those of the training."""
-    if points == "auto" and schema.name == "lpbf" and is_benchmark(schema):
-        return _as_printed(path)
-    dimension, flat = schema.mesh_dimension, len(schema.fields[schema.points].components) < 3
-    if points == "auto" and dimension is None and not flat:
-        raise ConfigError(
-            f"{path}: the model was trained on points without cells, so whether they lay on surfaces or filled volumes "
-            f"is not known; say it with --points surface, voxels or vertices"
-        )
-    if points == "voxels" or (points == "auto" and dimension == 3):
-        return filled(path, refuse_spacing(spacing))
-    mesh = read_mesh(path)
-    if points == "auto":
-        points, at_cells = "vertices", schema.points == CENTRES
-        apart = centre_spacing(surface_of(mesh)) if at_cells else spacing_of(mesh)
-        if spacing and apart > SPARSE * spacing:
-            say(
-                f"{path}: its {'triangle centres' if at_cells else 'vertices'} are {apart:.3g} apart, training points "
-                f"{spacing:.3g}; points are put all over its surface (--points vertices takes the mesh as it is)"
-            )
-            points = "surface"
-    return on_surface(mesh, refuse_spacing(spacing)) if points == "surface" else mesh
-
-
-def _as_printed(path: Path) -> MeshFile:
-    """The part on the build plate, 60 mm long, meshed by the rules of the LPBF benchmark."""
-    from flare.mesh.read import read_part
-    from flare.mesh.surface import placed
-    from flare.physics.lpbf.parts import meshed
-
-    part = placed(read_part(path, unit=None), longest=60.0)
-    return of_hexahedra(meshed(part, name=str(path))[1], str(path))
-
-
 def _errors(case: Case, schema: Schema, outputs: Mapping[str, np.ndarray]) -> dict[str, float]:
-    """Relative L2 errors where the file knows the truth."""
+    """Relative L2 errors where the file knows the truth, in the model's unit."""
     errors = {}
     for name, predicted in outputs.items():
+        if other_unit(case, schema, name):
+            continue
         try:
             truth = fields_of(case, schema, [name], told=lambda text: None)[name]
         except DataError:

@@ -22,6 +22,7 @@ from flare.data.sample import Sample
 from flare.errors import ConfigError, DataError
 from flare.models import stream
 from flare.models.stream import Stream
+from flare.part import part_of
 from flare.probes import grids, line, plane
 from flare.surrogate import Surrogate, save_model
 from tests.factory import ragged_dataset, ragged_sample, ragged_schema
@@ -184,7 +185,7 @@ def test_a_folder_of_any_size_and_kind_of_number_is_read_a_chunk_at_a_time(surro
     arrays = {"position": rng.random((many, 2)), "thickness": rng.integers(1, 3, many), "speed": inputs["speed"]}
     source = folder_of(tmp_path / "in", arrays)
     tracemalloc.start()
-    sample = inference.read_sample(surrogate, source)
+    sample = part_of(surrogate, source).sample
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert peak < 0.3 * arrays["position"].nbytes, "neither copied nor judged at once"
@@ -197,7 +198,7 @@ def test_a_folder_of_any_size_and_kind_of_number_is_read_a_chunk_at_a_time(surro
     spoiled = np.load(source / "position.npy", mmap_mode="r+")
     spoiled[[70_000, 399_999], 1] = np.nan, 1e300  # which is no float32
     with pytest.raises(DataError, match=r"'position' has NaN or infinity at 2 places \(first: \[70000, 1\]\)"):
-        inference.read_sample(surrogate, source)
+        part_of(surrogate, source)
 
 
 def test_a_prediction_that_fails_leaves_nothing(run, inputs, tmp_path, capsys):

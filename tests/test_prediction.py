@@ -1,16 +1,23 @@
 """Predictions on files: what the command line gives is what the file could have had."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import pyvista as pv
 
-from flare.code import encode
+from flare.cli import main
+from flare.code import encode, fingerprint, load_code
 from flare.data.cases import Place, read_case
 from flare.data.sample import Field, Schema
 from flare.errors import ConfigError, DataError
-from flare.inference import empty_outputs, predict_into, read_sample
+from flare.inference import empty_outputs, predict_into
+from flare.mesh.file import mesh_of
+from flare.part import part_of
 from flare.prediction import predict_file
 from flare.surrogate import Surrogate
+from flare.trust.calibration import FILE, Calibration, Judgement
+from tests.factory import saved_run
 
 
 @pytest.fixture
@@ -45,10 +52,10 @@ def test_a_vector_with_a_number_missing_is_refused(part):
         predict_file(surrogate, path, given={"gravity": 9.81, "wind": [3.0, -1.0]})
 
 
-def made(cell_dimension=None, *, points="points", components=("x", "y", "z")):
+def made(cell_dimension=None, *, points="points", components=("x", "y", "z"), unit="1"):
     fields = {
-        points: Field(role="points", components=components),
-        "speed": Field(role="parameter", components=("speed",)),
+        points: Field(role="points", components=components, unit=unit),
+        "speed": Field(role="parameter", components=("speed",), unit="m/s"),
         "heat": Field(role="target", components=("heat",), unit="W"),
     }
     model = {"name": "flare", "channels": 16, "blocks": 2, "heads": 2, "latents": 4}
@@ -104,7 +111,7 @@ def test_what_imports_also_predicts(tmp_path):
     table(tmp_path / "d.csv", "points.x,points.y,speed", np.full(9, 3.0))
     for name in ("a.npz", "b.csv", "C.CSV", "d.csv"):
         np.testing.assert_allclose(predict_file(surrogate, tmp_path / name).fields["heat"], wanted, rtol=1e-5)
-        np.testing.assert_allclose(read_sample(surrogate, tmp_path / name).values["speed"], [3.0])
+        np.testing.assert_allclose(part_of(surrogate, tmp_path / name).sample.values["speed"], [3.0])
     assert predict_file(surrogate, tmp_path / "a.npz").errors.keys() == {"heat"}
     given = predict_file(surrogate, table(tmp_path / "e.csv", "x,y"), given={"speed": 3.0}).fields["heat"]
     np.testing.assert_allclose(given, wanted, rtol=1e-5)
@@ -210,11 +217,11 @@ def test_a_surface_as_dense_as_the_training_is_taken_as_it_is_at_cell_centres(cu
 def test_a_sample_to_encode_takes_given_inputs_as_a_prediction_does(tmp_path):
     surrogate = made(components=("x", "y"))
     bare, whole = table(tmp_path / "a.csv", "x,y"), table(tmp_path / "b.csv", "x,y,speed", np.full(9, 3.0))
-    wanted = read_sample(surrogate, whole).values
-    for name, values in read_sample(surrogate, bare, {"speed": [3.0]}).values.items():
+    wanted = part_of(surrogate, whole).sample.values
+    for name, values in part_of(surrogate, bare, given={"speed": [3.0]}).sample.values.items():
         np.testing.assert_array_equal(values, wanted[name])
     with pytest.raises(DataError, match="give it with --set speed=VALUE"):
-        read_sample(surrogate, bare)
+        part_of(surrogate, bare)
 
 
 def test_a_table_comes_back_as_it_was_typed_with_columns_behind(tmp_path):
@@ -234,3 +241,118 @@ def test_a_table_comes_back_as_it_was_typed_with_columns_behind(tmp_path):
 def test_units_are_written_and_read_again(cube, tmp_path, suffix):
     predict_file(made(2), cube, given={"speed": 1.0}).save(tmp_path / f"a{suffix}")
     assert read_case(Place(tmp_path / f"a{suffix}")).units == {"heat_predicted": "W"}
+
+
+@pytest.mark.parametrize("suffix", [".vtu", ".vtp", ".vtk"])
+def test_words_of_a_files_own_units_are_kept(tmp_path, suffix):
+    part, words = pv.Sphere(theta_resolution=4, phi_resolution=4), ["SI", "lengths: mm", "colour=°C"]
+    part = part.cast_to_unstructured_grid() if suffix == ".vtu" else part
+    mesh_of(part).save(tmp_path / f"a{suffix}", of_whole={"units": np.array(words)})
+    predict_file(made(2), tmp_path / f"a{suffix}", given={"speed": 1.0}).save(tmp_path / f"b{suffix}")
+    assert list(pv.read(tmp_path / f"b{suffix}").field_data["units"]) == [*words, "heat_predicted=W"]
+
+
+def test_field_data_that_would_be_overwritten_is_refused(cube, tmp_path):
+    for name in ("familiarity_score", "units"):
+        part = pv.Sphere()
+        part.field_data[name] = np.array([3.0])
+        part.save(tmp_path / "a.vtp")
+        prediction = predict_file(made(2), tmp_path / "a.vtp", given={"speed": 1.0})
+        with pytest.raises(DataError, match=f"has a field '{name}' already; rename it"):
+            replace(prediction, judgement=Judgement(None, 0.5, 1)).save(tmp_path / "b.vtp")
+        assert not (tmp_path / "b.vtp").exists()
+
+
+def test_what_states_another_unit_is_refused_and_nothing_converted(tmp_path):
+    surrogate = made(components=("x", "y"), unit="m")
+    for titles in ("x [mm],y [mm],speed", "Points:0 [mm],Points:1 [mm],speed", "x,y,speed [km/h]"):
+        with pytest.raises(DataError, match=r"a.csv: '(points' is in mm|speed' is in km/h) there, and the model has"):
+            predict_file(surrogate, table(tmp_path / "a.csv", titles, np.full(9, 3.0)))
+    same = table(tmp_path / "a.csv", "x [m],y [m],speed [m/s],heat [kW]", np.full(9, 3.0), np.ones(9))
+    assert predict_file(surrogate, same).errors == {}, "kilowatts are no truth for watts"
+    by_hand = table(tmp_path / "a.csv", "x,y,speed [km/h]", np.full(9, 3.0))
+    predict_file(surrogate, by_hand, given={"speed": 1.0})  # the file's own is not taken
+    part = mesh_of(pv.Sphere())
+    part.save(tmp_path / "a.vtp", of_whole={"units": np.array(["points=mm"])})
+    with pytest.raises(DataError, match="'points' is in mm there, and the model has it in m;"):
+        predict_file(made(2, unit="m"), tmp_path / "a.vtp", given={"speed": 1.0})
+
+
+def test_points_that_are_no_numbers_are_told_with_the_file(tmp_path):
+    lines = ["x,y,speed", "0,0,1", "nan,1,1"]
+    (tmp_path / "a.csv").write_text("\n".join(lines))
+    with pytest.raises(DataError, match=r"a.csv: 'points' has NaN or infinity at 1 places"):
+        predict_file(made(components=("x", "y")), tmp_path / "a.csv")
+
+
+@pytest.mark.parametrize(
+    ("how", "message"),
+    [
+        (
+            {"points": "voxels"},
+            r"--points voxels is for bare surfaces \(.stl, .ply, .obj\); .*a.vtp has its own points",
+        ),
+        ({"spacing": 0.1}, r"--spacing 0\.1 is for bare surfaces"),
+        ({"spacing": -3.0}, "--spacing -3: the distance between points is a number above 0"),
+    ],
+)
+def test_where_points_shall_be_is_asked_of_bare_surfaces_only(tmp_path, how, message):
+    pv.Sphere().save(tmp_path / "a.vtp")
+    with pytest.raises(ConfigError, match=message):
+        part_of(made(2), tmp_path / "a.vtp", given={"speed": 1.0}, **how)
+
+
+def test_vertices_have_no_spacing(cube):
+    with pytest.raises(ConfigError, match=r"--spacing 0\.1 is for --points surface or voxels"):
+        part_of(made(2), cube, given={"speed": 1.0}, points="vertices", spacing=0.1)
+
+
+@pytest.mark.parametrize("trained", [None, 1e-5])
+def test_a_surface_in_another_unit_than_the_training_is_not_filled_with_points(cube, trained):
+    how = {"trained": trained} if trained else {"points": "surface", "spacing": 1e-5}
+    with pytest.raises(DataError, match=r"cube.stl needs 6e\+10 points, 1e-05 apart; .* in another unit than the tr"):
+        part_of(made(2), cube, given={"speed": 1.0}, **how)
+    with pytest.raises(
+        DataError, match=r"cube.stl: voxels of 1e-05 × 1e-05 × 1e-05 make 1e\+15 of a part of 1 × 1 × 1;"
+    ):
+        part_of(made(3), cube, given={"speed": 1.0}, spacing=1e-5)
+
+
+def part_files(tmp_path, cube):
+    points = np.random.default_rng(1).random((9, 3))
+    np.savez(tmp_path / "a.npz", pos=points, speed=3.0)
+    titles = "Points:0,Points:1,Points:2,speed"
+    np.savetxt(tmp_path / "b.csv", np.c_[points, np.full(9, 3.0)], delimiter=",", header=titles, comments="")
+    pv.Sphere().save(tmp_path / "c.vtp")
+    return [cube, tmp_path / "a.npz", tmp_path / "b.csv", tmp_path / "c.vtp"]
+
+
+def test_predict_encode_and_sensitivity_read_every_file_alike(tmp_path, cube, capsys):
+    surrogate = made(3)
+    run = str(saved_run(surrogate, tmp_path / "run"))
+    counts = []
+    for number, path in enumerate(part_files(tmp_path, cube)):
+        more = ["--set", "speed=3"] + (["--spacing", "0.25"] if path == cube else [])
+        names = {verb: str(tmp_path / f"{number}-{verb}.npz") for verb in ("predict", "encode", "sensitivity")}
+        assert main(["predict", run, str(path), "--out", names["predict"], *more]) == 0
+        assert main(["encode", run, str(path), "--out", names["encode"], *more]) == 0
+        scalar = ["--of", "mean", "--field", "heat"]
+        assert main(["sensitivity", run, str(path), *scalar, "--out", names["sensitivity"], *more]) == 0
+        predicted, slopes = np.load(names["predict"]), np.load(names["sensitivity"])
+        np.testing.assert_array_equal(predicted["points"], slopes["points"])
+        code = load_code(names["encode"], surrogate)
+        counts.append(code.points)
+        at_points = code.query(predicted["points"])["heat"]
+        np.testing.assert_allclose(at_points, predicted["heat_predicted"], rtol=1e-4, atol=1e-6)
+    assert counts == [5**3, 9, 9, pv.Sphere().n_points]
+
+
+def test_encode_and_sensitivity_take_the_spacing_of_the_calibration(tmp_path, cube):
+    surrogate = made(3)
+    run = saved_run(surrogate, tmp_path / "run")
+    Calibration(fingerprint(surrogate), 0.25, (1, 2), None, None, {}).save(run / FILE)
+    words = [str(run), str(cube), "--set", "speed=3", "--out"]
+    assert main(["encode", *words, str(tmp_path / "a.code")]) == 0
+    assert load_code(tmp_path / "a.code", surrogate).points == 5**3
+    assert main(["sensitivity", *words, str(tmp_path / "a.vtu"), "--of", "integral", "--field", "heat"]) == 0
+    assert pv.read(tmp_path / "a.vtu").point_data["d_integral_d_points"].shape == (5**3, 3)

@@ -190,6 +190,7 @@ def test_a_feature_is_not_taken_for_a_parameter_by_its_name(tmp_path):
         (["--of", "mean", "--out", "a.vtu"], "is no mesh to write back"),
         (["--of", "mean", "--out", "a.txt"], "should end in .vtu or .npz"),
         (["--of", "mean", "--direction", "1,0", "--out", "a.npz"], "--direction is for --of force"),
+        (["--of", "mean", "--points", "surface", "--out", "a.npz"], "--points surface is for bare surfaces"),
     ],
 )
 def test_the_verb_refuses_what_makes_no_sense(words, message, run, tmp_path, monkeypatch, capsys):
@@ -198,6 +199,31 @@ def test_the_verb_refuses_what_makes_no_sense(words, message, run, tmp_path, mon
     assert main(["sensitivity", str(run), "p.csv", "--field", "heat", *words]) == 2
     assert message in capsys.readouterr().err
     assert [path.name for path in tmp_path.iterdir()] == ["p.csv"]
+
+
+def test_a_force_asks_for_its_direction_and_polygons_for_triangles(run, tmp_path, capsys):
+    pyvista = pytest.importorskip("pyvista")
+    flat, given = np.pad(POINTS, [(0, 0), (0, 1)]), ["--set", "speed=2", "thickness=1", "--field", "heat"]
+    pyvista.PolyData(flat, np.insert(QUADS, 0, 4, axis=1).ravel()).save(tmp_path / "a.vtp")
+    words = ["sensitivity", str(run), str(tmp_path / "a.vtp"), *given, "--out", str(tmp_path / "b.vtp")]
+    assert main([*words, "--of", "force"]) == 2
+    said = capsys.readouterr().err
+    assert "needs its direction" in said
+    assert "None" not in said
+    pyvista.PolyData(flat, [5, 0, 1, 2, 3, 4]).save(tmp_path / "a.vtp")
+    assert main([*words, "--of", "integral"]) == 2
+    assert "cells of other types than line, triangle, quad" in capsys.readouterr().err
+
+
+def test_arrays_with_cells_are_a_mesh_to_integrate_over(run, tmp_path):
+    pyvista = pytest.importorskip("pyvista")
+    np.savez(tmp_path / "a.npz", pos=POINTS, quads=QUADS, thickness=THICKNESS[:, 0], speed=2.0)
+    words = ["sensitivity", str(run), str(tmp_path / "a.npz"), "--of", "integral", "--field", "force"]
+    assert main([*words, "--out", str(tmp_path / "b.vtu")]) == 0
+    found = pyvista.read(tmp_path / "b.vtu").point_data["d_integral_d_position"]
+    scalar = integral("force", {"quad": QUADS})
+    expected = sensitivity(surrogate(), POINTS, scalar, thickness=THICKNESS, speed=2.0)
+    np.testing.assert_allclose(found[:, :2], expected.points, rtol=1e-5, atol=1e-7)
 
 
 def test_a_surface_of_triangles_is_a_grid():

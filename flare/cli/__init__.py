@@ -56,6 +56,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         if debug:
             raise
         return _complain(f"{type(error).__name__}: {error.strerror or error}: {error.filename or ''}".rstrip(": "))
+    except MemoryError as error:
+        if debug:
+            raise
+        return _complain(
+            f"MemoryError: there is not enough memory for this; {one_line(error) or 'take less at a time'}"
+        )
     except KeyboardInterrupt:
         print("stopped", file=sys.stderr)
         return 130

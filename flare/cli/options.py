@@ -34,6 +34,17 @@ def add_set(parser: ArgumentParser, help: str) -> None:
     parser.add_argument("--set", nargs="+", action="extend", default=[], metavar="NAME=VALUE", help=help)
 
 
+def add_sampling(parser: ArgumentParser) -> None:
+    """Where the points of a bare surface shall be: for all verbs that read a part from a file."""
+    parser.add_argument(
+        "--points",
+        default="auto",
+        choices=["auto", "vertices", "surface", "voxels"],
+        help="of a bare surface such as STL; auto: as the training data was",
+    )
+    parser.add_argument("--spacing", type=float, help="of those points; default that of the training points")
+
+
 def settings(words: Sequence[str]) -> dict[str, list[float]]:
     """What `--set` gave, by name."""
     found: dict[str, list[float]] = {}

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from flare.cli import parse
-from flare.cli.options import add_set, make_parser, settings
+from flare.cli.options import add_sampling, add_set, make_parser, settings
 from flare.cli.words import with_unit
 from flare.errors import ConfigError, DataError
 
@@ -33,14 +33,8 @@ def run(words: Sequence[str]) -> int:
     parser.add_argument("--out", required=True, help="file (.vtu, .vtp, .npz, .csv, ...) or folder; must not exist")
     parser.add_argument("--split", help="of a dataset: only these samples; default all")
     add_set(parser, "inputs that are not in the mesh")
-    parser.add_argument(
-        "--points",
-        default="auto",
-        choices=["auto", "vertices", "surface", "voxels"],
-        help="of a bare surface such as STL; auto: as the training data was",
-    )
-    parser.add_argument("--spacing", type=float, help="of those points; default that of the training points")
-    parser.add_argument("--png", help="also draw the predicted fields of a mesh here")
+    add_sampling(parser)
+    parser.add_argument("--png", help="also draw the predicted fields of a mesh here (.png)")
     parser.add_argument("--html", help="also write a page about the prediction here")
     parser.add_argument(
         "--chunk", default="auto", help="points at a time: a number, 'auto', or 'whole'; the answer is the same"
@@ -66,12 +60,16 @@ def _choose(args: Any) -> Callable[[Surrogate, Any], None]:
     from flare.data.tables import FORMATS, is_folder_of_arrays, refuse_format
     from flare.files import refuse_existing
     from flare.mesh.file import OF_POINTS, is_mesh
+    from flare.part import refuse_sampling
 
     source, out = Path(args.input), Path(args.out)
     for path in filter(None, (out, args.png, args.html)):
         refuse_existing(path)
+    if args.png and Path(args.png).suffix.lower() != ".png":
+        raise ConfigError(f"--png {args.png}: the picture is a PNG; let its name end in .png")
     if not source.exists():
         raise DataError(f"{source} does not exist")
+    refuse_sampling(source, args.points, args.spacing)
     of_dataset, of_arrays = (source / "dataset.json").exists(), is_folder_of_arrays(source)
     if args.split and not of_dataset:
         raise ConfigError(f"--split {args.split} is for datasets; {source} is one sample")
@@ -89,7 +87,7 @@ def _choose(args: Any) -> Callable[[Surrogate, Any], None]:
 def _predict_part(surrogate: Surrogate, args: Any) -> None:
     from flare.prediction import describe, predict_file
     from flare.terminal import say
-    from flare.trust.calibration import load_calibration
+    from flare.trust.calibration import how_to_calibrate, load_calibration
 
     calibration = load_calibration(args.run, surrogate)
     prediction = predict_file(
@@ -107,9 +105,8 @@ def _predict_part(surrogate: Surrogate, args: Any) -> None:
     for line in describe(prediction, calibration):
         print(f"{args.out}: {line}")
     if calibration is None:
-        say(
-            f"no error bars, no warning of strange parts: these weights are not calibrated (flare calibrate {args.run})"
-        )
+        how = how_to_calibrate(args.run, args.checkpoint, args.ema)
+        say(f"no error bars, no warning of strange parts: these weights are not calibrated ({how})")
     if args.png or args.html:
         from flare.report.page import save_png
         from flare.report.prediction import prediction_figure, write_prediction_page
@@ -123,10 +120,11 @@ def _predict_part(surrogate: Surrogate, args: Any) -> None:
 def _predict_arrays(surrogate: Surrogate, args: Any) -> None:
     """From disk to disk: more points than fit into memory."""
     from flare.data.tables import mapped_outputs
-    from flare.inference import MANY, passes, predict_into, read_sample
+    from flare.inference import MANY, passes, predict_into
+    from flare.part import part_of
     from flare.terminal import progress
 
-    schema, sample = surrogate.schema, read_sample(surrogate, args.input)
+    schema, sample = surrogate.schema, part_of(surrogate, args.input).sample
     count = len(sample.values[schema.points])
     with (
         mapped_outputs(args.out, schema, count) as outputs,

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from flare.cli import parse
-from flare.cli.options import add_set, make_parser, settings
+from flare.cli.options import add_sampling, add_set, make_parser, settings
 from flare.cli.words import with_unit
-from flare.errors import ConfigError, DataError, way_out
+from flare.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
     from flare.data.cases import Case
@@ -30,6 +30,7 @@ def run(words: Sequence[str]) -> int:
     parser.add_argument("run", help="run folder")
     parser.add_argument("input", help="a mesh (.vtu, .vtp, ...), or points and input fields (.npz, .csv)")
     add_set(parser, "inputs that are not in the file")
+    add_sampling(parser)
     parser.add_argument("--of", required=True, choices=["peak", "mean", "integral", "force"], help="which scalar")
     parser.add_argument("--field", required=True, help="of which predicted field")
     parser.add_argument("--component", type=int, default=0, help="of a field of several, counted from 0")
@@ -41,37 +42,42 @@ def run(words: Sequence[str]) -> int:
     args = parse(parser, words)
     out = Path(args.out)
 
-    from flare.data.fields_of import BY_HAND, CENTRES
-    from flare.data.tables import FORMATS
+    from flare.data.fields_of import CENTRES
     from flare.files import refuse_existing
     from flare.mesh.file import LEGACY, OWN_SUFFIX, refuse_suffix
+    from flare.part import part_of
     from flare.sensitivity import sensitivity
     from flare.surrogate import load
+    from flare.trust.calibration import trained_spacing
 
     if out.suffix not in (".npz", LEGACY, *OWN_SUFFIX.values()):
         raise ConfigError(f"--out {out}: the name should end in .vtu or .npz, or in another suffix of VTK's")
     refuse_existing(out)
     surrogate = load(args.run, checkpoint=args.checkpoint, device=args.device)
-    schema, given = surrogate.schema, settings(args.set)
-    with way_out(BY_HAND):
-        if Path(args.input).suffix in FORMATS:
-            case, inputs = None, _of_table(args.input, schema, given)
-        else:
-            case, inputs = _of_mesh(args.input, schema, given)
+    schema = surrogate.schema
+    part = part_of(
+        surrogate,
+        args.input,
+        given=settings(args.set),
+        points=args.points,
+        spacing=args.spacing,
+        trained=trained_spacing(args.run, surrogate),
+    )
+    case, mesh, inputs = part.case, part.mesh, dict(part.sample.values)
     if out.suffix != ".npz":
-        if case is None or case.mesh is None:
+        if mesh is None:
             raise ConfigError(f"{args.input} is no mesh to write back with fields; let --out end in .npz")
-        refuse_suffix(out, case.mesh.root, more=[".npz"])
+        refuse_suffix(out, mesh.root, more=[".npz"])
     points = inputs.pop(schema.points)
     found = sensitivity(surrogate, points, _scalar(args, schema, case), **inputs)
 
     prefix = f"d_{args.of}_d_"
     slopes = {f"{prefix}{name}": slope for name, slope in {schema.points: found.points, **found.features}.items()}
     whole = {f"{prefix}{name}": slope for name, slope in found.parameters.items()}
-    if case is None or case.mesh is None or out.suffix == ".npz":
+    if mesh is None or out.suffix == ".npz":
         _write_arrays(out, {schema.points: points, **inputs, **slopes, **whole})
     else:
-        _write_mesh(out, case.mesh, slopes, whole, at_cells=schema.points == CENTRES)
+        _write_mesh(out, mesh, slopes, whole, at_cells=schema.points == CENTRES)
     unit = _unit(args.of, schema, args.field, case)
     print(with_unit(f"{args.of} of {args.field}: {found.value:.6g}", unit))
     for name, slope in found.parameters.items():
@@ -96,33 +102,10 @@ def _per(unit: str, other: str) -> str:
     return unit if other == "1" else f"{unit} / ({other})"
 
 
-def _of_table(path: str, schema: Schema, given: dict[str, list[float]]) -> dict[str, Any]:
-    """Inputs of a .npz or .csv file, and those given beside it."""
-    from dataclasses import replace
-
-    import numpy as np
-
-    from flare.data.fields_of import spread
-    from flare.data.tables import read_inputs
-
-    rest = replace(schema, fields={name: field for name, field in schema.fields.items() if name not in given})
-    inputs = read_inputs(path, rest)
-    return inputs | spread(given, schema, len(np.atleast_1d(inputs[schema.points])))
-
-
-def _of_mesh(path: str, schema: Schema, given: dict[str, list[float]]) -> tuple[Case, dict[str, Any]]:
-    """A mesh as `flare predict` reads it, and the inputs of the model on it."""
-    from flare.data.cases import Place, read_case
-    from flare.data.fields_of import fields_of, spread
-    from flare.data.sample import INPUT_ROLES
-
-    case = read_case(Place(Path(path)))
-    return case, fields_of(case, schema, schema.named(*INPUT_ROLES), spread(given, schema, case))
-
-
 def _scalar(args: Any, schema: Schema, case: Case | None) -> Scalar:
     from flare.data.fields_of import CENTRES
     from flare.data.meshed import highest
+    from flare.data.sample import DIMENSION
     from flare.sensitivity import force, integral, mean, peak
 
     if args.direction and args.of != "force":
@@ -133,6 +116,8 @@ def _scalar(args: Any, schema: Schema, case: Case | None) -> Scalar:
         if args.of != "mean":
             raise ConfigError(f"--of {args.of} is a sum over cells by their corners; this model has the cells' centres")
         return mean(args.field, component=args.component)
+    if case and "other" in case.cells:
+        raise DataError(f"{args.input} has cells of other types than {', '.join(DIMENSION)}; cut them into those")
     cells = highest(case.cells) if case else {}
     if args.of == "mean":
         return mean(args.field, component=args.component, cells=cells or None)
@@ -140,8 +125,10 @@ def _scalar(args: Any, schema: Schema, case: Case | None) -> Scalar:
         raise DataError(f"--of {args.of} is a sum over cells, and {args.input} has none; give a mesh (.vtu)")
     if args.of == "integral":
         return integral(args.field, cells, component=args.component)
+    if not args.direction:
+        raise ConfigError("--of force needs its direction, one number for each axis: --direction 1,0,0")
     try:
-        direction = [float(number) for number in (args.direction or "").split(",")]
+        direction = [float(number) for number in args.direction.split(",")]
     except ValueError:
         raise ConfigError(f"--direction {args.direction}: give one number for each axis, such as 1,0,0") from None
     return force(args.field, cells, direction)

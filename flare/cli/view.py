@@ -62,8 +62,8 @@ def _source(args: Any) -> Source:
         return RunSource(what, data=args.data, split=args.split, **how)
     if args.data:
         raise ConfigError(f"--data is for a run, to look at it on another dataset; {what} is not a run folder")
-    is_file = what.is_file() or what.suffix or any(mark in args.what for mark in "*?[")
-    if is_file or (what.is_dir() and not (what / "dataset.json").exists()):
+    is_file = what.exists() or what.suffix or any(mark in args.what for mark in "*?[")
+    if is_file and not (what / "dataset.json").exists():  # also that of a folder with a dot in its name
         if args.split:
             raise ConfigError(f"--split is for runs and datasets; files such as {what} have no splits")
         from flare.view.cases import CaseSource

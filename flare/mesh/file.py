@@ -78,12 +78,22 @@ class MeshFile:
         return {name: np.atleast_1d(v.squeeze()) for name, v in found.items() if np.atleast_1d(v.squeeze()).ndim == 1}
 
     @cached_property
+    def unit_words(self) -> list[str]:
+        """Field data `units` word by word, whoever wrote it."""
+        if UNITS not in self.root.field_data.keys():  # noqa: SIM118
+            return []
+        return [str(word) for word in np.atleast_1d(np.asarray(self.root.field_data[UNITS]))]
+
+    @cached_property
     def units(self) -> dict[str, str]:
         """Name of a field -> its unit, where a prediction of ours wrote them."""
-        if UNITS not in self.root.field_data.keys():  # noqa: SIM118
-            return {}
-        words = [str(word).partition("=") for word in np.atleast_1d(np.asarray(self.root.field_data[UNITS]))]
+        words = [word.partition("=") for word in self.unit_words]
         return {name: unit for name, sign, unit in words if sign}
+
+    def holds(self, name: str) -> bool:
+        """Whether there is field data of this name that would be lost under a new one; words of units are kept."""
+        data = self.root.field_data
+        return name in data.keys() and not (name == UNITS and np.asarray(data[name]).dtype.kind == "U")  # noqa: SIM118
 
     @cached_property
     def cells(self) -> dict[str, np.ndarray]:
@@ -155,7 +165,10 @@ class MeshFile:
                 for part, own in zip(parts, rows, strict=True):
                     getattr(part, place)[name] = own
         for name, value in (of_whole or {}).items():
-            root.field_data[name] = value
+            if value.dtype.kind == "U":
+                root.GetFieldData().AddArray(_words(name, value))
+            else:
+                root.field_data[name] = value
         if path.suffix == ".vtm":
             _save_blocks(root, path)
             return
@@ -244,6 +257,15 @@ def _save_blocks(root: Any, path: Path) -> None:
         (folder / blocks.name).replace(blocks)
         (folder / path.name).replace(path)
     shutil.rmtree(path.with_name(f"{path.name}.parts"))
+
+
+def _words(name: str, words: np.ndarray) -> Any:
+    """Words as VTK keeps them; pyvista would refuse `°C`."""
+    array = pyvista()._vtk.vtkStringArray()
+    array.SetName(name)
+    for word in words:
+        array.InsertNextValue(str(word))
+    return array
 
 
 def _numbers(data: Any) -> dict[str, np.ndarray]:

@@ -14,17 +14,26 @@ from flare.mesh.surface import Array, Surface
 if TYPE_CHECKING:
     from flare.mesh.octree import HexMesh
 
+MOST_POINTS = 50_000_000
+"""Put on one surface: they take some 200 bytes each while they are made."""
+
 
 def on_surface(mesh: MeshFile, spacing: float, *, seed: int = 0) -> MeshFile:
     """Points spread evenly over its triangles."""
-    return mesh_of_points(spread(surface_of(mesh), spacing, seed=seed), mesh.name)
+    return mesh_of_points(spread(surface_of(mesh), spacing, name=mesh.name, seed=seed), mesh.name)
 
 
-def spread(surface: Surface, spacing: float, *, seed: int = 0) -> np.ndarray:
+def spread(surface: Surface, spacing: float, *, name: str = "the surface", seed: int = 0) -> np.ndarray:
     """(N, 3) float32 points all over the triangles, as many as a square of side `spacing` each would take."""
+    needed = spread_count(surface, spacing)
+    if needed > MOST_POINTS:
+        raise DataError(
+            f"{name} needs {needed:.3g} points, {spacing:.3g} apart; the limit is {MOST_POINTS:.2g}. Is the part in "
+            f"another unit than the training? If not, let --spacing be larger"
+        )
     a, b, c = _corners(surface)
     area = _areas(surface)
-    count = max(1, round(spread_count(surface, spacing)))
+    count = max(1, round(needed))
     rng = np.random.default_rng(seed)
     # One point in each of `count` equal parts of the area: even, where drawing them one by one would clump.
     place = (np.arange(count) + rng.random(count)) / count * area.sum()
@@ -44,7 +53,11 @@ def filled(path: str | os.PathLike[str], spacing: float) -> MeshFile:
     """Cubes of that edge, wherever their centres are inside the part."""
     from flare.mesh.read import read_part
 
-    return of_hexahedra(cubes(read_part(path, unit=None), spacing), str(path))
+    part = read_part(path, unit=None)
+    try:
+        return of_hexahedra(cubes(part, spacing), str(path))
+    except DataError as error:
+        raise DataError(f"{path}: {error}") from None
 
 
 def cubes(part: Surface, spacing: float) -> HexMesh:
@@ -102,6 +115,7 @@ def _areas(surface: Surface) -> Array:
 def refuse_spacing(spacing: float | None) -> float:
     if spacing is None or not 0 < spacing < np.inf:
         raise ConfigError(
-            "how densely the training points lie is not known; say it with --spacing, or run:  flare calibrate RUN"
+            "how densely the training points lie is not known; say it with --spacing, or run:  flare calibrate RUN  "
+            "(with --checkpoint or --ema, as the weights are)"
         )
     return spacing

@@ -78,7 +78,7 @@ def voxelise(part: Surface | Solid, size: Vector | float) -> Voxels:
     if not voxels.count:
         raise Unfit(
             "thinner than a voxel",
-            f"no voxel centre is inside the part: it measures {_by(part.extents)} mm, a voxel {_by(voxels.size)} mm; "
+            f"no voxel centre is inside the part: it measures {_by(part.extents)}, a voxel {_by(voxels.size)}; "
             f"use smaller voxels",
         )
     top = int(np.flatnonzero(voxels.solid.any((0, 1)))[-1]) + 1
@@ -104,7 +104,7 @@ def winding_numbers(surface: Surface, size: Vector | float) -> tuple[NDArray[np.
         raise Unfit(
             "open",
             f"the surface is open: {len(open_rays):,} of {shape[0] * shape[1]:,} vertical rays enter it and do not "
-            f"leave (first at x = {x:.4g}, y = {y:.4g} mm); close its holes in the CAD program or with a repair tool",
+            f"leave (first at x = {x:.4g}, y = {y:.4g}); close its holes in the CAD program or with a repair tool",
         )
     return numbers[:, :, :-1], _vector(edges), _vector(origin)
 
@@ -113,12 +113,12 @@ def _grid(bounds: Array, size: Vector | float) -> tuple[tuple[int, int, int], Ar
     """Shape, voxel edges and origin of the grid around a box."""
     edges = np.broadcast_to(np.asarray(size, dtype=np.float64), 3)
     if not (np.isfinite(edges).all() and (edges > 0).all()):
-        raise ConfigError(f"voxel size {size}: give edges in mm above zero")
+        raise ConfigError(f"voxel size {size}: give edges above zero")
     low, high = bounds
     fit = (high - low) / edges
     if not np.prod(fit) < MOST_VOXELS:
         raise DataError(
-            f"voxels of {_by(edges)} mm make {np.prod(fit):.3g} of a part of {_by(high - low)} mm; the limit is "
+            f"voxels of {_by(edges)} make {np.prod(fit):.3g} of a part of {_by(high - low)}; the limit is "
             f"{MOST_VOXELS:.2g}: use larger voxels, or check the part's unit"
         )
     shape = _whole(fit[0]), _whole(fit[1]), _whole(fit[2])

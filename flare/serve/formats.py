@@ -21,6 +21,7 @@ from flare.data.sample import INPUT_ROLES, Schema
 from flare.errors import DataError, TooLarge
 from flare.mesh.stl import read_stl
 from flare.mesh.unstructured import Grid, read_grid
+from flare.part import refuse_units
 from flare.serve.limits import Limits
 from flare.serve.surface import pointed
 
@@ -187,8 +188,9 @@ def _read_vtu(path: Path, schema: Schema, limits: Limits) -> Part:
 
 
 def _of_case(case: Case, schema: Schema) -> Part:
-    remarks = list(case.remarks)
-    fields = fields_of(case, schema, schema.named(*INPUT_ROLES), told=remarks.append)
+    remarks, inputs = list(case.remarks), schema.named(*INPUT_ROLES)
+    refuse_units(case, schema, inputs)
+    fields = fields_of(case, schema, inputs, told=remarks.append)
     return Part(dict(fields), case.grid, remarks)
 
 

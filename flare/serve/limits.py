@@ -31,6 +31,8 @@ class Limits:
     """Jobs being received, waiting or computed at a time; more are told to come again."""
     kept: int = 64
     """Results that wait to be fetched; the oldest gives way."""
+    kept_mb: int = 4096
+    """Room that they take on the disk, in MB; the oldest gives way, and only the newest may be larger alone."""
     keep_seconds: float = 900.0
     """For which a result can be fetched."""
     codes: int = 256
@@ -45,6 +47,10 @@ class Limits:
     @property
     def upload_bytes(self) -> int:
         return self.upload_mb * 10**6
+
+    @property
+    def kept_bytes(self) -> int:
+        return self.kept_mb * 10**6
 
     @property
     def array_bytes(self) -> int:

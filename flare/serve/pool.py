@@ -14,6 +14,7 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass, field
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +47,8 @@ class Job:
     progress: float = 0.0
     created: float = field(default_factory=time.monotonic)
     ended: float | None = None
+    size: int = 0
+    """Bytes of its result."""
     future: Future[dict[str, Any]] = field(default_factory=Future)
     """What the worker says of the result, or `Refused`."""
     unwanted: threading.Event = field(default_factory=threading.Event)
@@ -160,13 +163,16 @@ class Pool:
         return sum(other.created < job.created for other in list(self._open.values()))
 
     def tidy(self) -> None:
-        """Remove results that were kept long enough, or are too many."""
+        """Remove results that were kept long enough, or are too many or too large together."""
         now = time.monotonic()
         with self._lock:
             old = [job for job in self._ended.values() if now - (job.ended or now) > self.limits.keep_seconds]
             done = [job for job in self._ended.values() if job.state == "done"]
             rest = [job for job in self._ended.values() if job.state != "done"]  # which hold no result, only a reason
             spare = [job for jobs in (done, rest) for job in jobs[: max(0, len(jobs) - self.limits.kept)]]
+            newest = done[::-1]
+            taken = list(accumulate(job.size for job in newest))
+            spare += [job for job, size in zip(newest[1:], taken[1:], strict=True) if size > self.limits.kept_bytes]
         for job in {*old, *spare}:
             self.forget(job)
 
@@ -234,11 +240,14 @@ class Pool:
         else:
             job.progress = 1.0
             (job.folder / job.order["upload"]).unlink(missing_ok=True)
+            with suppress(OSError):  # removed meanwhile, by a client that is no longer interested
+                job.size = sum(path.stat().st_size for path in job.folder.rglob("*") if path.is_file())
         self.observe(job)
         if refused is not None:
             job.future.set_exception(refused)
         else:
             job.future.set_result(result or {})
+        self.tidy()  # now, not by and by: the room is taken already
 
 
 class _Worker:

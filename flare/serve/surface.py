@@ -11,7 +11,7 @@ from flare.data.fields_of import CENTRES
 from flare.errors import DataError, TooLarge
 from flare.mesh.sampling import centre_spacing, cubes, median_edge, spread, spread_count
 from flare.mesh.unstructured import Grid, cloud_grid, grid_of, surface_grid
-from flare.prediction import SPARSE
+from flare.part import SPARSE
 
 if TYPE_CHECKING:
     from flare.data.sample import Schema

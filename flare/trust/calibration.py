@@ -35,6 +35,13 @@ from flare.trust.bars import Bars, coverage, fit_bars
 from flare.trust.familiar import Familiar, fit_familiar
 
 FILE = "calibration.safetensors"
+FILES = {
+    ("last", False): FILE,
+    ("best", False): "calibration-best.safetensors",
+    ("last", True): "calibration-ema.safetensors",
+    ("best", True): "calibration-best-ema.safetensors",
+}
+"""Checkpoint, and whether its weights are the averaged ones -> where their calibration is kept."""
 VERSION = 1
 MOST_SAMPLES = 256
 """Training samples that are looked at, evenly over the split."""
@@ -120,13 +127,21 @@ class Calibration:
             save_file({n: np.ascontiguousarray(a) for n, a in arrays.items()}, temporary, {"flare": json.dumps(about)})
 
 
-def calibrate_run(run: str | os.PathLike[str], *, device: str = "cpu", quiet: bool = False) -> Calibration:
-    """Calibrate the last weights of a run on its own dataset, and keep that in its folder."""
+def calibrate_run(
+    run: str | os.PathLike[str],
+    *,
+    checkpoint: str = "last",
+    ema: bool = False,
+    device: str = "cpu",
+    quiet: bool = False,
+) -> Calibration:
+    """Calibrate weights of a run on its own dataset, and keep that in its folder, beside that of other weights."""
     config = RunFolder(run).config()
     task = FieldTask(config.data, config.loss)
     held, test = held_out(task.dataset, task.test)
-    calibration = calibrate(load(run, device=device), task.dataset, task.train, held, test, quiet=quiet)
-    calibration.save(Path(run) / FILE)
+    surrogate = load(run, checkpoint=checkpoint, ema=ema, device=device)
+    calibration = calibrate(surrogate, task.dataset, task.train, held, test, quiet=quiet)
+    calibration.save(Path(run) / FILES[checkpoint, ema])
     return calibration
 
 
@@ -183,10 +198,21 @@ def calibrate(
 
 
 def load_calibration(run: str | os.PathLike[str], surrogate: Surrogate) -> Calibration | None:
-    """What `calibrate_run` kept, for these weights; None where there is none, or it is of other weights."""
-    path = Path(run) / FILE
-    if not path.exists():
-        return None
+    """What `calibrate_run` kept, for these weights; None where there is none, or only of other weights."""
+    for (checkpoint, ema), name in FILES.items():
+        if (Path(run) / name).exists():
+            found = _read(Path(run) / name, how_to_calibrate(run, checkpoint, ema))
+            if found.model == fingerprint(surrogate):
+                return found
+    return None
+
+
+def how_to_calibrate(run: str | os.PathLike[str], checkpoint: str = "last", ema: bool = False) -> str:
+    """The command for these weights."""
+    return f"flare calibrate {run}{' --checkpoint best' if checkpoint == 'best' else ''}{' --ema' if ema else ''}"
+
+
+def _read(path: Path, how: str) -> Calibration:
     try:
         with safe_open(path, "numpy") as file:
             about = json.loads((file.metadata() or {})["flare"])
@@ -199,10 +225,14 @@ def load_calibration(run: str | os.PathLike[str], surrogate: Surrogate) -> Calib
         if about["rest"] is not None:
             familiar = Familiar(rest=about["rest"], **_under("familiar/", arrays))
     except (SafetensorError, OSError, KeyError, TypeError, ValueError) as error:
-        raise CheckpointError(f"{path} is damaged ({error}); make it again with:  flare calibrate {run}") from None
-    if about["model"] != fingerprint(surrogate):
-        return None
+        raise CheckpointError(f"{path} is damaged ({error}); make it again with:  {how}") from None
     return Calibration(about["model"], about["spacing"], tuple(about["sizes"]), bars, familiar, about["report"])
+
+
+def trained_spacing(run: str | os.PathLike[str], surrogate: Surrogate) -> float | None:
+    """Distance between neighbouring training points, where a calibration of these weights knows it."""
+    calibration = load_calibration(run, surrogate)
+    return calibration.spacing if calibration else None
 
 
 def _under(prefix: str, arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:

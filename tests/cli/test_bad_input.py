@@ -269,3 +269,26 @@ def test_a_dataset_is_not_a_run_and_a_folder_is_not_a_group(darcy, capsys):
 def test_debug_shows_the_traceback():
     with pytest.raises(flare.errors.DataError):
         main(["data", "info", "nowhere", "--debug"])
+
+
+def test_too_little_memory_is_one_line(monkeypatch, capsys):
+    def greedy(words):
+        np.empty(2**62, np.uint8)
+
+    monkeypatch.setattr("flare.cli.info.run", greedy)
+    assert "there is not enough memory for this; Unable to allocate" in fails(capsys, "info")
+
+
+def test_a_picture_of_another_kind_is_refused_before_the_work(tmp_path, capsys):
+    (tmp_path / "a.csv").write_text("x,y\n0,0\n")
+    words = ["predict", tmp_path / "run", tmp_path / "a.csv", "--out", tmp_path / "b.csv", "--png"]
+    assert "b.jpg: the picture is a PNG" in fails(capsys, *words, tmp_path / "b.jpg")
+
+
+def test_how_to_put_points_is_refused_where_there_is_no_bare_surface(darcy, tmp_path, capsys):
+    (tmp_path / "a.csv").write_text("x,y\n0,0\n")
+    words = ["predict", tmp_path / "run", tmp_path / "a.csv", "--out", tmp_path / "b.csv"]
+    assert "--points voxels is for bare surfaces" in fails(capsys, *words, "--points", "voxels")
+    assert "--spacing -3: the distance" in fails(capsys, *words, "--spacing", "-3")
+    words = ["predict", tmp_path / "run", darcy.path, "--out", tmp_path / "d", "--spacing", "0.1"]
+    assert "--spacing 0.1 is for bare surfaces" in fails(capsys, *words)

@@ -7,7 +7,7 @@ from flare.data.sample import Field, Schema
 from flare.errors import ConfigError
 from flare.mesh.file import mesh_of
 from flare.mesh.sampling import filled, on_surface, spacing_of
-from flare.prediction import _surface
+from flare.part import surface_points
 from tests.meshes import pv
 
 
@@ -44,13 +44,13 @@ def schema(cell_type):
 
 def test_a_model_of_solids_gets_a_solid_and_one_of_surfaces_a_surface(tmp_path, capsys):
     path = ball(tmp_path)
-    assert list(_surface(schema("tetra"), path, "auto", 1.5).cells) == ["hexahedron"]
+    assert list(surface_points(schema("tetra"), path, "auto", 1.5).cells) == ["hexahedron"]
     own = pv.read(path)
     edge = spacing_of(mesh_of(own))
-    assert len(_surface(schema("triangle"), path, "auto", edge).points) == own.n_points
+    assert len(surface_points(schema("triangle"), path, "auto", edge).points) == own.n_points
     assert capsys.readouterr().err == ""
-    dense = _surface(schema("triangle"), path, "auto", edge / 4)
+    dense = surface_points(schema("triangle"), path, "auto", edge / 4)
     assert len(dense.points) > 4 * own.n_points
     assert "points are put all over its surface" in capsys.readouterr().err
     with pytest.raises(ConfigError, match="say it with --spacing, or run:  flare calibrate"):
-        _surface(schema("tetra"), path, "auto", None)
+        surface_points(schema("tetra"), path, "auto", None)

@@ -146,6 +146,20 @@ def test_results_are_kept_for_a_while(make):
             pool.find(job.id)
 
 
+def test_results_take_so_much_room_and_the_newest_stays(make, monkeypatch):
+    monkeypatch.setattr(Limits, "kept_bytes", property(lambda limits: 2 * len("answer")))
+    pool = make()
+    jobs = [submit(pool, "work") for _ in range(4)]
+    for job in jobs:
+        job.future.result(600)
+    assert settled(lambda: [job.folder.exists() for job in jobs] == [False, False, True, True])
+    with pytest.raises(Refused, match="no such job"):
+        pool.find(jobs[0].id)
+    monkeypatch.setattr(Limits, "kept_bytes", property(lambda limits: 1))
+    submit(pool, "work").future.result(600)
+    assert settled(lambda: len(list(pool._ended)) == 1), "one that is larger alone can be fetched"
+
+
 def test_failed_jobs_do_not_push_out_results(make):
     pool = make(kept=2)
     done = [submit(pool, "work") for _ in range(2)]

@@ -119,6 +119,12 @@ def test_the_files_of_deployment_use_options_that_exist(file, capsys):
     assert all(option in known or option.replace("-", "_").replace("__", "--", 1) in known for option in options)
 
 
+def test_a_service_keeps_uploads_and_results_on_the_disk():
+    lines = (Path(__file__).parents[2] / "deploy" / "flare.service").read_text().splitlines()
+    assert "CacheDirectory=flare" in lines
+    assert next(line for line in lines if line.startswith("ExecStart")).endswith("--scratch %C/flare")
+
+
 def test_the_image_gets_what_is_installed_and_nothing_else():
     root = Path(__file__).parents[2]
     lines = (root / "deploy" / "Containerfile").read_text().splitlines()

@@ -88,6 +88,13 @@ def test_a_field_that_came_along_is_kept_beside_the_prediction(served, do, tmp_p
     assert again["refused"]["status"] == 422
 
 
+def test_a_table_in_another_unit_is_refused(served, do):
+    other = csv().replace(b"position.x,position.y", b"position.x [mm],position.y [mm]")
+    last, _, _ = do(served, "predict", "csv", other)
+    assert last["refused"]["status"] == 422
+    assert "'position' is in mm there, and the model has it in m" in last["refused"]["message"]
+
+
 def test_bars_and_familiarity_are_those_of_flare_predict_in_every_format(served, do, tmp_path):
     pytest.importorskip("pyvista")
     (tmp_path / "part.vtu").write_bytes(sent(tmp_path))

@@ -1,14 +1,18 @@
 """On a generated dataset: bars cover 90 % of the points of test samples, and another family of shapes is noticed."""
 
+import re
+import shutil
+
 import numpy as np
 import pytest
 import torch
 
+from flare.cli import main
 from flare.data.sample import Field, Sample, Schema
 from flare.data.store import Dataset
 from flare.data.writer import DatasetWriter
 from flare.errors import CheckpointError
-from flare.surrogate import load
+from flare.surrogate import load, save_model
 from flare.train.config import DataConfig, OptimConfig, TrainConfig
 from flare.train.start import start
 from flare.trust.calibration import FILE, calibrate_run, code_vector, load_calibration
@@ -110,6 +114,26 @@ def test_a_calibration_is_for_its_weights_alone(run, surrogate, tmp_path):
         next(other.parameters()).add_(1e-3)
     assert load_calibration(run, other) is None
     assert load_calibration(tmp_path, surrogate) is None
+
+
+def test_other_weights_of_a_run_have_a_calibration_of_their_own(run, surrogate, tmp_path, capsys):
+    copy = shutil.copytree(run, tmp_path / "run")
+    best = load(run)
+    with torch.no_grad():
+        next(best.parameters()).add_(1e-3)
+    shutil.rmtree(copy / "checkpoints" / "best", ignore_errors=True)
+    (copy / "checkpoints" / "best").mkdir()
+    save_model(best.state_dict(), best.about, copy / "checkpoints" / "best")
+    np.savez(tmp_path / "a.npz", points=outline(np.random.default_rng(1), "ellipse")[0])
+    words = ["predict", str(copy), str(tmp_path / "a.npz"), "--checkpoint", "best", "--out"]
+    assert main([*words, str(tmp_path / "a-best.npz")]) == 0
+    advice = re.search(r"\(flare (calibrate .*)\)", capsys.readouterr().err)[1]
+    before = (copy / FILE).read_bytes()
+    assert main(advice.split()) == 0
+    assert (copy / FILE).read_bytes() == before, "that of the last weights is not lost"
+    assert main([*words, str(tmp_path / "b-best.npz")]) == 0
+    assert "not calibrated" not in capsys.readouterr().err
+    assert load_calibration(copy, best).model != load_calibration(copy, surrogate).model
 
 
 def test_saved_and_loaded_it_judges_the_same(run, surrogate):

@@ -3,6 +3,7 @@
 import io
 import json
 import re
+import time
 from contextlib import nullcontext
 
 import matplotlib
@@ -58,9 +59,9 @@ def opened(chromium):
     assert complaints == []
 
 
-def ready(page):
-    page.wait_for_selector(browser.READY, timeout=120_000)
-    page.wait_for_function("() => !flare.stage.moving && flare.stage.waiting === null", timeout=120_000)
+def ready(page, seconds=120):
+    page.wait_for_selector(browser.READY, timeout=1000 * seconds)
+    page.wait_for_function("() => !flare.stage.moving && flare.stage.waiting === null", timeout=1000 * seconds)
 
 
 def picture(page):
@@ -86,6 +87,10 @@ def readout(page, point, panel=0, nudge=(0, 0)):
     x, y = place(page, point, panel)
     page.mouse.move(x + nudge[0], y + nudge[1])
     page.wait_for_selector(f"#readout:not([hidden]) >> text=/^point {point} at/", timeout=60_000)
+    return readout_now(page)
+
+
+def readout_now(page):
     said = {}
     for entry in page.locator("#readout dd").all():
         number, _, unit = entry.inner_text().replace("−", "-").partition(" ")
@@ -312,6 +317,53 @@ def test_a_large_body_is_drawn_with_fewer_points_while_it_moves(opened):
     assert page.evaluate(drawn, [9000, False, False]) == [False] * 3 + [True]  # very slow: fewer, and that is said
     assert page.is_visible("#partial")
     assert page.evaluate(drawn, [9000, False, True]) == [True] * 3 + [False]  # until all are asked for
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["surface", "cloud"])
+def test_a_million_points_are_drawn_turned_and_told(kind, opened):
+    """Without a graphics card, on a machine that may be busy: the bounds on time are for hangs, not for speed."""
+    import view
+
+    body = view.Ripples(1000, kind)
+    assert len(body.points) == 1_000_000
+    begin = time.monotonic()
+    page = opened(body)
+    page.set_default_timeout(120_000)
+    assert page.evaluate("() => flare.state.body.positions.length / 3") == 1_000_000
+    assert time.monotonic() - begin < 120
+
+    def shapes():
+        page.mouse.move(3, 3)
+        page.wait_for_selector("#readout", state="hidden")
+        ready(page)
+        image = picture(page)
+        return [(image[top:bottom, left:right] != STAGE).any(-1) for left, top, right, bottom in stage_boxes(page)]
+
+    before = shapes()
+    left, top, right, bottom = stage_boxes(page)[0]
+    x, y = (left + right) / 2, (top + bottom) / 2
+    page.mouse.move(x, y)
+    page.mouse.down()
+    page.mouse.move(x + 60, y + 25, steps=3)
+    page.mouse.up()
+    after = shapes()
+    for k in range(3):
+        assert min(before[k].mean(), after[k].mean()) > 0.03
+        assert (before[k] != after[k]).mean() > 0.02
+    fields = {name: values.astype(float) for name, values in body.field(0, "height").items()}
+    fields["error"] = fields["prediction"] - fields["truth"]
+    for dx, dy in ((0, 0), (20, 10), (-25, 5)):
+        page.mouse.move(3, 3)
+        page.wait_for_selector("#readout", state="hidden")
+        page.mouse.move(x + dx, y + dy)
+        page.wait_for_selector("#readout:not([hidden])")
+        point = int(re.match(r"point (\d+)", page.locator("#readout").inner_text())[1])
+        assert np.hypot(*np.subtract(place(page, point), (x + dx, y + dy))) < 8, "not the one under the pointer"
+        said = readout_now(page)
+        for name, values in fields.items():
+            assert said[name] == (pytest.approx(values[point], rel=1e-6, abs=1e-9), "mm")
+    assert time.monotonic() - begin < 400
 
 
 def test_the_table_of_the_measurement_says_its_numbers(chromium, tmp_path, monkeypatch):

@@ -7,6 +7,7 @@ import pytest
 import torch
 
 import flare
+from flare.cli import main
 from flare.errors import DataError
 from flare.mesh.stl import write_stl
 from flare.mesh.surface import Surface
@@ -35,6 +36,12 @@ def test_a_dataset_shows_every_channel_of_every_sample(tmp_path):
         np.testing.assert_array_equal(shown["parameter/speed"], values["speed"])
         np.testing.assert_array_equal(source.field(index, "force.y")["truth"], values["force"][:, 1])
         np.testing.assert_array_equal(source.field(index, "thickness")["truth"], values["thickness"][:, 0])
+
+
+def test_a_dataset_may_have_a_dot_in_its_name(tmp_path):
+    ragged_dataset(tmp_path / "data.v2")
+    assert main(["view", str(tmp_path / "data.v2"), "--out", str(tmp_path / "page.html"), "--split", "test"]) == 0
+    assert (tmp_path / "page.html").exists()
 
 
 def test_a_run_shows_what_its_model_predicts(plate):

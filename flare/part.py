@@ -1,0 +1,180 @@
+"""A part in a file as the inputs of a model: predictions, codes and sensitivities read files this one way.
+
+    part = part_of(surrogate, "part.stl", given={"speed": 30.0}, trained=calibration.spacing)
+    part.sample.values["points"], part.mesh
+
+A bare surface (STL, PLY, OBJ) gets points like those of the training. What a file calls its units must be the model's.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from flare.data.cards import is_benchmark
+from flare.data.cases import Case, case_of, only_case
+from flare.data.fields_of import BY_HAND, CENTRES, fields_of, identifier, spread
+from flare.data.sample import INPUT_ROLES, Sample, Schema
+from flare.data.tables import is_folder_of_arrays, read_inputs
+from flare.errors import ConfigError, DataError, way_out
+from flare.mesh.file import MeshFile, is_mesh, mesh_of_arrays, read_mesh
+from flare.mesh.readers import SURFACES
+from flare.mesh.sampling import centre_spacing, filled, of_hexahedra, on_surface, refuse_spacing, spacing_of, surface_of
+from flare.terminal import say
+
+if TYPE_CHECKING:
+    from flare.surrogate import Surrogate
+
+Points = Literal["auto", "vertices", "surface", "voxels"]
+SPARSE = 2.0
+"""Vertices that are farther apart than this many training points are no basis for a prediction."""
+
+
+@dataclass(frozen=True)
+class Part:
+    sample: Sample
+    """Inputs, checked."""
+    case: Case | None = None
+    """All that the file holds; None for a folder of arrays."""
+    mesh: MeshFile | None = None
+    """What fields are written onto; None for a table of points."""
+
+
+def part_of(
+    surrogate: Surrogate,
+    path: str | os.PathLike[str],
+    *,
+    given: Mapping[str, float | Sequence[float]] | None = None,
+    points: Points = "auto",
+    spacing: float | None = None,
+    trained: float | None = None,
+) -> Part:
+    """A mesh, a table, a file of arrays or a folder of them, as one sample; what is wrong is said with its name.
+
+    Arrays of a folder stay on disk, of whatever kind their numbers are: a chunk at a time becomes float32.
+
+    Args:
+        given: features and parameters that are not in the file, a number or one for each component; a feature is then
+            alike everywhere.
+        points: of a bare surface: its `vertices`, points all over the `surface`, or `voxels` that fill it. `auto`: as
+            the training data was.
+        spacing: of those points; None: `trained`.
+        trained: spacing of the training points, where that is known.
+    """
+    path, schema, case, mesh = Path(path), surrogate.schema, None, None
+    refuse_sampling(path, points, spacing)
+    if is_folder_of_arrays(path) or (path / "dataset.json").exists():  # the latter is refused there
+        if given:
+            raise ConfigError(f"{path} is a folder of arrays, in which {', '.join(given)} is one")
+        values = read_inputs(path, schema)
+    else:
+        case = _case(schema, path, points, spacing, trained)
+        mesh = _mesh(case, path)
+        if schema.points == CENTRES:
+            case = replace(case, mesh=mesh)
+        inputs = schema.named(*INPUT_ROLES)
+        refuse_units(case, schema, [name for name in inputs if name not in (given or {})])
+        with way_out(BY_HAND):
+            values = fields_of(case, schema, inputs, spread(given or {}, schema, case))
+        for remark in case.remarks:
+            say(f"{path}: {remark}")
+    try:
+        return Part(surrogate.sample(values.pop(schema.points), values), case, mesh)
+    except DataError as error:
+        raise DataError(f"{path}: {error}") from None
+
+
+def refuse_sampling(path: str | os.PathLike[str], points: Points, spacing: float | None) -> None:
+    """Where `points` or `spacing` would change nothing, or mean nothing."""
+    if spacing is not None and not 0 < spacing < math.inf:
+        raise ConfigError(f"--spacing {spacing:g}: the distance between points is a number above 0")
+    if Path(path).suffix.lower() not in SURFACES and (points != "auto" or spacing is not None):
+        option = f"--points {points}" if points != "auto" else f"--spacing {spacing:g}"
+        raise ConfigError(f"{option} is for bare surfaces ({', '.join(SURFACES)}); {path} has its own points")
+    if points == "vertices" and spacing is not None:
+        raise ConfigError(f"--spacing {spacing:g} is for --points surface or voxels; vertices are where they are")
+
+
+def refuse_units(case: Case, schema: Schema, names: Sequence[str]) -> None:
+    """Where the file states another unit than the model has: nothing is converted, so the numbers would be wrong."""
+    for name in names:
+        other = other_unit(case, schema, name)
+        if other:
+            raise DataError(
+                f"{case.name}: {name!r} is in {other} there, and the model has it in {schema.fields[name].unit}; "
+                f"nothing is converted here: give it in {schema.fields[name].unit}"
+            )
+
+
+def other_unit(case: Case, schema: Schema, name: str) -> str | None:
+    """What the file says of a field's unit, where the model says otherwise."""
+    own = "points" if name == schema.points else name  # which is what cases call coordinates
+    told = next((unit for title, unit in case.units.items() if identifier(title) == own), "1")
+    return told if told != schema.fields[name].unit and "1" not in (told, schema.fields[name].unit) else None
+
+
+def _case(schema: Schema, path: Path, points: Points, spacing: float | None, trained: float | None) -> Case:
+    if path.suffix.lower() not in SURFACES or not path.exists():
+        return only_case(path, schema)
+    if points == "auto" and _is_printed(schema):
+        if spacing is not None:
+            raise ConfigError(
+                f"--spacing {spacing:g}: parts of the LPBF benchmark have its own mesh; say --points, too"
+            )
+        return case_of(_as_printed(path), str(path))
+    return case_of(surface_points(schema, path, points, spacing or trained), str(path))
+
+
+def _mesh(case: Case, path: Path) -> MeshFile | None:
+    """What the fields are written onto: the file's own mesh, or that of the cells which an NPZ or HDF5 file has."""
+    if not case.cells or is_mesh(path):
+        return case.mesh
+    return mesh_of_arrays(
+        case.name,
+        case.points,
+        case.cells,
+        point_fields=case.point_fields,
+        cell_fields=case.cell_fields,
+        parameters=case.parameters,
+    )
+
+
+def surface_points(schema: Schema, path: Path, points: Points, spacing: float | None) -> MeshFile:
+    """A bare surface with points like those of the training."""
+    dimension, flat = schema.mesh_dimension, len(schema.fields[schema.points].components) < 3
+    if points == "auto" and dimension is None and not flat:
+        raise ConfigError(
+            f"{path}: the model was trained on points without cells, so whether they lay on surfaces or filled volumes "
+            f"is not known; say it with --points surface, voxels or vertices"
+        )
+    if points == "voxels" or (points == "auto" and dimension == 3):
+        return filled(path, refuse_spacing(spacing))
+    mesh = read_mesh(path)
+    if points == "auto":
+        points, at_cells = "vertices", schema.points == CENTRES
+        apart = centre_spacing(surface_of(mesh)) if at_cells else spacing_of(mesh)
+        if spacing and apart > SPARSE * spacing:
+            say(
+                f"{path}: its {'triangle centres' if at_cells else 'vertices'} are {apart:.3g} apart, training points "
+                f"{spacing:.3g}; points are put all over its surface (--points vertices takes the mesh as it is)"
+            )
+            points = "surface"
+    return on_surface(mesh, refuse_spacing(spacing)) if points == "surface" else mesh
+
+
+def _is_printed(schema: Schema) -> bool:
+    return schema.name == "lpbf" and is_benchmark(schema)
+
+
+def _as_printed(path: Path) -> MeshFile:
+    """The part on the build plate, 60 mm long, meshed by the rules of the LPBF benchmark."""
+    from flare.mesh.read import read_part
+    from flare.mesh.surface import placed
+    from flare.physics.lpbf.parts import meshed
+
+    part = placed(read_part(path, unit=None), longest=60.0)
+    return of_hexahedra(meshed(part, name=str(path))[1], str(path))
