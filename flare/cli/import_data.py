@@ -98,10 +98,14 @@ def run(words: Sequence[str]) -> int:
 
 
 def _units(pairs: Sequence[str]) -> dict[str, str]:
+    units: dict[str, str] = {}
     for pair in pairs:
-        if "=" not in pair:
+        name, sign, unit = pair.partition("=")
+        if not sign:
             raise ConfigError(f"--unit {pair}: write NAME=UNIT, such as pressure=Pa")
-    return dict(pair.split("=", 1) for pair in pairs)
+        if units.setdefault(name, unit) != unit:
+            raise ConfigError(f"--unit: {name!r} is given several, {units[name]} and {unit}; give one")
+    return units
 
 
 def _show(found: Survey) -> None:

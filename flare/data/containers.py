@@ -21,7 +21,7 @@ from flare.data.cases import Case, Place
 from flare.data.fields_of import CENTRES
 from flare.data.meshed import cells_grid
 from flare.data.sample import Schema
-from flare.data.tables import columns_by_field, read_table, unit_in
+from flare.data.tables import columns_by_field, read_table, refuse_repeated, unit_in
 from flare.errors import DataError, numpys_reason, one_line
 
 POINTS = ("points", "point", "pos", "position", "positions", "coordinates", "coords", "xyz", "nodes", "vertices")
@@ -79,9 +79,10 @@ def read_point_table(place: Place, points: str | None = None, schema: Schema | N
         header, units, rows = read_table(place.path)
         columns = dict(zip(header, rows.T, strict=True))
     else:
-        titles, columns = _parquet(place.path)
+        titles, arrays = _parquet(place.path)
         header, units = [title.split(" [")[0] for title in titles], [unit_in(title) for title in titles]
-        columns = dict(zip(header, columns.values(), strict=True))
+        refuse_repeated(place.path, header)
+        columns = dict(zip(header, arrays, strict=True))
     stems = [match[1] if (match := COMPONENT.match(name)) else name for name in header]
     grouped = columns_by_field(header, schema) if schema else {}
     known = {name for parts in grouped.values() for name in parts}
@@ -98,7 +99,10 @@ def read_point_table(place: Place, points: str | None = None, schema: Schema | N
     key = own or next((name for name in fields if _is_points(name, points)), None)
     if key is None and len(axes) >= 2:
         key, fields["points"] = "points", np.stack([columns[axis] for axis in axes], 1)
-        told |= {"points": unit_of[axes[0]]} if unit_of[axes[0]] != "1" else {}
+        lengths = list(dict.fromkeys(unit_of[axis] for axis in axes if unit_of[axis] != "1"))
+        if len(lengths) > 1:
+            raise DataError(f"{place.name}: its coordinates are in {' and '.join(lengths)}; write all in one unit")
+        told |= {"points": lengths[0]} if lengths else {}
         fields = {name: values for name, values in fields.items() if name not in axes}
     if key is not None and fields[key].ndim == 1:
         fields[key] = fields[key][:, None]
@@ -210,11 +214,12 @@ def _opened(path: Path) -> Iterator[Any]:
         raise DataError(f"{path} is damaged or no {suffix} file: {one_line(error)[:200]}") from None
 
 
-def _parquet(path: Path) -> tuple[list[str], dict[str, np.ndarray]]:
+def _parquet(path: Path) -> tuple[list[str], list[np.ndarray]]:
+    """Titles and columns; titles may repeat."""
     parquet = _extra("pyarrow.parquet")
     try:
-        table = parquet.read_table(path)
-        columns = {name: table[name].to_numpy().astype(np.float64) for name in table.column_names}
+        table = parquet.ParquetFile(path).read()
+        columns = [column.to_numpy().astype(np.float64) for column in table.columns]
     except (ValueError, OSError, TypeError) as error:
         raise DataError(f"{path} cannot be read as Parquet of numbers: {one_line(error)[:200]}") from None
     return table.column_names, columns

@@ -18,20 +18,20 @@ import numpy as np
 from flare.data.case_table import CaseTable, read_case_table
 from flare.data.cases import Case, Place, Source, find_cases, read_case
 from flare.data.check import Samples, find_alike
-from flare.data.fields_of import AXES, CENTRES, fields_of, identifier
+from flare.data.fields_of import fields_of
+from flare.data.import_schema import CellData, import_schema
 from flare.data.repair import without_points
-from flare.data.sample import Field, Sample, Schema
+from flare.data.sample import Sample, Schema
 from flare.data.splitting import joined, split_cases
 from flare.data.statistics import describe_bad_values
 from flare.data.store import Dataset
-from flare.data.survey import FieldFound, Survey, Where, survey
+from flare.data.survey import Survey, survey
 from flare.data.writer import DatasetWriter
-from flare.errors import ConfigError, DataError, nearest
+from flare.errors import ConfigError, DataError
 from flare.terminal import counted, progress, say
 from flare.trust.bars import LEVEL, fewest
 
 OnNan = Literal["refuse", "drop"]
-CellData = Literal["centres", "points"]
 
 
 @dataclass(frozen=True)
@@ -124,13 +124,19 @@ def plan_import(
     places = find_cases(source, points=points, exclude=[exclude] if isinstance(exclude, str) else exclude)
     found = found or survey(places, points=points, quiet=quiet)
     targets, inputs = ([names] if isinstance(names, str) else list(names) for names in (targets, inputs))
-    if not targets:
-        raise ConfigError(f"say which field is to be predicted, with --target NAME; {_known(found)}")
     table = read_case_table(parameters, places, group) if parameters is not None else None
-    _refuse_unknown(found, [*targets, *inputs], table)
     remarks = found.remarks
-    at_centres = _at_centres(found, targets, inputs, cell_data, remarks)
-    schema = _schema(found, name, targets, inputs, units or {}, table, at_centres, dimensions, remarks)
+    schema = import_schema(
+        found,
+        name,
+        targets=targets,
+        inputs=inputs,
+        units=units or {},
+        table=table,
+        cell_data=cell_data,
+        dimensions=dimensions,
+        remarks=remarks,
+    )
     groups = _groups(found, places, table, group, remarks)
     parts = split_cases(
         [p.name for p in places], groups, test=test, calibration=calibration, fewest=fewest(LEVEL), seed=seed
@@ -196,120 +202,6 @@ def import_data(source: Source, out: str | os.PathLike[str], **options: object) 
     return write_import(plan_import(source, **options), out, quiet=quiet)  # type: ignore[arg-type]
 
 
-def _at_centres(
-    found: Survey, targets: Sequence[str], inputs: Sequence[str], wish: CellData | None, remarks: list[str]
-) -> bool:
-    """Whether fields live at cell centres; refuses fields that not every file has, or not at the same place."""
-    places: list[set[str]] = []
-    for name in [*targets, *inputs]:
-        here = found.named(name)
-        everywhere = {where for where, field in here.items() if len(field.cases) == len(found.cases)}
-        if not everywhere:
-            _refuse_gaps(found, name, here)
-        if name in targets and everywhere == {"whole"}:
-            raise DataError(f"{name!r} is one value of a whole file; a target is a field at points or cells")
-        if everywhere != {"whole"}:
-            places.append({str(where) for where in everywhere} - {"whole"})
-    if wish is not None:
-        return wish == "centres"
-    if all("points" in where for where in places):
-        return False
-    if all("cells" in where for where in places):
-        remarks.append(
-            "the fields are cell data: they are taken at the cell centres (--cell-data points averages them)"
-        )
-        return True
-    raise ConfigError(
-        "some of the fields are at points, some at cells; say where they shall live: --cell-data points averages cell "
-        "data to the points, --cell-data centres averages point data to the cells"
-    )
-
-
-def _refuse_gaps(found: Survey, name: str, here: Mapping[Where, FieldFound]) -> None:
-    if len(here) > 1:
-        said = ", ".join(
-            f"at {where} in {len(f.cases)} files (first: {found.cases[f.cases[0]].name})" for where, f in here.items()
-        )
-        raise DataError(f"{name!r} is of several kinds: {said}; export all files alike")
-    (field,) = here.values()
-    missing = sorted(set(range(len(found.cases))) - set(field.cases))
-    raise DataError(
-        f"{len(missing)} of {len(found.cases)} files have no {name!r} (first: {found.cases[missing[0]].name}); leave "
-        f"them out with --exclude NAME, or export them again"
-    )
-
-
-def _schema(
-    found: Survey,
-    name: str,
-    targets: Sequence[str],
-    inputs: Sequence[str],
-    units: Mapping[str, str],
-    table: CaseTable | None,
-    at_centres: bool,
-    dimensions: int | None,
-    remarks: list[str],
-) -> Schema:
-    axes = found.axes if dimensions is None else tuple(AXES[:dimensions])
-    if len(axes) < len(found.cases[0].low):
-        remarks.append(f"all files lie in one plane: only {' and '.join(axes)} of the coordinates are kept")
-    own_unit = units.get("points", found.units.get("points", "1"))
-    fields = {CENTRES if at_centres else "points": Field(role="points", components=axes, unit=own_unit)}
-    chosen: list[tuple[str, str]] = [*((n, "input") for n in inputs), *((n, "target") for n in targets)]
-    for own, purpose in chosen:
-        where, field = _best(found.named(own), at_centres)
-        if len(field.widths) > 1:
-            raise DataError(f"{own!r} has {sorted(field.widths)} components, not the same number in all files")
-        role = "target" if purpose == "target" else "parameter" if where == "whole" else "feature"
-        others = [f"at {other}" if other != "whole" else "of the whole" for other in found.named(own) if other != where]
-        if others:
-            instead = (
-                f" (--cell-data {'points' if at_centres else 'centres'} takes the other)" if where != "whole" else ""
-            )
-            remarks.append(f"{own!r} is at {where} and {' and '.join(others)}: that at {where} is taken{instead}")
-        averaged = role != "parameter" and (where == "cells") != at_centres
-        if averaged:
-            to = "cells" if at_centres else "points"
-            remarks.append(f"{own!r} is {'point' if at_centres else 'cell'} data: averaged to the {to}")
-        unit = units.get(own, units.get(identifier(own), found.units.get(own, "1")))
-        word = identifier(own)
-        if word in fields:
-            raise ConfigError(f"{own!r} is asked for twice, or another field is spelled {word!r} too")
-        described = "" if word == own else f"{own!r} in the files"
-        fields[word] = Field(role=role, components=_components(word, field.widths), unit=unit, description=described)  # type: ignore[arg-type]
-    for column in table.columns if table else []:
-        if column in fields:
-            raise ConfigError(f"the column {column!r} of the parameter file is also a field of the files; rename it")
-        unit = units.get(column, table.units.get(column, "1")) if table else "1"
-        fields[column] = Field(role="parameter", components=(column,), unit=unit)
-    for field_name in units:
-        if field_name != "points" and identifier(field_name) not in fields:
-            raise ConfigError(
-                f"a unit is given for {field_name!r}, which is no field of the dataset; {nearest(field_name, fields)}"
-            )
-    cell_type = None if at_centres else found.cell_type
-    if found.cell_kinds and cell_type is None and not at_centres:
-        kinds = ", ".join(f"{kind} {number:,}" for kind, number in found.cell_kinds.items())
-        remarks.append(
-            f"cells of several types ({kinds}) are not kept, points and fields are; predictions keep them all"
-        )
-    elif set(found.cell_kinds) == {"triangle", "quad"} and cell_type:
-        remarks.append("quadrilaterals are split into triangles, for all cells are of one type; predictions keep them")
-    return Schema(name=name, fields=fields, cell_type=cell_type, cell_dimension=None if cell_type else found.dimension)
-
-
-def _best(here: Mapping[Where, FieldFound], at_centres: bool) -> tuple[Where, FieldFound]:
-    order: tuple[Where, ...] = ("cells", "points", "whole") if at_centres else ("points", "cells", "whole")
-    return next((where, here[where]) for where in order if where in here)
-
-
-def _components(name: str, widths: set[int]) -> tuple[str, ...]:
-    (width,) = widths
-    if width == 1:
-        return (name,)
-    return tuple(AXES[:width]) if width <= 3 else tuple(f"c{i}" for i in range(width))
-
-
 def _cells(case: Case, cell_type: str | None) -> np.ndarray | None:
     if cell_type is None:
         return None
@@ -357,25 +249,3 @@ def _error_bars(held: int, share: float, files: int) -> list[str]:
     if share * files < needed - 0.5:
         return [f"{held} files to calibrate, more than a share of {share:g}, for error bars need {needed} at least"]
     return []
-
-
-def _refuse_unknown(found: Survey, wanted: Sequence[str], table: CaseTable | None) -> None:
-    """Names that no file has; columns of the parameter file are easily taken for such."""
-    columns = table.columns if table else []
-    inputs_already = f"columns of {table.path} are inputs already" if table and columns else ""
-    for name in wanted:
-        if found.named(name):
-            continue
-        if identifier(name) in columns:
-            raise ConfigError(
-                f"{name!r} is no field of the files: {inputs_already}; leave it out of --input and --target"
-            )
-        close = _known(found, name, columns) + (f"; {inputs_already}" if inputs_already else "")
-        raise DataError(f"no file has a field {name!r}; {close}")
-
-
-def _known(found: Survey, name: str = "", columns: Sequence[str] = ()) -> str:
-    names = sorted({own for (_, own) in found.fields})
-    if not names:
-        return "the files hold geometry only, and no field to learn"
-    return nearest(name, [*names, *columns]) if name else f"there are: {', '.join(names)}"

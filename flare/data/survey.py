@@ -73,15 +73,29 @@ class CaseFound:
 class Survey:
     cases: Sequence[CaseFound]
     fields: Mapping[tuple[Where, str], FieldFound]
-    units: Mapping[str, str]
+    units: Mapping[str, Mapping[str, Sequence[int]]]
+    """Field -> unit -> cases whose files state it; a field that no file states a unit of is not there."""
+
+    def called(self, name: str) -> dict[Where, FieldFound]:
+        """Where the files have a field of exactly this name."""
+        return {where: found for (where, own), found in self.fields.items() if own == name}
 
     def named(self, name: str) -> dict[Where, FieldFound]:
-        """Where the files have a field of this name, in its own or a schema's spelling."""
-        return {
-            where: found
-            for (where, own), found in self.fields.items()
-            if name == own or identifier(own) == identifier(name)
-        }
+        """Where the files have a field of this name, in its own or a schema's spelling.
+
+        Two names that a schema spells alike are refused even where one is meant exactly: whoever reads the files
+        later, for a prediction, has the schema's spelling only.
+        """
+        alike = {own: found for (_, own), found in self.fields.items() if identifier(own) == identifier(name)}
+        if len(alike) > 1:
+            said = " and ".join(
+                f"{own!r} (first: {self.cases[found.cases[0]].name})" for own, found in sorted(alike.items())
+            )
+            raise DataError(
+                f"{said} would all be {identifier(name)} in a dataset, which knows letters, digits and _ only; rename "
+                f"all but one of them in the files"
+            )
+        return self.called(next(iter(alike), name))
 
     @property
     def axes(self) -> tuple[str, ...]:
@@ -133,7 +147,7 @@ def survey(places: Iterable[Place], *, points: str | None = None, quiet: bool = 
     places = list(places)
     cases: list[CaseFound] = []
     fields: dict[tuple[Where, str], FieldFound] = {}
-    units: dict[str, str] = {}
+    units: dict[str, dict[str, list[int]]] = {}
     with progress("reading", len(places), unit="files", quiet=quiet) as update:
         for index, place in enumerate(places):
             try:
@@ -141,7 +155,9 @@ def survey(places: Iterable[Place], *, points: str | None = None, quiet: bool = 
             except DataError as error:
                 raise DataError(f"{error} (an import leaves it out with --exclude {place.path.name})") from None
             cases.append(_outline(case))
-            units |= case.units
+            for name, unit in case.units.items():
+                if unit.strip() not in ("", "1"):  # as good as none
+                    units.setdefault(name, {}).setdefault(unit.strip(), []).append(index)
             groups: list[tuple[Where, Mapping[str, np.ndarray]]] = [
                 ("points", case.point_fields),
                 ("cells", case.cell_fields),
