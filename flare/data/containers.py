@@ -22,7 +22,7 @@ from flare.data.fields_of import CENTRES
 from flare.data.meshed import cells_grid
 from flare.data.sample import Schema
 from flare.data.tables import columns_by_field, read_table, refuse_repeated, unit_in
-from flare.errors import DataError, numpys_reason, one_line
+from flare.errors import DataError, NoCoordinatesError, numpys_reason, one_line
 
 POINTS = ("points", "point", "pos", "position", "positions", "coordinates", "coords", "xyz", "nodes", "vertices")
 """What coordinates are called, in large or small letters."""
@@ -38,7 +38,7 @@ def cases_inside(path: Path, points: str | None = None, schema: Schema | None = 
         points = schema.points if schema and any(schema.points in _names(node) for _, node in _groups(root)) else points
         groups = [name for name, node in _groups(root) if _coordinates(node, points)]
         if not groups:
-            raise DataError(f"{path}: no coordinates in it; {_advice(root)}")
+            raise _no_coordinates(str(path), root, points)
         places = []
         for name in groups:
             node = root[name] if name else root
@@ -54,7 +54,7 @@ def read_container(place: Place, points: str | None = None, schema: Schema | Non
         own = schema.points if schema and schema.points in _names(node) else None
         key = own or _coordinates(node, points)
         if key is None:
-            raise DataError(f"{place.name}: no coordinates in it; {_advice(node)}")
+            raise _no_coordinates(place.name, node, points)
         read = {name: _array(node, name) for name in _names(node)}
     arrays = {name: a for name, a in read.items() if a is not None and a.dtype.kind in "fiub"}
     for name in schema.fields if schema else ():
@@ -160,8 +160,13 @@ def _coordinates(node: Any, points: str | None) -> str | None:
     return next((name for name in _names(node) if _is_points(name, points)), None)
 
 
-def _advice(node: Any) -> str:
-    return f"it has {', '.join(_names(node)) or 'nothing'}; say which they are with --points NAME"
+def _no_coordinates(name: str, node: Any, points: str | None) -> DataError:
+    there = f"it has {', '.join(_names(node)) or 'nothing'}"
+    if points:
+        return DataError(f"{name}: no coordinates called {points!r} in it; {there}")
+    return NoCoordinatesError(
+        f"{name}: no coordinates in it; {there}. They are known as {', '.join(POINTS)}: rename the array"
+    )
 
 
 def _names(node: Any) -> list[str]:

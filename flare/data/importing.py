@@ -11,23 +11,25 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Literal
+from pathlib import Path
+from typing import Any, Literal
 
 import numpy as np
 
 from flare.data.case_table import CaseTable, read_case_table
 from flare.data.cases import Case, Place, Source, find_cases, read_case
 from flare.data.check import Samples, find_alike
-from flare.data.fields_of import fields_of
+from flare.data.fields_of import AXES, fields_of
 from flare.data.import_schema import CellData, import_schema
 from flare.data.repair import without_points
+from flare.data.rounding import STEPS, far_axes
 from flare.data.sample import Sample, Schema
-from flare.data.splitting import joined, split_cases
+from flare.data.splitting import as_share, joined, split_cases
 from flare.data.statistics import describe_bad_values
-from flare.data.store import Dataset
+from flare.data.store import Dataset, sha256
 from flare.data.survey import Survey, survey
 from flare.data.writer import DatasetWriter
-from flare.errors import ConfigError, DataError
+from flare.errors import ConfigError, DataError, NoCoordinatesError
 from flare.terminal import counted, progress, say
 from flare.trust.bars import LEVEL, fewest
 
@@ -49,6 +51,8 @@ class ImportPlan:
     """Everything that was decided, in sentences."""
     on_nan: OnNan
     points: str | None
+    choices: Mapping[str, Any]
+    """What was asked for, as dataset.json keeps it: the same choices and files give the same dataset."""
 
     def __len__(self) -> int:
         return len(self.places)
@@ -65,6 +69,12 @@ class ImportPlan:
         case = read_case(place, points=self.points)
         given = self.table.values(place) if self.table else {}
         values = fields_of(case, self.schema, list(self.schema.fields), given, told=told)
+        for parameter in self.schema.named("parameter"):
+            if not np.isfinite(values[parameter]).all():
+                raise DataError(
+                    f"{case.name}: the parameter {parameter!r} is no number: {values[parameter].tolist()}. Export it "
+                    f"again, or leave the file out with --exclude {place.path.name}"
+                )
         cells = _cells(case, self.schema.cell_type)
         sample = Sample(values, cells, {"file": place.name})
         whole = {n: v for n, v in values.items() if self.schema.fields[n].role != "parameter"}
@@ -121,11 +131,12 @@ def plan_import(
         exclude: patterns of names of files that are left out, unread.
         found: what `survey` said of these files, where it has been asked already.
     """
-    places = find_cases(source, points=points, exclude=[exclude] if isinstance(exclude, str) else exclude)
+    exclude = [exclude] if isinstance(exclude, str) else list(exclude)
+    places = find_places(source, points=points, exclude=exclude)
     found = found or survey(places, points=points, quiet=quiet)
     targets, inputs = ([names] if isinstance(names, str) else list(names) for names in (targets, inputs))
     table = read_case_table(parameters, places, group) if parameters is not None else None
-    remarks = found.remarks
+    remarks = [*found.remarks, *_lost_digits(found)]
     schema = import_schema(
         found,
         name,
@@ -155,14 +166,35 @@ def plan_import(
         remarks,
         on_nan,
         points,
+        {
+            "targets": targets,
+            "inputs": inputs,
+            "units": dict(units or {}),
+            "parameters": None if parameters is None else _file(parameters),
+            "cell_data": cell_data,
+            "dimensions": dimensions,
+            "test": _choice(test),
+            "calibration": calibration,
+            "group": group,
+            "seed": seed,
+            "points": points,
+            "exclude": exclude,
+        },
     )
+
+
+def find_places(source: Source, *, points: str | None = None, exclude: Sequence[str] = ()) -> list[Place]:
+    """As `find_cases`; an import can be told what the coordinates are called."""
+    try:
+        return find_cases(source, points=points, exclude=exclude)
+    except NoCoordinatesError as error:
+        raise DataError(f"{error}, or say which it is with --points NAME") from None
 
 
 def write_import(plan: ImportPlan, out: str | os.PathLike[str], *, quiet: bool = False) -> Dataset:
     """The dataset of a plan. A stopped import goes on when called again."""
     refuse_bad_values(plan)
-    settings = {"remarks": list(plan.remarks), "on_nan": plan.on_nan, "files": [p.name for p in plan.places]}
-    writer = DatasetWriter(out, plan.schema, {"kind": "user", "maker": "flare data import", **settings})
+    writer = DatasetWriter(out, plan.schema, _provenance(plan))
     try:
         with progress("importing", len(plan.places), done=len(writer), unit="files", quiet=quiet) as update:
             for place in plan.places[len(writer) :]:
@@ -176,12 +208,44 @@ def write_import(plan: ImportPlan, out: str | os.PathLike[str], *, quiet: bool =
     return dataset
 
 
+def _provenance(plan: ImportPlan) -> dict[str, Any]:
+    """All that decides what is in the dataset: an import that was stopped goes on only where nothing of it differs."""
+    import flare
+
+    return {
+        "kind": "user",
+        "maker": "flare data import",
+        "versions": {"flare": flare.__version__, "numpy": np.__version__},
+        "choices": plan.choices,
+        "contents": {case.name: case.content[:16] for case in plan.survey.cases},
+        "remarks": list(plan.remarks),
+        "on_nan": plan.on_nan,
+        "files": [place.name for place in plan.places],
+    }
+
+
+def _choice(test: float | str) -> float | str | dict[str, str]:
+    share = as_share(test)
+    if share is not None:
+        return share
+    return _file(str(test)) if str(test).endswith(".txt") else test
+
+
+def _file(path: str | os.PathLike[str]) -> dict[str, str]:
+    """Of a list or table that was named: where it is may change, what it says may not."""
+    return {"name": Path(path).name, "sha256": sha256(Path(path))}
+
+
 def refuse_bad_values(plan: ImportPlan) -> None:
-    """Before the first byte: a half-written dataset would stand in the way of the same command with --on-nan drop."""
-    suspects = {plan.survey.cases[f.first_bad[0]].name for f in plan.survey.fields.values() if f.first_bad}
-    suspects |= {case.name for case in plan.survey.cases if case.lost}
+    """Before the first byte: a half-written dataset would stand in the way of the same command with a remedy."""
+    found = plan.survey
+    bad = [field for field in found.fields.values() if field.first_bad]
+    if plan.on_nan == "drop":  # of points; a parameter belongs to all of them
+        bad = [field for field in bad if field.where == "whole"]
+    suspects = {found.cases[field.first_bad[0]].name for field in bad if field.first_bad}
+    suspects |= {case.name for case in found.cases if case.lost and plan.on_nan == "refuse"}
     for place in plan.places:
-        if place.name in suspects and plan.on_nan == "refuse":
+        if place.name in suspects:
             plan.sample(place)  # refuses it, where the field is one that was chosen
 
 
@@ -210,6 +274,39 @@ def _cells(case: Case, cell_type: str | None) -> np.ndarray | None:
         quads = case.cells["quad"]
         kept += [quads[:, [0, 1, 2]], quads[:, [0, 2, 3]]]
     return np.concatenate(kept)
+
+
+def _lost_digits(found: Survey) -> list[str]:
+    """Refuses points that collapse in single precision, for they lie far from the origin; remarks on few digits."""
+    merged = [case for case in found.cases if case.merged]
+    far = [(case, axes) for case in found.cases if (axes := far_axes(case.low, case.high))]
+    collapsed = [(case, axes) for case, axes in far if case.merged or case.steps < 1]
+    if collapsed:
+        case, axes = collapsed[0]
+        raise DataError(
+            f"{counted(len(collapsed), 'file')} so far from the origin that points collapse in single precision, which "
+            f"a dataset has (first: {case.name}: {case.merged:,} of {case.points:,} fall onto another, neighbours are "
+            f"{case.steps:.2g} steps apart). Move the origin nearer where the files are made, {_subtract(axes)}"
+        )
+    remarks = []
+    if merged:
+        remarks.append(
+            f"{counted(len(merged), 'file')} (first: {merged[0].name}): points lie nearer to each other than single "
+            f"precision can tell, and become one place: {merged[0].merged:,} of {merged[0].points:,}"
+        )
+    coarse = [(case, axes) for case, axes in far if case.steps < STEPS]
+    if coarse:
+        case, axes = coarse[0]
+        remarks.append(
+            f"{counted(len(coarse), 'file')} (first: {case.name}): so far from the origin single precision has only "
+            f"{case.steps:,.0f} steps between neighbouring points; move it nearer where the files are made, "
+            f"{_subtract(axes)}"
+        )
+    return remarks
+
+
+def _subtract(axes: Mapping[int, float]) -> str:
+    return "such as " + " and ".join(f"{AXES[i]} minus {value:.12g}" for i, value in axes.items())
 
 
 def _groups(

@@ -12,6 +12,7 @@ import numpy as np
 
 from flare.data.cases import Case, Place, read_case
 from flare.data.fields_of import AXES, identifier
+from flare.data.rounding import merged_by_rounding, steps_between
 from flare.data.sample import DIMENSION
 from flare.errors import DataError
 from flare.terminal import counted, progress
@@ -67,6 +68,12 @@ class CaseFound:
     remarks: Sequence[str] = ()
     lost: int = 0
     """Points whose coordinates are no numbers."""
+    content: str = ""
+    """Digest of all that is read of it, cells as well: the same where nothing has changed."""
+    merged: int = 0
+    """Places that single precision takes for others."""
+    steps: float = np.inf
+    """Of single precision between neighbours, where they lie far from the origin."""
 
 
 @dataclass(frozen=True)
@@ -189,6 +196,10 @@ def _outline(case: Case) -> CaseFound:
         digest.update(np.ascontiguousarray(array).tobytes())
     for name, array in sorted(case.parameters.items()):
         digest.update(f"{name}{array.tolist()}".encode())
+    alike = digest.hexdigest()
+    for kind, cells in sorted(case.cells.items()):
+        digest.update(f"{kind}{cells.shape}".encode())
+        digest.update(np.ascontiguousarray(cells).tobytes())
     box = case.points[np.isfinite(case.points).all(1)]  # a NaN has no place, and must not take an axis with it
     lost = len(case.points) - len(box)
     box = box if len(box) else np.zeros((1, case.points.shape[1]))
@@ -198,8 +209,11 @@ def _outline(case: Case) -> CaseFound:
         {kind: len(cells) for kind, cells in case.cells.items()},
         box.min(0).astype(np.float64),
         box.max(0).astype(np.float64),
-        digest.hexdigest(),
+        alike,
         case.dimension,
         case.remarks,
         lost,
+        digest.hexdigest(),
+        merged_by_rounding(box),
+        steps_between(box),
     )
