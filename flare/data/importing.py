@@ -116,7 +116,8 @@ def plan_import(
         targets: names of the fields to predict.
         inputs: names of fields a model is given: at points or cells a feature, of the whole file a parameter.
         name: of the dataset.
-        units: field -> unit; `points` is the unit of length. Dimensionless where nobody says.
+        units: field -> unit; `points` is the unit of length. Dimensionless where nobody says; refused where files say
+            another.
         parameters: CSV file with a row a file: a column `file`, and parameters in the others.
         cell_data: `centres`: fields live at cell centres; `points`: cell data is averaged to the points. None: at the
             points where all fields are there, at the centres where all are there, an error where they are mixed.
@@ -126,7 +127,7 @@ def plan_import(
             train. 0: none, and error bars come from half of the test files.
         group: column of the parameter file, or `folder`: files of a group stay in one split.
         seed: of the draw of the splits.
-        on_nan: `drop` leaves out points with NaN or infinity.
+        on_nan: `drop` leaves out points with NaN or infinity; a parameter that is one is refused always.
         points: name of the coordinates in files of arrays, where it is an unusual one.
         exclude: patterns of names of files that are left out, unread.
         found: what `survey` said of these files, where it has been asked already.
@@ -261,7 +262,14 @@ def warn_of_leaks(samples: Samples, names: Sequence[str]) -> None:
 
 
 def import_data(source: Source, out: str | os.PathLike[str], **options: object) -> Dataset:
-    """Files in, dataset out; options are those of `plan_import`."""
+    """Files in, dataset out. A stopped import goes on when called again with the same files and options.
+
+    Args:
+        source: a folder, a glob, a file, or a list of them.
+        out: folder to write; it must not exist.
+        options: those of `plan_import`, of which `targets` must be given: inputs, name, units, parameters, cell_data,
+            dimensions, test, calibration, group, seed, on_nan, points, exclude, quiet.
+    """
     quiet = bool(options.get("quiet", False))
     return write_import(plan_import(source, **options), out, quiet=quiet)  # type: ignore[arg-type]
 
