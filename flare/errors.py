@@ -29,6 +29,10 @@ class MissingInputError(DataError):
         self.name = name
 
 
+class NoCoordinatesError(DataError):
+    """A file of arrays none of which is called as coordinates are; whoever can be told the name adds how."""
+
+
 class TooLarge(DataError):
     """Something whole, but of more points or bytes than whoever reads it accepts."""
 

@@ -285,7 +285,6 @@ def _describe_fields(dataset: Dataset) -> None:
 def _check(words: Sequence[str]) -> int:
     from flare.data.check import check_dataset
     from flare.data.doctor import write_findings
-    from flare.data.repair import repair
     from flare.data.store import Dataset, looks_like_dataset
     from flare.files import refuse_existing
     from flare.sequence.check import check_sequences
@@ -317,20 +316,36 @@ def _check(words: Sequence[str]) -> int:
     if len(found) - len(serious) > most:
         say(f"note: ... and {len(found) - len(serious) - most} more; --all shows them, --csv FILE lists them")
     if args.fix and isinstance(dataset, Dataset):
-        mended, left_out = repair(dataset, args.fix)
-        gone = ", ".join(f"{number:,} {what}" for what, number in left_out.items())
-        print(f"{args.fix}: {len(mended):,} samples; left out: {gone}")
-        return 0
+        if serious:
+            say(_listed(args.folder, serious, most))
+        return _mend(dataset, args.fix, args.all)
     if serious:
-        shown = "\n  ".join(map(str, serious[:most]))
-        rest = f"\n  ... and {len(serious) - most} more; --all shows them, --csv FILE lists them"
-        more = rest if len(serious) > most else ""
-        raise DataError(f"{args.folder}: {len(serious)} finding(s)\n  {shown}{more}")
+        raise DataError(_listed(args.folder, serious, most))
     if dataset is not None and not found:
         print(f"{dataset.path}: {len(dataset):,} samples, checksums, splits and values are sound")
     else:  # beside a note of 1e30, values are not sound
         samples = f"{len(dataset):,} samples, " if dataset is not None else ""
         print(f"{args.folder}: {samples}nothing serious; {counted(len(found), 'note')}")
+    return 0
+
+
+def _listed(folder: str, serious: Sequence[Finding], most: int) -> str:
+    shown = "\n  ".join(map(str, serious[:most]))
+    rest = f"\n  ... and {len(serious) - most} more; --all shows them, --csv FILE lists them"
+    return f"{folder}: {len(serious)} finding(s)\n  {shown}{rest if len(serious) > most else ''}"
+
+
+def _mend(dataset: Dataset, out: str, every: bool) -> int:
+    """A mended copy; what is serious in it still, such as a field that is zero everywhere, is an error."""
+    from flare.data.check import check_dataset
+    from flare.data.repair import repair
+
+    mended, left_out = repair(dataset, out)
+    gone = ", ".join(f"{number:,} {what}" for what, number in left_out.items() if number)
+    print(f"{out}: {len(mended):,} samples; left out: {gone or 'nothing'}")
+    left = [finding for finding in check_dataset(mended) if finding.serious]
+    if left:
+        raise DataError("not all can be mended. " + _listed(out, left, len(left) if every else MOST_SHOWN))
     return 0
 
 

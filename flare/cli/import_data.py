@@ -50,14 +50,13 @@ def run(words: Sequence[str]) -> int:
     if not args.dry_run and not args.out:
         raise ConfigError("say where the dataset goes with --out, or look first with --dry-run")
 
-    from flare.data.cases import find_cases
-    from flare.data.importing import plan_import, refuse_bad_values, warn_of_leaks, write_import
+    from flare.data.importing import find_places, plan_import, refuse_bad_values, warn_of_leaks, write_import
     from flare.data.survey import survey
     from flare.files import refuse_existing
 
     if args.out and not args.dry_run:
         refuse_existing(args.out)
-    found = survey(find_cases(args.source, points=args.points, exclude=args.exclude), points=args.points)
+    found = survey(find_places(args.source, points=args.points, exclude=args.exclude), points=args.points)
     if args.dry_run:
         _show(found)
         if not args.target:
@@ -98,10 +97,14 @@ def run(words: Sequence[str]) -> int:
 
 
 def _units(pairs: Sequence[str]) -> dict[str, str]:
+    units: dict[str, str] = {}
     for pair in pairs:
-        if "=" not in pair:
+        name, sign, unit = pair.partition("=")
+        if not sign:
             raise ConfigError(f"--unit {pair}: write NAME=UNIT, such as pressure=Pa")
-    return dict(pair.split("=", 1) for pair in pairs)
+        if units.setdefault(name, unit) != unit:
+            raise ConfigError(f"--unit: {name!r} is given several, {units[name]} and {unit}; give one")
+    return units
 
 
 def _show(found: Survey) -> None:

@@ -12,7 +12,7 @@ import numpy as np
 
 from flare.data.cases import Place
 from flare.data.fields_of import identifier
-from flare.data.tables import unit_in
+from flare.data.tables import refuse_repeated, unit_in
 from flare.errors import ConfigError, DataError, nearest
 
 FILE = ("file", "filename", "name", "case", "sample", "path")
@@ -25,6 +25,7 @@ class CaseTable:
     columns: list[str]
     """Parameters, as a schema can name them."""
     units: dict[str, str]
+    """Of every one of these; "1" where its title says none."""
     rows: dict[str, dict[str, str]]
     """Name of a file -> column -> text."""
     grouping: str | None
@@ -81,7 +82,8 @@ def read_case_table(path: str | os.PathLike[str], places: Sequence[Place], group
     if group is not None and group not in names:
         raise ConfigError(f"{path} has no column {grouping!r}; {nearest(group, names)}")
     columns = [name for i, name in enumerate(names) if i != key and name != group]
-    units = {name: unit_in(title) for name, title in zip(names, titles, strict=True)}
+    refuse_repeated(path, names)
+    units = {name: unit_in(title) for name, title in zip(names, titles, strict=True) if name in columns}
     rows: dict[str, dict[str, str]] = {}
     for number, line in enumerate(lines[1:], start=2):
         if rows.setdefault(str(Path(line[key])), row := dict(zip(names, line, strict=True))) is not row:

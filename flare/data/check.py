@@ -138,7 +138,7 @@ def _near_files(found: Survey, marks: np.ndarray) -> Iterator[Finding]:
 def _mixes(found: Survey) -> Iterator[Finding]:
     """Fields that not all files have, or have at points here and at cells there."""
     for name in sorted({name for _, name in found.fields}):
-        here = {where: field for where, field in found.named(name).items() if field.name == name}
+        here = found.called(name)
         both = (
             sorted(set.intersection(*(set(here[w].cases) for w in ("points", "cells"))))
             if {"points", "cells"} <= {*here}

@@ -21,8 +21,8 @@ from flare.data.cases import Case, Place
 from flare.data.fields_of import CENTRES
 from flare.data.meshed import cells_grid
 from flare.data.sample import Schema
-from flare.data.tables import columns_by_field, read_table, unit_in
-from flare.errors import DataError, numpys_reason, one_line
+from flare.data.tables import columns_by_field, read_table, refuse_repeated, unit_in
+from flare.errors import DataError, NoCoordinatesError, numpys_reason, one_line
 
 POINTS = ("points", "point", "pos", "position", "positions", "coordinates", "coords", "xyz", "nodes", "vertices")
 """What coordinates are called, in large or small letters."""
@@ -38,7 +38,7 @@ def cases_inside(path: Path, points: str | None = None, schema: Schema | None = 
         points = schema.points if schema and any(schema.points in _names(node) for _, node in _groups(root)) else points
         groups = [name for name, node in _groups(root) if _coordinates(node, points)]
         if not groups:
-            raise DataError(f"{path}: no coordinates in it; {_advice(root)}")
+            raise _no_coordinates(str(path), root, points)
         places = []
         for name in groups:
             node = root[name] if name else root
@@ -54,7 +54,7 @@ def read_container(place: Place, points: str | None = None, schema: Schema | Non
         own = schema.points if schema and schema.points in _names(node) else None
         key = own or _coordinates(node, points)
         if key is None:
-            raise DataError(f"{place.name}: no coordinates in it; {_advice(node)}")
+            raise _no_coordinates(place.name, node, points)
         read = {name: _array(node, name) for name in _names(node)}
     arrays = {name: a for name, a in read.items() if a is not None and a.dtype.kind in "fiub"}
     for name in schema.fields if schema else ():
@@ -79,9 +79,10 @@ def read_point_table(place: Place, points: str | None = None, schema: Schema | N
         header, units, rows = read_table(place.path)
         columns = dict(zip(header, rows.T, strict=True))
     else:
-        titles, columns = _parquet(place.path)
+        titles, arrays = _parquet(place.path)
         header, units = [title.split(" [")[0] for title in titles], [unit_in(title) for title in titles]
-        columns = dict(zip(header, columns.values(), strict=True))
+        refuse_repeated(place.path, header)
+        columns = dict(zip(header, arrays, strict=True))
     stems = [match[1] if (match := COMPONENT.match(name)) else name for name in header]
     grouped = columns_by_field(header, schema) if schema else {}
     known = {name for parts in grouped.values() for name in parts}
@@ -98,7 +99,10 @@ def read_point_table(place: Place, points: str | None = None, schema: Schema | N
     key = own or next((name for name in fields if _is_points(name, points)), None)
     if key is None and len(axes) >= 2:
         key, fields["points"] = "points", np.stack([columns[axis] for axis in axes], 1)
-        told |= {"points": unit_of[axes[0]]} if unit_of[axes[0]] != "1" else {}
+        lengths = list(dict.fromkeys(unit_of[axis] for axis in axes if unit_of[axis] != "1"))
+        if len(lengths) > 1:
+            raise DataError(f"{place.name}: its coordinates are in {' and '.join(lengths)}; write all in one unit")
+        told |= {"points": lengths[0]} if lengths else {}
         fields = {name: values for name, values in fields.items() if name not in axes}
     if key is not None and fields[key].ndim == 1:
         fields[key] = fields[key][:, None]
@@ -156,8 +160,13 @@ def _coordinates(node: Any, points: str | None) -> str | None:
     return next((name for name in _names(node) if _is_points(name, points)), None)
 
 
-def _advice(node: Any) -> str:
-    return f"it has {', '.join(_names(node)) or 'nothing'}; say which they are with --points NAME"
+def _no_coordinates(name: str, node: Any, points: str | None) -> DataError:
+    there = f"it has {', '.join(_names(node)) or 'nothing'}"
+    if points:
+        return DataError(f"{name}: no coordinates called {points!r} in it; {there}")
+    return NoCoordinatesError(
+        f"{name}: no coordinates in it; {there}. They are known as {', '.join(POINTS)}: rename the array"
+    )
 
 
 def _names(node: Any) -> list[str]:
@@ -210,11 +219,12 @@ def _opened(path: Path) -> Iterator[Any]:
         raise DataError(f"{path} is damaged or no {suffix} file: {one_line(error)[:200]}") from None
 
 
-def _parquet(path: Path) -> tuple[list[str], dict[str, np.ndarray]]:
+def _parquet(path: Path) -> tuple[list[str], list[np.ndarray]]:
+    """Titles and columns; titles may repeat."""
     parquet = _extra("pyarrow.parquet")
     try:
-        table = parquet.read_table(path)
-        columns = {name: table[name].to_numpy().astype(np.float64) for name in table.column_names}
+        table = parquet.ParquetFile(path).read()
+        columns = [column.to_numpy().astype(np.float64) for column in table.columns]
     except (ValueError, OSError, TypeError) as error:
         raise DataError(f"{path} cannot be read as Parquet of numbers: {one_line(error)[:200]}") from None
     return table.column_names, columns

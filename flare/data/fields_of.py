@@ -91,12 +91,18 @@ def coordinates(case: Case, schema: Schema) -> np.ndarray:
         )
     left = [i for i in range(at.shape[1]) if i not in columns and len(at)]
     for i in left:
-        if np.ptp(at[:, i]) > 1e-5 * max(float(np.ptp(at, axis=0).max()), 1e-300):
+        if extends(at.min(0), at.max(0), i):
             raise DataError(
                 f"{case.name} is not plane: {AXES[i]} goes from {at[:, i].min():.4g} to {at[:, i].max():.4g}, but the "
                 f"fields are of {' and '.join(field.components)}"
             )
     return at[:, columns]
+
+
+def extends(low: np.ndarray, high: np.ndarray, axis: int) -> bool:
+    """Whether what fills the box from `low` to `high` is more than a plane along an axis."""
+    size = max(float((high - low).max()), 1e-300)
+    return float(high[axis] - low[axis]) > 1e-5 * size
 
 
 def _found(case: Case, schema: Schema, name: str, told: Callable[[str], None]) -> np.ndarray:
@@ -109,20 +115,21 @@ def _found(case: Case, schema: Schema, name: str, told: Callable[[str], None]) -
         places = (
             [case.cell_fields, case.point_fields] if schema.points == CENTRES else [case.point_fields, case.cell_fields]
         )
+    own = _meant(case, name, [own for place in places for own in place])
     for number, place in enumerate(places):
-        for own, array in place.items():
-            if identifier(own) != name:
-                continue
-            if number == 0:
-                return array
-            if schema.fields[name].role == "parameter":
-                return _alike(case, name, array)
-            assert case.neighbours is not None  # nothing else has cell data
-            if place is case.cell_fields:
-                told(f"{own!r} is cell data: averaged to the points")
-                return case.neighbours.averaged_to_points(array)
-            told(f"{own!r} is point data: averaged to the cells")
-            return case.neighbours.averaged_to_cells(array)
+        if own not in place:
+            continue
+        array = place[own]
+        if number == 0:
+            return array
+        if schema.fields[name].role == "parameter":
+            return _alike(case, name, array)
+        assert case.neighbours is not None  # nothing else has cell data
+        if place is case.cell_fields:
+            told(f"{own!r} is cell data: averaged to the points")
+            return case.neighbours.averaged_to_points(array)
+        told(f"{own!r} is point data: averaged to the cells")
+        return case.neighbours.averaged_to_cells(array)
     known = [identifier(own) for place in places for own in place]
     other = next((values for own, values in case.parameters.items() if identifier(own) == name), None)
     if other is not None:
@@ -130,6 +137,19 @@ def _found(case: Case, schema: Schema, name: str, told: Callable[[str], None]) -
     role = schema.fields[name].role
     message = f"{case.name} has no {role} {name!r}; {nearest(name, known) if known else 'it has none'}"
     raise MissingInputError(message, name) if role in ("feature", "parameter") else DataError(message)
+
+
+def _meant(case: Case, name: str, present: Sequence[str]) -> str:
+    """Which of the file's own names is the schema's: the very same, or the only one that is spelled so there."""
+    spelled = list(dict.fromkeys(own for own in present if identifier(own) == name))
+    if name in spelled or not spelled:
+        return name
+    if len(spelled) > 1:
+        raise DataError(
+            f"{case.name}: {' and '.join(map(repr, spelled))} may each be {name!r}; give the one that is meant this "
+            f"very name"
+        )
+    return spelled[0]
 
 
 def _alike(case: Case, name: str, rows: np.ndarray) -> np.ndarray:

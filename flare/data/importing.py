@@ -11,27 +11,29 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Literal
+from pathlib import Path
+from typing import Any, Literal
 
 import numpy as np
 
 from flare.data.case_table import CaseTable, read_case_table
 from flare.data.cases import Case, Place, Source, find_cases, read_case
 from flare.data.check import Samples, find_alike
-from flare.data.fields_of import AXES, CENTRES, fields_of, identifier
+from flare.data.fields_of import AXES, fields_of
+from flare.data.import_schema import CellData, import_schema
 from flare.data.repair import without_points
-from flare.data.sample import Field, Sample, Schema
-from flare.data.splitting import joined, split_cases
+from flare.data.rounding import STEPS, far_axes
+from flare.data.sample import Sample, Schema
+from flare.data.splitting import as_share, joined, split_cases
 from flare.data.statistics import describe_bad_values
-from flare.data.store import Dataset
-from flare.data.survey import FieldFound, Survey, Where, survey
+from flare.data.store import Dataset, sha256
+from flare.data.survey import Survey, survey
 from flare.data.writer import DatasetWriter
-from flare.errors import ConfigError, DataError, nearest
+from flare.errors import ConfigError, DataError, NoCoordinatesError
 from flare.terminal import counted, progress, say
 from flare.trust.bars import LEVEL, fewest
 
 OnNan = Literal["refuse", "drop"]
-CellData = Literal["centres", "points"]
 
 
 @dataclass(frozen=True)
@@ -49,6 +51,8 @@ class ImportPlan:
     """Everything that was decided, in sentences."""
     on_nan: OnNan
     points: str | None
+    choices: Mapping[str, Any]
+    """What was asked for, as dataset.json keeps it: the same choices and files give the same dataset."""
 
     def __len__(self) -> int:
         return len(self.places)
@@ -65,6 +69,12 @@ class ImportPlan:
         case = read_case(place, points=self.points)
         given = self.table.values(place) if self.table else {}
         values = fields_of(case, self.schema, list(self.schema.fields), given, told=told)
+        for parameter in self.schema.named("parameter"):
+            if not np.isfinite(values[parameter]).all():
+                raise DataError(
+                    f"{case.name}: the parameter {parameter!r} is no number: {values[parameter].tolist()}. Export it "
+                    f"again, or leave the file out with --exclude {place.path.name}"
+                )
         cells = _cells(case, self.schema.cell_type)
         sample = Sample(values, cells, {"file": place.name})
         whole = {n: v for n, v in values.items() if self.schema.fields[n].role != "parameter"}
@@ -106,7 +116,8 @@ def plan_import(
         targets: names of the fields to predict.
         inputs: names of fields a model is given: at points or cells a feature, of the whole file a parameter.
         name: of the dataset.
-        units: field -> unit; `points` is the unit of length. Dimensionless where nobody says.
+        units: field -> unit; `points` is the unit of length. Dimensionless where nobody says; refused where files say
+            another.
         parameters: CSV file with a row a file: a column `file`, and parameters in the others.
         cell_data: `centres`: fields live at cell centres; `points`: cell data is averaged to the points. None: at the
             points where all fields are there, at the centres where all are there, an error where they are mixed.
@@ -116,21 +127,28 @@ def plan_import(
             train. 0: none, and error bars come from half of the test files.
         group: column of the parameter file, or `folder`: files of a group stay in one split.
         seed: of the draw of the splits.
-        on_nan: `drop` leaves out points with NaN or infinity.
+        on_nan: `drop` leaves out points with NaN or infinity; a parameter that is one is refused always.
         points: name of the coordinates in files of arrays, where it is an unusual one.
         exclude: patterns of names of files that are left out, unread.
         found: what `survey` said of these files, where it has been asked already.
     """
-    places = find_cases(source, points=points, exclude=[exclude] if isinstance(exclude, str) else exclude)
+    exclude = [exclude] if isinstance(exclude, str) else list(exclude)
+    places = find_places(source, points=points, exclude=exclude)
     found = found or survey(places, points=points, quiet=quiet)
     targets, inputs = ([names] if isinstance(names, str) else list(names) for names in (targets, inputs))
-    if not targets:
-        raise ConfigError(f"say which field is to be predicted, with --target NAME; {_known(found)}")
     table = read_case_table(parameters, places, group) if parameters is not None else None
-    _refuse_unknown(found, [*targets, *inputs], table)
-    remarks = found.remarks
-    at_centres = _at_centres(found, targets, inputs, cell_data, remarks)
-    schema = _schema(found, name, targets, inputs, units or {}, table, at_centres, dimensions, remarks)
+    remarks = [*found.remarks, *_lost_digits(found)]
+    schema = import_schema(
+        found,
+        name,
+        targets=targets,
+        inputs=inputs,
+        units=units or {},
+        table=table,
+        cell_data=cell_data,
+        dimensions=dimensions,
+        remarks=remarks,
+    )
     groups = _groups(found, places, table, group, remarks)
     parts = split_cases(
         [p.name for p in places], groups, test=test, calibration=calibration, fewest=fewest(LEVEL), seed=seed
@@ -149,14 +167,35 @@ def plan_import(
         remarks,
         on_nan,
         points,
+        {
+            "targets": targets,
+            "inputs": inputs,
+            "units": dict(units or {}),
+            "parameters": None if parameters is None else _file(parameters),
+            "cell_data": cell_data,
+            "dimensions": dimensions,
+            "test": _choice(test),
+            "calibration": calibration,
+            "group": group,
+            "seed": seed,
+            "points": points,
+            "exclude": exclude,
+        },
     )
+
+
+def find_places(source: Source, *, points: str | None = None, exclude: Sequence[str] = ()) -> list[Place]:
+    """As `find_cases`; an import can be told what the coordinates are called."""
+    try:
+        return find_cases(source, points=points, exclude=exclude)
+    except NoCoordinatesError as error:
+        raise DataError(f"{error}, or say which it is with --points NAME") from None
 
 
 def write_import(plan: ImportPlan, out: str | os.PathLike[str], *, quiet: bool = False) -> Dataset:
     """The dataset of a plan. A stopped import goes on when called again."""
     refuse_bad_values(plan)
-    settings = {"remarks": list(plan.remarks), "on_nan": plan.on_nan, "files": [p.name for p in plan.places]}
-    writer = DatasetWriter(out, plan.schema, {"kind": "user", "maker": "flare data import", **settings})
+    writer = DatasetWriter(out, plan.schema, _provenance(plan))
     try:
         with progress("importing", len(plan.places), done=len(writer), unit="files", quiet=quiet) as update:
             for place in plan.places[len(writer) :]:
@@ -170,12 +209,44 @@ def write_import(plan: ImportPlan, out: str | os.PathLike[str], *, quiet: bool =
     return dataset
 
 
+def _provenance(plan: ImportPlan) -> dict[str, Any]:
+    """All that decides what is in the dataset: an import that was stopped goes on only where nothing of it differs."""
+    import flare
+
+    return {
+        "kind": "user",
+        "maker": "flare data import",
+        "versions": {"flare": flare.__version__, "numpy": np.__version__},
+        "choices": plan.choices,
+        "contents": {case.name: case.content[:16] for case in plan.survey.cases},
+        "remarks": list(plan.remarks),
+        "on_nan": plan.on_nan,
+        "files": [place.name for place in plan.places],
+    }
+
+
+def _choice(test: float | str) -> float | str | dict[str, str]:
+    share = as_share(test)
+    if share is not None:
+        return share
+    return _file(str(test)) if str(test).endswith(".txt") else test
+
+
+def _file(path: str | os.PathLike[str]) -> dict[str, str]:
+    """Of a list or table that was named: where it is may change, what it says may not."""
+    return {"name": Path(path).name, "sha256": sha256(Path(path))}
+
+
 def refuse_bad_values(plan: ImportPlan) -> None:
-    """Before the first byte: a half-written dataset would stand in the way of the same command with --on-nan drop."""
-    suspects = {plan.survey.cases[f.first_bad[0]].name for f in plan.survey.fields.values() if f.first_bad}
-    suspects |= {case.name for case in plan.survey.cases if case.lost}
+    """Before the first byte: a half-written dataset would stand in the way of the same command with a remedy."""
+    found = plan.survey
+    bad = [field for field in found.fields.values() if field.first_bad]
+    if plan.on_nan == "drop":  # of points; a parameter belongs to all of them
+        bad = [field for field in bad if field.where == "whole"]
+    suspects = {found.cases[field.first_bad[0]].name for field in bad if field.first_bad}
+    suspects |= {case.name for case in found.cases if case.lost and plan.on_nan == "refuse"}
     for place in plan.places:
-        if place.name in suspects and plan.on_nan == "refuse":
+        if place.name in suspects:
             plan.sample(place)  # refuses it, where the field is one that was chosen
 
 
@@ -191,123 +262,16 @@ def warn_of_leaks(samples: Samples, names: Sequence[str]) -> None:
 
 
 def import_data(source: Source, out: str | os.PathLike[str], **options: object) -> Dataset:
-    """Files in, dataset out; options are those of `plan_import`."""
+    """Files in, dataset out. A stopped import goes on when called again with the same files and options.
+
+    Args:
+        source: a folder, a glob, a file, or a list of them.
+        out: folder to write; it must not exist.
+        options: those of `plan_import`, of which `targets` must be given: inputs, name, units, parameters, cell_data,
+            dimensions, test, calibration, group, seed, on_nan, points, exclude, quiet.
+    """
     quiet = bool(options.get("quiet", False))
     return write_import(plan_import(source, **options), out, quiet=quiet)  # type: ignore[arg-type]
-
-
-def _at_centres(
-    found: Survey, targets: Sequence[str], inputs: Sequence[str], wish: CellData | None, remarks: list[str]
-) -> bool:
-    """Whether fields live at cell centres; refuses fields that not every file has, or not at the same place."""
-    places: list[set[str]] = []
-    for name in [*targets, *inputs]:
-        here = found.named(name)
-        everywhere = {where for where, field in here.items() if len(field.cases) == len(found.cases)}
-        if not everywhere:
-            _refuse_gaps(found, name, here)
-        if name in targets and everywhere == {"whole"}:
-            raise DataError(f"{name!r} is one value of a whole file; a target is a field at points or cells")
-        if everywhere != {"whole"}:
-            places.append({str(where) for where in everywhere} - {"whole"})
-    if wish is not None:
-        return wish == "centres"
-    if all("points" in where for where in places):
-        return False
-    if all("cells" in where for where in places):
-        remarks.append(
-            "the fields are cell data: they are taken at the cell centres (--cell-data points averages them)"
-        )
-        return True
-    raise ConfigError(
-        "some of the fields are at points, some at cells; say where they shall live: --cell-data points averages cell "
-        "data to the points, --cell-data centres averages point data to the cells"
-    )
-
-
-def _refuse_gaps(found: Survey, name: str, here: Mapping[Where, FieldFound]) -> None:
-    if len(here) > 1:
-        said = ", ".join(
-            f"at {where} in {len(f.cases)} files (first: {found.cases[f.cases[0]].name})" for where, f in here.items()
-        )
-        raise DataError(f"{name!r} is of several kinds: {said}; export all files alike")
-    (field,) = here.values()
-    missing = sorted(set(range(len(found.cases))) - set(field.cases))
-    raise DataError(
-        f"{len(missing)} of {len(found.cases)} files have no {name!r} (first: {found.cases[missing[0]].name}); leave "
-        f"them out with --exclude NAME, or export them again"
-    )
-
-
-def _schema(
-    found: Survey,
-    name: str,
-    targets: Sequence[str],
-    inputs: Sequence[str],
-    units: Mapping[str, str],
-    table: CaseTable | None,
-    at_centres: bool,
-    dimensions: int | None,
-    remarks: list[str],
-) -> Schema:
-    axes = found.axes if dimensions is None else tuple(AXES[:dimensions])
-    if len(axes) < len(found.cases[0].low):
-        remarks.append(f"all files lie in one plane: only {' and '.join(axes)} of the coordinates are kept")
-    own_unit = units.get("points", found.units.get("points", "1"))
-    fields = {CENTRES if at_centres else "points": Field(role="points", components=axes, unit=own_unit)}
-    chosen: list[tuple[str, str]] = [*((n, "input") for n in inputs), *((n, "target") for n in targets)]
-    for own, purpose in chosen:
-        where, field = _best(found.named(own), at_centres)
-        if len(field.widths) > 1:
-            raise DataError(f"{own!r} has {sorted(field.widths)} components, not the same number in all files")
-        role = "target" if purpose == "target" else "parameter" if where == "whole" else "feature"
-        others = [f"at {other}" if other != "whole" else "of the whole" for other in found.named(own) if other != where]
-        if others:
-            instead = (
-                f" (--cell-data {'points' if at_centres else 'centres'} takes the other)" if where != "whole" else ""
-            )
-            remarks.append(f"{own!r} is at {where} and {' and '.join(others)}: that at {where} is taken{instead}")
-        averaged = role != "parameter" and (where == "cells") != at_centres
-        if averaged:
-            to = "cells" if at_centres else "points"
-            remarks.append(f"{own!r} is {'point' if at_centres else 'cell'} data: averaged to the {to}")
-        unit = units.get(own, units.get(identifier(own), found.units.get(own, "1")))
-        word = identifier(own)
-        if word in fields:
-            raise ConfigError(f"{own!r} is asked for twice, or another field is spelled {word!r} too")
-        described = "" if word == own else f"{own!r} in the files"
-        fields[word] = Field(role=role, components=_components(word, field.widths), unit=unit, description=described)  # type: ignore[arg-type]
-    for column in table.columns if table else []:
-        if column in fields:
-            raise ConfigError(f"the column {column!r} of the parameter file is also a field of the files; rename it")
-        unit = units.get(column, table.units.get(column, "1")) if table else "1"
-        fields[column] = Field(role="parameter", components=(column,), unit=unit)
-    for field_name in units:
-        if field_name != "points" and identifier(field_name) not in fields:
-            raise ConfigError(
-                f"a unit is given for {field_name!r}, which is no field of the dataset; {nearest(field_name, fields)}"
-            )
-    cell_type = None if at_centres else found.cell_type
-    if found.cell_kinds and cell_type is None and not at_centres:
-        kinds = ", ".join(f"{kind} {number:,}" for kind, number in found.cell_kinds.items())
-        remarks.append(
-            f"cells of several types ({kinds}) are not kept, points and fields are; predictions keep them all"
-        )
-    elif set(found.cell_kinds) == {"triangle", "quad"} and cell_type:
-        remarks.append("quadrilaterals are split into triangles, for all cells are of one type; predictions keep them")
-    return Schema(name=name, fields=fields, cell_type=cell_type, cell_dimension=None if cell_type else found.dimension)
-
-
-def _best(here: Mapping[Where, FieldFound], at_centres: bool) -> tuple[Where, FieldFound]:
-    order: tuple[Where, ...] = ("cells", "points", "whole") if at_centres else ("points", "cells", "whole")
-    return next((where, here[where]) for where in order if where in here)
-
-
-def _components(name: str, widths: set[int]) -> tuple[str, ...]:
-    (width,) = widths
-    if width == 1:
-        return (name,)
-    return tuple(AXES[:width]) if width <= 3 else tuple(f"c{i}" for i in range(width))
 
 
 def _cells(case: Case, cell_type: str | None) -> np.ndarray | None:
@@ -318,6 +282,39 @@ def _cells(case: Case, cell_type: str | None) -> np.ndarray | None:
         quads = case.cells["quad"]
         kept += [quads[:, [0, 1, 2]], quads[:, [0, 2, 3]]]
     return np.concatenate(kept)
+
+
+def _lost_digits(found: Survey) -> list[str]:
+    """Refuses points that collapse in single precision, for they lie far from the origin; remarks on few digits."""
+    merged = [case for case in found.cases if case.merged]
+    far = [(case, axes) for case in found.cases if (axes := far_axes(case.low, case.high))]
+    collapsed = [(case, axes) for case, axes in far if case.merged or case.steps < 1]
+    if collapsed:
+        case, axes = collapsed[0]
+        raise DataError(
+            f"{counted(len(collapsed), 'file')} so far from the origin that points collapse in single precision, which "
+            f"a dataset has (first: {case.name}: {case.merged:,} of {case.points:,} fall onto another, neighbours are "
+            f"{case.steps:.2g} steps apart). Move the origin nearer where the files are made, {_subtract(axes)}"
+        )
+    remarks = []
+    if merged:
+        remarks.append(
+            f"{counted(len(merged), 'file')} (first: {merged[0].name}): points lie nearer to each other than single "
+            f"precision can tell, and become one place: {merged[0].merged:,} of {merged[0].points:,}"
+        )
+    coarse = [(case, axes) for case, axes in far if case.steps < STEPS]
+    if coarse:
+        case, axes = coarse[0]
+        remarks.append(
+            f"{counted(len(coarse), 'file')} (first: {case.name}): so far from the origin single precision has only "
+            f"{case.steps:,.0f} steps between neighbouring points; move it nearer where the files are made, "
+            f"{_subtract(axes)}"
+        )
+    return remarks
+
+
+def _subtract(axes: Mapping[int, float]) -> str:
+    return "such as " + " and ".join(f"{AXES[i]} minus {value:.12g}" for i, value in axes.items())
 
 
 def _groups(
@@ -357,25 +354,3 @@ def _error_bars(held: int, share: float, files: int) -> list[str]:
     if share * files < needed - 0.5:
         return [f"{held} files to calibrate, more than a share of {share:g}, for error bars need {needed} at least"]
     return []
-
-
-def _refuse_unknown(found: Survey, wanted: Sequence[str], table: CaseTable | None) -> None:
-    """Names that no file has; columns of the parameter file are easily taken for such."""
-    columns = table.columns if table else []
-    inputs_already = f"columns of {table.path} are inputs already" if table and columns else ""
-    for name in wanted:
-        if found.named(name):
-            continue
-        if identifier(name) in columns:
-            raise ConfigError(
-                f"{name!r} is no field of the files: {inputs_already}; leave it out of --input and --target"
-            )
-        close = _known(found, name, columns) + (f"; {inputs_already}" if inputs_already else "")
-        raise DataError(f"no file has a field {name!r}; {close}")
-
-
-def _known(found: Survey, name: str = "", columns: Sequence[str] = ()) -> str:
-    names = sorted({own for (_, own) in found.fields})
-    if not names:
-        return "the files hold geometry only, and no field to learn"
-    return nearest(name, [*names, *columns]) if name else f"there are: {', '.join(names)}"

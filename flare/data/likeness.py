@@ -25,6 +25,7 @@ COPY = 0.01
 
 def signature(channels: np.ndarray, low: np.ndarray, high: np.ndarray) -> np.ndarray:
     """(K,) complex, of (N, C) channels that go from `low` to `high` in the whole dataset."""
+    low, high = (np.where(np.isfinite(end), end, 0.0) for end in (low, high))  # a dataset of NaN alone has no range
     span = np.where(high > low, high - low, 1.0)
     some = channels[:: max(1, -(-len(channels) // MOST_POINTS))]
     u = (np.asarray(some, dtype=np.float64) - low) / span

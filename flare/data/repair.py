@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 
 import numpy as np
 
@@ -10,6 +11,7 @@ from flare.data.doctor import flat_cells
 from flare.data.sample import Sample, Schema
 from flare.data.store import Dataset
 from flare.data.writer import DatasetWriter
+from flare.errors import DataError
 from flare.terminal import progress
 
 
@@ -54,9 +56,17 @@ def repair(dataset: Dataset, out: str | os.PathLike[str], *, quiet: bool = False
 
     Points that are no numbers, points that are there twice with all their values, cells without corners or with two
     equal ones, samples with nothing left, and samples of other splits that nearly equal one of the first split.
-    """
-    from flare.data.check import find_alike
 
+    Raises:
+        DataError: files of the dataset have changed since they were written, or its splits cannot be: a copy would
+            have fresh checksums and hide it. Or no sample would be left.
+    """
+    from flare.data.check import check_folder, find_alike
+
+    changed = list(check_folder(dataset))
+    if changed:
+        more = f" ({len(changed) - 1} more of the kind)" if len(changed) > 1 else ""
+        raise DataError(f"{dataset.path} is not copied, for it is not as it was written. {changed[0]}{more}")
     schema, notes = dataset.schema, dataset.notes()
     left_out = {"points": 0, "cells": 0, "samples": 0}
     leaks = {other for _, other in find_alike(dataset).leaks}
@@ -80,6 +90,10 @@ def repair(dataset: Dataset, out: str | os.PathLike[str], *, quiet: bool = False
                 if kept > len(writer):
                     writer.append(Sample(mended.values, mended.cells, notes[index]))
             splits[split] = [(start, kept)]
+    if not kept:
+        writer.close()
+        shutil.rmtree(writer.partial)  # it holds no sample
+        raise DataError(f"{dataset.path}: no sample would be left; make the dataset again, of sound files")
     return writer.finish(splits), left_out
 
 

@@ -33,7 +33,7 @@ def split_cases(
             half of all cases are left to train.
         seed: of the draw.
     """
-    share = _share(test)
+    share = as_share(test)
     if not 0 <= calibration < 1 or (share is not None and not 0 < share + calibration < 1):
         raise ConfigError(f"test={test}, calibration={calibration}: shares of the cases, together below 1")
     order = np.random.default_rng(seed).permutation(sorted(set(groups))).tolist()
@@ -102,7 +102,8 @@ def _at_least(order: list[str], members: dict[str, list[int]], taken: list[int],
     return sorted(taken + added)
 
 
-def _share(test: float | str) -> float | None:
+def as_share(test: float | str) -> float | None:
+    """None where it names cases."""
     try:
         return float(test)
     except ValueError:

@@ -12,6 +12,7 @@ import numpy as np
 
 from flare.data.cases import Case, Place, read_case
 from flare.data.fields_of import AXES, identifier
+from flare.data.rounding import merged_by_rounding, steps_between
 from flare.data.sample import DIMENSION
 from flare.errors import DataError
 from flare.terminal import counted, progress
@@ -67,21 +68,41 @@ class CaseFound:
     remarks: Sequence[str] = ()
     lost: int = 0
     """Points whose coordinates are no numbers."""
+    content: str = ""
+    """Digest of all that is read of it, cells as well: the same where nothing has changed."""
+    merged: int = 0
+    """Places that single precision takes for others."""
+    steps: float = np.inf
+    """Of single precision between neighbours, where they lie far from the origin."""
 
 
 @dataclass(frozen=True)
 class Survey:
     cases: Sequence[CaseFound]
     fields: Mapping[tuple[Where, str], FieldFound]
-    units: Mapping[str, str]
+    units: Mapping[str, Mapping[str, Sequence[int]]]
+    """Field -> unit -> cases whose files state it; a field that no file states a unit of is not there."""
+
+    def called(self, name: str) -> dict[Where, FieldFound]:
+        """Where the files have a field of exactly this name."""
+        return {where: found for (where, own), found in self.fields.items() if own == name}
 
     def named(self, name: str) -> dict[Where, FieldFound]:
-        """Where the files have a field of this name, in its own or a schema's spelling."""
-        return {
-            where: found
-            for (where, own), found in self.fields.items()
-            if name == own or identifier(own) == identifier(name)
-        }
+        """Where the files have a field of this name, in its own or a schema's spelling.
+
+        Two names that a schema spells alike are refused even where one is meant exactly: whoever reads the files
+        later, for a prediction, has the schema's spelling only.
+        """
+        alike = {own: found for (_, own), found in self.fields.items() if identifier(own) == identifier(name)}
+        if len(alike) > 1:
+            said = " and ".join(
+                f"{own!r} (first: {self.cases[found.cases[0]].name})" for own, found in sorted(alike.items())
+            )
+            raise DataError(
+                f"{said} would all be {identifier(name)} in a dataset, which knows letters, digits and _ only; rename "
+                f"all but one of them in the files"
+            )
+        return self.called(next(iter(alike), name))
 
     @property
     def axes(self) -> tuple[str, ...]:
@@ -133,7 +154,7 @@ def survey(places: Iterable[Place], *, points: str | None = None, quiet: bool = 
     places = list(places)
     cases: list[CaseFound] = []
     fields: dict[tuple[Where, str], FieldFound] = {}
-    units: dict[str, str] = {}
+    units: dict[str, dict[str, list[int]]] = {}
     with progress("reading", len(places), unit="files", quiet=quiet) as update:
         for index, place in enumerate(places):
             try:
@@ -141,7 +162,9 @@ def survey(places: Iterable[Place], *, points: str | None = None, quiet: bool = 
             except DataError as error:
                 raise DataError(f"{error} (an import leaves it out with --exclude {place.path.name})") from None
             cases.append(_outline(case))
-            units |= case.units
+            for name, unit in case.units.items():
+                if unit.strip() not in ("", "1"):  # as good as none
+                    units.setdefault(name, {}).setdefault(unit.strip(), []).append(index)
             groups: list[tuple[Where, Mapping[str, np.ndarray]]] = [
                 ("points", case.point_fields),
                 ("cells", case.cell_fields),
@@ -173,6 +196,10 @@ def _outline(case: Case) -> CaseFound:
         digest.update(np.ascontiguousarray(array).tobytes())
     for name, array in sorted(case.parameters.items()):
         digest.update(f"{name}{array.tolist()}".encode())
+    alike = digest.hexdigest()
+    for kind, cells in sorted(case.cells.items()):
+        digest.update(f"{kind}{cells.shape}".encode())
+        digest.update(np.ascontiguousarray(cells).tobytes())
     box = case.points[np.isfinite(case.points).all(1)]  # a NaN has no place, and must not take an axis with it
     lost = len(case.points) - len(box)
     box = box if len(box) else np.zeros((1, case.points.shape[1]))
@@ -182,8 +209,11 @@ def _outline(case: Case) -> CaseFound:
         {kind: len(cells) for kind, cells in case.cells.items()},
         box.min(0).astype(np.float64),
         box.max(0).astype(np.float64),
-        digest.hexdigest(),
+        alike,
         case.dimension,
         case.remarks,
         lost,
+        digest.hexdigest(),
+        merged_by_rounding(box),
+        steps_between(box),
     )

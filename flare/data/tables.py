@@ -154,6 +154,7 @@ def _parsed_table(path: Path) -> tuple[list[str], list[str], np.ndarray]:
             raise DataError(
                 f"{path} has no header of columns separated by commas; its first line is {','.join(header)!r}"
             )
+        refuse_repeated(path, header)
         table = []
         for number, row in enumerate(rows, start=2):
             try:
@@ -167,6 +168,13 @@ def _parsed_table(path: Path) -> tuple[list[str], list[str], np.ndarray]:
     if not table:
         raise DataError(f"{path} has a header but no rows")
     return header, [unit_in(title) for title in titles], np.array(table)
+
+
+def refuse_repeated(path: Path, names: Sequence[str]) -> None:
+    """Of two columns of one name nobody knows which is meant."""
+    again = next((name for name in names if names.count(name) > 1), None)
+    if again is not None:
+        raise DataError(f"{path}: {names.count(again)} columns are called {again!r}; rename or remove all but one")
 
 
 def unit_in(title: str) -> str:

@@ -191,8 +191,8 @@ class ArrayWriter(Generic[Appended, AnyFolder]):
         if difference:
             key, was, now_is = difference
             raise DataError(
-                f"{self.partial} holds an unfinished dataset made with other settings: {key} was {was!r}, is now "
-                f"{now_is!r}. Use the same settings to go on, or remove the folder to start afresh."
+                f"{self.partial} holds an unfinished dataset made with other settings or files: {key} was {was!r}, is "
+                f"now {now_is!r}. Use the same ones to go on, or remove the folder to start afresh."
             )
 
     def _undamaged(self, commits: list[dict[str, Any]]) -> int:

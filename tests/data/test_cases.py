@@ -146,8 +146,10 @@ def test_nothing_is_unpickled(tmp_path):
 
 def test_coordinates_of_an_unusual_name(tmp_path):
     np.savez(tmp_path / "a.npz", lieu=POINTS, heat=HEAT)
-    with pytest.raises(DataError, match="no coordinates in it; it has lieu, heat; say which they are with --points"):
+    with pytest.raises(DataError, match=r"no coordinates in it; it has lieu, heat\..*: rename the array$"):
         find_cases(tmp_path)
+    with pytest.raises(DataError, match=r"no coordinates called 'leiu' in it; it has lieu, heat$"):
+        find_cases(tmp_path, points="leiu")
     (place,) = find_cases(tmp_path, points="lieu")
     np.testing.assert_array_equal(read_case(place, points="lieu").points, POINTS)
 

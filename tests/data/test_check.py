@@ -227,6 +227,36 @@ def test_the_command_mends(tmp_path, capsys):
     assert "exists already" in fails(capsys, "data", "check", dataset.path, "--fix", tmp_path / "f")
 
 
+def test_changed_data_is_not_copied_with_fresh_checksums(tmp_path, capsys):
+    dataset = made(tmp_path / "d")
+    stress = np.load(dataset.path / "stress.npy")
+    stress[7] += 1
+    np.save(dataset.path / "stress.npy", stress)
+    message = fails(capsys, "data", "check", dataset.path, "--fix", tmp_path / "f")
+    assert "is not copied, for it is not as it was written" in message
+    assert "stress.npy: it has changed since it was written" in message
+    assert [path.name for path in tmp_path.iterdir()] == ["d"]
+
+
+def test_a_mended_dataset_that_is_not_sound_is_no_success(tmp_path, capsys):
+    dataset = made(tmp_path / "d", [(3, put("stress", [5, 9], np.nan)), (4, scaled("stress", 0.0))])
+    assert main(["data", "check", str(dataset.path), "--fix", str(tmp_path / "f")]) == 2
+    said = capsys.readouterr()
+    assert "12 samples; left out: 2 points, 2 cells\n" in said.out
+    message = said.err
+    assert "2 finding(s)" in message  # before
+    assert "'stress' has NaN or infinity at 2 of 40 points" in message
+    assert f"not all can be mended. {tmp_path / 'f'}: 1 finding(s)" in message  # afterwards
+    assert "'stress' is zero at every point" in message
+    assert len(Dataset(tmp_path / "f")[3].values["stress"]) == 38  # what can be mended is
+
+
+def test_a_dataset_with_nothing_sound_in_it_is_not_mended(tmp_path, capsys):
+    dataset = made(tmp_path / "d", [(i, put("stress", slice(None), np.nan)) for i in range(12)])
+    assert "no sample would be left" in fails(capsys, "data", "check", dataset.path, "--fix", tmp_path / "f")
+    assert [path.name for path in tmp_path.iterdir()] == ["d"]
+
+
 def test_values_are_not_called_sound_beside_a_note_about_them(tmp_path, capsys):
     dataset = made(tmp_path / "d", [(3, put("stress", [5], 1e30))])
     assert main(["data", "check", str(dataset.path)]) == 0

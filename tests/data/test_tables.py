@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from flare.data.cases import find_cases, read_case
 from flare.data.sample import Field, Schema
 from flare.data.tables import mapped_outputs, read_inputs, write_outputs
 from flare.errors import DataError
@@ -92,3 +93,15 @@ def test_one_number_a_point_has_one_shape_in_every_file(tmp_path):
         assert stress.shape == (2,)
     assert archive["position"].shape == (2, 2)
     assert int(archive["more.one"]) == 3
+
+
+@pytest.mark.parametrize("titles", ["x,y,p,p", "x,y,p [Pa],p [kPa]"])
+def test_titles_that_repeat_are_refused(tmp_path, titles):
+    (tmp_path / "a.csv").write_text(titles + "\n1,2,3,4\n5,6,7,8\n")
+    with pytest.raises(DataError, match=r"a\.csv: 2 columns are called 'p'; rename or remove all but one"):
+        read_case(find_cases(tmp_path / "a.csv")[0])
+    arrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    columns = [arrow.array([float(i), i + 1.0]) for i in range(4)]
+    parquet.write_table(arrow.Table.from_arrays(columns, names=titles.split(",")), tmp_path / "a.parquet")
+    with pytest.raises(DataError, match=r"a\.parquet: 2 columns are called 'p'"):
+        read_case(find_cases(tmp_path / "a.parquet")[0])
