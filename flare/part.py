@@ -19,7 +19,7 @@ from flare.data.cards import is_benchmark
 from flare.data.cases import Case, case_of, only_case
 from flare.data.fields_of import BY_HAND, CENTRES, fields_of, identifier, spread
 from flare.data.sample import INPUT_ROLES, Sample, Schema
-from flare.data.tables import is_folder_of_arrays, read_inputs
+from flare.data.tables import is_folder_of_arrays, map_inputs
 from flare.errors import ConfigError, DataError, way_out
 from flare.mesh.file import MeshFile, is_mesh, mesh_of_arrays, read_mesh
 from flare.mesh.readers import SURFACES
@@ -70,7 +70,7 @@ def part_of(
     if is_folder_of_arrays(path) or (path / "dataset.json").exists():  # the latter is refused there
         if given:
             raise ConfigError(f"{path} is a folder of arrays, in which {', '.join(given)} is one")
-        values = read_inputs(path, schema)
+        values = map_inputs(path, schema)
     else:
         case = _case(schema, path, points, spacing, trained)
         mesh = _mesh(case, path)

@@ -172,7 +172,7 @@ def _refuse_out(out: Path, mesh: MeshFile | None) -> None:
     if mesh is not None and out.suffix not in FORMATS:
         refuse_suffix(out, mesh.root, more=FORMATS)
     else:
-        refuse_format(out, "write", more=OF_POINTS)
+        refuse_format(out, more=OF_POINTS)
 
 
 def _errors(case: Case, schema: Schema, outputs: Mapping[str, np.ndarray]) -> dict[str, float]:

@@ -77,7 +77,7 @@ def _choose(args: Any) -> Callable[[Surrogate, Any], None]:
         raise DataError(f"{source} has neither the dataset.json of a dataset nor arrays such as points.npy")
     if not of_dataset and (out.suffix or is_mesh(source)):
         if of_arrays or source.suffix.lower() in FORMATS:
-            refuse_format(out, "write", more=OF_POINTS)
+            refuse_format(out, more=OF_POINTS)
         return _predict_part
     if args.set or args.png or args.html:
         raise ConfigError("--set, --png and --html are for one part that is written to a file")

@@ -70,7 +70,7 @@ def _names(args: Any) -> list[Path]:
     if args.box and not args.grid:
         raise ConfigError(f"--box is for --grid; {given[0]} says itself where it is")
     out = Path(args.out)
-    refuse_format(out, "write")
+    refuse_format(out)
     names = [_numbered(out, level) for level in range(args.levels)] if args.grid and args.levels > 1 else [out]
     for name in names:
         refuse_existing(name)

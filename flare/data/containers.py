@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from flare.data.cases import Case, Place
-from flare.data.fields_of import CENTRES
+from flare.data.fields_of import CENTRES, identifier
 from flare.data.meshed import cells_grid
 from flare.data.sample import Schema
 from flare.data.tables import columns_by_field, read_table, refuse_repeated, unit_in
@@ -67,7 +67,7 @@ def read_container(place: Place, points: str | None = None, schema: Schema | Non
             name: a[place.row] if a.ndim and len(a) == len(stacked) and not _cells(name, a, stacked[0]) else a
             for name, a in arrays.items()  # what has no row for each case, such as the cells, is shared by all
         }
-    return _case(place.name, key, arrays)
+    return _case(place.name, key, arrays, schema)
 
 
 def read_point_table(place: Place, points: str | None = None, schema: Schema | None = None) -> Case:
@@ -114,7 +114,7 @@ def read_point_table(place: Place, points: str | None = None, schema: Schema | N
     )
 
 
-def _case(name: str, key: str, arrays: Mapping[str, np.ndarray]) -> Case:
+def _case(name: str, key: str, arrays: Mapping[str, np.ndarray], schema: Schema | None = None) -> Case:
     points = arrays[key]
     if points.ndim != 2 or points.shape[1] not in (1, 2, 3):
         raise DataError(f"{name}: {key!r} has shape {points.shape}; coordinates are (points, 1 to 3)")
@@ -123,11 +123,15 @@ def _case(name: str, key: str, arrays: Mapping[str, np.ndarray]) -> Case:
     # Corners are numbers of points, which cell centres are not.
     found = {} if key == CENTRES else dict(filter(None, cells.values()))
     rest = {k: a for k, a in others.items() if cells[k] is None}
+    widths = {k: len(f.components) for k, f in schema.fields.items() if f.role == "parameter"} if schema else {}
+    # Three numbers of a part of three points are what the model says they are.
+    whole = {k: np.atleast_1d(a) for k, a in rest.items() if a.ndim <= 1 and a.size == widths.get(identifier(k))}
+    rest = {k: a for k, a in rest.items() if k not in whole}
     at_points = {k: a for k, a in rest.items() if a.ndim in (1, 2) and len(a) == len(points)}
     count = len(next(iter(found.values()))) if len(found) == 1 else -1  # of two types nobody knows the order
     at_cells = {k: a for k, a in rest.items() if k not in at_points and a.ndim in (1, 2) and len(a) == count}
     placed = {**at_points, **at_cells}
-    whole = {k: np.atleast_1d(a) for k, a in rest.items() if k not in placed and a.ndim <= 1 and a.size <= FEW}
+    whole |= {k: np.atleast_1d(a) for k, a in rest.items() if k not in placed and a.ndim <= 1 and a.size <= FEW}
     remarks = [
         f"{k!r} of shape {a.shape} is left out: neither at {len(points):,} points nor at {max(count, 0):,} cells"
         for k, a in rest.items()
@@ -216,7 +220,7 @@ def _opened(path: Path) -> Iterator[Any]:
     except DataError as error:
         raise error if str(path) in str(error) else DataError(f"{path}: {error}") from None
     except (ValueError, OSError, EOFError, KeyError, zipfile.BadZipFile, zlib.error) as error:
-        raise DataError(f"{path} is damaged or no {suffix} file: {one_line(error)[:200]}") from None
+        raise DataError(f"{path} is damaged or no {suffix} file: {one_line(numpys_reason(error))[:200]}") from None
 
 
 def _parquet(path: Path) -> tuple[list[str], list[np.ndarray]]:

@@ -8,33 +8,19 @@ from __future__ import annotations
 
 import csv
 import os
-import zipfile
-import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from flare.data.sample import INPUT_ROLES, Schema
 from flare.data.store import open_array
-from flare.errors import DataError, MissingInputError, numpys_reason
+from flare.errors import DataError
 from flare.files import filling, refuse_full_disk, replacing
 
 FORMATS = (".npz", ".csv")
-
-
-def read_inputs(path: str | os.PathLike[str], schema: Schema) -> dict[str, np.ndarray]:
-    """The input fields of one sample by name; fields the schema does not ask for are left alone."""
-    path = Path(path)
-    if not path.exists():
-        raise DataError(f"{path} does not exist")
-    if path.is_dir():
-        return _map_folder(path, schema)
-    refuse_format(path, "read")
-    return _read_npz(path, schema) if path.suffix.lower() == ".npz" else _read_csv(path, schema)
 
 
 def write_outputs(
@@ -46,7 +32,7 @@ def write_outputs(
 ) -> None:
     """Inputs and predicted fields together, in the format the suffix names; `more` goes into a .npz beside them."""
     path = Path(path)
-    refuse_format(path, "write")
+    refuse_format(path)
     fields = {**inputs, **outputs}
     with replacing(path) as temporary:
         if path.suffix.lower() == ".npz":
@@ -56,11 +42,11 @@ def write_outputs(
             _write_csv(temporary, schema, fields)
 
 
-def refuse_format(path: Path, verb: Literal["read", "write"], *, more: Sequence[str] = ()) -> None:
-    """Refuse a file by its suffix; `more` are suffixes that the caller can do himself."""
+def refuse_format(path: Path, *, more: Sequence[str] = ()) -> None:
+    """Refuse a file to be written by its suffix; `more` are suffixes that the caller can do himself."""
     if path.suffix.lower() not in (*FORMATS, *more):
-        ways = [*FORMATS, *more, *(["a folder of .npy files"] if verb == "read" else [])]
-        raise DataError(f"{path}: cannot {verb} {path.suffix or 'a file without a suffix'}; use {' or '.join(ways)}")
+        ways = " or ".join([*FORMATS, *more])
+        raise DataError(f"{path}: cannot write {path.suffix or 'a file without a suffix'}; use {ways}")
 
 
 def is_folder_of_arrays(path: str | os.PathLike[str]) -> bool:
@@ -89,7 +75,8 @@ def _plain(schema: Schema, name: str, values: np.ndarray) -> np.ndarray:
     return values[:, 0] if name != schema.points and values.ndim == 2 and values.shape[1] == 1 else values
 
 
-def _map_folder(path: Path, schema: Schema) -> dict[str, np.ndarray]:
+def map_inputs(path: Path, schema: Schema) -> dict[str, np.ndarray]:
+    """The input fields of one sample from a folder of .npy files, which stay on disk; other files are left alone."""
     if (path / "dataset.json").exists():  # its arrays have all samples end to end
         raise DataError(
             f"{path} is a dataset; one sample is needed here, such as a folder of its arrays or a .npz file"
@@ -99,42 +86,6 @@ def _map_folder(path: Path, schema: Schema) -> dict[str, np.ndarray]:
         if not (path / f"{name}.npy").exists():
             raise DataError(f"{path} has no {name}.npy; the model needs {', '.join(f'{n}.npy' for n in wanted)}")
     return {name: open_array(path / f"{name}.npy", "write it anew with numpy.save") for name in wanted}
-
-
-def _read_npz(path: Path, schema: Schema) -> dict[str, np.ndarray]:
-    try:
-        with np.load(path, allow_pickle=False) as archive:
-            present = list(archive)
-            wanted = schema.named(*INPUT_ROLES)
-            for name in wanted:
-                if name not in present:
-                    raise _missing(
-                        f"{path} has no array {name!r}; it has {', '.join(present)}, the model needs {wanted}",
-                        schema,
-                        name,
-                    )
-            return {name: archive[name] for name in wanted}
-    except (ValueError, OSError, EOFError, zipfile.BadZipFile, zlib.error) as error:
-        if isinstance(error, DataError):
-            raise
-        raise DataError(f"{path} is damaged or not an .npz file: {numpys_reason(error)}") from None
-
-
-def _read_csv(path: Path, schema: Schema) -> dict[str, np.ndarray]:
-    header, _, table = read_table(path)
-    fields = {}
-    for name in schema.named(*INPUT_ROLES):
-        values = table[
-            :, [header.index(_column(path, header, schema, name, c)) for c in schema.fields[name].components]
-        ]
-        if schema.fields[name].role == "parameter":
-            if (values != values[0]).any():
-                raise DataError(
-                    f"{path}: {name!r} differs between rows; a parameter has one value for the whole sample"
-                )
-            values = values[0]
-        fields[name] = values
-    return fields
 
 
 def read_table(path: Path) -> tuple[list[str], list[str], np.ndarray]:
@@ -186,32 +137,20 @@ def columns_by_field(header: Sequence[str], schema: Schema) -> dict[str, list[st
     """Input field -> its columns, of the fields that a table has whole, under the names that a model gives them."""
     found = {}
     for name in schema.named(*INPUT_ROLES):
-        options = [_columns(header, schema, name, component) for component in schema.fields[name].components]
-        if all(hits for _, hits in options):
-            found[name] = [hits[0] for _, hits in options]
+        columns = [_columns(header, schema, name, component) for component in schema.fields[name].components]
+        if all(columns):
+            found[name] = [hits[0] for hits in columns]
     return found
 
 
-def _columns(header: Sequence[str], schema: Schema, field: str, component: str) -> tuple[list[str], list[str]]:
-    """Names that would do, `velocity.x`, `velocity` of one component, `x` where no other field has one; those there."""
+def _columns(header: Sequence[str], schema: Schema, field: str, component: str) -> list[str]:
+    """Those that would do: `velocity.x`, `velocity` of one component, `x` where no other field has one."""
     names = [f"{field}.{component}"]
     if len(schema.fields[field].components) == 1:
         names.append(field)
     if sum(component in schema.fields[other].components for other in schema.named(*INPUT_ROLES)) == 1:
         names.append(component)
-    return names, [name for name in names if name in header]
-
-
-def _column(path: Path, header: list[str], schema: Schema, field: str, component: str) -> str:
-    names, found = _columns(header, schema, field, component)
-    if not found:
-        raise _missing(f"{path} has no column {' or '.join(names)}; it has {', '.join(header)}", schema, field)
-    return found[0]
-
-
-def _missing(message: str, schema: Schema, name: str) -> DataError:
-    """Points cannot be given by hand, other inputs can."""
-    return DataError(message) if name == schema.points else MissingInputError(message, name)
+    return [name for name in names if name in header]
 
 
 def append_columns(
