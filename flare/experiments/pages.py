@@ -75,8 +75,8 @@ def write_pages(ledger: Ledger, folder: Path) -> list[Path]:
 
 MARKS = {
     "±": SPREAD,
-    "(#": "Numbers such as (#15) are those of [discrepancies](../discrepancies.md): what we decided otherwise than the "
-    "authors' code, of which the paper's numbers are.",
+    "(#": "Numbers such as (#15) are those of [discrepancies](../discrepancies.md): a choice other than that of the "
+    "authors' code, of which the paper's numbers very probably are.",
 }
 """What stands on a page -> what it means, to be said under its head."""
 

@@ -189,8 +189,7 @@ def departures(cell: Cell) -> str:
     """In what a training differs from the one that the paper's number is of, in words."""
     if not isinstance(cell.job, Training) or cell.exact is None:
         return ""
-    chosen_otherwise = [cell.otherwise] if cell.otherwise else []
-    return "; ".join([*departures_of(cell.job, cell.exact), *chosen_otherwise])
+    return "; ".join([*departures_of(cell.job, cell.exact), *([cell.otherwise] if cell.otherwise else [])])
 
 
 ERROR, PAPER, READ_OFF = "rel-L2 × 1e-3", "paper", "paper (read off the figure)"
@@ -247,10 +246,10 @@ DIRTY = " A + behind a commit: some files were not as it has them."
 
 def _times(made: Sequence[Mapping[str, Any]]) -> str:
     """Wall time, and how far to trust it. Of an experiment done in several calls neither time is known."""
-    wall = [m["seconds"] for m in made if m.get("seconds") is not None]
-    if not wall:
+    timed = [m for m in made if m.get("seconds") is not None]
+    if not timed:
         return "time not kept"
-    cpu = [m["cpu_seconds"] for m in made if m.get("cpu_seconds") is not None]
-    if len(cpu) == len(made):
-        return f"{duration(sum(wall))} in all, of CPUs {duration(sum(cpu))}"
-    return f"{duration(sum(wall))} in all by the clock of a machine that did other work, too"
+    wall = duration(sum(m["seconds"] for m in timed))
+    if any(m.get("cpu_seconds") is None for m in timed):
+        return f"{wall} in all by the clock of a machine that did other work, too"
+    return f"{wall} in all, of CPUs {duration(sum(m['cpu_seconds'] for m in timed))}"
