@@ -21,7 +21,7 @@ def describe_environment() -> dict[str, str]:
     import psutil
     import torch
 
-    facts = {"flare": flare.__version__, "commit": _commit(), "python": platform.python_version()}
+    facts = {"flare": flare.__version__, "commit": commit(), "python": platform.python_version()}
     facts |= {name: _version(name) for name in PACKAGES}
     facts["system"] = f"{platform.system()} {platform.machine()}"
     facts["processor"] = f"{processor()}, {os.cpu_count()} cores, {torch.get_num_threads()} threads for torch"
@@ -78,7 +78,7 @@ def _version(package: str) -> str:
         return "not installed"
 
 
-def _commit() -> str:
+def commit() -> str:
     """Of the checkout flare runs from, with a + where files differ from it; `none` for an installed package."""
     folder = Path(flare.__file__).parent
     try:

@@ -16,7 +16,7 @@ from flare.terminal import say
 RECORDS = "results/records"
 """Of the cpu and the paper budget; of smoke they lie among its runs."""
 EPILOG = f"""WHAT is one of: {", ".join(ITEMS)}; or
-  list     all of them, with the time that is left to do
+  list     all of them, with the time each takes and what is recorded
   pages    docs/results again, from the records alone
   all      one after another; --only names items, in the order you want them: table1/elasticity,spectra
 
@@ -46,7 +46,7 @@ def run(words: Sequence[str]) -> int:
     parser.add_argument(
         "--verify",
         action="store_true",
-        help="train the cells of records again and compare: within the spread of seeds, of one seed within 5 %%",
+        help="train recorded cells again: bit-equal, or within what seeds scatter? docs/reproduce.md has the rule",
     )
     parser.add_argument("--records", help=f"folder of the records; default {RECORDS}, of smoke runs/reproduce/smoke")
     parser.add_argument("--work", default="runs/reproduce", help="folder of data and runs")
@@ -75,12 +75,22 @@ def _list(given: Any) -> int:
     from flare.terminal import duration
 
     lines = listing(Ledger(_records(given)), given.workers)
-    print(f"{'':<26}" + "".join(f"{budget:>25}" for budget in lines[0].costs))
+    print(f"{'':<26}" + "".join(f"{budget:>41}" for budget in lines[0].costs))
     for line in lines:
-        cells = [f"{jobs} job{'s' * (jobs > 1)}, {duration(seconds)}" for jobs, seconds in line.costs.values()]
-        print(f"{line.name:<26}" + "".join(f"{cell:>25}" for cell in cells) + f"   {line.title}".rstrip())
-    print(f"\nAbout, on {given.workers} cores like those of benchmarks/results; what has a record counts nothing.")
+        cells = [
+            f"{cost.jobs} job{'s' * (cost.jobs > 1)}, {duration(cost.seconds)}{_recorded(cost.recorded, cost.jobs)}"
+            for cost in line.costs.values()
+        ]
+        print(f"{line.name:<26}" + "".join(f"{cell:>41}" for cell in cells) + f"   {line.title}".rstrip())
+    print(f"\nAbout, for all of it, on {given.workers} cores like those of benchmarks/results.")
+    print("What is recorded is not done again.")
     return 0
+
+
+def _recorded(count: int, jobs: int) -> str:
+    if not count:
+        return ""
+    return " (all recorded)" if count == jobs else f" ({count} of {jobs} recorded)"
 
 
 def _pages(given: Any) -> int:
@@ -97,9 +107,10 @@ def _reproduce(given: Any) -> int:
     from flare.experiments.jobs import Place
     from flare.experiments.ledger import Ledger
     from flare.experiments.pages import write_report
-    from flare.experiments.reproduce import planned, selected, verify
+    from flare.experiments.reproduce import planned, selected
     from flare.experiments.study import MOST_SEEDS, chosen
     from flare.experiments.sweep import sweep
+    from flare.experiments.verify import verify
     from flare.train.signals import Interrupted
 
     if given.seeds is not None and given.seeds > MOST_SEEDS:
@@ -112,8 +123,10 @@ def _reproduce(given: Any) -> int:
     plans = [planned(item, budget, only, given.seeds) for item, only in items]  # a wrong --only shows itself first
     try:
         if given.verify:
+            how["seeds"] = given.seeds
             agree = [verify(chosen(item.cells(budget), only), ledger, place, **how) for item, only in items]
             return 0 if all(agree) else 1
+        _warn_of_other_files(ledger.folder)
         for (item, _), jobs in zip(items, plans, strict=True):
             sweep(jobs, ledger, place, retry=given.retry, **how)
             print(
@@ -123,3 +136,15 @@ def _reproduce(given: Any) -> int:
         say("saved. Give the same command again to go on")
         raise SystemExit(stop.exit_code) from None
     return 0
+
+
+def _warn_of_other_files(records: Path) -> None:
+    """A record of the repository should be of a commit that others can have."""
+    import flare
+    from flare.environment import commit
+
+    ours = Path(flare.__file__).parents[1] / RECORDS
+    if records.resolve() == ours.resolve() and (now := commit()).endswith("+"):
+        say(
+            f"warning: files differ from commit {now[:-1]}; new records in {records} will say {now}. Commit them first?"
+        )

@@ -65,6 +65,9 @@ def report(ledger: Ledger, budget: Budget) -> list[Block]:
                 _verdict(dataset, budget, here),
                 curves(f"blocks-latents-{dataset}", here, axis="blocks", by="M =", caption=caption),
             ]
+        else:
+            count = sum(cell.parts[0] == dataset for cell in cells(budget))
+            blocks.append(f"{dataset}: none of its {count} cells has a number yet.")
     return [*blocks, origin(found)]
 
 

@@ -82,10 +82,14 @@ class Budget:
             halves.append(("heads", papers["heads"] // 2))
         return [(f"model.{name}", value) for name, value in (*own, *halves)]
 
-    def shrunk(self, settings: Overrides) -> Overrides:
-        """Settings in the paper's sizes, with half of those that this budget halves."""
+    def shrunk(self, dataset: str, model: str, settings: Overrides) -> Overrides:
+        """Settings in the paper's sizes, with half of those that this budget halves, and no head too narrow."""
         halved = {f"model.{name}" for name in self.halved}
-        return tuple((key, value // 2 if key in halved else value) for key, value in settings)
+        sizes = {key: value // 2 if key in halved else value for key, value in settings}
+        if "channels" in self.halved and "model.heads" in sizes:
+            channels = self.model(dataset, model)["channels"]
+            sizes["model.heads"] = min(sizes["model.heads"], channels // NARROWEST)
+        return tuple(sizes.items())
 
 
 def _papers() -> dict[str, Scale]:

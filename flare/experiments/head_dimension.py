@@ -6,6 +6,7 @@ from flare.experiments.ablation import Settings, curves, drawable, grid_cells, t
 from flare.experiments.budgets import Budget
 from flare.experiments.ledger import Ledger
 from flare.experiments.study import READ_OFF, Block, Cell, Item, error_table, origin, outcomes
+from flare.experiments.verdicts import lowest
 
 WIDTHS = (2, 4, 8, 16, 32, 64)
 PAPER = table_of(
@@ -34,8 +35,10 @@ def cells(budget: Budget) -> list[Cell]:
 
 
 def report(ledger: Ledger, budget: Budget) -> list[Block]:
-    found = outcomes(ledger, cells(budget))
+    wanted = cells(budget)
+    found = outcomes(ledger, wanted)
     blocks: list[Block] = [error_table(("dataset", "head width", "latents"), found, READ_OFF)]
+    blocks.append(lowest(wanted, found, "head width", "latents"))
     if drawable(found):
         caption = "Relative L2 error over the width of a head; heads × width is the number of channels."
         blocks.append(curves("head-dimension", found, axis="head width D", by="M =", caption=caption))

@@ -6,6 +6,7 @@ from flare.experiments.ablation import Settings, curves, drawable, grid_cells, t
 from flare.experiments.budgets import Budget
 from flare.experiments.ledger import Ledger
 from flare.experiments.study import READ_OFF, Block, Cell, Item, error_table, origin, outcomes
+from flare.experiments.verdicts import lowest
 
 DEPTHS = (0, 1, 2, 3, 4, 5)
 PAPER = table_of(
@@ -34,8 +35,10 @@ def cells(budget: Budget) -> list[Cell]:
 
 
 def report(ledger: Ledger, budget: Budget) -> list[Block]:
-    found = outcomes(ledger, cells(budget))
+    wanted = cells(budget)
+    found = outcomes(ledger, wanted)
     blocks: list[Block] = [error_table(("dataset", "K/V depth", "latents"), found, READ_OFF)]
+    blocks.append(lowest(wanted, found, "K/V depth", "latents"))
     if drawable(found):
         caption = "Relative L2 error over the inner layers of the MLP of keys and values."
         blocks.append(curves("kv-depth", found, axis="K/V depth", by="M =", caption=caption, log=False))

@@ -12,6 +12,7 @@ from flare.experiments.names import ITEMS
 from flare.experiments.reproduce import item_named
 from flare.experiments.study import Block, Item, Picture, outcomes
 from flare.experiments.tables import Table
+from flare.experiments.verdicts import SPREAD
 from flare.files import replacing
 
 SHOWN = (budget_named("cpu"), budget_named("paper"), budget_named("paper", published=True))
@@ -54,19 +55,55 @@ def write_pages(ledger: Ledger, folder: Path) -> list[Path]:
     for name in ITEMS:
         item = item_named(name)
         texts = [(budget, write_report(item, ledger, budget, folder)) for budget in _that_differ(item)]
-        told = [budget for budget, text in texts if text]
+        told = [(budget, text) for budget, text in texts if text]
         if told:
             page = folder / f"{name}.md"
-            again = f"flare reproduce {name} --budget {told[0].name}" + " --published" * told[0].published
-            head = f"# {item.title}\n\nDone again by `{again}`.\n"
-            _write(page, "\n".join([head, *(text for _, text in texts if text), *_notes(ledger, name)]).encode())
+            again = "; ".join(command for budget, _ in told for command in _commands(item, ledger, budget))
+            head = [f"# {item.title}", f"Done again by {again}."]
+            whole = "".join(text for _, text in told)
+            head += [words for mark, words in MARKS.items() if mark in whole]
+            parts = ["\n\n".join(head) + "\n", *(text for _, text in told), *_notes(ledger, name)]
+            _write(page, "\n".join(parts).encode())
             pages.append(page)
-            lines.append(f"* [{item.title}]({page.name}): {'; '.join(map(_title, told))}")
+            lines.append(f"* [{item.title}]({page.name}): {'; '.join(_coverage(item, ledger, b) for b, _ in told)}")
         else:
             lines.append(f"* {item.title}: not run yet, `flare reproduce {name} --budget cpu`")
     page = folder / "README.md"
     _write(page, (INDEX + "\n".join(lines) + "\n").encode())
     return [*pages, page]
+
+
+MARKS = {
+    "±": SPREAD,
+    "(#": "Numbers such as (#15) are those of [discrepancies](../discrepancies.md): a choice other than that of the "
+    "authors' code, of which the paper's numbers very probably are.",
+}
+"""What stands on a page -> what it means, to be said under its head."""
+
+
+def _commands(item: Item, ledger: Ledger, budget: Budget) -> list[str]:
+    """What to give to do all again that a page tells of: the usual cells, and by name the others that have records."""
+    cells = item.cells(budget)
+    found = outcomes(ledger, cells)
+    start = f"flare reproduce {item.name} --budget {budget.name}" + " --published" * budget.published
+    commands = [f"`{start}`"] if any(not outcome.cell.extra for outcome in found) else []
+    usual = {cell.parts[0] for cell in cells if not cell.extra}
+    extra = [outcome.cell for outcome in found if outcome.cell.extra]
+    # A task that has nothing but extra cells is chosen whole.
+    names = dict.fromkeys("/".join(c.parts) if c.parts[0] in usual else c.parts[0] for c in extra)
+    if names:
+        fetched = any(c.job.data is not None and c.job.data.published for c in extra) and not budget.published
+        commands.append(f"`{start} --only {','.join(names)}`" + " (which fetches files)" * fetched)
+    return commands
+
+
+def _coverage(item: Item, ledger: Ledger, budget: Budget) -> str:
+    """`` `cpu`, 6 of 36 cells``: how many of the usual ones have come to their end, and how many others."""
+    cells = item.cells(budget)
+    done = [o.cell for o in outcomes(ledger, cells) if any(record.outcome == "done" for record in o.records)]
+    usual, extra = (sum(cell.extra == which for cell in done) for which in (False, True))
+    count = sum(not cell.extra for cell in cells)
+    return f"{_title(budget)}, {usual} of {count} cell{'s' * (count > 1)}" + (f" and {extra} extra" if extra else "")
 
 
 def _that_differ(item: Item) -> list[Budget]:

@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from flare.data.cards import card, card_names
-from flare.errors import ConfigError, differences, nearest
+from flare.errors import ConfigError, nearest
 from flare.experiments.budgets import Budget
+from flare.experiments.departures import departures_of
 from flare.experiments.jobs import Job, Training
 from flare.experiments.ledger import Ledger, Record
 from flare.experiments.tables import Table
@@ -35,6 +35,8 @@ class Cell:
     """Of its own, whatever the budget has."""
     remark: str = ""
     """On the paper's number, to stand beside it."""
+    otherwise: str = ""
+    """Of a variant: what `exact` has otherwise than the training of the paper's number."""
 
     def jobs(self, seeds: int) -> list[Job]:
         """Trainings are done with several seeds; the rest is looked at once."""
@@ -184,31 +186,10 @@ def paper_value(cell: Cell) -> str:
 
 
 def departures(cell: Cell) -> str:
-    """In what the setting of a training differs from the paper's, in words."""
+    """In what a training differs from the one that the paper's number is of, in words."""
     if not isinstance(cell.job, Training) or cell.exact is None:
         return ""
-    ours, theirs = cell.job.definition(), cell.exact.definition()
-    words = []
-    if not cell.job.on.published:
-        data, full = cell.job.on, cell.exact.on
-        stand_in = data.name in card_names() and card(data.name).stands_in_for
-        words.append(f"{data.name}, which stands in for {stand_in}" if stand_in else "data of our solver")
-        if (data.samples, data.test) != (full.samples, full.test):
-            words.append(f"{data.samples - data.test}+{data.test} of {full.samples - full.test}+{full.test} samples")
-        words += [f"{key} {value}" for key, value in data.options.items()]
-    for key, there, here in differences(theirs["settings"], ours["settings"]):
-        name = key.removeprefix("data.").removeprefix("optim.").removeprefix("model.").replace("_", " ")
-        if key == "epochs":
-            words.append(f"{here} of {there} epochs")
-        elif key != "seed":
-            words.append(f"{name} {_plain(here)}" + ("" if there is None else f", not {_plain(there)}"))
-    return "; ".join(words)
-
-
-def _plain(value: Any) -> str:
-    if isinstance(value, Mapping):
-        return value.get("kind", "of its own")
-    return "default" if value is None else f"{value:g}" if isinstance(value, float) else str(value)
+    return "; ".join([*departures_of(cell.job, cell.exact), *([cell.otherwise] if cell.otherwise else [])])
 
 
 ERROR, PAPER, READ_OFF = "rel-L2 × 1e-3", "paper", "paper (read off the figure)"
@@ -250,13 +231,25 @@ def origin(found: Iterable[Outcome]) -> str:
     facts = {
         key: sorted({str(m.get(key, "unknown")) for m in made}) for key in ("flare", "commit", "torch", "processor")
     }
-    # Of an experiment done in several calls the time is not known, and null.
-    seconds = [m["seconds"] for m in made if m.get("seconds") is not None]
-    time = f"{duration(sum(seconds))} in all" if seconds else "time not kept"
     memory = max((m.get("peak_memory_mb", 0) for m in made), default=0)
     words = f"{len(made)} records" if len(made) > 1 else "One record"
     return (
         f"*{words}: flare {', '.join(facts['flare'])} at {', '.join(facts['commit'])}, "
         f"torch {', '.join(facts['torch'])}, "
-        f"{'; '.join(facts['processor'])}; {time}, at most {memory / 1024:.1f} GB.*"
+        f"{'; '.join(facts['processor'])}; {_times(made)}, at most {memory / 1024:.1f} GB."
+        f"{DIRTY if any(commit.endswith('+') for commit in facts['commit']) else ''}*"
     )
+
+
+DIRTY = " A + behind a commit: some files were not as it has them."
+
+
+def _times(made: Sequence[Mapping[str, Any]]) -> str:
+    """Wall time, and how far to trust it. Of an experiment done in several calls neither time is known."""
+    timed = [m for m in made if m.get("seconds") is not None]
+    if not timed:
+        return "time not kept"
+    wall = duration(sum(m["seconds"] for m in timed))
+    if any(m.get("cpu_seconds") is None for m in timed):
+        return f"{wall} in all by the clock of a machine that did other work, too"
+    return f"{wall} in all, of CPUs {duration(sum(m['cpu_seconds'] for m in timed))}"

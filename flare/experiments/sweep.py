@@ -8,6 +8,7 @@ its message is for whoever gave the command.
 
 from __future__ import annotations
 
+import os
 import re
 import signal
 import threading
@@ -133,13 +134,16 @@ def perform(job: Job, records: Path, place: Place, threads: int) -> str:
     if _stopped:
         raise _stopped[0]
     with _alone, lock(locks / ledger.path(job).stem, busy):
-        usual, start = torch.get_num_threads(), time.monotonic()
+        usual, start, cpu = torch.get_num_threads(), time.monotonic(), _cpu_seconds()
+        begun = place.run(job).exists()
         torch.set_num_threads(threads)
         forget_peak_memory()
         try:
             result, arrays = job.perform(place)
             made: dict[str, Any] = {
                 "seconds": round(time.monotonic() - start, 1),
+                # Of what an earlier process has begun, the time of this one is but a part.
+                "cpu_seconds": None if begun else round(_cpu_seconds() - cpu, 1),
                 "peak_memory_mb": round(peak_memory_mb()),
             }
             # A training may have been done by an earlier process, and knows better.
@@ -164,6 +168,11 @@ def perform(job: Job, records: Path, place: Place, threads: int) -> str:
             torch.set_num_threads(usual)
     told = (f"{words} {result[key]:.4g}" for key, words in TOLD.items() if key in result)
     return f"{job.label}: {next(told, 'done')}"
+
+
+def _cpu_seconds() -> float:
+    """Of this process so far, and of those it has started and seen end: unlike wall time, whatever else runs here."""
+    return sum(os.times()[:4])
 
 
 def _keep_unfinished(job: Training, ledger: Ledger, place: Place) -> None:

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 from flare.data.cards import card
+from flare.errors import differences
 from flare.experiments.budgets import BENCHMARKS, BUDGETS, Budget
-from flare.experiments.jobs import Overrides
+from flare.experiments.departures import worded
+from flare.experiments.jobs import Overrides, Training
 from flare.experiments.learning import learning_curves
 from flare.experiments.ledger import Ledger
 from flare.experiments.study import (
+    DEPARTURES,
     Block,
     Cell,
     Item,
@@ -38,78 +42,116 @@ PAPER: dict[str, Sequence[float | None]] = {
 """Recipe -> errors in thousandths; None where the paper has none: too slow for it, or no grid."""
 AUTHORS = "3.38 to 3.85 for this setting and seed in the authors' material"
 """Of FLARE on Elasticity: how far one setting of theirs scatters."""
+OFFSET = "loss.offset"
 
 
 @dataclass(frozen=True)
 class Variant:
-    """A choice that the paper and its code make differently; docs/discrepancies.md has the number."""
+    """A choice that the paper and its code make differently."""
 
+    number: int
+    """Its row in docs/discrepancies.md."""
     model: str
     datasets: Sequence[str]
     settings: Overrides
     """In the paper's sizes."""
+    coded: bool = False
+    """Whether the authors' code has it so, and with it the paper's number."""
 
 
 VARIANTS = {
-    "flare-as-printed": Variant("flare", ["lpbf"], (("model.heads", 16), ("model.latents", 256))),
-    "perceiver-1024": Variant("perceiver", DATASETS, (("model.latents", 1024),)),
-    "perceiver-self": Variant("perceiver", DATASETS, (("model.flavour", "self"),)),
-    "perceiver-fast": Variant("perceiver", DATASETS, (("optim.lr", 1e-3),)),
-    "lno-8-blocks": Variant("lno", ["airfoil", "pipe"], (("model.blocks", 8),)),
+    "flare-as-printed": Variant(1, "flare", ["lpbf"], (("model.heads", 16), ("model.latents", 256))),
+    "perceiver-1024": Variant(3, "perceiver", DATASETS, (("model.latents", 1024),)),
+    "perceiver-self": Variant(4, "perceiver", DATASETS, (("model.flavour", "self"),)),
+    "perceiver-fast": Variant(5, "perceiver", DATASETS, (("optim.lr", 1e-3),)),
+    "lno-8-blocks": Variant(7, "lno", ["airfoil", "pipe"], (("model.blocks", 8),), coded=True),
     "transformer-bias": Variant(
-        "transformer", ["elasticity", "darcy", "airfoil"], (("model.qkv_bias", True), ("model.gelu", "none"))
+        8, "transformer", ["elasticity", "darcy", "airfoil"], (("model.qkv_bias", True), ("model.gelu", "none"))
     ),
-    "gnot-published": Variant("gnot", ["darcy", "airfoil", "pipe"], (("model.published", True),)),
-    "flare-offset": Variant("flare", ["lpbf"], (("loss.offset", card("lpbf").paper_offset),)),
-    "flare-fixed-beta1": Variant("flare", DATASETS, (("optim.cycle_beta1", False),)),
-    "flare-decay-norms": Variant("flare", DATASETS, (("optim.undecayed", ["biases", "latents"]),)),
-    "flare-decay-latents": Variant("flare", DATASETS, (("optim.undecayed", ["biases", "norms"]),)),
+    "gnot-published": Variant(10, "gnot", ["darcy", "airfoil", "pipe"], (("model.published", True),), coded=True),
+    "flare-offset": Variant(12, "flare", ["lpbf"], ((OFFSET, card("lpbf").paper_offset),), coded=True),
+    "flare-fixed-beta1": Variant(13, "flare", DATASETS, (("optim.cycle_beta1", False),)),
+    "flare-decay-norms": Variant(15, "flare", DATASETS, (("optim.undecayed", ["biases", "latents"]),), coded=True),
+    "flare-decay-latents": Variant(15, "flare", DATASETS, (("optim.undecayed", ["biases", "norms"]),)),
 }
 """Name -> what is otherwise. Done when chosen:  flare reproduce table1 --only darcy/gnot-published"""
+RAW = "-raw-points"
+"""Behind the name of a model: trained on points as they are, where the cpu budget normalises them."""
 
 
 def cells(budget: Budget) -> list[Cell]:
     exact = budget if budget.name == "paper" else BUDGETS["paper"]  # the former may read published files
     found = []
-    for column, dataset in enumerate(DATASETS):
-        about = card(budget.scales[dataset].data.name)
-        # The paper's error on LPBF is of another measure, which has a line of its own in the report.
-        comparable = budget.comparable and not about.paper_offset and not about.stands_in_for
-        for model, errors in PAPER.items():
-            value = errors[column]
-            if value is not None:
-                paper = 1e-3 * value if comparable else None
-                remark = AUTHORS if (dataset, model) == ("elasticity", "flare") else ""
+    for dataset in DATASETS:
+        for model in PAPER:
+            if _papers(dataset, model) is not None:
                 ours, theirs = budget.training(dataset, model), exact.training(dataset, model)
-                found.append(Cell((dataset, model), ours, theirs, paper, remark=remark))
-        found += [
-            Cell(
-                (dataset, name),
-                budget.training(dataset, variant.model, *budget.shrunk(variant.settings)),
-                exact.training(dataset, variant.model),
-                extra=True,
-            )
-            for name, variant in VARIANTS.items()
-            if dataset in variant.datasets
-        ]
+                found.append(Cell((dataset, model), ours, theirs, **_number(budget, dataset, model)))
+        found += [_variant(budget, exact, dataset, name) for name in VARIANTS if dataset in VARIANTS[name].datasets]
+        if budget.name == "cpu" and dataset == "elasticity":
+            found += [
+                replace(
+                    cell,
+                    parts=(dataset, f"{cell.parts[1]}{RAW}"),
+                    job=budget.training(dataset, cell.parts[1], ("data.normalise.points", "identity")),
+                    extra=True,
+                )
+                for cell in found
+                if cell.parts[0] == dataset and not cell.extra
+            ]
     return found
+
+
+def _variant(budget: Budget, exact: Budget, dataset: str, name: str) -> Cell:
+    variant = VARIANTS[name]
+    ours = budget.training(dataset, variant.model, *budget.shrunk(dataset, variant.model, variant.settings))
+    theirs = exact.training(dataset, variant.model, *variant.settings)
+    if variant.coded:
+        return Cell((dataset, name), ours, theirs, extra=True, **_number(budget, dataset, variant.model))
+    usual = exact.training(dataset, variant.model).settings()
+    changed = [worded(*difference) for difference in differences(usual, theirs.settings())]
+    return Cell((dataset, name), ours, theirs, extra=True, otherwise=f"{', '.join(changed)} (#{variant.number})")
+
+
+def _papers(dataset: str, model: str) -> float | None:
+    """The paper's error."""
+    value = PAPER[model][DATASETS.index(dataset)]
+    return None if value is None else 1e-3 * value
+
+
+def _number(budget: Budget, dataset: str, model: str) -> dict[str, Any]:
+    """The paper's number of a cell, where it is of the same measure and data, and what to know of it."""
+    about = card(budget.scales[dataset].data.name)
+    # The paper's error on LPBF is of another measure, which has a table of its own in the report.
+    comparable = budget.comparable and not about.paper_offset and not about.stands_in_for
+    remark = AUTHORS if (dataset, model) == ("elasticity", "flare") else ""
+    return {"paper": _papers(dataset, model) if comparable else None, "remark": remark}
 
 
 def report(ledger: Ledger, budget: Budget) -> list[Block]:
     found = outcomes(ledger, cells(budget))
-    blocks: list[Block] = [error_table(("dataset", "model"), found)]
-    blocks += [_verdict(dataset, budget, found) for dataset in DATASETS if _of(dataset, found)]
+    plain = [outcome for outcome in found if not _trained_with_offset(outcome.cell)]
+    blocks: list[Block] = [error_table(("dataset", "model"), plain)] if plain else []
+    blocks += [_verdict(dataset, budget, plain) for dataset in DATASETS if _of(dataset, plain)]
+    absent = [dataset for dataset in DATASETS if not any(o.cell.parts[0] == dataset for o in plain)]
+    blocks += [_raw_verdict(budget, plain), f"No record yet of any model: {', '.join(absent)}." if absent else ""]
     for dataset in DATASETS:
-        first = {o.cell.parts[1]: o.first for o in found if o.cell.parts[0] == dataset and o.first is not None}
+        here = [o for o in plain if o.cell.parts[0] == dataset and not o.cell.parts[1].endswith(RAW)]
+        first = {o.cell.parts[1]: o.first for o in here if o.first is not None}
         caption = f"{dataset}: relative L2 error on the test split while training, seed 0."
         blocks += learning_curves(f"learning-{dataset}", caption, first)
-    offset = [outcome for outcome in found if outcome.values("rel_l2_offset")]
+    offset = [o for o in found if o.values("rel_l2_offset") or _trained_with_offset(o.cell)]
     if offset:
         blocks += [_offset_words(), _offset_table(offset, budget)]
     cars = card(budget.scales["cars"].data.name)
     if cars.stands_in_for and _of("cars", found):
         blocks.append(f"The cars are a stand-in, not {card(cars.stands_in_for).title}: {cars.differs[0]}")
     return [*blocks, origin(found)]
+
+
+def _trained_with_offset(cell: Cell) -> bool:
+    """Whether its error, in training and in the end, is that of the authors' LPBF code."""
+    return isinstance(cell.job, Training) and OFFSET in dict(cell.job.overrides)
 
 
 def _of(dataset: str, found: Sequence[Outcome]) -> list[Outcome]:
@@ -129,23 +171,39 @@ def _verdict(dataset: str, budget: Budget, found: Sequence[Outcome]) -> str:
     return words + (f" No better than that field: {', '.join(poor)}." if poor else "")
 
 
+def _raw_verdict(budget: Budget, found: Sequence[Outcome]) -> str:
+    """The same of points as they are, on Elasticity; empty without records."""
+
+    def renamed(cell: Cell) -> Cell:
+        return replace(cell, parts=(cell.parts[0], cell.parts[1].removesuffix(RAW)))
+
+    raw = [replace(o, cell=renamed(o.cell)) for o in found if o.cell.parts[1].endswith(RAW) and o.values()]
+    if not raw:
+        return ""
+    ranked = sorted(raw, key=lambda outcome: outcome.mean)
+    wanted = [renamed(cell) for cell in cells(budget) if cell.parts[1].endswith(RAW)]
+    order = ", ".join(f"{outcome.cell.parts[1]} {outcome.number}" for outcome in ranked)
+    return f"**elasticity**, points not normalised: {order}." + flare_among(ranked, wanted, raw, "lowest")
+
+
 def _offset_words() -> str:
     return (
         f"LPBF in the measure of the authors' code, which adds {card('lpbf').paper_offset} mm to truth and prediction "
-        "before it compares them, as the paper's number very probably is; trained without it:"
+        "before it compares them, as the paper's number very probably is; a row says where the loss in training had "
+        "none of it:"
     )
 
 
 def _offset_table(found: Sequence[Outcome], budget: Budget) -> Table:
-    column = DATASETS.index("lpbf")
     rows = []
     for outcome in found:
-        paper = PAPER.get(outcome.cell.parts[1], [None] * len(DATASETS))[column]
-        value = "" if paper is None or not budget.comparable else thousandths(1e-3 * paper)
-        error = outcome.error("rel_l2_offset")
-        rows.append((*outcome.cell.parts, error, outcome.seeds, value, departures(outcome.cell)))
-    head = ("dataset", "model", "offset rel-L2 × 1e-3", "seeds", "paper", "departures from the paper's setting")
-    return Table(head, rows, text=2, notes=1)
+        dataset, name = outcome.cell.parts
+        model = VARIANTS[name].model if name in VARIANTS and VARIANTS[name].coded else name
+        paper = _papers(dataset, model) if model in PAPER and budget.comparable else None
+        error = outcome.error(None if _trained_with_offset(outcome.cell) else "rel_l2_offset")
+        value = "" if paper is None else thousandths(paper)
+        rows.append((dataset, name, error, outcome.seeds, value, departures(outcome.cell)))
+    return Table(("dataset", "model", "offset rel-L2 × 1e-3", "seeds", "paper", DEPARTURES), rows, text=2, notes=1)
 
 
 ITEM = Item("table1", "Table 1: models × benchmarks", cells, report)

@@ -25,8 +25,15 @@ def without_numbers(cells: Sequence[Cell], found: Sequence[Outcome], name: Name)
     return "".join(f" {kind}: {', '.join(names)}." for kind, names in kinds.items() if names)
 
 
+SPREAD = (
+    "Numbers with ±: mean ± sample standard deviation (n − 1) over the seeds. Two spreads overlap when the means "
+    "differ by no more than both deviations together; a single seed has none."
+)
+"""Under the head of every page with spreads."""
+
+
 def overlap(a: Outcome, b: Outcome) -> bool:
-    """Whether mean ± standard deviation of both have something in common; a single seed has no deviation."""
+    """Whether mean ± standard deviation of both have something in common: see `SPREAD`."""
     return abs(a.mean - b.mean) <= (a.spread or 0.0) + (b.spread or 0.0)
 
 
@@ -80,6 +87,43 @@ def falling(lines: Sequence[Sequence[Cell]], found: Sequence[Outcome]) -> str:
     else:
         words = f"the error falls with every step to more blocks{among}."
     return words + (f" It falls by less than the spread: {'; '.join(slight)}." if slight else "") + missing
+
+
+def lowest(cells: Sequence[Cell], found: Sequence[Outcome], axis: str, by: str) -> str:
+    """Which value of an axis has the lowest error, for every value of the other; the paper's choice; what is missing.
+
+    Args:
+        cells: of a grid, each (dataset, value of the axis, value of the other).
+        axis: what the text calls the first of these.
+        by: and the other.
+    """
+    words = ""
+    for line in dict.fromkeys(cell.parts[2] for cell in cells):
+        ranked = sorted((o for o in found if o.cell.parts[2] == line and o.values()), key=lambda outcome: outcome.mean)
+        if len(ranked) > 1:
+            best = ranked[0]
+            words += f" Lowest with {_value(line)} {by}: {axis} {_at(best.cell)}, {best.number}."
+            words += doubts(best, ranked[1:], _at) + _of_the_paper([cell for cell in cells if cell.parts[2] == line])
+    if not words:
+        words = f" Too few cells have numbers to say which {axis} has the lowest error."
+    return words.strip() + without_numbers(cells, found, _axes)
+
+
+def _of_the_paper(cells: Sequence[Cell]) -> str:
+    """` The paper's lowest of 2, 4, 8: 4.`, beginning with a space; empty where it has no number beside each."""
+    numbers = {_at(cell): cell.paper for cell in cells if cell.paper is not None}
+    if len(numbers) < len(cells):
+        return ""
+    return f" The paper's lowest of {', '.join(numbers)}: {min(numbers, key=lambda value: numbers[value])}."
+
+
+def _at(cell: Cell) -> str:
+    """`4` for `width=4`."""
+    return _value(cell.parts[1])
+
+
+def _value(part: str) -> str:
+    return part.split("=")[1]
 
 
 def _axes(cell: Cell) -> str:

@@ -9,9 +9,10 @@ from flare.errors import ConfigError
 from flare.experiments import scaling
 from flare.experiments.budgets import BENCHMARKS, BUDGETS, budget_named
 from flare.experiments.jobs import recipe
-from flare.experiments.ledger import Ledger, address
+from flare.experiments.ledger import Ledger, Record, address
 from flare.experiments.reproduce import item_named, listing, planned, selected
 from flare.experiments.study import Cell, chosen, departures
+from flare.experiments.table1 import VARIANTS
 from flare.train.presets import build_config
 
 CPU, PAPER = BUDGETS["cpu"], BUDGETS["paper"]
@@ -26,10 +27,12 @@ def test_the_paper_budget_is_the_papers_setting():
     for cell in item_named("table1").cells(PAPER):
         if not cell.extra:
             stand_in = "car-potential, which stands in for drivaerml"
-            assert departures(cell) == (stand_in if cell.parts[0] == "cars" else "data of our solver")
+            data, *others = departures(cell).split("; ")
+            assert data == (stand_in if cell.parts[0] == "cars" else "data of our solver")
+            assert all("(#" in words for words in others), "only what we decided"
     for name in ("pipe", "cars"):
         (cell,) = chosen(item_named("table1").cells(budget_named("paper", published=True)), [f"{name}/flare"])
-        assert departures(cell) == ""
+        assert departures(cell) == "norms without weight decay (#15)"
 
 
 def test_every_variant_is_a_setting_that_exists_and_differs():
@@ -39,7 +42,7 @@ def test_every_variant_is_a_setting_that_exists_and_differs():
     for cell in {c.parts[1]: c for c in extra}.values():
         build_config(cell.job.settings(), "/".join(cell.parts))
         assert cell.job.definition() != usual[cell.parts[0], cell.job.model].job.definition()
-        assert ";" in departures(cell), cell.parts
+        assert ("(#" in cell.otherwise) != VARIANTS[cell.parts[1]].coded, cell.parts
 
 
 def test_the_papers_two_studies_of_scaling_have_its_layers():
@@ -63,6 +66,23 @@ def test_a_halved_model_has_no_heads_narrower_than_four_channels_and_its_variant
             assert (sizes["heads"] != PAPER.model(dataset, model)["heads"]) == narrow
     usual, variant = chosen(item_named("table1").cells(CPU), ["pipe/lno", "pipe/lno-8-blocks"])
     assert [cell.job.settings()["model"]["blocks"] for cell in (usual, variant)] == [2, 4]
+    for cell in item_named("table1").cells(CPU):
+        sizes = cell.job.settings()["model"]
+        assert sizes["channels"] // sizes["heads"] >= 4, cell.parts
+
+
+def test_the_list_counts_what_is_recorded_and_the_whole_time_all_the_same(tmp_path):
+    ledger = Ledger(tmp_path)
+
+    def cost():
+        return next(line.costs["cpu"] for line in listing(ledger, workers=2) if line.name == "kv-depth")
+
+    before = cost()
+    for job in planned(item_named("kv-depth"), CPU, ["depth=3"], None):
+        ledger.write(job, Record("done"))
+    after = cost()
+    assert (before.recorded, after.recorded, after.jobs) == (0, 3, 18)
+    assert after.seconds == before.seconds > 60
 
 
 def test_peers_bring_to_the_stand_in_what_they_have_for_drivaerml():
@@ -83,7 +103,7 @@ ALLOWED = {
 
 
 def test_the_cpu_budget_is_estimated_at_minutes_on_two_cores(tmp_path):
-    costs = {line.name: line.costs["cpu"][1] for line in listing(Ledger(tmp_path), workers=2)}
+    costs = {line.name: line.costs["cpu"].seconds for line in listing(Ledger(tmp_path), workers=2)}
     assert {name: seconds for name, seconds in costs.items() if seconds > ALLOWED.get(name, 5 * HOUR)} == {}
     assert set(ALLOWED) <= set(costs)
 
@@ -93,7 +113,7 @@ def test_the_papers_elasticity_run_is_that_of_table_1(tmp_path):
     (row,) = chosen(item_named("table1").cells(PAPER), ["elasticity/flare"])
     assert run.job == row.job
     (short,) = item_named("elasticity-run").cells(CPU)
-    assert departures(short) == "data of our solver; 50 of 500 epochs"
+    assert departures(short) == "data of our solver; 50 of 500 epochs; norms without weight decay (#15)"
     assert len(planned(item_named("elasticity-run"), CPU, None, None)) == 1
 
 

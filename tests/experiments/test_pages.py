@@ -129,7 +129,8 @@ def test_records_of_published_files_have_a_section_of_their_own(tmp_path):
     text = (tmp_path / "pages" / "table1.md").read_text()
     assert "Done again by `flare reproduce table1 --budget paper --published`." in text
     assert "## Budget `paper`, published files: " in text
-    assert "| pipe | flare | 1,234 | 3.00 | 1 | 2.85 |  |" in text
+    assert "| pipe | flare | 1,234 | 3.00 | 1 | 2.85 | norms without weight decay (#15) |" in text
+    assert "Numbers such as (#15) are those of [discrepancies](../discrepancies.md)" in text
     assert (tmp_path / "pages" / "tables" / "table1-paper-published-1.csv").exists()
 
 
@@ -191,7 +192,7 @@ def test_the_page_of_table_2_says_who_is_best_and_shows_the_papers_accuracy_unde
     write_pages(ledger, tmp_path / "pages")
     text = (tmp_path / "pages" / "table2.md").read_text()
     above = "test: 13.0 points above the majority class"
-    departs = "samples of our generator; judged on test with masks, not on dev without"
+    departs = "samples of our generator; judged on test with masks, not on dev without (#20)"
     assert f"| listops | flare | own | 5 |  | 30.0 | 1 | 36.15 | {above} | {departs} |" in text
     assert "FLARE is **not** the best: performer is." in text
     assert "Averages" not in text
@@ -210,3 +211,79 @@ def test_attentions_with_numbers_of_all_five_tasks_have_an_average(tmp_path):
     assert "| flare | own | 40.0 | 58.06 |" in text
     assert "| norm | own | 40.0 |" not in text
     assert "| listops | flare | own | 5 | 30.0 | 40.0 |" in text
+
+
+def test_a_page_says_what_a_spread_is_where_it_has_one(tmp_path):
+    for name, errors, there in (("a", (0.01, 0.012), True), ("b", (0.01,), False)):
+        ledger = records_for(elasticity(), tmp_path / name, lambda parts, errors=errors: errors)
+        write_pages(ledger, tmp_path / f"pages-{name}")
+        text = (tmp_path / f"pages-{name}" / "table1.md").read_text()
+        assert (text.count("mean ± sample standard deviation (n − 1) over the seeds") == 1) == there
+        assert ("Two spreads overlap when the means differ by no more than both deviations together" in text) == there
+
+
+@pytest.mark.parametrize(
+    ("item", "axis", "papers"), [("head-dimension", "width", 4), ("kv-depth", "depth", 5), ("ffn-depth", "depth", 5)]
+)
+def test_an_ablation_says_which_is_lowest_beside_the_papers_and_what_is_missing(item, axis, papers, tmp_path):
+    cells = item_named(item).cells(CPU)
+    value = [cell.parts[1].split("=")[1] for cell in cells]
+    errors = {cells[1].parts: (0.10, 0.12), cells[2].parts: (0.11, 0.13), cells[3].parts: (0.2, 0.21)}
+    ledger = records_for(cells[1:4], tmp_path / "r", lambda parts: errors[parts])
+    write_pages(ledger, tmp_path / "pages")
+    text = (tmp_path / "pages" / f"{item}.md").read_text()
+    assert (
+        f"Lowest with 64 latents: {item_axis(item)} {value[1]}, 110 ± 14. Its spread overlaps that of {value[2]}."
+        in text
+    )
+    assert f"The paper's lowest of {', '.join(value)}: {papers}." in text
+    assert f"No record yet: {axis}={value[0]}/latents=64, {axis}={value[4]}/latents=64" in text
+    readme = (tmp_path / "pages" / "README.md").read_text()
+    assert f"({item}.md): `cpu`, 3 of {len(cells)} cells\n" in readme
+    alone = records_for(cells[:1], tmp_path / "alone", lambda parts: [0.1])
+    write_pages(alone, tmp_path / "one")
+    assert "Too few cells have numbers to say which" in (tmp_path / "one" / f"{item}.md").read_text()
+
+
+def item_axis(item):
+    return {"head-dimension": "head width", "kv-depth": "K/V depth", "ffn-depth": "FFN depth"}[item]
+
+
+def test_benchmarks_without_records_are_named(tmp_path):
+    ledger = records_for(elasticity(), tmp_path / "r", lambda parts: [0.01])
+    write_pages(ledger, tmp_path / "pages")
+    text = (tmp_path / "pages" / "table1.md").read_text()
+    assert "No record yet of any model: darcy, airfoil, pipe, cars, lpbf." in text
+    assert "darcy: none of its 8 cells has a number yet." in (tmp_path / "pages" / "blocks-latents.md").read_text()
+
+
+def test_a_page_has_all_commands_that_it_takes_and_the_sizes_of_its_tasks(tmp_path):
+    cells = [cell for cell in item_named("table2").cells(CPU) if "dev-split" not in cell.parts]
+    ledger = Ledger(tmp_path / "r")
+    for cell in cells:
+        result = {"accuracy": 0.3, "guesses": {"chance": {"test": 0.1}}, "split": "test", "samples": {"test": 2000}}
+        result |= {"parameters": 5, "curve": [], "train_samples": 50_000, "steps": 1500}
+        ledger.write(cell.job, Record("done", result))
+    write_pages(ledger, tmp_path / "pages")
+    text = (tmp_path / "pages" / "table2.md").read_text()
+    usual = "`flare reproduce table2 --budget cpu`"
+    assert f"Done again by {usual}; {usual[:-1]} --only image-small` (which fetches files)." in text
+    assert "image-small (side 8, levels 16): 50,000 samples to train, to judge 2,000 of test; 1,500 steps of 64" in text
+
+
+def test_the_last_line_explains_times_of_a_busy_machine_and_commits_with_a_plus(tmp_path):
+    cells, told = elasticity(), {}
+    for name, made in (
+        ("old", {"commit": "abc+", "seconds": 60.0}),
+        ("new", {"commit": "abc", "seconds": 60.0, "cpu_seconds": 50.0}),
+    ):
+        ledger = Ledger(tmp_path / name)
+        result = {"rel_l2": 0.1, "rel_l2_mean_field": 0.5, "parameters": 7, "curve": [(1, 0.1)]}
+        ledger.write(cells[0].job, Record("done", result, made=made))
+        write_pages(ledger, tmp_path / f"pages-{name}")
+        told[name] = (tmp_path / f"pages-{name}" / "table1.md").read_text()
+    assert "1 min 00 s in all by the clock of a machine that did other work, too" in told["old"]
+    assert "A + behind a commit: some files were not as it has them." in told["old"]
+    assert "1 min 00 s in all, of CPUs 50 s" in told["new"]
+    assert "other work" not in told["new"]
+    assert "A + behind" not in told["new"]

@@ -1,10 +1,14 @@
 """`flare reproduce`, from end to end at the smallest budget."""
 
 import re
+from pathlib import Path
 
 import pytest
 
+import flare
+from flare import environment
 from flare.cli import main
+from flare.cli.reproduce import _warn_of_other_files
 from flare.experiments import million, scaling
 from flare.experiments.budgets import BUDGETS
 from flare.experiments.ledger import Ledger, Record
@@ -60,6 +64,7 @@ def test_doing_it_again_changes_nothing_and_the_table_says_what_the_records_say(
     told = capsys.readouterr()
     assert content(done / "smoke") == before
     assert "36 jobs, 36 of them done already" in told.err
+    assert "warning" not in told.err, "these records are not the repository's"
     for cell in chosen(item_named("table1").cells(SMOKE), None):
         result = ledger_of(done).find(cell.job).result
         line = (
@@ -89,11 +94,11 @@ def test_lpbf_has_the_authors_measure_besides(done):
     assert 0 < result["rel_l2_offset"] < result["rel_l2"], "an offset of millimetres hides errors of tenths"
 
 
-def test_a_cell_trained_again_comes_out_within_its_spread_and_a_false_record_does_not(done, tmp_path, capsys):
+def test_a_cell_trained_again_here_comes_out_bit_equal_and_a_false_record_does_not(done, tmp_path, capsys):
     words = ["reproduce", "kv-depth", "--budget", "smoke", "--only", "depth=0", "--workers", "1", "--work", str(done)]
     before = content(done / "smoke" / "records")
     assert main([*words, "--verify"]) == 0
-    assert "within 5%, having one seed and no spread" in capsys.readouterr().err
+    assert "(bit-equal)" in capsys.readouterr().err
     assert content(done / "smoke" / "records") == before
     (cell,) = chosen(item_named("kv-depth").cells(SMOKE), ["depth=0"])
     record = ledger_of(done).find(cell.job)
@@ -101,6 +106,21 @@ def test_a_cell_trained_again_comes_out_within_its_spread_and_a_false_record_doe
     false.write(cell.job, Record("done", {**record.result, "rel_l2": 0.5 * record.result["rel_l2"]}))
     assert main([*words, "--verify", "--records", str(false.folder)]) == 1
     assert "OUTSIDE" in capsys.readouterr().err
+
+
+def test_files_that_differ_from_the_commit_are_told_before_records_of_the_repository_are_written(
+    tmp_path, capsys, monkeypatch
+):
+    monkeypatch.setattr(environment, "commit", lambda: "abc+")
+    _warn_of_other_files(tmp_path)
+    assert capsys.readouterr().err == ""
+    _warn_of_other_files(Path(flare.__file__).parents[1] / "results" / "records")
+    told = capsys.readouterr().err
+    assert told.startswith("warning: files differ from commit abc; ")
+    assert told.count("\n") == 1
+    monkeypatch.setattr(environment, "commit", lambda: "abc")
+    _warn_of_other_files(Path(flare.__file__).parents[1] / "results" / "records")
+    assert capsys.readouterr().err == ""
 
 
 @pytest.mark.parametrize(

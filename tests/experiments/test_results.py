@@ -7,9 +7,12 @@ from pathlib import Path
 import pytest
 
 from flare.cli import main
+from flare.experiments.budgets import BUDGETS
 from flare.experiments.ledger import Ledger
 from flare.experiments.names import ITEMS
 from flare.experiments.pages import write_pages
+from flare.experiments.reproduce import item_named
+from flare.experiments.study import chosen, outcomes
 
 ROOT = Path(__file__).parents[2]
 
@@ -38,6 +41,17 @@ def test_a_fresh_clone_and_one_command_write_every_table_and_picture_again(tmp_p
 
 def test_every_remark_is_of_an_item():
     assert {path.stem for path in (ROOT / "results" / "notes").glob("*")} <= set(ITEMS)
+
+
+def test_what_the_remarks_on_table_1_say_of_the_training_mean_field_is_what_the_records_say():
+    text = " ".join((ROOT / "results" / "notes" / "table1.md").read_text(encoding="utf-8").split())
+    cells = chosen(item_named("table1").cells(BUDGETS["cpu"]), ["elasticity"])
+    found = {o.cell.parts[1]: o for o in outcomes(Ledger(ROOT / "results" / "records"), cells)}
+    part = {model: o.mean / min(o.values("rel_l2_mean_field")) for model, o in found.items()}
+    assert "GNOT is no better than the training-mean field, and LNO and Transolver are a tenth better" in text
+    assert part["gnot"] >= 1
+    assert all(0.85 < part[model] < 0.95 for model in ("lno", "transolver"))
+    assert "not chosen by looking at the peers, and may favour FLARE" in text
 
 
 def test_every_committed_record_is_shown_and_tells_of_no_machine(tmp_path):

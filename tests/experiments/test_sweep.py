@@ -59,6 +59,7 @@ def test_a_record_says_all_that_a_result_needs(alone):
     assert [epoch for epoch, _ in record.result["curve"]] == [1, 2]
     assert record.result["curve"][-1][1] == pytest.approx(record.result["rel_l2"], rel=1e-6)
     assert {"commit", "torch", "processor", "memory", "seconds", "peak_memory_mb"} <= set(record.made)
+    assert 0 < record.made["cpu_seconds"] < 100
     assert len(record.result["data_fingerprint"]) == 16
     assert len({alone.find(job).result["rel_l2"] for job in JOBS}) == 3, "seeds differ"
 
@@ -107,6 +108,8 @@ def test_a_stopped_sweep_keeps_what_is_finished_and_goes_on_in_the_middle_of_a_t
     run(JOBS, tmp_path, place)
     assert ledger.path(JOBS[0]).read_bytes() == finished
     assert evaluations.count(0) == 2, "the first was not trained again"
+    assert ledger.find(JOBS[1]).made["cpu_seconds"] is None, "of two processes, of which it knows one"
+    assert ledger.find(JOBS[2]).made["cpu_seconds"] > 0
     assert without_made(ledger) == without_made(alone), "bit for bit, as though nothing had happened"
 
 
