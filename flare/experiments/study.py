@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from flare.data.cards import card, card_names
+from flare.environment import gigabytes
 from flare.errors import ConfigError, differences, nearest
 from flare.experiments.budgets import Budget
 from flare.experiments.jobs import Job, Training
@@ -258,5 +259,5 @@ def origin(found: Iterable[Outcome]) -> str:
     return (
         f"*{words}: flare {', '.join(facts['flare'])} at {', '.join(facts['commit'])}, "
         f"torch {', '.join(facts['torch'])}, "
-        f"{'; '.join(facts['processor'])}; {time}, at most {memory / 1024:.1f} GB.*"
+        f"{'; '.join(facts['processor'])}; {time}, at most {gigabytes(memory):.1f} GB.*"
     )
