@@ -113,7 +113,14 @@ def report(ledger: Ledger, budget: Budget) -> list[Block]:
         *("growth", f"GiB kept, N = {points[-1]:,}"),
     ]
     costs = Table(head, [_row(model, counted[model], points) for model in shown], text=3)
-    return [costs, f"*{SIZES}*", _verdict(shown, counted, points), criteria_table(shown), f"*{CRITERIA}*", origin(found)]
+    return [
+        costs,
+        f"*{SIZES}*",
+        _verdict(shown, counted, points),
+        criteria_table(shown),
+        f"*{CRITERIA}*",
+        origin(found),
+    ]
 
 
 def _row(model: str, records: Sequence[Record | None], points: Sequence[int]) -> list[str]:

@@ -34,12 +34,8 @@ PAPER = {
     "flare 512": _flare(2.6, 10.0, 42, 81),
     "flare 2048": _flare(2.6, 14.0, 63, 123),
     "physics 128": Curve((2.2, 10.1, 69, 145), ("", 2.5, 12.2, 24.3)),
-    "physics 512": Curve(
-        (2.3, 34.5, 267, f"{GONE} (747 at 800,000)"), ("", 9.0, 44.1, f"{GONE} (71.2 at 800,000)")
-    ),
-    "physics 2048": Curve(
-        (3.0, 133, f"{GONE} (789 at 200,000)", GONE), ("", 34.7, f"{GONE} (69.4 at 200,000)", GONE)
-    ),
+    "physics 512": Curve((2.3, 34.5, 267, f"{GONE} (747 at 800,000)"), ("", 9.0, 44.1, f"{GONE} (71.2 at 800,000)")),
+    "physics 2048": Curve((3.0, 133, f"{GONE} (789 at 200,000)", GONE), ("", 34.7, f"{GONE} (69.4 at 200,000)", GONE)),
 }
 """Layer -> its curves; FLARE's times at 1,000 points cannot be told apart."""
 COMPUTED = f"{18_500 / 145:.0f}× (computed: 18,500 ms / 145 ms)"

@@ -76,7 +76,7 @@ def _verdict(wanted: list[Cell], found: list[Outcome]) -> str:
 
 
 def _heads_apart(independent: Spectra, shared: Spectra) -> str:
-    """Whether heads differ more with latents of their own, as in the paper's figure, by two measures that may disagree."""
+    """Whether heads differ more with latents of their own, as in the paper's figure; two measures, which may disagree."""
     words, sides = [], set()
     for what, measure in (("effective rank", _ranks_apart), ("log10 of the eigenvalues", _curves_apart)):
         own, common = measure(independent), measure(shared)
@@ -84,17 +84,19 @@ def _heads_apart(independent: Spectra, shared: Spectra) -> str:
         blocks = f"{int((own > common).sum())} of {len(own)} blocks"
         means = f"{own.mean():.2f} with independent, {common.mean():.2f} with shared latents"
         words.append(f"{what} {means} (independent ones differ more in {blocks})")
-    verdict = {
-        (1,): "Heads differ more with independent latents, as in the paper's figure",
-        (-1,): "Heads differ more with **shared** latents, against the paper's figure",
-    }.get(tuple(sides), "**Neither** kind has heads that clearly differ more; in the paper's figure independent ones do")
+    if sides == {1}:
+        verdict = "Heads differ more with independent latents, as in the paper's figure"
+    elif sides == {-1}:
+        verdict = "Heads differ more with **shared** latents, against the paper's figure"
+    else:
+        verdict = "**Neither** kind has heads that clearly differ more; in the paper's figure independent ones do"
     return f"{verdict}. Standard deviation over the heads of a block, mean of blocks, one seed: {'; '.join(words)}."
 
 
 def _side(own: Tensor, common: Tensor) -> int:
-    """1: heads differ more with independent latents, in the mean and in most blocks; -1: with shared ones; 0: unclear."""
-    more, blocks = bool(own.mean() > common.mean()), 2 * int((own > common).sum()) - len(own)
-    return 1 if more and blocks > 0 else -1 if not more and blocks < 0 else 0
+    """1: heads differ more with independent latents, in the mean and in most blocks; -1: with shared; 0: unclear."""
+    in_mean, in_blocks = (own.mean() - common.mean()).sign(), (own - common).sign().sum().sign()
+    return int(in_mean) if in_mean == in_blocks else 0
 
 
 def _ranks_apart(spectra: Spectra) -> Tensor:

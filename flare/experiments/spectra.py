@@ -49,9 +49,7 @@ def found_spectra(ledger: Ledger, cell: Cell) -> Spectra | None:
 
 def ranks_of_heads(spectra: Spectra) -> str:
     """`1.0 to 2.7 (1.3), …`, block by block: heads that differ are what the figure is about."""
-    return ", ".join(
-        f"{heads.min():.1f} to {heads.max():.1f} ({heads.mean():.1f})" for heads in spectra.effective_rank
-    )
+    return ", ".join(f"{heads.min():.1f} to {heads.max():.1f} ({heads.mean():.1f})" for heads in spectra.effective_rank)
 
 
 def _verdict(spectra: Spectra) -> str:
