@@ -139,10 +139,10 @@ BESIDE = (
     "The paper's numbers here are of its own, whole setting, and ours of a small part of it: see "
     "[what `cpu` numbers can and cannot show](README.md#what-cpu-numbers-can-and-cannot-show)."
 )
-LEVEL = """Such numbers can show an order (who is ahead after equally short trainings) and a trend (does the error fall with
-more blocks). They cannot show the level, which comes of long trainings of whole models: an error above the paper's does
-not contradict it, and an order that is seen here need not last for 500 epochs. The table of architectures counts the
-paper's own models under any budget. Every row of an error says in what its setting departs from the paper's.
+LEVEL = """Such numbers can show an order (who is ahead after equally short trainings) and a trend (does the error fall
+with more blocks). They cannot show the level, which comes of long trainings of whole models: an error above the paper's
+does not contradict it, and an order that is seen here need not last for 500 epochs. The table of architectures counts
+the paper's own models under any budget. Every row of an error says in what its setting departs from the paper's.
 """
 INDEX = """# Results
 

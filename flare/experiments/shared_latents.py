@@ -76,7 +76,7 @@ def _verdict(wanted: list[Cell], found: list[Outcome]) -> str:
 
 
 def _heads_apart(independent: Spectra, shared: Spectra) -> str:
-    """Whether heads differ more with latents of their own, as in the paper's figure; two measures, which may disagree."""
+    """Whether heads differ more with latents of their own, as in the paper's figure, by two measures of that."""
     words, sides = [], set()
     for what, measure in (("effective rank", _ranks_apart), ("log10 of the eigenvalues", _curves_apart)):
         own, common = measure(independent), measure(shared)
