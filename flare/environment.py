@@ -50,6 +50,11 @@ def peak_memory_mb() -> float:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 2**20
 
 
+def gigabytes(mebibytes: float) -> float:
+    """GB, 10⁹ bytes, as pages and tables say it, of the MiB that are measured."""
+    return mebibytes * 2**20 / 1e9
+
+
 def memory_of(device: str, ranks: int = 1) -> float:
     """MiB that are free for each of so many ranks of this machine; on GPUs each has its own."""
     if device.startswith("cuda"):

@@ -82,6 +82,24 @@ def refusal(words):
     return None
 
 
+def test_the_other_way_of_a_discrepancy_is_a_cell_or_a_training_that_is_there():
+    from flare.experiments.budgets import BUDGETS
+    from flare.experiments.reproduce import item_named
+    from flare.experiments.study import chosen
+
+    page = ROOT / "docs" / "discrepancies.md"
+    rows = re.findall(r"^\| (\d+) \|.*\| (.*) \|$", page.read_text(encoding="utf-8"), re.MULTILINE)
+    trainings = [words_of(step) for step in steps(page) if step.text.startswith("flare train")]
+    named = {number for words in trainings for number in re.findall(r"runs/number-(\d+)", " ".join(words))}
+    assert len(rows) == 26
+    for number, other in rows:
+        assert "`--" not in other, f"{number}: options without a command"
+        assert ("training, below" in other or "trainings " in other) == (number in named), number
+        for item, budget, cells in re.findall(r"`(table\d)(?: --budget (\w+))? --only (\S+)`", other):
+            for each in [budget] if budget else ["cpu", "paper"]:
+                assert chosen(item_named(item).cells(BUDGETS[each]), [cells]), number
+
+
 def test_there_are_commands_to_check():
     assert len(SHOWN) > 90
     assert {page.stem for page in PAGES} >= {"quick-start", "your-data", "faq", "serving", "export"}

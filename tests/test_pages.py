@@ -30,6 +30,8 @@ NEEDS = {
     "docs/cars.md": "data/drivaerml-40k=data/mine drivaerml_surface_presampled_1m=published/cars "
     "drivaerml_surface_presampled_40k=published/cars drivaerml=published/surfaces",
     "docs/data.md": "Geo-FNO/elasticity/Meshes=published/elasticity LPBF_FLARE=published/parts data/lpbf",
+    "docs/discrepancies.md": "data/drivaerml-40k=data/mine data/darcy data/elasticity=data/elasticity-demo "
+    "data/listops data/text=data/listops",
     "docs/export.md": "runs/demo",
     "docs/faq.md": "data/mine runs/mine data/drivaerml-1m=data/mine",
     "docs/lpbf.md": "bracket.step=block.step bracket.stl=block.stl",
@@ -85,14 +87,18 @@ SMALLER = {
     "flare reproduce": "--budget smoke --workers 1",
     "flare reproduce list": "",
     "flare reproduce pages": "",
+    "flare reproduce table2 --budget paper": "--budget smoke --only listops-small/dev-split --workers 1",
     "flare serve": "--port 0",
     "flare serve --help": "",
     "flare train --data.path": FIELDS,
     "flare train --preset": FIELDS,
+    "flare train --preset darcy --model lno": f"{MODEL} --model.modes 4 --epochs 1",
     "flare train --preset darcy --model transolver": SLICES,
     "flare train --preset drivaer-1m --precision": f"{FIELDS} --data.subsample_from 50",
     "flare train --preset lra/listops": f"{TOKENS} --model.latents 4",
+    "flare train --preset lra/listops --model.attention linear": TOKENS,
     "flare train --preset lra/listops --model.attention performer": f"{TOKENS} --model.features 8",
+    "flare train --preset lra/text": f"{TOKENS} --model.latents 4",
     "flare view": "--no-open",
     "torchrun --nproc-per-node 2": FIELDS,
     "torchrun --nproc-per-node 4": RANKS,
@@ -113,6 +119,8 @@ NOT_RUN = {
     "flare data upload": "sends files to the hub; tests/data/test_lpbf_files.py runs it against a small one",
     "flare experiment cars": "a day; tests/physics/test_cars.py has its parts",
     "flare experiment printed-parts": "hours; tests/experiments/test_printed_parts.py runs it small",
+    "flare train --preset airfoil": "wants flows that take minutes to solve; tests/test_docs.py checks its settings",
+    "flare train --preset pipe": "the same",
     "flare experiment small-sets": "hours; tests/experiments/test_small_sets.py runs it small",
 }
 """Beginning of a command -> why no test runs it as printed."""

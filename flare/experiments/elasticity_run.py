@@ -9,7 +9,7 @@ from __future__ import annotations
 from flare.experiments.budgets import BUDGETS, Budget
 from flare.experiments.learning import learning_curves
 from flare.experiments.ledger import Ledger
-from flare.experiments.study import Block, Cell, Item, error_table, origin, outcomes
+from flare.experiments.study import Block, Cell, Item, error_table, origin, outcomes, paper_value
 from flare.experiments.table1 import AUTHORS, DATASETS, PAPER
 
 SHORT = {
@@ -39,6 +39,9 @@ def report(ledger: Ledger, budget: Budget) -> list[Block]:
     found = outcomes(ledger, cells(budget))
     blocks: list[Block] = [error_table(("dataset", "model"), found)]
     for outcome in found:
+        paper = paper_value(outcome.cell)
+        beside = f"; the paper has {paper}" if paper else ""
+        blocks.append(f"FLARE on Elasticity, × 1e-3: {outcome.error()}{beside}.")
         if outcome.first is None:
             continue
         caption = "Relative L2 error on the test split while training, seed 0."

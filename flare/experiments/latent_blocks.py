@@ -1,11 +1,14 @@
-"""Figure: transformer blocks on the latents, so many in each block of FLARE, on Elasticity."""
+"""Figure: transformer blocks on the latents, so many in each block of FLARE, on Elasticity: error against time."""
 
 from __future__ import annotations
 
-from flare.experiments.ablation import Settings, curves, drawable, grid_cells, table_of
+import statistics
+
+from flare.experiments.ablation import Point, Settings, curves, drawable, grid_cells, table_of
 from flare.experiments.budgets import Budget
 from flare.experiments.ledger import Ledger
-from flare.experiments.study import Block, Cell, Item, Outcome, error_table, origin, outcomes
+from flare.experiments.study import Block, Cell, Item, Outcome, error_table, origin, outcomes, thousandths
+from flare.experiments.tables import Table
 from flare.experiments.verdicts import overlap, without_numbers
 
 BLOCKS = (1, 2, 4, 8)
@@ -20,6 +23,17 @@ PAPER = table_of(
     },
 )
 """(blocks, latent blocks) -> error in thousandths, as printed in the paper's figure."""
+PAPERS_SECONDS = table_of(
+    BLOCKS,
+    {
+        0: (4.6, 6.5, 9.9, 16.8),
+        1: (5.2, 7.6, 12.3, 21.9),
+        2: (5.6, 8.3, 15.8, 25.7),
+        4: (6.5, 10.2, 17.9, 34.2),
+        8: (8.3, 13.7, 24.8, 48.8),
+    },
+)
+"""(blocks, latent blocks) -> seconds of an epoch, printed there too; on which GPU the paper does not say."""
 GRIDS = {
     "smoke": [(b, l) for l in (0, 1) for b in (1, 2)],
     "cpu": [(b, l) for l in (0, 1, 4) for b in (1, 2, 4) if b * (l + 1) <= 10],
@@ -38,11 +52,11 @@ def cells(budget: Budget) -> list[Cell]:
 
 def report(ledger: Ledger, budget: Budget) -> list[Block]:
     found = outcomes(ledger, cells(budget))
-    blocks: list[Block] = [error_table(("dataset", "blocks", "latent blocks"), found)]
+    blocks: list[Block] = [_with_seconds(found, budget)]
     if drawable(found):
         caption = "Relative L2 error over the number of blocks; a curve for every number of latent blocks in each."
         picture = curves("latent-blocks", found, axis="blocks", by="latent blocks", caption=caption)
-        blocks += [_verdict(cells(budget), found), picture]
+        blocks += [_verdict(cells(budget), found), _worth_their_time(found), picture]
     return [*blocks, origin(found)]
 
 
@@ -67,6 +81,48 @@ def _verdict(wanted: list[Cell], found: list[Outcome]) -> str:
         f"{words}{missing} The paper's sentence that latent blocks consistently degrade accuracy holds in its own "
         "figure at equal parameters, not at equal blocks."
     )
+
+
+def _with_seconds(found: list[Outcome], budget: Budget) -> Table:
+    """Seconds of an epoch before the last column, ours of the records and the paper's."""
+    plain = error_table(("dataset", "blocks", "latent blocks"), found)
+    head = [*plain.head[:-1], "s an epoch", "paper: s an epoch, its GPU", plain.head[-1]]
+    rows = []
+    for row, outcome in zip(plain.rows, found, strict=True):
+        seconds = _seconds(outcome)
+        paper = PAPERS_SECONDS.get(_point(outcome)) if budget.comparable else None
+        times = ["" if value is None else f"{value:.1f}" for value in (seconds, paper)]
+        rows.append([*row[:-1], *times, row[-1]])
+    return Table(head, rows, text=plain.text, notes=plain.notes)
+
+
+def _seconds(outcome: Outcome) -> float | None:
+    """Of an epoch, evaluations included, mean over seeds; None where no record has kept it."""
+    done = [record for record in outcome.records if record.outcome == "done"]
+    known = [r.made["seconds"] / r.result["epochs"] for r in done if r.made.get("seconds") and r.result.get("epochs")]
+    return statistics.mean(known) if known else None
+
+
+def _worth_their_time(found: list[Outcome]) -> str:
+    """What the figure is about: the cells that nothing beats in both time and error, ours and the paper's."""
+    ours = [(seconds, o.mean, *_point(o)) for o in found if o.values() and (seconds := _seconds(o)) is not None]
+    if not ours:
+        return ""
+    papers = [(PAPERS_SECONDS[point], 1e-3 * error, *point) for point, error in PAPER.items()]
+    return (
+        "Beaten by none in both time and error, as blocks/latent blocks (s an epoch, error × 1e-3). "
+        f"Here, by wall time whatever else the machine did: {_front(ours)}. In the paper: {_front(papers)}."
+    )
+
+
+def _front(measured: list[tuple[float, ...]]) -> str:
+    """Of (seconds, error, blocks, latent blocks), those that no other equals in time with less error."""
+    best = [one for one in measured if not any(other[0] <= one[0] and other[1] < one[1] for other in measured)]
+    return ", ".join(f"{b:g}/{m:g} ({seconds:.1f}, {thousandths(error)})" for seconds, error, b, m in sorted(best))
+
+
+def _point(outcome: Outcome) -> Point:
+    return tuple(int(part.split("=")[1]) for part in outcome.cell.parts[1:])
 
 
 def _latent_blocks(outcome: Outcome) -> str:

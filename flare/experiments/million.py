@@ -22,6 +22,7 @@ from typing import Any
 
 from flare.data.generate import generate
 from flare.data.store import Dataset
+from flare.environment import gigabytes
 from flare.errors import ConfigError
 from flare.experiments.analyses import Experiment
 from flare.experiments.budgets import Budget
@@ -31,6 +32,7 @@ from flare.experiments.tables import Table
 from flare.files import write_json
 from flare.measure import alone
 from flare.report.page import png
+from flare.terminal import duration
 from flare.train.config import TrainConfig
 from flare.train.presets import build_config, merged, preset_path, read_yaml
 from flare.train.run import RunFolder
@@ -90,7 +92,9 @@ def run(
         config = _config(dataset, b, m, about)
         result = alone(start_or_resume, config, folder, {"data.path"})  # both may have been moved
         cost = _cost_of_training(result, folder) if subsample is None else _cost_of_a_step(dataset, config, folder)
-        rows.append({"blocks": b, "latents": m, **cost, **_errors(result)})
+        made = {"data_fingerprint": dataset.fingerprint, "training_seconds": result["seconds"]}
+        made["environment"] = result["environment"]
+        rows.append({"blocks": b, "latents": m, **cost, **_errors(result), **made})
         rows.sort(key=lambda row: (row["blocks"], row["latents"]))
         record["environment"] = result["environment"]
         write_json(out / "million.json", record)
@@ -184,7 +188,7 @@ def million_table(record: Mapping[str, Any]) -> Table:
     rows = [
         [
             *(f"{row['blocks']}", f"{row['latents']}", f"{row['parameters']:,}"),
-            *(f"{row['seconds']:.2f}", f"{row['peak_mb'] * 2**20 / 1e9:.2f}"),
+            *(f"{row['seconds']:.2f}", f"{gigabytes(row['peak_mb']):.2f}"),
             *(f"{row['rel_l2']:.4f}", f"{row['mean_field']:.4f}"),
         ]
         for row in record["rows"]
@@ -217,7 +221,8 @@ def _how(record: Mapping[str, Any]) -> str:
 
 CPU: dict[str, Any] = {"latents": (128, 512, 2048), "steps": 160, "subsample": 20_000}
 SMOKE: dict[str, Any] = {"points": 144, "blocks": (1, 2), "latents": (4,), "steps": 8}
-STEPS_OF_THE_PAPER = 500 * 387
+STEPS_OF_AN_EPOCH = 387
+STEPS_OF_THE_PAPER = 500 * STEPS_OF_AN_EPOCH
 SECONDS = {"smoke": 30.0, "cpu": 15_000.0, "paper": STEPS_OF_THE_PAPER * 600.0}
 """What it takes, about."""
 PAPER = {
@@ -227,6 +232,16 @@ PAPER = {
     2048: (39.5, 15.0, 7.5, 6.1),
 }
 """Latents -> errors in thousandths of 1, 2, 4 and 8 blocks on DrivAerML, read off the paper's figure."""
+PAPERS_EPOCH = {
+    128: (34, 55, 100, 186),
+    512: (36, 63, 113, 216),
+    1024: (41, 71, 131, 251),
+    2048: (52, 95, 177, 343),
+}
+"""Latents -> seconds of an epoch of 387 steps on one H100, read off; PAPERS_GB the memory there, for any latents."""
+PAPERS_GB = (5.9, 9.8, 17.8, 33.7)
+PAPERS_TIME = "paper, H100: seconds a step (read off the figure)"
+PAPERS_MEMORY = "paper, H100: GB (read off the figure)"
 
 
 def cells(budget: Budget) -> list[Cell]:
@@ -254,7 +269,7 @@ def report(ledger: Ledger, budget: Budget) -> list[Block]:
     picture = Picture("blocks-latents", "Error, time and memory over blocks, by latents.", png(million_figure(record)))
     return [
         _with_paper(record, made.made),
-        f"{_how(record)} {_left_out(record)}".strip(),
+        f"*{' '.join(filter(None, (_how(record), _made_of(record), _left_out(record))))}*",
         _verdict(record),
         picture,
         origin(found),
@@ -262,15 +277,38 @@ def report(ledger: Ledger, budget: Budget) -> list[Block]:
 
 
 def _with_paper(record: Mapping[str, Any], made: Mapping[str, Any]) -> Table:
-    """How the setting differs from the paper's, and its errors beside ours where only the machine does."""
+    """How the setting differs from the paper's; its time and memory where as many points were taken, which do not
+    depend on what these are; and its errors where only the machine differs."""
     plain, departs = million_table(record), _departures(record)
     head, rows = list(plain.head), [list(row) for row in plain.rows]
+    if record["points"] == POINTS:
+        head += [PAPERS_TIME, PAPERS_MEMORY]
+        for row, about in zip(rows, record["rows"], strict=True):
+            row += _papers_cost(about["blocks"], about["latents"])
     if not departs:
         head.append(READ_OFF)
         for row, about in zip(rows, record["rows"], strict=True):
             row.append(f"{1e-3 * PAPER[about['latents']][BLOCKS.index(about['blocks'])]:.4f}")
     words = "; ".join([*departs, *another_machine(made)])
     return Table([*head, DEPARTURES], [[*row, words] for row in rows], text=0, notes=1)
+
+
+def _papers_cost(blocks: int, latents: int) -> tuple[str, str]:
+    """Seconds and GB; empty where the paper has no such model."""
+    if latents not in PAPERS_EPOCH or blocks not in BLOCKS:
+        return "", ""
+    epoch = PAPERS_EPOCH[latents][BLOCKS.index(blocks)]
+    return f"{epoch / STEPS_OF_AN_EPOCH:.2f} ({epoch} an epoch)", f"{PAPERS_GB[BLOCKS.index(blocks)]}"
+
+
+def _made_of(record: Mapping[str, Any]) -> str:
+    """Of which data, and for how long; older rows do not say."""
+    kept = [row for row in record["rows"] if "data_fingerprint" in row]
+    if not kept:
+        return ""
+    data = ", ".join(sorted({row["data_fingerprint"] for row in kept}))
+    time = duration(sum(row["training_seconds"] for row in kept))
+    return f"Data {data}; {len(kept)} of {len(record['rows'])} rows trained in {time}."
 
 
 def _departures(record: Mapping[str, Any]) -> list[str]:
@@ -302,7 +340,7 @@ def _verdict(record: Mapping[str, Any]) -> str:
             words.append(f"{m} latents, {steps} blocks: {verdict}")
     poor = [f"{row['blocks']} × {row['latents']}" for row in record["rows"] if row["rel_l2"] >= row["mean_field"]]
     none = f" No better than the mean field, blocks × latents: {', '.join(poor)}." if poor else ""
-    other = "" if record["data"] == "drivaerml" else " Not the paper's cars, so none of its numbers stands beside."
+    other = "" if record["data"] == "drivaerml" else " Not the paper's cars, so none of its errors stands beside."
     return "; ".join(words) + "." * bool(words) + none + other
 
 

@@ -1,16 +1,20 @@
-"""Reports as files: Markdown with pictures, and every table as CSV and LaTeX. Of the ledger alone, byte for byte; and
-what people have to say of an item, from `notes/<item>.md` beside the ledger, under a heading of its own."""
+"""Reports as files: Markdown with pictures, and every table as CSV and LaTeX. Of the ledger alone, byte for byte, of
+pictures with the versions of constraints.txt; and what people have to say of an item, from `notes/<item>.md` beside
+the ledger, under a heading of its own."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from flare.experiments.budgets import Budget, budget_named
+from flare.experiments.jobs import Training
 from flare.experiments.ledger import Ledger, address
 from flare.experiments.names import ITEMS
 from flare.experiments.reproduce import item_named
-from flare.experiments.study import Block, Item, Picture, outcomes
+from flare.experiments.study import Block, Item, Picture, chosen, outcomes, thousandths
 from flare.experiments.tables import Table
 from flare.experiments.verdicts import SPREAD
 from flare.files import replacing
@@ -19,12 +23,39 @@ SHOWN = (budget_named("cpu"), budget_named("paper"), budget_named("paper", publi
 """Budgets that pages tell of: smoke says nothing about the paper."""
 
 
+@dataclass(frozen=True)
+class Section:
+    """Of a page: an item under one budget."""
+
+    budget: Budget
+    text: str
+    """Markdown."""
+    outcome: Sequence[str]
+    """Its sentences on what came out."""
+
+
 def write_report(item: Item, ledger: Ledger, budget: Budget, folder: Path) -> str:
     """The report of one item under one budget, with its files in `folder`; returns the Markdown. Empty: no records."""
-    if not outcomes(ledger, item.cells(budget)):
-        return ""
-    parts = list(_written(item.report(ledger, budget), folder, f"{item.name}-{budget.key}"))
-    return "\n\n".join([f"## Budget {_title(budget)}: {budget.about}", *parts]) + "\n"
+    section = _section(item, ledger, budget, folder)
+    return section.text if section is not None else ""
+
+
+def _section(item: Item, ledger: Ledger, budget: Budget, folder: Path) -> Section | None:
+    found = outcomes(ledger, item.cells(budget))
+    if not found:
+        return None
+    blocks = item.report(ledger, budget)
+    # Numbers of small models beside the paper's puzzle whoever comes by a link.
+    why = [BESIDE] if budget.halved and any(outcome.cell.paper is not None for outcome in found) else []
+    parts = [*why, *_written(blocks, folder, f"{item.name}-{budget.key}")]
+    text = "\n\n".join([f"## Budget {_title(budget)}: {budget.about}", *parts]) + "\n"
+    return Section(budget, text, _outcome(blocks))
+
+
+def _outcome(blocks: Iterable[Block]) -> list[str]:
+    """The paragraphs of a report but for those in italics, on how it was made, and those that lead to a table."""
+    words = [block for block in blocks if isinstance(block, str) and block]
+    return [word for word in words if not re.match(r"\*(?!\*)", word) and not word.endswith(":")]
 
 
 def _title(budget: Budget) -> str:
@@ -54,22 +85,25 @@ def write_pages(ledger: Ledger, folder: Path) -> list[Path]:
     pages, lines = [], []
     for name in ITEMS:
         item = item_named(name)
-        texts = [(budget, write_report(item, ledger, budget, folder)) for budget in _that_differ(item)]
-        told = [(budget, text) for budget, text in texts if text]
+        told = [one for budget in _that_differ(item) if (one := _section(item, ledger, budget, folder)) is not None]
         if told:
             page = folder / f"{name}.md"
-            again = "; ".join(command for budget, _ in told for command in _commands(item, ledger, budget))
+            again = "; ".join(command for section in told for command in _commands(item, ledger, section.budget))
             head = [f"# {item.title}", f"Done again by {again}."]
-            whole = "".join(text for _, text in told)
+            whole = "".join(section.text for section in told)
             head += [words for mark, words in MARKS.items() if mark in whole]
-            parts = ["\n\n".join(head) + "\n", *(text for _, text in told), *_notes(ledger, name)]
+            parts = ["\n\n".join(head) + "\n", *(section.text for section in told), *_notes(ledger, name)]
             _write(page, "\n".join(parts).encode())
             pages.append(page)
-            lines.append(f"* [{item.title}]({page.name}): {'; '.join(_coverage(item, ledger, b) for b, _ in told)}")
+            covered = "; ".join(_coverage(item, ledger, section.budget) for section in told)
+            lines.append(f"* [{item.title}]({page.name}): {covered}")
+            for section in told:
+                which = f"{_title(section.budget)}: " if len(told) > 1 else ""
+                lines += [f"    * {which}{words}" for words in section.outcome]
         else:
             lines.append(f"* {item.title}: not run yet, `flare reproduce {name} --budget cpu`")
     page = folder / "README.md"
-    _write(page, (INDEX + "\n".join(lines) + "\n").encode())
+    _write(page, "\n".join([INDEX, *_what_cpu_shows(ledger), "## Tables and figures\n", *lines, ""]).encode())
     return [*pages, page]
 
 
@@ -118,13 +152,42 @@ def _notes(ledger: Ledger, name: str) -> list[str]:
     return [f"## Remarks, written by hand\n\n{path.read_text(encoding='utf-8').strip()}\n"] if path.exists() else []
 
 
+def _what_cpu_shows(ledger: Ledger) -> list[str]:
+    """Why its numbers are far from the paper's: by FLARE on Elasticity, the first that a reader sees."""
+    cpu = budget_named("cpu")
+    (cell,) = chosen(item_named("table1").cells(cpu), ["elasticity/flare"])
+    assert isinstance(cell.job, Training)
+    assert cell.exact is not None
+    assert cell.paper is not None
+    ours, theirs = cell.job.settings(), cell.exact.settings()
+    train, full = (data.samples - data.test for data in (cell.job.on, cell.exact.on))
+    parts = [f"{ours['epochs']} of {theirs['epochs']} epochs", f"{train} of {full:,} training samples"]
+    parts += [f"{ours['model'][key]} of {theirs['model'][key]} {key}" for key in cpu.halved]
+    found = [outcome for outcome in outcomes(ledger, [cell]) if outcome.values()]
+    beside = f" That is why {found[0].number} stands beside the paper's {thousandths(cell.paper)}." if found else ""
+    return [
+        "## What `cpu` numbers can and cannot show\n",
+        "Budget `cpu` is a part of the paper's setting that two cores can do. FLARE on Elasticity, for one, has "
+        f"{', '.join(parts)}, and data of our own solver.{beside}\n",
+        LEVEL,
+    ]
+
+
+BESIDE = (
+    "The paper's numbers here are of its own, whole setting, and ours of a small part of it: see "
+    "[what `cpu` numbers can and cannot show](README.md#what-cpu-numbers-can-and-cannot-show)."
+)
+LEVEL = """Such numbers can show an order (who is ahead after equally short trainings) and a trend (does the error fall
+with more blocks). They cannot show the level, which comes of long trainings of whole models: an error above the paper's
+does not contradict it, and an order that is seen here need not last for 500 epochs. The table of architectures counts
+the paper's own models under any budget. Every row of an error says in what its setting departs from the paper's.
+"""
 INDEX = """# Results
 
 The paper's tables and figures, done again. Everything here is written by `flare reproduce pages` from the records in
 [results/records](../../results/records), and nothing by hand but what stands under "Remarks", from
 [results/notes](../../results/notes); [reproducing](../reproduce.md) tells how to do them
 again, [discrepancies](../discrepancies.md) what we decided where the paper and its code disagree.
-
 """
 
 

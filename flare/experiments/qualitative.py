@@ -5,7 +5,7 @@ from __future__ import annotations
 from flare.experiments.analyses import MedianSample
 from flare.experiments.budgets import Budget
 from flare.experiments.ledger import Ledger
-from flare.experiments.study import Block, Cell, Item, Picture, origin, outcomes
+from flare.experiments.study import Block, Cell, Item, Picture, origin, outcomes, thousandths
 from flare.report.page import png
 from flare.report.triptych import triptych
 
@@ -23,7 +23,10 @@ def report(ledger: Ledger, budget: Budget) -> list[Block]:
         (record,) = outcome.records
         failed = f"{outcome.cell.parts[0]} failed: {record.failure}"
         blocks.append(_picture(ledger, outcome.cell) if record.outcome == "done" else failed)
-    return [*blocks, origin(found)]
+    done = {o.cell.parts[0]: o.records[0].result["rel_l2"] for o in found if o.records[0].outcome == "done"}
+    errors = ", ".join(f"{dataset} {thousandths(error)}" for dataset, error in done.items())
+    words = [f"Relative L2 error of the median test sample, × 1e-3: {errors}."] if done else []
+    return [*words, *blocks, origin(found)]
 
 
 def _picture(ledger: Ledger, cell: Cell) -> Picture:

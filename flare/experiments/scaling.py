@@ -17,11 +17,12 @@ from typing import Any
 import torch
 from torch import nn
 
-from flare.environment import describe_environment
+from flare.environment import describe_environment, gigabytes
 from flare.errors import ConfigError, nearest
 from flare.experiments.analyses import Experiment
 from flare.experiments.budgets import Budget
 from flare.experiments.ledger import Ledger
+from flare.experiments.papers_layers import FACTORS, WORDS, papers_table
 from flare.experiments.study import DEPARTURES, READ_OFF, Block, Cell, Item, Picture, another_machine, origin, outcomes
 from flare.experiments.tables import Table
 from flare.files import write_json
@@ -184,13 +185,14 @@ def scaling_table(record: Mapping[str, Any]) -> Table:
         "time ~ N^",
         "memory ~ N^",
         f"seconds at {record['largest']:,}",
-        "MiB there",
+        "GB there",
         "faster than softmax",
     ]
     rows = []
     for name, about in record["layers"].items():
         powers = ["–" if about[f"{key}_exponent"] is None else f"{about[f'{key}_exponent']:.2f}" for key in KEYS]
-        values = [f"{about[f'{key}_at_largest']:,.4g}" for key in KEYS]
+        at_largest = about["seconds_at_largest"], gigabytes(about["peak_mb_at_largest"])
+        values = [f"{value:,.4g}" for value in at_largest]
         if about["extrapolated"]:
             values = [f"*{value}*" for value in values]
         ratio = about.get("faster_than_softmax")
@@ -263,8 +265,6 @@ OF_THE_PAPER: dict[str, dict[str, Any]] = {
 """Precision -> arguments of its two studies; of the first it has no factors at a million points."""
 SECONDS = {"smoke": 30.0, "cpu": 2000.0, "paper": 4000.0}
 """What it takes, about."""
-PAPER = {"flare 128": 255, "flare 512": 228, "flare 2048": 150, "physics 128": 128}
-"""Times as fast as softmax attention at a million points, read off the paper's figure: an H100, float16."""
 
 
 def cells(budget: Budget) -> list[Cell]:
@@ -298,7 +298,9 @@ def report(ledger: Ledger, budget: Budget) -> list[Block]:
         record = made.result
         how = {"threads": record["threads"], "precision": record["precision"], "sizes": _sizes_of(record)}
         of_rows = {**record, "rows": _alike(record["rows"], how)}
-        blocks += [_with_paper(record, made.made), f"{_how(record)} {_remarks(record)}"]
+        blocks += [_with_paper(record, made.made), f"*{_how(record)}*", _remarks(record)]
+        if _comparable(record):
+            blocks += [WORDS, papers_table(of_rows["rows"])]
         caption = f"Time and memory of one layer, {name}; dashed: extrapolated."
         blocks.append(Picture(name.replace("=", "-"), caption, png(scaling_figure(of_rows))))
     return [*blocks, origin(found)]
@@ -306,8 +308,7 @@ def report(ledger: Ledger, budget: Budget) -> list[Block]:
 
 def _with_paper(record: Mapping[str, Any], made: Mapping[str, Any]) -> Table:
     """The paper's factor beside ours where sizes and number of points are its; and what differs all the same."""
-    plain = scaling_table(record)
-    comparable = record["largest"] == OF_THE_PAPER["16"]["points"][-1] and _sizes_of(record) == _sizes_of({})
+    plain, comparable = scaling_table(record), _comparable(record)
     rows = []
     for row in plain.rows:
         about = record["layers"][row[0]]
@@ -316,9 +317,14 @@ def _with_paper(record: Mapping[str, Any], made: Mapping[str, Any]) -> Table:
             departs.append(f"precision {record['precision']}, not 16")
         if about["extrapolated"]:
             departs.append(f"extrapolated from {about['measured_to']:,} points")
-        factor = [f"{PAPER[row[0]]}×" if row[0] in PAPER else ""] if comparable else []
+        factor = [FACTORS.get(row[0], "")] if comparable else []
         rows.append([*row, *factor, "; ".join(departs)])
     return Table([*plain.head, *([READ_OFF] if comparable else []), DEPARTURES], rows, notes=1)
+
+
+def _comparable(record: Mapping[str, Any]) -> bool:
+    """Whether a record has the layers and the most points of the paper's mixed study."""
+    return record["largest"] == OF_THE_PAPER["16"]["points"][-1] and _sizes_of(record) == _sizes_of({})
 
 
 def _sizes_of(record: Mapping[str, Any]) -> dict[str, list[int]]:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from torch import Tensor
+
 from flare.experiments.ablation import Point, Settings, grid_cells
 from flare.experiments.analyses import TrainedSpectra
 from flare.experiments.budgets import Budget
 from flare.experiments.jobs import Training
 from flare.experiments.ledger import Ledger
-from flare.experiments.spectra import SAMPLES, spectra_blocks
+from flare.experiments.spectra import SAMPLES, found_spectra, spectra_blocks
 from flare.experiments.study import Block, Cell, Item, Outcome, error_table, origin, outcomes
 from flare.experiments.verdicts import overlap, without_numbers
+from flare.spectra import FP32_EPSILON, Spectra
 
 PAPER: dict[str, dict[Point, float]] = {
     "independent": {(1,): 21.9, (2,): 9.99, (4,): 5.21, (8,): 3.85},
@@ -50,6 +53,9 @@ def report(ledger: Ledger, budget: Budget) -> list[Block]:
     found = outcomes(ledger, _errors(budget))
     blocks: list[Block] = [error_table(("dataset", "blocks", "latents"), found), _verdict(_errors(budget), found)]
     spectra = _spectra(budget)
+    both = {cell.parts[1]: of for cell in spectra if (of := found_spectra(ledger, cell)) is not None}
+    if len(both) == 2:
+        blocks.append(_heads_apart(both["independent"], both["shared"]))
     for cell in spectra:
         kind = cell.parts[1]
         blocks += spectra_blocks(ledger, cell, f"shared-latents-{kind}", f"{kind.capitalize()} latents.")
@@ -67,6 +73,40 @@ def _verdict(wanted: list[Cell], found: list[Outcome]) -> str:
             words.append(f"{blocks}: {'independent' if better else '**shared**'} latents are better{doubt}")
     missing = without_numbers(wanted, found, lambda cell: "/".join(cell.parts[1:]))
     return ("; ".join(words).capitalize() + "." if words else "No number of blocks has both kinds yet.") + missing
+
+
+def _heads_apart(independent: Spectra, shared: Spectra) -> str:
+    """Whether heads differ more with latents of their own, as in the paper's figure, by two measures of that."""
+    words, sides = [], set()
+    for what, measure in (("effective rank", _ranks_apart), ("log10 of the eigenvalues", _curves_apart)):
+        own, common = measure(independent), measure(shared)
+        sides.add(_side(own, common))
+        blocks = f"{int((own > common).sum())} of {len(own)} blocks"
+        means = f"{own.mean():.2f} with independent, {common.mean():.2f} with shared latents"
+        words.append(f"{what} {means} (independent ones differ more in {blocks})")
+    if sides == {1}:
+        verdict = "Heads differ more with independent latents, as in the paper's figure"
+    elif sides == {-1}:
+        verdict = "Heads differ more with **shared** latents, against the paper's figure"
+    else:
+        verdict = "**Neither** kind has heads that clearly differ more; in the paper's figure independent ones do"
+    return f"{verdict}. Standard deviation over the heads of a block, mean of blocks, one seed: {'; '.join(words)}."
+
+
+def _side(own: Tensor, common: Tensor) -> int:
+    """1: heads differ more with independent latents, in the mean and in most blocks; -1: with shared; 0: unclear."""
+    in_mean, in_blocks = (own.mean() - common.mean()).sign(), (own - common).sign().sum().sign()
+    return int(in_mean) if in_mean == in_blocks else 0
+
+
+def _ranks_apart(spectra: Spectra) -> Tensor:
+    """[L]: of effective rank."""
+    return spectra.effective_rank.std(1)
+
+
+def _curves_apart(spectra: Spectra) -> Tensor:
+    """[L]: of log10 of the eigenvalues down to the epsilon of float32, mean over the indices."""
+    return spectra.eigenvalues.clamp_min(FP32_EPSILON).log10().std(1).mean(1)
 
 
 ITEM = Item("shared-latents", "Shared or independent latents", cells, report)

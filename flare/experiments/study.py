@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from flare.environment import gigabytes
 from flare.errors import ConfigError, nearest
 from flare.experiments.budgets import Budget
 from flare.experiments.departures import departures_of
@@ -236,7 +237,7 @@ def origin(found: Iterable[Outcome]) -> str:
     return (
         f"*{words}: flare {', '.join(facts['flare'])} at {', '.join(facts['commit'])}, "
         f"torch {', '.join(facts['torch'])}, "
-        f"{'; '.join(facts['processor'])}; {_times(made)}, at most {memory / 1024:.1f} GB."
+        f"{'; '.join(facts['processor'])}; {_times(made)}, at most {gigabytes(memory):.1f} GB."
         f"{DIRTY if any(commit.endswith('+') for commit in facts['commit']) else ''}*"
     )
 

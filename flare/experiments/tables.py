@@ -16,6 +16,7 @@ LATEX = str.maketrans(
         "±": r"$\pm$",
         "×": r"$\times$",
         "²": r"$^2$",
+        "†": r"$^\dagger$",
         "→": r"$\to$",
         "−": r"$-$",
     }

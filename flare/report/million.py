@@ -9,9 +9,10 @@ import matplotlib
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, NullLocator, StrMethodFormatter
 
+from flare.environment import gigabytes
 from flare.report.style import SMALL, new_figure, plain
 
-PANELS = {"rel_l2": "relative L2 error", "seconds": "seconds a step", "peak_mb": "MiB at the peak"}
+PANELS = {"rel_l2": "relative L2 error", "seconds": "seconds a step", "peak_mb": "GB at the peak"}
 
 
 def million_figure(record: Mapping[str, Any]) -> Figure:
@@ -22,7 +23,7 @@ def million_figure(record: Mapping[str, Any]) -> Figure:
         for i, m in enumerate(latents):
             rows = sorted((row for row in record["rows"] if row["latents"] == m), key=lambda row: row["blocks"])
             colour = matplotlib.colormaps["viridis"](0.85 * i / max(1, len(latents) - 1))
-            x, y = [row["blocks"] for row in rows], [row[key] for row in rows]
+            x, y = [row["blocks"] for row in rows], [_shown(key, row[key]) for row in rows]
             axes.plot(x, y, marker="o", markersize=3.5, linewidth=1.3, color=colour, label=f"{m:,}")
         axes.set_xscale("log", base=2)
         axes.set_yscale("log")
@@ -41,3 +42,8 @@ def million_figure(record: Mapping[str, Any]) -> Figure:
         title_fontsize=SMALL,
     )
     return figure
+
+
+def _shown(key: str, value: float) -> float:
+    """In the unit of the panel."""
+    return gigabytes(value) if key == "peak_mb" else value

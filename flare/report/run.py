@@ -15,6 +15,7 @@ from torch import Tensor
 from flare.data.cards import beside_the_paper
 from flare.data.sample import target_array
 from flare.data.store import Dataset
+from flare.environment import gigabytes
 from flare.errors import ConfigError
 from flare.report.curves import error_histogram, loss_curves
 from flare.report.page import save_png, write_page
@@ -113,7 +114,7 @@ def _timings(result: Mapping[str, Any], records: list[dict[str, Any]]) -> list[t
         ("training, evaluations included", duration(result["seconds"])),
         ("per optimiser step, all included", f"{1e3 * result['seconds'] / result['steps']:.1f} ms"),
         ("training samples per second, median", f"{np.median(rates):.1f}" if rates else "not logged"),
-        ("peak memory", f"{result['peak_memory_mb'] / 1024:.2f} GB"),
+        ("peak memory", f"{gigabytes(result['peak_memory_mb']):.2f} GB"),
     ]
 
 

@@ -9,9 +9,10 @@ import matplotlib
 import numpy as np
 from matplotlib.figure import Figure
 
+from flare.environment import gigabytes
 from flare.report.style import INK, SMALL, new_figure, plain
 
-PANELS = {"seconds": "seconds, forward + backward", "peak_mb": "MiB at the peak"}
+PANELS = {"seconds": "seconds, forward + backward", "peak_mb": "GB at the peak"}
 
 
 def scaling_figure(record: Mapping[str, Any]) -> Figure:
@@ -21,11 +22,11 @@ def scaling_figure(record: Mapping[str, Any]) -> Figure:
         for name in names:
             rows = sorted((r for r in record["rows"] if r["layer"] == name), key=lambda r: r["points"])
             about = record["layers"][name]
-            x, y = [r["points"] for r in rows], [r[key] for r in rows]
+            x, y = [r["points"] for r in rows], [_shown(key, r[key]) for r in rows]
             look: Any = {"color": _colour(name, names), "linewidth": 1.3}
             axes.plot(x, y, marker="o", markersize=3, label=name, **look)
             if about["extrapolated"] and np.isfinite(about[f"{key}_at_largest"]):
-                ends = [y[-1], about[f"{key}_at_largest"]]
+                ends = [y[-1], _shown(key, about[f"{key}_at_largest"])]
                 axes.plot([x[-1], record["largest"]], ends, linestyle="--", **look)
         axes.set_xscale("log")
         axes.set_yscale("log")
@@ -36,6 +37,11 @@ def scaling_figure(record: Mapping[str, Any]) -> Figure:
         title_fontsize=SMALL,
     )  # fmt: skip
     return figure
+
+
+def _shown(key: str, value: float) -> float:
+    """In the unit of the panel."""
+    return gigabytes(value) if key == "peak_mb" else value
 
 
 def _colour(name: str, names: list[str]) -> Any:

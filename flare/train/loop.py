@@ -14,7 +14,7 @@ from lightning_fabric import Fabric
 from torch import Tensor
 
 from flare.data.batch import BatchPlan
-from flare.environment import peak_memory_mb
+from flare.environment import gigabytes, peak_memory_mb
 from flare.errors import CheckpointError, RankLost, TrainingDiverged
 from flare.models.flare import recompute_blocks, split_points
 from flare.surrogate import find_checkpoint
@@ -109,7 +109,7 @@ class Trainer:
             self.position.step += 1
             self.position.step_in_epoch += 1
             self._log(told, time.monotonic() - started)
-            update(text=f"loss {self.position.smooth_loss:.4f}  {peak_memory_mb() / 1024:.1f} GB")
+            update(text=f"loss {self.position.smooth_loss:.4f}  {gigabytes(peak_memory_mb()):.1f} GB")
             self._save_if_asked()
         finished, epoch = self.position.step == self.total_steps, self.position.epoch + 1
         if finished or epoch % self.config.evaluate_every == 0:

@@ -118,7 +118,9 @@ def test_a_count_that_is_missing_is_an_empty_cell_and_only_a_failed_one_says_so(
     ledger.write(cells[0].job, Record("done", {"parameters": 7, "flops": 2e9, "activations": 2**30}))
     ledger.write(cells[1].job, Record("failed", failure="RuntimeError: no"))
     write_pages(ledger, tmp_path / "pages")
-    assert "| flare | 2 M N | 7 | 2.0 | failed |  |  |  |" in (tmp_path / "pages" / "architectures.md").read_text()
+    text = (tmp_path / "pages" / "architectures.md").read_text()
+    assert "| flare | 2BMN | 2BMN | 7 | 2.0 | failed |  |  |  |" in text
+    assert "| flare | yes | yes | yes | no | yes |" in text
 
 
 def test_records_of_published_files_have_a_section_of_their_own(tmp_path):
@@ -179,6 +181,7 @@ def test_no_number_of_the_paper_stands_beside_the_stand_in_for_its_cars():
     ours = million_record(cell, "car-potential")
     table = million._with_paper(ours, {"cuda:0": "an H100"})
     assert READ_OFF not in table.head
+    assert "none of its errors stands beside" in million._verdict(ours)
     assert table.rows[0][-1] == "car-potential, not DrivAerML; normalised by the training samples"
 
 

@@ -207,4 +207,4 @@ def test_measured_studies_are_shown_from_their_records(done, capsys):
     made = ledger_of(done).find(cell.job).made
     assert made["peak_memory_mb"] == round(max(row["peak_mb"] for row in record["rows"]))
     assert made["seconds"] is None
-    assert "none of its numbers stands beside" in told
+    assert "none of its errors stands beside" in told

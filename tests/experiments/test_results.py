@@ -1,10 +1,20 @@
-"""What is committed under docs/results is what the committed records say, byte for byte."""
+"""What is committed under docs/results is what the committed records say: text byte for byte, pictures pixel for pixel.
 
+Pixels depend on the versions of the libraries that draw. With others than those of constraints.txt, pictures are asked
+for their size alone.
+"""
+
+import re
 import shutil
 import subprocess
+from importlib.metadata import version
+from io import BytesIO
 from pathlib import Path
 
+import numpy as np
 import pytest
+from PIL import Image
+from PIL.PngImagePlugin import PngInfo
 
 from flare.cli import main
 from flare.experiments.budgets import BUDGETS
@@ -17,8 +27,33 @@ from flare.experiments.study import chosen, outcomes
 ROOT = Path(__file__).parents[2]
 
 
+DRAWING = ("matplotlib", "numpy", "contourpy", "pillow")
+PINNED = dict(re.findall(r"^(\S+)==(\S+)$", (ROOT / "constraints.txt").read_text(), re.MULTILINE))
+SAME_PIXELS = all(version(name) == PINNED[name] for name in DRAWING)
+
+
+def shown(path):
+    """What a reader sees of a file: the bytes of text; of a picture its size and pixels, whatever else is in it."""
+    if path.suffix != ".png":
+        return path.read_bytes()
+    with Image.open(BytesIO(path.read_bytes())) as picture:
+        return picture.size, np.asarray(picture.convert("RGBA")).tobytes() if SAME_PIXELS else None
+
+
 def files(folder):
-    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    return {str(path.relative_to(folder)): shown(path) for path in folder.rglob("*") if path.is_file()}
+
+
+def test_a_picture_is_what_it_shows_and_not_what_is_said_in_it(tmp_path):
+    same, other, signed = (tmp_path / name for name in ("same.png", "other.png", "signed.png"))
+    picture, note = Image.new("RGB", (4, 3), "white"), PngInfo()
+    note.add_text("Software", "another version")
+    picture.save(same)
+    picture.save(signed, pnginfo=note, compress_level=1)
+    Image.new("RGB", (4, 3), "black").save(other)
+    assert same.read_bytes() != signed.read_bytes()
+    assert shown(same) == shown(signed)
+    assert (shown(same) == shown(other)) == (not SAME_PIXELS)
 
 
 def test_the_committed_pages_come_out_of_the_committed_records(tmp_path):

@@ -1,0 +1,120 @@
+"""The paper's times and memory stand beside ours, marked as its own; ours are in one unit, and say of what they are."""
+
+import json
+
+import pytest
+
+from flare.cli import main
+from flare.environment import gigabytes
+from flare.experiments import million, papers_layers, scaling
+from flare.experiments.budgets import BUDGETS
+from flare.experiments.ledger import Ledger, Record
+from flare.experiments.pages import write_pages
+from flare.experiments.reproduce import item_named
+
+CPU = BUDGETS["cpu"]
+
+
+def page(ledger, name, folder):
+    write_pages(ledger, folder)
+    return (folder / f"{name}.md").read_text()
+
+
+def scaling_record(points):
+    rows = [
+        {"layer": name, "points": n, "seconds": 1e-6 * n, "peak_mb": 1e-3 * n, "threads": 1, "precision": "32"}
+        for name in scaling.layers()
+        for n in points
+    ]
+    how = {"threads": 1, "precision": "32", "limit_seconds": 300.0, "limit_gb": 12.0}
+    return {"rows": rows, **how, **scaling.summary(rows, names=scaling.layers(), largest=max(points))}
+
+
+def test_the_papers_time_and_memory_of_a_layer_stand_beside_ours(tmp_path):
+    cell = item_named("scaling").cells(CPU)[0]
+    ledger = Ledger(tmp_path / "r")
+    ledger.write(cell.job, Record("done", scaling_record((1_000, 100_000, 1_000_000)), made={"commit": "abc"}))
+    text = page(ledger, "scaling", tmp_path / "pages")
+    assert "| layer | points | ms | GB | paper, H100: ms | paper, H100: GB |" in text
+    assert "| softmax | 1,000,000 | 1e+03 | 1.05 | 18,500 | 5.45 |" in text
+    assert "| flare 2048 | 500,000 |  |  | 63 | 4.46 |" in text
+    assert "| physics 512 | 1,000,000 | 1e+03 | 1.05 | out of memory (747 at 800,000) | out of memory (71.2" in text
+    assert "128× (computed: 18,500 ms / 145 ms)" in text
+    assert "read off its figure" in text
+
+
+def test_factors_of_the_paper_are_those_of_its_times():
+    softmax = papers_layers.PAPER["softmax"].milliseconds[-1]
+    for layer, told in papers_layers.FACTORS.items():
+        factor = softmax / papers_layers.PAPER[layer].milliseconds[-1]
+        assert int(told.split("×")[0]) == pytest.approx(factor, rel=0.01)
+
+
+def test_layers_of_other_sizes_have_no_number_of_the_paper(tmp_path):
+    cell = item_named("scaling").cells(CPU)[0]
+    ledger = Ledger(tmp_path / "r")
+    ledger.write(cell.job, Record("done", scaling_record((1_000, 10_000)), made={"commit": "abc"}))
+    assert "paper, H100" not in page(ledger, "scaling", tmp_path / "pages")
+
+
+def row_of(latents=512, **more):
+    row = {"blocks": 8, "latents": latents, "parameters": 5, "seconds": 2.0, "peak_mb": 9483.0}
+    return row | {"rel_l2": 0.5, "mean_field": 0.6} | more
+
+
+def million_page(row, folder):
+    (cell,) = item_named("million").cells(CPU)
+    about = {"data": "darcy", "points": 1_000_000, "fingerprint": None, "left_out": [], "limit_seconds": 3600.0}
+    record = {**million.USUAL, **cell.job.settings, **about, "rows": [row]}
+    ledger = Ledger(folder / "r")
+    ledger.write(cell.job, Record("done", record, made={"commit": "abc", "peak_memory_mb": 9483, "seconds": None}))
+    return page(ledger, "million", folder / "pages")
+
+
+def test_a_million_points_stand_beside_the_papers_time_and_memory_in_one_unit(tmp_path):
+    text = million_page(row_of(), tmp_path)
+    assert f"{million.PAPERS_TIME} | {million.PAPERS_MEMORY} |" in text
+    assert "| 8 | 512 | 5 | 2.00 | 9.94 | 0.5000 | 0.6000 | 0.56 (216 an epoch) | 33.7 |" in text
+    assert "at most 9.9 GB" in text, "the unit of the table"
+    assert gigabytes(9483) == pytest.approx(9.94, abs=0.01)
+
+
+def test_an_older_row_does_not_say_its_data_and_a_new_one_does(tmp_path):
+    assert "Data " not in million_page(row_of(), tmp_path / "old")
+    made = {"data_fingerprint": "72dad29b16342f14", "training_seconds": 90.0, "environment": {"torch": "2"}}
+    told = million_page(row_of(**made), tmp_path / "new")
+    assert "Data 72dad29b16342f14; 1 of 1 rows trained in 1 min 30 s." in told
+
+
+def test_a_new_row_keeps_its_data_time_and_environment(tmp_path, monkeypatch):
+    monkeypatch.setattr(million, "alone", lambda function, *arguments: function(*arguments))
+    words = ["experiment", "million", "--out", str(tmp_path), "--points", "36", "--blocks", "1", "--latents", "4"]
+    assert main([*words, "--steps", "8", "--workers", "1"]) == 0
+    record = json.loads((tmp_path / "million.json").read_text())
+    (row,) = record["rows"]
+    assert row["data_fingerprint"] == million.Dataset(tmp_path / "data").fingerprint
+    assert row["training_seconds"] > 0
+    assert row["environment"] == record["environment"]
+
+
+def latent_blocks(folder, seconds):
+    ledger = Ledger(folder / "r")
+    for cell, time in zip(item_named("latent-blocks").cells(CPU), seconds, strict=False):
+        error = 0.3 if time > 100 else 0.1
+        result = {"rel_l2": error, "rel_l2_mean_field": 0.5, "parameters": 9, "epochs": 16, "curve": [(1, error)]}
+        ledger.write(cell.job, Record("done", result, made={"commit": "abc", "seconds": time}))
+    return page(ledger, "latent-blocks", folder / "pages")
+
+
+def test_latent_blocks_stand_beside_the_seconds_they_take_here_and_in_the_paper(tmp_path):
+    text = latent_blocks(tmp_path, (160, 32, 64))
+    assert "| s an epoch | paper: s an epoch, its GPU |" in text
+    assert "| elasticity | 1 | 0 | 9 | 300 | 1 | 21.2 | 10.0 | 4.6 |" in text
+    assert "whatever else the machine did: 2/0 (2.0, 100)" in text
+    assert "In the paper: 1/0 (4.6, 21.2), 1/1 (5.2, 13.9)" in text
+
+
+def test_a_record_without_seconds_leaves_their_cell_empty(tmp_path):
+    text = latent_blocks(tmp_path, (0,))
+    assert "| elasticity | 1 | 0 | 9 | 100 | 1 | 21.2 |  | 4.6 |" in text
+    assert "Beaten by none" not in text

@@ -1,0 +1,91 @@
+"""What a stranger reads first: outcomes in the list of results, what `cpu` numbers show, and how far heads differ."""
+
+import numpy as np
+import pytest
+import torch
+
+from flare.experiments.budgets import BUDGETS
+from flare.experiments.ledger import Ledger, Record
+from flare.experiments.pages import write_pages
+from flare.experiments.reproduce import item_named
+from flare.experiments.shared_latents import _heads_apart
+from flare.experiments.study import chosen
+from flare.spectra import Spectra, effective_rank
+
+CPU = BUDGETS["cpu"]
+
+
+def written(ledger, folder):
+    write_pages(ledger, folder)
+    return {path.name: path.read_text() for path in folder.glob("*.md")}
+
+
+@pytest.fixture
+def ledger(tmp_path):
+    return Ledger(tmp_path / "records")
+
+
+def keep(ledger, item, only, error):
+    for cell in chosen(item_named(item).cells(CPU), only):
+        result = {"rel_l2": error, "rel_l2_mean_field": 0.5, "parameters": 5, "curve": [(1, error)]}
+        ledger.write(cell.job, Record("done", result, made={"commit": "abc"}))
+
+
+def test_every_item_with_records_has_its_outcome_in_the_list(ledger, tmp_path):
+    keep(ledger, "table1", ["elasticity/flare"], 0.1)
+    keep(ledger, "table1", ["elasticity/lno"], 0.2)
+    keep(ledger, "elasticity-run", None, 0.005)
+    pages = written(ledger, tmp_path / "pages")
+    lines = pages["README.md"].splitlines()
+    after = {line: lines[i + 1] for i, line in enumerate(lines[:-1]) if line.startswith("* [")}
+    table1 = next(words for line, words in after.items() if "(table1.md)" in line)
+    assert "**elasticity**: flare 100, lno 200; the training-mean field has 500." in table1
+    assert table1.removeprefix("    * ") in pages["table1.md"], "the verdict of the page, word for word"
+    assert "FLARE on Elasticity, × 1e-3: 5.00; the paper has 3.38" in pages["README.md"]
+    assert "flare 0.1.0" not in pages["README.md"], "where numbers come from is told on the pages"
+
+
+def test_a_stranger_is_told_why_the_level_is_not_the_papers(ledger, tmp_path):
+    keep(ledger, "table1", ["elasticity/flare"], 0.126)
+    pages = written(ledger, tmp_path / "pages")
+    told = pages["README.md"].split("## What `cpu` numbers can and cannot show")[1]
+    assert "16 of 500 epochs, 400 of 1,000 training samples, 4 of 8 blocks, 32 of 64 channels" in told
+    assert "That is why 126 stands beside the paper's 3.38." in told
+    assert "cannot show the level" in told
+    assert "(README.md#what-cpu-numbers-can-and-cannot-show)" in pages["table1.md"]
+    assert "stands beside" not in written(Ledger(tmp_path / "none"), tmp_path / "empty")["README.md"]
+
+
+def spectra(*decays):
+    """Of one block for every tuple of decays, a head for each decay."""
+    values = [[[10.0 ** (-decay * i) for i in range(8)] for decay in heads] for heads in decays]
+    found = torch.tensor(values, dtype=torch.float64)
+    return Spectra(found, torch.zeros_like(found), 3)
+
+
+APART, ALIKE = spectra((0.1, 0.9), (0.2, 0.8)), spectra((0.4, 0.5), (0.5, 0.6))
+
+
+def test_the_sentence_on_heads_says_whichever_kind_has_them_apart():
+    assert "Heads differ more with independent latents, as in the paper's figure." in _heads_apart(APART, ALIKE)
+    assert "Heads differ more with **shared** latents, against the paper's figure." in _heads_apart(ALIKE, APART)
+    assert "**Neither** kind" in _heads_apart(ALIKE, ALIKE)
+    split = spectra((0.1, 0.9), (0.5, 0.5)), spectra((0.5, 0.5), (0.1, 0.9))
+    told = _heads_apart(*split)
+    assert "**Neither** kind" in told
+    assert "(independent ones differ more in 1 of 2 blocks)" in told
+
+
+def test_pages_of_spectra_tell_how_far_heads_differ(ledger, tmp_path):
+    cells = [c for c in item_named("shared-latents").cells(CPU) if c.parts[0] == "spectra"]
+    cells += item_named("spectra").cells(CPU)
+    for cell, of in zip(cells, (APART, ALIKE, APART), strict=True):
+        arrays = {"eigenvalues": np.asarray(of.eigenvalues), "spread": np.asarray(of.spread)}
+        ledger.write(cell.job, Record("done", {"samples": 3, "rel_l2": 0.1}), arrays)
+    pages = written(ledger, tmp_path / "pages")
+    low, high = effective_rank(APART.eigenvalues)[0].sort().values.tolist()
+    span = f"{low:.1f} to {high:.1f} ({(low + high) / 2:.1f})"
+    assert f"Effective rank, least to most of the heads (mean), block by block: {span}, " in pages["spectra.md"]
+    assert f"Heads differ most in block 1: {low:.1f} to {high:.1f}." in pages["spectra.md"]
+    assert "Heads differ more with independent latents" in pages["shared-latents.md"]
+    assert "Heads differ more with independent latents" in pages["README.md"]
