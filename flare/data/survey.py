@@ -36,11 +36,14 @@ class FieldFound:
     """Values that are NaN or infinite."""
     first_bad: tuple[int, int] | None = None
     """Case and place of the first of them."""
+    counts: bool = True
+    """Whether it only numbers the points or cells, in every file: the number of a node, not a field."""
 
     def take(self, index: int, values: np.ndarray) -> None:
         rows = values.reshape(1, -1) if self.where == "whole" else values.reshape(len(values), -1)
         self.widths.add(rows.shape[1])
         self.cases.append(index)
+        self.counts = self.counts and _counts(rows)
         finite = np.isfinite(rows)
         if not finite.all():
             self.bad += int((~finite).sum())
@@ -48,6 +51,14 @@ class FieldFound:
         if finite.any():
             self.low = min(self.low, float(rows[finite].min()))
             self.high = max(self.high, float(rows[finite].max()))
+
+
+def _counts(rows: np.ndarray) -> bool:
+    """Whether (N, channels) is one column of consecutive whole numbers, in any order."""
+    if rows.shape[1] != 1 or len(rows) < 2 or rows.max() - rows.min() != len(rows) - 1:
+        return False
+    ordered = np.sort(rows[:, 0])
+    return bool(ordered[0] == np.floor(ordered[0]) and (np.diff(ordered) == 1).all())
 
 
 @dataclass(frozen=True)
