@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Literal
 
 from flare.data.case_table import CaseTable
+from flare.data.cases import Place
 from flare.data.fields_of import AXES, CENTRES, extends, identifier
 from flare.data.sample import Field, Role, Schema
 from flare.data.survey import FieldFound, Survey, Where
@@ -52,6 +53,21 @@ def import_schema(
             )
     cell_type = _cell_type(found, at_centres, remarks)
     return Schema(name=name, fields=fields, cell_type=cell_type, cell_dimension=None if cell_type else found.dimension)
+
+
+def constant_inputs(
+    found: Survey, inputs: Sequence[str], table: CaseTable | None, places: Sequence[Place]
+) -> list[str]:
+    """Remarks on inputs that are the same in all files: what they do, no model can learn from these."""
+    values = {name: (f.low, f.high) for name in inputs for f in found.named(name).values()}
+    if table:
+        rows = [table.values(place) for place in places]
+        values |= {c: (min(r[c][0] for r in rows), max(r[c][0] for r in rows)) for c in table.columns}
+    return [
+        f"the input {name!r} is {low:g} in all {len(places)} files: a model learns nothing of what it does"
+        for name, (low, high) in values.items()
+        if low == high and len(places) > 1
+    ]
 
 
 def _at_centres(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 
@@ -24,6 +25,13 @@ def without_points(schema: Schema, sample: Sample, keep: np.ndarray) -> Sample:
         number = np.cumsum(keep) - 1
         cells = number[cells[keep[cells].all(1)]]
     return Sample(values, cells, sample.notes)
+
+
+def numbers_only(schema: Schema, sample: Sample, finite: np.ndarray) -> Sample:
+    """Only points that are numbers; how much that leaves out is kept with the sample."""
+    kept = without_points(schema, sample, finite)
+    cells = 0 if sample.cells is None or kept.cells is None else len(sample.cells) - len(kept.cells)
+    return replace(kept, notes={**sample.notes, "left_out": {"points": int((~finite).sum()), "cells": cells}})
 
 
 def merged_points(schema: Schema, sample: Sample) -> Sample:

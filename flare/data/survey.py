@@ -36,6 +36,8 @@ class FieldFound:
     """Values that are NaN or infinite."""
     first_bad: tuple[int, int] | None = None
     """Case and place of the first of them."""
+    bad_cases: list[int] = field(default_factory=list)
+    """Which have some."""
     counts: bool = True
     """Whether it only numbers the points or cells, in every file: the number of a node, not a field."""
 
@@ -47,6 +49,7 @@ class FieldFound:
         finite = np.isfinite(rows)
         if not finite.all():
             self.bad += int((~finite).sum())
+            self.bad_cases.append(index)
             self.first_bad = self.first_bad or (index, int((~finite).any(1).argmax()))
         if finite.any():
             self.low = min(self.low, float(rows[finite].min()))
