@@ -160,7 +160,8 @@ def test_the_verb_takes_other_meshes_and_what_they_lack_beside_them(run, tmp_pat
     part.save(tmp_path / "part.vtp")
     words = ["sensitivity", str(run), str(tmp_path / "part.vtp"), "--of", "mean", "--field", "force.x"]
     assert main([*words, "--out", str(tmp_path / "a.vtp")]) == 2
-    assert "has no" in capsys.readouterr().err
+    ways = "give them with --set thickness=VALUE --set speed=VALUE"
+    assert f"has not all inputs: no feature 'thickness', parameter 'speed'; {ways}" in capsys.readouterr().err
     words += ["--set", "speed=2", "thickness=1"]
     assert main([*words, "--out", str(tmp_path / "slopes.vtp")]) == 0
     found = pyvista.read(tmp_path / "slopes.vtp")
