@@ -38,6 +38,10 @@ class FieldFound:
     """Case and place of the first of them."""
     bad_cases: list[int] = field(default_factory=list)
     """Which have some."""
+    first: np.ndarray | None = None
+    """Value in the first case, of a field of the whole."""
+    varies: bool = False
+    """Whether it has another value, at any place or in any case; a vector of the whole, whether one of its channels."""
     counts: bool = True
     """Whether it only numbers the points or cells, in every file: the number of a node, not a field."""
 
@@ -54,6 +58,11 @@ class FieldFound:
         if finite.any():
             self.low = min(self.low, float(rows[finite].min()))
             self.high = max(self.high, float(rows[finite].max()))
+        if self.where == "whole":
+            self.first = rows if self.first is None else self.first
+            self.varies = self.varies or not np.array_equal(rows, self.first)
+        else:
+            self.varies = self.low < self.high
 
 
 def _counts(rows: np.ndarray) -> bool:

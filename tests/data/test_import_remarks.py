@@ -44,17 +44,28 @@ def test_what_is_dropped_is_said_and_kept(tmp_path, capsys):
 
 
 def test_rows_without_a_file_and_inputs_that_never_vary_are_noted(tmp_path):
-    folder = clouds(tmp_path / "f", power=5.0)
+    folder = clouds(tmp_path / "f", power=5.0, area=np.full(30, 0.5))
     rows = [f"part_{i}.npz,{i},2" for i in range(12)]
     table = tmp_path / "runs.csv"
     table.write_text("\n".join(["file,angle,load", *rows, "part_98.npz,1,3", "part_99.npz,1,4"]))
-    plan = plan_import(folder, targets="heat", inputs=["speed", "power"], parameters=table, quiet=True)
+    plan = plan_import(folder, targets="heat", inputs=["speed", "power", "area"], parameters=table, quiet=True)
     assert f"2 rows of {table} fit no file (first: 'part_98.npz')" in plan.remarks
     still = [remark for remark in plan.remarks if "learns nothing" in remark]
     assert [remark.split(":")[0] for remark in still] == [
         "the input 'power' is 5 in all 12 files",
+        "the input 'area' is 0.5 in all 12 files",
         "the input 'load' is 2 in all 12 files",
     ]
+
+
+def test_a_vector_of_the_whole_that_never_varies_is_noted(tmp_path):
+    for i in range(12):
+        mesh = plate(i)
+        mesh.field_data["gravity"] = np.array([[0.0, 0.0, -9.81]])
+        mesh.save(tmp_path / f"plate_{i}.vtu")
+    plan = plan_import(tmp_path, targets="pressure", inputs=["gravity", "speed"], quiet=True)
+    still = [remark for remark in plan.remarks if "learns nothing" in remark]
+    assert still == ["the input 'gravity' is 0, 0, -9.81 in all 12 files: a model learns nothing of what it does"]
 
 
 def test_a_named_test_file_whose_copy_is_not_named_is_told_by_both_names(tmp_path):
