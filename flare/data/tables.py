@@ -128,7 +128,7 @@ def refuse_separator(path: Path, titles: Sequence[str]) -> None:
     """A table of another separator, which would be one column; its numbers may have decimal commas, too."""
     line = ",".join(titles)
     for sign, name in SEPARATORS.items():
-        if line.count(sign) >= len(titles):
+        if line.count(sign) >= max(1, len(titles)):
             raise DataError(
                 f"{path}: columns are separated by commas here, not by {name}, and numbers have a decimal point. Write "
                 f"it so; its first line is {line!r}"
