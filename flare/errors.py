@@ -22,11 +22,11 @@ class DataError(FlareError):
 
 
 class MissingInputError(DataError):
-    """A feature or parameter of a model that a file does not have; whoever knows a way out adds it by the name."""
+    """Features or parameters of a model that a file does not have; whoever knows a way out adds it by their names."""
 
-    def __init__(self, message: str, name: str) -> None:
+    def __init__(self, message: str, *names: str) -> None:
         super().__init__(message)
-        self.name = name
+        self.names = names
 
 
 class NoCoordinatesError(DataError):
@@ -59,11 +59,12 @@ class RankLost(FlareError):
 
 @contextmanager
 def way_out(how: str) -> Iterator[None]:
-    """Ends the message about a missing input with `how` it can be given, such as `--set {name}=VALUE`."""
+    """Ends the message about missing inputs with `how` each can be given, such as `--set {name}=VALUE`."""
     try:
         yield
     except MissingInputError as error:
-        raise DataError(f"{error}; give it with {how.format(name=error.name)}") from None
+        ways = " ".join(how.format(name=name) for name in error.names)
+        raise DataError(f"{error}; give {'it' if len(error.names) == 1 else 'them'} with {ways}") from None
 
 
 def nearest(name: str, known: Iterable[str]) -> str:

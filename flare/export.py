@@ -50,9 +50,13 @@ class Exported:
 
     path: Path
     error: float
-    """Largest difference from the original, in parts of a channel's largest departure from its mean."""
+    """Largest difference from the original beyond rounding, in parts of a channel's largest departure from its mean."""
     sizes: list[tuple[int, int]]
     """(batch, points) it was compared at."""
+    differences: dict[str, float]
+    """Channel -> largest difference from the original, physical."""
+    steps: dict[str, float]
+    """Channel -> the step of float32 at its largest value: no two programs agree better."""
 
 
 def export(
@@ -169,7 +173,7 @@ def _compare(
 ) -> Exported:
     generator = torch.Generator().manual_seed(seed + 1)
     rounding = torch.finfo(torch.float32).eps
-    largest, spread = torch.zeros(original.schema.out_dim), torch.zeros(original.schema.out_dim)
+    largest, spread, difference, size_of = torch.zeros(4, original.schema.out_dim)
     for size in sizes:
         inputs, real = _inputs(original, size, mask, generator)
         truth = original(inputs, real)
@@ -185,19 +189,22 @@ def _compare(
                 f"{path} was not written: it gives {list(answer.shape)} where the model gives {list(truth.shape)}"
             )
         # A field far from zero, such as an absolute pressure, cannot agree better than float32 can hold it.
-        gap = ((answer - truth).abs() - 2 * rounding * truth.abs()).clamp_min(0).nan_to_num(nan=torch.inf)
+        apart_by = (answer - truth).abs()
+        gap = (apart_by - 2 * rounding * truth.abs()).clamp_min(0).nan_to_num(nan=torch.inf)
         departure = (truth - original.target_norm.shift).abs()
-        if real is not None:
-            gap, departure = gap[real], departure[real]
-        largest = torch.maximum(largest, gap.reshape(-1, len(largest)).amax(0))
-        spread = torch.maximum(spread, departure.reshape(-1, len(spread)).amax(0))
+        found = [rows if real is None else rows[real] for rows in (gap, departure, apart_by, truth.abs())]
+        tops = [rows.reshape(-1, original.schema.out_dim).amax(0) for rows in found]
+        largest, spread, difference, size_of = map(torch.maximum, (largest, spread, difference, size_of), tops)
     apart = float((largest / spread.clamp_min(torch.finfo(torch.float32).tiny)).max())
     if not apart <= TOLERANCE:
         raise DataError(
             f"{path} was not written: it differs from the model by {apart:.1e} of a field's range, {TOLERANCE:.0e} is "
             f"accepted. Were the weights trained at all, or are they not finite?"
         )
-    return Exported(path, apart, sizes)
+    names = original.schema.channels("target")
+    differences = dict(zip(names, difference.tolist(), strict=True))
+    steps = dict(zip(names, np.spacing(size_of.numpy()).tolist(), strict=True))
+    return Exported(path, apart, sizes, differences, steps)
 
 
 def _inputs(

@@ -127,7 +127,7 @@ def integral(field: str, cells: Cells, *, component: int = 0) -> Scalar:
     return lambda fields, points: (point_weights(points, cells) * _channel(fields, field, component)).sum()
 
 
-def force(pressure: str, cells: Cells, direction: ArrayLike) -> Scalar:
+def force(pressure: str, cells: Cells, direction: ArrayLike, *, component: int = 0) -> Scalar:
     """The force of a pressure on a closed surface along a direction, −∮ p n·e dA; n points away from the body.
 
     Args:
@@ -144,7 +144,7 @@ def force(pressure: str, cells: Cells, direction: ArrayLike) -> Scalar:
         if len(along) != areas.shape[1]:
             raise ConfigError(f"direction has {len(along)} numbers, the points have {areas.shape[1]}")
         unit = torch.as_tensor(along / np.linalg.norm(along), dtype=points.dtype, device=points.device)
-        return -(_channel(fields, pressure, 0) * (areas @ unit)).sum()
+        return -(_channel(fields, pressure, component) * (areas @ unit)).sum()
 
     return scalar
 

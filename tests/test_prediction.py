@@ -152,7 +152,7 @@ def test_a_given_input_that_the_model_does_not_have_is_refused(part):
 
 
 def test_a_missing_input_is_said_with_the_way_to_give_it(tmp_path, cube):
-    with pytest.raises(DataError, match=r"has no parameter 'speed'; it has none; give it with --set speed=VALUE"):
+    with pytest.raises(DataError, match=r"has no parameter 'speed', nor any other; give it with --set speed=VALUE"):
         predict_file(made(2), cube)
     surrogate = made(components=("x", "y"))
     with pytest.raises(DataError, match=r"has no parameter 'speed'.*give it with --set speed=VALUE"):

@@ -8,10 +8,15 @@ import pytest
 import torch
 
 from flare.cli import main
+from flare.code import encode, fingerprint
 from flare.errors import ConfigError, DataError
 from flare.mesh.unstructured import Grid, read_grid, surface_grid, write_grid
 from flare.models import use_backend
 from flare.sensitivity import area_vectors, force, integral, mean, peak, point_weights, sensitivity
+from flare.train.config import DataConfig, TrainConfig
+from flare.train.run import RunFolder
+from flare.trust.calibration import FILE, Calibration, code_vector
+from flare.trust.familiar import fit_familiar
 from tests.factory import saved_run
 from tests.test_export import surrogate
 
@@ -133,13 +138,13 @@ def test_the_verb_writes_a_vector_field_onto_the_mesh(run, tmp_path, capsys):
         flat, corners, ends, np.full(6, 9, np.uint8), {"thickness": THICKNESS[:, 0]}, {}, {"speed": np.array([2.0])}
     )
     write_grid(tmp_path / "part.vtu", grid)
-    words = ["sensitivity", str(run), str(tmp_path / "part.vtu"), "--of", "mean", "--field", "force"]
+    words = ["sensitivity", str(run), str(tmp_path / "part.vtu"), "--of", "mean", "--field", "force.x"]
     assert main([*words, "--out", str(tmp_path / "slopes.vtu")]) == 0
     said = capsys.readouterr().out
-    assert re.search(r"mean of force: \S+ N\n  by speed: \S+ N / \(m/s\)\n", said)
+    assert re.search(r"mean of force.x: \S+ N\n  by speed: \S+ N / \(m/s\)\n", said)
     summed = ["integral" if word == "mean" else word for word in words]
     assert main([*summed, "--out", str(tmp_path / "summed.vtu")]) == 0
-    assert re.search(r"integral of force: \S+ N m\^2\n", capsys.readouterr().out)
+    assert re.search(r"integral of force\.x: \S+ N m\^2\n", capsys.readouterr().out)
     found = read_grid(tmp_path / "slopes.vtu")
     expected = sensitivity(surrogate(), POINTS, SCALARS["mean over the area"], thickness=THICKNESS, speed=2.0)
     np.testing.assert_allclose(found.point_fields["d_mean_d_position"][:, :2], expected.points, rtol=1e-5)
@@ -153,9 +158,10 @@ def test_the_verb_takes_other_meshes_and_what_they_lack_beside_them(run, tmp_pat
     pyvista = pytest.importorskip("pyvista")
     part = pyvista.PolyData(np.pad(POINTS, [(0, 0), (0, 1)]), np.insert(QUADS, 0, 4, axis=1).ravel())
     part.save(tmp_path / "part.vtp")
-    words = ["sensitivity", str(run), str(tmp_path / "part.vtp"), "--of", "mean", "--field", "force"]
+    words = ["sensitivity", str(run), str(tmp_path / "part.vtp"), "--of", "mean", "--field", "force.x"]
     assert main([*words, "--out", str(tmp_path / "a.vtp")]) == 2
-    assert "has no" in capsys.readouterr().err
+    ways = "give them with --set thickness=VALUE --set speed=VALUE"
+    assert f"has not all inputs: no feature 'thickness', parameter 'speed'; {ways}" in capsys.readouterr().err
     words += ["--set", "speed=2", "thickness=1"]
     assert main([*words, "--out", str(tmp_path / "slopes.vtp")]) == 0
     found = pyvista.read(tmp_path / "slopes.vtp")
@@ -218,12 +224,75 @@ def test_a_force_asks_for_its_direction_and_polygons_for_triangles(run, tmp_path
 def test_arrays_with_cells_are_a_mesh_to_integrate_over(run, tmp_path):
     pyvista = pytest.importorskip("pyvista")
     np.savez(tmp_path / "a.npz", pos=POINTS, quads=QUADS, thickness=THICKNESS[:, 0], speed=2.0)
-    words = ["sensitivity", str(run), str(tmp_path / "a.npz"), "--of", "integral", "--field", "force"]
+    words = ["sensitivity", str(run), str(tmp_path / "a.npz"), "--of", "integral", "--field", "force.x"]
     assert main([*words, "--out", str(tmp_path / "b.vtu")]) == 0
     found = pyvista.read(tmp_path / "b.vtu").point_data["d_integral_d_position"]
     scalar = integral("force", {"quad": QUADS})
     expected = sensitivity(surrogate(), POINTS, scalar, thickness=THICKNESS, speed=2.0)
     np.testing.assert_allclose(found[:, :2], expected.points, rtol=1e-5, atol=1e-7)
+
+
+def test_of_several_components_none_is_taken_silently(run, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "p.csv").write_text("position.x,position.y,thickness,speed\n0,0,1,2\n1,1,1,2\n")
+    words = ["sensitivity", str(run), "p.csv", "--of", "mean", "--out", "a.npz", "--field"]
+    for wrong, message in (
+        (["force"], "'force' has 2 components, x, y; say which, with --field force.x or --component x"),
+        (["force.z"], "'force' has no component 'z'; known: x, y"),
+        (["force", "--component", "2"], "'force' has no component '2'"),
+        (["force.y", "--component", "1"], "--field force.y names a component already"),
+        (["fore.y"], "predicts no field 'fore'; did you mean 'force'?"),
+    ):
+        assert main([*words, *wrong]) == 2
+        assert message in capsys.readouterr().err
+    values = set()
+    for number, right in enumerate((["force.y"], ["force", "--component", "y"], ["force", "--component", "1"])):
+        words[6] = f"{number}.npz"
+        assert main([*words, *right]) == 0
+        said = capsys.readouterr()
+        assert "no warning of strange parts: these weights are not calibrated (flare calibrate" in said.err
+        values.add(said.out.splitlines()[0])
+    assert len(values) == 1
+    assert values.pop().startswith("mean of force.y: ")
+
+
+def test_a_part_that_is_strange_gets_the_warning_of_predict(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    made = surrogate()
+    samples = [
+        made.sample(POINTS + np.float32(0.01 * i), {"thickness": THICKNESS, "speed": 2.0 + 0.1 * (i % 7)})
+        for i in range(20)
+    ]
+    vectors = np.stack([code_vector(encode(made, sample).latents) for sample in samples])
+    familiar = fit_familiar(vectors[::2], vectors[1::2])
+    run = saved_run(made, tmp_path / "run")
+    Calibration(fingerprint(made), 0.25, (12, 12), None, familiar, {}).save(run / FILE)
+    np.savez("near.npz", position=POINTS + np.float32(0.1), thickness=THICKNESS, speed=2.3)
+    np.savez("far.npz", position=30 * POINTS, thickness=THICKNESS, speed=2.3)
+    words = ["--of", "mean", "--field", "heat", "--out"]
+    assert main(["sensitivity", "run", "near.npz", *words, "a.npz"]) == 0
+    assert "WARNING" not in capsys.readouterr().err
+    assert main(["sensitivity", "run", "far.npz", *words, "b.npz"]) == 0
+    assert "far.npz: familiarity score" in (said := capsys.readouterr().err)
+    assert "WARNING: unlike the training set, far beyond all 10 held-out samples; do not trust the fields" in said
+
+
+def test_a_parameter_that_never_varied_has_a_slope_that_means_nothing(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "p.csv").write_text("position.x,position.y,thickness,speed\n0,0,1,2\n1,1,1,2\n")
+    made = surrogate()
+    words = ["p.csv", "--of", "mean", "--field", "heat", "--out"]
+    for name, scale, normalise, still in (
+        ("a", 1.0, {}, True),
+        ("b", 0.5, {}, False),
+        ("c", 1.0, {"speed": "identity"}, False),
+    ):
+        made.input_norm.scale[-1] = scale  # of speed, the last input
+        saved_run(made, tmp_path / name)
+        RunFolder(name).write_config(TrainConfig(data=DataConfig(path="d", normalise=normalise)))
+        assert main(["sensitivity", name, *words, f"{name}.npz"]) == 0
+        line = next(line for line in capsys.readouterr().out.splitlines() if "by speed" in line)
+        assert line.endswith("(did not vary in training: means nothing)") == still
 
 
 def test_a_surface_of_triangles_is_a_grid():

@@ -283,6 +283,7 @@ def _describe_fields(dataset: Dataset) -> None:
 
 
 def _check(words: Sequence[str]) -> int:
+    from flare.data.cases import find_cases
     from flare.data.check import check_dataset
     from flare.data.doctor import write_findings
     from flare.data.store import Dataset, looks_like_dataset
@@ -300,6 +301,7 @@ def _check(words: Sequence[str]) -> int:
         refuse_existing(path)
     dataset = _open(args.folder) if looks_like_dataset(args.folder) else None
     if args.fix and dataset is None:
+        find_cases(args.folder)  # refuses what does not exist
         raise ConfigError("--fix mends a dataset; import the files first, with --on-nan drop where they hold NaN")
     if args.fix and not isinstance(dataset, Dataset):
         raise ConfigError(f"--fix mends datasets of fields; {args.folder} holds sequences: make or read it again")
@@ -338,12 +340,12 @@ def _listed(folder: str, serious: Sequence[Finding], most: int) -> str:
 def _mend(dataset: Dataset, out: str, every: bool) -> int:
     """A mended copy; what is serious in it still, such as a field that is zero everywhere, is an error."""
     from flare.data.check import check_dataset
-    from flare.data.repair import repair
+    from flare.data.repair import emptied, repair
 
     mended, left_out = repair(dataset, out)
     gone = ", ".join(f"{number:,} {what}" for what, number in left_out.items() if number)
     print(f"{out}: {len(mended):,} samples; left out: {gone or 'nothing'}")
-    left = [finding for finding in check_dataset(mended) if finding.serious]
+    left = [*emptied(dataset, mended), *(finding for finding in check_dataset(mended) if finding.serious)]
     if left:
         raise DataError("not all can be mended. " + _listed(out, left, len(left) if every else MOST_SHOWN))
     return 0

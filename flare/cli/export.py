@@ -7,6 +7,7 @@ from pathlib import Path
 
 from flare.cli import parse
 from flare.cli.options import make_parser
+from flare.cli.words import with_unit
 
 EPILOG = """examples:
   flare export runs/demo --format onnx                   runs/demo/demo.onnx
@@ -33,5 +34,10 @@ def run(words: Sequence[str]) -> int:
     done = export(surrogate, out, format=args.format, mask=args.mask, trials=args.trials)
     most = max(points for _, points in done.sizes)
     print(f"{done.path}: {done.path.stat().st_size / 2**20:.1f} MiB, physical values in and out")
-    print(f"compared with the model at {len(done.sizes)} sizes of up to {most:,} points: differs by {done.error:.1e}")
+    print(f"compared with the model at {len(done.sizes)} sizes of up to {most:,} points:")
+    schema = surrogate.schema
+    units = [schema.fields[name].unit for name in schema.named("target") for _ in schema.fields[name].components]
+    for (name, difference), step, unit in zip(done.differences.items(), done.steps.values(), units, strict=True):
+        apart = with_unit(f"differs by at most {difference:.1e}", unit) if difference else "is equal to the last digit"
+        print(f"  {name}: {apart}; {with_unit(f'float32 has steps of {step:.1e}', unit)} there")
     return 0

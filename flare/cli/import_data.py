@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from flare.cli import parse
 from flare.cli.options import make_parser
@@ -37,7 +37,7 @@ def run(words: Sequence[str]) -> int:
     parser.add_argument(
         "--cell-data", choices=["centres", "points"], help="live at cell centres, or are averaged to the points"
     )
-    parser.add_argument("--dimensions", type=int, choices=[1, 2, 3], help="default: z is left out where all is plane")
+    parser.add_argument("--dimensions", type=Literal[1, 2, 3], help="default: z is left out where all is plane")
     parser.add_argument("--test", default="0.2", help="share of the files, a 'pattern' of names, or a .txt with names")
     parser.add_argument("--calibration", type=float, default=0.15, help="share of the files held out for error bars")
     parser.add_argument("--group", help="column of --parameters, or 'folder': kept together in one split")

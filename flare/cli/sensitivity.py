@@ -9,18 +9,24 @@ from typing import TYPE_CHECKING, Any
 from flare.cli import parse
 from flare.cli.options import add_sampling, add_set, make_parser, settings
 from flare.cli.words import with_unit
-from flare.errors import ConfigError, DataError
+from flare.errors import ConfigError, DataError, nearest
 
 if TYPE_CHECKING:
     from flare.data.cases import Case
-    from flare.data.sample import Schema
+    from flare.data.sample import Sample, Schema
     from flare.mesh.file import MeshFile
     from flare.sensitivity import Scalar
+    from flare.surrogate import Surrogate
+    from flare.trust.calibration import Calibration
 
 EPILOG = """examples:
   flare sensitivity runs/demo points.csv --of peak --field stress --softness 0.3 --out slopes.npz
   flare sensitivity runs/car car.vtu --of force --field pressure --direction 1,0,0 --out drag.vtu
-  flare sensitivity runs/wings part.vtp --set speed=30 --of mean --field pressure --out slopes.vtp"""
+  flare sensitivity runs/wings part.vtp --set speed=30 --of mean --field pressure --out slopes.vtp
+  flare sensitivity runs/plate plate.vtu --of mean --field heat_flux.z --out slopes.vtu"""
+
+GAUSSIAN = ("gaussian", {"kind": "gaussian"})
+"""Ways to wish for a normaliser that is fitted."""
 
 
 def run(words: Sequence[str]) -> int:
@@ -32,8 +38,8 @@ def run(words: Sequence[str]) -> int:
     add_set(parser, "inputs that are not in the file")
     add_sampling(parser)
     parser.add_argument("--of", required=True, choices=["peak", "mean", "integral", "force"], help="which scalar")
-    parser.add_argument("--field", required=True, help="of which predicted field")
-    parser.add_argument("--component", type=int, default=0, help="of a field of several, counted from 0")
+    parser.add_argument("--field", required=True, help="of which predicted field; heat_flux.z is one component of it")
+    parser.add_argument("--component", help="of a field of several: its name, or its number from 0")
     parser.add_argument("--softness", type=float, default=0.0, help="of a peak: 0 is the largest value itself")
     parser.add_argument("--direction", help="of a force, such as 1,0,0")
     parser.add_argument("--out", required=True, help="file to write (.vtu, ... for a mesh, or .npz); must not exist")
@@ -48,20 +54,22 @@ def run(words: Sequence[str]) -> int:
     from flare.part import part_of
     from flare.sensitivity import sensitivity
     from flare.surrogate import load
-    from flare.trust.calibration import trained_spacing
+    from flare.trust.calibration import load_calibration
 
     if out.suffix not in (".npz", LEGACY, *OWN_SUFFIX.values()):
         raise ConfigError(f"--out {out}: the name should end in .vtu or .npz, or in another suffix of VTK's")
     refuse_existing(out)
     surrogate = load(args.run, checkpoint=args.checkpoint, device=args.device)
     schema = surrogate.schema
+    field, component = chosen(args.field, args.component, schema)
+    calibration = load_calibration(args.run, surrogate)
     part = part_of(
         surrogate,
         args.input,
         given=settings(args.set),
         points=args.points,
         spacing=args.spacing,
-        trained=trained_spacing(args.run, surrogate),
+        trained=calibration.spacing if calibration else None,
     )
     case, mesh, inputs = part.case, part.mesh, dict(part.sample.values)
     if out.suffix != ".npz":
@@ -69,7 +77,7 @@ def run(words: Sequence[str]) -> int:
             raise ConfigError(f"{args.input} is no mesh to write back with fields; let --out end in .npz")
         refuse_suffix(out, mesh.root, more=[".npz"])
     points = inputs.pop(schema.points)
-    found = sensitivity(surrogate, points, _scalar(args, schema, case), **inputs)
+    found = sensitivity(surrogate, points, _scalar(args, field, component, schema, case), **inputs)
 
     prefix = f"d_{args.of}_d_"
     slopes = {f"{prefix}{name}": slope for name, slope in {schema.points: found.points, **found.features}.items()}
@@ -78,13 +86,71 @@ def run(words: Sequence[str]) -> int:
         _write_arrays(out, {schema.points: points, **inputs, **slopes, **whole})
     else:
         _write_mesh(out, mesh, slopes, whole, at_cells=schema.points == CENTRES)
-    unit = _unit(args.of, schema, args.field, case)
-    print(with_unit(f"{args.of} of {args.field}: {found.value:.6g}", unit))
+    unit = _unit(args.of, schema, field, case)
+    print(with_unit(f"{args.of} of {schema.channels_of(field)[component]}: {found.value:.6g}", unit))
+    still = _constant_parameters(args.run, surrogate)
     for name, slope in found.parameters.items():
         numbers = ", ".join(f"{number:.6g}" for number in slope)
-        print(with_unit(f"  by {name}: {numbers}", _per(unit, schema.fields[name].unit)))
+        remark = " (did not vary in training: means nothing)" if name in still else ""
+        print(with_unit(f"  by {name}: {numbers}", _per(unit, schema.fields[name].unit)) + remark)
     print(f"{out}: {', '.join([*slopes, *whole])}")
+    _warn(args, surrogate, part.sample, calibration)
     return 0
+
+
+def chosen(field: str, component: str | None, schema: Schema) -> tuple[str, int]:
+    """A predicted field and the number of its component; of several none is taken unless it is named."""
+    targets = schema.named("target")
+    name, _, part = (field, "", "") if field in targets else field.partition(".")
+    if name not in targets:
+        raise ConfigError(f"this model predicts no field {name!r}; {nearest(name, targets)}")
+    if part and component is not None:
+        raise ConfigError(f"--field {field} names a component already; leave out --component {component}")
+    components, wish = schema.fields[name].components, part or component
+    if wish in components:
+        return name, components.index(wish)
+    if wish is None:
+        if len(components) == 1:
+            return name, 0
+        first = components[0]
+        raise ConfigError(
+            f"{name!r} has {len(components)} components, {', '.join(components)}; say which, with --field "
+            f"{name}.{first} or --component {first}"
+        )
+    if wish.isdecimal() and int(wish) < len(components):
+        return name, int(wish)
+    raise ConfigError(f"{name!r} has no component {wish!r}; {nearest(wish, components)}")
+
+
+def _constant_parameters(run: str, surrogate: Surrogate) -> set[str]:
+    """Parameters of one value in all training samples, as far as the run tells: a scale of 1 stands for none."""
+    from flare.data.sample import INPUT_ROLES
+    from flare.train.run import RunFolder
+
+    folder, schema = RunFolder(run), surrogate.schema
+    if not folder.exists:  # weights alone, without what they were trained by
+        return set()
+    wishes = folder.config().data.normalise
+    names, widths = schema.named(*INPUT_ROLES), schema.widths(*INPUT_ROLES)
+    scales = dict(zip(names, surrogate.input_norm.scale.split(widths), strict=True))
+    # Other kinds have a scale of 1 for other reasons.
+    fitted = [name for name in schema.named("parameter") if wishes.get(name, "gaussian") in GAUSSIAN]
+    return {name for name in fitted if bool((scales[name] == 1).all())}
+
+
+def _warn(args: Any, surrogate: Surrogate, sample: Sample, calibration: Calibration | None) -> None:
+    """Of a part that is strange to the model, as `flare predict` does."""
+    from flare.terminal import say
+    from flare.trust.calibration import how_to_calibrate
+
+    if calibration is None:
+        how = how_to_calibrate(args.run, args.checkpoint)
+        say(f"no warning of strange parts: these weights are not calibrated ({how})")
+        return
+    score, rank = calibration.familiarity(surrogate, sample)
+    if calibration.familiar is not None and score is not None and rank == 0:
+        verdict = calibration.familiar.verdict(rank, score)
+        say(f"{args.input}: familiarity score {score:.2f} (1 is the farthest held-out sample): {verdict}")
 
 
 def _unit(of: str, schema: Schema, field: str, case: Case | None) -> str:
@@ -102,7 +168,7 @@ def _per(unit: str, other: str) -> str:
     return unit if other == "1" else f"{unit} / ({other})"
 
 
-def _scalar(args: Any, schema: Schema, case: Case | None) -> Scalar:
+def _scalar(args: Any, field: str, component: int, schema: Schema, case: Case | None) -> Scalar:
     from flare.data.fields_of import CENTRES
     from flare.data.meshed import highest
     from flare.data.sample import DIMENSION
@@ -111,27 +177,27 @@ def _scalar(args: Any, schema: Schema, case: Case | None) -> Scalar:
     if args.direction and args.of != "force":
         raise ConfigError(f"--direction is for --of force, not for {args.of}")
     if args.of == "peak":
-        return peak(args.field, component=args.component, softness=args.softness)
+        return peak(field, component=component, softness=args.softness)
     if schema.points == CENTRES:
         if args.of != "mean":
             raise ConfigError(f"--of {args.of} is a sum over cells by their corners; this model has the cells' centres")
-        return mean(args.field, component=args.component)
+        return mean(field, component=component)
     if case and "other" in case.cells:
         raise DataError(f"{args.input} has cells of other types than {', '.join(DIMENSION)}; cut them into those")
     cells = highest(case.cells) if case else {}
     if args.of == "mean":
-        return mean(args.field, component=args.component, cells=cells or None)
+        return mean(field, component=component, cells=cells or None)
     if not cells:
         raise DataError(f"--of {args.of} is a sum over cells, and {args.input} has none; give a mesh (.vtu)")
     if args.of == "integral":
-        return integral(args.field, cells, component=args.component)
+        return integral(field, cells, component=component)
     if not args.direction:
         raise ConfigError("--of force needs its direction, one number for each axis: --direction 1,0,0")
     try:
         direction = [float(number) for number in args.direction.split(",")]
     except ValueError:
         raise ConfigError(f"--direction {args.direction}: give one number for each axis, such as 1,0,0") from None
-    return force(args.field, cells, direction)
+    return force(field, cells, direction, component=component)
 
 
 def _write_arrays(out: Path, arrays: dict[str, Any]) -> None:

@@ -12,8 +12,9 @@ import numpy as np
 
 from flare.data.cases import Place
 from flare.data.fields_of import identifier
-from flare.data.tables import refuse_repeated, unit_in
+from flare.data.tables import refuse_repeated, refuse_separator, unit_in
 from flare.errors import ConfigError, DataError, nearest
+from flare.terminal import counted
 
 FILE = ("file", "filename", "name", "case", "sample", "path")
 """What the column of file names is called."""
@@ -38,6 +39,13 @@ class CaseTable:
     def group(self, place: Place) -> str:
         assert self.grouping is not None
         return self.rows[self.key(place)][self.grouping]
+
+    def unused(self, places: Sequence[Place]) -> list[str]:
+        """A remark on rows that fit none of the files, where there are such."""
+        used = {self.key(place) for place in places}
+        rows = [row for row in self.rows if row not in used]
+        fit = "fits" if len(rows) == 1 else "fit"
+        return [f"{counted(len(rows), 'row')} of {self.path} {fit} no file (first: {rows[0]!r})"] if rows else []
 
     def key(self, place: Place) -> str:
         """The row that fits with most folders: `a/plate_0.vtu` before `plate_0.vtu`; a suffix may be left out.
@@ -71,6 +79,7 @@ def read_case_table(path: str | os.PathLike[str], places: Sequence[Place], group
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise DataError(f"{path} cannot be read as CSV: {error}") from None
     titles = lines[0] if lines else []
+    refuse_separator(path, titles)
     key = next((i for i, title in enumerate(titles) if title.lower() in FILE), None)
     if key is None or len(lines) < 2:
         raise DataError(f"{path} needs a row a file and a column 'file'; its first line is {','.join(titles)!r}")

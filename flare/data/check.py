@@ -102,8 +102,12 @@ def _constant_fields(found: Survey) -> Iterator[Finding]:
 
 
 def _mark(case: Case, found: Survey) -> np.ndarray:
-    """Signature of a whole file: its points, and the fields at points and at cells that all files have."""
-    common = {key: f for key, f in found.fields.items() if len(f.cases) == len(found.cases) and len(f.widths) == 1}
+    """Signature of a whole file: its points, and the fields at points and at cells that all files have.
+
+    Numbers of nodes are left out: they tell the order of the points, which makes no other part.
+    """
+    everywhere = {key: f for key, f in found.fields.items() if len(f.cases) == len(found.cases)}
+    common = {key: f for key, f in everywhere.items() if len(f.widths) == 1 and not f.counts}
     low = np.array([c.low for c in found.cases]).min(0)
     high = np.array([c.high for c in found.cases]).max(0)
     parts = []

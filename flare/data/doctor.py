@@ -32,6 +32,8 @@ TETRAHEDRA = {
 
 Size = tuple[str, str]
 """What is measured of a sample: ("extent", ""), or a place and the name of a field there."""
+NO_SIZE = 1.25
+"""Steps of single precision, times extent: rounding makes no more of a flat cell (1.01 was the most of 20,000)."""
 SEAM = "lie on another one that has other values"
 IN_THE_MESHER = "Repair the mesh where it is made; points and fields are right, and all that a model learns from"
 
@@ -108,7 +110,11 @@ def repeats(rows: np.ndarray) -> np.ndarray:
 
 
 def flat_cells(kind: str, cells: np.ndarray, points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """(E,) bool each: two equal corners or no size; and inside out. All corners exist."""
+    """(E,) bool each: two equal corners or no size; and inside out. All corners exist.
+
+    Points count as a dataset has them, in single precision, so that files and their dataset are judged alike.
+    """
+    points = points.astype(np.float32).astype(np.float64)
     ordered = np.sort(cells, axis=1)
     flat = (ordered[:, 1:] == ordered[:, :-1]).any(1)
     numbers = np.isfinite(points).all(1)
@@ -116,9 +122,17 @@ def flat_cells(kind: str, cells: np.ndarray, points: np.ndarray) -> tuple[np.nda
     turned = np.zeros(len(cells), dtype=bool)
     if size is not None:
         known = numbers[cells].all(1)  # what is no number is said elsewhere
-        flat |= known & (np.abs(size) <= 1e-12 * max(float(np.abs(size).max(initial=0.0)), 1e-300))
+        flat |= known & (np.abs(size) <= _rounding(kind, cells, np.where(numbers[:, None], points, 0.0)))
         turned = known & (size < 0) & ~flat if kind in TETRAHEDRA else turned
     return flat, turned
+
+
+def _rounding(kind: str, cells: np.ndarray, points: np.ndarray) -> np.ndarray:
+    """(E,): area or volume that a cell has by rounding alone: its extent, times the step that its coordinates have."""
+    corner = points[cells]
+    extent = np.ptp(corner, axis=1).max(1)
+    step = np.spacing(np.abs(corner).max((1, 2)).astype(np.float32)).astype(np.float64)
+    return NO_SIZE * step * (extent**2 if kind in TETRAHEDRA else extent)
 
 
 def broken_cells(where: str, kind: str, cells: np.ndarray, points: np.ndarray, fix: str = "") -> Iterator[Finding]:

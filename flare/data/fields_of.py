@@ -43,7 +43,7 @@ def fields_of(
         given: values that are not in the file, such as parameters from a table.
         told: called with a sentence for whatever is averaged.
     """
-    values = {}
+    values, missing = {}, list[MissingInputError]()
     for name in names:
         width = len(schema.fields[name].components)
         if name == schema.points:
@@ -51,7 +51,11 @@ def fields_of(
         elif given and name in given:
             array = np.atleast_1d(np.asarray(given[name], dtype=np.float64))
         else:
-            array = _found(case, schema, name, told)
+            try:
+                array = _found(case, schema, name, told)
+            except MissingInputError as error:  # all of them are said at once
+                missing.append(error)
+                continue
         if schema.fields[name].role == "parameter":
             shape: tuple[int, ...] = (width,)
         else:
@@ -60,6 +64,12 @@ def fields_of(
         if array.shape != shape:
             raise DataError(f"{case.name}: {name!r} has shape {array.shape}; expected {shape}")
         values[name] = array
+    if len(missing) == 1:
+        raise missing[0]
+    if missing:
+        lacking = [name for error in missing for name in error.names]
+        said = ", ".join(f"{schema.fields[name].role} {name!r}" for name in lacking)
+        raise MissingInputError(f"{case.name} has not all inputs: no {said}", *lacking)
     return values
 
 
@@ -135,7 +145,8 @@ def _found(case: Case, schema: Schema, name: str, told: Callable[[str], None]) -
     if other is not None:
         raise DataError(f"{case.name}: {name!r} has shape {other.shape}; expected a value at each of its points")
     role = schema.fields[name].role
-    message = f"{case.name} has no {role} {name!r}; {nearest(name, known) if known else 'it has none'}"
+    others = f"; {nearest(name, known)}" if known else ", nor any other"
+    message = f"{case.name} has no {role} {name!r}{others}"
     raise MissingInputError(message, name) if role in ("feature", "parameter") else DataError(message)
 
 

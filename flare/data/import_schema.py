@@ -5,7 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Literal
 
+import numpy as np
+
 from flare.data.case_table import CaseTable
+from flare.data.cases import Place
+from flare.data.doctor import plain
 from flare.data.fields_of import AXES, CENTRES, extends, identifier
 from flare.data.sample import Field, Role, Schema
 from flare.data.survey import FieldFound, Survey, Where
@@ -52,6 +56,26 @@ def import_schema(
             )
     cell_type = _cell_type(found, at_centres, remarks)
     return Schema(name=name, fields=fields, cell_type=cell_type, cell_dimension=None if cell_type else found.dimension)
+
+
+def constant_inputs(
+    found: Survey, inputs: Sequence[str], table: CaseTable | None, places: Sequence[Place]
+) -> list[str]:
+    """Remarks on inputs that are the same in all files: what they do, no model can learn from these."""
+    still = {
+        name: plain(np.ravel(field.low if field.first is None else field.first))
+        for name in inputs
+        for field in found.named(name).values()
+        if not field.varies
+    }
+    if table:
+        rows = [table.values(place) for place in places]
+        still |= {c: plain(rows[0][c]) for c in table.columns if all(row[c] == rows[0][c] for row in rows)}
+    return [
+        f"the input {name!r} is {value} in all {len(places)} files: a model learns nothing of what it does"
+        for name, value in still.items()
+        if len(places) > 1
+    ]
 
 
 def _at_centres(

@@ -20,8 +20,8 @@ from flare.data.case_table import CaseTable, read_case_table
 from flare.data.cases import Case, Place, Source, find_cases, read_case
 from flare.data.check import Samples, find_alike
 from flare.data.fields_of import AXES, fields_of
-from flare.data.import_schema import CellData, import_schema
-from flare.data.repair import without_points
+from flare.data.import_schema import CellData, constant_inputs, import_schema
+from flare.data.repair import numbers_only
 from flare.data.rounding import STEPS, far_axes
 from flare.data.sample import Sample, Schema
 from flare.data.splitting import as_share, joined, split_cases
@@ -34,6 +34,8 @@ from flare.terminal import counted, progress, say
 from flare.trust.bars import LEVEL, fewest
 
 OnNan = Literal["refuse", "drop"]
+SHOWN = 3
+"""Files that a remark names."""
 
 
 @dataclass(frozen=True)
@@ -53,6 +55,8 @@ class ImportPlan:
     points: str | None
     choices: Mapping[str, Any]
     """What was asked for, as dataset.json keeps it: the same choices and files give the same dataset."""
+    dropped: Mapping[str, Mapping[str, int]]
+    """File -> how many of its points and cells are left out, for they are no numbers."""
 
     def __len__(self) -> int:
         return len(self.places)
@@ -81,7 +85,7 @@ class ImportPlan:
         table = np.concatenate(list(whole.values()), axis=1)
         finite = np.isfinite(table).all(1)
         if finite.all() or self.on_nan == "drop":
-            return sample if finite.all() else without_points(self.schema, sample, finite)
+            return sample if finite.all() else numbers_only(self.schema, sample, finite)
         channels = [n for n, v in whole.items() for _ in range(v.shape[1])]
         raise DataError(
             f"{case.name}: {describe_bad_values(table, channels)}. Drop those points with --on-nan drop "
@@ -149,16 +153,23 @@ def plan_import(
         dimensions=dimensions,
         remarks=remarks,
     )
+    remarks += [*(table.unused(places) if table else ()), *constant_inputs(found, inputs, table, places)]
     groups = _groups(found, places, table, group, remarks)
     parts = split_cases(
-        [p.name for p in places], groups, test=test, calibration=calibration, fewest=fewest(LEVEL), seed=seed
+        [p.name for p in places],
+        groups,
+        contents=[case.digest for case in found.cases],
+        test=test,
+        calibration=calibration,
+        fewest=fewest(LEVEL),
+        seed=seed,
     )
     remarks += _error_bars(len(parts.get("calibration", [])), calibration, len(places))
     if group is None:
         remarks.append("files are drawn one by one; where several are of one design, keep them together with --group")
     order = [i for part in parts.values() for i in part]
     ends = np.cumsum([0, *[len(part) for part in parts.values()]]).tolist()
-    return ImportPlan(
+    plan = ImportPlan(
         schema,
         [places[i] for i in order],
         dict(zip(parts, pairwise(ends), strict=True)),
@@ -181,7 +192,29 @@ def plan_import(
             "points": points,
             "exclude": exclude,
         },
+        {},
     )
+    return _with_dropped(plan) if on_nan == "drop" else plan
+
+
+def _with_dropped(plan: ImportPlan) -> ImportPlan:
+    """Says what will be left out; only files with values that are no numbers are read for it."""
+    found = plan.survey
+    suspects = {found.cases[i].name for field in found.fields.values() for i in field.bad_cases}
+    suspects |= {case.name for case in found.cases if case.lost}
+    places = [place for place in plan.places if place.name in suspects]
+    left_out = {place.name: plan.sample(place).notes.get("left_out") for place in places}
+    dropped = {name: count for name, count in left_out.items() if count}
+    if not dropped:
+        return plan
+    points, cells = (sum(count[what] for count in dropped.values()) for what in ("points", "cells"))
+    shown = [f"{name} {counted(count['points'], 'point')}" for name, count in [*dropped.items()][:SHOWN]]
+    more = f" and {len(dropped) - SHOWN} more, which dataset.json lists" if len(dropped) > SHOWN else ""
+    remark = (
+        f"{counted(points, 'point')} and {counted(cells, 'cell')} of {counted(len(dropped), 'file')} are left out, for "
+        f"they are no numbers: {', '.join(shown)}{more}"
+    )
+    return replace(plan, remarks=[*plan.remarks, remark], dropped=dropped)
 
 
 def find_places(source: Source, *, points: str | None = None, exclude: Sequence[str] = ()) -> list[Place]:
@@ -205,7 +238,14 @@ def write_import(plan: ImportPlan, out: str | os.PathLike[str], *, quiet: bool =
         writer.close()
         raise
     dataset = writer.finish({name: [part] for name, part in plan.splits.items()})
-    warn_of_leaks(dataset, [place.name for place in plan.places])
+    try:
+        warn_of_leaks(dataset, [place.name for place in plan.places])
+    except KeyboardInterrupt:
+        say(
+            f"{out} is complete; only the search for near copies in two splits was stopped. It is done again by:  "
+            f"flare data check {out}"
+        )
+        raise
     return dataset
 
 
@@ -221,6 +261,7 @@ def _provenance(plan: ImportPlan) -> dict[str, Any]:
         "contents": {case.name: case.content[:16] for case in plan.survey.cases},
         "remarks": list(plan.remarks),
         "on_nan": plan.on_nan,
+        "dropped": plan.dropped,
         "files": [place.name for place in plan.places],
     }
 

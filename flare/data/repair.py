@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 
-from flare.data.doctor import flat_cells
+from flare.data.doctor import Finding, flat_cells
 from flare.data.sample import Sample, Schema
 from flare.data.store import Dataset
 from flare.data.writer import DatasetWriter
 from flare.errors import DataError
-from flare.terminal import progress
+from flare.terminal import counted, progress
 
 
 def without_points(schema: Schema, sample: Sample, keep: np.ndarray) -> Sample:
@@ -23,6 +25,13 @@ def without_points(schema: Schema, sample: Sample, keep: np.ndarray) -> Sample:
         number = np.cumsum(keep) - 1
         cells = number[cells[keep[cells].all(1)]]
     return Sample(values, cells, sample.notes)
+
+
+def numbers_only(schema: Schema, sample: Sample, finite: np.ndarray) -> Sample:
+    """Only points that are numbers; how much that leaves out is kept with the sample."""
+    kept = without_points(schema, sample, finite)
+    cells = 0 if sample.cells is None or kept.cells is None else len(sample.cells) - len(kept.cells)
+    return replace(kept, notes={**sample.notes, "left_out": {"points": int((~finite).sum()), "cells": cells}})
 
 
 def merged_points(schema: Schema, sample: Sample) -> Sample:
@@ -55,7 +64,8 @@ def repair(dataset: Dataset, out: str | os.PathLike[str], *, quiet: bool = False
     """A copy of a dataset without what cannot be right, and how much was left out.
 
     Points that are no numbers, points that are there twice with all their values, cells without corners or with two
-    equal ones, samples with nothing left, and samples of other splits that nearly equal one of the first split.
+    equal ones, samples with nothing left, and samples that nearly equal one of an earlier split: of a pair the one of
+    `train` stays, and of `calibration` and `test` that of `calibration`.
 
     Raises:
         DataError: files of the dataset have changed since they were written, or its splits cannot be: a copy would
@@ -95,6 +105,17 @@ def repair(dataset: Dataset, out: str | os.PathLike[str], *, quiet: bool = False
         shutil.rmtree(writer.partial)  # it holds no sample
         raise DataError(f"{dataset.path}: no sample would be left; make the dataset again, of sound files")
     return writer.finish(splits), left_out
+
+
+def emptied(before: Dataset, after: Dataset) -> Iterator[Finding]:
+    """Splits of which nothing is left: nobody would look for a test that is none."""
+    for split in before.splits:
+        count = len(before.split(split))
+        if count and not len(after.split(split)):
+            what = (
+                f"nothing is left of its {counted(count, 'sample')}: each was unsound, or nearly one of another split"
+            )
+            yield Finding(f"split {split!r}", what, count, fix="Bring other files, or split by --group")
 
 
 def _cells(sample: Sample) -> np.ndarray:

@@ -17,6 +17,7 @@ def split_cases(
     names: Sequence[str],
     groups: Sequence[str],
     *,
+    contents: Sequence[str] | None = None,
     test: float | str = 0.2,
     calibration: float = 0.0,
     fewest: int = 0,
@@ -27,6 +28,7 @@ def split_cases(
     Args:
         names: files of the cases.
         groups: cases of one group stay together.
+        contents: equal where two cases hold the same, and are one group for that; for messages alone.
         test: share of the cases; or which, as a pattern of file names or a .txt file with a name a line.
         calibration: share of all cases that is held out for error bars; a split of that name is made where it is not 0.
         fewest: cases without which that split is of no use: it takes so many, or the next whole group beyond, where
@@ -41,6 +43,7 @@ def split_cases(
     if share is None:
         held = _named(names, str(test))
         chosen = {groups[i] for i in held}
+        _refuse_lone_copies(names, str(test), held, contents or names)
         _refuse_cuts(names, str(test), held, {group: members[group] for group in sorted(chosen)})
         order = [group for group in order if group not in chosen]
     else:
@@ -55,6 +58,19 @@ def split_cases(
             f"more, or choose other shares"
         )
     return {"train": train, **({"calibration": calibrating} if calibrating else {}), "test": held}
+
+
+def _refuse_lone_copies(names: Sequence[str], test: str, held: Sequence[int], contents: Sequence[str]) -> None:
+    """A case that is named, while another that holds the same is not."""
+    tested = {contents[i]: i for i in held}
+    lone = [i for i, content in enumerate(contents) if content in tested and i not in held]
+    if lone:
+        first, copy = names[tested[contents[lone[0]]]], names[lone[0]]
+        more = f" ({len(lone) - 1} more of the kind)" if len(lone) > 1 else ""
+        raise ConfigError(
+            f"test={test!r} names {first}, but not {copy}, which is identical: the test would be no test{more}. Name "
+            f"both, or leave one out with --exclude"
+        )
 
 
 def _refuse_cuts(names: Sequence[str], test: str, held: Sequence[int], members: dict[str, list[int]]) -> None:

@@ -36,18 +36,41 @@ class FieldFound:
     """Values that are NaN or infinite."""
     first_bad: tuple[int, int] | None = None
     """Case and place of the first of them."""
+    bad_cases: list[int] = field(default_factory=list)
+    """Which have some."""
+    first: np.ndarray | None = None
+    """Value in the first case, of a field of the whole."""
+    varies: bool = False
+    """Whether it has another value, at any place or in any case; a vector of the whole, whether one of its channels."""
+    counts: bool = True
+    """Whether it only numbers the points or cells, in every file: the number of a node, not a field."""
 
     def take(self, index: int, values: np.ndarray) -> None:
         rows = values.reshape(1, -1) if self.where == "whole" else values.reshape(len(values), -1)
         self.widths.add(rows.shape[1])
         self.cases.append(index)
+        self.counts = self.counts and _counts(rows)
         finite = np.isfinite(rows)
         if not finite.all():
             self.bad += int((~finite).sum())
+            self.bad_cases.append(index)
             self.first_bad = self.first_bad or (index, int((~finite).any(1).argmax()))
         if finite.any():
             self.low = min(self.low, float(rows[finite].min()))
             self.high = max(self.high, float(rows[finite].max()))
+        if self.where == "whole":
+            self.first = rows if self.first is None else self.first
+            self.varies = self.varies or not np.array_equal(rows, self.first)
+        else:
+            self.varies = self.low < self.high
+
+
+def _counts(rows: np.ndarray) -> bool:
+    """Whether (N, channels) is one column of consecutive whole numbers, in any order."""
+    if rows.shape[1] != 1 or len(rows) < 2 or rows.max() - rows.min() != len(rows) - 1:
+        return False
+    ordered = np.sort(rows[:, 0])
+    return bool(ordered[0] == np.floor(ordered[0]) and (np.diff(ordered) == 1).all())
 
 
 @dataclass(frozen=True)

@@ -21,6 +21,8 @@ from flare.errors import DataError
 from flare.files import filling, refuse_full_disk, replacing
 
 FORMATS = (".npz", ".csv")
+SEPARATORS = {";": "semicolons", "\t": "tabs"}
+"""Of tables that others write."""
 
 
 def write_outputs(
@@ -100,10 +102,11 @@ def _parsed_table(path: Path) -> tuple[list[str], list[str], np.ndarray]:
     with path.open(newline="", encoding="utf-8-sig") as file:
         rows = csv.reader(file)
         titles = [name.strip() for name in next(rows, [])]
+        refuse_separator(path, titles)
         header = [title.split(" [")[0] for title in titles]
         if len(header) < 2:
             raise DataError(
-                f"{path} has no header of columns separated by commas; its first line is {','.join(header)!r}"
+                f"{path} has no header of columns separated by commas; its first line is {','.join(titles)!r}"
             )
         refuse_repeated(path, header)
         table = []
@@ -119,6 +122,17 @@ def _parsed_table(path: Path) -> tuple[list[str], list[str], np.ndarray]:
     if not table:
         raise DataError(f"{path} has a header but no rows")
     return header, [unit_in(title) for title in titles], np.array(table)
+
+
+def refuse_separator(path: Path, titles: Sequence[str]) -> None:
+    """A table of another separator, which would be one column; its numbers may have decimal commas, too."""
+    line = ",".join(titles)
+    for sign, name in SEPARATORS.items():
+        if line.count(sign) >= max(1, len(titles)):
+            raise DataError(
+                f"{path}: columns are separated by commas here, not by {name}, and numbers have a decimal point. Write "
+                f"it so; its first line is {line!r}"
+            )
 
 
 def refuse_repeated(path: Path, names: Sequence[str]) -> None:

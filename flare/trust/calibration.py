@@ -101,10 +101,17 @@ class Calibration:
             ends = np.cumsum(schema.widths("target"))[:-1]
             parts = zip(schema.named("target"), np.split(rows.astype(np.float32), ends, axis=1), strict=True)
             widths = {name: part[:, 0] if part.shape[1] == 1 else part for name, part in parts}
+        score, rank = self.familiarity(surrogate, sample, latents)
+        return Judgement(widths, score, rank)
+
+    def familiarity(
+        self, surrogate: Surrogate, sample: Sample, latents: Sequence[torch.Tensor] | None = None
+    ) -> tuple[float, int] | tuple[None, None]:
+        """Score and rank of a judgement, for which no fields are needed."""
         if self.familiar is None:
-            return Judgement(widths, None, None)
+            return None, None
         vector = code_vector(encode(surrogate, sample).latents if latents is None else latents)
-        return Judgement(widths, self.familiar.score(vector), self.familiar.rank(vector))
+        return self.familiar.score(vector), self.familiar.rank(vector)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         arrays: dict[str, np.ndarray] = {}

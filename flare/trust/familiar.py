@@ -22,6 +22,8 @@ MOST_DIRECTIONS = 128
 CANDIDATES = 10.0 ** np.arange(-8.0, 1.5, 0.5)
 """For ρ, in units of a number's variance; below the first is rounding."""
 TINY = 1e-12
+FAR = 3.0
+"""Score beyond which chance is no explanation."""
 
 
 @dataclass(frozen=True)
@@ -52,13 +54,15 @@ class Familiar:
         """How many held-out samples are at least as far."""
         return int((self.distances >= self.distance(code)).sum())
 
-    def verdict(self, rank: int) -> str:
-        """What a rank means. Of parts like those of the training, one in K + 1 is farther than all K held-out ones."""
+    def verdict(self, rank: int, score: float | None = None) -> str:
+        """What rank and score mean. Of parts like the training's, one in K + 1 is farther than all K held-out ones."""
         count = len(self.distances)
         if rank == 0:
+            far = score is not None and score > FAR
+            chance = "" if far else f" (one in {count + 1} parts like those of the training gets this warning, too)"
             return (
-                f"WARNING: unlike the training set, farther than all {count} held-out samples; do not trust the "
-                f"fields, and error bars do not hold here (one in {count + 1} parts that are like it is told so, too)"
+                f"WARNING: unlike the training set, {'far beyond' if far else 'farther than'} all {count} held-out "
+                f"samples; do not trust the fields, and error bars do not hold here{chance}"
             )
         return f"as far from the training set as held-out samples are ({rank} of {count} are farther)"
 

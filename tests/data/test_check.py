@@ -6,7 +6,7 @@ import pytest
 from flare.cli import main
 from flare.data.check import check_dataset, check_files
 from flare.data.doctor import broken_cells, measure
-from flare.data.importing import plan_import
+from flare.data.importing import import_data, plan_import
 from flare.data.likeness import copies, signature
 from flare.data.repair import merged_points, repair
 from flare.data.sample import Field, Sample, Schema
@@ -353,3 +353,45 @@ def test_every_finding_can_be_had(tmp_path, capsys):
     rows = (tmp_path / "found.csv").read_text().splitlines()
     assert rows[0] == "where,what,count,first,fix,serious"
     assert sum("part_" in row for row in rows) == len(rows) - 1 >= 24
+
+
+def test_numbers_of_nodes_do_not_hide_a_near_copy(tmp_path):
+    rng = np.random.default_rng(0)
+    for i in range(8):
+        points = rng.random((60, 3))
+        np.savez(tmp_path / f"{i}.npz", points=points, heat=points.sum(1) + i, node=np.arange(60))
+    order = rng.permutation(60)
+    with np.load(tmp_path / "3.npz") as file:
+        np.savez(tmp_path / "8.npz", points=file["points"][order], heat=file["heat"][order], node=np.arange(60) + 1)
+    assert any("8.npz: is nearly the same as" in line and "3.npz" in line for line in notes(check_files(tmp_path)))
+
+
+def test_a_split_that_is_empty_once_mended_is_serious(tmp_path, capsys):
+    dataset = made(tmp_path / "d", [(8 + i, copy_of(i)) for i in range(4)])
+    assert main(["data", "check", str(dataset.path), "--fix", str(tmp_path / "f")]) == 2
+    assert "split 'test': nothing is left of its 4 samples" in capsys.readouterr().err
+    assert len(Dataset(tmp_path / "f")) == 8
+
+
+def test_what_does_not_exist_is_not_told_to_be_imported(tmp_path, capsys):
+    assert "nowhere does not exist" in fails(capsys, "data", "check", tmp_path / "nowhere", "--fix", tmp_path / "f")
+
+
+def test_cells_without_size_are_as_many_in_files_as_in_their_dataset(tmp_path):
+    """Hexahedra pressed flat in a plane that is not along the axes: what rounding leaves of them is no size."""
+    turn = np.linalg.qr(np.random.default_rng(1).normal(size=(3, 3)))[0]
+    for i in range(4):
+        mesh = pv.ImageData(dimensions=(4, 4, 3), spacing=(0.1, 0.1, 0.1)).cast_to_unstructured_grid()
+        points = np.array(mesh.points, dtype=np.float64)
+        points[points[:, 2] > 0.15, 2] = 0.1  # the upper layer of nine has no height
+        mesh.points = points @ turn.T + 1.0 + 0.01 * i
+        mesh.point_data["heat"] = points[:, 0] * (1 + i) + points[:, 1] ** 2 + np.arange(48) % 5
+        mesh.save(tmp_path / f"block_{i}.vtu")
+    dataset = import_data(tmp_path, tmp_path / "d", targets="heat", calibration=0, test=0.25, quiet=True)
+    for found in (check_files(f"{tmp_path}/*.vtu", quiet=True), check_dataset(dataset, quiet=True)):
+        assert sum("9 of 18 cells have no size (first: 9)" in line for line in notes(found)) == 4
+
+
+def test_a_thin_cell_is_a_cell():
+    thin = np.array([[0, 0, 0], [1, 0, 0], [0, 1, 0], [0, 0, 1e-5]])
+    assert not list(broken_cells("a", "tetra", np.array([[0, 1, 2, 3]]), thin))

@@ -151,3 +151,12 @@ def test_a_damaged_file_is_said(run, surrogate, tmp_path):
     (tmp_path / FILE).write_bytes((run / FILE).read_bytes()[:200])
     with pytest.raises(CheckpointError, match="make it again with:  flare calibrate"):
         load_calibration(tmp_path, surrogate)
+
+
+def test_a_part_a_little_farther_reads_otherwise_than_one_far_beyond(run, surrogate):
+    familiar = load_calibration(run, surrogate).familiar
+    near, far = familiar.verdict(0, 1.26), familiar.verdict(0, 154.0)
+    assert "farther than all 120 held-out samples" in near
+    assert near.endswith("(one in 121 parts like those of the training gets this warning, too)")
+    assert "far beyond all 120 held-out samples" in far
+    assert far.endswith("error bars do not hold here")
