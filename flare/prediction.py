@@ -8,7 +8,7 @@ prediction.save("part_pred.vtu")
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -64,13 +64,20 @@ class Prediction:
         known = self.judgement is not None and self.judgement.score is not None
         return {SCORE: np.array([self.judgement.score])} if known and self.judgement else {}
 
-    @property
-    def of_whole(self) -> dict[str, np.ndarray]:
-        """Field data of a mesh: the score, and the units of the new fields behind those that the file tells."""
+    def of_whole(self, held: Iterable[str] = (), words: Iterable[str] = ()) -> dict[str, np.ndarray]:
+        """New field data of a mesh: the score, parameters that it lacks, and units behind those that it tells.
+
+        Args:
+            held: names of the field data that it has.
+            words: what it has as `units`, such as `pressure=Pa`.
+        """
+        own = {identifier(name) for name in held}
+        lacking = {name: self.sample.values[name] for name in self.schema.named("parameter") if name not in own}
         units = {name: self.schema.fields[name.rpartition("_")[0]].unit for name in self.added}
+        units |= {name: self.schema.fields[name].unit for name in lacking}
         told = [f"{name}={unit}" for name, unit in units.items() if unit != "1"]
-        own = self.mesh.unit_words if self.mesh else []
-        return self.score | ({UNITS: np.array([*own, *told])} if told else {})
+        kept = [word for word in words if word.partition("=")[0] not in units]
+        return self.score | lacking | ({UNITS: np.array([*kept, *told])} if told else {})
 
     @property
     def warning(self) -> str:
@@ -85,8 +92,9 @@ class Prediction:
         """As VTK, with all that the file had, by the suffix; or points and fields only, as .csv or .npz."""
         own = {*self.kept, *(self.mesh.point_fields | self.mesh.cell_fields if self.mesh else {})}
         taken = [name for name in self.added if name in own]
+        of_whole = self.of_whole(self.mesh.held, self.mesh.unit_words) if self.mesh else self.of_whole()
         if self.mesh is not None and Path(path).suffix not in FORMATS:
-            taken += [name for name in self.of_whole if self.mesh.holds(name)]
+            taken += [name for name in of_whole if self.mesh.holds(name)]
         if taken:
             raise DataError(f"{self.name} has a field {taken[0]!r} already; rename it, so that it is not lost")
         if Path(path).suffix in FORMATS:
@@ -108,10 +116,10 @@ class Prediction:
             return
         if self.mesh is not None:
             place = "cell_fields" if self.schema.points == CENTRES else "point_fields"
-            self.mesh.save(path, **{place: self.added}, of_whole=self.of_whole)
+            self.mesh.save(path, **{place: self.added}, of_whole=of_whole)
             return
         cloud = mesh_of_points(self.sample.values[self.schema.points], self.name)
-        cloud.save(path, point_fields={**self.kept, **self.added}, of_whole=self.of_whole)
+        cloud.save(path, point_fields={**self.kept, **self.added}, of_whole=of_whole)
 
 
 def predict_file(

@@ -240,7 +240,9 @@ def test_a_table_comes_back_as_it_was_typed_with_columns_behind(tmp_path):
 @pytest.mark.parametrize("suffix", [".vtu", ".vtp", ".vtk"])
 def test_units_are_written_and_read_again(cube, tmp_path, suffix):
     predict_file(made(2), cube, given={"speed": 1.0}).save(tmp_path / f"a{suffix}")
-    assert read_case(Place(tmp_path / f"a{suffix}")).units == {"heat_predicted": "W"}
+    case = read_case(Place(tmp_path / f"a{suffix}"))
+    assert case.units == {"heat_predicted": "W", "speed": "m/s"}
+    assert case.parameters["speed"] == [1.0], "the inputs of a prediction are told with it"
 
 
 @pytest.mark.parametrize("suffix", [".vtu", ".vtp", ".vtk"])
@@ -249,7 +251,7 @@ def test_words_of_a_files_own_units_are_kept(tmp_path, suffix):
     part = part.cast_to_unstructured_grid() if suffix == ".vtu" else part
     mesh_of(part).save(tmp_path / f"a{suffix}", of_whole={"units": np.array(words)})
     predict_file(made(2), tmp_path / f"a{suffix}", given={"speed": 1.0}).save(tmp_path / f"b{suffix}")
-    assert list(pv.read(tmp_path / f"b{suffix}").field_data["units"]) == [*words, "heat_predicted=W"]
+    assert list(pv.read(tmp_path / f"b{suffix}").field_data["units"]) == [*words, "heat_predicted=W", "speed=m/s"]
 
 
 def test_field_data_that_would_be_overwritten_is_refused(cube, tmp_path):

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from flare.data.fields_of import CENTRES
-from flare.data.meshed import grid_cells
+from flare.data.meshed import grid_cells, unit_words
 from flare.data.tables import write_outputs
 from flare.files import replacing
+from flare.mesh.file import UNITS
 from flare.mesh.unstructured import cloud_grid, write_grid
 from flare.serve.viewing import write_view
 
@@ -56,7 +58,10 @@ def write_answer(path: Path, title: str, prediction: Prediction, grid: Grid | No
         at_cells = grid is not None and schema.points == CENTRES
         mesh = cloud_grid(inputs[schema.points]) if grid is None else grid
         fields = {"cell_fields": prediction.added} if at_cells else {"point_fields": prediction.added}
-        write_grid(path, mesh.with_fields(**fields, values=prediction.of_whole))
+        values = prediction.of_whole(mesh.values, unit_words(mesh))
+        if UNITS in values and UNITS in mesh.values and mesh.values[UNITS].dtype.kind == "U":  # among the new ones now
+            mesh = replace(mesh, values={name: own for name, own in mesh.values.items() if name != UNITS})
+        write_grid(path, mesh.with_fields(**fields, values=values))
     elif path.suffix == ".npz":
         # Corners are numbers of points, which cell centres are not.
         cells = grid_cells(grid) if grid is not None and schema.points != CENTRES else {}

@@ -95,6 +95,38 @@ def test_a_table_in_another_unit_is_refused(served, do):
     assert "'position' is in mm there, and the model has it in m" in last["refused"]["message"]
 
 
+@pytest.mark.parametrize("form", ["ours", "ascii", "binary"])
+def test_a_mesh_whose_field_data_state_another_unit_is_refused(form, served, do, tmp_path):
+    def stated(*units):
+        (tmp_path / "part.vtu").write_bytes(sent(tmp_path))
+        mesh = read_mesh(tmp_path / "part.vtu")
+        if form == "ours":
+            grid = read_grid(tmp_path / "part.vtu")
+            values = {"speed": np.array([SPEED]), "units": np.array(units)}
+            write_grid(tmp_path / "part.vtu", grid.with_fields(values=values))
+        else:
+            mesh.root.field_data["speed"] = [SPEED]
+            mesh.root.field_data["units"] = list(units)
+            mesh.root.save(tmp_path / "part.vtu", binary=form == "binary")
+        return (tmp_path / "part.vtu").read_bytes()
+
+    last, _, _ = do(served, "predict", "vtu", stated("colour=1", "speed=m/min"))
+    assert last["refused"]["status"] == 422
+    assert "'speed' is in m/min there, and the model has it in m/s" in last["refused"]["message"]
+    last, _, result = do(served, "predict", "vtu", stated("SI", "speed=m/s"), "vtu")
+    assert "done" in last, last
+    units = ["force_predicted=N", "heat_predicted=W", "force_bar=N", "heat_bar=W"]
+    assert read_grid(result).values["units"].tolist() == ["SI", "speed=m/s", *units]
+
+
+def test_parameters_that_were_set_stand_in_the_file(served, do, tmp_path):
+    for kind, content, more in (("vtu", sent(tmp_path), {"settings": {"speed": [SPEED]}}), ("npz", npz(), {})):
+        _, _, result = do(served, "predict", kind, content, "vtu", **more)
+        values = read_grid(result).values
+        np.testing.assert_allclose(values["speed"], [SPEED])
+        assert "speed=m/s" in values["units"]
+
+
 def test_bars_and_familiarity_are_those_of_flare_predict_in_every_format(served, do, tmp_path):
     pytest.importorskip("pyvista")
     (tmp_path / "part.vtu").write_bytes(sent(tmp_path))
