@@ -151,6 +151,26 @@ def test_a_given_input_that_the_model_does_not_have_is_refused(part):
         predict_file(surrogate, path, given={"gravty": [0.0, 0.0, 1.0], "wind": [3.0, -1.0]})
 
 
+def test_an_input_that_is_in_the_file_and_given_is_refused(tmp_path):
+    surrogate = made(components=("x", "y"))
+    np.savez(tmp_path / "a.npz", points=POINTS, speed=3.0)
+    table(tmp_path / "b.csv", "x,y,speed", np.full(9, 3.0))
+    flat = mesh_of(pv.Plane(i_resolution=2, j_resolution=2).cast_to_unstructured_grid())
+    flat.save(tmp_path / "c.vtu", of_whole={"speed": np.array([3.0])})
+    for name in ("a.npz", "b.csv", "c.vtu"):
+        with pytest.raises(DataError, match=f"'speed' is given twice: 3 in .*{name}, and 4.5 beside it; remove one"):
+            part_of(surrogate, tmp_path / name, given={"speed": 4.5})
+
+
+def test_a_feature_that_is_in_the_file_and_given_is_refused(part, tmp_path):
+    surrogate, path = part
+    mesh = pv.read(path)
+    mesh.point_data["wind"] = np.linspace([1.0, 2.0], [3.0, 2.0], mesh.n_points)
+    mesh.save(tmp_path / "windy.vtp")
+    with pytest.raises(DataError, match=r"'wind' is given twice: 1,2 to 3,2 in .*windy.vtp, and 3,-1 beside it"):
+        part_of(surrogate, tmp_path / "windy.vtp", given={"gravity": [0.0, 0.0, 1.0], "wind": [3.0, -1.0]})
+
+
 def test_a_missing_input_is_said_with_the_way_to_give_it(tmp_path, cube):
     with pytest.raises(DataError, match=r"has no parameter 'speed'; it has none; give it with --set speed=VALUE"):
         predict_file(made(2), cube)
@@ -272,8 +292,6 @@ def test_what_states_another_unit_is_refused_and_nothing_converted(tmp_path):
             predict_file(surrogate, table(tmp_path / "a.csv", titles, np.full(9, 3.0)))
     same = table(tmp_path / "a.csv", "x [m],y [m],speed [m/s],heat [kW]", np.full(9, 3.0), np.ones(9))
     assert predict_file(surrogate, same).errors == {}, "kilowatts are no truth for watts"
-    by_hand = table(tmp_path / "a.csv", "x,y,speed [km/h]", np.full(9, 3.0))
-    predict_file(surrogate, by_hand, given={"speed": 1.0})  # the file's own is not taken
     part = mesh_of(pv.Sphere())
     part.save(tmp_path / "a.vtp", of_whole={"units": np.array(["points=mm"])})
     with pytest.raises(DataError, match="'points' is in mm there, and the model has it in m;"):
@@ -322,9 +340,8 @@ def test_a_surface_in_another_unit_than_the_training_is_not_filled_with_points(c
 
 def part_files(tmp_path, cube):
     points = np.random.default_rng(1).random((9, 3))
-    np.savez(tmp_path / "a.npz", pos=points, speed=3.0)
-    titles = "Points:0,Points:1,Points:2,speed"
-    np.savetxt(tmp_path / "b.csv", np.c_[points, np.full(9, 3.0)], delimiter=",", header=titles, comments="")
+    np.savez(tmp_path / "a.npz", pos=points)
+    np.savetxt(tmp_path / "b.csv", points, delimiter=",", header="Points:0,Points:1,Points:2", comments="")
     pv.Sphere().save(tmp_path / "c.vtp")
     return [cube, tmp_path / "a.npz", tmp_path / "b.csv", tmp_path / "c.vtp"]
 

@@ -119,6 +119,26 @@ def test_a_mesh_whose_field_data_state_another_unit_is_refused(form, served, do,
     assert read_grid(result).values["units"].tolist() == ["SI", "speed=m/s", *units]
 
 
+@pytest.mark.parametrize("kind", ["vtu", "npz", "csv", "json"])
+def test_an_input_that_is_in_the_upload_and_set_is_refused(kind, served, do, tmp_path):
+    content = {"npz": npz(), "csv": csv(), "json": json_()}.get(kind)
+    if kind == "vtu":
+        vtu(tmp_path)
+        write_grid(
+            tmp_path / "a.vtu", read_grid(tmp_path / "made.vtu").with_fields(values={"speed": np.array([SPEED])})
+        )
+        content = (tmp_path / "a.vtu").read_bytes()
+    last, _, _ = do(served, "predict", kind, content, settings={"speed": [3.5]})
+    assert last["refused"]["status"] == 422
+    assert f"'speed' is given twice: {SPEED:g} in upload.{kind}, and 3.5 beside it" in last["refused"]["message"]
+    _, _, code = do(served, "encode", kind, content, "code")
+    asked, _, _ = do(served, "query", kind, content, code=str(code))
+    assert "done" in asked, "a query may repeat the parameters of its code"
+    _, _, other = do(served, "encode", "json", json_(speed=2.75), "code")
+    asked, _, _ = do(served, "query", kind, content, code=str(other))
+    assert f"{SPEED:g} in upload.{kind}, and 2.75 beside it" in asked["refused"]["message"]
+
+
 def test_parameters_that_were_set_stand_in_the_file(served, do, tmp_path):
     for kind, content, more in (("vtu", sent(tmp_path), {"settings": {"speed": [SPEED]}}), ("npz", npz(), {})):
         _, _, result = do(served, "predict", kind, content, "vtu", **more)
