@@ -25,11 +25,22 @@ REMARK = 300
 """Letters of a remark, at most: it may quote what was sent."""
 
 
-def about(count: int, judgement: Judgement | None, calibration: Calibration | None, remarks: Sequence[str]) -> Any:
-    """What every answer says beside its fields; `bars` and `familiarity` are null where a run is not calibrated."""
+def about(
+    count: int,
+    judgement: Judgement | None,
+    calibration: Calibration | None,
+    remarks: Sequence[str],
+    *,
+    outside: str = "",
+) -> Any:
+    """What every answer says beside its fields; `bars` and `familiarity` are null where a run is not calibrated.
+
+    Args:
+        outside: of a code that was asked for points beyond its part, in a sentence.
+    """
     bars = familiarity = None
     if calibration is not None and calibration.bars is not None:
-        hold = judgement is None or not judgement.unlike
+        hold = not outside and (judgement is None or not judgement.unlike)
         bars = {"level": calibration.bars.level, "coverage": calibration.report.get("coverage"), "hold": hold}
     if calibration is not None and calibration.familiar is not None and judgement is not None:
         rank = judgement.rank or 0
@@ -38,7 +49,7 @@ def about(count: int, judgement: Judgement | None, calibration: Calibration | No
             "unlike": rank == 0,
             "verdict": calibration.familiar.verdict(rank),
         }
-    said = [remark[:REMARK] for remark in remarks]
+    said = [remark[:REMARK] for remark in (*remarks, *filter(None, [outside]))]
     return {"points": count, "bars": bars, "familiarity": familiarity, "remarks": said}
 
 

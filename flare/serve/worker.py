@@ -220,8 +220,9 @@ def _finish(
         errors={},
         kept={},
     )
-    count = len(sample.values[surrogate.schema.points])
-    said = about(count, judgement, calibration, part.remarks)
+    points = sample.values[surrogate.schema.points]
+    outside = code.outside(points) if code else ""
+    said = about(len(points), judgement, calibration, part.remarks, outside=outside)
     write_answer(Path(order["result"]), order["model"], prediction, part.grid, said)
     return said
 

@@ -187,6 +187,17 @@ def test_a_strange_part_is_warned_of_where_it_is_predicted_and_where_it_is_encod
     assert len(json.loads(result.read_text())["fields"]["heat"]["bar"]) == 5
 
 
+def test_a_code_does_not_vouch_for_points_outside_its_part(served, do):
+    _, _, code = do(served, "encode", "json", json_(), "code")
+    inside, _, _ = do(served, "query", "json", json_(), code=str(code))
+    far = POINTS.copy()
+    far[3:] += 100
+    asked, _, _ = do(served, "query", "json", json_(position=far.tolist()), code=str(code))
+    assert inside["done"]["remarks"] == []
+    assert "2 of 5 points are outside the encoded part's box (0,0 to 2,1)" in asked["done"]["remarks"][0]
+    assert asked["done"]["bars"]["hold"] is False
+
+
 def test_without_a_calibration_there_are_no_bars_and_no_verdict(served, do):
     last, _, result = do(replace(served, calibration=None), "predict", "json", json_())
     assert (last["done"]["bars"], last["done"]["familiarity"]) == (None, None)
