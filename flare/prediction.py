@@ -160,13 +160,13 @@ def predict_file(
     fields = as_fields(outputs)
     judgement = calibration.judge(surrogate, sample, fields, latents) if calibration else None
     errors = _errors(case, schema, outputs) if case else {}
-    kept = _kept(case, schema) if case else {}
+    kept = kept_fields(case, schema) if case else {}
     return Prediction(str(path), part.mesh, schema, sample, fields, judgement, errors, kept)
 
 
-def _kept(case: Case, schema: Schema) -> dict[str, np.ndarray]:
+def kept_fields(case: Case, schema: Schema) -> dict[str, np.ndarray]:
     """Fields of the file where the model has its own, but for the inputs, which are written anyway."""
-    own = case.cell_fields if schema.points == CENTRES and case.mesh else case.point_fields
+    own = case.cell_fields if schema.points == CENTRES and case.neighbours else case.point_fields
     inputs = schema.named(*INPUT_ROLES)
     return {identifier(name): values for name, values in own.items() if identifier(name) not in inputs}
 

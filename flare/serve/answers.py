@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from flare.data.fields_of import CENTRES
 from flare.data.meshed import grid_cells, unit_words
 from flare.data.tables import write_outputs
+from flare.errors import DataError
 from flare.files import replacing
 from flare.mesh.file import UNITS
 from flare.mesh.unstructured import cloud_grid, write_grid
@@ -63,11 +64,15 @@ def write_answer(path: Path, title: str, prediction: Prediction, grid: Grid | No
     """
     schema, inputs = prediction.schema, prediction.sample.values
     judgement = prediction.judgement
+    new = {**prediction.added, **prediction.score}
+    taken = next((name for name in new if name in prediction.kept), None)
+    if taken and path.suffix in (".vtu", ".npz"):
+        raise DataError(f"{prediction.name} has a field {taken!r} already; rename it, so that it is not lost")
     if path.suffix == ".view":
         write_view(path, title, prediction, grid, said)
     elif path.suffix == ".vtu":
         at_cells = grid is not None and schema.points == CENTRES
-        mesh = cloud_grid(inputs[schema.points]) if grid is None else grid
+        mesh = cloud_grid(inputs[schema.points]).with_fields(prediction.kept) if grid is None else grid
         fields = {"cell_fields": prediction.added} if at_cells else {"point_fields": prediction.added}
         values = prediction.of_whole(mesh.values, unit_words(mesh))
         if UNITS in values and UNITS in mesh.values and mesh.values[UNITS].dtype.kind == "U":  # among the new ones now
@@ -76,8 +81,9 @@ def write_answer(path: Path, title: str, prediction: Prediction, grid: Grid | No
     elif path.suffix == ".npz":
         # Corners are numbers of points, which cell centres are not.
         cells = grid_cells(grid) if grid is not None and schema.points != CENTRES else {}
-        cells = {kind: corners for kind, corners in cells.items() if kind not in inputs}
-        write_outputs(path, schema, inputs, {}, {**cells, **prediction.added, **prediction.score})
+        more = {**prediction.kept, **prediction.added, **prediction.score}
+        cells = {kind: corners for kind, corners in cells.items() if kind not in {*inputs, *more}}
+        write_outputs(path, schema, inputs, {}, {**cells, **more})
     else:
         bars = (judgement.bars if judgement else None) or {}
         record = {

@@ -22,6 +22,7 @@ from flare.errors import DataError, MissingInputError, TooLarge
 from flare.mesh.stl import read_stl
 from flare.mesh.unstructured import Grid, read_grid
 from flare.part import refuse_twice, refuse_units, twice
+from flare.prediction import kept_fields
 from flare.serve.limits import Limits
 from flare.serve.surface import pointed
 
@@ -43,6 +44,8 @@ class Part:
     """Points, features and parameters by name, not yet judged: `Surrogate.sample` does that."""
     grid: Grid | None = None
     """The mesh they came on, to be given back with the answer."""
+    kept: dict[str, np.ndarray] = field(default_factory=dict)
+    """What else there is at these points, likewise."""
     remarks: list[str] = field(default_factory=list)
     """What the sender should know: what was averaged, where the points of a surface are."""
 
@@ -214,7 +217,19 @@ def _of_case(case: Case, schema: Schema, settings: Mapping[str, Any], known: Map
         except MissingInputError:
             if name not in (known or {}):
                 raise
-    return Part(fields, case.grid, remarks)
+    return Part(fields, _whole(case), kept_fields(case, schema), remarks)
+
+
+def _whole(case: Case) -> Grid | None:
+    """Its mesh with all fields: that of an NPZ file comes without them."""
+    if case.grid is None:
+        return None
+    return replace(
+        case.grid,
+        point_fields=dict(case.point_fields),
+        cell_fields=dict(case.cell_fields),
+        values={**case.parameters, **case.grid.values},
+    )
 
 
 READERS: dict[str, Callable[[Path, Schema, Limits], Case]] = {".npz": _read_npz, ".csv": _read_csv, ".vtu": _read_vtu}

@@ -218,7 +218,7 @@ def _finish(
         fields=fields,
         judgement=judgement,
         errors={},
-        kept={},
+        kept=part.kept,
     )
     points = sample.values[surrogate.schema.points]
     outside = code.outside(points) if code else ""

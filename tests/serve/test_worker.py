@@ -83,8 +83,8 @@ def test_a_field_that_came_along_is_kept_beside_the_prediction(served, do, tmp_p
     assert back.point_fields["heat"].tobytes() == own.tobytes()
     expected = served.surrogate.predict(POINTS, thickness=THICKNESS, speed=SPEED)
     np.testing.assert_allclose(back.point_fields["heat_predicted"], expected["heat"], rtol=1e-6)
-    again, _, _ = do(served, "predict", "vtu", result.read_bytes(), "vtu", settings={"speed": [SPEED]})
-    assert "the mesh has 'force_predicted' already; rename it" in again["refused"]["message"]
+    again, _, _ = do(served, "predict", "vtu", result.read_bytes(), "vtu")
+    assert "upload.vtu has a field 'force_predicted' already; rename it" in again["refused"]["message"]
     assert again["refused"]["status"] == 422
 
 
@@ -343,6 +343,26 @@ def test_cells_of_an_npz_file_come_back_with_the_fields_on_them(served, do):
     centres, _, result = do(of_centres(), "predict", "npz", boxed, "vtu")
     assert centres["done"]["points"] == 4
     assert read_grid(result).cell_fields["pressure_predicted"].shape == (4,)
+
+
+@pytest.mark.parametrize("kind", ["npz", "cells", "csv", "vtu"])
+def test_what_else_an_upload_has_is_kept_and_never_replaced(kind, served, do, tmp_path):
+    def upload(**more):
+        if kind == "csv":
+            lines = csv().decode().splitlines()
+            rows = zip(lines[1:], *more.values(), strict=True)
+            return "\n".join([",".join([lines[0], *more]), *(",".join(map(str, row)) for row in rows)]).encode()
+        return sent(tmp_path, **more) if kind == "vtu" else npz(**more, **({"cells": FACES} if kind == "cells" else {}))
+
+    colour, how = np.arange(5.0), {"settings": {"speed": [SPEED]}} if kind == "vtu" else {}
+    suffix = "npz" if kind == "cells" else kind
+    for answer in ("npz", "vtu"):
+        last, _, result = do(served, "predict", suffix, upload(colour=colour), answer, **how)
+        assert "done" in last, last
+        found = np.load(result) if answer == "npz" else read_grid(result).point_fields
+        np.testing.assert_array_equal(found["colour"], colour)
+        again, _, _ = do(served, "predict", suffix, upload(heat_predicted=colour), answer, **how)
+        assert f"upload.{suffix} has a field 'heat_predicted' already" in again["refused"]["message"]
 
 
 def test_the_units_of_the_new_fields_stand_in_the_file(do, tmp_path):
