@@ -154,8 +154,12 @@ def _case(schema: Schema, path: Path, points: Points, spacing: float | None, tra
             raise ConfigError(
                 f"--spacing {spacing:g}: parts of the LPBF benchmark have its own mesh; say --points, too"
             )
-        return case_of(_as_printed(path), str(path))
-    return case_of(surface_points(schema, path, points, spacing or trained), str(path))
+        mesh, what = _as_printed(path), "placed on the build plate, 60 mm long, and meshed as the benchmark was"
+    else:
+        mesh, what = surface_points(schema, path, points, spacing, trained)
+    count = mesh.cell_count if schema.points == CENTRES and mesh.dimension else len(mesh.points)
+    say(f"{path}: {what}: {count:,} points")
+    return case_of(mesh, str(path))
 
 
 def _mesh(case: Case, path: Path) -> MeshFile | None:
@@ -172,8 +176,12 @@ def _mesh(case: Case, path: Path) -> MeshFile | None:
     )
 
 
-def surface_points(schema: Schema, path: Path, points: Points, spacing: float | None) -> MeshFile:
-    """A bare surface with points like those of the training."""
+def surface_points(
+    schema: Schema, path: Path, points: Points, spacing: float | None, trained: float | None
+) -> tuple[MeshFile, str]:
+    """A bare surface with points like those of the training, and in words what they are."""
+    alike = "" if spacing else ", as in the training"
+    spacing = spacing or trained
     dimension, flat = schema.mesh_dimension, len(schema.fields[schema.points].components) < 3
     if points == "auto" and dimension is None and not flat:
         raise ConfigError(
@@ -181,10 +189,12 @@ def surface_points(schema: Schema, path: Path, points: Points, spacing: float | 
             f"is not known; say it with --points surface, voxels or vertices"
         )
     if points == "voxels" or (points == "auto" and dimension == 3):
-        return filled(path, refuse_spacing(spacing))
+        spacing = refuse_spacing(spacing)
+        return filled(path, spacing), f"voxels of {spacing:.3g} fill the surface{alike}"
     mesh = read_mesh(path)
+    at_cells = schema.points == CENTRES
     if points == "auto":
-        points, at_cells = "vertices", schema.points == CENTRES
+        points = "vertices"
         apart = centre_spacing(surface_of(mesh)) if at_cells else spacing_of(mesh)
         if spacing and apart > SPARSE * spacing:
             say(
@@ -192,7 +202,10 @@ def surface_points(schema: Schema, path: Path, points: Points, spacing: float | 
                 f"{spacing:.3g}; points are put all over its surface (--points vertices takes the mesh as it is)"
             )
             points = "surface"
-    return on_surface(mesh, refuse_spacing(spacing)) if points == "surface" else mesh
+    if points == "surface":
+        spacing = refuse_spacing(spacing)
+        return on_surface(mesh, spacing), f"points {spacing:.3g} apart are all over the surface{alike}"
+    return mesh, "the fields are at the centres of its triangles" if at_cells else "its vertices are the points"
 
 
 def _is_printed(schema: Schema) -> bool:

@@ -23,6 +23,7 @@ from flare.errors import DataError
 from flare.files import refuse_existing
 from flare.inference import MANY, Chunk, as_fields, empty_outputs, passes, predict_into
 from flare.mesh.file import OF_POINTS, UNITS, MeshFile, mesh_of_points, refuse_suffix
+from flare.mesh.readers import SURFACES
 from flare.part import Points, other_unit, part_of
 from flare.surrogate import Surrogate
 from flare.terminal import progress
@@ -152,7 +153,7 @@ def predict_file(
     part = part_of(surrogate, path, given=given, points=points, spacing=spacing, trained=trained)
     sample, case = part.sample, part.case
     if out is not None:
-        _refuse_out(Path(out), part.mesh)
+        _refuse_out(Path(out), part.mesh, Path(path))
     count = len(sample.values[schema.points])
     outputs, quiet = empty_outputs(surrogate, count), done is not None or count < MANY
     with progress("predicting", count * passes(surrogate), unit="points x blocks", quiet=quiet) as update:
@@ -176,7 +177,9 @@ def _undescribed(name: str, values: np.ndarray) -> Field:
     return Field(role="extra", components=tuple(AXES[:width]) if width <= 3 else tuple(map(str, range(width))))
 
 
-def _refuse_out(out: Path, mesh: MeshFile | None) -> None:
+def _refuse_out(out: Path, mesh: MeshFile | None, source: Path) -> None:
+    if mesh is not None and out.suffix == ".vtp" and source.suffix.lower() in SURFACES and mesh.dimension == 3:
+        raise DataError(f"{out}: {source} is filled with voxels here, and .vtp holds surfaces only; write .vtu instead")
     if mesh is not None and out.suffix not in FORMATS:
         refuse_suffix(out, mesh.root, more=FORMATS)
     else:
@@ -202,21 +205,23 @@ def _errors(case: Case, schema: Schema, outputs: Mapping[str, np.ndarray]) -> di
 def describe(prediction: Prediction, calibration: Calibration | None) -> list[str]:
     """What was predicted and how far to trust it, a sentence each."""
     lines, judgement = [], prediction.judgement
+    places = "cells" if prediction.schema.points == CENTRES else "points"
     for name, values in prediction.fields.items():
         unit = prediction.schema.fields[name].unit
         bars = judgement.bars if judgement else None
-        bar = f", ± {np.median(bars[name]):.3g} at the median point" if bars else ""
+        bar = f", ± {np.median(bars[name]):.3g} at the median {places[:-1]}" if bars else ""
         bar += " (does not hold here)" if bars and prediction.warning else ""
         known = f"; error {prediction.errors[name]:.2%} against the file's own" if name in prediction.errors else ""
         span = f"{values.min():.6g} to {values.max():.6g}{'' if unit == '1' else f' {unit}'}"
-        lines.append(f"{name}, {len(values):,} points, {span}{bar}{known}")
+        lines.append(f"{name}, {len(values):,} {places}, {span}{bar}{known}")
     if calibration is None or judgement is None:
         return lines
-    if "coverage" in calibration.report:
+    if "coverage" in calibration.report and not prediction.warning:
         shares = calibration.report["coverage"].values()
+        low, high = f"{min(shares):.1%}", f"{max(shares):.1%}"
         lines.append(
-            f"error bars are for {calibration.report['level']:.0%} of the points; on test samples they covered "
-            f"{min(shares):.1%}" + (f" to {max(shares):.1%}" if len(shares) > 1 else "")
+            f"error bars are for {calibration.report['level']:.0%} of the {places}; on test samples they covered "
+            f"{low if low == high else f'{low} to {high}'}"
         )
     if judgement.score is not None and calibration.familiar is not None:
         verdict = calibration.familiar.verdict(judgement.rank or 0)

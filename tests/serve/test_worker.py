@@ -310,6 +310,8 @@ def test_a_surface_for_a_model_of_volumes_is_filled(served, do):
     assert read_grid(result).types.tolist() == [12] * 64
     far, _, _ = do(known, "predict", "stl", cube(2e4), "vtu")
     assert far["refused"]["status"] == 413
+    small, _, _ = do(known, "predict", "stl", cube(1e-3), "vtu")
+    assert small["refused"]["message"].endswith("a voxel 0.5. Is the part in another unit than the training?")
     unknown, _, _ = do(Served(known.surrogate, None), "predict", "stl", cube(2.0), "vtu")
     assert "was trained on volumes" in unknown["refused"]["message"]
 
