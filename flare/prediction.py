@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from flare.data.cases import Case
-from flare.data.fields_of import AXES, CENTRES, fields_of, identifier
+from flare.data.fields_of import AXES, CENTRES, coordinates, fields_of, identifier
 from flare.data.sample import INPUT_ROLES, Field, Sample, Schema
 from flare.data.tables import FORMATS, append_columns, refuse_format, write_outputs
 from flare.errors import DataError
@@ -51,6 +51,8 @@ class Prediction:
     """Target -> relative L2 error, of those the file holds itself."""
     kept: dict[str, np.ndarray]
     """What else the file has at these points and is no input: name -> (N,) or (N, channels)."""
+    points: np.ndarray | None = None
+    """(N, dimensions) at the precision of the file; None: those of the sample, in float32."""
 
     @property
     def added(self) -> dict[str, np.ndarray]:
@@ -58,6 +60,15 @@ class Prediction:
         bars = self.judgement.bars if self.judgement else None
         named = {f"{name}_predicted": values for name, values in self.fields.items()}
         return named | {f"{name}_bar": values for name, values in (bars or {}).items()}
+
+    @property
+    def inputs(self) -> dict[str, np.ndarray]:
+        """As they are written."""
+        values, name = self.sample.values, self.schema.points
+        if self.points is None:
+            return dict(values)
+        exact = self.points.astype(np.result_type(self.points, np.float32), copy=False)  # whole numbers, too
+        return {**values, name: exact.reshape(values[name].shape)}
 
     @property
     def score(self) -> dict[str, np.ndarray]:
@@ -109,7 +120,7 @@ class Prediction:
             if self.mesh is None and {Path(path).suffix.lower(), Path(self.name).suffix.lower()} == {".csv"}:
                 append_columns(self.name, path, schema, self.added)
                 return
-            fields = {**self.sample.values, **self.kept}
+            fields = {**self.inputs, **self.kept}
             # Corners are numbers of points, which cell centres are not.
             cells = self.mesh.cells if self.mesh and self.schema.points != CENTRES else {}
             more = {kind: corners for kind, corners in cells.items() if corners.size and kind not in fields}
@@ -119,7 +130,7 @@ class Prediction:
             place = "cell_fields" if self.schema.points == CENTRES else "point_fields"
             self.mesh.save(path, **{place: self.added}, of_whole=of_whole)
             return
-        cloud = mesh_of_points(self.sample.values[self.schema.points], self.name)
+        cloud = mesh_of_points(self.inputs[self.schema.points], self.name)
         cloud.save(path, point_fields={**self.kept, **self.added}, of_whole=of_whole)
 
 
@@ -162,7 +173,8 @@ def predict_file(
     judgement = calibration.judge(surrogate, sample, fields, latents) if calibration else None
     errors = _errors(case, schema, outputs) if case else {}
     kept = kept_fields(case, schema) if case else {}
-    return Prediction(str(path), part.mesh, schema, sample, fields, judgement, errors, kept)
+    at = coordinates(case, schema) if case else None
+    return Prediction(str(path), part.mesh, schema, sample, fields, judgement, errors, kept, at)
 
 
 def kept_fields(case: Case, schema: Schema) -> dict[str, np.ndarray]:

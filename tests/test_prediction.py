@@ -130,6 +130,7 @@ def test_tables_keep_their_columns_and_every_format_has_the_same_names(tmp_path)
     np.testing.assert_allclose(read["heat_predicted_W"], heat, rtol=1e-6)
     np.testing.assert_array_equal(read["colour"], colour)
     with np.load(tmp_path / "out.npz") as arrays:
+        np.testing.assert_allclose(arrays["points"], POINTS, rtol=1e-8)  # as they were typed, not to seven digits
         np.testing.assert_array_equal(arrays["heat_predicted"], heat)
         np.testing.assert_array_equal(arrays["colour"], colour)
     mesh = pv.read(tmp_path / "out.vtu")
@@ -358,7 +359,7 @@ def test_predict_encode_and_sensitivity_read_every_file_alike(tmp_path, cube, ca
         scalar = ["--of", "mean", "--field", "heat"]
         assert main(["sensitivity", run, str(path), *scalar, "--out", names["sensitivity"], *more]) == 0
         predicted, slopes = np.load(names["predict"]), np.load(names["sensitivity"])
-        np.testing.assert_array_equal(predicted["points"], slopes["points"])
+        np.testing.assert_allclose(predicted["points"], slopes["points"], rtol=1e-6, atol=1e-7)
         code = load_code(names["encode"], surrogate)
         counts.append(code.points)
         at_points = code.query(predicted["points"])["heat"]

@@ -124,7 +124,7 @@ def surface_grid(points: NDArray[Any], faces: NDArray[Any]) -> Grid:
 
 def cloud_grid(points: NDArray[Any]) -> Grid:
     """Points without cells, (N, dimensions), as a mesh of vertices, which ParaView shows. Planes get z = 0."""
-    return grid_of(points.astype(np.float32, copy=False), {1: np.arange(len(points))[:, None]})
+    return grid_of(points.astype(np.result_type(points, np.float32), copy=False), {1: np.arange(len(points))[:, None]})
 
 
 def read_grid(path: str | os.PathLike[str], *, most_points: int | None = None, most_bytes: int | None = None) -> Grid:

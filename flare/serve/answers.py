@@ -62,7 +62,7 @@ def write_answer(path: Path, title: str, prediction: Prediction, grid: Grid | No
         grid: None for points without a mesh.
         said: `about` it.
     """
-    schema, inputs = prediction.schema, prediction.sample.values
+    schema, inputs = prediction.schema, prediction.inputs
     judgement = prediction.judgement
     new = {**prediction.added, **prediction.score}
     taken = next((name for name in new if name in prediction.kept), None)

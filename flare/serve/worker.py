@@ -205,6 +205,8 @@ def _finish(
     served: Served, order: dict[str, Any], part: Part, sample: Sample, fields: dict[str, Any], code: Code | None
 ) -> dict[str, Any]:
     """Judge the fields, write the result, and say what the server should know of it."""
+    import numpy as np
+
     from flare.prediction import Prediction
     from flare.serve.answers import about, write_answer
 
@@ -219,6 +221,7 @@ def _finish(
         judgement=judgement,
         errors={},
         kept=part.kept,
+        points=np.asarray(part.fields[surrogate.schema.points]),
     )
     points = sample.values[surrogate.schema.points]
     outside = code.outside(points) if code else ""

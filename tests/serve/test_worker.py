@@ -21,45 +21,10 @@ from flare.serve import worker
 from flare.serve.limits import Limits
 from flare.serve.worker import Served
 from flare.surrogate import Surrogate
-from flare.trust.calibration import calibrate
-from tests.factory import ragged_dataset
 from tests.serve.uploads import FACES, POINTS, SPEED, THICKNESS, csv, flat, json_, npz, stl, vtu
 from tests.test_export import SMALL, surrogate
 
 HEXAHEDRA = np.array([[[x, y, z] for z in (0, 1) for x, y in ((0, 0), (1, 0), (1, 1), (0, 1))]], np.float32)
-
-
-@pytest.fixture(scope="module")
-def served(tmp_path_factory):
-    """A calibrated model."""
-    data = ragged_dataset(tmp_path_factory.mktemp("data") / "ragged", sizes=[12] * 40, test=20)
-    model = surrogate()
-    return Served(model, calibrate(model, data, range(20), range(20, 30), range(30, 40), quiet=True))
-
-
-@pytest.fixture
-def do(tmp_path):
-    """do(served, task, kind, content, answer) -> what the worker says last, what it said before, its result."""
-    count = iter(range(99))
-
-    def run(served, task, kind, content, answer="json", limits=None, **more):
-        folder = tmp_path / str(next(count))
-        folder.mkdir()
-        (folder / f"upload.{kind}").write_bytes(content)
-        order = {"task": task, "model": "part", "folder": str(folder), "upload": f"upload.{kind}"}
-        order |= {"result": f"result.{answer}", "settings": {}} | more
-        mine, theirs = multiprocessing.Pipe()
-        last = worker._answer(theirs, {"part": served}, order, limits or Limits())
-        theirs.close()
-        heard = []
-        while mine.poll():
-            try:
-                heard.append(json.loads(mine.recv_bytes()))
-            except EOFError:
-                break
-        return last, heard, folder / order["result"]
-
-    return run
 
 
 def sent(tmp_path, **fields):
@@ -86,65 +51,6 @@ def test_a_field_that_came_along_is_kept_beside_the_prediction(served, do, tmp_p
     again, _, _ = do(served, "predict", "vtu", result.read_bytes(), "vtu")
     assert "upload.vtu has a field 'force_predicted' already; rename it" in again["refused"]["message"]
     assert again["refused"]["status"] == 422
-
-
-def test_a_table_in_another_unit_is_refused(served, do):
-    other = csv().replace(b"position.x,position.y", b"position.x [mm],position.y [mm]")
-    last, _, _ = do(served, "predict", "csv", other)
-    assert last["refused"]["status"] == 422
-    assert "'position' is in mm there, and the model has it in m" in last["refused"]["message"]
-
-
-@pytest.mark.parametrize("form", ["ours", "ascii", "binary"])
-def test_a_mesh_whose_field_data_state_another_unit_is_refused(form, served, do, tmp_path):
-    def stated(*units):
-        (tmp_path / "part.vtu").write_bytes(sent(tmp_path))
-        mesh = read_mesh(tmp_path / "part.vtu")
-        if form == "ours":
-            grid = read_grid(tmp_path / "part.vtu")
-            values = {"speed": np.array([SPEED]), "units": np.array(units)}
-            write_grid(tmp_path / "part.vtu", grid.with_fields(values=values))
-        else:
-            mesh.root.field_data["speed"] = [SPEED]
-            mesh.root.field_data["units"] = list(units)
-            mesh.root.save(tmp_path / "part.vtu", binary=form == "binary")
-        return (tmp_path / "part.vtu").read_bytes()
-
-    last, _, _ = do(served, "predict", "vtu", stated("colour=1", "speed=m/min"))
-    assert last["refused"]["status"] == 422
-    assert "'speed' is in m/min there, and the model has it in m/s" in last["refused"]["message"]
-    last, _, result = do(served, "predict", "vtu", stated("SI", "speed=m/s"), "vtu")
-    assert "done" in last, last
-    units = ["force_predicted=N", "heat_predicted=W", "force_bar=N", "heat_bar=W"]
-    assert read_grid(result).values["units"].tolist() == ["SI", "speed=m/s", *units]
-
-
-@pytest.mark.parametrize("kind", ["vtu", "npz", "csv", "json"])
-def test_an_input_that_is_in_the_upload_and_set_is_refused(kind, served, do, tmp_path):
-    content = {"npz": npz(), "csv": csv(), "json": json_()}.get(kind)
-    if kind == "vtu":
-        vtu(tmp_path)
-        write_grid(
-            tmp_path / "a.vtu", read_grid(tmp_path / "made.vtu").with_fields(values={"speed": np.array([SPEED])})
-        )
-        content = (tmp_path / "a.vtu").read_bytes()
-    last, _, _ = do(served, "predict", kind, content, settings={"speed": [3.5]})
-    assert last["refused"]["status"] == 422
-    assert f"'speed' is given twice: {SPEED:g} in upload.{kind}, and 3.5 beside it" in last["refused"]["message"]
-    _, _, code = do(served, "encode", kind, content, "code")
-    asked, _, _ = do(served, "query", kind, content, code=str(code))
-    assert "done" in asked, "a query may repeat the parameters of its code"
-    _, _, other = do(served, "encode", "json", json_(speed=2.75), "code")
-    asked, _, _ = do(served, "query", kind, content, code=str(other))
-    assert f"{SPEED:g} in upload.{kind}, and 2.75 beside it" in asked["refused"]["message"]
-
-
-def test_parameters_that_were_set_stand_in_the_file(served, do, tmp_path):
-    for kind, content, more in (("vtu", sent(tmp_path), {"settings": {"speed": [SPEED]}}), ("npz", npz(), {})):
-        _, _, result = do(served, "predict", kind, content, "vtu", **more)
-        values = read_grid(result).values
-        np.testing.assert_allclose(values["speed"], [SPEED])
-        assert "speed=m/s" in values["units"]
 
 
 def test_bars_and_familiarity_are_those_of_flare_predict_in_every_format(served, do, tmp_path):
@@ -185,17 +91,6 @@ def test_a_strange_part_is_warned_of_where_it_is_predicted_and_where_it_is_encod
     asked, _, result = do(served, "query", "json", json_(speed=...), code=str(code))
     assert asked["done"]["familiarity"] == last["done"]["familiarity"]  # that of the part, wherever it is asked
     assert len(json.loads(result.read_text())["fields"]["heat"]["bar"]) == 5
-
-
-def test_a_code_does_not_vouch_for_points_outside_its_part(served, do):
-    _, _, code = do(served, "encode", "json", json_(), "code")
-    inside, _, _ = do(served, "query", "json", json_(), code=str(code))
-    far = POINTS.copy()
-    far[3:] += 100
-    asked, _, _ = do(served, "query", "json", json_(position=far.tolist()), code=str(code))
-    assert inside["done"]["remarks"] == []
-    assert "2 of 5 points are outside the encoded part's box (0,0 to 2,1)" in asked["done"]["remarks"][0]
-    assert asked["done"]["bars"]["hold"] is False
 
 
 def test_without_a_calibration_there_are_no_bars_and_no_verdict(served, do):
@@ -345,26 +240,6 @@ def test_cells_of_an_npz_file_come_back_with_the_fields_on_them(served, do):
     centres, _, result = do(of_centres(), "predict", "npz", boxed, "vtu")
     assert centres["done"]["points"] == 4
     assert read_grid(result).cell_fields["pressure_predicted"].shape == (4,)
-
-
-@pytest.mark.parametrize("kind", ["npz", "cells", "csv", "vtu"])
-def test_what_else_an_upload_has_is_kept_and_never_replaced(kind, served, do, tmp_path):
-    def upload(**more):
-        if kind == "csv":
-            lines = csv().decode().splitlines()
-            rows = zip(lines[1:], *more.values(), strict=True)
-            return "\n".join([",".join([lines[0], *more]), *(",".join(map(str, row)) for row in rows)]).encode()
-        return sent(tmp_path, **more) if kind == "vtu" else npz(**more, **({"cells": FACES} if kind == "cells" else {}))
-
-    colour, how = np.arange(5.0), {"settings": {"speed": [SPEED]}} if kind == "vtu" else {}
-    suffix = "npz" if kind == "cells" else kind
-    for answer in ("npz", "vtu"):
-        last, _, result = do(served, "predict", suffix, upload(colour=colour), answer, **how)
-        assert "done" in last, last
-        found = np.load(result) if answer == "npz" else read_grid(result).point_fields
-        np.testing.assert_array_equal(found["colour"], colour)
-        again, _, _ = do(served, "predict", suffix, upload(heat_predicted=colour), answer, **how)
-        assert f"upload.{suffix} has a field 'heat_predicted' already" in again["refused"]["message"]
 
 
 def test_the_units_of_the_new_fields_stand_in_the_file(do, tmp_path):
