@@ -61,6 +61,16 @@ class Code:
             raise DataError(f"{name!r} is a parameter of the encoded sample; it cannot be another at some points")
         return self.query_sample(self.surrogate.sample(points, {**features, **self.parameters}))
 
+    def outside(self, points: np.ndarray) -> str:
+        """A sentence where points are outside the box of what was encoded, of which the model knows nothing there."""
+        low, high = self.box
+        margin = 1e-5 * float((high - low).max())  # rounding
+        far = int(((points < low - margin) | (points > high + margin)).any(1).sum())
+        if not far:
+            return ""
+        corners = " to ".join(",".join(f"{number:.4g}" for number in corner) for corner in self.box)
+        return f"{far:,} of {len(points):,} points are outside the encoded part's box ({corners}): do not trust those"
+
     @torch.no_grad()
     def query_sample(
         self, sample: Sample, *, done: Callable[[int], None] = lambda points: None

@@ -15,12 +15,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+import numpy as np
+
 from flare.data.cards import is_benchmark
 from flare.data.cases import Case, case_of, only_case
 from flare.data.fields_of import BY_HAND, CENTRES, fields_of, identifier, spread
 from flare.data.sample import INPUT_ROLES, Sample, Schema
 from flare.data.tables import is_folder_of_arrays, map_inputs
-from flare.errors import ConfigError, DataError, way_out
+from flare.errors import ConfigError, DataError, MissingInputError, way_out
 from flare.mesh.file import MeshFile, is_mesh, mesh_of_arrays, read_mesh
 from flare.mesh.readers import SURFACES
 from flare.mesh.sampling import centre_spacing, filled, of_hexahedra, on_surface, refuse_spacing, spacing_of, surface_of
@@ -59,7 +61,7 @@ def part_of(
 
     Args:
         given: features and parameters that are not in the file, a number or one for each component; a feature is then
-            alike everywhere.
+            alike everywhere. One that is in the file, too, is refused.
         points: of a bare surface: its `vertices`, points all over the `surface`, or `voxels` that fill it. `auto`: as
             the training data was.
         spacing: of those points; None: `trained`.
@@ -77,9 +79,11 @@ def part_of(
         if schema.points == CENTRES:
             case = replace(case, mesh=mesh)
         inputs = schema.named(*INPUT_ROLES)
-        refuse_units(case, schema, [name for name in inputs if name not in (given or {})])
+        by_hand = spread(given or {}, schema, case)
+        refuse_twice(case, schema, by_hand)
+        refuse_units(case, schema, [name for name in inputs if name not in by_hand])
         with way_out(BY_HAND):
-            values = fields_of(case, schema, inputs, spread(given or {}, schema, case))
+            values = fields_of(case, schema, inputs, by_hand)
         for remark in case.remarks:
             say(f"{path}: {remark}")
     try:
@@ -97,6 +101,31 @@ def refuse_sampling(path: str | os.PathLike[str], points: Points, spacing: float
         raise ConfigError(f"{option} is for bare surfaces ({', '.join(SURFACES)}); {path} has its own points")
     if points == "vertices" and spacing is not None:
         raise ConfigError(f"--spacing {spacing:g} is for --points surface or voxels; vertices are where they are")
+
+
+def refuse_twice(case: Case, schema: Schema, given: Mapping[str, np.ndarray]) -> None:
+    """Where the file has an input that is given, too: nobody knows which of the two is meant."""
+    for name, value in given.items():
+        try:
+            own = fields_of(case, schema, [name], told=lambda text: None)[name]
+        except MissingInputError:
+            continue
+        raise twice(name, case.name, own, value)
+
+
+def twice(name: str, where: str, own: np.ndarray, given: np.ndarray) -> DataError:
+    return DataError(
+        f"{name!r} is given twice: {_numbers(own)} in {where}, and {_numbers(given)} beside it; remove one"
+    )
+
+
+def _numbers(values: np.ndarray) -> str:
+    """Of a parameter, or of a feature at all points, as one would type them."""
+    if not np.size(values):
+        return "nothing"
+    rows = np.asarray(values, np.float64).reshape(-1, np.shape(values)[-1] if np.ndim(values) else 1)
+    low, high = (",".join(f"{number:g}" for number in row) for row in (rows.min(0), rows.max(0)))
+    return low if low == high else f"{low} to {high}"
 
 
 def refuse_units(case: Case, schema: Schema, names: Sequence[str]) -> None:
@@ -125,8 +154,12 @@ def _case(schema: Schema, path: Path, points: Points, spacing: float | None, tra
             raise ConfigError(
                 f"--spacing {spacing:g}: parts of the LPBF benchmark have its own mesh; say --points, too"
             )
-        return case_of(_as_printed(path), str(path))
-    return case_of(surface_points(schema, path, points, spacing or trained), str(path))
+        mesh, what = _as_printed(path), "placed on the build plate, 60 mm long, and meshed as the benchmark was"
+    else:
+        mesh, what = surface_points(schema, path, points, spacing, trained)
+    count = mesh.cell_count if schema.points == CENTRES and mesh.dimension else len(mesh.points)
+    say(f"{path}: {what}: {count:,} points")
+    return case_of(mesh, str(path))
 
 
 def _mesh(case: Case, path: Path) -> MeshFile | None:
@@ -143,8 +176,12 @@ def _mesh(case: Case, path: Path) -> MeshFile | None:
     )
 
 
-def surface_points(schema: Schema, path: Path, points: Points, spacing: float | None) -> MeshFile:
-    """A bare surface with points like those of the training."""
+def surface_points(
+    schema: Schema, path: Path, points: Points, spacing: float | None, trained: float | None
+) -> tuple[MeshFile, str]:
+    """A bare surface with points like those of the training, and in words what they are."""
+    alike = "" if spacing else ", as in the training"
+    spacing = spacing or trained
     dimension, flat = schema.mesh_dimension, len(schema.fields[schema.points].components) < 3
     if points == "auto" and dimension is None and not flat:
         raise ConfigError(
@@ -152,10 +189,12 @@ def surface_points(schema: Schema, path: Path, points: Points, spacing: float | 
             f"is not known; say it with --points surface, voxels or vertices"
         )
     if points == "voxels" or (points == "auto" and dimension == 3):
-        return filled(path, refuse_spacing(spacing))
+        spacing = refuse_spacing(spacing)
+        return filled(path, spacing), f"voxels of {spacing:.3g} fill the surface{alike}"
     mesh = read_mesh(path)
+    at_cells = schema.points == CENTRES
     if points == "auto":
-        points, at_cells = "vertices", schema.points == CENTRES
+        points = "vertices"
         apart = centre_spacing(surface_of(mesh)) if at_cells else spacing_of(mesh)
         if spacing and apart > SPARSE * spacing:
             say(
@@ -163,7 +202,10 @@ def surface_points(schema: Schema, path: Path, points: Points, spacing: float | 
                 f"{spacing:.3g}; points are put all over its surface (--points vertices takes the mesh as it is)"
             )
             points = "surface"
-    return on_surface(mesh, refuse_spacing(spacing)) if points == "surface" else mesh
+    if points == "surface":
+        spacing = refuse_spacing(spacing)
+        return on_surface(mesh, spacing), f"points {spacing:.3g} apart are all over the surface{alike}"
+    return mesh, "the fields are at the centres of its triangles" if at_cells else "its vertices are the points"
 
 
 def _is_printed(schema: Schema) -> bool:

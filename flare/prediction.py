@@ -8,7 +8,7 @@ prediction.save("part_pred.vtu")
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,13 +16,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from flare.data.cases import Case
-from flare.data.fields_of import AXES, CENTRES, fields_of, identifier
+from flare.data.fields_of import AXES, CENTRES, coordinates, fields_of, identifier
 from flare.data.sample import INPUT_ROLES, Field, Sample, Schema
 from flare.data.tables import FORMATS, append_columns, refuse_format, write_outputs
 from flare.errors import DataError
 from flare.files import refuse_existing
 from flare.inference import MANY, Chunk, as_fields, empty_outputs, passes, predict_into
 from flare.mesh.file import OF_POINTS, UNITS, MeshFile, mesh_of_points, refuse_suffix
+from flare.mesh.readers import SURFACES
 from flare.part import Points, other_unit, part_of
 from flare.surrogate import Surrogate
 from flare.terminal import progress
@@ -50,6 +51,8 @@ class Prediction:
     """Target -> relative L2 error, of those the file holds itself."""
     kept: dict[str, np.ndarray]
     """What else the file has at these points and is no input: name -> (N,) or (N, channels)."""
+    points: np.ndarray | None = None
+    """(N, dimensions) at the precision of the file; None: those of the sample, in float32."""
 
     @property
     def added(self) -> dict[str, np.ndarray]:
@@ -59,18 +62,34 @@ class Prediction:
         return named | {f"{name}_bar": values for name, values in (bars or {}).items()}
 
     @property
+    def inputs(self) -> dict[str, np.ndarray]:
+        """As they are written."""
+        values, name = self.sample.values, self.schema.points
+        if self.points is None:
+            return dict(values)
+        exact = self.points.astype(np.result_type(self.points, np.float32), copy=False)  # whole numbers, too
+        return {**values, name: exact.reshape(values[name].shape)}
+
+    @property
     def score(self) -> dict[str, np.ndarray]:
         """What is written beside the fields, where it is known: `familiarity_score`."""
         known = self.judgement is not None and self.judgement.score is not None
         return {SCORE: np.array([self.judgement.score])} if known and self.judgement else {}
 
-    @property
-    def of_whole(self) -> dict[str, np.ndarray]:
-        """Field data of a mesh: the score, and the units of the new fields behind those that the file tells."""
+    def of_whole(self, held: Iterable[str] = (), words: Iterable[str] = ()) -> dict[str, np.ndarray]:
+        """New field data of a mesh: the score, parameters that it lacks, and units behind those that it tells.
+
+        Args:
+            held: names of the field data that it has.
+            words: what it has as `units`, such as `pressure=Pa`.
+        """
+        own = {identifier(name) for name in held}
+        lacking = {name: self.sample.values[name] for name in self.schema.named("parameter") if name not in own}
         units = {name: self.schema.fields[name.rpartition("_")[0]].unit for name in self.added}
+        units |= {name: self.schema.fields[name].unit for name in lacking}
         told = [f"{name}={unit}" for name, unit in units.items() if unit != "1"]
-        own = self.mesh.unit_words if self.mesh else []
-        return self.score | ({UNITS: np.array([*own, *told])} if told else {})
+        kept = [word for word in words if word.partition("=")[0] not in units]
+        return self.score | lacking | ({UNITS: np.array([*kept, *told])} if told else {})
 
     @property
     def warning(self) -> str:
@@ -85,8 +104,9 @@ class Prediction:
         """As VTK, with all that the file had, by the suffix; or points and fields only, as .csv or .npz."""
         own = {*self.kept, *(self.mesh.point_fields | self.mesh.cell_fields if self.mesh else {})}
         taken = [name for name in self.added if name in own]
+        of_whole = self.of_whole(self.mesh.held, self.mesh.unit_words) if self.mesh else self.of_whole()
         if self.mesh is not None and Path(path).suffix not in FORMATS:
-            taken += [name for name in self.of_whole if self.mesh.holds(name)]
+            taken += [name for name in of_whole if self.mesh.holds(name)]
         if taken:
             raise DataError(f"{self.name} has a field {taken[0]!r} already; rename it, so that it is not lost")
         if Path(path).suffix in FORMATS:
@@ -100,7 +120,7 @@ class Prediction:
             if self.mesh is None and {Path(path).suffix.lower(), Path(self.name).suffix.lower()} == {".csv"}:
                 append_columns(self.name, path, schema, self.added)
                 return
-            fields = {**self.sample.values, **self.kept}
+            fields = {**self.inputs, **self.kept}
             # Corners are numbers of points, which cell centres are not.
             cells = self.mesh.cells if self.mesh and self.schema.points != CENTRES else {}
             more = {kind: corners for kind, corners in cells.items() if corners.size and kind not in fields}
@@ -108,10 +128,10 @@ class Prediction:
             return
         if self.mesh is not None:
             place = "cell_fields" if self.schema.points == CENTRES else "point_fields"
-            self.mesh.save(path, **{place: self.added}, of_whole=self.of_whole)
+            self.mesh.save(path, **{place: self.added}, of_whole=of_whole)
             return
-        cloud = mesh_of_points(self.sample.values[self.schema.points], self.name)
-        cloud.save(path, point_fields={**self.kept, **self.added}, of_whole=self.of_whole)
+        cloud = mesh_of_points(self.inputs[self.schema.points], self.name)
+        cloud.save(path, point_fields={**self.kept, **self.added}, of_whole=of_whole)
 
 
 def predict_file(
@@ -144,7 +164,7 @@ def predict_file(
     part = part_of(surrogate, path, given=given, points=points, spacing=spacing, trained=trained)
     sample, case = part.sample, part.case
     if out is not None:
-        _refuse_out(Path(out), part.mesh)
+        _refuse_out(Path(out), part.mesh, Path(path))
     count = len(sample.values[schema.points])
     outputs, quiet = empty_outputs(surrogate, count), done is not None or count < MANY
     with progress("predicting", count * passes(surrogate), unit="points x blocks", quiet=quiet) as update:
@@ -152,13 +172,14 @@ def predict_file(
     fields = as_fields(outputs)
     judgement = calibration.judge(surrogate, sample, fields, latents) if calibration else None
     errors = _errors(case, schema, outputs) if case else {}
-    kept = _kept(case, schema) if case else {}
-    return Prediction(str(path), part.mesh, schema, sample, fields, judgement, errors, kept)
+    kept = kept_fields(case, schema) if case else {}
+    at = coordinates(case, schema) if case else None
+    return Prediction(str(path), part.mesh, schema, sample, fields, judgement, errors, kept, at)
 
 
-def _kept(case: Case, schema: Schema) -> dict[str, np.ndarray]:
+def kept_fields(case: Case, schema: Schema) -> dict[str, np.ndarray]:
     """Fields of the file where the model has its own, but for the inputs, which are written anyway."""
-    own = case.cell_fields if schema.points == CENTRES and case.mesh else case.point_fields
+    own = case.cell_fields if schema.points == CENTRES and case.neighbours else case.point_fields
     inputs = schema.named(*INPUT_ROLES)
     return {identifier(name): values for name, values in own.items() if identifier(name) not in inputs}
 
@@ -168,7 +189,9 @@ def _undescribed(name: str, values: np.ndarray) -> Field:
     return Field(role="extra", components=tuple(AXES[:width]) if width <= 3 else tuple(map(str, range(width))))
 
 
-def _refuse_out(out: Path, mesh: MeshFile | None) -> None:
+def _refuse_out(out: Path, mesh: MeshFile | None, source: Path) -> None:
+    if mesh is not None and out.suffix == ".vtp" and source.suffix.lower() in SURFACES and mesh.dimension == 3:
+        raise DataError(f"{out}: {source} is filled with voxels here, and .vtp holds surfaces only; write .vtu instead")
     if mesh is not None and out.suffix not in FORMATS:
         refuse_suffix(out, mesh.root, more=FORMATS)
     else:
@@ -194,21 +217,23 @@ def _errors(case: Case, schema: Schema, outputs: Mapping[str, np.ndarray]) -> di
 def describe(prediction: Prediction, calibration: Calibration | None) -> list[str]:
     """What was predicted and how far to trust it, a sentence each."""
     lines, judgement = [], prediction.judgement
+    places = "cells" if prediction.schema.points == CENTRES else "points"
     for name, values in prediction.fields.items():
         unit = prediction.schema.fields[name].unit
         bars = judgement.bars if judgement else None
-        bar = f", ± {np.median(bars[name]):.3g} at the median point" if bars else ""
+        bar = f", ± {np.median(bars[name]):.3g} at the median {places[:-1]}" if bars else ""
         bar += " (does not hold here)" if bars and prediction.warning else ""
         known = f"; error {prediction.errors[name]:.2%} against the file's own" if name in prediction.errors else ""
         span = f"{values.min():.6g} to {values.max():.6g}{'' if unit == '1' else f' {unit}'}"
-        lines.append(f"{name}, {len(values):,} points, {span}{bar}{known}")
+        lines.append(f"{name}, {len(values):,} {places}, {span}{bar}{known}")
     if calibration is None or judgement is None:
         return lines
-    if "coverage" in calibration.report:
+    if "coverage" in calibration.report and not prediction.warning:
         shares = calibration.report["coverage"].values()
+        low, high = f"{min(shares):.1%}", f"{max(shares):.1%}"
         lines.append(
-            f"error bars are for {calibration.report['level']:.0%} of the points; on test samples they covered "
-            f"{min(shares):.1%}" + (f" to {max(shares):.1%}" if len(shares) > 1 else "")
+            f"error bars are for {calibration.report['level']:.0%} of the {places}; on test samples they covered "
+            f"{low if low == high else f'{low} to {high}'}"
         )
     if judgement.score is not None and calibration.familiar is not None:
         verdict = calibration.familiar.verdict(judgement.rank or 0)

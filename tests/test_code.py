@@ -225,6 +225,10 @@ def test_encode_and_probe_at_the_command_line(surrogate, run, inputs, tmp_path, 
     truth = encoded(surrogate, inputs).query(found["position"], thickness=np.full(11, 1.2))
     assert_same({name: found[name] for name in truth}, truth)
     np.testing.assert_allclose(found["position"][[0, -1]], [[-1, 0], [1, 0.5]])
+    assert "outside" not in capsys.readouterr().err
+    assert main([*probe, "--line", "0,0:100,0", "--count", "11", "--out", str(tmp_path / "far.npz")]) == 0
+    assert "WARNING: " in (said := capsys.readouterr().err)
+    assert "far.npz: 10 of 11 points are outside the encoded part's box" in said
     assert main([*probe, "--grid", "--cells", "3", "--levels", "2", "--out", str(tmp_path / "g.csv")]) == 0
     assert [len((tmp_path / f"g-{i}.csv").read_text().splitlines()) for i in (0, 1)] == [1 + 4 * 2, 1 + 7 * 3]
     assert main([*probe, "--plane", "0,0:1,0:0,2", "--count", "5", "--out", str(tmp_path / "p.npz")]) == 0

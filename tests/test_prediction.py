@@ -130,6 +130,7 @@ def test_tables_keep_their_columns_and_every_format_has_the_same_names(tmp_path)
     np.testing.assert_allclose(read["heat_predicted_W"], heat, rtol=1e-6)
     np.testing.assert_array_equal(read["colour"], colour)
     with np.load(tmp_path / "out.npz") as arrays:
+        np.testing.assert_allclose(arrays["points"], POINTS, rtol=1e-8)  # as they were typed, not to seven digits
         np.testing.assert_array_equal(arrays["heat_predicted"], heat)
         np.testing.assert_array_equal(arrays["colour"], colour)
     mesh = pv.read(tmp_path / "out.vtu")
@@ -149,6 +150,26 @@ def test_a_given_input_that_the_model_does_not_have_is_refused(part):
     surrogate, path = part
     with pytest.raises(ConfigError, match="--set gravty: the model has no such input; did you mean 'gravity'"):
         predict_file(surrogate, path, given={"gravty": [0.0, 0.0, 1.0], "wind": [3.0, -1.0]})
+
+
+def test_an_input_that_is_in_the_file_and_given_is_refused(tmp_path):
+    surrogate = made(components=("x", "y"))
+    np.savez(tmp_path / "a.npz", points=POINTS, speed=3.0)
+    table(tmp_path / "b.csv", "x,y,speed", np.full(9, 3.0))
+    flat = mesh_of(pv.Plane(i_resolution=2, j_resolution=2).cast_to_unstructured_grid())
+    flat.save(tmp_path / "c.vtu", of_whole={"speed": np.array([3.0])})
+    for name in ("a.npz", "b.csv", "c.vtu"):
+        with pytest.raises(DataError, match=f"'speed' is given twice: 3 in .*{name}, and 4.5 beside it; remove one"):
+            part_of(surrogate, tmp_path / name, given={"speed": 4.5})
+
+
+def test_a_feature_that_is_in_the_file_and_given_is_refused(part, tmp_path):
+    surrogate, path = part
+    mesh = pv.read(path)
+    mesh.point_data["wind"] = np.linspace([1.0, 2.0], [3.0, 2.0], mesh.n_points)
+    mesh.save(tmp_path / "windy.vtp")
+    with pytest.raises(DataError, match=r"'wind' is given twice: 1,2 to 3,2 in .*windy.vtp, and 3,-1 beside it"):
+        part_of(surrogate, tmp_path / "windy.vtp", given={"gravity": [0.0, 0.0, 1.0], "wind": [3.0, -1.0]})
 
 
 def test_a_missing_input_is_said_with_the_way_to_give_it(tmp_path, cube):
@@ -240,7 +261,9 @@ def test_a_table_comes_back_as_it_was_typed_with_columns_behind(tmp_path):
 @pytest.mark.parametrize("suffix", [".vtu", ".vtp", ".vtk"])
 def test_units_are_written_and_read_again(cube, tmp_path, suffix):
     predict_file(made(2), cube, given={"speed": 1.0}).save(tmp_path / f"a{suffix}")
-    assert read_case(Place(tmp_path / f"a{suffix}")).units == {"heat_predicted": "W"}
+    case = read_case(Place(tmp_path / f"a{suffix}"))
+    assert case.units == {"heat_predicted": "W", "speed": "m/s"}
+    assert case.parameters["speed"] == [1.0], "the inputs of a prediction are told with it"
 
 
 @pytest.mark.parametrize("suffix", [".vtu", ".vtp", ".vtk"])
@@ -249,7 +272,7 @@ def test_words_of_a_files_own_units_are_kept(tmp_path, suffix):
     part = part.cast_to_unstructured_grid() if suffix == ".vtu" else part
     mesh_of(part).save(tmp_path / f"a{suffix}", of_whole={"units": np.array(words)})
     predict_file(made(2), tmp_path / f"a{suffix}", given={"speed": 1.0}).save(tmp_path / f"b{suffix}")
-    assert list(pv.read(tmp_path / f"b{suffix}").field_data["units"]) == [*words, "heat_predicted=W"]
+    assert list(pv.read(tmp_path / f"b{suffix}").field_data["units"]) == [*words, "heat_predicted=W", "speed=m/s"]
 
 
 def test_field_data_that_would_be_overwritten_is_refused(cube, tmp_path):
@@ -270,8 +293,6 @@ def test_what_states_another_unit_is_refused_and_nothing_converted(tmp_path):
             predict_file(surrogate, table(tmp_path / "a.csv", titles, np.full(9, 3.0)))
     same = table(tmp_path / "a.csv", "x [m],y [m],speed [m/s],heat [kW]", np.full(9, 3.0), np.ones(9))
     assert predict_file(surrogate, same).errors == {}, "kilowatts are no truth for watts"
-    by_hand = table(tmp_path / "a.csv", "x,y,speed [km/h]", np.full(9, 3.0))
-    predict_file(surrogate, by_hand, given={"speed": 1.0})  # the file's own is not taken
     part = mesh_of(pv.Sphere())
     part.save(tmp_path / "a.vtp", of_whole={"units": np.array(["points=mm"])})
     with pytest.raises(DataError, match="'points' is in mm there, and the model has it in m;"):
@@ -320,9 +341,8 @@ def test_a_surface_in_another_unit_than_the_training_is_not_filled_with_points(c
 
 def part_files(tmp_path, cube):
     points = np.random.default_rng(1).random((9, 3))
-    np.savez(tmp_path / "a.npz", pos=points, speed=3.0)
-    titles = "Points:0,Points:1,Points:2,speed"
-    np.savetxt(tmp_path / "b.csv", np.c_[points, np.full(9, 3.0)], delimiter=",", header=titles, comments="")
+    np.savez(tmp_path / "a.npz", pos=points)
+    np.savetxt(tmp_path / "b.csv", points, delimiter=",", header="Points:0,Points:1,Points:2", comments="")
     pv.Sphere().save(tmp_path / "c.vtp")
     return [cube, tmp_path / "a.npz", tmp_path / "b.csv", tmp_path / "c.vtp"]
 
@@ -339,7 +359,7 @@ def test_predict_encode_and_sensitivity_read_every_file_alike(tmp_path, cube, ca
         scalar = ["--of", "mean", "--field", "heat"]
         assert main(["sensitivity", run, str(path), *scalar, "--out", names["sensitivity"], *more]) == 0
         predicted, slopes = np.load(names["predict"]), np.load(names["sensitivity"])
-        np.testing.assert_array_equal(predicted["points"], slopes["points"])
+        np.testing.assert_allclose(predicted["points"], slopes["points"], rtol=1e-6, atol=1e-7)
         code = load_code(names["encode"], surrogate)
         counts.append(code.points)
         at_points = code.query(predicted["points"])["heat"]

@@ -36,17 +36,18 @@ def run(words: Sequence[str]) -> int:
     from flare.inference import MANY, passes
     from flare.part import part_of
     from flare.surrogate import load
-    from flare.terminal import progress
-    from flare.trust.calibration import trained_spacing
+    from flare.terminal import progress, say
+    from flare.trust.calibration import code_vector, load_calibration
 
     surrogate = load(args.run, checkpoint=args.checkpoint, ema=args.ema, device=args.device)
+    calibration = load_calibration(args.run, surrogate)
     sample = part_of(
         surrogate,
         args.input,
         given=settings(args.set),
         points=args.points,
         spacing=args.spacing,
-        trained=trained_spacing(args.run, surrogate),
+        trained=calibration.spacing if calibration else None,
     ).sample
     count = len(sample.values[surrogate.schema.points])
     work = count * (passes(surrogate) - 1)  # nobody needs what the last block would make of the points
@@ -54,4 +55,8 @@ def run(words: Sequence[str]) -> int:
         code = encode(surrogate, sample, chunk=chunk, scratch=scratch, done=update)
     code.save(args.out)
     print(f"{args.out}: {code.points:,} points as {len(code.latents)} blocks of latents, {code.nbytes:,} bytes")
+    familiar = calibration.familiar if calibration else None
+    vector = code_vector(code.latents)
+    if familiar is not None and familiar.rank(vector) == 0:
+        say(f"{args.input}: familiarity score {familiar.score(vector):.2f}: {familiar.verdict(0)}")
     return 0

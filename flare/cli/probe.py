@@ -11,7 +11,7 @@ from flare.cli import parse
 from flare.cli.options import add_set, make_parser, settings
 from flare.cli.words import with_unit
 from flare.errors import ConfigError
-from flare.terminal import counted
+from flare.terminal import counted, say
 
 if TYPE_CHECKING:
     from flare.code import Code
@@ -123,6 +123,9 @@ def _write(code: Code, probe: Probe, features: dict[str, list[float]], out: Path
         name: np.tile(np.asarray(value, np.float32), (len(probe.points), 1)) for name, value in features.items()
     }
     fields = code.query(probe.points, **everywhere)
+    outside = code.outside(probe.points)
+    if outside:
+        say(f"WARNING: {out}: {outside}")
     # Names with a dot, which no field has.
     layout = {"probe.shape": np.array(probe.shape), "probe.level": np.array(probe.level)}
     write_outputs(out, schema, {schema.points: probe.points, **everywhere}, fields, layout)

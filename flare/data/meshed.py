@@ -9,14 +9,21 @@ import numpy as np
 from flare.data.cases import Case
 from flare.data.sample import CORNERS, DIMENSION
 from flare.mesh.faces import surface_triangles
-from flare.mesh.file import VTK_NAMES
+from flare.mesh.file import UNITS, VTK_NAMES, told_units
 from flare.mesh.unstructured import Grid, grid_of
 
 
 def grid_case(grid: Grid, name: str) -> Case:
     """The mesh as `fields_of` takes it; `name` is for messages."""
-    values = {own: numbers.reshape(-1) for own, numbers in grid.values.items()}
-    return Case(name, grid.points, grid.point_fields, grid.cell_fields, values, grid=grid)
+    values = {own: numbers.reshape(-1) for own, numbers in grid.values.items() if numbers.dtype.kind != "U"}
+    units = told_units(unit_words(grid))
+    return Case(name, grid.points, grid.point_fields, grid.cell_fields, values, units=units, grid=grid)
+
+
+def unit_words(grid: Grid) -> list[str]:
+    """Field data `units` word by word, as `MeshFile.unit_words`."""
+    words = grid.values.get(UNITS)
+    return [] if words is None else [str(word) for word in words.reshape(-1)]
 
 
 def grid_cells(grid: Grid) -> dict[str, np.ndarray]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -87,8 +87,12 @@ class MeshFile:
     @cached_property
     def units(self) -> dict[str, str]:
         """Name of a field -> its unit, where a prediction of ours wrote them."""
-        words = [word.partition("=") for word in self.unit_words]
-        return {name: unit for name, sign, unit in words if sign}
+        return told_units(self.unit_words)
+
+    @property
+    def held(self) -> list[str]:
+        """Names of its field data."""
+        return list(self.root.field_data.keys())
 
     def holds(self, name: str) -> bool:
         """Whether there is field data of this name that would be lost under a new one; words of units are kept."""
@@ -230,6 +234,12 @@ def mesh_of_arrays(
         for own, values in fields.items():
             place[own] = np.ascontiguousarray(values)
     return mesh_of(grid, name)
+
+
+def told_units(words: Iterable[str]) -> dict[str, str]:
+    """Name of a field -> its unit, of words such as `pressure=Pa`."""
+    parts = [str(word).partition("=") for word in words]
+    return {name: unit for name, sign, unit in parts if sign}
 
 
 def is_mesh(path: str | os.PathLike[str]) -> bool:

@@ -10,17 +10,23 @@ import numpy as np
 from flare.errors import ConfigError, DataError
 from flare.mesh.file import MeshFile, mesh_of, mesh_of_points
 from flare.mesh.surface import Array, Surface
+from flare.mesh.unfit import THINNER, Unfit
+from flare.terminal import say
 
 if TYPE_CHECKING:
     from flare.mesh.octree import HexMesh
 
 MOST_POINTS = 50_000_000
 """Put on one surface: they take some 200 bytes each while they are made."""
+MANY_POINTS = 5_000_000
+"""That take so long that their number is said before they are made."""
 
 
 def on_surface(mesh: MeshFile, spacing: float, *, seed: int = 0) -> MeshFile:
     """Points spread evenly over its triangles."""
-    return mesh_of_points(spread(surface_of(mesh), spacing, name=mesh.name, seed=seed), mesh.name)
+    surface = surface_of(mesh)
+    _say_many(mesh.name, spread_count(surface, spacing), "points", spacing)
+    return mesh_of_points(spread(surface, spacing, name=mesh.name, seed=seed), mesh.name)
 
 
 def spread(surface: Surface, spacing: float, *, name: str = "the surface", seed: int = 0) -> np.ndarray:
@@ -54,10 +60,12 @@ def filled(path: str | os.PathLike[str], spacing: float) -> MeshFile:
     from flare.mesh.read import read_part
 
     part = read_part(path, unit=None)
+    _say_many(str(path), abs(part.volume) / spacing**3, "voxels", spacing)
     try:
         return of_hexahedra(cubes(part, spacing), str(path))
     except DataError as error:
-        raise DataError(f"{path}: {error}") from None
+        thin = isinstance(error, Unfit) and error.reason == THINNER
+        raise DataError(f"{path}: {error}{' If not, let --spacing be smaller' if thin else ''}") from None
 
 
 def cubes(part: Surface, spacing: float) -> HexMesh:
@@ -65,7 +73,19 @@ def cubes(part: Surface, spacing: float) -> HexMesh:
     from flare.mesh.octree import merged
     from flare.mesh.voxelise import voxelise  # compiled when imported
 
-    return merged(voxelise(part, spacing), levels=0)
+    try:
+        return merged(voxelise(part, spacing), levels=0)
+    except Unfit as error:
+        if error.reason != THINNER:
+            raise
+        size = " × ".join(f"{edge:.4g}" for edge in part.extents)
+        message = f"no voxel centre is inside the part: it measures {size}, a voxel {spacing:.4g}."
+        raise Unfit(THINNER, f"{message} Is the part in another unit than the training?") from None
+
+
+def _say_many(name: str, count: float, what: str, spacing: float) -> None:
+    if count > MANY_POINTS:
+        say(f"{name}: some {count / 1e6:.3g} million {what}, {spacing:.3g} apart; a larger --spacing makes fewer")
 
 
 def spacing_of(mesh: MeshFile) -> float:

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from flare.errors import DataError
 
+THINNER = "thinner than a voxel"
+"""The reason of a part that has no voxel inside."""
+
 
 class Unfit(DataError):
     """Says to a person what is wrong; `reason` is the kind of fault in a word or two, for counting."""

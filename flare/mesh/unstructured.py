@@ -4,7 +4,8 @@
     grid.points, grid.types, grid.point_fields["pressure"]
     write_grid("part_pred.vtu", grid.with_fields({"stress": stress}))
 
-Points, cells and fields keep their order, numbers and types. Text that is read and file attributes are not kept.
+Points, cells and fields keep their order, numbers and types, and so do words of the whole mesh. Text at points or cells
+and file attributes are not kept.
 """
 
 from __future__ import annotations
@@ -26,6 +27,8 @@ from flare.mesh.vtkxml import TYPES, Damaged, XMLFile, open_xml
 from flare.mesh.vtu import vtu_array, vtu_text, vtu_words
 
 Arrays = dict[str, NDArray[Any]]
+TEXT = "String"
+"""VTK's type of words."""
 POLYHEDRON = 42
 """VTK's number of the cell whose faces are listed beside its corners."""
 
@@ -121,7 +124,7 @@ def surface_grid(points: NDArray[Any], faces: NDArray[Any]) -> Grid:
 
 def cloud_grid(points: NDArray[Any]) -> Grid:
     """Points without cells, (N, dimensions), as a mesh of vertices, which ParaView shows. Planes get z = 0."""
-    return grid_of(points.astype(np.float32, copy=False), {1: np.arange(len(points))[:, None]})
+    return grid_of(points.astype(np.result_type(points, np.float32), copy=False), {1: np.arange(len(points))[:, None]})
 
 
 def read_grid(path: str | os.PathLike[str], *, most_points: int | None = None, most_bytes: int | None = None) -> Grid:
@@ -170,7 +173,7 @@ def _grid(file: XMLFile, most_points: int | None) -> Grid:
         types,
         _fields(file, piece.iterfind("PointData/DataArray"), points),
         _fields(file, piece.iterfind("CellData/DataArray"), cells),
-        _fields(file, file.root.iterfind("UnstructuredGrid/FieldData/DataArray"), None),
+        _fields(file, file.root.iterfind("UnstructuredGrid/FieldData/*"), None),
     )
 
 
@@ -192,11 +195,12 @@ def _fields(file: XMLFile, arrays: Iterable[ElementTree.Element], rows: int | No
     found: Arrays = {}
     for about in arrays:
         name = about.get("Name", "")
-        if about.get("type") not in TYPES:  # text, which no model reads
+        text = rows is None and about.get("type") == TEXT
+        if about.get("type") not in TYPES and not text:  # text at points, which no model reads
             continue
         if not name or name in found:
             raise Damaged(f"it has {'a field without a name' if not name else f'two fields {name!r}'}")
-        values = file.array(about)
+        values = file.words(about) if text else file.array(about)
         if rows is not None and len(values) != rows:
             raise Damaged(f"field {name!r} has {len(values):,} values for {rows:,} points or cells")
         found[name] = values

@@ -20,7 +20,7 @@ from flare.compiled import compiled
 from flare.errors import ConfigError, DataError
 from flare.mesh.csg import Solid
 from flare.mesh.surface import Array, Indices, Surface
-from flare.mesh.unfit import Unfit
+from flare.mesh.unfit import THINNER, Unfit
 from flare.mesh.voxels import Vector, Voxels
 
 LAYER = 0.04  # mm, thickness of a powder layer
@@ -77,7 +77,7 @@ def voxelise(part: Surface | Solid, size: Vector | float) -> Voxels:
         voxels = Voxels(solid=solid, size=_vector(edges), origin=_vector(start))
     if not voxels.count:
         raise Unfit(
-            "thinner than a voxel",
+            THINNER,
             f"no voxel centre is inside the part: it measures {_by(part.extents)}, a voxel {_by(voxels.size)}; "
             f"use smaller voxels",
         )

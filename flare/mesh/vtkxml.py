@@ -36,6 +36,8 @@ HEADERS = {"UInt32": "u4", "UInt64": "u8"}
 APPENDED = b"<AppendedData"
 ELEMENTS = 20_000
 """Of XML; a mesh with fields has some dozens."""
+LETTERS = 1 << 24
+"""Of an array of words, each as long as the longest: what numpy takes for them."""
 
 
 def _zlib(packed: bytes, most: int) -> bytes:
@@ -108,19 +110,43 @@ class XMLFile:
     def array(self, about: ElementTree.Element) -> NDArray[Any]:
         """The numbers of a DataArray, (rows,) or (rows, components)."""
         kind = np.dtype(self.order + TYPES[about.attrib["type"]])
-        form = about.get("format", "ascii")
-        if form == "ascii":
+        if about.get("format", "ascii") == "ascii":
             numbers = self._text(about.text or "", kind.newbyteorder("="))
-        elif form == "appended":
-            numbers = np.frombuffer(self._appended(int(about.attrib["offset"])), dtype=kind)
-        elif form == "binary":
-            numbers = np.frombuffer(self._decoded("".join((about.text or "").split()).encode(), 0), dtype=kind)
         else:
-            raise Damaged(f"array {about.get('Name')!r} has the unknown format {form!r}")
+            numbers = np.frombuffer(self._bytes(about), dtype=kind)
         components = int(about.get("NumberOfComponents", "1"))
         if components < 1:
             raise Damaged(f"array {about.get('Name')!r} has {components} components")
         return numbers.reshape(-1, components) if components > 1 else numbers
+
+    def words(self, about: ElementTree.Element) -> NDArray[np.str_]:
+        """The words of an array of strings, whose bytes have a zero behind each."""
+        name = about.get("Name")
+        if about.get("format", "ascii") == "ascii":
+            codes = self._text(about.text or "", np.dtype(np.int16))  # some programs write those above 127 with a sign
+            if codes.size and not -128 <= codes.min() <= codes.max() <= 255:
+                raise Damaged(f"array {name!r} of text holds a code that is no byte")
+            content = codes.astype(np.uint8).tobytes()
+        else:
+            content = self._bytes(about)
+        try:
+            found = content.decode().removesuffix("\0").split("\0") if content else []
+        except UnicodeDecodeError:
+            raise Damaged(f"array {name!r} holds text that is no UTF-8") from None
+        letters = len(found) * max(map(len, found), default=0)
+        if letters > LETTERS:
+            raise Damaged(f"array {name!r} of text is too long; remove it")
+        self._spend(4 * letters)
+        return np.array(found, dtype=np.str_)
+
+    def _bytes(self, about: ElementTree.Element) -> bytes:
+        """Of an array that is not in text."""
+        form = about.get("format")
+        if form == "appended":
+            return self._appended(int(about.attrib["offset"]))
+        if form == "binary":
+            return self._decoded("".join((about.text or "").split()).encode(), 0)
+        raise Damaged(f"array {about.get('Name')!r} has the unknown format {form!r}")
 
     def _text(self, text: str, kind: np.dtype[Any]) -> NDArray[Any]:
         with warnings.catch_warnings():

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from flare.data.fields_of import CENTRES
-from flare.data.meshed import grid_cells
+from flare.data.meshed import grid_cells, unit_words
 from flare.data.tables import write_outputs
+from flare.errors import DataError
 from flare.files import replacing
+from flare.mesh.file import UNITS
 from flare.mesh.unstructured import cloud_grid, write_grid
 from flare.serve.viewing import write_view
 
@@ -23,11 +26,22 @@ REMARK = 300
 """Letters of a remark, at most: it may quote what was sent."""
 
 
-def about(count: int, judgement: Judgement | None, calibration: Calibration | None, remarks: Sequence[str]) -> Any:
-    """What every answer says beside its fields; `bars` and `familiarity` are null where a run is not calibrated."""
+def about(
+    count: int,
+    judgement: Judgement | None,
+    calibration: Calibration | None,
+    remarks: Sequence[str],
+    *,
+    outside: str = "",
+) -> Any:
+    """What every answer says beside its fields; `bars` and `familiarity` are null where a run is not calibrated.
+
+    Args:
+        outside: of a code that was asked for points beyond its part, in a sentence.
+    """
     bars = familiarity = None
     if calibration is not None and calibration.bars is not None:
-        hold = judgement is None or not judgement.unlike
+        hold = not outside and (judgement is None or not judgement.unlike)
         bars = {"level": calibration.bars.level, "coverage": calibration.report.get("coverage"), "hold": hold}
     if calibration is not None and calibration.familiar is not None and judgement is not None:
         rank = judgement.rank or 0
@@ -36,7 +50,7 @@ def about(count: int, judgement: Judgement | None, calibration: Calibration | No
             "unlike": rank == 0,
             "verdict": calibration.familiar.verdict(rank),
         }
-    said = [remark[:REMARK] for remark in remarks]
+    said = [remark[:REMARK] for remark in (*remarks, *filter(None, [outside]))]
     return {"points": count, "bars": bars, "familiarity": familiarity, "remarks": said}
 
 
@@ -48,20 +62,28 @@ def write_answer(path: Path, title: str, prediction: Prediction, grid: Grid | No
         grid: None for points without a mesh.
         said: `about` it.
     """
-    schema, inputs = prediction.schema, prediction.sample.values
+    schema, inputs = prediction.schema, prediction.inputs
     judgement = prediction.judgement
+    new = {**prediction.added, **prediction.score}
+    taken = next((name for name in new if name in prediction.kept), None)
+    if taken and path.suffix in (".vtu", ".npz"):
+        raise DataError(f"{prediction.name} has a field {taken!r} already; rename it, so that it is not lost")
     if path.suffix == ".view":
         write_view(path, title, prediction, grid, said)
     elif path.suffix == ".vtu":
         at_cells = grid is not None and schema.points == CENTRES
-        mesh = cloud_grid(inputs[schema.points]) if grid is None else grid
+        mesh = cloud_grid(inputs[schema.points]).with_fields(prediction.kept) if grid is None else grid
         fields = {"cell_fields": prediction.added} if at_cells else {"point_fields": prediction.added}
-        write_grid(path, mesh.with_fields(**fields, values=prediction.of_whole))
+        values = prediction.of_whole(mesh.values, unit_words(mesh))
+        if UNITS in values and UNITS in mesh.values and mesh.values[UNITS].dtype.kind == "U":  # among the new ones now
+            mesh = replace(mesh, values={name: own for name, own in mesh.values.items() if name != UNITS})
+        write_grid(path, mesh.with_fields(**fields, values=values))
     elif path.suffix == ".npz":
         # Corners are numbers of points, which cell centres are not.
         cells = grid_cells(grid) if grid is not None and schema.points != CENTRES else {}
-        cells = {kind: corners for kind, corners in cells.items() if kind not in inputs}
-        write_outputs(path, schema, inputs, {}, {**cells, **prediction.added, **prediction.score})
+        more = {**prediction.kept, **prediction.added, **prediction.score}
+        cells = {kind: corners for kind, corners in cells.items() if kind not in {*inputs, *more}}
+        write_outputs(path, schema, inputs, {}, {**cells, **more})
     else:
         bars = (judgement.bars if judgement else None) or {}
         record = {

@@ -15,7 +15,6 @@ from fastapi import FastAPI, Query, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, StreamingResponse
 from starlette.exceptions import HTTPException
-from starlette.requests import ClientDisconnect
 
 import flare
 from flare.errors import nearest
@@ -24,6 +23,7 @@ from flare.serve.guard import Guard
 from flare.serve.limits import Limits
 from flare.serve.metrics import Metrics
 from flare.serve.pool import Job, Pool
+from flare.serve.receiving import FORM, HOW, receive, refuse_form
 from flare.serve.refusal import Refused
 from flare.serve.viewing import find_answer
 from flare.view.server import page_file
@@ -212,6 +212,8 @@ class Api:
             raise Refused(422, "unfit", f"there is no query {unknown[:100]!r}; {known}. Inputs are &set=NAME=VALUE")
         content = request.headers.get("content-type", "").partition(";")[0].strip().lower()
         upload_kind = kind or KINDS.get(content)
+        if content == FORM:
+            raise Refused(415, "a_form", f"the upload is a form, as curl -F sends it; {HOW}")
         if upload_kind is None:
             raise Refused(415, "no_kind", "say what the upload is, with ?kind=vtu, npz, json, csv or stl")
         upload = f"upload.{upload_kind}"
@@ -221,6 +223,7 @@ class Api:
             if code is not None:
                 (job.folder / "part.code").hardlink_to(code)  # stays, also if the code gives way meanwhile
             self.metrics.uploaded(await receive(request, job.folder / upload, self.limits))
+            refuse_form(job.folder / upload)
         except BaseException:
             self.pool.forget(job)
             raise
@@ -264,30 +267,6 @@ async def _disconnected(request: Request) -> None:
     """Returns when the client has gone, after its upload was received."""
     while (await request.receive())["type"] != "http.disconnect":
         pass
-
-
-async def receive(request: Request, path: Path, limits: Limits) -> int:
-    """Write the body to a file as it comes, no more and no longer than the limits; returns its size."""
-    too_large = Refused(413, "too_large", f"the upload is larger than {limits.upload_mb:,} MB, the most accepted here")
-    declared = request.headers.get("content-length", "")
-    if declared.isdigit() and int(declared) > limits.upload_bytes:
-        raise too_large
-    size = 0
-    try:
-        with path.open("xb") as file:
-            async with asyncio.timeout(limits.receive_seconds):
-                async for chunk in request.stream():
-                    size += len(chunk)
-                    if size > limits.upload_bytes:
-                        raise too_large
-                    file.write(chunk)
-    except TimeoutError:
-        raise Refused(408, "too_slow", f"the upload took longer than {limits.receive_seconds:g} s") from None
-    except ClientDisconnect:
-        raise Refused(400, "cut_short", "the connection ended before the upload did") from None
-    if size == 0:
-        raise Refused(400, "empty", "the upload is empty; send the file as the body, as curl --data-binary @FILE does")
-    return size
 
 
 def _settings(words: list[str]) -> dict[str, list[float]]:

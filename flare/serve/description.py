@@ -41,7 +41,7 @@ ABOUT = {
         _object(
             level=NUMBER,
             coverage=_or_null({"type": "object", "additionalProperties": NUMBER}),
-            hold={"type": "boolean", "description": "false: the part is unlike the training set, bars do not hold"},
+            hold={"type": "boolean", "description": "false: unlike the training set, or outside the encoded part"},
         )
     ),
     "familiarity": _or_null(_object(score=NUMBER, unlike={"type": "boolean"}, verdict=TEXT)),

@@ -18,10 +18,11 @@ from flare.data.containers import read_container, read_point_table
 from flare.data.fields_of import fields_of
 from flare.data.meshed import grid_case
 from flare.data.sample import INPUT_ROLES, Schema
-from flare.errors import DataError, TooLarge
+from flare.errors import DataError, MissingInputError, TooLarge
 from flare.mesh.stl import read_stl
 from flare.mesh.unstructured import Grid, read_grid
-from flare.part import refuse_units
+from flare.part import refuse_twice, refuse_units, twice
+from flare.prediction import kept_fields
 from flare.serve.limits import Limits
 from flare.serve.surface import pointed
 
@@ -43,17 +44,27 @@ class Part:
     """Points, features and parameters by name, not yet judged: `Surrogate.sample` does that."""
     grid: Grid | None = None
     """The mesh they came on, to be given back with the answer."""
+    kept: dict[str, np.ndarray] = field(default_factory=dict)
+    """What else there is at these points, likewise."""
     remarks: list[str] = field(default_factory=list)
     """What the sender should know: what was averaged, where the points of a surface are."""
 
 
 def read_part(
-    path: Path, schema: Schema, settings: Mapping[str, Any], limits: Limits, *, spacing: float | None = None
+    path: Path,
+    schema: Schema,
+    settings: Mapping[str, Any],
+    limits: Limits,
+    *,
+    known: Mapping[str, np.ndarray] | None = None,
+    spacing: float | None = None,
 ) -> Part:
     """Read an upload by its suffix.
 
     Args:
-        settings: features alike at all points, and parameters, that come beside the file: name -> channels.
+        settings: features alike at all points, and parameters, that come beside the file: name -> channels. What is in
+            the file, too, is refused.
+        known: parameters of the encoded part that is asked; the file may repeat them, and not differ.
         spacing: of the training points, where it is known; a bare surface gets points as dense.
 
     Raises:
@@ -62,29 +73,37 @@ def read_part(
     for name in settings:
         if name not in schema.named("feature", "parameter"):
             raise DataError(f"this model has no feature or parameter {name!r} to set")
-    rest = replace(schema, fields={name: f for name, f in schema.fields.items() if name not in settings})
-    if path.suffix == ".stl":
+    if path.suffix == ".json":
+        part = Part(_read_json(path, schema))
+    elif path.suffix == ".stl":
         grid, what = pointed(read_stl(path.read_bytes(), path.name), schema, spacing, limits.points, path.name)
-        part = _of_case(replace(grid_case(grid, path.name), remarks=[f"{path.name}: {what}"]), rest)
+        part = _of_case(replace(grid_case(grid, path.name), remarks=[f"{path.name}: {what}"]), schema, settings, known)
     else:
-        part = READERS[path.suffix](path, rest, limits)
-    for name in part.fields.keys() & settings.keys():
-        raise DataError(f"{name!r} is given twice: in {path.name}, and beside it")
+        part = _of_case(READERS[path.suffix](path, schema, limits), schema, settings, known)
+    given = {**settings, **(known or {})}
+    for name in part.fields.keys() & given.keys():
+        if name in settings or not _same(part.fields[name], given[name]):
+            raise twice(name, path.name, part.fields[name], given[name])
     count = len(np.atleast_1d(part.fields.get(schema.points, [])))
     if count == 0:
         raise DataError(f"{path.name} has no points; the model needs {schema.points!r}")
     if count > limits.points:
         raise TooLarge(f"{path.name} has {count:,} points; this server accepts {limits.points:,}")
     everywhere = {name: np.tile(settings[name], (count, 1)) for name in schema.named("feature") if name in settings}
-    return replace(part, fields={**part.fields, **settings, **everywhere})
+    return replace(part, fields={**part.fields, **given, **everywhere})
 
 
-def _read_npz(path: Path, schema: Schema, limits: Limits) -> Part:
+def _same(own: np.ndarray, known: np.ndarray) -> bool:
+    """To the precision of a code."""
+    return np.array_equal(np.asarray(own, np.float32).reshape(-1), known)
+
+
+def _read_npz(path: Path, schema: Schema, limits: Limits) -> Case:
     _check_archive(path)
     try:
         with zipfile.ZipFile(path) as archive:
             _check_members(path, archive, schema, limits)
-        return _of_case(read_container(Place(path), schema=schema), schema)
+        return read_container(Place(path), schema=schema)
     except (DataError, MemoryError):
         raise
     except Exception as error:  # whatever three parsers, of archives, packed bytes and headers, make of a damaged file
@@ -139,7 +158,7 @@ def _array_header(file: Any) -> tuple[tuple[int, ...], np.dtype[Any]]:
     return shape, kind
 
 
-def _read_csv(path: Path, schema: Schema, limits: Limits) -> Part:
+def _read_csv(path: Path, schema: Schema, limits: Limits) -> Case:
     rows = 0
     with path.open("rb") as file:
         while line := file.readline(LINE):
@@ -148,10 +167,10 @@ def _read_csv(path: Path, schema: Schema, limits: Limits) -> Part:
                 raise DataError(f"{path.name}: line {rows} has {LINE:,} bytes or more; a row of numbers is shorter")
             if rows > limits.points + 1:
                 raise TooLarge(f"{path.name} has more than {limits.points:,} rows, which this server accepts")
-    return _of_case(read_point_table(Place(path), schema=schema), schema)
+    return read_point_table(Place(path), schema=schema)
 
 
-def _read_json(path: Path, schema: Schema, limits: Limits) -> Part:
+def _read_json(path: Path, schema: Schema) -> dict[str, np.ndarray]:
     try:
         record = json.loads(path.read_bytes(), parse_constant=_no_number)
     except (ValueError, RecursionError) as error:
@@ -160,7 +179,7 @@ def _read_json(path: Path, schema: Schema, limits: Limits) -> Part:
         raise DataError(f"{path.name} is no JSON: {str(error)[:200]}") from None
     if not isinstance(record, dict):
         raise DataError(f"{path.name} should be an object of fields by name, such as {_example(schema)}")
-    return Part({name: _numbers(path, name, values) for name, values in record.items()})
+    return {name: _numbers(path, name, values) for name, values in record.items()}
 
 
 def _no_number(name: str) -> NoReturn:
@@ -182,22 +201,36 @@ def _example(schema: Schema) -> str:
     return json.dumps({schema.points: [[0.0] * width]})
 
 
-def _read_vtu(path: Path, schema: Schema, limits: Limits) -> Part:
+def _read_vtu(path: Path, schema: Schema, limits: Limits) -> Case:
     grid = read_grid(path, most_points=limits.points, most_bytes=limits.array_bytes)
-    return _of_case(grid_case(grid, path.name), schema)
+    return grid_case(grid, path.name)
 
 
-def _of_case(case: Case, schema: Schema) -> Part:
-    remarks, inputs = list(case.remarks), schema.named(*INPUT_ROLES)
+def _of_case(case: Case, schema: Schema, settings: Mapping[str, Any], known: Mapping[str, np.ndarray] | None) -> Part:
+    remarks, inputs = list(case.remarks), [name for name in schema.named(*INPUT_ROLES) if name not in settings]
+    refuse_twice(case, schema, settings)
     refuse_units(case, schema, inputs)
-    fields = fields_of(case, schema, inputs, told=remarks.append)
-    return Part(dict(fields), case.grid, remarks)
+    fields: dict[str, Any] = {}
+    for name in inputs:
+        try:
+            fields |= fields_of(case, schema, [name], told=remarks.append)
+        except MissingInputError:
+            if name not in (known or {}):
+                raise
+    return Part(fields, _whole(case), kept_fields(case, schema), remarks)
 
 
-READERS: dict[str, Callable[[Path, Schema, Limits], Part]] = {
-    ".npz": _read_npz,
-    ".csv": _read_csv,
-    ".json": _read_json,
-    ".vtu": _read_vtu,
-}
-"""Format of an upload -> how it is read; STL, which has surfaces only, apart."""
+def _whole(case: Case) -> Grid | None:
+    """Its mesh with all fields: that of an NPZ file comes without them."""
+    if case.grid is None:
+        return None
+    return replace(
+        case.grid,
+        point_fields=dict(case.point_fields),
+        cell_fields=dict(case.cell_fields),
+        values={**case.parameters, **case.grid.values},
+    )
+
+
+READERS: dict[str, Callable[[Path, Schema, Limits], Case]] = {".npz": _read_npz, ".csv": _read_csv, ".vtu": _read_vtu}
+"""Format of an upload -> how it is read; STL, which has surfaces only, and JSON, which has no others, apart."""

@@ -145,7 +145,7 @@ def _predict(channel: Connection, served: Served, order: dict[str, Any], limits:
     from flare.inference import as_fields, empty_outputs, passes, predict_into
 
     surrogate, calibration = served.surrogate, served.calibration
-    part, sample, count = _read(served, order, order["settings"], limits)
+    part, sample, count = _read(served, order, limits)
     compared = calibration is not None and calibration.familiar is not None
     progress = _Progress(channel, count * (passes(surrogate) + (passes(surrogate) - 1) * compared))
     outputs = empty_outputs(surrogate, count)
@@ -161,7 +161,7 @@ def _encode(channel: Connection, served: Served, order: dict[str, Any], limits: 
     from flare.trust.calibration import Judgement, code_vector
 
     surrogate, calibration = served.surrogate, served.calibration
-    part, sample, count = _read(served, order, order["settings"], limits)
+    part, sample, count = _read(served, order, limits)
     code = encode(surrogate, sample, scratch=".", done=_Progress(channel, count * (passes(surrogate) - 1)))
     code.save(order["result"])
     judgement = None
@@ -178,7 +178,7 @@ def _query(channel: Connection, served: Served, order: dict[str, Any], limits: L
     code = load_code(order["code"], served.surrogate)
     for name in order["settings"].keys() & code.parameters.keys():
         raise DataError(f"{name!r} is a parameter of the encoded part; it cannot be another at some points")
-    part, sample, count = _read(served, order, {**order["settings"], **code.parameters}, limits)
+    part, sample, count = _read(served, order, limits, known=code.parameters)
     fields = code.query_sample(sample, done=_Progress(channel, count))
     return _finish(served, order, part, sample, fields, code)
 
@@ -186,14 +186,16 @@ def _query(channel: Connection, served: Served, order: dict[str, Any], limits: L
 _TASKS = {"predict": _predict, "encode": _encode, "query": _query}
 
 
-def _read(served: Served, order: dict[str, Any], settings: dict[str, Any], limits: Limits) -> tuple[Part, Sample, int]:
-    """The upload, as a sample for the model, and how many points it has."""
+def _read(
+    served: Served, order: dict[str, Any], limits: Limits, *, known: dict[str, Any] | None = None
+) -> tuple[Part, Sample, int]:
+    """The upload, as a sample for the model, and how many points it has; `known` are parameters of a code."""
     from flare.serve.formats import read_part
 
     schema, calibration = served.surrogate.schema, served.calibration
     spacing = calibration.spacing if calibration else None
     with way_out("&set={name}=VALUE"):
-        part = read_part(Path(order["upload"]), schema, settings, limits, spacing=spacing)
+        part = read_part(Path(order["upload"]), schema, order["settings"], limits, known=known, spacing=spacing)
         inputs = dict(part.fields)
         sample = served.surrogate.sample(inputs.pop(schema.points), inputs)
     return part, sample, len(sample.values[schema.points])
@@ -203,6 +205,8 @@ def _finish(
     served: Served, order: dict[str, Any], part: Part, sample: Sample, fields: dict[str, Any], code: Code | None
 ) -> dict[str, Any]:
     """Judge the fields, write the result, and say what the server should know of it."""
+    import numpy as np
+
     from flare.prediction import Prediction
     from flare.serve.answers import about, write_answer
 
@@ -216,10 +220,12 @@ def _finish(
         fields=fields,
         judgement=judgement,
         errors={},
-        kept={},
+        kept=part.kept,
+        points=np.asarray(part.fields[surrogate.schema.points]),
     )
-    count = len(sample.values[surrogate.schema.points])
-    said = about(count, judgement, calibration, part.remarks)
+    points = sample.values[surrogate.schema.points]
+    outside = code.outside(points) if code else ""
+    said = about(len(points), judgement, calibration, part.remarks, outside=outside)
     write_answer(Path(order["result"]), order["model"], prediction, part.grid, said)
     return said
 

@@ -44,13 +44,14 @@ def schema(cell_type):
 
 def test_a_model_of_solids_gets_a_solid_and_one_of_surfaces_a_surface(tmp_path, capsys):
     path = ball(tmp_path)
-    assert list(surface_points(schema("tetra"), path, "auto", 1.5).cells) == ["hexahedron"]
+    assert list(surface_points(schema("tetra"), path, "auto", 1.5, None)[0].cells) == ["hexahedron"]
     own = pv.read(path)
     edge = spacing_of(mesh_of(own))
-    assert len(surface_points(schema("triangle"), path, "auto", edge).points) == own.n_points
+    assert len(surface_points(schema("triangle"), path, "auto", edge, None)[0].points) == own.n_points
     assert capsys.readouterr().err == ""
-    dense = surface_points(schema("triangle"), path, "auto", edge / 4)
+    dense, what = surface_points(schema("triangle"), path, "auto", None, edge / 4)
+    assert what == f"points {edge / 4:.3g} apart are all over the surface, as in the training"
     assert len(dense.points) > 4 * own.n_points
     assert "points are put all over its surface" in capsys.readouterr().err
     with pytest.raises(ConfigError, match="say it with --spacing, or run:  flare calibrate"):
-        surface_points(schema("tetra"), path, "auto", None)
+        surface_points(schema("tetra"), path, "auto", None, None)

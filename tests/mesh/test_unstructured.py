@@ -6,6 +6,7 @@ import zlib
 import numpy as np
 import pytest
 
+from flare.data.meshed import grid_case
 from flare.errors import DataError, TooLarge
 from flare.mesh.unstructured import Grid, read_grid, surface_grid, write_grid
 
@@ -139,3 +140,63 @@ def test_a_field_of_that_name_is_never_lost():
     for words in ({"point_fields": {"p": np.ones(12)}}, {"cell_fields": dict.fromkeys(grid.cell_fields, 0)}):
         with pytest.raises(DataError, match="already; rename it, so that it is not lost"):
             grid.with_fields(**words)
+
+
+WORDS = ["speed=m/min", "power=kW", "", "heat=°C"]
+
+
+@pytest.mark.parametrize("form", ["ascii", "binary", "appended", "raw", "ours"])
+@pytest.mark.parametrize("compressed", [True, False])
+def test_words_of_the_whole_mesh_are_read_however_they_are_written(form, compressed, tmp_path):
+    pv = pytest.importorskip("pyvista")
+    from vtkmodules.vtkIOXML import vtkXMLUnstructuredGridWriter
+
+    path = tmp_path / "a.vtu"
+    if form == "ours":
+        write_grid(path, mixed().with_fields(values={"units": np.array(WORDS)}))
+    else:
+        mesh = pv.Sphere(theta_resolution=4, phi_resolution=4).cast_to_unstructured_grid()
+        mesh.field_data["speed"] = np.array([30.5])
+        words = pv._vtk.vtkStringArray()
+        words.SetName("units")
+        for word in WORDS:
+            words.InsertNextValue(word)
+        mesh.GetFieldData().AddArray(words)
+        writer = vtkXMLUnstructuredGridWriter()
+        writer.SetInputData(mesh)
+        writer.SetFileName(str(path))
+        writer.SetDataMode({"ascii": 0, "binary": 1}.get(form, 2))
+        writer.SetEncodeAppendedData(form == "appended")
+        if not compressed:
+            writer.SetCompressorTypeToNone()
+        writer.Write()
+    grid = read_grid(path)
+    assert grid.values["units"].tolist() == WORDS
+    case = grid_case(grid, "a.vtu")
+    assert case.units == {"speed": "m/min", "power": "kW", "heat": "°C"}
+    assert list(case.parameters) == ["speed"]
+    write_grid(tmp_path / "b.vtu", grid)
+    assert read_grid(tmp_path / "b.vtu").values["units"].tolist() == WORDS
+
+
+def words(codes, form="ascii"):
+    array = f'<Array type="String" Name="note" format="{form}">{codes}</Array>'
+    return text().replace(b"<Piece ", f"<FieldData>{array}</FieldData><Piece ".encode())
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (words("104 300 0"), "'note' of text holds a code that is no byte"),
+        (words("104 eleven 0"), "a word that is no number"),
+        (words("255 254 0"), "'note' holds text that is no UTF-8"),
+        (words("0 " * 6000 + "104 " * 6000), "'note' of text is too long"),
+        (words("AAAA", "binary"), "damaged|ends early"),
+        (words("", "appended"), "damaged"),
+        (words("", "odd"), "unknown format 'odd'"),
+    ],
+)
+def test_damaged_words_are_refused(content, message, tmp_path):
+    (tmp_path / "a.vtu").write_bytes(content)
+    with pytest.raises(DataError, match=message):
+        read_grid(tmp_path / "a.vtu")

@@ -1,5 +1,7 @@
 """A small surrogate, and a server of it in a process of its own."""
 
+import json
+import multiprocessing
 import os
 import re
 import subprocess
@@ -12,7 +14,11 @@ import httpx
 import psutil
 import pytest
 
-from tests.factory import saved_run
+from flare.serve import worker
+from flare.serve.limits import Limits
+from flare.serve.worker import Served
+from flare.trust.calibration import calibrate
+from tests.factory import ragged_dataset, saved_run
 from tests.test_export import surrogate
 
 sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))  # the browser is that of the measurements
@@ -71,3 +77,36 @@ def server(part_run, tmp_path_factory):
             yield Server(process, client, address, scratch)
         process.terminate()
         process.wait(timeout=60)
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory):
+    """A calibrated model."""
+    data = ragged_dataset(tmp_path_factory.mktemp("data") / "ragged", sizes=[12] * 40, test=20)
+    model = surrogate()
+    return Served(model, calibrate(model, data, range(20), range(20, 30), range(30, 40), quiet=True))
+
+
+@pytest.fixture
+def do(tmp_path):
+    """do(served, task, kind, content, answer) -> what the worker says last, what it said before, its result."""
+    count = iter(range(99))
+
+    def run(served, task, kind, content, answer="json", limits=None, **more):
+        folder = tmp_path / str(next(count))
+        folder.mkdir()
+        (folder / f"upload.{kind}").write_bytes(content)
+        order = {"task": task, "model": "part", "folder": str(folder), "upload": f"upload.{kind}"}
+        order |= {"result": f"result.{answer}", "settings": {}} | more
+        mine, theirs = multiprocessing.Pipe()
+        last = worker._answer(theirs, {"part": served}, order, limits or Limits())
+        theirs.close()
+        heard = []
+        while mine.poll():
+            try:
+                heard.append(json.loads(mine.recv_bytes()))
+            except EOFError:
+                break
+        return last, heard, folder / order["result"]
+
+    return run

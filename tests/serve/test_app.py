@@ -222,3 +222,19 @@ def test_a_content_type_says_what_an_upload_is(short):
             response = one.post("/models/work/predict", content=b"{}", headers={"Content-Type": media})
             assert response.status_code == 200, media
         assert one.post("/models/work/predict", content=b"{}").status_code == 415
+
+
+def test_slips_of_curl_are_told_with_the_way_to_do_it(short):
+    _, address = short
+    form = b"--boundary\r\nContent-Disposition: form-data; name=file\r\n\r\nx,y\r\n--boundary--\r\n"
+    plain = "application/x-www-form-urlencoded"  # which curl says of --data-binary, too
+    with client(address) as web:
+        for content, kind, status, code in (
+            (form, "multipart/form-data; boundary=boundary", 415, "a_form"),
+            (form, plain, 400, "a_form"),
+            (b"x,y,speed0,0,11,1,1", plain, 400, "one_line"),
+        ):
+            headers = {"Content-Type": kind}
+            refused = web.post("/models/work/predict?kind=csv", content=content, headers=headers)
+            assert (refused.status_code, refused.json()["error"]["code"]) == (status, code)
+            assert "as curl --data-binary @FILE does" in refused.json()["error"]["message"]

@@ -216,7 +216,7 @@ def test_an_encoded_part_is_asked_anywhere(server, part_run):
     found = post(server, f"{address}/query", asked, kind="json").json()["fields"]
     expected = load(part_run).encode(POINTS, thickness=THICKNESS, speed=SPEED).query(others, thickness=np.ones(7))
     np.testing.assert_allclose(found["force"]["values"], expected["force"], rtol=1e-6)
-    other_speed = post(server, f"{address}/query", json_(), kind="json")
+    other_speed = post(server, f"{address}/query", json_(speed=SPEED + 1), kind="json")
     assert "given twice" in error_of(other_speed, server)["message"]
     newer = [post(server, "/models/part/codes", npz(), kind="npz").json()["code"] for _ in range(2)]  # two are kept
     assert error_of(post(server, f"{address}/query", asked, kind="json"), server)["code"] == "no_code"

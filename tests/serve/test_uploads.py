@@ -1,0 +1,109 @@
+"""What an upload holds beside its inputs: units that it states, inputs that are set, too, and fields to be kept."""
+
+import numpy as np
+import pytest
+
+from flare.mesh.file import read_mesh
+from flare.mesh.unstructured import read_grid, write_grid
+from tests.serve.test_worker import sent
+from tests.serve.uploads import FACES, POINTS, SPEED, csv, json_, npz, vtu
+
+
+def test_a_table_in_another_unit_is_refused(served, do):
+    other = csv().replace(b"position.x,position.y", b"position.x [mm],position.y [mm]")
+    last, _, _ = do(served, "predict", "csv", other)
+    assert last["refused"]["status"] == 422
+    assert "'position' is in mm there, and the model has it in m" in last["refused"]["message"]
+
+
+@pytest.mark.parametrize("form", ["ours", "ascii", "binary"])
+def test_a_mesh_whose_field_data_state_another_unit_is_refused(form, served, do, tmp_path):
+    def stated(*units):
+        (tmp_path / "part.vtu").write_bytes(sent(tmp_path))
+        mesh = read_mesh(tmp_path / "part.vtu")
+        if form == "ours":
+            grid = read_grid(tmp_path / "part.vtu")
+            values = {"speed": np.array([SPEED]), "units": np.array(units)}
+            write_grid(tmp_path / "part.vtu", grid.with_fields(values=values))
+        else:
+            mesh.root.field_data["speed"] = [SPEED]
+            mesh.root.field_data["units"] = list(units)
+            mesh.root.save(tmp_path / "part.vtu", binary=form == "binary")
+        return (tmp_path / "part.vtu").read_bytes()
+
+    last, _, _ = do(served, "predict", "vtu", stated("colour=1", "speed=m/min"))
+    assert last["refused"]["status"] == 422
+    assert "'speed' is in m/min there, and the model has it in m/s" in last["refused"]["message"]
+    last, _, result = do(served, "predict", "vtu", stated("SI", "speed=m/s"), "vtu")
+    assert "done" in last, last
+    units = ["force_predicted=N", "heat_predicted=W", "force_bar=N", "heat_bar=W"]
+    assert read_grid(result).values["units"].tolist() == ["SI", "speed=m/s", *units]
+
+
+@pytest.mark.parametrize("kind", ["vtu", "npz", "csv", "json"])
+def test_an_input_that_is_in_the_upload_and_set_is_refused(kind, served, do, tmp_path):
+    content = {"npz": npz(), "csv": csv(), "json": json_()}.get(kind)
+    if kind == "vtu":
+        vtu(tmp_path)
+        write_grid(
+            tmp_path / "a.vtu", read_grid(tmp_path / "made.vtu").with_fields(values={"speed": np.array([SPEED])})
+        )
+        content = (tmp_path / "a.vtu").read_bytes()
+    last, _, _ = do(served, "predict", kind, content, settings={"speed": [3.5]})
+    assert last["refused"]["status"] == 422
+    assert f"'speed' is given twice: {SPEED:g} in upload.{kind}, and 3.5 beside it" in last["refused"]["message"]
+    _, _, code = do(served, "encode", kind, content, "code")
+    asked, _, _ = do(served, "query", kind, content, code=str(code))
+    assert "done" in asked, "a query may repeat the parameters of its code"
+    _, _, other = do(served, "encode", "json", json_(speed=2.75), "code")
+    asked, _, _ = do(served, "query", kind, content, code=str(other))
+    assert f"{SPEED:g} in upload.{kind}, and 2.75 beside it" in asked["refused"]["message"]
+
+
+def test_parameters_that_were_set_stand_in_the_file(served, do, tmp_path):
+    for kind, content, more in (("vtu", sent(tmp_path), {"settings": {"speed": [SPEED]}}), ("npz", npz(), {})):
+        _, _, result = do(served, "predict", kind, content, "vtu", **more)
+        values = read_grid(result).values
+        np.testing.assert_allclose(values["speed"], [SPEED])
+        assert "speed=m/s" in values["units"]
+
+
+def test_points_keep_their_precision(served, do):
+    exact = POINTS.astype(np.float64) / 3
+    for wanted in (exact, POINTS.astype(np.int16)):
+        content = npz(position=wanted)
+        _, _, result = do(served, "predict", "npz", content, "npz")
+        np.testing.assert_array_equal(np.load(result)["position"], wanted)
+        _, _, result = do(served, "predict", "npz", content, "vtu")
+        np.testing.assert_array_equal(read_grid(result).points[:, :2], wanted)
+
+
+@pytest.mark.parametrize("kind", ["npz", "cells", "csv", "vtu"])
+def test_what_else_an_upload_has_is_kept_and_never_replaced(kind, served, do, tmp_path):
+    def upload(**more):
+        if kind == "csv":
+            lines = csv().decode().splitlines()
+            rows = zip(lines[1:], *more.values(), strict=True)
+            return "\n".join([",".join([lines[0], *more]), *(",".join(map(str, row)) for row in rows)]).encode()
+        return sent(tmp_path, **more) if kind == "vtu" else npz(**more, **({"cells": FACES} if kind == "cells" else {}))
+
+    colour, how = np.arange(5.0), {"settings": {"speed": [SPEED]}} if kind == "vtu" else {}
+    suffix = "npz" if kind == "cells" else kind
+    for answer in ("npz", "vtu"):
+        last, _, result = do(served, "predict", suffix, upload(colour=colour), answer, **how)
+        assert "done" in last, last
+        found = np.load(result) if answer == "npz" else read_grid(result).point_fields
+        np.testing.assert_array_equal(found["colour"], colour)
+        again, _, _ = do(served, "predict", suffix, upload(heat_predicted=colour), answer, **how)
+        assert f"upload.{suffix} has a field 'heat_predicted' already" in again["refused"]["message"]
+
+
+def test_a_code_does_not_vouch_for_points_outside_its_part(served, do):
+    _, _, code = do(served, "encode", "json", json_(), "code")
+    inside, _, _ = do(served, "query", "json", json_(), code=str(code))
+    far = POINTS.copy()
+    far[3:] += 100
+    asked, _, _ = do(served, "query", "json", json_(position=far.tolist()), code=str(code))
+    assert inside["done"]["remarks"] == []
+    assert "2 of 5 points are outside the encoded part's box (0,0 to 2,1)" in asked["done"]["remarks"][0]
+    assert asked["done"]["bars"]["hold"] is False
