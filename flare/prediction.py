@@ -236,6 +236,6 @@ def describe(prediction: Prediction, calibration: Calibration | None) -> list[st
             f"{low if low == high else f'{low} to {high}'}"
         )
     if judgement.score is not None and calibration.familiar is not None:
-        verdict = calibration.familiar.verdict(judgement.rank or 0)
+        verdict = calibration.familiar.verdict(judgement.rank or 0, judgement.score)
         lines.append(f"familiarity score {judgement.score:.2f} (1 is the farthest held-out sample): {verdict}")
     return lines

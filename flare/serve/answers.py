@@ -48,7 +48,7 @@ def about(
         familiarity = {
             "score": judgement.score,
             "unlike": rank == 0,
-            "verdict": calibration.familiar.verdict(rank),
+            "verdict": calibration.familiar.verdict(rank, judgement.score),
         }
     said = [remark[:REMARK] for remark in (*remarks, *filter(None, [outside]))]
     return {"points": count, "bars": bars, "familiarity": familiarity, "remarks": said}
