@@ -56,7 +56,7 @@ def report(ledger: Ledger, budget: Budget) -> list[Block]:
     if drawable(found):
         caption = "Relative L2 error over the number of blocks; a curve for every number of latent blocks in each."
         picture = curves("latent-blocks", found, axis="blocks", by="latent blocks", caption=caption)
-        blocks += [_verdict(cells(budget), found), _worth_their_time(found), picture]
+        blocks += [_verdict(cells(budget), found), _worth_their_time(found, budget), picture]
     return [*blocks, origin(found)]
 
 
@@ -103,15 +103,16 @@ def _seconds(outcome: Outcome) -> float | None:
     return statistics.mean(known) if known else None
 
 
-def _worth_their_time(found: list[Outcome]) -> str:
+def _worth_their_time(found: list[Outcome], budget: Budget) -> str:
     """What the figure is about: the cells that nothing beats in both time and error, ours and the paper's."""
     ours = [(seconds, o.mean, *_point(o)) for o in found if o.values() and (seconds := _seconds(o)) is not None]
     if not ours:
         return ""
     papers = [(PAPERS_SECONDS[point], 1e-3 * error, *point) for point, error in PAPER.items()]
+    beside = f" In the paper: {_front(papers)}." if budget.comparable else ""
     return (
         "Beaten by none in both time and error, as blocks/latent blocks (s an epoch, error × 1e-3). "
-        f"Here, by wall time whatever else the machine did: {_front(ours)}. In the paper: {_front(papers)}."
+        f"Here, by wall time whatever else the machine did: {_front(ours)}.{beside}"
     )
 
 
