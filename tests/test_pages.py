@@ -87,6 +87,8 @@ SMALLER = {
     "flare reproduce": "--budget smoke --workers 1",
     "flare reproduce list": "",
     "flare reproduce pages": "",
+    "flare reproduce table1 --budget cpu --only elasticity/flare-raw": "--budget smoke --only elasticity --workers 1",
+    "flare reproduce table2 --budget cpu --only image-small": "--budget smoke --only listops-small --workers 1",
     "flare reproduce table2 --budget paper": "--budget smoke --only listops-small/dev-split --workers 1",
     "flare serve": "--port 0",
     "flare serve --help": "",

@@ -347,6 +347,11 @@ def part_files(tmp_path, cube):
     return [cube, tmp_path / "a.npz", tmp_path / "b.csv", tmp_path / "c.vtp"]
 
 
+def read_arrays(path):
+    with np.load(path) as arrays:
+        yield from arrays.items()
+
+
 def test_predict_encode_and_sensitivity_read_every_file_alike(tmp_path, cube, capsys):
     surrogate = made(3)
     run = str(saved_run(surrogate, tmp_path / "run"))
@@ -358,7 +363,7 @@ def test_predict_encode_and_sensitivity_read_every_file_alike(tmp_path, cube, ca
         assert main(["encode", run, str(path), "--out", names["encode"], *more]) == 0
         scalar = ["--of", "mean", "--field", "heat"]
         assert main(["sensitivity", run, str(path), *scalar, "--out", names["sensitivity"], *more]) == 0
-        predicted, slopes = np.load(names["predict"]), np.load(names["sensitivity"])
+        predicted, slopes = (dict(read_arrays(names[verb])) for verb in ("predict", "sensitivity"))
         np.testing.assert_allclose(predicted["points"], slopes["points"], rtol=1e-6, atol=1e-7)
         code = load_code(names["encode"], surrogate)
         counts.append(code.points)

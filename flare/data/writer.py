@@ -21,6 +21,7 @@ from flare.data.sample import CORNERS, Sample, Schema
 from flare.data.store import VERSION, AnyFolder, Dataset, partial_folder, sha256
 from flare.errors import DataError, first_difference
 from flare.files import take_lock, taken, write_json
+from flare.interrupts import uninterrupted
 
 FLOAT = np.dtype("<f4")
 INDEX = np.dtype("<i8")
@@ -100,9 +101,10 @@ class ArrayWriter(Generic[Appended, AnyFolder]):
         counts |= {c.rows: len(arrays[name]) for name, c in self._columns.items() if c.rows}
         crc32 = {name: zlib.crc32(array.tobytes()) for name, array in arrays.items()}
         commit: dict[str, Any] = {**counts, "crc32": crc32, "notes": dict(notes)}
-        self._log.write(json.dumps(commit).encode() + b"\n")
-        self._log.flush()
-        self._commits.append(commit)
+        with uninterrupted():  # a line that counts on disk counts here, too
+            self._log.write(json.dumps(commit).encode() + b"\n")
+            self._log.flush()
+            self._commits.append(commit)
 
     @property
     def provenance(self) -> dict[str, Any]:

@@ -19,8 +19,9 @@ import numba
 import numpy as np
 from numpy.typing import NDArray
 
-from flare.compiled import compiled, uninterrupted
+from flare.compiled import compiled
 from flare.errors import ConfigError, DataError
+from flare.interrupts import uninterrupted
 from flare.sequence.files import SequenceFiles, read_lines
 from flare.sequence.store import Example, SequenceSchema
 

@@ -80,7 +80,7 @@ def test_documented_commands_use_options_that_exist(line, capsys):
         main([*words[:depth], "--help"])
     known = capsys.readouterr().out
     for option in (word for word in words if word.startswith("--")):
-        name = "--model" if option.startswith("--model.") else option
+        name = next((group for group in ("--model", "--data.normalise") if option.startswith(f"{group}.")), option)
         assert name in known, f"{line}: {option}"
 
 

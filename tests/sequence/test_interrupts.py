@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from flare.compiled import uninterrupted
+from flare.interrupts import uninterrupted
 
 
 @pytest.mark.parametrize("workers", ["1", "2"])

@@ -1,5 +1,7 @@
 """What an upload holds beside its inputs: units that it states, inputs that are set, too, and fields to be kept."""
 
+import io
+
 import numpy as np
 import pytest
 
@@ -73,7 +75,7 @@ def test_points_keep_their_precision(served, do):
     for wanted in (exact, POINTS.astype(np.int16)):
         content = npz(position=wanted)
         _, _, result = do(served, "predict", "npz", content, "npz")
-        np.testing.assert_array_equal(np.load(result)["position"], wanted)
+        np.testing.assert_array_equal(np.load(io.BytesIO(result.read_bytes()))["position"], wanted)
         _, _, result = do(served, "predict", "npz", content, "vtu")
         np.testing.assert_array_equal(read_grid(result).points[:, :2], wanted)
 
@@ -92,7 +94,7 @@ def test_what_else_an_upload_has_is_kept_and_never_replaced(kind, served, do, tm
     for answer in ("npz", "vtu"):
         last, _, result = do(served, "predict", suffix, upload(colour=colour), answer, **how)
         assert "done" in last, last
-        found = np.load(result) if answer == "npz" else read_grid(result).point_fields
+        found = np.load(io.BytesIO(result.read_bytes())) if answer == "npz" else read_grid(result).point_fields
         np.testing.assert_array_equal(found["colour"], colour)
         again, _, _ = do(served, "predict", suffix, upload(heat_predicted=colour), answer, **how)
         assert f"upload.{suffix} has a field 'heat_predicted' already" in again["refused"]["message"]

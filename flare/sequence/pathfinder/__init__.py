@@ -16,8 +16,8 @@ import numpy as np
 import PIL
 from numpy.typing import NDArray
 
-from flare.compiled import uninterrupted
 from flare.errors import ConfigError, NotConverged, nearest
+from flare.interrupts import uninterrupted
 from flare.sequence.pathfinder.paths import grow_distractors, grow_targets
 from flare.sequence.pathfinder.stamps import as_bytes, marker, stamps
 from flare.sequence.store import Example, SequenceSchema
