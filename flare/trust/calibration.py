@@ -236,12 +236,6 @@ def _read(path: Path, how: str) -> Calibration:
     return Calibration(about["model"], about["spacing"], tuple(about["sizes"]), bars, familiar, about["report"])
 
 
-def trained_spacing(run: str | os.PathLike[str], surrogate: Surrogate) -> float | None:
-    """Distance between neighbouring training points, where a calibration of these weights knows it."""
-    calibration = load_calibration(run, surrogate)
-    return calibration.spacing if calibration else None
-
-
 def _under(prefix: str, arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     return {name.removeprefix(prefix): array for name, array in arrays.items() if name.startswith(prefix)}
 
