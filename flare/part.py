@@ -25,15 +25,30 @@ from flare.data.tables import is_folder_of_arrays, map_inputs
 from flare.errors import ConfigError, DataError, MissingInputError, way_out
 from flare.mesh.file import MeshFile, is_mesh, mesh_of_arrays, read_mesh
 from flare.mesh.readers import SURFACES
-from flare.mesh.sampling import centre_spacing, filled, of_hexahedra, on_surface, refuse_spacing, spacing_of, surface_of
+from flare.mesh.sampling import (
+    centre_spacing,
+    filled,
+    median_edge,
+    of_hexahedra,
+    on_surface,
+    refuse_spacing,
+    surface_of,
+)
 from flare.terminal import say
 
 if TYPE_CHECKING:
+    from flare.mesh.octree import HexMesh
+    from flare.mesh.surface import Surface
     from flare.surrogate import Surrogate
 
 Points = Literal["auto", "vertices", "surface", "voxels"]
 SPARSE = 2.0
 """Vertices that are farther apart than this many training points are no basis for a prediction."""
+PRINTED = "placed on the build plate, 60 mm long, and meshed as the benchmark was"
+ALL_OVER = "points are put all over its surface"
+UNKNOWN_KIND = (
+    "the model was trained on points without cells, so whether they lay on surfaces or filled volumes is not known"
+)
 
 
 @dataclass(frozen=True)
@@ -149,12 +164,12 @@ def other_unit(case: Case, schema: Schema, name: str) -> str | None:
 def _case(schema: Schema, path: Path, points: Points, spacing: float | None, trained: float | None) -> Case:
     if path.suffix.lower() not in SURFACES or not path.exists():
         return only_case(path, schema)
-    if points == "auto" and _is_printed(schema):
+    if points == "auto" and training_kind(schema) == "printed":
         if spacing is not None:
             raise ConfigError(
                 f"--spacing {spacing:g}: parts of the LPBF benchmark have its own mesh; say --points, too"
             )
-        mesh, what = _as_printed(path), "placed on the build plate, 60 mm long, and meshed as the benchmark was"
+        mesh, what = of_hexahedra(printed(path, str(path)), str(path)), PRINTED
     else:
         mesh, what = surface_points(schema, path, points, spacing, trained)
     count = mesh.cell_count if schema.points == CENTRES and mesh.dimension else len(mesh.points)
@@ -182,41 +197,57 @@ def surface_points(
     """A bare surface with points like those of the training, and in words what they are."""
     alike = "" if spacing else ", as in the training"
     spacing = spacing or trained
-    dimension, flat = schema.mesh_dimension, len(schema.fields[schema.points].components) < 3
-    if points == "auto" and dimension is None and not flat:
-        raise ConfigError(
-            f"{path}: the model was trained on points without cells, so whether they lay on surfaces or filled volumes "
-            f"is not known; say it with --points surface, voxels or vertices"
-        )
-    if points == "voxels" or (points == "auto" and dimension == 3):
+    if points == "auto" and training_kind(schema) is None:
+        raise ConfigError(f"{path}: {UNKNOWN_KIND}; say it with --points surface, voxels or vertices")
+    if points == "voxels" or (points == "auto" and training_kind(schema) == "voxels"):
         spacing = refuse_spacing(spacing)
         return filled(path, spacing), f"voxels of {spacing:.3g} fill the surface{alike}"
     mesh = read_mesh(path)
-    at_cells = schema.points == CENTRES
     if points == "auto":
-        points = "vertices"
-        apart = centre_spacing(surface_of(mesh)) if at_cells else spacing_of(mesh)
-        if spacing and apart > SPARSE * spacing:
-            say(
-                f"{path}: its {'triangle centres' if at_cells else 'vertices'} are {apart:.3g} apart, training points "
-                f"{spacing:.3g}; points are put all over its surface (--points vertices takes the mesh as it is)"
-            )
-            points = "surface"
+        sparse = too_sparse(schema, surface_of(mesh), spacing)
+        points = "surface" if sparse else "vertices"
+        if sparse:
+            say(f"{path}: {sparse}; {ALL_OVER} (--points vertices takes the mesh as it is)")
     if points == "surface":
         spacing = refuse_spacing(spacing)
         return on_surface(mesh, spacing), f"points {spacing:.3g} apart are all over the surface{alike}"
-    return mesh, "the fields are at the centres of its triangles" if at_cells else "its vertices are the points"
+    return mesh, own_points(schema)
 
 
-def _is_printed(schema: Schema) -> bool:
-    return schema.name == "lpbf" and is_benchmark(schema)
+def training_kind(schema: Schema) -> Literal["printed", "voxels", "surface"] | None:
+    """What the training's points were of their parts: printed and meshed as LPBF's, inside, or on the surface.
+
+    None where the training had points without cells, which tell neither.
+    """
+    if schema.name == "lpbf" and is_benchmark(schema):
+        return "printed"
+    if schema.mesh_dimension == 3:
+        return "voxels"
+    solid = len(schema.fields[schema.points].components) == 3
+    return None if schema.mesh_dimension is None and solid else "surface"
 
 
-def _as_printed(path: Path) -> MeshFile:
+def too_sparse(schema: Schema, surface: Surface, spacing: float | None) -> str | None:
+    """Why the surface's own points are no basis for a prediction; None where they are, or where nobody knows."""
+    if not spacing:
+        return None
+    at_cells = schema.points == CENTRES
+    apart = centre_spacing(surface) if at_cells else median_edge(surface)
+    if apart <= SPARSE * spacing:
+        return None
+    own = "triangle centres" if at_cells else "vertices"
+    return f"its {own} are {apart:.3g} apart, training points {spacing:.3g}"
+
+
+def own_points(schema: Schema) -> str:
+    at_cells = schema.points == CENTRES
+    return "the fields are at the centres of its triangles" if at_cells else "its vertices are the points"
+
+
+def printed(part: str | os.PathLike[str] | Surface, name: str) -> HexMesh:
     """The part on the build plate, 60 mm long, meshed by the rules of the LPBF benchmark."""
     from flare.mesh.read import read_part
     from flare.mesh.surface import placed
     from flare.physics.lpbf.parts import meshed
 
-    part = placed(read_part(path, unit=None), longest=60.0)
-    return of_hexahedra(meshed(part, name=str(path))[1], str(path))
+    return meshed(placed(read_part(part, unit=None), longest=60.0), name=name)[1]

@@ -88,11 +88,6 @@ def _say_many(name: str, count: float, what: str, spacing: float) -> None:
         say(f"{name}: some {count / 1e6:.3g} million {what}, {spacing:.3g} apart; a larger --spacing makes fewer")
 
 
-def spacing_of(mesh: MeshFile) -> float:
-    """Median edge of the triangles."""
-    return median_edge(surface_of(mesh))
-
-
 def centre_spacing(surface: Surface) -> float:
     """Median distance from a triangle's centre to the nearest other; infinite for a single triangle."""
     from scipy.spatial import KDTree

@@ -6,7 +6,7 @@ import pytest
 from flare.data.sample import Field, Schema
 from flare.errors import ConfigError
 from flare.mesh.file import mesh_of
-from flare.mesh.sampling import filled, on_surface, spacing_of
+from flare.mesh.sampling import filled, median_edge, on_surface, surface_of
 from flare.part import surface_points
 from tests.meshes import pv
 
@@ -46,7 +46,7 @@ def test_a_model_of_solids_gets_a_solid_and_one_of_surfaces_a_surface(tmp_path, 
     path = ball(tmp_path)
     assert list(surface_points(schema("tetra"), path, "auto", 1.5, None)[0].cells) == ["hexahedron"]
     own = pv.read(path)
-    edge = spacing_of(mesh_of(own))
+    edge = median_edge(surface_of(mesh_of(own)))
     assert len(surface_points(schema("triangle"), path, "auto", edge, None)[0].points) == own.n_points
     assert capsys.readouterr().err == ""
     dense, what = surface_points(schema("triangle"), path, "auto", None, edge / 4)

@@ -179,7 +179,7 @@ def test_a_coarse_surface_gets_points_as_dense_as_the_training_had(served, do):
     settings = {"speed": [SPEED], "thickness": [1.0]}
     fine, _, _ = do(with_spacing(served, 1.0), "predict", "stl", stl(), "vtu", settings=settings)
     assert fine["done"]["points"] == 5
-    assert "its corners are the points" in fine["done"]["remarks"][0]
+    assert "its vertices are the points" in fine["done"]["remarks"][0]
     dense, _, result = do(with_spacing(served, 0.1), "predict", "stl", stl(), "vtu", settings=settings)
     assert dense["done"]["points"] == 200  # an area of two, and a hundredth for each
     assert "points are put all over its surface" in dense["done"]["remarks"][0]
