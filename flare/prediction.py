@@ -61,6 +61,12 @@ class Prediction:
         named = {f"{name}_predicted": values for name, values in self.fields.items()}
         return named | {f"{name}_bar": values for name, values in (bars or {}).items()}
 
+    def beside(self, held: Iterable[str]) -> dict[str, np.ndarray]:
+        """What is written at the places of a mesh that has fields `held`: the features it lacks, and what is new."""
+        own = {identifier(name) for name in held}
+        lacking = [name for name in self.schema.named("feature") if name not in own]
+        return {name: as_fields({name: self.sample.values[name]})[name] for name in lacking} | self.added
+
     @property
     def inputs(self) -> dict[str, np.ndarray]:
         """As they are written."""
@@ -76,16 +82,20 @@ class Prediction:
         known = self.judgement is not None and self.judgement.score is not None
         return {SCORE: np.array([self.judgement.score])} if known and self.judgement else {}
 
-    def of_whole(self, held: Iterable[str] = (), words: Iterable[str] = ()) -> dict[str, np.ndarray]:
+    def of_whole(
+        self, fields: Iterable[str], held: Iterable[str] = (), words: Iterable[str] = ()
+    ) -> dict[str, np.ndarray]:
         """New field data of a mesh: the score, parameters that it lacks, and units behind those that it tells.
 
         Args:
+            fields: names of those `beside`.
             held: names of the field data that it has.
             words: what it has as `units`, such as `pressure=Pa`.
         """
         own = {identifier(name) for name in held}
         lacking = {name: self.sample.values[name] for name in self.schema.named("parameter") if name not in own}
         units = {name: self.schema.fields[name.rpartition("_")[0]].unit for name in self.added}
+        units |= {name: self.schema.fields[name].unit for name in fields if name not in self.added}
         units |= {name: self.schema.fields[name].unit for name in lacking}
         told = [f"{name}={unit}" for name, unit in units.items() if unit != "1"]
         kept = [word for word in words if word.partition("=")[0] not in units]
@@ -104,7 +114,8 @@ class Prediction:
         """As VTK, with all that the file had, by the suffix; or points and fields only, as .csv or .npz."""
         own = {*self.kept, *(self.mesh.point_fields | self.mesh.cell_fields if self.mesh else {})}
         taken = [name for name in self.added if name in own]
-        of_whole = self.of_whole(self.mesh.held, self.mesh.unit_words) if self.mesh else self.of_whole()
+        fields = self.beside(own)
+        of_whole = self.of_whole(fields, *((self.mesh.held, self.mesh.unit_words) if self.mesh else ()))
         if self.mesh is not None and Path(path).suffix not in FORMATS:
             taken += [name for name in of_whole if self.mesh.holds(name)]
         if taken:
@@ -120,18 +131,18 @@ class Prediction:
             if self.mesh is None and {Path(path).suffix.lower(), Path(self.name).suffix.lower()} == {".csv"}:
                 append_columns(self.name, path, schema, self.added)
                 return
-            fields = {**self.inputs, **self.kept}
             # Corners are numbers of points, which cell centres are not.
             cells = self.mesh.cells if self.mesh and self.schema.points != CENTRES else {}
-            more = {kind: corners for kind, corners in cells.items() if corners.size and kind not in fields}
-            write_outputs(path, schema, fields, self.added, {**more, **self.score})
+            old = {**self.inputs, **self.kept}
+            more = {kind: corners for kind, corners in cells.items() if corners.size and kind not in old}
+            write_outputs(path, schema, old, self.added, {**more, **self.score})
             return
         if self.mesh is not None:
             place = "cell_fields" if self.schema.points == CENTRES else "point_fields"
-            self.mesh.save(path, **{place: self.added}, of_whole=of_whole)
+            self.mesh.save(path, **{place: fields}, of_whole=of_whole)
             return
         cloud = mesh_of_points(self.inputs[self.schema.points], self.name)
-        cloud.save(path, point_fields={**self.kept, **self.added}, of_whole=of_whole)
+        cloud.save(path, point_fields={**self.kept, **fields}, of_whole=of_whole)
 
 
 def predict_file(

@@ -146,6 +146,33 @@ def test_a_prediction_in_chunks_finds_the_code_on_its_way(tmp_path):
         np.testing.assert_array_equal(mine.numpy(), encoded.numpy())
 
 
+def test_given_inputs_are_written_into_the_file_and_found_there_again(part, tmp_path):
+    surrogate, path = part
+    given = {"gravity": [0.0, 0.5, -9.81], "wind": [3.0, -1.0]}
+    prediction = predict_file(surrogate, path, given=given)
+    prediction.save(tmp_path / "out.vtp")
+    written = pv.read(tmp_path / "out.vtp")
+    assert set(written.point_data["wind"][:, 0]) == {3.0}
+    assert set(written.point_data["wind"][:, 1]) == {-1.0}
+    again = predict_file(surrogate, tmp_path / "out.vtp")  # without a word by hand
+    np.testing.assert_array_equal(again.fields["rise"], prediction.fields["rise"])
+
+
+def test_columns_of_a_table_are_written_into_a_mesh_of_its_points(tmp_path):
+    path = tmp_path / "a.csv"
+    path.write_text("x,y,z,wind_x,wind_y\n0,0,0,1,2\n1,0,0,3,4\n0,1,0,5,6\n")
+    fields = {
+        "points": Field(role="points", components=("x", "y", "z")),
+        "wind": Field(role="feature", components=("x", "y"), unit="m/s"),
+        "rise": Field(role="target", components=("z",)),
+    }
+    model = {"name": "flare", "channels": 16, "blocks": 1, "heads": 2, "latents": 4}
+    predict_file(Surrogate(model, Schema(name="bent", fields=fields)).eval(), path).save(tmp_path / "out.vtu")
+    written = pv.read(tmp_path / "out.vtu")
+    np.testing.assert_array_equal(written.point_data["wind"], [[1, 2], [3, 4], [5, 6]])
+    assert "wind=m/s" in list(written.field_data["units"])
+
+
 def test_a_given_input_that_the_model_does_not_have_is_refused(part):
     surrogate, path = part
     with pytest.raises(ConfigError, match="--set gravty: the model has no such input; did you mean 'gravity'"):

@@ -73,11 +73,11 @@ def write_answer(path: Path, title: str, prediction: Prediction, grid: Grid | No
     elif path.suffix == ".vtu":
         at_cells = grid is not None and schema.points == CENTRES
         mesh = cloud_grid(inputs[schema.points]).with_fields(prediction.kept) if grid is None else grid
-        fields = {"cell_fields": prediction.added} if at_cells else {"point_fields": prediction.added}
-        values = prediction.of_whole(mesh.values, unit_words(mesh))
+        fields = prediction.beside([*mesh.point_fields, *mesh.cell_fields])
+        values = prediction.of_whole(fields, mesh.values, unit_words(mesh))
         if UNITS in values and UNITS in mesh.values and mesh.values[UNITS].dtype.kind == "U":  # among the new ones now
             mesh = replace(mesh, values={name: own for name, own in mesh.values.items() if name != UNITS})
-        write_grid(path, mesh.with_fields(**fields, values=values))
+        write_grid(path, mesh.with_fields(**{"cell_fields" if at_cells else "point_fields": fields}, values=values))
     elif path.suffix == ".npz":
         # Corners are numbers of points, which cell centres are not.
         cells = grid_cells(grid) if grid is not None and schema.points != CENTRES else {}
