@@ -54,7 +54,7 @@ def close(answer, truth, model):
 def test_a_torch_file_takes_any_batch_and_any_number_of_points(tmp_path):
     model = surrogate()
     done = export(model, tmp_path / "m.pt2", trials=2)
-    assert done.error <= TOLERANCE
+    assert max(done.error, done.rounding) <= TOLERANCE
     run = torch.export.load(tmp_path / "m.pt2").module()
     for size in ((1, 1), (4, 701), (7, 3)):
         x = inputs(model, *size)
@@ -81,7 +81,8 @@ def test_an_onnx_file_runs_without_flare_and_knows_its_channels_and_units(tmp_pa
 @pytest.mark.parametrize("name", MODELS)
 def test_every_model_can_be_exported(name, format, mask, tmp_path):
     done = export(surrogate(name), tmp_path / f"m{exporting.SUFFIX[format]}", mask=mask)
-    assert done.error <= TOLERANCE
+    assert done.error <= max(TOLERANCE, 2 * done.rounding)
+    assert done.rounding < 1e-4
     assert len({points for _, points in done.sizes}) > 4
 
 

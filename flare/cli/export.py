@@ -26,7 +26,7 @@ def run(words: Sequence[str]) -> int:
     parser.add_argument("--ema", action="store_true", help="the averaged weights, where the run kept them")
     args = parse(parser, words)
 
-    from flare.export import SUFFIX, export
+    from flare.export import SUFFIX, TOLERANCE, export
     from flare.surrogate import load
 
     out = args.out or Path(args.run) / f"{Path(args.run).resolve().name}{SUFFIX[args.format]}"
@@ -40,4 +40,9 @@ def run(words: Sequence[str]) -> int:
     for (name, difference), step, unit in zip(done.differences.items(), done.steps.values(), units, strict=True):
         apart = with_unit(f"differs by at most {difference:.1e}", unit) if difference else "is equal to the last digit"
         print(f"  {name}: {apart}; {with_unit(f'float32 has steps of {step:.1e}', unit)} there")
+    if done.error > TOLERANCE:
+        print(
+            f"  that is up to {done.error:.0e} of a field's range; the model itself, in float32 and in float64, differs"
+        )
+        print(f"  by {done.rounding:.0e}, so no file can do better")
     return 0

@@ -145,7 +145,7 @@ class GNOT(nn.Module):
         if not self.unified_pos:
             return x, [], x
         require_grid(x, mask, self.grid)  # type: ignore[arg-type]
-        geometry = self.distances.to(x.dtype).expand(len(x), -1, -1)
+        geometry = self.distances.to(x.dtype).expand(x.shape[0], -1, -1)
         if self.published:
             return geometry, [], x
         coordinates, values = x[..., :2], x[..., 2:]

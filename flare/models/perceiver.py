@@ -78,7 +78,7 @@ class PerceiverIO(nn.Module):
         """[B, N, in_dim] -> [B, N, out_dim]; `mask` is [B, N], True at real points."""
         check_mask(x, mask)
         x_BNC = self.lift(x)
-        z_BMC = self.encoder(self.latents.expand(len(x), -1, -1), self.encoder_norm(x_BNC), mask)
+        z_BMC = self.encoder(self.latents.expand(x.shape[0], -1, -1), self.encoder_norm(x_BNC), mask)
         for block in self.blocks:
             z_BMC = block(z_BMC, x_BNC, mask) if self.flavour == "cross" else block(z_BMC)
         y_BNC = self.decoder(self.decoder_point_norm(x_BNC), self.decoder_latent_norm(z_BMC))

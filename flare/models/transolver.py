@@ -165,7 +165,7 @@ class Transolver(nn.Module):
         if self.grid is not None:
             require_grid(x, mask, self.grid)
         if self.unified_pos:
-            x = torch.cat([self.distances.to(x.dtype).expand(len(x), -1, -1), x[..., 2:]], dim=-1)
+            x = torch.cat([self.distances.to(x.dtype).expand(x.shape[0], -1, -1), x[..., 2:]], dim=-1)
         x_BNC = self.lift(x)
         if not self.has_function:
             x_BNC = self.placeholder(x_BNC)
