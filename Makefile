@@ -69,6 +69,9 @@ bench: .venv/ready
 	@echo "Ten million points, and the planner (about half an hour) ..."
 	@$(BIN)/python benchmarks/stream.py
 	@$(BIN)/python benchmarks/plan.py
+	@echo "Exported files, and the page in a browser (some minutes) ..."
+	@$(BIN)/python benchmarks/export.py
+	@$(BIN)/python benchmarks/view.py
 	@$(BIN)/python benchmarks/plot.py
 	@$(BIN)/python benchmarks/table.py
 

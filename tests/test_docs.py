@@ -175,6 +175,13 @@ def test_a_page_of_results_needs_no_line_in_the_list_of_pages():
     assert "results/README.md" in str(site["nav"]), "which links to all of them"
 
 
+def test_every_table_that_a_page_announces_is_there():
+    """What stands between two marks is written by a benchmark or a study, which must have been run."""
+    between = [found for page in PAGES for found in re.findall(r"<!-- .+? -->\n(.*?)<!-- end", page.read_text(), re.S)]
+    assert len(between) > 10
+    assert all(re.search(r"^\|[ :|-]+\|$", text, re.M) for text in between)
+
+
 LOADS = re.compile(
     r"""<(?:script|img|iframe|source)[^>]*\ssrc=["']?(?:https?:)?//|<link[^>]*\srel=["']?(?:stylesheet|icon|pre)[^>]*//"""
 )
