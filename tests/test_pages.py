@@ -81,9 +81,9 @@ SMALLER = {
     "flare experiment scaling": "--points 200,400,800 --latents 8 --limit 60 --memory 2",
     "flare lpbf simulate": PRINTED,
     "flare lpbf simulate --help": "",
-    "flare lpbf simulate bracket.stl --out bracket.vtu --scale": "--layers 60 --voxel 6 --plates 150 --threads 1",
+    "flare lpbf simulate bracket.stl --out fitted.vtu --scale": "--layers 60 --voxel 6 --plates 150 --threads 1",
     "flare plan": PLAN,
-    "flare predict runs/car points/ --out fields/ --chunk": "--chunk 100 --scratch scratch",
+    "flare predict runs/car points/ --out fields/ --chunk": "--chunk 100 --scratch .",
     "flare reproduce": "--budget smoke --workers 1",
     "flare reproduce list": "",
     "flare reproduce pages": "",
@@ -161,8 +161,9 @@ def reason_not_to_run(command):
 
 
 def outputs(command):
-    """Files and folders that a command says it writes."""
-    return re.findall(r" (?:--out|--png|--html|--fix|-o|>)[ =](\S+)", command)
+    """Files and folders that a command says it writes, of several grids the first."""
+    names = re.findall(r" (?:--out|--png|--html|--fix|-o|>)[ =](\S+)", command)
+    return [re.sub(r"\.\w+$", r"-0\g<0>", name) for name in names] if " --levels " in command else names
 
 
 def remove(path):
