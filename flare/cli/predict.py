@@ -171,7 +171,11 @@ def _predict_dataset(surrogate: Surrogate, args: Any) -> None:
     with progress("predicting", len(indices), done=len(writer)) as update:
         for index in indices[len(writer) :]:
             sample = dataset[int(index)]
-            fields = surrogate.predict_sample(sample, chunk=args.chunk, scratch=args.scratch)
+            try:
+                fields = surrogate.predict_sample(sample, chunk=args.chunk, scratch=args.scratch)
+            except DataError as error:
+                writer.close()
+                raise DataError(f"{args.input}, sample {index}: {error}") from None
             predicted = {name: values.reshape(len(values), -1) for name, values in fields.items()}
             writer.append(Sample({**sample.values, **predicted}, sample.cells))
             update()

@@ -96,4 +96,4 @@ def write_answer(path: Path, title: str, prediction: Prediction, grid: Grid | No
             for name, values in prediction.fields.items()
         }
         with replacing(path) as temporary:
-            temporary.write_text(json.dumps({**said, "fields": record}))
+            temporary.write_text(json.dumps({**said, "fields": record}, allow_nan=False))

@@ -50,7 +50,8 @@ def write_view(folder: Path, title: str, prediction: Prediction, grid: Grid | No
                     new / field_file(len(entries)),
                 )
                 entries.append({"name": title_of, "unit": unit_of(schema.fields[name].unit), "role": "target"})
-        (new / CATALOGUE).write_text(json.dumps(_catalogue(title, schema, entries, said)), encoding="utf-8")
+        catalogue = json.dumps(_catalogue(title, schema, entries, said), allow_nan=False)
+        (new / CATALOGUE).write_text(catalogue, encoding="utf-8")
 
 
 def find_answer(folder: Path, question: str) -> Path | None:

@@ -21,7 +21,7 @@ from flare.serve import worker
 from flare.serve.limits import Limits
 from flare.serve.worker import Served
 from flare.surrogate import Surrogate
-from tests.serve.uploads import FACES, POINTS, SPEED, THICKNESS, csv, flat, json_, npz, stl, vtu
+from tests.serve.uploads import FACES, HUGE, POINTS, SPEED, THICKNESS, csv, flat, json_, npz, stl, vtu
 from tests.test_export import SMALL, surrogate
 
 HEXAHEDRA = np.array([[[x, y, z] for z in (0, 1) for x, y in ((0, 0), (1, 0), (1, 1), (0, 1))]], np.float32)
@@ -115,6 +115,19 @@ def test_progress_of_a_large_part_is_told_as_it_is(task, do, monkeypatch):
     told = [message["progress"] for message in heard]
     passes = {"predict": 3, "encode": 2, "query": 1}[task]
     np.testing.assert_allclose(np.diff(told, prepend=0) * passes * 5000, ([1024] * 4 + [904]) * passes)
+
+
+@pytest.mark.parametrize("far", HUGE)
+@pytest.mark.parametrize("answer", ["json", "npz", "vtu", "view"])
+def test_points_beyond_the_model_are_refused_and_nothing_is_left(far, answer, served, do):
+    points = POINTS.tolist()
+    points[1][0] = far
+    _, _, code = do(served, "encode", "json", json_(), "code")
+    for task, more in (("predict", {}), ("encode", {}), ("query", {"code": str(code)})):
+        last, _, result = do(served, task, "json", json_(position=points), answer, **more)
+        assert last["refused"]["status"] == 422, last
+        assert "in another unit?" in last["refused"]["message"]
+        assert not result.exists()
 
 
 # ---- cell centres ----------------------------------------------------------------------------------------------------
