@@ -8,6 +8,7 @@ prediction.save("part_pred.vtu")
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -26,7 +27,7 @@ from flare.mesh.file import OF_POINTS, UNITS, MeshFile, mesh_of_points, refuse_s
 from flare.mesh.readers import SURFACES
 from flare.part import Points, other_unit, part_of
 from flare.surrogate import Surrogate
-from flare.terminal import progress
+from flare.terminal import progress, say
 
 if TYPE_CHECKING:
     from flare.trust.calibration import Calibration, Judgement
@@ -112,8 +113,8 @@ class Prediction:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """As VTK, with all that the file had, by the suffix; or points and fields only, as .csv or .npz."""
-        own = {*self.kept, *(self.mesh.point_fields | self.mesh.cell_fields if self.mesh else {})}
-        taken = [name for name in self.added if name in own]
+        own = {*self.mesh.point_fields, *self.mesh.cell_fields} if self.mesh else set()
+        taken = [name for name in self.added if name in own | self.kept.keys()]
         fields = self.beside(own)
         of_whole = self.of_whole(fields, *((self.mesh.held, self.mesh.unit_words) if self.mesh else ()))
         if self.mesh is not None and Path(path).suffix not in FORMATS:
@@ -127,15 +128,15 @@ class Prediction:
                 for what in ("predicted", "bar")
             }
             described |= {name: _undescribed(name, values) for name, values in self.kept.items()}
-            schema = replace(self.schema, fields={**described, **self.schema.fields})
+            known = {**described, **self.schema.fields}
             if self.mesh is None and {Path(path).suffix.lower(), Path(self.name).suffix.lower()} == {".csv"}:
-                append_columns(self.name, path, schema, self.added)
+                append_columns(self.name, path, known, self.added)
                 return
             # Corners are numbers of points, which cell centres are not.
             cells = self.mesh.cells if self.mesh and self.schema.points != CENTRES else {}
             old = {**self.inputs, **self.kept}
             more = {kind: corners for kind, corners in cells.items() if corners.size and kind not in old}
-            write_outputs(path, schema, old, self.added, {**more, **self.score})
+            write_outputs(path, known, old, self.added, {**more, **self.score})
             return
         if self.mesh is not None:
             place = "cell_fields" if self.schema.points == CENTRES else "point_fields"
@@ -183,16 +184,35 @@ def predict_file(
     fields = as_fields(outputs)
     judgement = calibration.judge(surrogate, sample, fields, latents) if calibration else None
     errors = _errors(case, schema, outputs) if case else {}
-    kept = kept_fields(case, schema) if case else {}
+    told = say if out is None or Path(out).suffix in FORMATS else lambda text: None  # a mesh has all that it had
+    kept = kept_fields(case, schema, told=told) if case else {}
     at = coordinates(case, schema) if case else None
     return Prediction(str(path), part.mesh, schema, sample, fields, judgement, errors, kept, at)
 
 
-def kept_fields(case: Case, schema: Schema) -> dict[str, np.ndarray]:
-    """Fields of the file where the model has its own, but for the inputs, which are written anyway."""
+def kept_fields(case: Case, schema: Schema, *, told: Callable[[str], None] = say) -> dict[str, np.ndarray]:
+    """Fields of the file where the model has its own, but for the inputs, which are written anyway.
+
+    Names are as a schema spells them; two that it would spell alike stay as they are.
+
+    Args:
+        told: called with a sentence for whatever is left out because an input, which is another thing, has its name.
+    """
     own = case.cell_fields if schema.points == CENTRES and case.neighbours else case.point_fields
-    inputs = schema.named(*INPUT_ROLES)
-    return {identifier(name): values for name, values in own.items() if identifier(name) not in inputs}
+    spelled = Counter(map(identifier, own))
+    kept = {}
+    for name, values in own.items():
+        word = identifier(name) if spelled[identifier(name)] == 1 else name
+        if word not in schema.named(*INPUT_ROLES):
+            kept[word] = values
+        elif word not in schema.named("feature") and _is_another(case, schema, word, values):
+            told(f"{case.name}: {name!r} is left out of .csv and .npz files, where an input has its name; rename it")
+    return kept
+
+
+def _is_another(case: Case, schema: Schema, name: str, values: np.ndarray) -> bool:
+    """Whether a field is not the points or the parameter of its name, which every row of a table may repeat."""
+    return name == schema.points or name in map(identifier, case.parameters) or bool((values != values[:1]).any())
 
 
 def _undescribed(name: str, values: np.ndarray) -> Field:

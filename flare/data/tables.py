@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import ArrayLike
 
-from flare.data.sample import INPUT_ROLES, Schema
+from flare.data.sample import INPUT_ROLES, Field, Schema
 from flare.data.store import open_array
 from flare.errors import DataError
 from flare.files import filling, refuse_full_disk, replacing
@@ -27,21 +27,25 @@ SEPARATORS = {";": "semicolons", "\t": "tabs"}
 
 def write_outputs(
     path: str | os.PathLike[str],
-    schema: Schema,
+    known: Mapping[str, Field],
     inputs: Mapping[str, np.ndarray],
     outputs: Mapping[str, np.ndarray],
     more: Mapping[str, ArrayLike] | None = None,
 ) -> None:
-    """Inputs and predicted fields together, in the format the suffix names; `more` goes into a .npz beside them."""
+    """Inputs and predicted fields together, in the format the suffix names; `more` goes into a .npz beside them.
+
+    Args:
+        known: what each of them is: the fields of a schema, and others of any name.
+    """
     path = Path(path)
     refuse_format(path)
     fields = {**inputs, **outputs}
     with replacing(path) as temporary:
         if path.suffix.lower() == ".npz":
-            arrays = {name: _plain(schema, name, values) for name, values in fields.items()}
+            arrays = {name: _plain(known[name], values) for name, values in fields.items()}
             np.savez(temporary, **arrays, **(more or {}))  # type: ignore[arg-type]
         else:
-            _write_csv(temporary, schema, fields)
+            _write_csv(temporary, known, fields)
 
 
 def refuse_format(path: Path, *, more: Sequence[str] = ()) -> None:
@@ -72,9 +76,9 @@ def mapped_outputs(path: str | os.PathLike[str], schema: Schema, count: int) -> 
         yield rooms
 
 
-def _plain(schema: Schema, name: str, values: np.ndarray) -> np.ndarray:
+def _plain(field: Field, values: np.ndarray) -> np.ndarray:
     """As it is written: one number a point is (N,); points are (N, dimensions) always."""
-    return values[:, 0] if name != schema.points and values.ndim == 2 and values.shape[1] == 1 else values
+    return values[:, 0] if field.role != "points" and values.ndim == 2 and values.shape[1] == 1 else values
 
 
 def map_inputs(path: Path, schema: Schema) -> dict[str, np.ndarray]:
@@ -168,14 +172,17 @@ def _columns(header: Sequence[str], schema: Schema, field: str, component: str) 
 
 
 def append_columns(
-    source: str | os.PathLike[str], path: str | os.PathLike[str], schema: Schema, fields: Mapping[str, np.ndarray]
+    source: str | os.PathLike[str],
+    path: str | os.PathLike[str],
+    known: Mapping[str, Field],
+    fields: Mapping[str, np.ndarray],
 ) -> None:
     """A .csv file again, every title and number as it was typed, with the columns of these fields behind."""
     with Path(source).open(newline="", encoding="utf-8-sig") as file, replacing(path) as temporary:
         rows = csv.reader(file)
         head = next(rows)
         count = len(next(iter(fields.values())))
-        titles, columns = _titled(schema, fields, count)
+        titles, columns = _titled(known, fields, count)
         with temporary.open("w", encoding="utf-8", newline="") as out:
             writer = csv.writer(out, lineterminator="\n")
             writer.writerow([*head, *titles])
@@ -183,18 +190,21 @@ def append_columns(
                 writer.writerow([*row, *(f"{value:.9g}" for value in new)])
 
 
-def _write_csv(path: Path, schema: Schema, fields: Mapping[str, np.ndarray]) -> None:
-    titles, columns = _titled(schema, fields, len(fields[schema.points]))
+def _write_csv(path: Path, known: Mapping[str, Field], fields: Mapping[str, np.ndarray]) -> None:
+    count = next(len(values) for name, values in fields.items() if known[name].role == "points")
+    titles, columns = _titled(known, fields, count)
     with path.open("w", encoding="utf-8", newline="") as file:
         csv.writer(file).writerow(titles)
         np.savetxt(file, np.stack(columns, 1), delimiter=",", fmt="%.9g")
 
 
-def _titled(schema: Schema, fields: Mapping[str, np.ndarray], count: int) -> tuple[list[str], list[np.ndarray]]:
+def _titled(
+    known: Mapping[str, Field], fields: Mapping[str, np.ndarray], count: int
+) -> tuple[list[str], list[np.ndarray]]:
     """A title, with its unit, and a column for every component."""
     titles, columns = [], []
     for name, values in fields.items():
-        field = schema.fields[name]
+        field = known[name]
         table = np.broadcast_to(np.asarray(values).reshape(-1, len(field.components)), (count, len(field.components)))
         for component, column in zip(field.components, table.T, strict=True):
             title = name if len(field.components) == 1 else f"{name}.{component}"

@@ -217,7 +217,7 @@ def _of_case(case: Case, schema: Schema, settings: Mapping[str, Any], known: Map
         except MissingInputError:
             if name not in (known or {}):
                 raise
-    return Part(fields, _whole(case), kept_fields(case, schema), remarks)
+    return Part(fields, _whole(case), kept_fields(case, schema, told=remarks.append), remarks)
 
 
 def _whole(case: Case) -> Grid | None:

@@ -50,7 +50,7 @@ def test_a_parameter_that_varies_is_refused(tmp_path):
 @pytest.mark.parametrize("suffix", [".csv", ".npz"])
 def test_what_is_written_can_be_read_again_with_its_units(tmp_path, suffix):
     fields = table(tmp_path, HEADER + "1,2,3,4,5,6\n7,8,9,10,5,6\n")
-    write_outputs(tmp_path / f"out{suffix}", SCHEMA, fields, {"stress": np.array([1.5, 2.5])})
+    write_outputs(tmp_path / f"out{suffix}", SCHEMA.fields, fields, {"stress": np.array([1.5, 2.5])})
     again = inputs(tmp_path / f"out{suffix}")
     for name, values in fields.items():
         np.testing.assert_array_equal(again[name], values)
@@ -61,7 +61,7 @@ def test_what_is_written_can_be_read_again_with_its_units(tmp_path, suffix):
 
 def test_other_formats_are_refused(tmp_path):
     with pytest.raises(DataError, match=r"cannot write .vtu; use .npz or .csv$"):
-        write_outputs(tmp_path / "out.vtu", SCHEMA, {}, {})
+        write_outputs(tmp_path / "out.vtu", SCHEMA.fields, {}, {})
     (tmp_path / "x.npz").write_text("no")
     with pytest.raises(DataError, match=r"damaged or no \.npz"):
         inputs(tmp_path / "x.npz")
@@ -83,7 +83,7 @@ def test_a_damaged_array_is_never_advised_to_be_unpickled(tmp_path):
 
 def test_one_number_a_point_has_one_shape_in_every_file(tmp_path):
     fields = table(tmp_path, HEADER + "1,2,3,4,5,6\n7,8,9,10,5,6\n")
-    write_outputs(tmp_path / "out.npz", SCHEMA, fields, {"stress": np.array([[1.5], [2.5]])}, {"more.one": 3})
+    write_outputs(tmp_path / "out.npz", SCHEMA.fields, fields, {"stress": np.array([[1.5], [2.5]])}, {"more.one": 3})
     with mapped_outputs(tmp_path / "out", SCHEMA, 2) as rooms:
         assert rooms["stress"].shape == (2, 1)
         rooms["stress"][:] = [[1.5], [2.5]]
