@@ -76,6 +76,41 @@ def test_a_field_that_an_input_takes_the_name_of_is_told(tmp_path, capsys):
     np.testing.assert_array_equal(read(out)["points"], np.arange(9.0))
 
 
+def stated(path, *units, **fields):
+    part = pv.read(mesh(path, **fields))
+    part.field_data["units"] = list(units)
+    part.save(path)
+    return path
+
+
+def test_what_is_kept_has_the_unit_that_the_file_states(tmp_path):
+    words = ["heat=kW", "Mach Number=1", "T*=K", "Depth= "]
+    own = {"heat": np.ones(9), "Mach Number": np.ones(9), "T": np.ones(9), "T*": np.ones(9), "Depth": np.ones(9)}
+    path = stated(tmp_path / "a.vtp", *words, **own)
+    prediction = predict_file(made(), path, given={"speed": 3.0})
+    prediction.save(tmp_path / "out.csv")
+    titles = {"heat [kW]", "Mach_Number", "T", "T* [K]", "Depth", "heat_predicted [W]"}
+    assert set(list(read(tmp_path / "out.csv"))[5:]) == titles
+    assert prediction.errors == {}, "kilowatts are no truth for watts"
+    silent = predict_file(made(), mesh(tmp_path / "b.vtp", heat=np.ones(9)), given={"speed": 3.0})
+    silent.save(tmp_path / "b.csv")
+    assert list(read(tmp_path / "b.csv"))[5:] == ["heat", "heat_predicted [W]"]
+
+
+def test_a_table_tells_its_units_in_a_mesh_of_its_points(tmp_path):
+    rows = np.column_stack([POINTS, WIND, np.ones(9), np.ones(9)])
+    np.savetxt(tmp_path / "a.csv", rows, delimiter=",", header="x,y,z,wind,heat [kW],T [K]", comments="")
+    predict_file(made(), tmp_path / "a.csv", given={"speed": 3.0}).save(tmp_path / "out.vtu")
+    units = list(pv.read(tmp_path / "out.vtu").field_data["units"])
+    assert units == ["heat=kW", "T=K", "heat_predicted=W", "speed=m/s"]
+
+
+def test_a_field_of_other_components_than_the_models_is_kept_whole(tmp_path):
+    path = mesh(tmp_path / "a.vtp", heat=np.ones((9, 2)))
+    predict_file(made(), path, given={"speed": 3.0}).save(tmp_path / "out.csv")
+    assert list(read(tmp_path / "out.csv"))[5:] == ["heat.x", "heat.y", "heat_predicted [W]"]
+
+
 def test_inputs_that_a_table_repeats_are_not_left_out(tmp_path, capsys):
     rows = np.column_stack([POINTS, WIND, np.full(9, 3.0)])
     np.savetxt(tmp_path / "a.csv", rows, delimiter=",", header="x,y,z,wind,speed", comments="")

@@ -74,7 +74,8 @@ def write_answer(path: Path, title: str, prediction: Prediction, grid: Grid | No
         at_cells = grid is not None and schema.points == CENTRES
         mesh = cloud_grid(inputs[schema.points]).with_fields(prediction.kept) if grid is None else grid
         fields = prediction.beside([*grid.point_fields, *grid.cell_fields] if grid else [])
-        values = prediction.of_whole(fields, mesh.values, unit_words(mesh))
+        words = prediction.unit_words if grid is None else unit_words(grid)
+        values = prediction.of_whole(fields, mesh.values, words)
         if UNITS in values and UNITS in mesh.values and mesh.values[UNITS].dtype.kind == "U":  # among the new ones now
             mesh = replace(mesh, values={name: own for name, own in mesh.values.items() if name != UNITS})
         write_grid(path, mesh.with_fields(**{"cell_fields" if at_cells else "point_fields": fields}, values=values))

@@ -221,6 +221,7 @@ def _finish(
         judgement=judgement,
         errors={},
         kept=part.kept,
+        units=part.units,
         points=np.asarray(part.fields[surrogate.schema.points]),
     )
     points = sample.values[surrogate.schema.points]

@@ -113,6 +113,13 @@ def test_names_that_a_schema_spells_alike_stay_apart(answer, served, do):
         np.testing.assert_array_equal(found[name], values)
 
 
+def test_a_table_tells_its_units_in_a_cloud(served, do):
+    lines = csv().decode().splitlines()
+    content = "\n".join([f"{lines[0]},heat [kW],T [K]", *(f"{line},1,2" for line in lines[1:])]).encode()
+    _, _, result = do(served, "predict", "csv", content, "vtu")
+    assert read_grid(result).values["units"].tolist()[:2] == ["heat=kW", "T=K"]
+
+
 def test_the_truth_to_look_at_is_the_field_of_this_very_name(served, do, tmp_path):
     heat = np.arange(5.0)
     content = sent(tmp_path, heat=heat, **{"heat*": heat + 100})
