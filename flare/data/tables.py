@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import csv
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -107,14 +107,14 @@ def _parsed_table(path: Path) -> tuple[list[str], list[str], np.ndarray]:
         rows = csv.reader(file)
         titles = [name.strip() for name in next(rows, [])]
         refuse_separator(path, titles)
-        header = [title.split(" [")[0] for title in titles]
+        header, units = split_titles(titles)
         if len(header) < 2:
             raise DataError(
                 f"{path} has no header of columns separated by commas; its first line is {','.join(titles)!r}"
             )
         refuse_repeated(path, header)
         table = []
-        for number, row in enumerate(rows, start=2):
+        for number, row in enumerate(_to_the_last(rows), start=2):
             try:
                 table.append([float(cell) for cell in row])
             except ValueError:
@@ -125,7 +125,20 @@ def _parsed_table(path: Path) -> tuple[list[str], list[str], np.ndarray]:
                 raise DataError(f"{path}: line {number} has {len(row)} columns, the header has {len(header)}")
     if not table:
         raise DataError(f"{path} has a header but no rows")
-    return header, [unit_in(title) for title in titles], np.array(table)
+    return header, units, np.array(table)
+
+
+def _to_the_last(rows: Iterable[list[str]]) -> Iterator[list[str]]:
+    """Rows up to the last that holds something; a blank one before it is a row of nothing."""
+    blank = 0  # counted, not collected: a stranger's file may have nothing else
+    for row in rows:
+        if not "".join(row).strip():
+            blank += 1
+            continue
+        for _ in range(blank):
+            yield []
+        blank = 0
+        yield row
 
 
 def refuse_separator(path: Path, titles: Sequence[str]) -> None:
@@ -146,9 +159,18 @@ def refuse_repeated(path: Path, names: Sequence[str]) -> None:
         raise DataError(f"{path}: {names.count(again)} columns are called {again!r}; rename or remove all but one")
 
 
-def unit_in(title: str) -> str:
-    """`Pa` of `pressure [Pa]`."""
-    return title.split(" [")[1].rstrip("] ") if " [" in title else "1"
+def split_titles(titles: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Names and units of headings such as `pressure [Pa]`; "1" where there is no unit."""
+    parts = [_split(title) for title in titles]
+    return [name for name, _ in parts], [unit for _, unit in parts]
+
+
+def _split(title: str) -> tuple[str, str]:
+    name, bracket, unit = title.removesuffix("]").rpartition("[")
+    of_component = unit.isdecimal() and not name.endswith(" ")  # `velocity[0]`
+    if not (bracket and name.strip() and title.endswith("]")) or of_component:
+        return title, "1"
+    return name.strip(), unit.strip() or "1"
 
 
 def columns_by_field(header: Sequence[str], schema: Schema) -> dict[str, list[str]]:
@@ -177,7 +199,10 @@ def append_columns(
     known: Mapping[str, Field],
     fields: Mapping[str, np.ndarray],
 ) -> None:
-    """A .csv file again, every title and number as it was typed, with the columns of these fields behind."""
+    """A .csv file again, every title and number as it was typed, with the columns of these fields behind.
+
+    Blank lines at its end have nothing to stand beside, and are left out.
+    """
     with Path(source).open(newline="", encoding="utf-8-sig") as file, replacing(path) as temporary:
         rows = csv.reader(file)
         head = next(rows)
@@ -186,7 +211,7 @@ def append_columns(
         with temporary.open("w", encoding="utf-8", newline="") as out:
             writer = csv.writer(out, lineterminator="\n")
             writer.writerow([*head, *titles])
-            for row, new in zip(rows, np.stack(columns, 1), strict=True):
+            for row, new in zip(_to_the_last(rows), np.stack(columns, 1), strict=True):
                 writer.writerow([*row, *(f"{value:.9g}" for value in new)])
 
 

@@ -6,7 +6,7 @@ import pytest
 from flare.data.cases import find_cases, only_case, read_case
 from flare.data.fields_of import fields_of
 from flare.data.sample import INPUT_ROLES, Field, Schema
-from flare.data.tables import map_inputs, mapped_outputs, write_outputs
+from flare.data.tables import append_columns, map_inputs, mapped_outputs, split_titles, write_outputs
 from flare.errors import DataError
 
 SCHEMA = Schema(
@@ -45,6 +45,40 @@ def test_a_bare_name_that_fits_two_fields_is_refused(tmp_path):
 def test_a_parameter_that_varies_is_refused(tmp_path):
     with pytest.raises(DataError, match="'load' differs between rows"):
         table(tmp_path, HEADER + "1,2,3,4,5,6\n7,8,9,10,5,7\n")
+
+
+@pytest.mark.parametrize("end", ["\n", "\n\n\n", "  \n", ",,,,,\n\n"])
+def test_blank_lines_at_the_end_are_no_rows(tmp_path, end):
+    text = HEADER + "1,2,3,4,5,6\n7,8,9,10,5,6\n"
+    np.testing.assert_array_equal(table(tmp_path, text + end)["position"], [[1, 2], [7, 8]])
+    append_columns(tmp_path / "in.csv", tmp_path / "out.csv", SCHEMA.fields, {"stress": np.array([1.5, 2.5])})
+    assert (tmp_path / "out.csv").read_text().splitlines()[1:] == ["1,2,3,4,5,6,1.5", "7,8,9,10,5,6,2.5"]
+    with pytest.raises(DataError, match="line 3 has 0 columns, the header has 6"):
+        table(tmp_path, HEADER + "1,2,3,4,5,6\n\n7,8,9,10,5,6\n")
+
+
+@pytest.mark.parametrize(
+    ("title", "name", "unit"),
+    [
+        ("x [mm]", "x", "mm"),
+        ("x[mm]", "x", "mm"),
+        ("x  [ mm ]", "x", "mm"),
+        ("rate[1/s]", "rate", "1/s"),
+        ("ratio [1]", "ratio", "1"),
+        ("ratio []", "ratio", "1"),
+        ("velocity[0]", "velocity[0]", "1"),
+        ("[mm]", "[mm]", "1"),
+        ("x [mm", "x [mm", "1"),
+        ("x (mm)", "x (mm)", "1"),
+    ],
+)
+def test_a_heading_has_its_unit_in_square_brackets(title, name, unit):
+    assert split_titles([title]) == ([name], [unit])
+
+
+def test_units_in_other_brackets_are_told_the_form(tmp_path):
+    with pytest.raises(DataError, match=r"no columns x, y .*x \(mm\), .*; a unit stands in square .* such as x \[mm\]"):
+        table(tmp_path, "x (mm),y (mm)\n1,2\n")
 
 
 @pytest.mark.parametrize("suffix", [".csv", ".npz"])

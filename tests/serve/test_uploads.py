@@ -9,6 +9,7 @@ from safetensors.numpy import load_file
 
 from flare.mesh.file import read_mesh
 from flare.mesh.unstructured import read_grid, write_grid
+from flare.serve.limits import Limits
 from flare.serve.viewing import field_file
 from tests.serve.test_worker import sent
 from tests.serve.uploads import FACES, POINTS, SPEED, THICKNESS, csv, json_, npz, vtu
@@ -19,6 +20,13 @@ def test_a_table_in_another_unit_is_refused(served, do):
     last, _, _ = do(served, "predict", "csv", other)
     assert last["refused"]["status"] == 422
     assert "'position' is in mm there, and the model has it in m" in last["refused"]["message"]
+
+
+def test_blank_lines_at_the_end_are_no_rows(served, do):
+    last, _, _ = do(served, "predict", "csv", csv() + b"\n\n", limits=Limits(points=5))
+    assert last["done"]["points"] == 5
+    last, _, _ = do(served, "predict", "csv", csv() + b"\n1,1,1,2\n", limits=Limits(points=5))
+    assert last["refused"]["status"] == 413
 
 
 @pytest.mark.parametrize("form", ["ours", "ascii", "binary"])
