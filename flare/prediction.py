@@ -266,7 +266,8 @@ def _errors(case: Case, schema: Schema, outputs: Mapping[str, np.ndarray]) -> di
 def describe(prediction: Prediction, calibration: Calibration | None) -> list[str]:
     """What was predicted and how far to trust it, a sentence each."""
     lines, judgement = [], prediction.judgement
-    places = "cells" if prediction.schema.points == CENTRES else "points"
+    # A table of points has the centres themselves.
+    places = "cells" if prediction.schema.points == CENTRES and prediction.mesh is not None else "points"
     for name, values in prediction.fields.items():
         unit = prediction.schema.fields[name].unit
         bars = judgement.bars if judgement else None

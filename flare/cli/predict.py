@@ -160,7 +160,7 @@ def _predict_dataset(surrogate: Surrogate, args: Any) -> None:
     from flare.data.sample import Sample
     from flare.data.store import Dataset
     from flare.data.writer import DatasetWriter
-    from flare.terminal import progress
+    from flare.terminal import counted, progress
 
     dataset = Dataset(args.input)
     surrogate.check_fields(dataset.schema, args.input)
@@ -180,4 +180,4 @@ def _predict_dataset(surrogate: Surrogate, args: Any) -> None:
             writer.append(Sample({**sample.values, **predicted}, sample.cells))
             update()
     writer.finish({args.split or "all": [(0, len(indices))]})
-    print(f"{args.out}: {len(indices)} samples predicted")
+    print(f"{args.out}: {counted(len(indices), 'sample')} predicted")
