@@ -99,12 +99,18 @@ def encode(
     scratch: str | os.PathLike[str] | None = None,
     done: Callable[[int], None] = lambda points: None,
 ) -> Code:
-    """The code of a sample of any size; `chunk`, `scratch` and `done` as for `predict_into`, less the last block."""
+    """The code of a sample of any size; `chunk`, `scratch` and `done` as for `predict_into`, less the last block.
+
+    Raises:
+        DataError: the latents are no numbers, so that no field could be asked of them.
+    """
     schema = surrogate.schema
     points = sample.values[schema.points]
     surrogate.eval()
     size = chunk_size(surrogate, sample, chunk) or len(points)
     latents = stream(surrogate, sample, size, scratch, done).encode()
+    if not all(bool(torch.isfinite(z).all()) for z in latents):
+        raise DataError("the model makes no numbers of these points; are they in another unit?")
     parameters = {name: np.asarray(sample.values[name], np.float32) for name in schema.named("parameter")}
     box = np.stack([points.min(0), points.max(0)]).astype(np.float32)
     return Code(surrogate, latents, parameters, box, len(points))

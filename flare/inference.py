@@ -5,7 +5,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -14,9 +15,10 @@ from torch import Tensor
 
 from flare.data.sample import Sample, input_array
 from flare.environment import memory_of
-from flare.errors import ConfigError
+from flare.errors import ConfigError, DataError
 from flare.models.flare import FLAREModel
 from flare.models.stream import CHUNK, Stream, flare_blocks, flare_model, spans
+from flare.terminal import counted
 
 if TYPE_CHECKING:
     from flare.surrogate import Surrogate
@@ -51,14 +53,17 @@ def predict_into(
         sample: input fields as arrays, in memory or memory-mapped.
         scratch: folder for the features of all points, where they are too many for the memory.
         done: called with the points of each chunk, once a block.
+
+    Raises:
+        DataError: the model gives no number somewhere; what is in `outputs` then is of no use.
     """
     surrogate.eval()
     count, size = _count(surrogate, sample), chunk_size(surrogate, sample, chunk)
+    with torch.no_grad(), only_numbers() as seen:
 
-    def write(start: int, stop: int, encoded: Tensor) -> None:
-        _keep(surrogate, encoded[0], {name: array[start:stop] for name, array in outputs.items()})
+        def write(start: int, stop: int, encoded: Tensor) -> None:
+            seen(start, _keep(surrogate, encoded[0], {name: array[start:stop] for name, array in outputs.items()}))
 
-    with torch.no_grad():
         if size is None:
             write(0, count, surrogate.network(_read(surrogate, sample, 0, count)))
             return None
@@ -97,10 +102,33 @@ def pointwise(
     done: Callable[[int], None] = lambda points: None,
 ) -> None:
     """Fill `outputs` by a function of points that does not mix them: normalised inputs -> normalised targets."""
-    for start, stop in spans(_count(surrogate, sample), auto_chunk(surrogate)):
-        encoded = answer(_read(surrogate, sample, start, stop))
-        _keep(surrogate, encoded[0], {name: array[start:stop] for name, array in outputs.items()})
-        done(stop - start)
+    with only_numbers() as seen:
+        for start, stop in spans(_count(surrogate, sample), auto_chunk(surrogate)):
+            encoded = answer(_read(surrogate, sample, start, stop))
+            seen(start, _keep(surrogate, encoded[0], {name: array[start:stop] for name, array in outputs.items()}))
+            done(stop - start)
+
+
+@contextmanager
+def only_numbers() -> Iterator[Callable[[int, np.ndarray], None]]:
+    """Yields what every chunk of an answer is shown to: its first point and its rows, (n, channels).
+
+    On leaving, points without a number are refused, all of them counted. Coordinates are finite, but may be so large
+    that the network's own numbers are not. Looking at chunks on their way, nothing is read again from a disk.
+    """
+    count, first = 0, 0
+
+    def seen(start: int, rows: np.ndarray) -> None:
+        nonlocal count, first
+        lost = np.flatnonzero(~np.isfinite(rows).all(1))
+        if len(lost) and not count:
+            first = start + int(lost[0])
+        count += len(lost)
+
+    yield seen
+    if count:
+        places = counted(count, "point")
+        raise DataError(f"the model gives no number at {places} (first: {first}); are the points in another unit?")
 
 
 def empty_outputs(surrogate: Surrogate, count: int) -> dict[str, np.ndarray]:
@@ -160,10 +188,11 @@ def _read(surrogate: Surrogate, sample: Sample, start: int, stop: int) -> Tensor
     return surrogate.input_norm.encode(inputs.to(surrogate.device, surrogate.input_norm.shift.dtype))
 
 
-def _keep(surrogate: Surrogate, encoded: Tensor, outputs: Mapping[str, np.ndarray]) -> None:
-    """Normalised targets, [n, out_dim], as physical fields."""
+def _keep(surrogate: Surrogate, encoded: Tensor, outputs: Mapping[str, np.ndarray]) -> np.ndarray:
+    """Normalised targets, [n, out_dim], as physical fields; returns them side by side."""
     decoded = surrogate.target_norm.decode(encoded.to(surrogate.target_norm.scale.dtype)).cpu().numpy()
     column = 0
     for array in outputs.values():
         array[...] = decoded[:, column : column + array.shape[1]]
         column += array.shape[1]
+    return decoded

@@ -8,8 +8,9 @@ prediction.save("part_pred.vtu")
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -26,7 +27,7 @@ from flare.mesh.file import OF_POINTS, UNITS, MeshFile, mesh_of_points, refuse_s
 from flare.mesh.readers import SURFACES
 from flare.part import Points, other_unit, part_of
 from flare.surrogate import Surrogate
-from flare.terminal import progress
+from flare.terminal import progress, say
 
 if TYPE_CHECKING:
     from flare.trust.calibration import Calibration, Judgement
@@ -51,6 +52,8 @@ class Prediction:
     """Target -> relative L2 error, of those the file holds itself."""
     kept: dict[str, np.ndarray]
     """What else the file has at these points and is no input: name -> (N,) or (N, channels)."""
+    units: Mapping[str, str] = field(default_factory=dict)
+    """Of what is kept, where the file states them."""
     points: np.ndarray | None = None
     """(N, dimensions) at the precision of the file; None: those of the sample, in float32."""
 
@@ -102,6 +105,11 @@ class Prediction:
         return self.score | lacking | ({UNITS: np.array([*kept, *told])} if told else {})
 
     @property
+    def unit_words(self) -> list[str]:
+        """Units of what is kept, as a mesh of the points alone tells them."""
+        return [f"{name}={unit}" for name, unit in self.units.items()]
+
+    @property
     def warning(self) -> str:
         """A sentence for pictures; empty where the part is like those of the training, or nobody knows."""
         if self.judgement is None or not self.judgement.unlike:
@@ -112,30 +120,28 @@ class Prediction:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """As VTK, with all that the file had, by the suffix; or points and fields only, as .csv or .npz."""
-        own = {*self.kept, *(self.mesh.point_fields | self.mesh.cell_fields if self.mesh else {})}
-        taken = [name for name in self.added if name in own]
+        own = {*self.mesh.point_fields, *self.mesh.cell_fields} if self.mesh else set()
+        taken = [name for name in self.added if name in own | self.kept.keys()]
         fields = self.beside(own)
-        of_whole = self.of_whole(fields, *((self.mesh.held, self.mesh.unit_words) if self.mesh else ()))
+        held, words = (self.mesh.held, self.mesh.unit_words) if self.mesh else ([], self.unit_words)
+        of_whole = self.of_whole(fields, held, words)
         if self.mesh is not None and Path(path).suffix not in FORMATS:
             taken += [name for name in of_whole if self.mesh.holds(name)]
         if taken:
             raise DataError(f"{self.name} has a field {taken[0]!r} already; rename it, so that it is not lost")
         if Path(path).suffix in FORMATS:
-            described = {
-                f"{name}_{what}": replace(self.schema.fields[name], role="extra")
-                for name in self.fields
-                for what in ("predicted", "bar")
-            }
-            described |= {name: _undescribed(name, values) for name, values in self.kept.items()}
-            schema = replace(self.schema, fields={**described, **self.schema.fields})
+            known = dict(self.schema.fields)
+            for name in self.fields:
+                known |= dict.fromkeys((f"{name}_predicted", f"{name}_bar"), replace(known[name], role="extra"))
+            known |= {name: self._of_file(name) for name in self.kept}
             if self.mesh is None and {Path(path).suffix.lower(), Path(self.name).suffix.lower()} == {".csv"}:
-                append_columns(self.name, path, schema, self.added)
+                append_columns(self.name, path, known, self.added)
                 return
             # Corners are numbers of points, which cell centres are not.
             cells = self.mesh.cells if self.mesh and self.schema.points != CENTRES else {}
             old = {**self.inputs, **self.kept}
             more = {kind: corners for kind, corners in cells.items() if corners.size and kind not in old}
-            write_outputs(path, schema, old, self.added, {**more, **self.score})
+            write_outputs(path, known, old, self.added, {**more, **self.score})
             return
         if self.mesh is not None:
             place = "cell_fields" if self.schema.points == CENTRES else "point_fields"
@@ -143,6 +149,15 @@ class Prediction:
             return
         cloud = mesh_of_points(self.inputs[self.schema.points], self.name)
         cloud.save(path, point_fields={**self.kept, **fields}, of_whole=of_whole)
+
+    def _of_file(self, name: str) -> Field:
+        """What is kept is in the unit that the file states, also where the model knows a field of that name."""
+        values, model = self.kept[name], self.schema.fields.get(name)
+        width = 1 if values.ndim == 1 else values.shape[1]
+        components = tuple(AXES[:width]) if width <= 3 else tuple(map(str, range(width)))
+        if model is not None and len(model.components) == width:
+            components = model.components
+        return Field(role="extra", components=components, unit=self.units.get(name, "1"))
 
 
 def predict_file(
@@ -183,21 +198,44 @@ def predict_file(
     fields = as_fields(outputs)
     judgement = calibration.judge(surrogate, sample, fields, latents) if calibration else None
     errors = _errors(case, schema, outputs) if case else {}
-    kept = kept_fields(case, schema) if case else {}
+    told = say if out is None or Path(out).suffix in FORMATS else lambda text: None  # a mesh has all that it had
+    kept = kept_fields(case, schema, told=told) if case else {}
+    units = kept_units(case, kept) if case else {}
     at = coordinates(case, schema) if case else None
-    return Prediction(str(path), part.mesh, schema, sample, fields, judgement, errors, kept, at)
+    return Prediction(str(path), part.mesh, schema, sample, fields, judgement, errors, kept, units, at)
 
 
-def kept_fields(case: Case, schema: Schema) -> dict[str, np.ndarray]:
-    """Fields of the file where the model has its own, but for the inputs, which are written anyway."""
+def kept_fields(case: Case, schema: Schema, *, told: Callable[[str], None] = say) -> dict[str, np.ndarray]:
+    """Fields of the file where the model has its own, but for the inputs, which are written anyway.
+
+    Names are as a schema spells them; two that it would spell alike stay as they are.
+
+    Args:
+        told: called with a sentence for whatever is left out because an input, which is another thing, has its name.
+    """
     own = case.cell_fields if schema.points == CENTRES and case.neighbours else case.point_fields
-    inputs = schema.named(*INPUT_ROLES)
-    return {identifier(name): values for name, values in own.items() if identifier(name) not in inputs}
+    spelled = Counter(map(identifier, own))
+    kept = {}
+    for name, values in own.items():
+        word = identifier(name) if spelled[identifier(name)] == 1 else name
+        if word not in schema.named(*INPUT_ROLES):
+            kept[word] = values
+        elif word not in schema.named("feature") and _is_another(case, schema, word, values):
+            told(f"{case.name}: {name!r} is left out of .csv and .npz files, where an input has its name; rename it")
+    return kept
 
 
-def _undescribed(name: str, values: np.ndarray) -> Field:
-    width = 1 if values.ndim == 1 else values.shape[1]
-    return Field(role="extra", components=tuple(AXES[:width]) if width <= 3 else tuple(map(str, range(width))))
+def kept_units(case: Case, kept: Iterable[str]) -> dict[str, str]:
+    """Of `kept_fields`, where the file states them: under the field's own name, or one that a schema spells so."""
+    spelled = Counter(map(identifier, {*case.point_fields, *case.cell_fields}))
+    told = {identifier(name): unit for name, unit in case.units.items() if spelled[identifier(name)] == 1}
+    told |= case.units
+    return {name: told[name].strip() for name in kept if told.get(name, "").strip() not in ("", "1")}
+
+
+def _is_another(case: Case, schema: Schema, name: str, values: np.ndarray) -> bool:
+    """Whether a field is not the points or the parameter of its name, which every row of a table may repeat."""
+    return name == schema.points or name in map(identifier, case.parameters) or bool((values != values[:1]).any())
 
 
 def _refuse_out(out: Path, mesh: MeshFile | None, source: Path) -> None:
@@ -228,7 +266,8 @@ def _errors(case: Case, schema: Schema, outputs: Mapping[str, np.ndarray]) -> di
 def describe(prediction: Prediction, calibration: Calibration | None) -> list[str]:
     """What was predicted and how far to trust it, a sentence each."""
     lines, judgement = [], prediction.judgement
-    places = "cells" if prediction.schema.points == CENTRES else "points"
+    # A table of points has the centres themselves.
+    places = "cells" if prediction.schema.points == CENTRES and prediction.mesh is not None else "points"
     for name, values in prediction.fields.items():
         unit = prediction.schema.fields[name].unit
         bars = judgement.bars if judgement else None

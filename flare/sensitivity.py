@@ -22,6 +22,7 @@ from torch import Tensor
 
 from flare.data.sample import INPUT_ROLES
 from flare.errors import ConfigError, DataError, nearest
+from flare.inference import only_numbers
 from flare.surrogate import Surrogate
 
 Scalar = Callable[[Mapping[str, Tensor], Tensor], Tensor]
@@ -57,6 +58,9 @@ def sensitivity(surrogate: Surrogate, points: ArrayLike, scalar: Scalar, **field
     """The scalar of the fields predicted at these points, and its gradient with respect to all inputs.
 
     Exact to rounding, by one pass forward and one backward. Points and fields as for `Surrogate.predict`.
+
+    Raises:
+        DataError: fields, scalar or gradient are no numbers.
     """
     schema, kind = surrogate.schema, surrogate.input_norm.shift
     sample = surrogate.sample(points, fields)
@@ -68,8 +72,11 @@ def sensitivity(surrogate: Surrogate, points: ArrayLike, scalar: Scalar, **field
     surrogate.eval()
     with torch.enable_grad():
         inputs = torch.cat([leaf if leaf.ndim == 2 else leaf.expand(count, -1) for leaf in leaves.values()], dim=1)
-        outputs = surrogate(inputs[None])[0].split(schema.widths("target"), dim=1)
-        value = scalar(dict(zip(schema.named("target"), outputs, strict=True)), leaves[schema.points])
+        outputs = surrogate(inputs[None])[0]
+        with only_numbers() as seen:
+            seen(0, outputs.detach().cpu().numpy())
+        predicted = dict(zip(schema.named("target"), outputs.split(schema.widths("target"), dim=1), strict=True))
+        value = scalar(predicted, leaves[schema.points])
         if value.numel() != 1 or not value.requires_grad:
             raise ConfigError(f"the scalar gave {list(value.shape)} numbers; one that depends on the fields is wanted")
         slopes = torch.autograd.grad(value.reshape(()), list(leaves.values()), allow_unused=True)
@@ -77,8 +84,11 @@ def sensitivity(surrogate: Surrogate, points: ArrayLike, scalar: Scalar, **field
         name: (torch.zeros_like(leaf) if slope is None else slope).cpu().numpy()
         for (name, leaf), slope in zip(leaves.items(), slopes, strict=True)
     }
+    number = float(value.detach())
+    if not math.isfinite(number) or not all(np.isfinite(slope).all() for slope in found.values()):
+        raise DataError("the scalar or its slopes are no numbers; are the points in another unit?")
     return Sensitivity(
-        float(value.detach()),
+        number,
         found[schema.points],
         {name: found[name] for name in schema.named("feature")},
         {name: found[name] for name in schema.named("parameter")},

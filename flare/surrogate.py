@@ -86,7 +86,7 @@ class Surrogate(nn.Module):
             Target name -> (N,), or (N, channels) for a field of several components. `units` says in what.
 
         Raises:
-            DataError: a field that is missing, unknown, of the wrong shape, or not finite.
+            DataError: a field that is missing, unknown, of the wrong shape, or not finite; or no number comes of it.
         """
         sample = self.sample(points, fields)
         outputs = empty_outputs(self, len(sample.values[self.schema.points]))

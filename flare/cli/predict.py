@@ -160,7 +160,7 @@ def _predict_dataset(surrogate: Surrogate, args: Any) -> None:
     from flare.data.sample import Sample
     from flare.data.store import Dataset
     from flare.data.writer import DatasetWriter
-    from flare.terminal import progress
+    from flare.terminal import counted, progress
 
     dataset = Dataset(args.input)
     surrogate.check_fields(dataset.schema, args.input)
@@ -171,9 +171,13 @@ def _predict_dataset(surrogate: Surrogate, args: Any) -> None:
     with progress("predicting", len(indices), done=len(writer)) as update:
         for index in indices[len(writer) :]:
             sample = dataset[int(index)]
-            fields = surrogate.predict_sample(sample, chunk=args.chunk, scratch=args.scratch)
+            try:
+                fields = surrogate.predict_sample(sample, chunk=args.chunk, scratch=args.scratch)
+            except DataError as error:
+                writer.close()
+                raise DataError(f"{args.input}, sample {index}: {error}") from None
             predicted = {name: values.reshape(len(values), -1) for name, values in fields.items()}
             writer.append(Sample({**sample.values, **predicted}, sample.cells))
             update()
     writer.finish({args.split or "all": [(0, len(indices))]})
-    print(f"{args.out}: {len(indices)} samples predicted")
+    print(f"{args.out}: {counted(len(indices), 'sample')} predicted")

@@ -83,10 +83,11 @@ def _numbers(text: str | None) -> list[int]:
 
 
 def _write(source: Source, out: str, samples: list[int]) -> int:
+    from flare.terminal import counted
     from flare.view.standalone import write_standalone
 
     catalogue = write_standalone(source, out, samples)
-    print(f"{out}: {len(samples)} samples, {Path(out).stat().st_size / 1e6:.1f} MB, needs no network")
+    print(f"{out}: {counted(len(samples), 'sample')}, {Path(out).stat().st_size / 1e6:.1f} MB, needs no network")
     if catalogue["spectra"] and not catalogue["spectra"]["painted"]:
         print("without eigenvectors, which would make it large; take fewer samples or --modes to have them")
     return 0

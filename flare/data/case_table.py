@@ -12,7 +12,7 @@ import numpy as np
 
 from flare.data.cases import Place
 from flare.data.fields_of import identifier
-from flare.data.tables import refuse_repeated, refuse_separator, unit_in
+from flare.data.tables import refuse_repeated, refuse_separator, split_titles
 from flare.errors import ConfigError, DataError, nearest
 from flare.terminal import counted
 
@@ -83,7 +83,8 @@ def read_case_table(path: str | os.PathLike[str], places: Sequence[Place], group
     key = next((i for i, title in enumerate(titles) if title.lower() in FILE), None)
     if key is None or len(lines) < 2:
         raise DataError(f"{path} needs a row a file and a column 'file'; its first line is {','.join(titles)!r}")
-    names = [identifier(title.split(" [")[0]) for title in titles]
+    plain, stated = split_titles(titles)
+    names = [identifier(title) for title in plain]
     for number, line in enumerate(lines[1:], start=2):
         if len(line) != len(names):
             raise DataError(f"{path}: row {number} has {len(line)} columns, the header has {len(names)}")
@@ -92,7 +93,7 @@ def read_case_table(path: str | os.PathLike[str], places: Sequence[Place], group
         raise ConfigError(f"{path} has no column {grouping!r}; {nearest(group, names)}")
     columns = [name for i, name in enumerate(names) if i != key and name != group]
     refuse_repeated(path, names)
-    units = {name: unit_in(title) for name, title in zip(names, titles, strict=True) if name in columns}
+    units = {name: unit for name, unit in zip(names, stated, strict=True) if name in columns}
     rows: dict[str, dict[str, str]] = {}
     for number, line in enumerate(lines[1:], start=2):
         if rows.setdefault(str(Path(line[key])), row := dict(zip(names, line, strict=True))) is not row:

@@ -21,7 +21,7 @@ from flare.data.cases import Case, Place
 from flare.data.fields_of import CENTRES, identifier
 from flare.data.meshed import cells_grid
 from flare.data.sample import Schema
-from flare.data.tables import columns_by_field, read_table, refuse_repeated, unit_in
+from flare.data.tables import columns_by_field, read_table, refuse_repeated, split_titles
 from flare.errors import DataError, NoCoordinatesError, numpys_reason, one_line
 
 POINTS = ("points", "point", "pos", "position", "positions", "coordinates", "coords", "xyz", "nodes", "vertices")
@@ -80,7 +80,7 @@ def read_point_table(place: Place, points: str | None = None, schema: Schema | N
         columns = dict(zip(header, rows.T, strict=True))
     else:
         titles, arrays = _parquet(place.path)
-        header, units = [title.split(" [")[0] for title in titles], [unit_in(title) for title in titles]
+        header, units = split_titles(titles)
         refuse_repeated(place.path, header)
         columns = dict(zip(header, arrays, strict=True))
     stems = [match[1] if (match := COMPONENT.match(name)) else name for name in header]
@@ -107,7 +107,8 @@ def read_point_table(place: Place, points: str | None = None, schema: Schema | N
     if key is not None and fields[key].ndim == 1:
         fields[key] = fields[key][:, None]
     if key is None:
-        raise DataError(f"{place.name}: no columns x, y (and z) in it; it has {', '.join(header)}")
+        form = "; a unit stands in square brackets, such as x [mm]" if any("(" in name for name in header) else ""
+        raise DataError(f"{place.name}: no columns x, y (and z) in it; it has {', '.join(header)}{form}")
     case = _case(place.name, key, fields)
     return Case(
         case.name, case.points, case.point_fields, units={"points" if n == key else n: u for n, u in told.items()}

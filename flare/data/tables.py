@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import csv
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from flare.data.sample import INPUT_ROLES, Schema
+from flare.data.sample import INPUT_ROLES, Field, Schema
 from flare.data.store import open_array
 from flare.errors import DataError
 from flare.files import filling, refuse_full_disk, replacing
@@ -27,21 +27,25 @@ SEPARATORS = {";": "semicolons", "\t": "tabs"}
 
 def write_outputs(
     path: str | os.PathLike[str],
-    schema: Schema,
+    known: Mapping[str, Field],
     inputs: Mapping[str, np.ndarray],
     outputs: Mapping[str, np.ndarray],
     more: Mapping[str, ArrayLike] | None = None,
 ) -> None:
-    """Inputs and predicted fields together, in the format the suffix names; `more` goes into a .npz beside them."""
+    """Inputs and predicted fields together, in the format the suffix names; `more` goes into a .npz beside them.
+
+    Args:
+        known: what each of them is: the fields of a schema, and others of any name.
+    """
     path = Path(path)
     refuse_format(path)
     fields = {**inputs, **outputs}
     with replacing(path) as temporary:
         if path.suffix.lower() == ".npz":
-            arrays = {name: _plain(schema, name, values) for name, values in fields.items()}
+            arrays = {name: _plain(known[name], values) for name, values in fields.items()}
             np.savez(temporary, **arrays, **(more or {}))  # type: ignore[arg-type]
         else:
-            _write_csv(temporary, schema, fields)
+            _write_csv(temporary, known, fields)
 
 
 def refuse_format(path: Path, *, more: Sequence[str] = ()) -> None:
@@ -72,9 +76,9 @@ def mapped_outputs(path: str | os.PathLike[str], schema: Schema, count: int) -> 
         yield rooms
 
 
-def _plain(schema: Schema, name: str, values: np.ndarray) -> np.ndarray:
+def _plain(field: Field, values: np.ndarray) -> np.ndarray:
     """As it is written: one number a point is (N,); points are (N, dimensions) always."""
-    return values[:, 0] if name != schema.points and values.ndim == 2 and values.shape[1] == 1 else values
+    return values[:, 0] if field.role != "points" and values.ndim == 2 and values.shape[1] == 1 else values
 
 
 def map_inputs(path: Path, schema: Schema) -> dict[str, np.ndarray]:
@@ -103,14 +107,14 @@ def _parsed_table(path: Path) -> tuple[list[str], list[str], np.ndarray]:
         rows = csv.reader(file)
         titles = [name.strip() for name in next(rows, [])]
         refuse_separator(path, titles)
-        header = [title.split(" [")[0] for title in titles]
+        header, units = split_titles(titles)
         if len(header) < 2:
             raise DataError(
                 f"{path} has no header of columns separated by commas; its first line is {','.join(titles)!r}"
             )
         refuse_repeated(path, header)
         table = []
-        for number, row in enumerate(rows, start=2):
+        for number, row in enumerate(_to_the_last(rows), start=2):
             try:
                 table.append([float(cell) for cell in row])
             except ValueError:
@@ -121,7 +125,20 @@ def _parsed_table(path: Path) -> tuple[list[str], list[str], np.ndarray]:
                 raise DataError(f"{path}: line {number} has {len(row)} columns, the header has {len(header)}")
     if not table:
         raise DataError(f"{path} has a header but no rows")
-    return header, [unit_in(title) for title in titles], np.array(table)
+    return header, units, np.array(table)
+
+
+def _to_the_last(rows: Iterable[list[str]]) -> Iterator[list[str]]:
+    """Rows up to the last that holds something; a blank one before it is a row of nothing."""
+    blank = 0  # counted, not collected: a stranger's file may have nothing else
+    for row in rows:
+        if not "".join(row).strip():
+            blank += 1
+            continue
+        for _ in range(blank):
+            yield []
+        blank = 0
+        yield row
 
 
 def refuse_separator(path: Path, titles: Sequence[str]) -> None:
@@ -142,9 +159,18 @@ def refuse_repeated(path: Path, names: Sequence[str]) -> None:
         raise DataError(f"{path}: {names.count(again)} columns are called {again!r}; rename or remove all but one")
 
 
-def unit_in(title: str) -> str:
-    """`Pa` of `pressure [Pa]`."""
-    return title.split(" [")[1].rstrip("] ") if " [" in title else "1"
+def split_titles(titles: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Names and units of headings such as `pressure [Pa]`; "1" where there is no unit."""
+    parts = [_split(title) for title in titles]
+    return [name for name, _ in parts], [unit for _, unit in parts]
+
+
+def _split(title: str) -> tuple[str, str]:
+    name, bracket, unit = title.removesuffix("]").rpartition("[")
+    of_component = unit.isdecimal() and not name.endswith(" ")  # `velocity[0]`
+    if not (bracket and name.strip() and title.endswith("]")) or of_component:
+        return title, "1"
+    return name.strip(), unit.strip() or "1"
 
 
 def columns_by_field(header: Sequence[str], schema: Schema) -> dict[str, list[str]]:
@@ -168,33 +194,42 @@ def _columns(header: Sequence[str], schema: Schema, field: str, component: str) 
 
 
 def append_columns(
-    source: str | os.PathLike[str], path: str | os.PathLike[str], schema: Schema, fields: Mapping[str, np.ndarray]
+    source: str | os.PathLike[str],
+    path: str | os.PathLike[str],
+    known: Mapping[str, Field],
+    fields: Mapping[str, np.ndarray],
 ) -> None:
-    """A .csv file again, every title and number as it was typed, with the columns of these fields behind."""
+    """A .csv file again, every title and number as it was typed, with the columns of these fields behind.
+
+    Blank lines at its end have nothing to stand beside, and are left out.
+    """
     with Path(source).open(newline="", encoding="utf-8-sig") as file, replacing(path) as temporary:
         rows = csv.reader(file)
         head = next(rows)
         count = len(next(iter(fields.values())))
-        titles, columns = _titled(schema, fields, count)
+        titles, columns = _titled(known, fields, count)
         with temporary.open("w", encoding="utf-8", newline="") as out:
             writer = csv.writer(out, lineterminator="\n")
             writer.writerow([*head, *titles])
-            for row, new in zip(rows, np.stack(columns, 1), strict=True):
+            for row, new in zip(_to_the_last(rows), np.stack(columns, 1), strict=True):
                 writer.writerow([*row, *(f"{value:.9g}" for value in new)])
 
 
-def _write_csv(path: Path, schema: Schema, fields: Mapping[str, np.ndarray]) -> None:
-    titles, columns = _titled(schema, fields, len(fields[schema.points]))
+def _write_csv(path: Path, known: Mapping[str, Field], fields: Mapping[str, np.ndarray]) -> None:
+    count = next(len(values) for name, values in fields.items() if known[name].role == "points")
+    titles, columns = _titled(known, fields, count)
     with path.open("w", encoding="utf-8", newline="") as file:
         csv.writer(file).writerow(titles)
         np.savetxt(file, np.stack(columns, 1), delimiter=",", fmt="%.9g")
 
 
-def _titled(schema: Schema, fields: Mapping[str, np.ndarray], count: int) -> tuple[list[str], list[np.ndarray]]:
+def _titled(
+    known: Mapping[str, Field], fields: Mapping[str, np.ndarray], count: int
+) -> tuple[list[str], list[np.ndarray]]:
     """A title, with its unit, and a column for every component."""
     titles, columns = [], []
     for name, values in fields.items():
-        field = schema.fields[name]
+        field = known[name]
         table = np.broadcast_to(np.asarray(values).reshape(-1, len(field.components)), (count, len(field.components)))
         for component, column in zip(field.components, table.T, strict=True):
             title = name if len(field.components) == 1 else f"{name}.{component}"

@@ -73,8 +73,9 @@ def write_answer(path: Path, title: str, prediction: Prediction, grid: Grid | No
     elif path.suffix == ".vtu":
         at_cells = grid is not None and schema.points == CENTRES
         mesh = cloud_grid(inputs[schema.points]).with_fields(prediction.kept) if grid is None else grid
-        fields = prediction.beside([*mesh.point_fields, *mesh.cell_fields])
-        values = prediction.of_whole(fields, mesh.values, unit_words(mesh))
+        fields = prediction.beside([*grid.point_fields, *grid.cell_fields] if grid else [])
+        words = prediction.unit_words if grid is None else unit_words(grid)
+        values = prediction.of_whole(fields, mesh.values, words)
         if UNITS in values and UNITS in mesh.values and mesh.values[UNITS].dtype.kind == "U":  # among the new ones now
             mesh = replace(mesh, values={name: own for name, own in mesh.values.items() if name != UNITS})
         write_grid(path, mesh.with_fields(**{"cell_fields" if at_cells else "point_fields": fields}, values=values))
@@ -83,7 +84,7 @@ def write_answer(path: Path, title: str, prediction: Prediction, grid: Grid | No
         cells = grid_cells(grid) if grid is not None and schema.points != CENTRES else {}
         more = {**prediction.kept, **prediction.added, **prediction.score}
         cells = {kind: corners for kind, corners in cells.items() if kind not in {*inputs, *more}}
-        write_outputs(path, schema, inputs, {}, {**cells, **more})
+        write_outputs(path, schema.fields, inputs, {}, {**cells, **more})
     else:
         bars = (judgement.bars if judgement else None) or {}
         record = {
@@ -96,4 +97,4 @@ def write_answer(path: Path, title: str, prediction: Prediction, grid: Grid | No
             for name, values in prediction.fields.items()
         }
         with replacing(path) as temporary:
-            temporary.write_text(json.dumps({**said, "fields": record}))
+            temporary.write_text(json.dumps({**said, "fields": record}, allow_nan=False))

@@ -107,7 +107,7 @@ class Api:
             raise Refused(
                 409, "a_view", f"this result is to be looked at: /view/index.html?source=/jobs/{job.id}/view/"
             )
-        return _stream(job.result, MEDIA[job.result.suffix[1:]], {ABOUT: json.dumps(job.future.result())})
+        return _stream(job.result, MEDIA[job.result.suffix[1:]], _header(job.future.result()))
 
     async def view_job(self, id: str, question: str) -> Response:
         """What the page of `flare view` asks about the result; its errors are as that page reads them."""
@@ -143,12 +143,17 @@ class Api:
         if not self._card(name)["can_encode"]:
             raise Refused(422, "unfit", f"{name} cannot encode parts; a FLARE model can")
         job = await self._begin(request, "encode", name, kind, "code", set_)
-        about = await self._outcome(request, job)
+        try:
+            about = await self._outcome(request, job)
+            answer = JSONResponse({"code": job.id, "model": name, **about}, status_code=201)
+        except BaseException:
+            self.pool.forget(job)  # nobody would ever know its number
+            raise
         self.codes[job.id] = name, job
         while len(self.codes) > self.limits.codes:
             _, (_, oldest) = self.codes.popitem(last=False)
             oldest.remove()
-        return JSONResponse({"code": job.id, "model": name, **about}, status_code=201)
+        return answer
 
     async def query(
         self,
@@ -247,7 +252,7 @@ class Api:
     async def _whole_answer(self, request: Request, job: Job, answer: str) -> Response:
         try:
             about = await self._outcome(request, job)
-            return _stream(job.result, MEDIA[answer], {ABOUT: json.dumps(about)})
+            return _stream(job.result, MEDIA[answer], _header(about))
         finally:
             self.pool.forget(job)  # the file goes now; what is open can still be read
 
@@ -281,6 +286,10 @@ def _settings(words: list[str]) -> dict[str, list[float]]:
             raise Refused(422, "unfit", f"set={word[:100]}: give every name once")
         found[name] = values
     return found
+
+
+def _header(about: dict[str, Any]) -> dict[str, str]:
+    return {ABOUT: json.dumps(about, allow_nan=False)}
 
 
 def _stream(path: Path, media: str, more: dict[str, str] | None = None) -> StreamingResponse:

@@ -22,7 +22,7 @@ from flare.errors import DataError, MissingInputError, TooLarge
 from flare.mesh.stl import read_stl
 from flare.mesh.unstructured import Grid, read_grid
 from flare.part import refuse_twice, refuse_units, twice
-from flare.prediction import kept_fields
+from flare.prediction import kept_fields, kept_units
 from flare.serve.limits import Limits
 from flare.serve.surface import pointed
 
@@ -46,6 +46,8 @@ class Part:
     """The mesh they came on, to be given back with the answer."""
     kept: dict[str, np.ndarray] = field(default_factory=dict)
     """What else there is at these points, likewise."""
+    units: dict[str, str] = field(default_factory=dict)
+    """Of that, where the upload states them."""
     remarks: list[str] = field(default_factory=list)
     """What the sender should know: what was averaged, where the points of a surface are."""
 
@@ -165,7 +167,7 @@ def _read_csv(path: Path, schema: Schema, limits: Limits) -> Case:
             rows += 1
             if len(line) == LINE:
                 raise DataError(f"{path.name}: line {rows} has {LINE:,} bytes or more; a row of numbers is shorter")
-            if rows > limits.points + 1:
+            if rows > limits.points + 1 and line.strip():
                 raise TooLarge(f"{path.name} has more than {limits.points:,} rows, which this server accepts")
     return read_point_table(Place(path), schema=schema)
 
@@ -217,7 +219,8 @@ def _of_case(case: Case, schema: Schema, settings: Mapping[str, Any], known: Map
         except MissingInputError:
             if name not in (known or {}):
                 raise
-    return Part(fields, _whole(case), kept_fields(case, schema), remarks)
+    kept = kept_fields(case, schema, told=remarks.append)
+    return Part(fields, _whole(case), kept, kept_units(case, kept), remarks)
 
 
 def _whole(case: Case) -> Grid | None:

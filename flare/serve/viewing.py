@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from safetensors.numpy import save_file
 
-from flare.data.fields_of import CENTRES, identifier
+from flare.data.fields_of import CENTRES
 from flare.data.meshed import grid_cells, outer_triangles
 from flare.files import filling
 from flare.view.source import VERSION, unit_of
@@ -32,8 +32,7 @@ def write_view(folder: Path, title: str, prediction: Prediction, grid: Grid | No
     }
     at_cells = schema.points == CENTRES
     triangles = None if grid is None or at_cells else outer_triangles(grid_cells(grid))
-    own = {} if grid is None else grid.cell_fields if at_cells else grid.point_fields
-    truths = {identifier(name): values for name, values in own.items()}
+    truths = {} if grid is None else prediction.kept
     if triangles is not None:
         arrays["triangles"] = np.ascontiguousarray(triangles)
     with filling(folder) as new:
@@ -50,7 +49,8 @@ def write_view(folder: Path, title: str, prediction: Prediction, grid: Grid | No
                     new / field_file(len(entries)),
                 )
                 entries.append({"name": title_of, "unit": unit_of(schema.fields[name].unit), "role": "target"})
-        (new / CATALOGUE).write_text(json.dumps(_catalogue(title, schema, entries, said)), encoding="utf-8")
+        catalogue = json.dumps(_catalogue(title, schema, entries, said), allow_nan=False)
+        (new / CATALOGUE).write_text(catalogue, encoding="utf-8")
 
 
 def find_answer(folder: Path, question: str) -> Path | None:

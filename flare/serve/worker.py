@@ -24,7 +24,8 @@ from flare.serve.limits import Limits
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection
 
-    from flare.code import Code
+    from torch import Tensor
+
     from flare.data.sample import Sample
     from flare.serve.formats import Part
     from flare.surrogate import Surrogate
@@ -141,17 +142,13 @@ def _answer(channel: Connection, models: dict[str, Served], order: dict[str, Any
 
 
 def _predict(channel: Connection, served: Served, order: dict[str, Any], limits: Limits) -> dict[str, Any]:
-    from flare.code import encode
     from flare.inference import as_fields, empty_outputs, passes, predict_into
 
-    surrogate, calibration = served.surrogate, served.calibration
+    surrogate = served.surrogate
     part, sample, count = _read(served, order, limits)
-    compared = calibration is not None and calibration.familiar is not None
-    progress = _Progress(channel, count * (passes(surrogate) + (passes(surrogate) - 1) * compared))
-    outputs = empty_outputs(surrogate, count)
-    predict_into(surrogate, sample, outputs, scratch=".", done=progress)
-    code = encode(surrogate, sample, scratch=".", done=progress) if compared else None
-    return _finish(served, order, part, sample, as_fields(outputs), code)
+    outputs, progress = empty_outputs(surrogate, count), _Progress(channel, count * passes(surrogate))
+    latents = predict_into(surrogate, sample, outputs, scratch=".", done=progress)
+    return _finish(served, order, part, sample, as_fields(outputs), latents)
 
 
 def _encode(channel: Connection, served: Served, order: dict[str, Any], limits: Limits) -> dict[str, Any]:
@@ -180,7 +177,8 @@ def _query(channel: Connection, served: Served, order: dict[str, Any], limits: L
         raise DataError(f"{name!r} is a parameter of the encoded part; it cannot be another at some points")
     part, sample, count = _read(served, order, limits, known=code.parameters)
     fields = code.query_sample(sample, done=_Progress(channel, count))
-    return _finish(served, order, part, sample, fields, code)
+    outside = code.outside(sample.values[served.surrogate.schema.points])
+    return _finish(served, order, part, sample, fields, code.latents, outside)
 
 
 _TASKS = {"predict": _predict, "encode": _encode, "query": _query}
@@ -202,16 +200,27 @@ def _read(
 
 
 def _finish(
-    served: Served, order: dict[str, Any], part: Part, sample: Sample, fields: dict[str, Any], code: Code | None
+    served: Served,
+    order: dict[str, Any],
+    part: Part,
+    sample: Sample,
+    fields: dict[str, Any],
+    latents: list[Tensor] | None,
+    outside: str = "",
 ) -> dict[str, Any]:
-    """Judge the fields, write the result, and say what the server should know of it."""
+    """Judge the fields, write the result, and say what the server should know of it.
+
+    Args:
+        latents: None of a part of few points, which is encoded when it is judged.
+        outside: as for `about`.
+    """
     import numpy as np
 
     from flare.prediction import Prediction
     from flare.serve.answers import about, write_answer
 
     surrogate, calibration = served.surrogate, served.calibration
-    judgement = calibration.judge(surrogate, sample, fields, code.latents if code else None) if calibration else None
+    judgement = calibration.judge(surrogate, sample, fields, latents) if calibration else None
     prediction = Prediction(
         name=order["upload"],
         mesh=None,
@@ -221,11 +230,11 @@ def _finish(
         judgement=judgement,
         errors={},
         kept=part.kept,
+        units=part.units,
         points=np.asarray(part.fields[surrogate.schema.points]),
     )
-    points = sample.values[surrogate.schema.points]
-    outside = code.outside(points) if code else ""
-    said = about(len(points), judgement, calibration, part.remarks, outside=outside)
+    count = len(sample.values[surrogate.schema.points])
+    said = about(count, judgement, calibration, part.remarks, outside=outside)
     write_answer(Path(order["result"]), order["model"], prediction, part.grid, said)
     return said
 

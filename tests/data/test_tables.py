@@ -6,7 +6,7 @@ import pytest
 from flare.data.cases import find_cases, only_case, read_case
 from flare.data.fields_of import fields_of
 from flare.data.sample import INPUT_ROLES, Field, Schema
-from flare.data.tables import map_inputs, mapped_outputs, write_outputs
+from flare.data.tables import append_columns, map_inputs, mapped_outputs, split_titles, write_outputs
 from flare.errors import DataError
 
 SCHEMA = Schema(
@@ -47,10 +47,44 @@ def test_a_parameter_that_varies_is_refused(tmp_path):
         table(tmp_path, HEADER + "1,2,3,4,5,6\n7,8,9,10,5,7\n")
 
 
+@pytest.mark.parametrize("end", ["\n", "\n\n\n", "  \n", ",,,,,\n\n"])
+def test_blank_lines_at_the_end_are_no_rows(tmp_path, end):
+    text = HEADER + "1,2,3,4,5,6\n7,8,9,10,5,6\n"
+    np.testing.assert_array_equal(table(tmp_path, text + end)["position"], [[1, 2], [7, 8]])
+    append_columns(tmp_path / "in.csv", tmp_path / "out.csv", SCHEMA.fields, {"stress": np.array([1.5, 2.5])})
+    assert (tmp_path / "out.csv").read_text().splitlines()[1:] == ["1,2,3,4,5,6,1.5", "7,8,9,10,5,6,2.5"]
+    with pytest.raises(DataError, match="line 3 has 0 columns, the header has 6"):
+        table(tmp_path, HEADER + "1,2,3,4,5,6\n\n7,8,9,10,5,6\n")
+
+
+@pytest.mark.parametrize(
+    ("title", "name", "unit"),
+    [
+        ("x [mm]", "x", "mm"),
+        ("x[mm]", "x", "mm"),
+        ("x  [ mm ]", "x", "mm"),
+        ("rate[1/s]", "rate", "1/s"),
+        ("ratio [1]", "ratio", "1"),
+        ("ratio []", "ratio", "1"),
+        ("velocity[0]", "velocity[0]", "1"),
+        ("[mm]", "[mm]", "1"),
+        ("x [mm", "x [mm", "1"),
+        ("x (mm)", "x (mm)", "1"),
+    ],
+)
+def test_a_heading_has_its_unit_in_square_brackets(title, name, unit):
+    assert split_titles([title]) == ([name], [unit])
+
+
+def test_units_in_other_brackets_are_told_the_form(tmp_path):
+    with pytest.raises(DataError, match=r"no columns x, y .*x \(mm\), .*; a unit stands in square .* such as x \[mm\]"):
+        table(tmp_path, "x (mm),y (mm)\n1,2\n")
+
+
 @pytest.mark.parametrize("suffix", [".csv", ".npz"])
 def test_what_is_written_can_be_read_again_with_its_units(tmp_path, suffix):
     fields = table(tmp_path, HEADER + "1,2,3,4,5,6\n7,8,9,10,5,6\n")
-    write_outputs(tmp_path / f"out{suffix}", SCHEMA, fields, {"stress": np.array([1.5, 2.5])})
+    write_outputs(tmp_path / f"out{suffix}", SCHEMA.fields, fields, {"stress": np.array([1.5, 2.5])})
     again = inputs(tmp_path / f"out{suffix}")
     for name, values in fields.items():
         np.testing.assert_array_equal(again[name], values)
@@ -61,7 +95,7 @@ def test_what_is_written_can_be_read_again_with_its_units(tmp_path, suffix):
 
 def test_other_formats_are_refused(tmp_path):
     with pytest.raises(DataError, match=r"cannot write .vtu; use .npz or .csv$"):
-        write_outputs(tmp_path / "out.vtu", SCHEMA, {}, {})
+        write_outputs(tmp_path / "out.vtu", SCHEMA.fields, {}, {})
     (tmp_path / "x.npz").write_text("no")
     with pytest.raises(DataError, match=r"damaged or no \.npz"):
         inputs(tmp_path / "x.npz")
@@ -83,7 +117,7 @@ def test_a_damaged_array_is_never_advised_to_be_unpickled(tmp_path):
 
 def test_one_number_a_point_has_one_shape_in_every_file(tmp_path):
     fields = table(tmp_path, HEADER + "1,2,3,4,5,6\n7,8,9,10,5,6\n")
-    write_outputs(tmp_path / "out.npz", SCHEMA, fields, {"stress": np.array([[1.5], [2.5]])}, {"more.one": 3})
+    write_outputs(tmp_path / "out.npz", SCHEMA.fields, fields, {"stress": np.array([[1.5], [2.5]])}, {"more.one": 3})
     with mapped_outputs(tmp_path / "out", SCHEMA, 2) as rooms:
         assert rooms["stress"].shape == (2, 1)
         rooms["stress"][:] = [[1.5], [2.5]]

@@ -1,9 +1,12 @@
 """The HTTP side alone, with workers that do as a test says: slow and crowding clients, foreign pages, OpenAPI."""
 
+import json
+import math
 import socket
 import threading
 import time
 from contextlib import closing, contextmanager
+from pathlib import Path
 
 import httpx
 import pytest
@@ -238,3 +241,22 @@ def test_slips_of_curl_are_told_with_the_way_to_do_it(short):
             refused = web.post("/models/work/predict?kind=csv", content=content, headers=headers)
             assert (refused.status_code, refused.json()["error"]["code"]) == (status, code)
             assert "as curl --data-binary @FILE does" in refused.json()["error"]["message"]
+
+
+def speechless(channel, lifeline, runs, folder, limits):
+    """In place of a worker: says of every part what JSON has no word for."""
+    channel.send_bytes(json.dumps({"ready": {name: {"name": name, "can_encode": True} for name in runs}}).encode())
+    while True:
+        order = json.loads(channel.recv_bytes())
+        (Path(order["folder"]) / order["result"]).write_text("answer")
+        channel.send_bytes(json.dumps({"done": {"points": math.nan}}).encode())
+
+
+def test_an_answer_that_cannot_be_written_leaves_no_part_behind(monkeypatch, tmp_path):
+    monkeypatch.setattr(pools, "work", speechless)
+    with running(tmp_path) as (pool, address):
+        for route in ("codes", "predict"):
+            with client(address) as one:  # a fault ends the connection
+                assert one.post(f"/models/work/{route}?kind=json", content=b"{}").status_code == 500
+        assert pool.open_jobs == 0
+        assert not list(pool.folder.iterdir())

@@ -1,14 +1,18 @@
 """What an upload holds beside its inputs: units that it states, inputs that are set, too, and fields to be kept."""
 
 import io
+import json
 
 import numpy as np
 import pytest
+from safetensors.numpy import load_file
 
 from flare.mesh.file import read_mesh
 from flare.mesh.unstructured import read_grid, write_grid
+from flare.serve.limits import Limits
+from flare.serve.viewing import field_file
 from tests.serve.test_worker import sent
-from tests.serve.uploads import FACES, POINTS, SPEED, csv, json_, npz, vtu
+from tests.serve.uploads import FACES, POINTS, SPEED, THICKNESS, csv, json_, npz, vtu
 
 
 def test_a_table_in_another_unit_is_refused(served, do):
@@ -16,6 +20,13 @@ def test_a_table_in_another_unit_is_refused(served, do):
     last, _, _ = do(served, "predict", "csv", other)
     assert last["refused"]["status"] == 422
     assert "'position' is in mm there, and the model has it in m" in last["refused"]["message"]
+
+
+def test_blank_lines_at_the_end_are_no_rows(served, do):
+    last, _, _ = do(served, "predict", "csv", csv() + b"\n\n", limits=Limits(points=5))
+    assert last["done"]["points"] == 5
+    last, _, _ = do(served, "predict", "csv", csv() + b"\n1,1,1,2\n", limits=Limits(points=5))
+    assert last["refused"]["status"] == 413
 
 
 @pytest.mark.parametrize("form", ["ours", "ascii", "binary"])
@@ -98,6 +109,38 @@ def test_what_else_an_upload_has_is_kept_and_never_replaced(kind, served, do, tm
         np.testing.assert_array_equal(found["colour"], colour)
         again, _, _ = do(served, "predict", suffix, upload(heat_predicted=colour), answer, **how)
         assert f"upload.{suffix} has a field 'heat_predicted' already" in again["refused"]["message"]
+
+
+@pytest.mark.parametrize("answer", ["npz", "vtu"])
+def test_names_that_a_schema_spells_alike_stay_apart(answer, served, do):
+    own = {"T": np.arange(5.0), "T*": np.arange(5.0) + 100, "thickness*": np.arange(5.0) + 200}
+    last, _, result = do(served, "predict", "npz", npz(**own), answer)
+    assert "done" in last, last
+    found = np.load(io.BytesIO(result.read_bytes())) if answer == "npz" else read_grid(result).point_fields
+    for name, values in {**own, "thickness": THICKNESS}.items():
+        np.testing.assert_array_equal(found[name], values)
+
+
+def test_a_table_tells_its_units_in_a_cloud(served, do):
+    lines = csv().decode().splitlines()
+    content = "\n".join([f"{lines[0]},heat [kW],T [K]", *(f"{line},1,2" for line in lines[1:])]).encode()
+    _, _, result = do(served, "predict", "csv", content, "vtu")
+    assert read_grid(result).values["units"].tolist()[:2] == ["heat=kW", "T=K"]
+
+
+def test_the_truth_to_look_at_is_the_field_of_this_very_name(served, do, tmp_path):
+    heat = np.arange(5.0)
+    content = sent(tmp_path, heat=heat, **{"heat*": heat + 100})
+    _, _, view = do(served, "predict", "vtu", content, "view", settings={"speed": [SPEED]})
+    names = [entry["name"] for entry in json.loads((view / "catalogue.json").read_text())["fields"]]
+    np.testing.assert_array_equal(load_file(view / field_file(names.index("heat")))["truth"], heat)
+
+
+def test_a_field_that_an_input_takes_the_name_of_is_told(served, do, tmp_path):
+    content = sent(tmp_path, position=np.arange(5.0))
+    last, _, result = do(served, "predict", "vtu", content, "vtu", settings={"speed": [SPEED]})
+    assert "'position' is left out of .csv and .npz files, where an input has its name" in last["done"]["remarks"][0]
+    np.testing.assert_array_equal(read_grid(result).point_fields["position"], np.arange(5.0))
 
 
 def test_a_code_does_not_vouch_for_points_outside_its_part(served, do):

@@ -11,7 +11,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+import flare.code
 import flare.inference
+import flare.trust.calibration
 from flare.data.normalise import Affine
 from flare.data.sample import Field, Schema
 from flare.mesh.file import read_mesh
@@ -21,7 +23,7 @@ from flare.serve import worker
 from flare.serve.limits import Limits
 from flare.serve.worker import Served
 from flare.surrogate import Surrogate
-from tests.serve.uploads import FACES, POINTS, SPEED, THICKNESS, csv, flat, json_, npz, stl, vtu
+from tests.serve.uploads import FACES, HUGE, POINTS, SPEED, THICKNESS, csv, flat, json_, npz, stl, vtu
 from tests.test_export import SMALL, surrogate
 
 HEXAHEDRA = np.array([[[x, y, z] for z in (0, 1) for x, y in ((0, 0), (1, 0), (1, 1), (0, 1))]], np.float32)
@@ -115,6 +117,37 @@ def test_progress_of_a_large_part_is_told_as_it_is(task, do, monkeypatch):
     told = [message["progress"] for message in heard]
     passes = {"predict": 3, "encode": 2, "query": 1}[task]
     np.testing.assert_allclose(np.diff(told, prepend=0) * passes * 5000, ([1024] * 4 + [904]) * passes)
+
+
+def test_a_large_part_is_judged_by_what_its_prediction_found(served, do, monkeypatch):
+    points, thickness = np.random.default_rng(0).uniform(0, 1, (5000, 2)), np.ones(5000)
+    part = json_(position=points.tolist(), thickness=thickness.tolist())
+
+    def again(*_, **__):
+        raise AssertionError("encoded again")
+
+    monkeypatch.setattr(flare.inference, "CHUNK", 1024)
+    monkeypatch.setattr(worker, "PROGRESS_EVERY", 0.0)
+    sample = served.surrogate.sample(points, {"thickness": thickness, "speed": SPEED})
+    score, _ = served.calibration.familiarity(served.surrogate, sample)
+    for module in (flare.code, flare.trust.calibration):
+        monkeypatch.setattr(module, "encode", again)
+    last, heard, _ = do(served, "predict", "json", part)
+    assert last["done"]["familiarity"]["score"] == pytest.approx(score, rel=1e-6)
+    assert heard[-1]["progress"] == 1.0
+
+
+@pytest.mark.parametrize("far", HUGE)
+@pytest.mark.parametrize("answer", ["json", "npz", "vtu", "view"])
+def test_points_beyond_the_model_are_refused_and_nothing_is_left(far, answer, served, do):
+    points = POINTS.tolist()
+    points[1][0] = far
+    _, _, code = do(served, "encode", "json", json_(), "code")
+    for task, more in (("predict", {}), ("encode", {}), ("query", {"code": str(code)})):
+        last, _, result = do(served, task, "json", json_(position=points), answer, **more)
+        assert last["refused"]["status"] == 422, last
+        assert "in another unit?" in last["refused"]["message"]
+        assert not result.exists()
 
 
 # ---- cell centres ----------------------------------------------------------------------------------------------------

@@ -19,6 +19,8 @@ SPEED = 2.0
 KINDS = ("npz", "csv", "json", "vtu", "stl")
 MISSING = {"vtu": ["speed=2"], "stl": ["speed=2", "thickness=1"]}
 """What these kinds do not carry."""
+HUGE = (1e25, -1e25, 1e30, -3e38)
+"""Coordinates that are numbers, and of which the model's own are none."""
 
 
 def npz(**changes):
@@ -112,7 +114,7 @@ def thickness(rng, content, form="ascii"):
 
 def wrong_number(rng):
     values = POINTS.copy()
-    values[rng.integers(5), rng.integers(2)] = rng.choice([np.nan, np.inf, -np.inf])
+    values[rng.integers(5), rng.integers(2)] = rng.choice([np.nan, np.inf, -np.inf, *HUGE])
     return values
 
 

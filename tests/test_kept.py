@@ -1,0 +1,118 @@
+"""What else a file has at its points: kept beside a prediction in every format, under names that stay apart."""
+
+import csv
+
+import numpy as np
+import pytest
+import pyvista as pv
+
+from flare.data.sample import Field, Schema
+from flare.prediction import predict_file
+from flare.surrogate import Surrogate
+
+
+def made(points="points"):
+    fields = {
+        points: Field(role="points", components=("x", "y", "z")),
+        "speed": Field(role="parameter", components=("speed",), unit="m/s"),
+        "wind": Field(role="feature", components=("w",)),
+        "heat": Field(role="target", components=("heat",), unit="W"),
+    }
+    model = {"name": "flare", "channels": 16, "blocks": 1, "heads": 2, "latents": 4}
+    return Surrogate(model, Schema(name="own", fields=fields, cell_dimension=2)).eval()
+
+
+POINTS = np.random.default_rng(0).random((9, 3))
+WIND = np.linspace(1, 2, 9)
+
+
+def mesh(path, **fields):
+    part = pv.PolyData(POINTS)
+    for name, values in {"wind": WIND, **fields}.items():
+        part.point_data[name] = values
+    part.save(path)
+    return path
+
+
+def read(path):
+    if path.suffix == ".npz":
+        with np.load(path) as arrays:
+            return dict(arrays)
+    if path.suffix == ".csv":
+        with path.open(newline="") as file:
+            titles, *rows = csv.reader(file)
+        return dict(zip(titles, np.array(rows, float).T, strict=True))
+    return {name: np.asarray(values) for name, values in pv.read(path).point_data.items()}
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".npz", ".vtu"])
+@pytest.mark.parametrize("source", [".vtp", ".npz"])
+def test_names_that_a_schema_spells_alike_stay_apart(tmp_path, source, suffix):
+    own = {"T": np.arange(9.0), "T*": np.arange(9.0) + 100, "wind*": np.arange(9.0) + 200, "Mach Number": np.ones(9)}
+    path = tmp_path / f"a{source}"
+    if source == ".npz":
+        np.savez(path, points=POINTS, wind=WIND, **own)
+    else:
+        mesh(path, **own)
+    predict_file(made(), path, given={"speed": 3.0}).save(tmp_path / f"out{suffix}")
+    found = read(tmp_path / f"out{suffix}")
+    for name in ("T", "T*", "wind*"):
+        np.testing.assert_array_equal(found[name], own[name])
+    np.testing.assert_allclose(found["wind"], WIND, rtol=1e-7)
+    assert "Mach Number" in found or "Mach_Number" in found
+
+
+def test_a_field_that_an_input_takes_the_name_of_is_told(tmp_path, capsys):
+    path = mesh(tmp_path / "a.vtp", points=np.arange(9.0), speed=np.arange(9.0))
+    out = tmp_path / "out.csv"
+    predict_file(made(), path, given={"speed": 3.0}, out=out).save(out)
+    said = capsys.readouterr().err
+    for name in ("points", "speed"):
+        assert f"a.vtp: '{name}' is left out of .csv and .npz files, where an input has its name; rename it" in said
+    assert set(read(out)["speed [m/s]"]) == {3.0}
+    out = tmp_path / "out.vtp"
+    predict_file(made(), path, given={"speed": 3.0}, out=out).save(out)
+    assert "left out" not in capsys.readouterr().err
+    np.testing.assert_array_equal(read(out)["points"], np.arange(9.0))
+
+
+def stated(path, *units, **fields):
+    part = pv.read(mesh(path, **fields))
+    part.field_data["units"] = list(units)
+    part.save(path)
+    return path
+
+
+def test_what_is_kept_has_the_unit_that_the_file_states(tmp_path):
+    words = ["heat=kW", "Mach Number=1", "T*=K", "Depth= "]
+    own = {"heat": np.ones(9), "Mach Number": np.ones(9), "T": np.ones(9), "T*": np.ones(9), "Depth": np.ones(9)}
+    path = stated(tmp_path / "a.vtp", *words, **own)
+    prediction = predict_file(made(), path, given={"speed": 3.0})
+    prediction.save(tmp_path / "out.csv")
+    titles = {"heat [kW]", "Mach_Number", "T", "T* [K]", "Depth", "heat_predicted [W]"}
+    assert set(list(read(tmp_path / "out.csv"))[5:]) == titles
+    assert prediction.errors == {}, "kilowatts are no truth for watts"
+    silent = predict_file(made(), mesh(tmp_path / "b.vtp", heat=np.ones(9)), given={"speed": 3.0})
+    silent.save(tmp_path / "b.csv")
+    assert list(read(tmp_path / "b.csv"))[5:] == ["heat", "heat_predicted [W]"]
+
+
+def test_a_table_tells_its_units_in_a_mesh_of_its_points(tmp_path):
+    rows = np.column_stack([POINTS, WIND, np.ones(9), np.ones(9)])
+    np.savetxt(tmp_path / "a.csv", rows, delimiter=",", header="x,y,z,wind,heat [kW],T [K]", comments="")
+    predict_file(made(), tmp_path / "a.csv", given={"speed": 3.0}).save(tmp_path / "out.vtu")
+    units = list(pv.read(tmp_path / "out.vtu").field_data["units"])
+    assert units == ["heat=kW", "T=K", "heat_predicted=W", "speed=m/s"]
+
+
+def test_a_field_of_other_components_than_the_models_is_kept_whole(tmp_path):
+    path = mesh(tmp_path / "a.vtp", heat=np.ones((9, 2)))
+    predict_file(made(), path, given={"speed": 3.0}).save(tmp_path / "out.csv")
+    assert list(read(tmp_path / "out.csv"))[5:] == ["heat.x", "heat.y", "heat_predicted [W]"]
+
+
+def test_inputs_that_a_table_repeats_are_not_left_out(tmp_path, capsys):
+    rows = np.column_stack([POINTS, WIND, np.full(9, 3.0)])
+    np.savetxt(tmp_path / "a.csv", rows, delimiter=",", header="x,y,z,wind,speed", comments="")
+    predict_file(made(), tmp_path / "a.csv").save(tmp_path / "out.npz")
+    assert "left out" not in capsys.readouterr().err
