@@ -215,7 +215,7 @@ def _write_mesh(out: Path, mesh: MeshFile, slopes: dict[str, Any], whole: dict[s
     from flare.mesh.file import mesh_of
 
     for name in {*slopes, *whole}:
-        if name in mesh.point_fields or name in mesh.cell_fields or name in mesh.root.field_data:
+        if name in mesh.point_fields or name in mesh.cell_fields or name in mesh.held:
             raise DataError(f"{mesh.name} has a field {name!r} already; rename it, so that it is not lost")
     root = mesh.root.copy(deep=False)
     for name, slope in whole.items():
