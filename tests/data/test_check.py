@@ -259,6 +259,12 @@ def test_the_command_mends(tmp_path, capsys):
     assert "exists already" in fails(capsys, "data", "check", dataset.path, "--fix", tmp_path / "f")
 
 
+def test_what_was_left_out_is_counted_in_words(tmp_path, capsys):
+    dataset = made(tmp_path / "d", [(3, put("stress", 39, np.nan)), (1, bent(4, [3, 3, 5])), (11, copy_of(2))])
+    assert main(["data", "check", str(dataset.path), "--fix", str(tmp_path / "f")]) == 0
+    assert "f: 11 samples; left out: 1 point, 1 cell, 1 sample\n" in capsys.readouterr().out
+
+
 def test_changed_data_is_not_copied_with_fresh_checksums(tmp_path, capsys):
     dataset = made(tmp_path / "d")
     stress = np.load(dataset.path / "stress.npy")
