@@ -31,7 +31,7 @@ from flare.surrogate import Surrogate, load
 from flare.terminal import progress
 from flare.train.fields import FieldTask
 from flare.train.run import RunFolder
-from flare.trust.bars import Bars, coverage, fit_bars
+from flare.trust.bars import Bars, coverage, fit_bars, wide_bars
 from flare.trust.familiar import Familiar, fit_familiar
 
 FILE = "calibration.safetensors"
@@ -292,6 +292,8 @@ def tell(report: Mapping[str, Any]) -> list[str]:
     if "coverage" in report:
         shares = ", ".join(f"{name} {share:.1%}" for name, share in report["coverage"].items())
         lines.append(f"bars at {report['level']:.0%} cover, on {report['test_samples']} test samples: {shares}")
+    wide = "" if "no_bars" in report else wide_bars(report["held_out_samples"])
+    lines += [wide] if wide else []
     for key in ("no_bars", "no_familiarity"):
         if key in report:
             lines.append(f"{'no error bars' if key == 'no_bars' else 'no familiarity'}: {report[key]}")
