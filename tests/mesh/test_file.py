@@ -4,7 +4,9 @@ import numpy as np
 import pytest
 
 from flare.errors import DataError
+from flare.files import making
 from flare.mesh.file import mesh_of, read_mesh
+from tests.factory import content
 from tests.mesh.simulation_files import AT_CELLS, AT_POINTS, CELLS, POINTS, write_cgns, write_exodus
 from tests.meshes import plate, pv, same
 
@@ -335,3 +337,18 @@ def test_what_cannot_be_one_field_of_all_blocks_is_said_with_the_reason(left, ri
     mesh = mesh_of(pv.MultiBlock(blocks))
     assert mesh.remarks == (f"'mark' {why}",)
     assert "mark" not in mesh.point_fields
+
+
+def test_a_new_file_of_blocks_gets_its_place_with_them_or_not_at_all(tmp_path):
+    mesh = mesh_of(pv.MultiBlock({"left": plate(0), "right": plate(1)}))
+
+    def written():
+        with making(tmp_path / "a.vtm") as path:
+            mesh.save(path)
+
+    written()
+    same(pv.read(tmp_path / "a.vtm")["right"], plate(1))
+    before = content(tmp_path)
+    with pytest.raises(DataError, match=r"a exists already"):
+        written()
+    assert content(tmp_path) == before
