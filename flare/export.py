@@ -25,7 +25,7 @@ from torch import Tensor
 
 from flare.data.sample import INPUT_ROLES
 from flare.errors import ConfigError, DataError, nearest, one_line
-from flare.files import refuse_existing, replacing
+from flare.files import making, refuse_existing
 from flare.models import use_backend
 from flare.surrogate import Surrogate
 
@@ -93,7 +93,7 @@ def export(
     traced = use_backend(copy.deepcopy(original), "sdpa")  # attention as one standard operator, not as our kernels
     fixed = getattr(original.network, "grid", None)
     points = None if fixed is None else fixed[0] * fixed[1]
-    with replacing(path) as temporary, _quiet(), torch.no_grad():
+    with making(path) as temporary, _quiet(), torch.no_grad():
         example = _inputs(original, (TRACED[0], points or TRACED[1]), mask, torch.Generator().manual_seed(seed))
         batch = torch.export.Dim("batch", min=1)
         free = {0: batch} if points else {0: batch, 1: torch.export.Dim("points", min=1)}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,7 +16,10 @@ from flare.errors import DataError
 
 @contextmanager
 def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
-    """A temporary path of the same kind beside `path`; it takes the place of `path` when all went well."""
+    """A temporary path of the same kind beside `path`; it takes the place of `path` when all went well.
+
+    For what is ours to overwrite, such as checkpoints, records and pages; a file of the user's is `making`.
+    """
     final = Path(path)
     final.parent.mkdir(parents=True, exist_ok=True)
     temporary = final.with_name(f".{final.stem}.{os.getpid()}{final.suffix}")
@@ -27,6 +31,24 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
 
 
 @contextmanager
+def making(path: str | os.PathLike[str]) -> Iterator[Path]:
+    """A path of the same name in a hidden folder beside; what is there goes to its place when all went well.
+
+    It may be a file, a folder, or a .vtm file with its blocks. Nothing is overwritten, not even what has appeared
+    during the work, such as the result of the same command in another window.
+    """
+    final = Path(path)
+    final.parent.mkdir(parents=True, exist_ok=True)
+    hidden = Path(tempfile.mkdtemp(prefix=f".{final.name}.", dir=final.parent))
+    try:
+        yield hidden / final.name
+        for staged in sorted(hidden.iterdir()):  # the blocks of a .vtm file before the file that names them
+            _move_in(staged, final.with_name(staged.name))
+    finally:
+        shutil.rmtree(hidden, ignore_errors=True)
+
+
+@contextmanager
 def filling(path: str | os.PathLike[str]) -> Iterator[Path]:
     """A new folder beside `path`; it takes the name `path` when all went well, and is gone otherwise."""
     final = Path(path)
@@ -34,9 +56,21 @@ def filling(path: str | os.PathLike[str]) -> Iterator[Path]:
     temporary.mkdir(parents=True)
     try:
         yield temporary
-        temporary.replace(final)
+        _move_in(temporary, final)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
+
+
+def _move_in(staged: Path, final: Path) -> None:
+    """Give a whole file or folder its name, unless something has it by now."""
+    try:
+        if staged.is_dir():
+            staged.rename(final)  # fails where there is a file, or a folder that is not empty
+        else:
+            final.hardlink_to(staged)  # renaming would overwrite
+    except OSError:
+        refuse_existing(final)
+        staged.rename(final)  # a file system without links
 
 
 def put_between(page: Path, begin: str, end: str, text: str) -> None:

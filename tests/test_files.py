@@ -1,12 +1,17 @@
 """Files are whole or not there; locks are held by one; what is the user's stays."""
 
+import contextlib
+import errno
 import json
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 
 from flare.environment import describe_environment, peak_memory_mb
 from flare.errors import DataError, first_difference, nearest
-from flare.files import lock, refuse_existing, replacing, taken, write_json
+from flare.files import filling, lock, making, refuse_existing, replacing, taken, write_json
 
 
 def test_a_failed_write_leaves_the_old_file_and_no_debris(tmp_path):
@@ -21,6 +26,59 @@ def test_a_failed_write_leaves_the_old_file_and_no_debris(tmp_path):
         interrupted()
     assert json.loads((tmp_path / "a.json").read_text()) == {"x": 1}
     assert [p.name for p in tmp_path.iterdir()] == ["a.json"]
+
+
+def test_a_new_file_overwrites_nothing_that_appeared_meanwhile(tmp_path):
+    def made(words):
+        with making(tmp_path / "sub" / "a.vtu") as path:
+            path.write_text(words)
+
+    made("first")
+    with pytest.raises(DataError, match=r"a\.vtu exists already; choose another name or remove it"):
+        made("second")
+    assert (tmp_path / "sub" / "a.vtu").read_text() == "first"
+    assert [p.name for p in (tmp_path / "sub").iterdir()] == ["a.vtu"]
+
+
+def test_of_many_that_end_at_once_one_wins_and_the_others_say_so(tmp_path):
+    together = threading.Barrier(8)
+
+    def made(number):
+        try:
+            with making(tmp_path / "a.csv") as path:
+                path.write_text(str(number))
+                together.wait()
+        except DataError:
+            return None
+        return number
+
+    with ThreadPoolExecutor(8) as pool:
+        (winner,) = [number for number in pool.map(made, range(8)) if number is not None]
+    assert (tmp_path / "a.csv").read_text() == str(winner)
+    assert [p.name for p in tmp_path.iterdir()] == ["a.csv"]
+
+
+def test_a_file_system_without_links_has_new_files_too(tmp_path, monkeypatch):
+    def no_links(*args):
+        raise OSError(errno.EOPNOTSUPP, "no links here")
+
+    monkeypatch.setattr(Path, "hardlink_to", no_links)
+    for words in ("first", "second"):
+        with contextlib.suppress(DataError), making(tmp_path / "a.csv") as path:
+            path.write_text(words)
+    assert (tmp_path / "a.csv").read_text() == "first"
+
+
+def test_a_new_folder_takes_the_place_of_nothing_but_an_empty_one(tmp_path):
+    def made():
+        with filling(tmp_path / "a") as folder:
+            (folder / "x").touch()
+
+    (tmp_path / "a").mkdir()
+    made()
+    with pytest.raises(DataError, match="a exists already"):
+        made()
+    assert [p.name for p in tmp_path.iterdir()] == ["a"]
 
 
 def test_an_empty_folder_is_free_a_file_is_not(tmp_path):

@@ -39,7 +39,7 @@ def blocks(tmp_path, **where):
     """A run of a model of solids whose training points were that far apart, and a cube of edge 1."""
     model = made(3, **where)
     folder = saved_run(model, tmp_path / "solids")
-    Calibration(fingerprint(model), 0.25, (1, 2), None, None, {}).save(folder / FILE)
+    Calibration(fingerprint(model), 0.25, None, None, {}).save(folder / FILE)
     pv.Cube().triangulate().save(tmp_path / "cube.stl")
     return str(folder), str(tmp_path / "cube.stl")
 
@@ -82,7 +82,7 @@ def test_the_coverage_is_one_number_and_not_said_where_bars_do_not_hold(tmp_path
     np.savez(tmp_path / "a.npz", points=np.random.default_rng(0).random((9, 2)), speed=3.0)
     prediction = predict_file(made(components=("x", "y")), tmp_path / "a.npz")
     report = {"level": 0.9, "coverage": {"heat": 1.0, "cold": 0.9999}}
-    calibration = Calibration("", None, (1, 2), None, None, report)
+    calibration = Calibration("", None, None, None, report)
     for rank, said in ((1, True), (0, False)):
         lines = describe(replace(prediction, judgement=Judgement(None, 0.5, rank)), calibration)
         assert any(line.endswith("they covered 100.0%") for line in lines) is said

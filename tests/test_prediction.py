@@ -402,7 +402,7 @@ def test_predict_encode_and_sensitivity_read_every_file_alike(tmp_path, cube, ca
 def test_encode_and_sensitivity_take_the_spacing_of_the_calibration(tmp_path, cube):
     surrogate = made(3)
     run = saved_run(surrogate, tmp_path / "run")
-    Calibration(fingerprint(surrogate), 0.25, (1, 2), None, None, {}).save(run / FILE)
+    Calibration(fingerprint(surrogate), 0.25, None, None, {}).save(run / FILE)
     words = [str(run), str(cube), "--set", "speed=3", "--out"]
     assert main(["encode", *words, str(tmp_path / "a.code")]) == 0
     assert load_code(tmp_path / "a.code", surrogate).points == 5**3

@@ -266,7 +266,7 @@ def test_a_part_that_is_strange_gets_the_warning_of_predict(tmp_path, monkeypatc
     vectors = np.stack([code_vector(encode(made, sample).latents) for sample in samples])
     familiar = fit_familiar(vectors[::2], vectors[1::2])
     run = saved_run(made, tmp_path / "run")
-    Calibration(fingerprint(made), 0.25, (12, 12), None, familiar, {}).save(run / FILE)
+    Calibration(fingerprint(made), 0.25, None, familiar, {}).save(run / FILE)
     np.savez("near.npz", position=POINTS + np.float32(0.1), thickness=THICKNESS, speed=2.3)
     np.savez("far.npz", position=30 * POINTS, thickness=THICKNESS, speed=2.3)
     words = ["--of", "mean", "--field", "heat", "--out"]

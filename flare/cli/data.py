@@ -341,10 +341,11 @@ def _mend(dataset: Dataset, out: str, every: bool) -> int:
     """A mended copy; what is serious in it still, such as a field that is zero everywhere, is an error."""
     from flare.data.check import check_dataset
     from flare.data.repair import emptied, repair
+    from flare.terminal import counted
 
     mended, left_out = repair(dataset, out)
-    gone = ", ".join(f"{number:,} {what}" for what, number in left_out.items() if number)
-    print(f"{out}: {len(mended):,} samples; left out: {gone or 'nothing'}")
+    gone = ", ".join(counted(number, what.removesuffix("s")) for what, number in left_out.items() if number)
+    print(f"{out}: {counted(len(mended), 'sample')}; left out: {gone or 'nothing'}")
     left = [*emptied(dataset, mended), *(finding for finding in check_dataset(mended) if finding.serious)]
     if left:
         raise DataError("not all can be mended. " + _listed(out, left, len(left) if every else MOST_SHOWN))

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from flare.cli import parse
 from flare.cli.options import add_sampling, add_set, make_parser, settings
 from flare.cli.predict import points_at_a_time, scratch_folder
-from flare.files import refuse_existing
+from flare.files import making, refuse_existing
 
 EPILOG = """examples:
   flare encode runs/demo part.csv --out part.code
@@ -53,7 +53,8 @@ def run(words: Sequence[str]) -> int:
     work = count * (passes(surrogate) - 1)  # nobody needs what the last block would make of the points
     with progress("encoding", work, unit="points x blocks", quiet=count < MANY) as update:
         code = encode(surrogate, sample, chunk=chunk, scratch=scratch, done=update)
-    code.save(args.out)
+    with making(args.out) as path:
+        code.save(path)
     print(f"{args.out}: {code.points:,} points as {len(code.latents)} blocks of latents, {code.nbytes:,} bytes")
     familiar = calibration.familiar if calibration else None
     vector = code_vector(code.latents)

@@ -44,7 +44,7 @@ def run(words: Sequence[str]) -> int:
 def _classes(args: Any, config: TrainConfig) -> None:
     import numpy as np
 
-    from flare.files import write_json
+    from flare.files import making, write_json
     from flare.sequence.classifier import load_classifier
     from flare.sequence.guesses import guesses, reading, standard_error
     from flare.sequence.ranges import refuse_out_of_range
@@ -81,7 +81,8 @@ def _classes(args: Any, config: TrainConfig) -> None:
         share = f"{100 * right[of_class].mean():.1f} % right" if of_class.any() else "none"
         print(f"  {name:<20}{np.count_nonzero(of_class):>6} samples, {share}")
     if args.out:
-        write_json(args.out, {"samples": judged.tolist(), "predicted": answers.tolist(), "right": right.tolist()})
+        with making(args.out) as path:
+            write_json(path, {"samples": judged.tolist(), "predicted": answers.tolist(), "right": right.tolist()})
 
 
 def _training_samples(config: TrainConfig, judged: SequenceDataset) -> Samples | None:
@@ -108,7 +109,7 @@ def _training_samples(config: TrainConfig, judged: SequenceDataset) -> Samples |
 
 def _fields(args: Any, config: TrainConfig) -> None:
     from flare.data.store import Dataset
-    from flare.files import write_json
+    from flare.files import making, write_json
     from flare.surrogate import load
     from flare.terminal import say
     from flare.train.fields import FieldTask, mean_field_errors, median, sample_errors
@@ -140,4 +141,5 @@ def _fields(args: Any, config: TrainConfig) -> None:
         show_fields(dict(zip(names, zip(by_field.mean(0), baseline.mean(0), strict=True), strict=True)))
         record["rel_l2_mean_field"] = baseline.mean(1).tolist()
     if args.out:
-        write_json(args.out, record)
+        with making(args.out) as path:
+            write_json(path, record)

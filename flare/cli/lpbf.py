@@ -208,7 +208,7 @@ def _part(words: Sequence[str]) -> int:
 
     import numpy as np
 
-    from flare.files import refuse_existing
+    from flare.files import making, refuse_existing
     from flare.mesh.cad import WRITTEN, triangulated, write_cad
     from flare.mesh.stl import write_stl
     from flare.physics.lpbf.parts import draw_part
@@ -218,10 +218,11 @@ def _part(words: Sequence[str]) -> int:
         raise ConfigError(f"--out {args.out}: a part is written as .stl, {', '.join(WRITTEN)}; end its name so")
     refuse_existing(args.out)
     part = draw_part(np.random.default_rng(args.seed)).part
-    if kind == ".stl":
-        write_stl(args.out, triangulated(part.solid))
-    else:
-        write_cad(args.out, part.solid)
+    with making(args.out) as path:
+        if kind == ".stl":
+            write_stl(path, triangulated(part.solid))
+        else:
+            write_cad(path, part.solid)
     print(f"{args.out}: {part.description}")
     return 0
 

@@ -85,6 +85,7 @@ def _choose(args: Any) -> Callable[[Surrogate, Any], None]:
 
 
 def _predict_part(surrogate: Surrogate, args: Any) -> None:
+    from flare.files import making
     from flare.prediction import describe, predict_file
     from flare.terminal import say
     from flare.trust.calibration import how_to_calibrate, load_calibration
@@ -101,7 +102,8 @@ def _predict_part(surrogate: Surrogate, args: Any) -> None:
         chunk=args.chunk,
         scratch=args.scratch,
     )
-    prediction.save(args.out)
+    with making(args.out) as path:
+        prediction.save(path)
     for line in describe(prediction, calibration):
         print(f"{args.out}: {line}")
     if calibration is None:
@@ -112,9 +114,11 @@ def _predict_part(surrogate: Surrogate, args: Any) -> None:
         from flare.report.prediction import prediction_figure, write_prediction_page
 
         if args.png:
-            save_png(prediction_figure(prediction), args.png)
+            with making(args.png) as path:
+                save_png(prediction_figure(prediction), path)
         if args.html:
-            write_prediction_page(args.html, prediction, describe(prediction, calibration))
+            with making(args.html) as path:
+                write_prediction_page(path, prediction, describe(prediction, calibration))
 
 
 def _predict_arrays(surrogate: Surrogate, args: Any) -> None:

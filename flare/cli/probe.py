@@ -117,6 +117,7 @@ def _write(code: Code, probe: Probe, features: dict[str, list[float]], out: Path
     import numpy as np
 
     from flare.data.tables import write_outputs
+    from flare.files import making
 
     schema = code.surrogate.schema
     everywhere = {
@@ -128,7 +129,8 @@ def _write(code: Code, probe: Probe, features: dict[str, list[float]], out: Path
         say(f"WARNING: {out}: {outside}")
     # Names with a dot, which no field has.
     layout = {"probe.shape": np.array(probe.shape), "probe.level": np.array(probe.level)}
-    write_outputs(out, schema.fields, {schema.points: probe.points, **everywhere}, fields, layout)
+    with making(out) as path:
+        write_outputs(path, schema.fields, {schema.points: probe.points, **everywhere}, fields, layout)
     shape = " x ".join(f"{n:,}" for n in probe.shape)
     for name, values in fields.items():
         span = with_unit(f"{values.min():.6g} to {values.max():.6g}", code.surrogate.units[name])

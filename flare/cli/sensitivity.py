@@ -203,24 +203,26 @@ def _scalar(args: Any, field: str, component: int, schema: Schema, case: Case | 
 def _write_arrays(out: Path, arrays: dict[str, Any]) -> None:
     import numpy as np
 
-    from flare.files import replacing
+    from flare.files import making
 
-    with replacing(out) as temporary:
-        np.savez(temporary, **arrays)
+    with making(out) as path:
+        np.savez(path, **arrays)
 
 
 def _write_mesh(out: Path, mesh: MeshFile, slopes: dict[str, Any], whole: dict[str, Any], *, at_cells: bool) -> None:
     """The mesh as it was, with slopes at its points or cells, and those of parameters as field data."""
+    from flare.files import making
     from flare.mesh.file import mesh_of
 
     for name in {*slopes, *whole}:
-        if name in mesh.point_fields or name in mesh.cell_fields or name in mesh.root.field_data:
+        if name in mesh.point_fields or name in mesh.cell_fields or name in mesh.held:
             raise DataError(f"{mesh.name} has a field {name!r} already; rename it, so that it is not lost")
     root = mesh.root.copy(deep=False)
     for name, slope in whole.items():
         root.field_data[name] = slope
     fields = {name: _in_space(slope) for name, slope in slopes.items()}
-    mesh_of(root, mesh.name).save(out, **{"cell_fields" if at_cells else "point_fields": fields})
+    with making(out) as path:
+        mesh_of(root, mesh.name).save(path, **{"cell_fields" if at_cells else "point_fields": fields})
 
 
 def _in_space(slope: Any) -> Any:

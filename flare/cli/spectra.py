@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 from pathlib import Path
 
 from flare.cli import parse
@@ -27,7 +28,7 @@ def run(words: Sequence[str]) -> int:
     import numpy as np
 
     from flare.data.store import Dataset
-    from flare.files import refuse_existing, replacing
+    from flare.files import making, refuse_existing, replacing
     from flare.report.page import save_png
     from flare.report.run import leading_eigenvectors
     from flare.report.spectra import spectra_figure
@@ -55,18 +56,18 @@ def run(words: Sequence[str]) -> int:
                 update()
 
         spectra = surrogate_spectra(surrogate, dataset, one_by_one())
-    spectra.save(out / "spectra.npz")
-    save_png(spectra_figure(spectra), out / "spectra.png")
-
     sample, schema = dataset[indices[0]], dataset.schema
     pairs = surrogate_eigenvectors(surrogate, dataset, indices[0], count=args.vectors)
-    with replacing(out / "eigenvectors.npz") as path:
-        fields = {f"block_{b + 1}": vectors.cpu().numpy() for b, (_, vectors) in enumerate(pairs)}
-        np.savez(path, points=sample.values[schema.points], **fields)  # type: ignore[arg-type]
-    if sample.values[schema.points].shape[1] in (2, 3):
-        for block, pair in enumerate(pairs):
-            figure = leading_eigenvectors(dataset, indices[0], pair, spectra, block)
-            save_png(figure, out / f"eigenvectors_block_{block + 1}.png")
+    with making(out) if args.out else nullcontext(out) as folder:
+        spectra.save(folder / "spectra.npz")
+        save_png(spectra_figure(spectra), folder / "spectra.png")
+        with replacing(folder / "eigenvectors.npz") as path:
+            fields = {f"block_{b + 1}": vectors.cpu().numpy() for b, (_, vectors) in enumerate(pairs)}
+            np.savez(path, points=sample.values[schema.points], **fields)  # type: ignore[arg-type]
+        if sample.values[schema.points].shape[1] in (2, 3):
+            for block, pair in enumerate(pairs):
+                figure = leading_eigenvectors(dataset, indices[0], pair, spectra, block)
+                save_png(figure, folder / f"eigenvectors_block_{block + 1}.png")
 
     print(f"mean of {counted(spectra.samples, 'sample')}; M = {spectra.eigenvalues.shape[-1]} latents per head")
     print("block   effective rank of the heads          above FP32 epsilon")

@@ -328,12 +328,15 @@ def find_alike(
     usual = float(np.median(np.linalg.norm(answers - answers.mean(0), axis=1))) if len(answers) else 0.0
     leaks, contradictions = [], []
     for group in copies(inputs):
-        first, *others = sorted(group, key=lambda i: (order.get(split.get(i, ""), -1), i))
-        for other in others:
-            if float(np.linalg.norm(answers[first] - answers[other])) > 0.1 * usual > 0:
-                contradictions.append((first, other))
-            elif split.get(first) != split.get(other):
-                leaks.append((first, other))
+        firsts: list[int] = []  # one for each answer: a geometry under several loads has many, and copies of each
+        for one in sorted(group, key=lambda i: (order.get(split.get(i, ""), len(order)), i)):
+            apart = np.linalg.norm(answers[firsts] - answers[one], axis=1)
+            near = np.flatnonzero(apart <= (0.1 * usual or np.inf))
+            if not len(near):
+                firsts.append(one)
+            elif one in split and split[first := firsts[near[0]]] != split[one]:
+                leaks.append((first, one))
+        contradictions += [(firsts[0], other) for other in firsts[1:]]
     return Alike(split, leaks, contradictions)
 
 

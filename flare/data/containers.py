@@ -1,7 +1,7 @@
 """Files of arrays as cases: NPZ, HDF5 and Zarr with an array per field, CSV and Parquet with a row per point.
 
-An HDF5 or Zarr file may hold a case in each group. Arrays whose coordinates are (cases, N, dimensions) hold all cases
-along their first axis. Nothing is unpickled.
+An HDF5 or Zarr file may hold a case in each group, and tell units and parameters as attributes. Arrays whose
+coordinates are (cases, N, dimensions) hold all cases along their first axis. Nothing is unpickled.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import zipfile
 import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -56,6 +57,8 @@ def read_container(place: Place, points: str | None = None, schema: Schema | Non
         if key is None:
             raise _no_coordinates(place.name, node, points)
         read = {name: _array(node, name) for name in _names(node)}
+        units = {"points" if name == key else name: unit for name in read if (unit := _unit(node, name))}
+        told = _numbers_told(root) | _numbers_told(node)
     arrays = {name: a for name, a in read.items() if a is not None and a.dtype.kind in "fiub"}
     for name in schema.fields if schema else ():
         if name in read and name not in arrays:
@@ -67,7 +70,13 @@ def read_container(place: Place, points: str | None = None, schema: Schema | Non
             name: a[place.row] if a.ndim and len(a) == len(stacked) and not _cells(name, a, stacked[0]) else a
             for name, a in arrays.items()  # what has no row for each case, such as the cells, is shared by all
         }
-    return _case(place.name, key, arrays, schema)
+    for name, value in told.items():
+        if name in arrays and arrays[name].size == 1 and arrays[name].item() != value.item():
+            raise DataError(
+                f"{place.name}: {name!r} is {arrays[name].item():g} as an array and {value.item():g} as an attribute; "
+                f"remove one"
+            )
+    return replace(_case(place.name, key, {**told, **arrays}, schema), units=units)
 
 
 def read_point_table(place: Place, points: str | None = None, schema: Schema | None = None) -> Case:
@@ -190,6 +199,29 @@ def _array(node: Any, name: str) -> np.ndarray | None:
             raise DataError(f"{name!r} is damaged: {numpys_reason(error)}") from None
         return None
     return None if array.dtype == object else array
+
+
+def _unit(node: Any, name: str) -> str:
+    """What the attribute `units` or `unit` of an array says; empty where there is none."""
+    values = [_attribute(node[name], title) for title in ("units", "unit")] if hasattr(node, "attrs") else []
+    words = [value.item() for value in values if value is not None and value.size == 1]
+    texts = [word.decode(errors="replace") if isinstance(word, bytes) else word for word in words]
+    return next((text.strip() for text in texts if isinstance(text, str)), "")
+
+
+def _numbers_told(node: Any) -> dict[str, np.ndarray]:
+    """Attributes of a file or group that are one number each; names with `_` in front are those of libraries."""
+    values = {name: _attribute(node, name) for name in getattr(node, "attrs", ()) if not name.startswith("_")}
+    numbers = {name: v for name, v in values.items() if v is not None and v.size == 1 and v.dtype.kind in "fiub"}
+    return {name: value.reshape(()) for name, value in numbers.items()}
+
+
+def _attribute(node: Any, name: str) -> np.ndarray | None:
+    """None where there is none, or one of a type that NumPy does not know."""
+    try:
+        return np.asarray(node.attrs[name]) if name in node.attrs else None
+    except (OSError, TypeError, ValueError):
+        return None
 
 
 def _groups(root: Any) -> Iterator[tuple[str, Any]]:

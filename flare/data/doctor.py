@@ -9,7 +9,7 @@ from dataclasses import dataclass, fields
 
 import numpy as np
 
-from flare.files import replacing
+from flare.files import making
 
 SPIKE = 1e4
 """Values this many times the usual spread away from the middle are no field: marks such as 1e30 or -9999."""
@@ -193,7 +193,7 @@ def other_units(sizes: Mapping[Size, np.ndarray | Sequence[float]], labels: Sequ
 def write_findings(path: str | os.PathLike[str], found: Sequence[Finding]) -> None:
     """All of them as a table."""
     names = [field.name for field in fields(Finding)]
-    with replacing(path) as temporary, temporary.open("w", encoding="utf-8", newline="") as file:
+    with making(path) as temporary, temporary.open("w", encoding="utf-8", newline="") as file:
         table = csv.writer(file)
         table.writerow(names)
         table.writerows([getattr(finding, name) for name in names] for finding in found)

@@ -24,14 +24,14 @@ from flare.data.import_schema import CellData, constant_inputs, import_schema
 from flare.data.repair import numbers_only
 from flare.data.rounding import STEPS, far_axes
 from flare.data.sample import Sample, Schema
-from flare.data.splitting import as_share, joined, split_cases
+from flare.data.splitting import as_share, calibration_remarks, joined, split_cases
 from flare.data.statistics import describe_bad_values
 from flare.data.store import Dataset, sha256
 from flare.data.survey import Survey, survey
 from flare.data.writer import DatasetWriter
 from flare.errors import ConfigError, DataError, NoCoordinatesError
 from flare.terminal import counted, progress, say
-from flare.trust.bars import LEVEL, fewest
+from flare.trust.bars import ENOUGH, LEVEL, fewest
 
 OnNan = Literal["refuse", "drop"]
 SHOWN = 3
@@ -127,8 +127,8 @@ def plan_import(
             points where all fields are there, at the centres where all are there, an error where they are mixed.
         dimensions: of the points; None leaves out z where all files lie in one plane.
         test: share of the files, or a pattern of their names, or a .txt file with a name a line.
-        calibration: share of the files held out for error bars; at least the few they need, where half are left to
-            train. 0: none, and error bars come from half of the test files.
+        calibration: share of the files held out for error bars; at least the 9 they need, and 19, for narrower ones,
+            where the share is near that; half are left to train. 0: none, and bars come from half of the test files.
         group: column of the parameter file, or `folder`: files of a group stay in one split.
         seed: of the draw of the splits.
         on_nan: `drop` leaves out points with NaN or infinity; a parameter that is one is refused always.
@@ -162,9 +162,10 @@ def plan_import(
         test=test,
         calibration=calibration,
         fewest=fewest(LEVEL),
+        enough=ENOUGH,
         seed=seed,
     )
-    remarks += _error_bars(len(parts.get("calibration", [])), calibration, len(places))
+    remarks += calibration_remarks(len(parts.get("calibration", [])), calibration, len(places))
     if group is None:
         remarks.append("files are drawn one by one; where several are of one design, keep them together with --group")
     order = [i for part in parts.values() for i in part]
@@ -380,18 +381,3 @@ def _groups(
         verb = "holds" if same == 1 else "hold"
         remarks.append(f"{counted(same, 'file')} {verb} exactly what another holds; copies stay in one split")
     return joined(groups, digests)
-
-
-def _error_bars(held: int, share: float, files: int) -> list[str]:
-    """What to know of the split that calibrates; after training it would be too late."""
-    needed = fewest(LEVEL)
-    if not share:
-        return []
-    if held < needed:
-        return [
-            f"{counted(held, 'file')} to calibrate: error bars need {needed}, so there will be none; hold out more "
-            f"with --calibration, or bring more files"
-        ]
-    if share * files < needed - 0.5:
-        return [f"{held} files to calibrate, more than a share of {share:g}, for error bars need {needed} at least"]
-    return []

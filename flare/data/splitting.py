@@ -11,6 +11,11 @@ from scipy.sparse.csgraph import connected_components
 
 from flare.data.cases import is_called
 from flare.errors import ConfigError, DataError
+from flare.terminal import counted
+from flare.trust import bars
+
+NEAR = 0.75
+"""Of what would be enough, so that a share is taken for it."""
 
 
 def split_cases(
@@ -21,6 +26,7 @@ def split_cases(
     test: float | str = 0.2,
     calibration: float = 0.0,
     fewest: int = 0,
+    enough: int = 0,
     seed: int = 0,
 ) -> dict[str, list[int]]:
     """Indices of the cases of each split, in order.
@@ -33,6 +39,7 @@ def split_cases(
         calibration: share of all cases that is held out for error bars; a split of that name is made where it is not 0.
         fewest: cases without which that split is of no use: it takes so many, or the next whole group beyond, where
             half of all cases are left to train.
+        enough: cases beyond which more gain little: it takes so many likewise, where the share is near that.
         seed: of the draw.
     """
     share = as_share(test)
@@ -49,8 +56,9 @@ def split_cases(
     else:
         held = _take(order, members, share * len(names))
     calibrating = _take(order, members, calibration * len(names))
-    if calibration and len(calibrating) < fewest:
-        calibrating = _at_least(order, members, calibrating, fewest, len(names) / 2)
+    for wanted in (enough if calibration * len(names) >= NEAR * enough else 0, fewest):
+        if calibration and len(calibrating) < wanted:
+            calibrating = _at_least(order, members, calibrating, wanted, len(names) / 2)
     train = sorted(i for group in order for i in members[group])
     if not train or not held:
         raise DataError(
@@ -141,3 +149,25 @@ def _named(names: Sequence[str], wanted: str) -> list[int]:
             raise DataError(f"no case is called {pattern!r}; the first are {', '.join(names[:3])}")
         found |= hits
     return sorted(found)
+
+
+def calibration_remarks(held: int, share: float, files: int) -> list[str]:
+    """What to know of the split that calibrates error bars; after training it would be too late."""
+    needed, wide = bars.fewest(bars.LEVEL), bars.wide_bars(held)
+    if not share:
+        return []
+    if held < needed:
+        return [
+            f"{counted(held, 'file')} to calibrate: error bars need {needed}, so there will be none; hold out more "
+            f"with --calibration, or bring more files"
+        ]
+    remarks = []
+    if share * files < needed - 0.5:
+        remarks.append(
+            f"{held} files to calibrate, more than a share of {share:g}, for error bars need {needed} at least"
+        )
+    elif share * files < bars.ENOUGH - 0.5 and not wide:
+        remarks.append(f"{held} files to calibrate, more than a share of {share:g}, for error bars of fewer are wide")
+    if wide:
+        remarks.append(f"{wide}; hold out more with --calibration, or bring more files")
+    return remarks

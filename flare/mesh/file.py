@@ -21,7 +21,7 @@ import numpy as np
 
 from flare.errors import DataError
 from flare.files import filling, replacing
-from flare.mesh.blocks import end_to_end, leaves
+from flare.mesh.blocks import NUMBERS, end_to_end, leaves, share_field_data
 from flare.mesh.incidence import Incidence, incidence
 from flare.mesh.readers import MESHES, is_foam, pyvista, read_root, vtk_errors
 
@@ -53,7 +53,7 @@ class MeshFile:
     root: Any
     """The pyvista object as it was read."""
     grid: Any
-    """The same as one pyvista.UnstructuredGrid."""
+    """The same as one pyvista.UnstructuredGrid, with the field data of the whole."""
     remarks: tuple[str, ...] = ()
     """What was decided while reading, in sentences."""
 
@@ -74,15 +74,15 @@ class MeshFile:
     @cached_property
     def parameters(self) -> dict[str, np.ndarray]:
         """Values of the whole mesh, such as VTK's field data: name -> (channels,)."""
-        found = _numbers(self.root.field_data)
+        found = _numbers(self.grid.field_data)
         return {name: np.atleast_1d(v.squeeze()) for name, v in found.items() if np.atleast_1d(v.squeeze()).ndim == 1}
 
     @cached_property
     def unit_words(self) -> list[str]:
         """Field data `units` word by word, whoever wrote it."""
-        if UNITS not in self.root.field_data.keys():  # noqa: SIM118
+        if UNITS not in self.held:
             return []
-        return [str(word) for word in np.atleast_1d(np.asarray(self.root.field_data[UNITS]))]
+        return [str(word) for word in np.atleast_1d(np.asarray(self.grid.field_data[UNITS]))]
 
     @cached_property
     def units(self) -> dict[str, str]:
@@ -92,12 +92,13 @@ class MeshFile:
     @property
     def held(self) -> list[str]:
         """Names of its field data."""
-        return list(self.root.field_data.keys())
+        return list(self.grid.field_data.keys())
 
     def holds(self, name: str) -> bool:
         """Whether there is field data of this name that would be lost under a new one; words of units are kept."""
-        data = self.root.field_data
-        return name in data.keys() and not (name == UNITS and np.asarray(data[name]).dtype.kind == "U")  # noqa: SIM118
+        if name not in self.held:
+            return False
+        return name != UNITS or np.asarray(self.grid.field_data[name]).dtype.kind != "U"
 
     @cached_property
     def cells(self) -> dict[str, np.ndarray]:
@@ -196,7 +197,7 @@ def mesh_of(root: Any, name: str = "the mesh", remarks: Sequence[str] = ()) -> M
     vtk = pyvista()
     if isinstance(root, vtk.MultiBlock):
         grid, partial = end_to_end(leaves(root))
-        remarks = [*remarks, *partial]
+        remarks = [*remarks, *partial, *share_field_data(root, grid)]
     else:
         grid = root if isinstance(root, vtk.UnstructuredGrid) else root.cast_to_unstructured_grid()
     if grid.n_points == 0:
@@ -281,4 +282,4 @@ def _words(name: str, words: np.ndarray) -> Any:
 def _numbers(data: Any) -> dict[str, np.ndarray]:
     """The numeric arrays of VTK data; names of strings, and VTK's own marks, are left out."""
     arrays = {name: np.asarray(data[name]) for name in data.keys()}  # noqa: SIM118
-    return {name: a for name, a in arrays.items() if a.dtype.kind in "fiub" and not name.startswith("vtk")}
+    return {name: a for name, a in arrays.items() if a.dtype.kind in NUMBERS and not name.startswith("vtk")}

@@ -19,6 +19,8 @@ import numpy as np
 from flare.errors import DataError
 
 LEVEL = 0.9
+ENOUGH = 19
+"""Held-out samples with which bars at 90 % cover 95 % at most."""
 RIDGE = 1e-3
 CHUNK = 65_536
 """Points at a time."""
@@ -87,6 +89,21 @@ def hierarchical_quantile(scores: Sequence[np.ndarray], level: float) -> float:
 def fewest(level: float) -> int:
     """Held-out samples without which a bar is infinitely wide: K / (K + 1) must reach the level."""
     return int(np.ceil(level / (1 - level) - 1e-9))
+
+
+def wide_bars(samples: int, level: float = LEVEL) -> str:
+    """What to know of bars that few held-out samples made; empty where they are enough.
+
+    The coverage is at most 1 / (K + 1) above the level, and with few samples near that.
+    """
+    if samples >= ENOUGH:
+        return ""
+    most, usual = (f"{level + 1 / (count + 1):.0%}" for count in (samples, ENOUGH))
+    largest = ", as wide as the largest error seen," if samples == fewest(level) else ""
+    return (
+        f"bars of {samples} held-out samples{largest} cover up to {most} instead of {level:.0%}; of {ENOUGH}, up to "
+        f"{usual}"
+    )
 
 
 def coverage(bars: Bars, samples: Sequence[tuple[np.ndarray, np.ndarray]]) -> np.ndarray:

@@ -31,7 +31,7 @@ from flare.surrogate import Surrogate, load
 from flare.terminal import progress
 from flare.train.fields import FieldTask
 from flare.train.run import RunFolder
-from flare.trust.bars import Bars, coverage, fit_bars
+from flare.trust.bars import Bars, coverage, fit_bars, wide_bars
 from flare.trust.familiar import Familiar, fit_familiar
 
 FILE = "calibration.safetensors"
@@ -76,8 +76,6 @@ class Calibration:
     """Fingerprint of the weights."""
     spacing: float
     """Median distance between neighbouring training points, in the unit of the points."""
-    sizes: tuple[int, int]
-    """Points of the smallest and of the largest training sample."""
     bars: Bars | None
     familiar: Familiar | None
     report: Mapping[str, Any]
@@ -124,7 +122,6 @@ class Calibration:
             "version": VERSION,
             "model": self.model,
             "spacing": self.spacing,
-            "sizes": self.sizes,
             "level": self.bars.level if self.bars else None,
             "rest": self.familiar.rest if self.familiar else None,
             "report": dict(self.report),
@@ -199,9 +196,8 @@ def calibrate(
         report["no_familiarity"] = f"{len(held)} held-out samples; at least {FEWEST_TO_COMPARE} are needed"
     else:
         familiar = fit_familiar(codes(surrogate, dataset, seen), codes(surrogate, dataset, held))
-    sizes = dataset.sizes[list(map(int, train))]
     spacing = float(np.median([_spacing(dataset[i].values[dataset.schema.points]) for i in seen[:16]]))
-    return Calibration(fingerprint(surrogate), spacing, (int(sizes.min()), int(sizes.max())), bars, familiar, report)
+    return Calibration(fingerprint(surrogate), spacing, bars, familiar, report)
 
 
 def load_calibration(run: str | os.PathLike[str], surrogate: Surrogate) -> Calibration | None:
@@ -233,7 +229,7 @@ def _read(path: Path, how: str) -> Calibration:
             familiar = Familiar(rest=about["rest"], **_under("familiar/", arrays))
     except (SafetensorError, OSError, KeyError, TypeError, ValueError) as error:
         raise CheckpointError(f"{path} is damaged ({error}); make it again with:  {how}") from None
-    return Calibration(about["model"], about["spacing"], tuple(about["sizes"]), bars, familiar, about["report"])
+    return Calibration(about["model"], about["spacing"], bars, familiar, about["report"])
 
 
 def _under(prefix: str, arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
@@ -296,6 +292,8 @@ def tell(report: Mapping[str, Any]) -> list[str]:
     if "coverage" in report:
         shares = ", ".join(f"{name} {share:.1%}" for name, share in report["coverage"].items())
         lines.append(f"bars at {report['level']:.0%} cover, on {report['test_samples']} test samples: {shares}")
+    wide = "" if "no_bars" in report else wide_bars(report["held_out_samples"])
+    lines += [wide] if wide else []
     for key in ("no_bars", "no_familiarity"):
         if key in report:
             lines.append(f"{'no error bars' if key == 'no_bars' else 'no familiarity'}: {report[key]}")

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from flare.errors import DataError
-from flare.files import refuse_existing, replacing
+from flare.files import making, refuse_existing
 from flare.view.answers import answer
 from flare.view.server import PAGE
 from flare.view.source import Source
@@ -39,7 +39,7 @@ def write_standalone(source: Source, path: str | Path, samples: Sequence[int]) -
     data = {"catalogue": json.dumps(catalogue).encode()}
     for question in _questions(catalogue):
         data[question] = answer(source, question)[1]
-    with replacing(path) as temporary:
+    with making(path) as temporary:
         temporary.write_text(_page(catalogue["title"], data), encoding="utf-8")
     return catalogue
 

@@ -1,7 +1,9 @@
 """One clear message, exit code 2, nothing overwritten: for everything that can be wrong with a command."""
 
+import importlib
 import re
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -149,6 +151,50 @@ def test_files_of_the_user_are_never_overwritten(run, darcy, tmp_path, capsys):
     assert "exists already" in fails(capsys, "predict", run, tmp_path / "in.npz", "--out", tmp_path / "out.csv")
     assert "exists already" in fails(capsys, "evaluate", run, "--out", tmp_path / "out.csv")
     assert (tmp_path / "out.csv").read_text() == "mine"
+
+
+@pytest.mark.parametrize(
+    ("command", "work"),
+    [
+        ("predict {run} {input} --out {out}.csv", "flare.prediction.predict_into"),
+        ("predict {run} {input} --out {out}.vtu", "flare.prediction.predict_into"),
+        ("predict {run} {input} --out {tmp}/p.vtu --html {out}.html", "flare.prediction.predict_into"),
+        ("predict {run} {input} --out {tmp}/p.vtu --png {out}.png", "flare.prediction.predict_into"),
+        ("predict {run} {arrays} --out {out}", "flare.inference.predict_into"),
+        ("evaluate {run} --out {out}.json", "flare.surrogate.load"),
+        ("spectra {run} --samples 1 --vectors 1 --out {out}", "flare.surrogate.load"),
+        ("encode {run} {input} --out {out}.code", "flare.surrogate.load"),
+        ("sensitivity {run} {input} --of mean --field pressure --out {out}.npz", "flare.surrogate.load"),
+        ("view {run} --samples 1 --out {out}.html", "flare.view.standalone.answer"),
+        ("export {run} --format torch --trials 1 --out {out}.pt2", "torch.export.export"),
+        ("data check {data} --csv {out}.csv", "flare.data.check.check_dataset"),
+        ("lpbf part --out {out}.stl", "flare.physics.lpbf.parts.draw_part"),
+    ],
+)
+def test_nor_are_those_that_appear_during_the_work(run, darcy, tmp_path, capsys, monkeypatch, command, work):
+    """As when one command is given in two windows: the first to end keeps its result, the other says so."""
+    inputs = {k: darcy[0].values[k] for k in ("points", "coefficient")}
+    (tmp_path / "arrays").mkdir()
+    np.savez(tmp_path / "in.npz", **inputs)
+    for name, values in inputs.items():
+        np.save(tmp_path / "arrays" / f"{name}.npy", values)
+    places = {"run": run, "data": darcy.path, "tmp": tmp_path, "input": tmp_path / "in.npz"}
+    words = command.format(**places, arrays=tmp_path / "arrays", out=tmp_path / "out").split()
+    out = Path(words[-1])
+    module, name = work.rsplit(".", 1)
+    does = getattr(importlib.import_module(module), name)
+
+    def meanwhile(*args, **options):
+        theirs = out if out.suffix else out / "theirs"
+        theirs.parent.mkdir(exist_ok=True)
+        theirs.write_text("theirs")
+        return does(*args, **options)
+
+    monkeypatch.setattr(work, meanwhile)
+    assert main(words) == 2
+    assert f"{out} exists already; choose another name or remove it" in capsys.readouterr().err
+    assert (out if out.suffix else out / "theirs").read_text() == "theirs"
+    assert not list(tmp_path.glob(".*"))  # and leaves nothing behind
 
 
 def test_a_checkpoint_of_another_model(run, darcy, tmp_path, capsys):

@@ -61,6 +61,7 @@ def test_five_commands_lead_from_files_to_a_prediction(folder):
     text = (folder / "printed.txt").read_text()
     assert "part_pred.vtu: pressure," in text
     assert "familiarity score" in text
+    assert "bars of 9 held-out samples, as wide as the largest error seen, cover up to 100% instead of 90%" in text
 
 
 def test_the_other_predictions_of_the_page_run_as_printed(folder, tmp_path, monkeypatch, capsys):

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from flare.data.cases import find_cases, read_case
-from flare.errors import DataError
+from flare.data.importing import plan_import
+from flare.errors import ConfigError, DataError
 from tests.meshes import plate, pv
 
 POINTS = np.random.default_rng(0).random((7, 3))
@@ -110,6 +111,70 @@ def test_a_case_in_every_group(tmp_path):
         for name in ("a", "b"):
             file[f"{name}/points"], file[f"{name}/heat"] = POINTS, HEAT + len(name)
     assert [place.group for place in find_cases(tmp_path)] == ["a", "b"]
+
+
+def written(path, arrays, units=(), numbers=()):
+    """Arrays in HDF5 or Zarr with attributes: array -> unit, and name -> value of the file."""
+    if path.suffix == ".zarr":
+        file = pytest.importorskip("zarr").open_group(str(path), mode="w")
+        for name, values in arrays.items():
+            file.create_array(name, data=np.asarray(values))
+    else:
+        file = pytest.importorskip("h5py").File(path, "w")
+        for name, values in arrays.items():
+            file[name] = values
+    for name, told in dict(units).items():
+        file[name].attrs.update(told)
+    file.attrs.update(dict(numbers))
+    if path.suffix != ".zarr":
+        file.close()
+    return path
+
+
+@pytest.mark.parametrize("suffix", [".h5", ".zarr"])
+def test_attributes_tell_units_and_numbers_of_the_whole(tmp_path, suffix):
+    units = {"pos": {"units": "mm"}, "heat": {"unit": " W "}, "flow": {"units": 3.0, "long_name": "flow"}}
+    numbers = {"speed": 3.5, "count": 7, "title": "a run", "range": [1.0, 2.0], "_version": 4}
+    path = written(tmp_path / f"a{suffix}", {"pos": POINTS, "heat": HEAT, "flow": FLOW}, units, numbers)
+    case = read_case(find_cases(path)[0])
+    assert case.units == {"points": "mm", "heat": "W"}
+    assert {name: values.tolist() for name, values in case.parameters.items()} == {"speed": [3.5], "count": [7]}
+    np.testing.assert_array_equal(case.point_fields["heat"], HEAT)
+
+
+def test_attributes_as_the_c_library_writes_them(tmp_path):
+    """Text of fixed length, text in an array, numbers in an array, and what is empty or no type of NumPy's."""
+    h5py = pytest.importorskip("h5py")
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        group = file.create_group("runs/1")
+        group["points"], group["heat"], group["flow"], group["speed"] = POINTS, HEAT, FLOW, 2.0
+        group["points"].attrs["units"] = np.bytes_(b"mm")
+        group["heat"].attrs["units"] = np.array([b"W"])
+        group["flow"].attrs["units"] = h5py.Empty("f")
+        file.attrs["angle"], file.attrs["load"], file.attrs["nothing"] = 1.0, np.array([9.0]), h5py.Empty("f")
+        group.attrs["angle"], group.attrs["speed"], group.attrs["heat"] = 2.0, 2.0, 7.0  # the group knows better
+        h5py.h5a.create(group.id, b"when", h5py.h5t.UNIX_D32LE, h5py.h5s.create(h5py.h5s.SCALAR))
+    case = read_case(find_cases(tmp_path)[0])
+    assert case.units == {"points": "mm", "heat": "W"}
+    told = {name: values.tolist() for name, values in case.parameters.items()}
+    assert told == {"angle": [2.0], "load": [9.0], "speed": [2.0]}
+    np.testing.assert_array_equal(case.point_fields["heat"], HEAT)  # an attribute of its name is not it
+
+
+def test_a_number_that_is_one_as_an_array_and_another_as_an_attribute_is_refused(tmp_path):
+    path = written(tmp_path / "a.h5", {"pos": POINTS, "heat": HEAT, "speed": 3.0}, numbers={"speed": 4.0})
+    with pytest.raises(DataError, match=r"a\.h5: 'speed' is 3 as an array and 4 as an attribute; remove one"):
+        read_case(find_cases(path)[0])
+
+
+def test_units_of_arrays_are_guarded_at_import(tmp_path):
+    for index, unit in enumerate(["Pa", "kPa", "Pa", "Pa"]):
+        written(tmp_path / f"{index}.h5", {"pos": POINTS + index, "p": HEAT + index}, {"p": {"units": unit}})
+    with pytest.raises(DataError, match=r"'p' is in several units: Pa in .*kPa in "):
+        plan_import(tmp_path, targets="p", quiet=True)
+    with pytest.raises(ConfigError, match=r"--unit p=bar: .*0\.h5 says that it is in Pa"):
+        plan_import(tmp_path, targets="p", units={"p": "bar"}, exclude="1.h5", quiet=True)
+    assert plan_import(tmp_path, targets="p", exclude="1.h5", quiet=True).schema.fields["p"].unit == "Pa"
 
 
 def test_names_are_ordered_as_people_count(tmp_path):

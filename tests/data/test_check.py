@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from flare.cli import main
-from flare.data.check import check_dataset, check_files
+from flare.data.check import check_dataset, check_files, find_alike
 from flare.data.doctor import broken_cells, measure
 from flare.data.importing import import_data, plan_import
 from flare.data.likeness import copies, signature
@@ -138,6 +138,38 @@ def test_equal_inputs_with_other_answers_ask_for_the_missing_input(tmp_path):
     assert any("its inputs are those of sample 2 (part_2.vtu), its targets are not" in line for line in text)
 
 
+def test_a_copy_is_found_beside_other_answers_to_the_same_inputs(tmp_path):
+    """One geometry under several loads that are no input: samples 0 and 1; the copy of 1 is in the test split."""
+
+    def answers(factor):
+        def change(values, cells):
+            values.update({k: v.copy() for k, v in healthy(0).values.items()})
+            values["stress"] *= factor
+
+        return change
+
+    dataset = made(tmp_path / "d", [(1, answers(2)), (11, answers(2)), (5, answers(3))])
+    alike = find_alike(dataset)
+    assert alike.leaks == [(1, 11)]
+    assert alike.contradictions == [(0, 1), (0, 5)]
+    (found,) = serious(check_dataset(dataset, quiet=True))
+    assert "sample 11 (part_11.vtu): it is in 'test' and nearly the same as sample 1 (part_1.vtu) in 'train'" in found
+    mended, left_out = repair(dataset, tmp_path / "fixed", quiet=True)
+    assert left_out["samples"] == 1
+    assert {name: len(mended.split(name)) for name in mended.splits} == {"train": 8, "test": 3}
+    assert not find_alike(mended).leaks
+
+
+def test_a_copy_that_no_split_uses_is_no_leak_and_hides_none(tmp_path):
+    writer = DatasetWriter(tmp_path / "d", schema(), {"kind": "user"})
+    for index in (0, 1, 2, 3, 4, 1, 5, 6, 1):
+        writer.append(healthy(index))
+    dataset = writer.finish({"train": [(2, 7)], "test": [(7, 9)]})
+    assert find_alike(dataset).leaks == [(5, 8)]
+    (found,) = serious(check_dataset(dataset, quiet=True))
+    assert "in 'test' and nearly the same as sample 5 (part_1.vtu) in 'train'" in found
+
+
 def test_mixed_sizes_are_worth_knowing(tmp_path):
     writer = DatasetWriter(tmp_path / "d", schema(), {"kind": "user"})
     for index, size in enumerate((40, 40, 2000, 40)):
@@ -225,6 +257,12 @@ def test_the_command_mends(tmp_path, capsys):
     assert main(["data", "check", str(tmp_path / "f")]) == 0
     assert "are sound" in capsys.readouterr().out
     assert "exists already" in fails(capsys, "data", "check", dataset.path, "--fix", tmp_path / "f")
+
+
+def test_what_was_left_out_is_counted_in_words(tmp_path, capsys):
+    dataset = made(tmp_path / "d", [(3, put("stress", 39, np.nan)), (1, bent(4, [3, 3, 5])), (11, copy_of(2))])
+    assert main(["data", "check", str(dataset.path), "--fix", str(tmp_path / "f")]) == 0
+    assert "f: 11 samples; left out: 1 point, 1 cell, 1 sample\n" in capsys.readouterr().out
 
 
 def test_changed_data_is_not_copied_with_fresh_checksums(tmp_path, capsys):

@@ -8,7 +8,7 @@ import pytest
 from flare.cli import main
 from flare.data.check import check_files
 from flare.data.importing import import_data, plan_import
-from flare.data.splitting import joined, split_cases
+from flare.data.splitting import calibration_remarks, joined, split_cases
 from flare.data.store import Dataset
 from flare.errors import ConfigError, DataError
 from tests.factory import content
@@ -309,6 +309,10 @@ def test_error_bars_get_the_samples_they_need_or_a_warning_comes_in_time(plates,
     assert "calibration" not in split_cases(names, groups, fewest=9)  # nobody asked for it
     few = split_cases(names[:20], groups[:20], test=0.2, calibration=0.15, fewest=9)
     assert len(few["calibration"]) == 4  # half of 20 shall train
+    for files, share, held in ((60, 0.15, 9), (94, 0.15, 14), (95, 0.15, 19), (140, 0.15, 21), (140, 0.07, 10)):
+        alone = [str(i) for i in range(files)]
+        parts = split_cases(alone, alone, test=0.2, calibration=share, fewest=9, enough=19)
+        assert len(parts["calibration"]) == held  # 19 where the share is near that
     plan = plan_import(plates, targets="pressure", quiet=True)
     said = "2 files to calibrate: error bars need 9, so there will be none; hold out more with --calibration, or bring"
     assert any(remark.startswith(said) for remark in plan.remarks)
@@ -316,6 +320,11 @@ def test_error_bars_get_the_samples_they_need_or_a_warning_comes_in_time(plates,
     plan = plan_import(tmp_path, targets="pressure", quiet=True)
     assert plan.splits["calibration"] == (15, 24)
     assert any("9 files to calibrate, more than a share of 0.15" in remark for remark in plan.remarks)
+    assert any(remark.startswith("bars of 9 held-out samples, as wide as the largest") for remark in plan.remarks)
+    assert calibration_remarks(19, 0.15, 100) == [
+        "19 files to calibrate, more than a share of 0.15, for error bars of fewer are wide"
+    ]
+    assert calibration_remarks(20, 0.15, 130) == calibration_remarks(0, 0, 130) == []
 
 
 def test_nan_is_refused_with_its_place_or_dropped(tmp_path):

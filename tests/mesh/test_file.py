@@ -4,7 +4,9 @@ import numpy as np
 import pytest
 
 from flare.errors import DataError
+from flare.files import making
 from flare.mesh.file import mesh_of, read_mesh
+from tests.factory import content
 from tests.mesh.simulation_files import AT_CELLS, AT_POINTS, CELLS, POINTS, write_cgns, write_exodus
 from tests.meshes import plate, pv, same
 
@@ -275,3 +277,78 @@ def test_empty_blocks_are_passed_over_and_stay(tmp_path):
     again = pv.read(tmp_path / "b.vtm")
     assert again[1] is None
     np.testing.assert_array_equal(np.concatenate([again[i].point_data["new"] for i in (0, 2)]), new)
+
+
+def blocks_with_field_data(path):
+    """A root that knows the angle; blocks that agree on the speed, and on nothing else."""
+    blocks = [plate(0), plate(0), plate(0)]
+    for index, block in enumerate(blocks):
+        block.field_data["layer"] = [index]
+        block.field_data["title"] = [f"block {index}"]
+    blocks[1].field_data["load"] = [2.0]
+    root = pv.MultiBlock(blocks)
+    root.field_data["angle"] = [5.0]
+    root.field_data["units"] = ["angle=deg"]
+    root.save(path)
+    return path
+
+
+def test_field_data_of_blocks_is_that_of_the_whole_where_they_agree(tmp_path):
+    mesh = read_mesh(blocks_with_field_data(tmp_path / "a.vtm"))
+    assert {name: values.tolist() for name, values in mesh.parameters.items()} == {"angle": [5.0], "speed": [20.0]}
+    assert mesh.units == {"angle": "deg"}
+    assert mesh.held == ["speed", "angle", "units"]
+    assert mesh.remarks == (
+        "blocks differ in field data 'layer': no parameter of the file",
+        "1 of 3 blocks have field data 'load': no parameter of the file",
+    )
+
+
+def test_field_data_of_blocks_is_written_with_the_whole_and_with_the_blocks(tmp_path):
+    mesh = read_mesh(blocks_with_field_data(tmp_path / "a.vtm"))
+    new = {"point_fields": {"new": np.zeros(len(mesh.points))}, "of_whole": {"score": np.array([0.5])}}
+    mesh.save(tmp_path / "b.vtu", **new)
+    whole = pv.read(tmp_path / "b.vtu").field_data
+    assert {name: np.asarray(whole[name]).tolist() for name in whole.keys()} == {  # noqa: SIM118
+        "speed": [20.0],
+        "angle": [5.0],
+        "units": ["angle=deg"],
+        "score": [0.5],
+    }
+    mesh.save(tmp_path / "b.vtm", **new)
+    again = pv.read(tmp_path / "b.vtm")
+    assert set(again.field_data.keys()) == {"angle", "units", "score"}
+    same(pv.read(tmp_path / "a.vtm")[1], again[1], added={"new"})
+
+
+@pytest.mark.parametrize(
+    ("left", "right", "why"),
+    [
+        (["a", "b"], None, "is text that only 1 of 2 blocks have: left out"),
+        (["a", "b"], [1.0, 2.0], "is text in some blocks and numbers in others: left out"),
+        ([[1.0, 2.0]], [1.0], "has more components in some blocks than in others: left out"),
+    ],
+)
+def test_what_cannot_be_one_field_of_all_blocks_is_said_with_the_reason(left, right, why):
+    blocks = [plate(0), plate(0)]
+    for block, values in zip(blocks, (left, right), strict=True):
+        if values is not None:
+            block.point_data["mark"] = np.resize(values, (block.n_points, *np.shape(values)[1:]))
+    mesh = mesh_of(pv.MultiBlock(blocks))
+    assert mesh.remarks == (f"'mark' {why}",)
+    assert "mark" not in mesh.point_fields
+
+
+def test_a_new_file_of_blocks_gets_its_place_with_them_or_not_at_all(tmp_path):
+    mesh = mesh_of(pv.MultiBlock({"left": plate(0), "right": plate(1)}))
+
+    def written():
+        with making(tmp_path / "a.vtm") as path:
+            mesh.save(path)
+
+    written()
+    same(pv.read(tmp_path / "a.vtm")["right"], plate(1))
+    before = content(tmp_path)
+    with pytest.raises(DataError, match=r"a exists already"):
+        written()
+    assert content(tmp_path) == before

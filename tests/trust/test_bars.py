@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from flare.errors import DataError
-from flare.trust.bars import coverage, fewest, fit_bars, hierarchical_quantile
+from flare.trust.bars import ENOUGH, coverage, fewest, fit_bars, hierarchical_quantile, wide_bars
 
 
 def samples(rng, count, *, points=200, wrong=1.0):
@@ -17,15 +17,28 @@ def samples(rng, count, *, points=200, wrong=1.0):
     return found
 
 
-def test_coverage_over_many_draws_is_the_level_and_never_below_it():
+@pytest.mark.parametrize("held", [9, 12, 19, 49])
+def test_coverage_over_many_draws_is_the_level_and_never_below_it(held):
     rng = np.random.default_rng(0)
     shares = []
     for _ in range(60):
-        bars = fit_bars(samples(rng, 20), samples(rng, 19))
+        bars = fit_bars(samples(rng, 20), samples(rng, held))
         shares.append(coverage(bars, samples(rng, 20)).mean(0))
     mean, noise = np.mean(shares, 0), np.std(shares, 0) / np.sqrt(len(shares))
     assert (mean > 0.9 - 3 * noise).all()
-    assert (mean < 0.9 + 1 / 20 + 3 * noise).all()  # the price of 19 samples is at most 1 / (19 + 1)
+    assert (mean < 0.9 + 1 / (held + 1) + 3 * noise).all()  # the price of 19 samples is at most 1 / (19 + 1)
+    assert (mean > 0.9 + 0.6 / (held + 1)).all()  # and hardly less, as the page says
+
+
+def test_with_the_fewest_samples_a_bar_is_the_largest_error_and_that_is_said():
+    rng = np.random.default_rng(5)
+    held = samples(rng, 9)
+    bars = fit_bars(samples(rng, 20), held)
+    assert coverage(bars, held).min() == 1
+    said = "bars of 9 held-out samples, as wide as the largest error seen, cover up to 100% instead of 90%; of 19, up"
+    assert wide_bars(9) == f"{said} to 95%"
+    assert wide_bars(12) == "bars of 12 held-out samples cover up to 98% instead of 90%; of 19, up to 95%"
+    assert wide_bars(ENOUGH) == ""
 
 
 def test_bars_are_wide_where_errors_are_large():

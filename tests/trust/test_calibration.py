@@ -1,11 +1,14 @@
 """On a generated dataset: bars cover 90 % of the points of test samples, and another family of shapes is noticed."""
 
+import json
 import re
 import shutil
 
 import numpy as np
 import pytest
 import torch
+from safetensors import safe_open
+from safetensors.numpy import save_file
 
 from flare.cli import main
 from flare.data.sample import Field, Sample, Schema
@@ -145,6 +148,15 @@ def test_saved_and_loaded_it_judges_the_same(run, surrogate):
     np.testing.assert_array_equal(a.bars["pressure"], b.bars["pressure"])
     assert (a.score, a.rank) == (b.score, b.rank)
     assert fresh.report == kept.report
+
+
+def test_a_calibration_of_before_with_more_in_it_still_loads(run, surrogate, tmp_path):
+    """Files once told the sizes of the training samples, too."""
+    with safe_open(run / FILE, "numpy") as file:
+        about, arrays = json.loads(file.metadata()["flare"]), {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    assert "sizes" not in about
+    save_file(arrays, tmp_path / FILE, {"flare": json.dumps({**about, "sizes": [40, 90]})})
+    assert load_calibration(tmp_path, surrogate).report == load_calibration(run, surrogate).report
 
 
 def test_a_damaged_file_is_said(run, surrogate, tmp_path):
