@@ -64,7 +64,7 @@ class Together(Ranks):
 
     def add_up(self, numbers):
         self.tables[self.all.index] = numbers
-        self.meeting.wait(60)
+        self.meeting.wait(300)
         return sum(self.tables)
 
 
@@ -79,9 +79,16 @@ def on_ranks(samples, points, work):
             return work(rank)
         except DataError as error:
             return error
+        except Exception as error:  # the others need not wait for it
+            meeting.abort()
+            return error
 
     with ThreadPoolExecutor(samples * points) as threads:
-        return list(threads.map(answer, range(samples * points)))
+        answers = list(threads.map(answer, range(samples * points)))
+    broken = [error for error in answers if isinstance(error, Exception) and not isinstance(error, DataError)]
+    for error in sorted(broken, key=lambda error: isinstance(error, threading.BrokenBarrierError)):
+        raise error  # the cause first
+    return answers
 
 
 @pytest.fixture
