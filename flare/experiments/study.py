@@ -152,6 +152,11 @@ class Outcome:
         return f"{len(self.values())}" + (f" of {len(self.records)}" if len(self.values()) < len(self.records) else "")
 
     @property
+    def failed(self) -> int:
+        """How many of the seeds."""
+        return sum(record.outcome == "failed" for record in self.records)
+
+    @property
     def parameters(self) -> str:
         found = [record.result["parameters"] for record in self.records if "parameters" in record.result]
         return f"{found[0]:,}" if found else ""

@@ -43,7 +43,7 @@ def test_a_page_has_mean_spread_paper_and_departures_in_one_row_and_a_failure_sa
     assert "normalise.points gaussian, not identity" in row
     row = next(line for line in text.splitlines() if line.startswith("| elasticity | lno |"))
     assert "failed: TrainingDiverged: the loss is nan | 2 of 3 | 9.25 |" in row
-    assert "FLARE is the lowest." in text
+    assert "FLARE is the lowest. Seeds that failed: lno 1 of 3." in text
     assert "spread overlaps" not in text
 
 
@@ -84,7 +84,9 @@ def test_the_page_says_whether_error_falls_with_blocks_and_whose_latents_are_bet
     assert "the error falls with every step" in (tmp_path / "falling" / "blocks-latents.md").read_text()
     rising = records_for(blocks, tmp_path / "b", lambda parts: [0.1 * int(parts[1].split("=")[1])])
     write_pages(rising, tmp_path / "rising")
-    assert "does **not** fall" in (tmp_path / "rising" / "blocks-latents.md").read_text()
+    told = (tmp_path / "rising" / "blocks-latents.md").read_text()
+    assert "does **not** fall" in told
+    assert ", 400 to 800). Of one seed, so without a spread: all." in told
     lone = records_for(blocks[:1], tmp_path / "d", lambda parts: [0.1])
     write_pages(lone, tmp_path / "lone")
     told = (tmp_path / "lone" / "blocks-latents.md").read_text()
@@ -95,10 +97,15 @@ def test_the_page_says_whether_error_falls_with_blocks_and_whose_latents_are_bet
     told = (tmp_path / "gap" / "blocks-latents.md").read_text()
     assert "falls with every step to more blocks, of the 4 of 6 steps that have both numbers." in told
     assert "Failed: blocks=2/latents=16." in told
+    falling.write(blocks[0].job.with_seed(1), Record("failed", failure="TrainingDiverged: the loss is nan"))
+    write_pages(falling, tmp_path / "lost")
+    told = (tmp_path / "lost" / "blocks-latents.md").read_text()
+    assert "Seeds that failed: blocks=1/latents=16 1 of 2. Failed: blocks=2/latents=16." in told
     trainings = [c for c in item_named("shared-latents").cells(CPU) if isinstance(c.job, Training)]
     ledger = records_for(trainings, tmp_path / "c", lambda parts: [0.02 if parts[2] == "shared" else 0.01])
     write_pages(ledger, tmp_path / "shared")
-    assert "blocks=8: independent latents are better" in (tmp_path / "shared" / "shared-latents.md").read_text().lower()
+    told = (tmp_path / "shared" / "shared-latents.md").read_text()
+    assert "blocks=8: independent latents are better. Of one seed, so without a spread: all." in told
 
 
 def test_no_number_of_latent_blocks_wins_where_there_is_nothing_to_beat(tmp_path):
@@ -161,6 +168,14 @@ def million_record(cell, data):
     row |= {"rel_l2": 0.5, "mean_field": 0.4}
     about = {"data": data, "points": 1_000_000, "subsample": None, "left_out": [], "rows": [row]}
     return {**million.USUAL, **cell.job.settings, **about}
+
+
+def test_a_million_points_say_that_their_steps_are_of_one_seed():
+    (cell,) = item_named("million").cells(PAPER)
+    record = million_record(cell, "drivaerml")
+    assert "one seed" not in million._verdict(record), "there is no step to judge"
+    record["rows"].append(record["rows"][0] | {"blocks": 4, "rel_l2": 0.6})
+    assert "512 latents, 4, 8 blocks: the error falls with every step. Of one seed, so" in million._verdict(record)
 
 
 def test_the_papers_study_of_a_million_points_is_in_its_precision_with_its_constants():
