@@ -39,7 +39,7 @@ def _spectra(budget: Budget) -> list[Cell]:
     """Of the deepest models, with seed 0."""
     deepest = f"blocks={max(BLOCKS[budget.name])}"
     return [
-        Cell(("spectra", cell.parts[2]), TrainedSpectra(cell.job, SAMPLES[budget.name]))
+        Cell(("spectra", cell.parts[2]), TrainedSpectra(cell.job, SAMPLES[budget.name]), cell.exact)
         for cell in _errors(budget)
         if cell.parts[1] == deepest and isinstance(cell.job, Training)
     ]
