@@ -5,8 +5,9 @@ import pytest
 from flare.experiments import million
 from flare.experiments.budgets import BUDGETS, budget_named
 from flare.experiments.jobs import Training
-from flare.experiments.ledger import Ledger, Record
-from flare.experiments.pages import write_pages
+from flare.experiments.ledger import Ledger, Record, address
+from flare.experiments.names import ITEMS
+from flare.experiments.pages import write_pages, write_report
 from flare.experiments.reproduce import item_named
 from flare.experiments.study import READ_OFF, chosen, outcomes
 
@@ -128,6 +129,17 @@ def test_a_count_that_is_missing_is_an_empty_cell_and_only_a_failed_one_says_so(
     text = (tmp_path / "pages" / "architectures.md").read_text()
     assert "| flare | 2BMN | 2BMN | 7 | 2.0 | failed |  |  |  |" in text
     assert "| flare | yes | yes | yes | no | yes |" in text
+    assert "Failed: flare/points=10000: RuntimeError: no." in text
+
+
+@pytest.mark.parametrize("name", ITEMS)
+def test_an_item_of_which_everything_has_failed_says_so_of_every_job(name, tmp_path):
+    item, ledger = item_named(name), Ledger(tmp_path / "r")
+    jobs = {address(job): job for cell in item.cells(CPU) for job in cell.jobs(1)}
+    for where, job in jobs.items():
+        ledger.write(job, Record("failed", failure=f"RuntimeError: no kernel for {where}"))
+    text = write_report(item, ledger, CPU, tmp_path / "pages")
+    assert not [job.label for where, job in jobs.items() if where not in text]
 
 
 def test_records_of_published_files_have_a_section_of_their_own(tmp_path):
