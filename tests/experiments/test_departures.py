@@ -1,6 +1,7 @@
 """A row says in what it departs from the paper: its data, its settings, and what we decided ourselves."""
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -71,9 +72,18 @@ def test_text_of_table_2_departs_in_its_rate_also_by_the_published_protocol():
     paper = item_named("table2").cells(BUDGETS["paper"])
     rate = "the rate that the script states, 1e-5, not the 5e-7 it leaves (#20)"
     told = {cell.parts: table2._departures(cell) for cell in chosen(paper, ["text", "text/dev-split"])}
-    assert told["text", "flare", "dev-split"] == rate
+    assert told["text", "flare", "dev-split"] == f"{rate}; latents without weight decay (#15)"
     assert told["text", "linformer", "dev-split"] == ""
     assert told["text", "norm"] == f"judged on test with masks, not on dev without (#20); {rate}"
+
+
+def test_flare_in_table_2_departs_in_what_decays_unless_told_to_decay_as_the_authors_code_there():
+    (cell,) = chosen(item_named("table2").cells(BUDGETS["paper"]), ["image/flare/dev-split"])
+    assert table2._departures(cell) == "latents without weight decay (#15)"
+    theirs = cell.job.with_settings(("optim.undecayed", ["biases", "norms", "embeddings"]))
+    assert table2._departures(replace(cell, job=theirs)) == ""
+    (peer,) = chosen(item_named("table2").cells(BUDGETS["paper"]), ["image/linformer/dev-split"])
+    assert table2._departures(peer) == "", "it has no latents, and norms and embeddings decay in neither code"
 
 
 @pytest.mark.parametrize(

@@ -222,7 +222,8 @@ def test_the_page_of_table_2_says_who_is_best_and_shows_the_papers_accuracy_unde
     write_pages(ledger, tmp_path / "pages")
     text = (tmp_path / "pages" / "table2.md").read_text()
     above = "test: 13.0 points above the majority class"
-    departs = "samples of our generator; judged on test with masks, not on dev without (#20)"
+    departs = "samples of our generator; judged on test with masks, not on dev without (#20); "
+    departs += "latents without weight decay (#15)"
     assert f"| listops | flare | own | 5 |  | 30.0 | 1 | 36.15 | {above} | {departs} |" in text
     assert "FLARE is **not** the best: performer is." in text
     assert "Averages" not in text
