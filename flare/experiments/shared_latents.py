@@ -68,7 +68,8 @@ def _verdict(wanted: list[Cell], found: list[Outcome]) -> str:
     def name(cell: Cell) -> str:
         return "/".join(cell.parts[1:])
 
-    words, compared = [], []
+    words: list[str] = []
+    compared: list[Outcome] = []
     for blocks in dict.fromkeys(cell.parts[1] for cell in wanted):
         both = {o.cell.parts[2]: o for o in found if o.cell.parts[1] == blocks and o.values()}
         if len(both) == 2:
