@@ -12,7 +12,7 @@ from typing import Any
 from flare.experiments.analyses import ModelCost
 from flare.experiments.budgets import BUDGETS, Budget
 from flare.experiments.ledger import Ledger, Record
-from flare.experiments.study import Block, Cell, Item, origin, outcomes
+from flare.experiments.study import Block, Cell, Item, Outcome, origin, outcomes
 from flare.experiments.tables import Table
 from flare.train.recipes import OF_DATA
 
@@ -106,7 +106,7 @@ def report(ledger: Ledger, budget: Budget) -> list[Block]:
     for model in ARCHITECTURES:
         done = {o.cell.parts[1]: o.records[0] for o in found if o.cell.parts[0] == model}
         counted[model] = [done.get(f"points={n}") for n in points]
-    shown = [model for model, records in counted.items() if any(record and record.result for record in records)]
+    shown = [model for model, records in counted.items() if any(record is not None for record in records)]
     head = [
         *("model", "mixing", "paper's mixing", "parameters"),
         *(f"GFLOP, N = {n:,}" for n in points),
@@ -117,6 +117,7 @@ def report(ledger: Ledger, budget: Budget) -> list[Block]:
         costs,
         f"*{SIZES}*",
         _verdict(shown, counted, points),
+        _failures(found),
         criteria_table(shown),
         f"*{CRITERIA}*",
         origin(found),
@@ -125,10 +126,10 @@ def report(ledger: Ledger, budget: Budget) -> list[Block]:
 
 def _row(model: str, records: Sequence[Record | None], points: Sequence[int]) -> list[str]:
     about = ARCHITECTURES[model]
-    parameters = next(record.result["parameters"] for record in records if record is not None and record.result)
+    parameters = next((f"{record.result['parameters']:,}" for record in records if record and record.result), "")
     growth = _growth(records, points)
     return [
-        *(model, formula(about.mixing), formula(about.paper), f"{parameters:,}"),
+        *(model, formula(about.mixing), formula(about.paper), parameters),
         *(_number(record, "flops", 1e9, 1) for record in records),
         "" if growth is None else f"{growth:.2f}",
         _number(records[-1], "activations", 2**30, 2),
@@ -150,6 +151,12 @@ def _verdict(shown: Sequence[str], counted: dict[str, list[Record | None]], poin
         return ""
     order = ", ".join(f"{model} {flops:,.0f}" for model, flops in sorted(last.items(), key=lambda item: item[1]))
     return f"GFLOP of one forward at {points[-1]:,} points, counted: {order}."
+
+
+def _failures(found: Sequence[Outcome]) -> str:
+    """Why a count is not there; empty where none has failed."""
+    why = [f"{'/'.join(o.cell.parts)}: {o.records[0].failure}" for o in found if o.failed]
+    return f"Failed: {'; '.join(why)}." if why else ""
 
 
 def criteria_table(models: Sequence[str]) -> Table:

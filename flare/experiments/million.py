@@ -29,6 +29,7 @@ from flare.experiments.budgets import Budget
 from flare.experiments.ledger import Ledger
 from flare.experiments.study import DEPARTURES, READ_OFF, Block, Cell, Item, Picture, another_machine, origin, outcomes
 from flare.experiments.tables import Table
+from flare.experiments.verdicts import OF_ONE_SEED
 from flare.files import write_json
 from flare.measure import alone
 from flare.report.page import png
@@ -341,7 +342,8 @@ def _verdict(record: Mapping[str, Any]) -> str:
     poor = [f"{row['blocks']} × {row['latents']}" for row in record["rows"] if row["rel_l2"] >= row["mean_field"]]
     none = f" No better than the mean field, blocks × latents: {', '.join(poor)}." if poor else ""
     other = "" if record["data"] == "drivaerml" else " Not the paper's cars, so none of its errors stands beside."
-    return "; ".join(words) + "." * bool(words) + none + other
+    verdicts = f"{'; '.join(words)}.{OF_ONE_SEED}all." if words else ""
+    return verdicts + none + other
 
 
 ITEM = Item("million", "Blocks × latents at a million points", cells, report)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from flare.experiments.analyses import MedianSample
-from flare.experiments.budgets import Budget
+from flare.experiments.budgets import BUDGETS, Budget
 from flare.experiments.ledger import Ledger
-from flare.experiments.study import Block, Cell, Item, Picture, origin, outcomes, thousandths
+from flare.experiments.study import Block, Cell, Item, Outcome, Picture, captioned, origin, outcomes, thousandths
 from flare.report.page import png
 from flare.report.triptych import triptych
 
@@ -13,7 +15,12 @@ SHOWN = ("elasticity", "darcy", "pipe", "lpbf")
 
 
 def cells(budget: Budget) -> list[Cell]:
-    return [Cell((dataset,), MedianSample(budget.training(dataset))) for dataset in SHOWN if dataset in budget.scales]
+    exact = BUDGETS["paper"]
+    return [
+        Cell((dataset,), MedianSample(budget.training(dataset)), exact.training(dataset))
+        for dataset in SHOWN
+        if dataset in budget.scales
+    ]
 
 
 def report(ledger: Ledger, budget: Budget) -> list[Block]:
@@ -23,10 +30,26 @@ def report(ledger: Ledger, budget: Budget) -> list[Block]:
         (record,) = outcome.records
         failed = f"{outcome.cell.parts[0]} failed: {record.failure}"
         blocks.append(_picture(ledger, outcome.cell) if record.outcome == "done" else failed)
-    done = {o.cell.parts[0]: o.records[0].result["rel_l2"] for o in found if o.records[0].outcome == "done"}
-    errors = ", ".join(f"{dataset} {thousandths(error)}" for dataset, error in done.items())
-    words = [f"Relative L2 error of the median test sample, × 1e-3: {errors}."] if done else []
-    return [*words, *blocks, origin(found)]
+    done = [outcome for outcome in found if outcome.values()]
+    return [_errors(ledger, done) if done else "", *blocks, origin(found)]
+
+
+def _errors(ledger: Ledger, done: Sequence[Outcome]) -> str:
+    """Of the samples shown; and, where the training has a record, of all beside what predicts the same for each."""
+    words, poor = [], []
+    for outcome in done:
+        (dataset,), training = outcome.cell.parts, outcome.cell.job.training
+        assert training is not None
+        record = ledger.find(training)
+        of_all = record.result if record is not None and record.outcome == "done" else {}
+        beside = ""
+        if "rel_l2_mean_field" in of_all:
+            mean, field = of_all["rel_l2"], of_all["rel_l2_mean_field"]
+            beside = f" (mean of all {thousandths(mean)}, the training-mean field {thousandths(field)})"
+            poor += [dataset] * (mean >= field)
+        words.append(f"{dataset} {thousandths(outcome.mean)}{beside}")
+    none = f" No better than that field: {', '.join(poor)}." if poor else ""
+    return f"Relative L2 error of the median test sample, × 1e-3: {'; '.join(words)}.{none}"
 
 
 def _picture(ledger: Ledger, cell: Cell) -> Picture:
@@ -44,7 +67,8 @@ def _picture(ledger: Ledger, cell: Cell) -> Picture:
         cells=arrays.get("cells"),
         title=f"{dataset}, sample {facts['index']}, median of {facts['of_samples']} test samples",
     )
-    return Picture(f"qualitative-{dataset}", f"{dataset}: truth, prediction, error of the median sample.", png(figure))
+    caption = captioned(f"{dataset}: truth, prediction, error of the median sample.", cell)
+    return Picture(f"qualitative-{dataset}", caption, png(figure))
 
 
 ITEM = Item("qualitative", "Truth, prediction, error", cells, report)

@@ -11,7 +11,7 @@ from flare.experiments.jobs import Training
 from flare.experiments.ledger import Ledger
 from flare.experiments.spectra import SAMPLES, found_spectra, spectra_blocks
 from flare.experiments.study import Block, Cell, Item, Outcome, error_table, origin, outcomes
-from flare.experiments.verdicts import overlap, without_numbers
+from flare.experiments.verdicts import few_seeds, overlap, without_numbers
 from flare.spectra import FP32_EPSILON, Spectra
 
 PAPER: dict[str, dict[Point, float]] = {
@@ -39,7 +39,7 @@ def _spectra(budget: Budget) -> list[Cell]:
     """Of the deepest models, with seed 0."""
     deepest = f"blocks={max(BLOCKS[budget.name])}"
     return [
-        Cell(("spectra", cell.parts[2]), TrainedSpectra(cell.job, SAMPLES[budget.name]))
+        Cell(("spectra", cell.parts[2]), TrainedSpectra(cell.job, SAMPLES[budget.name]), cell.exact)
         for cell in _errors(budget)
         if cell.parts[1] == deepest and isinstance(cell.job, Training)
     ]
@@ -64,15 +64,21 @@ def report(ledger: Ledger, budget: Budget) -> list[Block]:
 
 def _verdict(wanted: list[Cell], found: list[Outcome]) -> str:
     """Who wins at every number of blocks that has both."""
-    words = []
+
+    def name(cell: Cell) -> str:
+        return "/".join(cell.parts[1:])
+
+    words: list[str] = []
+    compared: list[Outcome] = []
     for blocks in dict.fromkeys(cell.parts[1] for cell in wanted):
         both = {o.cell.parts[2]: o for o in found if o.cell.parts[1] == blocks and o.values()}
         if len(both) == 2:
             better = both["independent"].mean < both["shared"].mean
             doubt = ", though the spreads overlap" if overlap(both["independent"], both["shared"]) else ""
             words.append(f"{blocks}: {'independent' if better else '**shared**'} latents are better{doubt}")
-    missing = without_numbers(wanted, found, lambda cell: "/".join(cell.parts[1:]))
-    return ("; ".join(words).capitalize() + "." if words else "No number of blocks has both kinds yet.") + missing
+            compared += both.values()
+    verdict = "; ".join(words).capitalize() + "." if words else "No number of blocks has both kinds yet."
+    return verdict + few_seeds(compared, name) + without_numbers(wanted, found, name)
 
 
 def _heads_apart(independent: Spectra, shared: Spectra) -> str:

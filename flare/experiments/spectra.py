@@ -5,9 +5,9 @@ from __future__ import annotations
 import torch
 
 from flare.experiments.analyses import TrainedSpectra
-from flare.experiments.budgets import Budget
+from flare.experiments.budgets import BUDGETS, Budget
 from flare.experiments.ledger import Ledger
-from flare.experiments.study import Block, Cell, Item, Picture, origin, outcomes, thousandths
+from flare.experiments.study import Block, Cell, Item, Picture, captioned, origin, outcomes, thousandths
 from flare.report.page import png
 from flare.report.spectra import spectra_figure
 from flare.spectra import Spectra
@@ -17,7 +17,8 @@ SAMPLES = {"smoke": 1, "cpu": 20, "paper": 200}
 
 
 def cells(budget: Budget) -> list[Cell]:
-    return [Cell(("elasticity", "flare"), TrainedSpectra(budget.training("elasticity"), SAMPLES[budget.name]))]
+    job = TrainedSpectra(budget.training("elasticity"), SAMPLES[budget.name])
+    return [Cell(("elasticity", "flare"), job, BUDGETS["paper"].training("elasticity"))]
 
 
 def spectra_blocks(ledger: Ledger, cell: Cell, name: str, about: str) -> list[Block]:
@@ -34,7 +35,7 @@ def spectra_blocks(ledger: Ledger, cell: Cell, name: str, about: str) -> list[Bl
         f"{spectra.eigenvalues.shape[-1]} latents. "
         f"Relative L2 error of the model: {thousandths(record.result['rel_l2'])} × 1e-3."
     )
-    return [Picture(name, caption, png(spectra_figure(spectra)))]
+    return [Picture(name, captioned(caption, cell), png(spectra_figure(spectra)))]
 
 
 def found_spectra(ledger: Ledger, cell: Cell) -> Spectra | None:

@@ -27,7 +27,8 @@ class Cell:
     """Its name, part by part, such as ("elasticity", "flare"): what `--only` chooses by."""
     job: Job
     exact: Training | None = None
-    """The same cell in the paper's setting, to tell departures; None where there is no such thing."""
+    """The same training, or that of the model looked at, in the paper's setting, to tell departures; None: there is no
+    such thing."""
     paper: float | None = None
     """The paper's relative L2 error, or accuracy."""
     extra: bool = False
@@ -152,6 +153,11 @@ class Outcome:
         return f"{len(self.values())}" + (f" of {len(self.records)}" if len(self.values()) < len(self.records) else "")
 
     @property
+    def failed(self) -> int:
+        """How many of the seeds."""
+        return sum(record.outcome == "failed" for record in self.records)
+
+    @property
     def parameters(self) -> str:
         found = [record.result["parameters"] for record in self.records if "parameters" in record.result]
         return f"{found[0]:,}" if found else ""
@@ -187,10 +193,17 @@ def paper_value(cell: Cell) -> str:
 
 
 def departures(cell: Cell) -> str:
-    """In what a training differs from the one that the paper's number is of, in words."""
-    if not isinstance(cell.job, Training) or cell.exact is None:
+    """In what a training, or that of the model looked at, differs from the one of the paper's number, in words."""
+    training = cell.job if isinstance(cell.job, Training) else cell.job.training
+    if training is None or cell.exact is None:
         return ""
-    return "; ".join([*departures_of(cell.job, cell.exact), *([cell.otherwise] if cell.otherwise else [])])
+    return "; ".join([*departures_of(training, cell.exact), *([cell.otherwise] if cell.otherwise else [])])
+
+
+def captioned(words: str, cell: Cell) -> str:
+    """The words of a picture, and where it departs from the paper's setting, for it has no row to say so."""
+    told = departures(cell)
+    return f"{words} {DEPARTURES.capitalize()}: {told}." if told else words
 
 
 ERROR, PAPER, READ_OFF = "rel-L2 × 1e-3", "paper", "paper (read off the figure)"

@@ -13,6 +13,7 @@ from typing import Any
 
 from flare.experiments.budgets import TINY, Budget
 from flare.experiments.classification import Classification, Sequences
+from flare.experiments.decisions import decided
 from flare.experiments.jobs import Overrides
 from flare.experiments.ledger import Ledger
 from flare.experiments.lra import PAPER, SIX
@@ -144,7 +145,7 @@ def _departures(cell: Cell) -> str:
         words.append("judged on test with masks, not on dev without (#20)")
     if job.task == "text" and job.model in OVERWRITTEN:
         words.append("the rate that the script states, 1e-5, not the 5e-7 it leaves (#20)")
-    return "; ".join(words)
+    return "; ".join(words + decided(job))
 
 
 def _averages(found: Sequence[Outcome]) -> Table:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from io import StringIO
@@ -21,6 +22,11 @@ LATEX = str.maketrans(
         "−": r"$-$",
     }
 )
+
+NUMBER = re.compile(r"([\d,]*\.?\d+(?:e[+-]?\d+)?)(?: ± ([\d.]+))?×?(?:; (.+)| (of .+)| \((.+)\))?")
+"""A number as people read it: `1,234 ± 5; failed: …`, `2 of 3`, `3.38 (3.38 to 3.85 in …)`, `255×`."""
+PARTS = ("", ", spread", ", besides")
+"""What the columns of such numbers add to their head."""
 
 
 @dataclass(frozen=True)
@@ -43,8 +49,20 @@ class Table:
         return "\n".join([lines[0], f"|{marks}|", *lines[1:]]) + "\n"
 
     def csv(self) -> str:
+        """Plain numbers; spreads, and what else stands beside a number, have columns of their own if there are any."""
+        columns: list[Sequence[str]] = []
+        for i, head in enumerate(self.head):
+            cells = [row[i] for row in self.rows]
+            if self._is_text(i):
+                columns.append([head, *cells])
+                continue
+            parts = [_parted(cell) for cell in cells]
+            for k, name in enumerate(PARTS):
+                column = [part[k] for part in parts]
+                if any(column) or not name:
+                    columns.append([head + name, *column])
         file = StringIO()
-        csv.writer(file, lineterminator="\n").writerows([self.head, *self.rows])
+        csv.writer(file, lineterminator="\n").writerows(zip(*columns, strict=True))
         return file.getvalue()
 
     def latex(self) -> str:
@@ -53,3 +71,17 @@ class Table:
         lines = [" & ".join(cell.translate(LATEX) for cell in line) + r" \\" for line in (self.head, *self.rows)]
         body = "\n".join([lines[0], r"\midrule", *lines[1:]])
         return f"\\begin{{tabular}}{{{columns}}}\n\\toprule\n{body}\n\\bottomrule\n\\end{{tabular}}\n"
+
+
+def _parted(cell: str) -> tuple[str, str, str]:
+    """A number, its spread, what stands besides; a cell of anything else, as of what is unfinished, is all besides."""
+    found = NUMBER.fullmatch(cell.strip("*"))  # the italics of Markdown
+    if found is None:
+        return "", "", cell
+    value, spread, *besides = found.groups(default="")
+    return _plain(value), spread, _plain("".join(besides))
+
+
+def _plain(text: str) -> str:
+    """`1234` for `1,234`; words as they are."""
+    return text.replace(",", "") if re.fullmatch(r"[\d,]+\.?\d*", text) else text

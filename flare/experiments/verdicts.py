@@ -20,8 +20,7 @@ def without_numbers(cells: Sequence[Cell], found: Sequence[Outcome], name: Name)
         if outcome is None:
             kinds["No record yet"].append(name(cell))
         elif not outcome.values():
-            failed = any(record.outcome == "failed" for record in outcome.records)
-            kinds["Failed" if failed else "Unfinished"].append(name(cell))
+            kinds["Failed" if outcome.failed else "Unfinished"].append(name(cell))
     return "".join(f" {kind}: {', '.join(names)}." for kind, names in kinds.items() if names)
 
 
@@ -39,12 +38,21 @@ def overlap(a: Outcome, b: Outcome) -> bool:
 
 def doubts(best: Outcome, others: Sequence[Outcome], name: Name) -> str:
     """` Its spread overlaps that of lno.`: what else might be the best, beginning with a space."""
-    words = ""
     close = [name(other.cell) for other in others if overlap(best, other)]
-    if close:
-        words += f" Its spread overlaps that of {', '.join(close)}."
-    single = [name(outcome.cell) for outcome in (best, *others) if outcome.spread is None]
-    return words + (f" Of one seed, so without a spread: {', '.join(single)}." if single else "")
+    words = f" Its spread overlaps that of {', '.join(close)}." if close else ""
+    return words + few_seeds([best, *others], name)
+
+
+OF_ONE_SEED = " Of one seed, so without a spread: "
+
+
+def few_seeds(found: Sequence[Outcome], name: Name) -> str:
+    """Which of those with numbers have one seed alone, and which have lost some; beginning with a space."""
+    single = [name(outcome.cell) for outcome in found if outcome.spread is None]
+    which = "all" if len(single) == len(found) > 1 else ", ".join(single)
+    words = f"{OF_ONE_SEED}{which}." if single else ""
+    lost = [f"{name(o.cell)} {o.failed} of {len(o.records)}" for o in found if o.failed]
+    return words + (f" Seeds that failed: {', '.join(lost)}." if lost else "")
 
 
 def flare_among(ranked: Sequence[Outcome], cells: Sequence[Cell], found: Sequence[Outcome], word: str) -> str:
@@ -86,7 +94,8 @@ def falling(lines: Sequence[Sequence[Cell]], found: Sequence[Outcome]) -> str:
         words = f"the error does **not** fall at every step to more blocks{among} ({'; '.join(rising)})."
     else:
         words = f"the error falls with every step to more blocks{among}."
-    return words + (f" It falls by less than the spread: {'; '.join(slight)}." if slight else "") + missing
+    words += f" It falls by less than the spread: {'; '.join(slight)}." if slight else ""
+    return words + few_seeds(list(of.values()), _axes) + missing
 
 
 def lowest(cells: Sequence[Cell], found: Sequence[Outcome], axis: str, by: str) -> str:

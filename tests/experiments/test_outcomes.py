@@ -89,3 +89,23 @@ def test_pages_of_spectra_tell_how_far_heads_differ(ledger, tmp_path):
     assert f"Heads differ most in block 1: {low:.1f} to {high:.1f}." in pages["spectra.md"]
     assert "Heads differ more with independent latents" in pages["shared-latents.md"]
     assert "Heads differ more with independent latents" in pages["README.md"]
+    for page, blocks, count in (("spectra.md", "; blocks 4, not 8", 1), ("shared-latents.md", "", 2)):
+        departs = f"16 of 500 epochs{blocks}; channels 32, not 64; norms without weight decay (#15).*"
+        assert pages[page].count(departs) == count, "a picture has no row that could say it"
+
+
+def test_pictures_of_a_sample_depart_in_words_and_stand_beside_the_training_mean_field(ledger, tmp_path):
+    points = np.random.default_rng(0).random((30, 2), dtype=np.float32)
+    arrays = {"points": points, "truth": points[:, :1], "prediction": points[:, 1:]}
+    facts = {"index": 3, "of_samples": 5, "rel_l2": 0.3, "fields": ["stress"], "units": ["MPa"], "grid": None}
+    elasticity, darcy, pipe, _ = item_named("qualitative").cells(CPU)
+    for cell, error in ((elasticity, 0.4), (darcy, 0.6), (pipe, None)):
+        ledger.write(cell.job, Record("done", facts), arrays)
+        if error is not None:
+            ledger.write(cell.job.training, Record("done", {"rel_l2": error, "rel_l2_mean_field": 0.5}))
+    text = written(ledger, tmp_path / "pages")["qualitative.md"]
+    assert "elasticity 300 (mean of all 400, the training-mean field 500); darcy 300 (mean of all 600," in text
+    assert "; pipe 300. No better than that field: darcy." in text
+    for dataset, words in (("elasticity", "16 of 500 epochs"), ("darcy", "22×22 points, not 85×85 (resolution 22)")):
+        (caption,) = [line for line in text.splitlines() if line.startswith(f"*{dataset}: truth")]
+        assert f"{words}; " in caption.split("Departures from the paper's setting: ")[1]

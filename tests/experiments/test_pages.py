@@ -5,8 +5,9 @@ import pytest
 from flare.experiments import million
 from flare.experiments.budgets import BUDGETS, budget_named
 from flare.experiments.jobs import Training
-from flare.experiments.ledger import Ledger, Record
-from flare.experiments.pages import write_pages
+from flare.experiments.ledger import Ledger, Record, address
+from flare.experiments.names import ITEMS
+from flare.experiments.pages import write_pages, write_report
 from flare.experiments.reproduce import item_named
 from flare.experiments.study import READ_OFF, chosen, outcomes
 
@@ -43,7 +44,7 @@ def test_a_page_has_mean_spread_paper_and_departures_in_one_row_and_a_failure_sa
     assert "normalise.points gaussian, not identity" in row
     row = next(line for line in text.splitlines() if line.startswith("| elasticity | lno |"))
     assert "failed: TrainingDiverged: the loss is nan | 2 of 3 | 9.25 |" in row
-    assert "FLARE is the lowest." in text
+    assert "FLARE is the lowest. Seeds that failed: lno 1 of 3." in text
     assert "spread overlaps" not in text
 
 
@@ -84,7 +85,9 @@ def test_the_page_says_whether_error_falls_with_blocks_and_whose_latents_are_bet
     assert "the error falls with every step" in (tmp_path / "falling" / "blocks-latents.md").read_text()
     rising = records_for(blocks, tmp_path / "b", lambda parts: [0.1 * int(parts[1].split("=")[1])])
     write_pages(rising, tmp_path / "rising")
-    assert "does **not** fall" in (tmp_path / "rising" / "blocks-latents.md").read_text()
+    told = (tmp_path / "rising" / "blocks-latents.md").read_text()
+    assert "does **not** fall" in told
+    assert ", 400 to 800). Of one seed, so without a spread: all." in told
     lone = records_for(blocks[:1], tmp_path / "d", lambda parts: [0.1])
     write_pages(lone, tmp_path / "lone")
     told = (tmp_path / "lone" / "blocks-latents.md").read_text()
@@ -95,10 +98,15 @@ def test_the_page_says_whether_error_falls_with_blocks_and_whose_latents_are_bet
     told = (tmp_path / "gap" / "blocks-latents.md").read_text()
     assert "falls with every step to more blocks, of the 4 of 6 steps that have both numbers." in told
     assert "Failed: blocks=2/latents=16." in told
+    falling.write(blocks[0].job.with_seed(1), Record("failed", failure="TrainingDiverged: the loss is nan"))
+    write_pages(falling, tmp_path / "lost")
+    told = (tmp_path / "lost" / "blocks-latents.md").read_text()
+    assert "Seeds that failed: blocks=1/latents=16 1 of 2. Failed: blocks=2/latents=16." in told
     trainings = [c for c in item_named("shared-latents").cells(CPU) if isinstance(c.job, Training)]
     ledger = records_for(trainings, tmp_path / "c", lambda parts: [0.02 if parts[2] == "shared" else 0.01])
     write_pages(ledger, tmp_path / "shared")
-    assert "blocks=8: independent latents are better" in (tmp_path / "shared" / "shared-latents.md").read_text().lower()
+    told = (tmp_path / "shared" / "shared-latents.md").read_text()
+    assert "blocks=8: independent latents are better. Of one seed, so without a spread: all." in told
 
 
 def test_no_number_of_latent_blocks_wins_where_there_is_nothing_to_beat(tmp_path):
@@ -121,6 +129,17 @@ def test_a_count_that_is_missing_is_an_empty_cell_and_only_a_failed_one_says_so(
     text = (tmp_path / "pages" / "architectures.md").read_text()
     assert "| flare | 2BMN | 2BMN | 7 | 2.0 | failed |  |  |  |" in text
     assert "| flare | yes | yes | yes | no | yes |" in text
+    assert "Failed: flare/points=10000: RuntimeError: no." in text
+
+
+@pytest.mark.parametrize("name", ITEMS)
+def test_an_item_of_which_everything_has_failed_says_so_of_every_job(name, tmp_path):
+    item, ledger = item_named(name), Ledger(tmp_path / "r")
+    jobs = {address(job): job for cell in item.cells(CPU) for job in cell.jobs(1)}
+    for where, job in jobs.items():
+        ledger.write(job, Record("failed", failure=f"RuntimeError: no kernel for {where}"))
+    text = write_report(item, ledger, CPU, tmp_path / "pages")
+    assert not [job.label for where, job in jobs.items() if where not in text]
 
 
 def test_records_of_published_files_have_a_section_of_their_own(tmp_path):
@@ -163,6 +182,14 @@ def million_record(cell, data):
     return {**million.USUAL, **cell.job.settings, **about}
 
 
+def test_a_million_points_say_that_their_steps_are_of_one_seed():
+    (cell,) = item_named("million").cells(PAPER)
+    record = million_record(cell, "drivaerml")
+    assert "one seed" not in million._verdict(record), "there is no step to judge"
+    record["rows"].append(record["rows"][0] | {"blocks": 4, "rel_l2": 0.6})
+    assert "512 latents, 4, 8 blocks: the error falls with every step. Of one seed, so" in million._verdict(record)
+
+
 def test_the_papers_study_of_a_million_points_is_in_its_precision_with_its_constants():
     (cell,) = item_named("million").cells(budget_named("paper", published=True))
     assert cell.job.settings == {"steps": 193_500, "limit_seconds": 1e9, "precision": "16", "constants": True}
@@ -195,7 +222,8 @@ def test_the_page_of_table_2_says_who_is_best_and_shows_the_papers_accuracy_unde
     write_pages(ledger, tmp_path / "pages")
     text = (tmp_path / "pages" / "table2.md").read_text()
     above = "test: 13.0 points above the majority class"
-    departs = "samples of our generator; judged on test with masks, not on dev without (#20)"
+    departs = "samples of our generator; judged on test with masks, not on dev without (#20); "
+    departs += "latents without weight decay (#15)"
     assert f"| listops | flare | own | 5 |  | 30.0 | 1 | 36.15 | {above} | {departs} |" in text
     assert "FLARE is **not** the best: performer is." in text
     assert "Averages" not in text
