@@ -168,10 +168,11 @@ def outcomes(ledger: Ledger, cells: Iterable[Cell]) -> list[Outcome]:
     return found
 
 
-def digits(value: float, spread: float | None, unit: float) -> str:
-    """Three digits and the spread to the same place, both in `unit`."""
+def digits(value: float, spread: float | None, unit: float, more: int = 0) -> str:
+    """Three digits, or so many more, and the spread to the same place, both in `unit`."""
     value = value / unit
     places = max(0, 2 - math.floor(math.log10(value) + 1e-9)) if value > 0 else 2  # 9.99999999 is 10
+    places += more
     return f"{value:.{places}f}" + ("" if spread is None else f" ± {spread / unit:.{places}f}")
 
 
