@@ -247,7 +247,7 @@ DIRTY = " A + behind a commit: some files were not as it has them."
 
 
 def _times(made: Sequence[Mapping[str, Any]]) -> str:
-    """Wall time, and how far to trust it. Of an experiment done in several calls neither time is known."""
+    """Wall time, and how far to trust it. Older records of experiments done in several calls have none."""
     timed = [m for m in made if m.get("seconds") is not None]
     if not timed:
         return "time not kept"
