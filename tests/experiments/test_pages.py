@@ -1,8 +1,9 @@
 """What the pages of results say of the records: made-up errors, so that every sentence can be wrong."""
 
+import numpy as np
 import pytest
 
-from flare.experiments import million
+from flare.experiments import lpbf_statistics, million
 from flare.experiments.budgets import BUDGETS, budget_named
 from flare.experiments.jobs import Training
 from flare.experiments.ledger import Ledger, Record
@@ -250,6 +251,18 @@ def test_an_ablation_says_which_is_lowest_beside_the_papers_and_what_is_missing(
 
 def item_axis(item):
     return {"head-dimension": "head width", "kv-depth": "K/V depth", "ffn-depth": "FFN depth"}[item]
+
+
+def test_histograms_of_an_older_record_of_parts_have_the_units_that_it_lacks(tmp_path, monkeypatch):
+    (cell,) = item_named("lpbf").cells(CPU)
+    arrays = {"height": np.ones(2), "largest von_mises": np.ones(2), "gallery.png": np.zeros(1, np.uint8)}
+    ledger, drawn = Ledger(tmp_path / "r"), {}
+    result = {"landmarks": {}, "units": {"height": "", "largest von_mises": "MPa"}, "samples": 2}
+    ledger.write(cell.job, Record("done", result), arrays)
+    monkeypatch.setattr(lpbf_statistics, "number_histograms", lambda numbers: drawn.update(numbers))
+    monkeypatch.setattr(lpbf_statistics, "png", lambda figure: b"")
+    item_named("lpbf").report(ledger, CPU)
+    assert {title: unit for title, (unit, _) in drawn.items()} == {"height": "mm", "largest von_mises": "MPa"}
 
 
 def test_benchmarks_without_records_are_named(tmp_path):
