@@ -220,11 +220,12 @@ def _calls(path: Path, *, before: bool) -> Iterator[list[float | None]]:
     Args:
         before: whether there was one whose time was not kept.
     """
-    calls: list[float | None] = json.loads(path.read_text(encoding="utf-8")) if path.exists() else [None] * before
-    write_json(path, [*calls, None])  # until it ends: the time of a call that is killed is lost
+    known = path.exists()
+    calls: list[float | None] = json.loads(path.read_text(encoding="utf-8"))["seconds"] if known else [None] * before
+    write_json(path, {"seconds": [*calls, None]})  # until it ends: the time of a call that is killed is lost
     start = time.monotonic()
     try:
         yield calls
     finally:
         calls.append(round(time.monotonic() - start, 1))
-        write_json(path, calls)
+        write_json(path, {"seconds": calls})

@@ -44,12 +44,12 @@ def test_an_experiment_keeps_the_time_of_all_its_calls(tmp_path, monkeypatch):
     with pytest.raises(Interrupted):
         study(tmp_path, monkeypatch, stop=True)
     calls = Place(tmp_path).run(STUDY) / "calls.json"
-    assert len(json.loads(calls.read_text())) == 1
-    calls.write_text("[100.0]")
+    assert len(json.loads(calls.read_text())["seconds"]) == 1
+    calls.write_text('{"seconds": [100.0]}')
     assert 100 <= study(tmp_path, monkeypatch) < 110
 
 
-@pytest.mark.parametrize("calls", [None, "[100.0, null]"])
+@pytest.mark.parametrize("calls", [None, '{"seconds": [100.0, null]}'])
 def test_a_call_that_was_killed_or_came_before_leaves_the_time_unknown(calls, tmp_path, monkeypatch):
     folder = Place(tmp_path).run(STUDY)
     folder.mkdir(parents=True)
