@@ -233,12 +233,14 @@ def origin(found: Iterable[Outcome]) -> str:
     facts = {
         key: sorted({str(m.get(key, "unknown")) for m in made}) for key in ("flare", "commit", "torch", "processor")
     }
+    # As older records have it, and newer ones say it.
+    processors = dict.fromkeys(text.replace(" 1 threads ", " 1 thread ") for text in facts["processor"])
     memory = max((m.get("peak_memory_mb", 0) for m in made), default=0)
     words = f"{len(made)} records" if len(made) > 1 else "One record"
     return (
         f"*{words}: flare {', '.join(facts['flare'])} at {', '.join(facts['commit'])}, "
         f"torch {', '.join(facts['torch'])}, "
-        f"{'; '.join(facts['processor'])}; {_times(made)}, at most {gigabytes(memory):.1f} GB."
+        f"{'; '.join(processors)}; {_times(made)}, at most {gigabytes(memory):.1f} GB."
         f"{DIRTY if any(commit.endswith('+') for commit in facts['commit']) else ''}*"
     )
 

@@ -60,6 +60,24 @@ def test_the_sentence_on_the_lowest_names_failed_and_missing_models_and_spreads_
     assert " Failed: lno. No record yet: gnot." in text
 
 
+def test_what_no_record_gives_any_more_is_removed_and_what_others_put_there_stays(tmp_path):
+    folder = tmp_path / "pages"
+    pipe = chosen(item_named("table1").cells(CPU), ["pipe/flare"])
+    kv = chosen(item_named("kv-depth").cells(CPU), ["depth=0"])
+    write_pages(records_for([*pipe, *kv], tmp_path / "more", lambda parts: [0.01]), folder)
+    (folder / "an-item-of-old.md").write_text((folder / "kv-depth.md").read_text())
+    strangers = [folder / "mine.md", folder / "images" / "mine.png", folder / "tables" / "mine-1.csv"]
+    for path in strangers:
+        path.write_text("of a person")
+    before = {path for path in folder.rglob("*") if path.is_file()}
+    write_pages(records_for(pipe, tmp_path / "fewer", lambda parts: [0.01]), folder)
+    gone = before - {path for path in folder.rglob("*") if path.is_file()}
+    assert {str(path.relative_to(folder)) for path in gone} == {
+        *("kv-depth.md", "an-item-of-old.md", "images/kv-depth-cpu-kv-depth.png"),
+        *("tables/kv-depth-cpu-1.csv", "tables/kv-depth-cpu-1.tex"),
+    }
+
+
 def test_seeds_are_found_wherever_one_is_missing(tmp_path):
     (cell,) = [cell for cell in elasticity() if cell.parts[1] == "flare"]
     ledger = Ledger(tmp_path)
@@ -290,8 +308,8 @@ def test_a_page_has_all_commands_that_it_takes_and_the_sizes_of_its_tasks(tmp_pa
 def test_the_last_line_explains_times_of_a_busy_machine_and_commits_with_a_plus(tmp_path):
     cells, told = elasticity(), {}
     for name, made in (
-        ("old", {"commit": "abc+", "seconds": 60.0}),
-        ("new", {"commit": "abc", "seconds": 60.0, "cpu_seconds": 50.0}),
+        ("old", {"commit": "abc+", "seconds": 60.0, "processor": "an abacus, 1 threads for torch"}),
+        ("new", {"commit": "abc", "seconds": 60.0, "processor": "an abacus, 1 thread for torch", "cpu_seconds": 50.0}),
     ):
         ledger = Ledger(tmp_path / name)
         result = {"rel_l2": 0.1, "rel_l2_mean_field": 0.5, "parameters": 7, "curve": [(1, 0.1)]}
@@ -299,6 +317,7 @@ def test_the_last_line_explains_times_of_a_busy_machine_and_commits_with_a_plus(
         write_pages(ledger, tmp_path / f"pages-{name}")
         told[name] = (tmp_path / f"pages-{name}" / "table1.md").read_text()
     assert "1 min 00 s in all by the clock of a machine that did other work, too" in told["old"]
+    assert all("an abacus, 1 thread for torch;" in text for text in told.values())
     assert "A + behind a commit: some files were not as it has them." in told["old"]
     assert "1 min 00 s in all, of CPUs 50 s" in told["new"]
     assert "other work" not in told["new"]
