@@ -12,6 +12,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 import flare
+from flare.terminal import counted
 
 PACKAGES = ("torch", "numpy", "scipy", "lightning-fabric", "safetensors")
 
@@ -24,7 +25,9 @@ def describe_environment() -> dict[str, str]:
     facts = {"flare": flare.__version__, "commit": commit(), "python": platform.python_version()}
     facts |= {name: _version(name) for name in PACKAGES}
     facts["system"] = f"{platform.system()} {platform.machine()}"
-    facts["processor"] = f"{processor()}, {os.cpu_count()} cores, {torch.get_num_threads()} threads for torch"
+    facts["processor"] = (
+        f"{processor()}, {counted(os.cpu_count() or 1, 'core')}, {counted(torch.get_num_threads(), 'thread')} for torch"
+    )
     facts["memory"] = f"{psutil.virtual_memory().total / 2**30:.1f} GiB"
     for i in range(torch.cuda.device_count()):
         gpu = torch.cuda.get_device_properties(i)

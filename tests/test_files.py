@@ -3,6 +3,7 @@
 import contextlib
 import errno
 import json
+import re
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -113,4 +114,5 @@ def test_a_birth_certificate_names_versions_and_hardware():
     facts = describe_environment()
     assert {"flare", "commit", "python", "torch", "numpy", "processor", "memory"} <= set(facts)
     assert all(isinstance(value, str) and value for value in facts.values())
+    assert re.search(r", (1 core|\d+ cores), (1 thread|([2-9]|\d\d+) threads) for torch$", facts["processor"])
     assert 10 < peak_memory_mb() < 1e6

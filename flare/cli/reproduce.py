@@ -15,6 +15,8 @@ from flare.terminal import say
 
 RECORDS = "results/records"
 """Of the cpu and the paper budget; of smoke they lie among its runs."""
+WHOLE = {"list": "tells of all items", "pages": "writes all pages, from all records"}
+"""Of which nothing is chosen."""
 EPILOG = f"""WHAT is one of: {", ".join(ITEMS)}; or
   list     all of them, with the time each takes and what is recorded
   pages    docs/results again, from the records alone
@@ -56,6 +58,8 @@ def run(words: Sequence[str]) -> int:
         value = getattr(given, name)
         if value is not None and value < 1:
             raise ConfigError(f"--{name} {value}: at least 1, please")
+    if given.only is not None and given.what in WHOLE:
+        raise ConfigError(f"{given.what} {WHOLE[given.what]}; it takes no --only")
     if given.what == "list":
         return _list(given)
     if given.what == "pages":
@@ -116,7 +120,7 @@ def _reproduce(given: Any) -> int:
     if given.seeds is not None and given.seeds > MOST_SEEDS:
         raise ConfigError(f"--seeds {given.seeds}: at most {MOST_SEEDS}, where reports stop looking for records")
     budget = budget_named(given.budget, published=given.published)
-    items = selected(given.what, given.only.split(",") if given.only else None)
+    items = selected(given.what, _only(given.only))
     ledger, place = Ledger(_records(given)), Place(Path(given.work))
     how: dict[str, Any] = {"workers": given.workers, "threads": given.threads}
     how |= {"scheduler": given.scheduler, "tell": say}
@@ -136,6 +140,14 @@ def _reproduce(given: Any) -> int:
         say("saved. Give the same command again to go on")
         raise SystemExit(stop.exit_code) from None
     return 0
+
+
+def _only(text: str | None) -> list[str] | None:
+    """What stands between commas, of which there may be one too many."""
+    pieces = [piece.strip(" /") for piece in (text or "").split(",")]
+    if text is not None and not any(pieces):
+        raise ConfigError(f"--only {text!r} names nothing; leave it out to do all")
+    return [piece for piece in pieces if piece] or None
 
 
 def _warn_of_other_files(records: Path) -> None:

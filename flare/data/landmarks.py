@@ -29,6 +29,11 @@ UNITS = {"height": "mm", "largest rise": "mm", "largest von Mises stress": "MPa"
 """Of such quantities, where they have one."""
 
 
+def labelled(quantity: str) -> str:
+    """With its unit, for tables: `height, mm`."""
+    return f"{quantity}, {UNITS[quantity]}" if quantity in UNITS else quantity
+
+
 def landmarks(dataset: Dataset, indices: Sequence[int] | None = None) -> dict[str, float]:
     """Statistic -> value, over all samples or over some; empty for a dataset that is no benchmark of ours."""
     if not is_benchmark(dataset.schema):

@@ -59,7 +59,7 @@ def curves(name: str, found: Sequence[Outcome], *, axis: str, by: str, caption: 
         line.spread.append(outcome.spread or 0.0)
         line.paper.append(outcome.cell.paper)
     if any(value is not None for line in lines.values() for value in line.paper):
-        caption += " Dashed: the paper's."
+        caption += " Dashed, hollow: the paper's."
     return Picture(name, caption, png(error_curves(lines, axis=axis, log=log)))
 
 

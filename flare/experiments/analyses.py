@@ -4,9 +4,12 @@ whole experiments, whose records are kept."""
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import import_module
+from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
@@ -16,6 +19,7 @@ from flare.data.sample import target_array
 from flare.data.store import Dataset
 from flare.experiments.jobs import Data, Job, Place, Training
 from flare.experiments.ledger import Arrays
+from flare.files import write_json
 from flare.report.dataset import gallery, sample_numbers
 from flare.report.page import png
 from flare.terminal import say
@@ -60,8 +64,8 @@ class TrainedSpectra(OfTraining):
         test = [int(i) for i in dataset.split("test")[: self.samples]]
         found = surrogate_spectra(load(place.run(self.of), device="cpu"), dataset, test)
         arrays = {"eigenvalues": found.eigenvalues.numpy(), "spread": found.spread.numpy()}
-        ranks = found.effective_rank.tolist()
-        return {"samples": found.samples, "effective_rank": ranks, "rel_l2": result["rel_l2"]}, arrays
+        kept = {key: result[key] for key in ("rel_l2", "data_fingerprint")}
+        return {"samples": found.samples, "effective_rank": found.effective_rank.tolist(), **kept}, arrays
 
 
 @dataclass(frozen=True)
@@ -80,7 +84,7 @@ class MedianSample(OfTraining):
     def perform(self, place: Place) -> tuple[dict[str, Any], Arrays]:
         from flare.surrogate import load
 
-        self.of.trained(place)
+        result = self.of.trained(place)
         tested = json.loads((place.run(self.of) / "test_errors.json").read_text(encoding="utf-8"))
         place_of_median = int(np.argsort(tested["rel_l2"])[len(tested["rel_l2"]) // 2])
         index = tested["samples"][place_of_median]
@@ -102,6 +106,7 @@ class MedianSample(OfTraining):
             "fields": schema.channels("target"),
             "units": ["" if unit == "1" else unit for unit in units],
             "grid": schema.grid and list(schema.grid),
+            "data_fingerprint": result["data_fingerprint"],
         }, arrays
 
 
@@ -197,8 +202,30 @@ class Experiment(Job):
         folder = place.run(self)
         folder.mkdir(parents=True, exist_ok=True)
         data = {"data": place.data(self.on)} if self.on else {}
-        import_module(f"flare.experiments.{self.name}").run(folder, **self.settings, **data, tell=say)
-        record: dict[str, Any] = json.loads((folder / f"{self.name}.json").read_text(encoding="utf-8"))
-        # Of its measurements, not of this process, which waited for them; its time is that of several calls, and lost.
+        kept = folder / f"{self.name}.json"
+        with _calls(folder / "calls.json", before=kept.exists()) as calls:
+            import_module(f"flare.experiments.{self.name}").run(folder, **self.settings, **data, tell=say)
+        record: dict[str, Any] = json.loads(kept.read_text(encoding="utf-8"))
+        known = [seconds for seconds in calls if seconds is not None]
+        # Of its measurements, not of this process, which waited for them.
         peak = max((row["peak_mb"] for row in record["rows"]), default=0.0)
-        return record | {"peak_memory_mb": round(peak), "seconds": None}, {}
+        seconds = round(sum(known), 1) if len(known) == len(calls) else None
+        return record | {"peak_memory_mb": round(peak), "seconds": seconds}, {}
+
+
+@contextmanager
+def _calls(path: Path, *, before: bool) -> Iterator[list[float | None]]:
+    """Seconds of each call that an experiment took so far, with this one once it has ended, however it does.
+
+    Args:
+        before: whether there was one whose time was not kept.
+    """
+    known = path.exists()
+    calls: list[float | None] = json.loads(path.read_text(encoding="utf-8"))["seconds"] if known else [None] * before
+    write_json(path, {"seconds": [*calls, None]})  # until it ends: the time of a call that is killed is lost
+    start = time.monotonic()
+    try:
+        yield calls
+    finally:
+        calls.append(round(time.monotonic() - start, 1))
+        write_json(path, {"seconds": calls})

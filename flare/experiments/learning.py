@@ -21,4 +21,10 @@ def learning_curves(name: str, caption: str, records: Mapping[str, Record]) -> l
         if len(curve) >= ENOUGH:
             epochs, errors = zip(*curve, strict=True)
             lines[label] = Series([float(e) for e in epochs], list(errors), [0.0] * len(curve), [None] * len(curve))
-    return [Picture(name, caption, png(error_curves(lines, axis="epoch", log=False)))] if lines else []
+    if not lines:
+        return []
+    # Of the data, and so the same for all; the record of an unfinished training has none yet.
+    mean_field = next((m for label in lines if (m := records[label].result.get("rel_l2_mean_field"))), None)
+    if mean_field is not None:
+        caption += " Dashed: the mean field of the training samples."
+    return [Picture(name, caption, png(error_curves(lines, axis="epoch", log=False, mean_field=mean_field)))]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from flare.data.cards import card
+from flare.data.landmarks import labelled
 from flare.experiments.analyses import DatasetStatistics
 from flare.experiments.budgets import Budget
 from flare.experiments.ledger import Ledger
@@ -25,8 +26,10 @@ def report(ledger: Ledger, budget: Budget) -> list[Block]:
         return []
     if record.outcome == "failed":
         return [f"Failed: {record.failure}"]
-    units, arrays = record.result["units"], ledger.arrays(cell.job)
+    arrays = ledger.arrays(cell.job)
     gallery = arrays.pop("gallery.png").tobytes()
+    noted = {key.replace("_", " "): unit for key, unit in card("lpbf").note_units.items()}  # older records lack them
+    units = {title: unit or noted.get(title, "") for title, unit in record.result["units"].items()}
     histograms = number_histograms({title: (units[title], values.tolist()) for title, values in arrays.items()})
     data = budget.scales["lpbf"].data
     options = "".join(f", {key} {value}" for key, value in data.options.items())
@@ -48,7 +51,9 @@ def statistics_table(found: Mapping[str, float]) -> Table:
     rows = []
     for quantity in dict.fromkeys(name.split(" of ", 1)[1] for name in found):
         names = [f"{kind} of {quantity}" for kind in kinds]
-        rows.append([quantity, *(f"{_short(found[name])} ({_short(published[name].value)})" for name in names)])
+        rows.append(
+            [labelled(quantity), *(f"{_short(found[name])} ({_short(published[name].value)})" for name in names)]
+        )
     return Table(["ours (published)", *kinds], rows)
 
 

@@ -81,7 +81,10 @@ def _written(blocks: Iterable[Block], folder: Path, stem: str) -> Iterable[str]:
 
 
 def write_pages(ledger: Ledger, folder: Path) -> list[Path]:
-    """A page for every item with records, and `README.md` that lists them all. Returns the pages."""
+    """A page for every item with records, and `README.md` that lists them all. Returns the pages.
+
+    Pages, tables and pictures that an earlier call left there, and that no record gives any more, are removed.
+    """
     pages, lines = [], []
     for name in ITEMS:
         item = item_named(name)
@@ -89,7 +92,7 @@ def write_pages(ledger: Ledger, folder: Path) -> list[Path]:
         if told:
             page = folder / f"{name}.md"
             again = "; ".join(command for section in told for command in _commands(item, ledger, section.budget))
-            head = [f"# {item.title}", f"Done again by {again}."]
+            head = [f"# {item.title}", f"{AGAIN}{again}."]
             whole = "".join(section.text for section in told)
             head += [words for mark, words in MARKS.items() if mark in whole]
             parts = ["\n\n".join(head) + "\n", *(section.text for section in told), *_notes(ledger, name)]
@@ -104,7 +107,26 @@ def write_pages(ledger: Ledger, folder: Path) -> list[Path]:
             lines.append(f"* {item.title}: not run yet, `flare reproduce {name} --budget cpu`")
     page = folder / "README.md"
     _write(page, "\n".join([INDEX, *_what_cpu_shows(ledger), "## Tables and figures\n", *lines, ""]).encode())
-    return [*pages, page]
+    pages.append(page)
+    _remove_others(folder, pages)
+    return pages
+
+
+AGAIN = "Done again by "
+"""Begins the second paragraph of a page, by which it is known as ours."""
+OURS = re.compile(rf".+-(?:{'|'.join(budget.key for budget in SHOWN)})-(?:.+\.png|\d+\.(?:csv|tex))")
+"""Names of the files that pages show."""
+
+
+def _remove_others(folder: Path, pages: Sequence[Path]) -> None:
+    """Of what is ours by its looks: all pages but these, and all files that none of these shows."""
+    for page in set(folder.glob("*.md")) - set(pages):
+        if f"\n\n{AGAIN}`flare reproduce " in page.read_text(encoding="utf-8"):
+            page.unlink()
+    told = "".join(page.read_text(encoding="utf-8") for page in pages)
+    for file in [*folder.glob("images/*"), *folder.glob("tables/*")]:
+        if OURS.fullmatch(file.name) and f"({file.parent.name}/{file.name})" not in told:
+            file.unlink()
 
 
 MARKS = {

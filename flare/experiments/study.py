@@ -174,10 +174,11 @@ def outcomes(ledger: Ledger, cells: Iterable[Cell]) -> list[Outcome]:
     return found
 
 
-def digits(value: float, spread: float | None, unit: float) -> str:
-    """Three digits and the spread to the same place, both in `unit`."""
+def digits(value: float, spread: float | None, unit: float, more: int = 0) -> str:
+    """Three digits, or so many more, and the spread to the same place, both in `unit`."""
     value = value / unit
     places = max(0, 2 - math.floor(math.log10(value) + 1e-9)) if value > 0 else 2  # 9.99999999 is 10
+    places += more
     return f"{value:.{places}f}" + ("" if spread is None else f" ± {spread / unit:.{places}f}")
 
 
@@ -245,12 +246,14 @@ def origin(found: Iterable[Outcome]) -> str:
     facts = {
         key: sorted({str(m.get(key, "unknown")) for m in made}) for key in ("flare", "commit", "torch", "processor")
     }
+    # As older records have it, and newer ones say it.
+    processors = dict.fromkeys(text.replace(" 1 threads ", " 1 thread ") for text in facts["processor"])
     memory = max((m.get("peak_memory_mb", 0) for m in made), default=0)
     words = f"{len(made)} records" if len(made) > 1 else "One record"
     return (
         f"*{words}: flare {', '.join(facts['flare'])} at {', '.join(facts['commit'])}, "
         f"torch {', '.join(facts['torch'])}, "
-        f"{'; '.join(facts['processor'])}; {_times(made)}, at most {gigabytes(memory):.1f} GB."
+        f"{'; '.join(processors)}; {_times(made)}, at most {gigabytes(memory):.1f} GB."
         f"{DIRTY if any(commit.endswith('+') for commit in facts['commit']) else ''}*"
     )
 
@@ -259,7 +262,7 @@ DIRTY = " A + behind a commit: some files were not as it has them."
 
 
 def _times(made: Sequence[Mapping[str, Any]]) -> str:
-    """Wall time, and how far to trust it. Of an experiment done in several calls neither time is known."""
+    """Wall time, and how far to trust it. Older records of experiments done in several calls have none."""
     timed = [m for m in made if m.get("seconds") is not None]
     if not timed:
         return "time not kept"

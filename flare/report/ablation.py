@@ -10,7 +10,7 @@ import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, NullLocator, StrMethodFormatter
 
-from flare.report.style import SMALL, log_ticks, new_figure, plain, round_ticks
+from flare.report.style import GREY, SMALL, log_ticks, new_figure, plain, round_ticks
 
 FEW = 8
 """Values of the abscissa that each get a tick."""
@@ -27,13 +27,16 @@ class Series:
     paper: list[float | None] = field(default_factory=list)
 
 
-def error_curves(lines: Mapping[str, Series], *, axis: str, log: bool = True) -> Figure:
-    """Relative errors: ours solid with bars of the spread, the paper's dashed in the same colour.
+def error_curves(
+    lines: Mapping[str, Series], *, axis: str, log: bool = True, mean_field: float | None = None
+) -> Figure:
+    """Relative errors: ours solid with bars of the spread, the paper's dashed and hollow in the same colour.
 
     Args:
         lines: label -> curve.
         axis: name of the abscissa.
         log: whether the abscissa is logarithmic; the ordinate is.
+        mean_field: error of the mean field of the training set, a thin dashed line. None: not drawn.
     """
     figure = new_figure(6.2, 3.6)
     axes = figure.subplots()
@@ -46,7 +49,18 @@ def error_curves(lines: Mapping[str, Series], *, axis: str, log: bool = True) ->
         )
         theirs = [(line.x[i], value) for i in order if (value := line.paper[i]) is not None]
         if theirs:
-            axes.plot(*zip(*theirs, strict=True), color=colour, linestyle="--", linewidth=1.0, label=f"{label}, paper")
+            axes.plot(  # with marks: of one point there is no line
+                *zip(*theirs, strict=True),
+                color=colour,
+                linestyle="--",
+                linewidth=1.0,
+                marker="o",
+                markersize=4.5,
+                markerfacecolor="white",
+                label=f"{label}, paper",
+            )
+    if mean_field is not None:
+        axes.axhline(mean_field, color=GREY, linestyle="--", linewidth=0.8, label="mean field")
     plain(axes, x=axis, y="relative L2 error")
     axes.set_yscale("log")
     if log:

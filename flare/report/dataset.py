@@ -176,8 +176,9 @@ def sample_numbers(dataset: Dataset, notes: Sequence[Mapping[str, Any]], indices
     for name in fields:
         unit = schema.fields[name].unit
         found[f"largest {name}"] = "" if unit == "1" else unit, [float(dataset[i].values[name].max()) for i in indices]
+    units = card(schema.name).note_units if is_benchmark(schema) else {}
     for key, values in _numbers(notes).items():
-        found.setdefault(key.replace("_", " "), ("", values))
+        found.setdefault(key.replace("_", " "), (units.get(key, ""), values))
     return found
 
 
@@ -188,7 +189,7 @@ def number_histograms(found: Numbers) -> Figure:
     figure = new_figure(3.3 * columns, 2.4 * rows)
     panels = figure.subplots(rows, columns, squeeze=False).ravel()
     for axes, (title, (unit, numbers)) in zip(panels, found.items(), strict=False):
-        _histogram(axes, np.asarray(numbers, dtype=float), 30, title, unit, "% of samples")
+        _histogram(axes, np.asarray(numbers, dtype=float), 30, title.replace("_", " "), unit, "% of samples")
     for axes in panels[len(found) :]:
         axes.remove()
     return figure

@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, NullLocator, StrMethodFormatter
 
 from flare.environment import gigabytes
-from flare.report.style import SMALL, new_figure, plain
+from flare.report.style import SMALL, log_ticks, new_figure, plain
 
 PANELS = {"rel_l2": "relative L2 error", "seconds": "seconds a step", "peak_mb": "GB at the peak"}
 
@@ -30,6 +30,7 @@ def million_figure(record: Mapping[str, Any]) -> Figure:
         axes.xaxis.set_major_locator(FixedLocator(blocks))
         axes.xaxis.set_minor_locator(NullLocator())
         axes.xaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
+        log_ticks(axes.yaxis)
         plain(axes, x="blocks", y=label)
     handles, labels = axes.get_legend_handles_labels()
     figure.legend(

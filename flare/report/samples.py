@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from flare.data.cards import Published
-from flare.data.landmarks import STATISTICS, UNITS
+from flare.data.landmarks import STATISTICS, labelled
 from flare.data.store import Dataset
 from flare.report.page import Grid
 
@@ -26,9 +26,8 @@ def landmark_grid(found: Mapping[str, float], published: Mapping[str, Published]
         return None
     rows = []
     for what in quantities:
-        unit = f", {UNITS[what]}" if UNITS.get(what) else ""
         keys = [f"{name} of {what}" for name in STATISTICS]
-        rows.append([f"{what}{unit}", "these", *(number(found[key]) for key in keys)])
+        rows.append([labelled(what), "these", *(number(found[key]) for key in keys)])
         if all(key in published for key in keys):
             rows.append(["", "published", *(number(published[key].value) for key in keys)])
     return Grid("Landmarks", ["of each sample", "", *STATISTICS], rows, words=2)

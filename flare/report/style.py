@@ -10,6 +10,8 @@ from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter, StrMethodF
 
 TEXT, SMALL = 10.0, 8.5
 """Font sizes in points, of titles and of everything else; a report shows pictures near their true size."""
+FEWEST = 3
+"""Ticks that an axis is read by."""
 INK, GREY, PALE, ACCENT = "#1f2933", "#8b95a1", "#dde2e7", "#c2410c"
 
 
@@ -37,10 +39,14 @@ def round_ticks(count: int, *, integer: bool = False) -> MaxNLocator:
 
 
 def log_ticks(axis: Axis) -> None:
-    """Ticks of a logarithmic axis as plain numbers: 0.01, 0.02, 0.05 on a short one, powers of ten on a long one."""
+    """Ticks of a logarithmic axis as plain numbers: 0.01, 0.02, 0.05 on a short one, powers of ten on a long one, and
+    evenly spaced numbers where it is so short that hardly one of these would be seen."""
     low, high = axis.get_view_interval()
     decades = np.log10(high / low)
     if decades < 3:
-        axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0) if decades > 0.7 else range(1, 10)))
+        coarse = [LogLocator(subs=(1.0, 2.0, 5.0))] if decades > 0.7 else []
+        locators = [*coarse, LogLocator(subs=range(1, 10)), round_ticks(5)]
+        seen = (sum(low <= tick <= high for tick in locator.tick_values(low, high)) for locator in locators)
+        axis.set_major_locator(next((l for l, n in zip(locators, seen, strict=True) if n >= FEWEST), locators[-1]))
         axis.set_major_formatter(StrMethodFormatter("{x:g}"))
     axis.set_minor_formatter(NullFormatter())

@@ -1,6 +1,8 @@
 """Budgets: what each trains, and how far that is from the paper's setting."""
 
 import json
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -8,7 +10,8 @@ from flare.data.cards import card
 from flare.errors import ConfigError
 from flare.experiments import scaling
 from flare.experiments.budgets import BENCHMARKS, BUDGETS, budget_named
-from flare.experiments.jobs import recipe
+from flare.experiments.estimate import making_seconds, points
+from flare.experiments.jobs import Data, recipe
 from flare.experiments.ledger import Ledger, Record, address
 from flare.experiments.reproduce import item_named, listing, planned, selected
 from flare.experiments.study import Cell, chosen, departures
@@ -106,6 +109,15 @@ def test_the_cpu_budget_is_estimated_at_minutes_on_two_cores(tmp_path):
     costs = {line.name: line.costs["cpu"].seconds for line in listing(Ledger(tmp_path), workers=2)}
     assert {name: seconds for name, seconds in costs.items() if seconds > ALLOWED.get(name, 5 * HOUR)} == {}
     assert set(ALLOWED) <= set(costs)
+
+
+def test_points_of_printed_parts_are_those_of_the_records():
+    (cell,) = item_named("lpbf").cells(CPU)
+    record = Ledger(Path(__file__).parents[2] / "results" / "records").find(cell.job)
+    assert points(cell.job.of) == pytest.approx(record.result["landmarks"]["mean of nodes"], rel=0.05)
+    usual = Data("lpbf", 10, 2)
+    assert points(usual) == 20_000
+    assert making_seconds(replace(usual, options={"layers": 30})) == making_seconds(usual) / 8
 
 
 def test_the_papers_elasticity_run_is_that_of_table_1(tmp_path):

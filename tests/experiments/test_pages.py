@@ -1,8 +1,9 @@
 """What the pages of results say of the records: made-up errors, so that every sentence can be wrong."""
 
+import numpy as np
 import pytest
 
-from flare.experiments import million
+from flare.experiments import lpbf_statistics, million
 from flare.experiments.budgets import BUDGETS, budget_named
 from flare.experiments.jobs import Training
 from flare.experiments.ledger import Ledger, Record, address
@@ -58,6 +59,24 @@ def test_the_sentence_on_the_lowest_names_failed_and_missing_models_and_spreads_
     text = (tmp_path / "pages" / "table1.md").read_text()
     assert "FLARE is the lowest of those with numbers. Its spread overlaps that of transolver." in text
     assert " Failed: lno. No record yet: gnot." in text
+
+
+def test_what_no_record_gives_any_more_is_removed_and_what_others_put_there_stays(tmp_path):
+    folder = tmp_path / "pages"
+    pipe = chosen(item_named("table1").cells(CPU), ["pipe/flare"])
+    kv = chosen(item_named("kv-depth").cells(CPU), ["depth=0"])
+    write_pages(records_for([*pipe, *kv], tmp_path / "more", lambda parts: [0.01]), folder)
+    (folder / "an-item-of-old.md").write_text((folder / "kv-depth.md").read_text())
+    strangers = [folder / "mine.md", folder / "images" / "mine.png", folder / "tables" / "mine-1.csv"]
+    for path in strangers:
+        path.write_text("of a person")
+    before = {path for path in folder.rglob("*") if path.is_file()}
+    write_pages(records_for(pipe, tmp_path / "fewer", lambda parts: [0.01]), folder)
+    gone = before - {path for path in folder.rglob("*") if path.is_file()}
+    assert {str(path.relative_to(folder)) for path in gone} == {
+        *("kv-depth.md", "an-item-of-old.md", "images/kv-depth-cpu-kv-depth.png"),
+        *("tables/kv-depth-cpu-1.csv", "tables/kv-depth-cpu-1.tex"),
+    }
 
 
 def test_seeds_are_found_wherever_one_is_missing(tmp_path):
@@ -280,6 +299,18 @@ def item_axis(item):
     return {"head-dimension": "head width", "kv-depth": "K/V depth", "ffn-depth": "FFN depth"}[item]
 
 
+def test_histograms_of_an_older_record_of_parts_have_the_units_that_it_lacks(tmp_path, monkeypatch):
+    (cell,) = item_named("lpbf").cells(CPU)
+    arrays = {"height": np.ones(2), "largest von_mises": np.ones(2), "gallery.png": np.zeros(1, np.uint8)}
+    ledger, drawn = Ledger(tmp_path / "r"), {}
+    result = {"landmarks": {}, "units": {"height": "", "largest von_mises": "MPa"}, "samples": 2}
+    ledger.write(cell.job, Record("done", result), arrays)
+    monkeypatch.setattr(lpbf_statistics, "number_histograms", lambda numbers: drawn.update(numbers))
+    monkeypatch.setattr(lpbf_statistics, "png", lambda figure: b"")
+    item_named("lpbf").report(ledger, CPU)
+    assert {title: unit for title, (unit, _) in drawn.items()} == {"height": "mm", "largest von_mises": "MPa"}
+
+
 def test_benchmarks_without_records_are_named(tmp_path):
     ledger = records_for(elasticity(), tmp_path / "r", lambda parts: [0.01])
     write_pages(ledger, tmp_path / "pages")
@@ -305,8 +336,8 @@ def test_a_page_has_all_commands_that_it_takes_and_the_sizes_of_its_tasks(tmp_pa
 def test_the_last_line_explains_times_of_a_busy_machine_and_commits_with_a_plus(tmp_path):
     cells, told = elasticity(), {}
     for name, made in (
-        ("old", {"commit": "abc+", "seconds": 60.0}),
-        ("new", {"commit": "abc", "seconds": 60.0, "cpu_seconds": 50.0}),
+        ("old", {"commit": "abc+", "seconds": 60.0, "processor": "an abacus, 1 threads for torch"}),
+        ("new", {"commit": "abc", "seconds": 60.0, "processor": "an abacus, 1 thread for torch", "cpu_seconds": 50.0}),
     ):
         ledger = Ledger(tmp_path / name)
         result = {"rel_l2": 0.1, "rel_l2_mean_field": 0.5, "parameters": 7, "curve": [(1, 0.1)]}
@@ -314,6 +345,7 @@ def test_the_last_line_explains_times_of_a_busy_machine_and_commits_with_a_plus(
         write_pages(ledger, tmp_path / f"pages-{name}")
         told[name] = (tmp_path / f"pages-{name}" / "table1.md").read_text()
     assert "1 min 00 s in all by the clock of a machine that did other work, too" in told["old"]
+    assert all("an abacus, 1 thread for torch;" in text for text in told.values())
     assert "A + behind a commit: some files were not as it has them." in told["old"]
     assert "1 min 00 s in all, of CPUs 50 s" in told["new"]
     assert "other work" not in told["new"]

@@ -97,3 +97,5 @@ def test_statistics_stand_beside_the_published_ones(ran):
     found = landmarks(Dataset(out / "data"))
     assert f"{found['median of largest rise']:.3g} (0.271)" in table
     assert f"{found['median of nodes']:,.0f} (19,743)" in table
+    assert "\n| nodes | " in table
+    assert all(f"\n| {label} | " in table for label in ("height, mm", "largest rise, mm"))

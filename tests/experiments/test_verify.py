@@ -69,10 +69,10 @@ def test_seeds_that_happen_to_lie_close_are_not_held_to_that(tmp_path, monkeypat
 
 
 def test_only_the_seeds_asked_for_are_trained_and_the_spread_is_of_all_recorded(tmp_path, monkeypatch):
-    recorded = [done(0.10), done(0.13), done(0.16)]
-    good, (line,), trained = rerun(tmp_path, monkeypatch, recorded, [done(0.2)], seeds=1)
+    recorded = [done(0.10), done(0.11), done(0.12)]
+    good, (line,), trained = rerun(tmp_path, monkeypatch, recorded, [done(0.14)], seeds=1)
     assert trained == [0]
-    assert good, "three deviations of 0.03, times the root of two"
+    assert good, "three deviations of 0.01, times the root of two"
     assert "with the recorded spread s" in line
 
 
@@ -96,7 +96,30 @@ def test_a_seed_that_fails_now_is_no_agreement_and_one_that_fails_again_is(tmp_p
     assert "failed again" in line
 
 
-def test_other_data_are_told(tmp_path, monkeypatch):
-    good, (line,), _ = rerun(tmp_path, monkeypatch, [done(0.1)], [done(0.101, "b")])
-    assert good
+@pytest.mark.parametrize("now", [0.1, 0.101])
+def test_other_data_are_no_agreement_whatever_comes_of_them(now, tmp_path, monkeypatch):
+    good, (line,), _ = rerun(tmp_path, monkeypatch, [done(0.1)], [done(now, "b")])
+    assert not good
     assert line.endswith("; OTHER DATA, fingerprint a there, b here)")
+
+
+def test_a_cell_that_scatters_by_half_its_error_agrees_in_its_bits_or_not_at_all(tmp_path, monkeypatch):
+    recorded = [done(0.356), done(0.562), done(0.768)]
+    good, (line,), _ = rerun(tmp_path / "a", monkeypatch, recorded, [done(0.06), done(0.06), done(0.06)])
+    assert not good
+    rule = "505, 3 s √(2/3) with the recorded spread s, is over 50% of it"
+    assert f"(SCATTERS too much to be verified by its mean alone: {rule}; not within ± s)" in line
+    good, (line,), _ = rerun(tmp_path / "b", monkeypatch, recorded, [done(0.5), done(0.6), done(0.7)])
+    assert not good
+    assert line.endswith("also within ± s)")
+    good, (line,), _ = rerun(tmp_path / "c", monkeypatch, recorded, recorded)
+    assert good
+
+
+@pytest.mark.parametrize(("shift", "words"), [(0.009, "also within ± s"), (0.011, "not within ± s")])
+def test_what_is_allowed_is_told_apart_from_what_lies_within_the_spread(shift, words, tmp_path, monkeypatch):
+    errors = (0.10, 0.11, 0.12)
+    now = [done(error + shift) for error in errors]
+    good, (line,), _ = rerun(tmp_path, monkeypatch, [done(error) for error in errors], now)
+    assert good
+    assert line.endswith(f"{words})")

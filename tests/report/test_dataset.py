@@ -13,7 +13,16 @@ from flare.data.writer import DatasetWriter
 from flare.errors import NotConverged
 from flare.physics.darcy import Darcy
 from flare.physics.lpbf.dataset import LEAST_DISPLACEMENT, MOST_DISPLACEMENT, MOST_STRESS
-from flare.report.dataset import _histogram, gallery, histograms, sample_histograms, write_dataset_page
+from flare.report import dataset as dataset_page
+from flare.report.dataset import (
+    _histogram,
+    gallery,
+    histograms,
+    number_histograms,
+    sample_histograms,
+    sample_numbers,
+    write_dataset_page,
+)
 from flare.report.samples import landmark_grid, number, sample_grid
 from flare.report.style import new_figure
 from tests.factory import elasticity_dataset, ragged_dataset, ragged_sample, ragged_schema
@@ -116,6 +125,19 @@ def test_samples_that_differ_in_size_have_histograms_of_their_own(tmp_path):
     assert titles[0] == "points"
     assert titles[-1] == "height"
     assert all(sum(bar.get_height() for bar in axes.patches) == pytest.approx(100) for axes in panels)
+
+
+def test_histograms_of_numbers_have_words_for_titles_and_the_units_of_the_card(tmp_path, monkeypatch):
+    monkeypatch.setattr(dataset_page, "is_benchmark", lambda schema: True)
+    monkeypatch.setattr(dataset_page, "card", lambda name: card("lpbf"))
+    dataset = ragged_dataset(tmp_path / "d", (5, 7))
+    found = sample_numbers(dataset, [{"peak_temperature": 200.0, "edges": 3}, {"peak_temperature": 210.0}], [0, 1])
+    assert {title: unit for title, (unit, _) in found.items() if title in ("peak temperature", "edges")} == {
+        "peak temperature": "°C",
+        "edges": "",
+    }
+    (axes,) = number_histograms({"largest von_mises": ("MPa", [1.0, 2.0])}).axes
+    assert (axes.get_title(), axes.get_xlabel()) == ("largest von mises", "MPa")
 
 
 def test_the_gallery_has_a_panel_a_sample_in_one_range_of_colours(elasticity):
