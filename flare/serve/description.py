@@ -55,7 +55,7 @@ SCHEMAS: Spec = {
         "type": "object",
         "additionalProperties": {"anyOf": [NUMBER, VALUES]},
     },
-    "Fields": _object(**ABOUT, fields={"type": "object", "additionalProperties": FIELD}),
+    "Fields": _object(**ABOUT, inputs=_named("Inputs"), fields={"type": "object", "additionalProperties": FIELD}),
     "Code": _object(code=TEXT, model=TEXT, **ABOUT, box=_list(_list(NUMBER)), bytes={"type": "integer"}),
     "Job": {
         "type": "object",

@@ -12,7 +12,7 @@ from flare.mesh.unstructured import read_grid, write_grid
 from flare.serve.limits import Limits
 from flare.serve.viewing import field_file
 from tests.serve.test_worker import sent
-from tests.serve.uploads import FACES, POINTS, SPEED, THICKNESS, csv, json_, npz, vtu
+from tests.serve.uploads import FACES, KINDS, MISSING, POINTS, SPEED, THICKNESS, csv, good, json_, npz, vtu
 
 
 def test_a_table_in_another_unit_is_refused(served, do):
@@ -79,6 +79,25 @@ def test_parameters_that_were_set_stand_in_the_file(served, do, tmp_path):
         values = read_grid(result).values
         np.testing.assert_allclose(values["speed"], [SPEED])
         assert "speed=m/s" in values["units"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_json_answer_says_where_its_values_are_and_of_which_inputs(kind, served, do, tmp_path):
+    settings = {word.partition("=")[0]: [float(word.partition("=")[2])] for word in MISSING.get(kind, [])}
+    _, _, result = do(served, "predict", kind, good(kind, tmp_path), settings=settings)
+    answer = json.loads(result.read_text())
+    inputs = answer["inputs"]
+    if kind == "stl":  # of which the server makes points of its own
+        assert (np.array(inputs["position"]) <= POINTS.max(0)).all()
+    else:
+        assert inputs["position"] == POINTS.tolist()
+    assert inputs["speed"] == SPEED
+    assert len(inputs["position"]) == len(inputs["thickness"]) == answer["points"]
+    _, _, again = do(served, "predict", "json", json.dumps(inputs).encode())  # they are an upload themselves
+    same = json.loads(again.read_text())
+    assert same["inputs"] == inputs
+    for name, field in answer["fields"].items():
+        np.testing.assert_allclose(same["fields"][name]["values"], field["values"], rtol=1e-6)
 
 
 def test_points_keep_their_precision(served, do):
