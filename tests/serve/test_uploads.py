@@ -10,7 +10,7 @@ from safetensors.numpy import load_file
 from flare.mesh.file import read_mesh
 from flare.mesh.unstructured import read_grid, write_grid
 from flare.serve.limits import Limits
-from flare.serve.viewing import field_file
+from flare.serve.viewing import GEOMETRY, field_file
 from tests.serve.test_worker import sent
 from tests.serve.uploads import FACES, KINDS, MISSING, POINTS, SPEED, THICKNESS, csv, good, json_, npz, vtu
 
@@ -153,6 +153,12 @@ def test_the_truth_to_look_at_is_the_field_of_this_very_name(served, do, tmp_pat
     _, _, view = do(served, "predict", "vtu", content, "view", settings={"speed": [SPEED]})
     names = [entry["name"] for entry in json.loads((view / "catalogue.json").read_text())["fields"]]
     np.testing.assert_array_equal(load_file(view / field_file(names.index("heat")))["truth"], heat)
+
+
+def test_a_view_holds_the_score_of_which_the_page_warns(served, do):
+    last, _, view = do(served, "predict", "json", json_(), "view")
+    score = load_file(view / GEOMETRY)["parameter/familiarity_score"]
+    np.testing.assert_allclose(score, [last["done"]["familiarity"]["score"]], rtol=1e-6)
 
 
 def test_a_field_that_an_input_takes_the_name_of_is_told(served, do, tmp_path):
