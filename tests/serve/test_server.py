@@ -246,6 +246,8 @@ def test_addresses_lead_nowhere_else(method, path, status, code, server):
     assert response.status_code == status
     error = error_of(response, server)
     assert code in (None, error["code"])
+    if "answer=exe" in path:
+        assert error["message"] == "there is no answer=exe; accepted are vtu, npz or json"
     assert "sett" not in path or "no query 'sett'; did you mean 'set'?" in error["message"]
 
 
