@@ -54,6 +54,11 @@ class Api:
 
     # ---- what is here -----------------------------------------------------------------------------------------------
 
+    async def index(self) -> dict[str, Any]:
+        """Where to begin: names of the models, and where the API is described."""
+        models = list(self.pool.cards)
+        return {"server": f"flare {flare.__version__}", "models": models, "cards": "/models", "api": "/openapi.json"}
+
     async def health(self) -> dict[str, str]:
         """The server is alive. The only route without a token."""
         return {"status": "ok"}
@@ -335,6 +340,7 @@ def make_app(pool: Pool, limits: Limits, metrics: Metrics, *, token: str | None)
         lifespan=lifespan,
     )
     for method, path, function in (
+        ("GET", "/", api.index),
         ("GET", "/health", api.health),
         ("GET", "/ready", api.ready),
         ("GET", "/metrics", api.show_metrics),

@@ -114,6 +114,7 @@ FIELDS = _answer("predicted fields, in physical units", _named("Fields"), **FILE
 JOB = _answer("the job", _named("Job"))
 
 ROUTES: dict[tuple[str, str], tuple[int, Spec, tuple[int, ...]]] = {
+    ("GET", "/"): (200, _answer("where to begin", _object(server=TEXT, models=_list(TEXT), cards=TEXT, api=TEXT)), ()),
     ("GET", "/health"): (200, _answer("alive", _object(status=TEXT)), ()),
     ("GET", "/ready"): (200, _answer("ready", _object(status=TEXT, open_jobs={"type": "integer"})), (503,)),
     ("GET", "/metrics"): (200, {"description": "Prometheus's text", "content": {"text/plain": {"schema": TEXT}}}, ()),
