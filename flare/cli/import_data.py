@@ -50,6 +50,7 @@ def run(words: Sequence[str]) -> int:
     if not args.dry_run and not args.out:
         raise ConfigError("say where the dataset goes with --out, or look first with --dry-run")
 
+    from flare.data.import_schema import unused_parameters
     from flare.data.importing import find_places, plan_import, refuse_bad_values, warn_of_leaks, write_import
     from flare.data.survey import survey
     from flare.files import refuse_existing
@@ -60,7 +61,7 @@ def run(words: Sequence[str]) -> int:
     if args.dry_run:
         _show(found)
         if not args.target:
-            for remark in found.remarks:
+            for remark in [*found.remarks, *unused_parameters(found, args.input)]:
                 say(f"note: {remark}")
             print("choose with --target NAME, and --input NAME for what a model is given; then add --out FOLDER")
             return 0

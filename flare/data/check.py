@@ -166,7 +166,8 @@ def _mixes(found: Survey) -> Iterator[Finding]:
         nor = f", nor {'has' if others == 1 else 'have'} {counted(others, 'other file')}" if others else ""
         owners = f"{counted(len(field.cases), 'file')} {'has' if len(field.cases) == 1 else 'have'} it"
         what = f"has no {name!r}{nor}; {owners}"
-        fix = "Leave it out with --exclude, or export it again, to learn that field"
+        fix = "Harmless, unless that field is to be learnt: then "
+        fix += "leave out files without it with --exclude, or export them again"
         yield Finding(found.cases[missing[0]].name, what, len(missing), missing[0], fix, serious=False)
 
 
@@ -212,7 +213,7 @@ def _check_values(dataset: Dataset, *, quiet: bool) -> list[Finding]:
     sizes: dict[Size, list[float]] = {("extent", ""): []}
     sizes |= {("field", name): [] for name in schema.named("target", "feature")}
     findings: list[Finding] = []
-    with progress(f"checking {dataset.path}", 2 * len(dataset), quiet=quiet) as update:
+    with progress(f"checking {dataset.path}", len(dataset), quiet=quiet) as update:
         for index in range(len(dataset)):
             sample = dataset[index]
             findings += _check_sample(dataset, sample, names[index])
@@ -220,20 +221,21 @@ def _check_values(dataset: Dataset, *, quiet: bool) -> list[Finding]:
                 points = sample.values[schema.points]
                 values.append(_extent(points) if kind == "extent" else _rms(sample.values[name]))
             update()
-        low, high = _ranges(dataset)
-        same = [(name, value) for name, value, most in zip(channels, low, high, strict=True) if value == most]
-        findings += [
-            Finding(
-                str(dataset.path),
-                f"{name!r} is {value:g} at every point of every sample",
-                len(dataset),
-                0,
-                "It tells a model nothing: import again without it",
-                serious=False,
-            )
-            for name, value in same
-        ]
-        findings += other_units(sizes, names)
+    low, high = _ranges(dataset)
+    same = [(name, value) for name, value, most in zip(channels, low, high, strict=True) if value == most]
+    findings += [
+        Finding(
+            str(dataset.path),
+            f"{name!r} is {value:g} at every point of every sample",
+            len(dataset),
+            0,
+            "It tells a model nothing: import again without it",
+            serious=False,
+        )
+        for name, value in same
+    ]
+    findings += other_units(sizes, names)
+    with progress("looking for near copies", len(dataset), quiet=quiet) as update:
         findings += _check_likeness(dataset, names, find_alike(dataset, (low, high), update))
     return [*findings, *mixed_sizes(str(dataset.path), dataset.sizes)]
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import shlex
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal
 
 import numpy as np
@@ -75,6 +76,27 @@ def constant_inputs(
         f"the input {name!r} is {value} in all {len(places)} files: a model learns nothing of what it does"
         for name, value in still.items()
         if len(places) > 1
+    ]
+
+
+def unused_parameters(found: Survey, used: Iterable[str]) -> list[str]:
+    """A remark on numbers of the whole that differ from file to file and are no input: what they do looks like noise.
+
+    Args:
+        used: names of inputs and targets, in their own or a schema's spelling.
+    """
+    known = {identifier(name) for name in used}
+    left = [
+        name
+        for (where, name), field in found.fields.items()
+        if where == "whole" and field.varies and identifier(name) not in known
+    ]
+    if not left:
+        return []
+    differ, are, them = ("differs", "is", "it") if len(left) == 1 else ("differ", "are", "them")
+    return [
+        f"{', '.join(map(repr, left))} {differ} from file to file and {are} not used; give {them} to the model with "
+        f"--input {' '.join(map(shlex.quote, left))}"
     ]
 
 

@@ -20,7 +20,7 @@ from flare.data.case_table import CaseTable, read_case_table
 from flare.data.cases import Case, Place, Source, find_cases, read_case
 from flare.data.check import Samples, find_alike
 from flare.data.fields_of import AXES, fields_of
-from flare.data.import_schema import CellData, constant_inputs, import_schema
+from flare.data.import_schema import CellData, constant_inputs, import_schema, unused_parameters
 from flare.data.repair import numbers_only
 from flare.data.rounding import STEPS, far_axes
 from flare.data.sample import Sample, Schema
@@ -154,6 +154,7 @@ def plan_import(
         remarks=remarks,
     )
     remarks += [*(table.unused(places) if table else ()), *constant_inputs(found, inputs, table, places)]
+    remarks += unused_parameters(found, schema.fields)
     groups = _groups(found, places, table, group, remarks)
     parts = split_cases(
         [p.name for p in places],

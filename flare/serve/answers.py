@@ -18,6 +18,9 @@ from flare.mesh.unstructured import cloud_grid, write_grid
 from flare.serve.viewing import write_view
 
 if TYPE_CHECKING:
+    import numpy as np
+
+    from flare.data.sample import Role
     from flare.mesh.unstructured import Grid
     from flare.prediction import Prediction
     from flare.trust.calibration import Calibration, Judgement
@@ -55,7 +58,7 @@ def about(
 
 
 def write_answer(path: Path, title: str, prediction: Prediction, grid: Grid | None, said: dict[str, Any]) -> None:
-    """By the suffix: onto the mesh that came (.vtu), beside the inputs (.npz), alone (.json), or to look at (.view).
+    """By the suffix: onto the mesh that came (.vtu), beside the inputs (.npz, .json), or to look at (.view).
 
     Args:
         title: of a page.
@@ -96,5 +99,13 @@ def write_answer(path: Path, title: str, prediction: Prediction, grid: Grid | No
             }
             for name, values in prediction.fields.items()
         }
+        # Points may be the server's own, of a surface: without them nobody knows where the values belong.
+        taken_in = {name: _uploaded(values, schema.fields[name].role) for name, values in inputs.items()}
         with replacing(path) as temporary:
-            temporary.write_text(json.dumps({**said, "fields": record}, allow_nan=False))
+            temporary.write_text(json.dumps({**said, "inputs": taken_in, "fields": record}, allow_nan=False))
+
+
+def _uploaded(values: np.ndarray, role: Role) -> Any:
+    """An input as an upload in JSON has it: rows of coordinates, and one number where a field has one component."""
+    single = role != "points" and values.shape[-1] == 1
+    return (values[..., 0] if single else values).tolist()

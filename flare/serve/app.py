@@ -12,14 +12,13 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from fastapi import FastAPI, Query, Request, Response
-from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, StreamingResponse
-from starlette.exceptions import HTTPException
 
 import flare
 from flare.errors import nearest
 from flare.serve.description import MEDIA, UPLOADS, described, whole
 from flare.serve.guard import Guard
+from flare.serve.handlers import HANDLERS
 from flare.serve.limits import Limits
 from flare.serve.metrics import Metrics
 from flare.serve.pool import Job, Pool
@@ -54,6 +53,11 @@ class Api:
         self.codes: OrderedDict[str, tuple[str, Job]] = OrderedDict()
 
     # ---- what is here -----------------------------------------------------------------------------------------------
+
+    async def index(self) -> dict[str, Any]:
+        """Where to begin: names of the models, and where the API is described."""
+        models = list(self.pool.cards)
+        return {"server": f"flare {flare.__version__}", "models": models, "cards": "/models", "api": "/openapi.json"}
 
     async def health(self) -> dict[str, str]:
         """The server is alive. The only route without a token."""
@@ -336,6 +340,7 @@ def make_app(pool: Pool, limits: Limits, metrics: Metrics, *, token: str | None)
         lifespan=lifespan,
     )
     for method, path, function in (
+        ("GET", "/", api.index),
         ("GET", "/health", api.health),
         ("GET", "/ready", api.ready),
         ("GET", "/metrics", api.show_metrics),
@@ -362,31 +367,6 @@ def make_app(pool: Pool, limits: Limits, metrics: Metrics, *, token: str | None)
         )
     make_description = app.openapi
     app.openapi = lambda: whole(make_description(), token=token is not None)
-    app.add_exception_handler(Refused, _refused)
-    app.add_exception_handler(RequestValidationError, _invalid)
-    app.add_exception_handler(HTTPException, _http)
-    app.add_exception_handler(Exception, _fault)
+    for kind, handler in HANDLERS.items():
+        app.add_exception_handler(kind, handler)
     return Guard(app, token=token, metrics=metrics)
-
-
-async def _refused(_: Request, error: Exception) -> JSONResponse:
-    assert isinstance(error, Refused)
-    return JSONResponse(error.body, status_code=error.status, headers=error.headers)
-
-
-async def _invalid(request: Request, error: Exception) -> JSONResponse:
-    assert isinstance(error, RequestValidationError)
-    first = error.errors()[0]
-    place = ".".join(str(part) for part in first["loc"])
-    return await _refused(request, Refused(422, "unfit", f"{place}: {first['msg']}"))
-
-
-async def _http(request: Request, error: Exception) -> JSONResponse:
-    assert isinstance(error, HTTPException)
-    code = {404: "no_route", 405: "no_method"}.get(error.status_code, "refused")
-    return await _refused(request, Refused(error.status_code, code, f"{error.detail}: see /openapi.json"))
-
-
-async def _fault(request: Request, error: Exception) -> JSONResponse:
-    """A fault of ours: the log has it all, the client its name."""
-    return await _refused(request, Refused(500, "failed", f"a fault of the server: {type(error).__name__}"))

@@ -55,7 +55,7 @@ SCHEMAS: Spec = {
         "type": "object",
         "additionalProperties": {"anyOf": [NUMBER, VALUES]},
     },
-    "Fields": _object(**ABOUT, fields={"type": "object", "additionalProperties": FIELD}),
+    "Fields": _object(**ABOUT, inputs=_named("Inputs"), fields={"type": "object", "additionalProperties": FIELD}),
     "Code": _object(code=TEXT, model=TEXT, **ABOUT, box=_list(_list(NUMBER)), bytes={"type": "integer"}),
     "Job": {
         "type": "object",
@@ -114,6 +114,7 @@ FIELDS = _answer("predicted fields, in physical units", _named("Fields"), **FILE
 JOB = _answer("the job", _named("Job"))
 
 ROUTES: dict[tuple[str, str], tuple[int, Spec, tuple[int, ...]]] = {
+    ("GET", "/"): (200, _answer("where to begin", _object(server=TEXT, models=_list(TEXT), cards=TEXT, api=TEXT)), ()),
     ("GET", "/health"): (200, _answer("alive", _object(status=TEXT)), ()),
     ("GET", "/ready"): (200, _answer("ready", _object(status=TEXT, open_jobs={"type": "integer"})), (503,)),
     ("GET", "/metrics"): (200, {"description": "Prometheus's text", "content": {"text/plain": {"schema": TEXT}}}, ()),

@@ -30,6 +30,7 @@ def write_view(folder: Path, title: str, prediction: Prediction, grid: Grid | No
     arrays = {"points": points} | {
         f"parameter/{name}": _row_by_row(values_of[name]) for name in schema.named("parameter")
     }
+    arrays |= {f"parameter/{name}": _row_by_row(score) for name, score in prediction.score.items()}  # the page warns
     at_cells = schema.points == CENTRES
     triangles = None if grid is None or at_cells else outer_triangles(grid_cells(grid))
     truths = {} if grid is None else prediction.kept

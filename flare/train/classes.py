@@ -58,6 +58,10 @@ class ClassTask:
         return None if self.as_published else self.dataset.lengths.max(1)
 
     @property
+    def learns(self) -> str:
+        return f"{len(self.dataset.schema.classes)} classes from tokens"
+
+    @property
     def guessing(self) -> float:
         return math.log(len(self.dataset.schema.classes))
 

@@ -70,6 +70,12 @@ class FieldTask:
         check_wishes(data.normalise, self.dataset.schema)
         Symmetry(data.mirror, data.turn).refuse_unknown(self.dataset.schema)
 
+    @property
+    def learns(self) -> str:
+        schema = self.dataset.schema
+        inputs, targets = (", ".join(schema.named(*roles)) for roles in (INPUT_ROLES, ("target",)))
+        return f"{targets} from {inputs}"
+
     def check_grid(self, model: Mapping[str, Any]) -> None:
         """Refuse a model for another grid."""
         grid, wanted = self.dataset.schema.grid, model.get("grid")

@@ -17,7 +17,7 @@ from flare.errors import CheckpointError, ConfigError, differences
 from flare.files import write_json
 from flare.mixer import choose, native
 from flare.models import count_parameters
-from flare.terminal import say
+from flare.terminal import counted, say
 from flare.train.config import TrainConfig
 from flare.train.fabric import launched_fabric
 from flare.train.loop import Trainer
@@ -112,6 +112,8 @@ def work_on(
 
 def _train_and_judge(trainer: Trainer, fabric: Fabric) -> dict[str, Any]:
     if not trainer.position.finished:
+        if fabric.is_global_zero:
+            say(_headline(trainer))
         trainer.train()
     errors = {split: trainer.errors_of(split) for split in trainer.task.judged}
     averaged = _averaged_scores(trainer)
@@ -121,6 +123,16 @@ def _train_and_judge(trainer: Trainer, fabric: Fabric) -> dict[str, Any]:
     write_json(trainer.run.path / "test_errors.json", trainer.task.of_samples(errors))
     write_json(trainer.run.path / "result.json", result)
     return result
+
+
+def _headline(trainer: Trainer) -> str:
+    """What is about to be trained: an input that was forgotten is seen here, not after the last epoch."""
+    task, data = trainer.task, trainer.config.data
+    samples = {data.train_split: task.train, **task.judged}
+    listed = ", ".join(f"{split} {len(of_split):,}" for split, of_split in samples.items())
+    size = counted(count_parameters(trainer.surrogate), "parameter")
+    model = f"{trainer.config.model['name']} of {size} on {trainer.fabric.device}"
+    return f"learning {task.learns}; samples: {listed}; {model}"
 
 
 def _averaged_scores(trainer: Trainer) -> dict[str, Any]:

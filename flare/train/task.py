@@ -54,6 +54,11 @@ class Task(Protocol):
         ...
 
     @property
+    def learns(self) -> str:
+        """What from what, in a few words for a person."""
+        ...
+
+    @property
     def guessing(self) -> float:
         """The loss of one who knows nothing, if a loss can fall to nothing: divergence is then measured from there."""
         ...

@@ -1,6 +1,7 @@
 """Files of other programs as samples to look at: a mesh with its fields, a surface without any, a table of points.
 
-Where a file has `pressure` and `pressure_predicted`, as `flare predict` writes it, they are compared.
+Where a file has `pressure` and `pressure_predicted`, as `flare predict` writes it, they are compared. Numbers of the
+whole file are its parameters.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ from flare.view.source import VERSION, Arrays, NotThere, drawable, unit_of
 PREDICTED = "_predicted"
 KEPT = 4
 """Files whose content is remembered."""
+FEW = 6
+"""Numbers of a parameter that the top of the page has room for; longer field data is not shown."""
 
 
 class CaseSource:
@@ -49,7 +52,9 @@ class CaseSource:
                 for name in fields
                 if name.removesuffix(PREDICTED) == name or name.removesuffix(PREDICTED) not in fields
             ],
-            "parameters": [],
+            "parameters": [
+                {"name": name, "unit": unit_of(self.first.case.units.get(name, "1"))} for name in self.first.parameters
+            ],
             "samples": [{"id": i, "split": "files", "name": p.path.name} for i, p in enumerate(self.places)],
             "spectra": None,
         }
@@ -57,7 +62,8 @@ class CaseSource:
     def geometry(self, sample: int) -> Arrays:
         shown = self._find(sample)
         triangles = shown.triangles()
-        return {"points": shown.points} | ({} if triangles is None else {"triangles": triangles.astype(np.uint32)})
+        arrays = {"points": shown.points} | {f"parameter/{name}": values for name, values in shown.parameters.items()}
+        return arrays | ({} if triangles is None else {"triangles": triangles.astype(np.uint32)})
 
     def field(self, sample: int, name: str) -> Arrays:
         channels = self._find(sample).channels
@@ -88,6 +94,8 @@ class _Shown:
             raise DataError(f"{case.name}: {np.count_nonzero(~np.isfinite(points)):,} coordinates are not finite")
         flat = points.shape[1] == 3 and bool(np.ptp(points[:, 2]) == 0)
         self.points = _floats(points[:, :2] if flat else points)
+        few = {name: np.atleast_1d(values).ravel() for name, values in case.parameters.items()}
+        self.parameters = {name: _floats(values) for name, values in few.items() if values.size <= FEW}
         self.remarks: list[str] = []
         self.channels, self.units = _channels(case.point_fields, case.units)
         by_cell = {name: values for name, values in case.cell_fields.items() if name not in case.point_fields}

@@ -24,7 +24,10 @@ class Source(Protocol):
         ...
 
     def geometry(self, sample: int) -> Arrays:
-        """`points` [N, 2 or 3]; `triangles` [T, 3] where there are cells; `parameter/<name>` [components]."""
+        """`points` [N, 2 or 3]; `triangles` [T, 3] where there are cells; `parameter/<name>` [components].
+
+        A file may lack parameters of the catalogue; the page warns where `parameter/familiarity_score` is above 1.
+        """
         ...
 
     def field(self, sample: int, name: str) -> Arrays:

@@ -35,7 +35,10 @@ def test_make_info_and_check(tmp_path, capsys):
 def test_training_ends_with_error_baseline_and_report(darcy, tmp_path, capsys):
     words = ["train", "--data.path", str(darcy.path), "--epochs", "2", "--out", str(tmp_path / "run"), *TINY]
     assert main(words) == 0
-    lines = capsys.readouterr().out.splitlines()
+    told = capsys.readouterr()
+    lines, size = told.out.splitlines(), json.loads((tmp_path / "run" / "result.json").read_text())["parameters"]
+    began = "learning pressure from points, coefficient; samples: train 10, test 4; flare of"
+    assert told.err.index(f"{began} {size:,} parameters on cpu\n") < told.err.index("training: ")
     assert re.match(r"test rel-L2 +0\.\d+", lines[0])
     assert re.match(r"training-mean field +0\.\d+", lines[1])
     assert lines[-1].split() == ["report", str(tmp_path / "run" / "report.html")]

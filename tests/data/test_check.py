@@ -328,6 +328,15 @@ def test_a_fix_is_promised_only_where_it_fixes(tmp_path):
     assert "1 of 40 points lie on another one that has other values (first: 7). Merge them in the mesh" in str(left)
 
 
+def test_every_pass_counts_every_sample_once(tmp_path, capsys):
+    check_dataset(made(tmp_path / "d"))
+    lines = [line for line in capsys.readouterr().err.splitlines() if " samples" in line]
+    assert [line.split("  ")[0] for line in lines] == [
+        f"checking {tmp_path / 'd'}: 12/12 samples",
+        "looking for near copies: 12/12 samples",
+    ]
+
+
 def test_notes_are_sentences(tmp_path):
     folder_of_plates(tmp_path, 5)
     poor, large = plate(5), plate(6)
@@ -336,7 +345,7 @@ def test_notes_are_sentences(tmp_path):
     poor.save(tmp_path / "plate_5.vtu")
     large.save(tmp_path / "plate_6.vtu")
     text = notes(check_files(tmp_path, quiet=True))
-    assert any("has no 'Wall Shear'; 6 files have it. Leave it out" in line for line in text)
+    assert any("has no 'Wall Shear'; 6 files have it. Harmless, unless" in line for line in text)
     assert any("or kPa for Pa? Convert it" in line for line in text)
     (tmp_path / "plate_7.vtu").write_bytes((tmp_path / "plate_0.vtu").read_bytes())
     remarks = plan_import(tmp_path, targets="pressure", quiet=True).remarks

@@ -58,6 +58,30 @@ def test_rows_without_a_file_and_inputs_that_never_vary_are_noted(tmp_path):
     ]
 
 
+def test_numbers_that_differ_from_file_to_file_and_are_not_used_are_noted(tmp_path, capsys):
+    folder = clouds(tmp_path / "f", power=5.0)
+    note = "note: 'speed' differs from file to file and is not used; give it to the model with --input speed\n"
+    words = ["data", "import", str(folder)]
+    for more in (["--dry-run"], ["--dry-run", "--target", "heat"], ["--target", "heat", "--out", str(tmp_path / "d")]):
+        assert main([*words, *more]) == 0
+        assert note in capsys.readouterr().err
+        if "--dry-run" in more:
+            assert main([*words, *more, "--input", "speed"]) == 0
+            assert "is not used" not in capsys.readouterr().err
+    for i in range(12):
+        mesh = plate(i)
+        mesh.field_data["flow angle"] = np.array([float(i)])
+        mesh.save(tmp_path / f"plate_{i}.vtu")
+    plates = str(tmp_path / "*.vtu")
+    several = plan_import(plates, targets="pressure", quiet=True).remarks
+    assert (
+        "'speed', 'flow angle' differ from file to file and are not used; give them to the model with "
+        "--input speed 'flow angle'"
+    ) in several
+    used = plan_import(plates, targets="pressure", inputs=["flow_angle", "speed"], quiet=True).remarks
+    assert not [remark for remark in used if "not used" in remark]
+
+
 def test_a_vector_of_the_whole_that_never_varies_is_noted(tmp_path):
     for i in range(12):
         mesh = plate(i)

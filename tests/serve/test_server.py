@@ -167,6 +167,9 @@ def test_a_model_has_a_card_and_the_api_a_description(server):
     card = server.client.get("/models/part").json()
     assert card["fields"]["speed"] == {"role": "parameter", "components": ["speed"], "unit": "m/s", "description": ""}
     assert card["parameters"] > 100
+    index = server.client.get("/").json()
+    assert index["models"] == ["part"]
+    assert all(server.client.get(index[where]).status_code == 200 for where in ("cards", "api"))
     assert server.client.get("/models").json()["limits"]["queue"] == 8
     routes = server.client.get("/openapi.json").json()["paths"]
     assert {"/models/{name}/predict", "/jobs/{id}/result", "/models/{name}/codes/{code}/query"} <= set(routes)
@@ -246,6 +249,8 @@ def test_addresses_lead_nowhere_else(method, path, status, code, server):
     assert response.status_code == status
     error = error_of(response, server)
     assert code in (None, error["code"])
+    if "answer=exe" in path:
+        assert error["message"] == "there is no answer=exe; accepted are vtu, npz or json"
     assert "sett" not in path or "no query 'sett'; did you mean 'set'?" in error["message"]
 
 

@@ -10,9 +10,9 @@ from safetensors.numpy import load_file
 from flare.mesh.file import read_mesh
 from flare.mesh.unstructured import read_grid, write_grid
 from flare.serve.limits import Limits
-from flare.serve.viewing import field_file
+from flare.serve.viewing import GEOMETRY, field_file
 from tests.serve.test_worker import sent
-from tests.serve.uploads import FACES, POINTS, SPEED, THICKNESS, csv, json_, npz, vtu
+from tests.serve.uploads import FACES, KINDS, MISSING, POINTS, SPEED, THICKNESS, csv, good, json_, npz, vtu
 
 
 def test_a_table_in_another_unit_is_refused(served, do):
@@ -81,6 +81,25 @@ def test_parameters_that_were_set_stand_in_the_file(served, do, tmp_path):
         assert "speed=m/s" in values["units"]
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_json_answer_says_where_its_values_are_and_of_which_inputs(kind, served, do, tmp_path):
+    settings = {word.partition("=")[0]: [float(word.partition("=")[2])] for word in MISSING.get(kind, [])}
+    _, _, result = do(served, "predict", kind, good(kind, tmp_path), settings=settings)
+    answer = json.loads(result.read_text())
+    inputs = answer["inputs"]
+    if kind == "stl":  # of which the server makes points of its own
+        assert (np.array(inputs["position"]) <= POINTS.max(0)).all()
+    else:
+        assert inputs["position"] == POINTS.tolist()
+    assert inputs["speed"] == SPEED
+    assert len(inputs["position"]) == len(inputs["thickness"]) == answer["points"]
+    _, _, again = do(served, "predict", "json", json.dumps(inputs).encode())  # they are an upload themselves
+    same = json.loads(again.read_text())
+    assert same["inputs"] == inputs
+    for name, field in answer["fields"].items():
+        np.testing.assert_allclose(same["fields"][name]["values"], field["values"], rtol=1e-6)
+
+
 def test_points_keep_their_precision(served, do):
     exact = POINTS.astype(np.float64) / 3
     for wanted in (exact, POINTS.astype(np.int16)):
@@ -134,6 +153,12 @@ def test_the_truth_to_look_at_is_the_field_of_this_very_name(served, do, tmp_pat
     _, _, view = do(served, "predict", "vtu", content, "view", settings={"speed": [SPEED]})
     names = [entry["name"] for entry in json.loads((view / "catalogue.json").read_text())["fields"]]
     np.testing.assert_array_equal(load_file(view / field_file(names.index("heat")))["truth"], heat)
+
+
+def test_a_view_holds_the_score_of_which_the_page_warns(served, do):
+    last, _, view = do(served, "predict", "json", json_(), "view")
+    score = load_file(view / GEOMETRY)["parameter/familiarity_score"]
+    np.testing.assert_allclose(score, [last["done"]["familiarity"]["score"]], rtol=1e-6)
 
 
 def test_a_field_that_an_input_takes_the_name_of_is_told(served, do, tmp_path):

@@ -66,7 +66,7 @@ def test_bars_and_familiarity_are_those_of_flare_predict_in_every_format(served,
     answer = json.loads(result.read_text())
     assert answer["familiarity"]["score"] == pytest.approx(plain.judgement.score, rel=1e-5)
     assert answer["familiarity"]["unlike"] is (plain.judgement.rank == 0)
-    assert {**last["done"], "fields": 0} == {**answer, "fields": 0}
+    assert {**last["done"], "inputs": 0, "fields": 0} == {**answer, "inputs": 0, "fields": 0}
     assert answer["bars"]["level"] == 0.9
     assert answer["bars"]["hold"] is not answer["familiarity"]["unlike"]
     for name, bar in plain.judgement.bars.items():

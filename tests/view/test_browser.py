@@ -298,6 +298,22 @@ def test_a_file_of_points_is_drawn_as_points(opened, tmp_path):
     assert readout(page, 7)["truth"][0] == pytest.approx(heat[7], rel=1e-7)
 
 
+def test_numbers_of_a_file_stand_above_it_and_a_strange_part_is_warned_of(opened, tmp_path):
+    rng = np.random.default_rng(0)
+    for name, numbers in (("a", {"familiarity_score": 22.04, "speed": 29.06}), ("b", {"familiarity_score": 0.8})):
+        np.savez(tmp_path / f"{name}.npz", points=rng.random((40, 2)), heat=rng.random(40), **numbers)
+    page = opened(CaseSource(tmp_path))
+    assert "speed 29.06" in page.locator("#facts").inner_text()
+    warning = page.locator("#warning")
+    assert warning.inner_text() == "unlike the training set (familiarity score 22.04); error bars do not hold"
+    assert warning.evaluate("(line) => getComputedStyle(line).color") == "rgb(185, 28, 28)"
+    page.click("#next")
+    ready(page)
+    assert warning.is_hidden()
+    assert "familiarity_score 0.8" in page.locator("#facts").inner_text()
+    assert "speed" not in page.locator("#facts").inner_text()  # which this file lacks
+
+
 def test_a_large_body_is_drawn_with_fewer_points_while_it_moves(opened):
     import view
 

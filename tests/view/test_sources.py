@@ -152,6 +152,19 @@ def test_arrays_of_an_npz_file_are_shown_by_component(tmp_path):
     source = CaseSource(tmp_path / "part.npz")
     assert [f["name"] for f in source.catalogue()["fields"]] == ["force.x", "force.y"]
     np.testing.assert_array_equal(source.field(0, "force.y")["truth"], force[:, 1])
+    assert source.catalogue()["parameters"] == [{"name": "speed", "unit": ""}]
+    assert source.geometry(0)["parameter/speed"].tolist() == [3.0]
+
+
+def test_field_data_of_a_mesh_is_shown_with_its_unit_unless_it_is_long(tmp_path):
+    pv = pytest.importorskip("pyvista", reason="the extra 'mesh' is not installed")
+    mesh = pv.Plane().cast_to_unstructured_grid()
+    mesh.field_data["speed"], mesh.field_data["units"] = [29.06], ["speed=m/s"]
+    mesh.field_data["times"] = np.arange(1000.0)
+    mesh.save(tmp_path / "part.vtu")
+    source = CaseSource(tmp_path / "part.vtu")
+    assert source.catalogue()["parameters"] == [{"name": "speed", "unit": "m/s"}]
+    assert source.geometry(0)["parameter/speed"].tolist() == [29.06]
 
 
 def test_a_surface_without_fields_has_a_shape(tmp_path):

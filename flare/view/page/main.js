@@ -108,6 +108,7 @@ async function showSample(wanted = () => true) {
   find("previous").disabled = menu.selectedIndex === 0;
   find("next").disabled = menu.selectedIndex === menu.options.length - 1;
   tellFacts(found);
+  warn(found["parameter/familiarity_score"]?.data[0]);
   arrange(shown);
   old?.dispose();
 }
@@ -117,11 +118,19 @@ const alike = (a, b) => a.every((size, k) => Math.abs(size - b[k]) <= 0.2 * Math
 
 function tellFacts(found) {
   const numbers = (name) => Array.from(found[`parameter/${name}`].data, (v) => written(v, 5)).join(", ");
-  const parameters = catalogue.parameters.map(({ name, unit }) => [name, withUnit(numbers(name), unit)]);
+  const there = catalogue.parameters.filter(({ name }) => found[`parameter/${name}`]); // files may differ
+  const parameters = there.map(({ name, unit }) => [name, withUnit(numbers(name), unit)]);
   const facts = [...catalogue.facts, ["points", state.body.count.toLocaleString("en")], ...parameters];
   find("facts").replaceChildren(
     ...facts.flatMap(([name, value], i) => [`${i ? "  ·  " : ""}${name} `, make("b", {}, value)]),
   );
+}
+
+// A prediction carries how far its part is from the training set; above 1 it is farther than all that was held out.
+function warn(score) {
+  find("warning").hidden = !(score > 1);
+  find("warning").textContent =
+    score > 1 ? `unlike the training set (familiarity score ${score.toFixed(2)}); error bars do not hold` : "";
 }
 
 async function showPanels(wanted = () => true) {
