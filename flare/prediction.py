@@ -28,6 +28,7 @@ from flare.mesh.readers import SURFACES
 from flare.part import Points, other_unit, part_of
 from flare.surrogate import Surrogate
 from flare.terminal import progress, say
+from flare.trust.ranges import beyond
 
 if TYPE_CHECKING:
     from flare.trust.calibration import Calibration, Judgement
@@ -114,9 +115,8 @@ class Prediction:
         """A sentence for pictures; empty where the part is like those of the training, or nobody knows."""
         if self.judgement is None or not self.judgement.unlike:
             return ""
-        return (
-            f"WARNING: unlike the training set (familiarity score {self.judgement.score:.2f}); error bars do not hold"
-        )
+        said = [f"unlike the training set (familiarity score {self.judgement.score:.2f})"] * (self.judgement.rank == 0)
+        return f"WARNING: {'; '.join([*said, *self.judgement.outside])}; error bars do not hold"
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """As VTK, with all that the file had, by the suffix; or points and fields only, as .csv or .npz."""
@@ -286,6 +286,5 @@ def describe(prediction: Prediction, calibration: Calibration | None) -> list[st
             f"{low if low == high else f'{low} to {high}'}"
         )
     if judgement.score is not None and calibration.familiar is not None:
-        verdict = calibration.familiar.verdict(judgement.rank or 0, judgement.score)
-        lines.append(f"familiarity score {judgement.score:.2f} (1 is the farthest held-out sample): {verdict}")
-    return lines
+        lines.append(calibration.familiar.sentence(judgement.rank or 0, judgement.score))
+    return lines + [beyond(clause) for clause in judgement.outside]

@@ -147,10 +147,8 @@ def _warn(args: Any, surrogate: Surrogate, sample: Sample, calibration: Calibrat
         how = how_to_calibrate(args.run, args.checkpoint)
         say(f"no warning of strange parts: these weights are not calibrated ({how})")
         return
-    score, rank = calibration.familiarity(surrogate, sample)
-    if calibration.familiar is not None and score is not None and rank == 0:
-        verdict = calibration.familiar.verdict(rank, score)
-        say(f"{args.input}: familiarity score {score:.2f} (1 is the farthest held-out sample): {verdict}")
+    for warning in calibration.warnings(surrogate, sample):
+        say(f"{args.input}: {warning}")
 
 
 def _unit(of: str, schema: Schema, field: str, case: Case | None) -> str:

@@ -54,6 +54,10 @@ class Familiar:
         """How many held-out samples are at least as far."""
         return int((self.distances >= self.distance(code)).sum())
 
+    def sentence(self, rank: int, score: float) -> str:
+        """Score and verdict."""
+        return f"familiarity score {score:.2f} (1 is the farthest held-out sample): {self.verdict(rank, score)}"
+
     def verdict(self, rank: int, score: float | None = None) -> str:
         """What rank and score mean. Of parts like the training's, one in K + 1 is farther than all K held-out ones."""
         count = len(self.distances)

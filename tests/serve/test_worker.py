@@ -232,7 +232,7 @@ def of_volumes():
 
 
 def test_a_surface_for_a_model_of_volumes_is_filled(served, do):
-    known = Served(of_volumes(), replace(served.calibration, spacing=0.5, bars=None, familiar=None))
+    known = Served(of_volumes(), replace(served.calibration, spacing=0.5, bars=None, familiar=None, ranges={}))
     last, _, result = do(known, "predict", "stl", cube(2.0), "vtu")
     assert last["done"]["points"] == 125, last
     assert read_grid(result).types.tolist() == [12] * 64
@@ -251,7 +251,7 @@ def test_a_surface_for_a_model_of_no_known_cells_is_refused(do):
 
 def test_a_surface_for_a_model_of_triangles_has_its_fields_at_their_centres(served, do):
     model = of_centres(cell_type="triangle").surrogate
-    known = Served(model, replace(served.calibration, spacing=1.0, bars=None, familiar=None))
+    known = Served(model, replace(served.calibration, spacing=1.0, bars=None, familiar=None, ranges={}))
     last, _, result = do(known, "predict", "stl", stl(), "vtu", settings={"porosity": [0.3]})
     assert (last["done"]["points"], read_grid(result).types.tolist()) == (4, [5] * 4)
     assert read_grid(result).cell_fields["pressure_predicted"].shape == (4,)
