@@ -68,7 +68,8 @@ class Familiar:
                 f"WARNING: unlike the training set, {'far beyond' if far else 'farther than'} all {count} held-out "
                 f"samples; do not trust the fields, and error bars do not hold here{chance}"
             )
-        return f"as far from the training set as held-out samples are ({rank} of {count} are farther)"
+        others = f"all {count}" if rank == count else f"{rank} of {count}"
+        return f"familiar: nearer to the training set than {others} held-out samples"
 
 
 def fit_familiar(training: np.ndarray, held_out: np.ndarray) -> Familiar:
