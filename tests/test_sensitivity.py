@@ -141,7 +141,7 @@ def test_the_verb_writes_a_vector_field_onto_the_mesh(run, tmp_path, capsys):
     words = ["sensitivity", str(run), str(tmp_path / "part.vtu"), "--of", "mean", "--field", "force.x"]
     assert main([*words, "--out", str(tmp_path / "slopes.vtu")]) == 0
     said = capsys.readouterr().out
-    assert re.search(r"mean of force.x: \S+ N\n  by speed: \S+ N / \(m/s\)\n", said)
+    assert re.search(r"mean of force.x over the area of 6 cells: \S+ N\n  by speed: \S+ N / \(m/s\)\n", said)
     summed = ["integral" if word == "mean" else word for word in words]
     assert main([*summed, "--out", str(tmp_path / "summed.vtu")]) == 0
     assert re.search(r"integral of force\.x: \S+ N m\^2\n", capsys.readouterr().out)
@@ -253,7 +253,7 @@ def test_of_several_components_none_is_taken_silently(run, tmp_path, monkeypatch
         assert "no warning of strange parts: these weights are not calibrated (flare calibrate" in said.err
         values.add(said.out.splitlines()[0])
     assert len(values) == 1
-    assert values.pop().startswith("mean of force.y: ")
+    assert values.pop().startswith("mean of force.y over 2 points: ")
 
 
 def test_a_part_that_is_strange_gets_the_warning_of_predict(tmp_path, monkeypatch, capsys):

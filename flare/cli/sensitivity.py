@@ -25,8 +25,11 @@ EPILOG = """examples:
   flare sensitivity runs/wings part.vtp --set speed=30 --of mean --field pressure --out slopes.vtp
   flare sensitivity runs/plate plate.vtu --of mean --field heat_flux.z --out slopes.vtu"""
 
+OF = "which scalar; a mean is over the length, area or volume of the cells, or over points or cell centres, each alike"
 GAUSSIAN = ("gaussian", {"kind": "gaussian"})
 """Ways to wish for a normaliser that is fitted."""
+SIZES = {1: "length", 2: "area", 3: "volume"}
+"""Of cells, by their dimension."""
 
 
 def run(words: Sequence[str]) -> int:
@@ -37,7 +40,7 @@ def run(words: Sequence[str]) -> int:
     parser.add_argument("input", help="a mesh (.vtu, .vtp, ...), or points and input fields (.npz, .csv)")
     add_set(parser, "inputs that are not in the file")
     add_sampling(parser)
-    parser.add_argument("--of", required=True, choices=["peak", "mean", "integral", "force"], help="which scalar")
+    parser.add_argument("--of", required=True, choices=["peak", "mean", "integral", "force"], help=OF)
     parser.add_argument("--field", required=True, help="of which predicted field; heat_flux.z is one component of it")
     parser.add_argument("--component", help="of a field of several: its name, or its number from 0")
     parser.add_argument("--softness", type=float, default=0.0, help="of a peak: 0 is the largest value itself")
@@ -87,7 +90,8 @@ def run(words: Sequence[str]) -> int:
     else:
         _write_mesh(out, mesh, slopes, whole, at_cells=schema.points == CENTRES)
     unit = _unit(args.of, schema, field, case)
-    print(with_unit(f"{args.of} of {schema.channels_of(field)[component]}: {found.value:.6g}", unit))
+    over = _over(schema, case, len(points)) if args.of == "mean" else ""
+    print(with_unit(f"{args.of} of {schema.channels_of(field)[component]}{over}: {found.value:.6g}", unit))
     still = _constant_parameters(args.run, surrogate)
     for name, slope in found.parameters.items():
         numbers = ", ".join(f"{number:.6g}" for number in slope)
@@ -159,6 +163,20 @@ def _unit(of: str, schema: Schema, field: str, case: Case | None) -> str:
         return unit
     power = length if lengths == 1 else f"{length}^{lengths}"
     return power if unit == "1" else f"{unit} {power}"
+
+
+def _over(schema: Schema, case: Case | None, count: int) -> str:
+    """What a mean is taken over: `_scalar` weighs points by their cells, where there are any."""
+    from flare.data.fields_of import CENTRES
+    from flare.data.meshed import highest
+    from flare.data.sample import DIMENSION
+
+    if schema.points == CENTRES:
+        return f" over {count:,} cell centres, each alike"
+    cells = highest(case.cells) if case else {}
+    if not cells:
+        return f" over {count:,} points"
+    return f" over the {SIZES[DIMENSION[next(iter(cells))]]} of {sum(map(len, cells.values())):,} cells"
 
 
 def _per(unit: str, other: str) -> str:
