@@ -89,7 +89,8 @@ class Prediction:
     def of_whole(
         self, fields: Iterable[str], held: Iterable[str] = (), words: Iterable[str] = ()
     ) -> dict[str, np.ndarray]:
-        """New field data of a mesh: the score, parameters that it lacks, and units behind those that it tells.
+        """New field data of a mesh: the score, parameters that it lacks, and units behind those that it tells:
+        of all inputs, wherever they are from, and of what is new.
 
         Args:
             fields: names of those `beside`.
@@ -101,9 +102,7 @@ class Prediction:
         units = {name: self.schema.fields[name.rpartition("_")[0]].unit for name in self.added}
         units |= {name: self.schema.fields[name].unit for name in fields if name not in self.added}
         units |= {name: self.schema.fields[name].unit for name in lacking}
-        told = [f"{name}={unit}" for name, unit in units.items() if unit != "1"]
-        kept = [word for word in words if word.partition("=")[0] not in units]
-        return self.score | lacking | ({UNITS: np.array([*kept, *told])} if told else {})
+        return self.score | lacking | told_as(units | input_units(self.schema, words), words)
 
     @property
     def unit_words(self) -> list[str]:
@@ -203,6 +202,20 @@ def predict_file(
     units = kept_units(case, kept) if case else {}
     at = coordinates(case, schema) if case else None
     return Prediction(str(path), part.mesh, schema, sample, fields, judgement, errors, kept, units, at)
+
+
+def input_units(schema: Schema, words: Iterable[str]) -> dict[str, str]:
+    """Of points, features and parameters, but for those that a file's own `words` state."""
+    stated = {identifier(word.partition("=")[0]) for word in words if "=" in word}
+    titles = {name: "points" if name == schema.points else name for name in schema.named(*INPUT_ROLES)}
+    return {title: schema.fields[name].unit for name, title in titles.items() if title not in stated}
+
+
+def told_as(units: Mapping[str, str], words: Iterable[str]) -> dict[str, np.ndarray]:
+    """Field data `units`: the words that a file has, but for those told anew, and ours; none where we have none."""
+    told = [f"{name}={unit}" for name, unit in units.items() if unit != "1"]
+    kept = [word for word in words if word.partition("=")[0] not in units]
+    return {UNITS: np.array([*kept, *told])} if told else {}
 
 
 def kept_fields(case: Case, schema: Schema, *, told: Callable[[str], None] = say) -> dict[str, np.ndarray]:

@@ -302,6 +302,18 @@ def test_words_of_a_files_own_units_are_kept(tmp_path, suffix):
     assert list(pv.read(tmp_path / f"b{suffix}").field_data["units"]) == [*words, "heat_predicted=W", "speed=m/s"]
 
 
+def test_inputs_have_their_units_wherever_they_are_from(tmp_path):
+    part = pv.Sphere(theta_resolution=4, phi_resolution=4)
+    part.field_data["speed"] = np.array([3.0])
+    for name, words, told in (
+        ("a", [], ["heat_predicted=W", "points=m", "speed=m/s"]),
+        ("b", ["speed=m/s", "SI"], ["speed=m/s", "SI", "heat_predicted=W", "points=m"]),
+    ):
+        mesh_of(part).save(tmp_path / f"{name}.vtp", of_whole={"units": np.array(words)} if words else {})
+        predict_file(made(2, unit="m"), tmp_path / f"{name}.vtp").save(tmp_path / f"{name}-out.vtp")
+        assert list(pv.read(tmp_path / f"{name}-out.vtp").field_data["units"]) == told
+
+
 def test_field_data_that_would_be_overwritten_is_refused(cube, tmp_path):
     for name in ("familiarity_score", "units"):
         part = pv.Sphere()
