@@ -56,6 +56,7 @@ def run(words: Sequence[str]) -> int:
     with making(args.out) as path:
         code.save(path)
     print(f"{args.out}: {code.points:,} points as {len(code.latents)} blocks of latents, {code.nbytes:,} bytes")
-    for warning in calibration.warnings(surrogate, sample, code.latents) if calibration else []:
-        say(f"{args.input}: {warning}")
+    if calibration is not None:
+        for warning in calibration.warnings(calibration.judge(surrogate, sample, latents=code.latents)):
+            say(f"{args.input}: {warning}")
     return 0

@@ -90,15 +90,15 @@ class Calibration:
         self,
         surrogate: Surrogate,
         sample: Sample,
-        fields: Mapping[str, np.ndarray],
+        fields: Mapping[str, np.ndarray] | None = None,
         latents: Sequence[torch.Tensor] | None = None,
     ) -> Judgement:
-        """Bars and familiarity of predicted `fields`, target -> (N,) or (N, channels).
+        """Bars and familiarity of predicted `fields`, target -> (N,) or (N, channels); without them there are no bars.
 
         `latents` are what `predict_into` returned; without them the sample is encoded here.
         """
         widths = None
-        if self.bars is not None:
+        if self.bars is not None and fields is not None:
             schema = surrogate.schema
             rows = self.bars.widths(_channels(surrogate, sample, _side_by_side(surrogate, fields)))
             ends = np.cumsum(schema.widths("target"))[:-1]
@@ -116,13 +116,11 @@ class Calibration:
         vector = code_vector(encode(surrogate, sample).latents if latents is None else latents)
         return self.familiar.score(vector), self.familiar.rank(vector)
 
-    def warnings(
-        self, surrogate: Surrogate, sample: Sample, latents: Sequence[torch.Tensor] | None = None
-    ) -> list[str]:
-        """Of a sample that is strange to the model, in sentences; arguments as for `judge`."""
-        score, rank = self.familiarity(surrogate, sample, latents)
+    def warnings(self, judgement: Judgement) -> list[str]:
+        """Of a sample that is strange to the model, in sentences."""
+        score, rank = judgement.score, judgement.rank
         said = [self.familiar.sentence(rank, score)] if self.familiar and score is not None and rank == 0 else []
-        return said + [beyond(clause) for clause in outside(self.ranges, surrogate.schema, sample)]
+        return said + [beyond(clause) for clause in judgement.outside]
 
     def save(self, path: str | os.PathLike[str]) -> None:
         arrays: dict[str, np.ndarray] = {}
