@@ -57,6 +57,8 @@ class Prediction:
     """Of what is kept, where the file states them."""
     points: np.ndarray | None = None
     """(N, dimensions) at the precision of the file; None: those of the sample, in float32."""
+    given: tuple[str, ...] = ()
+    """Inputs that the file has not."""
 
     @property
     def added(self) -> dict[str, np.ndarray]:
@@ -134,7 +136,8 @@ class Prediction:
                 known |= dict.fromkeys((f"{name}_predicted", f"{name}_bar"), replace(known[name], role="extra"))
             known |= {name: self._of_file(name) for name in self.kept}
             if self.mesh is None and {Path(path).suffix.lower(), Path(self.name).suffix.lower()} == {".csv"}:
-                append_columns(self.name, path, known, self.added)
+                given = {name: self.sample.values[name] for name in self.given}
+                append_columns(self.name, path, known, {**self.added, **given})
                 return
             # Corners are numbers of points, which cell centres are not.
             cells = self.mesh.cells if self.mesh and self.schema.points != CENTRES else {}
@@ -200,8 +203,12 @@ def predict_file(
     told = say if out is None or Path(out).suffix in FORMATS else lambda text: None  # a mesh has all that it had
     kept = kept_fields(case, schema, told=told) if case else {}
     units = kept_units(case, kept) if case else {}
+    elsewhere = left_out(case, schema) if case and out is not None and Path(out).suffix in FORMATS else ""
+    if elsewhere:
+        say(elsewhere)
     at = coordinates(case, schema) if case else None
-    return Prediction(str(path), part.mesh, schema, sample, fields, judgement, errors, kept, units, at)
+    by_hand = tuple(given or ())
+    return Prediction(str(path), part.mesh, schema, sample, fields, judgement, errors, kept, units, at, by_hand)
 
 
 def input_units(schema: Schema, words: Iterable[str]) -> dict[str, str]:
@@ -236,6 +243,18 @@ def kept_fields(case: Case, schema: Schema, *, told: Callable[[str], None] = say
         elif word not in schema.named("feature") and _is_another(case, schema, word, values):
             told(f"{case.name}: {name!r} is left out of .csv and .npz files, where an input has its name; rename it")
     return kept
+
+
+def left_out(case: Case, schema: Schema) -> str:
+    """What .csv and .npz files have no rows for, in a sentence: data of the cells beside a model of points, or of the
+    points beside one of cell centres."""
+    others, place, rows = case.cell_fields, "cell", "points"
+    if schema.points == CENTRES and case.neighbours:
+        others, place, rows = case.point_fields, "point", "cells"
+    names = [repr(name) for name in others if identifier(name) not in schema.named(*INPUT_ROLES)]
+    if not names:
+        return ""
+    return f"{case.name}: {place} data is left out of .csv and .npz files, whose rows are {rows}: {', '.join(names)}"
 
 
 def kept_units(case: Case, kept: Iterable[str]) -> dict[str, str]:

@@ -283,6 +283,12 @@ def test_a_table_comes_back_as_it_was_typed_with_columns_behind(tmp_path):
     assert [line.rpartition(",")[0] for line in written] == lines
     numbers = [float(line.rpartition(",")[2]) for line in written[1:]]
     np.testing.assert_allclose(numbers, prediction.fields["heat"], rtol=1e-7)
+    given = predict_file(made(components=("x", "y")), table(tmp_path / "c.csv", "x,y"), given={"speed": 3.0})
+    given.save(tmp_path / "d.csv")
+    titles, *rows = (tmp_path / "d.csv").read_text().splitlines()
+    assert titles == "x,y,heat_predicted [W],speed [m/s]"
+    assert {row.rpartition(",")[2] for row in rows} == {"3"}
+    np.testing.assert_allclose(predict_file(made(components=("x", "y")), tmp_path / "d.csv").sample.values["speed"], 3)
 
 
 @pytest.mark.parametrize("suffix", [".vtu", ".vtp", ".vtk"])
