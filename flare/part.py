@@ -45,7 +45,9 @@ Points = Literal["auto", "vertices", "surface", "voxels"]
 SPARSE = 2.0
 """Vertices that are farther apart than this many training points are no basis for a prediction."""
 PRINTED = "placed on the build plate, 60 mm long, and meshed as the benchmark was"
-ALL_OVER = "points are put all over its surface"
+ALL_OVER = (
+    "points are put all over its surface, none on its edges; a mesh as fine as the training's may be more familiar"
+)
 UNKNOWN_KIND = (
     "the model was trained on points without cells, so whether they lay on surfaces or filled volumes is not known"
 )
@@ -210,7 +212,7 @@ def surface_points(
             say(f"{path}: {sparse}; {ALL_OVER} (--points vertices takes the mesh as it is)")
     if points == "surface":
         spacing = refuse_spacing(spacing)
-        return on_surface(mesh, spacing), f"points {spacing:.3g} apart are all over the surface{alike}"
+        return on_surface(mesh, spacing), f"points {spacing:.3g} apart are all over the surface"
     return mesh, own_points(schema)
 
 

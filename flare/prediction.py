@@ -28,6 +28,7 @@ from flare.mesh.readers import SURFACES
 from flare.part import Points, other_unit, part_of
 from flare.surrogate import Surrogate
 from flare.terminal import progress, say
+from flare.trust.ranges import beyond
 
 if TYPE_CHECKING:
     from flare.trust.calibration import Calibration, Judgement
@@ -56,6 +57,8 @@ class Prediction:
     """Of what is kept, where the file states them."""
     points: np.ndarray | None = None
     """(N, dimensions) at the precision of the file; None: those of the sample, in float32."""
+    given: tuple[str, ...] = ()
+    """Inputs that the file has not."""
 
     @property
     def added(self) -> dict[str, np.ndarray]:
@@ -88,7 +91,8 @@ class Prediction:
     def of_whole(
         self, fields: Iterable[str], held: Iterable[str] = (), words: Iterable[str] = ()
     ) -> dict[str, np.ndarray]:
-        """New field data of a mesh: the score, parameters that it lacks, and units behind those that it tells.
+        """New field data of a mesh: the score, parameters that it lacks, and units behind those that it tells:
+        of all inputs, wherever they are from, and of what is new.
 
         Args:
             fields: names of those `beside`.
@@ -100,9 +104,7 @@ class Prediction:
         units = {name: self.schema.fields[name.rpartition("_")[0]].unit for name in self.added}
         units |= {name: self.schema.fields[name].unit for name in fields if name not in self.added}
         units |= {name: self.schema.fields[name].unit for name in lacking}
-        told = [f"{name}={unit}" for name, unit in units.items() if unit != "1"]
-        kept = [word for word in words if word.partition("=")[0] not in units]
-        return self.score | lacking | ({UNITS: np.array([*kept, *told])} if told else {})
+        return self.score | lacking | told_as(units | input_units(self.schema, words), words)
 
     @property
     def unit_words(self) -> list[str]:
@@ -114,9 +116,8 @@ class Prediction:
         """A sentence for pictures; empty where the part is like those of the training, or nobody knows."""
         if self.judgement is None or not self.judgement.unlike:
             return ""
-        return (
-            f"WARNING: unlike the training set (familiarity score {self.judgement.score:.2f}); error bars do not hold"
-        )
+        said = [f"unlike the training set (familiarity score {self.judgement.score:.2f})"] * (self.judgement.rank == 0)
+        return f"WARNING: {'; '.join([*said, *self.judgement.outside])}; error bars do not hold"
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """As VTK, with all that the file had, by the suffix; or points and fields only, as .csv or .npz."""
@@ -135,7 +136,8 @@ class Prediction:
                 known |= dict.fromkeys((f"{name}_predicted", f"{name}_bar"), replace(known[name], role="extra"))
             known |= {name: self._of_file(name) for name in self.kept}
             if self.mesh is None and {Path(path).suffix.lower(), Path(self.name).suffix.lower()} == {".csv"}:
-                append_columns(self.name, path, known, self.added)
+                given = {name: self.sample.values[name] for name in self.given}
+                append_columns(self.name, path, known, {**self.added, **given})
                 return
             # Corners are numbers of points, which cell centres are not.
             cells = self.mesh.cells if self.mesh and self.schema.points != CENTRES else {}
@@ -201,8 +203,26 @@ def predict_file(
     told = say if out is None or Path(out).suffix in FORMATS else lambda text: None  # a mesh has all that it had
     kept = kept_fields(case, schema, told=told) if case else {}
     units = kept_units(case, kept) if case else {}
+    elsewhere = left_out(case, schema) if case and out is not None and Path(out).suffix in FORMATS else ""
+    if elsewhere:
+        say(elsewhere)
     at = coordinates(case, schema) if case else None
-    return Prediction(str(path), part.mesh, schema, sample, fields, judgement, errors, kept, units, at)
+    by_hand = tuple(given or ())
+    return Prediction(str(path), part.mesh, schema, sample, fields, judgement, errors, kept, units, at, by_hand)
+
+
+def input_units(schema: Schema, words: Iterable[str]) -> dict[str, str]:
+    """Of points, features and parameters, but for those that a file's own `words` state."""
+    stated = {identifier(word.partition("=")[0]) for word in words if "=" in word}
+    titles = {name: "points" if name == schema.points else name for name in schema.named(*INPUT_ROLES)}
+    return {title: schema.fields[name].unit for name, title in titles.items() if title not in stated}
+
+
+def told_as(units: Mapping[str, str], words: Iterable[str]) -> dict[str, np.ndarray]:
+    """Field data `units`: the words that a file has, but for those told anew, and ours; none where we have none."""
+    told = [f"{name}={unit}" for name, unit in units.items() if unit != "1"]
+    kept = [word for word in words if word.partition("=")[0] not in units]
+    return {UNITS: np.array([*kept, *told])} if told else {}
 
 
 def kept_fields(case: Case, schema: Schema, *, told: Callable[[str], None] = say) -> dict[str, np.ndarray]:
@@ -223,6 +243,18 @@ def kept_fields(case: Case, schema: Schema, *, told: Callable[[str], None] = say
         elif word not in schema.named("feature") and _is_another(case, schema, word, values):
             told(f"{case.name}: {name!r} is left out of .csv and .npz files, where an input has its name; rename it")
     return kept
+
+
+def left_out(case: Case, schema: Schema) -> str:
+    """What .csv and .npz files have no rows for, in a sentence: data of the cells beside a model of points, or of the
+    points beside one of cell centres."""
+    others, place, rows = case.cell_fields, "cell", "points"
+    if schema.points == CENTRES and case.neighbours:
+        others, place, rows = case.point_fields, "point", "cells"
+    names = [repr(name) for name in others if identifier(name) not in schema.named(*INPUT_ROLES)]
+    if not names:
+        return ""
+    return f"{case.name}: {place} data is left out of .csv and .npz files, whose rows are {rows}: {', '.join(names)}"
 
 
 def kept_units(case: Case, kept: Iterable[str]) -> dict[str, str]:
@@ -286,6 +318,5 @@ def describe(prediction: Prediction, calibration: Calibration | None) -> list[st
             f"{low if low == high else f'{low} to {high}'}"
         )
     if judgement.score is not None and calibration.familiar is not None:
-        verdict = calibration.familiar.verdict(judgement.rank or 0, judgement.score)
-        lines.append(f"familiarity score {judgement.score:.2f} (1 is the farthest held-out sample): {verdict}")
-    return lines
+        lines.append(calibration.familiar.sentence(judgement.rank or 0, judgement.score))
+    return lines + [beyond(clause) for clause in judgement.outside]

@@ -76,6 +76,21 @@ def test_a_field_that_an_input_takes_the_name_of_is_told(tmp_path, capsys):
     np.testing.assert_array_equal(read(out)["points"], np.arange(9.0))
 
 
+def test_data_of_the_cells_that_a_table_of_points_has_no_rows_for_is_told(tmp_path, capsys):
+    part = pv.Sphere(theta_resolution=4, phi_resolution=4)
+    part.cell_data["strain"] = np.ones(part.n_cells)
+    part.cell_data["wind"] = np.ones(part.n_cells)  # an input, averaged to the points
+    part.point_data["depth"] = np.ones(part.n_points)
+    part.save(tmp_path / "a.vtp")
+    for points, said in (
+        ("points", "cell data is left out of .csv and .npz files, whose rows are points: 'strain'\n"),
+        ("cell_centres", "point data is left out of .csv and .npz files, whose rows are cells: 'Normals', 'depth'\n"),
+    ):
+        for suffix in (".csv", ".npz", ".vtu"):
+            predict_file(made(points), tmp_path / "a.vtp", given={"speed": 3.0}, out=tmp_path / f"out{suffix}")
+            assert (said in capsys.readouterr().err) is (suffix != ".vtu")
+
+
 def stated(path, *units, **fields):
     part = pv.read(mesh(path, **fields))
     part.field_data["units"] = list(units)

@@ -283,6 +283,12 @@ def test_a_table_comes_back_as_it_was_typed_with_columns_behind(tmp_path):
     assert [line.rpartition(",")[0] for line in written] == lines
     numbers = [float(line.rpartition(",")[2]) for line in written[1:]]
     np.testing.assert_allclose(numbers, prediction.fields["heat"], rtol=1e-7)
+    given = predict_file(made(components=("x", "y")), table(tmp_path / "c.csv", "x,y"), given={"speed": 3.0})
+    given.save(tmp_path / "d.csv")
+    titles, *rows = (tmp_path / "d.csv").read_text().splitlines()
+    assert titles == "x,y,heat_predicted [W],speed [m/s]"
+    assert {row.rpartition(",")[2] for row in rows} == {"3"}
+    np.testing.assert_allclose(predict_file(made(components=("x", "y")), tmp_path / "d.csv").sample.values["speed"], 3)
 
 
 @pytest.mark.parametrize("suffix", [".vtu", ".vtp", ".vtk"])
@@ -300,6 +306,18 @@ def test_words_of_a_files_own_units_are_kept(tmp_path, suffix):
     mesh_of(part).save(tmp_path / f"a{suffix}", of_whole={"units": np.array(words)})
     predict_file(made(2), tmp_path / f"a{suffix}", given={"speed": 1.0}).save(tmp_path / f"b{suffix}")
     assert list(pv.read(tmp_path / f"b{suffix}").field_data["units"]) == [*words, "heat_predicted=W", "speed=m/s"]
+
+
+def test_inputs_have_their_units_wherever_they_are_from(tmp_path):
+    part = pv.Sphere(theta_resolution=4, phi_resolution=4)
+    part.field_data["speed"] = np.array([3.0])
+    for name, words, told in (
+        ("a", [], ["heat_predicted=W", "points=m", "speed=m/s"]),
+        ("b", ["speed=m/s", "SI"], ["speed=m/s", "SI", "heat_predicted=W", "points=m"]),
+    ):
+        mesh_of(part).save(tmp_path / f"{name}.vtp", of_whole={"units": np.array(words)} if words else {})
+        predict_file(made(2, unit="m"), tmp_path / f"{name}.vtp").save(tmp_path / f"{name}-out.vtp")
+        assert list(pv.read(tmp_path / f"{name}-out.vtp").field_data["units"]) == told
 
 
 def test_field_data_that_would_be_overwritten_is_refused(cube, tmp_path):

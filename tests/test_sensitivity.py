@@ -10,6 +10,7 @@ import torch
 from flare.cli import main
 from flare.code import encode, fingerprint
 from flare.errors import ConfigError, DataError
+from flare.mesh.file import read_mesh
 from flare.mesh.unstructured import Grid, read_grid, surface_grid, write_grid
 from flare.models import use_backend
 from flare.sensitivity import area_vectors, force, integral, mean, peak, point_weights, sensitivity
@@ -141,7 +142,7 @@ def test_the_verb_writes_a_vector_field_onto_the_mesh(run, tmp_path, capsys):
     words = ["sensitivity", str(run), str(tmp_path / "part.vtu"), "--of", "mean", "--field", "force.x"]
     assert main([*words, "--out", str(tmp_path / "slopes.vtu")]) == 0
     said = capsys.readouterr().out
-    assert re.search(r"mean of force.x: \S+ N\n  by speed: \S+ N / \(m/s\)\n", said)
+    assert re.search(r"mean of force.x over the area of 6 cells: \S+ N\n  by speed: \S+ N / \(m/s\)\n", said)
     summed = ["integral" if word == "mean" else word for word in words]
     assert main([*summed, "--out", str(tmp_path / "summed.vtu")]) == 0
     assert re.search(r"integral of force\.x: \S+ N m\^2\n", capsys.readouterr().out)
@@ -149,8 +150,19 @@ def test_the_verb_writes_a_vector_field_onto_the_mesh(run, tmp_path, capsys):
     expected = sensitivity(surrogate(), POINTS, SCALARS["mean over the area"], thickness=THICKNESS, speed=2.0)
     np.testing.assert_allclose(found.point_fields["d_mean_d_position"][:, :2], expected.points, rtol=1e-5)
     np.testing.assert_allclose(found.values["d_mean_d_speed"], expected.parameters["speed"], rtol=1e-5)
+    assert found.values["mean_of_force.x"] == pytest.approx(expected.value, rel=1e-5)
+    assert read_mesh(tmp_path / "slopes.vtu").units == {
+        "mean_of_force.x": "N",
+        "d_mean_d_position": "N / (m)",
+        "d_mean_d_speed": "N / (m/s)",
+        "d_mean_d_thickness": "N / (mm)",
+        "points": "m",
+        "speed": "m/s",
+        "thickness": "mm",
+    }
     assert main([*words, "--out", str(tmp_path / "slopes.npz")]) == 0
     with np.load(tmp_path / "slopes.npz") as arrays:
+        assert arrays["mean_of_force.x"] == found.values["mean_of_force.x"]
         assert arrays["d_mean_d_position"].shape == (12, 2)
 
 
@@ -186,7 +198,7 @@ def test_a_feature_is_not_taken_for_a_parameter_by_its_name(tmp_path):
     assert main([*words, "--of", "peak", "--field", "heat", "--out", str(tmp_path / "slopes.vtp")]) == 0
     found = pyvista.read(tmp_path / "slopes.vtp")
     assert found.point_data["d_peak_d_pull_d_speed"].shape == (12,)
-    assert list(found.field_data) == ["d_peak_d_speed"]
+    assert list(found.field_data) == ["peak_of_heat", "d_peak_d_speed", "units"]
 
 
 @pytest.mark.parametrize(
@@ -253,7 +265,7 @@ def test_of_several_components_none_is_taken_silently(run, tmp_path, monkeypatch
         assert "no warning of strange parts: these weights are not calibrated (flare calibrate" in said.err
         values.add(said.out.splitlines()[0])
     assert len(values) == 1
-    assert values.pop().startswith("mean of force.y: ")
+    assert values.pop().startswith("mean of force.y over 2 points: ")
 
 
 def test_a_part_that_is_strange_gets_the_warning_of_predict(tmp_path, monkeypatch, capsys):
@@ -275,6 +287,11 @@ def test_a_part_that_is_strange_gets_the_warning_of_predict(tmp_path, monkeypatc
     assert main(["sensitivity", "run", "far.npz", *words, "b.npz"]) == 0
     assert "far.npz: familiarity score" in (said := capsys.readouterr().err)
     assert "WARNING: unlike the training set, far beyond all 10 held-out samples; do not trust the fields" in said
+    assert np.load("a.npz")["familiarity_score"] < 1 < np.load("b.npz")["familiarity_score"]
+    assert main(["predict", "run", "near.npz", "--out", "near.vtu"]) == 0
+    assert main(["sensitivity", "run", "near.vtu", *words, "c.vtu"]) == 0, "a prediction keeps the score it has"
+    score = read_grid("c.vtu").values["familiarity_score"]
+    np.testing.assert_allclose(score, np.load("a.npz")["familiarity_score"], rtol=1e-5)
 
 
 def test_a_parameter_that_never_varied_has_a_slope_that_means_nothing(tmp_path, monkeypatch, capsys):

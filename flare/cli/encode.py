@@ -37,7 +37,7 @@ def run(words: Sequence[str]) -> int:
     from flare.part import part_of
     from flare.surrogate import load
     from flare.terminal import progress, say
-    from flare.trust.calibration import code_vector, load_calibration
+    from flare.trust.calibration import load_calibration
 
     surrogate = load(args.run, checkpoint=args.checkpoint, ema=args.ema, device=args.device)
     calibration = load_calibration(args.run, surrogate)
@@ -56,8 +56,7 @@ def run(words: Sequence[str]) -> int:
     with making(args.out) as path:
         code.save(path)
     print(f"{args.out}: {code.points:,} points as {len(code.latents)} blocks of latents, {code.nbytes:,} bytes")
-    familiar = calibration.familiar if calibration else None
-    vector = code_vector(code.latents)
-    if familiar is not None and familiar.rank(vector) == 0:
-        say(f"{args.input}: familiarity score {familiar.score(vector):.2f}: {familiar.verdict(0)}")
+    if calibration is not None:
+        for warning in calibration.warnings(calibration.judge(surrogate, sample, latents=code.latents)):
+            say(f"{args.input}: {warning}")
     return 0

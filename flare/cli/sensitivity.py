@@ -13,11 +13,10 @@ from flare.errors import ConfigError, DataError, nearest
 
 if TYPE_CHECKING:
     from flare.data.cases import Case
-    from flare.data.sample import Sample, Schema
+    from flare.data.sample import Schema
     from flare.mesh.file import MeshFile
     from flare.sensitivity import Scalar
     from flare.surrogate import Surrogate
-    from flare.trust.calibration import Calibration
 
 EPILOG = """examples:
   flare sensitivity runs/demo points.csv --of peak --field stress --softness 0.3 --out slopes.npz
@@ -25,8 +24,11 @@ EPILOG = """examples:
   flare sensitivity runs/wings part.vtp --set speed=30 --of mean --field pressure --out slopes.vtp
   flare sensitivity runs/plate plate.vtu --of mean --field heat_flux.z --out slopes.vtu"""
 
+OF = "which scalar; a mean is over the length, area or volume of the cells, or over points or cell centres, each alike"
 GAUSSIAN = ("gaussian", {"kind": "gaussian"})
 """Ways to wish for a normaliser that is fitted."""
+SIZES = {1: "length", 2: "area", 3: "volume"}
+"""Of cells, by their dimension."""
 
 
 def run(words: Sequence[str]) -> int:
@@ -37,7 +39,7 @@ def run(words: Sequence[str]) -> int:
     parser.add_argument("input", help="a mesh (.vtu, .vtp, ...), or points and input fields (.npz, .csv)")
     add_set(parser, "inputs that are not in the file")
     add_sampling(parser)
-    parser.add_argument("--of", required=True, choices=["peak", "mean", "integral", "force"], help="which scalar")
+    parser.add_argument("--of", required=True, choices=["peak", "mean", "integral", "force"], help=OF)
     parser.add_argument("--field", required=True, help="of which predicted field; heat_flux.z is one component of it")
     parser.add_argument("--component", help="of a field of several: its name, or its number from 0")
     parser.add_argument("--softness", type=float, default=0.0, help="of a peak: 0 is the largest value itself")
@@ -48,13 +50,18 @@ def run(words: Sequence[str]) -> int:
     args = parse(parser, words)
     out = Path(args.out)
 
+    import numpy as np
+
     from flare.data.fields_of import CENTRES
+    from flare.data.sample import INPUT_ROLES
     from flare.files import refuse_existing
     from flare.mesh.file import LEGACY, OWN_SUFFIX, refuse_suffix
     from flare.part import part_of
+    from flare.prediction import SCORE, input_units, told_as
     from flare.sensitivity import sensitivity
     from flare.surrogate import load
-    from flare.trust.calibration import load_calibration
+    from flare.terminal import say
+    from flare.trust.calibration import how_to_calibrate, load_calibration
 
     if out.suffix not in (".npz", LEGACY, *OWN_SUFFIX.values()):
         raise ConfigError(f"--out {out}: the name should end in .vtu or .npz, or in another suffix of VTK's")
@@ -79,22 +86,38 @@ def run(words: Sequence[str]) -> int:
     points = inputs.pop(schema.points)
     found = sensitivity(surrogate, points, _scalar(args, field, component, schema, case), **inputs)
 
-    prefix = f"d_{args.of}_d_"
+    prefix, channel = f"d_{args.of}_d_", schema.channels_of(field)[component]
     slopes = {f"{prefix}{name}": slope for name, slope in {schema.points: found.points, **found.features}.items()}
-    whole = {f"{prefix}{name}": slope for name, slope in found.parameters.items()}
+    by_parameters = {f"{prefix}{name}": slope for name, slope in found.parameters.items()}
+    unit = _unit(args.of, schema, field, case)
+    judgement = calibration.judge(surrogate, part.sample) if calibration else None
+    scalar = f"{args.of}_of_{channel}"
+    whole = {scalar: np.array([found.value]), **by_parameters}
+    held = mesh is not None and mesh.holds(SCORE)  # a prediction of before, which keeps its own
+    if judgement is not None and judgement.score is not None and not held:
+        whole[SCORE] = np.array([judgement.score])
     if mesh is None or out.suffix == ".npz":
         _write_arrays(out, {schema.points: points, **inputs, **slopes, **whole})
     else:
-        _write_mesh(out, mesh, slopes, whole, at_cells=schema.points == CENTRES)
-    unit = _unit(args.of, schema, field, case)
-    print(with_unit(f"{args.of} of {schema.channels_of(field)[component]}: {found.value:.6g}", unit))
+        units = {scalar: unit} | {
+            f"{prefix}{name}": _per(unit, schema.fields[name].unit) for name in schema.named(*INPUT_ROLES)
+        }
+        told = told_as(units | input_units(schema, mesh.unit_words), mesh.unit_words)
+        _write_mesh(out, mesh, slopes, whole | told, at_cells=schema.points == CENTRES)
+    over = _over(schema, case, len(points)) if args.of == "mean" else ""
+    print(with_unit(f"{args.of} of {channel}{over}: {found.value:.6g}", unit))
     still = _constant_parameters(args.run, surrogate)
     for name, slope in found.parameters.items():
         numbers = ", ".join(f"{number:.6g}" for number in slope)
         remark = " (did not vary in training: means nothing)" if name in still else ""
         print(with_unit(f"  by {name}: {numbers}", _per(unit, schema.fields[name].unit)) + remark)
-    print(f"{out}: {', '.join([*slopes, *whole])}")
-    _warn(args, surrogate, part.sample, calibration)
+    print(f"{out}: {', '.join([*slopes, *by_parameters])}")
+    if calibration is None or judgement is None:
+        how = how_to_calibrate(args.run, args.checkpoint)
+        say(f"no warning of strange parts: these weights are not calibrated ({how})")
+        return 0
+    for warning in calibration.warnings(judgement):  # as `flare predict` does
+        say(f"{args.input}: {warning}")
     return 0
 
 
@@ -138,21 +161,6 @@ def _constant_parameters(run: str, surrogate: Surrogate) -> set[str]:
     return {name for name in fitted if bool((scales[name] == 1).all())}
 
 
-def _warn(args: Any, surrogate: Surrogate, sample: Sample, calibration: Calibration | None) -> None:
-    """Of a part that is strange to the model, as `flare predict` does."""
-    from flare.terminal import say
-    from flare.trust.calibration import how_to_calibrate
-
-    if calibration is None:
-        how = how_to_calibrate(args.run, args.checkpoint)
-        say(f"no warning of strange parts: these weights are not calibrated ({how})")
-        return
-    score, rank = calibration.familiarity(surrogate, sample)
-    if calibration.familiar is not None and score is not None and rank == 0:
-        verdict = calibration.familiar.verdict(rank, score)
-        say(f"{args.input}: familiarity score {score:.2f} (1 is the farthest held-out sample): {verdict}")
-
-
 def _unit(of: str, schema: Schema, field: str, case: Case | None) -> str:
     """Of the scalar: that of the field, times lengths where it is a sum over cells."""
     unit, length = schema.fields[field].unit, schema.fields[schema.points].unit
@@ -161,6 +169,20 @@ def _unit(of: str, schema: Schema, field: str, case: Case | None) -> str:
         return unit
     power = length if lengths == 1 else f"{length}^{lengths}"
     return power if unit == "1" else f"{unit} {power}"
+
+
+def _over(schema: Schema, case: Case | None, count: int) -> str:
+    """What a mean is taken over: `_scalar` weighs points by their cells, where there are any."""
+    from flare.data.fields_of import CENTRES
+    from flare.data.meshed import highest
+    from flare.data.sample import DIMENSION
+
+    if schema.points == CENTRES:
+        return f" over {count:,} cell centres, each alike"
+    cells = highest(case.cells) if case else {}
+    if not cells:
+        return f" over {count:,} points"
+    return f" over the {SIZES[DIMENSION[next(iter(cells))]]} of {sum(map(len, cells.values())):,} cells"
 
 
 def _per(unit: str, other: str) -> str:
@@ -210,19 +232,15 @@ def _write_arrays(out: Path, arrays: dict[str, Any]) -> None:
 
 
 def _write_mesh(out: Path, mesh: MeshFile, slopes: dict[str, Any], whole: dict[str, Any], *, at_cells: bool) -> None:
-    """The mesh as it was, with slopes at its points or cells, and those of parameters as field data."""
+    """The mesh as it was, with slopes at its points or cells, and what is of the whole as field data."""
     from flare.files import making
-    from flare.mesh.file import mesh_of
 
     for name in {*slopes, *whole}:
-        if name in mesh.point_fields or name in mesh.cell_fields or name in mesh.held:
+        if name in mesh.point_fields or name in mesh.cell_fields or mesh.holds(name):
             raise DataError(f"{mesh.name} has a field {name!r} already; rename it, so that it is not lost")
-    root = mesh.root.copy(deep=False)
-    for name, slope in whole.items():
-        root.field_data[name] = slope
     fields = {name: _in_space(slope) for name, slope in slopes.items()}
     with making(out) as path:
-        mesh_of(root, mesh.name).save(path, **{"cell_fields" if at_cells else "point_fields": fields})
+        mesh.save(path, **{"cell_fields" if at_cells else "point_fields": fields}, of_whole=whole)
 
 
 def _in_space(slope: Any) -> Any:

@@ -69,7 +69,7 @@ def write_prediction_page(path: str | Path, prediction: Prediction, lines: Seque
     schema, judgement = prediction.schema, prediction.judgement
     summary = [("points", f"{len(prediction.sample.values[schema.points]):,}")]
     if judgement and judgement.score is not None:
-        verdict = ": unlike the training set, error bars do not hold" if judgement.unlike else ""
+        verdict = ": unlike the training set, error bars do not hold" if judgement.rank == 0 else ""
         summary.insert(0, ("familiarity score", f"{judgement.score:.2f}{verdict}"))
     summary += [(f"error of {name}", f"{error:.2%}") for name, error in prediction.errors.items()]
     ranges = [

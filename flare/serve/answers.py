@@ -16,6 +16,7 @@ from flare.files import replacing
 from flare.mesh.file import UNITS
 from flare.mesh.unstructured import cloud_grid, write_grid
 from flare.serve.viewing import write_view
+from flare.trust.ranges import beyond
 
 if TYPE_CHECKING:
     import numpy as np
@@ -53,7 +54,8 @@ def about(
             "unlike": rank == 0,
             "verdict": calibration.familiar.verdict(rank, judgement.score),
         }
-    said = [remark[:REMARK] for remark in (*remarks, *filter(None, [outside]))]
+    ranges = map(beyond, judgement.outside if judgement else ())
+    said = [remark[:REMARK] for remark in (*remarks, *ranges, *filter(None, [outside]))]
     return {"points": count, "bars": bars, "familiarity": familiarity, "remarks": said}
 
 

@@ -155,16 +155,12 @@ def _encode(channel: Connection, served: Served, order: dict[str, Any], limits: 
     from flare.code import encode
     from flare.inference import passes
     from flare.serve.answers import about
-    from flare.trust.calibration import Judgement, code_vector
 
     surrogate, calibration = served.surrogate, served.calibration
     part, sample, count = _read(served, order, limits)
     code = encode(surrogate, sample, scratch=".", done=_Progress(channel, count * (passes(surrogate) - 1)))
     code.save(order["result"])
-    judgement = None
-    if calibration is not None and calibration.familiar is not None:
-        vector = code_vector(code.latents)
-        judgement = Judgement(None, calibration.familiar.score(vector), calibration.familiar.rank(vector))
+    judgement = calibration.judge(surrogate, sample, latents=code.latents) if calibration else None
     said = about(count, judgement, calibration, part.remarks)
     return {**said, "box": code.box.tolist(), "bytes": code.nbytes}
 

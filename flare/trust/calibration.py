@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +33,7 @@ from flare.train.fields import FieldTask
 from flare.train.run import RunFolder
 from flare.trust.bars import Bars, coverage, fit_bars, wide_bars
 from flare.trust.familiar import Familiar, fit_familiar
+from flare.trust.ranges import Ranges, beyond, fit_ranges, outside
 
 FILE = "calibration.safetensors"
 FILES = {
@@ -63,11 +64,13 @@ class Judgement:
     """Distance from the training set over that of the farthest held-out sample."""
     rank: int | None
     """How many held-out samples are as far."""
+    outside: tuple[str, ...] = ()
+    """Parameters beyond the training's values, each in a clause."""
 
     @property
     def unlike(self) -> bool:
-        """Farther than all of them. Error bars, which are measured on parts like the training's, do not hold then."""
-        return self.rank == 0
+        """Farther than all of them, or outside. Bars, measured on parts like the training's, do not hold then."""
+        return self.rank == 0 or bool(self.outside)
 
 
 @dataclass(frozen=True)
@@ -80,27 +83,29 @@ class Calibration:
     familiar: Familiar | None
     report: Mapping[str, Any]
     """Counts and measured coverage, and why a part is missing."""
+    ranges: Ranges = field(default_factory=dict)
+    """Of the training's parameters; empty where there are none, and in files of before."""
 
     def judge(
         self,
         surrogate: Surrogate,
         sample: Sample,
-        fields: Mapping[str, np.ndarray],
+        fields: Mapping[str, np.ndarray] | None = None,
         latents: Sequence[torch.Tensor] | None = None,
     ) -> Judgement:
-        """Bars and familiarity of predicted `fields`, target -> (N,) or (N, channels).
+        """Bars and familiarity of predicted `fields`, target -> (N,) or (N, channels); without them there are no bars.
 
         `latents` are what `predict_into` returned; without them the sample is encoded here.
         """
         widths = None
-        if self.bars is not None:
+        if self.bars is not None and fields is not None:
             schema = surrogate.schema
             rows = self.bars.widths(_channels(surrogate, sample, _side_by_side(surrogate, fields)))
             ends = np.cumsum(schema.widths("target"))[:-1]
             parts = zip(schema.named("target"), np.split(rows.astype(np.float32), ends, axis=1), strict=True)
             widths = {name: part[:, 0] if part.shape[1] == 1 else part for name, part in parts}
         score, rank = self.familiarity(surrogate, sample, latents)
-        return Judgement(widths, score, rank)
+        return Judgement(widths, score, rank, outside(self.ranges, surrogate.schema, sample))
 
     def familiarity(
         self, surrogate: Surrogate, sample: Sample, latents: Sequence[torch.Tensor] | None = None
@@ -110,6 +115,12 @@ class Calibration:
             return None, None
         vector = code_vector(encode(surrogate, sample).latents if latents is None else latents)
         return self.familiar.score(vector), self.familiar.rank(vector)
+
+    def warnings(self, judgement: Judgement) -> list[str]:
+        """Of a sample that is strange to the model, in sentences."""
+        score, rank = judgement.score, judgement.rank
+        said = [self.familiar.sentence(rank, score)] if self.familiar and score is not None and rank == 0 else []
+        return said + [beyond(clause) for clause in judgement.outside]
 
     def save(self, path: str | os.PathLike[str]) -> None:
         arrays: dict[str, np.ndarray] = {}
@@ -125,6 +136,7 @@ class Calibration:
             "level": self.bars.level if self.bars else None,
             "rest": self.familiar.rest if self.familiar else None,
             "report": dict(self.report),
+            "ranges": dict(self.ranges),
         }
         arrays["spacing"] = np.array([self.spacing])
         with replacing(path) as temporary:
@@ -144,7 +156,8 @@ def calibrate_run(
     task = FieldTask(config.data, config.loss)
     held, test = held_out(task.dataset, task.test)
     surrogate = load(run, checkpoint=checkpoint, ema=ema, device=device)
-    calibration = calibrate(surrogate, task.dataset, task.train, held, test, quiet=quiet)
+    moved = bool(config.data.mirror or config.data.turn)
+    calibration = calibrate(surrogate, task.dataset, task.train, held, test, moved=moved, quiet=quiet)
     calibration.save(Path(run) / FILES[checkpoint, ema])
     return calibration
 
@@ -163,9 +176,14 @@ def calibrate(
     held: Sequence[int] | np.ndarray,
     test: Sequence[int] | np.ndarray,
     *,
+    moved: bool = False,
     quiet: bool = False,
 ) -> Calibration:
-    """Error bars and familiarity of a model, from samples it has learnt from and samples it has not."""
+    """Error bars and familiarity of a model, from samples it has learnt from and samples it has not.
+
+    Args:
+        moved: as for `fit_ranges`.
+    """
     surrogate.eval()
     step = max(1, -(-len(train) // MOST_SAMPLES))
     seen = [int(i) for i in train[::step]]
@@ -197,7 +215,8 @@ def calibrate(
     else:
         familiar = fit_familiar(codes(surrogate, dataset, seen), codes(surrogate, dataset, held))
     spacing = float(np.median([_spacing(dataset[i].values[dataset.schema.points]) for i in seen[:16]]))
-    return Calibration(fingerprint(surrogate), spacing, bars, familiar, report)
+    ranges = fit_ranges(dataset, train, moved=moved)
+    return Calibration(fingerprint(surrogate), spacing, bars, familiar, report, ranges)
 
 
 def load_calibration(run: str | os.PathLike[str], surrogate: Surrogate) -> Calibration | None:
@@ -229,7 +248,7 @@ def _read(path: Path, how: str) -> Calibration:
             familiar = Familiar(rest=about["rest"], **_under("familiar/", arrays))
     except (SafetensorError, OSError, KeyError, TypeError, ValueError) as error:
         raise CheckpointError(f"{path} is damaged ({error}); make it again with:  {how}") from None
-    return Calibration(about["model"], about["spacing"], bars, familiar, about["report"])
+    return Calibration(about["model"], about["spacing"], bars, familiar, about["report"], about.get("ranges", {}))
 
 
 def _under(prefix: str, arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:

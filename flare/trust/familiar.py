@@ -54,6 +54,10 @@ class Familiar:
         """How many held-out samples are at least as far."""
         return int((self.distances >= self.distance(code)).sum())
 
+    def sentence(self, rank: int, score: float) -> str:
+        """Score and verdict."""
+        return f"familiarity score {score:.2f} (1 is the farthest held-out sample): {self.verdict(rank, score)}"
+
     def verdict(self, rank: int, score: float | None = None) -> str:
         """What rank and score mean. Of parts like the training's, one in K + 1 is farther than all K held-out ones."""
         count = len(self.distances)
@@ -64,7 +68,8 @@ class Familiar:
                 f"WARNING: unlike the training set, {'far beyond' if far else 'farther than'} all {count} held-out "
                 f"samples; do not trust the fields, and error bars do not hold here{chance}"
             )
-        return f"as far from the training set as held-out samples are ({rank} of {count} are farther)"
+        others = f"all {count}" if rank == count else f"{rank} of {count}"
+        return f"familiar: nearer to the training set than {others} held-out samples"
 
 
 def fit_familiar(training: np.ndarray, held_out: np.ndarray) -> Familiar:

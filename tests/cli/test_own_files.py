@@ -52,7 +52,8 @@ def folder(tmp_path_factory):
 def test_five_commands_lead_from_files_to_a_prediction(folder):
     before, after = pv.read(folder / "part.vtu"), pv.read(folder / "part_pred.vtu")
     same(before, after, added={"pressure_predicted", "pressure_bar", "familiarity_score", "units"})
-    assert read_mesh(folder / "part_pred.vtu").units == {"pressure_predicted": "Pa", "pressure_bar": "Pa"}
+    told = read_mesh(folder / "part_pred.vtu").units
+    assert told == {"pressure_predicted": "Pa", "pressure_bar": "Pa", "points": "m"}
     field, bar = after.point_data["pressure_predicted"], after.point_data["pressure_bar"]
     assert set(after.point_data.keys()) - set(before.point_data.keys()) == {"pressure_predicted", "pressure_bar"}
     truth = plate(77).point_data["pressure"]

@@ -50,8 +50,11 @@ def test_a_model_of_solids_gets_a_solid_and_one_of_surfaces_a_surface(tmp_path, 
     assert len(surface_points(schema("triangle"), path, "auto", edge, None)[0].points) == own.n_points
     assert capsys.readouterr().err == ""
     dense, what = surface_points(schema("triangle"), path, "auto", None, edge / 4)
-    assert what == f"points {edge / 4:.3g} apart are all over the surface, as in the training"
+    assert what == f"points {edge / 4:.3g} apart are all over the surface"
     assert len(dense.points) > 4 * own.n_points
-    assert "points are put all over its surface" in capsys.readouterr().err
+    said = (
+        "points are put all over its surface, none on its edges; a mesh as fine as the training's may be more familiar"
+    )
+    assert said in capsys.readouterr().err
     with pytest.raises(ConfigError, match="say it with --spacing, or run:  flare calibrate"):
         surface_points(schema("tetra"), path, "auto", None, None)

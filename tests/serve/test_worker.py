@@ -119,6 +119,14 @@ def test_progress_of_a_large_part_is_told_as_it_is(task, do, monkeypatch):
     np.testing.assert_allclose(np.diff(told, prepend=0) * passes * 5000, ([1024] * 4 + [904]) * passes)
 
 
+@pytest.mark.parametrize("task", ["predict", "encode"])
+def test_a_parameter_outside_the_trainings_range_is_remarked_and_bars_do_not_hold(task, served, do):
+    narrow = replace(served.calibration, ranges={"speed": ([0.5], [1.5])})
+    last, _, _ = do(Served(served.surrogate, narrow), task, "json", json_(), "code" if task == "encode" else "json")
+    assert any("speed = 2 m/s lies outside the training's 0.5 to 1.5" in remark for remark in last["done"]["remarks"])
+    assert last["done"]["bars"]["hold"] is False
+
+
 def test_a_large_part_is_judged_by_what_its_prediction_found(served, do, monkeypatch):
     points, thickness = np.random.default_rng(0).uniform(0, 1, (5000, 2)), np.ones(5000)
     part = json_(position=points.tolist(), thickness=thickness.tolist())
@@ -232,7 +240,7 @@ def of_volumes():
 
 
 def test_a_surface_for_a_model_of_volumes_is_filled(served, do):
-    known = Served(of_volumes(), replace(served.calibration, spacing=0.5, bars=None, familiar=None))
+    known = Served(of_volumes(), replace(served.calibration, spacing=0.5, bars=None, familiar=None, ranges={}))
     last, _, result = do(known, "predict", "stl", cube(2.0), "vtu")
     assert last["done"]["points"] == 125, last
     assert read_grid(result).types.tolist() == [12] * 64
@@ -251,7 +259,7 @@ def test_a_surface_for_a_model_of_no_known_cells_is_refused(do):
 
 def test_a_surface_for_a_model_of_triangles_has_its_fields_at_their_centres(served, do):
     model = of_centres(cell_type="triangle").surrogate
-    known = Served(model, replace(served.calibration, spacing=1.0, bars=None, familiar=None))
+    known = Served(model, replace(served.calibration, spacing=1.0, bars=None, familiar=None, ranges={}))
     last, _, result = do(known, "predict", "stl", stl(), "vtu", settings={"porosity": [0.3]})
     assert (last["done"]["points"], read_grid(result).types.tolist()) == (4, [5] * 4)
     assert read_grid(result).cell_fields["pressure_predicted"].shape == (4,)

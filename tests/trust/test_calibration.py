@@ -172,3 +172,9 @@ def test_a_part_a_little_farther_reads_otherwise_than_one_far_beyond(run, surrog
     assert near.endswith("(one in 121 parts like those of the training gets this warning, too)")
     assert "far beyond all 120 held-out samples" in far
     assert far.endswith("error bars do not hold here")
+
+
+def test_a_familiar_part_reads_as_one(run, surrogate):
+    familiar = load_calibration(run, surrogate).familiar
+    assert familiar.verdict(120) == "familiar: nearer to the training set than all 120 held-out samples"
+    assert familiar.verdict(3) == "familiar: nearer to the training set than 3 of 120 held-out samples"
