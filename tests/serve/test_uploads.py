@@ -50,7 +50,7 @@ def test_a_mesh_whose_field_data_state_another_unit_is_refused(form, served, do,
     last, _, result = do(served, "predict", "vtu", stated("SI", "speed=m/s"), "vtu")
     assert "done" in last, last
     units = ["force_predicted=N", "heat_predicted=W", "force_bar=N", "heat_bar=W"]
-    assert read_grid(result).values["units"].tolist() == ["SI", "speed=m/s", *units]
+    assert read_grid(result).values["units"].tolist() == ["SI", "speed=m/s", *units, "points=m", "thickness=mm"]
 
 
 @pytest.mark.parametrize("kind", ["vtu", "npz", "csv", "json"])
