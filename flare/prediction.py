@@ -116,8 +116,10 @@ class Prediction:
         """A sentence for pictures; empty where the part is like those of the training, or nobody knows."""
         if self.judgement is None or not self.judgement.unlike:
             return ""
-        said = [f"unlike the training set (familiarity score {self.judgement.score:.2f})"] * (self.judgement.rank == 0)
-        return f"WARNING: {'; '.join([*said, *self.judgement.outside])}; error bars do not hold"
+        said = list(self.judgement.outside)
+        if self.judgement.rank == 0:
+            said.insert(0, f"unlike the training set (familiarity score {self.judgement.score:.2f})")
+        return f"WARNING: {'; '.join(said)}; error bars do not hold"
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """As VTK, with all that the file had, by the suffix; or points and fields only, as .csv or .npz."""

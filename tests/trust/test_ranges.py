@@ -12,6 +12,7 @@ from flare.cli import main
 from flare.data.sample import Field, Sample, Schema
 from flare.data.writer import DatasetWriter
 from flare.prediction import describe, predict_file
+from flare.report.prediction import write_prediction_page
 from flare.surrogate import load
 from flare.trust.calibration import FILE, calibrate, load_calibration
 from flare.trust.ranges import fit_ranges, outside
@@ -53,6 +54,18 @@ def test_bars_do_not_hold_where_a_parameter_lies_outside_the_training(data, run,
     assert lines[-1] == f"WARNING: {said}; error bars do not hold there"
     assert "(does not hold here)" in lines[0]
     assert not any("error bars are for" in line for line in lines)
+
+
+def test_a_model_without_familiarity_says_it_alone(run, tmp_path):
+    """As all models but FLARE are, which have no codes."""
+    model = load(run)
+    calibration = replace(load_calibration(run, model), familiar=None)
+    found = predict_file(model, part(tmp_path, 3.5), calibration=calibration)
+    assert found.warning.startswith("WARNING: speed = 3.5 m/s lies outside")
+    assert describe(found, calibration)[-1].startswith("WARNING: speed = 3.5 m/s lies outside")
+    found.save(tmp_path / "out.vtu")
+    write_prediction_page(tmp_path / "out.html", found, describe(found, calibration))
+    assert "speed = 3.5 m/s lies outside" in (tmp_path / "out.html").read_text(encoding="utf-8")
 
 
 def test_the_other_verbs_say_it_too(run, tmp_path, capsys):
