@@ -33,11 +33,12 @@ compare: .venv/ready
 	@$(BIN)/flare data make darcy --resolution 13 --grid node --samples 160 --test-samples 40 --out data/darcy-small
 	@$(BIN)/flare compare --preset small --out runs/compare
 
+# A test that hangs for a quarter of an hour shows where, and fails; the others go on.
 test: .venv/ready
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
-	@OMP_NUM_THREADS=1 $(BIN)/pytest -n $(JOBS)
+	@OMP_NUM_THREADS=1 $(BIN)/pytest -n $(JOBS) -o faulthandler_timeout=900 -o faulthandler_exit_on_timeout=true
 
 test-slow: .venv/ready
 	@$(BIN)/pytest -m slow

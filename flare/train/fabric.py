@@ -67,8 +67,13 @@ def _launched(fabric: Fabric, config: TrainConfig, run: RunFolder) -> Iterator[F
         raise lost(error, fabric.world_size, when, run, shards=config.shard) from error
     finally:
         if torch.distributed.is_initialized():
-            _WORLDS.append(torch.distributed.group.WORLD)
-            torch.distributed.destroy_process_group()
+            leave_ranks()
+
+
+def leave_ranks() -> None:
+    """Ends the group of ranks of this process. What was trained in it may be dropped whenever."""
+    _WORLDS.append(torch.distributed.group.WORLD)
+    torch.distributed.destroy_process_group()
 
 
 def _make_fabric(config: TrainConfig, **places: Any) -> Fabric:

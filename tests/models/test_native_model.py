@@ -9,6 +9,7 @@ from torch import nn
 
 from flare.models import build_model
 from flare.models.flare import ResMLP
+from flare.train.fabric import leave_ranks
 from tests.exact import noise
 from tests.layers import SMALL, check, lively, results
 
@@ -46,7 +47,7 @@ def test_distributed_training_runs_in_kernels(calls, tmp_path):
         y = parallel(x)
         y.backward(noise(y.shape, 4))
     finally:
-        torch.distributed.destroy_process_group()
+        leave_ranks()  # not by torch's own means: they may wait for ever when the reducer, here still alive, goes last
     assert calls.count("flare_block") == calls.count("flare_block_backward") == 2
     for weight, gradient in zip(model.parameters(), want[2:], strict=True):
         torch.testing.assert_close(weight.grad, gradient, rtol=0, atol=0)

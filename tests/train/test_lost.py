@@ -1,6 +1,7 @@
 """A rank that is lost, played by one process: what is saved, what is said, and that nothing is missing afterwards."""
 
 import shutil
+import signal
 
 import pytest
 from torch.distributed import DistNetworkError
@@ -35,6 +36,15 @@ GONE = RuntimeError("[/src/gloo/transport/tcp/pair.cc:534] Connection closed by 
 def test_only_silence_counts_as_a_lost_rank_other_errors_are_told_as_they_are(words, gone):
     assert is_lost(RuntimeError(words)) == gone
     assert is_lost(DistNetworkError("the store does not answer"))
+
+
+@pytest.fixture(autouse=True)
+def _signals():
+    """A process that lost a rank notes signals to its end; this one has other tests to do."""
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
 
 
 @pytest.fixture(scope="module")
