@@ -28,6 +28,8 @@ def departures_of(ours: Training, exact: Training) -> list[str]:
             words.append(f"{here} of {there} epochs")
         elif key == "data.subsample" and here is not None:
             words.append(_of_subsample(ours.on, here, there))
+        elif key == "data.mirror":
+            words.append(f"mirrored at random in training ({', '.join(here)})")
         elif key != "seed":
             words.append(worded(key, there, here))
     return words + decided(exact)
