@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import tempfile
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from io import BytesIO
@@ -62,6 +63,23 @@ class Ledger:
     def path(self, job: Defined) -> Path:
         return self.folder / f"{job.label}-{address(job)}.json"
 
+    def refuse_no_folder(self) -> None:
+        """For whoever only reads: a folder that is not there has no records, but was hardly meant."""
+        if not self.folder.is_dir():
+            what = "is no folder" if self.folder.exists() else "is not there"
+            raise DataError(f"the folder of records {self.folder} {what}: name another with --records")
+
+    def refuse_unwritable(self) -> None:
+        """For whoever is to write much later: make the folder, and see that files can be put into it."""
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryFile(dir=self.folder):
+                pass
+        except OSError as error:
+            raise DataError(
+                f"no records can be written into {self.folder}: {error.strerror}. Name another folder with --records"
+            ) from None
+
     def find(self, job: Defined) -> Record | None:
         """The record of a job; None where there is none. Refuses one that is damaged or of another job."""
         path = self.path(job)
@@ -71,7 +89,12 @@ class Ledger:
             defined = found["job"]
         except FileNotFoundError:
             return None
-        except (OSError, ValueError, KeyError, TypeError) as error:
+        except NotADirectoryError:
+            self.refuse_no_folder()
+            raise
+        except OSError as error:
+            raise DataError(f"{path} cannot be read: {error.strerror}") from None
+        except (ValueError, KeyError, TypeError) as error:
             raise DataError(f"{path} is no record: {error!r}. Restore it, or remove it to do the job again") from None
         difference = first_difference(json.loads(json.dumps(job.definition())), defined)
         if difference:

@@ -64,6 +64,8 @@ def sweep(
     wanted = list({ledger.path(job): job for job in jobs}.values())
     missing = [job for job in wanted if _is_missing(ledger.find(job), retry=retry)]
     tell(f"{len(wanted)} jobs, {len(wanted) - len(missing)} of them done already")
+    if missing:
+        ledger.refuse_unwritable()
     first = [job for job in missing if job.training is None]
     second = [job for job in missing if job.training is not None]
     # A trained model may have a record but no folder here, as in a fresh clone: then it is trained again.

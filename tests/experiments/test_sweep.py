@@ -86,6 +86,15 @@ def test_what_has_a_record_is_not_done_again(place, tmp_path, monkeypatch):
     assert content(ledger.folder) == before
 
 
+def test_a_ledger_that_cannot_be_written_is_told_before_anything_is_made(tmp_path):
+    (tmp_path / "file").write_text("of a person")
+    with pytest.raises(DataError, match=r"is no folder|can be written into"):
+        sweep(JOBS[:1], Ledger(tmp_path / "file"), Place(tmp_path / "work"), tell=lambda line: None)
+    with pytest.raises(DataError, match=r"no records can be written into /proc/nope: .* with --records"):
+        sweep(JOBS[:1], Ledger("/proc/nope"), Place(tmp_path / "work"), tell=lambda line: None)
+    assert not (tmp_path / "work").exists()
+
+
 def test_a_stopped_sweep_keeps_what_is_finished_and_goes_on_in_the_middle_of_a_training(
     alone, place, tmp_path, monkeypatch
 ):
