@@ -1,6 +1,7 @@
 """Jobs are done once, whoever does them; what fails says so; what is stopped goes on where it was."""
 
 import json
+import math
 import os
 import signal
 import time
@@ -195,6 +196,19 @@ def test_a_failed_job_says_so_and_the_others_go_on(error, place, tmp_path, monke
     assert any(str(error) in line for line in told)
     assert run(JOBS[:2], tmp_path, place)[1] == ["2 jobs, 2 of them done already"]
     assert run(JOBS[:2], tmp_path, place, retry=True)[1][0] == "2 jobs, 1 of them done already"
+
+
+def test_a_training_that_ends_without_a_number_has_failed(place, tmp_path, monkeypatch):
+    real = Training.perform
+
+    def perform(self, there):
+        result, arrays = real(self, there)
+        return result | {"rel_l2": math.nan}, arrays
+
+    monkeypatch.setattr(Training, "perform", perform)
+    ledger, _ = run(JOBS[:1], tmp_path, place)
+    record = ledger.find(JOB)
+    assert (record.outcome, record.failure) == ("failed", "TrainingDiverged: rel_l2 is nan at the end")
 
 
 def test_in_a_fresh_clone_a_model_is_trained_again_for_its_spectra_and_its_record_stays(alone, place, tmp_path):
