@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +32,8 @@ examples:
   flare reproduce table1 --budget cpu --only elasticity/flare --verify
   flare reproduce pages
 
-What has a record is not done again; what was stopped goes on with the same command."""
+What has a record is not done again; what was stopped goes on with the same command. The exit code is 1 where jobs have
+failed, or where --verify finds a cell that does not come out as recorded."""
 
 
 def run(words: Sequence[str]) -> int:
@@ -51,7 +52,7 @@ def run(words: Sequence[str]) -> int:
     parser.add_argument(
         "--verify",
         action="store_true",
-        help="train recorded cells again: bit-equal, or within what seeds scatter? docs/reproduce.md has the rule",
+        help="do recorded cells again: as recorded, or within what seeds scatter? docs/reproduce.md has the rules",
     )
     parser.add_argument("--records", help=f"folder of the records; default {RECORDS}, of smoke runs/reproduce/smoke")
     parser.add_argument("--work", help=f"folder of data and runs; default {WORK}")
@@ -75,7 +76,7 @@ def run(words: Sequence[str]) -> int:
 
 def _refuse_idle_options(given: Any) -> None:
     """An option that changes nothing would mislead whoever gives it."""
-    idle = {"retry": "trains again whatever has come to its end", "out": "writes no report"} if given.verify else {}
+    idle = {"retry": "does again whatever has come to its end", "out": "writes no report"} if given.verify else {}
     if given.what in WHOLE:
         idle = {name: WHOLE[given.what] for name in vars(given) if name not in ("what", *TAKEN[given.what])}
     for name, why in idle.items():
@@ -134,7 +135,6 @@ def _reproduce(given: Any) -> int:
     from flare.experiments.reproduce import planned, selected
     from flare.experiments.study import MOST_SEEDS, chosen
     from flare.experiments.sweep import sweep
-    from flare.experiments.verify import verify
     from flare.train.signals import Interrupted
 
     if given.seeds is not None and given.seeds > MOST_SEEDS:
@@ -149,8 +149,7 @@ def _reproduce(given: Any) -> int:
         if given.verify:
             ledger.refuse_no_folder()
             how["seeds"] = given.seeds
-            agree = [verify(chosen(item.cells(budget), only), ledger, place, **how) for item, only in items]
-            return 0 if all(agree) else 1
+            return _verify([chosen(item.cells(budget), only) for item, only in items], ledger, place, how)
         _warn_of_other_files(ledger.folder)
         for (item, _), jobs in zip(items, plans, strict=True):
             sweep(jobs, ledger, place, retry=given.retry, **how)
@@ -160,7 +159,32 @@ def _reproduce(given: Any) -> int:
     except Interrupted as stop:
         say("saved. Give the same command again to go on")
         raise SystemExit(stop.exit_code) from None
-    return 0
+    return _failed(ledger, {ledger.path(job): job for jobs in plans for job in jobs}.values())
+
+
+def _failed(ledger: Any, jobs: Collection[Any]) -> int:
+    """1 where some have failed, now or before, which is then the last line."""
+    failed = sum(record is not None and record.outcome == "failed" for record in map(ledger.find, jobs))
+    if failed:
+        say(f"{failed} of {len(jobs)} jobs failed; --retry does them again")
+    return 1 if failed else 0
+
+
+def _verify(items: Sequence[Any], ledger: Any, place: Any, how: dict[str, Any]) -> int:
+    """1 where a cell does not come out as recorded; an item that has nothing to verify does not keep others from it."""
+    from flare.experiments.verify import NothingToVerify, verify
+
+    agree: list[bool] = []
+    for cells in items:
+        try:
+            agree.append(verify(cells, ledger, place, **how))
+        except NothingToVerify as error:
+            if len(items) == 1:
+                raise
+            say(str(error))
+    if not agree:
+        raise NothingToVerify(f"nothing of all this can be verified by the records in {ledger.folder}")
+    return 0 if all(agree) else 1
 
 
 def _only(text: str | None) -> list[str] | None:

@@ -11,6 +11,7 @@ from flare.cli import main
 from flare.cli.reproduce import _only, _warn_of_other_files
 from flare.experiments import million, scaling
 from flare.experiments.budgets import BUDGETS
+from flare.experiments.jobs import Training
 from flare.experiments.ledger import Ledger, Record
 from flare.experiments.names import ITEMS
 from flare.experiments.reproduce import item_named, planned
@@ -106,6 +107,44 @@ def test_a_cell_trained_again_here_comes_out_bit_equal_and_a_false_record_does_n
     false.write(cell.job, Record("done", {**record.result, "rel_l2": 0.5 * record.result["rel_l2"]}))
     assert main([*words, "--verify", "--records", str(false.folder)]) == 1
     assert "OUTSIDE" in capsys.readouterr().err
+
+
+def test_a_look_at_a_trained_model_is_done_again_with_its_model_and_times_are_refused(done, tmp_path, capsys):
+    words = ["--budget", "smoke", "--verify", "--workers", "1", "--work", str(done)]
+    before = content(done / "smoke" / "records")
+    assert main(["reproduce", "all", "--only", "scaling,spectra,lpbf", *words]) == 0
+    told = capsys.readouterr().err
+    assert "elasticity/flare: equal" in told
+    assert "lpbf: equal" in told
+    assert "its time and memory are of the machine they were measured on" in told
+    assert main(["reproduce", "scaling", *words]) == 2
+    assert content(done / "smoke" / "records") == before
+
+
+def test_a_script_can_tell_that_jobs_failed_and_tables_are_written_nevertheless(done, tmp_path, capsys, monkeypatch):
+    real = Training.perform
+
+    def fail(self, place):
+        if self.settings()["model"]["kv_depth"]:
+            raise RuntimeError("no such kernel")
+        return real(self, place)
+
+    records, out = tmp_path / "records", tmp_path / "out"
+    words = ["reproduce", "kv-depth", "--budget", "smoke", "--workers", "1", "--work", str(done)]
+    words += ["--records", str(records), "--out", str(out)]
+    cells = chosen(item_named("kv-depth").cells(SMOKE), None)
+    with monkeypatch.context() as patch:
+        patch.setattr(Training, "perform", fail)
+        assert main(words) == 1
+    told = capsys.readouterr()
+    last = f"1 of {len(cells)} jobs failed; --retry does them again"
+    assert told.err.splitlines()[-1] == last
+    assert "failed: RuntimeError: no such kernel" in told.out
+    assert list(out.glob("tables/*.csv"))
+    assert main(words) == 1, "as long as it has not come to its end"
+    assert capsys.readouterr().err.splitlines()[-1] == last
+    assert main([*words, "--retry"]) == 0
+    assert "failed" not in capsys.readouterr().err
 
 
 def test_files_that_differ_from_the_commit_are_told_before_records_of_the_repository_are_written(
