@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +13,13 @@ from flare.errors import ConfigError
 from flare.experiments.names import ITEMS
 from flare.terminal import say
 
+WORK = "runs/reproduce"
 RECORDS = "results/records"
 """Of the cpu and the paper budget; of smoke they lie among its runs."""
 WHOLE = {"list": "tells of all items", "pages": "writes all pages, from all records"}
 """Of which nothing is chosen."""
+TAKEN = {"list": ("workers", "records", "work"), "pages": ("records", "out")}
+"""Options that mean something to them."""
 EPILOG = f"""WHAT is one of: {", ".join(ITEMS)}; or
   list     all of them, with the time each takes and what is recorded
   pages    docs/results again, from the records alone
@@ -29,7 +32,8 @@ examples:
   flare reproduce table1 --budget cpu --only elasticity/flare --verify
   flare reproduce pages
 
-What has a record is not done again; what was stopped goes on with the same command."""
+What has a record is not done again; what was stopped goes on with the same command. The exit code is 1 where jobs have
+failed, or where --verify finds a cell that does not come out as recorded."""
 
 
 def run(words: Sequence[str]) -> int:
@@ -40,26 +44,27 @@ def run(words: Sequence[str]) -> int:
         "--seeds", type=int, help="of every training: 0, 1, ...; default 3 on cpu of Elasticity and Table 2, else 1"
     )
     parser.add_argument("--only", help="cells, such as elasticity or elasticity/flare,darcy/flare; of all: items")
-    parser.add_argument("--workers", type=int, default=os.cpu_count() or 1, help="processes; the records are the same")
-    parser.add_argument("--threads", type=int, default=1, help="of each worker")
+    parser.add_argument("--workers", type=int, help="processes; the records are the same; default as many as cores")
+    parser.add_argument("--threads", type=int, help="of each worker; default 1")
     parser.add_argument("--scheduler", help="address of a dask scheduler to use instead, such as tcp://10.0.0.1:8786")
     parser.add_argument("--published", action="store_true", help="published files instead of our solvers; paper only")
     parser.add_argument("--retry", action="store_true", help="also do again what has failed")
     parser.add_argument(
         "--verify",
         action="store_true",
-        help="train recorded cells again: bit-equal, or within what seeds scatter? docs/reproduce.md has the rule",
+        help="do recorded cells again: as recorded, or within what seeds scatter? docs/reproduce.md has the rules",
     )
     parser.add_argument("--records", help=f"folder of the records; default {RECORDS}, of smoke runs/reproduce/smoke")
-    parser.add_argument("--work", default="runs/reproduce", help="folder of data and runs")
+    parser.add_argument("--work", help=f"folder of data and runs; default {WORK}")
     parser.add_argument("--out", help="folder of tables and pictures; default WORK/<budget>; of pages docs/results")
     given = parse(parser, words)
     for name in ("seeds", "workers", "threads"):
         value = getattr(given, name)
         if value is not None and value < 1:
             raise ConfigError(f"--{name} {value}: at least 1, please")
-    if given.only is not None and given.what in WHOLE:
-        raise ConfigError(f"{given.what} {WHOLE[given.what]}; it takes no --only")
+    _refuse_idle_options(given)
+    given.workers, given.threads = given.workers or os.cpu_count() or 1, given.threads or 1
+    given.work = given.work or WORK
     if given.what == "list":
         return _list(given)
     if given.what == "pages":
@@ -69,16 +74,30 @@ def run(words: Sequence[str]) -> int:
     return _reproduce(given)
 
 
-def _records(given: Any) -> Path:
-    return Path(given.records or (f"{given.work}/smoke/records" if given.budget == "smoke" else RECORDS))
+def _refuse_idle_options(given: Any) -> None:
+    """An option that changes nothing would mislead whoever gives it."""
+    idle = {"retry": "does again whatever has come to its end", "out": "writes no report"} if given.verify else {}
+    if given.what in WHOLE:
+        idle = {name: WHOLE[given.what] for name in vars(given) if name not in ("what", *TAKEN[given.what])}
+    for name, why in idle.items():
+        if getattr(given, name) not in (None, False):
+            raise ConfigError(f"{given.what if given.what in WHOLE else '--verify'} {why}; it takes no --{name}")
+
+
+def _records(given: Any, budget: str | None = None) -> Path:
+    return Path(given.records or (f"{given.work}/smoke/records" if budget == "smoke" else RECORDS))
 
 
 def _list(given: Any) -> int:
+    from flare.experiments.budgets import BUDGETS
     from flare.experiments.ledger import Ledger
     from flare.experiments.reproduce import listing
     from flare.terminal import duration
 
-    lines = listing(Ledger(_records(given)), given.workers)
+    ledgers = {budget: Ledger(_records(given, budget)) for budget in BUDGETS}
+    if given.records is not None:
+        ledgers["cpu"].refuse_no_folder()
+    lines = listing(ledgers, given.workers)
     print(f"{'':<26}" + "".join(f"{budget:>41}" for budget in lines[0].costs))
     for line in lines:
         cells = [
@@ -101,7 +120,9 @@ def _pages(given: Any) -> int:
     from flare.experiments.ledger import Ledger
     from flare.experiments.pages import write_pages
 
-    for page in write_pages(Ledger(_records(given)), Path(given.out or "docs/results")):
+    ledger = Ledger(_records(given))
+    ledger.refuse_no_folder()
+    for page in write_pages(ledger, Path(given.out or "docs/results")):
         print(page)
     return 0
 
@@ -114,22 +135,21 @@ def _reproduce(given: Any) -> int:
     from flare.experiments.reproduce import planned, selected
     from flare.experiments.study import MOST_SEEDS, chosen
     from flare.experiments.sweep import sweep
-    from flare.experiments.verify import verify
     from flare.train.signals import Interrupted
 
     if given.seeds is not None and given.seeds > MOST_SEEDS:
         raise ConfigError(f"--seeds {given.seeds}: at most {MOST_SEEDS}, where reports stop looking for records")
     budget = budget_named(given.budget, published=given.published)
     items = selected(given.what, _only(given.only))
-    ledger, place = Ledger(_records(given)), Place(Path(given.work))
+    ledger, place = Ledger(_records(given, given.budget)), Place(Path(given.work))
     how: dict[str, Any] = {"workers": given.workers, "threads": given.threads}
     how |= {"scheduler": given.scheduler, "tell": say}
     plans = [planned(item, budget, only, given.seeds) for item, only in items]  # a wrong --only shows itself first
     try:
         if given.verify:
+            ledger.refuse_no_folder()
             how["seeds"] = given.seeds
-            agree = [verify(chosen(item.cells(budget), only), ledger, place, **how) for item, only in items]
-            return 0 if all(agree) else 1
+            return _verify([chosen(item.cells(budget), only) for item, only in items], ledger, place, how)
         _warn_of_other_files(ledger.folder)
         for (item, _), jobs in zip(items, plans, strict=True):
             sweep(jobs, ledger, place, retry=given.retry, **how)
@@ -139,7 +159,32 @@ def _reproduce(given: Any) -> int:
     except Interrupted as stop:
         say("saved. Give the same command again to go on")
         raise SystemExit(stop.exit_code) from None
-    return 0
+    return _failed(ledger, {ledger.path(job): job for jobs in plans for job in jobs}.values())
+
+
+def _failed(ledger: Any, jobs: Collection[Any]) -> int:
+    """1 where some have failed, now or before, which is then the last line."""
+    failed = sum(record is not None and record.outcome == "failed" for record in map(ledger.find, jobs))
+    if failed:
+        say(f"{failed} of {len(jobs)} jobs failed; --retry does them again")
+    return 1 if failed else 0
+
+
+def _verify(items: Sequence[Any], ledger: Any, place: Any, how: dict[str, Any]) -> int:
+    """1 where a cell does not come out as recorded; an item that has nothing to verify does not keep others from it."""
+    from flare.experiments.verify import NothingToVerify, verify
+
+    agree: list[bool] = []
+    for cells in items:
+        try:
+            agree.append(verify(cells, ledger, place, **how))
+        except NothingToVerify as error:
+            if len(items) == 1:
+                raise
+            say(str(error))
+    if not agree:
+        raise NothingToVerify(f"nothing of all this can be verified by the records in {ledger.folder}")
+    return 0 if all(agree) else 1
 
 
 def _only(text: str | None) -> list[str] | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import import_module
@@ -30,6 +30,10 @@ class OfTraining(Job):
     """A look at a trained model."""
 
     of: Training
+
+    @property
+    def numbers(self) -> Sequence[str]:
+        return ("rel_l2",)
 
     @property
     def data(self) -> Data:
@@ -160,6 +164,10 @@ class ModelCost(Job):
     @property
     def label(self) -> str:
         return f"cost-{self.model}-{self.points}"
+
+    @property
+    def numbers(self) -> Sequence[str]:
+        return "parameters", "flops", "activations"
 
     def definition(self) -> dict[str, Any]:
         return {"kind": self.kind, "model": dict(self.sizes), "in_dim": self.in_dim, "points": self.points}

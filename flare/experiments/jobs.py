@@ -111,6 +111,11 @@ class Job(ABC):
     @abstractmethod
     def label(self) -> str: ...
 
+    @property
+    def numbers(self) -> Sequence[str]:
+        """What its result must have, when it is done, as a finite number each."""
+        return ()
+
     @abstractmethod
     def definition(self) -> dict[str, Any]: ...
 
@@ -148,6 +153,10 @@ class Training(Job):
     @property
     def label(self) -> str:
         return f"{self.on.name}-{self.model}-seed{self.seed}"
+
+    @property
+    def numbers(self) -> Sequence[str]:
+        return (self.measure,)
 
     @property
     def data(self) -> Data:

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+import math
+import tempfile
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from io import BytesIO
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, get_args
 
 import numpy as np
 
@@ -20,6 +22,7 @@ from flare.errors import DataError, first_difference
 from flare.files import replacing, write_json
 
 Arrays = dict[str, np.ndarray]
+Outcomes = Literal["done", "failed", "unfinished"]
 
 
 class Defined(Protocol):
@@ -28,6 +31,11 @@ class Defined(Protocol):
     @property
     def label(self) -> str:
         """For people, the first part of the record's name: such as `elasticity-flare-seed0`."""
+        ...
+
+    @property
+    def numbers(self) -> Sequence[str]:
+        """What its result must have, when it is done, as a finite number each."""
         ...
 
     def definition(self) -> dict[str, Any]:
@@ -39,7 +47,7 @@ class Defined(Protocol):
 class Record:
     """What came of a job."""
 
-    outcome: Literal["done", "failed", "unfinished"]
+    outcome: Outcomes
     result: Mapping[str, Any] = field(default_factory=dict)
     failure: str = ""
     """Of a failed job: what went wrong."""
@@ -53,6 +61,38 @@ def address(job: Defined) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
+WAY_OUT = "Restore it, or remove it to do the job again"
+MEASURED = ("seconds", "cpu_seconds", "peak_memory_mb")
+"""Under `made`: numbers, or nothing where they were not kept."""
+
+
+def _damage(record: Record, job: Defined) -> str:
+    """What makes a record unfit to be shown, though it be JSON with all its keys; empty where nothing does."""
+    if record.outcome not in get_args(Outcomes):
+        return f"its outcome is {record.outcome!r}, not one of {', '.join(get_args(Outcomes))}"
+    for name, value in (("result", record.result), ("made", record.made)):
+        if not isinstance(value, Mapping):
+            return f"{name} is {value!r}, not a mapping"
+    if not isinstance(record.failure, str) or bool(record.failure) != (record.outcome == "failed"):
+        return f"failure is {record.failure!r}, where the outcome is {record.outcome}"
+    for name in MEASURED:
+        if record.made.get(name) is not None and not is_finite(record.made[name]):
+            return f"made.{name} is {record.made[name]!r}, not a number"
+    curve = record.result.get("curve", [])
+    if not isinstance(curve, list) or not all(isinstance(point, list) and len(point) == 2 for point in curve):
+        return "result.curve is no list of epochs and values"
+    if record.outcome == "unfinished" and not (curve and is_finite(record.result.get("epochs"))):
+        return "it is unfinished, but does not say how far it has come"
+    for name in job.numbers if record.outcome == "done" else ():
+        if not is_finite(record.result.get(name)):
+            return f"it is done, but result.{name} is {record.result.get(name)!r}, not a finite number"
+    return ""
+
+
+def is_finite(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
 class Ledger:
     """A folder of records. Several processes may write to it: each record is one file, whole or not there."""
 
@@ -61,6 +101,23 @@ class Ledger:
 
     def path(self, job: Defined) -> Path:
         return self.folder / f"{job.label}-{address(job)}.json"
+
+    def refuse_no_folder(self) -> None:
+        """For whoever only reads: a folder that is not there has no records, but was hardly meant."""
+        if not self.folder.is_dir():
+            what = "is no folder" if self.folder.exists() else "is not there"
+            raise DataError(f"the folder of records {self.folder} {what}: name another with --records")
+
+    def refuse_unwritable(self) -> None:
+        """For whoever is to write much later: make the folder, and see that files can be put into it."""
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryFile(dir=self.folder):
+                pass
+        except OSError as error:
+            raise DataError(
+                f"no records can be written into {self.folder}: {error.strerror}. Name another folder with --records"
+            ) from None
 
     def find(self, job: Defined) -> Record | None:
         """The record of a job; None where there is none. Refuses one that is damaged or of another job."""
@@ -71,8 +128,16 @@ class Ledger:
             defined = found["job"]
         except FileNotFoundError:
             return None
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            raise DataError(f"{path} is no record: {error!r}. Restore it, or remove it to do the job again") from None
+        except NotADirectoryError:
+            self.refuse_no_folder()
+            raise
+        except OSError as error:
+            raise DataError(f"{path} cannot be read: {error.strerror}") from None
+        except (ValueError, KeyError, TypeError) as error:
+            raise DataError(f"{path} is no record: {error!r}. {WAY_OUT}") from None
+        damage = _damage(record, job)
+        if damage:
+            raise DataError(f"{path} is damaged: {damage}. {WAY_OUT}")
         difference = first_difference(json.loads(json.dumps(job.definition())), defined)
         if difference:
             key, here, there = difference

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from flare.errors import DataError
 from flare.experiments.budgets import Budget, budget_named
 from flare.experiments.jobs import Training
 from flare.experiments.ledger import Ledger, address
@@ -83,7 +84,8 @@ def _written(blocks: Iterable[Block], folder: Path, stem: str) -> Iterable[str]:
 def write_pages(ledger: Ledger, folder: Path) -> list[Path]:
     """A page for every item with records, and `README.md` that lists them all. Returns the pages.
 
-    Pages, tables and pictures that an earlier call left there, and that no record gives any more, are removed.
+    Pages, tables and pictures that an earlier call left there, and that no record gives any more, are removed. Without
+    any record to show, nothing is written or removed.
     """
     pages, lines = [], []
     for name in ITEMS:
@@ -105,6 +107,11 @@ def write_pages(ledger: Ledger, folder: Path) -> list[Path]:
                 lines += [f"    * {which}{words}" for words in section.outcome]
         else:
             lines.append(f"* {item.title}: not run yet, `flare reproduce {name} --budget cpu`")
+    if not pages:  # a slip in the name of the ledger, rather than the wish to remove everything
+        raise DataError(
+            f"{ledger.folder} has no record that a page would show, of budget cpu or paper; {folder} stays as it is. "
+            "Name another folder with --records, or begin with:  flare reproduce table1 --budget cpu"
+        )
     page = folder / "README.md"
     _write(page, "\n".join([INDEX, *_what_cpu_shows(ledger), "## Tables and figures\n", *lines, ""]).encode())
     pages.append(page)

@@ -58,20 +58,25 @@ class Line:
     """Of each budget."""
 
 
-def listing(ledger: Ledger, workers: int) -> list[Line]:
+def listing(ledgers: Mapping[str, Ledger], workers: int) -> list[Line]:
+    """A line an item.
+
+    Args:
+        ledgers: of each budget.
+    """
     lines = []
     for name in ITEMS:
         item = item_named(name)
-        lines.append(Line(name, item.title, _costs(item, None, ledger, workers)))
+        lines.append(Line(name, item.title, _costs(item, None, ledgers, workers)))
         benchmarks = [b for b in BENCHMARKS if any(b == cell.parts[0] for cell in item.cells(BUDGETS["paper"]))]
         if len(benchmarks) > 1:
-            lines += [Line(f"{name}/{b}", "", _costs(item, [b], ledger, workers)) for b in benchmarks]
+            lines += [Line(f"{name}/{b}", "", _costs(item, [b], ledgers, workers)) for b in benchmarks]
     return lines
 
 
-def _costs(item: Item, only: Sequence[str] | None, ledger: Ledger, workers: int) -> dict[str, Cost]:
+def _costs(item: Item, only: Sequence[str] | None, ledgers: Mapping[str, Ledger], workers: int) -> dict[str, Cost]:
     plans = {budget.name: planned(item, budget, only, None) for budget in BUDGETS.values()}
-    return {key: cost_of(jobs, ledger, workers) for key, jobs in plans.items()}
+    return {key: cost_of(jobs, ledgers[key], workers) for key, jobs in plans.items()}
 
 
 def cost_of(jobs: Sequence[Job], ledger: Ledger, workers: int) -> Cost:

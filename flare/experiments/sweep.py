@@ -26,7 +26,7 @@ from flare.data.parallel import workers_of
 from flare.environment import describe_environment, forget_peak_memory, peak_memory_mb
 from flare.errors import DataError, FlareError, TrainingDiverged, one_line
 from flare.experiments.jobs import Job, Place, Training, needed_data
-from flare.experiments.ledger import Ledger, Record
+from flare.experiments.ledger import Ledger, Record, is_finite
 from flare.files import lock
 from flare.train.signals import Interrupted
 
@@ -64,6 +64,8 @@ def sweep(
     wanted = list({ledger.path(job): job for job in jobs}.values())
     missing = [job for job in wanted if _is_missing(ledger.find(job), retry=retry)]
     tell(f"{len(wanted)} jobs, {len(wanted) - len(missing)} of them done already")
+    if missing:
+        ledger.refuse_unwritable()
     first = [job for job in missing if job.training is None]
     second = [job for job in missing if job.training is not None]
     # A trained model may have a record but no folder here, as in a fresh clone: then it is trained again.
@@ -140,6 +142,8 @@ def perform(job: Job, records: Path, place: Place, threads: int) -> str:
         forget_peak_memory()
         try:
             result, arrays = job.perform(place)
+            if wrong := [name for name in job.numbers if not is_finite(result[name])]:
+                raise TrainingDiverged(f"{wrong[0]} is {result[wrong[0]]} at the end")
             made: dict[str, Any] = {
                 "seconds": round(time.monotonic() - start, 1),
                 # Of what an earlier process has begun, the time of this one is but a part.

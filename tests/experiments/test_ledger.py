@@ -1,6 +1,7 @@
 """Records are found by what defines a job, are whole, and cannot be mistaken for others."""
 
 import json
+import math
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,11 +12,14 @@ from flare.errors import DataError
 from flare.experiments.jobs import Data, Training
 from flare.experiments.ledger import Ledger, Record, address
 
+ON = Data("elasticity", 6, 2)
+
 
 @dataclass(frozen=True)
 class Thing:
     facts: dict[str, Any] = field(default_factory=dict)
     label: str = "thing"
+    numbers: tuple[str, ...] = ()
 
     def definition(self):
         return self.facts
@@ -63,6 +67,35 @@ def test_a_damaged_record_is_refused(text, tmp_path):
         ledger.find(job)
 
 
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"outcome": "dnoe"}, "its outcome is 'dnoe', not one of done, failed, unfinished"),
+        ({"made": None}, "made is None, not a mapping"),
+        ({"result": [1]}, r"result is \[1\], not a mapping"),
+        ({"result": {}}, r"it is done, but result\.rel_l2 is None, not a finite number"),
+        ({"result": {"rel_l2": math.nan}}, r"result\.rel_l2 is nan"),
+        ({"result": {"rel_l2": "0.1"}}, r"result\.rel_l2 is '0\.1'"),
+        ({"result": {"rel_l2": True}}, r"result\.rel_l2 is True"),
+        ({"result": {"rel_l2": 0.1, "curve": [3]}}, r"result\.curve is no list"),
+        ({"made": {"seconds": "long"}}, r"made\.seconds is 'long', not a number"),
+        ({"outcome": "unfinished", "result": {}}, "does not say how far it has come"),
+        ({"outcome": "failed"}, "failure is '', where the outcome is failed"),
+        ({"failure": "no"}, "failure is 'no', where the outcome is done"),
+    ],
+)
+def test_a_record_that_is_json_but_damaged_is_named_with_what_to_do(change, words, tmp_path):
+    ledger, job = Ledger(tmp_path), Training(ON)
+    ledger.write(job, Record("done", {"rel_l2": 0.1, "curve": [(1, 0.2)]}, made={"seconds": None}))
+    assert ledger.find(job).outcome == "done"
+    path = ledger.path(job)
+    path.write_text(json.dumps(json.loads(path.read_text()) | change))
+    with pytest.raises(DataError, match=words) as told:
+        ledger.find(job)
+    assert str(told.value).startswith(f"{path} is damaged: ")
+    assert str(told.value).endswith("Restore it, or remove it to do the job again")
+
+
 def test_arrays_that_are_not_those_of_the_record_are_refused(tmp_path):
     ledger, job = Ledger(tmp_path), Thing({"a": 1})
     ledger.write(job, Record("done"), {"values": np.zeros(3)})
@@ -70,9 +103,6 @@ def test_arrays_that_are_not_those_of_the_record_are_refused(tmp_path):
         np.savez_compressed(file, values=np.ones(3))
     with pytest.raises(DataError, match="is not what its record says"):
         ledger.arrays(job)
-
-
-ON = Data("elasticity", 6, 2)
 
 
 def test_settings_that_change_no_result_are_not_part_of_a_run():

@@ -11,6 +11,7 @@ from flare.cli import main
 from flare.cli.reproduce import _only, _warn_of_other_files
 from flare.experiments import million, scaling
 from flare.experiments.budgets import BUDGETS
+from flare.experiments.jobs import Training
 from flare.experiments.ledger import Ledger, Record
 from flare.experiments.names import ITEMS
 from flare.experiments.reproduce import item_named, planned
@@ -108,6 +109,44 @@ def test_a_cell_trained_again_here_comes_out_bit_equal_and_a_false_record_does_n
     assert "OUTSIDE" in capsys.readouterr().err
 
 
+def test_a_look_at_a_trained_model_is_done_again_with_its_model_and_times_are_refused(done, tmp_path, capsys):
+    words = ["--budget", "smoke", "--verify", "--workers", "1", "--work", str(done)]
+    before = content(done / "smoke" / "records")
+    assert main(["reproduce", "all", "--only", "scaling,spectra,lpbf", *words]) == 0
+    told = capsys.readouterr().err
+    assert "elasticity/flare: equal" in told
+    assert "lpbf: equal" in told
+    assert "its time and memory are of the machine they were measured on" in told
+    assert main(["reproduce", "scaling", *words]) == 2
+    assert content(done / "smoke" / "records") == before
+
+
+def test_a_script_can_tell_that_jobs_failed_and_tables_are_written_nevertheless(done, tmp_path, capsys, monkeypatch):
+    real = Training.perform
+
+    def fail(self, place):
+        if self.settings()["model"]["kv_depth"]:
+            raise RuntimeError("no such kernel")
+        return real(self, place)
+
+    records, out = tmp_path / "records", tmp_path / "out"
+    words = ["reproduce", "kv-depth", "--budget", "smoke", "--workers", "1", "--work", str(done)]
+    words += ["--records", str(records), "--out", str(out)]
+    cells = chosen(item_named("kv-depth").cells(SMOKE), None)
+    with monkeypatch.context() as patch:
+        patch.setattr(Training, "perform", fail)
+        assert main(words) == 1
+    told = capsys.readouterr()
+    last = f"1 of {len(cells)} jobs failed; --retry does them again"
+    assert told.err.splitlines()[-1] == last
+    assert "failed: RuntimeError: no such kernel" in told.out
+    assert list(out.glob("tables/*.csv"))
+    assert main(words) == 1, "as long as it has not come to its end"
+    assert capsys.readouterr().err.splitlines()[-1] == last
+    assert main([*words, "--retry"]) == 0
+    assert "failed" not in capsys.readouterr().err
+
+
 def test_files_that_differ_from_the_commit_are_told_before_records_of_the_repository_are_written(
     tmp_path, capsys, monkeypatch
 ):
@@ -156,6 +195,19 @@ def test_a_look_at_a_trained_model_brings_its_training_along():
         (["table1", "--budget", "smoke", "--only", ","], "--only ',' names nothing; leave it out to do all"),
         (["pages", "--only", "table1"], "pages writes all pages, from all records; it takes no --only"),
         (["list", "--only", "table1"], "list tells of all items; it takes no --only"),
+        (["pages", "--budget", "smoke"], "pages writes all pages, from all records; it takes no --budget"),
+        (["pages", "--seeds", "1"], "it takes no --seeds"),
+        (["pages", "--workers", "2"], "it takes no --workers"),
+        (["pages", "--verify"], "it takes no --verify"),
+        (["list", "--budget", "smoke"], "list tells of all items; it takes no --budget"),
+        (["table1", "--budget", "cpu", "--verify", "--out", "x"], "--verify writes no report; it takes no --out"),
+        (["pages"], "the folder of records results/records is not there: name another with --records"),
+        (["pages", "--records", "mistyped"], "the folder of records mistyped is not there"),
+        (["pages", "--records", "/etc/passwd"], "the folder of records /etc/passwd is no folder"),
+        (["list", "--records", "mistyped"], "the folder of records mistyped is not there"),
+        (["kv-depth", "--budget", "cpu", "--verify", "--records", "mistyped"], "mistyped is not there"),
+        (["kv-depth", "--budget", "cpu", "--records", "/etc/passwd"], "/etc/passwd is no folder"),
+        (["kv-depth", "--budget", "smoke", "--records", "/proc/nope"], "no records can be written into /proc/nope: "),
         (["table1", "--budget", "cpu", "--published"], "for --budget paper alone"),
         (["table1", "--budget", "smoke", "--seeds", "0"], "--seeds 0: at least 1"),
         (["table1", "--budget", "huge"], "--budget"),
@@ -167,6 +219,28 @@ def test_bad_input_is_refused_before_anything_is_done(words, message, tmp_path, 
     assert main(["reproduce", *words]) == 2
     assert message in capsys.readouterr().err
     assert not list(tmp_path.iterdir())
+
+
+def test_pages_of_no_record_remove_nothing(tmp_path, capsys):
+    folder, records = tmp_path / "pages", tmp_path / "records"
+    (kv,) = chosen(item_named("kv-depth").cells(CPU), ["depth=0"])
+    Ledger(records).write(kv.job, Record("done", {"rel_l2": 0.1, "parameters": 5, "curve": [(1, 0.1)]}))
+    assert main(["reproduce", "pages", "--records", str(records), "--out", str(folder)]) == 0
+    before = content(folder)
+    assert "kv-depth.md" in {path.name for path in folder.iterdir()}
+    smoke = tmp_path / "smoke"
+    Ledger(smoke).write(chosen(item_named("kv-depth").cells(SMOKE), None)[0].job, Record("failed", failure="x"))
+    capsys.readouterr()
+    assert main(["reproduce", "pages", "--records", str(smoke), "--out", str(folder)]) == 2
+    told = capsys.readouterr().err
+    assert f"{smoke} has no record that a page would show, of budget cpu or paper; {folder} stays as it is" in told
+    assert content(folder) == before
+
+
+def test_the_list_knows_what_of_smoke_is_recorded_without_being_told_where(done, capsys):
+    assert main(["reproduce", "list", "--work", str(done)]) == 0
+    (line,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("kv-depth ")]
+    assert "(all recorded)" in line.split("job", 2)[1]
 
 
 def test_the_list_has_every_item_with_a_time_for_every_budget(tmp_path, capsys, monkeypatch):

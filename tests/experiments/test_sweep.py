@@ -1,6 +1,7 @@
 """Jobs are done once, whoever does them; what fails says so; what is stopped goes on where it was."""
 
 import json
+import math
 import os
 import signal
 import time
@@ -84,6 +85,15 @@ def test_what_has_a_record_is_not_done_again(place, tmp_path, monkeypatch):
     _, told = run(JOBS[:1], tmp_path, place)
     assert told == ["1 jobs, 1 of them done already"]
     assert content(ledger.folder) == before
+
+
+def test_a_ledger_that_cannot_be_written_is_told_before_anything_is_made(tmp_path):
+    (tmp_path / "file").write_text("of a person")
+    with pytest.raises(DataError, match=r"is no folder|can be written into"):
+        sweep(JOBS[:1], Ledger(tmp_path / "file"), Place(tmp_path / "work"), tell=lambda line: None)
+    with pytest.raises(DataError, match=r"no records can be written into /proc/nope: .* with --records"):
+        sweep(JOBS[:1], Ledger("/proc/nope"), Place(tmp_path / "work"), tell=lambda line: None)
+    assert not (tmp_path / "work").exists()
 
 
 def test_a_stopped_sweep_keeps_what_is_finished_and_goes_on_in_the_middle_of_a_training(
@@ -186,6 +196,19 @@ def test_a_failed_job_says_so_and_the_others_go_on(error, place, tmp_path, monke
     assert any(str(error) in line for line in told)
     assert run(JOBS[:2], tmp_path, place)[1] == ["2 jobs, 2 of them done already"]
     assert run(JOBS[:2], tmp_path, place, retry=True)[1][0] == "2 jobs, 1 of them done already"
+
+
+def test_a_training_that_ends_without_a_number_has_failed(place, tmp_path, monkeypatch):
+    real = Training.perform
+
+    def perform(self, there):
+        result, arrays = real(self, there)
+        return result | {"rel_l2": math.nan}, arrays
+
+    monkeypatch.setattr(Training, "perform", perform)
+    ledger, _ = run(JOBS[:1], tmp_path, place)
+    record = ledger.find(JOB)
+    assert (record.outcome, record.failure) == ("failed", "TrainingDiverged: rel_l2 is nan at the end")
 
 
 def test_in_a_fresh_clone_a_model_is_trained_again_for_its_spectra_and_its_record_stays(alone, place, tmp_path):
