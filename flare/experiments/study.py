@@ -65,6 +65,8 @@ class Item:
     cells: Callable[[Budget], list[Cell]]
     report: Callable[[Ledger, Budget], list[Block]]
     """Made of records alone; cells without any are left out."""
+    part: Callable[[Sequence[Cell]], str] | None = None
+    """Which part of the paper's item the cells that are done stand for, where their number alone would mislead."""
 
 
 def chosen(cells: Sequence[Cell], only: Sequence[str] | None) -> list[Cell]:

@@ -350,3 +350,39 @@ def test_the_last_line_explains_times_of_a_busy_machine_and_commits_with_a_plus(
     assert "1 min 00 s in all, of CPUs 50 s" in told["new"]
     assert "other work" not in told["new"]
     assert "A + behind" not in told["new"]
+
+
+def test_an_order_on_small_tasks_comes_with_what_it_does_not_show(tmp_path):
+    cells = chosen(item_named("table2").cells(CPU), ["listops-small"]) + chosen(
+        item_named("table2").cells(CPU), ["image-small"]
+    )
+    ledger = Ledger(tmp_path / "r")
+    for cell in cells:
+        result = {"accuracy": 0.3, "guesses": {"chance": {"test": 0.1}}, "split": "test", "samples": {"test": 2000}}
+        ledger.write(cell.job, Record("done", result | {"parameters": 5, "curve": []}))
+    write_pages(ledger, tmp_path / "pages")
+    text, readme = ((tmp_path / "pages" / name).read_text() for name in ("table2.md", "README.md"))
+    kernel = "linear (kernel elu + 1; there kernel identity)"
+    features = "performer (32 orthogonal random features; there 256 simple random features)"
+    for rate in ("0.002", "0.001"):
+        told = f"One rate for all, {rate}, tried out with FLARE alone: another attention might do better with its own."
+        told += f" Not what the published runs have: {kernel}, {features}."
+        assert told in text
+        assert told in readme
+    assert "*listops-small: all 64 channels, 3 blocks, 8 heads, rate 0.002. Of their own: flare 32 latents; " in text
+    row = next(line for line in text.splitlines() if line.startswith("| image-small | linear |"))
+    assert "(64 channels, 2 blocks, 8 heads, rate 0.001; kernel elu + 1), no setting of the paper |" in row
+    part = "small versions of 1 of the paper's 5 tasks (listops), and beside of image"
+    assert f"(table2.md): `cpu`, 6 of 6 cells and 6 extra: {part}\n" in readme
+
+
+def test_the_papers_tasks_have_its_kernels_and_no_caveat_of_small_ones(tmp_path):
+    (cell,) = chosen(item_named("table2").cells(PAPER), ["listops/linear"])
+    ledger = Ledger(tmp_path / "r")
+    result = {"accuracy": 0.3, "guesses": {"chance": {"test": 0.1}}, "split": "test", "samples": {"test": 2000}}
+    ledger.write(cell.job, Record("done", result | {"parameters": 5, "curve": []}))
+    write_pages(ledger, tmp_path / "pages")
+    text = (tmp_path / "pages" / "table2.md").read_text()
+    assert "linear kernel identity" in text
+    assert "tried out" not in text
+    assert "1 of 30 cells: 1 of the paper's 5 tasks\n" in (tmp_path / "pages" / "README.md").read_text()
