@@ -141,7 +141,7 @@ def _departures(cell: Cell) -> str:
     assert isinstance(job, Classification)
     if job.task not in PAPER:
         settings = job.settings()
-        own = f"; {words}" if (words := _own(settings["model"])) else ""
+        own = f"; {of_its_own}" if (of_its_own := _own(settings["model"])) else ""
         return f"a small task and a small model ({_common(settings)}{own}), no setting of the paper"
     words = [] if job.on.published else ["samples of our generator"]
     if _protocol(cell) == OWN:

@@ -206,7 +206,25 @@ def test_a_million_points_say_that_their_steps_are_of_one_seed():
     record = million_record(cell, "drivaerml")
     assert "one seed" not in million._verdict(record), "there is no step to judge"
     record["rows"].append(record["rows"][0] | {"blocks": 4, "rel_l2": 0.6})
-    assert "512 latents, 4, 8 blocks: the error falls with every step. Of one seed, so" in million._verdict(record)
+    falls = "512 latents, 4, 8 blocks: the error falls with every step to more blocks. Of one seed, so"
+    assert falls in million._verdict(record)
+    record["rows"][1]["rel_l2"] = 0.45
+    told = million._verdict(record)
+    assert "the error does **not** fall at every step to more blocks (4 to 8 blocks, 0.4500 to 0.5000). Of" in told
+
+
+def test_a_million_points_say_how_many_samples_they_have_and_what_of_the_papers_grid_is_missing():
+    (cell,) = item_named("million").cells(CPU)
+    record = million_record(cell, "darcy")
+    assert "8 training samples, 20 times each: 160 steps of one sample each" in million._how(record)
+    assert "judged on all points of 2 test samples" in million._how(record)
+    (row,) = million._with_paper(record, {}).rows
+    assert "darcy, not DrivAerML; 8+2 of 387+97 samples; 160 of 193,500 steps" in row[-1]
+    assert "and latents M not done here: M = 128, 1024, 2048; B = 1, 2, 4." in million._verdict(record)
+    whole = [record["rows"][0] | {"blocks": b, "latents": m} for b in million.BLOCKS for m in million.LATENTS]
+    assert "not done here" not in million._verdict(record | {"rows": whole})
+    cars = million_record(cell, "drivaerml") | {"samples": [387, 97]}
+    assert "+97 samples" not in "; ".join(million._departures(cars))
 
 
 def test_the_papers_study_of_a_million_points_is_in_its_precision_with_its_constants():

@@ -151,7 +151,8 @@ def test_runs_on_fewer_points_are_judged_on_all_and_cost_a_step_on_all(tmp_path,
     (row,) = json.loads((tmp_path / "million.json").read_text())["rows"]
     assert (row["seconds"], row["peak_mb"]) == (6.5, 321.0)
     assert [(setting.points, setting.blocks, setting.latents) for setting in measured] == [(144, 1, 4)]
-    assert "8 steps of one sample and 50 of its points" in capsys.readouterr().out
+    told = capsys.readouterr().out
+    assert "8 training samples, once each: 8 steps of one sample each and 50 of its points" in told
     assert main(words) == 0
     assert len(measured) == 1, "kept"
 
