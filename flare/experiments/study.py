@@ -267,7 +267,8 @@ def _times(made: Sequence[Mapping[str, Any]]) -> str:
     """Wall time, and how far to trust it. Older records of experiments done in several calls have none."""
     timed = [m for m in made if m.get("seconds") is not None]
     if not timed:
-        return "time not kept"
+        spent = [m["cpu_seconds"] for m in made if m.get("cpu_seconds") is not None]
+        return f"{duration(sum(spent))} of CPUs, by the clock not kept" if spent else "time not kept"
     wall = duration(sum(m["seconds"] for m in timed))
     if any(m.get("cpu_seconds") is None for m in timed):
         return f"{wall} in all by the clock of a machine that did other work, too"

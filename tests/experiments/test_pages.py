@@ -356,6 +356,10 @@ def test_the_last_line_explains_times_of_a_busy_machine_and_commits_with_a_plus(
     for name, made in (
         ("old", {"commit": "abc+", "seconds": 60.0, "processor": "an abacus, 1 threads for torch"}),
         ("new", {"commit": "abc", "seconds": 60.0, "processor": "an abacus, 1 thread for torch", "cpu_seconds": 50.0}),
+        (
+            "calls",
+            {"commit": "abc", "seconds": None, "cpu_seconds": 948.0, "processor": "an abacus, 1 thread for torch"},
+        ),
     ):
         ledger = Ledger(tmp_path / name)
         result = {"rel_l2": 0.1, "rel_l2_mean_field": 0.5, "parameters": 7, "curve": [(1, 0.1)]}
@@ -366,6 +370,7 @@ def test_the_last_line_explains_times_of_a_busy_machine_and_commits_with_a_plus(
     assert all("an abacus, 1 thread for torch;" in text for text in told.values())
     assert "A + behind a commit: some files were not as it has them." in told["old"]
     assert "1 min 00 s in all, of CPUs 50 s" in told["new"]
+    assert "; 15 min 48 s of CPUs, by the clock not kept, at most" in told["calls"]
     assert "other work" not in told["new"]
     assert "A + behind" not in told["new"]
 
