@@ -46,7 +46,7 @@ def test_a_page_has_mean_spread_paper_and_departures_in_one_row_and_a_failure_sa
     row = next(line for line in text.splitlines() if line.startswith("| elasticity | lno |"))
     assert "failed: TrainingDiverged: the loss is nan | 2 of 3 | 9.25 |" in row
     assert "FLARE is the lowest. Seeds that failed: lno 1 of 3." in text
-    assert "spread overlaps" not in text
+    assert "No difference beyond" not in text
 
 
 def test_the_sentence_on_the_lowest_names_failed_and_missing_models_and_spreads_that_overlap(tmp_path):
@@ -57,7 +57,10 @@ def test_the_sentence_on_the_lowest_names_failed_and_missing_models_and_spreads_
     ledger.write(lno.job, Record("failed", failure="TrainingDiverged: the loss is nan"))
     write_pages(ledger, tmp_path / "pages")
     text = (tmp_path / "pages" / "table1.md").read_text()
-    assert "FLARE is the lowest of those with numbers. Its spread overlaps that of transolver." in text
+    assert (
+        "FLARE is the lowest of those with numbers by its mean. No difference beyond the spread from transolver "
+        "(14.0 ± 2.8)." in text
+    )
     assert " Failed: lno. No record yet: gnot." in text
 
 
@@ -125,7 +128,13 @@ def test_the_page_says_whether_error_falls_with_blocks_and_whose_latents_are_bet
     ledger = records_for(trainings, tmp_path / "c", lambda parts: [0.02 if parts[2] == "shared" else 0.01])
     write_pages(ledger, tmp_path / "shared")
     told = (tmp_path / "shared" / "shared-latents.md").read_text()
-    assert "blocks=8: independent latents are better. Of one seed, so without a spread: all." in told
+    better = "blocks=8: independent latents are better (independent 10.0, shared 20.0)."
+    assert f"{better} Of one seed, so without a spread: all." in told
+    near = {"independent": (0.298 - 0.016, 0.298 + 0.016), "shared": (0.2985 - 0.014, 0.2985 + 0.014)}
+    write_pages(records_for(trainings, tmp_path / "e", lambda parts: near[parts[2]]), tmp_path / "near")
+    told = (tmp_path / "near" / "shared-latents.md").read_text()
+    assert "Blocks=1: no difference beyond the spread (independent 298 ± 23, shared 298 ± 20); blocks=2: no" in told
+    assert "are better" not in told
 
 
 def test_no_number_of_latent_blocks_wins_where_there_is_nothing_to_beat(tmp_path):
@@ -301,8 +310,8 @@ def test_an_ablation_says_which_is_lowest_beside_the_papers_and_what_is_missing(
     write_pages(ledger, tmp_path / "pages")
     text = (tmp_path / "pages" / f"{item}.md").read_text()
     assert (
-        f"Lowest with 64 latents: {item_axis(item)} {value[1]}, 110 ± 14. Its spread overlaps that of {value[2]}."
-        in text
+        f"Lowest with 64 latents: {item_axis(item)} {value[1]}, 110 ± 14. No difference beyond the spread from "
+        f"{value[2]} (120 ± 14)." in text
     )
     assert f"The paper's lowest of {', '.join(value)}: {papers}." in text
     assert f"No record yet: {axis}={value[0]}/latents=64, {axis}={value[4]}/latents=64" in text
