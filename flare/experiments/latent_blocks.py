@@ -10,7 +10,7 @@ from flare.experiments.budgets import Budget
 from flare.experiments.ledger import Ledger
 from flare.experiments.study import Block, Cell, Item, Outcome, digits, error_table, origin, outcomes
 from flare.experiments.tables import Table
-from flare.experiments.verdicts import overlap, without_numbers
+from flare.experiments.verdicts import NO_DIFFERENCE, overlap, without_numbers
 
 BLOCKS = (1, 2, 4, 8)
 PAPER = table_of(
@@ -70,7 +70,7 @@ def _verdict(wanted: list[Cell], found: list[Outcome]) -> str:
         )
         if len(ranked) > 1:
             close = [_latent_blocks(other) for other in ranked[1:] if overlap(ranked[0], other)]
-            doubt = f" (its spread overlaps that of {', '.join(close)})" if close else ""
+            doubt = f" ({NO_DIFFERENCE.lower()} from {', '.join(close)})" if close else ""
             best.append(f"{_latent_blocks(ranked[0])} at {blocks}{doubt}")
     words = (
         f"Lowest error at a fixed number of blocks, by latent blocks: {', '.join(best)}."

@@ -54,7 +54,7 @@ def statistics_table(found: Mapping[str, float]) -> Table:
         rows.append(
             [labelled(quantity), *(f"{_short(found[name])} ({_short(published[name].value)})" for name in names)]
         )
-    return Table(["ours (published)", *kinds], rows)
+    return Table(["ours (published)", *kinds], rows, pair=("ours", "published"))
 
 
 def _short(value: float) -> str:

@@ -166,7 +166,8 @@ def _coverage(item: Item, ledger: Ledger, budget: Budget) -> str:
     done = [o.cell for o in outcomes(ledger, cells) if any(record.outcome == "done" for record in o.records)]
     usual, extra = (sum(cell.extra == which for cell in done) for which in (False, True))
     count = sum(not cell.extra for cell in cells)
-    return f"{_title(budget)}, {usual} of {count} cell{'s' * (count > 1)}" + (f" and {extra} extra" if extra else "")
+    words = f"{_title(budget)}, {usual} of {count} cell{'s' * (count > 1)}" + (f" and {extra} extra" if extra else "")
+    return words + (f": {item.part(done)}" if item.part and done else "")
 
 
 def _that_differ(item: Item) -> list[Budget]:

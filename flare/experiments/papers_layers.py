@@ -43,7 +43,7 @@ FACTORS = {"flare 128": "255×", "flare 512": "228×", "flare 2048": "150×", "p
 """Times as fast as softmax attention at a million points."""
 WORDS = (
     "The paper's columns are of one H100 with 80 GB, float16 under autocast, read off its figure to about a hundredth; "
-    "its code divides bytes by 2³⁰ and its figure says GB. Ours are empty where a size was not measured:"
+    "its code divides bytes by 2³⁰ and its figure says GB. Ours are empty where nothing was measured:"
 )
 
 
@@ -54,9 +54,13 @@ def papers_table(rows: Sequence[Mapping[str, Any]]) -> Table:
     for layer, curve in PAPER.items():
         for points, time, memory in zip(POINTS, curve.milliseconds, curve.gigabytes, strict=True):
             row = ours.get((layer, points))
-            here = ("", "") if row is None else (f"{1e3 * row['seconds']:,.3g}", f"{gigabytes(row['peak_mb']):.3g}")
+            here = ("", "") if row is None else (f"{1e3 * row['seconds']:,.3g}", _memory(row))
             lines.append((layer, f"{points:,}", *here, _plain(time), _plain(memory)))
     return Table(("layer", "points", "ms", "GB", "paper, H100: ms", "paper, H100: GB"), lines)
+
+
+def _memory(row: Mapping[str, Any]) -> str:
+    return "" if row["peak_mb"] is None else f"{gigabytes(row['peak_mb']):.3g}"
 
 
 def _plain(value: float | str) -> str:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
+from math import isnan
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +43,9 @@ FITTED = 3
 """Sizes that an exponent rests on, if there are as many: of two, the noise is raised to a power."""
 POWERS = {"softmax": (2, 1), "flare": (1, 1), "physics": (1, 1)}
 """Kind -> powers of N of its time and memory; they tell whether the next size stays within the limits."""
+WARM_UP, OLDER_WARM_UP = 16, 1024
+"""Points of the step before the first that counts; the latter of older rows, which do not say. Memory that it leaves to
+the allocator is not counted again in a step of as few points or fewer, so that theirs is not known."""
 BEGIN, END = "<!-- scaling table -->", "<!-- end of scaling -->"
 Row = dict[str, Any]
 
@@ -82,12 +86,12 @@ def measure_layer(name: str, points: int, thread_count: int, precision: str = "3
             x, target = torch.randn(2, 1, count, channels, device=device)
             return x.requires_grad_(), target
 
-        step(*data(1024))
+        step(*data(WARM_UP))
         x, target = data(points)
         peak = peak_above(lambda: step(x, target))
         seconds = median_seconds(lambda: step(x, target), max(1, min(5, 100_000 // points)))
     measured = {"seconds": seconds, "peak_mb": peak}
-    how = {"threads": thread_count, "precision": precision, "sizes": list(sizes[name.split()[0]])}
+    how = {"threads": thread_count, "precision": precision, "sizes": list(sizes[name.split()[0]]), "warm_up": WARM_UP}
     return {"layer": name, "points": points, **measured, **how}
 
 
@@ -124,7 +128,8 @@ def run(
     write_json(path, record)
     from flare.report.scaling import scaling_figure
 
-    scaling_figure(record).savefig(out / "scaling.png", dpi=150)
+    shown = {**record, "rows": with_sound_memory(_alike(record["rows"], how))}
+    scaling_figure(shown).savefig(out / "scaling.png", dpi=150)
     text = table(record)
     (out / "scaling.md").write_text(text, encoding="utf-8")
     return text
@@ -139,6 +144,15 @@ def _alike(rows: Sequence[Row], how: Mapping[str, Any]) -> list[Row]:
         if {**usual, **row}.items() >= {**how, "sizes": list(how["sizes"][kind])}.items():
             found.append(row)
     return found
+
+
+def with_sound_memory(rows: Sequence[Row]) -> list[Row]:
+    """`peak_mb` is None where the warm-up may have left what a row then did not need to ask for."""
+    return [row if _sound(row) else {**row, "peak_mb": None} for row in rows]
+
+
+def _sound(row: Row) -> bool:
+    return bool(row["points"] > row.get("warm_up", OLDER_WARM_UP))
 
 
 def _within(rows: Sequence[Row], name: str, points: int, limit_seconds: float, limit_gb: float) -> bool:
@@ -160,17 +174,19 @@ def summary(rows: Sequence[Row], *, names: Sequence[str], largest: int) -> dict[
         mine = sorted((r for r in rows if r["layer"] == name and r["points"] <= largest), key=lambda r: r["points"])
         if not mine:
             continue
-        fitted = [r for r in mine if r["points"] >= ASYMPTOTIC]
-        fitted = fitted if len(fitted) >= FITTED else mine[-FITTED:]
         last = mine[-1]
         about: dict[str, Any] = {"measured_to": last["points"], "extrapolated": last["points"] < largest}
         for key in ("seconds", "peak_mb"):
+            known = mine if key == "seconds" else [r for r in mine if _sound(r)]
+            fitted = [r for r in known if r["points"] >= ASYMPTOTIC]
+            fitted = fitted if len(fitted) >= FITTED else known[-FITTED:]
             power = None
             if len(fitted) > 1:
                 power = exponent([r["points"] for r in fitted], [max(r[key], 1e-9) for r in fitted])
             about[f"{key}_exponent"] = power
             growth = (largest / last["points"]) ** power if power is not None else float("nan")
-            about[f"{key}_at_largest"] = last[key] * growth if about["extrapolated"] else last[key]
+            at_last = last[key] if last in known else float("nan")
+            about[f"{key}_at_largest"] = at_last * growth if about["extrapolated"] else at_last
         layers_[name] = about
     if "softmax" in layers_:
         for about in layers_.values():
@@ -187,17 +203,41 @@ def scaling_table(record: Mapping[str, Any]) -> Table:
         f"seconds at {record['largest']:,}",
         "GB there",
         "faster than softmax",
+        "the same where both were measured (at points)",
     ]
     rows = []
     for name, about in record["layers"].items():
         powers = ["–" if about[f"{key}_exponent"] is None else f"{about[f'{key}_exponent']:.2f}" for key in KEYS]
         at_largest = about["seconds_at_largest"], gigabytes(about["peak_mb_at_largest"])
-        values = [f"{value:,.4g}" for value in at_largest]
+        values = ["–" if isnan(value) else f"{value:,.4g}" for value in at_largest]
         if about["extrapolated"]:
-            values = [f"*{value}*" for value in values]
-        ratio = about.get("faster_than_softmax")
-        rows.append([name, *powers, *values, "–" if ratio is None else f"{ratio:,.0f}×"])
+            values = [value if value == "–" else f"*{value}*" for value in values]
+        ratio, both = about.get("faster_than_softmax"), measured_lead(record, name)
+        lead = "–" if ratio is None else f"{ratio:,.0f}×{_resting_on(record, name)}"
+        rows.append([name, *powers, *values, lead, "–" if both is None else f"{both[1]:,.3g}× ({both[0]:,})"])
     return Table(head, rows)
+
+
+def measured_lead(record: Mapping[str, Any], name: str) -> tuple[int, float] | None:
+    """The most points at which a layer and softmax attention were both measured, and how much faster it is there."""
+    seconds: dict[str, dict[int, float]] = {"softmax": {}, name: {}}
+    for row in _alike(record["rows"], _setting(record)):
+        if row["layer"] in seconds and row["points"] <= record["largest"]:
+            seconds[row["layer"]][row["points"]] = row["seconds"]
+    common = seconds["softmax"].keys() & seconds[name].keys()
+    return (most := max(common), seconds["softmax"][most] / seconds[name][most]) if common else None
+
+
+def _setting(record: Mapping[str, Any]) -> dict[str, Any]:
+    """What rows must have alike to be compared."""
+    return {"threads": record["threads"], "precision": record.get("precision", "32"), "sizes": _sizes_of(record)}
+
+
+def _resting_on(record: Mapping[str, Any], name: str) -> str:
+    """` (extrapolated: softmax from 31,623 points)`: what a factor rests on; empty where all was measured."""
+    of = {layer: record["layers"][layer] for layer in ("softmax", name)}
+    guessed = [f"{layer} from {about['measured_to']:,}" for layer, about in of.items() if about["extrapolated"]]
+    return f" (extrapolated: {', '.join(guessed)} points)" if guessed and name != "softmax" else ""
 
 
 def table(record: Mapping[str, Any]) -> str:
@@ -210,7 +250,21 @@ def table(record: Mapping[str, Any]) -> str:
 def _remarks(record: Mapping[str, Any]) -> str:
     guessed = [f"{n} (to {a['measured_to']:,})" for n, a in record["layers"].items() if a["extrapolated"]]
     note = f"In italics: extrapolated from smaller N: {', '.join(guessed)}." if guessed else "All were measured."
-    return f"{note} {verdict(record)}".strip()
+    return " ".join(filter(None, (note, verdict(record), _without_memory(record))))
+
+
+def _without_memory(record: Mapping[str, Any]) -> str:
+    """Which sizes have no memory to show, and why; empty where all have."""
+    rows = [row for row in _alike(record["rows"], _setting(record)) if row["points"] <= record["largest"]]
+    unsound = [row for row in rows if not _sound(row)]
+    if not unsound:
+        return ""
+    sizes = ", ".join(f"{points:,}" for points in sorted({row["points"] for row in unsound}))
+    warm = max(row.get("warm_up", OLDER_WARM_UP) for row in unsound)
+    return (
+        f"No memory is shown for {sizes} points: a warm-up of {warm:,} points came before, and what it left to the "
+        "allocator is not counted again."
+    )
 
 
 def _how(record: Mapping[str, Any]) -> str:
@@ -228,24 +282,23 @@ def _how(record: Mapping[str, Any]) -> str:
 
 
 def verdict(record: Mapping[str, Any]) -> str:
-    """FLARE's largest exponent and its lead over softmax, beside what they should be."""
+    """How FLARE's time and memory grow, and its lead over softmax: where both were measured, and at the largest N."""
     ours = {name: about for name, about in record["layers"].items() if name.startswith("flare")}
     powers = [about[f"{key}_exponent"] for about in ours.values() for key in KEYS]
     leads = {name: about["faster_than_softmax"] for name, about in ours.items() if "faster_than_softmax" in about}
     if not leads or None in powers:
         return ""
     best = max(leads, key=lambda name: leads[name])
-    linear = "at most" if max(powers) <= MOST_EXPONENT else "**not** at most"
-    faster = "at least" if leads[best] >= LEAST_LEAD else "**not**"
-    return (
-        f"FLARE's exponents are {linear} {MOST_EXPONENT} (largest {max(powers):.2f}); at {record['largest']:,} points "
-        f"{best} is {faster} {LEAST_LEAD} times as fast as softmax attention ({leads[best]:,.0f}×)."
-    )
+    both, largest = measured_lead(record, best), record["largest"]
+    words = f"FLARE's time and memory grow as N^{min(powers):.2f} to N^{max(powers):.2f}; {best} is "
+    if both is not None and both[0] < largest:
+        words += (
+            f"{both[1]:,.3g} times as fast as softmax attention at {both[0]:,} points, the most measured of both, and "
+        )
+    return words + f"{leads[best]:,.0f} times as fast at {largest:,}{_resting_on(record, best)}."
 
 
 KEYS = ("seconds", "peak_mb")
-MOST_EXPONENT, LEAST_LEAD = 1.05, 200
-"""Of FLARE, in time and memory; and times as fast as softmax attention at the largest N, of its fastest layer here."""
 
 
 HOW: dict[str, dict[str, Any]] = {
@@ -265,12 +318,14 @@ OF_THE_PAPER: dict[str, dict[str, Any]] = {
 """Precision -> arguments of its two studies; of the first it has no factors at a million points."""
 SECONDS = {"smoke": 30.0, "cpu": 2000.0, "paper": 4000.0}
 """What it takes, about."""
+FP32 = "fp32-study"
+"""The paper's float32 study on a CPU."""
 
 
 def cells(budget: Budget) -> list[Cell]:
     """Float32, and mixed precision: the paper's float16, or bfloat16 when asked for, which not every processor does."""
     mixed = "16" if budget.name == "paper" else "bf16"
-    return [
+    found = [
         Cell(
             (f"precision={precision}",),
             Experiment("scaling", _arguments(budget, precision), SECONDS[budget.name]),
@@ -278,6 +333,21 @@ def cells(budget: Budget) -> list[Cell]:
         )
         for precision in ("32", mixed)
     ]
+    if budget.name == "cpu":
+        how = OF_THE_PAPER["32"] | HOW["cpu"] | {"precision": "32"}
+        found.append(Cell((FP32,), Experiment("scaling", how, SECONDS["cpu"]), extra=True))
+    return found
+
+
+def part_of_the_paper(done: Sequence[Cell]) -> str:
+    """Layers and sizes of points are those of a study; float32 and mixed precision of the same layers are one."""
+    studies = {_study(cell) for cell in done}
+    return f"layers of {len(studies)} of the paper's 2 studies"
+
+
+def _study(cell: Cell) -> str:
+    assert isinstance(cell.job, Experiment)
+    return "float32" if "sizes" in cell.job.settings else "mixed"
 
 
 def _arguments(budget: Budget, precision: str) -> dict[str, Any]:
@@ -296,9 +366,8 @@ def report(ledger: Ledger, budget: Budget) -> list[Block]:
         from flare.report.scaling import scaling_figure
 
         record = made.result
-        how = {"threads": record["threads"], "precision": record["precision"], "sizes": _sizes_of(record)}
-        of_rows = {**record, "rows": _alike(record["rows"], how)}
-        blocks += [_with_paper(record, made.made), f"*{_how(record)}*", _remarks(record)]
+        of_rows = {**record, "rows": with_sound_memory(_alike(record["rows"], _setting(record)))}
+        blocks += [_with_paper(record, made.made), f"*{_how(record)}*", _remarks(record), _which_study(record)]
         if _comparable(record):
             blocks += [WORDS, papers_table(of_rows["rows"])]
         caption = f"Time and memory of one layer, {name}; dashed: extrapolated."
@@ -322,6 +391,19 @@ def _with_paper(record: Mapping[str, Any], made: Mapping[str, Any]) -> Table:
     return Table([*plain.head, *([READ_OFF] if comparable else []), DEPARTURES], rows, notes=1)
 
 
+def _which_study(record: Mapping[str, Any]) -> str:
+    """That float32 here is not the paper's float32 study, which has other layers; empty where nobody could think so."""
+    if not _comparable(record) or record["precision"] != "32":
+        return ""
+    theirs = OF_THE_PAPER["32"]
+    of = "; ".join(f"{kind} C = {c}, H = {h}, D = {d}" for kind, (c, h, d) in theirs["sizes"].items())
+    return (
+        "The layers are those of the paper's mixed-precision study, measured here in float32. Its own float32 study is "
+        f"another ({theirs['points'][0]:,} to {theirs['points'][-1]:,} points; {of}): it belongs to `paper`, and "
+        f"`flare reproduce scaling --budget cpu --only {FP32}` does it here."
+    )
+
+
 def _comparable(record: Mapping[str, Any]) -> bool:
     """Whether a record has the layers and the most points of the paper's mixed study."""
     return record["largest"] == OF_THE_PAPER["16"]["points"][-1] and _sizes_of(record) == _sizes_of({})
@@ -332,4 +414,4 @@ def _sizes_of(record: Mapping[str, Any]) -> dict[str, list[int]]:
     return {kind: list(of) for kind, of in record.get("sizes", SIZES).items()}
 
 
-ITEM = Item("scaling", "Time and memory of one layer over the number of points", cells, report)
+ITEM = Item("scaling", "Time and memory of one layer over the number of points", cells, report, part_of_the_paper)

@@ -11,7 +11,7 @@ from flare.experiments.jobs import Training
 from flare.experiments.ledger import Ledger
 from flare.experiments.spectra import SAMPLES, found_spectra, spectra_blocks
 from flare.experiments.study import Block, Cell, Item, Outcome, error_table, origin, outcomes
-from flare.experiments.verdicts import few_seeds, overlap, without_numbers
+from flare.experiments.verdicts import NO_DIFFERENCE, few_seeds, overlap, without_numbers
 from flare.spectra import FP32_EPSILON, Spectra
 
 PAPER: dict[str, dict[Point, float]] = {
@@ -73,12 +73,14 @@ def _verdict(wanted: list[Cell], found: list[Outcome]) -> str:
     for blocks in dict.fromkeys(cell.parts[1] for cell in wanted):
         both = {o.cell.parts[2]: o for o in found if o.cell.parts[1] == blocks and o.values()}
         if len(both) == 2:
-            better = both["independent"].mean < both["shared"].mean
-            doubt = ", though the spreads overlap" if overlap(both["independent"], both["shared"]) else ""
-            words.append(f"{blocks}: {'independent' if better else '**shared**'} latents are better{doubt}")
+            independent, shared = both["independent"], both["shared"]
+            better = "independent" if independent.mean < shared.mean else "**shared**"
+            alike = overlap(independent, shared)
+            verdict = NO_DIFFERENCE.lower() if alike else f"{better} latents are better"
+            words.append(f"{blocks}: {verdict} (independent {independent.number}, shared {shared.number})")
             compared += both.values()
-    verdict = "; ".join(words).capitalize() + "." if words else "No number of blocks has both kinds yet."
-    return verdict + few_seeds(compared, name) + without_numbers(wanted, found, name)
+    told = "; ".join(words).capitalize() + "." if words else "No number of blocks has both kinds yet."
+    return told + few_seeds(compared, name) + without_numbers(wanted, found, name)
 
 
 def _heads_apart(independent: Spectra, shared: Spectra) -> str:

@@ -65,6 +65,8 @@ class Item:
     cells: Callable[[Budget], list[Cell]]
     report: Callable[[Ledger, Budget], list[Block]]
     """Made of records alone; cells without any are left out."""
+    part: Callable[[Sequence[Cell]], str] | None = None
+    """Which part of the paper's item the cells that are done stand for, where their number alone would mislead."""
 
 
 def chosen(cells: Sequence[Cell], only: Sequence[str] | None) -> list[Cell]:
@@ -265,7 +267,8 @@ def _times(made: Sequence[Mapping[str, Any]]) -> str:
     """Wall time, and how far to trust it. Older records of experiments done in several calls have none."""
     timed = [m for m in made if m.get("seconds") is not None]
     if not timed:
-        return "time not kept"
+        spent = [m["cpu_seconds"] for m in made if m.get("cpu_seconds") is not None]
+        return f"{duration(sum(spent))} of CPUs, by the clock not kept" if spent else "time not kept"
     wall = duration(sum(m["seconds"] for m in timed))
     if any(m.get("cpu_seconds") is None for m in timed):
         return f"{wall} in all by the clock of a machine that did other work, too"

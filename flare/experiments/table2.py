@@ -16,7 +16,7 @@ from flare.experiments.classification import Classification, Sequences
 from flare.experiments.decisions import decided
 from flare.experiments.jobs import Overrides
 from flare.experiments.ledger import Ledger
-from flare.experiments.lra import PAPER, SIX
+from flare.experiments.lra import PAPER, SIX, settings_of
 from flare.experiments.study import DEPARTURES, Block, Cell, Item, Outcome, digits, origin, outcomes
 from flare.experiments.tables import Table
 from flare.experiments.verdicts import flare_among
@@ -92,7 +92,8 @@ def report(ledger: Ledger, budget: Budget) -> list[Block]:
     for name in dict.fromkeys(outcome.cell.parts[0] for outcome in found):
         wanted = [cell for cell in cells(budget) if cell.parts[0] == name and _protocol(cell) == OWN]
         here = [o for o in found if o.cell.parts[0] == name]
-        blocks += [_verdict(name, wanted, here), _extent(name, here)]
+        verdict = _verdict(name, wanted, here)
+        blocks += [verdict + _caveat(name, wanted) if verdict else "", _extent(name, here), _sizes(name, wanted)]
     averages = _averages(found)
     if averages.rows:
         blocks += ["Averages over the five tasks, of attentions that have numbers of all:", averages]
@@ -139,13 +140,65 @@ def _departures(cell: Cell) -> str:
     job = cell.job
     assert isinstance(job, Classification)
     if job.task not in PAPER:
-        return "a small task and a small model, no setting of the paper"
+        settings = job.settings()
+        own = f"; {of_its_own}" if (of_its_own := _own(settings["model"])) else ""
+        return f"a small task and a small model ({_common(settings)}{own}), no setting of the paper"
     words = [] if job.on.published else ["samples of our generator"]
     if _protocol(cell) == OWN:
         words.append("judged on test with masks, not on dev without (#20)")
     if job.task == "text" and job.model in OVERWRITTEN:
         words.append("the rate that the script states, 1e-5, not the 5e-7 it leaves (#20)")
     return "; ".join(words + decided(job))
+
+
+COMMON = ("channels", "blocks", "heads")
+KERNELS = {"elu": "elu + 1"}
+"""As people write them."""
+
+
+def _common(settings: Mapping[str, Any]) -> str:
+    """`64 channels, 3 blocks, 8 heads, rate 0.002`."""
+    return ", ".join([*(f"{settings['model'][key]} {key}" for key in COMMON), f"rate {settings['optim']['lr']:g}"])
+
+
+def _own(model: Mapping[str, Any]) -> str:
+    """What only one kind of attention has; empty where it has nothing of the sort."""
+    if "latents" in model:
+        return f"{model['latents']} latents"
+    if "kernel" in model:
+        return f"kernel {KERNELS.get(model['kernel'], model['kernel'])}"
+    if "projected" in model:
+        return f"{model['projected']} projected tokens"
+    return f"{model['features']} {model['kind']} random features" if "features" in model else ""
+
+
+def _sizes(name: str, wanted: Sequence[Cell]) -> str:
+    """The models of a task and their rate, as the jobs have them."""
+    of = {cell.parts[1]: cell.job.settings() for cell in wanted if isinstance(cell.job, Classification)}
+    alike: dict[str, list[str]] = {}
+    for contender, settings in of.items():
+        alike.setdefault(_common(settings), []).append(contender)
+    groups = "; ".join(f"{'all' if len(alike) == 1 else ', '.join(names)} {words}" for words, names in alike.items())
+    own = "; ".join(f"{contender} {words}" for contender, of_it in of.items() if (words := _own(of_it["model"])))
+    return f"*{name}: {groups}. Of their own: {own}.*"
+
+
+def _caveat(name: str, wanted: Sequence[Cell]) -> str:
+    """What an order on a small task does not show, beginning with a space; empty for the paper's tasks."""
+    if name in PAPER:
+        return ""
+    jobs = [cell.job for cell in wanted if isinstance(cell.job, Classification)]
+    rates = ", ".join(dict.fromkeys(f"{job.settings()['optim']['lr']:g}" for job in jobs))
+    other = []
+    for job in jobs:
+        here = _own(job.settings()["model"])
+        there = _own(settings_of(name.removesuffix("-small"), job.model, ())["model"])
+        # Fewer latents or tokens belong to a smaller model; another kernel, other features are another attention.
+        if here != there and job.model in ("linear", "performer"):
+            other.append(f"{job.model} ({here}; there {there})")
+    unlike = f" Not what the published runs have: {', '.join(other)}." if other else ""
+    rate = f" One rate for all, {rates}, tried out with FLARE alone: another attention might do better with its own."
+    return rate + unlike
 
 
 def _averages(found: Sequence[Outcome]) -> Table:
@@ -206,4 +259,14 @@ def _extent(name: str, found: Sequence[Outcome]) -> str:
     )
 
 
-ITEM = Item("table2", "Table 2: attentions × tasks of the Long Range Arena", cells, report)
+def part_of_the_paper(done: Sequence[Cell]) -> str:
+    """`small versions of 1 of the paper's 5 tasks (listops), and beside of image`: tasks are more than cells."""
+    usual, beside = (list(dict.fromkeys(c.parts[0] for c in done if c.extra == extra)) for extra in (False, True))
+    beside = [name for name in beside if name not in usual]
+    names = ", ".join(name.removesuffix("-small") for name in usual)
+    small = any(name not in PAPER for name in usual)
+    words = f"{'small versions of ' * small}{len(usual)} of the paper's {len(PAPER)} tasks{f' ({names})' * small}"
+    return words + (f", and beside of {', '.join(n.removesuffix('-small') for n in beside)}" if beside else "")
+
+
+ITEM = Item("table2", "Table 2: attentions × tasks of the Long Range Arena", cells, report, part_of_the_paper)

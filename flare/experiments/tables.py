@@ -27,6 +27,10 @@ NUMBER = re.compile(r"([\d,]*\.?\d+(?:e[+-]?\d+)?)(?: ± ([\d.]+))?×?(?:; (.+)|
 """A number as people read it: `1,234 ± 5; failed: …`, `2 of 3`, `3.38 (3.38 to 3.85 in …)`, `255×`."""
 PARTS = ("", ", spread", ", besides")
 """What the columns of such numbers add to their head."""
+LONG = 40
+"""Letters of a cell from which LaTeX has to break its lines."""
+EMPHASIS = {r"\*\*(.+?)\*\*": "textbf", r"\*(.+?)\*": "emph"}
+"""Of Markdown, in LaTeX."""
 
 
 @dataclass(frozen=True)
@@ -37,6 +41,8 @@ class Table:
     """So many columns at the left are text."""
     notes: int = 0
     """And so many at the right; numbers, in between, are set to the right."""
+    pair: tuple[str, str] | None = None
+    """What the two numbers of a cell such as `126 (3.38)` are, to head columns of their own in CSV."""
 
     def _is_text(self, column: int) -> bool:
         return column < self.text or column >= len(self.head) - self.notes
@@ -57,27 +63,42 @@ class Table:
                 columns.append([head, *cells])
                 continue
             parts = [_parted(cell) for cell in cells]
-            for k, name in enumerate(PARTS):
+            ours, besides = (f", {name}" for name in self.pair) if self.pair else (PARTS[0], PARTS[2])
+            for k, name in enumerate((ours, ours + PARTS[1], besides)):
                 column = [part[k] for part in parts]
-                if any(column) or not name:
+                if any(column) or k == 0:
                     columns.append([head + name, *column])
         file = StringIO()
         csv.writer(file, lineterminator="\n").writerows(zip(*columns, strict=True))
         return file.getvalue()
 
     def latex(self) -> str:
-        """A `tabular` with the rules of booktabs."""
-        columns = "".join("l" if self._is_text(i) else "r" for i in range(len(self.head)))
-        lines = [" & ".join(cell.translate(LATEX) for cell in line) + r" \\" for line in (self.head, *self.rows)]
+        """A `tabular` with the rules of booktabs; what is too long for a line is broken in a column of some width."""
+        columns = "".join(self._column(i) for i in range(len(self.head)))
+        lines = [" & ".join(map(_latex, line)) + r" \\" for line in (self.head, *self.rows)]
         body = "\n".join([lines[0], r"\midrule", *lines[1:]])
         return f"\\begin{{tabular}}{{{columns}}}\n\\toprule\n{body}\n\\bottomrule\n\\end{{tabular}}\n"
+
+    def _column(self, i: int) -> str:
+        """`l`, `r`, or `p` where a cell is long."""
+        long = max(len(row[i]) for row in (self.head, *self.rows)) > LONG
+        if self._is_text(i):
+            return "p{6cm}" if long else "l"
+        return "p{3cm}" if long else "r"
+
+
+def _latex(cell: str) -> str:
+    text = cell.translate(LATEX)
+    for markdown, command in EMPHASIS.items():
+        text = re.sub(markdown, rf"\\{command}{{\1}}", text)
+    return text
 
 
 def _parted(cell: str) -> tuple[str, str, str]:
     """A number, its spread, what stands besides; a cell of anything else, as of what is unfinished, is all besides."""
-    found = NUMBER.fullmatch(cell.strip("*"))  # the italics of Markdown
+    found = NUMBER.fullmatch(cell.replace("*", ""))  # without the emphasis of Markdown
     if found is None:
-        return "", "", cell
+        return "", "", "" if cell == "–" else cell
     value, spread, *besides = found.groups(default="")
     return _plain(value), spread, _plain("".join(besides))
 

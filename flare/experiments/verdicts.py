@@ -26,7 +26,7 @@ def without_numbers(cells: Sequence[Cell], found: Sequence[Outcome], name: Name)
 
 SPREAD = (
     "Numbers with ±: mean ± sample standard deviation (n − 1) over the seeds. Two spreads overlap when the means "
-    "differ by no more than both deviations together; a single seed has none."
+    "differ by no more than both deviations together, which is no difference beyond the spread; a single seed has none."
 )
 """Under the head of every page with spreads."""
 
@@ -37,10 +37,13 @@ def overlap(a: Outcome, b: Outcome) -> bool:
 
 
 def doubts(best: Outcome, others: Sequence[Outcome], name: Name) -> str:
-    """` Its spread overlaps that of lno.`: what else might be the best, beginning with a space."""
-    close = [name(other.cell) for other in others if overlap(best, other)]
-    words = f" Its spread overlaps that of {', '.join(close)}." if close else ""
+    """` No difference beyond the spread from lno (14.0 ± 2.8).`: what might be the best, too; begins with a space."""
+    close = [f"{name(other.cell)} ({other.number})" for other in others if overlap(best, other)]
+    words = f" {NO_DIFFERENCE} from {', '.join(close)}." if close else ""
     return words + few_seeds([best, *others], name)
+
+
+NO_DIFFERENCE = "No difference beyond the spread"
 
 
 OF_ONE_SEED = " Of one seed, so without a spread: "
@@ -70,12 +73,13 @@ def flare_among(ranked: Sequence[Outcome], cells: Sequence[Cell], found: Sequenc
     best, others = ranked[0], ranked[1:]
     missing = without_numbers(cells, found, name)
     among = " of those with numbers" if missing else ""
+    mean = " by its mean" if any(overlap(best, other) for other in others) else ""
     if name(best.cell) == "flare":
-        words = f" FLARE is the {word}{among}."
+        words = f" FLARE is the {word}{among}{mean}."
     elif any(name(outcome.cell) == "flare" for outcome in others):
-        words = f" FLARE is **not** the {word}{among}: {name(best.cell)} is."
+        words = f" FLARE is **not** the {word}{among}: {name(best.cell)} is{mean}."
     else:
-        words = f" The {word}{among} is {name(best.cell)}; FLARE has none."
+        words = f" The {word}{among}{mean} is {name(best.cell)}; FLARE has none."
     return words + doubts(best, others, name) + missing
 
 

@@ -16,11 +16,15 @@ PANELS = {"seconds": "seconds, forward + backward", "peak_mb": "GB at the peak"}
 
 
 def scaling_figure(record: Mapping[str, Any]) -> Figure:
+    """Of a record's `layers` and `rows`; what a row has as None is not drawn."""
     figure = new_figure(9.5, 4.0)
     names = list(record["layers"])
     for axes, (key, label) in zip(figure.subplots(1, 2), PANELS.items(), strict=True):
         for name in names:
-            rows = sorted((r for r in record["rows"] if r["layer"] == name), key=lambda r: r["points"])
+            known = (r for r in record["rows"] if r["layer"] == name and r[key] is not None)
+            rows = sorted(known, key=lambda r: r["points"])
+            if not rows:
+                continue
             about = record["layers"][name]
             x, y = [r["points"] for r in rows], [_shown(key, r[key]) for r in rows]
             look: Any = {"color": _colour(name, names), "linewidth": 1.3}
@@ -29,9 +33,9 @@ def scaling_figure(record: Mapping[str, Any]) -> Figure:
                 ends = [y[-1], _shown(key, about[f"{key}_at_largest"])]
                 axes.plot([x[-1], record["largest"]], ends, linestyle="--", **look)
         axes.set_xscale("log")
-        axes.set_yscale("log")
+        axes.set_yscale("log" if axes.lines else "linear")  # a logarithm of nothing cannot be drawn
         plain(axes, x="points", y=label)
-    handles, labels = axes.get_legend_handles_labels()
+    handles, labels = figure.axes[0].get_legend_handles_labels()
     figure.legend(
         handles, labels, loc="outside right center", fontsize=SMALL, frameon=False, title="dashed: extrapolated",
         title_fontsize=SMALL,

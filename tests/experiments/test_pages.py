@@ -46,7 +46,7 @@ def test_a_page_has_mean_spread_paper_and_departures_in_one_row_and_a_failure_sa
     row = next(line for line in text.splitlines() if line.startswith("| elasticity | lno |"))
     assert "failed: TrainingDiverged: the loss is nan | 2 of 3 | 9.25 |" in row
     assert "FLARE is the lowest. Seeds that failed: lno 1 of 3." in text
-    assert "spread overlaps" not in text
+    assert "No difference beyond" not in text
 
 
 def test_the_sentence_on_the_lowest_names_failed_and_missing_models_and_spreads_that_overlap(tmp_path):
@@ -57,7 +57,10 @@ def test_the_sentence_on_the_lowest_names_failed_and_missing_models_and_spreads_
     ledger.write(lno.job, Record("failed", failure="TrainingDiverged: the loss is nan"))
     write_pages(ledger, tmp_path / "pages")
     text = (tmp_path / "pages" / "table1.md").read_text()
-    assert "FLARE is the lowest of those with numbers. Its spread overlaps that of transolver." in text
+    assert (
+        "FLARE is the lowest of those with numbers by its mean. No difference beyond the spread from transolver "
+        "(14.0 ± 2.8)." in text
+    )
     assert " Failed: lno. No record yet: gnot." in text
 
 
@@ -125,7 +128,13 @@ def test_the_page_says_whether_error_falls_with_blocks_and_whose_latents_are_bet
     ledger = records_for(trainings, tmp_path / "c", lambda parts: [0.02 if parts[2] == "shared" else 0.01])
     write_pages(ledger, tmp_path / "shared")
     told = (tmp_path / "shared" / "shared-latents.md").read_text()
-    assert "blocks=8: independent latents are better. Of one seed, so without a spread: all." in told
+    better = "blocks=8: independent latents are better (independent 10.0, shared 20.0)."
+    assert f"{better} Of one seed, so without a spread: all." in told
+    near = {"independent": (0.298 - 0.016, 0.298 + 0.016), "shared": (0.2985 - 0.014, 0.2985 + 0.014)}
+    write_pages(records_for(trainings, tmp_path / "e", lambda parts: near[parts[2]]), tmp_path / "near")
+    told = (tmp_path / "near" / "shared-latents.md").read_text()
+    assert "Blocks=1: no difference beyond the spread (independent 298 ± 23, shared 298 ± 20); blocks=2: no" in told
+    assert "are better" not in told
 
 
 def test_no_number_of_latent_blocks_wins_where_there_is_nothing_to_beat(tmp_path):
@@ -206,7 +215,25 @@ def test_a_million_points_say_that_their_steps_are_of_one_seed():
     record = million_record(cell, "drivaerml")
     assert "one seed" not in million._verdict(record), "there is no step to judge"
     record["rows"].append(record["rows"][0] | {"blocks": 4, "rel_l2": 0.6})
-    assert "512 latents, 4, 8 blocks: the error falls with every step. Of one seed, so" in million._verdict(record)
+    falls = "512 latents, 4, 8 blocks: the error falls with every step to more blocks. Of one seed, so"
+    assert falls in million._verdict(record)
+    record["rows"][1]["rel_l2"] = 0.45
+    told = million._verdict(record)
+    assert "the error does **not** fall at every step to more blocks (4 to 8 blocks, 0.4500 to 0.5000). Of" in told
+
+
+def test_a_million_points_say_how_many_samples_they_have_and_what_of_the_papers_grid_is_missing():
+    (cell,) = item_named("million").cells(CPU)
+    record = million_record(cell, "darcy")
+    assert "8 training samples, 20 times each: 160 steps of one sample each" in million._how(record)
+    assert "judged on all points of 2 test samples" in million._how(record)
+    (row,) = million._with_paper(record, {}).rows
+    assert "darcy, not DrivAerML; 8+2 of 387+97 samples; 160 of 193,500 steps" in row[-1]
+    assert "and latents M not done here: M = 128, 1024, 2048; B = 1, 2, 4." in million._verdict(record)
+    whole = [record["rows"][0] | {"blocks": b, "latents": m} for b in million.BLOCKS for m in million.LATENTS]
+    assert "not done here" not in million._verdict(record | {"rows": whole})
+    cars = million_record(cell, "drivaerml") | {"samples": [387, 97]}
+    assert "+97 samples" not in "; ".join(million._departures(cars))
 
 
 def test_the_papers_study_of_a_million_points_is_in_its_precision_with_its_constants():
@@ -283,8 +310,8 @@ def test_an_ablation_says_which_is_lowest_beside_the_papers_and_what_is_missing(
     write_pages(ledger, tmp_path / "pages")
     text = (tmp_path / "pages" / f"{item}.md").read_text()
     assert (
-        f"Lowest with 64 latents: {item_axis(item)} {value[1]}, 110 ± 14. Its spread overlaps that of {value[2]}."
-        in text
+        f"Lowest with 64 latents: {item_axis(item)} {value[1]}, 110 ± 14. No difference beyond the spread from "
+        f"{value[2]} (120 ± 14)." in text
     )
     assert f"The paper's lowest of {', '.join(value)}: {papers}." in text
     assert f"No record yet: {axis}={value[0]}/latents=64, {axis}={value[4]}/latents=64" in text
@@ -338,6 +365,10 @@ def test_the_last_line_explains_times_of_a_busy_machine_and_commits_with_a_plus(
     for name, made in (
         ("old", {"commit": "abc+", "seconds": 60.0, "processor": "an abacus, 1 threads for torch"}),
         ("new", {"commit": "abc", "seconds": 60.0, "processor": "an abacus, 1 thread for torch", "cpu_seconds": 50.0}),
+        (
+            "calls",
+            {"commit": "abc", "seconds": None, "cpu_seconds": 948.0, "processor": "an abacus, 1 thread for torch"},
+        ),
     ):
         ledger = Ledger(tmp_path / name)
         result = {"rel_l2": 0.1, "rel_l2_mean_field": 0.5, "parameters": 7, "curve": [(1, 0.1)]}
@@ -348,5 +379,42 @@ def test_the_last_line_explains_times_of_a_busy_machine_and_commits_with_a_plus(
     assert all("an abacus, 1 thread for torch;" in text for text in told.values())
     assert "A + behind a commit: some files were not as it has them." in told["old"]
     assert "1 min 00 s in all, of CPUs 50 s" in told["new"]
+    assert "; 15 min 48 s of CPUs, by the clock not kept, at most" in told["calls"]
     assert "other work" not in told["new"]
     assert "A + behind" not in told["new"]
+
+
+def test_an_order_on_small_tasks_comes_with_what_it_does_not_show(tmp_path):
+    cells = chosen(item_named("table2").cells(CPU), ["listops-small"]) + chosen(
+        item_named("table2").cells(CPU), ["image-small"]
+    )
+    ledger = Ledger(tmp_path / "r")
+    for cell in cells:
+        result = {"accuracy": 0.3, "guesses": {"chance": {"test": 0.1}}, "split": "test", "samples": {"test": 2000}}
+        ledger.write(cell.job, Record("done", result | {"parameters": 5, "curve": []}))
+    write_pages(ledger, tmp_path / "pages")
+    text, readme = ((tmp_path / "pages" / name).read_text() for name in ("table2.md", "README.md"))
+    kernel = "linear (kernel elu + 1; there kernel identity)"
+    features = "performer (32 orthogonal random features; there 256 simple random features)"
+    for rate in ("0.002", "0.001"):
+        told = f"One rate for all, {rate}, tried out with FLARE alone: another attention might do better with its own."
+        told += f" Not what the published runs have: {kernel}, {features}."
+        assert told in text
+        assert told in readme
+    assert "*listops-small: all 64 channels, 3 blocks, 8 heads, rate 0.002. Of their own: flare 32 latents; " in text
+    row = next(line for line in text.splitlines() if line.startswith("| image-small | linear |"))
+    assert "(64 channels, 2 blocks, 8 heads, rate 0.001; kernel elu + 1), no setting of the paper |" in row
+    part = "small versions of 1 of the paper's 5 tasks (listops), and beside of image"
+    assert f"(table2.md): `cpu`, 6 of 6 cells and 6 extra: {part}\n" in readme
+
+
+def test_the_papers_tasks_have_its_kernels_and_no_caveat_of_small_ones(tmp_path):
+    (cell,) = chosen(item_named("table2").cells(PAPER), ["listops/linear"])
+    ledger = Ledger(tmp_path / "r")
+    result = {"accuracy": 0.3, "guesses": {"chance": {"test": 0.1}}, "split": "test", "samples": {"test": 2000}}
+    ledger.write(cell.job, Record("done", result | {"parameters": 5, "curve": []}))
+    write_pages(ledger, tmp_path / "pages")
+    text = (tmp_path / "pages" / "table2.md").read_text()
+    assert "linear kernel identity" in text
+    assert "tried out" not in text
+    assert "1 of 30 cells: 1 of the paper's 5 tasks\n" in (tmp_path / "pages" / "README.md").read_text()

@@ -87,6 +87,13 @@ def test_what_the_remarks_on_table_1_say_of_the_training_mean_field_is_what_the_
     assert part["gnot"] >= 1
     assert all(0.85 < part[model] < 0.95 for model in ("lno", "transolver"))
     assert "not chosen by looking at the peers, and may favour FLARE" in text
+    airfoil = outcomes(
+        Ledger(ROOT / "results" / "records"), chosen(item_named("table1").cells(BUDGETS["cpu"]), ["airfoil"])
+    )
+    share = [o.mean / min(o.values("rel_l2_mean_field")) for o in airfoil]
+    assert "three of the seven are where the training-mean field is, and the best is a sixth better" in text
+    assert 1 - min(share) == pytest.approx(1 / 6, abs=0.02)
+    assert sum(part >= 0.995 for part in share) == 3
 
 
 def test_every_committed_record_is_shown_and_tells_of_no_machine(tmp_path):

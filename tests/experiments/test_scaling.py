@@ -8,8 +8,13 @@ import pytest
 
 from flare.cli import main
 from flare.experiments import million, scaling
+from flare.experiments.budgets import BUDGETS
+from flare.experiments.ledger import address
+from flare.experiments.papers_layers import papers_table
+from flare.experiments.reproduce import item_named
 from flare.experiments.scaling import make_layer, summary, table, verdict
 from flare.models import count_parameters
+from flare.report.scaling import scaling_figure
 from flare.trial import Need
 
 KEPT = Path(__file__).parents[2] / "benchmarks" / "results"
@@ -53,16 +58,70 @@ def test_exponents_and_ratios_are_those_of_the_machine():
     assert found["flare 128"]["faster_than_softmax"] == pytest.approx(1e4 / 1.128)
 
 
-def test_the_verdict_says_whether_flare_scales_as_it_should():
-    points = (10_000, 100_000, 1_000_000)
-    rows = [lawful(name, n, 1) for name in ("softmax", "flare 128") for n in points]
-    found = summary(rows, names=["softmax", "flare 128"], largest=1_000_000)
-    assert "exponents are at most 1.05 (largest 1.00)" in verdict(found)
-    assert "flare 128 is at least 200 times as fast as softmax attention (8,865×)" in verdict(found)
-    slow = [row | {"seconds": 1e-9 * row["points"] ** 2} if row["layer"] != "softmax" else row for row in rows]
-    told = verdict(summary(slow, names=["softmax", "flare 128"], largest=1_000_000))
-    assert "**not** at most 1.05 (largest 2.00)" in told
-    assert "flare 128 is **not** 200 times as fast" in told
+def made_up(names, points, slow=()):
+    """A record of lawful rows; of `slow`, no more than 100,000 points."""
+    rows = [lawful(name, n, 1) for name in names for n in points if name not in slow or n <= 100_000]
+    about = {"rows": rows, "threads": 1, "precision": "32", "limit_seconds": 60, "limit_gb": 1}
+    return about | summary(rows, names=names, largest=1_000_000)
+
+
+def test_a_factor_that_rests_on_extrapolation_says_so_and_stands_beside_the_measured_one():
+    names, points = ["softmax", "flare 128"], (10_000, 100_000, 1_000_000)
+    whole = made_up(names, points)
+    assert "FLARE's time and memory grow as N^1.00 to N^1.00; flare 128 is 8,865 times as fast at 1,000,000." in (
+        verdict(whole)
+    )
+    record = made_up(names, points, slow=["softmax"])
+    rests = "(extrapolated: softmax from 100,000 points)"
+    told = "flare 128 is 887 times as fast as softmax attention at 100,000 points, the most measured of both, and "
+    assert f"{told}8,865 times as fast at 1,000,000 {rests}." in verdict(record)
+    softmax, flare = scaling.scaling_table(record).rows
+    assert flare[-2:] == [f"8,865× {rests}", "887× (100,000)"]
+    assert softmax[-2] == "1×"
+    (line,) = [line for line in scaling.scaling_table(record).csv().splitlines() if line.startswith("flare 128")]
+    assert line.endswith(',8865,"extrapolated: softmax from 100,000 points",887,100000')
+    both = scaling.scaling_table(made_up([*names, "physics 128"], points, slow=["softmax", "physics 128"])).rows[-1]
+    assert "extrapolated: softmax from 100,000, physics 128 from 100,000 points" in both[-2]
+
+
+def test_memory_that_the_warm_up_has_already_fetched_is_not_shown():
+    names, points = ["softmax", "flare 128"], (1_000, 10_000, 1_000_000)
+    record = made_up(names, points)
+    assert "No memory is shown for 1,000 points: a warm-up of 1,024 points came before" in table(
+        record | {"environment": {"processor": "an abacus", "torch": "2", "commit": "abc"}}
+    )
+    shown = scaling.with_sound_memory(record["rows"])
+    assert {row["points"] for row in shown if row["peak_mb"] is None} == {1_000}
+    lines = {row[:2]: row[2:4] for row in papers_table(shown).rows}
+    assert lines["flare 128", "1,000"] == ("1.13", "")
+    assert lines["flare 128", "1,000,000"][1] == "1.05"
+    seconds, memory = scaling_figure(record | {"rows": shown}).axes
+    assert [min(panel.lines[0].get_xdata()) for panel in (seconds, memory)] == [1_000, 10_000]
+    newer = [row | {"warm_up": scaling.WARM_UP} for row in record["rows"]]
+    assert scaling.with_sound_memory(newer) == newer
+    assert scaling.measure_layer("flare 4", 64, 1)["warm_up"] < 64
+
+
+def test_exponents_of_memory_rest_on_sizes_beyond_the_warm_up():
+    rows = [lawful("flare 128", n, 1) | {"peak_mb": n if n > 1024 else 1e-6} for n in (1_000, 2_000, 4_000)]
+    (about,) = summary(rows, names=["flare 128"], largest=8_000)["layers"].values()
+    assert about["peak_mb_exponent"] == pytest.approx(1)
+    assert about["peak_mb_at_largest"] == pytest.approx(8_000)
+
+
+def test_the_papers_float32_study_is_another_job_that_leaves_the_usual_one_where_it_was():
+    usual, _, other = item_named("scaling").cells(BUDGETS["cpu"])
+    assert address(usual.job) == "03673595b3ff4bf7"
+    assert (usual.extra, other.extra) == (False, True)
+    (papers, _) = item_named("scaling").cells(BUDGETS["paper"])
+    for key in ("points", "latents", "sizes", "precision"):
+        assert other.job.settings[key] == papers.job.settings[key]
+    record = made_up(["softmax", "flare 128"], (1_000, 10_000, 1_000_000))
+    told = scaling._which_study(record)
+    assert "The layers are those of the paper's mixed-precision study, measured here in float32." in told
+    assert "(1,000 to 50,000 points; softmax C = 96, H = 6, D = 16; flare C = 64, H = 8, D = 8;" in told
+    assert f"--only {other.parts[0]}`" in told
+    assert scaling._which_study(record | {"precision": "16"}) == ""
 
 
 def test_what_is_over_the_limit_is_extrapolated_and_nothing_is_measured_twice(tmp_path, monkeypatch, capsys):
@@ -151,7 +210,8 @@ def test_runs_on_fewer_points_are_judged_on_all_and_cost_a_step_on_all(tmp_path,
     (row,) = json.loads((tmp_path / "million.json").read_text())["rows"]
     assert (row["seconds"], row["peak_mb"]) == (6.5, 321.0)
     assert [(setting.points, setting.blocks, setting.latents) for setting in measured] == [(144, 1, 4)]
-    assert "8 steps of one sample and 50 of its points" in capsys.readouterr().out
+    told = capsys.readouterr().out
+    assert "8 training samples, once each: 8 steps of one sample each and 50 of its points" in told
     assert main(words) == 0
     assert len(measured) == 1, "kept"
 

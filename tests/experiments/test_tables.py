@@ -5,6 +5,7 @@ import math
 
 import pytest
 
+from flare.experiments.lpbf_statistics import statistics_table
 from flare.experiments.tables import Table
 
 TABLE = Table(("model", "rel-L2 × 1e-3", "note"), [("a_b", "5.2 ± 0.1", "50 % | {x}"), ("c", "", "1,200")])
@@ -47,6 +48,27 @@ def test_whatever_people_read_in_a_cell_of_numbers_a_program_finds_apart(cell, n
     (row,) = read(Table(("model", "error"), [("a", cell)]))
     assert row["error"] == number
     assert (row.get("error, spread", ""), row.get("error, besides", "")) == (spread, besides)
+
+
+def test_two_numbers_in_a_cell_have_columns_that_say_whose_they_are():
+    table = Table(("model", "elasticity"), [("flare", "**126 ± 5** (3.38)"), ("lno", "–")], pair=("ours", "paper"))
+    first, second = read(table)
+    expected = {"elasticity, ours": "126", "elasticity, ours, spread": "5", "elasticity, paper": "3.38"}
+    assert first == {"model": "flare", **expected}
+    assert second == {"model": "lno", **dict.fromkeys(expected, "")}
+    landmarks = {f"mean of {quantity}": 1.0 for quantity in ("nodes", "edges")}
+    assert list(read(statistics_table(landmarks))[0])[1:] == ["mean, ours", "mean, published"]
+
+
+def test_latex_has_emphasis_of_its_own_and_breaks_long_cells():
+    long = "data of our solver; 400+100 of 1000+200 samples; batch size 1, not 2"
+    text = Table(
+        ("layer", "seconds", "departures"), [("softmax", "*3.8e+04*", long), ("a", "**2**", "")], notes=1
+    ).latex()
+    assert text.startswith("\\begin{tabular}{lrp{6cm}}\n")
+    assert r"softmax & \emph{3.8e+04} & data" in text
+    assert r"a & \textbf{2} &" in text
+    assert "*" not in text
 
 
 def test_latex_escapes_what_it_would_stumble_over():
