@@ -54,10 +54,11 @@ def cells(budget: Budget) -> list[Cell]:
 def report(ledger: Ledger, budget: Budget) -> list[Block]:
     found = outcomes(ledger, cells(budget))
     blocks: list[Block] = [_with_seconds(found, budget)]
+    if any(outcome.values() for outcome in found):
+        blocks += [_verdict(cells(budget), found), _worth_their_time(found, budget)]
     if drawable(found):
         caption = "Relative L2 error over the number of blocks; a curve for every number of latent blocks in each."
-        picture = curves("latent-blocks", found, axis="blocks", by="latent blocks", caption=caption)
-        blocks += [_verdict(cells(budget), found), _worth_their_time(found, budget), picture]
+        blocks.append(curves("latent-blocks", found, axis="blocks", by="latent blocks", caption=caption))
     return [*blocks, origin(found)]
 
 
