@@ -47,7 +47,7 @@ def table_of(columns: Sequence[int], rows: Mapping[int, Sequence[float]]) -> dic
 
 
 def curves(name: str, found: Sequence[Outcome], *, axis: str, by: str, caption: str, log: bool = True) -> Picture:
-    """Error over the second part of the cells, a curve for every third one, the paper's beside ours."""
+    """Error over the second part of the cells, a curve for every third one, the paper's in a panel beside ours."""
     lines: dict[str, Series] = {}
     for outcome in found:
         if not outcome.values():
@@ -59,9 +59,10 @@ def curves(name: str, found: Sequence[Outcome], *, axis: str, by: str, caption: 
         line.spread.append(outcome.spread or 0.0)
         line.paper.append(outcome.cell.paper)
     if any(value is not None for line in lines.values() for value in line.paper):
-        caption += " Dashed, hollow: the paper's."
+        caption += " Left ours, right the paper's, each on an axis of its own."
     return Picture(name, caption, png(error_curves(lines, axis=axis, log=log)))
 
 
 def drawable(found: Sequence[Outcome]) -> bool:
-    return any(outcome.values() for outcome in found)
+    """Whether there is something to compare: one point of ours is in the table."""
+    return sum(bool(outcome.values()) for outcome in found) > 1

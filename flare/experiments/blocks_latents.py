@@ -5,8 +5,8 @@ from __future__ import annotations
 from flare.experiments.ablation import Settings, curves, drawable, grid_cells, table_of
 from flare.experiments.budgets import Budget
 from flare.experiments.ledger import Ledger
-from flare.experiments.study import READ_OFF, Block, Cell, Item, Outcome, error_table, origin, outcomes
-from flare.experiments.verdicts import falling
+from flare.experiments.study import READ_OFF, Block, Cell, Item, Outcome, error_table, origin, outcomes, thousandths
+from flare.experiments.verdicts import falling, few_seeds, overlap
 
 BLOCKS = (1, 2, 4, 8, 12, 16, 20)
 PAPER = {
@@ -59,15 +59,14 @@ def report(ledger: Ledger, budget: Budget) -> list[Block]:
     blocks: list[Block] = [error_table(("dataset", "blocks", "latents"), found, READ_OFF)]
     for dataset in PAPER:
         here = [outcome for outcome in found if outcome.cell.parts[0] == dataset]
-        if drawable(here):
-            caption = f"{dataset}: relative L2 error over the number of blocks."
-            blocks += [
-                _verdict(dataset, budget, here),
-                curves(f"blocks-latents-{dataset}", here, axis="blocks", by="M =", caption=caption),
-            ]
-        else:
+        if not any(outcome.values() for outcome in here):
             count = sum(cell.parts[0] == dataset for cell in cells(budget))
             blocks.append(f"{dataset}: none of its {count} cells has a number yet.")
+            continue
+        blocks += [_verdict(dataset, budget, here), _more_latents(dataset, here)]
+        if drawable(here):
+            caption = f"{dataset}: relative L2 error over the number of blocks."
+            blocks.append(curves(f"blocks-latents-{dataset}", here, axis="blocks", by="M =", caption=caption))
     return [*blocks, origin(found)]
 
 
@@ -78,6 +77,54 @@ def _verdict(dataset: str, budget: Budget, found: list[Outcome]) -> str:
         if cell.parts[0] == dataset:
             lines.setdefault(cell.parts[2], []).append(cell)
     return f"{dataset}: {falling(list(lines.values()), found)}"
+
+
+def _more_latents(dataset: str, found: list[Outcome]) -> str:
+    """Whether the error falls from the least to the most latents that have numbers, at each number of blocks; in the
+    paper, too."""
+    ours, theirs, compared = _Changes(), _Changes(), []
+    for blocks in dict.fromkeys(outcome.cell.parts[1] for outcome in found):
+        here = sorted((o for o in found if o.cell.parts[1] == blocks and o.values()), key=_latents)
+        if len(here) < 2:
+            continue
+        few, many = here[0], here[-1]
+        compared += [few, many]
+        place, step = blocks.split("=")[1], f"{_latents(few)} to {_latents(many)} latents"
+        how = SAME if overlap(few, many) else _direction(few.mean, many.mean)
+        ours.note(how, step, f"{place} ({few.number} to {many.number})")
+        if few.cell.paper is not None and many.cell.paper is not None:
+            numbers = f"{thousandths(few.cell.paper)} to {thousandths(many.cell.paper)}"
+            theirs.note(_direction(few.cell.paper, many.cell.paper), step, f"{place} ({numbers})")
+    if not compared:
+        return f"{dataset}: no number of blocks has numbers of two numbers of latents yet."
+    beside = f" In the paper, of one seed: {theirs.words()}." if theirs.places else ""
+    alone = few_seeds(compared, lambda cell: "/".join(cell.parts[1:]))
+    return f"{dataset}, more latents at a fixed number of blocks: {ours.words()}.{alone}{beside}"
+
+
+SAME, FALLS, RISES = "no difference beyond the spread", "the error falls", "the error does **not** fall"
+
+
+def _direction(few: float, many: float) -> str:
+    return FALLS if many < few else RISES
+
+
+def _latents(outcome: Outcome) -> int:
+    return int(outcome.cell.parts[2].split("=")[1])
+
+
+class _Changes:
+    """How the error changes, by the step and what comes of it: at which numbers of blocks."""
+
+    def __init__(self) -> None:
+        self.places: dict[tuple[str, str], list[str]] = {}
+
+    def note(self, how: str, step: str, place: str) -> None:
+        self.places.setdefault((how, step), []).append(place)
+
+    def words(self) -> str:
+        """`no difference beyond the spread from 16 to 64 latents at 1 (299 ± 7 to 298 ± 16), 2 (…) blocks; …`."""
+        return "; ".join(f"{how} from {step} at {', '.join(at)} blocks" for (how, step), at in self.places.items())
 
 
 ITEM = Item("blocks-latents", "Blocks × latents", cells, report)

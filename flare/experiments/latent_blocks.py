@@ -1,14 +1,15 @@
-"""Figure: transformer blocks on the latents, so many in each block of FLARE, on Elasticity: error against time."""
+"""Figure: transformer blocks on the latents, so many in each block of FLARE, on Elasticity.
+
+The paper's is a grid of blocks by latent blocks, with error, parameters and seconds of an epoch in each cell: here a
+table, and a picture of the error over the blocks.
+"""
 
 from __future__ import annotations
-
-from collections.abc import Callable, Sequence
-from itertools import count
 
 from flare.experiments.ablation import Point, Settings, curves, drawable, grid_cells, table_of
 from flare.experiments.budgets import Budget
 from flare.experiments.ledger import Ledger
-from flare.experiments.study import Block, Cell, Item, Outcome, digits, error_table, origin, outcomes
+from flare.experiments.study import Block, Cell, Item, Outcome, error_table, origin, outcomes, thousandths
 from flare.experiments.tables import Table
 from flare.experiments.verdicts import NO_DIFFERENCE, overlap, without_numbers
 
@@ -54,10 +55,11 @@ def cells(budget: Budget) -> list[Cell]:
 def report(ledger: Ledger, budget: Budget) -> list[Block]:
     found = outcomes(ledger, cells(budget))
     blocks: list[Block] = [_with_seconds(found, budget)]
+    if any(outcome.values() for outcome in found):
+        blocks += [_verdict(cells(budget), found), _worth_their_time(found, budget)]
     if drawable(found):
         caption = "Relative L2 error over the number of blocks; a curve for every number of latent blocks in each."
-        picture = curves("latent-blocks", found, axis="blocks", by="latent blocks", caption=caption)
-        blocks += [_verdict(cells(budget), found), _worth_their_time(found, budget), picture]
+        blocks.append(curves("latent-blocks", found, axis="blocks", by="latent blocks", caption=caption))
     return [*blocks, origin(found)]
 
 
@@ -85,16 +87,26 @@ def _verdict(wanted: list[Cell], found: list[Outcome]) -> str:
 
 
 def _with_seconds(found: list[Outcome], budget: Budget) -> Table:
-    """Seconds of an epoch before the last column, ours of the records and the paper's."""
+    """Seconds of an epoch before the last column, ours of the records and the paper's, and the machine among the
+    departures."""
     plain = error_table(("dataset", "blocks", "latent blocks"), found)
-    head = [*plain.head[:-1], "s an epoch, least of the seeds", "paper: s an epoch, its GPU", plain.head[-1]]
+    head = [*plain.head[:-1], OURS, THEIRS, plain.head[-1]]
     rows = []
     for row, outcome in zip(plain.rows, found, strict=True):
         seconds = min(_seconds(outcome), default=None)
         paper = PAPERS_SECONDS.get(_point(outcome)) if budget.comparable else None
         times = ["" if value is None else f"{value:.1f}" for value in (seconds, paper)]
-        rows.append([*row[:-1], *times, row[-1]])
+        machine = "" if seconds is None or paper is None else f"seconds of {_machine(outcome)}, not of the paper's GPU"
+        rows.append([*row[:-1], *times, "; ".join(words for words in (row[-1], machine) if words)])
     return Table(head, rows, text=plain.text, notes=plain.notes)
+
+
+OURS, THEIRS = "s an epoch on our machine, least of the seeds", "paper: s an epoch on its GPU, not comparable"
+
+
+def _machine(outcome: Outcome) -> str:
+    made = outcome.records[0].made
+    return next((str(value) for key, value in made.items() if key.startswith("cuda:")), "a CPU")
 
 
 def _seconds(outcome: Outcome) -> list[float]:
@@ -106,41 +118,63 @@ def _seconds(outcome: Outcome) -> list[float]:
 
 
 def _worth_their_time(found: list[Outcome], budget: Budget) -> str:
-    """What the figure is about: the cells that nothing beats in both time and error, ours and the paper's."""
-    timed = [(seconds, o) for o in found if o.values() and (seconds := _seconds(o))]
+    """What the figure is about: which cells others beat in both time and error, of ours as far as such times tell it,
+    and which none beats in the paper."""
+    timed = [(min(seconds), o) for o in found if o.values() and (seconds := _seconds(o))]
     if not timed:
         return ""
-    scatter = max(max(seconds) / min(seconds) for seconds, _ in timed)
-    papers = [(PAPERS_SECONDS[point], 1e-3 * error, *point) for point, error in PAPER.items()]
-    beside = f" In the paper: {_front(papers)}." if budget.comparable else ""
+    scatter = max(max(seconds) / min(seconds) for _, o in timed if (seconds := _seconds(o)))
+    beaten = [
+        f"{_name(slow)} by {_name(fast)} ({time:.1f} and {less:.1f} s an epoch, {slow.number} and {fast.number})"
+        for time, slow in timed
+        for less, fast in timed
+        if time > scatter * less and fast.mean < slow.mean and not overlap(slow, fast)
+    ]
+    if any(len(_seconds(o)) > 1 for _, o in timed):
+        caution = (
+            f"Seeds of a cell have the same to do, and their times differ by up to {scatter:.1f}×: only of cells whose "
+            "times differ by more can it be told which is faster."
+        )
+    else:
+        caution = "Of one seed: by how much such times differ with nothing to cause it is not known."
+    beside = (
+        " In the paper, beaten by none in both (s an epoch, error × 1e-3; one seed, one time): "
+        f"{_front()}. {NOT_COMPARABLE.format(' and '.join(dict.fromkeys(_machine(o) for _, o in timed)))}"
+        if budget.comparable
+        else ""
+    )
     return (
-        "Beaten by none in both time and error, as blocks/latent blocks (s an epoch, error × 1e-3). "
-        f"Here: {_front([(min(seconds), o.mean, *_point(o)) for seconds, o in timed])}.{beside} "
-        "Ours are seconds of the CPU, or of the clock where a record has no others: of the seeds of a cell, which have "
-        f"the same to do and differ by up to {scatter:.1f}×, the least."
+        "Beaten in both time and error, beyond the scatter of both, as blocks/latent blocks: "
+        f"{'; '.join(beaten) or 'none'}. {caution} They are seconds of the CPU, or of the clock where a record has no "
+        f"others.{beside}"
     )
 
 
-def _front(measured: list[tuple[float, ...]]) -> str:
-    """Of (seconds, error, blocks, latent blocks), those that no other equals in one and beats in the other."""
-    best = sorted(one for one in measured if not any(_beats(other, one) for other in measured))
-    times = _apart([one[0] for one in best], lambda seconds, more: f"{seconds:.{1 + more}f}")
-    errors = _apart([one[1] for one in best], lambda error, more: digits(error, None, 1e-3, more))
-    return ", ".join(f"{b:g}/{m:g} ({s}, {e})" for s, e, (*_, b, m) in zip(times, errors, best, strict=True))
+NOT_COMPARABLE = (
+    "Its seconds are of a GPU that it does not name, ours of {}, and of the data and model that the departures name: "
+    "compare them down a column, never across."
+)
 
 
-def _beats(one: Sequence[float], other: Sequence[float]) -> bool:
-    return one[0] <= other[0] and one[1] <= other[1] and tuple(one[:2]) != tuple(other[:2])
+def _front() -> str:
+    """`1/0 (4.6, 21.2), …`: the paper's cells that no other equals in one and beats in the other."""
+    measured = {point: (PAPERS_SECONDS[point], error) for point, error in PAPER.items()}
+    best = {p: m for p, m in measured.items() if not any(_beats(other, m) for other in measured.values())}
+    told = sorted(best.items(), key=lambda item: item[1])
+    return ", ".join(f"{b}/{m} ({seconds:.1f}, {thousandths(1e-3 * error)})" for (b, m), (seconds, error) in told)
 
 
-def _apart(values: Sequence[float], printed: Callable[[float, int], str]) -> list[str]:
-    """In the usual digits, or as many more as it takes to see which of two is less."""
-    tries = ([printed(value, more) for value in values] for more in count())
-    return next(texts for texts in tries if len(set(texts)) == len(set(values)))
+def _beats(one: tuple[float, float], other: tuple[float, float]) -> bool:
+    return one[0] <= other[0] and one[1] <= other[1] and one != other
 
 
 def _point(outcome: Outcome) -> Point:
     return tuple(int(part.split("=")[1]) for part in outcome.cell.parts[1:])
+
+
+def _name(outcome: Outcome) -> str:
+    """`2/4`: blocks and latent blocks."""
+    return "/".join(map(str, _point(outcome)))
 
 
 def _latent_blocks(outcome: Outcome) -> str:

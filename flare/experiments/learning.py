@@ -8,6 +8,7 @@ from flare.experiments.ledger import Record
 from flare.experiments.study import Picture
 from flare.report.ablation import Series, error_curves
 from flare.report.page import png
+from flare.report.style import look_of_model
 
 ENOUGH = 4
 """Evaluations that make a curve."""
@@ -27,4 +28,7 @@ def learning_curves(name: str, caption: str, records: Mapping[str, Record]) -> l
     mean_field = next((m for label in lines if (m := records[label].result.get("rel_l2_mean_field"))), None)
     if mean_field is not None:
         caption += " Dashed: the mean field of the training samples."
-    return [Picture(name, caption, png(error_curves(lines, axis="epoch", log=False, mean_field=mean_field)))]
+    looks = {label: look_of_model(label) for label in lines}
+    return [
+        Picture(name, caption, png(error_curves(lines, axis="epoch", log=False, mean_field=mean_field, looks=looks)))
+    ]

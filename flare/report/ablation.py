@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-import matplotlib
 import numpy as np
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, NullLocator, StrMethodFormatter
 
-from flare.report.style import GREY, SMALL, log_ticks, new_figure, plain, round_ticks
+from flare.report.style import GREY, SMALL, Look, log_ticks, new_figure, ordered_looks, plain, round_ticks
 
 FEW = 8
 """Values of the abscissa that each get a tick."""
@@ -28,47 +28,60 @@ class Series:
 
 
 def error_curves(
-    lines: Mapping[str, Series], *, axis: str, log: bool = True, mean_field: float | None = None
+    lines: Mapping[str, Series],
+    *,
+    axis: str,
+    log: bool = True,
+    mean_field: float | None = None,
+    looks: Mapping[str, Look] | None = None,
 ) -> Figure:
-    """Relative errors: ours solid with bars of the spread, the paper's dashed and hollow in the same colour.
+    """Relative errors, with bars of the spread where there is one; the paper's, where it has some, in a panel of its
+    own: its level is so much lower that on one axis neither could be read.
 
     Args:
         lines: label -> curve.
         axis: name of the abscissa.
         log: whether the abscissa is logarithmic; the ordinate is.
         mean_field: error of the mean field of the training set, a thin dashed line. None: not drawn.
+        looks: label -> look. None: for labels that are values of a number.
     """
-    figure = new_figure(6.2, 3.6)
-    axes = figure.subplots()
-    colours = matplotlib.colormaps["viridis"](np.linspace(0.05, 0.85, len(lines)))
-    for colour, (label, line) in zip(colours, lines.items(), strict=True):
-        order = np.argsort(line.x)
-        x, y, spread = (np.asarray(values)[order] for values in (line.x, line.y, line.spread))
-        axes.errorbar(
-            x, y, yerr=spread, color=colour, marker="o", markersize=3.5, linewidth=1.3, capsize=2, label=label
-        )
-        theirs = [(line.x[i], value) for i in order if (value := line.paper[i]) is not None]
-        if theirs:
-            axes.plot(  # with marks: of one point there is no line
-                *zip(*theirs, strict=True),
-                color=colour,
-                linestyle="--",
-                linewidth=1.0,
-                marker="o",
-                markersize=4.5,
-                markerfacecolor="white",
-                label=f"{label}, paper",
-            )
-    if mean_field is not None:
-        axes.axhline(mean_field, color=GREY, linestyle="--", linewidth=0.8, label="mean field")
-    plain(axes, x=axis, y="relative L2 error")
-    axes.set_yscale("log")
-    if log:
-        axes.set_xscale("log")
+    looks = looks or dict(zip(lines, ordered_looks(len(lines)), strict=True))
+    theirs = {label: found for label, line in lines.items() if (found := _of_the_paper(line)).x}
+    panels = {"ours": lines, "the paper's": theirs} if theirs else {"": lines}
+    figure = new_figure(2.0 + 4.2 * len(panels), 3.6)
     ticks = sorted({value for line in lines.values() for value in line.x})
-    axes.xaxis.set_major_locator(FixedLocator(ticks) if len(ticks) <= FEW else round_ticks(FEW))
-    axes.xaxis.set_minor_locator(NullLocator())
-    axes.xaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
-    log_ticks(axes.yaxis)
-    figure.legend(loc="outside right center", fontsize=SMALL, frameon=False)
+    for axes, (title, drawn) in zip(
+        figure.subplots(1, len(panels), sharex=True, squeeze=False)[0], panels.items(), strict=True
+    ):
+        for label, line in drawn.items():
+            _draw(axes, line, label, looks[label])
+        if mean_field is not None and drawn is lines:
+            axes.axhline(mean_field, color=GREY, linestyle="--", linewidth=0.8, label="mean field")
+        plain(axes, x=axis, y="relative L2 error" if drawn is lines else "", title=title)
+        axes.set_yscale("log")
+        if log:
+            axes.set_xscale("log")
+        axes.xaxis.set_major_locator(FixedLocator(ticks) if len(ticks) <= FEW else round_ticks(FEW))
+        axes.xaxis.set_minor_locator(NullLocator())
+        axes.xaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
+        log_ticks(axes.yaxis)
+    handles, labels = figure.axes[0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside right center", fontsize=SMALL, frameon=False)
     return figure
+
+
+def _of_the_paper(line: Series) -> Series:
+    found = [(x, value) for x, value in zip(line.x, line.paper, strict=True) if value is not None]
+    return Series([x for x, _ in found], [value for _, value in found], [0.0] * len(found))
+
+
+def _draw(axes: Axes, line: Series, label: str, look: Look) -> None:
+    """With marks: of one point there is no line. Bars, and bars in the legend, only where there is a spread."""
+    order = np.argsort(line.x)
+    x, y, spread = (np.asarray(values)[order] for values in (line.x, line.y, line.spread))
+    if spread.any():
+        axes.errorbar(
+            x, y, yerr=spread, capsize=look.size / 2 + 1.5, capthick=1.0, elinewidth=1.0, label=label, **look.of_line()
+        )
+    else:
+        axes.plot(x, y, label=label, **look.of_line())

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import matplotlib
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, NullLocator, StrMethodFormatter
 
 from flare.environment import gigabytes
-from flare.report.style import SMALL, log_ticks, new_figure, plain
+from flare.report.style import SMALL, log_ticks, new_figure, ordered_looks, plain
 
 PANELS = {"rel_l2": "relative L2 error", "seconds": "seconds a step", "peak_mb": "GB at the peak"}
 
@@ -20,11 +19,10 @@ def million_figure(record: Mapping[str, Any]) -> Figure:
     latents = sorted({row["latents"] for row in record["rows"]})
     blocks = sorted({row["blocks"] for row in record["rows"]})
     for axes, (key, label) in zip(figure.subplots(1, 3), PANELS.items(), strict=True):
-        for i, m in enumerate(latents):
+        for m, look in zip(latents, ordered_looks(len(latents)), strict=True):
             rows = sorted((row for row in record["rows"] if row["latents"] == m), key=lambda row: row["blocks"])
-            colour = matplotlib.colormaps["viridis"](0.85 * i / max(1, len(latents) - 1))
             x, y = [row["blocks"] for row in rows], [_shown(key, row[key]) for row in rows]
-            axes.plot(x, y, marker="o", markersize=3.5, linewidth=1.3, color=colour, label=f"{m:,}")
+            axes.plot(x, y, label=f"{m:,}", **look.of_line())
         axes.set_xscale("log", base=2)
         axes.set_yscale("log")
         axes.xaxis.set_major_locator(FixedLocator(blocks))

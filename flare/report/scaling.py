@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import matplotlib
 import numpy as np
+from matplotlib.colors import to_hex, to_rgb
 from matplotlib.figure import Figure
 
 from flare.environment import gigabytes
-from flare.report.style import INK, SMALL, new_figure, plain
+from flare.report.style import SMALL, Look, look_of_model, new_figure, plain
 
 PANELS = {"seconds": "seconds, forward + backward", "peak_mb": "GB at the peak"}
+MODEL_OF = {"softmax": "transformer", "flare": "flare", "physics": "transolver"}
+"""Kind of a layer -> the model it is of, whose look it has."""
 
 
 def scaling_figure(record: Mapping[str, Any]) -> Figure:
@@ -27,11 +29,11 @@ def scaling_figure(record: Mapping[str, Any]) -> Figure:
                 continue
             about = record["layers"][name]
             x, y = [r["points"] for r in rows], [_shown(key, r[key]) for r in rows]
-            look: Any = {"color": _colour(name, names), "linewidth": 1.3}
-            axes.plot(x, y, marker="o", markersize=3, label=name, **look)
+            look = _look(name, names)
+            axes.plot(x, y, label=name, **look.of_line())
             if about["extrapolated"] and np.isfinite(about[f"{key}_at_largest"]):
                 ends = [y[-1], _shown(key, about[f"{key}_at_largest"])]
-                axes.plot([x[-1], record["largest"]], ends, linestyle="--", **look)
+                axes.plot([x[-1], record["largest"]], ends, linestyle="--", color=look.colour, linewidth=look.width)
         axes.set_xscale("log")
         axes.set_yscale("log" if axes.lines else "linear")  # a logarithm of nothing cannot be drawn
         plain(axes, x="points", y=label)
@@ -48,11 +50,14 @@ def _shown(key: str, value: float) -> float:
     return gigabytes(value) if key == "peak_mb" else value
 
 
-def _colour(name: str, names: list[str]) -> Any:
-    """Softmax in ink, FLARE in blues, physics attention in oranges, darker for more latents."""
+def _look(name: str, names: list[str]) -> Look:
+    """Of the model that has the layer; darker and thinner for more latents."""
     kind = name.split()[0]
-    if kind == "softmax":
-        return INK
-    alike = [other for other in names if other.startswith(kind)]
-    share = 0.45 + 0.5 * (alike.index(name) + 1) / len(alike)
-    return matplotlib.colormaps["Blues" if kind == "flare" else "Oranges"](share)
+    look = look_of_model(MODEL_OF[kind])
+    alike = [other for other in names if other.split()[0] == kind]
+    place = alike.index(name) + 1
+    share = 0.4 + 0.6 * place / len(alike)
+    red, green, blue = (1 - share * (1 - part) for part in to_rgb(look.colour))
+    return look._replace(
+        colour=to_hex((red, green, blue)), width=1.3 + 0.7 * (len(alike) - place), size=4.0 + (len(alike) - place)
+    )

@@ -109,17 +109,36 @@ def latent_blocks(folder, seconds, errors=(0.3, 0.1, 0.1), **made):
     return page(ledger, "latent-blocks", folder / "pages")
 
 
-def test_latent_blocks_stand_beside_the_seconds_they_take_here_and_in_the_paper(tmp_path):
+def test_latent_blocks_stand_beside_the_seconds_they_take_here_and_in_the_paper_on_what_machine(tmp_path):
     text = latent_blocks(tmp_path, [(160,), (32,), (64,)])
-    assert "| s an epoch, least of the seeds | paper: s an epoch, its GPU |" in text
-    assert "| elasticity | 1 | 0 | 9 | 300 | 1 | 21.2 | 10.0 | 4.6 |" in text
-    assert "Here: 2/0 (2.0, 100). In the paper: 1/0 (4.6, 21.2), 1/1 (5.2, 13.9)" in text
+    assert "| s an epoch on our machine, least of the seeds | paper: s an epoch on its GPU, not comparable |" in text
+    row = next(line for line in text.splitlines() if "| elasticity | 1 | 0 | 9 | 300 | 1 | 21.2 | 10.0 | 4.6 |" in line)
+    assert row.endswith("; seconds of a CPU, not of the paper's GPU |")
+    assert "ours of a CPU, and of the data and model that the departures name: compare them down a column" in text
+    assert "Of one seed: by how much such times differ with nothing to cause it is not known." in text
+    assert "as blocks/latent blocks: 1/0 by 2/0 (10.0 and 2.0 s an epoch, 300 and 100); 1/0 by 4/0 (" in text
+    assert (
+        "In the paper, beaten by none in both (s an epoch, error × 1e-3; one seed, one time): 1/0 (4.6, 21.2), "
+        "1/1 (5.2, 13.9), 1/2 (5.6, 13.4), 2/0 (6.5, 10.5), 2/1 (7.6, 8.59), 2/2 (8.3, 7.71), 4/0 (9.9, 5.27), "
+        "4/2 (15.8, 4.82), 8/0 (16.8, 3.73), 8/1 (21.9, 3.65)."
+    ) in text
 
 
-def test_the_least_disturbed_seed_has_the_time_and_the_scatter_is_told(tmp_path):
-    text = latent_blocks(tmp_path, [(160, 80, 144), (32, 32, 40)])
+def test_a_gpu_of_ours_is_named_beside_its_seconds(tmp_path):
+    text = latent_blocks(tmp_path, [(160,)], **{"cuda:0": "NVIDIA A40"})
+    assert "; seconds of NVIDIA A40, not of the paper's GPU |" in text
+    assert "ours of NVIDIA A40, and of the data" in text
+
+
+def test_the_least_disturbed_seed_has_the_time_and_none_is_beaten_by_less_than_the_scatter(tmp_path):
+    text = latent_blocks(tmp_path, [(160, 80, 144), (48, 48, 60)])
     assert "| elasticity | 1 | 0 | 9 | 300 ± 0 | 3 | 21.2 | 5.0 | 4.6 |" in text
-    assert "of the seeds of a cell, which have the same to do and differ by up to 2.0×, the least." in text
+    assert "their times differ by up to 2.0×: only of cells whose times differ by more" in text
+    assert "beyond the scatter of both, as blocks/latent blocks: none." in text
+    text = latent_blocks(tmp_path / "apart", [(160, 80, 144), (32, 32, 40)])
+    assert "as blocks/latent blocks: 1/0 by 2/0 (5.0 and 2.0 s an epoch, 300 ± 0 and 100 ± 0). Seeds" in text
+    text = latent_blocks(tmp_path / "equal", [(160, 80), (32, 32)], errors=(0.3, 0.3))
+    assert "as blocks/latent blocks: none." in text
 
 
 def test_seconds_of_the_cpu_are_taken_where_they_are_kept(tmp_path):
@@ -127,13 +146,8 @@ def test_seconds_of_the_cpu_are_taken_where_they_are_kept(tmp_path):
     assert "| elasticity | 1 | 0 | 9 | 300 | 1 | 21.2 | 3.0 | 4.6 |" in text
 
 
-def test_of_those_beaten_by_none_one_sees_that_they_are_not(tmp_path):
-    text = latent_blocks(tmp_path, [(49.0,), (49.3,), (49.6,)], errors=(0.298, 0.2881, 0.2879))
-    assert "Here: 1/0 (3.06, 298.0), 2/0 (3.08, 288.1), 4/0 (3.10, 287.9)." in text
-    assert "Here: 1/0 (3.0, 298)." in latent_blocks(tmp_path / "b", [(48,), (49,)], errors=(0.298, 0.298))
-
-
 def test_a_record_without_seconds_leaves_their_cell_empty(tmp_path):
     text = latent_blocks(tmp_path, [(0,)], errors=[0.1])
     assert "| elasticity | 1 | 0 | 9 | 100 | 1 | 21.2 |  | 4.6 |" in text
-    assert "Beaten by none" not in text
+    assert "Beaten in both" not in text
+    assert "seconds of" not in text

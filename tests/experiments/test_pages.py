@@ -67,7 +67,7 @@ def test_the_sentence_on_the_lowest_names_failed_and_missing_models_and_spreads_
 def test_what_no_record_gives_any_more_is_removed_and_what_others_put_there_stays(tmp_path):
     folder = tmp_path / "pages"
     pipe = chosen(item_named("table1").cells(CPU), ["pipe/flare"])
-    kv = chosen(item_named("kv-depth").cells(CPU), ["depth=0"])
+    kv = chosen(item_named("kv-depth").cells(CPU), ["depth=0", "depth=1"])
     write_pages(records_for([*pipe, *kv], tmp_path / "more", lambda parts: [0.01]), folder)
     (folder / "an-item-of-old.md").write_text((folder / "kv-depth.md").read_text())
     strangers = [folder / "mine.md", folder / "images" / "mine.png", folder / "tables" / "mine-1.csv"]
@@ -135,6 +135,40 @@ def test_the_page_says_whether_error_falls_with_blocks_and_whose_latents_are_bet
     told = (tmp_path / "near" / "shared-latents.md").read_text()
     assert "Blocks=1: no difference beyond the spread (independent 298 ± 23, shared 298 ± 20); blocks=2: no" in told
     assert "are better" not in told
+
+
+def test_the_page_says_whether_error_falls_with_latents_here_and_in_the_paper(tmp_path):
+    blocks = [c for c in item_named("blocks-latents").cells(CPU) if c.parts[0] == "elasticity"]
+    errors = {1: {16: (0.29, 0.31), 64: (0.28, 0.31)}, 2: {16: (0.2, 0.21), 64: (0.1, 0.11)}}
+    errors |= {4: {16: (0.1,), 64: (0.2,)}, 8: {16: (0.1,), 64: ()}}
+
+    def made_up(parts):
+        depth, latents = (int(part.split("=")[1]) for part in parts[1:])
+        return errors[depth][latents]
+
+    write_pages(records_for(blocks, tmp_path / "a", made_up), tmp_path / "pages")
+    told = (tmp_path / "pages" / "blocks-latents.md").read_text()
+    assert (
+        "elasticity, more latents at a fixed number of blocks: "
+        "no difference beyond the spread from 16 to 64 latents at 1 (300 ± 14 to 295 ± 21) blocks; "
+        "the error falls from 16 to 64 latents at 2 (205 ± 7 to 105 ± 7) blocks; "
+        "the error does **not** fall from 16 to 64 latents at 4 (100 to 200) blocks. "
+        "Of one seed, so without a spread: blocks=4/latents=16, blocks=4/latents=64. "
+        "In the paper, of one seed: the error falls from 16 to 64 latents at 1 (23.0 to 22.0), 4 (6.48 to 5.23) "
+        "blocks; the error does **not** fall from 16 to 64 latents at 2 (9.94 to 9.99) blocks.\n"
+    ) in told
+    write_pages(records_for(blocks[:2], tmp_path / "b", lambda parts: [0.1]), tmp_path / "few")
+    told = (tmp_path / "few" / "blocks-latents.md").read_text()
+    assert "elasticity: no number of blocks has numbers of two numbers of latents yet." in told
+
+
+@pytest.mark.parametrize("item", ["blocks-latents", "head-dimension", "kv-depth", "ffn-depth", "latent-blocks"])
+def test_a_picture_takes_two_points_of_ours(item, tmp_path):
+    cells = item_named(item).cells(CPU)
+    for count in (1, 2):
+        write_pages(records_for(cells[:count], tmp_path / f"r{count}", lambda parts: [0.1]), tmp_path / f"p{count}")
+        text = (tmp_path / f"p{count}" / f"{item}.md").read_text()
+        assert ("![" in text) == (count == 2)
 
 
 def test_no_number_of_latent_blocks_wins_where_there_is_nothing_to_beat(tmp_path):

@@ -1,13 +1,15 @@
-"""Curves of errors can be read: numbers at the axis, the paper's single point, and what the mean field has."""
+"""Curves of errors can be read: numbers at the axis, the paper's on one of their own, the mean field's."""
 
 import matplotlib.colors
 import pytest
 
 from flare.experiments.learning import learning_curves
 from flare.experiments.ledger import Record
+from flare.experiments.table1 import PAPER
 from flare.report import ablation
 from flare.report.ablation import Series, error_curves
 from flare.report.million import million_figure
+from flare.report.style import MODELS, look_of_model
 
 
 def line(*errors, paper=()):
@@ -31,12 +33,47 @@ def test_a_short_axis_has_three_plain_numbers_at_least(errors):
     assert all(f"{float(text):g}" == text for text in shown)
 
 
-def test_a_single_point_of_the_paper_has_a_mark():
-    axes = error_curves({"a": line(0.3, 0.2, paper=[0.1])}, axis="depth").axes[0]
-    (paper,) = [drawn for drawn in axes.lines if drawn.get_label() == "a, paper"]
-    assert paper.get_xydata().tolist() == [[1, 0.1]]
+def test_the_papers_errors_have_a_panel_and_an_axis_of_their_own_and_a_single_point_a_mark():
+    ours, theirs = error_curves({"a": line(0.3, 0.2, paper=[0.01])}, axis="depth").axes
+    assert (ours.get_title(), theirs.get_title()) == ("ours", "the paper's")
+    (paper,) = theirs.lines
+    assert paper.get_xydata().tolist() == [[1, 0.01]]
     assert paper.get_marker() == "o"
-    assert matplotlib.colors.to_hex(paper.get_markerfacecolor()) == "#ffffff", "ours is full"
+    assert ours.get_ylim()[0] > 0.1, "not flattened by what is far below"
+    assert ours.get_xlim() == theirs.get_xlim()
+    assert len(error_curves({"a": line(0.3, 0.2)}, axis="depth").axes) == 1
+
+
+def test_of_curves_that_coincide_each_is_seen():
+    drawn = error_curves({name: line(0.3, 0.2) for name in "abc"}, axis="depth").axes[0].lines
+    assert len({curve.get_marker() for curve in drawn}) == 3
+    assert len({matplotlib.colors.to_hex(curve.get_color()) for curve in drawn}) == 3
+    for size in ("linewidth", "markersize"):
+        sizes = [getattr(curve, f"get_{size}")() for curve in drawn]
+        assert sizes == sorted(set(sizes), reverse=True), "the later ones leave a rim of the earlier"
+
+
+def test_bars_are_drawn_and_in_the_legend_only_where_there_is_a_spread():
+    spread = Series([1, 2], [0.3, 0.2], [0.01, 0.02], [None, None])
+    axes = error_curves({"one seed": line(0.3, 0.2), "three": spread}, axis="depth").axes[0]
+    assert [bars.get_label() for bars in axes.containers] == ["three"]
+
+
+def test_a_model_has_one_look_in_every_picture(monkeypatch):
+    drawn = []
+    monkeypatch.setattr("flare.experiments.learning.png", lambda figure: drawn.append(figure) or b"")
+    record = Record("done", {"curve": [(epoch, 1 / epoch) for epoch in (1, 2, 3, 4)]})
+    for labels in (["transformer", "lno", "flare"], ["gnot", "FLARE"]):
+        learning_curves("a", "Errors.", dict.fromkeys(labels, record))
+    looks = [{one.get_label(): (one.get_color(), one.get_marker()) for one in f.axes[0].lines} for f in drawn]
+    assert looks[0]["flare"] == looks[1]["FLARE"]
+    assert set(MODELS) == set(PAPER), "each model of Table 1 has one"
+    assert len({look.colour for look in MODELS.values()}) == len({look.marker for look in MODELS.values()}) == 7
+    variant = look_of_model("perceiver-self")
+    assert variant.colour == MODELS["perceiver"].colour
+    assert variant.marker not in {look.marker for look in MODELS.values()}
+    assert look_of_model("transolver-conv-odd").colour == MODELS["transolver-conv"].colour
+    assert look_of_model("mine").colour == ablation.GREY
 
 
 def test_learning_curves_have_the_mean_field_where_a_record_has_it(monkeypatch):
