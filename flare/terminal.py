@@ -131,10 +131,12 @@ def plainly(value: object) -> str:
 
 
 def duration(seconds: float) -> str:
-    """`42 s`, `3 min 05 s` or `2 h 10 min`."""
+    """`42 s`, `3 min 05 s`, `2 h 10 min` or `5 days`."""
     whole = round(seconds)
     if whole < 60:
         return f"{whole} s"
     if whole < 3600:
         return f"{whole // 60} min {whole % 60:02d} s"
-    return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
+    if whole < 4 * 86400:
+        return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
+    return f"{whole / 86400:,.0f} days"

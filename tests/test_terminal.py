@@ -22,7 +22,16 @@ def clock(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("seconds", "text"), [(0.4, "0 s"), (59.4, "59 s"), (185, "3 min 05 s"), (3600, "1 h 00 min"), (7850, "2 h 10 min")]
+    ("seconds", "text"),
+    [
+        (0.4, "0 s"),
+        (59.4, "59 s"),
+        (185, "3 min 05 s"),
+        (3600, "1 h 00 min"),
+        (7850, "2 h 10 min"),
+        (4 * 86400 - 60, "95 h 59 min"),
+        (1343.75 * 86400, "1,344 days"),
+    ],
 )
 def test_durations_read_like_speech(seconds, text):
     assert duration(seconds) == text

@@ -54,7 +54,7 @@ def run(words: Sequence[str]) -> int:
         action="store_true",
         help="do recorded cells again: as recorded, or within what seeds scatter? docs/reproduce.md has the rules",
     )
-    parser.add_argument("--records", help=f"folder of the records; default {RECORDS}, of smoke runs/reproduce/smoke")
+    parser.add_argument("--records", help=f"folder of the records; default {RECORDS}, of smoke WORK/smoke/records")
     parser.add_argument("--work", help=f"folder of data and runs; default {WORK}")
     parser.add_argument("--out", help="folder of tables and pictures; default WORK/<budget>; of pages docs/results")
     given = parse(parser, words)
@@ -151,15 +151,26 @@ def _reproduce(given: Any) -> int:
             how["seeds"] = given.seeds
             return _verify([chosen(item.cells(budget), only) for item, only in items], ledger, place, how)
         _warn_of_other_files(ledger.folder)
+        out = Path(given.out or f"{given.work}/{budget.name}")
+        for option, folder in (("--work", place.root), ("--out", out)):
+            _refuse_no_folder(folder, option)  # not after hours of work
         for (item, _), jobs in zip(items, plans, strict=True):
             sweep(jobs, ledger, place, retry=given.retry, **how)
-            print(
-                write_report(item, ledger, budget, Path(given.out or f"{given.work}/{budget.name}")), end="", flush=True
-            )
+            text = write_report(item, ledger, budget, out)
+            print(text, end="", flush=True)
+            if text:
+                say(f"written: {out / f'{item.name}-{budget.key}.md'}, with its tables and pictures beside")
     except Interrupted as stop:
         say("saved. Give the same command again to go on")
         raise SystemExit(stop.exit_code) from None
     return _failed(ledger, {ledger.path(job): job for jobs in plans for job in jobs}.values())
+
+
+def _refuse_no_folder(folder: Path, option: str) -> None:
+    """One that is not there is made later; what is in its place, or above it, must be a folder to write into."""
+    there = next(place for place in (folder.absolute(), *folder.absolute().parents) if place.exists())
+    if not there.is_dir() or not os.access(there, os.W_OK):
+        raise ConfigError(f"{option} {folder}: {there} is no folder that can be written into; name another")
 
 
 def _failed(ledger: Any, jobs: Collection[Any]) -> int:

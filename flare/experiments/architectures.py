@@ -53,8 +53,9 @@ ARCHITECTURES = {
 """tests/experiments/test_architectures.py counts what is said here of this code."""
 POINTS = {"smoke": (256, 1024), "cpu": (1_024, 10_000, 102_400), "paper": (1_024, 10_000, 102_400, 1_000_000)}
 """Squares of whole numbers, so that models on grids have as many."""
+PAPERS_SIZES = "Sizes are the paper's on Elasticity"
 SIZES = (
-    "Sizes are the paper's on Elasticity. Mixing: pairs of which one asks the other, in the whole model (N points, "
+    "Mixing: pairs of which one asks the other, in the whole model (N points, "
     "B blocks, M latents, slices or modes, D width of a head), here and as the paper has it. GFLOP: of one "
     "forward, matrix products and convolutions alone. Growth: the exponent of N between the last two sizes. "
     "GiB kept: what a training step keeps of one sample, by PyTorch's own operators; FLARE's kernels keep less."
@@ -115,7 +116,7 @@ def report(ledger: Ledger, budget: Budget) -> list[Block]:
     costs = Table(head, [_row(model, counted[model], points) for model in shown], text=3)
     return [
         costs,
-        f"*{SIZES}*",
+        f"*{'Sizes are tiny, to see it run' if budget.sizes else PAPERS_SIZES}. {SIZES}*",
         _verdict(shown, counted, points),
         _failures(found),
         criteria_table(shown),

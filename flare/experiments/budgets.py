@@ -119,7 +119,7 @@ def _cpu() -> dict[str, Scale]:
             Data("car-potential", 150, 30, {"points": 4096, "refinement": 0.5}),
             short(20, 5, normalised, ("data.subsample", 512)),
         ),
-        # Fewer parts, without mirror images and in half the epochs, taught no model anything; see results/notes/table1.md.
+        # Fewer parts, without mirror images, in half the epochs taught no model anything; see results/notes/table1.md.
         "lpbf": Scale(
             Data("lpbf", 240, 40, {"layers": 30}),
             short(

@@ -20,3 +20,19 @@ ITEMS = {
     "elasticity-run": "elasticity_run",
 }
 """Name -> module of flare.experiments that has its ITEM."""
+IN_THE_PAPER = {
+    "scaling": "Figures 2 and 8",
+    "million": "Figure 5",
+    "blocks-latents": "Figure 9",
+    "shared-latents": "Figure 12",
+    "spectra": "as in Figure 12",
+    "head-dimension": "Figure 13",
+    "latent-blocks": "Figure 11",
+    "kv-depth": "Figure 10, left",
+    "ffn-depth": "Figure 10, right",
+    "qualitative": "Figures 4 and 16",
+    "lpbf": "Table 6, Figures 14 and 15",
+    "architectures": "Figure 6",
+    "elasticity-run": "of Table 1",
+}
+"""Name -> where it stands, counted in the paper's source; the titles of the others say it."""

@@ -38,7 +38,10 @@ class Section:
 def write_report(item: Item, ledger: Ledger, budget: Budget, folder: Path) -> str:
     """The report of one item under one budget, with its files in `folder`; returns the Markdown. Empty: no records."""
     section = _section(item, ledger, budget, folder)
-    return section.text if section is not None else ""
+    if section is None:
+        return ""
+    _write(folder / f"{item.name}-{budget.key}.md", section.text.encode())
+    return section.text
 
 
 def _section(item: Item, ledger: Ledger, budget: Budget, folder: Path) -> Section | None:
@@ -94,19 +97,19 @@ def write_pages(ledger: Ledger, folder: Path) -> list[Path]:
         if told:
             page = folder / f"{name}.md"
             again = "; ".join(command for section in told for command in _commands(item, ledger, section.budget))
-            head = [f"# {item.title}", f"{AGAIN}{again}."]
+            head = [f"# {item.heading}", f"{AGAIN}{again}."]
             whole = "".join(section.text for section in told)
             head += [words for mark, words in MARKS.items() if mark in whole]
             parts = ["\n\n".join(head) + "\n", *(section.text for section in told), *_notes(ledger, name)]
             _write(page, "\n".join(parts).encode())
             pages.append(page)
             covered = "; ".join(_coverage(item, ledger, section.budget) for section in told)
-            lines.append(f"* [{item.title}]({page.name}): {covered}")
+            lines.append(f"* [{item.heading}]({page.name}): {covered}")
             for section in told:
                 which = f"{_title(section.budget)}: " if len(told) > 1 else ""
                 lines += [f"    * {which}{words}" for words in section.outcome]
         else:
-            lines.append(f"* {item.title}: not run yet, `flare reproduce {name} --budget cpu`")
+            lines.append(f"* {item.heading}: not run yet, `flare reproduce {name} --budget cpu`")
     if not pages:  # a slip in the name of the ledger, rather than the wish to remove everything
         raise DataError(
             f"{ledger.folder} has no record that a page would show, of budget cpu or paper; {folder} stays as it is. "

@@ -67,7 +67,7 @@ def listing(ledgers: Mapping[str, Ledger], workers: int) -> list[Line]:
     lines = []
     for name in ITEMS:
         item = item_named(name)
-        lines.append(Line(name, item.title, _costs(item, None, ledgers, workers)))
+        lines.append(Line(name, item.heading, _costs(item, None, ledgers, workers)))
         benchmarks = [b for b in BENCHMARKS if any(b == cell.parts[0] for cell in item.cells(BUDGETS["paper"]))]
         if len(benchmarks) > 1:
             lines += [Line(f"{name}/{b}", "", _costs(item, [b], ledgers, workers)) for b in benchmarks]

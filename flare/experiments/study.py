@@ -14,6 +14,7 @@ from flare.experiments.budgets import Budget
 from flare.experiments.departures import departures_of
 from flare.experiments.jobs import Job, Training
 from flare.experiments.ledger import Ledger, Record
+from flare.experiments.names import IN_THE_PAPER
 from flare.experiments.tables import Table
 from flare.terminal import duration
 
@@ -67,6 +68,12 @@ class Item:
     """Made of records alone; cells without any are left out."""
     part: Callable[[Sequence[Cell]], str] | None = None
     """Which part of the paper's item the cells that are done stand for, where their number alone would mislead."""
+
+    @property
+    def heading(self) -> str:
+        """The title, and where it stands in the paper."""
+        where = IN_THE_PAPER.get(self.name)
+        return f"{self.title} ({where})" if where else self.title
 
 
 def chosen(cells: Sequence[Cell], only: Sequence[str] | None) -> list[Cell]:

@@ -63,7 +63,7 @@ def sweep(
     """
     wanted = list({ledger.path(job): job for job in jobs}.values())
     missing = [job for job in wanted if _is_missing(ledger.find(job), retry=retry)]
-    tell(f"{len(wanted)} jobs, {len(wanted) - len(missing)} of them done already")
+    tell(f"{len(wanted)} job{'s' * (len(wanted) != 1)}, {len(wanted) - len(missing)} of them done already")
     if missing:
         ledger.refuse_unwritable()
     first = [job for job in missing if job.training is None]
@@ -72,6 +72,9 @@ def sweep(
     models = {ledger.path(job.training): job.training for job in second if job.training is not None}
     planned = {ledger.path(job) for job in first}
     first += [job for path, job in models.items() if path not in planned and not job.finished(place)]
+    begun = sum(place.run(job).exists() for job in first)
+    if begun:
+        tell(f"{begun} of the others go{'es' * (begun == 1)} on where an earlier call was stopped")
     for data in needed_data([*first, *second]):
         place.make(data, workers=workers, scheduler=scheduler)
     done, total = 0, len(first) + len(second)

@@ -83,7 +83,7 @@ def test_what_has_a_record_is_not_done_again(place, tmp_path, monkeypatch):
     before = content(ledger.folder)
     monkeypatch.setattr(Training, "perform", lambda self, place: pytest.fail("done twice"))
     _, told = run(JOBS[:1], tmp_path, place)
-    assert told == ["1 jobs, 1 of them done already"]
+    assert told == ["1 job, 1 of them done already"]
     assert content(ledger.folder) == before
 
 
