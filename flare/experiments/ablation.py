@@ -46,8 +46,8 @@ def table_of(columns: Sequence[int], rows: Mapping[int, Sequence[float]]) -> dic
     return {(c, r): value for r, values in rows.items() for c, value in zip(columns, values, strict=True)}
 
 
-def curves(name: str, found: Sequence[Outcome], *, axis: str, by: str, caption: str, log: bool = True) -> Picture:
-    """Error over the second part of the cells, a curve for every third one, the paper's beside ours."""
+def curves(name: str, found: Sequence[Outcome], *, axis: str, by: str, caption: str, log: bool = True) -> list[Picture]:
+    """Error over the second part of the cells, a curve for every third one, the paper's beside; nothing of one point."""
     lines: dict[str, Series] = {}
     for outcome in found:
         if not outcome.values():
@@ -60,8 +60,10 @@ def curves(name: str, found: Sequence[Outcome], *, axis: str, by: str, caption: 
         line.paper.append(outcome.cell.paper)
     if any(value is not None for line in lines.values() for value in line.paper):
         caption += " Dashed, hollow: the paper's."
-    return Picture(name, caption, png(error_curves(lines, axis=axis, log=log)))
+    if sum(len(line.x) for line in lines.values()) < 2:
+        return []
+    return [Picture(name, caption, png(error_curves(lines, axis=axis, log=log)))]
 
 
-def drawable(found: Sequence[Outcome]) -> bool:
+def measured(found: Sequence[Outcome]) -> bool:
     return any(outcome.values() for outcome in found)

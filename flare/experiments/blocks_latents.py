@@ -2,10 +2,23 @@
 
 from __future__ import annotations
 
-from flare.experiments.ablation import Settings, curves, drawable, grid_cells, table_of
+from flare.experiments.ablation import Settings, curves, grid_cells, measured, table_of
 from flare.experiments.budgets import Budget
 from flare.experiments.ledger import Ledger
-from flare.experiments.study import READ_OFF, Block, Cell, Item, Outcome, error_table, origin, outcomes
+from flare.experiments.study import (
+    ERROR,
+    IN_A_CELL,
+    READ_OFF,
+    Block,
+    Cell,
+    Item,
+    Outcome,
+    error_table,
+    labels,
+    matrix,
+    origin,
+    outcomes,
+)
 from flare.experiments.verdicts import falling
 
 BLOCKS = (1, 2, 4, 8, 12, 16, 20)
@@ -56,19 +69,31 @@ def cells(budget: Budget) -> list[Cell]:
 
 def report(ledger: Ledger, budget: Budget) -> list[Block]:
     found = outcomes(ledger, cells(budget))
-    blocks: list[Block] = [error_table(("dataset", "blocks", "latents"), found, READ_OFF)]
+    blocks: list[Block] = []
+    for dataset in PAPER:
+        blocks += _matrix(dataset, budget, [o for o in found if o.cell.parts[0] == dataset])
+    blocks.append(error_table(("dataset", "blocks", "latents"), found, READ_OFF))
     for dataset in PAPER:
         here = [outcome for outcome in found if outcome.cell.parts[0] == dataset]
-        if drawable(here):
+        if measured(here):
             caption = f"{dataset}: relative L2 error over the number of blocks."
             blocks += [
                 _verdict(dataset, budget, here),
-                curves(f"blocks-latents-{dataset}", here, axis="blocks", by="M =", caption=caption),
+                *curves(f"blocks-latents-{dataset}", here, axis="blocks", by="M =", caption=caption),
             ]
         else:
             count = sum(cell.parts[0] == dataset for cell in cells(budget))
             blocks.append(f"{dataset}: none of its {count} cells has a number yet.")
     return [*blocks, origin(found)]
+
+
+def _matrix(dataset: str, budget: Budget, found: list[Outcome]) -> list[Block]:
+    wanted = {labels(cell)[1:]: cell for cell in cells(budget) if cell.parts[0] == dataset}
+    outcomes_ = {labels(outcome.cell)[1:]: outcome for outcome in found}
+    best = min((o for o in found if o.values()), key=lambda outcome: outcome.mean, default=None)
+    bold = [labels(best.cell)[1:]] if best is not None else []
+    lead = f"{dataset}, latents (rows) × blocks, {ERROR}: {IN_A_CELL}; in bold the lowest mean of ours:"
+    return matrix("latents", wanted, outcomes_, bold, lead, transposed=True)
 
 
 def _verdict(dataset: str, budget: Budget, found: list[Outcome]) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from flare.experiments.ablation import Settings, curves, drawable, grid_cells, table_of
+from flare.experiments.ablation import Settings, curves, grid_cells, table_of
 from flare.experiments.budgets import Budget
 from flare.experiments.ledger import Ledger
 from flare.experiments.study import READ_OFF, Block, Cell, Item, error_table, origin, outcomes
@@ -39,9 +39,8 @@ def report(ledger: Ledger, budget: Budget) -> list[Block]:
     found = outcomes(ledger, wanted)
     blocks: list[Block] = [error_table(("dataset", "FFN depth", "latents"), found, READ_OFF)]
     blocks.append(lowest(wanted, found, "FFN depth", "latents"))
-    if drawable(found):
-        caption = "Relative L2 error over the inner layers of the pointwise MLP."
-        blocks.append(curves("ffn-depth", found, axis="FFN depth", by="M =", caption=caption, log=False))
+    caption = "Relative L2 error over the inner layers of the pointwise MLP."
+    blocks += curves("ffn-depth", found, axis="FFN depth", by="M =", caption=caption, log=False)
     return [*blocks, origin(found)]
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from flare.experiments.ablation import Settings, curves, drawable, grid_cells, table_of
+from flare.experiments.ablation import Settings, curves, grid_cells, table_of
 from flare.experiments.budgets import Budget
 from flare.experiments.ledger import Ledger
 from flare.experiments.study import READ_OFF, Block, Cell, Item, error_table, origin, outcomes
@@ -39,9 +39,8 @@ def report(ledger: Ledger, budget: Budget) -> list[Block]:
     found = outcomes(ledger, wanted)
     blocks: list[Block] = [error_table(("dataset", "head width", "latents"), found, READ_OFF)]
     blocks.append(lowest(wanted, found, "head width", "latents"))
-    if drawable(found):
-        caption = "Relative L2 error over the width of a head; heads × width is the number of channels."
-        blocks.append(curves("head-dimension", found, axis="head width D", by="M =", caption=caption))
+    caption = "Relative L2 error over the width of a head; heads × width is the number of channels."
+    blocks += curves("head-dimension", found, axis="head width D", by="M =", caption=caption)
     return [*blocks, origin(found)]
 
 

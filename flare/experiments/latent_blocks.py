@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from itertools import count
 
-from flare.experiments.ablation import Point, Settings, curves, drawable, grid_cells, table_of
+from flare.experiments.ablation import Point, Settings, curves, grid_cells, measured, table_of
 from flare.experiments.budgets import Budget
 from flare.experiments.ledger import Ledger
 from flare.experiments.study import Block, Cell, Item, Outcome, digits, error_table, origin, outcomes
@@ -54,10 +54,10 @@ def cells(budget: Budget) -> list[Cell]:
 def report(ledger: Ledger, budget: Budget) -> list[Block]:
     found = outcomes(ledger, cells(budget))
     blocks: list[Block] = [_with_seconds(found, budget)]
-    if drawable(found):
+    if measured(found):
         caption = "Relative L2 error over the number of blocks; a curve for every number of latent blocks in each."
-        picture = curves("latent-blocks", found, axis="blocks", by="latent blocks", caption=caption)
-        blocks += [_verdict(cells(budget), found), _worth_their_time(found, budget), picture]
+        pictures = curves("latent-blocks", found, axis="blocks", by="latent blocks", caption=caption)
+        blocks += [_verdict(cells(budget), found), _worth_their_time(found, budget), *pictures]
     return [*blocks, origin(found)]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import matplotlib
 import numpy as np
@@ -44,9 +45,11 @@ def error_curves(
     for colour, (label, line) in zip(colours, lines.items(), strict=True):
         order = np.argsort(line.x)
         x, y, spread = (np.asarray(values)[order] for values in (line.x, line.y, line.spread))
-        axes.errorbar(
-            x, y, yerr=spread, color=colour, marker="o", markersize=3.5, linewidth=1.3, capsize=2, label=label
-        )
+        look: Any = {"color": colour, "marker": "o", "markersize": 3.5, "linewidth": 1.3, "label": label}
+        if spread.any():
+            axes.errorbar(x, y, yerr=np.where(spread > 0, spread, np.nan), capsize=2, **look)
+        else:  # a legend with bars would promise what one seed has not
+            axes.plot(x, y, **look)
         theirs = [(line.x[i], value) for i in order if (value := line.paper[i]) is not None]
         if theirs:
             axes.plot(  # with marks: of one point there is no line
