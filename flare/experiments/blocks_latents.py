@@ -5,7 +5,21 @@ from __future__ import annotations
 from flare.experiments.ablation import Settings, curves, drawable, grid_cells, table_of
 from flare.experiments.budgets import Budget
 from flare.experiments.ledger import Ledger
-from flare.experiments.study import READ_OFF, Block, Cell, Item, Outcome, error_table, origin, outcomes, thousandths
+from flare.experiments.study import (
+    ERROR,
+    IN_A_CELL,
+    READ_OFF,
+    Block,
+    Cell,
+    Item,
+    Outcome,
+    error_table,
+    labels,
+    matrix,
+    origin,
+    outcomes,
+    thousandths,
+)
 from flare.experiments.verdicts import falling, few_seeds, overlap
 
 BLOCKS = (1, 2, 4, 8, 12, 16, 20)
@@ -56,7 +70,10 @@ def cells(budget: Budget) -> list[Cell]:
 
 def report(ledger: Ledger, budget: Budget) -> list[Block]:
     found = outcomes(ledger, cells(budget))
-    blocks: list[Block] = [error_table(("dataset", "blocks", "latents"), found, READ_OFF)]
+    blocks: list[Block] = []
+    for dataset in PAPER:
+        blocks += _matrix(dataset, budget, [o for o in found if o.cell.parts[0] == dataset])
+    blocks.append(error_table(("dataset", "blocks", "latents"), found, READ_OFF))
     for dataset in PAPER:
         here = [outcome for outcome in found if outcome.cell.parts[0] == dataset]
         if not any(outcome.values() for outcome in here):
@@ -68,6 +85,15 @@ def report(ledger: Ledger, budget: Budget) -> list[Block]:
             caption = f"{dataset}: relative L2 error over the number of blocks."
             blocks.append(curves(f"blocks-latents-{dataset}", here, axis="blocks", by="M =", caption=caption))
     return [*blocks, origin(found)]
+
+
+def _matrix(dataset: str, budget: Budget, found: list[Outcome]) -> list[Block]:
+    wanted = {labels(cell)[1:]: cell for cell in cells(budget) if cell.parts[0] == dataset}
+    outcomes_ = {labels(outcome.cell)[1:]: outcome for outcome in found}
+    best = min((o for o in found if o.values()), key=lambda outcome: outcome.mean, default=None)
+    bold = [labels(best.cell)[1:]] if best is not None else []
+    lead = f"{dataset}, latents (rows) × blocks, {ERROR}: {IN_A_CELL}; in bold the lowest mean of ours:"
+    return matrix("latents", wanted, outcomes_, bold, lead, transposed=True)
 
 
 def _verdict(dataset: str, budget: Budget, found: list[Outcome]) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -239,6 +239,48 @@ def error_table(axes: Sequence[str], found: Sequence[Outcome], paper: str = PAPE
     """
     head = (*axes, "parameters", ERROR, "seeds", paper, DEPARTURES)
     return Table(head, [(*labels(outcome.cell), *row(outcome)) for outcome in found], text=len(axes), notes=1)
+
+
+IN_A_CELL = (
+    "ours, and in brackets the paper's where it has one of the same benchmark and measure; – where there is no such cell, "
+    "empty where there is no record yet"
+)
+"""What stands in a matrix."""
+
+
+def matrix(
+    corner: str,
+    wanted: Mapping[tuple[str, ...], Cell],
+    found: Mapping[tuple[str, ...], Outcome],
+    bold: Collection[tuple[str, ...]],
+    lead: str,
+    *,
+    transposed: bool = False,
+) -> list[Block]:
+    """The whole at a glance, `ours (paper)` in each cell, after a line that leads to it; nothing for a single number.
+
+    Args:
+        wanted: (row, column) -> its cell; with `transposed` (column, row), here and below.
+        bold: which of them are set so.
+    """
+    if sum(bool(outcome.values()) for outcome in found.values()) < 2:
+        return []
+    across, down = (list(dict.fromkeys(key[side] for key in wanted)) for side in ((0, 1) if transposed else (1, 0)))
+
+    def text(row: str, column: str) -> str:
+        key = (column, row) if transposed else (row, column)
+        if key not in wanted:
+            return "–"
+        outcome, paper = found.get(key), wanted[key].paper
+        if outcome is None:
+            return ""
+        if not outcome.values():
+            return "failed" if outcome.failed else "unfinished"
+        number = f"**{outcome.number}**" if key in bold else outcome.number
+        return number if paper is None else f"{number} ({digits(paper, None, outcome.unit)})"
+
+    rows = [[row, *(text(row, column) for column in across)] for row in down]
+    return [lead, Table([corner, *across], rows, pair=("ours", "paper"))]
 
 
 def another_machine(made: Mapping[str, Any]) -> list[str]:

@@ -17,12 +17,15 @@ from flare.experiments.learning import learning_curves
 from flare.experiments.ledger import Ledger
 from flare.experiments.study import (
     DEPARTURES,
+    ERROR,
+    IN_A_CELL,
     Block,
     Cell,
     Item,
     Outcome,
     departures,
     error_table,
+    matrix,
     origin,
     outcomes,
     thousandths,
@@ -133,7 +136,7 @@ def _number(budget: Budget, dataset: str, model: str) -> dict[str, Any]:
 def report(ledger: Ledger, budget: Budget) -> list[Block]:
     found = outcomes(ledger, cells(budget))
     plain = [outcome for outcome in found if not _trained_with_offset(outcome.cell)]
-    blocks: list[Block] = [error_table(("dataset", "model"), plain)] if plain else []
+    blocks: list[Block] = [*_matrix(budget, plain), error_table(("dataset", "model"), plain)] if plain else []
     blocks += [_verdict(dataset, budget, plain) for dataset in DATASETS if _of(dataset, plain)]
     absent = [dataset for dataset in DATASETS if not any(o.cell.parts[0] == dataset for o in plain)]
     blocks += [_raw_verdict(budget, plain), f"No record yet of any model: {', '.join(absent)}." if absent else ""]
@@ -149,6 +152,21 @@ def report(ledger: Ledger, budget: Budget) -> list[Block]:
     if cars.stands_in_for and _of("cars", found):
         blocks.append(f"The cars are a stand-in, not {card(cars.stands_in_for).title}: {cars.differs[0]}")
     return [*blocks, origin(found)]
+
+
+def _matrix(budget: Budget, found: Sequence[Outcome]) -> list[Block]:
+    """As the paper has it, models by benchmarks, without variants."""
+
+    def place(cell: Cell) -> tuple[str, ...]:
+        return cell.parts[1], cell.parts[0]
+
+    wanted = {
+        place(cell): cell for model in PAPER for cell in cells(budget) if cell.parts[1] == model and not cell.extra
+    }
+    best = [min(of, key=lambda outcome: outcome.mean) for dataset in DATASETS if (of := _of(dataset, found))]
+    usual = {place(outcome.cell): outcome for outcome in found if not outcome.cell.extra}
+    lead = f"{ERROR}: {IN_A_CELL}; in bold the lowest mean of ours in a column:"
+    return matrix("model", wanted, usual, [place(outcome.cell) for outcome in best], lead)
 
 
 def _trained_with_offset(cell: Cell) -> bool:

@@ -354,6 +354,8 @@ def test_an_ablation_says_which_is_lowest_beside_the_papers_and_what_is_missing(
     alone = records_for(cells[:1], tmp_path / "alone", lambda parts: [0.1])
     write_pages(alone, tmp_path / "one")
     assert "Too few cells have numbers to say which" in (tmp_path / "one" / f"{item}.md").read_text()
+    assert (tmp_path / "pages" / "images" / f"{item}-cpu-{item}.png").exists()
+    assert not (tmp_path / "one" / "images").exists(), "a point is no curve"
 
 
 def item_axis(item):
@@ -452,3 +454,29 @@ def test_the_papers_tasks_have_its_kernels_and_no_caveat_of_small_ones(tmp_path)
     assert "linear kernel identity" in text
     assert "tried out" not in text
     assert "1 of 30 cells: 1 of the paper's 5 tasks\n" in (tmp_path / "pages" / "README.md").read_text()
+
+
+def test_table_1_is_seen_at_a_glance_before_its_rows(tmp_path):
+    cells = [c for c in chosen(item_named("table1").cells(CPU), None) if c.parts[0] in ("elasticity", "darcy", "lpbf")]
+    errors = {"flare": (0.10, 0.12), "lno": (0.2, 0.22)}
+    shown = [c for c in cells if c.parts[1] in errors or c.parts == ("darcy", "transformer")]
+    ledger = records_for(shown, tmp_path / "r", lambda parts: errors.get(parts[1], (0.05, 0.06)))
+    write_pages(ledger, tmp_path / "pages")
+    text = (tmp_path / "pages" / "table1.md").read_text()
+    head = "| model | elasticity | darcy | airfoil | pipe | cars | lpbf |"
+    assert text.index(head) < text.index("| dataset | model |")
+    assert "| flare | **110 ± 14** (3.38) | 110 ± 14 (5.10) |  |  |  | **110 ± 14** |" in text
+    assert "| transformer |  | **55.0 ± 7.1** (4.38) |  | – | – | – |" in text
+    assert "| lno | 210 ± 14 (9.25) | 210 ± 14 (7.64) |  |  |  | 210 ± 14 |" in text
+    (line,) = (tmp_path / "pages" / "tables" / "table1-cpu-1.csv").read_text().splitlines()[:1]
+    assert line.startswith('model,"elasticity, ours","elasticity, ours, spread","elasticity, paper",')
+
+
+def test_blocks_by_latents_are_seen_at_a_glance(tmp_path):
+    cells = [c for c in item_named("blocks-latents").cells(CPU) if c.parts[0] == "elasticity"]
+    ledger = records_for(cells[:-1], tmp_path / "r", lambda parts: [0.1 / int(parts[1].split("=")[1])])
+    write_pages(ledger, tmp_path / "pages")
+    text = (tmp_path / "pages" / "blocks-latents.md").read_text()
+    assert "| latents | 1 | 2 | 4 | 8 |" in text
+    assert "| 16 | 100 (23.0) | 50.0 (9.94) | 25.0 (6.48) | **12.5** (4.70) |" in text
+    assert "| 64 | 100 (22.0) | 50.0 (9.99) | 25.0 (5.23) |  |" in text

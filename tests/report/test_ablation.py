@@ -76,6 +76,17 @@ def test_a_model_has_one_look_in_every_picture(monkeypatch):
     assert look_of_model("mine").colour == ablation.GREY
 
 
+def test_only_several_seeds_have_bars():
+    single = error_curves({"a": line(0.3, 0.2)}, axis="depth").axes[0]
+    assert not single.containers
+    assert [one.get_label() for one in single.lines] == ["a"]
+    of_one = line(0.3, 0.2)
+    of_one.spread = [0.0, 0.01]
+    (bars,) = error_curves({"a": of_one}, axis="depth").axes[0].containers
+    (segments,) = [part.get_segments() for part in bars.lines[2]]
+    assert sum(len(segment) == 2 and bool((segment == segment).all()) for segment in segments) == 1
+
+
 def test_learning_curves_have_the_mean_field_where_a_record_has_it(monkeypatch):
     drawn = []
     monkeypatch.setattr("flare.experiments.learning.png", lambda figure: drawn.append(figure) or b"")
