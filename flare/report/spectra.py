@@ -26,7 +26,7 @@ def spectra_figure(spectra: Spectra, blocks: Sequence[int] | None = None) -> Fig
         blocks: which, counted from 1. None: the first, the middle and the last (1, 5 and 8 of 8).
     """
     total, heads, latents = spectra.eigenvalues.shape
-    blocks = sorted({1, total // 2 + 1, total}) if blocks is None else list(blocks)
+    blocks = shown_blocks(total) if blocks is None else list(blocks)
     if not blocks or min(blocks) < 1 or max(blocks) > total:
         raise ConfigError(f"blocks={blocks}; this model has blocks 1 to {total}")
     figure = new_figure(1.2 + 3.0 * len(blocks), 3.4)
@@ -44,6 +44,11 @@ def spectra_figure(spectra: Spectra, blocks: Sequence[int] | None = None) -> Fig
     look: dict[str, Any] = {"fontsize": SMALL, "title_fontsize": SMALL, "frameon": False, "ncols": -(-heads // 16)}
     figure.legend(handles, labels, title="Head", loc="outside right center", **look)
     return figure
+
+
+def shown_blocks(total: int) -> list[int]:
+    """The first, the middle and the last of so many, counted from 1: as the paper, which shows 1, 5 and 8 of 8."""
+    return sorted({1, total // 2 + 1, total})
 
 
 def eigenvector_figure(

@@ -9,6 +9,7 @@ from flare.experiments.ledger import Ledger, Record
 from flare.experiments.pages import write_pages
 from flare.experiments.reproduce import item_named
 from flare.experiments.shared_latents import _heads_apart
+from flare.experiments.spectra import _beside_the_paper, _drawn
 from flare.experiments.study import chosen
 from flare.spectra import Spectra, effective_rank
 
@@ -89,11 +90,35 @@ def test_pages_of_spectra_tell_how_far_heads_differ(ledger, tmp_path):
     span = f"{low:.1f} to {high:.1f} ({(low + high) / 2:.1f})"
     assert f"Effective rank, least to most of the heads (mean), block by block: {span}, " in pages["spectra.md"]
     assert f"Heads differ most in block 1: {low:.1f} to {high:.1f}." in pages["spectra.md"]
+    drawn = "Drawn are all 2 blocks. Dotted: the last of the 8 indices, 7. Dashed: the epsilon of float32"
+    assert drawn in pages["spectra.md"]
+    assert "The paper's figure shows blocks 1, 5 and 8 of its 8, M = 64 latents" in pages["spectra.md"]
     assert "Heads differ more with independent latents" in pages["shared-latents.md"]
     assert "Heads differ more with independent latents" in pages["README.md"]
     for page, blocks, count in (("spectra.md", "; blocks 4, not 8", 1), ("shared-latents.md", "", 2)):
         departs = f"16 of 500 epochs{blocks}; channels 32, not 64; norms without weight decay (#15).*"
         assert pages[page].count(departs) == count, "a picture has no row that could say it"
+
+
+def test_a_picture_of_spectra_says_which_blocks_it_leaves_out():
+    assert "left out: block 2 of 4." in _drawn(spectra(*[(0.1, 0.9)] * 4))
+    assert "left out: blocks 2, 3, 4, 6, 7 of 8." in _drawn(spectra(*[(0.1, 0.9)] * 8))
+    assert "The model has one block." in _drawn(spectra((0.1, 0.9)))
+
+
+def test_spectra_stand_beside_what_the_paper_says_of_its_own():
+    of = spectra((0.8, 0.9), (0.1, 0.9))
+    told = _beside_the_paper(of)
+    ranks = effective_rank(of.eigenvalues).tolist()
+    first, deeper = (abs(a - b) / 2 for a, b in ranks)  # the standard deviation of two
+    assert f"{first:.1f} in block 1 and {deeper:.1f} in the mean of the deeper ones, which agrees." in told
+    assert told.count("which agrees") == 2
+    assert "though" not in told
+    told = _beside_the_paper(spectra((0.1, 0.9), (0.8, 0.9)))
+    assert told.count("which does **not** agree") == 2
+    told = _beside_the_paper(spectra((0.8, 0.9), (0.1, 0.2), (0.5, 0.9)))
+    assert "which agrees, though it does not rise with every block; its standard deviation" in told
+    assert "One block: nothing can be said" in _beside_the_paper(spectra((0.1, 0.9)))
 
 
 def test_pictures_of_a_sample_depart_in_words_and_stand_beside_the_training_mean_field(ledger, tmp_path):
