@@ -81,7 +81,14 @@ def _draw(axes: Axes, line: Series, label: str, look: Look) -> None:
     x, y, spread = (np.asarray(values)[order] for values in (line.x, line.y, line.spread))
     if spread.any():
         axes.errorbar(
-            x, y, yerr=spread, capsize=look.size / 2 + 1.5, capthick=1.0, elinewidth=1.0, label=label, **look.of_line()
+            x,
+            y,
+            yerr=np.where(spread > 0, spread, np.nan),
+            capsize=look.size / 2 + 1.5,
+            capthick=1.0,
+            elinewidth=1.0,
+            label=label,
+            **look.of_line(),
         )
     else:
         axes.plot(x, y, label=label, **look.of_line())

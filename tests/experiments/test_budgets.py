@@ -84,7 +84,7 @@ def test_the_list_counts_what_is_recorded_and_the_whole_time_all_the_same(tmp_pa
 
     before = cost()
     for job in planned(item_named("kv-depth"), CPU, ["depth=3"], None):
-        ledger.write(job, Record("done"))
+        ledger.write(job, Record("done", {"rel_l2": 0.1}))
     after = cost()
     assert (before.recorded, after.recorded, after.jobs) == (0, 3, 18)
     assert after.seconds == before.seconds > 60
@@ -100,8 +100,8 @@ def test_peers_bring_to_the_stand_in_what_they_have_for_drivaerml():
 
 HOUR = 3600.0
 ALLOWED = {
-    "table1/elasticity": HOUR,
-    **{f"table1/{name}": HOUR / 3 for name in ("darcy", "airfoil", "pipe", "cars", "lpbf")},
+    **{f"table1/{name}": HOUR for name in ("elasticity", "lpbf")},
+    **{f"table1/{name}": HOUR / 3 for name in ("darcy", "airfoil", "pipe", "cars")},
     **dict.fromkeys(("blocks-latents", "head-dimension", "shared-latents", "latent-blocks"), HOUR / 3),
     **dict.fromkeys(("kv-depth", "ffn-depth", "spectra"), HOUR / 3),
 }
