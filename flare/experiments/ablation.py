@@ -47,7 +47,7 @@ def table_of(columns: Sequence[int], rows: Mapping[int, Sequence[float]]) -> dic
 
 
 def curves(name: str, found: Sequence[Outcome], *, axis: str, by: str, caption: str, log: bool = True) -> list[Picture]:
-    """Error over the second part of the cells, a curve for every third one, the paper's beside; nothing of one point."""
+    """Error over the second part of the cells, a curve for every third one, the paper's beside; none of a point."""
     lines: dict[str, Series] = {}
     for outcome in found:
         if not outcome.values():

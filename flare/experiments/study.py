@@ -235,8 +235,8 @@ def error_table(axes: Sequence[str], found: Sequence[Outcome], paper: str = PAPE
 
 
 IN_A_CELL = (
-    "ours, and in brackets the paper's where it has one of the same benchmark and measure; – where there is no such cell, "
-    "empty where there is no record yet"
+    "ours, and in brackets the paper's where it has one of the same benchmark and measure; – where there is no such "
+    "cell, empty where there is no record yet"
 )
 """What stands in a matrix."""
 
