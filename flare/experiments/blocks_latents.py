@@ -92,7 +92,8 @@ def _matrix(dataset: str, budget: Budget, found: list[Outcome]) -> list[Block]:
     outcomes_ = {labels(outcome.cell)[1:]: outcome for outcome in found}
     best = min((o for o in found if o.values()), key=lambda outcome: outcome.mean, default=None)
     bold = [labels(best.cell)[1:]] if best is not None else []
-    lead = f"{dataset}, latents (rows) × blocks, {ERROR}: {IN_A_CELL}; in bold the lowest mean of ours:"
+    lead = f"{dataset}, latents (rows) × blocks, {ERROR}: {IN_A_CELL}; the paper's are read off its figure; "
+    lead += "in bold our lowest mean:"
     return matrix("latents", wanted, outcomes_, bold, lead, transposed=True)
 
 

@@ -20,6 +20,7 @@ LATEX = str.maketrans(
         "†": r"$^\dagger$",
         "→": r"$\to$",
         "−": r"$-$",
+        "–": "--",
     }
 )
 
