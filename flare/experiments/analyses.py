@@ -20,7 +20,7 @@ from flare.data.store import Dataset
 from flare.experiments.jobs import Data, Job, Place, Training
 from flare.experiments.ledger import Arrays
 from flare.files import write_json
-from flare.report.dataset import gallery, sample_numbers
+from flare.report.dataset import COLOURS, gallery, sample_numbers
 from flare.report.page import png
 from flare.terminal import say
 
@@ -144,6 +144,7 @@ class DatasetStatistics(Job):
             "landmarks": landmarks(dataset),
             "units": {title: unit for title, (unit, _) in numbers.items()},
             "samples": len(dataset),
+            "gallery": COLOURS,
             "data_fingerprint": dataset.fingerprint,
         }, arrays
 

@@ -34,12 +34,13 @@ def report(ledger: Ledger, budget: Budget) -> list[Block]:
     data = budget.scales["lpbf"].data
     options = "".join(f", {key} {value}" for key, value in data.options.items())
     whose = "published parts" if data.published else f"parts of our simulator{options}"
+    colours = record.result.get("gallery", "Colours from the least to the largest value.")  # as older records drew it
     return [
         f"{record.result['samples']} {whose}; the published set has "
         f"{sum(card('lpbf').samples.values()):,} parts of another simulator than ours.",
         statistics_table(record.result["landmarks"]),
         Picture("lpbf-histograms", "Points, largest values and the simulator's own numbers, by part.", png(histograms)),
-        Picture("lpbf-gallery", "Vertical displacement of parts evenly spread over the set.", gallery),
+        Picture("lpbf-gallery", f"Vertical displacement of parts evenly spread over the set. {colours}", gallery),
         origin(outcomes(ledger, [cell])),
     ]
 

@@ -20,7 +20,7 @@ from flare.data.landmarks import landmarks
 from flare.data.sample import ROLES, Schema
 from flare.data.statistics import channel_statistics
 from flare.data.store import Dataset
-from flare.report.fields import colour_bar, draw_field, field_axes, panel_size, value_range
+from flare.report.fields import colour_bar, draw_field, field_axes, panel_size, robust_range
 from flare.report.hexahedra import draw_hexahedra
 from flare.report.page import save_png, write_page
 from flare.report.samples import landmark_grid, number, sample_grid
@@ -29,6 +29,12 @@ from flare.terminal import counted, duration, plainly
 
 SHOWN = 8
 """Samples in a gallery."""
+PERCENTILES = (2.0, 98.0)
+"""Of the values of a field in a gallery, between which its colours differ: by a single corner the rest were dark."""
+COLOURS = (
+    f"Colours from the {PERCENTILES[0]:g}nd to the {PERCENTILES[1]:g}th percentile of the values; what lies outside "
+    "has the last colour."
+)
 MOST_SAMPLES = 500
 """Samples that statistics are taken of, evenly spread: more say nothing new."""
 ROUNDING = 1e-6
@@ -45,7 +51,8 @@ def write_dataset_page(dataset: Dataset) -> Path:
         picture = gallery(dataset)
         save_png(picture, dataset.path / "gallery.png")
         figures.insert(
-            0, ("Samples", f"{' and '.join(_shown(schema))} of samples evenly spread over the set.", picture)
+            0,
+            ("Samples", f"{' and '.join(_shown(schema))} of samples evenly spread over the set. {COLOURS}", picture),
         )
     about, notes = {"kind": "unknown", **dataset.about["provenance"]}, dataset.notes()
     known = card(schema.name) if is_benchmark(schema) else None
@@ -92,7 +99,8 @@ def write_dataset_page(dataset: Dataset) -> Path:
 
 
 def gallery(dataset: Dataset, count: int = SHOWN) -> Figure:
-    """What goes in and what comes out of some samples, evenly spread over the dataset, each in one range of colours."""
+    """What goes in and what comes out of some samples, evenly spread over the dataset, each in one range of colours,
+    which is that of `PERCENTILES`."""
     schema = dataset.schema
     shown = _shown(schema)
     count = min(count // len(shown), len(dataset))
@@ -108,9 +116,8 @@ def gallery(dataset: Dataset, count: int = SHOWN) -> Figure:
     figure = new_figure(columns * (width + 0.3) + 0.9, len(shown) * rows * (height + 0.5) + 0.3)
     places = figure.add_gridspec(len(shown) * rows, columns)
     for part, (name, label) in enumerate(shown.items()):
-        limits = value_range(
-            np.concatenate([s.values[name][_inside(s.values[schema.points], window), 0] for s in samples])
-        )
+        seen = np.concatenate([s.values[name][_inside(s.values[schema.points], window), 0] for s in samples])
+        limits = robust_range(seen, PERCENTILES)
         for place, (index, sample) in enumerate(zip(chosen, samples, strict=True)):
             row, column = divmod(place, columns)
             axes = field_axes(figure, places[len(shown) * row + part, column], 2 if solid else first.shape[1])
@@ -125,7 +132,7 @@ def gallery(dataset: Dataset, count: int = SHOWN) -> Figure:
                 axes.set_xlim(window.get("x", (low[0] - margin, high[0] + margin)))
                 axes.set_ylim(window.get("y", (low[1] - margin, high[1] + margin)))
             if column == columns - 1 or place == len(samples) - 1:
-                colour_bar(axes, drawn, label, limits)
+                colour_bar(axes, drawn, label, seen)
     return figure
 
 

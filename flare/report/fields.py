@@ -136,6 +136,15 @@ def value_range(values: ArrayLike) -> tuple[float, float]:
     return (low, high) if high > low else (low - gap, high + gap)
 
 
+def robust_range(values: ArrayLike, percentiles: tuple[float, float]) -> tuple[float, float]:
+    """Between two percentiles of the finite values, so that a corner does not set the colours of all; the whole range
+    where these are one."""
+    v = np.asarray(values, dtype=float)
+    v = v[np.isfinite(v)]
+    low, high = map(float, np.percentile(v, percentiles)) if v.size else (0.0, 0.0)
+    return (low, high) if high > low else value_range(v)
+
+
 def symmetric_range(values: ArrayLike) -> tuple[float, float]:
     """The smallest range about zero that holds every finite value."""
     most = max(map(abs, value_range(values)))

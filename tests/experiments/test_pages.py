@@ -370,7 +370,11 @@ def test_histograms_of_an_older_record_of_parts_have_the_units_that_it_lacks(tmp
     ledger.write(cell.job, Record("done", result), arrays)
     monkeypatch.setattr(lpbf_statistics, "number_histograms", lambda numbers: drawn.update(numbers))
     monkeypatch.setattr(lpbf_statistics, "png", lambda figure: b"")
-    item_named("lpbf").report(ledger, CPU)
+    *_, older, _ = item_named("lpbf").report(ledger, CPU)
+    assert older.caption.endswith(" Colours from the least to the largest value.")
+    ledger.write(cell.job, Record("done", result | {"gallery": "Colours by percentiles."}), arrays)
+    *_, newer, _ = item_named("lpbf").report(ledger, CPU)
+    assert newer.caption.endswith(" Colours by percentiles.")
     assert {title: unit for title, (unit, _) in drawn.items()} == {"height": "mm", "largest von_mises": "MPa"}
 
 

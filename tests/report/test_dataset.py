@@ -15,6 +15,7 @@ from flare.physics.darcy import Darcy
 from flare.physics.lpbf.dataset import LEAST_DISPLACEMENT, MOST_DISPLACEMENT, MOST_STRESS
 from flare.report import dataset as dataset_page
 from flare.report.dataset import (
+    PERCENTILES,
     _histogram,
     gallery,
     histograms,
@@ -23,6 +24,7 @@ from flare.report.dataset import (
     sample_numbers,
     write_dataset_page,
 )
+from flare.report.fields import robust_range
 from flare.report.samples import landmark_grid, number, sample_grid
 from flare.report.style import new_figure
 from tests.factory import elasticity_dataset, ragged_dataset, ragged_sample, ragged_schema
@@ -144,6 +146,16 @@ def test_the_gallery_has_a_panel_a_sample_in_one_range_of_colours(elasticity):
     panels = [axes for axes in gallery(elasticity, count=3).axes if axes.get_title().startswith("sample")]
     assert [axes.get_title() for axes in panels] == ["sample 0", "sample 12", "sample 23"]
     assert len({axes.collections[0].get_clim() for axes in panels}) == 1
+
+
+def test_a_single_corner_does_not_set_the_colours_of_a_gallery(elasticity):
+    values = np.linspace(0, 1, 1001, dtype=np.float32)
+    assert robust_range(np.append(values, [1e4, np.nan]), PERCENTILES) == pytest.approx((0.02, 0.98), abs=0.01)
+    assert robust_range([0.0] * 99 + [5.0], PERCENTILES) == (0.0, 5.0), "of hardly any other value the whole range"
+    panel = gallery(elasticity, count=2).axes[0]
+    seen = np.concatenate([elasticity[i].values["stress"][:, 0] for i in (0, len(elasticity) - 1)])
+    assert panel.collections[0].get_clim() == pytest.approx(np.percentile(seen, PERCENTILES))
+    assert "2nd to the 98th percentile" in write_dataset_page(elasticity).read_text()
 
 
 def test_the_gallery_shows_what_goes_in_above_what_comes_out(tmp_path):
