@@ -137,9 +137,11 @@ def report(ledger: Ledger, budget: Budget) -> list[Block]:
     found = outcomes(ledger, cells(budget))
     plain = [outcome for outcome in found if not _trained_with_offset(outcome.cell)]
     blocks: list[Block] = [*_matrix(budget, plain), error_table(("dataset", "model"), plain)] if plain else []
-    blocks += [_verdict(dataset, budget, plain) for dataset in DATASETS if _of(dataset, plain)]
+    for dataset in DATASETS:
+        blocks += [_verdict(dataset, budget, plain)] if _of(dataset, plain) else []
+        blocks += [_raw_verdict(budget, plain)] if dataset == "elasticity" else []
     absent = [dataset for dataset in DATASETS if not any(o.cell.parts[0] == dataset for o in plain)]
-    blocks += [_raw_verdict(budget, plain), f"No record yet of any model: {', '.join(absent)}." if absent else ""]
+    blocks.append(f"No record yet of any model: {', '.join(absent)}." if absent else "")
     for dataset in DATASETS:
         here = [o for o in plain if o.cell.parts[0] == dataset and not o.cell.parts[1].endswith(RAW)]
         first = {o.cell.parts[1]: o.first for o in here if o.first is not None}
