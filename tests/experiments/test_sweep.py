@@ -147,7 +147,8 @@ def test_a_killed_sweep_goes_on_without_repeating_what_is_finished(alone, place,
     assert ledger.find(JOBS[1]) is None
     real, trained = Training.trained, []
     monkeypatch.setattr(Training, "trained", lambda self, place: trained.append(self.seed) or real(self, place))
-    run(JOBS, tmp_path, place)
+    _, told = run(JOBS, tmp_path, place)
+    assert told[1] == "1 of the others goes on where an earlier call was stopped"
     assert trained == [1, 2]
     assert ledger.path(JOBS[0]).read_bytes() == finished
     assert without_made(ledger) == without_made(alone), "bit for bit, as though nothing had happened"
