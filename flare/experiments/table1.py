@@ -76,7 +76,16 @@ VARIANTS = {
     "gnot-published": Variant(10, "gnot", ["darcy", "airfoil", "pipe"], (("model.published", True),), coded=True),
     "flare-offset": Variant(12, "flare", ["lpbf"], ((OFFSET, card("lpbf").paper_offset),), coded=True),
     "flare-fixed-beta1": Variant(13, "flare", DATASETS, (("optim.cycle_beta1", False),)),
-    "flare-decay-norms": Variant(15, "flare", DATASETS, (("optim.undecayed", ["biases", "latents"]),), coded=True),
+    **{
+        f"{model}-decay-norms": Variant(
+            15,
+            model,
+            [dataset for dataset, error in zip(DATASETS, errors, strict=True) if error is not None],
+            (("optim.undecayed", ["biases", "latents"]),),
+            coded=True,
+        )
+        for model, errors in PAPER.items()
+    },
     "flare-decay-latents": Variant(15, "flare", DATASETS, (("optim.undecayed", ["biases", "norms"]),)),
 }
 """Name -> what is otherwise. Done when chosen:  flare reproduce table1 --only darcy/gnot-published"""

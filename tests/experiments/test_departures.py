@@ -43,6 +43,9 @@ def test_what_the_authors_code_has_otherwise_is_a_departure_and_as_they_have_it_
         ours, theirs = table1(PUBLISHED, f"{dataset}/flare", f"{dataset}/flare-decay-norms")
         assert (departures(ours), departures(theirs)) == ("norms without weight decay (#15)", "")
         assert ours.paper == theirs.paper is not None
+    for model in ("transformer", "perceiver", "gnot", "lno", "transolver"):  # norms decay or not for every model
+        (theirs,) = table1(PUBLISHED, f"elasticity/{model}-decay-norms")
+        assert "weight decay" not in departures(theirs)
     (conv,) = table1(PUBLISHED, "darcy/transolver-conv")
     assert "sees the coefficient, which the authors' code loses (#9)" in departures(conv)
     ours, theirs = table1(PUBLISHED, "pipe/lno", "pipe/lno-8-blocks")
