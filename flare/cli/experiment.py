@@ -108,7 +108,8 @@ def _scaling(words: Sequence[str]) -> int:
     parser.add_argument("--precision", default="32", choices=["32", "bf16", "16"], help="the latter two under autocast")
     given = parse(parser, words)
 
-    from flare.experiments.scaling import BEGIN, END, LATENTS, POINTS, run
+    from flare.experiments.layer_costs import LATENTS, POINTS
+    from flare.experiments.scaling import BEGIN, END, run
 
     work = partial(
         run,

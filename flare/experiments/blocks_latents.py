@@ -88,13 +88,16 @@ def report(ledger: Ledger, budget: Budget) -> list[Block]:
 
 
 def _matrix(dataset: str, budget: Budget, found: list[Outcome]) -> list[Block]:
-    wanted = {labels(cell)[1:]: cell for cell in cells(budget) if cell.parts[0] == dataset}
-    outcomes_ = {labels(outcome.cell)[1:]: outcome for outcome in found}
+    def place(cell: Cell) -> tuple[str, ...]:
+        _, blocks, latents = labels(cell)
+        return latents, blocks
+
+    wanted = {place(cell): cell for cell in cells(budget) if cell.parts[0] == dataset}
     best = min((o for o in found if o.values()), key=lambda outcome: outcome.mean, default=None)
-    bold = [labels(best.cell)[1:]] if best is not None else []
+    bold = [place(best.cell)] if best is not None else []
     lead = f"{dataset}, latents (rows) × blocks, {ERROR}: {IN_A_CELL}; the paper's are read off its figure; "
     lead += "in bold our lowest mean:"
-    return matrix("latents", wanted, outcomes_, bold, lead, transposed=True)
+    return matrix("latents", wanted, {place(o.cell): o for o in found}, bold, lead)
 
 
 def _verdict(dataset: str, budget: Budget, found: list[Outcome]) -> str:

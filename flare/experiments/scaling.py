@@ -1,11 +1,9 @@
 """Time and memory of one layer, forward and backward, from a thousand points to a million: FLARE, softmax attention,
 and physics attention with as many slices as FLARE has latents.
 
-Each number comes from a process of its own. What would take longer, or more memory, than the limits is not measured: it
-is extrapolated from the last measurements with their fitted exponent, and shown as such.
+What would take longer, or more memory, than the limits is not measured: it is extrapolated from the last measurements
+with their fitted exponent, and shown as such.
 """
-
-# N points, M latents or slices, C channels, H heads
 
 from __future__ import annotations
 
@@ -15,84 +13,42 @@ from math import isnan
 from pathlib import Path
 from typing import Any
 
-import torch
-from torch import nn
-
 from flare.environment import describe_environment, gigabytes
 from flare.errors import ConfigError, nearest
 from flare.experiments.analyses import Experiment
 from flare.experiments.budgets import Budget
+from flare.experiments.layer_costs import (
+    ASYMPTOTIC,
+    CHANNELS,
+    FITTED,
+    HEADS,
+    KEYS,
+    LATENTS,
+    OLDER_WARM_UP,
+    POINTS,
+    SIZES,
+    Sizes,
+    alike,
+    is_sound,
+    layers,
+    measure_layer,
+    measured_lead,
+    rows_of,
+    sizes_of,
+    stays_within,
+    summary,
+    with_sound_memory,
+)
 from flare.experiments.ledger import Ledger
 from flare.experiments.papers_layers import FACTORS, WORDS, papers_table
 from flare.experiments.study import DEPARTURES, READ_OFF, Block, Cell, Item, Picture, another_machine, origin, outcomes
 from flare.experiments.tables import Table
 from flare.files import write_json
-from flare.measure import alone, exponent, median_seconds, peak_above, threads
+from flare.measure import alone
 from flare.report.page import png
 from flare.trial import DTYPES
 
-CHANNELS, HEADS, WIDTH = 128, 8, 16
-Sizes = Mapping[str, Sequence[int]]
-SIZES: Sizes = dict.fromkeys(("softmax", "flare", "physics"), (CHANNELS, HEADS, WIDTH))
-"""Kind of layer -> channels, heads and width of a head."""
-POINTS = (1_000, 3_162, 10_000, 31_623, 100_000, 316_228, 1_000_000)
-LATENTS = (128, 512, 2048)
-ASYMPTOTIC = 10_000
-"""Points from which exponents are fitted: below, fixed costs show."""
-FITTED = 3
-"""Sizes that an exponent rests on, if there are as many: of two, the noise is raised to a power."""
-POWERS = {"softmax": (2, 1), "flare": (1, 1), "physics": (1, 1)}
-"""Kind -> powers of N of its time and memory; they tell whether the next size stays within the limits."""
-WARM_UP, OLDER_WARM_UP = 16, 1024
-"""Points of the step before the first that counts; the latter of older rows, which do not say. Memory that it leaves to
-the allocator is not counted again in a step of as few points or fewer, so that theirs is not known."""
 BEGIN, END = "<!-- scaling table -->", "<!-- end of scaling -->"
-Row = dict[str, Any]
-
-
-def layers(latents: Sequence[int] = LATENTS) -> list[str]:
-    """`softmax`, `flare 128`, `physics 128`, …"""
-    return ["softmax", *(f"{kind} {m}" for kind in ("flare", "physics") for m in latents)]
-
-
-def make_layer(name: str, sizes: Sizes = SIZES) -> nn.Module:
-    """With its projections, without norm or pointwise MLP."""
-    from flare.models.attention import SelfAttention
-    from flare.models.flare import FLARE
-    from flare.models.transolver import PhysicsAttention
-
-    kind, _, size = name.partition(" ")
-    channels, heads, width = sizes[kind]
-    if kind == "softmax":
-        return SelfAttention(channels, heads)
-    if kind == "flare":
-        return FLARE(channels, heads, int(size))
-    return PhysicsAttention(channels, heads, int(size), None, width)
-
-
-def measure_layer(name: str, points: int, thread_count: int, precision: str = "32", sizes: Sizes = SIZES) -> Row:
-    """Seconds and MiB of a forward and backward of the squared error, gradients of input and weights. Alone, please."""
-    torch.manual_seed(0)
-    device, mixed = "cuda" if torch.cuda.is_available() else "cpu", DTYPES[precision]
-    with threads(thread_count):
-        layer, channels = make_layer(name, sizes).to(device), sizes[name.split()[0]][0]
-
-        def step(x: torch.Tensor, target: torch.Tensor) -> None:
-            with torch.autocast(device, dtype=mixed, enabled=mixed is not None):
-                loss = (layer(x) - target).square().mean()
-            torch.autograd.grad(loss, [x, *layer.parameters()])
-
-        def data(count: int) -> tuple[torch.Tensor, torch.Tensor]:
-            x, target = torch.randn(2, 1, count, channels, device=device)
-            return x.requires_grad_(), target
-
-        step(*data(WARM_UP))
-        x, target = data(points)
-        peak = peak_above(lambda: step(x, target))
-        seconds = median_seconds(lambda: step(x, target), max(1, min(5, 100_000 // points)))
-    measured = {"seconds": seconds, "peak_mb": peak}
-    how = {"threads": thread_count, "precision": precision, "sizes": list(sizes[name.split()[0]]), "warm_up": WARM_UP}
-    return {"layer": name, "points": points, **measured, **how}
 
 
 def run(
@@ -116,82 +72,23 @@ def run(
     record |= {"limit_seconds": limit_seconds, "limit_gb": limit_gb, **how}
     for name in layers(latents):
         for n in sorted(points):
-            mine = [r for r in _alike(record["rows"], how) if r["layer"] == name]
-            if any(r["points"] == n for r in mine) or not _within(mine, name, n, limit_seconds, limit_gb):
+            mine = [r for r in alike(record["rows"], how) if r["layer"] == name]
+            if any(r["points"] == n for r in mine) or not stays_within(mine, name, n, limit_seconds, limit_gb):
                 continue
             row = alone(measure_layer, name, n, thread_count, precision, sizes)
             tell(f"{name}, {n:,} points: {row['seconds']:.4g} s, {row['peak_mb']:,.0f} MiB")
             record["rows"].append(row)
             record["environment"] = describe_environment()
             write_json(path, record)
-    record |= summary(_alike(record["rows"], how), names=layers(latents), largest=max(points))
+    record |= summary(alike(record["rows"], how), names=layers(latents), largest=max(points))
     write_json(path, record)
     from flare.report.scaling import scaling_figure
 
-    shown = {**record, "rows": with_sound_memory(_alike(record["rows"], how))}
+    shown = {**record, "rows": with_sound_memory(alike(record["rows"], how))}
     scaling_figure(shown).savefig(out / "scaling.png", dpi=150)
     text = table(record)
     (out / "scaling.md").write_text(text, encoding="utf-8")
     return text
-
-
-def _alike(rows: Sequence[Row], how: Mapping[str, Any]) -> list[Row]:
-    """Measured with as many threads, in the same precision and sizes; older rows, which do not say, in the first."""
-    found = []
-    for row in rows:
-        kind = row["layer"].split()[0]
-        usual = {"precision": "32", "sizes": list(SIZES[kind])}
-        if {**usual, **row}.items() >= {**how, "sizes": list(how["sizes"][kind])}.items():
-            found.append(row)
-    return found
-
-
-def with_sound_memory(rows: Sequence[Row]) -> list[Row]:
-    """`peak_mb` is None where the warm-up may have left what a row then did not need to ask for."""
-    return [row if _sound(row) else {**row, "peak_mb": None} for row in rows]
-
-
-def _sound(row: Row) -> bool:
-    return bool(row["points"] > row.get("warm_up", OLDER_WARM_UP))
-
-
-def _within(rows: Sequence[Row], name: str, points: int, limit_seconds: float, limit_gb: float) -> bool:
-    """Whether the next size will stay within the limits, judged by the largest that was measured."""
-    smaller = [r for r in rows if r["points"] < points]
-    if not smaller:
-        return True
-    last = max(smaller, key=lambda r: r["points"])
-    growth = points / last["points"]
-    time, memory = POWERS[name.split()[0]]
-    fits = last["peak_mb"] * growth**memory <= limit_gb * 1e9 / 2**20
-    return fits and last["seconds"] * growth**time <= limit_seconds
-
-
-def summary(rows: Sequence[Row], *, names: Sequence[str], largest: int) -> dict[str, Any]:
-    """Exponents of time and memory of each layer, both at the largest N, and how much faster than softmax it is."""
-    layers_: dict[str, Any] = {}
-    for name in names:
-        mine = sorted((r for r in rows if r["layer"] == name and r["points"] <= largest), key=lambda r: r["points"])
-        if not mine:
-            continue
-        last = mine[-1]
-        about: dict[str, Any] = {"measured_to": last["points"], "extrapolated": last["points"] < largest}
-        for key in ("seconds", "peak_mb"):
-            known = mine if key == "seconds" else [r for r in mine if _sound(r)]
-            fitted = [r for r in known if r["points"] >= ASYMPTOTIC]
-            fitted = fitted if len(fitted) >= FITTED else known[-FITTED:]
-            power = None
-            if len(fitted) > 1:
-                power = exponent([r["points"] for r in fitted], [max(r[key], 1e-9) for r in fitted])
-            about[f"{key}_exponent"] = power
-            growth = (largest / last["points"]) ** power if power is not None else float("nan")
-            at_last = last[key] if last in known else float("nan")
-            about[f"{key}_at_largest"] = at_last * growth if about["extrapolated"] else at_last
-        layers_[name] = about
-    if "softmax" in layers_:
-        for about in layers_.values():
-            about["faster_than_softmax"] = layers_["softmax"]["seconds_at_largest"] / about["seconds_at_largest"]
-    return {"largest": largest, "layers": layers_}
 
 
 def scaling_table(record: Mapping[str, Any]) -> Table:
@@ -218,21 +115,6 @@ def scaling_table(record: Mapping[str, Any]) -> Table:
     return Table(head, rows)
 
 
-def measured_lead(record: Mapping[str, Any], name: str) -> tuple[int, float] | None:
-    """The most points at which a layer and softmax attention were both measured, and how much faster it is there."""
-    seconds: dict[str, dict[int, float]] = {"softmax": {}, name: {}}
-    for row in _alike(record["rows"], _setting(record)):
-        if row["layer"] in seconds and row["points"] <= record["largest"]:
-            seconds[row["layer"]][row["points"]] = row["seconds"]
-    common = seconds["softmax"].keys() & seconds[name].keys()
-    return (most := max(common), seconds["softmax"][most] / seconds[name][most]) if common else None
-
-
-def _setting(record: Mapping[str, Any]) -> dict[str, Any]:
-    """What rows must have alike to be compared."""
-    return {"threads": record["threads"], "precision": record.get("precision", "32"), "sizes": _sizes_of(record)}
-
-
 def _resting_on(record: Mapping[str, Any], name: str) -> str:
     """` (extrapolated: softmax from 31,623 points)`: what a factor rests on; empty where all was measured."""
     of = {layer: record["layers"][layer] for layer in ("softmax", name)}
@@ -248,15 +130,20 @@ def table(record: Mapping[str, Any]) -> str:
 
 
 def _remarks(record: Mapping[str, Any]) -> str:
-    guessed = [f"{n} (to {a['measured_to']:,})" for n, a in record["layers"].items() if a["extrapolated"]]
+    guessed = [f"{name} (to {to:,})" for name, to in _extrapolated(record).items()]
     note = f"In italics: extrapolated from smaller N: {', '.join(guessed)}." if guessed else "All were measured."
     return " ".join(filter(None, (note, verdict(record), _without_memory(record))))
 
 
+def _extrapolated(record: Mapping[str, Any]) -> dict[str, int]:
+    """Layer -> the most points at which it was measured, fewer than the largest of the record."""
+    return {name: about["measured_to"] for name, about in record["layers"].items() if about["extrapolated"]}
+
+
 def _without_memory(record: Mapping[str, Any]) -> str:
     """Which sizes have no memory to show, and why; empty where all have."""
-    rows = [row for row in _alike(record["rows"], _setting(record)) if row["points"] <= record["largest"]]
-    unsound = [row for row in rows if not _sound(row)]
+    rows = [row for row in rows_of(record) if row["points"] <= record["largest"]]
+    unsound = [row for row in rows if not is_sound(row)]
     if not unsound:
         return ""
     sizes = ", ".join(f"{points:,}" for points in sorted({row["points"] for row in unsound}))
@@ -270,9 +157,9 @@ def _without_memory(record: Mapping[str, Any]) -> str:
 def _how(record: Mapping[str, Any]) -> str:
     precision = record.get("precision", "32")
     products = "float32" if DTYPES[precision] is None else f"{precision} under autocast"
-    sizes = _sizes_of(record)
+    sizes = sizes_of(record)
     of = "; ".join(f"{kind} C = {c}, H = {h}, D = {d}" for kind, (c, h, d) in sizes.items())
-    if sizes == _sizes_of({}):
+    if sizes == sizes_of({}):
         of = f"C = {CHANNELS}, H = {HEADS}"
     return (
         f"One layer, {of}, forward + backward, {products}, {record['threads']} thread(s); "
@@ -291,14 +178,11 @@ def verdict(record: Mapping[str, Any]) -> str:
     best = max(leads, key=lambda name: leads[name])
     both, largest = measured_lead(record, best), record["largest"]
     words = f"FLARE's time and memory grow as N^{min(powers):.2f} to N^{max(powers):.2f}; {best} is "
-    if both is not None and both[0] < largest:
-        words += (
-            f"{both[1]:,.3g} times as fast as softmax attention at {both[0]:,} points, the most measured of both, and "
-        )
-    return words + f"{leads[best]:,.0f} times as fast at {largest:,}{_resting_on(record, best)}."
-
-
-KEYS = ("seconds", "peak_mb")
+    last = f"{leads[best]:,.0f} times as fast"
+    if both is None or both[0] == largest:
+        return f"{words}{last} as softmax attention at {largest:,} points{_resting_on(record, best)}."
+    words += f"{both[1]:,.3g} times as fast as softmax attention at {both[0]:,} points, the most measured of both, and "
+    return f"{words}{last} at {largest:,}{_resting_on(record, best)}."
 
 
 HOW: dict[str, dict[str, Any]] = {
@@ -366,13 +250,25 @@ def report(ledger: Ledger, budget: Budget) -> list[Block]:
         from flare.report.scaling import scaling_figure
 
         record = made.result
-        of_rows = {**record, "rows": with_sound_memory(_alike(record["rows"], _setting(record)))}
-        blocks += [_with_paper(record, made.made), f"*{_how(record)}*", _remarks(record), _which_study(record)]
+        of_rows = {**record, "rows": with_sound_memory(rows_of(record))}
+        told = f"**{name}**: {_remarks(record)}"
+        blocks += [_lead(name, record), _with_paper(record, made.made), f"*{_how(record)}*", told, _which_study(record)]
         if _comparable(record):
             blocks += [WORDS, papers_table(of_rows["rows"])]
-        caption = f"Time and memory of one layer, {name}; dashed: extrapolated."
+        dashed = "; dashed: extrapolated" if _extrapolated(record) else ""
+        caption = f"Time and memory of one layer, {name}{dashed}."
         blocks.append(Picture(name.replace("=", "-"), caption, png(scaling_figure(of_rows))))
     return [*blocks, origin(found)]
+
+
+def _lead(name: str, record: Mapping[str, Any]) -> str:
+    """Whose layers the table after it is of."""
+    single, whose = OF_THE_PAPER["32"], ""
+    if _comparable(record):
+        whose = ", layers of the paper's mixed-precision study"
+    elif sizes_of(record) == sizes_of(single) and record["largest"] == single["points"][-1]:
+        whose = ", layers and numbers of points of the paper's float32 study"
+    return f"**{name}**{whose}:"
 
 
 def _with_paper(record: Mapping[str, Any], made: Mapping[str, Any]) -> Table:
@@ -399,19 +295,14 @@ def _which_study(record: Mapping[str, Any]) -> str:
     of = "; ".join(f"{kind} C = {c}, H = {h}, D = {d}" for kind, (c, h, d) in theirs["sizes"].items())
     return (
         "The layers are those of the paper's mixed-precision study, measured here in float32. Its own float32 study is "
-        f"another ({theirs['points'][0]:,} to {theirs['points'][-1]:,} points; {of}): it belongs to `paper`, and "
-        f"`flare reproduce scaling --budget cpu --only {FP32}` does it here."
+        f"another ({theirs['points'][0]:,} to {theirs['points'][-1]:,} points; {of}): the cell `{FP32}`, which "
+        f"`flare reproduce scaling --budget cpu --only {FP32}` measures."
     )
 
 
 def _comparable(record: Mapping[str, Any]) -> bool:
     """Whether a record has the layers and the most points of the paper's mixed study."""
-    return record["largest"] == OF_THE_PAPER["16"]["points"][-1] and _sizes_of(record) == _sizes_of({})
-
-
-def _sizes_of(record: Mapping[str, Any]) -> dict[str, list[int]]:
-    """Older records do not say: theirs were the usual ones."""
-    return {kind: list(of) for kind, of in record.get("sizes", SIZES).items()}
+    return record["largest"] == OF_THE_PAPER["16"]["points"][-1] and sizes_of(record) == sizes_of({})
 
 
 ITEM = Item("scaling", "Time and memory of one layer over the number of points", cells, report, part_of_the_paper)

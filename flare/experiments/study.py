@@ -254,22 +254,19 @@ def matrix(
     found: Mapping[tuple[str, ...], Outcome],
     bold: Collection[tuple[str, ...]],
     lead: str,
-    *,
-    transposed: bool = False,
 ) -> list[Block]:
     """The whole at a glance, `ours (paper)` in each cell, after a line that leads to it; nothing for a single number.
 
     Args:
-        wanted: (row, column) -> its cell; with `transposed` (column, row), here and below.
+        wanted: (row, column) -> its cell.
         bold: which of them are set so.
     """
     if sum(bool(outcome.values()) for outcome in found.values()) < 2:
         return []
-    across, down = (list(dict.fromkeys(key[side] for key in wanted)) for side in ((0, 1) if transposed else (1, 0)))
+    down, across = (list(dict.fromkeys(key[side] for key in wanted)) for side in (0, 1))
 
     def text(row: str, column: str) -> str:
-        key = (column, row) if transposed else (row, column)
-        if key not in wanted:
+        if (key := (row, column)) not in wanted:
             return "–"
         outcome, paper = found.get(key), wanted[key].paper
         if outcome is None:
@@ -318,7 +315,8 @@ def _times(made: Sequence[Mapping[str, Any]]) -> str:
     if not timed:
         spent = [m["cpu_seconds"] for m in made if m.get("cpu_seconds") is not None]
         return f"{duration(sum(spent))} of CPUs, by the clock not kept" if spent else "time not kept"
-    wall = duration(sum(m["seconds"] for m in timed))
+    of = "in all" if len(timed) == len(made) else f"for the {len(timed)} of them whose time was kept"
+    wall = f"{duration(sum(m['seconds'] for m in timed))} {of}"
     if any(m.get("cpu_seconds") is None for m in timed):
-        return f"{wall} in all by the clock of a machine that did other work, too"
-    return f"{wall} in all, of CPUs {duration(sum(m['cpu_seconds'] for m in timed))}"
+        return f"{wall} by the clock of a machine that did other work, too"
+    return f"{wall}, of CPUs {duration(sum(m['cpu_seconds'] for m in timed))}"

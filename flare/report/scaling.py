@@ -38,10 +38,11 @@ def scaling_figure(record: Mapping[str, Any]) -> Figure:
         axes.set_yscale("log" if axes.lines else "linear")  # a logarithm of nothing cannot be drawn
         plain(axes, x="points", y=label)
     handles, labels = figure.axes[0].get_legend_handles_labels()
+    guessed = any(about["extrapolated"] for about in record["layers"].values())
+    title = "dashed: extrapolated" if guessed else None
     figure.legend(
-        handles, labels, loc="outside right center", fontsize=SMALL, frameon=False, title="dashed: extrapolated",
-        title_fontsize=SMALL,
-    )  # fmt: skip
+        handles, labels, loc="outside right center", fontsize=SMALL, frameon=False, title=title, title_fontsize=SMALL
+    )
     return figure
 
 

@@ -8,10 +8,10 @@ import pytest
 
 from flare.data.cards import card
 from flare.errors import ConfigError
-from flare.experiments import scaling
 from flare.experiments.budgets import BENCHMARKS, BUDGETS, budget_named
 from flare.experiments.estimate import making_seconds, points
 from flare.experiments.jobs import Data, recipe
+from flare.experiments.layer_costs import make_layer
 from flare.experiments.ledger import Ledger, Record, address
 from flare.experiments.reproduce import item_named, listing, planned, selected
 from flare.experiments.study import Cell, chosen, departures
@@ -52,9 +52,7 @@ def test_the_papers_two_studies_of_scaling_have_its_layers():
     single, mixed = (cell.job.settings for cell in item_named("scaling").cells(PAPER))
     assert (single["points"][0], single["points"][-1], len(single["points"])) == (1_000, 50_000, 11)
     assert (single["latents"], mixed["points"][-1], "sizes" in mixed) == ((64, 128, 256), 1_000_000, False)
-    softmax, flare, physics = (
-        scaling.make_layer(name, single["sizes"]) for name in ("softmax", "flare 64", "physics 64")
-    )
+    softmax, flare, physics = (make_layer(name, single["sizes"]) for name in ("softmax", "flare 64", "physics 64"))
     assert (softmax.qkv.in_features, softmax.heads, flare.out.in_features) == (96, 6, 64)
     assert (physics.value.in_features, physics.value.out_features, physics.slice.in_features) == (128, 64, 8)
 

@@ -6,8 +6,9 @@ import pytest
 
 from flare.cli import main
 from flare.environment import gigabytes
-from flare.experiments import million, papers_layers, scaling
+from flare.experiments import million, papers_layers
 from flare.experiments.budgets import BUDGETS
+from flare.experiments.layer_costs import layers, summary
 from flare.experiments.ledger import Ledger, Record
 from flare.experiments.pages import write_pages
 from flare.experiments.reproduce import item_named
@@ -23,11 +24,11 @@ def page(ledger, name, folder):
 def scaling_record(points):
     rows = [
         {"layer": name, "points": n, "seconds": 1e-6 * n, "peak_mb": 1e-3 * n, "threads": 1, "precision": "32"}
-        for name in scaling.layers()
+        for name in layers()
         for n in points
     ]
     how = {"threads": 1, "precision": "32", "limit_seconds": 300.0, "limit_gb": 12.0}
-    return {"rows": rows, **how, **scaling.summary(rows, names=scaling.layers(), largest=max(points))}
+    return {"rows": rows, **how, **summary(rows, names=layers(), largest=max(points))}
 
 
 def test_the_papers_time_and_memory_of_a_layer_stand_beside_ours(tmp_path):

@@ -9,53 +9,20 @@ import pytest
 from flare.cli import main
 from flare.experiments import million, scaling
 from flare.experiments.budgets import BUDGETS
+from flare.experiments.layer_costs import WARM_UP, measure_layer, summary, with_sound_memory
 from flare.experiments.ledger import address
 from flare.experiments.papers_layers import papers_table
 from flare.experiments.reproduce import item_named
-from flare.experiments.scaling import make_layer, summary, table, verdict
-from flare.models import count_parameters
+from flare.experiments.scaling import table, verdict
 from flare.report.scaling import scaling_figure
 from flare.trial import Need
+from tests.experiments.test_layer_costs import lawful
 
 KEPT = Path(__file__).parents[2] / "benchmarks" / "results"
 
 
 def call(function, *arguments):
     return function(*arguments)
-
-
-def lawful(name, points, threads, precision="32", sizes=scaling.SIZES):
-    """A machine on which softmax takes N² and the others N."""
-    kind, _, size = name.partition(" ")
-    seconds = 1e-8 * points**2 if kind == "softmax" else 1e-6 * points * (1 + int(size) / 1000)
-    measured = {"seconds": seconds, "peak_mb": 1e-3 * points}
-    return {"layer": name, "points": points, **measured, "threads": threads, "precision": precision}
-
-
-def test_layers_have_the_papers_parameters():
-    assert count_parameters(make_layer("flare 128")) == 198_016
-    assert count_parameters(make_layer("softmax")) == 4 * 128 * 128 + 128
-    maps, slices, tokens = 3 * (128 * 128 + 128), 16 * 128 + 128 + 8, 3 * 16 * 16
-    assert count_parameters(make_layer("physics 128")) == maps + slices + tokens
-
-
-def test_a_layer_is_measured(monkeypatch):
-    for name in ("softmax", "flare 4", "physics 4"):
-        row = scaling.measure_layer(name, 50, 1)
-        assert row["seconds"] > 0
-        assert (row["layer"], row["points"]) == (name, 50)
-
-
-def test_exponents_and_ratios_are_those_of_the_machine():
-    points = (1000, 10_000, 100_000)
-    rows = [lawful(name, n, 1) for name in ("softmax", "flare 128") for n in points if n < 100_000 or name != "softmax"]
-    found = summary(rows, names=["softmax", "flare 128"], largest=1_000_000)["layers"]
-    assert found["softmax"]["seconds_exponent"] == pytest.approx(2)
-    assert found["flare 128"]["seconds_exponent"] == pytest.approx(1)
-    assert found["softmax"]["measured_to"] == 10_000
-    assert found["softmax"]["extrapolated"]
-    assert found["softmax"]["seconds_at_largest"] == pytest.approx(1e4)
-    assert found["flare 128"]["faster_than_softmax"] == pytest.approx(1e4 / 1.128)
 
 
 def made_up(names, points, slow=()):
@@ -68,13 +35,16 @@ def made_up(names, points, slow=()):
 def test_a_factor_that_rests_on_extrapolation_says_so_and_stands_beside_the_measured_one():
     names, points = ["softmax", "flare 128"], (10_000, 100_000, 1_000_000)
     whole = made_up(names, points)
-    assert "FLARE's time and memory grow as N^1.00 to N^1.00; flare 128 is 8,865 times as fast at 1,000,000." in (
-        verdict(whole)
+    assert verdict(whole) == (
+        "FLARE's time and memory grow as N^1.00 to N^1.00; flare 128 is 8,865 times as fast as softmax attention at "
+        "1,000,000 points."
     )
     record = made_up(names, points, slow=["softmax"])
     rests = "(extrapolated: softmax from 100,000 points)"
     told = "flare 128 is 887 times as fast as softmax attention at 100,000 points, the most measured of both, and "
     assert f"{told}8,865 times as fast at 1,000,000 {rests}." in verdict(record)
+    titles = [scaling_figure(made).legends[0].get_title().get_text() for made in (whole, record)]
+    assert titles == ["", "dashed: extrapolated"]
     softmax, flare = scaling.scaling_table(record).rows
     assert flare[-2:] == [f"8,865× {rests}", "887× (100,000)"]
     assert softmax[-2] == "1×"
@@ -90,23 +60,16 @@ def test_memory_that_the_warm_up_has_already_fetched_is_not_shown():
     assert "No memory is shown for 1,000 points: a warm-up of 1,024 points came before" in table(
         record | {"environment": {"processor": "an abacus", "torch": "2", "commit": "abc"}}
     )
-    shown = scaling.with_sound_memory(record["rows"])
+    shown = with_sound_memory(record["rows"])
     assert {row["points"] for row in shown if row["peak_mb"] is None} == {1_000}
     lines = {row[:2]: row[2:4] for row in papers_table(shown).rows}
     assert lines["flare 128", "1,000"] == ("1.13", "")
     assert lines["flare 128", "1,000,000"][1] == "1.05"
     seconds, memory = scaling_figure(record | {"rows": shown}).axes
     assert [min(panel.lines[0].get_xdata()) for panel in (seconds, memory)] == [1_000, 10_000]
-    newer = [row | {"warm_up": scaling.WARM_UP} for row in record["rows"]]
-    assert scaling.with_sound_memory(newer) == newer
-    assert scaling.measure_layer("flare 4", 64, 1)["warm_up"] < 64
-
-
-def test_exponents_of_memory_rest_on_sizes_beyond_the_warm_up():
-    rows = [lawful("flare 128", n, 1) | {"peak_mb": n if n > 1024 else 1e-6} for n in (1_000, 2_000, 4_000)]
-    (about,) = summary(rows, names=["flare 128"], largest=8_000)["layers"].values()
-    assert about["peak_mb_exponent"] == pytest.approx(1)
-    assert about["peak_mb_at_largest"] == pytest.approx(8_000)
+    newer = [row | {"warm_up": WARM_UP} for row in record["rows"]]
+    assert with_sound_memory(newer) == newer
+    assert measure_layer("flare 4", 64, 1)["warm_up"] < 64
 
 
 def test_the_papers_float32_study_is_another_job_that_leaves_the_usual_one_where_it_was():
@@ -122,6 +85,11 @@ def test_the_papers_float32_study_is_another_job_that_leaves_the_usual_one_where
     assert "(1,000 to 50,000 points; softmax C = 96, H = 6, D = 16; flare C = 64, H = 8, D = 8;" in told
     assert f"--only {other.parts[0]}`" in told
     assert scaling._which_study(record | {"precision": "16"}) == ""
+    assert scaling._lead("precision=32", record) == "**precision=32**, layers of the paper's mixed-precision study:"
+    single = {"sizes": other.job.settings["sizes"], "largest": 50_000}
+    whose = "**fp32-study**, layers and numbers of points of the paper's float32 study:"
+    assert scaling._lead("fp32-study", record | single) == whose
+    assert scaling._lead("precision=32", record | {"largest": 128}) == "**precision=32**:"
 
 
 def test_what_is_over_the_limit_is_extrapolated_and_nothing_is_measured_twice(tmp_path, monkeypatch, capsys):

@@ -1,0 +1,160 @@
+"""What one layer costs, forward and backward: seconds and memory of FLARE, softmax attention and physics attention.
+
+Each number comes from a process of its own. Beyond the sizes that were measured, a layer's own fitted exponent tells.
+"""
+
+# N points, M latents or slices, C channels, H heads
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import nn
+
+from flare.measure import exponent, median_seconds, peak_above, threads
+from flare.trial import DTYPES
+
+CHANNELS, HEADS, WIDTH = 128, 8, 16
+Sizes = Mapping[str, Sequence[int]]
+SIZES: Sizes = dict.fromkeys(("softmax", "flare", "physics"), (CHANNELS, HEADS, WIDTH))
+"""Kind of layer -> channels, heads and width of a head."""
+POINTS = (1_000, 3_162, 10_000, 31_623, 100_000, 316_228, 1_000_000)
+LATENTS = (128, 512, 2048)
+KEYS = ("seconds", "peak_mb")
+ASYMPTOTIC = 10_000
+"""Points from which exponents are fitted: below, fixed costs show."""
+FITTED = 3
+"""Sizes that an exponent rests on, if there are as many: of two, the noise is raised to a power."""
+POWERS = {"softmax": (2, 1), "flare": (1, 1), "physics": (1, 1)}
+"""Kind -> powers of N of its time and memory; they tell whether the next size stays within the limits."""
+WARM_UP, OLDER_WARM_UP = 16, 1024
+"""Points of the step before the first that counts; the latter of older rows, which do not say. Memory that it leaves to
+the allocator is not counted again in a step of as few points or fewer, so that theirs is not known."""
+Row = dict[str, Any]
+
+
+def layers(latents: Sequence[int] = LATENTS) -> list[str]:
+    """`softmax`, `flare 128`, `physics 128`, …"""
+    return ["softmax", *(f"{kind} {m}" for kind in ("flare", "physics") for m in latents)]
+
+
+def make_layer(name: str, sizes: Sizes = SIZES) -> nn.Module:
+    """With its projections, without norm or pointwise MLP."""
+    from flare.models.attention import SelfAttention
+    from flare.models.flare import FLARE
+    from flare.models.transolver import PhysicsAttention
+
+    kind, _, size = name.partition(" ")
+    channels, heads, width = sizes[kind]
+    if kind == "softmax":
+        return SelfAttention(channels, heads)
+    if kind == "flare":
+        return FLARE(channels, heads, int(size))
+    return PhysicsAttention(channels, heads, int(size), None, width)
+
+
+def measure_layer(name: str, points: int, thread_count: int, precision: str = "32", sizes: Sizes = SIZES) -> Row:
+    """Seconds and MiB of a forward and backward of the squared error, gradients of input and weights. Alone, please."""
+    torch.manual_seed(0)
+    device, mixed = "cuda" if torch.cuda.is_available() else "cpu", DTYPES[precision]
+    with threads(thread_count):
+        layer, channels = make_layer(name, sizes).to(device), sizes[name.split()[0]][0]
+
+        def step(x: torch.Tensor, target: torch.Tensor) -> None:
+            with torch.autocast(device, dtype=mixed, enabled=mixed is not None):
+                loss = (layer(x) - target).square().mean()
+            torch.autograd.grad(loss, [x, *layer.parameters()])
+
+        def data(count: int) -> tuple[torch.Tensor, torch.Tensor]:
+            x, target = torch.randn(2, 1, count, channels, device=device)
+            return x.requires_grad_(), target
+
+        step(*data(WARM_UP))
+        x, target = data(points)
+        peak = peak_above(lambda: step(x, target))
+        seconds = median_seconds(lambda: step(x, target), max(1, min(5, 100_000 // points)))
+    measured = {"seconds": seconds, "peak_mb": peak}
+    how = {"threads": thread_count, "precision": precision, "sizes": list(sizes[name.split()[0]]), "warm_up": WARM_UP}
+    return {"layer": name, "points": points, **measured, **how}
+
+
+def alike(rows: Sequence[Row], how: Mapping[str, Any]) -> list[Row]:
+    """Measured with as many threads, in the same precision and sizes; older rows, which do not say, in the first."""
+    found = []
+    for row in rows:
+        kind = row["layer"].split()[0]
+        usual = {"precision": "32", "sizes": list(SIZES[kind])}
+        if {**usual, **row}.items() >= {**how, "sizes": list(how["sizes"][kind])}.items():
+            found.append(row)
+    return found
+
+
+def with_sound_memory(rows: Sequence[Row]) -> list[Row]:
+    """`peak_mb` is None where the warm-up may have left what a row then did not need to ask for."""
+    return [row if is_sound(row) else {**row, "peak_mb": None} for row in rows]
+
+
+def is_sound(row: Row) -> bool:
+    return bool(row["points"] > row.get("warm_up", OLDER_WARM_UP))
+
+
+def stays_within(rows: Sequence[Row], name: str, points: int, limit_seconds: float, limit_gb: float) -> bool:
+    """Whether the next size will stay within the limits, judged by the largest that was measured."""
+    smaller = [r for r in rows if r["points"] < points]
+    if not smaller:
+        return True
+    last = max(smaller, key=lambda r: r["points"])
+    growth = points / last["points"]
+    time, memory = POWERS[name.split()[0]]
+    fits = last["peak_mb"] * growth**memory <= limit_gb * 1e9 / 2**20
+    return fits and last["seconds"] * growth**time <= limit_seconds
+
+
+def summary(rows: Sequence[Row], *, names: Sequence[str], largest: int) -> dict[str, Any]:
+    """Exponents of time and memory of each layer, both at the largest N, and how much faster than softmax it is."""
+    layers_: dict[str, Any] = {}
+    for name in names:
+        mine = sorted((r for r in rows if r["layer"] == name and r["points"] <= largest), key=lambda r: r["points"])
+        if not mine:
+            continue
+        last = mine[-1]
+        about: dict[str, Any] = {"measured_to": last["points"], "extrapolated": last["points"] < largest}
+        for key in KEYS:
+            known = mine if key == "seconds" else [r for r in mine if is_sound(r)]
+            fitted = [r for r in known if r["points"] >= ASYMPTOTIC]
+            fitted = fitted if len(fitted) >= FITTED else known[-FITTED:]
+            power = None
+            if len(fitted) > 1:
+                power = exponent([r["points"] for r in fitted], [max(r[key], 1e-9) for r in fitted])
+            about[f"{key}_exponent"] = power
+            growth = (largest / last["points"]) ** power if power is not None else float("nan")
+            at_last = last[key] if last in known else float("nan")
+            about[f"{key}_at_largest"] = at_last * growth if about["extrapolated"] else at_last
+        layers_[name] = about
+    if "softmax" in layers_:
+        for about in layers_.values():
+            about["faster_than_softmax"] = layers_["softmax"]["seconds_at_largest"] / about["seconds_at_largest"]
+    return {"largest": largest, "layers": layers_}
+
+
+def measured_lead(record: Mapping[str, Any], name: str) -> tuple[int, float] | None:
+    """The most points at which a layer and softmax attention were both measured, and how much faster it is there."""
+    seconds: dict[str, dict[int, float]] = {"softmax": {}, name: {}}
+    for row in rows_of(record):
+        if row["layer"] in seconds and row["points"] <= record["largest"]:
+            seconds[row["layer"]][row["points"]] = row["seconds"]
+    common = seconds["softmax"].keys() & seconds[name].keys()
+    return (most := max(common), seconds["softmax"][most] / seconds[name][most]) if common else None
+
+
+def rows_of(record: Mapping[str, Any]) -> list[Row]:
+    """Those that were measured as the record says, whatever else it keeps."""
+    how = {"threads": record["threads"], "precision": record.get("precision", "32"), "sizes": sizes_of(record)}
+    return alike(record["rows"], how)
+
+
+def sizes_of(record: Mapping[str, Any]) -> dict[str, list[int]]:
+    """Older records do not say: theirs were the usual ones."""
+    return {kind: list(of) for kind, of in record.get("sizes", SIZES).items()}
