@@ -1,7 +1,8 @@
 """Table 2: six attentions on the tasks of the Long Range Arena, beside what can be guessed.
 
 Judged by the test split, with masks, unless `dev-split` asks for what the published table very probably is: the
-validation split, padding taken for tokens (docs/discrepancies.md, number 20).
+validation split, padding taken for tokens. That, the kernel of linear attention and the rate on Text are number 20 of
+docs/discrepancies.md, each way a cell.
 """
 
 from __future__ import annotations
@@ -73,6 +74,25 @@ OVERWRITTEN = ("flare", "performer", "norm")
 """Attentions that the authors' script of Text trains with Linformer's rate, by an oversight."""
 
 
+@dataclass(frozen=True)
+class Variant:
+    """What number 20 leaves to choose, the other way."""
+
+    tasks: Sequence[str]
+    attentions: Sequence[str]
+    settings: Overrides
+    coded: bool = False
+    """Whether the authors' script has it so, and with it the paper's number."""
+
+
+VARIANTS = {
+    "elu-kernel": Variant(["listops", "retrieval", "image"], ["linear"], (("model.kernel", "elu"),)),
+    "identity-kernel": Variant(["listops-small"], ["linear"], (("model.kernel", "identity"),)),
+    "script-rate": Variant(["text"], OVERWRITTEN, (("optim.lr", 5e-7),), coded=True),
+}
+"""Name -> what is otherwise. Done when chosen:  flare reproduce table2 --only listops-small/identity-kernel"""
+
+
 def cells(budget: Budget) -> list[Cell]:
     found = []
     for name, task in TASKS[budget.name].items():
@@ -83,6 +103,10 @@ def cells(budget: Budget) -> list[Cell]:
             found.append(Cell((name, contender), usual, paper=paper, extra=task.extra, seeds=task.seeds))
             if not task.extra:
                 found.append(Cell((name, contender, DEV), as_published, paper=paper, extra=True, seeds=task.seeds))
+            for way, variant in VARIANTS.items():
+                if name in variant.tasks and contender in variant.attentions:
+                    job, known = usual.with_settings(*variant.settings), paper if variant.coded else None
+                    found.append(Cell((name, contender, way), job, paper=known, extra=True, seeds=task.seeds))
     return found
 
 
@@ -103,7 +127,7 @@ def report(ledger: Ledger, budget: Budget) -> list[Block]:
     return [*blocks, origin(found)]
 
 
-HEAD = ("task", "attention", "protocol", "parameters", "dev, %", "test, %", "seeds", "paper, %", "that is", DEPARTURES)
+HEAD = ("task", "attention", "how", "parameters", "dev, %", "test, %", "seeds", "paper, %", "that is", DEPARTURES)
 
 
 def _table(found: Sequence[Outcome]) -> Table:
@@ -117,7 +141,8 @@ def _table(found: Sequence[Outcome]) -> Table:
 
 
 def _protocol(cell: Cell) -> str:
-    return OWN if len(cell.parts) == 2 else DEV
+    """Or the name of the variant, which is judged by our protocol."""
+    return OWN if len(cell.parts) == 2 else cell.parts[2]
 
 
 def _accuracies(outcome: Outcome) -> tuple[str, str]:
@@ -144,9 +169,11 @@ def _departures(cell: Cell) -> str:
         own = f"; {of_its_own}" if (of_its_own := _own(settings["model"])) else ""
         return f"a small task and a small model ({_common(settings)}{own}), no setting of the paper"
     words = [] if job.on.published else ["samples of our generator"]
-    if _protocol(cell) == OWN:
+    if _protocol(cell) != DEV:
         words.append("judged on test with masks, not on dev without (#20)")
-    if job.task == "text" and job.model in OVERWRITTEN:
+    if _protocol(cell) == "elu-kernel":
+        words.append("kernel elu + 1, not the script's identity (#20)")
+    if job.task == "text" and job.model in OVERWRITTEN and _protocol(cell) != "script-rate":
         words.append("the rate that the script states, 1e-5, not the 5e-7 it leaves (#20)")
     return "; ".join(words + decided(job))
 

@@ -11,6 +11,7 @@ from flare.experiments import table2
 from flare.experiments.budgets import BUDGETS, budget_named
 from flare.experiments.decisions import DECISIONS
 from flare.experiments.ledger import Ledger, Record
+from flare.experiments.lra import PAPER
 from flare.experiments.pages import write_pages
 from flare.experiments.reproduce import item_named
 from flare.experiments.study import chosen, departures, thousandths
@@ -79,6 +80,22 @@ def test_text_of_table_2_departs_in_its_rate_also_by_the_published_protocol():
     assert told["text", "flare", "dev-split"] == f"{rate}; latents without weight decay (#15)"
     assert told["text", "linformer", "dev-split"] == ""
     assert told["text", "norm"] == f"judged on test with masks, not on dev without (#20); {rate}"
+
+
+def test_kernel_and_rate_of_table_2_can_be_had_the_other_way_and_say_so():
+    paper = item_named("table2").cells(BUDGETS["paper"])
+    (kernel,) = chosen(paper, ["listops/elu-kernel"])
+    assert kernel.job.settings()["model"]["kernel"] == "elu"
+    assert (kernel.paper, kernel.extra) == (None, True), "the paper's number is of the identity"
+    assert "; kernel elu + 1, not the script's identity (#20)" in table2._departures(kernel)
+    rates = chosen(paper, ["text/script-rate"])
+    assert [cell.parts[1] for cell in rates] == ["flare", "norm", "performer"]
+    for cell in rates:
+        assert cell.job.settings()["optim"]["lr"] == 5e-7
+        assert cell.paper == PAPER["text"][cell.parts[1]] / 100
+        assert "rate" not in table2._departures(cell)
+    (small,) = chosen(item_named("table2").cells(BUDGETS["cpu"]), ["listops-small/identity-kernel"])
+    assert "kernel identity), no setting of the paper" in table2._departures(small)
 
 
 def test_flare_in_table_2_departs_in_what_decays_unless_told_to_decay_as_the_authors_code_there():
