@@ -9,7 +9,7 @@ import flare
 from flare import environment
 from flare.cli import main
 from flare.cli.reproduce import _only, _warn_of_other_files
-from flare.experiments import million, scaling
+from flare.experiments import layer_costs, million, scaling
 from flare.experiments.budgets import BUDGETS
 from flare.experiments.jobs import Training
 from flare.experiments.ledger import Ledger, Record
@@ -29,7 +29,7 @@ def done(tmp_path_factory):
         for module in (scaling, million):
             patch.setattr(module, "alone", lambda function, *arguments: function(*arguments))
         # Nor can a process that has done all else before tell its peak of so little.
-        patch.setattr(scaling, "peak_above", lambda step: step() or 1.0)
+        patch.setattr(layer_costs, "peak_above", lambda step: step() or 1.0)
         assert main(["reproduce", "all", "--budget", "smoke", "--workers", "1", "--work", str(work)]) == 0
     return work
 
