@@ -106,6 +106,7 @@ def _scaling(words: Sequence[str]) -> int:
     parser.add_argument("--memory", type=float, default=16.0, help="GB a measurement may take")
     parser.add_argument("--threads", type=int, default=1, help="of one process")
     parser.add_argument("--precision", default="32", choices=["32", "bf16", "16"], help="the latter two under autocast")
+    parser.add_argument("--backend", default="auto", help="that computes FLARE: auto, native, sdpa or reference")
     given = parse(parser, words)
 
     from flare.experiments.layer_costs import LATENTS, POINTS
@@ -120,6 +121,7 @@ def _scaling(words: Sequence[str]) -> int:
         limit_gb=given.memory,
         thread_count=given.threads,
         precision=given.precision,
+        backend=given.backend,
         tell=say,
     )
     return _tabulate(work, given, BEGIN, END, {"scaling.json": "scaling"})

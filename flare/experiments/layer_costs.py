@@ -14,6 +14,7 @@ import torch
 from torch import nn
 
 from flare.measure import exponent, median_seconds, peak_above, threads
+from flare.mixer import choose
 from flare.trial import DTYPES
 
 CHANNELS, HEADS, WIDTH = 128, 8, 16
@@ -23,12 +24,13 @@ SIZES: Sizes = dict.fromkeys(("softmax", "flare", "physics"), (CHANNELS, HEADS, 
 POINTS = (1_000, 3_162, 10_000, 31_623, 100_000, 316_228, 1_000_000)
 LATENTS = (128, 512, 2048)
 KEYS = ("seconds", "peak_mb")
-ASYMPTOTIC = 10_000
-"""Points from which exponents are fitted: below, fixed costs show."""
-FITTED = 3
-"""Sizes that an exponent rests on, if there are as many: of two, the noise is raised to a power."""
+DECADE, FITTED = 10, 3
+"""An exponent rests on the largest sizes, from a tenth of the last: below, fixed costs show. And on so many at least,
+if there are as many: of two, the noise is raised to a power."""
 POWERS = {"softmax": (2, 1), "flare": (1, 1), "physics": (1, 1)}
 """Kind -> powers of N of its time and memory; they tell whether the next size stays within the limits."""
+CALLS, MOST_POINTS = 5, 100_000
+"""Time is the median of so many calls, and of fewer, at least one, with so many points in all."""
 WARM_UP, OLDER_WARM_UP = 16, 1024
 """Points of the step before the first that counts; the latter of older rows, which do not say. Memory that it leaves to
 the allocator is not counted again in a step of as few points or fewer, so that theirs is not known."""
@@ -40,8 +42,8 @@ def layers(latents: Sequence[int] = LATENTS) -> list[str]:
     return ["softmax", *(f"{kind} {m}" for kind in ("flare", "physics") for m in latents)]
 
 
-def make_layer(name: str, sizes: Sizes = SIZES) -> nn.Module:
-    """With its projections, without norm or pointwise MLP."""
+def make_layer(name: str, sizes: Sizes = SIZES, backend: str = "auto") -> nn.Module:
+    """With its projections, without norm or pointwise MLP. The backend is FLARE's."""
     from flare.models.attention import SelfAttention
     from flare.models.flare import FLARE
     from flare.models.transolver import PhysicsAttention
@@ -51,16 +53,18 @@ def make_layer(name: str, sizes: Sizes = SIZES) -> nn.Module:
     if kind == "softmax":
         return SelfAttention(channels, heads)
     if kind == "flare":
-        return FLARE(channels, heads, int(size))
+        return FLARE(channels, heads, int(size), backend=backend)
     return PhysicsAttention(channels, heads, int(size), None, width)
 
 
-def measure_layer(name: str, points: int, thread_count: int, precision: str = "32", sizes: Sizes = SIZES) -> Row:
+def measure_layer(
+    name: str, points: int, thread_count: int, precision: str = "32", sizes: Sizes = SIZES, backend: str = "auto"
+) -> Row:
     """Seconds and MiB of a forward and backward of the squared error, gradients of input and weights. Alone, please."""
     torch.manual_seed(0)
     device, mixed = "cuda" if torch.cuda.is_available() else "cpu", DTYPES[precision]
     with threads(thread_count):
-        layer, channels = make_layer(name, sizes).to(device), sizes[name.split()[0]][0]
+        layer, channels = make_layer(name, sizes, backend).to(device), sizes[name.split()[0]][0]
 
         def step(x: torch.Tensor, target: torch.Tensor) -> None:
             with torch.autocast(device, dtype=mixed, enabled=mixed is not None):
@@ -74,21 +78,11 @@ def measure_layer(name: str, points: int, thread_count: int, precision: str = "3
         step(*data(WARM_UP))
         x, target = data(points)
         peak = peak_above(lambda: step(x, target))
-        seconds = median_seconds(lambda: step(x, target), max(1, min(5, 100_000 // points)))
+        seconds = median_seconds(lambda: step(x, target), max(1, min(CALLS, MOST_POINTS // points)))
     measured = {"seconds": seconds, "peak_mb": peak}
     how = {"threads": thread_count, "precision": precision, "sizes": list(sizes[name.split()[0]]), "warm_up": WARM_UP}
+    how |= {"backend": backend, "mixer": choose()[0] if backend == "auto" else backend} if "flare" in name else {}
     return {"layer": name, "points": points, **measured, **how}
-
-
-def alike(rows: Sequence[Row], how: Mapping[str, Any]) -> list[Row]:
-    """Measured with as many threads, in the same precision and sizes; older rows, which do not say, in the first."""
-    found = []
-    for row in rows:
-        kind = row["layer"].split()[0]
-        usual = {"precision": "32", "sizes": list(SIZES[kind])}
-        if {**usual, **row}.items() >= {**how, "sizes": list(how["sizes"][kind])}.items():
-            found.append(row)
-    return found
 
 
 def with_sound_memory(rows: Sequence[Row]) -> list[Row]:
@@ -123,7 +117,7 @@ def summary(rows: Sequence[Row], *, names: Sequence[str], largest: int) -> dict[
         about: dict[str, Any] = {"measured_to": last["points"], "extrapolated": last["points"] < largest}
         for key in KEYS:
             known = mine if key == "seconds" else [r for r in mine if is_sound(r)]
-            fitted = [r for r in known if r["points"] >= ASYMPTOTIC]
+            fitted = [r for r in known if DECADE * r["points"] >= known[-1]["points"]]
             fitted = fitted if len(fitted) >= FITTED else known[-FITTED:]
             power = None
             if len(fitted) > 1:
@@ -139,20 +133,33 @@ def summary(rows: Sequence[Row], *, names: Sequence[str], largest: int) -> dict[
     return {"largest": largest, "layers": layers_}
 
 
-def measured_lead(record: Mapping[str, Any], name: str) -> tuple[int, float] | None:
-    """The most points at which a layer and softmax attention were both measured, and how much faster it is there."""
-    seconds: dict[str, dict[int, float]] = {"softmax": {}, name: {}}
-    for row in rows_of(record):
-        if row["layer"] in seconds and row["points"] <= record["largest"]:
-            seconds[row["layer"]][row["points"]] = row["seconds"]
-    common = seconds["softmax"].keys() & seconds[name].keys()
-    return (most := max(common), seconds["softmax"][most] / seconds[name][most]) if common else None
+def summarised(record: Mapping[str, Any]) -> dict[str, Any]:
+    """The record with the summary of its rows, whatever an older version has written there."""
+    return {**record, **summary(rows_of(record), names=list(record["layers"]), largest=record["largest"])}
+
+
+def beside_softmax(record: Mapping[str, Any], name: str, key: str = "seconds") -> tuple[int, float] | None:
+    """The most points at which a layer and softmax attention were both measured, and softmax's share of it there."""
+    values: dict[str, dict[int, float]] = {"softmax": {}, name: {}}
+    for row in with_sound_memory(rows_of(record)):
+        if row["layer"] in values and row["points"] <= record["largest"] and row[key] is not None:
+            values[row["layer"]][row["points"]] = row[key]
+    common = values["softmax"].keys() & values[name].keys()
+    return (most := max(common), values["softmax"][most] / values[name][most]) if common else None
 
 
 def rows_of(record: Mapping[str, Any]) -> list[Row]:
-    """Those that were measured as the record says, whatever else it keeps."""
-    how = {"threads": record["threads"], "precision": record.get("precision", "32"), "sizes": sizes_of(record)}
-    return alike(record["rows"], how)
+    """Those measured as the record says: threads, precision, sizes, backend. Older ones, which do not say, as usual."""
+    sizes, found = sizes_of(record), []
+    for row in record["rows"]:
+        kind = row["layer"].split()[0]
+        usual = {"precision": "32", "sizes": list(SIZES[kind])}
+        how = {"threads": record["threads"], "precision": record.get("precision", "32"), "sizes": sizes[kind]}
+        if kind == "flare":
+            usual, how = usual | {"backend": "auto"}, how | {"backend": record.get("backend", "auto")}
+        if {**usual, **row}.items() >= how.items():
+            found.append(row)
+    return found
 
 
 def sizes_of(record: Mapping[str, Any]) -> dict[str, list[int]]:

@@ -43,8 +43,15 @@ FACTORS = {"flare 128": "255×", "flare 512": "228×", "flare 2048": "150×", "p
 """Times as fast as softmax attention at a million points."""
 WORDS = (
     "The paper's columns are of one H100 with 80 GB, float16 under autocast, read off its figure to about a hundredth; "
-    "its code divides bytes by 2³⁰ and its figure says GB. Ours are empty where nothing was measured:"
+    "its code divides bytes by 2³⁰ and its figure says GB. Its memory is all that was allocated at the peak, ours what "
+    "a step needs beyond input, target and weights. Ours are empty where nothing was measured:"
 )
+
+
+def papers_memory(layer: str) -> float:
+    """Times that of softmax attention, at a million points."""
+    ours, softmax = (float(PAPER[name].gigabytes[-1]) for name in (layer, "softmax"))
+    return ours / softmax
 
 
 def papers_table(rows: Sequence[Mapping[str, Any]]) -> Table:
@@ -54,9 +61,13 @@ def papers_table(rows: Sequence[Mapping[str, Any]]) -> Table:
     for layer, curve in PAPER.items():
         for points, time, memory in zip(POINTS, curve.milliseconds, curve.gigabytes, strict=True):
             row = ours.get((layer, points))
-            here = ("", "") if row is None else (f"{1e3 * row['seconds']:,.3g}", _memory(row))
+            here = ("", "") if row is None else (_milliseconds(row["seconds"]), _memory(row))
             lines.append((layer, f"{points:,}", *here, _plain(time), _plain(memory)))
     return Table(("layer", "points", "ms", "GB", "paper, H100: ms", "paper, H100: GB"), lines)
+
+
+def _milliseconds(seconds: float) -> str:
+    return f"{1e3 * seconds:,.0f}" if seconds >= 1 else f"{1e3 * seconds:.3g}"
 
 
 def _memory(row: Mapping[str, Any]) -> str:

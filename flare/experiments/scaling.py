@@ -18,33 +18,33 @@ from flare.errors import ConfigError, nearest
 from flare.experiments.analyses import Experiment
 from flare.experiments.budgets import Budget
 from flare.experiments.layer_costs import (
-    ASYMPTOTIC,
-    CHANNELS,
+    CALLS,
     FITTED,
-    HEADS,
     KEYS,
     LATENTS,
+    MOST_POINTS,
     OLDER_WARM_UP,
     POINTS,
     SIZES,
     Sizes,
-    alike,
+    beside_softmax,
     is_sound,
     layers,
     measure_layer,
-    measured_lead,
     rows_of,
     sizes_of,
     stays_within,
+    summarised,
     summary,
     with_sound_memory,
 )
 from flare.experiments.ledger import Ledger
-from flare.experiments.papers_layers import FACTORS, WORDS, papers_table
+from flare.experiments.papers_layers import FACTORS, WORDS, papers_memory, papers_table
 from flare.experiments.study import DEPARTURES, READ_OFF, Block, Cell, Item, Picture, another_machine, origin, outcomes
 from flare.experiments.tables import Table
 from flare.files import write_json
 from flare.measure import alone
+from flare.mixer import check_backend
 from flare.report.page import png
 from flare.trial import DTYPES
 
@@ -61,30 +61,32 @@ def run(
     thread_count: int = 1,
     precision: str = "32",
     sizes: Sizes = SIZES,
+    backend: str = "auto",
     tell: Callable[[str], None] = print,
 ) -> str:
     """Measure what is not measured yet, every row kept at once in `scaling.json`. Returns the table as Markdown."""
     if precision not in DTYPES:
         raise ConfigError(f"there is no precision {precision!r}; {nearest(precision, DTYPES)}")
-    how = {"threads": thread_count, "precision": precision, "sizes": {kind: list(of) for kind, of in sizes.items()}}
+    check_backend(backend)
     path = out / "scaling.json"
     record: dict[str, Any] = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {"rows": []}
-    record |= {"limit_seconds": limit_seconds, "limit_gb": limit_gb, **how}
+    record |= {"limit_seconds": limit_seconds, "limit_gb": limit_gb, "threads": thread_count, "precision": precision}
+    record |= {"sizes": {kind: list(of) for kind, of in sizes.items()}, "backend": backend}
     for name in layers(latents):
         for n in sorted(points):
-            mine = [r for r in alike(record["rows"], how) if r["layer"] == name]
+            mine = [r for r in rows_of(record) if r["layer"] == name]
             if any(r["points"] == n for r in mine) or not stays_within(mine, name, n, limit_seconds, limit_gb):
                 continue
-            row = alone(measure_layer, name, n, thread_count, precision, sizes)
+            row = alone(measure_layer, name, n, thread_count, precision, sizes, backend)
             tell(f"{name}, {n:,} points: {row['seconds']:.4g} s, {row['peak_mb']:,.0f} MiB")
             record["rows"].append(row)
             record["environment"] = describe_environment()
             write_json(path, record)
-    record |= summary(alike(record["rows"], how), names=layers(latents), largest=max(points))
+    record |= summary(rows_of(record), names=layers(latents), largest=max(points))
     write_json(path, record)
     from flare.report.scaling import scaling_figure
 
-    shown = {**record, "rows": with_sound_memory(alike(record["rows"], how))}
+    shown = {**record, "rows": with_sound_memory(rows_of(record))}
     scaling_figure(shown).savefig(out / "scaling.png", dpi=150)
     text = table(record)
     (out / "scaling.md").write_text(text, encoding="utf-8")
@@ -109,10 +111,15 @@ def scaling_table(record: Mapping[str, Any]) -> Table:
         values = ["–" if isnan(value) else f"{value:,.4g}" for value in at_largest]
         if about["extrapolated"]:
             values = [value if value == "–" else f"*{value}*" for value in values]
-        ratio, both = about.get("faster_than_softmax"), measured_lead(record, name)
-        lead = "–" if ratio is None else f"{ratio:,.0f}×{_resting_on(record, name)}"
-        rows.append([name, *powers, *values, lead, "–" if both is None else f"{both[1]:,.3g}× ({both[0]:,})"])
+        ratio, both = about.get("faster_than_softmax"), beside_softmax(record, name)
+        lead = "–" if ratio is None else f"{_factor(ratio)}×{_resting_on(record, name)}"
+        rows.append([name, *powers, *values, lead, "–" if both is None else f"{_factor(both[1])}× ({both[0]:,})"])
     return Table(head, rows)
+
+
+def _factor(ratio: float) -> str:
+    """Three digits, and all of those before the point."""
+    return f"{ratio:,.0f}" if ratio >= 100 else f"{ratio:.3g}"
 
 
 def _resting_on(record: Mapping[str, Any], name: str) -> str:
@@ -124,7 +131,7 @@ def _resting_on(record: Mapping[str, Any], name: str) -> str:
 
 def table(record: Mapping[str, Any]) -> str:
     """Markdown, with how it was made."""
-    facts = record["environment"]
+    record, facts = summarised(record), record["environment"]
     origin = f"*{_how(record)} {facts['processor']}, torch {facts['torch']}, commit {facts['commit']}.*"
     return "\n".join([scaling_table(record).markdown(), _remarks(record), "", origin]) + "\n"
 
@@ -159,13 +166,25 @@ def _how(record: Mapping[str, Any]) -> str:
     products = "float32" if DTYPES[precision] is None else f"{precision} under autocast"
     sizes = sizes_of(record)
     of = "; ".join(f"{kind} C = {c}, H = {h}, D = {d}" for kind, (c, h, d) in sizes.items())
-    if sizes == sizes_of({}):
-        of = f"C = {CHANNELS}, H = {HEADS}"
+    if len({tuple(size) for size in sizes.values()}) == 1:
+        of = "C = {}, H = {}".format(*sizes["flare"])
     return (
-        f"One layer, {of}, forward + backward, {products}, {record['threads']} thread(s); "
-        f"exponents from {ASYMPTOTIC:,} points, or of the {FITTED} largest sizes; "
+        f"One layer, {of}, forward + backward, {products}, {record['threads']} thread(s). {_kernels(record)} Seconds "
+        f"are of the processor, of a GPU by the clock: the median of {CALLS} calls, of fewer beyond "
+        f"{MOST_POINTS // CALLS:,} points, of one beyond {MOST_POINTS // 2:,}. Memory is what a process needs beyond "
+        "what it held before, so without input, target and weights, and grows in steps, as the allocator asks for it. "
+        f"Exponents are of the sizes from a tenth of the largest, or of the {FITTED} largest; "
         f"limits {record['limit_seconds']:g} s and {record['limit_gb']:g} GB a measurement."
     )
+
+
+def _kernels(record: Mapping[str, Any]) -> str:
+    """By whose kernels FLARE was computed: a factor owes something to them. Older records do not say which it was."""
+    asked = record.get("backend", "auto")
+    used = {row["mixer"] for row in rows_of(record) if "mixer" in row} or {asked}
+    words = {"native": "kernels of this package", "sdpa": "two calls of PyTorch's fused attention"}
+    by = words.get(used.pop(), "kernels of this package wherever they are built, as `auto` does,")
+    return f"FLARE is computed by {by}{'' if by.endswith(',') else ','} the others by PyTorch."
 
 
 def verdict(record: Mapping[str, Any]) -> str:
@@ -176,13 +195,30 @@ def verdict(record: Mapping[str, Any]) -> str:
     if not leads or None in powers:
         return ""
     best = max(leads, key=lambda name: leads[name])
-    both, largest = measured_lead(record, best), record["largest"]
+    both, largest = beside_softmax(record, best), record["largest"]
+    channels = {kind: of[0] for kind, of in sizes_of(record).items()}
+    against = "softmax attention"
+    if channels["flare"] != channels["softmax"]:
+        against += f" (C = {channels['softmax']}; FLARE has {channels['flare']})"
     words = f"FLARE's time and memory grow as N^{min(powers):.2f} to N^{max(powers):.2f}; {best} is "
-    last = f"{leads[best]:,.0f} times as fast"
+    last = f"{_factor(leads[best])} times as fast"
     if both is None or both[0] == largest:
-        return f"{words}{last} as softmax attention at {largest:,} points{_resting_on(record, best)}."
-    words += f"{both[1]:,.3g} times as fast as softmax attention at {both[0]:,} points, the most measured of both, and "
-    return f"{words}{last} at {largest:,}{_resting_on(record, best)}."
+        words += f"{last} as {against} at {largest:,} points{_resting_on(record, best)}."
+    else:
+        words += f"{_factor(both[1])} times as fast as {against} at {both[0]:,} points, the most measured of both, and "
+        words += f"{last} at {largest:,}{_resting_on(record, best)}."
+    return words + _memory_beside(record, best)
+
+
+def _memory_beside(record: Mapping[str, Any], name: str) -> str:
+    """How its memory compares with softmax attention's, here and in the paper; empty where both were not measured."""
+    both = beside_softmax(record, name, "peak_mb")
+    if both is None or not both[1]:
+        return ""
+    words = f" Of memory it takes {1 / both[1]:.2g} times as much at {both[0]:,} points"
+    if _comparable(record):
+        words += f"; on the paper's GPU {papers_memory(name):.2g} times at a million"
+    return f"{words}."
 
 
 HOW: dict[str, dict[str, Any]] = {
@@ -202,8 +238,8 @@ OF_THE_PAPER: dict[str, dict[str, Any]] = {
 """Precision -> arguments of its two studies; of the first it has no factors at a million points."""
 SECONDS = {"smoke": 30.0, "cpu": 2000.0, "paper": 4000.0}
 """What it takes, about."""
-FP32 = "fp32-study"
-"""The paper's float32 study on a CPU."""
+FP32, BY_PYTORCH = "fp32-study", "fp32-study-by-pytorch"
+"""The paper's float32 study on a CPU; and the same without this package's kernels, in minutes."""
 
 
 def cells(budget: Budget) -> list[Cell]:
@@ -220,6 +256,8 @@ def cells(budget: Budget) -> list[Cell]:
     if budget.name == "cpu":
         how = OF_THE_PAPER["32"] | HOW["cpu"] | {"precision": "32"}
         found.append(Cell((FP32,), Experiment("scaling", how, SECONDS["cpu"]), extra=True))
+        without = how | {"backend": "sdpa", "limit_seconds": 20.0}
+        found.append(Cell((BY_PYTORCH,), Experiment("scaling", without, SECONDS["cpu"] / 3), extra=True))
     return found
 
 
@@ -249,7 +287,7 @@ def report(ledger: Ledger, budget: Budget) -> list[Block]:
             continue
         from flare.report.scaling import scaling_figure
 
-        record = made.result
+        record = summarised(made.result)
         of_rows = {**record, "rows": with_sound_memory(rows_of(record))}
         told = f"**{name}**: {_remarks(record)}"
         blocks += [_lead(name, record), _with_paper(record, made.made), f"*{_how(record)}*", told, _which_study(record)]
@@ -263,11 +301,11 @@ def report(ledger: Ledger, budget: Budget) -> list[Block]:
 
 def _lead(name: str, record: Mapping[str, Any]) -> str:
     """Whose layers the table after it is of."""
-    single, whose = OF_THE_PAPER["32"], ""
+    whose = ""
     if _comparable(record):
         whose = ", layers of the paper's mixed-precision study"
-    elif sizes_of(record) == sizes_of(single) and record["largest"] == single["points"][-1]:
-        whose = ", layers and numbers of points of the paper's float32 study"
+    elif _of_the_paper(record):
+        whose = ", layers and numbers of points of the paper's float32 study, off whose figure no number was read"
     return f"**{name}**{whose}:"
 
 
@@ -278,6 +316,8 @@ def _with_paper(record: Mapping[str, Any], made: Mapping[str, Any]) -> Table:
     for row in plain.rows:
         about = record["layers"][row[0]]
         departs = another_machine(made)
+        if not _of_the_paper(record):
+            departs.append(f"no study of the paper: {record['largest']:,} points at most")
         if comparable and record["precision"] != "16":
             departs.append(f"precision {record['precision']}, not 16")
         if about["extrapolated"]:
@@ -303,6 +343,12 @@ def _which_study(record: Mapping[str, Any]) -> str:
 def _comparable(record: Mapping[str, Any]) -> bool:
     """Whether a record has the layers and the most points of the paper's mixed study."""
     return record["largest"] == OF_THE_PAPER["16"]["points"][-1] and sizes_of(record) == sizes_of({})
+
+
+def _of_the_paper(record: Mapping[str, Any]) -> bool:
+    """Whether a record has the layers and the most points of either study."""
+    single = OF_THE_PAPER["32"]
+    return _comparable(record) or (sizes_of(record) == sizes_of(single) and record["largest"] == single["points"][-1])
 
 
 ITEM = Item("scaling", "Time and memory of one layer over the number of points", cells, report, part_of_the_paper)

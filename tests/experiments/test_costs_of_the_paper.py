@@ -37,9 +37,9 @@ def test_the_papers_time_and_memory_of_a_layer_stand_beside_ours(tmp_path):
     ledger.write(cell.job, Record("done", scaling_record((1_000, 100_000, 1_000_000)), made={"commit": "abc"}))
     text = page(ledger, "scaling", tmp_path / "pages")
     assert "| layer | points | ms | GB | paper, H100: ms | paper, H100: GB |" in text
-    assert "| softmax | 1,000,000 | 1e+03 | 1.05 | 18,500 | 5.45 |" in text
+    assert "| softmax | 1,000,000 | 1,000 | 1.05 | 18,500 | 5.45 |" in text
     assert "| flare 2048 | 500,000 |  |  | 63 | 4.46 |" in text
-    assert "| physics 512 | 1,000,000 | 1e+03 | 1.05 | out of memory (747 at 800,000) | out of memory (71.2" in text
+    assert "| physics 512 | 1,000,000 | 1,000 | 1.05 | out of memory (747 at 800,000) | out of memory (71.2" in text
     assert "128× (computed: 18,500 ms / 145 ms)" in text
     assert "read off its figure" in text
 

@@ -93,9 +93,12 @@ def test_kernel_and_rate_of_table_2_can_be_had_the_other_way_and_say_so():
     for cell in rates:
         assert cell.job.settings()["optim"]["lr"] == 5e-7
         assert cell.paper == PAPER["text"][cell.parts[1]] / 100
-        assert "rate" not in table2._departures(cell)
+        assert cell.job.settings()["data"]["protocol"] == "dev-split-no-mask", "as the paper's number was made"
+        assert "#20" not in table2._departures(cell)
     (small,) = chosen(item_named("table2").cells(BUDGETS["cpu"]), ["listops-small/identity-kernel"])
     assert "kernel identity), no setting of the paper" in table2._departures(small)
+    (features,) = chosen(item_named("table2").cells(BUDGETS["cpu"]), ["listops-small/simple-features"])
+    assert "256 simple random features), no setting of the paper" in table2._departures(features)
 
 
 def test_flare_in_table_2_departs_in_what_decays_unless_told_to_decay_as_the_authors_code_there():

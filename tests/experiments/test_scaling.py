@@ -37,7 +37,8 @@ def test_a_factor_that_rests_on_extrapolation_says_so_and_stands_beside_the_meas
     whole = made_up(names, points)
     assert verdict(whole) == (
         "FLARE's time and memory grow as N^1.00 to N^1.00; flare 128 is 8,865 times as fast as softmax attention at "
-        "1,000,000 points."
+        "1,000,000 points. Of memory it takes 1 times as much at 1,000,000 points; on the paper's GPU 1.6 times at a "
+        "million."
     )
     record = made_up(names, points, slow=["softmax"])
     rests = "(extrapolated: softmax from 100,000 points)"
@@ -52,6 +53,18 @@ def test_a_factor_that_rests_on_extrapolation_says_so_and_stands_beside_the_meas
     assert line.endswith(',8865,"extrapolated: softmax from 100,000 points",887,100000')
     both = scaling.scaling_table(made_up([*names, "physics 128"], points, slow=["softmax", "physics 128"])).rows[-1]
     assert "extrapolated: softmax from 100,000, physics 128 from 100,000 points" in both[-2]
+
+
+def test_it_is_told_by_whose_kernels_flare_was_computed():
+    record = made_up(["softmax", "flare 128"], (10_000, 100_000))
+    assert "by kernels of this package wherever they are built, as `auto` does, the others by" in scaling._how(record)
+    for mixer, words in (("native", "by kernels of this package, the"), ("sdpa", "by two calls of PyTorch's fused")):
+        rows = [row | {"mixer": mixer} for row in record["rows"] if row["layer"] != "softmax"]
+        assert words in scaling._how(record | {"rows": rows})
+
+
+def test_a_layer_that_is_slower_is_not_said_to_be_as_fast():
+    assert [scaling._factor(ratio) for ratio in (0.5491, 75.19, 1620.9)] == ["0.549", "75.2", "1,621"]
 
 
 def test_memory_that_the_warm_up_has_already_fetched_is_not_shown():
@@ -73,9 +86,10 @@ def test_memory_that_the_warm_up_has_already_fetched_is_not_shown():
 
 
 def test_the_papers_float32_study_is_another_job_that_leaves_the_usual_one_where_it_was():
-    usual, _, other = item_named("scaling").cells(BUDGETS["cpu"])
-    assert address(usual.job) == "03673595b3ff4bf7"
-    assert (usual.extra, other.extra) == (False, True)
+    usual, _, other, by_pytorch = item_named("scaling").cells(BUDGETS["cpu"])
+    assert [address(cell.job) for cell in (usual, other)] == ["03673595b3ff4bf7", "e2e6f8a81b0a2812"]
+    assert (usual.extra, other.extra, by_pytorch.extra) == (False, True, True)
+    assert by_pytorch.job.settings == other.job.settings | {"backend": "sdpa", "limit_seconds": 20.0}
     (papers, _) = item_named("scaling").cells(BUDGETS["paper"])
     for key in ("points", "latents", "sizes", "precision"):
         assert other.job.settings[key] == papers.job.settings[key]
@@ -87,8 +101,9 @@ def test_the_papers_float32_study_is_another_job_that_leaves_the_usual_one_where
     assert scaling._which_study(record | {"precision": "16"}) == ""
     assert scaling._lead("precision=32", record) == "**precision=32**, layers of the paper's mixed-precision study:"
     single = {"sizes": other.job.settings["sizes"], "largest": 50_000}
-    whose = "**fp32-study**, layers and numbers of points of the paper's float32 study:"
-    assert scaling._lead("fp32-study", record | single) == whose
+    whose = "**fp32-study**, layers and numbers of points of the paper's float32 study, off whose figure"
+    assert scaling._lead("fp32-study", record | single).startswith(whose)
+    assert "as softmax attention (C = 96; FLARE has 64) at" in verdict(record | {"rows": [], **single})
     assert scaling._lead("precision=32", record | {"largest": 128}) == "**precision=32**:"
 
 
