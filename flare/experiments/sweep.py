@@ -11,12 +11,14 @@ from __future__ import annotations
 import os
 import re
 import signal
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import CancelledError, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
+from dataclasses import replace
 from multiprocessing import active_children, parent_process
 from pathlib import Path
 from types import FrameType
@@ -61,6 +63,8 @@ def sweep(
         scheduler: address of a dask scheduler, whose workers see the same folders.
         retry: do failed jobs again.
     """
+    # A worker may have another working directory.
+    ledger, place = Ledger(ledger.folder.absolute()), replace(place, root=place.root.absolute())
     wanted = list({ledger.path(job): job for job in jobs}.values())
     missing = [job for job in wanted if _is_missing(ledger.find(job), retry=retry)]
     tell(f"{len(wanted)} job{'s' * (len(wanted) != 1)}, {len(wanted) - len(missing)} of them done already")
@@ -90,6 +94,7 @@ def _lines(
     """A line on each job, as they come to their end."""
     if not jobs:
         return
+    _locks(place).mkdir(parents=True, exist_ok=True)
     with workers_of(workers, scheduler) as (pool, _):
         if pool is None:
             yield from (perform(job, ledger.folder, place, threads) for job in jobs)
@@ -133,12 +138,12 @@ def perform(job: Job, records: Path, place: Place, threads: int) -> str:
     """Do one job and write its record, whatever comes of it. Returns a line on it."""
     import torch
 
-    ledger, locks = Ledger(records), place.root / "locks"
-    locks.mkdir(parents=True, exist_ok=True)
+    ledger = Ledger(records)
+    _refuse_other_folders(job, records, place)
     busy = f"another process is at work on {job.label} in {place.root}; wait for it, or use another --work"
     if _stopped:
         raise _stopped[0]
-    with _alone, lock(locks / ledger.path(job).stem, busy):
+    with _alone, lock(_locks(place) / ledger.path(job).stem, busy):
         usual, start, cpu = torch.get_num_threads(), time.monotonic(), _cpu_seconds()
         begun = place.run(job).exists()
         torch.set_num_threads(threads)
@@ -175,6 +180,23 @@ def perform(job: Job, records: Path, place: Place, threads: int) -> str:
             torch.set_num_threads(usual)
     told = (f"{words} {result[key]:.4g}" for key, words in TOLD.items() if key in result)
     return f"{job.label}: {next(told, 'done')}"
+
+
+def _locks(place: Place) -> Path:
+    return place.root / "locks"
+
+
+def _refuse_other_folders(job: Job, records: Path, place: Place) -> None:
+    """The sweep has made these; a worker that does not see them is on a machine that does not share them."""
+    folders = {_locks(place): "--work", records: "--records"}
+    if job.data is not None:
+        folders[place.data(job.data)] = "--work"
+    for folder, option in folders.items():
+        if not folder.is_dir():
+            raise DataError(
+                f"the worker on {socket.gethostname()} does not see {folder}. Workers need the same folders at the "
+                f"same paths: share it with that machine, or name one that all of them see with {option}"
+            )
 
 
 def _cpu_seconds() -> float:

@@ -7,6 +7,7 @@ import signal
 import time
 from dataclasses import replace
 from multiprocessing import get_context
+from pathlib import Path
 
 import pytest
 
@@ -14,7 +15,7 @@ from flare.errors import ConfigError, DataError, TrainingDiverged
 from flare.experiments.analyses import TrainedSpectra
 from flare.experiments.jobs import Data, Place, Training
 from flare.experiments.ledger import Ledger
-from flare.experiments.sweep import sweep
+from flare.experiments.sweep import perform, sweep
 from flare.train.loop import Trainer
 from flare.train.signals import Interrupted
 from tests.factory import content
@@ -76,6 +77,33 @@ def test_so_does_a_dask_cluster_whose_worker_has_two_threads(alone, place, tmp_p
     with cluster:
         there, _ = run(JOBS, tmp_path, place, scheduler=cluster.scheduler_address)
     assert without_made(there) == without_made(alone)
+
+
+def test_a_dask_worker_needs_not_work_where_the_command_was_given(alone, place, tmp_path, monkeypatch):
+    distributed = pytest.importorskip("distributed")
+    monkeypatch.chdir(place.root.parent)
+    records = Path(os.path.relpath(tmp_path / "records"))
+    there = Place(Path(place.root.name), runs=f"{tmp_path.name}-runs")
+    with (
+        distributed.LocalCluster(n_workers=1, threads_per_worker=1, dashboard_address=None) as cluster,
+        distributed.Client(cluster) as client,
+    ):
+        client.run(os.chdir, str(tmp_path))
+        sweep(JOBS[:1], Ledger(records), there, scheduler=cluster.scheduler_address, tell=lambda line: None)
+    assert Ledger(records).find(JOB).result == alone.find(JOB).result
+
+
+@pytest.mark.parametrize(
+    ("missing", "option"),
+    [("work/locks", "--work"), (f"work/data/{JOB.on.folder}", "--work"), ("records", "--records")],
+)
+def test_a_worker_that_does_not_see_a_folder_says_which_and_makes_none(missing, option, tmp_path):
+    for folder in ("work/locks", f"work/data/{JOB.on.folder}", "records"):
+        if folder != missing:
+            (tmp_path / folder).mkdir(parents=True)
+    with pytest.raises(DataError, match=rf"the worker on .* does not see {tmp_path / missing}\. .* with {option}$"):
+        perform(JOB, tmp_path / "records", Place(tmp_path / "work"), 1)
+    assert not (tmp_path / missing).exists()
 
 
 def test_what_has_a_record_is_not_done_again(place, tmp_path, monkeypatch):
