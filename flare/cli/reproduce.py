@@ -5,13 +5,16 @@ from __future__ import annotations
 import os
 from collections.abc import Collection, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from flare.cli import parse
 from flare.cli.options import make_parser
 from flare.errors import ConfigError
 from flare.experiments.names import ITEMS
-from flare.terminal import say
+from flare.terminal import counted, duration, say
+
+if TYPE_CHECKING:
+    from flare.experiments.reproduce import Cost
 
 WORK = "runs/reproduce"
 RECORDS = "results/records"
@@ -92,28 +95,29 @@ def _list(given: Any) -> int:
     from flare.experiments.budgets import BUDGETS
     from flare.experiments.ledger import Ledger
     from flare.experiments.reproduce import listing
-    from flare.terminal import duration
 
     ledgers = {budget: Ledger(_records(given, budget)) for budget in BUDGETS}
     if given.records is not None:
         ledgers["cpu"].refuse_no_folder()
     lines = listing(ledgers, given.workers)
-    print(f"{'':<26}" + "".join(f"{budget:>41}" for budget in lines[0].costs))
-    for line in lines:
-        cells = [
-            f"{cost.jobs} job{'s' * (cost.jobs > 1)}, {duration(cost.seconds)}{_recorded(cost.recorded, cost.jobs)}"
-            for cost in line.costs.values()
-        ]
-        print(f"{line.name:<26}" + "".join(f"{cell:>41}" for cell in cells) + f"   {line.title}".rstrip())
-    print(f"\nAbout, for all of it, on {given.workers} cores like those of benchmarks/results.")
-    print("What is recorded is not done again.")
+    rows = [
+        [f"{counted(cost.jobs, 'job')}, {duration(cost.seconds)}{_recorded(cost)}" for cost in line.costs.values()]
+        for line in lines
+    ]
+    width = 2 + max(len(cell) for row in rows for cell in row)
+    print(f"{'':<26}" + "".join(f"{budget:>{width}}" for budget in lines[0].costs))
+    for line, row in zip(lines, rows, strict=True):
+        print(f"{line.name:<26}" + "".join(f"{cell:>{width}}" for cell in row) + f"   {line.title}".rstrip())
+    workers = counted(given.workers, "worker")
+    print(f"\nAbout, for all of it, with {workers} of a core each, like those of benchmarks/results, on a machine that")
+    print("does nothing else, and has no GPU. What is recorded is not done again; what is unfinished goes on.")
     return 0
 
 
-def _recorded(count: int, jobs: int) -> str:
-    if not count:
-        return ""
-    return " (all recorded)" if count == jobs else f" ({count} of {jobs} recorded)"
+def _recorded(cost: Cost) -> str:
+    recorded = "all recorded" if cost.recorded == cost.jobs else f"{cost.recorded} of {cost.jobs} recorded"
+    words = [recorded] * (cost.recorded > 0) + [f"{cost.unfinished} unfinished"] * (cost.unfinished > 0)
+    return f" ({', '.join(words)})" if words else ""
 
 
 def _pages(given: Any) -> int:

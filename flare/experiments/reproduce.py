@@ -44,7 +44,9 @@ class Cost:
 
     jobs: int
     recorded: int
-    """Of these, whatever came of them."""
+    """Of these, done or failed: what is not done again."""
+    unfinished: int
+    """Of these, with a record of how far they came."""
     seconds: float
 
 
@@ -84,4 +86,5 @@ def cost_of(jobs: Sequence[Job], ledger: Ledger, workers: int) -> Cost:
     seconds = [job_seconds(job) for job in each]
     making = sum(map(making_seconds, needed_data(each)))
     whole = making / workers + max(sum(seconds) / workers, max(seconds, default=0.0))
-    return Cost(len(each), sum(ledger.find(job) is not None for job in each), whole)
+    ended = [record.outcome != "unfinished" for job in each if (record := ledger.find(job)) is not None]
+    return Cost(len(each), sum(ended), len(ended) - sum(ended), whole)

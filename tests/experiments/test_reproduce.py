@@ -260,6 +260,26 @@ def test_the_list_knows_what_of_smoke_is_recorded_without_being_told_where(done,
     assert "(all recorded)" in line.split("job", 2)[1]
 
 
+def test_the_list_does_not_count_what_is_unfinished_as_recorded(tmp_path, capsys):
+    ledger, ended = Ledger(tmp_path), {"rel_l2": 0.1}
+    first, second, third, fourth = planned(item_named("blocks-latents"), SMOKE, ["darcy"], None)
+    half = Record("unfinished", {"curve": [(1, 0.5)], "epochs": 2})
+    for job, record in ((first, Record("done", ended)), (second, Record("failed", failure="x")), (third, half)):
+        ledger.write(job, record)
+    words = ["reproduce", "list", "--workers", "2", "--records", str(tmp_path)]
+
+    def told():
+        assert main(words) == 0
+        return capsys.readouterr().out
+
+    assert re.search(r"blocks-latents/darcy +4 jobs, \d+ s \(2 of 4 recorded, 1 unfinished\) ", told())
+    assert re.search(r"kv-depth +2 jobs, \d+ s  ", told())
+    for job in (first, second, fourth):
+        ledger.write(job, half)
+    assert re.search(r"blocks-latents/darcy +4 jobs, \d+ s \(4 unfinished\) ", told())
+    assert "with 2 workers of a core each" in told()
+
+
 def test_the_list_has_every_item_with_a_time_for_every_budget(tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert main(["reproduce", "list", "--workers", "2"]) == 0
