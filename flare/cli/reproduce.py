@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import os
+import tempfile
 from collections.abc import Collection, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from flare.cli import parse
 from flare.cli.options import make_parser
 from flare.errors import ConfigError
 from flare.experiments.names import ITEMS
-from flare.terminal import say
+from flare.terminal import counted, duration, say
+
+if TYPE_CHECKING:
+    from flare.experiments.reproduce import Cost
 
 WORK = "runs/reproduce"
 RECORDS = "results/records"
@@ -20,6 +24,12 @@ WHOLE = {"list": "tells of all items", "pages": "writes all pages, from all reco
 """Of which nothing is chosen."""
 TAKEN = {"list": ("workers", "records", "work"), "pages": ("records", "out")}
 """Options that mean something to them."""
+AT_ODDS = (
+    ("verify", "retry", "does again whatever has come to its end"),
+    ("verify", "out", "writes no report"),
+    ("scheduler", "workers", "has the workers of its cluster"),
+)
+"""An option, one that means nothing beside it, and why."""
 EPILOG = f"""WHAT is one of: {", ".join(ITEMS)}; or
   list     all of them, with the time each takes and what is recorded
   pages    docs/results again, from the records alone
@@ -44,7 +54,7 @@ def run(words: Sequence[str]) -> int:
         "--seeds", type=int, help="of every training: 0, 1, ...; default 3 on cpu of Elasticity and Table 2, else 1"
     )
     parser.add_argument("--only", help="cells, such as elasticity or elasticity/flare,darcy/flare; of all: items")
-    parser.add_argument("--workers", type=int, help="processes; the records are the same; default as many as cores")
+    parser.add_argument("--workers", type=int, help="processes; default as many as GPUs, else as cores")
     parser.add_argument("--threads", type=int, help="of each worker; default 1")
     parser.add_argument("--scheduler", help="address of a dask scheduler to use instead, such as tcp://10.0.0.1:8786")
     parser.add_argument("--published", action="store_true", help="published files instead of our solvers; paper only")
@@ -63,25 +73,30 @@ def run(words: Sequence[str]) -> int:
         if value is not None and value < 1:
             raise ConfigError(f"--{name} {value}: at least 1, please")
     _refuse_idle_options(given)
-    given.workers, given.threads = given.workers or os.cpu_count() or 1, given.threads or 1
-    given.work = given.work or WORK
+    given.work, given.threads = given.work or WORK, given.threads or 1
     if given.what == "list":
         return _list(given)
     if given.what == "pages":
         return _pages(given)
-    if not given.budget:
-        raise ConfigError("say how much with --budget smoke, cpu or paper  (see: flare reproduce list)")
     return _reproduce(given)
 
 
 def _refuse_idle_options(given: Any) -> None:
     """An option that changes nothing would mislead whoever gives it."""
-    idle = {"retry": "does again whatever has come to its end", "out": "writes no report"} if given.verify else {}
+    used = [name for name, value in vars(given).items() if name != "what" and value not in (None, False)]
     if given.what in WHOLE:
-        idle = {name: WHOLE[given.what] for name in vars(given) if name not in ("what", *TAKEN[given.what])}
-    for name, why in idle.items():
-        if getattr(given, name) not in (None, False):
-            raise ConfigError(f"{given.what if given.what in WHOLE else '--verify'} {why}; it takes no --{name}")
+        taken = TAKEN[given.what]
+        idle = [name for name in used if name not in taken]
+        if idle:
+            only = f"it takes no --{', --'.join(idle)}, only --{', --'.join(taken)}"
+            raise ConfigError(f"{given.what} {WHOLE[given.what]}; {only}")
+    for option, name, why in AT_ODDS:
+        if option in used and name in used:
+            raise ConfigError(f"--{option} {why}; it takes no --{name}")
+
+
+def _cores() -> int:
+    return os.cpu_count() or 1
 
 
 def _records(given: Any, budget: str | None = None) -> Path:
@@ -92,28 +107,32 @@ def _list(given: Any) -> int:
     from flare.experiments.budgets import BUDGETS
     from flare.experiments.ledger import Ledger
     from flare.experiments.reproduce import listing
-    from flare.terminal import duration
 
     ledgers = {budget: Ledger(_records(given, budget)) for budget in BUDGETS}
     if given.records is not None:
         ledgers["cpu"].refuse_no_folder()
-    lines = listing(ledgers, given.workers)
-    print(f"{'':<26}" + "".join(f"{budget:>41}" for budget in lines[0].costs))
-    for line in lines:
-        cells = [
-            f"{cost.jobs} job{'s' * (cost.jobs > 1)}, {duration(cost.seconds)}{_recorded(cost.recorded, cost.jobs)}"
-            for cost in line.costs.values()
-        ]
-        print(f"{line.name:<26}" + "".join(f"{cell:>41}" for cell in cells) + f"   {line.title}".rstrip())
-    print(f"\nAbout, for all of it, on {given.workers} cores like those of benchmarks/results.")
-    print("What is recorded is not done again.")
+    workers = given.workers or _cores()
+    lines = listing(ledgers, workers)
+    rows = [
+        [f"{counted(cost.jobs, 'job')}, {duration(cost.seconds)}{_recorded(cost)}" for cost in line.costs.values()]
+        for line in lines
+    ]
+    width = 2 + max(len(cell) for row in rows for cell in row)
+    print(f"{'':<26}" + "".join(f"{budget:>{width}}" for budget in lines[0].costs))
+    for line, row in zip(lines, rows, strict=True):
+        print(f"{line.name:<26}" + "".join(f"{cell:>{width}}" for cell in row) + f"   {line.title}".rstrip())
+    each = f"{counted(workers, 'worker')} of a core each"
+    print(
+        f"\nAbout, for all of it, with {each}, on a machine like that of benchmarks/results, without a GPU, that does"
+    )
+    print("nothing else. What is recorded is not done again; what is unfinished goes on.")
     return 0
 
 
-def _recorded(count: int, jobs: int) -> str:
-    if not count:
-        return ""
-    return " (all recorded)" if count == jobs else f" ({count} of {jobs} recorded)"
+def _recorded(cost: Cost) -> str:
+    recorded = "all recorded" if cost.recorded == cost.jobs else f"{cost.recorded} of {cost.jobs} recorded"
+    words = [recorded] * (cost.recorded > 0) + [f"{cost.unfinished} unfinished"] * (cost.unfinished > 0)
+    return f" ({', '.join(words)})" if words else ""
 
 
 def _pages(given: Any) -> int:
@@ -122,7 +141,9 @@ def _pages(given: Any) -> int:
 
     ledger = Ledger(_records(given))
     ledger.refuse_no_folder()
-    for page in write_pages(ledger, Path(given.out or "docs/results")):
+    out = Path(given.out or "docs/results")
+    _refuse_no_folder(out, "--out")
+    for page in write_pages(ledger, out):
         print(page)
     return 0
 
@@ -132,30 +153,35 @@ def _reproduce(given: Any) -> int:
     from flare.experiments.jobs import Place
     from flare.experiments.ledger import Ledger
     from flare.experiments.pages import write_report
-    from flare.experiments.reproduce import planned, selected
+    from flare.experiments.reproduce import job_names, planned, selected, wanted
     from flare.experiments.study import MOST_SEEDS, chosen
-    from flare.experiments.sweep import sweep
+    from flare.experiments.sweep import gpus, sweep
     from flare.train.signals import Interrupted
 
     if given.seeds is not None and given.seeds > MOST_SEEDS:
         raise ConfigError(f"--seeds {given.seeds}: at most {MOST_SEEDS}, where reports stop looking for records")
-    budget = budget_named(given.budget, published=given.published)
     items = selected(given.what, _only(given.only))
+    if not given.budget:
+        raise ConfigError("say how much with --budget smoke, cpu or paper  (see: flare reproduce list)")
+    budget = budget_named(given.budget, published=given.published)
     ledger, place = Ledger(_records(given, given.budget)), Place(Path(given.work))
-    how: dict[str, Any] = {"workers": given.workers, "threads": given.threads}
-    how |= {"scheduler": given.scheduler, "tell": say}
+    how: dict[str, Any] = {"workers": given.workers or len(gpus()) or _cores(), "makers": given.workers or _cores()}
+    how |= {"threads": given.threads, "scheduler": given.scheduler, "tell": say}
     plans = [planned(item, budget, only, given.seeds) for item, only in items]  # a wrong --only shows itself first
     try:
         if given.verify:
             ledger.refuse_no_folder()
+            _refuse_no_folder(place.root, "--work")
             how["seeds"] = given.seeds
             return _verify([chosen(item.cells(budget), only) for item, only in items], ledger, place, how)
         _warn_of_other_files(ledger.folder)
         out = Path(given.out or f"{given.work}/{budget.name}")
         for option, folder in (("--work", place.root), ("--out", out)):
             _refuse_no_folder(folder, option)  # not after hours of work
-        for (item, _), jobs in zip(items, plans, strict=True):
-            sweep(jobs, ledger, place, retry=given.retry, **how)
+        done = 0
+        for (item, only), jobs in zip(items, plans, strict=True):
+            names = job_names(wanted(item, budget, only, given.seeds))
+            done += sweep(jobs, ledger, place, retry=given.retry, names=names, **how)
             text = write_report(item, ledger, budget, out)
             print(text, end="", flush=True)
             if text:
@@ -163,14 +189,21 @@ def _reproduce(given: Any) -> int:
     except Interrupted as stop:
         say("saved. Give the same command again to go on")
         raise SystemExit(stop.exit_code) from None
+    if not done:
+        ways = "--verify trains again and compares, --records DIR starts records of your own"
+        say(f"nothing was trained: these are the records of {ledger.folder}; {ways}")
     return _failed(ledger, {ledger.path(job): job for jobs in plans for job in jobs}.values())
 
 
 def _refuse_no_folder(folder: Path, option: str) -> None:
     """One that is not there is made later; what is in its place, or above it, must be a folder to write into."""
-    there = next(place for place in (folder.absolute(), *folder.absolute().parents) if place.exists())
-    if not there.is_dir() or not os.access(there, os.W_OK):
-        raise ConfigError(f"{option} {folder}: {there} is no folder that can be written into; name another")
+    places = (folder.absolute(), *folder.absolute().parents)
+    there = next(place for place in places if os.path.exists(place))  # noqa: PTH110 - Path's fails where it may not look
+    try:
+        with tempfile.TemporaryFile(dir=there):  # permissions alone do not tell, as of /proc
+            pass
+    except OSError:
+        raise ConfigError(f"{option} {folder}: {there} is no folder that can be written into; name another") from None
 
 
 def _failed(ledger: Any, jobs: Collection[Any]) -> int:

@@ -2,23 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 
 from flare.errors import ConfigError, nearest
 from flare.experiments.budgets import BENCHMARKS, BUDGETS, Budget
 from flare.experiments.estimate import job_seconds, making_seconds
-from flare.experiments.jobs import Job, needed_data
-from flare.experiments.ledger import Ledger
+from flare.experiments.jobs import Job, Training, needed_data
+from flare.experiments.ledger import Ledger, address
 from flare.experiments.names import ITEMS
-from flare.experiments.study import Item, chosen
+from flare.experiments.study import Cell, Item, chosen
 
 
 def item_named(name: str) -> Item:
     if name not in ITEMS:
-        raise ConfigError(f"there is no table or figure {name!r}; {nearest(name, ITEMS)}")
+        raise ConfigError(f"there is no table or figure {name!r}; {_meant(name)}")
     return import_module(f"flare.experiments.{ITEMS[name]}").ITEM
+
+
+def _meant(name: str) -> str:
+    """What to give in place of a name that no item has, such as one that counts as the paper does: `figure-9`."""
+    if "," in name:
+        return f"several are:  all --only {name}"
+    number = re.fullmatch(r"(fig|tab)(?:ure|le)?[-_. ]*(\d+)", name.lower())
+    where = f"{'Figure' if number[1] == 'fig' else 'Table'} {number[2]}" if number else ""
+    found = [item for item in ITEMS if where in _places(item_named(item))]
+    return f"{where} of the paper is {' and '.join(found)}" if found else nearest(name, ITEMS)
+
+
+def _places(item: Item) -> set[str]:
+    """`Figure 2` and `Figure 8` of a heading that ends in (Figures 2 and 8); not what is `as in` one, or `of` it."""
+    found = re.findall(r"(?<!in )(?<!of )(Figure|Table)s? (\d+)(?: and (\d+))?", item.heading)
+    return {f"{kind} {number}" for kind, *numbers in found for number in numbers if number}
 
 
 def selected(what: str, only: Sequence[str] | None) -> list[tuple[Item, list[str] | None]]:
@@ -31,11 +48,24 @@ def selected(what: str, only: Sequence[str] | None) -> list[tuple[Item, list[str
 
 def planned(item: Item, budget: Budget, only: Sequence[str] | None, seeds: int | None) -> list[Job]:
     """The jobs of an item; those that look at a trained model bring its training along."""
-    jobs: list[Job] = []
-    for cell in chosen(item.cells(budget), only):
-        for job in cell.jobs(seeds or cell.seeds or budget.seeds(cell.job)):
-            jobs += [job.training, job] if job.training is not None else [job]
-    return jobs
+    return [each for _, job in wanted(item, budget, only, seeds) for each in (job.training, job) if each is not None]
+
+
+def wanted(item: Item, budget: Budget, only: Sequence[str] | None, seeds: int | None) -> list[tuple[Cell, Job]]:
+    """The jobs of an item, each with its cell."""
+    cells = chosen(item.cells(budget), only)
+    return [(cell, job) for cell in cells for job in cell.jobs(seeds or cell.seeds or budget.seeds(cell.job))]
+
+
+def job_names(jobs: Iterable[tuple[Cell, Job]]) -> dict[str, str]:
+    """Address -> cell, as `--only` takes it, and seed of each job, and of the training it looks at."""
+    names: dict[str, str] = {}
+    for cell, job in jobs:
+        for each in (job.training, job):
+            if each is not None:
+                seed = f", seed {each.seed}" if isinstance(each, Training) else ""
+                names.setdefault(address(each), "/".join(cell.parts) + seed)
+    return names
 
 
 @dataclass(frozen=True)
@@ -44,7 +74,9 @@ class Cost:
 
     jobs: int
     recorded: int
-    """Of these, whatever came of them."""
+    """Of these, done or failed: what is not done again."""
+    unfinished: int
+    """Of these, with a record of how far they came."""
     seconds: float
 
 
@@ -84,4 +116,5 @@ def cost_of(jobs: Sequence[Job], ledger: Ledger, workers: int) -> Cost:
     seconds = [job_seconds(job) for job in each]
     making = sum(map(making_seconds, needed_data(each)))
     whole = making / workers + max(sum(seconds) / workers, max(seconds, default=0.0))
-    return Cost(len(each), sum(ledger.find(job) is not None for job in each), whole)
+    ended = [record.outcome != "unfinished" for job in each if (record := ledger.find(job)) is not None]
+    return Cost(len(each), sum(ended), len(ended) - sum(ended), whole)

@@ -11,13 +11,15 @@ from __future__ import annotations
 import os
 import re
 import signal
+import socket
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
-from multiprocessing import active_children, parent_process
+from dataclasses import replace
+from multiprocessing import active_children, current_process, parent_process
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -26,7 +28,7 @@ from flare.data.parallel import workers_of
 from flare.environment import describe_environment, forget_peak_memory, peak_memory_mb
 from flare.errors import DataError, FlareError, TrainingDiverged, one_line
 from flare.experiments.jobs import Job, Place, Training, needed_data
-from flare.experiments.ledger import Ledger, Record, is_finite
+from flare.experiments.ledger import Ledger, Record, address, is_finite
 from flare.files import lock
 from flare.train.signals import Interrupted
 
@@ -48,19 +50,28 @@ def sweep(
     place: Place,
     *,
     workers: int = 1,
+    makers: int | None = None,
     threads: int = 1,
     scheduler: str | None = None,
     retry: bool = False,
+    names: Mapping[str, str] | None = None,
     tell: Callable[[str], None] = print,
-) -> None:
+) -> int:
     """Do what has no record; datasets first, then trainings, then what is made of trained models.
 
     Args:
-        workers: processes on this machine.
+        workers: processes on this machine; where it has GPUs, each of them sees one.
+        makers: processes that make datasets, which no GPU does; None: as many as workers.
         threads: of each job. More are faster for one large job; several workers of one thread for many.
         scheduler: address of a dask scheduler, whose workers see the same folders.
         retry: do failed jobs again.
+        names: address of a job -> what to call it; by default its label.
+
+    Returns:
+        How many jobs were done.
     """
+    # A worker may have another working directory.
+    ledger, place = Ledger(ledger.folder.absolute()), replace(place, root=place.root.absolute())
     wanted = list({ledger.path(job): job for job in jobs}.values())
     missing = [job for job in wanted if _is_missing(ledger.find(job), retry=retry)]
     tell(f"{len(wanted)} job{'s' * (len(wanted) != 1)}, {len(wanted) - len(missing)} of them done already")
@@ -76,28 +87,31 @@ def sweep(
     if begun:
         tell(f"{begun} of the others go{'es' * (begun == 1)} on where an earlier call was stopped")
     for data in needed_data([*first, *second]):
-        place.make(data, workers=workers, scheduler=scheduler)
+        place.make(data, workers=makers or workers, scheduler=scheduler)
     done, total = 0, len(first) + len(second)
     for stage in (first, second):
-        for line in _lines(stage, ledger, place, workers=workers, threads=threads, scheduler=scheduler):
+        for job, words in _performed(stage, ledger, place, workers=workers, threads=threads, scheduler=scheduler):
             done += 1
-            tell(f"{done}/{total}  {line}")
+            tell(f"{done}/{total}  {(names or {}).get(address(job), job.label)}: {words}")
+    return total
 
 
-def _lines(
+def _performed(
     jobs: Sequence[Job], ledger: Ledger, place: Place, *, workers: int, threads: int, scheduler: str | None
-) -> Iterator[str]:
-    """A line on each job, as they come to their end."""
+) -> Iterator[tuple[Job, str]]:
+    """Each job and what came of it, as they come to their end."""
     if not jobs:
         return
+    _locks(place).mkdir(parents=True, exist_ok=True)
     with workers_of(workers, scheduler) as (pool, _):
         if pool is None:
-            yield from (perform(job, ledger.folder, place, threads) for job in jobs)
+            yield from ((job, perform(job, ledger.folder, place, threads)) for job in jobs)
             return
-        futures = [pool.submit(perform, job, ledger.folder, place, threads) for job in jobs]
+        shared = [] if scheduler is not None else gpus()  # whoever starts a dask worker gives it its GPU
+        futures = {pool.submit(perform, job, ledger.folder, place, threads, shared): job for job in jobs}
         try:
             with _signals_reach_workers():
-                yield from (future.result() for future in as_completed(futures))
+                yield from ((futures[future], future.result()) for future in as_completed(futures))
         except BrokenProcessPool:
             raise DataError(
                 "a worker process died (out of memory?). What is done is kept; give the same command again to go on, "
@@ -129,30 +143,53 @@ def _is_missing(record: Record | None, *, retry: bool) -> bool:
     return record is None or record.outcome == "unfinished" or (record.outcome == "failed" and retry)
 
 
-def perform(job: Job, records: Path, place: Place, threads: int) -> str:
-    """Do one job and write its record, whatever comes of it. Returns a line on it."""
+def gpus() -> list[str]:
+    """Of this machine, as CUDA_VISIBLE_DEVICES names them."""
     import torch
 
-    ledger, locks = Ledger(records), place.root / "locks"
-    locks.mkdir(parents=True, exist_ok=True)
+    if not torch.cuda.is_available():
+        return []
+    named = os.environ.get("CUDA_VISIBLE_DEVICES")
+    return named.split(",") if named else [str(number) for number in range(torch.cuda.device_count())]
+
+
+def perform(job: Job, records: Path, place: Place, threads: int, shared: Sequence[str] = ()) -> str:
+    """Do one job and write its record, whatever comes of it.
+
+    Args:
+        shared: GPUs of which this process, one of a pool, takes one; none: it sees all there are.
+
+    Returns:
+        What came of it, in words.
+    """
+    import torch
+
+    if shared:
+        # CUDA looks at this once, when it is first asked for. Processes of a pool are numbered one after another.
+        number = int(re.findall(r"\d+", current_process().name)[-1])
+        os.environ["CUDA_VISIBLE_DEVICES"] = shared[number % len(shared)]
+    ledger = Ledger(records)
+    _refuse_other_folders(job, records, place)
     busy = f"another process is at work on {job.label} in {place.root}; wait for it, or use another --work"
     if _stopped:
         raise _stopped[0]
-    with _alone, lock(locks / ledger.path(job).stem, busy):
+    with _alone, lock(_locks(place) / ledger.path(job).stem, busy):
         usual, start, cpu = torch.get_num_threads(), time.monotonic(), _cpu_seconds()
         begun = place.run(job).exists()
         torch.set_num_threads(threads)
         forget_peak_memory()
+
+        def measured() -> dict[str, float | None]:
+            # Of what an earlier process has begun, the time of this one is but a part.
+            seconds = {"seconds": time.monotonic() - start, "cpu_seconds": _cpu_seconds() - cpu}
+            known = {key: None if begun else round(value, 1) for key, value in seconds.items()}
+            return known | {"peak_memory_mb": round(peak_memory_mb())}
+
         try:
             result, arrays = job.perform(place)
             if wrong := [name for name in job.numbers if not is_finite(result[name])]:
                 raise TrainingDiverged(f"{wrong[0]} is {result[wrong[0]]} at the end")
-            made: dict[str, Any] = {
-                "seconds": round(time.monotonic() - start, 1),
-                # Of what an earlier process has begun, the time of this one is but a part.
-                "cpu_seconds": None if begun else round(_cpu_seconds() - cpu, 1),
-                "peak_memory_mb": round(peak_memory_mb()),
-            }
+            made: dict[str, Any] = measured()
             # A training may have been done by an earlier process, and knows better.
             made |= {key: result.pop(key) for key in (*made, "environment") if key in result}
             made = (made.pop("environment", None) or describe_environment()) | made
@@ -169,12 +206,29 @@ def perform(job: Job, records: Path, place: Place, threads: int) -> str:
             if isinstance(error, NO_OUTCOME) and not isinstance(error, TrainingDiverged):
                 raise
             failure = _without_place(f"{type(error).__name__}: {one_line(error)}", place)
-            ledger.write(job, Record("failed", failure=failure, made=describe_environment()))
-            return f"{job.label}: {failure}"
+            ledger.write(job, Record("failed", failure=failure, made=describe_environment() | measured()))
+            return failure
         finally:
             torch.set_num_threads(usual)
     told = (f"{words} {result[key]:.4g}" for key, words in TOLD.items() if key in result)
-    return f"{job.label}: {next(told, 'done')}"
+    return next(told, "done")
+
+
+def _locks(place: Place) -> Path:
+    return place.root / "locks"
+
+
+def _refuse_other_folders(job: Job, records: Path, place: Place) -> None:
+    """The sweep has made these; a worker that does not see them is on a machine that does not share them."""
+    folders = {_locks(place): "--work", records: "--records"}
+    if job.data is not None:
+        folders[place.data(job.data)] = "--work"
+    for folder, option in folders.items():
+        if not folder.is_dir():
+            raise DataError(
+                f"the worker on {socket.gethostname()} does not see {folder}. Workers need the same folders at the "
+                f"same paths: share it with that machine, or name one that all of them see with {option}"
+            )
 
 
 def _cpu_seconds() -> float:

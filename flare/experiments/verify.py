@@ -26,6 +26,7 @@ from flare.errors import DataError
 from flare.experiments.analyses import Experiment
 from flare.experiments.jobs import Job, Place, Training
 from flare.experiments.ledger import Arrays, Ledger, Record, is_finite
+from flare.experiments.reproduce import job_names
 from flare.experiments.study import Cell, Outcome, outcomes
 from flare.experiments.sweep import sweep
 
@@ -60,7 +61,7 @@ def verify(
 
     Args:
         seeds: only those below; None: all that have records.
-        how: workers, threads and scheduler of `sweep`.
+        how: workers, makers, threads and scheduler of `sweep`.
 
     Raises:
         NothingToVerify: nothing is left.
@@ -75,8 +76,9 @@ def verify(
     folder = Path(tempfile.mkdtemp(prefix="again-", dir=place.root))
     try:
         anew = Ledger(folder / "records")
-        jobs = [job for outcome in found for job in outcome.jobs]
-        sweep(jobs, anew, replace(place, runs=f"{folder.name}/runs"), tell=tell, **how)
+        jobs = [(outcome.cell, job) for outcome in found for job in outcome.jobs]
+        there = replace(place, runs=f"{folder.name}/runs")
+        sweep([job for _, job in jobs], anew, there, names=job_names(jobs), tell=tell, **how)
         spreads = {outcome.cell.parts: outcome.spread for outcome in recorded}
         verdicts = []
         for then in found:

@@ -1,5 +1,6 @@
 """`flare reproduce`, from end to end at the smallest budget."""
 
+import os
 import re
 from pathlib import Path
 
@@ -10,6 +11,7 @@ from flare import environment
 from flare.cli import main
 from flare.cli.reproduce import _only, _warn_of_other_files
 from flare.experiments import layer_costs, million, scaling
+from flare.experiments import sweep as sweeping
 from flare.experiments.budgets import BUDGETS
 from flare.experiments.jobs import Training
 from flare.experiments.ledger import Ledger, Record
@@ -68,6 +70,8 @@ def test_doing_it_again_changes_nothing_and_the_table_says_what_the_records_say(
     told = capsys.readouterr()
     assert content(done / "smoke") == before
     assert "36 jobs, 36 of them done already" in told.err
+    nothing = f"nothing was trained: these are the records of {done / 'smoke' / 'records'}; --verify trains again and "
+    assert told.err.splitlines()[-1].startswith(nothing)
     assert "warning" not in told.err, "these records are not the repository's"
     for cell in chosen(item_named("table1").cells(SMOKE), None):
         result = ledger_of(done).find(cell.job).result
@@ -105,7 +109,9 @@ def test_a_cell_trained_again_here_comes_out_bit_equal_and_a_false_record_does_n
     words = ["reproduce", "kv-depth", "--budget", "smoke", "--only", "depth=0", "--workers", "1", "--work", str(done)]
     before = content(done / "smoke" / "records")
     assert main([*words, "--verify"]) == 0
-    assert "(bit-equal)" in capsys.readouterr().err
+    told = capsys.readouterr().err
+    assert "(bit-equal)" in told
+    assert re.search(r"^1/1  elasticity/depth=0/latents=\d+, seed 0: rel-L2 ", told, re.MULTILINE)
     assert content(done / "smoke" / "records") == before
     (cell,) = chosen(item_named("kv-depth").cells(SMOKE), ["depth=0"])
     record = ledger_of(done).find(cell.job)
@@ -143,6 +149,9 @@ def test_a_script_can_tell_that_jobs_failed_and_tables_are_written_nevertheless(
         patch.setattr(Training, "perform", fail)
         assert main(words) == 1
     told = capsys.readouterr()
+    assert "1/2  elasticity/depth=0/latents=4, seed 0: rel-L2 " in told.err
+    assert "2/2  elasticity/depth=1/latents=4, seed 0: RuntimeError: no such kernel" in told.err
+    assert "nothing was trained" not in told.err
     last = f"1 of {len(cells)} jobs failed; --retry does them again"
     assert told.err.splitlines()[-1] == last
     assert "failed: RuntimeError: no such kernel" in told.out
@@ -191,6 +200,14 @@ def test_a_look_at_a_trained_model_brings_its_training_along():
     [
         (["tabel1", "--budget", "smoke"], "there is no table or figure 'tabel1'; did you mean 'table1'?"),
         (["table1"], "say how much with --budget"),
+        (["table1,table2", "--budget", "smoke"], "'table1,table2'; several are:  all --only table1,table2"),
+        (["figure9"], "there is no table or figure 'figure9'; Figure 9 of the paper is blocks-latents"),
+        (["fig10"], "Figure 10 of the paper is kv-depth and ffn-depth"),
+        (["Fig. 15"], "Figure 15 of the paper is lpbf"),
+        (["figure-12", "--budget", "cpu"], "Figure 12 of the paper is shared-latents\n"),
+        (["table-1", "--budget", "cpu"], "Table 1 of the paper is table1\n"),
+        (["all", "--budget", "cpu", "--only", "table6"], "Table 6 of the paper is lpbf"),
+        (["figure99"], "there is no table or figure 'figure99'; known: "),
         (["table1", "--budget", "smoke", "--only", "elasticty"], "did you mean 'elasticity'?"),
         (["table1", "--budget", "smoke", "--only", "pipe/transformer"], "no cell has all of that"),
         (["all", "--budget", "smoke", "--only", "spectra,pipe"], "there is no table or figure 'pipe'"),
@@ -205,7 +222,14 @@ def test_a_look_at_a_trained_model_brings_its_training_along():
         (["pages", "--seeds", "1"], "it takes no --seeds"),
         (["pages", "--workers", "2"], "it takes no --workers"),
         (["pages", "--verify"], "it takes no --verify"),
-        (["list", "--budget", "smoke"], "list tells of all items; it takes no --budget"),
+        (
+            ["list", "--workers", "3", "--budget", "smoke", "--seeds", "1"],
+            "list tells of all items; it takes no --budget, --seeds, only --workers, --records, --work",
+        ),
+        (
+            ["table1", "--budget", "smoke", "--workers", "2", "--scheduler", "tcp://here:8786"],
+            "--scheduler has the workers of its cluster; it takes no --workers",
+        ),
         (["table1", "--budget", "cpu", "--verify", "--out", "x"], "--verify writes no report; it takes no --out"),
         (["pages"], "the folder of records results/records is not there: name another with --records"),
         (["pages", "--records", "mistyped"], "the folder of records mistyped is not there"),
@@ -238,6 +262,39 @@ def test_a_file_in_place_of_a_folder_is_told_before_anything_is_done(option, tmp
     assert list(tmp_path.iterdir()) == [file]
 
 
+@pytest.mark.parametrize(
+    ("words", "option"),
+    [
+        (["pages"], "--out"),
+        (["kv-depth", "--budget", "cpu", "--verify"], "--work"),
+        (["kv-depth", "--budget", "smoke"], "--out"),
+        (["kv-depth", "--budget", "smoke"], "--work"),
+    ],
+)
+def test_a_folder_that_cannot_be_written_is_told_before_anything_is_done(words, option, tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "records").mkdir()
+    assert main(["reproduce", *words, "--records", "records", option, "/proc/flare"]) == 2
+    told = f"ConfigError: {option} /proc/flare: /proc is no folder that can be written into; name another\n"
+    assert capsys.readouterr().err == told
+    assert [path.name for path in tmp_path.iterdir()] == ["records"]
+
+
+@pytest.mark.parametrize(
+    ("words", "found", "workers", "makers"),
+    [([], [], 5, 5), ([], ["0", "1"], 2, 5), (["--workers", "3"], ["0", "1"], 3, 3), (["--workers", "3"], [], 3, 3)],
+)
+def test_as_many_train_as_there_are_gpus_and_as_many_make_data_as_cores(
+    words, found, workers, makers, tmp_path, monkeypatch
+):
+    asked = []
+    monkeypatch.setattr(os, "cpu_count", lambda: 5)
+    monkeypatch.setattr(sweeping, "gpus", lambda: found)
+    monkeypatch.setattr(sweeping, "sweep", lambda *_, **how: asked.append((how["workers"], how["makers"])) or 1)
+    assert main(["reproduce", "kv-depth", "--budget", "smoke", "--work", str(tmp_path), *words]) == 0
+    assert asked == [(workers, makers)]
+
+
 def test_pages_of_no_record_remove_nothing(tmp_path, capsys):
     folder, records = tmp_path / "pages", tmp_path / "records"
     (kv,) = chosen(item_named("kv-depth").cells(CPU), ["depth=0"])
@@ -258,6 +315,26 @@ def test_the_list_knows_what_of_smoke_is_recorded_without_being_told_where(done,
     assert main(["reproduce", "list", "--work", str(done)]) == 0
     (line,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("kv-depth ")]
     assert "(all recorded)" in line.split("job", 2)[1]
+
+
+def test_the_list_does_not_count_what_is_unfinished_as_recorded(tmp_path, capsys):
+    ledger, ended = Ledger(tmp_path), {"rel_l2": 0.1}
+    first, second, third, fourth = planned(item_named("blocks-latents"), SMOKE, ["darcy"], None)
+    half = Record("unfinished", {"curve": [(1, 0.5)], "epochs": 2})
+    for job, record in ((first, Record("done", ended)), (second, Record("failed", failure="x")), (third, half)):
+        ledger.write(job, record)
+    words = ["reproduce", "list", "--workers", "2", "--records", str(tmp_path)]
+
+    def told():
+        assert main(words) == 0
+        return capsys.readouterr().out
+
+    assert re.search(r"blocks-latents/darcy +4 jobs, \d+ s \(2 of 4 recorded, 1 unfinished\) ", told())
+    assert re.search(r"kv-depth +2 jobs, \d+ s  ", told())
+    for job in (first, second, fourth):
+        ledger.write(job, half)
+    assert re.search(r"blocks-latents/darcy +4 jobs, \d+ s \(4 unfinished\) ", told())
+    assert "with 2 workers of a core each" in told()
 
 
 def test_the_list_has_every_item_with_a_time_for_every_budget(tmp_path, capsys, monkeypatch):

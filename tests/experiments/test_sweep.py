@@ -5,16 +5,18 @@ import math
 import os
 import signal
 import time
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from multiprocessing import get_context
+from pathlib import Path
 
 import pytest
+import torch
 
 from flare.errors import ConfigError, DataError, TrainingDiverged
 from flare.experiments.analyses import TrainedSpectra
-from flare.experiments.jobs import Data, Place, Training
-from flare.experiments.ledger import Ledger
-from flare.experiments.sweep import sweep
+from flare.experiments.jobs import Data, Job, Place, Training
+from flare.experiments.ledger import Ledger, address
+from flare.experiments.sweep import gpus, perform, sweep
 from flare.train.loop import Trainer
 from flare.train.signals import Interrupted
 from tests.factory import content
@@ -76,6 +78,33 @@ def test_so_does_a_dask_cluster_whose_worker_has_two_threads(alone, place, tmp_p
     with cluster:
         there, _ = run(JOBS, tmp_path, place, scheduler=cluster.scheduler_address)
     assert without_made(there) == without_made(alone)
+
+
+def test_a_dask_worker_needs_not_work_where_the_command_was_given(alone, place, tmp_path, monkeypatch):
+    distributed = pytest.importorskip("distributed")
+    monkeypatch.chdir(place.root.parent)
+    records = Path(os.path.relpath(tmp_path / "records"))
+    there = Place(Path(place.root.name), runs=f"{tmp_path.name}-runs")
+    with (
+        distributed.LocalCluster(n_workers=1, threads_per_worker=1, dashboard_address=None) as cluster,
+        distributed.Client(cluster) as client,
+    ):
+        client.run(os.chdir, str(tmp_path))
+        sweep(JOBS[:1], Ledger(records), there, scheduler=cluster.scheduler_address, tell=lambda line: None)
+    assert Ledger(records).find(JOB).result == alone.find(JOB).result
+
+
+@pytest.mark.parametrize(
+    ("missing", "option"),
+    [("work/locks", "--work"), (f"work/data/{JOB.on.folder}", "--work"), ("records", "--records")],
+)
+def test_a_worker_that_does_not_see_a_folder_says_which_and_makes_none(missing, option, tmp_path):
+    for folder in ("work/locks", f"work/data/{JOB.on.folder}", "records"):
+        if folder != missing:
+            (tmp_path / folder).mkdir(parents=True)
+    with pytest.raises(DataError, match=rf"the worker on .* does not see {tmp_path / missing}\. .* with {option}$"):
+        perform(JOB, tmp_path / "records", Place(tmp_path / "work"), 1)
+    assert not (tmp_path / missing).exists()
 
 
 def test_what_has_a_record_is_not_done_again(place, tmp_path, monkeypatch):
@@ -193,10 +222,50 @@ def test_a_failed_job_says_so_and_the_others_go_on(error, place, tmp_path, monke
     record = ledger.find(JOBS[1])
     assert record.outcome == "failed"
     assert str(error) in record.failure
+    assert record.made["seconds"] >= 0
+    assert record.made["peak_memory_mb"] > 0
     assert ledger.find(JOB).outcome == "done"
     assert any(str(error) in line for line in told)
     assert run(JOBS[:2], tmp_path, place)[1] == ["2 jobs, 2 of them done already"]
     assert run(JOBS[:2], tmp_path, place, retry=True)[1][0] == "2 jobs, 1 of them done already"
+
+
+def test_lines_call_a_job_by_the_name_that_is_given_for_it(place, tmp_path):
+    _, told = run(JOBS[:2], tmp_path, place, names={address(JOB): "elasticity/flare, seed 0"})
+    assert told[1].startswith("1/2  elasticity/flare, seed 0: rel-L2 ")
+    assert told[2].startswith("2/2  elasticity-flare-seed1: rel-L2 ")
+
+
+@dataclass(frozen=True)
+class SeesGpu(Job):
+    """Waits for the other of two, which must then be in another process."""
+
+    number: int
+    kind = "sees-gpu"
+
+    @property
+    def label(self):
+        return f"sees-gpu-{self.number}"
+
+    def definition(self):
+        return {"kind": self.kind, "number": self.number}
+
+    def perform(self, place):
+        (place.root / f"here-{self.number}").touch()
+        while not (place.root / f"here-{1 - self.number}").exists():
+            time.sleep(0.05)
+        return {"gpu": os.environ["CUDA_VISIBLE_DEVICES"]}, {}
+
+
+def test_each_worker_sees_a_gpu_of_its_own(tmp_path, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    assert gpus() == ["0", "1"]
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,6")
+    ledger, both = Ledger(tmp_path / "records"), [SeesGpu(0), SeesGpu(1)]
+    assert sweep(both, ledger, Place(tmp_path), workers=2, tell=lambda line: None) == 2
+    assert {ledger.find(job).result["gpu"] for job in both} == {"4", "6"}
 
 
 def test_a_training_that_ends_without_a_number_has_failed(place, tmp_path, monkeypatch):
