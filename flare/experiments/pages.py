@@ -11,6 +11,7 @@ from pathlib import Path
 
 from flare.errors import DataError
 from flare.experiments.budgets import Budget, budget_named
+from flare.experiments.departures import other_epochs
 from flare.experiments.jobs import Training
 from flare.experiments.ledger import Ledger, address
 from flare.experiments.names import ITEMS
@@ -194,14 +195,14 @@ def _what_cpu_shows(ledger: Ledger) -> list[str]:
     assert cell.paper is not None
     ours, theirs = cell.job.settings(), cell.exact.settings()
     train, full = (data.samples - data.test for data in (cell.job.on, cell.exact.on))
-    parts = [f"{ours['epochs']} of {theirs['epochs']} epochs", f"{train} of {full:,} training samples"]
+    parts = [other_epochs(ours["epochs"], theirs["epochs"]), f"{train} of {full:,} training samples"]
     parts += [f"{ours['model'][key]} of {theirs['model'][key]} {key}" for key in cpu.halved]
     found = [outcome for outcome in outcomes(ledger, [cell]) if outcome.values()]
     beside = f" That is why {found[0].number} stands beside the paper's {thousandths(cell.paper)}." if found else ""
     return [
         "## What `cpu` numbers can and cannot show\n",
         "Budget `cpu` is a part of the paper's setting that two cores can do. FLARE on Elasticity, for one, has "
-        f"{', '.join(parts)}, and data of our own solver.{beside}\n",
+        f"{'; '.join(parts)}; and data of our own solver.{beside}\n",
         LEVEL,
     ]
 

@@ -50,7 +50,8 @@ def test_a_stranger_is_told_why_the_level_is_not_the_papers(ledger, tmp_path):
     keep(ledger, "table1", ["elasticity/flare"], 0.126)
     pages = written(ledger, tmp_path / "pages")
     told = pages["README.md"].split("## What `cpu` numbers can and cannot show")[1]
-    assert "16 of 500 epochs, 400 of 1,000 training samples, 4 of 8 blocks, 32 of 64 channels" in told
+    small = "400 of 1,000 training samples; 4 of 8 blocks; 32 of 64 channels; and data of our own solver"
+    assert f"16 epochs with a schedule of their own, not 500; {small}" in told
     assert "That is why 126 stands beside the paper's 3.38." in told
     assert "cannot show the level" in told
     assert "(README.md#what-cpu-numbers-can-and-cannot-show)" in pages["table1.md"]
@@ -96,7 +97,7 @@ def test_pages_of_spectra_tell_how_far_heads_differ(ledger, tmp_path):
     assert "Heads differ more with independent latents" in pages["shared-latents.md"]
     assert "Heads differ more with independent latents" in pages["README.md"]
     for page, blocks, count in (("spectra.md", "; blocks 4, not 8", 1), ("shared-latents.md", "", 2)):
-        departs = f"16 of 500 epochs{blocks}; channels 32, not 64; norms without weight decay (#15).*"
+        departs = f"a schedule of their own, not 500{blocks}; channels 32, not 64; norms without weight decay (#15).*"
         assert pages[page].count(departs) == count, "a picture has no row that could say it"
 
 
@@ -118,6 +119,12 @@ def test_spectra_stand_beside_what_the_paper_says_of_its_own():
     assert told.count("which does **not** agree") == 2
     told = _beside_the_paper(spectra((0.8, 0.9), (0.1, 0.2), (0.5, 0.9)))
     assert "which agrees, though it does not rise with every block; its standard deviation" in told
+    told = _beside_the_paper(spectra((0.1, 0.2), (0.5, 0.9), (0.1, 0.9)))
+    assert "which does **not** agree; its standard deviation" in told
+    told = _beside_the_paper(spectra((9.0, 9.0), (9.01, 9.02)))
+    assert "is 1.0 in block 1 and in the mean of the deeper ones, no difference; its standard deviation" in told
+    assert told.endswith("is 0.0 in block 1 and in the mean of the deeper ones, no difference.")
+    assert "agree" not in told
     assert "One block: nothing can be said" in _beside_the_paper(spectra((0.1, 0.9)))
 
 
@@ -133,6 +140,9 @@ def test_pictures_of_a_sample_depart_in_words_and_stand_beside_the_training_mean
     text = written(ledger, tmp_path / "pages")["qualitative.md"]
     assert "elasticity 300 (mean of all 400, the training-mean field 500); darcy 300 (mean of all 600," in text
     assert "; pipe 300. No better than that field: darcy." in text
-    for dataset, words in (("elasticity", "16 of 500 epochs"), ("darcy", "22×22 points, not 85×85 (resolution 22)")):
+    for dataset, words in (
+        ("elasticity", "16 epochs with a schedule of their own, not 500"),
+        ("darcy", "22×22 points, not 85×85 (resolution 22)"),
+    ):
         (caption,) = [line for line in text.splitlines() if line.startswith(f"*{dataset}: truth")]
         assert f"{words}; " in caption.split("Departures from the paper's setting: ")[1]

@@ -41,7 +41,7 @@ def test_a_page_has_mean_spread_paper_and_departures_in_one_row_and_a_failure_sa
     row = next(line for line in text.splitlines() if line.startswith("| elasticity | flare |"))
     assert "| 1,234 | 12.0 ± 2.0 | 3 | 3.38 (3.38 to 3.85 for this setting and seed in the authors' material) | " in row
     assert "| data of our solver; 400+100 of 1000+200 samples; " in row
-    assert "16 of 500 epochs; blocks 4, not 8; channels 32, not 64" in row
+    assert "16 epochs with a schedule of their own, not 500; blocks 4, not 8; channels 32, not 64" in row
     assert "normalise.points gaussian, not identity" in row
     row = next(line for line in text.splitlines() if line.startswith("| elasticity | lno |"))
     assert "failed: TrainingDiverged: the loss is nan | 2 of 3 | 9.25 |" in row

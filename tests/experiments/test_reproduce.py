@@ -79,7 +79,7 @@ def test_doing_it_again_changes_nothing_and_the_table_says_what_the_records_say(
     page = done / "smoke" / "table1-smoke.md"
     assert told.out == page.read_text(encoding="utf-8")
     assert f"written: {page}" in told.err
-    assert "1 of 500 epochs" in told.out
+    assert "1 epoch with a schedule of its own, not 500" in told.out
 
 
 def test_all_does_the_named_items_in_the_order_asked_for(done, capsys):
