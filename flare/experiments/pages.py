@@ -52,7 +52,8 @@ def _section(item: Item, ledger: Ledger, budget: Budget, folder: Path) -> Sectio
     blocks = item.report(ledger, budget)
     # Numbers of small models beside the paper's puzzle whoever comes by a link.
     why = [BESIDE] if budget.halved and any(outcome.cell.paper is not None for outcome in found) else []
-    parts = [*why, *_written(blocks, folder, f"{item.name}-{budget.key}")]
+    about = f"{item.heading}, budget {_title(budget).replace('`', '')}: {budget.about}"
+    parts = [*why, *_written(blocks, folder, f"{item.name}-{budget.key}", about)]
     text = "\n\n".join([f"## Budget {_title(budget)}: {budget.about}", *parts]) + "\n"
     return Section(budget, text, _outcome(blocks))
 
@@ -67,15 +68,19 @@ def _title(budget: Budget) -> str:
     return f"`{budget.name}`" + (", published files" if budget.published else "")
 
 
-def _written(blocks: Iterable[Block], folder: Path, stem: str) -> Iterable[str]:
-    """Markdown of each block, after its files are there."""
-    tables = 0
+def _written(blocks: Iterable[Block], folder: Path, stem: str, about: str) -> Iterable[str]:
+    """Markdown of each block, after its files are there.
+
+    Args:
+        about: what LaTeX tables say of themselves, before the words that lead to each.
+    """
+    tables, lead = 0, ""
     for block in blocks:
         if isinstance(block, Table):
             tables += 1
             name = f"{stem}-{tables}"
             _write(folder / "tables" / f"{name}.csv", block.csv().encode())
-            _write(folder / "tables" / f"{name}.tex", block.latex().encode())
+            _write(folder / "tables" / f"{name}.tex", block.latex(_comments(block, about, lead)).encode())
             yield block.markdown() + f"\nAs [CSV](tables/{name}.csv) and [LaTeX](tables/{name}.tex)."
         elif isinstance(block, Picture):
             name = f"{stem}-{block.name}.png"
@@ -83,6 +88,14 @@ def _written(blocks: Iterable[Block], folder: Path, stem: str) -> Iterable[str]:
             yield f"![{block.name}](images/{name})\n\n*{block.caption}*"
         elif block:
             yield block
+        lead = block if isinstance(block, str) and block.endswith(":") else ""
+
+
+def _comments(table: Table, about: str, lead: str) -> list[str]:
+    """For whoever has the file of a table without its page."""
+    marks = [words for mark, words in MARKS.items() if mark in table.markdown()]
+    where = [re.sub(r"\[.+?\]\(\.\./(.+?)\)", r"docs/\1", words) for words in marks]
+    return [about, *([lead.removesuffix(":") + "."] if lead else []), *where]
 
 
 def write_pages(ledger: Ledger, folder: Path) -> list[Path]:

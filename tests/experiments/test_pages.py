@@ -476,6 +476,14 @@ def test_table_1_is_seen_at_a_glance_before_its_rows(tmp_path):
     assert "| lno | 210 ± 14 (9.25) | 210 ± 14 (7.64) |  |  |  | 210 ± 14 |" in text
     (line,) = (tmp_path / "pages" / "tables" / "table1-cpu-1.csv").read_text().splitlines()[:1]
     assert line.startswith('model,"elasticity, ours","elasticity, ours, spread","elasticity, paper",')
+    latex = (tmp_path / "pages" / "tables" / "table1-cpu-1.tex").read_text()
+    comments = " ".join(line.lstrip("% ") for line in latex.split("\\begin")[0].splitlines())
+    assert "Table 1: models × benchmarks, budget cpu: " in comments
+    assert "rel-L2 × 1e-3: ours, and in brackets the paper's" in comments
+    assert "in bold the lowest mean of ours in a column. Numbers with ±: mean ± sample" in comments
+    latex = (tmp_path / "pages" / "tables" / "table1-cpu-2.tex").read_text()
+    assert "docs/discrepancies.md" in latex.split("\\begin")[0]
+    assert "in bold" not in latex
 
 
 def test_blocks_by_latents_are_seen_at_a_glance(tmp_path):
