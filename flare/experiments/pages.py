@@ -11,6 +11,7 @@ from pathlib import Path
 
 from flare.errors import DataError
 from flare.experiments.budgets import Budget, budget_named
+from flare.experiments.claims import claims
 from flare.experiments.departures import other_epochs
 from flare.experiments.jobs import Training
 from flare.experiments.ledger import Ledger, address
@@ -130,7 +131,10 @@ def write_pages(ledger: Ledger, folder: Path) -> list[Path]:
             "Name another folder with --records, or begin with:  flare reproduce table1 --budget cpu"
         )
     page = folder / "README.md"
-    _write(page, "\n".join([INDEX, *_what_cpu_shows(ledger), "## Tables and figures\n", *lines, ""]).encode())
+    _write(
+        page,
+        "\n".join([INDEX, *_claims(ledger), *_what_cpu_shows(ledger), "## Tables and figures\n", *lines, ""]).encode(),
+    )
     pages.append(page)
     _remove_others(folder, pages)
     return pages
@@ -199,6 +203,11 @@ def _notes(ledger: Ledger, name: str) -> list[str]:
     return [f"## Remarks, written by hand\n\n{path.read_text(encoding='utf-8').strip()}\n"] if path.exists() else []
 
 
+def _claims(ledger: Ledger) -> list[str]:
+    told = claims(ledger, budget_named("cpu"))
+    return [CLAIMS, told] if told else []
+
+
 def _what_cpu_shows(ledger: Ledger) -> list[str]:
     """Why its numbers are far from the paper's: by FLARE on Elasticity, the first that a reader sees."""
     cpu = budget_named("cpu")
@@ -220,6 +229,10 @@ def _what_cpu_shows(ledger: Ledger) -> list[str]:
     ]
 
 
+CLAIMS = """## The paper's claims, and what came out here
+
+Of short trainings of small models: [below](#what-cpu-numbers-can-and-cannot-show) is what these can show.
+"""
 BESIDE = (
     "The paper's numbers here are of its own, whole setting, and ours of a small part of it: see "
     "[what `cpu` numbers can and cannot show](README.md#what-cpu-numbers-can-and-cannot-show)."
