@@ -192,7 +192,14 @@ def test_a_look_at_a_trained_model_brings_its_training_along():
         (["tabel1", "--budget", "smoke"], "there is no table or figure 'tabel1'; did you mean 'table1'?"),
         (["table1"], "say how much with --budget"),
         (["table1", "--budget", "smoke", "--only", "elasticty"], "did you mean 'elasticity'?"),
-        (["table1", "--budget", "smoke", "--only", "pipe/transformer"], "no cell has all of that"),
+        (
+            ["table1", "--budget", "smoke", "--only", "pipe/flar"],
+            "--only pipe/flar: there is no 'flar'; did you mean 'flare'?",
+        ),
+        (
+            ["table1", "--budget", "smoke", "--only", "lpbf/transformer"],
+            "--only lpbf/transformer: no cell has all of that; lpbf has: perceiver, gnot, lno, transolver, flare",
+        ),
         (["all", "--budget", "smoke", "--only", "spectra,pipe"], "there is no table or figure 'pipe'"),
         (
             ["all", "--budget", "smoke", "--only", "table1/pip"],
