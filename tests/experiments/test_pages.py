@@ -343,10 +343,9 @@ def test_an_ablation_says_which_is_lowest_beside_the_papers_and_what_is_missing(
     ledger = records_for(cells[1:4], tmp_path / "r", lambda parts: errors[parts])
     write_pages(ledger, tmp_path / "pages")
     text = (tmp_path / "pages" / f"{item}.md").read_text()
-    assert (
-        f"Lowest with 64 latents: {item_axis(item)} {value[1]}, 110 ± 14. No difference beyond the spread from "
-        f"{value[2]} (120 ± 14)." in text
-    )
+    axes = item_axis(item)
+    start = f"\n3 of the {len(cells)} {axes}s only. Lowest with 64 latents: {axes} {value[1]}, 110 ± 14. "
+    assert f"{start}No difference beyond the spread from {value[2]} (120 ± 14)." in text
     assert f"The paper's lowest of {', '.join(value)}: {papers}." in text
     assert f"No record yet: {axis}={value[0]}/latents=64, {axis}={value[4]}/latents=64" in text
     readme = (tmp_path / "pages" / "README.md").read_text()
