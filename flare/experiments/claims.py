@@ -39,13 +39,23 @@ def claims(ledger: Ledger, budget: Budget) -> str:
 
 def _as_they_are(ledger: Ledger, budget: Budget) -> str:
     """The note on Elasticity: its order with points as the paper has them."""
-    raw = _ranked(ledger, [cell for cell in _models(budget, "elasticity", extra=True) if cell.parts[1].endswith(RAW)])
+    raw = _raw(ledger, budget)
     if not raw:
         return ""
     who = "FLARE is" if _name(raw[0]) == "flare" else "FLARE is **not**"
     seeds = ", of one seed" if any(outcome.spread is None for outcome in raw) else ""
     told = f"With points as they are, as in the paper, {who} the lowest{seeds}: {_order(raw)}."
     return f"\n{MARK} Points are normalised in this budget. {told}\n"
+
+
+def order_flips(ledger: Ledger, budget: Budget) -> bool:
+    """Whether another model has the lowest error on Elasticity as soon as points are not normalised."""
+    usual, raw = _ranked(ledger, _models(budget, "elasticity")), _raw(ledger, budget)
+    return bool(usual and raw) and _name(usual[0]) != _name(raw[0])
+
+
+def _raw(ledger: Ledger, budget: Budget) -> list[Outcome]:
+    return _ranked(ledger, [c for c in _models(budget, "elasticity", extra=True) if c.parts[1].endswith(RAW)])
 
 
 def _models(budget: Budget, dataset: str, *, extra: bool = False) -> list[Cell]:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from flare.errors import DataError
 from flare.experiments.budgets import Budget, budget_named
-from flare.experiments.claims import claims
+from flare.experiments.claims import claims, order_flips
 from flare.experiments.departures import other_epochs
 from flare.experiments.jobs import Training
 from flare.experiments.ledger import Ledger, address
@@ -225,7 +225,7 @@ def _what_cpu_shows(ledger: Ledger) -> list[str]:
         "## What `cpu` numbers can and cannot show\n",
         "Budget `cpu` is a part of the paper's setting that two cores can do. FLARE on Elasticity, for one, has "
         f"{'; '.join(parts)}; and data of our own solver.{beside}\n",
-        LEVEL,
+        LEVEL.format(FLIP if order_flips(ledger, cpu) else ""),
     ]
 
 
@@ -239,9 +239,12 @@ BESIDE = (
 )
 LEVEL = """Such numbers can show an order (who is ahead after equally short trainings) and a trend (does the error fall
 with more blocks). They cannot show the level, which comes of long trainings of whole models: an error above the paper's
-does not contradict it, and an order that is seen here need not last for 500 epochs. The table of architectures counts
+does not contradict it, and an order that is seen here need not last for 500 epochs.{} The table of architectures counts
 the paper's own models under any budget. Every row of an error says in what its setting departs from the paper's.
 """
+FLIP = """ Nor need it last in another
+setting: on Elasticity it is another one as soon as points are not normalised (rows `-raw-points` of
+[Table 1](table1.md))."""
 INDEX = """# Results
 
 The paper's tables and figures, done again. Everything here is written by `flare reproduce pages` from the records in

@@ -70,6 +70,7 @@ def test_the_list_begins_with_what_came_of_the_papers_claims(ledger, tmp_path):
     assert (here, verdict) == ("1. flare 100, 2. lno 200; of 2 models", "2 of 6 models: one seed: holds†")
     note = "FLARE is **not** the lowest, of one seed: 1. lno 300, 2. flare 400; of 2 models."
     assert f"† Points are normalised in this budget. With points as they are, as in the paper, {note}" in told
+    assert "on Elasticity it is another one as soon as points are not normalised" in " ".join(told.split())
     assert claim(pages, "on pipe")[1] == "2 of 6 models: one seed: does **not** hold"
     here, verdict = claim(pages, "the error falls with more blocks on darcy")
     assert here == "300 to 250 from 1 to 4 blocks with 16 latents; 1 of 2 steps fall"
@@ -101,6 +102,7 @@ def test_a_stranger_is_told_why_the_level_is_not_the_papers(ledger, tmp_path):
     assert "(README.md#what-cpu-numbers-can-and-cannot-show)" in pages["table1.md"]
     other = Ledger(tmp_path / "other")
     keep(other, "table1", ["elasticity/lno"], 0.126)
+    assert "not normalised" not in pages["README.md"]
     assert "stands beside" not in written(other, tmp_path / "without")["README.md"]
 
 
