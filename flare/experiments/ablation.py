@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -46,18 +47,33 @@ def table_of(columns: Sequence[int], rows: Mapping[int, Sequence[float]]) -> dic
     return {(c, r): value for r, values in rows.items() for c, value in zip(columns, values, strict=True)}
 
 
-def curves(name: str, found: Sequence[Outcome], *, axis: str, by: str, caption: str, log: bool = True) -> Picture:
-    """Error over the second part of the cells, a curve for every third one, the paper's in a panel beside ours."""
+def curves(
+    name: str,
+    wanted: Sequence[Cell],
+    found: Sequence[Outcome],
+    *,
+    axis: str,
+    by: str,
+    caption: str,
+    log: bool = True,
+) -> Picture:
+    """Error over the second part of the cells, a curve for every third one, the paper's in a panel beside ours.
+
+    Args:
+        wanted: all cells of the grid: of those without a number of ours the paper's is drawn.
+    """
+    of = {outcome.cell.parts: outcome for outcome in found if outcome.values()}
     lines: dict[str, Series] = {}
-    for outcome in found:
-        if not outcome.values():
+    for cell in wanted:
+        outcome = of.get(cell.parts)
+        if outcome is None and cell.paper is None:
             continue
-        _, x, label = labels(outcome.cell)
+        _, x, label = labels(cell)
         line = lines.setdefault(f"{by} {label}", Series())
         line.x.append(float(x))
-        line.y.append(outcome.mean)
-        line.spread.append(outcome.spread or 0.0)
-        line.paper.append(outcome.cell.paper)
+        line.y.append(outcome.mean if outcome is not None else math.nan)
+        line.spread.append((outcome.spread or 0.0) if outcome is not None else 0.0)
+        line.paper.append(cell.paper)
     if any(value is not None for line in lines.values() for value in line.paper):
         caption += " Left ours, right the paper's, each on an axis of its own."
     return Picture(name, caption, png(error_curves(lines, axis=axis, log=log)))

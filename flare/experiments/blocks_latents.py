@@ -76,14 +76,14 @@ def report(ledger: Ledger, budget: Budget) -> list[Block]:
     blocks.append(error_table(("dataset", "blocks", "latents"), found, READ_OFF))
     for dataset in PAPER:
         here = [outcome for outcome in found if outcome.cell.parts[0] == dataset]
+        wanted = [cell for cell in cells(budget) if cell.parts[0] == dataset]
         if not any(outcome.values() for outcome in here):
-            count = sum(cell.parts[0] == dataset for cell in cells(budget))
-            blocks.append(f"{dataset}: none of its {count} cells has a number yet.")
+            blocks.append(f"{dataset}: none of its {len(wanted)} cells has a number yet.")
             continue
         blocks += [_verdict(dataset, budget, here), _more_latents(dataset, here)]
         if drawable(here):
             caption = f"{dataset}: relative L2 error over the number of blocks."
-            blocks.append(curves(f"blocks-latents-{dataset}", here, axis="blocks", by="M =", caption=caption))
+            blocks.append(curves(f"blocks-latents-{dataset}", wanted, here, axis="blocks", by="M =", caption=caption))
     return [*blocks, origin(found)]
 
 

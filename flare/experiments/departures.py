@@ -25,7 +25,7 @@ def departures_of(ours: Training, exact: Training) -> list[str]:
     words = [] if ours.on.published else _of_data(ours.on, exact.on)
     for key, there, here in differences(exact.definition()["settings"], ours.definition()["settings"]):
         if key == "epochs":
-            words.append(f"{here} of {there} epochs")
+            words.append(other_epochs(here, there))
         elif key == "data.subsample" and here is not None:
             words.append(_of_subsample(ours.on, here, there))
         elif key == "data.mirror":
@@ -33,6 +33,12 @@ def departures_of(ours: Training, exact: Training) -> list[str]:
         elif key != "seed":
             words.append(worded(key, there, here))
     return words + decided(exact)
+
+
+def other_epochs(here: int, there: int) -> str:
+    """Said so that nobody takes them for the first epochs of the longer training."""
+    ours = "1 epoch with a schedule of its own" if here == 1 else f"{here} epochs with a schedule of their own"
+    return f"{ours}, not {there}"
 
 
 def worded(key: str, there: Any, here: Any) -> str:

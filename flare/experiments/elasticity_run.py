@@ -9,7 +9,7 @@ from __future__ import annotations
 from flare.experiments.budgets import BUDGETS, Budget
 from flare.experiments.learning import learning_curves
 from flare.experiments.ledger import Ledger
-from flare.experiments.study import Block, Cell, Item, error_table, origin, outcomes, paper_value
+from flare.experiments.study import Block, Cell, Item, Outcome, error_table, origin, outcomes, paper_value
 from flare.experiments.table1 import AUTHORS, DATASETS, PAPER
 
 SHORT = {
@@ -42,11 +42,30 @@ def report(ledger: Ledger, budget: Budget) -> list[Block]:
         paper = paper_value(outcome.cell)
         beside = f"; the paper has {paper}" if paper else ""
         blocks.append(f"FLARE on Elasticity, × 1e-3: {outcome.error()}{beside}.")
+        if budget.name == "cpu":
+            blocks.append(_as_it_is(outcome))
         if outcome.first is None:
             continue
         caption = "Relative L2 error on the test split while training, seed 0."
         blocks += learning_curves("learning", caption, {"FLARE": outcome.first})
     return [*blocks, origin(found)]
+
+
+def _as_it_is(outcome: Outcome) -> str:
+    """Of fewer epochs of the paper's model and samples: what their number is, and what all epochs would take here."""
+    timed = [record for record in outcome.records if record.outcome == "done" and record.made.get("seconds")]
+    if not timed or outcome.cell.exact is None:
+        return ""
+    made, epochs, whole = timed[0].made, timed[0].result["epochs"], outcome.cell.exact.settings()["epochs"]
+    each = made["seconds"] / epochs
+    return (
+        f"The schedule comes to its end within these {epochs:g} epochs: the number is that of a finished, shorter "
+        f"training, not of the paper's run cut off. At their {each:.0f} s an epoch ({made['processor']}) the paper's "
+        f"{whole} would take about {each * whole / 3600:.0f} h: {WHOLE}, which goes on where it was stopped."
+    )
+
+
+WHOLE = "`flare reproduce elasticity-run --budget paper --workers 1 --threads 2`"
 
 
 ITEM = Item("elasticity-run", "The paper's Elasticity run and its learning curve", cells, report)

@@ -41,7 +41,7 @@ def report(ledger: Ledger, budget: Budget) -> list[Block]:
     blocks.append(lowest(wanted, found, "FFN depth", "latents"))
     if drawable(found):
         caption = "Relative L2 error over the inner layers of the pointwise MLP."
-        blocks.append(curves("ffn-depth", found, axis="FFN depth", by="M =", caption=caption, log=False))
+        blocks.append(curves("ffn-depth", wanted, found, axis="FFN depth", by="M =", caption=caption, log=False))
     return [*blocks, origin(found)]
 
 

@@ -41,7 +41,7 @@ def report(ledger: Ledger, budget: Budget) -> list[Block]:
     blocks.append(lowest(wanted, found, "head width", "latents"))
     if drawable(found):
         caption = "Relative L2 error over the width of a head; heads × width is the number of channels."
-        blocks.append(curves("head-dimension", found, axis="head width D", by="M =", caption=caption))
+        blocks.append(curves("head-dimension", wanted, found, axis="head width D", by="M =", caption=caption))
     return [*blocks, origin(found)]
 
 

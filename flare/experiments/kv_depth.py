@@ -41,7 +41,7 @@ def report(ledger: Ledger, budget: Budget) -> list[Block]:
     blocks.append(lowest(wanted, found, "K/V depth", "latents"))
     if drawable(found):
         caption = "Relative L2 error over the inner layers of the MLP of keys and values."
-        blocks.append(curves("kv-depth", found, axis="K/V depth", by="M =", caption=caption, log=False))
+        blocks.append(curves("kv-depth", wanted, found, axis="K/V depth", by="M =", caption=caption, log=False))
     return [*blocks, origin(found)]
 
 

@@ -11,7 +11,7 @@ from flare.experiments.budgets import Budget
 from flare.experiments.ledger import Ledger
 from flare.experiments.study import Block, Cell, Item, Outcome, error_table, origin, outcomes, thousandths
 from flare.experiments.tables import Table
-from flare.experiments.verdicts import NO_DIFFERENCE, overlap, without_numbers
+from flare.experiments.verdicts import NO_DIFFERENCE, only_some, overlap, without_numbers
 
 BLOCKS = (1, 2, 4, 8)
 PAPER = table_of(
@@ -59,7 +59,7 @@ def report(ledger: Ledger, budget: Budget) -> list[Block]:
         blocks += [_verdict(cells(budget), found), _worth_their_time(found, budget)]
     if drawable(found):
         caption = "Relative L2 error over the number of blocks; a curve for every number of latent blocks in each."
-        blocks.append(curves("latent-blocks", found, axis="blocks", by="latent blocks", caption=caption))
+        blocks.append(curves("latent-blocks", cells(budget), found, axis="blocks", by="latent blocks", caption=caption))
     return [*blocks, origin(found)]
 
 
@@ -74,8 +74,10 @@ def _verdict(wanted: list[Cell], found: list[Outcome]) -> str:
             close = [_latent_blocks(other) for other in ranked[1:] if overlap(ranked[0], other)]
             doubt = f" ({NO_DIFFERENCE.lower()} from {', '.join(close)})" if close else ""
             best.append(f"{_latent_blocks(ranked[0])} at {blocks}{doubt}")
+    known = sum(bool(outcome.values()) for outcome in found)
+    start = only_some(known, len(wanted), "cells", "Lowest error")
     words = (
-        f"Lowest error at a fixed number of blocks, by latent blocks: {', '.join(best)}."
+        f"{start} at a fixed number of blocks, by latent blocks: {', '.join(best)}."
         if best
         else "No number of blocks has two cells with numbers yet."
     )

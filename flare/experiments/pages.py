@@ -11,6 +11,8 @@ from pathlib import Path
 
 from flare.errors import DataError
 from flare.experiments.budgets import Budget, budget_named
+from flare.experiments.claims import claims, order_flips
+from flare.experiments.departures import other_epochs
 from flare.experiments.jobs import Training
 from flare.experiments.ledger import Ledger, address
 from flare.experiments.names import ITEMS
@@ -51,7 +53,8 @@ def _section(item: Item, ledger: Ledger, budget: Budget, folder: Path) -> Sectio
     blocks = item.report(ledger, budget)
     # Numbers of small models beside the paper's puzzle whoever comes by a link.
     why = [BESIDE] if budget.halved and any(outcome.cell.paper is not None for outcome in found) else []
-    parts = [*why, *_written(blocks, folder, f"{item.name}-{budget.key}")]
+    about = f"{item.heading}, budget {_title(budget).replace('`', '')}: {budget.about}"
+    parts = [*why, *_written(blocks, folder, f"{item.name}-{budget.key}", about)]
     text = "\n\n".join([f"## Budget {_title(budget)}: {budget.about}", *parts]) + "\n"
     return Section(budget, text, _outcome(blocks))
 
@@ -66,15 +69,19 @@ def _title(budget: Budget) -> str:
     return f"`{budget.name}`" + (", published files" if budget.published else "")
 
 
-def _written(blocks: Iterable[Block], folder: Path, stem: str) -> Iterable[str]:
-    """Markdown of each block, after its files are there."""
-    tables = 0
+def _written(blocks: Iterable[Block], folder: Path, stem: str, about: str) -> Iterable[str]:
+    """Markdown of each block, after its files are there.
+
+    Args:
+        about: what LaTeX tables say of themselves, before the words that lead to each.
+    """
+    tables, lead = 0, ""
     for block in blocks:
         if isinstance(block, Table):
             tables += 1
             name = f"{stem}-{tables}"
             _write(folder / "tables" / f"{name}.csv", block.csv().encode())
-            _write(folder / "tables" / f"{name}.tex", block.latex().encode())
+            _write(folder / "tables" / f"{name}.tex", block.latex(_comments(block, about, lead)).encode())
             yield block.markdown() + f"\nAs [CSV](tables/{name}.csv) and [LaTeX](tables/{name}.tex)."
         elif isinstance(block, Picture):
             name = f"{stem}-{block.name}.png"
@@ -82,6 +89,14 @@ def _written(blocks: Iterable[Block], folder: Path, stem: str) -> Iterable[str]:
             yield f"![{block.name}](images/{name})\n\n*{block.caption}*"
         elif block:
             yield block
+        lead = block if isinstance(block, str) and block.endswith(":") else ""
+
+
+def _comments(table: Table, about: str, lead: str) -> list[str]:
+    """For whoever has the file of a table without its page."""
+    marks = [words for mark, words in MARKS.items() if mark in table.markdown()]
+    where = [re.sub(r"\[.+?\]\(\.\./(.+?)\)", r"docs/\1", words) for words in marks]
+    return [about, *([lead.removesuffix(":") + "."] if lead else []), *where]
 
 
 def write_pages(ledger: Ledger, folder: Path) -> list[Path]:
@@ -116,7 +131,10 @@ def write_pages(ledger: Ledger, folder: Path) -> list[Path]:
             "Name another folder with --records, or begin with:  flare reproduce table1 --budget cpu"
         )
     page = folder / "README.md"
-    _write(page, "\n".join([INDEX, *_what_cpu_shows(ledger), "## Tables and figures\n", *lines, ""]).encode())
+    _write(
+        page,
+        "\n".join([INDEX, *_claims(ledger), *_what_cpu_shows(ledger), "## Tables and figures\n", *lines, ""]).encode(),
+    )
     pages.append(page)
     _remove_others(folder, pages)
     return pages
@@ -185,6 +203,11 @@ def _notes(ledger: Ledger, name: str) -> list[str]:
     return [f"## Remarks, written by hand\n\n{path.read_text(encoding='utf-8').strip()}\n"] if path.exists() else []
 
 
+def _claims(ledger: Ledger) -> list[str]:
+    told = claims(ledger, budget_named("cpu"))
+    return [CLAIMS, told] if told else []
+
+
 def _what_cpu_shows(ledger: Ledger) -> list[str]:
     """Why its numbers are far from the paper's: by FLARE on Elasticity, the first that a reader sees."""
     cpu = budget_named("cpu")
@@ -194,27 +217,34 @@ def _what_cpu_shows(ledger: Ledger) -> list[str]:
     assert cell.paper is not None
     ours, theirs = cell.job.settings(), cell.exact.settings()
     train, full = (data.samples - data.test for data in (cell.job.on, cell.exact.on))
-    parts = [f"{ours['epochs']} of {theirs['epochs']} epochs", f"{train} of {full:,} training samples"]
+    parts = [other_epochs(ours["epochs"], theirs["epochs"]), f"{train} of {full:,} training samples"]
     parts += [f"{ours['model'][key]} of {theirs['model'][key]} {key}" for key in cpu.halved]
     found = [outcome for outcome in outcomes(ledger, [cell]) if outcome.values()]
     beside = f" That is why {found[0].number} stands beside the paper's {thousandths(cell.paper)}." if found else ""
     return [
         "## What `cpu` numbers can and cannot show\n",
         "Budget `cpu` is a part of the paper's setting that two cores can do. FLARE on Elasticity, for one, has "
-        f"{', '.join(parts)}, and data of our own solver.{beside}\n",
-        LEVEL,
+        f"{'; '.join(parts)}; and data of our own solver.{beside}\n",
+        LEVEL.format(FLIP if order_flips(ledger, cpu) else ""),
     ]
 
 
+CLAIMS = """## The paper's claims, and what came out here
+
+Of short trainings of small models: [below](#what-cpu-numbers-can-and-cannot-show) is what these can show.
+"""
 BESIDE = (
     "The paper's numbers here are of its own, whole setting, and ours of a small part of it: see "
     "[what `cpu` numbers can and cannot show](README.md#what-cpu-numbers-can-and-cannot-show)."
 )
 LEVEL = """Such numbers can show an order (who is ahead after equally short trainings) and a trend (does the error fall
 with more blocks). They cannot show the level, which comes of long trainings of whole models: an error above the paper's
-does not contradict it, and an order that is seen here need not last for 500 epochs. The table of architectures counts
+does not contradict it, and an order that is seen here need not last for 500 epochs.{} The table of architectures counts
 the paper's own models under any budget. Every row of an error says in what its setting departs from the paper's.
 """
+FLIP = """ Nor need it last in another
+setting: on Elasticity it is another one as soon as points are not normalised (rows `-raw-points` of
+[Table 1](table1.md))."""
 INDEX = """# Results
 
 The paper's tables and figures, done again. Everything here is written by `flare reproduce pages` from the records in

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import torch
+from torch import Tensor
 
 from flare.experiments.analyses import TrainedSpectra
 from flare.experiments.budgets import BUDGETS, Budget
@@ -101,19 +102,23 @@ def _beside_the_paper(spectra: Spectra) -> str:
     left = ", ".join(f"{value:.0e}" for value in spectra.eigenvalues[..., index].max(1).values)
     ranks = spectra.effective_rank
     mean, apart = ranks.mean(1), ranks.std(1, correction=0)
-    deeper, wider = bool(mean[1:].mean() > mean[0]), bool(apart[1:].mean() > apart[0])
-    every = "" if bool((mean[1:] > mean[:-1]).all()) else ", though it does not rise with every block"
+    rank, width = _deeper(mean), _deeper(apart)
+    if rank.endswith(" agrees") and not bool((mean[1:] > mean[:-1]).all()):
+        rank += ", though it does not rise with every block"
     return (
         f"Beside what the paper says of its figure: at index {index} the largest of the heads' eigenvalues is, block "
-        f"by block, {left}, the first being 1; the effective rank, mean of the heads, is {mean[0]:.1f} in block 1 and "
-        f"{mean[1:].mean():.1f} in the mean of the deeper ones, which {_agrees(deeper)}{every}; its standard deviation "
-        f"over the heads is {apart[0]:.1f} in block 1 and {apart[1:].mean():.1f} in the mean of the deeper ones, "
-        f"which {_agrees(wider)}."
+        f"by block, {left}, the first being 1; the effective rank, mean of the heads, is {rank}; "
+        f"its standard deviation over the heads is {width}."
     )
 
 
-def _agrees(same: bool) -> str:
-    return "agrees" if same else "does **not** agree"
+def _deeper(of_blocks: Tensor) -> str:
+    """Whether a number is larger in deeper blocks, as the paper says; what is printed alike is no difference."""
+    first, deeper = (f"{float(value):.1f}" for value in (of_blocks[0], of_blocks[1:].mean()))
+    if first == deeper:
+        return f"{first} in block 1 and in the mean of the deeper ones, no difference"
+    agrees = "agrees" if float(deeper) > float(first) else "does **not** agree"
+    return f"{first} in block 1 and {deeper} in the mean of the deeper ones, which {agrees}"
 
 
 def report(ledger: Ledger, budget: Budget) -> list[Block]:

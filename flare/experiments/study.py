@@ -81,9 +81,11 @@ def chosen(cells: Sequence[Cell], only: Sequence[str] | None) -> list[Cell]:
     if only is None:
         return [cell for cell in cells if not cell.extra]
     known = {part for cell in cells for part in cell.parts}
-    for part in (part for choice in only for part in choice.split("/")):
-        if part not in known:
-            raise ConfigError(f"--only {part}: there is no such cell; {nearest(part, known)}")
+    for choice in only:
+        for part in choice.split("/"):
+            if part not in known:
+                what = "there is no such cell" if part == choice else f"there is no {part!r}"
+                raise ConfigError(f"--only {choice}: {what}; {nearest(part, known)}")
     # A choice that names no extra cell means the usual ones.
     named = {part for cell in cells if cell.extra for part in cell.parts} - {
         part for cell in cells if not cell.extra for part in cell.parts
@@ -97,8 +99,16 @@ def chosen(cells: Sequence[Cell], only: Sequence[str] | None) -> list[Cell]:
         )
     ]
     if not found:
-        raise ConfigError(f"--only {','.join(only)}: no cell has all of that")
+        raise ConfigError(f"--only {','.join(only)}: no cell has all of that; {_with_part(cells, only[0])}")
     return found
+
+
+def _with_part(cells: Sequence[Cell], choice: str) -> str:
+    """`lpbf has: perceiver, gnot`: what could have stood behind the first part of a choice."""
+    first = choice.split("/")[0]
+    having = [cell for cell in cells if first in cell.parts]
+    usual = [cell for cell in having if not cell.extra] or having
+    return f"{first} has: {', '.join('/'.join(part for part in cell.parts if part != first) for cell in usual)}"
 
 
 @dataclass(frozen=True)
@@ -296,12 +306,12 @@ def origin(found: Iterable[Outcome]) -> str:
     }
     # As older records have it, and newer ones say it.
     processors = dict.fromkeys(text.replace(" 1 threads ", " 1 thread ") for text in facts["processor"])
-    memory = max((m.get("peak_memory_mb", 0) for m in made), default=0)
+    memory = max(m.get("peak_memory_mb") or 0 for m in made)
     words = f"{len(made)} records" if len(made) > 1 else "One record"
     return (
         f"*{words}: flare {', '.join(facts['flare'])} at {', '.join(facts['commit'])}, "
         f"torch {', '.join(facts['torch'])}, "
-        f"{'; '.join(processors)}; {_times(made)}, at most {gigabytes(memory):.1f} GB."
+        f"{'; '.join(processors)}; {_times(made)}{f', at most {gigabytes(memory):.1f} GB' if memory else ''}."
         f"{DIRTY if any(commit.endswith('+') for commit in facts['commit']) else ''}*"
     )
 
@@ -314,9 +324,9 @@ def _times(made: Sequence[Mapping[str, Any]]) -> str:
     timed = [m for m in made if m.get("seconds") is not None]
     if not timed:
         spent = [m["cpu_seconds"] for m in made if m.get("cpu_seconds") is not None]
-        return f"{duration(sum(spent))} of CPUs, by the clock not kept" if spent else "time not kept"
-    of = "in all" if len(timed) == len(made) else f"for the {len(timed)} of them whose time was kept"
+        return f"{duration(sum(spent))} of CPU, by the clock not kept" if spent else "time not kept"
+    of = "in all" if len(timed) == len(made) else f"for {len(timed)} of the {len(made)} (the others kept no time)"
     wall = f"{duration(sum(m['seconds'] for m in timed))} {of}"
     if any(m.get("cpu_seconds") is None for m in timed):
         return f"{wall} by the clock of a machine that did other work, too"
-    return f"{wall}, of CPUs {duration(sum(m['cpu_seconds'] for m in timed))}"
+    return f"{wall}, {duration(sum(m['cpu_seconds'] for m in timed))} of CPU"

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import csv
+import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from io import StringIO
+from textwrap import wrap
 
 LATEX = str.maketrans(
     {
@@ -30,6 +32,10 @@ PARTS = ("", ", spread", ", besides")
 """What the columns of such numbers add to their head."""
 LONG = 40
 """Letters of a cell from which LaTeX has to break its lines."""
+LETTERS = 6
+"""Of a column with a width, in a centimetre."""
+PAGE = 40
+"""Lines of a table that fit on a page."""
 EMPHASIS = {r"\*\*(.+?)\*\*": "textbf", r"\*(.+?)\*": "emph"}
 """Of Markdown, in LaTeX."""
 
@@ -73,19 +79,46 @@ class Table:
         csv.writer(file, lineterminator="\n").writerows(zip(*columns, strict=True))
         return file.getvalue()
 
-    def latex(self) -> str:
-        """A `tabular` with the rules of booktabs; what is too long for a line is broken in a column of some width."""
+    def latex(self, about: Sequence[str] = ()) -> str:
+        """A `tabular` with the rules of booktabs, or a `longtable` of what does not fit on a page; what is too long for
+        a line is broken in a column of some width.
+
+        Args:
+            about: paragraphs that head the file as comments, after the packages it needs.
+        """
         columns = "".join(self._column(i) for i in range(len(self.head)))
-        lines = [" & ".join(map(_latex, line)) + r" \\" for line in (self.head, *self.rows)]
-        body = "\n".join([lines[0], r"\midrule", *lines[1:]])
-        return f"\\begin{{tabular}}{{{columns}}}\n\\toprule\n{body}\n\\bottomrule\n\\end{{tabular}}\n"
+        head, *body = [" & ".join(map(_latex, line)) + r" \\" for line in (self.head, *self.rows)]
+        if sum(map(self._lines, self.rows)) > PAGE:
+            kind, packages = "longtable", "booktabs,longtable"
+            lines = [r"\toprule", head, r"\midrule", r"\endhead", r"\bottomrule", r"\endfoot", *body]
+        else:
+            kind, packages = "tabular", "booktabs"
+            lines = [r"\toprule", head, r"\midrule", *body, r"\bottomrule"]
+        comments = [f"% needs \\usepackage{{{packages}}}"]
+        for words in about:
+            comments += wrap(words, 100, initial_indent="% ", subsequent_indent="%   ")
+        return "\n".join([*comments, f"\\begin{{{kind}}}{{{columns}}}", *lines, f"\\end{{{kind}}}\n"])
 
     def _column(self, i: int) -> str:
         """`l`, `r`, or `p` where a cell is long."""
-        long = max(len(row[i]) for row in (self.head, *self.rows)) > LONG
-        if self._is_text(i):
-            return "p{6cm}" if long else "l"
-        return "p{3cm}" if long else "r"
+        width = self._width(i)
+        if width is None:
+            return "l" if self._is_text(i) else "r"
+        return f"p{{{width}cm}}"
+
+    def _width(self, i: int) -> int | None:
+        """Centimetres; None: as wide as what stands in it."""
+        if max(len(row[i]) for row in (self.head, *self.rows)) <= LONG:
+            return None
+        return 6 if self._is_text(i) else 3
+
+    def _lines(self, row: Sequence[str]) -> int:
+        """How many a row takes in print."""
+        widths = [self._width(i) for i in range(len(row))]
+        return max(
+            1 if width is None else max(1, math.ceil(len(cell) / (LETTERS * width)))
+            for cell, width in zip(row, widths, strict=True)
+        )
 
 
 def _latex(cell: str) -> str:

@@ -112,14 +112,21 @@ def lowest(cells: Sequence[Cell], found: Sequence[Outcome], axis: str, by: str) 
     """
     words = ""
     for line in dict.fromkeys(cell.parts[2] for cell in cells):
+        wanted = [cell for cell in cells if cell.parts[2] == line]
         ranked = sorted((o for o in found if o.cell.parts[2] == line and o.values()), key=lambda outcome: outcome.mean)
         if len(ranked) > 1:
             best = ranked[0]
-            words += f" Lowest with {_value(line)} {by}: {axis} {_at(best.cell)}, {best.number}."
-            words += doubts(best, ranked[1:], _at) + _of_the_paper([cell for cell in cells if cell.parts[2] == line])
+            start = only_some(len(ranked), len(wanted), f"{axis}s", "Lowest")
+            words += f" {start} with {_value(line)} {by}: {axis} {_at(best.cell)}, {best.number}."
+            words += doubts(best, ranked[1:], _at) + _of_the_paper(wanted)
     if not words:
         words = f" Too few cells have numbers to say which {axis} has the lowest error."
     return words.strip() + without_numbers(cells, found, _axes)
+
+
+def only_some(known: int, of: int, what: str, start: str) -> str:
+    """`3 of the 6 depths only. Lowest`: before a verdict that others may yet change; the start alone where all are."""
+    return start if known == of else f"{known} of the {of} {what} only. {start}"
 
 
 def _of_the_paper(cells: Sequence[Cell]) -> str:

@@ -22,6 +22,7 @@ class Series:
 
     x: list[float] = field(default_factory=list)
     y: list[float] = field(default_factory=list)
+    """nan where only the paper has one."""
     spread: list[float] = field(default_factory=list)
     """Standard deviation over seeds; 0 for one seed."""
     paper: list[float | None] = field(default_factory=list)
@@ -77,7 +78,7 @@ def _of_the_paper(line: Series) -> Series:
 
 def _draw(axes: Axes, line: Series, label: str, look: Look) -> None:
     """With marks: of one point there is no line. Bars, and bars in the legend, only where there is a spread."""
-    order = np.argsort(line.x)
+    order = [i for i in np.argsort(line.x) if not np.isnan(line.y[i])]
     x, y, spread = (np.asarray(values)[order] for values in (line.x, line.y, line.spread))
     if spread.any():
         axes.errorbar(

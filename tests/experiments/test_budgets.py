@@ -127,8 +127,24 @@ def test_the_papers_elasticity_run_is_that_of_table_1(tmp_path):
     (row,) = chosen(item_named("table1").cells(PAPER), ["elasticity/flare"])
     assert run.job == row.job
     (short,) = item_named("elasticity-run").cells(CPU)
-    assert departures(short) == "data of our solver; 50 of 500 epochs; norms without weight decay (#15)"
+    assert (
+        departures(short)
+        == "data of our solver; 50 epochs with a schedule of their own, not 500; norms without weight decay (#15)"
+    )
     assert len(planned(item_named("elasticity-run"), CPU, None, None)) == 1
+
+
+def test_the_short_elasticity_run_says_what_it_is_and_what_the_papers_would_take(tmp_path):
+    item, ledger = item_named("elasticity-run"), Ledger(tmp_path)
+    (short,) = item.cells(CPU)
+    made = {"seconds": 3600.0, "processor": "an abacus, 2 threads for torch"}
+    ledger.write(short.job, Record("done", {"rel_l2": 0.02, "epochs": 50, "curve": []}, made=made))
+    (told,) = [block for block in item.report(ledger, CPU) if isinstance(block, str) and "schedule" in block]
+    assert "within these 50 epochs: the number is that of a finished, shorter training, not of the paper's run" in told
+    assert "At their 72 s an epoch (an abacus, 2 threads for torch) the paper's 500 would take about 10 h" in told
+    command = told.split("`")[1]
+    page = Path(__file__).parents[2] / "docs" / "reproduce.md"
+    assert f"{command}   # the paper's own run" in page.read_text(encoding="utf-8")
 
 
 def test_ablations_share_the_run_they_have_in_common():

@@ -41,7 +41,7 @@ def test_a_page_has_mean_spread_paper_and_departures_in_one_row_and_a_failure_sa
     row = next(line for line in text.splitlines() if line.startswith("| elasticity | flare |"))
     assert "| 1,234 | 12.0 ± 2.0 | 3 | 3.38 (3.38 to 3.85 for this setting and seed in the authors' material) | " in row
     assert "| data of our solver; 400+100 of 1000+200 samples; " in row
-    assert "16 of 500 epochs; blocks 4, not 8; channels 32, not 64" in row
+    assert "16 epochs with a schedule of their own, not 500; blocks 4, not 8; channels 32, not 64" in row
     assert "normalise.points gaussian, not identity" in row
     row = next(line for line in text.splitlines() if line.startswith("| elasticity | lno |"))
     assert "failed: TrainingDiverged: the loss is nan | 2 of 3 | 9.25 |" in row
@@ -343,10 +343,9 @@ def test_an_ablation_says_which_is_lowest_beside_the_papers_and_what_is_missing(
     ledger = records_for(cells[1:4], tmp_path / "r", lambda parts: errors[parts])
     write_pages(ledger, tmp_path / "pages")
     text = (tmp_path / "pages" / f"{item}.md").read_text()
-    assert (
-        f"Lowest with 64 latents: {item_axis(item)} {value[1]}, 110 ± 14. No difference beyond the spread from "
-        f"{value[2]} (120 ± 14)." in text
-    )
+    axes = item_axis(item)
+    start = f"\n3 of the {len(cells)} {axes}s only. Lowest with 64 latents: {axes} {value[1]}, 110 ± 14. "
+    assert f"{start}No difference beyond the spread from {value[2]} (120 ± 14)." in text
     assert f"The paper's lowest of {', '.join(value)}: {papers}." in text
     assert f"No record yet: {axis}={value[0]}/latents=64, {axis}={value[4]}/latents=64" in text
     readme = (tmp_path / "pages" / "README.md").read_text()
@@ -418,11 +417,12 @@ def test_the_last_line_explains_times_of_a_busy_machine_and_commits_with_a_plus(
     assert "1 min 00 s in all by the clock of a machine that did other work, too" in told["old"]
     assert all("an abacus, 1 thread for torch;" in text for text in told.values())
     assert "A + behind a commit: some files were not as it has them." in told["old"]
-    assert "1 min 00 s in all, of CPUs 50 s" in told["new"]
-    assert "; 15 min 48 s of CPUs, by the clock not kept, at most" in told["calls"]
+    assert "1 min 00 s in all, 50 s of CPU.*" in told["new"]
+    assert "; 15 min 48 s of CPU, by the clock not kept.*" in told["calls"]
     timed, untimed = {"seconds": 60.0, "cpu_seconds": 50.0}, {"seconds": None, "cpu_seconds": 948.0}
-    assert _times([timed, untimed]) == "1 min 00 s for the 1 of them whose time was kept, of CPUs 50 s"
+    assert _times([timed, untimed]) == "1 min 00 s for 1 of the 2 (the others kept no time), 50 s of CPU"
     assert "other work" not in told["new"]
+    assert " GB" not in told["new"], "no record has its memory"
     assert "A + behind" not in told["new"]
 
 
@@ -476,6 +476,14 @@ def test_table_1_is_seen_at_a_glance_before_its_rows(tmp_path):
     assert "| lno | 210 ± 14 (9.25) | 210 ± 14 (7.64) |  |  |  | 210 ± 14 |" in text
     (line,) = (tmp_path / "pages" / "tables" / "table1-cpu-1.csv").read_text().splitlines()[:1]
     assert line.startswith('model,"elasticity, ours","elasticity, ours, spread","elasticity, paper",')
+    latex = (tmp_path / "pages" / "tables" / "table1-cpu-1.tex").read_text()
+    comments = " ".join(line.lstrip("% ") for line in latex.split("\\begin")[0].splitlines())
+    assert "Table 1: models × benchmarks, budget cpu: " in comments
+    assert "rel-L2 × 1e-3: ours, and in brackets the paper's" in comments
+    assert "in bold the lowest mean of ours in a column. Numbers with ±: mean ± sample" in comments
+    latex = (tmp_path / "pages" / "tables" / "table1-cpu-2.tex").read_text()
+    assert "docs/discrepancies.md" in latex.split("\\begin")[0]
+    assert "in bold" not in latex
 
 
 def test_blocks_by_latents_are_seen_at_a_glance(tmp_path):

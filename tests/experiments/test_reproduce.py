@@ -83,7 +83,7 @@ def test_doing_it_again_changes_nothing_and_the_table_says_what_the_records_say(
     page = done / "smoke" / "table1-smoke.md"
     assert told.out == page.read_text(encoding="utf-8")
     assert f"written: {page}" in told.err
-    assert "1 of 500 epochs" in told.out
+    assert "1 epoch with a schedule of its own, not 500" in told.out
 
 
 def test_all_does_the_named_items_in_the_order_asked_for(done, capsys):
@@ -209,7 +209,14 @@ def test_a_look_at_a_trained_model_brings_its_training_along():
         (["all", "--budget", "cpu", "--only", "table6"], "Table 6 of the paper is lpbf"),
         (["figure99"], "there is no table or figure 'figure99'; known: "),
         (["table1", "--budget", "smoke", "--only", "elasticty"], "did you mean 'elasticity'?"),
-        (["table1", "--budget", "smoke", "--only", "pipe/transformer"], "no cell has all of that"),
+        (
+            ["table1", "--budget", "smoke", "--only", "pipe/flar"],
+            "--only pipe/flar: there is no 'flar'; did you mean 'flare'?",
+        ),
+        (
+            ["table1", "--budget", "smoke", "--only", "lpbf/transformer"],
+            "--only lpbf/transformer: no cell has all of that; lpbf has: perceiver, gnot, lno, transolver, flare",
+        ),
         (["all", "--budget", "smoke", "--only", "spectra,pipe"], "there is no table or figure 'pipe'"),
         (
             ["all", "--budget", "smoke", "--only", "table1/pip"],

@@ -123,13 +123,17 @@ def test_every_committed_record_is_shown_and_tells_of_no_machine(tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.skipif(shutil.which("pdflatex") is None, reason="pdflatex is not installed")
-def test_every_committed_table_is_set_by_latex_with_booktabs_alone(tmp_path):
+def test_every_committed_table_is_set_by_latex_with_the_packages_it_names(tmp_path):
     tables = sorted((ROOT / "docs" / "results" / "tables").glob("*.tex"))
     assert len(tables) > 20
-    body = "\n\n".join(path.read_text(encoding="utf-8") for path in tables)
-    text = f"\\documentclass{{article}}\n\\usepackage{{booktabs}}\n\\begin{{document}}\n{body}\n\\end{{document}}\n"
-    (tmp_path / "all.tex").write_text(text, encoding="utf-8")
+    needs = [path.read_text(encoding="utf-8").splitlines()[0].removeprefix("% needs ") for path in tables]
+    assert set(needs) == {r"\usepackage{booktabs}", r"\usepackage{booktabs,longtable}"}
+    body = [f"\\clearpage\\input{{{path.as_posix()}}}" for path in tables]
+    lines = [r"\documentclass{article}", *sorted(set(needs)), r"\begin{document}", *body, r"\end{document}"]
+    (tmp_path / "all.tex").write_text("\n".join(lines), encoding="utf-8")
     command = ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "all.tex"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, errors="replace", check=False)
     assert done.returncode == 0, done.stdout[-2000:]
-    assert "Missing character" not in (tmp_path / "all.log").read_text(encoding="utf-8", errors="replace")
+    log = (tmp_path / "all.log").read_text(encoding="utf-8", errors="replace")
+    assert "Missing character" not in log
+    assert "Overfull \\vbox" not in log, "higher than a page"

@@ -65,7 +65,7 @@ def test_latex_has_emphasis_of_its_own_and_breaks_long_cells():
     text = Table(
         ("layer", "seconds", "departures"), [("softmax", "*3.8e+04*", long), ("a", "**2**", "")], notes=1
     ).latex()
-    assert text.startswith("\\begin{tabular}{lrp{6cm}}\n")
+    assert text.startswith("% needs \\usepackage{booktabs}\n\\begin{tabular}{lrp{6cm}}\n")
     assert r"softmax & \emph{3.8e+04} & data" in text
     assert r"a & \textbf{2} &" in text
     assert "*" not in text
@@ -74,4 +74,26 @@ def test_latex_has_emphasis_of_its_own_and_breaks_long_cells():
 def test_latex_escapes_what_it_would_stumble_over():
     text = TABLE.latex()
     assert r"a\_b & 5.2 $\pm$ 0.1 & 50 \% | \{x\} \\" in text
-    assert text.startswith("\\begin{tabular}{lrr}\n\\toprule\nmodel & rel-L2 $\\times$ 1e-3 & note \\\\\n\\midrule\n")
+    assert "\\begin{tabular}{lrr}\n\\toprule\nmodel & rel-L2 $\\times$ 1e-3 & note \\\\\n\\midrule\n" in text
+
+
+def test_latex_says_of_itself_what_it_is_in_comments():
+    about = ["Table 1, budget cpu", f"In bold the lowest: {'word ' * 30}"]
+    lines = TABLE.latex(about).splitlines()
+    comments = lines[: lines.index(r"\begin{tabular}{lrr}")]
+    assert comments[:2] == [r"% needs \usepackage{booktabs}", "% Table 1, budget cpu"]
+    assert len(comments) == 4, "broken into lines"
+    assert all(line.startswith("% ") for line in comments)
+
+
+@pytest.mark.parametrize("row", [("a", "1", "short"), ("a", "1", 200 * "x")])
+def test_what_is_longer_than_a_page_goes_on_on_the_next(row):
+    short, long = (Table(("model", "error", "note"), [row] * count, notes=1).latex() for count in (5, 50))
+    assert "longtable" not in short
+    assert long.startswith("% needs \\usepackage{booktabs,longtable}\n\\begin{longtable}{lr")
+    assert "\\midrule\n\\endhead\n\\bottomrule\n\\endfoot\na & 1 & " in long
+    assert long.endswith(" \\\\\n\\end{longtable}\n")
+
+
+def test_twelve_rows_of_many_lines_each_are_longer_than_a_page():
+    assert "longtable" in Table(("model", "note"), [("a", 200 * "x")] * 12, notes=1).latex()

@@ -1,10 +1,15 @@
 """Curves of errors can be read: numbers at the axis, the paper's on one of their own, the mean field's."""
 
+import math
+
 import matplotlib.colors
 import pytest
 
+from flare.experiments import ablation as experiments_ablation
+from flare.experiments.budgets import BUDGETS
 from flare.experiments.learning import learning_curves
-from flare.experiments.ledger import Record
+from flare.experiments.ledger import Ledger, Record
+from flare.experiments.reproduce import item_named
 from flare.experiments.table1 import PAPER
 from flare.report import ablation
 from flare.report.ablation import Series, error_curves
@@ -42,6 +47,27 @@ def test_the_papers_errors_have_a_panel_and_an_axis_of_their_own_and_a_single_po
     assert ours.get_ylim()[0] > 0.1, "not flattened by what is far below"
     assert ours.get_xlim() == theirs.get_xlim()
     assert len(error_curves({"a": line(0.3, 0.2)}, axis="depth").axes) == 1
+
+
+def test_of_what_was_not_measured_the_papers_number_is_drawn_all_the_same():
+    gap = Series([1, 2, 4], [0.3, math.nan, 0.2], [0.01, 0.0, 0.02], [0.03, 0.02, 0.01])
+    ours, theirs = error_curves({"a": gap}, axis="depth").axes
+    assert ours.lines[0].get_xydata().tolist() == [[1, 0.3], [4, 0.2]]
+    assert theirs.lines[0].get_xydata().tolist() == [[1, 0.03], [2, 0.02], [4, 0.01]]
+
+
+def test_an_ablation_draws_all_of_the_papers_points(monkeypatch, tmp_path):
+    drawn = {}
+    monkeypatch.setattr(experiments_ablation, "png", lambda figure: b"")
+    monkeypatch.setattr(experiments_ablation, "error_curves", lambda lines, **how: drawn.update(lines))
+    item, ledger = item_named("kv-depth"), Ledger(tmp_path)
+    cells = item.cells(BUDGETS["cpu"])
+    for cell in cells[:2]:
+        ledger.write(cell.job, Record("done", {"rel_l2": 0.1}))
+    item.report(ledger, BUDGETS["cpu"])
+    (line,) = drawn.values()
+    assert line.paper == [cell.paper for cell in cells]
+    assert [error for error in line.y if not math.isnan(error)] == [0.1, 0.1]
 
 
 def test_of_curves_that_coincide_each_is_seen():
