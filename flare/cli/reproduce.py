@@ -185,7 +185,7 @@ def _reproduce(given: Any) -> int:
             text = write_report(item, ledger, budget, out)
             print(text, end="", flush=True)
             if text:
-                say(f"written: {out / f'{item.name}-{budget.key}.md'}, with its tables and pictures beside")
+                say(f"written: {out / f'{item.name}-{budget.key}.md'}, its files beside")
     except Interrupted as stop:
         say("saved. Give the same command again to go on")
         raise SystemExit(stop.exit_code) from None

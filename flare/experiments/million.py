@@ -346,7 +346,7 @@ def _departures(record: Mapping[str, Any]) -> list[str]:
     if any(samples) and samples != CARS_OF_THE_PAPER:
         words.append("{}+{} of {}+{} samples".format(*samples, *CARS_OF_THE_PAPER))
     if record["steps"] != STEPS_OF_THE_PAPER:
-        words.append(f"{record['steps']:,} of {STEPS_OF_THE_PAPER:,} steps")
+        words.append(f"{record['steps']:,} steps with a schedule of their own, not {STEPS_OF_THE_PAPER:,}")
     if record["subsample"]:
         words.append(f"{record['subsample']:,} points a step, not {record['points']:,}")
     if how["precision"] != "16":

@@ -262,7 +262,7 @@ def test_a_million_points_say_how_many_samples_they_have_and_what_of_the_papers_
     assert "8 training samples, 20 times each: 160 steps of one sample each" in million._how(record)
     assert "judged on all points of 2 test samples" in million._how(record)
     (row,) = million._with_paper(record, {}).rows
-    assert "darcy, not DrivAerML; 8+2 of 387+97 samples; 160 of 193,500 steps" in row[-1]
+    assert "darcy, not DrivAerML; 8+2 of 387+97 samples; 160 steps with a schedule of their own, not 193,500" in row[-1]
     assert "and latents M not done here: M = 128, 1024, 2048; B = 1, 2, 4." in million._verdict(record)
     whole = [record["rows"][0] | {"blocks": b, "latents": m} for b in million.BLOCKS for m in million.LATENTS]
     assert "not done here" not in million._verdict(record | {"rows": whole})

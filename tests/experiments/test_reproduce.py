@@ -386,7 +386,8 @@ def test_measured_studies_are_shown_from_their_records(done, capsys):
     record = ledger_of(done).find(cell.job).result
     assert [(row["blocks"], row["latents"]) for row in record["rows"]] == [(1, 4), (2, 4)]
     for row in million.million_table(record).rows:
-        assert f"| {' | '.join(row)} | darcy, not DrivAerML; 8+2 of 387+97 samples; 8 of 193,500 steps; " in told
+        short = "8 steps with a schedule of their own, not 193,500"
+        assert f"| {' | '.join(row)} | darcy, not DrivAerML; 8+2 of 387+97 samples; {short}; " in told
     made = ledger_of(done).find(cell.job).made
     assert made["peak_memory_mb"] == round(max(row["peak_mb"] for row in record["rows"]))
     assert made["seconds"] > 0
