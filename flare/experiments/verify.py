@@ -4,7 +4,7 @@ On the machine of the record the numbers are the same, bit for bit. Elsewhere su
 training ends like one with another seed. Two means of n seeds with deviation s should then not differ by more than
 3 s √(2/n). Where that is more than half the error itself, a rerun within it would tell nothing, and none but the same
 bits is taken for agreement. tests/experiments/test_verify.py simulates how often reruns with other seeds, as scattered
-as our recorded cells, do not agree: in 3 % of the cases of three seeds, and in 5 % of those of one.
+as our recorded cells, do not agree: in 4 % of the cases of three seeds, and in 6 % of those of one.
 
 Counts, statistics of a dataset, and looks at a trained model follow from their data and that model: they are the same
 but for rounding. Times and memory are of the machine, and are not verified.
