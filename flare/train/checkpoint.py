@@ -114,6 +114,16 @@ def saved_step(run: RunFolder) -> int | None:
     return read_position(find_checkpoint(run.path)).step if run.has_checkpoint("last") else None
 
 
+def copy_checkpoint(run: RunFolder, source: str, target: str) -> None:
+    """Put a copy of one checkpoint of a run in the place of another."""
+
+    def write(new: Path) -> None:
+        shutil.copytree(find_checkpoint(run.path, source), new, dirs_exist_ok=True)
+
+    with run.saving():
+        replace_folder(run.checkpoints / target, write)
+
+
 def replace_folder(folder: Path, write: Callable[[Path], None]) -> None:
     """Fill a new folder, then let it take the place of the old one: at any instant one of the two is whole."""
     new = folder.with_name(folder.name + ".new")

@@ -28,6 +28,8 @@ class DataConfig:
     """Split to evaluate on; never used for fitting anything."""
     val_split: str | None = None
     """Split to watch while training, and to choose the best weights by; null: the test split is watched."""
+    holdout: int | None = None
+    """Hold the last so many training samples out of training, as the split `validation` to watch; null: none."""
     train_samples: int | None = None
     """Use only the first so many training samples; null: all."""
     test_samples: int | None = None
@@ -55,27 +57,44 @@ class DataConfig:
     (of Text that was the test: --data.val_split test)."""
 
 
+OPTIMIZER_DEFAULTS: dict[str, dict[str, Any]] = {
+    "adamw": {"lr": 1e-3, "rest_lr": 1e-3, "betas": (0.9, 0.999), "weight_decay": 1e-5},
+    "muon": {"lr": 3e-3, "rest_lr": 1e-3, "betas": (0.9, 0.99), "weight_decay": 1e-5},
+    "soap": {"lr": 3e-3, "rest_lr": 3e-3, "betas": (0.95, 0.95), "weight_decay": 1e-5},
+}
+"""What each optimizer uses for the settings that are null. Those of AdamW are the paper's."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class OptimConfig:
-    """AdamW and its schedule. Defaults are the paper's for FLARE."""
+    """The optimizer and its schedule. Defaults are the paper's for FLARE."""
 
-    lr: float = 1e-3
-    """Peak learning rate."""
-    weight_decay: float = 1e-5
-    """Decoupled decay, of all that is not `undecayed`."""
+    name: Literal["adamw", "muon", "soap"] = "adamw"
+    """Optimizer. Muon and SOAP treat weight matrices as matrices and use AdamW for everything else."""
+    lr: float | None = None
+    """Peak learning rate; null: 1e-3 for adamw, 3e-3 for muon and soap."""
+    rest_lr: float | None = None
+    """Peak learning rate of Muon and SOAP for everything that is not a weight matrix; null: 1e-3 for muon, 3e-3 for
+    soap."""
+    weight_decay: float | None = None
+    """Decoupled decay of everything that is not `undecayed`; null: 1e-5."""
     undecayed: list[str] = field(default_factory=lambda: list(UNDECAYED))
     """What weight decay leaves out. The authors' code of Table 1 has [biases, latents], their later [biases, norms];
     embeddings are only in sequences."""
-    betas: tuple[float, float] = (0.9, 0.999)
-    """AdamW's averages; a onecycle schedule overrides the first one unless cycle_beta1 is false."""
+    betas: tuple[float, float] | None = None
+    """Betas of Adam; a onecycle schedule overrides the first one unless cycle_beta1 is false. null: [0.9, 0.999] for
+    adamw, [0.9, 0.99] for muon, [0.95, 0.95] for soap."""
     eps: float = 1e-8
-    """AdamW's denominator floor."""
+    """Denominator floor of Adam."""
     clip: float | None = 1.0
     """Largest gradient norm; null: no clipping."""
-    schedule: Literal["onecycle", "constant"] = "onecycle"
-    """Learning rate over the run."""
+    schedule: Literal["onecycle", "cosine", "wsd", "constant"] = "onecycle"
+    """Learning rate over the run: onecycle (the paper's), cosine (linear warm-up, then half a cosine to zero), wsd
+    (warm-up, stable, decay; a run can be extended or ended early from its stable phase), or constant."""
     warmup: float = 0.1
-    """Part of the run in which onecycle rises to the peak."""
+    """Part of the run in which the learning rate rises to the peak."""
+    decay: float = 0.25
+    """Part of the run in which wsd decays the learning rate to zero."""
     div: float = 1e4
     """onecycle starts at lr / div."""
     final_div: float = 1e4
@@ -86,6 +105,11 @@ class OptimConfig:
     """Micro-batches a batch is split into: less memory, the same mathematics."""
     ema: float | None = None
     """Decay of a running average of the weights, such as 0.999; null: none is kept."""
+
+    def __post_init__(self) -> None:
+        for name, value in OPTIMIZER_DEFAULTS[self.name].items():
+            if getattr(self, name) is None:
+                object.__setattr__(self, name, value)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -156,8 +180,20 @@ class TrainConfig:
         start, end = self.data.subsample_from, self.data.subsample
         if start is not None and end is not None and start > end:
             raise ConfigError(f"data.subsample_from={start} is more than data.subsample={end}, to which points grow")
+        if self.optim.schedule == "wsd" and self.optim.warmup + self.optim.decay > 1:
+            raise ConfigError(
+                f"optim.warmup={self.optim.warmup} and optim.decay={self.optim.decay} leave wsd no stable phase; "
+                "their sum must be at most 1"
+            )
+        if self.shard and self.optim.name != "adamw":
+            raise ConfigError(
+                f"optim.name={self.optim.name!r} needs whole weight matrices, and shard splits them over ranks; "
+                "use --optim.name adamw, or ranks without --shard"
+            )
         if self.shard and self.precision == "16":
             raise ConfigError("shard takes precision 32 or bf16: shards have no loss scaler, which float16 needs")
+        if self.data.holdout is not None and self.data.val_split is not None:
+            raise ConfigError("data.holdout makes a validation split; drop it, or data.val_split")
         if self.point_ranks is not None and self.split != "points":
             raise ConfigError("point_ranks goes with --split points")
 
@@ -168,6 +204,7 @@ class TrainConfig:
             "steps": self.steps,
             "data.batch_size": data.batch_size,
             "data.eval_batch_size": data.eval_batch_size,
+            "data.holdout": data.holdout,
             "data.train_samples": data.train_samples,
             "data.test_samples": data.test_samples,
             "data.val_samples": data.val_samples,
@@ -181,6 +218,7 @@ class TrainConfig:
         }
         positive: dict[str, float | None] = {
             "optim.lr": optim.lr,
+            "optim.rest_lr": optim.rest_lr,
             "optim.eps": optim.eps,
             "optim.clip": optim.clip,
             "optim.div": optim.div,
@@ -194,8 +232,13 @@ class TrainConfig:
             "optim.weight_decay": optim.weight_decay,
             "loss.gradient_weight": self.loss.gradient_weight,
         }
-        parts = {"optim.warmup": optim.warmup, "optim.ema": optim.ema, "data.subsample_growth": data.subsample_growth}
-        betas: dict[str, float | None] = {f"optim.betas[{i}]": beta for i, beta in enumerate(optim.betas)}
+        parts = {
+            "optim.warmup": optim.warmup,
+            "optim.decay": optim.decay,
+            "optim.ema": optim.ema,
+            "data.subsample_growth": data.subsample_growth,
+        }
+        betas: dict[str, float | None] = {f"optim.betas[{i}]": beta for i, beta in enumerate(optim.betas or ())}
         _demand(counts, lambda x: x >= 1, "at least 1")
         _demand(positive, lambda x: x > 0, "above 0")
         _demand(natural, lambda x: x >= 0, "0 or more")
@@ -205,7 +248,7 @@ class TrainConfig:
 
     def to_dict(self) -> dict[str, Any]:
         record = asdict(self)
-        record["optim"]["betas"] = list(self.optim.betas)
+        record["optim"]["betas"] = list(self.optim.betas or ())
         return record
 
 

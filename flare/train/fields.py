@@ -57,6 +57,10 @@ class FieldTask:
         watched = (
             {data.val_split: first_samples(self.dataset, data.val_split, data.val_samples)} if data.val_split else {}
         )
+        if data.holdout is not None:
+            if data.holdout >= len(self.train):
+                raise ConfigError(f"data.holdout={data.holdout} leaves none of {len(self.train)} training samples")
+            self.train, watched = self.train[: -data.holdout], {"validation": self.train[-data.holdout :]}
         self.judged = {**watched, data.test_split: self.test}
         if loss.gradient_weight and self.dataset.schema.grid is None:
             raise ConfigError(f"loss.gradient_weight needs data on a grid; {data.path} is unstructured. Set it to 0")

@@ -23,10 +23,10 @@ from flare.train.checkpoint import Position, State, collect, load_checkpoint, sa
 from flare.train.config import TrainConfig
 from flare.train.ema import WeightAverage
 from flare.train.lost import is_lost, lost
-from flare.train.optimizer import make_optimizer
+from flare.train.optimizers import build_optimizer
 from flare.train.ranks import Ranks
 from flare.train.run import RunFolder
-from flare.train.schedule import first_beta, learning_rate
+from flare.train.schedule import decay_start, first_beta, learning_rate
 from flare.train.shards import whole
 from flare.train.signals import Interrupted, SignalNote
 from flare.train.task import Feed, Task
@@ -53,7 +53,7 @@ class Trainer:
             split_points(self.surrogate.network, ranks.group)
         module = fabric.setup_module(self.surrogate)
         # Built after the weights are on their device, and set up by itself so that checkpoints see the plain optimiser.
-        self.optimizer = make_optimizer(self.surrogate, config.optim, fused=config.precision != "16")
+        self.optimizer = build_optimizer(self.surrogate, config.optim, fused=config.precision != "16")
         self.model, self.stepper = module, fabric.setup_optimizers(self.optimizer)
         self.ema = WeightAverage(self.surrogate, config.optim.ema) if config.optim.ema else None
         self.plan = BatchPlan(
@@ -66,6 +66,8 @@ class Trainer:
             lengths=task.lengths,
         )
         self.total_steps = config.steps or self.plan.steps * config.epochs
+        # The stable phase of a wsd schedule is saved at its end: the run can be extended from there.
+        self._stable_until = decay_start(self.total_steps, config.optim) if config.optim.schedule == "wsd" else None
         self.position = Position(data_fingerprint=task.dataset.fingerprint)
         self._signal = SignalNote()
         self._agreed_signal = 0
@@ -104,6 +106,8 @@ class Trainer:
         micro_batches = iter(self.task.batches(self.plan, epochs, pin=self.fabric.device.type == "cuda"))
         left = self.total_steps - self.position.step
         for _ in range(min(left, self.plan.steps - self.position.step_in_epoch)):
+            if self.position.step == self._stable_until:
+                self.save("stable")
             started = time.monotonic()
             told = self._step([next(micro_batches) for _ in range(self.plan.parts)])
             self.position.step += 1
@@ -115,16 +119,18 @@ class Trainer:
         if finished or epoch % self.config.evaluate_every == 0:
             self._evaluate(epoch)
         # Only now: an epoch whose evaluation was cut off is evaluated when the run is resumed.
-        self.position.epoch, self.position.step_in_epoch, self.position.finished = epoch, 0, finished
-        if finished or self.position.epoch % self.config.checkpoint_every == 0:
+        self.position.finished = finished
+        if self.position.step_in_epoch == self.plan.steps:  # a number of steps may end within an epoch
+            self.position.epoch, self.position.step_in_epoch = epoch, 0
+        if finished or epoch % self.config.checkpoint_every == 0:
             self.save("last")
 
     def _step(self, micro_batches: list[Feed]) -> dict[str, Any]:
         """One optimiser step over all micro-batches of all ranks: their mean loss, the gradient norm, their points."""
         optim, position = self.config.optim, self.position
         for group in self.optimizer.param_groups:
-            group["lr"] = learning_rate(position.step, self.total_steps, optim)
-            group["betas"] = (first_beta(position.step, self.total_steps, optim), optim.betas[1])
+            group["lr"] = learning_rate(position.step, self.total_steps, optim, group["peak_lr"])
+            group["betas"] = (first_beta(position.step, self.total_steps, optim), group["betas"][1])
         total = torch.zeros((), device=self.fabric.device)
         for i, batch in enumerate(micro_batches):
             # Ranks talk once per step, at the last micro-batch.
@@ -282,6 +288,7 @@ class Trainer:
             folder = find_checkpoint(self.run.path)
             self.position, random_states = load_checkpoint(folder, self.surrogate, self.optimizer, self.ema)
             self._refuse_other_data(folder)
+            self.position.finished &= self.position.step == self.total_steps  # an extended run goes on
             self._restore_random(random_states)
         if self._scaler is not None and self.position.loss_scaler is not None:
             self._scaler.load_state_dict(self.position.loss_scaler)

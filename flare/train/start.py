@@ -7,6 +7,7 @@ import os
 from collections.abc import Collection
 from contextlib import nullcontext
 from dataclasses import replace
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +18,15 @@ from flare.errors import CheckpointError, ConfigError, differences
 from flare.files import write_json
 from flare.mixer import choose, native
 from flare.models import count_parameters
+from flare.surrogate import find_checkpoint
 from flare.terminal import counted, say
+from flare.train.checkpoint import copy_checkpoint, read_position
 from flare.train.config import TrainConfig
 from flare.train.fabric import launched_fabric
 from flare.train.loop import Trainer
 from flare.train.ranks import Ranks, place
 from flare.train.run import RunFolder
+from flare.train.schedule import decay_start
 from flare.train.task import make_task
 
 
@@ -62,6 +66,64 @@ def resume(
         say(f"{folder.path} is finished already")
         return read_result(folder.path)
     return _work(config, folder, resume=True)
+
+
+def extend(run: str | os.PathLike[str], *, epochs: int | None = None, steps: int | None = None) -> dict[str, Any]:
+    """Continue a run to another length: longer, or shorter if its learning rate has not begun to decay.
+
+    The run goes on from its last checkpoint if the learning rate up to there is the same for the new length, and
+    otherwise from the end of its stable phase.
+
+    Args:
+        run: Run folder whose schedule is `wsd` or `constant`.
+        epochs: New number of epochs.
+        steps: New number of optimizer steps, in place of epochs.
+
+    Returns:
+        The result record of the longer run.
+
+    Raises:
+        ConfigError: The schedule depends on the length, or the run is beyond the point where it would have to decay.
+    """
+    folder = RunFolder(run)
+    old = folder.config()
+    config = replace(old, steps=steps) if epochs is None else replace(old, epochs=epochs, steps=None)
+    if old.optim.schedule not in ("wsd", "constant"):
+        raise ConfigError(
+            f"{folder.path} has the schedule {old.optim.schedule}, which depends on the length of the run; only runs "
+            "with --optim.schedule wsd or constant can be extended"
+        )
+    with folder.locked():
+        _rewind(folder, old, config)
+        for outdated in ("result.json", "test_errors.json", "calibration*.safetensors", "report.html"):
+            for path in folder.path.glob(outdated):
+                path.unlink()
+        folder.write_config(config)
+    return resume(run)
+
+
+def _rewind(folder: RunFolder, old: TrainConfig, new: TrainConfig) -> None:
+    """Let the last checkpoint be one up to which both lengths have the same learning rate."""
+    per_epoch = len(make_task(old).train) // old.data.batch_size
+
+    def same_until(config: TrainConfig) -> int:
+        total = config.steps or per_epoch * config.epochs
+        return decay_start(total, config.optim) if config.optim.schedule == "wsd" else total
+
+    limit, found = min(same_until(old), same_until(new)), {}
+    for name in ("last", "stable"):
+        if folder.has_checkpoint(name):
+            found[name] = read_position(find_checkpoint(folder.path, name)).step
+    usable = [name for name, step in found.items() if step <= limit]
+    if found and not usable:
+        step = min(found.values())
+        earliest = next(n for n in count(1) if same_until(replace(new, epochs=n, steps=None)) >= step)
+        raise ConfigError(
+            f"{folder.path} is at step {step:,}, and the learning rate of a run that short decays from step {limit:,} "
+            f"on; it can end after {earliest} epochs at the earliest"
+        )
+    if usable and usable[0] == "stable":
+        copy_checkpoint(folder, "stable", "last")
 
 
 def start_or_resume(config: TrainConfig, out: str | os.PathLike[str], free: Collection[str] = ()) -> dict[str, Any]:

@@ -19,10 +19,11 @@ from flare.models import build_model
 from flare.train.config import DataConfig, LossConfig, OptimConfig, TrainConfig
 from flare.train.ema import WeightAverage
 from flare.train.fields import FieldTask
+from flare.train.loop import Trainer
 from flare.train.losses import relative_l2
-from flare.train.optimizer import make_optimizer
+from flare.train.optimizers import OPTIMIZERS, build_optimizer
 from flare.train.run import RunFolder
-from flare.train.start import resume, start
+from flare.train.start import extend, resume, start
 from tests.factory import darcy_dataset, ragged_dataset
 
 TINY = {"name": "flare", "channels": 16, "blocks": 1, "heads": 2, "latents": 4, "kv_depth": 0, "ffn_depth": 0}
@@ -201,6 +202,97 @@ def test_ten_steps_kill_nine_and_resume_equal_twenty_steps_bit_for_bit(darcy, wh
     assert steps == list(range(1, 21)), "every step is logged once"
 
 
+class Killed(BaseException):
+    """Ends a run without saving anything, as a kill does."""
+
+
+def kill_at(monkeypatch, step):
+    honest = Trainer._step
+
+    def do(trainer, batches):
+        if trainer.position.step == step:
+            raise Killed
+        return honest(trainer, batches)
+
+    monkeypatch.setattr(Trainer, "_step", do)
+
+
+SMALL = TINY | {"channels": 32, "latents": 16}
+"""Wide enough to have matrices for Muon and SOAP."""
+
+
+@pytest.mark.parametrize("schedule", ["onecycle", "wsd"])
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+def test_twenty_steps_with_a_kill_equal_twenty_steps_for_each_optimizer(
+    darcy, tmp_path, monkeypatch, optimizer, schedule
+):
+    optim = {"name": optimizer, "schedule": schedule, "ema": 0.9, "accumulate": 2}
+    settings = config(darcy, model=SMALL, optim=optim, epochs=4)
+    start(settings, tmp_path / "whole")
+    with monkeypatch.context() as patch:
+        kill_at(patch, 13)
+        with pytest.raises(Killed):
+            start(settings, tmp_path / "killed")
+    assert position(tmp_path / "killed")["step"] == 10
+    assert resume(tmp_path / "killed")["steps"] == 20
+    assert checkpoint_bytes(tmp_path / "killed") == checkpoint_bytes(tmp_path / "whole")
+
+
+# -- other lengths -----------------------------------------------------------------------------------------------------
+
+
+def test_a_run_with_constant_rate_that_is_extended_equals_one_of_that_length(darcy, tmp_path):
+    short = config(darcy, optim={"schedule": "constant"}, epochs=2)
+    start(short, tmp_path / "extended")
+    result = extend(tmp_path / "extended", epochs=4)
+    start(replace(short, epochs=4), tmp_path / "whole")
+    assert result["steps"] == 20
+    assert checkpoint_bytes(tmp_path / "extended") == checkpoint_bytes(tmp_path / "whole")
+    assert [r["step"] for r in RunFolder(tmp_path / "extended").records() if r["kind"] == "train"] == [*range(1, 21)]
+
+
+def test_a_number_of_steps_that_ends_within_an_epoch_can_be_extended(darcy, tmp_path):
+    short = config(darcy, optim={"schedule": "constant"}, steps=7)
+    start(short, tmp_path / "extended")
+    extend(tmp_path / "extended", steps=12)
+    start(replace(short, steps=12), tmp_path / "whole")
+    assert checkpoint_bytes(tmp_path / "extended") == checkpoint_bytes(tmp_path / "whole")
+
+
+def test_a_wsd_run_is_extended_from_the_end_of_its_stable_phase(darcy, tmp_path):
+    """With the warm-up of the first length: the rest of the run is that of the new length."""
+    wsd = {"schedule": "wsd", "decay": 0.5, "warmup": 1e-9}
+    start(config(darcy, optim=wsd, epochs=2), tmp_path / "extended")
+    (tmp_path / "extended" / "report.html").touch()
+    assert json.loads((tmp_path / "extended" / "checkpoints" / "stable" / "trainer.json").read_text())["step"] == 5
+    extend(tmp_path / "extended", epochs=4)
+    start(config(darcy, optim=wsd, epochs=4), tmp_path / "whole")
+    assert checkpoint_bytes(tmp_path / "extended") == checkpoint_bytes(tmp_path / "whole")
+    assert not (tmp_path / "extended" / "report.html").exists(), "it shows the shorter run"
+
+
+def test_a_wsd_run_can_end_early_while_its_rate_is_stable(darcy, tmp_path, monkeypatch):
+    wsd = {"schedule": "wsd", "decay": 0.5, "warmup": 1e-9}
+    with monkeypatch.context() as patch:
+        kill_at(patch, 10)
+        with pytest.raises(Killed):
+            start(config(darcy, optim=wsd, epochs=8), tmp_path / "run")
+    with pytest.raises(ConfigError, match="4 epochs"):
+        extend(tmp_path / "run", epochs=3)
+    assert extend(tmp_path / "run", epochs=4)["steps"] == 20
+    start(config(darcy, optim=wsd, epochs=4), tmp_path / "planned")
+    assert checkpoint_bytes(tmp_path / "run") == checkpoint_bytes(tmp_path / "planned")
+
+
+def test_a_schedule_that_depends_on_the_length_is_not_extended(darcy, tmp_path):
+    start(config(darcy), tmp_path / "run")
+    before = checkpoint_bytes(tmp_path / "run")
+    with pytest.raises(ConfigError, match="onecycle"):
+        extend(tmp_path / "run", epochs=4)
+    assert checkpoint_bytes(tmp_path / "run") == before
+    assert (tmp_path / "run" / "result.json").exists()
+
+
 @pytest.mark.parametrize(
     ("act", "workers", "code"),
     [
@@ -317,6 +409,19 @@ def torchrun(*arguments):
     return subprocess.run([*launcher, *arguments], capture_output=True, text=True, env=environment, timeout=LIMIT)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("optimizer", ["muon", "soap"])
+def test_two_processes_equal_one_for_each_optimizer(darcy, tmp_path, optimizer):
+    settings = {"log_every": 1, "optim.name": optimizer}
+    for run, launch in (
+        (tmp_path / "one", run_flare),
+        (tmp_path / "two", lambda words: torchrun("-m", "flare", *words)),
+    ):
+        done = launch(command(darcy, run, **settings))
+        assert done.returncode == 0, done.stderr
+    np.testing.assert_allclose(losses(tmp_path / "two"), losses(tmp_path / "one"), rtol=2e-4)
+
+
 def test_two_processes_equal_one(darcy, whole, tmp_path):
     """The same command under torchrun: same global batch, same losses, the order changes every epoch."""
     both = torchrun("-m", "flare", *command(darcy, tmp_path / "two", log_every=1))
@@ -371,7 +476,7 @@ def test_averaged_weights_are_evaluated_saved_and_loaded(darcy, tmp_path):
 
 def test_biases_norms_and_latents_do_not_decay():
     model = build_model("flare", 2, 1, channels=8, blocks=1, heads=2, latents=2)
-    decayed, free = make_optimizer(model, OptimConfig(weight_decay=0.1)).param_groups
+    decayed, free = build_optimizer(model, OptimConfig(weight_decay=0.1)).param_groups
     names = {id(p): name for name, p in model.named_parameters()}
     assert decayed["weight_decay"] == 0.1
     assert free["weight_decay"] == 0
