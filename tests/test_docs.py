@@ -16,7 +16,7 @@ import pytest
 
 import flare.cli
 from flare.cli import VERBS
-from flare.cli.train import _model_by_name
+from flare.cli.train import short_names
 from flare.errors import FlareError
 from flare.models import check_options
 from tests.pages import LAUNCHED, PAGES, ROOT, steps
@@ -139,7 +139,7 @@ def test_a_command_in_a_sentence_has_a_verb_and_options_that_exist(words, parsin
     if error is None:
         return
     assert parsing_only, error  # there is such a verb
-    options = [word.partition("=")[0] for word in _model_by_name(words) if word.startswith("--")]
+    options = [word.partition("=")[0] for word in short_names(words) if word.startswith("--")]
     known = parsing_only[-1]._option_string_actions
     assert {flare.cli._spelled(option, parsing_only[-1]) for option in options} <= set(known), error
     # A verb or an option alone lacks what comes after it; that is all that may be wrong.

@@ -22,7 +22,7 @@ from flare.train.presets import (
     sequence_presets,
     setting_names,
 )
-from flare.train.recipes import model_name, with_attention, with_grid, with_model
+from flare.train.recipes import model_name, with_attention, with_fast_recipe, with_grid, with_model, with_optimizer
 
 EPILOG = """examples:
   flare train --preset darcy --data.path data/darcy --out runs/darcy
@@ -30,22 +30,27 @@ EPILOG = """examples:
   flare train --preset darcy --model transolver --recipe flare --out runs/fair
   flare train --preset darcy --optim.lr 5e-4 --model.latents 64 --epochs 50 --out runs/small
   flare train --preset lra/listops --model.attention performer --out runs/listops-performer
+  flare train --preset darcy --recipe fast --minutes 60 --out runs/quick
   flare train --resume runs/darcy
+  flare train --resume runs/mine --epochs 200                            longer, where the schedule is wsd
   torchrun --nproc-per-node 2 -m flare train --preset darcy --out runs/two"""
+
+RECIPE = """how to train: fast (Muon; the default without a preset), paper (the default with one), or as the named model
+is trained in the paper"""
 
 
 def run(words: Sequence[str]) -> int:
     parser = make_parser("train", "Train a surrogate, or go on with a run.", EPILOG)
     presets = ", ".join([*preset_names(), *sequence_presets()])
     parser.add_argument("--preset", help=f"settings to start from: {presets}, or a YAML file")
-    parser.add_argument("--recipe", help="train as this model is trained; default: as --model is. flare: as the preset")
+    parser.add_argument("--recipe", help=RECIPE)
     parser.add_argument("--out", help="run folder to write; default runs/<preset>")
     parser.add_argument("--resume", metavar="RUN", help="go on with this run, with its own settings")
     parser.add_argument("--if-exists", default="refuse", choices=["refuse", "resume"], help="when --out holds a run")
     parser.add_argument("--fit", default="check", choices=["check", "ignore"], help="refuse a run that is too big")
     parser.add_argument("--report", type=bool, default=True, help="write report.html and its pictures at the end")
     parser.add_class_arguments(TrainConfig, None)
-    given = parse(parser, [*_model_by_name(words)], free=_model_options, defaults=False).as_dict()
+    given = parse(parser, [*short_names(words)], free=_model_options, defaults=False).as_dict()
     own = ("preset", "recipe", "out", "resume", "if_exists", "fit", "report")
     options = {name: given.pop(name, None) for name in own}
     overrides = list(dotted(given))
@@ -69,21 +74,24 @@ def _model_options() -> set[str]:
     return {f"--model.{name}" for name in names.union(*map(known_settings, ATTENTIONS))}
 
 
-def _model_by_name(words: Sequence[str]) -> Iterator[str]:
-    """`--model lno` is short for `--model.name lno`."""
+def short_names(words: Sequence[str]) -> Iterator[str]:
+    """`--model lno` is short for `--model.name lno`, and `--optimizer muon` for `--optim.name muon`."""
     for word, following in zip(words, [*words[1:], ""], strict=False):
         name, equals, value = word.partition("=")
         is_name = name == "--model" and not (value if equals else following).startswith("{")
-        yield f"--model.name{equals}{value}" if is_name else word
+        full = "--model.name" if is_name else "--optim.name" if name == "--optimizer" else name
+        yield f"{full}{equals}{value}"
 
 
 def _resume(options: Mapping[str, Any], overrides: list[tuple[str, Any]]) -> tuple[Path, dict[str, Any]]:
-    others = [name for name in ("preset", "recipe", "out") if options[name]] + [name for name, _ in overrides]
+    length = {name: value for name, value in overrides if name in ("epochs", "steps")}
+    others = [name for name in ("preset", "recipe", "out") if options[name]]
+    others += [name for name, _ in overrides if name not in length]
     if others:
         raise ConfigError(f"--resume keeps the settings of the run; drop {', '.join(f'--{name}' for name in others)}")
     folder = Path(options["resume"])
     _refuse_too_big_to_resume(options, folder)
-    return folder, _guarded(folder, lambda start: start.resume(folder))
+    return folder, _guarded(folder, lambda start: start.extend(folder, **length) if length else start.resume(folder))
 
 
 def _start(options: Mapping[str, Any], overrides: list[tuple[str, Any]]) -> tuple[Path, dict[str, Any]]:
@@ -91,9 +99,16 @@ def _start(options: Mapping[str, Any], overrides: list[tuple[str, Any]]) -> tupl
     path = preset_path(preset) if preset else None
     record = read_yaml(path) if path else {"model": {"name": "flare"}}
     model, own, recipe = dict(overrides).get("model.name"), model_name(record), options["recipe"]
-    if recipe or model not in (None, own):
-        record = with_model(record, preset_name(path) if path else "", model or own, recipe)
+    is_fast = recipe == "fast" or (recipe is None and path is None)
+    of_model = None if recipe in ("paper", "fast") else recipe
+    if of_model or model not in (None, own):
+        record = with_model(record, preset_name(path) if path else "", model or own, of_model)
         overrides = [(name, value) for name, value in overrides if name != "model.name"]
+    if is_fast:
+        record = with_fast_recipe(record, preset_name(path) if path else "")
+    optimizer = dict(overrides).get("optim.name")
+    if optimizer is not None:
+        record = with_optimizer(record, optimizer)
     attention = dict(overrides).get("model.attention")
     if model_name(record) == "sequence" and attention is not None:
         record = with_attention(record, preset_name(path) if path else "", str(attention))
@@ -103,7 +118,9 @@ def _start(options: Mapping[str, Any], overrides: list[tuple[str, Any]]) -> tupl
     if options["out"]:
         folder = Path(options["out"])
     elif path is not None:
-        folder = Path("runs") / "-".join([path.stem, *(word for word in (model, recipe) if word not in (None, own))])
+        folder = Path("runs") / "-".join(
+            [path.stem, *(word for word in (model, recipe) if word not in (None, own, "paper"))]
+        )
     else:
         raise ConfigError("say where the run goes with --out, or start from a --preset")
     from flare.train.run import RunFolder

@@ -41,6 +41,8 @@ class Position:
     """Steps done of that epoch."""
     seconds: float = 0.0
     """Time trained so far, over all sessions."""
+    cpu_seconds: float = 0.0
+    """Processor time of this rank, likewise."""
     best_error: float | None = None
     """Lowest evaluation error so far."""
     smooth_loss: float | None = None

@@ -137,6 +137,9 @@ class TrainConfig:
     """Passes over the training samples."""
     steps: int | None = None
     """Optimiser steps in all, in place of epochs; null: as the epochs make them."""
+    minutes: float | None = None
+    """Train for so many minutes, in place of epochs and steps: the number of steps is chosen from a measured step, such
+    that evaluation, calibration and report end in time, too. null: as epochs or steps have it."""
     seed: int = 0
     """Of initial weights, order of samples, and subsampled points."""
     precision: Literal["32", "bf16", "16"] = "32"
@@ -223,6 +226,7 @@ class TrainConfig:
             "optim.clip": optim.clip,
             "optim.div": optim.div,
             "optim.final_div": optim.final_div,
+            "minutes": self.minutes,
             "checkpoint_minutes": self.checkpoint_minutes,
             "rank_timeout": self.rank_timeout,
         }

@@ -73,6 +73,7 @@ class Trainer:
         self._agreed_signal = 0
         self._save_due = False
         self._begin = self._saved_at = time.monotonic()
+        self._cpu_begin = time.process_time()
         self._recent: list[float] = []
 
     # -- the loop -----------------------------------------------------------------------------------------------------
@@ -80,6 +81,7 @@ class Trainer:
     def train(self) -> None:
         """Go through the epochs that are left."""
         self._begin = time.monotonic() - self.position.seconds
+        self._cpu_begin = time.process_time() - self.position.cpu_seconds
         self._saved_at = time.monotonic()
         quiet = not self.fabric.is_global_zero
         with (
@@ -208,6 +210,34 @@ class Trainer:
                 return f"The last good checkpoint is {find_checkpoint(self.run.path, name)}."
         return "No checkpoint was written yet."
 
+    def profile(self, seconds: float = 10.0) -> tuple[float, float]:
+        """Measure one optimizer step and one evaluation of the watched split. The weights are of no use afterwards.
+
+        Args:
+            seconds: Time to spend on steps; at least three are done.
+
+        Returns:
+            Median seconds of a step, and seconds of an evaluation; the same on all ranks.
+        """
+        self.model.train()
+        self.plan.begin(0, 0)
+        micro_batches = iter(self.task.batches(self.plan, 0))  # where the number of points grows, the last one
+        times: list[float] = []
+        while len(times) < self.plan.steps and (len(times) < 3 or sum(times) < seconds):
+            started = time.monotonic()
+            self._step([next(micro_batches) for _ in range(self.plan.parts)])
+            times.append(time.monotonic() - started)
+        watched = next(iter(self.task.judged.values()))
+        few = watched[: self.config.data.eval_batch_size * self.ranks.samples.count]
+        self.model.eval()
+        started = time.monotonic()
+        self.task.errors(self.model, self.fabric.device, few)
+        evaluation = (time.monotonic() - started) * len(watched) / len(few)
+        step, evaluation = (
+            self.ranks.add_up(np.array([np.median(times[1:] or times), evaluation])) / self.ranks.all.count
+        )
+        return float(step), float(evaluation)
+
     # -- evaluation and log -------------------------------------------------------------------------------------------
 
     def errors_of(self, split: str) -> np.ndarray:
@@ -235,6 +265,7 @@ class Trainer:
             with self.ema.swapped_in(self.surrogate):
                 record |= {f"{name}_ema": score for name, score in self.task.scores(self.errors_of(split)).items()}
         record["seconds"] = time.monotonic() - self._begin
+        record["cpu_seconds"] = time.process_time() - self._cpu_begin
         if self.fabric.is_global_zero:
             self.run.log(record)
             say(f"epoch {epoch}: {split} {self.task.words(errors)}")
@@ -278,6 +309,7 @@ class Trainer:
 
     def _write(self, name: str, state: State, random_states: dict[str, Tensor]) -> None:
         self.position.seconds = time.monotonic() - self._begin
+        self.position.cpu_seconds = time.process_time() - self._cpu_begin
         self.position.loss_scaler = self._scaler.state_dict() if self._scaler is not None else None
         folder = self.run.checkpoints / name
         save_checkpoint(folder, self.surrogate, state, random_states, self.position)

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from flare.errors import ConfigError, nearest
+from flare.train.config import OPTIMIZER_DEFAULTS
 from flare.train.presets import (
     merged,
     preset_folder,
@@ -59,6 +60,32 @@ def with_model(preset: Mapping[str, Any], preset_name: str, model: str, recipe: 
     if model_name(preset) == model:
         sizes = {"name": model, **preset.get("model", {})}
     return settings | {"model": sizes or {"name": model}}
+
+
+def with_optimizer(settings: Mapping[str, Any], name: str) -> dict[str, Any]:
+    """The same for another optimizer: rates, betas and decay are its own, not those chosen for the one before."""
+    optim = settings.get("optim", {})
+    if optim.get("name", "adamw") == name:
+        return dict(settings)
+    kept = {key: value for key, value in optim.items() if key not in OPTIMIZER_DEFAULTS[name]}
+    return {**settings, "optim": kept | {"name": name}}
+
+
+def with_fast_recipe(settings: Mapping[str, Any], preset_name: str) -> dict[str, Any]:
+    """The same with the fast recipe, `configs/recipes/fast.yaml`, in place of the paper's way of training.
+
+    Args:
+        settings: Of a preset, for any model.
+        preset_name: Name of one of our presets, which may have settings of its own in the recipe; else empty.
+    """
+    record = read_recipe(preset_folder() / "recipes" / "fast.yaml", preset_names())
+    for part in (record[ALL], record.get(preset_name, {})):
+        if "name" in part.get("optim", {}):
+            settings = with_optimizer(settings, part["optim"]["name"])
+        for section, value in part.items():
+            changes = value.items() if isinstance(value, Mapping) else [("", value)]
+            settings = merged(settings, [(f"{section}.{name}".strip("."), new) for name, new in changes])
+    return dict(settings)
 
 
 def attention_names() -> list[str]:

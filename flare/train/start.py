@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from collections.abc import Collection
 from contextlib import nullcontext
 from dataclasses import replace
@@ -11,6 +12,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
+import psutil
 from lightning_fabric import Fabric
 
 from flare.environment import describe_environment, peak_memory_mb
@@ -52,6 +54,8 @@ def resume(
     config = folder.config()
     if expected is not None:
         expected = _anchored(expected)
+        if expected.minutes is not None:  # their number of steps was measured when the run was begun
+            expected = replace(expected, steps=config.steps)
         found = differences(config.to_dict(), expected.to_dict())
         for key, there, here in found:
             if key not in free:
@@ -158,6 +162,8 @@ def work_on(
     task = make_task(config, ranks)
     if not resume:
         run.refuse_if_taken()
+        if config.minutes is not None:
+            config = replace(config, steps=steps_within(config.minutes, Trainer(config, task, run, fabric, ranks)))
     # Everything that can be wrong with the settings or the data has shown itself before the folder is touched.
     trainer = Trainer(config, task, run, fabric, ranks, resumed=resume)
     reason = native.why_not() if fabric.device.type == "cpu" and fabric.is_global_zero else None
@@ -170,6 +176,33 @@ def work_on(
             run.create(config)
         fabric.barrier()
         return _train_and_judge(trainer, fabric)
+
+
+RESERVE = 20.0
+"""Seconds kept for calibration and report beside their predictions."""
+
+
+def steps_within(minutes: float, trainer: Trainer) -> int:
+    """Return the number of optimizer steps after which a whole run, report included, has taken so many minutes.
+
+    Args:
+        minutes: Since the start of this process.
+        trainer: Profiled for the purpose; of no use afterwards.
+    """
+    step, evaluation = trainer.profile()
+    begun = time.time() - psutil.Process().create_time()
+    evaluations = 1 if trainer.ema is None else 2
+    # At the end all splits are evaluated once more, and error bars and report take about as long as two evaluations.
+    splits = sum(map(len, trainer.task.judged.values())) / len(next(iter(trainer.task.judged.values())))
+    left = 0.95 * 60 * minutes - begun - RESERVE - (splits * evaluations + 2) * evaluation
+    per_step = step + evaluations * evaluation / (trainer.config.evaluate_every * trainer.plan.steps)
+    steps = int(left / per_step)
+    if steps < 1:
+        raise ConfigError(
+            f"minutes={minutes:g} is too short: a step takes {step:.3g} s, an evaluation {evaluation:.3g} s, and "
+            f"starting took {begun:.3g} s"
+        )
+    return steps
 
 
 def _train_and_judge(trainer: Trainer, fabric: Fabric) -> dict[str, Any]:

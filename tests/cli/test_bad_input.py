@@ -126,7 +126,7 @@ def test_an_unknown_key_in_a_file_names_file_and_nearest(darcy, tmp_path, capsys
     assert "unknown setting 'epoch'; did you mean 'epochs'?" in message
     (tmp_path / "mine.yaml").write_text("optim: 3\n")
     message = fails(capsys, "train", "--preset", tmp_path / "mine.yaml", "--out", tmp_path / "run")
-    assert "'optim' is a group of settings, such as optim.lr; it cannot be 3" in message
+    assert "'optim' is a group of settings, such as optim.name; it cannot be 3" in message
     (tmp_path / "mine.yaml").write_text("epochs: many\n")
     message = fails(capsys, "train", "--preset", tmp_path / "mine.yaml", "--out", tmp_path / "run")
     assert 'mine.yaml: setting "epochs"' in message
@@ -139,9 +139,8 @@ def test_an_unknown_key_in_a_file_names_file_and_nearest(darcy, tmp_path, capsys
 def test_a_run_is_never_overwritten(run, darcy, capsys):
     before = content(run)
     assert "holds a run already" in fails(capsys, *train(darcy.path, run))
-    assert "--resume keeps the settings of the run; drop --epochs" in fails(
-        capsys, "train", "--resume", run, "--epochs", "9"
-    )
+    assert "drop --seed" in fails(capsys, "train", "--resume", run, "--epochs", "9", "--seed", "1")
+    assert "cosine" in fails(capsys, "train", "--resume", run, "--epochs", "9")
     assert content(run) == before
 
 

@@ -25,7 +25,7 @@ def test_help_explains_every_setting(capsys):
     with pytest.raises(SystemExit):
         main(["train", "--help"])
     text = " ".join(capsys.readouterr().out.split())
-    assert "Decoupled decay, of all that is not `undecayed`." in text
+    assert "Decoupled decay of everything that is not `undecayed`" in text
     assert "such as --model.channels 64" in text
     assert "docs/peers.md those of other models and of sequences" in text
 

@@ -32,6 +32,7 @@ SETTINGS = {
     "data.batch_size": 4,
     "epochs": 2,
     "log_every": 1,
+    "optim.name": "adamw",  # the only one that works on sharded weights
     "optim.lr": 3e-3,
     "evaluate_every": 2,
     "report": "false",
