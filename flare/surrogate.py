@@ -243,9 +243,10 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
 
 
 def load(run: str | os.PathLike[str], *, checkpoint: str = "last", ema: bool = False, device: str = "cpu") -> Surrogate:
-    """A trained surrogate from its run folder, ready to predict.
+    """Load a trained surrogate, ready to predict.
 
     Args:
+        run: Run folder, or the name of a model that comes with this package, such as `elasticity`.
         checkpoint: `last`, as the paper reports, or `best` on the evaluation split.
         ema: the running average of the weights, where the run kept one.
         device: `cpu`, `cuda`, …, or `auto` for the GPU where there is one.
@@ -269,6 +270,8 @@ def placed(model: AnyModule, device: str) -> AnyModule:
 
 def find_checkpoint(run: Path, name: str = "last") -> Path:
     """A run's checkpoint folder; also the one a kill caught between the two renames of a new one."""
+    if not run.exists() and str(run) in pretrained_names():
+        run = pretrained_folder() / run
     folder = run / "checkpoints" / name
     if (run / "dataset.json").exists():
         raise CheckpointError(f"{run} is a dataset, not a run folder")
@@ -278,6 +281,17 @@ def find_checkpoint(run: Path, name: str = "last") -> Path:
         what = f"has no checkpoint {name!r} yet" if run.is_dir() else "does not exist"
         raise CheckpointError(f"run {run} {what}. Train one with:  flare train --preset NAME --out {run}")
     return folder
+
+
+def pretrained_folder() -> Path:
+    """Return the folder of the trained models that come with this package."""
+    package = Path(__file__).parent
+    return package / "pretrained" if (package / "pretrained").is_dir() else package.parent / "pretrained"
+
+
+def pretrained_names() -> list[str]:
+    """Return the names that `load` accepts in place of a run folder."""
+    return sorted(path.parent.name for path in pretrained_folder().glob("*/config.yaml"))
 
 
 def previous(folder: Path) -> Path:
