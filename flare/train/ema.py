@@ -18,8 +18,8 @@ class WeightAverage:
 
     @torch.no_grad()
     def update(self, model: nn.Module) -> None:
-        for name, p in model.named_parameters():
-            self.weights[name].lerp_(p.detach(), 1 - self.decay)
+        params = dict(model.named_parameters())
+        torch._foreach_lerp_(list(self.weights.values()), [params[name] for name in self.weights], 1 - self.decay)
 
     @contextmanager
     def swapped_in(self, model: nn.Module) -> Iterator[None]:
