@@ -19,7 +19,6 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
-from torch._utils import _unflatten_dense_tensors
 
 from flare.mixer.native.library import T, addresses, call, sizes
 from flare.mixer.native.ops import (
@@ -36,9 +35,9 @@ from flare.mixer.native.ops import (
 Widths = list[tuple[int, ...]]
 
 MOST_ACTIVATIONS = 12 * 2**20
-"""Most bytes of activations that one operator keeps for its backward; about 3,800 points of a block with the paper's sizes.
+"""Most bytes of activations that one operator keeps for its backward: about 3,800 points of a block as in the paper.
 
-If they need more, the backward computes them again: training on large meshes then needs a quarter of the memory.
+If they need more, the backward computes them again, which takes longer but lets large meshes train in little memory.
 """
 
 
@@ -76,53 +75,65 @@ def _flat(weights: Sequence[Tensor]) -> Tensor:
 
 
 def _apart(flat: Tensor, weights: Sequence[Tensor]) -> list[Tensor]:
-    return list(_unflatten_dense_tensors(flat, weights))
+    return [part.view(w.shape) for part, w in zip(flat.split([w.numel() for w in weights]), weights, strict=True)]
 
 
 # ---- activations that are kept --------------------------------------------------------------------------------------
 
 
-def _activations_shape(count: int, rows: int) -> tuple[int, ...]:
-    """Decide whether `count` tiles with `rows` of activations are kept: their shape, or that of nothing."""
-    return (count, rows, T) if 4 * count * rows * T <= MOST_ACTIVATIONS else (0,)
+def mlp_activations(rows: int, hidden: int, depth: int) -> tuple[int, ...]:
+    """Return the shape of the activations that a residual MLP keeps for its backward, [tiles, channels, T] or [0].
+
+    They are the inputs of its activation functions, tile by tile.
+    """
+    return _if_small(tiles(rows), (depth + 1) * hidden)
 
 
-def _mlp_activations(rows: int, shape: Sequence[int]) -> tuple[int, ...]:
-    """Return the shape of the activations that a residual MLP keeps: the inputs of its activation function."""
-    _, hidden, _, depth, *_ = shape
-    return _activations_shape(tiles(rows), (depth + 1) * hidden)
-
-
-def _block_activations(B: int, N: int, C: int, kv_depth: int, ffn_depth: int) -> tuple[int, ...]:
+def block_activations(B: int, N: int, C: int, kv_depth: int, ffn_depth: int) -> tuple[int, ...]:
     """Return the same for a block: those of its three MLPs, and the input of the second norm."""
-    return _activations_shape(B * tiles(N), (2 * (kv_depth + 1) + (ffn_depth + 1) + 1) * C)
+    return _if_small(B * tiles(N), (2 * (kv_depth + 1) + (ffn_depth + 1) + 1) * C)
 
 
+def _if_small(count: int, channels: int) -> tuple[int, ...]:
+    return (count, channels, T) if 4 * count * channels * T <= MOST_ACTIVATIONS else (0,)
+
+
+_FLOATS = MOST_ACTIVATIONS // 4
+"""Size of an array that is lent. All have the same, so that any of them serves any shape."""
 _spare: list[np.ndarray] = []
-"""Memory of activations that nobody uses now; every array has `MOST_ACTIVATIONS` bytes."""
+"""Arrays that nobody uses now."""
+_lent: dict[int, tuple[weakref.ref[np.ndarray], np.ndarray]] = {}
+"""Arrays in use, by the id of the weak reference that tells when they are free again."""
 
 
 def _borrow(shape: tuple[int, ...]) -> Tensor:
     """Return memory for activations, which goes back to `_spare` when the last tensor on it is freed.
 
-    The C library would hand it back to the system after every step, and the page faults of the next one would take longer
+    The C library would return it to the system after every step, and the page faults of the next step would take longer
     than the products that are saved.
     """
     try:
         memory = _spare.pop()
     except IndexError:
-        memory = torch.empty(MOST_ACTIVATIONS // 4, dtype=torch.float32, device="cpu").numpy()
+        memory = torch.empty(_FLOATS, dtype=torch.float32, device="cpu").numpy()
     lent = memory[: math.prod(shape)].reshape(shape)
-    weakref.finalize(lent, _spare.append, memory).atexit = False
+    reference = weakref.ref(lent, _take_back)  # weakref.finalize does the same, and takes as long as a layer's products
+    _lent[id(reference)] = reference, memory
     return torch.from_numpy(lent)
 
 
+def _take_back(reference: weakref.ref[np.ndarray]) -> None:
+    _spare.append(_lent.pop(id(reference))[1])
+
+
 def _room_for_activations(keep: bool, shape: tuple[int, ...]) -> Tensor:
-    return _borrow(shape) if keep and len(shape) > 1 else torch.empty(0, dtype=torch.float32, device="cpu")
+    if keep and 0 not in shape:
+        return _borrow(shape)
+    return torch.empty(shape if keep else (0,), dtype=torch.float32, device="cpu")
 
 
 def _wants_gradient(*tensors: Tensor) -> bool:
-    return torch.is_grad_enabled() and any([t.requires_grad for t in tensors])
+    return torch.is_grad_enabled() and any(t.requires_grad for t in tensors)
 
 
 def is_watched() -> bool:
@@ -134,7 +145,7 @@ def is_watched() -> bool:
 
 
 def _operator(name: str, kernel: Callable[..., Any]) -> Callable[..., Any]:
-    """Return the operator of a backward, or its kernel if neither an observer nor a second derivative needs the operator."""
+    """Return the operator of a backward, or just its kernel if nobody watches and no second derivative may follow."""
     return getattr(torch.ops.flare, name) if is_watched() or torch.is_grad_enabled() else kernel
 
 
@@ -175,14 +186,17 @@ def _resmlp(x: Tensor, weights: Sequence[Tensor], shape: Sequence[int], keep: bo
 
 def _run_resmlp(x: Tensor, weights: Sequence[Tensor], shape: Sequence[int], keep: bool) -> tuple[Tensor, Tensor]:
     rows, weights = contiguous_channels(x.resolve_neg().reshape(-1, shape[0])), _ready(weights)
-    y, kept = x.new_empty(*x.shape[:-1], shape[2]), _room_for_activations(keep, _mlp_activations(len(rows), shape))
+    y, kept = (
+        x.new_empty(*x.shape[:-1], shape[2]),
+        _room_for_activations(keep, mlp_activations(len(rows), shape[1], shape[3])),
+    )
     threads = torch.get_num_threads()
     call("flare_resmlp", threads, len(rows), sizes(*shape), rows, rows.stride(0), addresses(weights), kept, y)
     return y, kept
 
 
 def _resmlp_fake(x: Tensor, weights: Sequence[Tensor], shape: Sequence[int], keep: bool) -> tuple[Tensor, Tensor]:
-    kept = _mlp_activations(math.prod(x.shape[:-1]), shape) if keep else (0,)
+    kept = mlp_activations(math.prod(x.shape[:-1]), shape[1], shape[3]) if keep else (0,)
     return x.new_empty(*x.shape[:-1], shape[2]), x.new_empty(kept)
 
 
@@ -191,7 +205,7 @@ def _resmlp_backward(
 ) -> tuple[Tensor, Tensor]:
     _check_mlp(x, weights, shape)
     rows, drows = contiguous_channels(x.reshape(-1, shape[0])), contiguous_channels(dy.reshape(-1, shape[2]))
-    check_shapes(dy=(dy, (*x.shape[:-1], shape[2])), kept=(kept, _mlp_activations(len(rows), shape)))
+    check_shapes(dy=(dy, (*x.shape[:-1], shape[2])), kept=(kept, mlp_activations(len(rows), shape[1], shape[3])))
     dx, dweights = out = _resmlp_backward_fake(x, weights, kept, dy, shape, wants_dx)
     weights = _ready(weights)
     call(
@@ -306,7 +320,7 @@ def _run_block(
 ) -> list[Tensor]:
     made = [x.new_empty(size) for size in [x.shape, *(_kept_shapes(x, q) if keep else [])]]
     if keep:
-        made.append(_room_for_activations(keep, _block_activations(*x.shape, *shape[:2])))
+        made.append(_room_for_activations(keep, block_activations(*x.shape, *shape[:2])))
     out, *kept = made
     _call_block("flare_block", x, q, weights, mask, scale, eps, shape, kept, out)
     return made
@@ -340,7 +354,7 @@ def _block_fake(
     shape: Sequence[int],
     keep: bool,
 ) -> tuple[Tensor, ...]:
-    kept = [*_kept_shapes(x, q), _block_activations(*x.shape, *shape[:2])] if keep else []
+    kept = [*_kept_shapes(x, q), block_activations(*x.shape, *shape[:2])] if keep else []
     return _with_empty([x.new_empty(size) for size in [x.shape, *kept]])
 
 
@@ -368,7 +382,7 @@ def _block_backward(
     shape: Sequence[int],
 ) -> tuple[Tensor, Tensor, Tensor]:
     _check_block(x, q, weights, mask, shape)
-    wanted = [*_kept_shapes(x, q), _block_activations(*x.shape, *shape[:2])]
+    wanted = [*_kept_shapes(x, q), block_activations(*x.shape, *shape[:2])]
     shapes = {f"kept[{i}]": pair for i, pair in enumerate(zip(kept, wanted, strict=True))}
     check_shapes(dout=(dout, x.shape), **shapes)
     out = _block_backward_fake(dout, x, q, weights, mask, kept, scale, eps, shape)
@@ -407,7 +421,21 @@ def _block_gradient(ctx: Any, dout: Tensor | None, *_: None) -> tuple[Any, ...]:
     weights, kept = rest[:-KEPT], rest[-KEPT:]
     backward = _operator("block_backward", _block_backward)
     dx, dq, dweights = backward(dout, x, q, weights, mask, kept, ctx.scale, ctx.eps, ctx.shape)
-    return dx, dq, _apart(dweights, weights), None, None, None, None, None
+    return dx, dq, _apart_block(dweights, x.shape[2], *ctx.shape), None, None, None, None, None
+
+
+def _apart_block(flat: Tensor, C: int, kv_depth: int, ffn_depth: int, silu: int, rms: int) -> list[Tensor]:
+    """Cut the gradients of a block apart as `_apart` does, but many layers at a time: on a small mesh views cost."""
+    norm = 1 if rms else 2
+    maps, ffn = 2 * (kv_depth + 2) + 1, ffn_depth + 2
+    before, maps_, after, ffn_ = flat.split([norm * C, maps * C * (C + 1), norm * C, ffn * C * (C + 1)])
+
+    def layers(part: Tensor) -> list[Tensor]:
+        rows = part.view(-1, C + 1, C)
+        pairs = zip(rows[:, :C].unbind(), rows[:, C].unbind(), strict=True)
+        return [t for pair in pairs for t in pair]
+
+    return [*before.view(norm, C).unbind(), *layers(maps_), *after.view(norm, C).unbind(), *layers(ffn_)]
 
 
 class _Block(torch.autograd.Function):

@@ -177,6 +177,7 @@ void scatter(const Pass& p, const Weights& w, const Kept& kept, float* out) {
       const Activations keep = kept.of_tile(p.b, p.B * p.work.tiles, tile);
       float* middle = keep.middle ? keep.middle : s.x.get();
       p.to_middle(sample, first, n, w.out, y, s.stage, middle);
+      if (keep.middle) clear_from(tokens.columns, middle, p.C);
       w.after.forward(middle, tokens.columns, s.normed, s.unit, s.inverse);
       w.ffn.forward(s.normed, tokens.columns, middle, s.unit, keep.ffn, s.mlp);
       p.store_points(s.unit, sample, first, n, s.stage, out);

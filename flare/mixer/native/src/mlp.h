@@ -10,14 +10,15 @@
 
 namespace flare {
 
-// y = x * gate, gate = 1 / (1 + 2^-(linear x + cubic x^3)): the tanh form of GELU, and SiLU with cubic = 0.
+// y = x * gate, gate = 1 / (1 + 2^(linear x + cubic x^3)): the tanh form of GELU, and SiLU with cubic = 0. Both numbers are
+// negative.
 class Activation {
  public:
   static Activation gelu() {
-    const float linear = 2.0f * 0.79788456080286535588f * kLog2e;
+    const float linear = -2.0f * 0.79788456080286535588f * kLog2e;
     return Activation(linear, 0.044715f * linear);
   }
-  static Activation silu() { return Activation(kLog2e, 0.0f); }
+  static Activation silu() { return Activation(-kLog2e, 0.0f); }
 
   FLARE_INLINE Vec value(Vec x) const { return x * gate(x); }
 
@@ -25,14 +26,14 @@ class Activation {
   // exactly where they do so for `value`, and both give the same bits.
   FLARE_INLINE Vec value_and_slope(Vec x, Vec& slope) const {
     Vec g = gate(x);
-    slope = g + x * (g * (1.0f - g)) * (x * (3.0f * kLn2 * cubic) * x + kLn2 * linear);
+    slope = g + x * (g * (1.0f - g)) * (x * (-3.0f * kLn2 * cubic) * x - kLn2 * linear);
     return x * g;
   }
 
  private:
   // Multiplied in this order, no x overflows where cubic is zero.
   FLARE_INLINE Vec exponent(Vec x) const { return x * (x * cubic * x + linear); }
-  FLARE_INLINE Vec gate(Vec x) const { return reciprocal(1.0f + exp2_any(-exponent(x))); }
+  FLARE_INLINE Vec gate(Vec x) const { return reciprocal(1.0f + exp2_any(exponent(x))); }
 
   Activation(float l, float c) : linear(l), cubic(c) {}
   float linear, cubic;
@@ -140,6 +141,7 @@ class Mlp {
         inner(l, h, columns, next, [](Index, Vec) {});
       h = next;
     }
+    if (keep) clear_from(columns, keep, shape_.kept_rows());
     finish(h, columns, extra, y);
   }
 

@@ -106,7 +106,7 @@ FLARE_INLINE Vec log2_of(Vec x) {
 FLARE_INLINE Vec reciprocal(Vec x) {
 #if defined(__AVX512F__)
   Vec r = (Vec)_mm512_rcp14_ps((__m512)x);
-  Vec finite = smaller(splat(3e38f), x);  // infinity times zero would be NaN
+  Vec finite = (Vec)_mm512_min_ps((__m512)splat(3e38f), (__m512)x);  // infinity times zero would be NaN
   return r + r * (1.0f - finite * r);
 #else
   return 1.0f / x;
