@@ -6,6 +6,7 @@ Steps and evaluations are tried by real trainings of made-up data, see flare/tra
 from __future__ import annotations
 
 import json
+import math
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -19,6 +20,7 @@ from flare.environment import forget_peak_memory, peak_memory_mb
 from flare.errors import ConfigError
 from flare.measure import alone, median_seconds
 from flare.mixer import native
+from flare.mixer.native.block_ops import block_activations, mlp_activations
 from flare.models import build_model, count_parameters
 from flare.models.stream import CHUNK, MOST_IN_MEMORY, Stream
 
@@ -150,7 +152,7 @@ class Setting:
 
     @property
     def known_mb(self) -> float:
-        """What needs no measuring: weights, the latents of blocks with their sums, and the features of a stream.
+        """What needs no measuring: weights, latents of blocks with their sums, kept activations, features of a stream.
 
         Training and streams keep the latents of every block. Half a dozen arrays of their size are in use at any time,
         and each thread of the kernels has two for its sums: an estimate, which counts where latents are many.
@@ -159,7 +161,25 @@ class Setting:
         arrays = self.batch * (6 + (self.blocks if self.training or self.streams else 0)) + 2 * threads
         latents = 4 * arrays * self.latents * (self.channels + self.heads) / 2**20
         features = self.row * self.points / 2**20 if self.kind == "stream" else 0.0
-        return self.weights_mb + latents + features
+        return self.weights_mb + latents + self.activations_mb + features
+
+    @property
+    def activations_mb(self) -> float:
+        """Activations that the kernels keep for the backward of a small step; large steps keep none of them."""
+        if not (self.training and self.by_kernels) or self.recompute:
+            return 0.0
+        kv_depth, ffn_depth, io_depth = (
+            int(self.sizes.get(name, default)) for name, default in (("kv_depth", 3), ("ffn_depth", 3), ("io_depth", 2))
+        )
+
+        def mlp(depth: int) -> int:
+            return math.prod(mlp_activations(self.work, self.channels, depth))
+
+        if self.shared == "points" or self.sizes.get("qk_norm") or self.sizes.get("latent_blocks"):
+            block = 2 * mlp(kv_depth) + mlp(ffn_depth)
+        else:
+            block = math.prod(block_activations(self.batch, self.points, self.channels, kv_depth, ffn_depth))
+        return 4 * (self.blocks * block + 2 * mlp(io_depth)) / 2**20
 
 
 @cache

@@ -11,6 +11,7 @@ from flare import environment, plan
 from flare.cli import main
 from flare.errors import ConfigError, DataError
 from flare.measure import alone
+from flare.mixer.native import block_ops
 from flare.models import build_model, count_parameters
 from flare.models.stream import Stream
 from flare.plan import Planner, calibrate, fits_into, surely_fits
@@ -126,13 +127,28 @@ def test_parameters_are_counted_for_any_number_of_latents():
 
 
 def test_many_latents_and_shared_gradients_count():
-    many = replace(SETTING, model=MODEL | {"latents": 10_000})
+    many = replace(SETTING, model=MODEL | {"latents": 10_000}, points=LARGE)
     # Weights, gradients, two averages; then the latents that each of 4 blocks keeps, and those in use.
     arrays = 4 * 10_000 * 16 * 4 * 4 + 4 * 10_000 * (16 + 2) * (4 + 6 + 2 * torch.get_num_threads())
     assert many.known_mb == pytest.approx(arrays / 2**20, rel=0.01)
     for shared in ("samples", "points"):
         both = replace(many, shared=shared)
         assert both.known_mb - many.known_mb == pytest.approx(4 * many.parameters / 2**20)
+
+
+@pytest.mark.kernels
+@pytest.mark.parametrize("change", [{}, {"qk_norm": True}, {"kv_depth": 2, "ffn_depth": 1, "io_depth": 0}])
+def test_activations_that_the_kernels_keep_are_known(change):
+    setting = replace(SETTING, model=MODEL | change, batch=2)
+    sizes = {key: value for key, value in setting.sizes.items() if key != "name"}
+    before = set(block_ops._lent)
+    y = build_model("flare", 3, 1, **sizes)(torch.randn(2, 1000, 3))
+    kept = [reference() for number, (reference, _) in block_ops._lent.items() if number not in before]
+    assert y.requires_grad
+    assert setting.activations_mb == pytest.approx(sum(array.nbytes for array in kept) / 2**20)
+    assert setting.known_mb > setting.activations_mb > 0
+    for other in ({"points": LARGE}, {"recompute": True}, {"kind": "evaluation"}, {"precision": "bf16"}):
+        assert replace(setting, **other).activations_mb == 0
 
 
 def test_predictions_are_streams_whose_memory_does_not_grow(lawful):

@@ -6,6 +6,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from torch.utils.checkpoint import checkpoint
 
+from flare.mixer.native import block_ops
 from flare.models.flare import FLAREBlock, ResMLP
 from tests.exact import assert_exact, noise
 from tests.layers import check, lively, results, weights_of, with_backend
@@ -169,7 +170,7 @@ def test_inference_keeps_nothing(calls):
         _, *kept = torch.ops.flare.block(
             x, block.mixer.latents, weights_of(block), None, 1.0, 1e-5, [3, 3, 0, 0], False
         )
-    assert [t.numel() for t in kept] == [0] * 7
+    assert [t.numel() for t in kept] == [0] * 8
     assert calls == ["flare_block"]
 
 
@@ -181,11 +182,122 @@ def test_a_million_points_do_not_add_up_errors():
     assert_exact(results(block, x), want)
 
 
+# ---- kept activations -----------------------------------------------------------------------------------------------
+
+
+def assert_kept_or_not_the_same_bits(module, x, mask=None):
+    """Outputs and all gradients, with the activations kept and computed again."""
+    kept = results(module, x, mask)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(block_ops, "MOST_ACTIVATIONS", 0)
+        again = results(module, x, mask)
+    assert all(torch.equal(a, b) for a, b in zip(kept, again, strict=True))
+
+
+def activations_of(module, x):
+    """Shapes of the activations that a forward lends memory for."""
+    before = set(block_ops._lent)
+    y = module(x)
+    assert y.requires_grad
+    return [reference().shape for number, (reference, _) in block_ops._lent.items() if number not in before]
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    heads=st.integers(1, 5),
+    width=st.integers(1, 12),
+    depths=st.tuples(st.integers(-1, 4), st.integers(-1, 4)),
+    norm=st.sampled_from(["layer", "rms"]),
+    activation=st.sampled_from(["gelu", "silu"]),
+    batch=st.integers(1, 3),
+    points=st.integers(1, 140),
+    real=st.sampled_from([None, 0.0, 0.5, 1.0]),
+)
+def test_a_block_that_keeps_its_activations_has_the_same_bits(
+    heads, width, depths, norm, activation, batch, points, real
+):
+    kv_depth, ffn_depth = depths
+    block = FLAREBlock(
+        heads * width, heads, 9, kv_depth=kv_depth, ffn_depth=ffn_depth, norm=norm, activation=activation
+    )
+    x, generator = noise((batch, points, heads * width), 1), torch.Generator().manual_seed(3)
+    mask = None if real is None else torch.rand(batch, points, generator=generator) < real
+    assert len(activations_of(block, x)) == 1
+    assert_kept_or_not_the_same_bits(lively(block), x, mask)
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    widths=st.tuples(*[st.integers(1, 40)] * 3),
+    square=st.booleans(),
+    depth=st.integers(-1, 4),
+    activation=st.sampled_from(["gelu", "silu"]),
+    rows=st.integers(1, 150),
+)
+def test_a_residual_mlp_that_keeps_its_activations_has_the_same_bits(widths, square, depth, activation, rows):
+    a, b, c = widths if not square else [widths[0]] * 3
+    assert_kept_or_not_the_same_bits(lively(ResMLP(a, b, c, depth, activation=activation)), noise((rows, a), 1))
+
+
+@pytest.mark.parametrize("threads", [1, 2, 5])
+def test_kept_activations_of_the_papers_size_have_the_same_bits(threads):
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        assert_kept_or_not_the_same_bits(lively(FLAREBlock(64, 8, 64)), noise((2, 972, 64), 1))
+    finally:
+        torch.set_num_threads(before)
+
+
+def test_activations_are_kept_up_to_a_limit_of_bytes():
+    block, mlp = FLAREBlock(64, 8, 8), ResMLP(64, 64, 64, 3)
+    tiles_that_fit = block_ops.MOST_ACTIVATIONS // (4 * 13 * 64 * 64)  # three MLPs of four hidden layers, and one more
+    assert activations_of(block, noise((2, 972, 64), 1)) == [(32, 13 * 64, 64)]
+    assert activations_of(block, noise((1, 64 * tiles_that_fit, 64), 1)) == [(tiles_that_fit, 13 * 64, 64)]
+    assert activations_of(block, noise((1, 64 * tiles_that_fit + 1, 64), 1)) == []
+    rows = 64 * (block_ops.MOST_ACTIVATIONS // (4 * 4 * 64 * 64))
+    assert activations_of(mlp, noise((rows, 64), 1)) == [(rows // 64, 4 * 64, 64)]
+    assert activations_of(mlp, noise((rows + 1, 64), 1)) == []
+    with torch.no_grad():
+        before = len(block_ops._lent)
+        block(noise((2, 972, 64), 1))
+    assert len(block_ops._lent) == before
+
+
+def test_memory_of_activations_is_used_again_but_never_by_two():
+    block, x = lively(FLAREBlock(16, 4, 8)), noise((1, 70, 16), 1)
+    want = results(block, x)[2:]
+    before = len(block_ops._spare) + len(block_ops._lent)
+    first, second = block(x), block(2 * x)  # both are waiting for their backward
+    in_use = [memory.ctypes.data for _, memory in block_ops._lent.values()]
+    assert len(set(in_use)) == len(in_use) >= 2
+    for y, reference in ((second, None), (first, want)):
+        got = torch.autograd.grad(y, list(block.parameters()), noise(y.shape, 4))
+        assert reference is None or all(torch.equal(a, b) for a, b in zip(got, reference, strict=True))
+    del first, second, y
+    count = len(block_ops._spare) + len(block_ops._lent)
+    for _ in range(3):
+        results(block, x)
+    assert count == len(block_ops._spare) + len(block_ops._lent) <= before + 2
+
+
+def test_compiled_blocks_keep_by_size_too(monkeypatch):
+    block = lively(FLAREBlock(16, 4, 8))
+    monkeypatch.setattr(block_ops, "MOST_ACTIVATIONS", 4 * 13 * 16 * 64)  # one tile
+    torch._dynamo.reset()
+    compiled = torch.compile(block, backend="aot_eager", fullgraph=True, dynamic=True)
+    for points in (50, 130, 60):
+        x = noise((1, points, 16), points)
+        for a, b in zip(results(compiled, x), results(block, x), strict=True):
+            torch.testing.assert_close(a, b, rtol=1e-5, atol=1e-5)
+
+
 # ---- operators ------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("keep", [False, True])
-def test_operators_pass_torchs_own_checks(keep):
+@pytest.mark.parametrize(("keep", "limit"), [(False, 0), (True, 0), (True, block_ops.MOST_ACTIVATIONS)])
+def test_operators_pass_torchs_own_checks(keep, limit, monkeypatch):
+    monkeypatch.setattr(block_ops, "MOST_ACTIVATIONS", limit)
     block, x = lively(FLAREBlock(16, 4, 8)), noise((2, 70, 16), 1)
     if keep:
         x.requires_grad_()
@@ -195,7 +307,7 @@ def test_operators_pass_torchs_own_checks(keep):
     arguments = (x, block.mixer.latents, weights_of(block), mask, 1.0, 1e-5, [3, 3, 0, 0], keep)
     torch.library.opcheck(torch.ops.flare.block.default, arguments)
     shape = [16, 16, 16, 3, 1, 1, 0]
-    torch.library.opcheck(torch.ops.flare.resmlp.default, (x, list(block.ffn.parameters()), shape))
+    torch.library.opcheck(torch.ops.flare.resmlp.default, (x, list(block.ffn.parameters()), shape, keep))
 
 
 def test_sizes_that_do_not_fit_are_refused_before_memory_is_read():
@@ -214,17 +326,21 @@ def test_sizes_that_do_not_fit_are_refused_before_memory_is_read():
         torch.ops.flare.block(x, q, weights, torch.ones(1, 50), *how)
     mlp, shape = [*block.ffn.parameters()], [16, 16, 16, 3, 1, 1, 0]
     with pytest.raises(ValueError, match="weights are"):
-        torch.ops.flare.resmlp(x, mlp[:-1], shape)
+        torch.ops.flare.resmlp(x, mlp[:-1], shape, False)
     with pytest.raises(ValueError, match=r"x is \[1, 50, 12\]"):
-        torch.ops.flare.resmlp(x[..., :12], mlp, shape)
+        torch.ops.flare.resmlp(x[..., :12], mlp, shape, False)
     with pytest.raises(ValueError, match=r"dy is \[1, 49, 16\]"):
-        torch.ops.flare.resmlp_backward(x, mlp, x[:, 1:], shape, True)
+        torch.ops.flare.resmlp_backward(x, mlp, noise((1, 64, 64), 1), x[:, 1:], shape, True)
+    with pytest.raises(ValueError, match=r"kept is \[0\]; it should be \[1, 64, 64\]"):
+        torch.ops.flare.resmlp_backward(x, mlp, noise((0,), 1), x, shape, True)
     with pytest.raises(ValueError, match="widths 3, 8, 5 do not fit skip_in=1"):
-        torch.ops.flare.resmlp(noise((4, 3), 1), mlp, [3, 8, 5, 1, 1, 0, 0])
+        torch.ops.flare.resmlp(noise((4, 3), 1), mlp, [3, 8, 5, 1, 1, 0, 0], False)
     out = torch.ops.flare.block(x.requires_grad_(), q, weights, None, 1.0, 1e-5, [3, 3, 0, 0], True)[0]
     assert torch.isfinite(out).all()
     with pytest.raises(ValueError, match="keep=False keeps nothing for a backward"):
         torch.ops.flare.block(x, q, weights, None, *how)
+    with pytest.raises(ValueError, match="keep=False keeps nothing for a backward"):
+        torch.ops.flare.resmlp(x, mlp, shape, False)
 
 
 def test_second_derivatives_are_refused():

@@ -1,18 +1,22 @@
 """A residual MLP, and a whole FLARE block, as PyTorch operators: shapes for tracing, formulas for autograd.
 
 A block is two passes over the points each way, with the latents between them. Training keeps its input, the keys, the
-values and the mixed features, about 1 KB per point at C = 64; all else is made again, tile by tile, in the backward.
+values and the mixed features, about 1 KB per point at C = 64. The activations inside the MLPs take three times as much:
+they are kept too if they need no more than `MOST_ACTIVATIONS`, else the backward computes them again, tile by tile.
 """
 
 # B batch, N points, M latents per head, H heads, D head width, C = H * D channels, T tokens of a tile
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+import weakref
+from collections.abc import Callable, Sequence
 from functools import cache
 from itertools import pairwise
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -29,6 +33,12 @@ from flare.mixer.native.ops import (
 )
 
 Widths = list[tuple[int, ...]]
+
+MOST_ACTIVATIONS = 12 * 2**20
+"""Most bytes of activations that one operator keeps for its backward: about 3,800 points of a block as in the paper.
+
+If they need more, the backward computes them again, which takes longer but lets large meshes train in little memory.
+"""
 
 
 def mlp_widths(in_dim: int, hidden: int, out_dim: int, depth: int) -> Widths:
@@ -68,6 +78,64 @@ def _apart(flat: Tensor, weights: Sequence[Tensor]) -> list[Tensor]:
     return [part.view(w.shape) for part, w in zip(flat.split([w.numel() for w in weights]), weights, strict=True)]
 
 
+# ---- activations that are kept --------------------------------------------------------------------------------------
+
+
+def mlp_activations(rows: int, hidden: int, depth: int) -> tuple[int, ...]:
+    """Return the shape of the activations that a residual MLP keeps for its backward, [tiles, channels, T] or [0].
+
+    They are the inputs of its activation functions, tile by tile.
+    """
+    return _if_small(tiles(rows), (depth + 1) * hidden)
+
+
+def block_activations(B: int, N: int, C: int, kv_depth: int, ffn_depth: int) -> tuple[int, ...]:
+    """Return the same for a block: those of its three MLPs, and the input of the second norm."""
+    return _if_small(B * tiles(N), (2 * (kv_depth + 1) + (ffn_depth + 1) + 1) * C)
+
+
+def _if_small(count: int, channels: int) -> tuple[int, ...]:
+    return (count, channels, T) if 4 * count * channels * T <= MOST_ACTIVATIONS else (0,)
+
+
+_FLOATS = MOST_ACTIVATIONS // 4
+"""Size of an array that is lent. All have the same, so that any of them serves any shape."""
+_spare: list[np.ndarray] = []
+"""Arrays that nobody uses now."""
+_lent: dict[int, tuple[weakref.ref[np.ndarray], np.ndarray]] = {}
+"""Arrays in use, by the id of the weak reference that tells when they are free again."""
+
+
+def _borrow(shape: tuple[int, ...]) -> Tensor:
+    """Return memory for activations, which goes back to `_spare` when the last tensor on it is freed.
+
+    The C library would return it to the system after every step, and the page faults of the next step would take longer
+    than the products that are saved.
+    """
+    try:
+        memory = _spare.pop()
+    except IndexError:
+        memory = torch.empty(_FLOATS, dtype=torch.float32, device="cpu").numpy()
+    lent = memory[: math.prod(shape)].reshape(shape)
+    reference = weakref.ref(lent, _take_back)  # weakref.finalize does the same, and takes as long as a layer's products
+    _lent[id(reference)] = reference, memory
+    return torch.from_numpy(lent)
+
+
+def _take_back(reference: weakref.ref[np.ndarray]) -> None:
+    _spare.append(_lent.pop(id(reference))[1])
+
+
+def _room_for_activations(keep: bool, shape: tuple[int, ...]) -> Tensor:
+    if keep and 0 not in shape:
+        return _borrow(shape)
+    return torch.empty(shape if keep else (0,), dtype=torch.float32, device="cpu")
+
+
+def _wants_gradient(*tensors: Tensor) -> bool:
+    return torch.is_grad_enabled() and any(t.requires_grad for t in tensors)
+
+
 def is_watched() -> bool:
     """Whether somebody sees operators go by. Otherwise a call is spared torch.library, which takes half a millisecond
     there and back for lists of tensors: as long as the kernels on a small mesh."""
@@ -76,16 +144,22 @@ def is_watched() -> bool:
     )
 
 
+def _operator(name: str, kernel: Callable[..., Any]) -> Callable[..., Any]:
+    """Return the operator of a backward, or just its kernel if nobody watches and no second derivative may follow."""
+    return getattr(torch.ops.flare, name) if is_watched() or torch.is_grad_enabled() else kernel
+
+
 # ---- residual MLP ---------------------------------------------------------------------------------------------------
 
 
 def resmlp(x: Tensor, weights: Sequence[Tensor], shape: Sequence[int]) -> Tensor:
     """[..., in] -> [..., out] by weights that fit; shape: in, hidden, out, depth, skip_in, skip_out, silu."""
+    keep = _wants_gradient(x, *weights)
     if is_watched():
-        return torch.ops.flare.resmlp(x, weights, shape)
-    if torch.is_grad_enabled():
+        return torch.ops.flare.resmlp(x, weights, shape, keep)[0]
+    if keep:
         return _Resmlp.apply(x, shape, *weights)
-    return _run_resmlp(x, weights, shape)
+    return _run_resmlp(x, weights, shape, keep)[0]
 
 
 def fits_skips(in_dim: int, hidden: int, out_dim: int, skip_in: int, skip_out: int) -> bool:
@@ -105,30 +179,34 @@ def _check_mlp(x: Tensor, weights: Sequence[Tensor], shape: Sequence[int]) -> No
     check_shapes(x=(x, (*x.shape[:-1], in_dim)))
 
 
-def _resmlp(x: Tensor, weights: Sequence[Tensor], shape: Sequence[int]) -> Tensor:
+def _resmlp(x: Tensor, weights: Sequence[Tensor], shape: Sequence[int], keep: bool) -> tuple[Tensor, Tensor]:
     _check_mlp(x, weights, shape)
-    return _run_resmlp(x, weights, shape)
+    return _run_resmlp(x, weights, shape, keep)
 
 
-def _run_resmlp(x: Tensor, weights: Sequence[Tensor], shape: Sequence[int]) -> Tensor:
-    y = _resmlp_fake(x, weights, shape)
+def _run_resmlp(x: Tensor, weights: Sequence[Tensor], shape: Sequence[int], keep: bool) -> tuple[Tensor, Tensor]:
     rows, weights = contiguous_channels(x.resolve_neg().reshape(-1, shape[0])), _ready(weights)
+    y, kept = (
+        x.new_empty(*x.shape[:-1], shape[2]),
+        _room_for_activations(keep, mlp_activations(len(rows), shape[1], shape[3])),
+    )
     threads = torch.get_num_threads()
-    call("flare_resmlp", threads, len(rows), sizes(*shape), rows, rows.stride(0), addresses(weights), y)
-    return y
+    call("flare_resmlp", threads, len(rows), sizes(*shape), rows, rows.stride(0), addresses(weights), kept, y)
+    return y, kept
 
 
-def _resmlp_fake(x: Tensor, weights: Sequence[Tensor], shape: Sequence[int]) -> Tensor:
-    return x.new_empty(*x.shape[:-1], shape[2])
+def _resmlp_fake(x: Tensor, weights: Sequence[Tensor], shape: Sequence[int], keep: bool) -> tuple[Tensor, Tensor]:
+    kept = mlp_activations(math.prod(x.shape[:-1]), shape[1], shape[3]) if keep else (0,)
+    return x.new_empty(*x.shape[:-1], shape[2]), x.new_empty(kept)
 
 
 def _resmlp_backward(
-    x: Tensor, weights: Sequence[Tensor], dy: Tensor, shape: Sequence[int], wants_dx: bool
+    x: Tensor, weights: Sequence[Tensor], kept: Tensor, dy: Tensor, shape: Sequence[int], wants_dx: bool
 ) -> tuple[Tensor, Tensor]:
     _check_mlp(x, weights, shape)
-    check_shapes(dy=(dy, (*x.shape[:-1], shape[2])))
-    dx, dweights = out = _resmlp_backward_fake(x, weights, dy, shape, wants_dx)
     rows, drows = contiguous_channels(x.reshape(-1, shape[0])), contiguous_channels(dy.reshape(-1, shape[2]))
+    check_shapes(dy=(dy, (*x.shape[:-1], shape[2])), kept=(kept, mlp_activations(len(rows), shape[1], shape[3])))
+    dx, dweights = out = _resmlp_backward_fake(x, weights, kept, dy, shape, wants_dx)
     weights = _ready(weights)
     call(
         "flare_resmlp_backward",
@@ -138,6 +216,7 @@ def _resmlp_backward(
         rows,
         rows.stride(0),
         addresses(weights),
+        aligned(kept),
         drows,
         drows.stride(0),
         dx if wants_dx else None,
@@ -147,21 +226,28 @@ def _resmlp_backward(
 
 
 def _resmlp_backward_fake(
-    x: Tensor, weights: Sequence[Tensor], dy: Tensor, shape: Sequence[int], wants_dx: bool
+    x: Tensor, weights: Sequence[Tensor], kept: Tensor, dy: Tensor, shape: Sequence[int], wants_dx: bool
 ) -> tuple[Tensor, Tensor]:
     return x.new_empty(x.shape if wants_dx else 0), _flat(weights)
 
 
-def _keep_resmlp(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-    x, weights, ctx.shape = inputs
-    ctx.save_for_backward(x, *weights)
+def _keep_resmlp(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
+    x, weights, ctx.shape, keep = inputs
+    if not keep:
+        raise ValueError("flare::resmlp with keep=False keeps nothing for a backward; call it with keep=True")
+    ctx.set_materialize_grads(False)
+    ctx.mark_non_differentiable(output[1])
+    ctx.save_for_backward(x, output[1], *weights)
 
 
-def _resmlp_gradient(ctx: Any, dy: Tensor) -> tuple[Any, ...]:
-    x, *weights = ctx.saved_tensors
+def _resmlp_gradient(ctx: Any, dy: Tensor | None, _: None = None) -> tuple[Any, ...]:
+    if dy is None:
+        return None, None, None, None
+    x, kept, *weights = ctx.saved_tensors
     wants_dx = ctx.needs_input_grad[0]
-    dx, dweights = torch.ops.flare.resmlp_backward(x, weights, dy, ctx.shape, wants_dx)
-    return dx if wants_dx else None, _apart(dweights, weights), None
+    backward = _operator("resmlp_backward", _resmlp_backward)
+    dx, dweights = backward(x, weights, kept, dy, ctx.shape, wants_dx)
+    return dx if wants_dx else None, _apart(dweights, weights), None, None
 
 
 class _Resmlp(torch.autograd.Function):
@@ -169,19 +255,19 @@ class _Resmlp(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, shape: Sequence[int], *weights: Tensor) -> Tensor:
-        _keep_resmlp(ctx, (x, weights, shape), y := _run_resmlp(x, weights, shape))
-        return y
+        _keep_resmlp(ctx, (x, weights, shape, True), output := _run_resmlp(x, weights, shape, True))
+        return output[0]
 
     @staticmethod
-    def backward(ctx: Any, dy: Tensor) -> Any:
-        dx, dweights, _ = _resmlp_gradient(ctx, dy)
-        return dx, None, *dweights
+    def backward(ctx: Any, dy: Tensor | None) -> Any:
+        dx, dweights, *_ = _resmlp_gradient(ctx, dy)
+        return dx, None, *(dweights or [None] * (len(ctx.needs_input_grad) - 2))
 
 
 # ---- FLARE block ----------------------------------------------------------------------------------------------------
 
-KEPT = 7
-"""Tensors that a backward wants to see again: keys, values, mixed features, latents, both sums, bounds."""
+KEPT = 8
+"""Tensors that a backward wants to see again: keys, values, mixed features, latents, both sums, bounds, activations."""
 
 
 def block(
@@ -194,7 +280,7 @@ def block(
     shape: Sequence[int],
 ) -> Tensor:
     """[B, N, C] -> [B, N, C] by weights that fit; shape: kv_depth, ffn_depth, silu, rms."""
-    keep = torch.is_grad_enabled() and any(t.requires_grad for t in (x, q, *weights))
+    keep = _wants_gradient(x, q, *weights)
     if is_watched():
         return torch.ops.flare.block(x, q, weights, mask, scale, eps, shape, keep)[0]
     if keep:
@@ -232,7 +318,10 @@ def _run_block(
     shape: Sequence[int],
     keep: bool,
 ) -> list[Tensor]:
-    out, *kept = made = _room(x, q, keep)
+    made = [x.new_empty(size) for size in [x.shape, *(_kept_shapes(x, q) if keep else [])]]
+    if keep:
+        made.append(_room_for_activations(keep, block_activations(*x.shape, *shape[:2])))
+    out, *kept = made
     _call_block("flare_block", x, q, weights, mask, scale, eps, shape, kept, out)
     return made
 
@@ -265,12 +354,8 @@ def _block_fake(
     shape: Sequence[int],
     keep: bool,
 ) -> tuple[Tensor, ...]:
-    return _with_empty(_room(x, q, keep))
-
-
-def _room(x: Tensor, q: Tensor, keep: bool) -> list[Tensor]:
-    """For the output, and for what is kept."""
-    return [x.new_empty(shape) for shape in [x.shape, *(_kept_shapes(x, q) if keep else [])]]
+    kept = [*_kept_shapes(x, q), block_activations(*x.shape, *shape[:2])] if keep else []
+    return _with_empty([x.new_empty(size) for size in [x.shape, *kept]])
 
 
 def _with_empty(made: list[Tensor]) -> tuple[Tensor, ...]:
@@ -279,6 +364,7 @@ def _with_empty(made: list[Tensor]) -> tuple[Tensor, ...]:
 
 
 def _kept_shapes(x: Tensor, q: Tensor) -> list[tuple[int, ...]]:
+    """Return the shapes of what is always kept, all but the activations."""
     (B, N, C), (H, M, D) = x.shape, q.shape
     count = B * tiles(N)
     return [*[(count, C, T)] * 3, (B, H, M, D), (B, H, M), (count, H, T), (B, H)]
@@ -296,7 +382,8 @@ def _block_backward(
     shape: Sequence[int],
 ) -> tuple[Tensor, Tensor, Tensor]:
     _check_block(x, q, weights, mask, shape)
-    shapes = {f"kept[{i}]": pair for i, pair in enumerate(zip(kept, _kept_shapes(x, q), strict=True))}
+    wanted = [*_kept_shapes(x, q), block_activations(*x.shape, *shape[:2])]
+    shapes = {f"kept[{i}]": pair for i, pair in enumerate(zip(kept, wanted, strict=True))}
     check_shapes(dout=(dout, x.shape), **shapes)
     out = _block_backward_fake(dout, x, q, weights, mask, kept, scale, eps, shape)
     kept, dout = [aligned(t) for t in kept], dout.contiguous()
@@ -332,8 +419,23 @@ def _block_gradient(ctx: Any, dout: Tensor | None, *_: None) -> tuple[Any, ...]:
         return (None,) * 8
     x, q, mask, *rest = ctx.saved_tensors
     weights, kept = rest[:-KEPT], rest[-KEPT:]
-    dx, dq, dweights = torch.ops.flare.block_backward(dout, x, q, weights, mask, kept, ctx.scale, ctx.eps, ctx.shape)
-    return dx, dq, _apart(dweights, weights), None, None, None, None, None
+    backward = _operator("block_backward", _block_backward)
+    dx, dq, dweights = backward(dout, x, q, weights, mask, kept, ctx.scale, ctx.eps, ctx.shape)
+    return dx, dq, _apart_block(dweights, x.shape[2], *ctx.shape), None, None, None, None, None
+
+
+def _apart_block(flat: Tensor, C: int, kv_depth: int, ffn_depth: int, silu: int, rms: int) -> list[Tensor]:
+    """Cut the gradients of a block apart as `_apart` does, but many layers at a time: on a small mesh views cost."""
+    norm = 1 if rms else 2
+    maps, ffn = 2 * (kv_depth + 2) + 1, ffn_depth + 2
+    before, maps_, after, ffn_ = flat.split([norm * C, maps * C * (C + 1), norm * C, ffn * C * (C + 1)])
+
+    def layers(part: Tensor) -> list[Tensor]:
+        rows = part.view(-1, C + 1, C)
+        pairs = zip(rows[:, :C].unbind(), rows[:, C].unbind(), strict=True)
+        return [t for pair in pairs for t in pair]
+
+    return [*before.view(norm, C).unbind(), *layers(maps_), *after.view(norm, C).unbind(), *layers(ffn_)]
 
 
 class _Block(torch.autograd.Function):
@@ -352,9 +454,10 @@ class _Block(torch.autograd.Function):
         return dx, dq, None, *(dweights or [None] * (len(ctx.needs_input_grad) - 3))
 
 
-define("resmlp(Tensor x, Tensor[] weights, int[] shape) -> Tensor", _resmlp, _resmlp_fake)
+define("resmlp(Tensor x, Tensor[] weights, int[] shape, bool keep) -> (Tensor, Tensor)", _resmlp, _resmlp_fake)
 define(
-    "resmlp_backward(Tensor x, Tensor[] weights, Tensor dy, int[] shape, bool wants_dx) -> (Tensor, Tensor)",
+    "resmlp_backward(Tensor x, Tensor[] weights, Tensor kept, Tensor dy, int[] shape, bool wants_dx) "
+    "-> (Tensor, Tensor)",
     _resmlp_backward,
     _resmlp_backward_fake,
 )

@@ -24,8 +24,8 @@ SIGNATURES = {  # p pointer, i integer, f float
     "flare_encode": "pfppppppppp",
     "flare_decode": "pfpppppppp",
     "flare_mixer_backward": "pfppppppppppppppppppp",
-    "flare_resmlp": "iippipp",
-    "flare_resmlp_backward": "iippippipp",
+    "flare_resmlp": "iippippp",
+    "flare_resmlp_backward": "iippipppipp",
     "flare_block": "pffpppppp",
     "flare_block_backward": "pffppppppppp",
 }

@@ -2,7 +2,8 @@
 //   forward   gather: norm, keys, values, encode        scatter: decode, output map, norm, MLP
 //   backward  scatter: all of it, down to dZ            gather: dQ, dK, dV, both MLPs, norm
 // Between the passes stand Z and dZ, which is all that one point ever learns of another.
-// Activations inside an MLP are never stored; the backward makes them again, tile by tile.
+// The backward computes the activations inside the MLPs again, tile by tile, unless the caller gave the forward room to keep
+// them. Python decides that by size (block_ops.py); gradients have the same bits either way.
 
 #include "mixer.h"
 #include "mlp.h"
@@ -94,16 +95,40 @@ struct Pass {
   void load_x(Index sample, Index first, Index n, float* stage, float* tile) const {
     load_tokens(x + sample * b.x_batch + first * b.x_token, b.x_token, n, C, stage, tile);
   }
+  // x plus the output map of the mixed features y: what stands between the two residual steps.
+  void to_middle(Index sample, Index first, Index n, const Linear& out, const float* y, float* stage, float* middle) const {
+    load_x(sample, first, n, stage, middle);
+    out.forward(y, round_up(n, W), [&](Index r, Index c, Vec v) { store(middle + r * T + c, load(middle + r * T + c) + v); });
+  }
   void store_points(const float* tile, Index sample, Index first, Index n, float* stage, float* to) const {
     store_tokens(tile, n, C, stage, to + (sample * N + first) * C, C);
   }
 };
 
+// What spares the backward of one tile most products: the input of every activation in the three MLPs, and `middle`, what
+// stands between the two residual steps. Null pointers where it is not kept.
+struct Activations {
+  float *key = nullptr, *value = nullptr, *middle = nullptr, *ffn = nullptr;
+};
+
 // What a forward makes on its way to the output, and a backward wants to see again.
 struct Kept {
+  explicit Kept(float* const* p)
+      : keys(p[0]), values(p[1]), mixed(p[2]), z(p[3]), enc_log_sums(p[4]), dec_log_sums(p[5]), bounds(p[6]),
+        activations(p[7]) {}
+
   float *keys, *values, *mixed;  // tiles [B tiles][C][T]; values, mixed and dec_log_sums are null where no gradient is wanted
   float *z, *enc_log_sums;       // [B][H][M][D], [B][H][M]
   float *dec_log_sums, *bounds;  // [B tiles][H][T], [B][H]
+  float* activations;            // four arrays [B tiles][rows][T], or null
+
+  // Each of the four is read from its first tile to its last, which is what prefetching expects.
+  Activations of_tile(const Block& b, Index tiles, Index tile) const {
+    if (!activations) return {};
+    const Index kv = b.kv().kept_rows() * T, middle = b.C * T, ffn = b.ffn().kept_rows() * T;
+    float *values = activations + tiles * kv, *middles = values + tiles * kv, *ffns = middles + tiles * middle;
+    return {activations + tile * kv, values + tile * kv, middles + tile * middle, ffns + tile * ffn};
+  }
 };
 
 void gather(const Pass& p, const Weights& w, const Kept& kept) {
@@ -120,10 +145,11 @@ void gather(const Pass& p, const Weights& w, const Kept& kept) {
     p.work.for_tiles(part, [&](Index sample, Index tile, Index first, Index n) {
       Tokens tokens = p.tokens(sample, first, n);
       float *k = kept.keys + tile * p.tile_size(), *v = kept.values ? kept.values + tile * p.tile_size() : s.v.get();
+      const Activations keep = kept.of_tile(p.b, p.B * p.work.tiles, tile);
       p.load_x(sample, first, n, s.stage, s.x);
       w.before.forward(s.x, tokens.columns, s.normed, s.x, s.inverse);
-      w.key.forward(s.normed, tokens.columns, nullptr, k, s.mlp);
-      w.value.forward(s.normed, tokens.columns, nullptr, v, s.mlp);
+      w.key.forward(s.normed, tokens.columns, nullptr, k, keep.key, s.mlp);
+      w.value.forward(s.normed, tokens.columns, nullptr, v, keep.value, s.mlp);
       tokens.clear_padding(k, p.C);
       tokens.clear_padding(v, p.C);
       encoder.add(part, sample, k, v, tokens, s.powers);
@@ -148,10 +174,12 @@ void scatter(const Pass& p, const Weights& w, const Kept& kept, float* out) {
       float* y = kept.mixed ? kept.mixed + tile * p.tile_size() : s.y.get();
       decode_heads(p.q, kept.keys + tile * p.tile_size(), kept.z + sample * p.H * p.M * p.D, tokens, kept.bounds + sample * p.H,
                    y, kept.dec_log_sums ? kept.dec_log_sums + tile * p.H * T : s.log_sums.get(), s.powers);
-      p.load_x(sample, first, n, s.stage, s.x);
-      w.out.forward(y, tokens.columns, [&](Index r, Index c, Vec v) { store(s.x + r * T + c, load(s.x + r * T + c) + v); });
-      w.after.forward(s.x, tokens.columns, s.normed, s.unit, s.inverse);
-      w.ffn.forward(s.normed, tokens.columns, s.x, s.unit, s.mlp);
+      const Activations keep = kept.of_tile(p.b, p.B * p.work.tiles, tile);
+      float* middle = keep.middle ? keep.middle : s.x.get();
+      p.to_middle(sample, first, n, w.out, y, s.stage, middle);
+      if (keep.middle) clear_from(tokens.columns, middle, p.C);
+      w.after.forward(middle, tokens.columns, s.normed, s.unit, s.inverse);
+      w.ffn.forward(s.normed, tokens.columns, middle, s.unit, keep.ffn, s.mlp);
       p.store_points(s.unit, sample, first, n, s.stage, out);
     });
   });
@@ -185,11 +213,11 @@ void scatter_backward(const Pass& p, const std::vector<Weights>& parts, const Ke
       const Index columns = tokens.columns, at = tile * p.tile_size();
       const float* y = kept.mixed + at;
       float *dy = between.mixed + at, *dh = between.middle + at;
-      p.load_x(sample, first, n, s.stage, s.x);
+      const Activations known = kept.of_tile(p.b, p.B * p.work.tiles, tile);
       load_tokens(dout + (sample * p.N + first) * p.C, p.C, n, p.C, s.stage, s.dout);
-      w.out.forward(y, columns, [&](Index r, Index c, Vec v) { store(s.x + r * T + c, load(s.x + r * T + c) + v); });
-      w.after.forward(s.x, columns, s.normed, s.unit, s.inverse);
-      w.ffn.forward_keeping(s.normed, columns, nullptr, nullptr, s.mlp);
+      if (!known.middle) p.to_middle(sample, first, n, w.out, y, s.stage, s.x);
+      w.after.forward(known.middle ? known.middle : s.x.get(), columns, s.normed, s.unit, s.inverse);
+      w.ffn.prepare_backward(s.normed, columns, known.ffn, s.mlp);
       w.ffn.backward(s.normed, s.dout, columns, s.mlp, [&](Index r, Index c, Vec d) { store(s.dnormed + r * T + c, d); });
       w.after.backward(s.dnormed, columns, s.unit, s.inverse,
                        [&](Index r, Index c, Vec d) { store(dh + r * T + c, load(s.dout + r * T + c) + d); });
@@ -224,11 +252,12 @@ void gather_backward(const Pass& p, const std::vector<Weights>& parts, const Kep
       const Index columns = tokens.columns, at = tile * p.tile_size();
       gradients.add(part, sample, kept.keys + at, kept.values + at, kept.mixed + at, between.mixed + at,
                     kept.dec_log_sums + tile * p.H * T, tokens, s.dk, s.dv, s.head);
+      const Activations known = kept.of_tile(p.b, p.B * p.work.tiles, tile);
       p.load_x(sample, first, n, s.stage, s.x);
       w.before.forward(s.x, columns, s.normed, s.unit, s.inverse);
-      w.key.forward_keeping(s.normed, columns, nullptr, nullptr, s.mlp);
+      w.key.prepare_backward(s.normed, columns, known.key, s.mlp);
       w.key.backward(s.normed, s.dk, columns, s.mlp, [&](Index r, Index c, Vec d) { store(s.dnormed + r * T + c, d); });
-      w.value.forward_keeping(s.normed, columns, nullptr, nullptr, s.mlp);
+      w.value.prepare_backward(s.normed, columns, known.value, s.mlp);
       w.value.backward(s.normed, s.dv, columns, s.mlp, [&](Index r, Index c, Vec d) {
         store(s.dnormed + r * T + c, load(s.dnormed + r * T + c) + d);
       });
@@ -245,9 +274,9 @@ void gather_backward(const Pass& p, const std::vector<Weights>& parts, const Kep
 
 extern "C" {
 
-// x rows of in_dim with a stride, y [rows][out]
+// x rows of in_dim with a stride, y [rows][out]. `kept` takes activations for a backward, [tiles][kept_rows()][T]; or null.
 int flare_resmlp(Index threads, Index rows, const Index* shape_, const float* x, Index x_stride, const float* const* weights,
-                 float* y) {
+                 float* kept, float* y) {
   return guarded([&] {
     const MlpShape shape = mlp_shape(shape_);
     Work work(1, rows, threads);
@@ -261,18 +290,18 @@ int flare_resmlp(Index threads, Index rows, const Index* shape_, const float* x,
     Mlp mlp(shape, weights, nullptr);
     in_parallel(work.parts, [&](Index part) {
       Scratch& s = scratch[part];
-      work.for_tiles(part, [&](Index, Index, Index first, Index n) {
+      work.for_tiles(part, [&](Index, Index tile, Index first, Index n) {
         load_tokens(x + first * x_stride, x_stride, n, shape.in, s.stage, s.x);
-        mlp.forward(s.x, round_up(n, W), nullptr, s.y, s.mlp);
+        mlp.forward(s.x, round_up(n, W), nullptr, s.y, shape.kept_of_tile(kept, tile), s.mlp);
         store_tokens(s.y, n, shape.out, s.stage, y + first * shape.out, shape.out);
       });
     });
   });
 }
 
-// dx may be null where nobody asks for it.
+// dx may be null where nobody asks for it, and `kept` where the forward kept nothing.
 int flare_resmlp_backward(Index threads, Index rows, const Index* shape_, const float* x, Index x_stride,
-                          const float* const* weights, const float* dy, Index dy_stride, float* dx, float* dweights) {
+                          const float* const* weights, float* kept, const float* dy, Index dy_stride, float* dx, float* dweights) {
   return guarded([&] {
     const MlpShape shape = mlp_shape(shape_);
     Work work(1, rows, threads);
@@ -289,11 +318,11 @@ int flare_resmlp_backward(Index threads, Index rows, const Index* shape_, const 
     in_parallel(work.parts, [&](Index part) {
       Scratch& s = scratch[part];
       const Mlp& mlp = mlps[part];
-      work.for_tiles(part, [&](Index, Index, Index first, Index n) {
+      work.for_tiles(part, [&](Index, Index tile, Index first, Index n) {
         Index columns = round_up(n, W);
         load_tokens(x + first * x_stride, x_stride, n, shape.in, s.stage, s.x);
         load_tokens(dy + first * dy_stride, dy_stride, n, shape.out, s.stage, s.dy);
-        mlp.forward_keeping(s.x, columns, nullptr, nullptr, s.mlp);
+        mlp.prepare_backward(s.x, columns, shape.kept_of_tile(kept, tile), s.mlp);
         mlp.backward(s.x, s.dy, columns, s.mlp, [&](Index r, Index c, Vec d) { store(s.dx + r * T + c, d); });
         if (dx) store_tokens(s.dx, n, shape.in, s.stage, dx + first * shape.in, shape.in);
       });
@@ -302,19 +331,20 @@ int flare_resmlp_backward(Index threads, Index rows, const Index* shape_, const 
   });
 }
 
-// out [B][N][C]. `kept` is seven arrays to fill for a backward, in the order of Kept, or null.
+// out [B][N][C]. `kept` is eight arrays to fill for a backward, in the order of Kept, or null. The last of them may be null.
 int flare_block(const Index* sizes, float scale, float eps, const float* x, const float* q, const float* const* weights,
                 const uint8_t* mask, float* const* kept_, float* out) {
   return guarded([&] {
     const Pass p(sizes, scale, x, q, mask);
     const Weights w(Taker{p.b, eps, weights, nullptr});
     if (kept_) {
-      const Kept kept{kept_[0], kept_[1], kept_[2], kept_[3], kept_[4], kept_[5], kept_[6]};
+      const Kept kept(kept_);
       gather(p, w, kept);
       scatter(p, w, kept, out);
     } else {
       Floats keys(p.B * p.work.tiles * p.tile_size()), z(p.B * p.H * p.M * p.D), sums(p.B * p.H * p.M), bounds(p.B * p.H);
-      const Kept kept{keys, nullptr, nullptr, z, sums, nullptr, bounds};
+      float* const own[] = {keys, nullptr, nullptr, z, sums, nullptr, bounds, nullptr};
+      const Kept kept(own);
       gather(p, w, kept);
       scatter(p, w, kept, out);
     }
@@ -326,7 +356,7 @@ int flare_block_backward(const Index* sizes, float scale, float eps, const float
                          const uint8_t* mask, float* const* kept_, const float* dout, float* dx, float* dq, float* dweights) {
   return guarded([&] {
     const Pass p(sizes, scale, x, q, mask);
-    const Kept kept{kept_[0], kept_[1], kept_[2], kept_[3], kept_[4], kept_[5], kept_[6]};
+    const Kept kept(kept_);
     PartSums sums(p.work.parts, p.b.parameters());
     std::vector<Weights> parts;
     for (Index part = 0; part < p.work.parts; part++) parts.emplace_back(Taker{p.b, eps, weights, sums[part]});

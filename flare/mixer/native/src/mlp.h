@@ -1,4 +1,5 @@
-// Residual MLPs, linear maps and normalisation on a tile; activations never leave the cache.
+// Residual MLPs, linear maps and normalisation on a tile. Activations stay in the cache, unless a caller keeps them for a
+// backward.
 #pragma once
 
 #include <algorithm>
@@ -9,27 +10,30 @@
 
 namespace flare {
 
-// y = x / (1 + 2^-(linear x + cubic x^3)): the tanh form of GELU, and SiLU with cubic = 0.
+// y = x * gate, gate = 1 / (1 + 2^(linear x + cubic x^3)): the tanh form of GELU, and SiLU with cubic = 0. Both numbers are
+// negative.
 class Activation {
  public:
   static Activation gelu() {
-    const float linear = 2.0f * 0.79788456080286535588f * kLog2e;
+    const float linear = -2.0f * 0.79788456080286535588f * kLog2e;
     return Activation(linear, 0.044715f * linear);
   }
-  static Activation silu() { return Activation(kLog2e, 0.0f); }
+  static Activation silu() { return Activation(-kLog2e, 0.0f); }
 
-  FLARE_INLINE Vec value(Vec x) const { return x / (1.0f + exp2_any(-exponent(x))); }
+  FLARE_INLINE Vec value(Vec x) const { return x * gate(x); }
 
+  // The slope does not use y, so that here too the product has a single use: compilers then fuse it with a sum that follows
+  // exactly where they do so for `value`, and both give the same bits.
   FLARE_INLINE Vec value_and_slope(Vec x, Vec& slope) const {
-    Vec gate = 1.0f / (1.0f + exp2_any(-exponent(x)));
-    Vec y = x * gate;
-    slope = gate + y * (1.0f - gate) * (x * (3.0f * kLn2 * cubic) * x + kLn2 * linear);
-    return y;
+    Vec g = gate(x);
+    slope = g + x * (g * (1.0f - g)) * (x * (-3.0f * kLn2 * cubic) * x - kLn2 * linear);
+    return x * g;
   }
 
  private:
   // Multiplied in this order, no x overflows where cubic is zero.
   FLARE_INLINE Vec exponent(Vec x) const { return x * (x * cubic * x + linear); }
+  FLARE_INLINE Vec gate(Vec x) const { return reciprocal(1.0f + exp2_any(exponent(x))); }
 
   Activation(float l, float c) : linear(l), cubic(c) {}
   float linear, cubic;
@@ -45,6 +49,18 @@ struct Linear {
   FLARE_INLINE void forward(const float* x, Index columns, Finish finish) const {
     const float* b = bias;
     product_from([b](Index r) { return b[r]; }, out, in, {weight, in, 1}, x, T, columns, finish);
+  }
+
+  // The same, or finish(r, c, ...) with the outputs that an earlier forward left in `known`, where that is not null.
+  template <class Finish>
+  FLARE_INLINE void forward_or_read(const float* known, const float* x, Index columns, Finish finish) const {
+    if (!known) return forward(x, columns, finish);
+    for (Index r = 0; r < out; r++)
+      for (Index c = 0; c < columns; c += W) {
+        const float* p = known + r * T + c;
+        prefetch(p + out * T);  // what is read next: by now it has left the cache
+        finish(r, c, load(p));
+      }
   }
 
   // Adds this tile's part of the gradient, given x and the gradient dy of the output; `flipped` is scratch.
@@ -71,7 +87,9 @@ struct MlpShape {
   bool skip_in, skip_out, silu;
 
   Index layers() const { return depth + 2; }
+  Index kept_rows() const { return (depth + 1) * hidden; }  // inputs of the activations of all hidden layers
   Index width(Index layer) const { return layer == 0 ? in : layer == layers() ? out : hidden; }
+  float* kept_of_tile(float* kept, Index tile) const { return kept ? kept + tile * kept_rows() * T : nullptr; }
   Index widest() const { return std::max(in, std::max(depth < 0 ? Index(0) : hidden, out)); }
   Index parameters() const {
     Index total = 0;
@@ -110,27 +128,48 @@ class Mlp {
     }
   }
 
-  // y may not be x. `extra` [out][T] is added to y where given.
-  void forward(const float* x, Index columns, const float* extra, float* y, Scratch& scratch) const {
+  // y may not be x. `extra` [out][T] is added to y where given. The inputs of the activations go to `keep`, which has
+  // `shape.kept_rows()` rows of T, or is null.
+  void forward(const float* x, Index columns, const float* extra, float* y, float* keep, Scratch& scratch) const {
     Index last = shape_.layers() - 1;
     const float* h = x;
     for (Index l = 0; l < last; l++) {
       float* next = scratch.inputs[l % 2];
-      inner<false>(l, h, columns, next, nullptr);
+      if (keep)
+        inner(l, h, columns, next, [to = keep + l * shape_.hidden * T](Index at, Vec a) { store(to + at, a); });
+      else
+        inner(l, h, columns, next, [](Index, Vec) {});
       h = next;
     }
+    if (keep) clear_from(columns, keep, shape_.kept_rows());
     finish(h, columns, extra, y);
   }
 
-  // Forward for a gradient: the input and the slope of every layer stay in `scratch`. y may be null.
-  void forward_keeping(const float* x, Index columns, const float* extra, float* y, Scratch& scratch) const {
-    Index last = shape_.layers() - 1;
-    for (Index l = 0; l < last; l++)
-      inner<true>(l, input(l, x, scratch), columns, scratch.inputs[l + 1], scratch.slopes[l]);
-    if (y) finish(input(last, x, scratch), columns, extra, y);
+  // Before `backward`: leaves the input and the slope of every layer in `scratch`. It computes them from what the forward
+  // kept, or from scratch where `kept` is null. Both have the same bits.
+  void prepare_backward(const float* x, Index columns, const float* kept, Scratch& scratch) const {
+    for (Index l = 0; l < shape_.layers() - 1; l++) {
+      const Activation act = act_;
+      const Linear& layer = layers_[l];
+      const float *h = input(l, x, scratch), *inputs = kept ? kept + l * shape_.hidden * T : nullptr;
+      float *next = scratch.inputs[l + 1], *slopes = scratch.slopes[l];
+      auto value = [&](Index at, Vec a) {
+        Vec slope, y = act.value_and_slope(a, slope);
+        store(slopes + at, slope);
+        return y;
+      };
+      // The sums are spelled as in `inner`, for the same bits.
+      if (has_skip(l))
+        layer.forward_or_read(inputs, h, columns, [&](Index r, Index c, Vec a) {
+          store(next + r * T + c, load(h + r * T + c) + value(r * T + c, a));
+        });
+      else
+        layer.forward_or_read(inputs, h, columns,
+                              [&](Index r, Index c, Vec a) { store(next + r * T + c, value(r * T + c, a)); });
+    }
   }
 
-  // After forward_keeping: adds to the gradient of the weights, and calls finish(r, c, dx).
+  // After prepare_backward: adds to the gradient of the weights, and calls finish(r, c, dx).
   template <class Finish>
   void backward(const float* x, const float* dy, Index columns, Scratch& scratch, Finish finish) const {
     Index last = shape_.layers() - 1;
@@ -169,21 +208,20 @@ class Mlp {
 
   static const float* input(Index l, const float* x, const Scratch& s) { return l == 0 ? x : s.inputs[l]; }
 
-  template <bool Slope>
-  void inner(Index l, const float* h, Index columns, float* next, float* slope) const {
+  // One hidden layer; `keep(at, a)` sees the input of the activation.
+  template <class Keep>
+  void inner(Index l, const float* h, Index columns, float* next, Keep keep) const {
     const Activation act = act_;
-    auto apply = [&](Index r, Index c, Vec a) {
-      if constexpr (!Slope) return act.value(a);
-      Vec d, y = act.value_and_slope(a, d);
-      store(slope + r * T + c, d);
-      return y;
-    };
     if (has_skip(l))
       layers_[l].forward(h, columns, [&](Index r, Index c, Vec a) {
-        store(next + r * T + c, load(h + r * T + c) + apply(r, c, a));
+        keep(r * T + c, a);
+        store(next + r * T + c, load(h + r * T + c) + act.value(a));
       });
     else
-      layers_[l].forward(h, columns, [&](Index r, Index c, Vec a) { store(next + r * T + c, apply(r, c, a)); });
+      layers_[l].forward(h, columns, [&](Index r, Index c, Vec a) {
+        keep(r * T + c, a);
+        store(next + r * T + c, act.value(a));
+      });
   }
 
   void finish(const float* h, Index columns, const float* extra, float* y) const {

@@ -189,6 +189,12 @@ inline void store_tokens(const float* tile, Index n, Index channels, float* stag
   for (Index t = 0; t < n; t++) std::memcpy(y + t * token_stride, stage + t * ld, sizeof(float) * channels);
 }
 
+// Zeros in the columns of a shorter tile that no product fills: what a call returns must not hold bits of chance.
+inline void clear_from(Index column, float* tile, Index rows) {
+  for (Index r = 0; r < rows; r++)
+    for (Index c = column; c < T; c += W) store(tile + r * T + c, Vec{});
+}
+
 // The tokens of a tile: how many there are, and which of them are real rather than padding.
 struct Tokens {
   Index n, columns;           // columns: n rounded up to whole vectors

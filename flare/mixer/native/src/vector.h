@@ -32,6 +32,9 @@ constexpr float kLn2 = 0.69314718055994530942f;
 FLARE_INLINE Vec load(const float* p) { return *reinterpret_cast<const Vec*>(p); }
 FLARE_INLINE void store(float* p, Vec v) { *reinterpret_cast<Vec*>(p) = v; }
 
+// Brings a vector into the cache. The address may lie beyond the end of an array.
+FLARE_INLINE void prefetch(const float* p) { __builtin_prefetch(p); }
+
 // For addresses that are not multiples of a vector.
 FLARE_INLINE Vec load_any(const float* p) {
   Vec v;
@@ -97,6 +100,17 @@ FLARE_INLINE Vec log2_of(Vec x) {
   p = p * r2 + 0.96179669f;
   p = p * r2 + 2.88539008f;
   return x < __builtin_inff() ? __builtin_convertvector(exponent, Vec) + p * r : x;
+}
+
+// 1 / x for x >= 1, to the last bit or two; 0 for infinity, and a NaN stays NaN. A division takes twice as long.
+FLARE_INLINE Vec reciprocal(Vec x) {
+#if defined(__AVX512F__)
+  Vec r = (Vec)_mm512_rcp14_ps((__m512)x);
+  Vec finite = (Vec)_mm512_min_ps((__m512)splat(3e38f), (__m512)x);  // infinity times zero would be NaN
+  return r + r * (1.0f - finite * r);
+#else
+  return 1.0f / x;
+#endif
 }
 
 // Lanes of a and b by constant index: i < W from a, else from b.
