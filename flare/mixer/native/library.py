@@ -28,6 +28,7 @@ SIGNATURES = {  # p pointer, i integer, f float
     "flare_resmlp_backward": "iippipppipp",
     "flare_block": "pffpppppp",
     "flare_block_backward": "pffppppppppp",
+    "flare_orthogonalize": "iiiiippp",
 }
 T = 64
 """Tokens of a tile: `src/tile.h` has the same, or the library is not ours."""

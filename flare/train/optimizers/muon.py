@@ -9,6 +9,8 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
+from flare.mixer import native
+from flare.mixer.native.library import call
 from flare.train.optimizers.stacks import adamw_step, stacks
 
 COEFFICIENTS = (
@@ -19,6 +21,8 @@ COEFFICIENTS = (
 )
 """Odd quintic polynomials a x + b x³ + c x⁵, one triple per iteration. Each is the best uniform approximation of 1 on
 the interval that the ones before it map [0.003, 1] into; together they map it into [0.80, 1.20]."""
+LARGEST_NATIVE = 256
+"""Columns up to which the native kernel, which keeps a matrix in the cache, is faster than batched products."""
 UPDATE_RMS = 0.2
 """Root mean square of an update at learning rate 1. AdamW's is about the same, so both take similar learning rates."""
 
@@ -35,11 +39,20 @@ def orthogonalize(matrices: Tensor, coefficients: Sequence[tuple[float, float, f
     """
     is_tall = matrices.shape[-2] > matrices.shape[-1]
     x = matrices.mT if is_tall else matrices
-    x = x / x.norm(dim=(-2, -1), keepdim=True).clamp_min(1e-20)
-    for a, b, c in coefficients:
-        gram = x @ x.mT
-        x = torch.baddbmm(x, torch.baddbmm(gram, gram, gram, beta=b, alpha=c), x, beta=a)
+    if native.serves(x) and x.shape[-1] <= LARGEST_NATIVE:
+        x = _orthogonalize_native(x.contiguous(), coefficients)
+    else:
+        x = x / x.norm(dim=(-2, -1), keepdim=True).clamp_min(1e-20)
+        for a, b, c in coefficients:
+            gram = x @ x.mT
+            x = torch.baddbmm(x, torch.baddbmm(gram, gram, gram, beta=b, alpha=c), x, beta=a)
     return x.mT if is_tall else x
+
+
+def _orthogonalize_native(x: Tensor, coefficients: Sequence[tuple[float, float, float]]) -> Tensor:
+    triples, out = torch.tensor(coefficients), torch.empty_like(x)
+    call("flare_orthogonalize", torch.get_num_threads(), *x.shape, len(triples), triples, x, out)
+    return out
 
 
 class Muon(Optimizer):

@@ -83,3 +83,20 @@ def test_a_parameter_without_gradient_stays():
     Muon([{"params": [used, idle], "matrices": True}]).step()
     assert not torch.equal(used, torch.ones(16, 16))
     assert torch.equal(idle, torch.ones(16, 16))
+
+
+@pytest.mark.kernels
+@pytest.mark.parametrize("threads", [1, 3])
+@pytest.mark.parametrize("shape", [(5, 64, 64), (3, 16, 40), (2, 100, 33), (1, 1, 7), (4, 20, 20)])
+def test_the_kernel_equals_batched_products(shape, threads, monkeypatch):
+    matrices = torch.randn(shape, generator=torch.Generator().manual_seed(0))
+    matrices[0] *= 1e-12
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        native = orthogonalize(matrices)
+    finally:
+        torch.set_num_threads(before)
+    plain = orthogonalize(matrices.double())
+    torch.testing.assert_close(native.double(), plain, rtol=0, atol=1e-4)
+    assert torch.equal(native, orthogonalize(matrices)), "for any number of threads"
