@@ -108,6 +108,10 @@ class Ledger:
     def path(self, job: Defined) -> Path:
         return self.folder / f"{job.label}-{address(job)}.json"
 
+    def labels(self) -> set[str]:
+        """Return the labels of all jobs that have a record."""
+        return {path.stem.rpartition("-")[0] for path in self.folder.glob("*.json")}
+
     def refuse_no_folder(self) -> None:
         """For whoever only reads: a folder that is not there has no records, but was hardly meant."""
         if not self.folder.is_dir():
