@@ -146,7 +146,8 @@ def test_the_report_has_the_minutes_to_the_error_of_adamw_over_seeds(tmp_path):
     write(ledger, "elasticity/flare/soap/length=1", [[(60, 0.2)], [(60, 0.4)]])
     write(ledger, "pipe/lno/adamw/length=1", [[(60, 0.4)]])
     found = rows(ledger)
-    assert ("flare", "AdamW", "32", "0.001", "500 ± 0", "250 ± 71", "2", "2.50 ± 0.71") in found
+    rate = settings_of("elasticity/flare/adamw/length=1")["optim"]["lr"]
+    assert ("flare", "AdamW", "32", f"{rate:g}", "500 ± 0", "250 ± 71", "2", "2.50 ± 0.71") in found
     reached = ("1.00; 1 of 2 seeds", "2.00×", "1.00 ± 0.00", "2.50 ± 0.71×")
     assert ("elasticity", "flare", "2.50 ± 0.71", *reached) in found
     assert ("pipe", "lno", "1.00", "", "", "", "") in found
