@@ -73,5 +73,5 @@ class Classification(Training):
         result = self.trained(place)
         accuracy, last = result["accuracy"], result["split"]
         kept = ("guesses", "reading", "protocol", "split", "samples", *KEPT)
-        measured = {key: result[key] for key in kept} | {"curve": self.curve(place)}
+        measured = {key: result[key] for key in kept} | self.curves(place)
         return measured | {"accuracy": accuracy[last], "accuracies": accuracy}, {}

@@ -187,7 +187,9 @@ class Training(Job):
     def perform(self, place: Place) -> tuple[dict[str, Any], Arrays]:
         result = self.trained(place)
         kept = ("rel_l2", "rel_l2_median", "rel_l2_worst", "rel_l2_mean_field", "offset", "epochs", *KEPT)
-        measured = {key: result[key] for key in kept} | {"curve": self.curve(place)}
+        measured = {key: result[key] for key in kept} | self.curves(place)
+        if "rel_l2_validation" in result:
+            measured["rel_l2_validation"] = result["rel_l2_validation"]
         if card(self.on.name).paper_offset and not result["offset"]:
             measured["rel_l2_offset"] = self._offset_error(place)
         return measured, {}
@@ -211,6 +213,15 @@ class Training(Job):
         """(epoch, `measure` on the split that is watched) of all evaluations so far."""
         records = RunFolder(place.run(self)).records()
         return [(r["epoch"], r[self.measure]) for r in records if r["kind"] == "evaluate"]
+
+    def curves(self, place: Place) -> dict[str, Any]:
+        """Return what every training keeps of its evaluations.
+
+        `curve` is that of the method of the same name, and `cpu_curve` has CPU seconds in place of epochs.
+        """
+        records = [r for r in RunFolder(place.run(self)).records() if r["kind"] == "evaluate"]
+        timed = [(round(r["cpu_seconds"], 2), r[self.measure]) for r in records if "cpu_seconds" in r]
+        return {"curve": self.curve(place), "cpu_curve": timed}
 
     def _offset_error(self, place: Place) -> float:
         """The measure of the paper's authors, who add a constant to truth and prediction: see docs/discrepancies.md."""

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from flare.experiments.ledger import Record
 from flare.experiments.study import Picture
 from flare.report.ablation import Series, error_curves
 from flare.report.page import png
-from flare.report.style import look_of_model
+from flare.report.style import Look, look_of_model
 
 ENOUGH = 4
 """Evaluations that make a curve."""
@@ -32,3 +32,27 @@ def learning_curves(name: str, caption: str, records: Mapping[str, Record]) -> l
     return [
         Picture(name, caption, png(error_curves(lines, axis="epoch", log=False, mean_field=mean_field, looks=looks)))
     ]
+
+
+def cpu_curves(
+    name: str, caption: str, curves: Mapping[str, Sequence[tuple[float, float]]], looks: Mapping[str, Look]
+) -> list[Picture]:
+    """Draw errors over CPU minutes.
+
+    Args:
+        name: Name of the picture.
+        caption: Its caption.
+        curves: Label -> pairs of CPU seconds and error.
+        looks: Label -> look of the curve.
+
+    Returns:
+        One picture; none if no curve has two points.
+    """
+    lines = {
+        label: Series([s / 60 for s, _ in curve], [e for _, e in curve], [0.0] * len(curve), [None] * len(curve))
+        for label, curve in curves.items()
+        if len(curve) > 1
+    }
+    if not lines:
+        return []
+    return [Picture(name, caption, png(error_curves(lines, axis="CPU minutes", log=False, looks=looks)))]

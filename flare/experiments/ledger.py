@@ -79,14 +79,20 @@ def _damage(record: Record, job: Defined) -> str:
         if record.made.get(name) is not None and not is_finite(record.made[name]):
             return f"made.{name} is {record.made[name]!r}, not a number"
     curve = record.result.get("curve", [])
-    if not isinstance(curve, list) or not all(isinstance(point, list) and len(point) == 2 for point in curve):
+    if not _is_curve(curve):
         return "result.curve is no list of epochs and values"
+    if not _is_curve(record.made.get("cpu_curve", [])):
+        return "made.cpu_curve is no list of CPU seconds and values"
     if record.outcome == "unfinished" and not (curve and is_finite(record.result.get("epochs"))):
         return "it is unfinished, but does not say how far it has come"
     for name in job.numbers if record.outcome == "done" else ():
         if not is_finite(record.result.get(name)):
             return f"it is done, but result.{name} is {record.result.get(name)!r}, not a finite number"
     return ""
+
+
+def _is_curve(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(point, list) and len(point) == 2 for point in value)
 
 
 def is_finite(value: Any) -> bool:
@@ -101,6 +107,10 @@ class Ledger:
 
     def path(self, job: Defined) -> Path:
         return self.folder / f"{job.label}-{address(job)}.json"
+
+    def labels(self) -> set[str]:
+        """Return the labels of all jobs that have a record."""
+        return {path.stem.rpartition("-")[0] for path in self.folder.glob("*.json")}
 
     def refuse_no_folder(self) -> None:
         """For whoever only reads: a folder that is not there has no records, but was hardly meant."""

@@ -18,6 +18,7 @@ ITEMS = {
     "lpbf": "lpbf_statistics",
     "architectures": "architectures",
     "elasticity-run": "elasticity_run",
+    "optimizers": "optimizers",
 }
 """Name -> module of flare.experiments that has its ITEM."""
 IN_THE_PAPER = {

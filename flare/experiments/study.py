@@ -184,9 +184,10 @@ class Outcome:
 
 def outcomes(ledger: Ledger, cells: Iterable[Cell]) -> list[Outcome]:
     """Of the cells that have records, with all seeds that have."""
-    found = []
+    found, known = [], ledger.labels()  # an address takes longer to compute than a label
     for cell in cells:
-        recorded = [(job, record) for job in cell.jobs(MOST_SEEDS) if (record := ledger.find(job)) is not None]
+        possible = [job for job in cell.jobs(MOST_SEEDS) if job.label in known]
+        recorded = [(job, record) for job in possible if (record := ledger.find(job)) is not None]
         if recorded:
             jobs, records = zip(*recorded, strict=True)
             found.append(Outcome(cell, records, jobs))

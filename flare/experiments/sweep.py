@@ -191,7 +191,7 @@ def perform(job: Job, records: Path, place: Place, threads: int, shared: Sequenc
                 raise TrainingDiverged(f"{wrong[0]} is {result[wrong[0]]} at the end")
             made: dict[str, Any] = measured()
             # A training may have been done by an earlier process, and knows better.
-            made |= {key: result.pop(key) for key in (*made, "environment") if key in result}
+            made |= {key: result.pop(key) for key in (*made, "environment", "cpu_curve") if key in result}
             made = (made.pop("environment", None) or describe_environment()) | made
             before = ledger.find(job)
             if before is None or before.outcome != "done":  # else a model was trained again for what is made of it

@@ -78,6 +78,7 @@ def test_a_damaged_record_is_refused(text, tmp_path):
         ({"result": {"rel_l2": "0.1"}}, r"result\.rel_l2 is '0\.1'"),
         ({"result": {"rel_l2": True}}, r"result\.rel_l2 is True"),
         ({"result": {"rel_l2": 0.1, "curve": [3]}}, r"result\.curve is no list"),
+        ({"made": {"cpu_curve": [[1.0]]}}, r"made\.cpu_curve is no list"),
         ({"made": {"seconds": "long"}}, r"made\.seconds is 'long', not a number"),
         ({"outcome": "unfinished", "result": {}}, "does not say how far it has come"),
         ({"outcome": "failed"}, "failure is '', where the outcome is failed"),

@@ -57,7 +57,8 @@ def test_every_table_is_there_in_all_forms_and_every_picture(done):
         *("blocks-latents-elasticity", "blocks-latents-darcy", "head-dimension", "kv-depth", "ffn-depth"),
         *("learning", "latent-blocks", "shared-latents-independent", "shared-latents-shared", "spectra"),
         *("qualitative-elasticity", "qualitative-darcy", "qualitative-pipe", "qualitative-lpbf"),
-        *("lpbf-histograms", "lpbf-gallery", "precision-32", "blocks-latents"),
+        *("lpbf-histograms", "lpbf-gallery", "precision-32", "blocks-latents", "curves-elasticity-lno"),
+        *(f"curves-{dataset}-flare" for dataset in ("elasticity", "darcy", "airfoil", "pipe", "lpbf")),
     }
 
 

@@ -67,6 +67,22 @@ def test_a_record_says_all_that_a_result_needs(alone):
     assert len({alone.find(job).result["rel_l2"] for job in JOBS}) == 3, "seeds differ"
 
 
+def test_a_record_has_its_curve_over_cpu_seconds_apart_from_the_result(alone):
+    record = alone.find(JOB)
+    seconds, errors = zip(*record.made["cpu_curve"], strict=True)
+    assert errors == tuple(error for _, error in record.result["curve"])
+    assert 0 < seconds[0] <= seconds[1] <= record.made["cpu_seconds"] + 0.1
+    assert "cpu_curve" not in record.result
+
+
+def test_a_training_with_held_out_samples_keeps_their_error_beside_that_of_the_test_split(place, tmp_path):
+    job = JOB.with_settings(("data.holdout", 1), ("data.batch_size", 1))
+    record = run([job], tmp_path, place)[0].find(job)
+    assert record.result["rel_l2_validation"] == pytest.approx(record.result["curve"][-1][1], rel=1e-6)
+    assert record.result["rel_l2_validation"] != record.result["rel_l2"]
+    assert (record.result["train_samples"], record.result["test_samples"]) == (3, 2)
+
+
 def test_two_workers_leave_the_same_ledger_as_one(alone, place, tmp_path):
     two, _ = run(JOBS, tmp_path, place, workers=2)
     assert without_made(two) == without_made(alone)
