@@ -3,8 +3,8 @@
     .venv/bin/python pretrained/pack.py runs/elasticity elasticity
 
 The result is a run folder without optimizer state, training log and calibration (some 17 MB; `flare calibrate` makes it
-again from the dataset). `flare.load("elasticity")` and all commands that take a run read it. Its `README.md` is written by
-hand.
+again from the dataset). `flare.load("elasticity")` and all commands that take a run read it. Its `README.md` is written
+by hand.
 """
 
 from __future__ import annotations
