@@ -7,6 +7,7 @@ at 1; they differ in name, learning rates, betas and weight decay (`OPTIMIZER_DE
 * Search, cells `search/…`: three learning rates, the default times 1/3, 1 and 3, in a quarter of the epochs.
 * Comparison, cells `<dataset>/<model>/<optimizer>/length=…`: the chosen rate (`CHOSEN`) for T epochs. FLARE with SOAP
   and Muon is also trained for T/2, T/3 and T/4 epochs, each with a schedule of its own.
+* Recipe, cells `recipe/…`: the paper's FLARE with Muon on Elasticity, one setting changed at a time.
 * Subsampling, cells `subsample/…`: the paper's FLARE with Muon on grids of the paper's resolution. All runs on a
   dataset process equally many points: few points of each sample for many epochs, or many points for few epochs.
 """
@@ -63,6 +64,19 @@ PASSES = {"smoke": 2.0, "cpu": 20.0}
 SAMPLES, HELD_OUT = 350, 50
 """Samples of a grid in budget `cpu`, and how many of them are for validation and for the test, each."""
 
+RECIPE_EPOCHS = {"smoke": 2, "cpu": 10, "paper": 50}
+RECIPES: dict[str, Overrides] = {
+    "base": (),
+    "points-as-they-are": (("data.normalise.points", "identity"),),
+    "schedule=wsd": (("optim.schedule", "wsd"), ("optim.decay", 0.4)),
+    "rest-lr=3e-3": (("optim.rest_lr", 3e-3),),
+    "weight-decay=0.1": (("optim.weight_decay", 0.1),),
+    "batch=1": (("data.batch_size", 1),),
+    "batch=4": (("data.batch_size", 4),),
+    "points=486": (("data.subsample", 486),),
+}
+"""Part of a cell's name -> settings in place of the fast recipe's."""
+
 
 def model_names(budget: Budget, dataset: str) -> list[str]:
     """List FLARE and the baselines that Table 1 has on a dataset, without variants; two models in budget `smoke`."""
@@ -85,6 +99,7 @@ def cells(budget: Budget) -> list[Cell]:
     return [
         *(cell for key in _keys(budget) for cell in _comparison(budget, key)),
         *(cell for key in _keys(budget) for cell in _search(budget, key)),
+        *_recipes(budget),
         *(cell for dataset in GRIDS for cell in _subsample(budget, dataset)),
     ]
 
@@ -125,6 +140,26 @@ def _training(budget: Budget, key: Key, factor: float, divisor: int, evaluations
         ("epochs", epochs),
         ("evaluate_every", math.ceil(epochs / evaluations)),
     )
+
+
+def _recipes(budget: Budget) -> list[Cell]:
+    models = BUDGETS["paper"] if budget.name == "cpu" else budget
+    usual = models.training("elasticity", "flare", *WIDER.get(budget.name, ()))
+    epochs, training = RECIPE_EPOCHS[budget.name], usual.on.samples - usual.on.test
+    found = []
+    for name, changes in RECIPES.items():
+        # Half of the points are drawn for twice the epochs.
+        length = epochs * (2 if name.startswith("points=") else 1)
+        job = usual.with_settings(
+            ("data.normalise.points", "gaussian"),
+            ("data.holdout", max(1, training // 10)),
+            *optimizer_settings("muon"),
+            *changes,
+            ("epochs", length),
+            ("evaluate_every", math.ceil(length / 2)),
+        )
+        found.append(Cell(("recipe", "elasticity", name), job, extra=True, seeds=1))
+    return found
 
 
 def _subsample(budget: Budget, dataset: str) -> list[Cell]:
@@ -200,6 +235,8 @@ def report(ledger: Ledger, budget: Budget) -> list[Block]:
     blocks += _reached(compared) + _figures(compared)
     if searched := [o for o in found if o.cell.parts[0] == "search"]:
         blocks += [SEARCH, _search_table(searched, best_factors(ledger, budget))]
+    if tried := [o for o in found if o.cell.parts[0] == "recipe"]:
+        blocks += [RECIPE, _recipe_table(tried)]
     if drawn := [o for o in found if o.cell.parts[0] == "subsample"]:
         blocks += [SUBSAMPLE, _subsample_table(drawn), *_subsample_figures(drawn)]
     return [*blocks, origin(found)]
@@ -207,6 +244,7 @@ def report(ledger: Ledger, budget: Budget) -> list[Block]:
 
 REACHED = "CPU minutes of AdamW for T epochs, and until a run of another optimizer, of any length, has its error:"
 SEARCH = f"Search of the learning rate, validation {ERROR}; in bold the lowest:"
+RECIPE = "The paper's FLARE with Muon on Elasticity, one setting of the fast recipe changed at a time:"
 SUBSAMPLE = "FLARE with Muon on some points of a sample or on all, for the same number of points in all:"
 CURVES = "relative L2 error on the validation split over CPU minutes of training, seed 0."
 
@@ -324,6 +362,11 @@ def _search_table(found: Sequence[Outcome], best: Mapping[Key, float]) -> Table:
             row.append(f"**{text}**" if best.get((dataset, model, optimizer)) == factor else text)
         rows.append(row)
     return Table(("dataset", "model", "optimizer", "default", "× 1/3", "× 1", "× 3"), rows, text=3)
+
+
+def _recipe_table(found: Sequence[Outcome]) -> Table:
+    rows = [(o.cell.parts[2], str(_settings(o)["epochs"]), o.error(), _validation(o), _minutes(o)) for o in found]
+    return Table(("setting", "epochs", f"test {ERROR}", f"validation {ERROR}", "minutes"), rows, text=1)
 
 
 def _subsample_table(found: Sequence[Outcome]) -> Table:

@@ -12,7 +12,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-import psutil
+import numpy as np
 from lightning_fabric import Fabric
 
 from flare.environment import describe_environment, peak_memory_mb
@@ -159,11 +159,13 @@ def work_on(
     fabric: Fabric, ranks: Ranks, config: TrainConfig, run: RunFolder, *, resume: bool = False
 ) -> dict[str, Any]:
     """The same on a Fabric that is launched, as the rank at this place."""
+    begun = time.monotonic()
     task = make_task(config, ranks)
     if not resume:
         run.refuse_if_taken()
         if config.minutes is not None:
-            config = replace(config, steps=steps_within(config.minutes, Trainer(config, task, run, fabric, ranks)))
+            steps = steps_within(60 * config.minutes, Trainer(config, task, run, fabric, ranks), begun)
+            config = replace(config, steps=steps)
     # Everything that can be wrong with the settings or the data has shown itself before the folder is touched.
     trainer = Trainer(config, task, run, fabric, ranks, resumed=resume)
     reason = native.why_not() if fabric.device.type == "cpu" and fabric.is_global_zero else None
@@ -178,29 +180,30 @@ def work_on(
         return _train_and_judge(trainer, fabric)
 
 
-RESERVE = 20.0
-"""Seconds kept for calibration and report beside their predictions."""
+RESERVE = 25.0
+"""Seconds kept for starting the command, and for error bars and report beside their predictions."""
 
 
-def steps_within(minutes: float, trainer: Trainer) -> int:
-    """Return the number of optimizer steps after which a whole run, report included, has taken so many minutes.
+def steps_within(seconds: float, trainer: Trainer, begun: float) -> int:
+    """Return the number of optimizer steps after which a whole run, report included, has taken so many seconds.
 
     Args:
-        minutes: Since the start of this process.
-        trainer: Profiled for the purpose; of no use afterwards.
+        seconds: Time for the run.
+        trainer: A trainer of the same run, which is profiled and of no use afterwards.
+        begun: Monotonic time at which the run began.
     """
     step, evaluation = trainer.profile()
-    begun = time.time() - psutil.Process().create_time()
-    evaluations = 1 if trainer.ema is None else 2
-    # At the end all splits are evaluated once more, and error bars and report take about as long as two evaluations.
-    splits = sum(map(len, trainer.task.judged.values())) / len(next(iter(trainer.task.judged.values())))
-    left = 0.95 * 60 * minutes - begun - RESERVE - (splits * evaluations + 2) * evaluation
-    per_step = step + evaluations * evaluation / (trainer.config.evaluate_every * trainer.plan.steps)
-    steps = int(left / per_step)
+    splits = list(trainer.task.judged.values())
+    passes = 1 if trainer.ema is None else 2
+    # After the last step all splits are evaluated; error bars and report take about as long as two evaluations more.
+    final = evaluation * (passes * sum(map(len, splits)) / len(splits[0]) + 2)
+    left = 0.95 * seconds - (time.monotonic() - begun) - RESERVE - final
+    steps = int(left / (step + passes * evaluation / (trainer.config.evaluate_every * trainer.plan.steps)))
+    steps = int(trainer.ranks.add_up(np.array([steps]))[0]) // trainer.fabric.world_size
     if steps < 1:
         raise ConfigError(
-            f"minutes={minutes:g} is too short: a step takes {step:.3g} s, an evaluation {evaluation:.3g} s, and "
-            f"starting took {begun:.3g} s"
+            f"minutes={seconds / 60:g} is too short for a step of {step:.3g} s, evaluations of {evaluation:.3g} s and "
+            f"{RESERVE:g} s for error bars and report"
         )
     return steps
 

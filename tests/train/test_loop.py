@@ -293,6 +293,23 @@ def test_a_schedule_that_depends_on_the_length_is_not_extended(darcy, tmp_path):
     assert (tmp_path / "run" / "result.json").exists()
 
 
+def test_a_number_of_minutes_becomes_a_number_of_steps_and_changes_nothing_else(darcy, tmp_path, monkeypatch):
+    monkeypatch.setattr("flare.train.start.RESERVE", 0.0)
+    timed = config(darcy, epochs=500, minutes=0.05)
+    result = start(timed, tmp_path / "timed")
+    assert result["seconds"] < 10
+    assert RunFolder(tmp_path / "timed").config().steps == result["steps"]
+    start(replace(timed, minutes=None, steps=result["steps"]), tmp_path / "counted")
+    assert checkpoint_bytes(tmp_path / "timed") == checkpoint_bytes(tmp_path / "counted")
+    assert resume(tmp_path / "timed", expected=timed)["steps"] == result["steps"]
+
+
+def test_too_few_minutes_are_refused_before_the_folder_is_touched(darcy, tmp_path):
+    with pytest.raises(ConfigError, match="minutes"):
+        start(config(darcy, minutes=0.01), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
 @pytest.mark.parametrize(
     ("act", "workers", "code"),
     [
