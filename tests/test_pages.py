@@ -122,7 +122,7 @@ NOT_RUN = {
     "flare experiment printed-parts": "hours; tests/experiments/test_printed_parts.py runs it small",
     "flare train --preset airfoil": "wants flows that take minutes to solve; tests/test_docs.py checks its settings",
     "flare train --preset pipe": "the same",
-    "flare train --data.path data/mine --minutes": "takes the minutes it names; tests/train/test_loop.py has a short one",
+    "flare train --data.path data/mine --minutes": "takes that long; tests/train/test_loop.py has a short one",
     "flare train --preset darcy --recipe fast --minutes": "the same",
     "flare train --resume runs/mine --epochs": "tests/train/test_loop.py extends runs",
     "flare experiment small-sets": "hours; tests/experiments/test_small_sets.py runs it small",
