@@ -66,7 +66,7 @@ def settings(dataset):
 
 def evaluations(run):
     records = [r for r in RunFolder(run).records() if r["kind"] == "evaluate"]
-    return [{name: value for name, value in r.items() if name != "seconds"} for r in records]
+    return [{name: value for name, value in r.items() if name not in ("seconds", "cpu_seconds")} for r in records]
 
 
 def lose_a_rank(monkeypatch, method, when, first=lambda trainer: None):
