@@ -42,7 +42,11 @@ LOOKS = {"adamw": Look("#000000", "o"), "soap": Look("#0072b2", "s"), "muon": Lo
 DATASETS = tuple(name for name in BENCHMARKS if name != "cars")
 FACTORS = {"1-3": 1 / 3, "1": 1.0, "3": 3.0}
 """Part of a cell's name -> learning rate as a multiple of the optimizer's default."""
-CHOSEN: dict[Key, float] = {}
+CHOSEN: dict[Key, float] = {
+    ("elasticity", "flare", "adamw"): 3.0,
+    ("elasticity", "flare", "soap"): 3.0,
+    ("elasticity", "flare", "muon"): 3.0,
+}
 """Factor with the lowest validation error in the search of budget `cpu`; 1 where not listed. All budgets use it."""
 LENGTHS = {"1": 1, "1-2": 2, "1-3": 3, "1-4": 4}
 """Part of a cell's name -> divisor of the epochs."""
