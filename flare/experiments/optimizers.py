@@ -46,6 +46,8 @@ CHOSEN: dict[Key, float] = {
     ("elasticity", "flare", "adamw"): 3.0,
     ("elasticity", "flare", "soap"): 3.0,
     ("elasticity", "flare", "muon"): 3.0,
+    ("darcy", "flare", "soap"): 3.0,
+    ("darcy", "flare", "muon"): 3.0,
 }
 """Factor with the lowest validation error in the search of budget `cpu`; 1 where not listed. All budgets use it."""
 LENGTHS = {"1": 1, "1-2": 2, "1-3": 3, "1-4": 4}
