@@ -26,7 +26,7 @@ from measure import CLOCKS, RESULTS, interleaved, others_percent, save, threads
 BATCH, POINTS = 2, 972
 ROUNDS = 10
 STEPS = 10
-"""Of each optimizer in a round."""
+"""Number of steps of each optimizer in a round."""
 
 
 def make_calls(sizes: dict[str, int]) -> dict[str, Callable[[], Any]]:

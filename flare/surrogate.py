@@ -246,7 +246,7 @@ def load(run: str | os.PathLike[str], *, checkpoint: str = "last", ema: bool = F
     """Load a trained surrogate, ready to predict.
 
     Args:
-        run: Run folder, or the name of a model that comes with this package, such as `elasticity`.
+        run: Run folder, or the name of a folder in `pretrained/`.
         checkpoint: `last`, as the paper reports, or `best` on the evaluation split.
         ema: the running average of the weights, where the run kept one.
         device: `cpu`, `cuda`, …, or `auto` for the GPU where there is one.
