@@ -4,7 +4,7 @@ Every training holds out a tenth of its training samples as a validation split. 
 the test split is only reported. All optimizers have the cosine schedule with a warm-up of a tenth and gradients clipped
 at 1; they differ in name, learning rates, betas and weight decay (`OPTIMIZER_DEFAULTS`).
 
-* Search, cells `search/…`: three learning rates, the default times 1/3, 1 and 3, in a quarter of the epochs.
+* Search, cells `search/…`: four learning rates, the default times 1/3, 1, 3 and 10, in a quarter of the epochs.
 * Comparison, cells `<dataset>/<model>/<optimizer>/length=…`: the chosen rate (`CHOSEN`) for T epochs. FLARE with SOAP
   and Muon is also trained for T/2, T/3 and T/4 epochs, each with a schedule of its own.
 * Recipe, cells `recipe/…`: the paper's FLARE with Muon on Elasticity, one setting changed at a time.
@@ -40,7 +40,7 @@ OPTIMIZERS = {"adamw": "AdamW", "soap": "SOAP", "muon": "Muon"}
 """Setting -> name in tables."""
 LOOKS = {"adamw": Look("#000000", "o"), "soap": Look("#0072b2", "s"), "muon": Look("#d55e00", "D")}
 DATASETS = tuple(name for name in BENCHMARKS if name != "cars")
-FACTORS = {"1-3": 1 / 3, "1": 1.0, "3": 3.0}
+FACTORS = {"1-3": 1 / 3, "1": 1.0, "3": 3.0, "10": 10.0}
 """Part of a cell's name -> learning rate as a multiple of the optimizer's default."""
 CHOSEN: dict[Key, float] = {
     ("elasticity", "flare", "adamw"): 3.0,
@@ -65,7 +65,7 @@ POINTS = {"smoke": (16, 32), "cpu": (1024, 2048, 4096), "paper": (1024, 2048, 40
 """Budget -> points drawn from each sample in every epoch; the first is where `grow` starts."""
 GROWTH = 0.8
 """Part of the run in which the points of `grow` become all points."""
-PASSES = {"smoke": 2.0, "cpu": 20.0}
+PASSES = {"smoke": 2.0, "cpu": 12.0}
 """Budget -> epochs with the fewest points; the paper's epochs with all points otherwise."""
 SAMPLES, HELD_OUT = 350, 50
 """Samples of a grid in budget `cpu`, and how many of them are for validation and for the test, each."""
@@ -77,6 +77,7 @@ RECIPES: dict[str, Overrides] = {
     "schedule=wsd": (("optim.schedule", "wsd"), ("optim.decay", 0.4)),
     "rest-lr=3e-3": (("optim.rest_lr", 3e-3),),
     "weight-decay=0.1": (("optim.weight_decay", 0.1),),
+    "ema=0.999": (("optim.ema", 0.999),),
     "batch=1": (("data.batch_size", 1),),
     "batch=4": (("data.batch_size", 4),),
     "points=486": (("data.subsample", 486),),
@@ -367,7 +368,8 @@ def _search_table(found: Sequence[Outcome], best: Mapping[Key, float]) -> Table:
             text = "" if outcome is None else _validation(outcome) or outcome.error()
             row.append(f"**{text}**" if best.get((dataset, model, optimizer)) == factor else text)
         rows.append(row)
-    return Table(("dataset", "model", "optimizer", "default", "× 1/3", "× 1", "× 3"), rows, text=3)
+    rates = (f"× {name.replace('-', '/')}" for name in FACTORS)
+    return Table(("dataset", "model", "optimizer", "default", *rates), rows, text=3)
 
 
 def _recipe_table(found: Sequence[Outcome]) -> Table:
