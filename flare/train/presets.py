@@ -12,7 +12,7 @@ import yaml
 
 import flare
 from flare.errors import ConfigError, nearest, one_line
-from flare.train.config import TrainConfig
+from flare.train.config import OPTIMIZER_DEFAULTS, TrainConfig
 
 
 def preset_folder() -> Path:
@@ -100,10 +100,14 @@ def build_config(record: Mapping[str, Any], where: str = "configuration") -> Tra
     from jsonargparse import ArgumentParser
 
     refuse_unknown_keys(record, where)
+    optim = record.get("optim", {})
+    # The parser would fill in what the default optimizer has.
+    own = OPTIMIZER_DEFAULTS.get(optim.get("name", "adamw"), {})
+    given = {name: value for name, value in optim.items() if value is not None or name not in own}
     parser = ArgumentParser(exit_on_error=False)
     parser.add_class_arguments(TrainConfig, "run")
     try:
-        return parser.instantiate(parser.parse_object({"run": dict(record)})).run
+        return parser.instantiate(parser.parse_object({"run": {**record, "optim": own | given}})).run
     except (argparse.ArgumentError, TypeError) as error:
         raise ConfigError(f"{where}: {one_line(error)}") from None
 

@@ -7,6 +7,7 @@ from flare.errors import ConfigError
 from flare.train.config import OPTIMIZER_DEFAULTS, OptimConfig, TrainConfig
 from flare.train.optimizers import OPTIMIZERS, build_optimizer
 from flare.train.optimizers.groups import SMALLEST_SIDE, parameter_groups
+from flare.train.presets import build_config
 
 
 def kind_of(name):
@@ -41,10 +42,10 @@ def test_matrices_are_weights_whose_sides_are_long_enough():
 
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
 def test_settings_that_are_not_given_are_the_optimizers_own(optimizer):
-    resolved = OptimConfig(name=optimizer)
-    for name, value in OPTIMIZER_DEFAULTS[optimizer].items():
-        assert getattr(resolved, name) == value
-    assert OptimConfig(name=optimizer, lr=0.5).lr == 0.5
+    read = build_config({"optim": {"name": optimizer, "betas": None}}).optim
+    for resolved in (OptimConfig(name=optimizer), read):
+        assert {name: getattr(resolved, name) for name in OPTIMIZER_DEFAULTS[optimizer]} == OPTIMIZER_DEFAULTS[optimizer]
+    assert build_config({"optim": {"name": optimizer, "lr": 0.5}}).optim.lr == 0.5
 
 
 def test_an_unknown_kind_is_refused():
