@@ -7,7 +7,7 @@ at 1; they differ in name, learning rates, betas and weight decay (`OPTIMIZER_DE
 * Search, cells `search/…`: four learning rates, the default times 1/3, 1, 3 and 10, in a quarter of the epochs.
 * Comparison, cells `<dataset>/<model>/<optimizer>/length=…`: the chosen rate (`CHOSEN`) for T epochs. FLARE with SOAP
   and Muon is also trained for T/2, T/3 and T/4 epochs, each with a schedule of its own.
-* Recipe, cells `recipe/…`: the paper's FLARE with Muon on Elasticity, one setting changed at a time.
+* Recipe, cells `recipe/…`: FLARE with Muon on all samples of Elasticity, one setting changed at a time.
 * Subsampling, cells `subsample/…`: the paper's FLARE with Muon on grids of the paper's resolution. All runs on a
   dataset process equally many points: few points of each sample for many epochs, or many points for few epochs.
 """
@@ -70,16 +70,20 @@ PASSES = {"smoke": 2.0, "cpu": 12.0}
 SAMPLES, HELD_OUT = 350, 50
 """Samples of a grid in budget `cpu`, and how many of them are for validation and for the test, each."""
 
-RECIPE_EPOCHS = {"smoke": 2, "cpu": 10, "paper": 50}
+RECIPE_EPOCHS = {"smoke": 2, "cpu": 12, "paper": 50}
+RECIPE_MODEL: Overrides = (("model.blocks", 4), ("model.latents", 32))
+"""The demo's model in budget `cpu`, in place of the paper's."""
 RECIPES: dict[str, Overrides] = {
     "base": (),
-    "points-as-they-are": (("data.normalise.points", "identity"),),
-    "schedule=wsd": (("optim.schedule", "wsd"), ("optim.decay", 0.4)),
+    "lr=6e-3": (("optim.lr", 6e-3),),
     "rest-lr=3e-3": (("optim.rest_lr", 3e-3),),
-    "weight-decay=0.1": (("optim.weight_decay", 0.1),),
-    "ema=0.999": (("optim.ema", 0.999),),
+    "warmup=0.02": (("optim.warmup", 0.02),),
+    "schedule=wsd": (("optim.schedule", "wsd"), ("optim.decay", 0.5), ("optim.warmup", 0.02)),
     "batch=1": (("data.batch_size", 1),),
     "batch=4": (("data.batch_size", 4),),
+    "weight-decay=0.1": (("optim.weight_decay", 0.1),),
+    "ema=0.999": (("optim.ema", 0.999),),
+    "points-as-they-are": (("data.normalise.points", "identity"),),
     "points=486": (("data.subsample", 486),),
 }
 """Part of a cell's name -> settings in place of the fast recipe's."""
@@ -150,8 +154,10 @@ def _training(budget: Budget, key: Key, factor: float, divisor: int, evaluations
 
 
 def _recipes(budget: Budget) -> list[Cell]:
-    models = BUDGETS["paper"] if budget.name == "cpu" else budget
-    usual = models.training("elasticity", "flare", *WIDER.get(budget.name, ()))
+    if budget.name == "cpu":
+        usual = BUDGETS["paper"].training("elasticity", "flare", *RECIPE_MODEL)
+    else:
+        usual = budget.training("elasticity", "flare", *WIDER.get(budget.name, ()))
     epochs, training = RECIPE_EPOCHS[budget.name], usual.on.samples - usual.on.test
     found = []
     for name, changes in RECIPES.items():
@@ -251,7 +257,7 @@ def report(ledger: Ledger, budget: Budget) -> list[Block]:
 
 REACHED = "CPU minutes of AdamW for T epochs, and until a run of another optimizer, of any length, has its error:"
 SEARCH = f"Search of the learning rate, validation {ERROR}; in bold the lowest:"
-RECIPE = "The paper's FLARE with Muon on Elasticity, one setting of the fast recipe changed at a time:"
+RECIPE = "FLARE with Muon on Elasticity, one setting of the fast recipe changed at a time:"
 SUBSAMPLE = "FLARE with Muon on some points of a sample or on all, for the same number of points in all:"
 CURVES = "relative L2 error on the validation split over CPU minutes of training, seed 0."
 

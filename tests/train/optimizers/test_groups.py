@@ -44,7 +44,8 @@ def test_matrices_are_weights_whose_sides_are_long_enough():
 def test_settings_that_are_not_given_are_the_optimizers_own(optimizer):
     read = build_config({"optim": {"name": optimizer, "betas": None}}).optim
     for resolved in (OptimConfig(name=optimizer), read):
-        assert {name: getattr(resolved, name) for name in OPTIMIZER_DEFAULTS[optimizer]} == OPTIMIZER_DEFAULTS[optimizer]
+        for name, value in OPTIMIZER_DEFAULTS[optimizer].items():
+            assert getattr(resolved, name) == value
     assert build_config({"optim": {"name": optimizer, "lr": 0.5}}).optim.lr == 0.5
 
 
