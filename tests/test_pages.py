@@ -86,6 +86,7 @@ SMALLER = {
     "flare predict runs/car points/ --out fields/ --chunk": "--chunk 100 --scratch .",
     "flare reproduce": "--budget smoke --workers 1",
     "flare reproduce list": "",
+    "flare reproduce optimizers": "--budget smoke --only elasticity/lno --workers 1",
     "flare reproduce pages": "",
     "flare reproduce scaling --budget cpu --only fp32-study": "--budget smoke --only precision=32 --workers 1",
     "flare reproduce table1 --budget cpu --only elasticity/transformer": "--budget smoke --only elasticity --workers 1",

@@ -89,7 +89,7 @@ def rank_main(rank, ranks, path):
     dist.destroy_process_group()
 
 
-@pytest.mark.parametrize("ranks", [2, 4])
+@pytest.mark.parametrize("ranks", [2, pytest.param(4, marks=pytest.mark.slow)])
 def test_loss_and_gradients_are_those_of_one_rank(ranks, tmp_path):
     torch.multiprocessing.spawn(rank_main, (ranks, tmp_path), ranks)
     found = json.loads((tmp_path / "found.json").read_text())

@@ -29,7 +29,7 @@ COARSE = {"layers": 60}
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory):
-    return generate(LPBF(**COARSE), tmp_path_factory.mktemp("lpbf") / "d", samples=4, test_samples=1, quiet=True)
+    return generate(LPBF(**COARSE), tmp_path_factory.mktemp("lpbf") / "d", samples=3, test_samples=1, quiet=True)
 
 
 def test_a_sample_is_what_the_simulator_says_at_its_nodes():
@@ -66,10 +66,10 @@ def test_a_dataset_made_before_the_process_was_noted_is_still_this_one(made, tmp
     about = json.loads((tmp_path / "d" / "dataset.json").read_text())
     del about["provenance"]["process"]
     (tmp_path / "d" / "dataset.json").write_text(json.dumps(about))
-    found = generate(LPBF(**COARSE), tmp_path / "d", samples=4, test_samples=1, quiet=True)
+    found = generate(LPBF(**COARSE), tmp_path / "d", samples=3, test_samples=1, quiet=True)
     assert found.fingerprint == made.fingerprint
     with pytest.raises(DataError, match="holds another dataset already: layers is 60 there, 30 here"):
-        generate(LPBF(layers=30), tmp_path / "d", samples=4, test_samples=1, quiet=True)
+        generate(LPBF(layers=30), tmp_path / "d", samples=3, test_samples=1, quiet=True)
 
 
 def test_a_dataset_begun_before_the_process_was_noted_is_gone_on_with(made, tmp_path):
@@ -77,14 +77,14 @@ def test_a_dataset_begun_before_the_process_was_noted_is_gone_on_with(made, tmp_
     writer = DatasetWriter(tmp_path / "d", made.schema, before)
     writer.append(Sample(made[0].values, made[0].cells, made.notes()[0]))
     writer.close()
-    generate(LPBF(**COARSE), tmp_path / "d", samples=4, test_samples=1, quiet=True)
+    generate(LPBF(**COARSE), tmp_path / "d", samples=3, test_samples=1, quiet=True)
     assert content(tmp_path / "d") == content(made.path)
 
 
 def test_the_gallery_is_of_surfaces_with_the_unit_at_the_bar(made):
     figure = gallery(made)
     panels = [axes for axes in figure.axes if axes.get_title().startswith("sample")]
-    assert len(panels) == 4
+    assert len(panels) == len(made)
     assert all(axes.name != "3d" and len(axes.collections[0].get_paths()) > 50 for axes in panels)
     assert panels[-1].child_axes[0].get_ylabel() == "displacement, mm"
 
@@ -100,18 +100,18 @@ def test_the_page_of_parts_has_their_landmarks_and_every_part(made, tmp_path):
 
 
 def test_two_workers_make_the_same_bytes(made, tmp_path):
-    generate(LPBF(**COARSE), tmp_path / "d", samples=4, test_samples=1, workers=2, quiet=True)
+    generate(LPBF(**COARSE), tmp_path / "d", samples=3, test_samples=1, workers=2, quiet=True)
     assert content(tmp_path / "d") == content(made.path)
 
 
 def test_parts_beyond_the_benchmarks_limits_are_drawn_anew_and_counted(monkeypatch, made, tmp_path):
     rise = [made[i].values["displacement"].max() for i in range(len(made))]
     monkeypatch.setattr(module, "MOST_DISPLACEMENT", float(np.median(rise)))
-    dataset = generate(LPBF(**COARSE), tmp_path / "d", samples=4, quiet=True)
-    assert all(dataset[i].values["displacement"].max() <= np.median(rise) * (1 + 1e-6) for i in range(4))
+    dataset = generate(LPBF(**COARSE), tmp_path / "d", samples=3, quiet=True)
+    assert all(dataset[i].values["displacement"].max() <= np.median(rise) * (1 + 1e-6) for i in range(3))
     notes = [json.loads(line)["notes"] for line in (dataset.path / "samples.jsonl").read_text().splitlines()]
     assert any("filtered: the part rises" in reason for note in notes for reason in note.get("redrawn", []))
-    assert dataset.about["provenance"]["redrawn"] >= 2
+    assert dataset.about["provenance"]["redrawn"] >= 1
 
 
 def test_the_history_ends_with_the_released_part():
@@ -172,7 +172,7 @@ def test_landmarks_are_those_of_the_parts(made):
     found = landmarks(made)
     assert found["median of nodes"] == np.median(made.sizes)
     assert found["mean of largest rise"] == pytest.approx(
-        np.mean([made[i].values["displacement"].max() for i in range(4)])
+        np.mean([made[i].values["displacement"].max() for i in range(len(made))])
     )
     notes = [json.loads(line)["notes"] for line in (made.path / "samples.jsonl").read_text().splitlines()]
     assert found["mean of edges"] == np.mean([note["edges"] for note in notes])
