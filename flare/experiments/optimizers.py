@@ -4,7 +4,8 @@ Every training holds out a tenth of its training samples as a validation split. 
 the test split is only reported. All optimizers have the cosine schedule with a warm-up of a tenth and gradients clipped
 at 1; they differ in name, learning rates, betas and weight decay (`OPTIMIZER_DEFAULTS`).
 
-* Search, cells `search/…`: four learning rates, the default times 1/3, 1, 3 and 10, in a quarter of the epochs.
+* Search, cells `search/…`: four learning rates, the default times 1/3, 1, 3 and 10, in a quarter of the epochs; of FLARE
+  on every dataset, of the baselines on Elasticity.
 * Comparison, cells `<dataset>/<model>/<optimizer>/length=…`: the chosen rate (`CHOSEN`) for T epochs. FLARE with SOAP
   and Muon is also trained for T/2, T/3 and T/4 epochs, each with a schedule of its own.
 * Recipe, cells `recipe/…`: FLARE with Muon on all samples of Elasticity, one setting changed at a time.
@@ -49,7 +50,10 @@ CHOSEN: dict[Key, float] = {
     ("darcy", "flare", "soap"): 3.0,
     ("darcy", "flare", "muon"): 3.0,
 }
-"""Factor with the lowest validation error in the search of budget `cpu`; 1 where not listed. All budgets use it."""
+"""Factor with the lowest validation error in the search of budget `cpu`. All budgets use it.
+
+A dataset without a search takes that of Elasticity; without that either, it is 1.
+"""
 LENGTHS = {"1": 1, "1-2": 2, "1-3": 3, "1-4": 4}
 """Part of a cell's name -> divisor of the epochs."""
 TIMES = {"smoke": (8.0, 4.0), "cpu": (2.0, 0.5), "paper": (1.0, 1.0)}
@@ -109,7 +113,7 @@ def optimizer_settings(optimizer: str, factor: float = 1.0) -> Overrides:
 def cells(budget: Budget) -> list[Cell]:
     return [
         *(cell for key in _keys(budget) for cell in _comparison(budget, key)),
-        *(cell for key in _keys(budget) for cell in _search(budget, key)),
+        *(cell for key in _searched(budget) for cell in _search(budget, key)),
         *_recipes(budget),
         *(cell for dataset in GRIDS for cell in _subsample(budget, dataset)),
     ]
@@ -120,11 +124,19 @@ def _keys(budget: Budget) -> list[Key]:
     return [(d, m, o) for d in datasets for m in model_names(budget, d) for o in OPTIMIZERS]
 
 
+def _searched(budget: Budget) -> list[Key]:
+    return [key for key in _keys(budget) if key[0] == "elasticity" or key[1] == "flare"]
+
+
+def chosen_factor(key: Key) -> float:
+    return CHOSEN.get(key, CHOSEN.get(("elasticity", *key[1:]), 1.0))
+
+
 def _comparison(budget: Budget, key: Key) -> list[Cell]:
     dataset, model, optimizer = key
     lengths = LENGTHS if model == "flare" and optimizer != "adamw" else ["1"]
     seeds = None if (dataset, model) == ("elasticity", "flare") else 1
-    factor = CHOSEN.get(key, 1.0)
+    factor = chosen_factor(key)
     return [
         Cell((*key, f"length={length}"), _training(budget, key, factor, LENGTHS[length]), seeds=seeds)
         for length in lengths
@@ -230,7 +242,7 @@ def equal_steps(seen: float, per_epoch: int, full: int, drawn: int | None, start
 def best_factors(ledger: Ledger, budget: Budget) -> dict[Key, float]:
     """Return the factor with the lowest validation error of every search that has all its records."""
     found: dict[Key, float] = {}
-    for key in _keys(budget):
+    for key in _searched(budget):
         records = [record for cell in _search(budget, key) if (record := ledger.find(cell.job)) is not None]
         ended = [record for record in records if record.outcome != "unfinished"]
         if len(ended) == len(FACTORS):

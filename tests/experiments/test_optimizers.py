@@ -18,6 +18,7 @@ from flare.experiments.optimizers import (
     OPTIMIZERS,
     best_factors,
     cells,
+    chosen_factor,
     earliest,
     equal_steps,
 )
@@ -37,7 +38,7 @@ def settings_of(name):
 
 def test_the_chosen_rates_are_those_with_the_lowest_recorded_validation_error():
     best = best_factors(Ledger(RECORDS), CPU)
-    assert {key: CHOSEN.get(key, 1.0) for key in best} == best
+    assert {key: chosen_factor(key) for key in best} == best
 
 
 def test_every_chosen_rate_belongs_to_a_search():
@@ -64,11 +65,11 @@ def test_optimizers_differ_in_their_own_settings_alone(model):
 
 
 def test_a_search_scales_both_rates_and_has_a_quarter_of_the_epochs():
-    rates = [settings_of(f"search/darcy/lno/muon/lr={factor}") for factor in FACTORS]
+    rates = [settings_of(f"search/elasticity/lno/muon/lr={factor}") for factor in FACTORS]
     assert [run["optim"]["lr"] for run in rates] == [1e-3, 3e-3, 9e-3, 3e-2]
     assert [run["optim"]["rest_lr"] for run in rates] == [3.33e-4, 1e-3, 3e-3, 1e-2]
     assert {run["epochs"] for run in rates} == {2}
-    assert settings_of("darcy/lno/muon/length=1")["epochs"] == 6
+    assert settings_of("elasticity/lno/muon/length=1")["epochs"] == 8
 
 
 def test_flare_has_shorter_runs_of_soap_and_muon_with_all_seeds_on_elasticity():
@@ -83,7 +84,7 @@ def test_flare_has_shorter_runs_of_soap_and_muon_with_all_seeds_on_elasticity():
     ("only", "first", "count"),
     [
         (None, set(DATASETS), 114),
-        (["search"], {"search"}, 336),
+        (["search"], {"search"}, 120),
         (["search/elasticity"], {"search"}, 72),
         (["elasticity/flare"], {"elasticity"}, 9),
         (["elasticity/flare/muon/length=1-3"], {"elasticity"}, 1),
@@ -156,14 +157,14 @@ def test_the_report_has_the_minutes_to_the_error_of_adamw_over_seeds(tmp_path):
 def test_the_search_table_has_the_lowest_of_a_complete_search_in_bold(tmp_path):
     ledger = Ledger(tmp_path)
     for factor, error in (("1-3", 0.3), ("1", 0.2), ("3", 0.4)):
-        write(ledger, f"search/darcy/lno/soap/lr={factor}", [[(60, error)]], test=1 - error)
+        write(ledger, f"search/elasticity/lno/soap/lr={factor}", [[(60, error)]], test=1 - error)
     assert best_factors(ledger, CPU) == {}
-    assert ("darcy", "lno", "SOAP", "0.003", "300", "200", "400", "") in rows(ledger)
-    (last,) = chosen(cells(CPU), ["search/darcy/lno/soap/lr=10"])
+    assert ("elasticity", "lno", "SOAP", "0.003", "300", "200", "400", "") in rows(ledger)
+    (last,) = chosen(cells(CPU), ["search/elasticity/lno/soap/lr=10"])
     ledger.write(last.job, Record("failed", failure="TrainingDiverged: the loss is nan"))
-    assert best_factors(ledger, CPU) == {("darcy", "lno", "soap"): 1.0}
+    assert best_factors(ledger, CPU) == {("elasticity", "lno", "soap"): 1.0}
     failed = "failed: TrainingDiverged: the loss is nan"
-    assert ("darcy", "lno", "SOAP", "0.003", "300", "**200**", "400", failed) in rows(ledger)
+    assert ("elasticity", "lno", "SOAP", "0.003", "300", "**200**", "400", failed) in rows(ledger)
 
 
 def test_search_and_subsampling_run_and_are_reported(tmp_path, capsys):
