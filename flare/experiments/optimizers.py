@@ -4,8 +4,8 @@ Every training holds out a tenth of its training samples as a validation split. 
 the test split is only reported. All optimizers have the cosine schedule with a warm-up of a tenth and gradients clipped
 at 1; they differ in name, learning rates, betas and weight decay (`OPTIMIZER_DEFAULTS`).
 
-* Search, cells `search/…`: four learning rates, the default times 1/3, 1, 3 and 10, in a quarter of the epochs; of FLARE
-  on every dataset, of the baselines on Elasticity.
+* Search, cells `search/…`: four learning rates, the default times 1/3, 1, 3 and 10, in a quarter of the epochs, for
+  FLARE on every dataset and for the baselines on Elasticity.
 * Comparison, cells `<dataset>/<model>/<optimizer>/length=…`: the chosen rate (`CHOSEN`) for T epochs. FLARE with SOAP
   and Muon is also trained for T/2, T/3 and T/4 epochs, each with a schedule of its own.
 * Recipe, cells `recipe/…`: FLARE with Muon on all samples of Elasticity, one setting changed at a time.
