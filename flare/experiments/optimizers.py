@@ -80,6 +80,7 @@ RECIPE_MODEL: Overrides = (("model.blocks", 4), ("model.latents", 32))
 RECIPES: dict[str, Overrides] = {
     "base": (),
     "lr=6e-3": (("optim.lr", 6e-3),),
+    "lr=9e-3": (("optim.lr", 9e-3),),
     "rest-lr=3e-3": (("optim.rest_lr", 3e-3),),
     "warmup=0.02": (("optim.warmup", 0.02),),
     "schedule=wsd": (("optim.schedule", "wsd"), ("optim.decay", 0.5), ("optim.warmup", 0.02)),
