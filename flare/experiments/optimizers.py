@@ -4,7 +4,7 @@ Every training holds out a tenth of its training samples as a validation split. 
 the test split is only reported. All optimizers have the cosine schedule with a warm-up of a tenth and gradients clipped
 at 1; they differ in name, learning rates, betas and weight decay (`OPTIMIZER_DEFAULTS`).
 
-* Search, cells `search/…`: four learning rates, the default times 1/3, 1, 3 and 10, in a quarter of the epochs, for
+* Search, cells `search/…`: four learning rates, `RATES` times 1/3, 1, 3 and 10, in a quarter of the epochs, for
   FLARE on every dataset and for the baselines on Elasticity.
 * Comparison, cells `<dataset>/<model>/<optimizer>/length=…`: the chosen rate (`CHOSEN`) for T epochs. FLARE with SOAP
   and Muon is also trained for T/2, T/3 and T/4 epochs, each with a schedule of its own.
@@ -41,8 +41,14 @@ OPTIMIZERS = {"adamw": "AdamW", "soap": "SOAP", "muon": "Muon"}
 """Setting -> name in tables."""
 LOOKS = {"adamw": Look("#000000", "o"), "soap": Look("#0072b2", "s"), "muon": Look("#d55e00", "D")}
 DATASETS = tuple(name for name in BENCHMARKS if name != "cars")
+RATES = {
+    "adamw": {"lr": 1e-3, "rest_lr": 1e-3},
+    "soap": {"lr": 3e-3, "rest_lr": 3e-3},
+    "muon": {"lr": 3e-3, "rest_lr": 1e-3},
+}
+"""Learning rates that searches multiply by a factor."""
 FACTORS = {"1-3": 1 / 3, "1": 1.0, "3": 3.0, "10": 10.0}
-"""Part of a cell's name -> learning rate as a multiple of the optimizer's default."""
+"""Part of a cell's name -> learning rate as a multiple of that in `RATES`."""
 CHOSEN: dict[Key, float] = {
     ("elasticity", "flare", "adamw"): 3.0,
     ("elasticity", "flare", "soap"): 3.0,
@@ -81,6 +87,7 @@ RECIPES: dict[str, Overrides] = {
     "base": (),
     "lr=6e-3": (("optim.lr", 6e-3),),
     "lr=9e-3": (("optim.lr", 9e-3),),
+    "lr=1.8e-2": (("optim.lr", 1.8e-2),),
     "rest-lr=3e-3": (("optim.rest_lr", 3e-3),),
     "warmup=0.02": (("optim.warmup", 0.02),),
     "schedule=wsd": (("optim.schedule", "wsd"), ("optim.decay", 0.5), ("optim.warmup", 0.02)),
@@ -105,7 +112,7 @@ def model_names(budget: Budget, dataset: str) -> list[str]:
 def optimizer_settings(optimizer: str, factor: float = 1.0) -> Overrides:
     """Return all settings of an optimizer, its learning rates multiplied by a factor."""
     default = OPTIMIZER_DEFAULTS[optimizer]
-    rates = {name: float(f"{default[name] * factor:.3g}") for name in ("lr", "rest_lr")}
+    rates = {name: float(f"{rate * factor:.3g}") for name, rate in RATES[optimizer].items()}
     own = {"name": optimizer, **rates, "betas": list(default["betas"]), "weight_decay": default["weight_decay"]}
     common = {"schedule": "cosine", "warmup": 0.1, "clip": 1.0}
     return tuple((f"optim.{name}", value) for name, value in (own | common).items())
@@ -382,14 +389,14 @@ def _search_table(found: Sequence[Outcome], best: Mapping[Key, float]) -> Table:
     of = {outcome.cell.parts: outcome for outcome in found}
     rows = []
     for dataset, model, optimizer in dict.fromkeys((p[1], p[2], p[3]) for p in of):
-        row = [dataset, model, OPTIMIZERS[optimizer], f"{OPTIMIZER_DEFAULTS[optimizer]['lr']:g}"]
+        row = [dataset, model, OPTIMIZERS[optimizer], f"{RATES[optimizer]['lr']:g}"]
         for name, factor in FACTORS.items():
             outcome = of.get(("search", dataset, model, optimizer, f"lr={name}"))
             text = "" if outcome is None else _validation(outcome) or outcome.error()
             row.append(f"**{text}**" if best.get((dataset, model, optimizer)) == factor else text)
         rows.append(row)
     rates = (f"× {name.replace('-', '/')}" for name in FACTORS)
-    return Table(("dataset", "model", "optimizer", "default", *rates), rows, text=3)
+    return Table(("dataset", "model", "optimizer", "rate", *rates), rows, text=3)
 
 
 def _recipe_table(found: Sequence[Outcome]) -> Table:
