@@ -97,8 +97,12 @@ RECIPES: dict[str, Overrides] = {
     "ema=0.999": (("optim.ema", 0.999),),
     "points-as-they-are": (("data.normalise.points", "identity"),),
     "points=486": (("data.subsample", 486),),
+    "longer": (),
+    "longer,lr=9e-3": (("optim.lr", 9e-3),),
 }
 """Part of a cell's name -> settings in place of the fast recipe's."""
+LONGER = {"points=486": 2, "longer": 3, "longer,lr=9e-3": 3}
+"""Part of a cell's name -> multiple of the epochs; those with half of the points have twice as many."""
 
 
 def model_names(budget: Budget, dataset: str) -> list[str]:
@@ -182,8 +186,7 @@ def _recipes(budget: Budget) -> list[Cell]:
     epochs, training = RECIPE_EPOCHS[budget.name], usual.on.samples - usual.on.test
     found = []
     for name, changes in RECIPES.items():
-        # Half of the points are drawn for twice the epochs.
-        length = epochs * (2 if name.startswith("points=") else 1)
+        length = epochs * LONGER.get(name, 1)
         job = usual.with_settings(
             ("data.normalise.points", "gaussian"),
             ("data.holdout", max(1, training // 10)),
