@@ -91,6 +91,8 @@ RECIPES: dict[str, Overrides] = {
     "lr=1.8e-2": (("optim.lr", 1.8e-2),),
     "rest-lr=3e-3": (("optim.rest_lr", 3e-3),),
     "warmup=0.02": (("optim.warmup", 0.02),),
+    "warmup=0.3": (("optim.warmup", 0.3),),
+    "lr=9e-3,warmup=0.3": (("optim.lr", 9e-3), ("optim.warmup", 0.3)),
     "schedule=wsd": (("optim.schedule", "wsd"), ("optim.decay", 0.5), ("optim.warmup", 0.02)),
     "batch=1": (("data.batch_size", 1),),
     "batch=4": (("data.batch_size", 4),),
