@@ -92,7 +92,7 @@ RECIPES: dict[str, Overrides] = {
     "rest-lr=3e-3": (("optim.rest_lr", 3e-3),),
     "warmup=0.02": (("optim.warmup", 0.02),),
     "warmup=0.3": (("optim.warmup", 0.3),),
-    "lr=9e-3,warmup=0.3": (("optim.lr", 9e-3), ("optim.warmup", 0.3)),
+    "lr=9e-3+warmup=0.3": (("optim.lr", 9e-3), ("optim.warmup", 0.3)),
     "schedule=wsd": (("optim.schedule", "wsd"), ("optim.decay", 0.5), ("optim.warmup", 0.02)),
     "batch=1": (("data.batch_size", 1),),
     "batch=4": (("data.batch_size", 4),),
@@ -101,10 +101,10 @@ RECIPES: dict[str, Overrides] = {
     "points-as-they-are": (("data.normalise.points", "identity"),),
     "points=486": (("data.subsample", 486),),
     "longer": (),
-    "longer,lr=3e-3": (("optim.lr", 3e-3),),
+    "longer+lr=3e-3": (("optim.lr", 3e-3),),
 }
 """Part of a cell's name -> settings in place of the fast recipe's."""
-LONGER = {"points=486": 2, "longer": 3, "longer,lr=3e-3": 3}
+LONGER = {"points=486": 2, "longer": 3, "longer+lr=3e-3": 3}
 """Part of a cell's name -> multiple of the epochs; those with half of the points have twice as many."""
 
 
