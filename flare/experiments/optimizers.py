@@ -53,8 +53,8 @@ CHOSEN: dict[Key, float] = {
     ("elasticity", "flare", "adamw"): 3.0,
     ("elasticity", "flare", "soap"): 3.0,
     ("elasticity", "flare", "muon"): 3.0,
-    ("darcy", "flare", "soap"): 3.0,
-    ("darcy", "flare", "muon"): 3.0,
+    ("darcy", "flare", "adamw"): 1.0,
+    ("airfoil", "flare", "adamw"): 10.0,
 }
 """Factor with the lowest validation error in the search of budget `cpu`. All budgets use it.
 
