@@ -93,8 +93,6 @@ RECIPES: dict[str, Overrides] = {
     "warmup=0.02": (("optim.warmup", 0.02),),
     "warmup=0.3": (("optim.warmup", 0.3),),
     "lr=9e-3+warmup=0.3": (("optim.lr", 9e-3), ("optim.warmup", 0.3)),
-    "momentum=0.95": (("optim.betas", [0.95, 0.99]),),
-    "momentum=0.98": (("optim.betas", [0.98, 0.99]),),
     "schedule=wsd": (("optim.schedule", "wsd"), ("optim.decay", 0.5), ("optim.warmup", 0.02)),
     "batch=1": (("data.batch_size", 1),),
     "batch=4": (("data.batch_size", 4),),
