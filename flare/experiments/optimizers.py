@@ -93,6 +93,7 @@ RECIPES: dict[str, Overrides] = {
     "warmup=0.02": (("optim.warmup", 0.02),),
     "warmup=0.3": (("optim.warmup", 0.3),),
     "lr=9e-3+warmup=0.3": (("optim.lr", 9e-3), ("optim.warmup", 0.3)),
+    "fourier=4": (("model.fourier", 4),),
     "schedule=wsd": (("optim.schedule", "wsd"), ("optim.decay", 0.5), ("optim.warmup", 0.02)),
     "batch=1": (("data.batch_size", 1),),
     "batch=4": (("data.batch_size", 4),),

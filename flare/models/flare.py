@@ -24,6 +24,7 @@ from flare.mixer.parts import Part, encode_part
 from flare.models import fused
 from flare.models.attention import TransformerBlock, check_heads, merge_heads, split_heads, transformer_mlp
 from flare.models.checks import at_least
+from flare.models.fourier import FourierFeatures
 from flare.models.initialise import small_normal
 
 NORMS: dict[str, Callable[[int], nn.Module]] = {
@@ -276,6 +277,7 @@ class FLAREModel(nn.Module):
         ffn_ratio: hidden width of the pointwise MLP, in channels; None is 1, or 4 for `standard` (ablation).
         ffn: `residual`, or `standard` for a transformer's MLP in its place (ablation).
         io_depth: inner layers of the lift and the head.
+        fourier: octaves of Fourier features of the inputs; 0 as in the paper: none.
         scale: factor of the scores; None means 1/√D.
         norm: `layer` or `rms`, everywhere.
         qk_norm: normalise queries and keys over the head width.
@@ -300,6 +302,7 @@ class FLAREModel(nn.Module):
         ffn_ratio: int | None = None,
         ffn: str = "residual",
         io_depth: int = 2,
+        fourier: int = 0,
         scale: float | None = 1.0,
         norm: str = "layer",
         qk_norm: bool = False,
@@ -312,7 +315,10 @@ class FLAREModel(nn.Module):
         super().__init__()
         if blocks < 1:
             raise ConfigError(f"blocks={blocks}; a model needs at least 1")
-        self.lift = ResMLP(in_dim, channels, channels, io_depth, skip_in=False, activation=activation, backend=backend)
+        features = FourierFeatures(fourier) if fourier else None
+        width = features.width(in_dim) if features else in_dim
+        lift = ResMLP(width, channels, channels, io_depth, skip_in=False, activation=activation, backend=backend)
+        self.lift = nn.Sequential(features, lift) if features else lift
         self.blocks = nn.ModuleList(
             FLAREBlock(
                 channels,

@@ -83,6 +83,8 @@ def with_fast_recipe(settings: Mapping[str, Any], preset_name: str) -> dict[str,
         if "name" in part.get("optim", {}):
             settings = with_optimizer(settings, part["optim"]["name"])
         for section, value in part.items():
+            if section == "model" and model_name(settings) != "flare":
+                continue
             changes = value.items() if isinstance(value, Mapping) else [("", value)]
             settings = merged(settings, [(f"{section}.{name}".strip("."), new) for name, new in changes])
     return dict(settings)
