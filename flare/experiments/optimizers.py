@@ -55,6 +55,7 @@ CHOSEN: dict[Key, float] = {
     ("elasticity", "flare", "muon"): 3.0,
     ("darcy", "flare", "adamw"): 1.0,
     ("airfoil", "flare", "adamw"): 10.0,
+    ("pipe", "flare", "adamw"): 1.0,
 }
 """Factor with the lowest validation error in the search of budget `cpu`. All budgets use it.
 
@@ -104,7 +105,7 @@ RECIPES: dict[str, Overrides] = {
     "longer": (),
     "longer+lr=3e-3": (("optim.lr", 3e-3),),
 }
-"""Part of a cell's name -> settings in place of the fast recipe's."""
+"""Part of a cell's name -> settings in place of those of `base`."""
 LONGER = {"points=486": 2, "longer": 3, "longer+lr=3e-3": 3}
 """Part of a cell's name -> multiple of the epochs; those with half of the points have twice as many."""
 
@@ -149,9 +150,8 @@ def chosen_factor(key: Key) -> float:
 
 def _comparison(budget: Budget, key: Key) -> list[Cell]:
     dataset, model, optimizer = key
-    lengths: Iterable[str] = LENGTHS if model == "flare" and optimizer != "adamw" else ["1"]
-    if budget.name == "smoke":
-        lengths = ["1"]
+    has_shorter = model == "flare" and optimizer != "adamw" and budget.name != "smoke"
+    lengths = list(LENGTHS) if has_shorter else ["1"]
     seeds = None if (dataset, model) == ("elasticity", "flare") else 1
     factor = chosen_factor(key)
     return [
@@ -287,7 +287,7 @@ def report(ledger: Ledger, budget: Budget) -> list[Block]:
 
 REACHED = "CPU minutes of AdamW for T epochs, and until a run of another optimizer, of any length, has its error:"
 SEARCH = f"Search of the learning rate, validation {ERROR}; in bold the lowest:"
-RECIPE = "FLARE with Muon on Elasticity, one setting of the fast recipe changed at a time:"
+RECIPE = "FLARE with Muon on Elasticity, one setting of `base` changed at a time:"
 SUBSAMPLE = "FLARE with Muon on some points of a sample or on all, for the same number of points in all:"
 CURVES = "relative L2 error on the validation split over CPU minutes of training, seed 0."
 

@@ -277,7 +277,7 @@ class FLAREModel(nn.Module):
         ffn_ratio: hidden width of the pointwise MLP, in channels; None is 1, or 4 for `standard` (ablation).
         ffn: `residual`, or `standard` for a transformer's MLP in its place (ablation).
         io_depth: inner layers of the lift and the head.
-        fourier: octaves of Fourier features of the inputs; 0 as in the paper: none.
+        fourier: octaves of Fourier features of the inputs; 0, as in the paper, for none.
         scale: factor of the scores; None means 1/√D.
         norm: `layer` or `rms`, everywhere.
         qk_norm: normalise queries and keys over the head width.

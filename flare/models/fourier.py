@@ -15,16 +15,16 @@ from flare.errors import ConfigError
 class FourierFeatures(nn.Module):
     """Every input, and its sine and cosine at K frequencies: x, sin(2ᵏ π/2 x), cos(2ᵏ π/2 x) for k = 0 … K − 1.
 
-    The longest wave is four units: twice the spread of normalised inputs to either side.
+    The longest wave spans four units, four standard deviations of a normalised input.
 
     Args:
-        octaves: K.
+        octaves: Number of frequencies K; each is twice the one before.
     """
 
     def __init__(self, octaves: int) -> None:
         super().__init__()
         if octaves < 1:
-            raise ConfigError(f"fourier={octaves}; Fourier features have at least 1 octave, 0 is none of them")
+            raise ConfigError(f"fourier={octaves}; it is a number of octaves, or 0 for no Fourier features")
         self.octaves = octaves
 
     def forward(self, x: Tensor) -> Tensor:
@@ -33,4 +33,5 @@ class FourierFeatures(nn.Module):
         return torch.cat([x, angles.sin(), angles.cos()], dim=-1)
 
     def width(self, in_dim: int) -> int:
+        """Return the number of output channels."""
         return in_dim * (1 + 2 * self.octaves)

@@ -101,7 +101,7 @@ def build_config(record: Mapping[str, Any], where: str = "configuration") -> Tra
 
     refuse_unknown_keys(record, where)
     optim = record.get("optim", {})
-    # The parser would fill in what the default optimizer has.
+    # Otherwise the parser fills in the values of the default optimizer.
     own = OPTIMIZER_DEFAULTS.get(optim.get("name", "adamw"), {})
     given = {name: value for name, value in optim.items() if value is not None or name not in own}
     parser = ArgumentParser(exit_on_error=False)
