@@ -8,9 +8,10 @@ at 1; they differ in name, learning rates, betas and weight decay (`OPTIMIZER_DE
   FLARE on every dataset and for the baselines on Elasticity.
 * Comparison, cells `<dataset>/<model>/<optimizer>/length=…`: the chosen rate (`CHOSEN`) for T epochs. FLARE with SOAP
   and Muon is also trained for T/2, T/3 and T/4 epochs, each with a schedule of its own.
-* Recipe, cells `recipe/…`: FLARE with Muon on all samples of Elasticity, one setting changed at a time.
-* Subsampling, cells `subsample/…`: the paper's FLARE with Muon on grids of the paper's resolution. All runs on a
-  dataset process equally many points: few points of each sample for many epochs, or many points for few epochs.
+* Recipe, cells `recipe/…`: FLARE with Muon on all samples of Elasticity, one or two settings changed at a time; what
+  pays there is tried on the other datasets.
+* Subsampling, cells `subsample/…`: FLARE with Muon on grids of the paper's resolution. All runs on a dataset process
+  equally many points: few points of each sample for many epochs, or many points for few epochs.
 """
 
 from __future__ import annotations
@@ -65,6 +66,8 @@ LENGTHS = {"1": 1, "1-2": 2, "1-3": 3, "1-4": 4}
 """Part of a cell's name -> divisor of the epochs."""
 TIMES = {"smoke": (8.0, 4.0), "cpu": (2.0, 0.5), "paper": (1.0, 1.0)}
 """Budget -> T as a multiple of the budget's epochs: of FLARE, which is cheap, and of the baselines."""
+SHORTER = {("cpu", "lpbf"): 0.5}
+"""Budget and dataset -> multiple of T: samples of LPBF have many points."""
 EVALUATIONS = 8
 """At most, in a run."""
 VALIDATION = "rel_l2_validation"
@@ -76,14 +79,14 @@ POINTS = {"smoke": (16, 32), "cpu": (1024, 2048, 4096), "paper": (1024, 2048, 40
 """Budget -> points drawn from each sample in every epoch; the first is where `grow` starts."""
 GROWTH = 0.8
 """Part of the run in which the points of `grow` become all points."""
-PASSES = {"smoke": 2.0, "cpu": 12.0}
+PASSES = {"smoke": 2.0, "cpu": 16.0}
 """Budget -> epochs with the fewest points; the paper's epochs with all points otherwise."""
 SAMPLES, HELD_OUT = 350, 50
 """Samples of a grid in budget `cpu`, and how many of them are for validation and for the test, each."""
 
 RECIPE_EPOCHS = {"smoke": 2, "cpu": 12, "paper": 50}
-RECIPE_MODEL: Overrides = (("model.blocks", 4), ("model.latents", 32))
-"""The demo's model in budget `cpu`, in place of the paper's."""
+SMALL_MODEL: Overrides = (("model.blocks", 4), ("model.latents", 32))
+"""The demo's model in place of the paper's, for recipes and subsampling in budget `cpu`."""
 RECIPE_RATE = 6e-3
 RECIPES: dict[str, Overrides] = {
     "base": (),
@@ -93,21 +96,28 @@ RECIPES: dict[str, Overrides] = {
     "rest-lr=3e-3": (("optim.rest_lr", 3e-3),),
     "warmup=0.02": (("optim.warmup", 0.02),),
     "warmup=0.3": (("optim.warmup", 0.3),),
-    "lr=9e-3+warmup=0.3": (("optim.lr", 9e-3), ("optim.warmup", 0.3)),
-    "fourier=4": (("model.fourier", 4),),
     "schedule=wsd": (("optim.schedule", "wsd"), ("optim.decay", 0.5), ("optim.warmup", 0.02)),
-    "batch=1": (("data.batch_size", 1),),
-    "batch=4": (("data.batch_size", 4),),
     "weight-decay=0.1": (("optim.weight_decay", 0.1),),
-    "ema=0.999": (("optim.ema", 0.999),),
     "points-as-they-are": (("data.normalise.points", "identity"),),
-    "points=486": (("data.subsample", 486),),
-    "longer": (),
-    "longer+lr=3e-3": (("optim.lr", 3e-3),),
+    "fourier=2": (("model.fourier", 2),),
+    "fourier=4": (("model.fourier", 4),),
+    "fourier=6": (("model.fourier", 6),),
+    "fourier=4+lr=3e-3": (("model.fourier", 4), ("optim.lr", 3e-3)),
+    "fourier=4+batch=1": (("model.fourier", 4), ("data.batch_size", 1)),
+    "fourier=4+batch=4": (("model.fourier", 4), ("data.batch_size", 4)),
+    "fourier=4+points=486": (("model.fourier", 4), ("data.subsample", 486)),
 }
 """Part of a cell's name -> settings in place of those of `base`."""
-LONGER = {"points=486": 2, "longer": 3, "longer+lr=3e-3": 3}
-"""Part of a cell's name -> multiple of the epochs; those with half of the points have twice as many."""
+LONGER = {"fourier=4+points=486": 2}
+"""Part of a cell's name -> multiple of the epochs: half of the points for twice the epochs cost about the same."""
+REPEATED = ("base", "fourier=4", "fourier=4+lr=3e-3")
+"""Recipes with three seeds."""
+ELSEWHERE: dict[str, Overrides] = {
+    "base": (),
+    "points-normalised": (("data.normalise.points", "gaussian"),),
+    "fourier=4": (("data.normalise.points", "gaussian"), ("model.fourier", 4)),
+}
+"""Part of a cell's name -> settings on the datasets other than Elasticity in place of those of `length=1-2`."""
 
 
 def model_names(budget: Budget, dataset: str) -> list[str]:
@@ -132,6 +142,7 @@ def cells(budget: Budget) -> list[Cell]:
         *(cell for key in _keys(budget) for cell in _comparison(budget, key)),
         *(cell for key in _searched(budget) for cell in _search(budget, key)),
         *_recipes(budget),
+        *(cell for dataset in DATASETS[1:] for cell in _recipes_elsewhere(budget, dataset)),
         *(cell for dataset in GRIDS for cell in _subsample(budget, dataset)),
     ]
 
@@ -173,7 +184,8 @@ def _training(budget: Budget, key: Key, factor: float, divisor: int, evaluations
     dataset, model, optimizer = key
     flare, baselines = TIMES[budget.name]
     usual, data = budget.training(dataset, model, *WIDER.get(budget.name, ())), budget.scales[dataset].data
-    whole = math.ceil(usual.settings()["epochs"] * (flare if model == "flare" else baselines))
+    times = (flare if model == "flare" else baselines) * SHORTER.get((budget.name, dataset), 1.0)
+    whole = math.ceil(usual.settings()["epochs"] * times)
     epochs = math.ceil(whole / divisor)
     return usual.with_settings(
         ("data.holdout", max(1, (data.samples - data.test) // 10)),
@@ -185,7 +197,7 @@ def _training(budget: Budget, key: Key, factor: float, divisor: int, evaluations
 
 def _recipes(budget: Budget) -> list[Cell]:
     if budget.name == "cpu":
-        usual = BUDGETS["paper"].training("elasticity", "flare", *RECIPE_MODEL)
+        usual = BUDGETS["paper"].training("elasticity", "flare", *SMALL_MODEL)
     else:
         usual = budget.training("elasticity", "flare", *WIDER.get(budget.name, ()))
     epochs, training = RECIPE_EPOCHS[budget.name], usual.on.samples - usual.on.test
@@ -201,15 +213,27 @@ def _recipes(budget: Budget) -> list[Cell]:
             ("epochs", length),
             ("evaluate_every", math.ceil(length / 2)),
         )
-        found.append(Cell(("recipe", "elasticity", name), job, extra=True, seeds=1))
+        seeds = 3 if name in REPEATED and budget.name == "cpu" else 1
+        found.append(Cell(("recipe", "elasticity", name), job, extra=True, seeds=seeds))
     return found
 
 
+def _recipes_elsewhere(budget: Budget, dataset: str) -> list[Cell]:
+    key = (dataset, "flare", "muon")
+    usual = _training(budget, key, chosen_factor(key), LENGTHS["1-2"])
+    has_raw_points = usual.settings()["data"]["normalise"]["points"] == "identity"
+    return [
+        Cell(("recipe", dataset, name), usual.with_settings(*changes), extra=True, seeds=1)
+        for name, changes in ELSEWHERE.items()
+        if has_raw_points or name != "points-normalised"
+    ]
+
+
 def _subsample(budget: Budget, dataset: str) -> list[Cell]:
-    models = BUDGETS["paper"] if budget.name == "cpu" else budget
-    usual = models.training(dataset, "flare", *WIDER.get(budget.name, ()))
     if budget.name == "cpu":
-        usual = replace(usual, on=Data(dataset, SAMPLES, HELD_OUT))
+        usual = replace(BUDGETS["paper"].training(dataset, "flare", *SMALL_MODEL), on=Data(dataset, SAMPLES, HELD_OUT))
+    else:
+        usual = budget.training(dataset, "flare", *WIDER.get(budget.name, ()))
     training, full = usual.on.samples - usual.on.test, int(points(usual.on))
     holdout = HELD_OUT if budget.name == "cpu" else max(1, training // 10)
     per_epoch = (training - holdout) // usual.settings()["data"]["batch_size"]
@@ -222,6 +246,8 @@ def _subsample(budget: Budget, dataset: str) -> list[Cell]:
         epochs = math.ceil(steps / per_epoch)
         job = usual.with_settings(
             *optimizer_settings("muon"),
+            ("data.normalise.points", "gaussian"),
+            ("model.fourier", 4),
             ("data.holdout", holdout),
             ("data.subsample", drawn),
             ("data.subsample_from", start),
@@ -287,7 +313,7 @@ def report(ledger: Ledger, budget: Budget) -> list[Block]:
 
 REACHED = "CPU minutes of AdamW for T epochs, and until a run of another optimizer, of any length, has its error:"
 SEARCH = f"Search of the learning rate, validation {ERROR}; in bold the lowest:"
-RECIPE = "FLARE with Muon on Elasticity, one setting of `base` changed at a time:"
+RECIPE = "FLARE with Muon, settings of `base` changed:"
 SUBSAMPLE = "FLARE with Muon on some points of a sample or on all, for the same number of points in all:"
 CURVES = "relative L2 error on the validation split over CPU minutes of training, seed 0."
 
@@ -409,8 +435,12 @@ def _search_table(found: Sequence[Outcome], best: Mapping[Key, float]) -> Table:
 
 
 def _recipe_table(found: Sequence[Outcome]) -> Table:
-    rows = [(o.cell.parts[2], str(_settings(o)["epochs"]), o.error(), _validation(o), _minutes(o)) for o in found]
-    return Table(("setting", "epochs", f"test {ERROR}", f"validation {ERROR}", "minutes"), rows, text=1)
+    head = ("dataset", "setting", "epochs", f"test {ERROR}", f"validation {ERROR}", "seeds", "minutes")
+    rows = []
+    for o in found:
+        about = (*o.cell.parts[1:], str(_settings(o)["epochs"]))
+        rows.append((*about, o.error(), _validation(o), o.seeds, _minutes(o)))
+    return Table(head, rows, text=2)
 
 
 def _subsample_table(found: Sequence[Outcome]) -> Table:

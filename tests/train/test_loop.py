@@ -506,9 +506,11 @@ def test_biases_norms_and_latents_do_not_decay():
 # -- precision, compile, divergence ------------------------------------------------------------------------------------
 
 
-def test_bfloat16_learns_alike(darcy, tmp_path):
-    start(config(darcy, epochs=10), tmp_path / "32")
-    start(config(darcy, epochs=10, precision="bf16"), tmp_path / "bf16")
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+def test_bfloat16_learns_alike(darcy, tmp_path, optimizer):
+    optim = OptimConfig(name=optimizer, lr=3e-3)
+    start(config(darcy, epochs=10, optim=vars(optim)), tmp_path / "32")
+    start(config(darcy, epochs=10, optim=vars(optim), precision="bf16"), tmp_path / "bf16")
     np.testing.assert_allclose(losses(tmp_path / "bf16"), losses(tmp_path / "32"), rtol=0.15)
     assert losses(tmp_path / "bf16") != losses(tmp_path / "32")
 
