@@ -131,15 +131,9 @@ NOT_RUN = {
 """Beginning of a command -> why no test runs it as printed."""
 
 SLOW = {
-    *("docs/cars.md", "docs/discrepancies.md", "docs/faq.md", "docs/lpbf.md", "docs/lra.md", "docs/million.md"),
-    *(
-        "docs/peers.md",
-        "docs/reproduce.md",
-        "docs/results/README.md",
-        "docs/results/architectures.md",
-        "docs/training.md",
-        "docs/view.md",
-    ),
+    *(f"docs/{name}.md" for name in ("cars", "discrepancies", "faq", "lpbf", "lra", "million", "peers", "reproduce")),
+    *("docs/training.md", "docs/view.md"),
+    *(name_of(page) for page in PAGES if name_of(page).startswith("docs/results/")),
 }
 
 SERVES = re.compile(r"flare serve (?!--help)|flare view (?!.*--out)")

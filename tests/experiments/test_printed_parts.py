@@ -32,6 +32,7 @@ def ran(tmp_path_factory):
     return out, first
 
 
+@pytest.mark.slow
 def test_the_table_has_what_was_measured(ran):
     out, table = ran
     record = json.loads((out / "table.json").read_text())
@@ -49,6 +50,7 @@ def test_the_table_has_what_was_measured(ran):
     assert parameters == sorted(set(parameters)), "each is told more than the one before"
 
 
+@pytest.mark.slow
 def test_no_network_trains_with_a_part_of_the_test(ran):
     out, _ = ran
     data, drafts, joined = (Dataset(out / name) for name in ("data", "draft-data", "joined"))
@@ -92,6 +94,7 @@ def test_the_mean_by_place_is_exact_for_a_field_of_the_place_alone(tmp_path):
     assert 0.2 < rough < 0.5
 
 
+@pytest.mark.slow
 def test_statistics_stand_beside_the_published_ones(ran):
     out, table = ran
     found = landmarks(Dataset(out / "data"))

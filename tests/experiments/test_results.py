@@ -61,6 +61,7 @@ def test_the_committed_pages_come_out_of_the_committed_records(tmp_path):
     assert files(tmp_path / "pages") == files(ROOT / "docs" / "results")
 
 
+@pytest.mark.slow
 def test_a_fresh_clone_and_one_command_write_every_table_and_picture_again(tmp_path, monkeypatch):
     if not (ROOT / ".git").exists():
         pytest.skip("not a git checkout")

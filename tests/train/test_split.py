@@ -176,12 +176,14 @@ def four_ranks(ragged, listops, tmp_path_factory):
 
 
 @pytest.mark.parametrize("name", ["points-and-samples", "weights-too"])
+@pytest.mark.slow
 def test_four_ranks_train_as_one(four_ranks, alone, name):
     assert (four_ranks.folder / name / "result.json").exists(), four_ranks.told
     assert_as_one(four_ranks.folder / name, alone)
     assert points(four_ranks.folder / name) == points(alone), "those of all ranks"
 
 
+@pytest.mark.slow
 def test_four_ranks_tell_classes_apart_as_one(four_ranks, alone_with_classes):
     run = four_ranks.folder / "classes"
     assert (run / "result.json").exists(), four_ranks.told
@@ -206,6 +208,7 @@ def saved_step(run):
     return json.loads((run / "checkpoints/last/trainer.json").read_text())["step"]
 
 
+@pytest.mark.slow
 def test_when_the_first_rank_is_killed_another_saves_and_one_alone_goes_on(four_ranks, alone):
     run = four_ranks.folder / "killed"
     assert_all_others_left(four_ranks, run, ranks=4, dead=0)
@@ -215,6 +218,7 @@ def test_when_the_first_rank_is_killed_another_saves_and_one_alone_goes_on(four_
     assert_as_one(run, alone)
 
 
+@pytest.mark.slow
 def test_ranks_do_not_chatter(four_ranks):
     said = four_ranks.told.split("RankLost")[0]
     assert "deprecated" not in said

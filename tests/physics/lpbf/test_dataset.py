@@ -72,6 +72,7 @@ def test_a_dataset_made_before_the_process_was_noted_is_still_this_one(made, tmp
         generate(LPBF(layers=30), tmp_path / "d", samples=3, test_samples=1, quiet=True)
 
 
+@pytest.mark.slow
 def test_a_dataset_begun_before_the_process_was_noted_is_gone_on_with(made, tmp_path):
     before = {key: value for key, value in made.about["provenance"].items() if key not in ("process", "redrawn")}
     writer = DatasetWriter(tmp_path / "d", made.schema, before)
@@ -99,11 +100,13 @@ def test_the_page_of_parts_has_their_landmarks_and_every_part(made, tmp_path):
         assert html.escape(note["description"]) in page
 
 
+@pytest.mark.slow
 def test_two_workers_make_the_same_bytes(made, tmp_path):
     generate(LPBF(**COARSE), tmp_path / "d", samples=3, test_samples=1, workers=2, quiet=True)
     assert content(tmp_path / "d") == content(made.path)
 
 
+@pytest.mark.slow
 def test_parts_beyond_the_benchmarks_limits_are_drawn_anew_and_counted(monkeypatch, made, tmp_path):
     rise = [made[i].values["displacement"].max() for i in range(len(made))]
     monkeypatch.setattr(module, "MOST_DISPLACEMENT", float(np.median(rise)))
