@@ -12,11 +12,11 @@ from typing import Any
 
 import numpy as np
 
-from flare.files import put_between
 from flare.physics.cars import past, pressure_coefficient, random_car, solve
 from flare.physics.cars.exact import ellipsoid, ellipsoid_cp
 from flare.physics.cars.panels import Panels
 from flare.physics.cars.triangle import velocity
+from flare.utils.files import put_between
 from measure import RESULTS, alone, gigabytes, load, peak_above, save
 from table import origin, table, three_digits
 

@@ -21,9 +21,9 @@ import torch
 from torch import Tensor
 
 from flare.export import export
-from flare.files import put_between
 from flare.models import use_backend
 from flare.surrogate import Surrogate
+from flare.utils.files import put_between
 from measure import RESULTS, interleaved, load, save, threads
 from stream import surrogate_of_points
 from table import origin, table, three_digits

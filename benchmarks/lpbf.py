@@ -12,11 +12,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from flare.files import put_between
 from flare.mesh.octree import merged
 from flare.mesh.voxels import Voxels
 from flare.physics.lpbf import process_preset, simulate, threads
 from flare.physics.lpbf.parts import draw_part
+from flare.utils.files import put_between
 from measure import RESULTS, alone, gigabytes, load, others_percent, peak_above, save
 from table import origin, table, three_digits
 

@@ -12,12 +12,12 @@ from typing import Any
 
 import psutil
 
-from flare.environment import describe_environment
-from flare.files import write_json
 from flare.measure import alone as alone
 from flare.measure import no_collection as no_collection
 from flare.measure import peak_above as peak_above
 from flare.measure import threads as threads
+from flare.utils.environment import describe_environment
+from flare.utils.files import write_json
 
 RESULTS = Path(__file__).parent / "results"
 CLOCKS: dict[int, Callable[[], float]] = {1: time.process_time, 2: time.perf_counter}

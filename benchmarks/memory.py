@@ -18,9 +18,9 @@ from pathlib import Path
 from typing import Any
 
 from contenders import SIZES, Size, make
-from flare.environment import peak_memory_mb
 from flare.measure import exponent as exponent_of
 from flare.mixer import native
+from flare.utils.environment import peak_memory_mb
 from measure import RESULTS, alone, gigabytes, no_collection, others_percent, peak_above, save, threads
 
 CONTENDERS = {"mixer": ("reference", "eager", "native"), "model": ("eager", "native")}

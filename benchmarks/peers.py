@@ -15,9 +15,9 @@ from typing import Any
 import torch
 from torch import nn
 
-from flare.files import put_between
 from flare.models import build_model, count_parameters, use_backend
 from flare.train.recipes import OF_DATA, recipe_names, with_model
+from flare.utils.files import put_between
 from measure import CLOCKS, RESULTS, interleaved, load, others_percent, save, threads
 
 PAGE = Path(__file__).parents[1] / "docs" / "peers.md"

@@ -25,10 +25,10 @@ import torch
 import yaml
 
 from flare import plan
-from flare.files import put_between
 from flare.train.rehearsal import need_of, rehearsal
 from flare.train.run import RunFolder
 from flare.trial import CHUNK, Need, Setting, prediction
+from flare.utils.files import put_between
 from measure import RESULTS, gigabytes, load, save
 from table import origin, table, three_digits
 

@@ -14,8 +14,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter, NullFormatter, StrMethodFormatter
 
-from flare.files import replacing
 from flare.report.style import ACCENT, GREY, INK, SMALL, new_figure, plain
+from flare.utils.files import replacing
 from measure import RESULTS, gigabytes, load
 
 PICTURE = Path(__file__).parents[1] / "docs" / "images" / "kernels.png"

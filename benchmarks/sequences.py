@@ -20,12 +20,12 @@ import torch
 from matplotlib.figure import Figure
 from matplotlib.ticker import NullFormatter
 
-from flare.files import put_between, replacing
 from flare.models import count_parameters
 from flare.report.style import ACCENT, INK, SMALL, new_figure, plain
 from flare.sequence.encoder import ATTENTIONS, SequenceEncoder
 from flare.train.presets import preset_path, read_yaml
 from flare.train.recipes import with_attention
+from flare.utils.files import put_between, replacing
 from measure import CLOCKS, RESULTS, alone, interleaved, load, others_percent, peak_above, save, threads
 
 PAGE = Path(__file__).parents[1] / "docs" / "lra.md"

@@ -18,8 +18,8 @@ import numpy as np
 from flare.data.cards import card
 from flare.data.generate import generate
 from flare.data.landmarks import landmarks
-from flare.files import put_between
 from flare.physics import generator_class
+from flare.utils.files import put_between
 from measure import RESULTS, load, save
 from table import origin, table, three_digits
 

@@ -21,10 +21,10 @@ import torch
 
 from flare.data.sample import Field, Sample, Schema
 from flare.data.tables import mapped_outputs
-from flare.files import put_between
 from flare.inference import Chunk, empty_outputs, predict_into
 from flare.part import part_of
 from flare.surrogate import Surrogate
+from flare.utils.files import put_between
 from measure import RESULTS, alone, gigabytes, load, peak_above, save, threads
 from table import origin, table, three_digits
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-from flare.files import put_between
+from flare.utils.files import put_between
 from measure import RESULTS, gigabytes, load
 
 PAGE = Path(__file__).parents[1] / "docs" / "kernels.md"

@@ -23,8 +23,8 @@ import numpy as np
 import psutil
 
 from browser import READY, browser, why_not
-from flare.files import put_between
 from flare.mesh.faces import grid_triangles
+from flare.utils.files import put_between
 from flare.view.server import ViewServer
 from flare.view.source import Arrays
 from flare.view.standalone import write_standalone

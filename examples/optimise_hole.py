@@ -14,9 +14,9 @@ from typing import NamedTuple
 import numpy as np
 
 import flare
-from flare.errors import FlareError
 from flare.physics import elasticity
 from flare.sensitivity import peak, sensitivity
+from flare.utils.errors import FlareError
 
 SOFTNESS = 0.3
 ANGLES = np.linspace(-np.pi, np.pi, 721)[:-1]

@@ -10,8 +10,8 @@ import argparse
 import numpy as np
 
 import flare
-from flare.errors import FlareError
 from flare.physics import elasticity
+from flare.utils.errors import FlareError
 
 
 def main(run: str) -> float:

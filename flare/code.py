@@ -20,10 +20,10 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from flare.data.sample import Sample
-from flare.errors import DataError
-from flare.files import replacing
 from flare.inference import Chunk, as_fields, chunk_size, empty_outputs, pointwise, stream
 from flare.models.stream import flare_blocks, flare_model, query
+from flare.utils.errors import DataError
+from flare.utils.files import replacing
 
 if TYPE_CHECKING:
     from flare.surrogate import Surrogate

@@ -24,10 +24,10 @@ import torch
 from torch import Tensor
 
 from flare.data.sample import INPUT_ROLES
-from flare.errors import ConfigError, DataError, nearest, one_line
-from flare.files import making, refuse_existing
 from flare.models import use_backend
 from flare.surrogate import Surrogate
+from flare.utils.errors import ConfigError, DataError, nearest, one_line
+from flare.utils.files import making, refuse_existing
 
 Format = Literal["torch", "onnx"]
 SUFFIX: dict[str, str] = {"torch": ".pt2", "onnx": ".onnx"}

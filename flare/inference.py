@@ -14,11 +14,11 @@ import torch
 from torch import Tensor
 
 from flare.data.sample import Sample, input_array
-from flare.environment import memory_of
-from flare.errors import ConfigError, DataError
 from flare.models.flare import FLAREModel
 from flare.models.stream import CHUNK, Stream, flare_blocks, flare_model, spans
-from flare.terminal import counted
+from flare.utils.environment import memory_of
+from flare.utils.errors import ConfigError, DataError
+from flare.utils.terminal import counted
 
 if TYPE_CHECKING:
     from flare.surrogate import Surrogate

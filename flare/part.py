@@ -22,7 +22,6 @@ from flare.data.cases import Case, case_of, only_case
 from flare.data.fields_of import BY_HAND, CENTRES, fields_of, identifier, spread
 from flare.data.sample import INPUT_ROLES, Sample, Schema
 from flare.data.tables import is_folder_of_arrays, map_inputs
-from flare.errors import ConfigError, DataError, MissingInputError, way_out
 from flare.mesh.file import MeshFile, is_mesh, mesh_of_arrays, read_mesh
 from flare.mesh.readers import SURFACES
 from flare.mesh.sampling import (
@@ -34,7 +33,8 @@ from flare.mesh.sampling import (
     refuse_spacing,
     surface_of,
 )
-from flare.terminal import say
+from flare.utils.errors import ConfigError, DataError, MissingInputError, way_out
+from flare.utils.terminal import say
 
 if TYPE_CHECKING:
     from flare.mesh.octree import HexMesh

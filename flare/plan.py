@@ -21,12 +21,12 @@ from typing import Any
 import numpy as np
 import torch
 
-from flare.environment import processor
-from flare.errors import DataError
-from flare.files import write_json
 from flare.mixer import native
 from flare.mixer.parts import TILE
 from flare.trial import Need, Setting, measure
+from flare.utils.environment import processor
+from flare.utils.errors import DataError
+from flare.utils.files import write_json
 
 SMALL = (4 * 2**20, 16 * 2**20)
 """Bytes of an array of all points and channels in the larger steps of a calibration, where arrays are kept: as in the

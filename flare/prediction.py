@@ -20,15 +20,15 @@ from flare.data.cases import Case
 from flare.data.fields_of import AXES, CENTRES, coordinates, fields_of, identifier
 from flare.data.sample import INPUT_ROLES, Field, Sample, Schema
 from flare.data.tables import FORMATS, append_columns, refuse_format, write_outputs
-from flare.errors import DataError
-from flare.files import refuse_existing
 from flare.inference import MANY, Chunk, as_fields, empty_outputs, passes, predict_into
 from flare.mesh.file import OF_POINTS, UNITS, MeshFile, mesh_of_points, refuse_suffix
 from flare.mesh.readers import SURFACES
 from flare.part import Points, other_unit, part_of
 from flare.surrogate import Surrogate
-from flare.terminal import progress, say
 from flare.trust.ranges import beyond
+from flare.utils.errors import DataError
+from flare.utils.files import refuse_existing
+from flare.utils.terminal import progress, say
 
 if TYPE_CHECKING:
     from flare.trust.calibration import Calibration, Judgement

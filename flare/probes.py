@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
-from flare.errors import ConfigError
+from flare.utils.errors import ConfigError
 
 MOST = 100_000_000
 """Points of a probe: 1.2 GB of coordinates."""

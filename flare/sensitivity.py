@@ -21,9 +21,9 @@ from numpy.typing import ArrayLike
 from torch import Tensor
 
 from flare.data.sample import INPUT_ROLES
-from flare.errors import ConfigError, DataError, nearest
 from flare.inference import only_numbers
 from flare.surrogate import Surrogate
+from flare.utils.errors import ConfigError, DataError, nearest
 
 Scalar = Callable[[Mapping[str, Tensor], Tensor], Tensor]
 """Predicted fields, name -> (N, channels), and points (N, d), both physical -> one number, by operations of torch."""

@@ -23,10 +23,10 @@ from torch import Tensor, nn
 
 from flare.data.batch import evaluation_batches
 from flare.data.store import Dataset
-from flare.errors import ConfigError, DataError
-from flare.files import replacing
 from flare.models.flare import FLARE
 from flare.surrogate import Surrogate
+from flare.utils.errors import ConfigError, DataError
+from flare.utils.files import replacing
 
 T = TypeVar("T")
 

@@ -20,10 +20,10 @@ from torch import Tensor, nn
 from flare.code import Code, encode
 from flare.data.normalise import Affine
 from flare.data.sample import INPUT_ROLES, Field, Sample, Schema
-from flare.errors import CheckpointError, ConfigError, DataError, MissingInputError, nearest, one_line
 from flare.inference import Chunk, as_fields, empty_outputs, predict_into
 from flare.models import build_model
 from flare.models.stream import CHUNK, spans
+from flare.utils.errors import CheckpointError, ConfigError, DataError, MissingInputError, nearest, one_line
 
 VERSION = 1
 """Of the files of a saved surrogate."""

@@ -16,13 +16,13 @@ from typing import Any
 import torch
 from torch import nn
 
-from flare.environment import forget_peak_memory, peak_memory_mb
-from flare.errors import ConfigError
 from flare.measure import alone, median_seconds
 from flare.mixer import native
 from flare.mixer.native.block_ops import block_activations, mlp_activations
 from flare.models import build_model, count_parameters
 from flare.models.stream import CHUNK, MOST_IN_MEMORY, Stream
+from flare.utils.environment import forget_peak_memory, peak_memory_mb
+from flare.utils.errors import ConfigError
 
 DTYPES = {"32": None, "bf16": torch.bfloat16, "16": torch.float16}
 """Precision -> what matrix products are done in, under autocast."""

@@ -19,12 +19,12 @@ from flare.cli import main
 from flare.code import load_code
 from flare.data.normalise import Affine
 from flare.data.sample import Sample
-from flare.errors import ConfigError, DataError
 from flare.models import stream
 from flare.models.stream import Stream
 from flare.part import part_of
 from flare.probes import grids, line, plane
 from flare.surrogate import Surrogate, save_model
+from flare.utils.errors import ConfigError, DataError
 from tests.factory import ragged_dataset, ragged_sample, ragged_schema
 
 MODEL = {"name": "flare", "channels": 16, "blocks": 2, "heads": 2, "latents": 4, "kv_depth": 0, "ffn_depth": 0}

@@ -17,8 +17,8 @@ import pytest
 import flare.cli
 from flare.cli import VERBS
 from flare.cli.train import short_names
-from flare.errors import FlareError
 from flare.models import check_options
+from flare.utils.errors import FlareError
 from tests.pages import LAUNCHED, PAGES, ROOT, steps
 
 

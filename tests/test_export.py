@@ -10,10 +10,10 @@ import torch
 import flare.export as exporting
 from flare.cli import main
 from flare.data.normalise import Affine
-from flare.errors import ConfigError, DataError
 from flare.export import TOLERANCE, export
 from flare.models import MODELS
 from flare.surrogate import Surrogate
+from flare.utils.errors import ConfigError, DataError
 from tests.factory import ragged_schema, saved_run
 
 SMALL = {

@@ -6,8 +6,8 @@ import pytest
 from flare.cli import main
 from flare.data.sample import Sample
 from flare.data.writer import DatasetWriter
-from flare.errors import DataError
 from flare.inference import only_numbers
+from flare.utils.errors import DataError
 from tests.factory import saved_run
 from tests.test_prediction import POINTS, made
 

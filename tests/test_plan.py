@@ -7,9 +7,8 @@ from dataclasses import replace
 import pytest
 import torch
 
-from flare import environment, plan
+from flare import plan
 from flare.cli import main
-from flare.errors import ConfigError, DataError
 from flare.measure import alone
 from flare.mixer.native import block_ops
 from flare.models import build_model, count_parameters
@@ -21,6 +20,8 @@ from flare.train.fabric import lone_fabric
 from flare.train.fields import FieldTask
 from flare.train.run import RunFolder
 from flare.trial import CHUNK, KINDS, Need, Setting, prediction
+from flare.utils import environment
+from flare.utils.errors import ConfigError, DataError
 from tests.factory import ragged_dataset
 
 MODEL = {"name": "flare", "channels": 16, "heads": 2, "kv_depth": 0, "ffn_depth": 0, "blocks": 4, "latents": 8}

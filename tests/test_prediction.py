@@ -10,13 +10,13 @@ from flare.cli import main
 from flare.code import encode, fingerprint, load_code
 from flare.data.cases import Place, read_case
 from flare.data.sample import Field, Schema
-from flare.errors import ConfigError, DataError
 from flare.inference import empty_outputs, predict_into
 from flare.mesh.file import mesh_of
 from flare.part import part_of
 from flare.prediction import predict_file
 from flare.surrogate import Surrogate
 from flare.trust.calibration import FILE, Calibration, Judgement
+from flare.utils.errors import ConfigError, DataError
 from tests.factory import saved_run
 
 

@@ -9,7 +9,6 @@ import torch
 
 from flare.cli import main
 from flare.code import encode, fingerprint
-from flare.errors import ConfigError, DataError
 from flare.mesh.file import read_mesh
 from flare.mesh.unstructured import Grid, read_grid, surface_grid, write_grid
 from flare.models import use_backend
@@ -18,6 +17,7 @@ from flare.train.config import DataConfig, TrainConfig
 from flare.train.run import RunFolder
 from flare.trust.calibration import FILE, Calibration, code_vector
 from flare.trust.familiar import fit_familiar
+from flare.utils.errors import ConfigError, DataError
 from tests.factory import saved_run
 from tests.test_export import surrogate
 

@@ -10,7 +10,6 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from flare import FLARE, FLAREModel
-from flare.errors import ConfigError, DataError
 from flare.spectra import (
     Spectra,
     effective_rank,
@@ -23,6 +22,7 @@ from flare.spectra import (
     numerical_rank,
     visit_layers,
 )
+from flare.utils.errors import ConfigError, DataError
 
 M, N, D = 16, 200, 8
 SMALL = {"channels": 16, "blocks": 3, "heads": 4, "latents": 6}

@@ -11,7 +11,7 @@ from importlib import import_module
 from types import ModuleType
 from typing import Any
 
-from flare.errors import ConfigError, FlareError, nearest, one_line
+from flare.utils.errors import ConfigError, FlareError, nearest, one_line
 
 VERBS = {
     "data": "bring, make, fetch, inspect and check datasets",

@@ -8,11 +8,11 @@ from pathlib import Path
 from flare.cli import parse
 from flare.cli.options import make_parser
 from flare.cli.train import dotted
-from flare.errors import ConfigError, nearest
-from flare.terminal import say
 from flare.train.config import TrainConfig
 from flare.train.presets import preset_names, preset_path, read_yaml
 from flare.train.recipes import model_name, needs_grid, recipe_names
+from flare.utils.errors import ConfigError, nearest
+from flare.utils.terminal import say
 
 EPILOG = """examples:
   flare compare --preset small --out runs/compare

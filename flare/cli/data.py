@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from flare.cli import import_data, parse
 from flare.cli.options import make_parser
-from flare.errors import ConfigError, DataError, nearest
-from flare.lookup import class_named
+from flare.utils.errors import ConfigError, DataError, nearest
+from flare.utils.registry import class_named
 
 if TYPE_CHECKING:
     from flare.data.doctor import Finding
@@ -249,7 +249,7 @@ def _report(words: Sequence[str]) -> int:
 def _info(words: Sequence[str]) -> int:
     from flare.data.store import Dataset
     from flare.sequence.check import describe
-    from flare.terminal import plainly
+    from flare.utils.terminal import plainly
 
     parser = make_parser("data info", "Show what a dataset holds.")
     parser.add_argument("folder", help="dataset folder")
@@ -287,9 +287,9 @@ def _check(words: Sequence[str]) -> int:
     from flare.data.check import check_dataset
     from flare.data.doctor import write_findings
     from flare.data.store import Dataset, looks_like_dataset
-    from flare.files import refuse_existing
     from flare.sequence.check import check_sequences
-    from flare.terminal import counted, say
+    from flare.utils.files import refuse_existing
+    from flare.utils.terminal import counted, say
 
     parser = make_parser("data check", "Look for mistakes in a dataset, or in files before they are imported.")
     parser.add_argument("folder", help="dataset folder; or folder, file or 'pattern' of simulation files")
@@ -341,7 +341,7 @@ def _mend(dataset: Dataset, out: str, every: bool) -> int:
     """A mended copy; what is serious in it still, such as a field that is zero everywhere, is an error."""
     from flare.data.check import check_dataset
     from flare.data.repair import emptied, repair
-    from flare.terminal import counted
+    from flare.utils.terminal import counted
 
     mended, left_out = repair(dataset, out)
     gone = ", ".join(counted(number, what.removesuffix("s")) for what, number in left_out.items() if number)

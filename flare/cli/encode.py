@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from flare.cli import parse
 from flare.cli.options import add_sampling, add_set, make_parser, settings
 from flare.cli.predict import points_at_a_time, scratch_folder
-from flare.files import making, refuse_existing
+from flare.utils.files import making, refuse_existing
 
 EPILOG = """examples:
   flare encode runs/demo part.csv --out part.code
@@ -36,8 +36,8 @@ def run(words: Sequence[str]) -> int:
     from flare.inference import MANY, passes
     from flare.part import part_of
     from flare.surrogate import load
-    from flare.terminal import progress, say
     from flare.trust.calibration import load_calibration
+    from flare.utils.terminal import progress, say
 
     surrogate = load(args.run, checkpoint=args.checkpoint, ema=args.ema, device=args.device)
     calibration = load_calibration(args.run, surrogate)

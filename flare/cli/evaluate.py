@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from flare.cli import parse
 from flare.cli.options import make_parser
 from flare.cli.words import show_accuracies, show_fields, verdict
-from flare.errors import DataError, FlareError
+from flare.utils.errors import DataError, FlareError
 
 if TYPE_CHECKING:
     from flare.sequence.guesses import Samples
@@ -29,9 +29,9 @@ def run(words: Sequence[str]) -> int:
 
     from pathlib import Path
 
-    from flare.files import refuse_existing
     from flare.surrogate import find_checkpoint
     from flare.train.run import RunFolder
+    from flare.utils.files import refuse_existing
 
     if args.out:
         refuse_existing(args.out)
@@ -44,12 +44,12 @@ def run(words: Sequence[str]) -> int:
 def _classes(args: Any, config: TrainConfig) -> None:
     import numpy as np
 
-    from flare.files import making, write_json
     from flare.sequence.classifier import load_classifier
     from flare.sequence.guesses import guesses, reading, standard_error
     from flare.sequence.ranges import refuse_out_of_range
     from flare.sequence.store import SequenceDataset
     from flare.train.classes import last_judged, predicted_labels
+    from flare.utils.files import making, write_json
 
     classifier = load_classifier(args.run, checkpoint=args.checkpoint, ema=args.ema, device=args.device)
     dataset = SequenceDataset(args.data or config.data.path)
@@ -89,8 +89,8 @@ def _training_samples(config: TrainConfig, judged: SequenceDataset) -> Samples |
     """What can be guessed is learnt from the run's training samples; where they are gone, from those of the dataset."""
     from flare.sequence.ranges import refuse_out_of_range
     from flare.sequence.store import SequenceDataset
-    from flare.terminal import say
     from flare.train.task import first_samples
+    from flare.utils.terminal import say
 
     data = config.data
     try:
@@ -109,10 +109,10 @@ def _training_samples(config: TrainConfig, judged: SequenceDataset) -> Samples |
 
 def _fields(args: Any, config: TrainConfig) -> None:
     from flare.data.store import Dataset
-    from flare.files import making, write_json
     from flare.surrogate import load
-    from flare.terminal import say
     from flare.train.fields import FieldTask, mean_field_errors, median, sample_errors
+    from flare.utils.files import making, write_json
+    from flare.utils.terminal import say
 
     surrogate = load(args.run, checkpoint=args.checkpoint, ema=args.ema, device=args.device)
     dataset = Dataset(args.data or config.data.path)

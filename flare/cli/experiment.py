@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from flare.cli import parse
 from flare.cli.options import make_parser
-from flare.errors import ConfigError, nearest
-from flare.terminal import say
+from flare.utils.errors import ConfigError, nearest
+from flare.utils.terminal import say
 
 if TYPE_CHECKING:
     from jsonargparse import ArgumentParser
@@ -216,8 +216,8 @@ def _tabulate(work: Callable[[], str], given: Any, begin: str, end: str, records
     Args:
         records: file below `--out` -> name to keep it by.
     """
-    from flare.files import around_marks, put_between, replacing
     from flare.train.signals import Interrupted
+    from flare.utils.files import around_marks, put_between, replacing
 
     if given.page:
         around_marks(Path(given.page), begin, end)  # refuses what is no such page, before hours of work

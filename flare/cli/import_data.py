@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from flare.cli import parse
 from flare.cli.options import make_parser
-from flare.errors import ConfigError
-from flare.terminal import counted, say
+from flare.utils.errors import ConfigError
+from flare.utils.terminal import counted, say
 
 if TYPE_CHECKING:
     from flare.data.importing import ImportPlan
@@ -53,7 +53,7 @@ def run(words: Sequence[str]) -> int:
     from flare.data.import_schema import unused_parameters
     from flare.data.importing import find_places, plan_import, refuse_bad_values, warn_of_leaks, write_import
     from flare.data.survey import survey
-    from flare.files import refuse_existing
+    from flare.utils.files import refuse_existing
 
     if args.out and not args.dry_run:
         refuse_existing(args.out)

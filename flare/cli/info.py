@@ -11,11 +11,11 @@ from flare.cli.options import make_parser
 def run(words: Sequence[str]) -> int:
     parse(make_parser("info", "Versions, devices, and which mixer runs here."), words)
     from flare import physics, sequence
-    from flare.environment import describe_environment
     from flare.mixer import BACKENDS, choose
     from flare.mixer.native import library
     from flare.models import MODELS
     from flare.train.presets import preset_names
+    from flare.utils.environment import describe_environment
 
     facts = describe_environment()
     backend, reason = choose()

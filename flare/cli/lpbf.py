@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 from flare.cli import parse
 from flare.cli.options import make_parser
-from flare.errors import ConfigError, nearest
-from flare.terminal import counted
+from flare.utils.errors import ConfigError, nearest
+from flare.utils.terminal import counted
 
 if TYPE_CHECKING:
     from jsonargparse import ArgumentParser
@@ -47,12 +47,12 @@ def run(words: Sequence[str]) -> int:
 def _simulate(words: Sequence[str]) -> int:
     args = parse(_simulate_parser(), _tied(words))
 
-    from flare.files import refuse_existing
     from flare.physics.lpbf import job, threads
     from flare.physics.lpbf.output import FIELDS
     from flare.physics.lpbf.process import named_process
     from flare.physics.lpbf.setup import prepare
-    from flare.terminal import say
+    from flare.utils.files import refuse_existing
+    from flare.utils.terminal import say
 
     path, folder = job.outputs(args.out)
     if not path.with_name(f"{path.name}.partial").exists():  # what goes on may be about to move its files in place
@@ -208,10 +208,10 @@ def _part(words: Sequence[str]) -> int:
 
     import numpy as np
 
-    from flare.files import making, refuse_existing
     from flare.mesh.cad import WRITTEN, triangulated, write_cad
     from flare.mesh.stl import write_stl
     from flare.physics.lpbf.parts import draw_part
+    from flare.utils.files import making, refuse_existing
 
     kind = Path(args.out).suffix.lower()
     if kind not in (".stl", *WRITTEN):

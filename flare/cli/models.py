@@ -7,9 +7,9 @@ from math import isqrt
 
 from flare.cli import parse
 from flare.cli.options import make_parser
-from flare.errors import ConfigError
 from flare.train.presets import preset_name, preset_names, preset_path, read_yaml
 from flare.train.recipes import OF_DATA, model_name, needs_grid, recipe_names, with_model
+from flare.utils.errors import ConfigError
 
 EPILOG = """examples:
   flare models

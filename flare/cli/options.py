@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from jsonargparse import ArgumentParser, DefaultHelpFormatter, set_parsing_settings
 
-from flare.errors import ConfigError
+from flare.utils.errors import ConfigError
 
 set_parsing_settings(docstring_parse_attribute_docstrings=True)
 

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from flare.cli import parse
 from flare.cli.options import make_parser
-from flare.errors import ConfigError
-from flare.terminal import counted, duration, say
 from flare.train.presets import build_config, preset_names, preset_path, read_yaml
+from flare.utils.errors import ConfigError
+from flare.utils.terminal import counted, duration, say
 
 if TYPE_CHECKING:
     from flare.plan import Planner
@@ -55,10 +55,10 @@ def run(words: Sequence[str]) -> int:
         if (value := getattr(args, name)) is not None and value <= 0:
             raise ConfigError(f"{name}={value}; it must be above 0")
 
-    from flare.environment import memory_of
     from flare.inference import chunk_within
     from flare.plan import Planner
     from flare.trial import prediction
+    from flare.utils.environment import memory_of
 
     training = _training(args)
     given = args.memory * 1e9 / 2**20 if args.memory else None

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from flare.cli import parse
 from flare.cli.options import add_sampling, add_set, make_parser, settings
 from flare.cli.words import with_unit
-from flare.errors import ConfigError, DataError
+from flare.utils.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
     from flare.surrogate import Surrogate
@@ -58,9 +58,9 @@ def run(words: Sequence[str]) -> int:
 def _choose(args: Any) -> Callable[[Surrogate, Any], None]:
     """What is to be done. What cannot be is said here, before torch is loaded."""
     from flare.data.tables import FORMATS, is_folder_of_arrays, refuse_format
-    from flare.files import refuse_existing
     from flare.mesh.file import OF_POINTS, is_mesh
     from flare.part import refuse_sampling
+    from flare.utils.files import refuse_existing
 
     source, out = Path(args.input), Path(args.out)
     for path in filter(None, (out, args.png, args.html)):
@@ -85,10 +85,10 @@ def _choose(args: Any) -> Callable[[Surrogate, Any], None]:
 
 
 def _predict_part(surrogate: Surrogate, args: Any) -> None:
-    from flare.files import making
     from flare.prediction import describe, predict_file
-    from flare.terminal import say
     from flare.trust.calibration import how_to_calibrate, load_calibration
+    from flare.utils.files import making
+    from flare.utils.terminal import say
 
     calibration = load_calibration(args.run, surrogate)
     prediction = predict_file(
@@ -126,7 +126,7 @@ def _predict_arrays(surrogate: Surrogate, args: Any) -> None:
     from flare.data.tables import mapped_outputs
     from flare.inference import MANY, passes, predict_into
     from flare.part import part_of
-    from flare.terminal import progress
+    from flare.utils.terminal import progress
 
     schema, sample = surrogate.schema, part_of(surrogate, args.input).sample
     count = len(sample.values[schema.points])
@@ -151,7 +151,7 @@ def points_at_a_time(chunk: str) -> int | str:
 
 def scratch_folder(scratch: str | None, out: str) -> Path:
     """Where features wait that are too many for the memory: not in the system's folder, which is often memory, too."""
-    from flare.files import nearest_folder
+    from flare.utils.files import nearest_folder
 
     if scratch is None:
         return nearest_folder(out)
@@ -164,7 +164,7 @@ def _predict_dataset(surrogate: Surrogate, args: Any) -> None:
     from flare.data.sample import Sample
     from flare.data.store import Dataset
     from flare.data.writer import DatasetWriter
-    from flare.terminal import counted, progress
+    from flare.utils.terminal import counted, progress
 
     dataset = Dataset(args.input)
     surrogate.check_fields(dataset.schema, args.input)

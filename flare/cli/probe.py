@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 from flare.cli import parse
 from flare.cli.options import add_set, make_parser, settings
 from flare.cli.words import with_unit
-from flare.errors import ConfigError
-from flare.terminal import counted, say
+from flare.utils.errors import ConfigError
+from flare.utils.terminal import counted, say
 
 if TYPE_CHECKING:
     from flare.code import Code
@@ -62,7 +62,7 @@ def run(words: Sequence[str]) -> int:
 def _names(args: Any) -> list[Path]:
     """Of the files to write. What cannot be is said here, before torch is loaded."""
     from flare.data.tables import refuse_format
-    from flare.files import refuse_existing
+    from flare.utils.files import refuse_existing
 
     given = [f"--{how}" for how in ("line", "plane", "grid") if getattr(args, how)]
     if len(given) != 1:
@@ -117,7 +117,7 @@ def _write(code: Code, probe: Probe, features: dict[str, list[float]], out: Path
     import numpy as np
 
     from flare.data.tables import write_outputs
-    from flare.files import making
+    from flare.utils.files import making
 
     schema = code.surrogate.schema
     everywhere = {

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 from flare.cli import parse
 from flare.cli.options import make_parser
-from flare.errors import ConfigError
 from flare.experiments.names import ITEMS
-from flare.terminal import counted, duration, say
+from flare.utils.errors import ConfigError
+from flare.utils.terminal import counted, duration, say
 
 if TYPE_CHECKING:
     from flare.experiments.reproduce import Cost
@@ -242,7 +242,7 @@ def _only(text: str | None) -> list[str] | None:
 def _warn_of_other_files(records: Path) -> None:
     """A record of the repository should be of a commit that others can have."""
     import flare
-    from flare.environment import commit
+    from flare.utils.environment import commit
 
     ours = Path(flare.__file__).parents[1] / RECORDS
     if records.resolve() == ours.resolve() and (now := commit()).endswith("+"):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from flare.cli import parse
 from flare.cli.options import add_sampling, add_set, make_parser, settings
 from flare.cli.words import with_unit
-from flare.errors import ConfigError, DataError, nearest
+from flare.utils.errors import ConfigError, DataError, nearest
 
 if TYPE_CHECKING:
     from flare.data.cases import Case
@@ -54,14 +54,14 @@ def run(words: Sequence[str]) -> int:
 
     from flare.data.fields_of import CENTRES
     from flare.data.sample import INPUT_ROLES
-    from flare.files import refuse_existing
     from flare.mesh.file import LEGACY, OWN_SUFFIX, refuse_suffix
     from flare.part import part_of
     from flare.prediction import SCORE, input_units, told_as
     from flare.sensitivity import sensitivity
     from flare.surrogate import load
-    from flare.terminal import say
     from flare.trust.calibration import how_to_calibrate, load_calibration
+    from flare.utils.files import refuse_existing
+    from flare.utils.terminal import say
 
     if out.suffix not in (".npz", LEGACY, *OWN_SUFFIX.values()):
         raise ConfigError(f"--out {out}: the name should end in .vtu or .npz, or in another suffix of VTK's")
@@ -225,7 +225,7 @@ def _scalar(args: Any, field: str, component: int, schema: Schema, case: Case | 
 def _write_arrays(out: Path, arrays: dict[str, Any]) -> None:
     import numpy as np
 
-    from flare.files import making
+    from flare.utils.files import making
 
     with making(out) as path:
         np.savez(path, **arrays)
@@ -233,7 +233,7 @@ def _write_arrays(out: Path, arrays: dict[str, Any]) -> None:
 
 def _write_mesh(out: Path, mesh: MeshFile, slopes: dict[str, Any], whole: dict[str, Any], *, at_cells: bool) -> None:
     """The mesh as it was, with slopes at its points or cells, and what is of the whole as field data."""
-    from flare.files import making
+    from flare.utils.files import making
 
     for name in {*slopes, *whole}:
         if name in mesh.point_fields or name in mesh.cell_fields or mesh.holds(name):

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from flare.cli import parse
 from flare.cli.options import make_parser
-from flare.errors import ConfigError
 from flare.serve.limits import Limits
+from flare.utils.errors import ConfigError
 
 EPILOG = """examples:
   flare serve runs/demo

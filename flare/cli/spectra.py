@@ -8,7 +8,7 @@ from pathlib import Path
 
 from flare.cli import parse
 from flare.cli.options import make_parser
-from flare.errors import ConfigError, DataError
+from flare.utils.errors import ConfigError, DataError
 
 
 def run(words: Sequence[str]) -> int:
@@ -28,14 +28,14 @@ def run(words: Sequence[str]) -> int:
     import numpy as np
 
     from flare.data.store import Dataset
-    from flare.files import making, refuse_existing, replacing
     from flare.report.page import save_png
     from flare.report.run import leading_eigenvectors
     from flare.report.spectra import spectra_figure
     from flare.spectra import surrogate_eigenvectors, surrogate_spectra
     from flare.surrogate import load
-    from flare.terminal import counted, progress
     from flare.train.run import RunFolder
+    from flare.utils.files import making, refuse_existing, replacing
+    from flare.utils.terminal import counted, progress
 
     if args.out:
         refuse_existing(args.out)

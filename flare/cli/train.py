@@ -9,8 +9,6 @@ from typing import Any
 from flare.cli import parse
 from flare.cli.options import make_parser
 from flare.cli.words import show_accuracies, show_fields, verdict
-from flare.errors import ConfigError, FlareError
-from flare.terminal import counted, duration, say
 from flare.train.config import TrainConfig
 from flare.train.presets import (
     build_config,
@@ -23,6 +21,8 @@ from flare.train.presets import (
     setting_names,
 )
 from flare.train.recipes import model_name, with_attention, with_fast_recipe, with_grid, with_model, with_optimizer
+from flare.utils.errors import ConfigError, FlareError
+from flare.utils.terminal import counted, duration, say
 
 EPILOG = """examples:
   flare train --preset darcy --data.path data/darcy --out runs/darcy

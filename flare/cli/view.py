@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from flare.cli import parse
 from flare.cli.options import make_parser
-from flare.errors import ConfigError
+from flare.utils.errors import ConfigError
 
 if TYPE_CHECKING:
     from flare.view.source import Source
@@ -42,7 +42,7 @@ def run(words: Sequence[str]) -> int:
         raise ConfigError("--only chooses what goes into the file of --out; the served page has all samples")
     numbers = _numbers(args.only)
     if args.out:
-        from flare.files import refuse_existing
+        from flare.utils.files import refuse_existing
 
         refuse_existing(args.out)
     source = _source(args)
@@ -83,7 +83,7 @@ def _numbers(text: str | None) -> list[int]:
 
 
 def _write(source: Source, out: str, samples: list[int]) -> int:
-    from flare.terminal import counted
+    from flare.utils.terminal import counted
     from flare.view.standalone import write_standalone
 
     catalogue = write_standalone(source, out, samples)

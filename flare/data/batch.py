@@ -16,7 +16,7 @@ from torch.utils.data import Dataset as TorchDataset
 from flare.data.sample import INPUT_ROLES, input_array, target_array
 from flare.data.store import Dataset
 from flare.data.symmetry import Symmetry
-from flare.errors import ConfigError
+from flare.utils.errors import ConfigError
 
 # B batch, N points of the largest sample
 

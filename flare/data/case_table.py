@@ -13,8 +13,8 @@ import numpy as np
 from flare.data.cases import Place
 from flare.data.fields_of import identifier
 from flare.data.tables import refuse_repeated, refuse_separator, split_titles
-from flare.errors import ConfigError, DataError, nearest
-from flare.terminal import counted
+from flare.utils.errors import ConfigError, DataError, nearest
+from flare.utils.terminal import counted
 
 FILE = ("file", "filename", "name", "case", "sample", "path")
 """What the column of file names is called."""

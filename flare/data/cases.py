@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from flare.data.sample import DIMENSION
-from flare.errors import DataError
 from flare.mesh.file import read_mesh
 from flare.mesh.readers import MESHES, is_foam
+from flare.utils.errors import DataError
 
 if TYPE_CHECKING:
     from flare.data.sample import Schema

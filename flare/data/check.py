@@ -24,7 +24,7 @@ from flare.data.sample import INPUT_ROLES, Sample, Schema, input_array, target_a
 from flare.data.statistics import describe_zero_field
 from flare.data.store import ArrayFolder, Dataset, sha256
 from flare.data.survey import Survey, survey
-from flare.terminal import counted, progress
+from flare.utils.terminal import counted, progress
 
 MIXED = 30
 """Times a sample may be larger than another before padding and statistics suffer."""

@@ -23,7 +23,7 @@ from flare.data.fields_of import CENTRES, identifier
 from flare.data.meshed import cells_grid
 from flare.data.sample import Schema
 from flare.data.tables import columns_by_field, read_table, refuse_repeated, split_titles
-from flare.errors import DataError, NoCoordinatesError, numpys_reason, one_line
+from flare.utils.errors import DataError, NoCoordinatesError, numpys_reason, one_line
 
 POINTS = ("points", "point", "pos", "position", "positions", "coordinates", "coords", "xyz", "nodes", "vertices")
 """What coordinates are called, in large or small letters."""

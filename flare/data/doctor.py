@@ -9,7 +9,7 @@ from dataclasses import dataclass, fields
 
 import numpy as np
 
-from flare.files import making
+from flare.utils.files import making
 
 SPIKE = 1e4
 """Values this many times the usual spread away from the middle are no field: marks such as 1e30 or -9999."""

@@ -14,9 +14,9 @@ from typing import Any
 from flare.data.cards import Archive
 from flare.data.hub import hub_failure, hub_library
 from flare.data.store import sha256
-from flare.errors import DataError
-from flare.files import write_json
-from flare.terminal import progress, say
+from flare.utils.errors import DataError
+from flare.utils.files import write_json
+from flare.utils.terminal import progress, say
 
 
 def download(archive: Archive, to: str | Path, *, quiet: bool = False) -> Path:

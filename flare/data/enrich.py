@@ -13,9 +13,9 @@ import numpy as np
 from flare.data.sample import Field, Sample, Schema
 from flare.data.store import Dataset
 from flare.data.writer import DatasetWriter, Splits
-from flare.errors import DataError, nearest
 from flare.mesh.surroundings import FIELDS, surroundings
-from flare.terminal import progress
+from flare.utils.errors import DataError, nearest
+from flare.utils.terminal import progress
 
 
 def with_surroundings(

@@ -25,10 +25,10 @@ import flare
 from flare.data.export_card import hub_card
 from flare.data.sample import Sample
 from flare.data.store import Dataset, partial_folder
-from flare.errors import DataError
-from flare.files import lock, refuse_existing, replacing, write_json
 from flare.mesh.octree import edges_of
-from flare.terminal import progress, say
+from flare.utils.errors import DataError
+from flare.utils.files import lock, refuse_existing, replacing, write_json
+from flare.utils.terminal import progress, say
 
 FIELDS = {
     "points": (("x", "y", "z"), "mm"),

@@ -13,8 +13,8 @@ import numpy as np
 
 from flare.data.cases import Case
 from flare.data.sample import RESERVED, Schema
-from flare.errors import ConfigError, DataError, MissingInputError, nearest
-from flare.terminal import say
+from flare.utils.errors import ConfigError, DataError, MissingInputError, nearest
+from flare.utils.terminal import say
 
 CENTRES = "cell_centres"
 """Name of the points of a schema whose fields are at cell centres."""

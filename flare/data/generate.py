@@ -27,8 +27,8 @@ from flare.data.parallel import in_order, workers_of
 from flare.data.sample import Sample, Schema
 from flare.data.store import AnyFolder, ArrayFolder, Dataset, partial_folder
 from flare.data.writer import ArrayWriter, DatasetWriter
-from flare.errors import DataError, Exhausted
-from flare.terminal import patience
+from flare.utils.errors import DataError, Exhausted
+from flare.utils.terminal import patience
 
 AnySchema = TypeVar("AnySchema", covariant=True)
 AnySample = TypeVar("AnySample", covariant=True)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from types import ModuleType
 
-from flare.errors import DataError
+from flare.utils.errors import DataError
 
 CLIENTS = ("httpx", "httpx2", "httpcore", "httpcore2", "requests", "urllib3")
 """What versions of huggingface_hub talk through; a network that is down shows as an error of theirs."""

@@ -14,8 +14,8 @@ from flare.data.doctor import plain
 from flare.data.fields_of import AXES, CENTRES, extends, identifier
 from flare.data.sample import Field, Role, Schema
 from flare.data.survey import FieldFound, Survey, Where
-from flare.errors import ConfigError, DataError, nearest
-from flare.terminal import counted
+from flare.utils.errors import ConfigError, DataError, nearest
+from flare.utils.terminal import counted
 
 CellData = Literal["centres", "points"]
 

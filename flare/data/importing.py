@@ -29,9 +29,9 @@ from flare.data.statistics import describe_bad_values
 from flare.data.store import Dataset, sha256
 from flare.data.survey import Survey, survey
 from flare.data.writer import DatasetWriter
-from flare.errors import ConfigError, DataError, NoCoordinatesError
-from flare.terminal import counted, progress, say
 from flare.trust.bars import ENOUGH, LEVEL, fewest
+from flare.utils.errors import ConfigError, DataError, NoCoordinatesError
+from flare.utils.terminal import counted, progress, say
 
 OnNan = Literal["refuse", "drop"]
 SHOWN = 3

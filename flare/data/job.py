@@ -12,9 +12,9 @@ from typing import Any
 
 from flare.data.store import AnyFolder
 from flare.data.writer import Appended, ArrayWriter
-from flare.errors import DataError, first_difference
-from flare.files import taken
-from flare.terminal import progress, say
+from flare.utils.errors import DataError, first_difference
+from flare.utils.files import taken
+from flare.utils.terminal import progress, say
 
 
 def already_made(

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from flare.data.sample import INPUT_ROLES, Role, Schema
 from flare.data.statistics import ChannelStatistics
-from flare.errors import ConfigError, nearest
+from flare.utils.errors import ConfigError, nearest
 
 KINDS = {
     "identity": "physical values as they are",

@@ -13,7 +13,7 @@ from functools import partial
 from multiprocessing import get_context, parent_process
 from typing import Any, TypeVar
 
-from flare.errors import DataError, one_line
+from flare.utils.errors import DataError, one_line
 
 Task = TypeVar("Task")
 Result = TypeVar("Result")

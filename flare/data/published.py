@@ -21,10 +21,10 @@ from flare.data.job import already_made, another, fill, unfinished
 from flare.data.sample import Sample, Schema
 from flare.data.store import Dataset, sha256
 from flare.data.writer import DatasetWriter
-from flare.errors import ConfigError, DataError, numpys_reason
-from flare.files import taken
-from flare.lookup import class_named
-from flare.terminal import say
+from flare.utils.errors import ConfigError, DataError, numpys_reason
+from flare.utils.files import taken
+from flare.utils.registry import class_named
+from flare.utils.terminal import say
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -25,9 +25,9 @@ from flare.data.cards import Archive, card
 from flare.data.published import PublishedFiles
 from flare.data.published_folders import SPLITS, SplitFolders, checksum_of_list
 from flare.data.sample import Field, Sample, Schema
-from flare.errors import ConfigError, DataError, numpys_reason
 from flare.mesh.vtp import read_vtp
-from flare.terminal import counted
+from flare.utils.errors import ConfigError, DataError, numpys_reason
+from flare.utils.terminal import counted
 
 Size = Literal["10k", "40k", "100k", "200k", "300k", "400k", "500k", "1m"]
 POINTS = {"10k": 10_000, "40k": 40_000, "100k": 100_000, "200k": 200_000}

@@ -11,7 +11,7 @@ from flare.data.cards import card
 from flare.data.published import PublishedFiles
 from flare.data.sample import Schema
 from flare.data.store import sha256
-from flare.errors import ConfigError, DataError
+from flare.utils.errors import ConfigError, DataError
 
 SPLITS = ("train", "test")
 

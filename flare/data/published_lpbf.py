@@ -19,7 +19,7 @@ import numpy as np
 
 from flare.data.published_folders import SplitFolders
 from flare.data.sample import Sample
-from flare.errors import DataError, numpys_reason
+from flare.utils.errors import DataError, numpys_reason
 
 COLUMNS = {"pos": 3, "disp": 3, "vmstr": 1}
 """Arrays with a row a node -> their columns."""

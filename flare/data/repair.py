@@ -13,8 +13,8 @@ from flare.data.doctor import Finding, flat_cells
 from flare.data.sample import Sample, Schema
 from flare.data.store import Dataset
 from flare.data.writer import DatasetWriter
-from flare.errors import DataError
-from flare.terminal import counted, progress
+from flare.utils.errors import DataError
+from flare.utils.terminal import counted, progress
 
 
 def without_points(schema: Schema, sample: Sample, keep: np.ndarray) -> Sample:

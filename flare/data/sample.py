@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from flare.errors import DataError, nearest
+from flare.utils.errors import DataError, nearest
 
 Role = Literal["points", "feature", "parameter", "target", "extra"]
 ROLES: tuple[Role, ...] = ("points", "feature", "parameter", "target", "extra")

@@ -10,9 +10,9 @@ from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
 from flare.data.cases import is_called
-from flare.errors import ConfigError, DataError
-from flare.terminal import counted
 from flare.trust import bars
+from flare.utils.errors import ConfigError, DataError
+from flare.utils.terminal import counted
 
 NEAR = 0.75
 """Of what would be enough, so that a share is taken for it."""

@@ -9,7 +9,7 @@ import numpy as np
 
 from flare.data.sample import INPUT_ROLES, Role, Sample, Schema, input_array, target_array
 from flare.data.store import Dataset
-from flare.errors import DataError
+from flare.utils.errors import DataError
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ import numpy as np
 
 from flare.data.cards import command_for
 from flare.data.sample import CORNERS, ROLES, Role, Sample, Schema
-from flare.errors import DataError, nearest, numpys_reason
+from flare.utils.errors import DataError, nearest, numpys_reason
 
 VERSION = 1
 """Of the folder's format, in dataset.json."""

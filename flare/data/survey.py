@@ -14,8 +14,8 @@ from flare.data.cases import Case, Place, read_case
 from flare.data.fields_of import AXES, identifier
 from flare.data.rounding import merged_by_rounding, steps_between
 from flare.data.sample import DIMENSION
-from flare.errors import DataError
-from flare.terminal import counted, progress
+from flare.utils.errors import DataError
+from flare.utils.terminal import counted, progress
 
 Where = Literal["points", "cells", "whole"]
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from flare.data.sample import Sample, Schema
-from flare.errors import DataError
+from flare.utils.errors import DataError
 
 
 @dataclass(frozen=True)

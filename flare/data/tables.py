@@ -17,8 +17,8 @@ from numpy.typing import ArrayLike
 
 from flare.data.sample import INPUT_ROLES, Field, Schema
 from flare.data.store import open_array
-from flare.errors import DataError
-from flare.files import filling, refuse_full_disk, replacing
+from flare.utils.errors import DataError
+from flare.utils.files import filling, refuse_full_disk, replacing
 
 FORMATS = (".npz", ".csv")
 SEPARATORS = {";": "semicolons", "\t": "tabs"}

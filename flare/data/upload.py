@@ -8,8 +8,8 @@ from pathlib import Path
 
 import flare
 from flare.data.hub import hub_failure, hub_library
-from flare.errors import ConfigError, DataError, one_line
-from flare.terminal import say
+from flare.utils.errors import ConfigError, DataError, one_line
+from flare.utils.terminal import say
 
 SHARED = ("README.md", "provenance.json", "data/*", "train/*.npz", "test/*.npz")
 """What is sent of a folder; whatever else lies there stays."""

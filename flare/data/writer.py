@@ -19,9 +19,9 @@ import numpy as np
 
 from flare.data.sample import CORNERS, Sample, Schema
 from flare.data.store import VERSION, AnyFolder, Dataset, partial_folder, sha256
-from flare.errors import DataError, first_difference
-from flare.files import take_lock, taken, write_json
-from flare.interrupts import uninterrupted
+from flare.utils.errors import DataError, first_difference
+from flare.utils.files import take_lock, taken, write_json
+from flare.utils.interrupts import uninterrupted
 
 FLOAT = np.dtype("<f4")
 INDEX = np.dtype("<i8")

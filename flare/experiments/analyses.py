@@ -19,10 +19,10 @@ from flare.data.sample import target_array
 from flare.data.store import Dataset
 from flare.experiments.jobs import Data, Job, Place, Training
 from flare.experiments.ledger import Arrays
-from flare.files import write_json
 from flare.report.dataset import COLOURS, gallery, sample_numbers
 from flare.report.page import png
-from flare.terminal import say
+from flare.utils.files import write_json
+from flare.utils.terminal import say
 
 
 @dataclass(frozen=True)

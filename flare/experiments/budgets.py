@@ -12,9 +12,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from flare.data.cards import card
-from flare.errors import ConfigError, nearest
 from flare.experiments.jobs import Data, Job, Overrides, Training, recipe
 from flare.train.presets import merged
+from flare.utils.errors import ConfigError, nearest
 
 BENCHMARKS = ("elasticity", "darcy", "airfoil", "pipe", "cars", "lpbf")
 """Those of Table 1, in its order."""

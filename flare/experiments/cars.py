@@ -13,12 +13,12 @@ from scipy.spatial import cKDTree
 
 from flare.data.generate import generate, seconds_of_making
 from flare.data.store import Dataset
-from flare.files import write_json
 from flare.physics.cars.dataset import CarPotential
 from flare.report.dataset import write_dataset_page
-from flare.terminal import duration
 from flare.train.presets import build_config, merged, preset_path, read_yaml
 from flare.train.start import start_or_resume
+from flare.utils.files import write_json
+from flare.utils.terminal import duration
 
 CARS, TEST, POINTS, EPOCHS = 240, 40, 40_000, 50
 SETTINGS = [

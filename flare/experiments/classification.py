@@ -10,11 +10,11 @@ from flare import sequence
 from flare.experiments.jobs import KEPT, Data, Place, Training
 from flare.experiments.ledger import Arrays
 from flare.experiments.lra import settings_of
-from flare.files import taken
-from flare.lookup import class_named
 from flare.sequence.store import SequenceDataset, generate_sequences
 from flare.train.config import TrainConfig
 from flare.train.presets import build_config, merged
+from flare.utils.files import taken
+from flare.utils.registry import class_named
 
 
 @dataclass(frozen=True)

@@ -12,14 +12,14 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from flare.errors import ConfigError, nearest
 from flare.experiments.runs import train_all
-from flare.files import replacing, write_json
 from flare.models import build_model, check_options, model_options
 from flare.train.config import TrainConfig
 from flare.train.fields import FieldTask
 from flare.train.presets import build_config, merged, preset_name, preset_path, read_yaml
 from flare.train.recipes import with_grid, with_model
+from flare.utils.errors import ConfigError, nearest
+from flare.utils.files import replacing, write_json
 
 
 @dataclass(frozen=True)

@@ -7,10 +7,10 @@ from math import prod
 from typing import Any
 
 from flare.data.cards import card, card_names
-from flare.errors import differences
 from flare.experiments.decisions import decided
 from flare.experiments.jobs import Data, Training
 from flare.physics import generator_class
+from flare.utils.errors import differences
 
 OPTIONS = {"layers": "voxels of {} layers", "points": "{:,} points", "refinement": "panels refined {:g} times"}
 """Options of generators -> words for their values; of the others the name has to do."""

@@ -13,14 +13,14 @@ from typing import Any, ClassVar
 
 from flare.data.cards import card
 from flare.data.generate import generate
-from flare.errors import DataError
 from flare.experiments.ledger import Arrays, address
-from flare.files import taken
 from flare.physics import generator_class
 from flare.train.config import TrainConfig
 from flare.train.presets import build_config, merged, preset_path, read_yaml
 from flare.train.recipes import with_grid, with_model
 from flare.train.run import RunFolder
+from flare.utils.errors import DataError
+from flare.utils.files import taken
 
 Overrides = tuple[tuple[str, Any], ...]
 """Dotted settings and their values, such as (("model.latents", 32), ("epochs", 20))."""

@@ -18,8 +18,8 @@ from typing import Any, Literal, Protocol, get_args
 
 import numpy as np
 
-from flare.errors import DataError, first_difference
-from flare.files import replacing, write_json
+from flare.utils.errors import DataError, first_difference
+from flare.utils.files import replacing, write_json
 
 Arrays = dict[str, np.ndarray]
 Outcomes = Literal["done", "failed", "unfinished"]

@@ -13,18 +13,18 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from flare.errors import ConfigError, DataError
 from flare.experiments.runs import train_all
-from flare.files import replacing, write_json
 from flare.sequence.guesses import reading
 from flare.sequence.listops import ListOps
 from flare.sequence.making import HOW_TO_MAKE, SHORT_LISTOPS, SHORT_SIZES
 from flare.sequence.store import generate_sequences
-from flare.terminal import duration
 from flare.train.config import TrainConfig
 from flare.train.presets import build_config, merged, preset_path, read_yaml
 from flare.train.recipes import with_attention
 from flare.train.task import make_task
+from flare.utils.errors import ConfigError, DataError
+from flare.utils.files import replacing, write_json
+from flare.utils.terminal import duration
 
 CONTENDERS: dict[str, dict[str, Any]] = {
     **{name: {"attention": name} for name in ("flare", "vanilla", "linear", "linformer", "norm", "performer")},

@@ -22,23 +22,23 @@ from typing import Any
 
 from flare.data.generate import generate
 from flare.data.store import Dataset
-from flare.environment import gigabytes
-from flare.errors import ConfigError
 from flare.experiments.analyses import Experiment
 from flare.experiments.budgets import Budget
 from flare.experiments.ledger import Ledger
 from flare.experiments.study import DEPARTURES, READ_OFF, Block, Cell, Item, Picture, another_machine, origin, outcomes
 from flare.experiments.tables import Table
 from flare.experiments.verdicts import OF_ONE_SEED
-from flare.files import write_json
 from flare.measure import alone
 from flare.report.page import png
-from flare.terminal import duration
 from flare.train.config import TrainConfig
 from flare.train.presets import build_config, merged, preset_path, read_yaml
 from flare.train.run import RunFolder
 from flare.train.start import start_or_resume
 from flare.trial import Setting, measure
+from flare.utils.environment import gigabytes
+from flare.utils.errors import ConfigError
+from flare.utils.files import write_json
+from flare.utils.terminal import duration
 
 POINTS = 1_000_000
 BLOCKS, LATENTS = (1, 2, 4, 8), (128, 512, 1024, 2048)

@@ -9,7 +9,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from flare.errors import DataError
 from flare.experiments.budgets import Budget, budget_named
 from flare.experiments.claims import claims, order_flips
 from flare.experiments.departures import other_epochs
@@ -20,7 +19,8 @@ from flare.experiments.reproduce import item_named
 from flare.experiments.study import Block, Item, Picture, chosen, outcomes, thousandths
 from flare.experiments.tables import Table
 from flare.experiments.verdicts import SPREAD
-from flare.files import replacing
+from flare.utils.errors import DataError
+from flare.utils.files import replacing
 
 SHOWN = (budget_named("cpu"), budget_named("paper"), budget_named("paper", published=True))
 """Budgets that pages tell of: smoke says nothing about the paper."""

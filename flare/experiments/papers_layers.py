@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from flare.environment import gigabytes
 from flare.experiments.tables import Table
+from flare.utils.environment import gigabytes
 
 POINTS = (1_000, 100_000, 500_000, 1_000_000)
 """Sizes of which the curves were read."""

@@ -20,13 +20,13 @@ from flare.data.landmarks import landmarks
 from flare.data.store import Dataset
 from flare.data.symmetry import moved
 from flare.experiments.lpbf_statistics import statistics_table
-from flare.files import write_json
 from flare.physics.lpbf.dataset import LPBF
 from flare.report.dataset import write_dataset_page
 from flare.surrogate import Surrogate, load
-from flare.terminal import duration
 from flare.train.presets import build_config, merged, preset_path, read_yaml
 from flare.train.start import start_or_resume
+from flare.utils.files import write_json
+from flare.utils.terminal import duration
 
 DRAFT_LAYERS, DRAFT_TOLERANCE = 30, 1e-4
 """Powder layers in a voxel of those: twice as many as usual; and how exactly they are solved."""

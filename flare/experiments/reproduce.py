@@ -7,13 +7,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 
-from flare.errors import ConfigError, nearest
 from flare.experiments.budgets import BENCHMARKS, BUDGETS, Budget
 from flare.experiments.estimate import job_seconds, making_seconds
 from flare.experiments.jobs import Job, Training, needed_data
 from flare.experiments.ledger import Ledger, address
 from flare.experiments.names import ITEMS
 from flare.experiments.study import Cell, Item, chosen
+from flare.utils.errors import ConfigError, nearest
 
 
 def item_named(name: str) -> Item:

@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from flare.errors import TrainingDiverged
 from flare.train.config import TrainConfig
 from flare.train.start import start_or_resume
+from flare.utils.errors import TrainingDiverged
 
 Results = dict[str, list[dict[str, Any] | None]]
 """Contender -> the result of each seed; None of one that diverged."""

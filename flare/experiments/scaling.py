@@ -13,8 +13,6 @@ from math import isnan
 from pathlib import Path
 from typing import Any
 
-from flare.environment import describe_environment, gigabytes
-from flare.errors import ConfigError, nearest
 from flare.experiments.analyses import Experiment
 from flare.experiments.budgets import Budget
 from flare.experiments.layer_costs import (
@@ -42,11 +40,13 @@ from flare.experiments.ledger import Ledger
 from flare.experiments.papers_layers import FACTORS, WORDS, papers_memory, papers_table
 from flare.experiments.study import DEPARTURES, READ_OFF, Block, Cell, Item, Picture, another_machine, origin, outcomes
 from flare.experiments.tables import Table
-from flare.files import write_json
 from flare.measure import alone
 from flare.mixer import check_backend
 from flare.report.page import png
 from flare.trial import DTYPES
+from flare.utils.environment import describe_environment, gigabytes
+from flare.utils.errors import ConfigError, nearest
+from flare.utils.files import write_json
 
 BEGIN, END = "<!-- scaling table -->", "<!-- end of scaling -->"
 

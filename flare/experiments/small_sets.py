@@ -13,11 +13,11 @@ from typing import Any
 
 from flare.data.generate import departures, generate, seconds_of_making
 from flare.data.store import Dataset
-from flare.files import write_json
 from flare.physics import generator_class
-from flare.terminal import duration
 from flare.train.presets import build_config, merged, preset_path, read_yaml
 from flare.train.start import start_or_resume
+from flare.utils.files import write_json
+from flare.utils.terminal import duration
 
 
 @dataclass(frozen=True)

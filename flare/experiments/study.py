@@ -8,15 +8,15 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from flare.environment import gigabytes
-from flare.errors import ConfigError, nearest
 from flare.experiments.budgets import Budget
 from flare.experiments.departures import departures_of
 from flare.experiments.jobs import Job, Training
 from flare.experiments.ledger import Ledger, Record
 from flare.experiments.names import IN_THE_PAPER
 from flare.experiments.tables import Table
-from flare.terminal import duration
+from flare.utils.environment import gigabytes
+from flare.utils.errors import ConfigError, nearest
+from flare.utils.terminal import duration
 
 MOST_SEEDS = 10
 """Seeds of a cell are 0 to 9; any of them may have a record."""

@@ -25,12 +25,12 @@ from types import FrameType
 from typing import Any
 
 from flare.data.parallel import workers_of
-from flare.environment import describe_environment, forget_peak_memory, peak_memory_mb
-from flare.errors import DataError, FlareError, TrainingDiverged, one_line
 from flare.experiments.jobs import Job, Place, Training, needed_data
 from flare.experiments.ledger import Ledger, Record, address, is_finite
-from flare.files import lock
 from flare.train.signals import Interrupted
+from flare.utils.environment import describe_environment, forget_peak_memory, peak_memory_mb
+from flare.utils.errors import DataError, FlareError, TrainingDiverged, one_line
+from flare.utils.files import lock
 
 ABSOLUTE = re.compile(r"(?<![\w./:])/(?:[^\s/:'\"]+/)+")
 """Folders before the name of a file; the slashes of addresses and units are none."""

@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from flare.data.cards import card
-from flare.errors import differences
 from flare.experiments.analyses import MedianSample
 from flare.experiments.budgets import BENCHMARKS, BUDGETS, Budget
 from flare.experiments.departures import worded
@@ -32,6 +31,7 @@ from flare.experiments.study import (
 )
 from flare.experiments.tables import Table
 from flare.experiments.verdicts import flare_among
+from flare.utils.errors import differences
 
 DATASETS = BENCHMARKS
 """The columns of the table."""

@@ -22,13 +22,13 @@ from typing import Any
 
 import numpy as np
 
-from flare.errors import DataError
 from flare.experiments.analyses import Experiment
 from flare.experiments.jobs import Job, Place, Training
 from flare.experiments.ledger import Arrays, Ledger, Record, is_finite
 from flare.experiments.reproduce import job_names
 from flare.experiments.study import Cell, Outcome, outcomes
 from flare.experiments.sweep import sweep
+from flare.utils.errors import DataError
 
 TYPICAL = {"rel_l2": 0.05, "accuracy": 0.02}
 """Measure -> its deviation over seeds as a part of its mean: about the median of our recorded cells of three seeds. For

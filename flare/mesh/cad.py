@@ -24,11 +24,11 @@ from typing import Any
 
 import numpy as np
 
-from flare.errors import DataError, one_line
-from flare.files import replacing
 from flare.mesh.csg import Box, Cylinder, Difference, Placed, Prism, Solid, Union
 from flare.mesh.surface import Surface
 from flare.mesh.unfit import Unfit
+from flare.utils.errors import DataError, one_line
+from flare.utils.files import replacing
 
 CAD = (".step", ".stp", ".iges", ".igs", ".brep")
 WRITTEN = (".step", ".stp", ".brep")

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from flare.errors import ConfigError
 from flare.mesh.voxels import Vector
+from flare.utils.errors import ConfigError
 
 Array = NDArray[np.float64]
 Mask = NDArray[np.bool_]

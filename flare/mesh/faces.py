@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from flare.errors import DataError, nearest
+from flare.utils.errors import DataError, nearest
 
 Numbers = NDArray[np.integer]
 

@@ -19,11 +19,11 @@ from typing import Any
 
 import numpy as np
 
-from flare.errors import DataError
-from flare.files import filling, replacing
 from flare.mesh.blocks import NUMBERS, end_to_end, leaves, share_field_data
 from flare.mesh.incidence import Incidence, incidence
 from flare.mesh.readers import MESHES, is_foam, pyvista, read_root, vtk_errors
+from flare.utils.errors import DataError
+from flare.utils.files import filling, replacing
 
 VTK_NAMES = {3: "line", 5: "triangle", 9: "quad", 10: "tetra", 12: "hexahedron", 13: "wedge", 14: "pyramid"}
 """VTK's numbers of the cells a dataset can hold."""

@@ -17,11 +17,11 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
-from flare.errors import ConfigError, DataError, FlareError, nearest, one_line
 from flare.mesh.cad import CAD
 from flare.mesh.read import TRIANGLES, read_part
 from flare.mesh.surface import Surface
 from flare.mesh.unfit import Unfit
+from flare.utils.errors import ConfigError, DataError, FlareError, nearest, one_line
 
 SPLITS = "train_test.json"
 PLACES = ("meshes", "breps/step", "")  # the first that holds part files; meshes are the faster to read

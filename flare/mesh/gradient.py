@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.sparse import coo_array, csr_array
 
-from flare.errors import DataError
 from flare.mesh.surface import Array, Surface
+from flare.utils.errors import DataError
 
 FAR = 0.25
 """Weight of a neighbour's neighbour in the fit; a neighbour has 1."""

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from flare.errors import DataError
+from flare.utils.errors import DataError
 
 
 @dataclass(frozen=True)

@@ -17,9 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.ndimage import binary_dilation, generate_binary_structure
 
-from flare.errors import DataError
 from flare.mesh.surface import Array, Indices
 from flare.mesh.voxels import Voxels
+from flare.utils.errors import DataError
 
 Mask = NDArray[np.bool_]
 

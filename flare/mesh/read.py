@@ -12,12 +12,12 @@ import os
 from pathlib import Path
 from typing import Any
 
-from flare.errors import ConfigError, DataError, nearest, one_line
 from flare.mesh.cad import CAD, read_cad
 from flare.mesh.repair import solid_surface
 from flare.mesh.stl import is_stl, read_stl
 from flare.mesh.surface import Surface
 from flare.mesh.unfit import Unfit
+from flare.utils.errors import ConfigError, DataError, nearest, one_line
 
 TRIANGLES = (".stl", ".ply", ".obj", ".off", ".glb", ".3mf")
 UNITS = {"um": 1e-3, "mm": 1.0, "cm": 10.0, "m": 1000.0, "inch": 25.4}

@@ -15,7 +15,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from flare.errors import DataError, one_line
+from flare.utils.errors import DataError, one_line
 
 SURFACES = (".stl", ".ply", ".obj")
 """Geometry, as a rule without fields."""

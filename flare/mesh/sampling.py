@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from flare.errors import ConfigError, DataError
 from flare.mesh.file import MeshFile, mesh_of, mesh_of_points
 from flare.mesh.surface import Array, Surface
 from flare.mesh.unfit import THINNER, Unfit
-from flare.terminal import say
+from flare.utils.errors import ConfigError, DataError
+from flare.utils.terminal import say
 
 if TYPE_CHECKING:
     from flare.mesh.octree import HexMesh

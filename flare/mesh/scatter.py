@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from flare.errors import ConfigError, DataError
 from flare.mesh.surface import Array, Surface
+from flare.utils.errors import ConfigError, DataError
 
 
 def scatter(surface: Surface, count: int, rng: np.random.Generator) -> tuple[NDArray[np.int64], Array]:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from flare.errors import DataError
 from flare.mesh.surface import Surface
 from flare.mesh.voxels import Voxels
+from flare.utils.errors import DataError
 
 # Corners of the face of a voxel on the high side of an axis, counter-clockwise seen from outside.
 FACES = np.array(

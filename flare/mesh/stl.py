@@ -6,10 +6,10 @@ import os
 
 import numpy as np
 
-from flare.errors import DataError
-from flare.files import replacing
 from flare.mesh.surface import Array, Surface
 from flare.mesh.unfit import Unfit
+from flare.utils.errors import DataError
+from flare.utils.files import replacing
 
 TRIANGLE = np.dtype([("normal", "<f4", 3), ("corners", "<f4", (3, 3)), ("attribute", "<u2")])
 LONGEST_WORD = 1000

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from flare.errors import ConfigError, DataError, nearest
+from flare.utils.errors import ConfigError, DataError, nearest
 
 Array = NDArray[np.float64]
 Indices = NDArray[np.int64]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from flare.errors import DataError
+from flare.utils.errors import DataError
 
 THINNER = "thinner than a voxel"
 """The reason of a part that has no voxel inside."""

@@ -20,11 +20,11 @@ from xml.etree import ElementTree
 import numpy as np
 from numpy.typing import NDArray
 
-from flare.errors import DataError, TooLarge
-from flare.files import replacing
 from flare.mesh.incidence import Incidence, incidence
 from flare.mesh.vtkxml import TYPES, Damaged, XMLFile, open_xml
 from flare.mesh.vtu import vtu_array, vtu_text, vtu_words
+from flare.utils.errors import DataError, TooLarge
+from flare.utils.files import replacing
 
 Arrays = dict[str, NDArray[Any]]
 TEXT = "String"

@@ -16,12 +16,12 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from flare.compiled import compiled
-from flare.errors import ConfigError, DataError
 from flare.mesh.csg import Solid
 from flare.mesh.surface import Array, Indices, Surface
 from flare.mesh.unfit import THINNER, Unfit
 from flare.mesh.voxels import Vector, Voxels
+from flare.utils.errors import ConfigError, DataError
+from flare.utils.numba_cache import compiled
 
 LAYER = 0.04  # mm, thickness of a powder layer
 BASE = 32  # voxels along the edge of a base cell: five octree levels

@@ -27,7 +27,7 @@ from xml.etree import ElementTree
 import numpy as np
 from numpy.typing import NDArray
 
-from flare.errors import DataError, TooLarge
+from flare.utils.errors import DataError, TooLarge
 
 TYPES = {f"{kind}{8 * size}": f"{code}{size}" for kind, code in (("Int", "i"), ("UInt", "u")) for size in (1, 2, 4, 8)}
 TYPES |= {"Float32": "f4", "Float64": "f8"}

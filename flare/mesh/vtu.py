@@ -18,9 +18,9 @@ from xml.sax.saxutils import quoteattr
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from flare.errors import DataError
-from flare.files import replacing
 from flare.mesh.vtkxml import TYPES
+from flare.utils.errors import DataError
+from flare.utils.files import replacing
 
 HEXAHEDRON = 12  # VTK's number for the cell
 BLOCK = 1 << 20  # bytes compressed at a time

@@ -12,8 +12,8 @@ from types import ModuleType
 import torch
 from torch import Tensor
 
-from flare.errors import ConfigError, nearest
 from flare.mixer import native, reference, sdpa
+from flare.utils.errors import ConfigError, nearest
 
 BACKENDS: dict[str, ModuleType] = {"reference": reference, "sdpa": sdpa, "native": native}
 """Each offers `encode` and `decode`, the two halves of the mixer, and may offer `mix` where both at once cost less."""

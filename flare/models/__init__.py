@@ -11,8 +11,8 @@ from importlib import import_module
 
 from torch import nn
 
-from flare.errors import ConfigError, nearest
 from flare.mixer import check_backend
+from flare.utils.errors import ConfigError, nearest
 
 MODELS: dict[str, str] = {
     "flare": "flare.models.flare:FLAREModel",

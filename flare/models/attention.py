@@ -7,7 +7,7 @@ from __future__ import annotations
 from torch import Tensor, nn
 from torch.nn.functional import scaled_dot_product_attention
 
-from flare.errors import ConfigError
+from flare.utils.errors import ConfigError
 
 
 class SelfAttention(nn.Module):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from flare.errors import ConfigError
+from flare.utils.errors import ConfigError
 
 
 def at_least(least: int, **sizes: int) -> None:

@@ -18,7 +18,6 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from flare.errors import ConfigError, nearest
 from flare.mixer import check_backend, decode, encode, mix, sharded
 from flare.mixer.parts import Part, encode_part
 from flare.models import fused
@@ -26,6 +25,7 @@ from flare.models.attention import TransformerBlock, check_heads, merge_heads, s
 from flare.models.checks import at_least
 from flare.models.fourier import FourierFeatures
 from flare.models.initialise import small_normal
+from flare.utils.errors import ConfigError, nearest
 
 NORMS: dict[str, Callable[[int], nn.Module]] = {
     "layer": lambda width: nn.LayerNorm(width, eps=1e-5),

@@ -9,7 +9,7 @@ import math
 import torch
 from torch import Tensor, nn
 
-from flare.errors import ConfigError
+from flare.utils.errors import ConfigError
 
 
 class FourierFeatures(nn.Module):

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from flare.errors import ConfigError
+from flare.utils.errors import ConfigError
 
 REFERENCE = 8
 """Points of the reference grid along each side."""

@@ -8,9 +8,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import scaled_dot_product_attention
 
-from flare.errors import ConfigError
 from flare.models.attention import check_heads, merge_heads, split_heads, transformer_mlp
 from flare.models.checks import at_least, check_mask
+from flare.utils.errors import ConfigError
 
 
 class LayeredMLP(nn.Module):

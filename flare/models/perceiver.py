@@ -7,11 +7,11 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from flare.errors import ConfigError
 from flare.models.attention import CrossAttention, TransformerBlock, transformer_mlp
 from flare.models.checks import at_least, check_mask
 from flare.models.flare import ResMLP
 from flare.models.initialise import small_normal
+from flare.utils.errors import ConfigError
 
 
 class CrossBlock(nn.Module):

@@ -17,10 +17,10 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
-from flare.errors import ConfigError
-from flare.files import refuse_full_disk
 from flare.mixer.parts import Gathered
 from flare.models.flare import FLAREBlock, FLAREModel
+from flare.utils.errors import ConfigError
+from flare.utils.files import refuse_full_disk
 
 CHUNK = 65_536
 """Points at a time where nobody says how many: enough for full speed. `flare.inference` takes fewer if it must."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from flare.data.generate import Generator
 from flare.data.sample import Sample, Schema
-from flare.lookup import class_named
+from flare.utils.registry import class_named
 
 GENERATORS: dict[str, str] = {
     "airfoil": "flare.physics.airfoil:Airfoil",

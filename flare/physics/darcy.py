@@ -23,7 +23,7 @@ from scipy.sparse.linalg import splu
 
 from flare.data.cards import card
 from flare.data.sample import Sample, Schema
-from flare.errors import ConfigError, DataError, NotConverged, nearest
+from flare.utils.errors import ConfigError, DataError, NotConverged, nearest
 
 Array = NDArray[np.float64]
 

@@ -13,10 +13,10 @@ from matplotlib.figure import Figure
 from flare.report.run import write_run_page
 from flare.report.style import ACCENT, GREY, INK, SMALL, new_figure, plain
 from flare.sequence.classifier import load_classifier
-from flare.terminal import duration
 from flare.train.classes import ClassTask, predicted_labels
 from flare.train.run import RunFolder
 from flare.train.start import read_result
+from flare.utils.terminal import duration
 
 
 def write_class_report(folder: RunFolder) -> Path:

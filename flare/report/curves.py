@@ -10,9 +10,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from numpy.typing import ArrayLike
 
-from flare.errors import DataError
 from flare.report.fields import Floats
 from flare.report.style import ACCENT, GREY, INK, SMALL, log_ticks, new_figure, plain, round_ticks
+from flare.utils.errors import DataError
 
 Record = Mapping[str, Any]
 SPLIT_COLOURS = ("#c2410c", "#0f766e", "#7c3aed", "#a16207")

@@ -13,8 +13,8 @@ from matplotlib.ticker import NullLocator, ScalarFormatter
 from matplotlib.tri import Triangulation
 from numpy.typing import ArrayLike, NDArray
 
-from flare.errors import DataError
 from flare.report.style import GREY, INK, PALE, SMALL, TEXT, round_ticks
+from flare.utils.errors import DataError
 
 Floats = NDArray[np.floating]
 

@@ -8,8 +8,8 @@ from typing import Any
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, NullLocator, StrMethodFormatter
 
-from flare.environment import gigabytes
 from flare.report.style import SMALL, log_ticks, new_figure, ordered_looks, plain
+from flare.utils.environment import gigabytes
 
 PANELS = {"rel_l2": "relative L2 error", "seconds": "seconds a step", "peak_mb": "GB at the peak"}
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from matplotlib.figure import Figure
 
-from flare.files import replacing
+from flare.utils.files import replacing
 
 DPI = 150
 FOLD = 24

@@ -11,11 +11,11 @@ from matplotlib.figure import Figure
 
 import flare
 from flare.data.fields_of import CENTRES
-from flare.errors import DataError
 from flare.report.fields import colour_bar, draw_field, field_axes, panel_size, slender, value_range
 from flare.report.outside import draw_outside, outside
 from flare.report.page import write_page
 from flare.report.style import INK, TEXT, new_figure
+from flare.utils.errors import DataError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

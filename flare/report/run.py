@@ -15,18 +15,18 @@ from torch import Tensor
 from flare.data.cards import beside_the_paper
 from flare.data.sample import target_array
 from flare.data.store import Dataset
-from flare.environment import gigabytes
-from flare.errors import ConfigError
 from flare.report.curves import error_histogram, loss_curves
 from flare.report.page import save_png, write_page
 from flare.report.spectra import eigenvector_figure, spectra_figure
 from flare.report.triptych import triptych
 from flare.spectra import Spectra, flare_layers, surrogate_eigenvectors, surrogate_spectra
 from flare.surrogate import Surrogate, load
-from flare.terminal import duration, plainly
 from flare.train.fields import FieldTask
 from flare.train.run import RunFolder
 from flare.train.start import read_result
+from flare.utils.environment import gigabytes
+from flare.utils.errors import ConfigError
+from flare.utils.terminal import duration, plainly
 
 SPECTRA_OPERATIONS = 5e11
 """Bound on the work a report spends on spectra: as many test samples as fit, at least one."""

@@ -9,8 +9,8 @@ import numpy as np
 from matplotlib.colors import to_hex, to_rgb
 from matplotlib.figure import Figure
 
-from flare.environment import gigabytes
 from flare.report.style import SMALL, Look, look_of_model, new_figure, plain
+from flare.utils.environment import gigabytes
 
 PANELS = {"seconds": "seconds, forward + backward", "peak_mb": "GB at the peak"}
 MODEL_OF = {"softmax": "transformer", "flare": "flare", "physics": "transolver"}

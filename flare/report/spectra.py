@@ -12,10 +12,10 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 from numpy.typing import ArrayLike
 
-from flare.errors import ConfigError
 from flare.report.fields import colour_bar, draw_field, field_axes, panel_size, symmetric_range
 from flare.report.style import GREY, INK, SMALL, TEXT, new_figure, plain
 from flare.spectra import FP32_EPSILON, Spectra
+from flare.utils.errors import ConfigError
 
 
 def spectra_figure(spectra: Spectra, blocks: Sequence[int] | None = None) -> Figure:

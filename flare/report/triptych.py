@@ -8,9 +8,9 @@ import numpy as np
 from matplotlib.figure import Figure
 from numpy.typing import ArrayLike
 
-from flare.errors import DataError
 from flare.report.fields import Floats, colour_bar, draw_field, field_axes, panel_size, symmetric_range, value_range
 from flare.report.style import INK, TEXT, new_figure
+from flare.utils.errors import DataError
 
 
 def triptych(

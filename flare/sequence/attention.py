@@ -15,12 +15,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import elu, normalize, scaled_dot_product_attention
 
-from flare.errors import ConfigError
 from flare.mixer import mix
 from flare.models.attention import check_heads, key_mask, merge_heads, split_heads
 from flare.models.checks import at_least
 from flare.models.flare import FLARE
 from flare.sequence.positions import Rotation
+from flare.utils.errors import ConfigError
 
 SMALL = 1e-6
 

@@ -14,8 +14,8 @@ from torch import Tensor
 from torch.utils.data import Dataset as TorchDataset
 
 from flare.data.batch import BatchPlan, planned_loader
-from flare.errors import DataError
 from flare.sequence.store import Example, SequenceDataset
+from flare.utils.errors import DataError
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ import numpy as np
 from flare.data.check import check_folder
 from flare.data.doctor import Finding
 from flare.sequence.store import Example, SequenceDataset
-from flare.terminal import progress
+from flare.utils.terminal import progress
 
 AGAIN = "Make or read the dataset again"
 

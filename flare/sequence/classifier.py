@@ -17,11 +17,11 @@ import torch
 from numpy.typing import ArrayLike
 from torch import Tensor, nn
 
-from flare.errors import CheckpointError, ConfigError, DataError, nearest
 from flare.sequence.batch import collate
 from flare.sequence.encoder import ATTENTIONS, SequenceEncoder, attention_class, attention_options, options_of
 from flare.sequence.store import Example, SequenceSchema, checked_tokens
 from flare.surrogate import VERSION, find_checkpoint, load_weights, placed
+from flare.utils.errors import CheckpointError, ConfigError, DataError, nearest
 
 NAME = "sequence"
 """Of the model, in settings."""

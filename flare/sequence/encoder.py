@@ -13,13 +13,13 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from flare.errors import ConfigError, nearest
 from flare.models.attention import check_heads, transformer_mlp
 from flare.models.checks import at_least, check_mask
 from flare.models.flare import NORMS, ResMLP
 from flare.models.initialise import small_normal
 from flare.sequence.performer import PerformerAttention
 from flare.sequence.positions import LearnedPositions, Rotation, SinusoidalPositions
+from flare.utils.errors import ConfigError, nearest
 
 ATTENTIONS: dict[str, str] = {
     "vanilla": "flare.sequence.attention:VanillaAttention",

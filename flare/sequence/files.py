@@ -17,10 +17,10 @@ import numpy as np
 
 from flare.data.job import already_made, fill, unfinished
 from flare.data.store import partial_folder, sha256
-from flare.errors import DataError
-from flare.files import take_lock
 from flare.sequence.store import Example, SequenceDataset, SequenceSchema, SequenceWriter, other_sizes
-from flare.terminal import progress, say
+from flare.utils.errors import DataError
+from flare.utils.files import take_lock
+from flare.utils.terminal import progress, say
 
 Item = TypeVar("Item")
 

@@ -13,10 +13,10 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from flare.errors import ConfigError, DataError
 from flare.sequence.files import SequenceFiles, read_parquet
 from flare.sequence.pictures import read_picture
 from flare.sequence.store import Example, SequenceSchema
+from flare.utils.errors import ConfigError, DataError
 
 CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 SIDE = 32

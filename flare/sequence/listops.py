@@ -19,11 +19,11 @@ import numba
 import numpy as np
 from numpy.typing import NDArray
 
-from flare.compiled import compiled
-from flare.errors import ConfigError, DataError
-from flare.interrupts import uninterrupted
 from flare.sequence.files import SequenceFiles, read_lines
 from flare.sequence.store import Example, SequenceSchema
+from flare.utils.errors import ConfigError, DataError
+from flare.utils.interrupts import uninterrupted
+from flare.utils.numba_cache import compiled
 
 Tokens = NDArray[np.uint8]
 

@@ -9,9 +9,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from flare.errors import ConfigError
 from flare.models.checks import at_least
 from flare.sequence.attention import SMALL, Attention, sums_first, without_padding
+from flare.utils.errors import ConfigError
 
 FEATURES = ("orthogonal", "simple")
 

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, UnidentifiedImageError
 
-from flare.errors import DataError
+from flare.utils.errors import DataError
 
 MOST = 20_000_000
 """Pixels of a picture: a larger one is no file of these tasks."""

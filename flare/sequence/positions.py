@@ -7,7 +7,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from flare.errors import ConfigError
+from flare.utils.errors import ConfigError
 
 BASE = 10_000.0
 

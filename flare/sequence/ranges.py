@@ -9,8 +9,8 @@ from collections.abc import Callable
 
 import numpy as np
 
-from flare.errors import DataError
 from flare.sequence.store import SequenceDataset
+from flare.utils.errors import DataError
 
 PIECE = 1 << 22
 """Entries looked at together: the arrays may be larger than the memory."""

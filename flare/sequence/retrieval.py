@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
-from flare.errors import ConfigError, DataError
 from flare.sequence.files import SequenceFiles, byte_tokens, read_lines
 from flare.sequence.store import Example, SequenceSchema
+from flare.utils.errors import ConfigError, DataError
 
 CLASSES = ("unrelated", "cited")
 

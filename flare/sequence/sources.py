@@ -13,8 +13,8 @@ from urllib.error import HTTPError
 from flare.data.download import unpack
 from flare.data.hub import hub_failure, hub_library
 from flare.data.store import sha256
-from flare.errors import DataError
-from flare.terminal import progress, say
+from flare.utils.errors import DataError
+from flare.utils.terminal import progress, say
 
 
 @dataclass(frozen=True, kw_only=True)

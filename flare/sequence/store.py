@@ -23,7 +23,7 @@ import numpy as np
 from flare.data.generate import Generator, make_folder
 from flare.data.store import ArrayFolder
 from flare.data.writer import ArrayWriter, Column, Splits
-from flare.errors import DataError
+from flare.utils.errors import DataError
 
 LABEL = np.dtype("<u1")
 

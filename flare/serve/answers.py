@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 from flare.data.fields_of import CENTRES
 from flare.data.meshed import grid_cells, unit_words
 from flare.data.tables import write_outputs
-from flare.errors import DataError
-from flare.files import replacing
 from flare.mesh.file import UNITS
 from flare.mesh.unstructured import cloud_grid, write_grid
 from flare.serve.viewing import write_view
 from flare.trust.ranges import beyond
+from flare.utils.errors import DataError
+from flare.utils.files import replacing
 
 if TYPE_CHECKING:
     import numpy as np

@@ -15,7 +15,6 @@ from fastapi import FastAPI, Query, Request, Response
 from fastapi.responses import JSONResponse, StreamingResponse
 
 import flare
-from flare.errors import nearest
 from flare.serve.description import MEDIA, UPLOADS, described, whole
 from flare.serve.guard import Guard
 from flare.serve.handlers import HANDLERS
@@ -25,6 +24,7 @@ from flare.serve.pool import Job, Pool
 from flare.serve.receiving import FORM, HOW, receive, refuse_form
 from flare.serve.refusal import Refused
 from flare.serve.viewing import find_answer
+from flare.utils.errors import nearest
 from flare.view.server import page_file
 from flare.view.source import NotThere
 

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from flare.errors import DataError
-from flare.files import take_lock
+from flare.utils.errors import DataError
+from flare.utils.files import take_lock
 
 PREFIX = "flare-serve-"
 LOCK = "lock"

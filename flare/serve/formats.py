@@ -18,13 +18,13 @@ from flare.data.containers import read_container, read_point_table
 from flare.data.fields_of import fields_of
 from flare.data.meshed import grid_case
 from flare.data.sample import INPUT_ROLES, Schema
-from flare.errors import DataError, MissingInputError, TooLarge
 from flare.mesh.stl import read_stl
 from flare.mesh.unstructured import Grid, read_grid
 from flare.part import refuse_twice, refuse_units, twice
 from flare.prediction import kept_fields, kept_units
 from flare.serve.limits import Limits
 from flare.serve.surface import pointed
+from flare.utils.errors import DataError, MissingInputError, TooLarge
 
 NUMBERS = "fiub"
 """Kinds of numpy types that are numbers: floats, whole numbers, truth."""

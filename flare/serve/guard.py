@@ -14,8 +14,8 @@ from ipaddress import ip_address
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from flare.errors import ConfigError
 from flare.serve.refusal import Refused
+from flare.utils.errors import ConfigError
 
 if TYPE_CHECKING:
     from flare.serve.metrics import Metrics

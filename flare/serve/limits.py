@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields
 
-from flare.errors import ConfigError
+from flare.utils.errors import ConfigError
 
 
 @dataclass(frozen=True, kw_only=True)

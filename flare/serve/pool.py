@@ -18,10 +18,10 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
-from flare.errors import ConfigError
 from flare.serve.limits import Limits
 from flare.serve.refusal import Refused
 from flare.serve.worker import work
+from flare.utils.errors import ConfigError
 
 POLL = 0.1
 """Seconds between looks at a clock or a wish to cancel, while a worker computes."""

@@ -10,10 +10,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from flare.errors import ConfigError
 from flare.serve.folder import private_folder
 from flare.serve.guard import LARGEST_HEADERS
 from flare.serve.limits import Limits
+from flare.utils.errors import ConfigError
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from flare.errors import DataError, TooLarge
 from flare.mesh.sampling import cubes, spread, spread_count
 from flare.mesh.unstructured import Grid, cloud_grid, grid_of, surface_grid
 from flare.part import ALL_OVER, PRINTED, UNKNOWN_KIND, own_points, printed, too_sparse, training_kind
+from flare.utils.errors import DataError, TooLarge
 
 if TYPE_CHECKING:
     from flare.data.sample import Schema

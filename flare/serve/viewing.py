@@ -12,7 +12,7 @@ from safetensors.numpy import save_file
 
 from flare.data.fields_of import CENTRES
 from flare.data.meshed import grid_cells, outer_triangles
-from flare.files import filling
+from flare.utils.files import filling
 from flare.view.source import VERSION, unit_of
 
 if TYPE_CHECKING:

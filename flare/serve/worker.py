@@ -18,8 +18,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from flare.errors import DataError, FlareError, TooLarge, one_line, way_out
 from flare.serve.limits import Limits
+from flare.utils.errors import DataError, FlareError, TooLarge, one_line, way_out
 
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection

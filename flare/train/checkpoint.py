@@ -19,12 +19,12 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from flare.errors import CheckpointError
 from flare.surrogate import find_checkpoint, load_weights, previous, read_tensors, save_model
 from flare.train.ema import WeightAverage
 from flare.train.run import RunFolder
 from flare.train.shards import fill, like, whole
 from flare.train.task import Learner
+from flare.utils.errors import CheckpointError
 
 
 @dataclass

@@ -12,7 +12,6 @@ from torch import Tensor, nn
 from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy
 
 from flare.data.batch import BatchPlan
-from flare.errors import ConfigError
 from flare.sequence.batch import TokenBatch, evaluation_batches, training_batches
 from flare.sequence.classifier import Classifier, decide, model_length
 from flare.sequence.guesses import guesses, reading, standard_error
@@ -20,6 +19,7 @@ from flare.sequence.ranges import refuse_out_of_range
 from flare.sequence.store import SequenceDataset
 from flare.train.config import DataConfig, LossConfig, TrainConfig
 from flare.train.task import first_samples
+from flare.utils.errors import ConfigError
 
 
 class ClassTask:

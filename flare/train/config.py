@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
-from flare.errors import ConfigError
+from flare.utils.errors import ConfigError
 
 UNDECAYED = ("biases", "norms", "latents", "embeddings")
 """Kinds of parameters that weight decay may leave out."""

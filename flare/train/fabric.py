@@ -14,13 +14,13 @@ from lightning_fabric import Fabric
 from lightning_fabric.plugins.environments import LightningEnvironment
 from lightning_fabric.strategies import DDPStrategy, ModelParallelStrategy
 
-from flare.errors import ConfigError
-from flare.terminal import say
 from flare.train.config import TrainConfig
 from flare.train.lost import is_lost, lost
 from flare.train.ranks import timeout
 from flare.train.run import RunFolder
 from flare.train.shards import shard
+from flare.utils.errors import ConfigError
+from flare.utils.terminal import say
 
 PRECISIONS = {"32": "32-true", "bf16": "bf16-mixed", "16": "16-mixed"}
 

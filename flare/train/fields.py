@@ -24,13 +24,13 @@ from flare.data.sample import INPUT_ROLES, target_array
 from flare.data.statistics import ChannelStatistics, merged, sample_moments, target_statistics
 from flare.data.store import Dataset
 from flare.data.symmetry import Symmetry
-from flare.errors import ConfigError, DataError
 from flare.mixer.sharded import Group
 from flare.surrogate import Surrogate
 from flare.train.config import DataConfig, LossConfig
 from flare.train.losses import gradient_l2, relative_l2
 from flare.train.ranks import ALONE, Ranks
 from flare.train.task import data_path, first_samples
+from flare.utils.errors import ConfigError, DataError
 
 Predict = Callable[[Tensor, Tensor | None], Tensor]
 """Physical inputs and mask -> physical targets; a `Surrogate`, wrapped or not."""

@@ -7,14 +7,14 @@ import os
 from typing import Any
 
 from flare import plan
-from flare.environment import memory_of
-from flare.errors import ConfigError
-from flare.terminal import say
 from flare.train.config import TrainConfig
 from flare.train.fields import FieldTask
 from flare.train.recipes import model_name
 from flare.train.task import holds_sequences
 from flare.trial import Setting
+from flare.utils.environment import memory_of
+from flare.utils.errors import ConfigError
+from flare.utils.terminal import say
 
 ADVICE = {
     "training": "--recompute true, --optim.accumulate, --data.subsample",

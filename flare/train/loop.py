@@ -14,11 +14,8 @@ from lightning_fabric import Fabric
 from torch import Tensor
 
 from flare.data.batch import BatchPlan
-from flare.environment import gigabytes, peak_memory_mb
-from flare.errors import CheckpointError, RankLost, TrainingDiverged
 from flare.models.flare import recompute_blocks, split_points
 from flare.surrogate import find_checkpoint
-from flare.terminal import progress, say
 from flare.train.checkpoint import Position, State, collect, load_checkpoint, save_checkpoint, saved_step
 from flare.train.config import TrainConfig
 from flare.train.ema import WeightAverage
@@ -30,6 +27,9 @@ from flare.train.schedule import decay_start, first_beta, learning_rate
 from flare.train.shards import whole
 from flare.train.signals import Interrupted, SignalNote
 from flare.train.task import Feed, Task
+from flare.utils.environment import gigabytes, peak_memory_mb
+from flare.utils.errors import CheckpointError, RankLost, TrainingDiverged
+from flare.utils.terminal import progress, say
 
 
 class Trainer:

@@ -6,9 +6,9 @@ import re
 
 from torch import distributed as dist
 
-from flare.errors import RankLost, one_line
 from flare.train.checkpoint import saved_step
 from flare.train.run import RunFolder
+from flare.utils.errors import RankLost, one_line
 
 GONE = re.compile(
     r"connection (closed|reset) by peer|connection (refused|timed out)|broken pipe|no route to host|socket timeout"

@@ -11,8 +11,8 @@ from typing import Any, get_type_hints
 import yaml
 
 import flare
-from flare.errors import ConfigError, nearest, one_line
 from flare.train.config import OPTIMIZER_DEFAULTS, TrainConfig
+from flare.utils.errors import ConfigError, nearest, one_line
 
 
 def preset_folder() -> Path:

@@ -11,8 +11,8 @@ from lightning_fabric import Fabric
 from torch import distributed as dist
 
 from flare.data.batch import WHOLE, Share
-from flare.errors import ConfigError
 from flare.train.config import TrainConfig
+from flare.utils.errors import ConfigError
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,6 @@ from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from flare.errors import ConfigError, nearest
 from flare.train.config import OPTIMIZER_DEFAULTS
 from flare.train.presets import (
     merged,
@@ -22,6 +21,7 @@ from flare.train.presets import (
     refuse_unknown_keys,
     sequence_presets,
 )
+from flare.utils.errors import ConfigError, nearest
 
 ALL = "all"
 """The section of a recipe that holds for every preset."""

@@ -11,10 +11,10 @@ from typing import Any
 
 import yaml
 
-from flare.errors import CheckpointError, ConfigError
-from flare.files import lock, replacing, wait_for_lock
 from flare.train.config import TrainConfig
 from flare.train.presets import load_config
+from flare.utils.errors import CheckpointError, ConfigError
+from flare.utils.files import lock, replacing, wait_for_lock
 
 
 class RunFolder:

@@ -7,7 +7,7 @@ import threading
 from types import FrameType, TracebackType
 from typing import Any
 
-from flare.terminal import say
+from flare.utils.terminal import say
 
 
 class Interrupted(Exception):

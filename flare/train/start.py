@@ -15,13 +15,9 @@ from typing import Any
 import numpy as np
 from lightning_fabric import Fabric
 
-from flare.environment import describe_environment, peak_memory_mb
-from flare.errors import CheckpointError, ConfigError, differences
-from flare.files import write_json
 from flare.mixer import choose, native
 from flare.models import count_parameters
 from flare.surrogate import find_checkpoint
-from flare.terminal import counted, say
 from flare.train.checkpoint import copy_checkpoint, read_position
 from flare.train.config import TrainConfig
 from flare.train.fabric import launched_fabric
@@ -30,6 +26,10 @@ from flare.train.ranks import Ranks, place
 from flare.train.run import RunFolder
 from flare.train.schedule import decay_start
 from flare.train.task import make_task
+from flare.utils.environment import describe_environment, peak_memory_mb
+from flare.utils.errors import CheckpointError, ConfigError, differences
+from flare.utils.files import write_json
+from flare.utils.terminal import counted, say
 
 
 def start(config: TrainConfig, out: str | os.PathLike[str]) -> dict[str, Any]:

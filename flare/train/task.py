@@ -12,11 +12,11 @@ from torch import Tensor, nn
 
 from flare.data.batch import BatchPlan
 from flare.data.store import ArrayFolder, held_by, read_about
-from flare.errors import ConfigError, DataError
 from flare.sequence.classifier import Classifier
 from flare.surrogate import Surrogate
 from flare.train.config import DataConfig, TrainConfig
 from flare.train.ranks import ALONE, Ranks
+from flare.utils.errors import ConfigError, DataError
 
 Learner = Surrogate | Classifier
 """A network with all it needs to answer in the user's terms; what is trained and saved."""

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from flare.errors import DataError
+from flare.utils.errors import DataError
 
 LEVEL = 0.9
 ENOUGH = 19

@@ -24,16 +24,16 @@ from safetensors.numpy import save_file
 from flare.code import encode, fingerprint
 from flare.data.sample import INPUT_ROLES, Sample, input_array, target_array
 from flare.data.store import Dataset
-from flare.errors import CheckpointError, DataError
-from flare.files import replacing
 from flare.models.flare import FLAREModel
 from flare.surrogate import Surrogate, load
-from flare.terminal import progress
 from flare.train.fields import FieldTask
 from flare.train.run import RunFolder
 from flare.trust.bars import Bars, coverage, fit_bars, wide_bars
 from flare.trust.familiar import Familiar, fit_familiar
 from flare.trust.ranges import Ranges, beyond, fit_ranges, outside
+from flare.utils.errors import CheckpointError, DataError
+from flare.utils.files import replacing
+from flare.utils.terminal import progress
 
 FILE = "calibration.safetensors"
 FILES = {

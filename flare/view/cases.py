@@ -15,7 +15,7 @@ import numpy as np
 
 from flare.data.cases import Place, find_cases, read_case
 from flare.data.meshed import outer_triangles
-from flare.errors import DataError
+from flare.utils.errors import DataError
 from flare.view.source import VERSION, Arrays, NotThere, drawable, unit_of
 
 PREDICTED = "_predicted"

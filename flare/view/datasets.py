@@ -8,8 +8,8 @@ import numpy as np
 
 from flare.data.sample import Sample
 from flare.data.store import Dataset
-from flare.errors import DataError
 from flare.mesh.faces import grid_triangles, surface_triangles
+from flare.utils.errors import DataError
 from flare.view.source import VERSION, Arrays, NotThere, unit_of
 
 

@@ -12,11 +12,11 @@ import numpy as np
 import torch
 
 from flare.data.store import Dataset
-from flare.errors import ConfigError, DataError
 from flare.spectra import effective_rank, flare_layers, surrogate_eigenvectors, surrogate_spectra
 from flare.surrogate import load
 from flare.train.run import RunFolder
 from flare.train.start import read_result
+from flare.utils.errors import ConfigError, DataError
 from flare.view.datasets import DatasetSource
 from flare.view.source import Arrays, NotThere
 

@@ -10,7 +10,7 @@ from importlib.resources import files
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-from flare.errors import ConfigError, FlareError
+from flare.utils.errors import ConfigError, FlareError
 from flare.view.answers import JSON, answer
 from flare.view.source import NotThere, Source
 

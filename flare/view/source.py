@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from flare.errors import DataError
+from flare.utils.errors import DataError
 
 Arrays = Mapping[str, np.ndarray]
 """Name -> array, of float32, float64 or uint32."""

@@ -14,8 +14,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from flare.errors import DataError
-from flare.files import making, refuse_existing
+from flare.utils.errors import DataError
+from flare.utils.files import making, refuse_existing
 from flare.view.answers import answer
 from flare.view.server import PAGE
 from flare.view.source import Source

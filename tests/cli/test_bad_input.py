@@ -312,7 +312,7 @@ def test_a_dataset_is_not_a_run_and_a_folder_is_not_a_group(darcy, capsys):
 
 
 def test_debug_shows_the_traceback():
-    with pytest.raises(flare.errors.DataError):
+    with pytest.raises(flare.utils.errors.DataError):
         main(["data", "info", "nowhere", "--debug"])
 
 

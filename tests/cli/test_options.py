@@ -3,7 +3,7 @@
 import pytest
 
 from flare.cli.options import add_set, make_parser, settings
-from flare.errors import ConfigError
+from flare.utils.errors import ConfigError
 
 
 def given(*words):

@@ -9,9 +9,9 @@ import pytest
 
 from flare.cli import main
 from flare.data.cards import command_for
-from flare.errors import DataError
 from flare.experiments import lra
 from flare.sequence import store
+from flare.utils.errors import DataError
 
 MAKE = ["data", "make", "listops", "--min_length", "3", "--max_length", "30", "--max_depth", "3", "--workers", "1"]
 SMALL = ["--model.channels", "8", "--model.blocks", "1", "--model.heads", "2", "--device", "cpu", "--steps", "3"]

@@ -187,7 +187,7 @@ def test_a_picture_that_cannot_be_drawn_does_not_cost_the_result(darcy, tmp_path
     from flare.report import run as report
 
     def fail(*_):
-        raise flare.errors.DataError("no ink")
+        raise flare.utils.errors.DataError("no ink")
 
     monkeypatch.setattr(report, "loss_curves", fail)
     assert main(["train", "--data.path", str(darcy.path), "--out", str(tmp_path / "r"), "--epochs", "1", *TINY]) == 0

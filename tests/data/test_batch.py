@@ -13,9 +13,9 @@ from flare.data.sample import Field, Sample, input_array, target_array
 from flare.data.store import Dataset
 from flare.data.symmetry import Symmetry
 from flare.data.writer import DatasetWriter
-from flare.errors import ConfigError
 from flare.surrogate import Surrogate
 from flare.train.losses import relative_l2
+from flare.utils.errors import ConfigError
 from tests.factory import ragged_dataset, ragged_sample, ragged_schema
 
 SIZES = (5, 12, 1, 30, 8, 17)

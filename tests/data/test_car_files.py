@@ -13,8 +13,8 @@ from flare.data.landmarks import landmarks
 from flare.data.published import read_published, reader_class
 from flare.data.published_cars import MISSING, RUNS, DrivAerMLBoundary, DrivAerMLFiles, chosen_runs, own_split
 from flare.data.store import Dataset
-from flare.errors import ConfigError, DataError
 from flare.train.presets import load_config, preset_path
+from flare.utils.errors import ConfigError, DataError
 from tests.hub import Hub
 from tests.mesh.vtp_files import vtp
 
@@ -248,7 +248,7 @@ import sys
 from dataclasses import replace
 from flare.data.download import download
 from flare.data.published_cars import BOUNDARY
-from flare.errors import DataError
+from flare.utils.errors import DataError
 try:
     download(replace(BOUNDARY, only=tuple(sys.argv[2:])), sys.argv[1], quiet=True)
 except DataError as error:

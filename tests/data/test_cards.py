@@ -8,8 +8,8 @@ import pytest
 
 from flare.data.cards import KINDS, as_markdown, card, card_names, papers_number
 from flare.data.landmarks import MEASURES
-from flare.errors import DataError
 from flare.train.presets import preset_path, read_yaml
+from flare.utils.errors import DataError
 
 ROOT = Path(__file__).parents[2]
 

@@ -5,7 +5,7 @@ import pytest
 
 from flare.data.cases import find_cases, read_case
 from flare.data.importing import plan_import
-from flare.errors import ConfigError, DataError
+from flare.utils.errors import ConfigError, DataError
 from tests.meshes import plate, pv
 
 POINTS = np.random.default_rng(0).random((7, 3))

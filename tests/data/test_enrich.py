@@ -11,10 +11,10 @@ from flare.data.enrich import joined, with_surroundings
 from flare.data.sample import Sample
 from flare.data.store import Dataset
 from flare.data.writer import DatasetWriter
-from flare.errors import DataError
 from flare.mesh.octree import merged
 from flare.mesh.surroundings import FIELDS
 from flare.mesh.voxels import Voxels
+from flare.utils.errors import DataError
 
 
 def parts(path, count=3):

@@ -18,10 +18,10 @@ from flare.data.generate import generate
 from flare.data.sample import Sample
 from flare.data.store import Dataset, partial_folder
 from flare.data.writer import DatasetWriter
-from flare.errors import DataError, NotConverged
 from flare.physics import generator_class
 from flare.physics.darcy import Darcy
 from flare.physics.pipe import Pipe
+from flare.utils.errors import DataError, NotConverged
 from tests.factory import content
 
 SMALL = Darcy(resolution=8, stride=1, grid="node")

@@ -9,7 +9,7 @@ import flare.data.importing as importing
 from flare.cli import main
 from flare.data.importing import import_data, plan_import
 from flare.data.rounding import merged_by_rounding, steps_between
-from flare.errors import DataError
+from flare.utils.errors import DataError
 from tests.cli.test_bad_input import fails
 
 ROWS = "\n".join(f"{i}.npz,{i}" for i in range(8))

@@ -7,7 +7,7 @@ import pytest
 
 from flare.cli import main
 from flare.data.importing import import_data, plan_import
-from flare.errors import ConfigError, DataError
+from flare.utils.errors import ConfigError, DataError
 from tests.cli.test_bad_input import fails
 from tests.meshes import folder_of_plates, plate
 

@@ -7,7 +7,7 @@ from flare.data.cases import find_cases, read_case
 from flare.data.fields_of import fields_of
 from flare.data.importing import plan_import
 from flare.data.sample import Field, Schema
-from flare.errors import ConfigError, DataError
+from flare.utils.errors import ConfigError, DataError
 from tests.cli.test_bad_input import fails
 from tests.meshes import pv
 

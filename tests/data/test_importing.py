@@ -10,7 +10,7 @@ from flare.data.check import check_files
 from flare.data.importing import import_data, plan_import
 from flare.data.splitting import calibration_remarks, joined, split_cases
 from flare.data.store import Dataset
-from flare.errors import ConfigError, DataError
+from flare.utils.errors import ConfigError, DataError
 from tests.factory import content
 from tests.meshes import folder_of_plates, plate, pv
 

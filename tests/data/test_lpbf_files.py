@@ -22,9 +22,9 @@ from flare.data.sample import Field, Sample, Schema
 from flare.data.store import Dataset
 from flare.data.upload import upload
 from flare.data.writer import DatasetWriter
-from flare.errors import ConfigError, DataError
 from flare.mesh.octree import edges_of, merged
 from flare.mesh.voxels import Voxels
+from flare.utils.errors import ConfigError, DataError
 from tests.factory import content, elasticity_dataset
 from tests.hub import Hub
 
@@ -402,7 +402,7 @@ DOWNLOAD = f"""
 import sys
 from flare.data.cards import Archive
 from flare.data.download import download
-from flare.errors import DataError
+from flare.utils.errors import DataError
 try:
     print(download({ARCHIVE!r}, sys.argv[1], quiet=True))
 except DataError as error:

@@ -8,9 +8,9 @@ import pytest
 from flare.data.fields_of import fields_of
 from flare.data.meshed import grid_case
 from flare.data.sample import INPUT_ROLES, Field, Schema
-from flare.errors import DataError
 from flare.mesh.file import mesh_of
 from flare.mesh.unstructured import surface_grid
+from flare.utils.errors import DataError
 
 POINTS = np.array([[0, 0, 3], [1, 0, 3], [0, 1, 3], [1, 1, 3]], np.float32)
 FACES = np.array([[0, 1, 2], [1, 3, 2]])

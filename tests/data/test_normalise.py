@@ -8,9 +8,9 @@ from flare.data.normalise import Affine, check_wishes, fit
 from flare.data.sample import INPUT_ROLES
 from flare.data.statistics import channel_statistics, input_statistics, target_statistics
 from flare.data.store import Dataset
-from flare.errors import ConfigError, DataError
 from flare.train.config import DataConfig, LossConfig
 from flare.train.fields import FieldTask
+from flare.utils.errors import ConfigError, DataError
 from tests.factory import ragged_dataset
 
 

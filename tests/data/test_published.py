@@ -17,10 +17,10 @@ from flare.data.published import AirfoilFiles, DarcyFiles, ElasticityFiles, Pipe
 from flare.data.sample import INPUT_ROLES, input_array, target_array
 from flare.data.statistics import input_statistics, target_statistics
 from flare.data.store import Dataset
-from flare.errors import ConfigError, DataError
 from flare.physics import generator_class
 from flare.physics.elasticity import Elasticity
 from flare.train.presets import load_config, preset_path
+from flare.utils.errors import ConfigError, DataError
 from tests.factory import content
 
 

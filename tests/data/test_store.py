@@ -11,7 +11,7 @@ from flare.data.check import check_dataset
 from flare.data.sample import Field, Sample, Schema, input_array, target_array
 from flare.data.store import Dataset
 from flare.data.writer import DatasetWriter
-from flare.errors import DataError
+from flare.utils.errors import DataError
 from tests.factory import content, ragged_dataset, ragged_sample, ragged_schema
 
 SIZES = (5, 12, 1, 30, 8, 17)

@@ -9,7 +9,7 @@ from flare.data.sample import Field, Sample, Schema, input_array, target_array
 from flare.data.store import Dataset
 from flare.data.symmetry import Symmetry, moved
 from flare.data.writer import DatasetWriter
-from flare.errors import DataError
+from flare.utils.errors import DataError
 
 
 def vectors(path) -> Dataset:

@@ -7,7 +7,7 @@ from flare.data.cases import find_cases, only_case, read_case
 from flare.data.fields_of import fields_of
 from flare.data.sample import INPUT_ROLES, Field, Schema
 from flare.data.tables import append_columns, map_inputs, mapped_outputs, split_titles, write_outputs
-from flare.errors import DataError
+from flare.utils.errors import DataError
 
 SCHEMA = Schema(
     name="t",

@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from flare.data.cards import card
-from flare.errors import ConfigError
 from flare.experiments.budgets import BENCHMARKS, BUDGETS, budget_named
 from flare.experiments.estimate import making_seconds, points
 from flare.experiments.jobs import Data, recipe
@@ -17,6 +16,7 @@ from flare.experiments.reproduce import item_named, listing, planned, selected
 from flare.experiments.study import Cell, chosen, departures
 from flare.experiments.table1 import VARIANTS
 from flare.train.presets import build_config
+from flare.utils.errors import ConfigError
 
 CPU, PAPER = BUDGETS["cpu"], BUDGETS["paper"]
 

@@ -9,12 +9,12 @@ import yaml
 
 import flare
 from flare.cli import main
-from flare.errors import TrainingDiverged
 from flare.experiments import runs
 from flare.experiments.compare import compare, configurations
 from flare.models import MODELS
 from flare.train.recipes import recipe_names
 from flare.train.run import RunFolder
+from flare.utils.errors import TrainingDiverged
 from tests.factory import content, darcy_dataset, ragged_dataset
 
 SIZES = {

@@ -5,13 +5,13 @@ import json
 import pytest
 
 from flare.cli import main
-from flare.environment import gigabytes
 from flare.experiments import million, papers_layers
 from flare.experiments.budgets import BUDGETS
 from flare.experiments.layer_costs import layers, summary
 from flare.experiments.ledger import Ledger, Record
 from flare.experiments.pages import write_pages
 from flare.experiments.reproduce import item_named
+from flare.utils.environment import gigabytes
 
 CPU = BUDGETS["cpu"]
 

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from flare.errors import DataError
 from flare.experiments.jobs import Data, Training
 from flare.experiments.ledger import Ledger, Record, address
+from flare.utils.errors import DataError
 
 ON = Data("elasticity", 6, 2)
 

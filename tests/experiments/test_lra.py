@@ -118,7 +118,7 @@ def test_bad_wishes_are_refused_before_anything_is_trained(tmp_path, command, ca
 
 
 def test_a_contender_that_diverges_does_not_stop_the_others(tmp_path, command, capsys, monkeypatch):
-    from flare.errors import TrainingDiverged
+    from flare.utils.errors import TrainingDiverged
 
     honest = runs.start_or_resume
 

@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 import flare
-from flare import environment
 from flare.cli import main
 from flare.cli.reproduce import _only, _warn_of_other_files
 from flare.experiments import layer_costs, million, scaling
@@ -18,6 +17,7 @@ from flare.experiments.ledger import Ledger, Record
 from flare.experiments.names import ITEMS
 from flare.experiments.reproduce import item_named, planned
 from flare.experiments.study import chosen, digits, outcomes, thousandths
+from flare.utils import environment
 from tests.factory import content
 
 SMOKE, CPU, PAPER = (BUDGETS[name] for name in ("smoke", "cpu", "paper"))

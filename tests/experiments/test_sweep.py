@@ -12,13 +12,13 @@ from pathlib import Path
 import pytest
 import torch
 
-from flare.errors import ConfigError, DataError, TrainingDiverged
 from flare.experiments.analyses import TrainedSpectra
 from flare.experiments.jobs import Data, Job, Place, Training
 from flare.experiments.ledger import Ledger, address
 from flare.experiments.sweep import gpus, perform, sweep
 from flare.train.loop import Trainer
 from flare.train.signals import Interrupted
+from flare.utils.errors import ConfigError, DataError, TrainingDiverged
 from tests.factory import content
 
 TINY = (

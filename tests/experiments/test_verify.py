@@ -8,7 +8,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from flare.errors import DataError
 from flare.experiments import verify as verifying
 from flare.experiments.budgets import BUDGETS
 from flare.experiments.jobs import Place, Training
@@ -17,6 +16,7 @@ from flare.experiments.names import ITEMS
 from flare.experiments.reproduce import item_named
 from flare.experiments.study import chosen, outcomes
 from flare.experiments.verify import MOST, NothingToVerify, bound, repeated, verify
+from flare.utils.errors import DataError
 
 ROOT = Path(__file__).parents[2]
 

@@ -7,11 +7,11 @@ import os
 import numpy as np
 import pytest
 
-from flare.errors import DataError
 from flare.mesh.csg import Box, Cylinder, Placed, Prism, on_plate
 from flare.mesh.read import read_part
 from flare.mesh.repair import solid_surface
 from flare.mesh.voxelise import voxelise
+from flare.utils.errors import DataError
 
 pytest.importorskip("gmsh")
 from flare.mesh.cad import triangulated, write_cad

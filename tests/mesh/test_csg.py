@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 import trimesh
 
-from flare.errors import ConfigError, DataError
 from flare.mesh.csg import Box, Cylinder, Placed, Prism, on_plate
 from flare.mesh.skin import skin
 from flare.mesh.stl import write_stl
 from flare.mesh.surface import Surface
 from flare.mesh.voxelise import voxelise
 from flare.mesh.voxels import Voxels
+from flare.utils.errors import ConfigError, DataError
 
 BLOCK = Box((-3.0, -4.0, 1.0), (5.0, 2.0, 6.0))
 ROD = Cylinder(axis=1, centre=(1.0, 3.0), radius=2.0, low=-5.0, high=4.0)

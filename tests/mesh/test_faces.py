@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from flare.errors import DataError
 from flare.mesh.faces import FACES, NONE, grid_triangles, outer_faces, surface_triangles
 from flare.mesh.octree import merged
 from flare.mesh.voxels import Voxels
+from flare.utils.errors import DataError
 
 CELLS = {
     "tetra": ([[0, 0, 0], [1, 0, 0], [0, 1, 0], [0, 0, 1]], 1 / 6),

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from flare.errors import DataError
-from flare.files import making
 from flare.mesh.file import mesh_of, read_mesh
+from flare.utils.errors import DataError
+from flare.utils.files import making
 from tests.factory import content
 from tests.mesh.simulation_files import AT_CELLS, AT_POINTS, CELLS, POINTS, write_cgns, write_exodus
 from tests.meshes import plate, pv, same

@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 import trimesh
 
-from flare.errors import ConfigError, DataError
 from flare.mesh import folder as folder_module
 from flare.mesh.folder import PartFolder
 from flare.mesh.surface import placed
 from flare.mesh.unfit import Unfit
 from flare.physics.lpbf.parts import meshed
+from flare.utils.errors import ConfigError, DataError
 
 
 def export(path, *extents):

@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 
-from flare.errors import ConfigError, DataError
 from flare.mesh.gradient import surface_gradient, vertex_normals
 from flare.mesh.scatter import scatter
 from flare.mesh.surface import Surface
 from flare.physics.cars.exact import ellipsoid
+from flare.utils.errors import ConfigError, DataError
 from tests.physics.bodies import icosphere, rms
 
 

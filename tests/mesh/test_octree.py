@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.ndimage import uniform_filter
 
-from flare.errors import DataError
 from flare.mesh.octree import merged
 from flare.mesh.voxels import Voxels
+from flare.utils.errors import DataError
 
 SIZE, ORIGIN = (0.5, 0.4, 0.6), (-3.0, -2.0, 0.0)
 

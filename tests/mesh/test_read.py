@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 import trimesh
 
-from flare.errors import ConfigError, DataError
 from flare.mesh.read import read_part
 from flare.mesh.repair import solid_surface
 from flare.mesh.skin import skin
@@ -17,6 +16,7 @@ from flare.mesh.surface import Surface
 from flare.mesh.unfit import Unfit
 from flare.mesh.voxelise import voxelise
 from flare.mesh.voxels import Voxels
+from flare.utils.errors import ConfigError, DataError
 
 BLOCK, RADIUS = (60.0, 40.0, 10.0), 8.0
 VOLUME = 60 * 40 * 10 - np.pi * RADIUS**2 * 10

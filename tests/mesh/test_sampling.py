@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 from flare.data.sample import Field, Schema
-from flare.errors import ConfigError
 from flare.mesh.file import mesh_of
 from flare.mesh.sampling import filled, median_edge, on_surface, surface_of
 from flare.part import surface_points
+from flare.utils.errors import ConfigError
 from tests.meshes import pv
 
 

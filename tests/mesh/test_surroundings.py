@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from flare.errors import DataError
 from flare.mesh.octree import merged, unmerged
 from flare.mesh.surroundings import FIELDS, columns, surroundings
 from flare.mesh.voxels import Voxels
+from flare.utils.errors import DataError
 
 
 def table(size=(1.0, 1.0, 1.0)):

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from flare.data.meshed import grid_case
-from flare.errors import DataError, TooLarge
 from flare.mesh.unstructured import Grid, read_grid, surface_grid, write_grid
+from flare.utils.errors import DataError, TooLarge
 
 
 def mixed():

@@ -10,11 +10,11 @@ import trimesh
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flare.errors import ConfigError, DataError
 from flare.mesh.pieces import one_piece_on_plate, pieces
 from flare.mesh.surface import UP, Surface, placed
 from flare.mesh.voxelise import benchmark_size, divisions, voxelise, winding_numbers
 from flare.mesh.voxels import Voxels
+from flare.utils.errors import ConfigError, DataError
 
 TETRAHEDRON = Surface(
     np.array([[0.0, 0, 0], [1, 0, 0], [0, 1, 0], [0, 0, 1]]), np.array([[0, 2, 1], [0, 1, 3], [0, 3, 2], [1, 2, 3]])

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from flare.errors import DataError
 from flare.mesh.vtp import read_vtp
+from flare.utils.errors import DataError
 from tests.mesh.vtp_files import vtp
 
 POINTS = np.array([[0, 0, 0], [2, 0, 0], [2, 1, 0], [0, 1, 0], [0, 1, 3], [0, 0, 3], [1, 2, 0]], dtype=np.float32)

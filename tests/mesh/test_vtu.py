@@ -8,11 +8,11 @@ import meshio
 import numpy as np
 import pytest
 
-from flare.errors import DataError
 from flare.mesh import vtu
 from flare.mesh.octree import merged
 from flare.mesh.voxels import Voxels
 from flare.mesh.vtu import write_pvd, write_vtu
+from flare.utils.errors import DataError
 
 
 @pytest.fixture

@@ -9,9 +9,9 @@ import pytest
 import torch
 
 from flare import build_model
-from flare.errors import ConfigError
 from flare.mixer import choose, mix
 from flare.mixer.native import build, cache, library
+from flare.utils.errors import ConfigError
 
 ROOT = Path(__file__).parents[2]
 SCRIPT = """#!/bin/sh

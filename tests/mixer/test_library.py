@@ -9,10 +9,10 @@ import torch
 
 from flare import build_model
 from flare.cli.info import run as info
-from flare.errors import ConfigError
 from flare.mixer import mix
 from flare.mixer.native import cache, library
 from flare.mixer.native.__main__ import main
+from flare.utils.errors import ConfigError
 from tests.mixer.conftest import as_new_process, libraries, start, without_kernels_all_is_as_with_sdpa, works
 
 # ---- switched off, or impossible -------------------------------------------------------------------------------------

@@ -7,8 +7,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from flare.errors import ConfigError
 from flare.mixer import BACKENDS, decode, encode, mix
+from flare.utils.errors import ConfigError
 
 FAST = [name for name in BACKENDS if name != "reference"]
 SCALES = [1.0, 1 / math.sqrt(8)]

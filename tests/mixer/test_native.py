@@ -7,10 +7,10 @@ import torch
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from flare.errors import ConfigError
 from flare.mixer import decode, encode, mix, native, sdpa
 from flare.mixer.native import library, ops
 from flare.mixer.native.cache import Unavailable
+from flare.utils.errors import ConfigError
 from tests.exact import OUTPUT, assert_exact, error, noise
 
 pytestmark = pytest.mark.kernels

@@ -5,9 +5,9 @@ import torch
 from torch import nn
 
 from flare import FLARE, FLAREBlock, FLAREModel, ResMLP, build_model
-from flare.errors import ConfigError
 from flare.models import count_parameters, model_options
 from flare.models.flare import recompute_blocks
+from flare.utils.errors import ConfigError
 from tests.models import golden
 
 SMALL = {"channels": 32, "blocks": 2, "heads": 4, "latents": 8}

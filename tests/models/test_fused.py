@@ -10,10 +10,10 @@ import torch
 from torch import nn
 from torch.nn.utils import prune
 
-from flare.errors import ConfigError
 from flare.mixer.native import library
 from flare.models import build_model, use_backend
 from flare.models.flare import FLAREBlock, ResMLP
+from flare.utils.errors import ConfigError
 from tests.exact import noise
 from tests.layers import SMALL, lively, with_backend
 

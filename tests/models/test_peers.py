@@ -5,12 +5,12 @@ import torch
 from torch import nn
 
 from flare import build_model
-from flare.errors import ConfigError
 from flare.models import MODELS, count_parameters
 from flare.models.grid import distances
 from flare.models.transolver_pp import gumbel_like
 from flare.train.presets import preset_path, read_yaml
 from flare.train.recipes import recipe_names, with_model
+from flare.utils.errors import ConfigError
 from tests.models import golden
 
 IN_DIM = {"elasticity": 2, "darcy": 3, "airfoil": 2, "pipe": 2, "drivaerml": 3, "lpbf": 3}

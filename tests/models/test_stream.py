@@ -7,12 +7,12 @@ import torch
 from torch import nn
 
 from flare import mixer
-from flare.errors import ConfigError
 from flare.mixer import parts
 from flare.mixer.parts import Gathered, Part, encode_part
 from flare.models import build_model, stream
 from flare.models.stream import Stream, query
 from flare.train.presets import load_config, preset_path
+from flare.utils.errors import ConfigError
 
 VARIANTS = [{}, {"latent_blocks": 2}, {"shared_latents": True}, {"qk_norm": True, "norm": "rms"}, {"scale": None}]
 TOLERANCE = {torch.float32: 1e-6, torch.float64: 1e-12}

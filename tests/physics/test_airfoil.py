@@ -14,13 +14,13 @@ from scipy.optimize import brentq
 
 from flare.data.generate import generate
 from flare.data.landmarks import landmarks
-from flare.errors import ConfigError, DataError
 from flare.physics.airfoil import Airfoil, c_mesh, naca0012, random_displacements, solve
 from flare.physics.airfoil.euler import GAMMA, conserved, free_stream, mach_number, residual
 from flare.physics.airfoil.mesh import graded
 from flare.physics.airfoil.shape import CONTROL_X, CONTROL_Y, displace
 from flare.physics.airfoil.solve import _dual_of
 from flare.physics.airfoil.steady import SOFTNESS, steady_flow
+from flare.utils.errors import ConfigError, DataError
 
 PUBLISHED = (0, 0.0220435, 0.0016907, 0.0494944, -0.0043324, -0.0206309, 0.0151534, -0.0397992)
 """Displacements of a sample of the published files."""

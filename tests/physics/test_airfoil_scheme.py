@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from scipy.optimize import brentq
 
-from flare.errors import DataError, NotConverged
 from flare.physics.airfoil.dual import dual_mesh, structured_cells
 from flare.physics.airfoil.euler import (
     GAMMA,
@@ -22,6 +21,7 @@ from flare.physics.airfoil.euler import (
 )
 from flare.physics.airfoil.linear import factorise, gmres, pattern_of, solve_factorised
 from flare.physics.airfoil.steady import SOFTNESS, steady_flow
+from flare.utils.errors import DataError, NotConverged
 
 UNLIMITED = 1e6
 

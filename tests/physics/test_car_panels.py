@@ -6,12 +6,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.integrate import dblquad
 
-from flare.errors import ConfigError, DataError
 from flare.mesh.surface import Surface
 from flare.physics.cars.exact import ellipsoid, ellipsoid_cp
 from flare.physics.cars.flow import force_coefficients, pressure_coefficient
 from flare.physics.cars.panels import Panels, solve
 from flare.physics.cars.triangle import potential, solid_angle, velocity
+from flare.utils.errors import ConfigError, DataError
 from tests.physics.bodies import icosphere, moved, rms
 
 TRIANGLE = np.array([[0.1, -0.2, 0.3], [1.2, 0.1, 0.0], [0.3, 0.9, 0.4]])

@@ -8,11 +8,11 @@ import pytest
 from flare.cli import main
 from flare.data.cards import card, papers_number
 from flare.data.generate import generate
-from flare.errors import ConfigError, NotConverged
 from flare.mesh.repair import solid_surface
 from flare.physics import generator_class
 from flare.physics.cars import Car, CarPotential, past, random_car
 from flare.physics.cars.shape import RANGES, ROAD, mirrored
+from flare.utils.errors import ConfigError, NotConverged
 
 SMALL = {"points": 200, "refinement": 0.25}
 

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from scipy.interpolate import CubicSpline
 
-from flare.errors import ConfigError, DataError
 from flare.physics.darcy import (
     boundary_flux,
     cell_centres,
@@ -18,6 +17,7 @@ from flare.physics.darcy import (
     solve,
     solve_canonical,
 )
+from flare.utils.errors import ConfigError, DataError
 
 PI = np.pi
 MEANS = ("arithmetic", "harmonic")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from flare.errors import ConfigError, DataError, NotConverged
 from flare.physics.elasticity import (
     Elasticity,
     Linear,
@@ -21,6 +20,7 @@ from flare.physics.elasticity import (
     von_mises,
 )
 from flare.physics.elasticity.elements import GAUSS_POINTS, shape
+from flare.utils.errors import ConfigError, DataError, NotConverged
 
 C1, C2 = 1.863e5, 9.79e3
 

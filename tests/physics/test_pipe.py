@@ -11,9 +11,9 @@ from scipy.sparse.linalg import splu
 from flare.data.cards import card
 from flare.data.generate import generate
 from flare.data.landmarks import landmarks
-from flare.errors import ConfigError, DataError, NotConverged
 from flare.physics.pipe import Pipe, centre_line, mesh, navier_stokes, random_parameters, solve
 from flare.physics.pipe.taylor_hood import BULK_VISCOSITY, GAUSS, Elements, topology
+from flare.utils.errors import ConfigError, DataError, NotConverged
 
 PI = np.pi
 SAMPLE_0 = (1.885, 0.485, 0.405, -0.664, -1.389, -0.856, 1.472, 0.232, 0.841)  # read off the published mesh

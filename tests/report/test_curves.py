@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from flare.errors import DataError
 from flare.report.curves import error_histogram, loss_curves
+from flare.utils.errors import DataError
 
 
 def train(step, loss, lr=1e-3):

@@ -10,7 +10,6 @@ from flare.data.generate import generate
 from flare.data.landmarks import landmarks
 from flare.data.sample import Sample
 from flare.data.writer import DatasetWriter
-from flare.errors import NotConverged
 from flare.physics.darcy import Darcy
 from flare.physics.lpbf.dataset import LEAST_DISPLACEMENT, MOST_DISPLACEMENT, MOST_STRESS
 from flare.report import dataset as dataset_page
@@ -27,6 +26,7 @@ from flare.report.dataset import (
 from flare.report.fields import robust_range
 from flare.report.samples import landmark_grid, number, sample_grid
 from flare.report.style import new_figure
+from flare.utils.errors import NotConverged
 from tests.factory import elasticity_dataset, ragged_dataset, ragged_sample, ragged_schema
 
 

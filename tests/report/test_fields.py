@@ -6,8 +6,8 @@ from matplotlib.collections import PathCollection, QuadMesh
 from matplotlib.figure import Figure
 from matplotlib.tri import Triangulation
 
-from flare.errors import DataError
 from flare.report.fields import colour_bar, draw_field, field_axes, symmetric_range, value_range
+from flare.utils.errors import DataError
 
 
 def drawn(points, values, **options):

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 import torch
 
-from flare.errors import ConfigError
 from flare.report.spectra import eigenvector_figure, spectra_figure
 from flare.spectra import FP32_EPSILON, Spectra, effective_rank
+from flare.utils.errors import ConfigError
 
 LATENTS, HEADS = 12, 3
 

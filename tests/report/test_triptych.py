@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from flare.errors import DataError
 from flare.report.triptych import triptych
+from flare.utils.errors import DataError
 
 POINTS = np.stack(np.meshgrid(np.linspace(0, 1, 6), np.linspace(0, 1, 7), indexing="ij"), -1).reshape(-1, 2)
 TRUTH = np.sin(3 * POINTS[:, 0]) + POINTS[:, 1]

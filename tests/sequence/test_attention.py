@@ -6,13 +6,13 @@ import pytest
 import torch
 from torch.nn.functional import elu, scaled_dot_product_attention
 
-from flare.errors import ConfigError
 from flare.sequence import attention as attention_module
 from flare.sequence import performer
 from flare.sequence.attention import SMALL, LinearAttention, LinformerAttention
 from flare.sequence.encoder import SequenceEncoder
 from flare.sequence.performer import PerformerAttention, orthogonal_rows
 from flare.sequence.positions import Rotation, SinusoidalPositions
+from flare.utils.errors import ConfigError
 
 
 def parts(tokens=50, width=8, seed=0):

@@ -4,9 +4,9 @@ import pytest
 import torch
 from torch import nn
 
-from flare.errors import ConfigError
 from flare.models import count_parameters
 from flare.sequence.encoder import ATTENTIONS, SequenceEncoder
+from flare.utils.errors import ConfigError
 from tests.models import golden
 
 IDS = (7 * torch.arange(24) % 11)[None]

@@ -12,9 +12,9 @@ import pytest
 from PIL import Image
 
 from flare.cli import main
-from flare.errors import ConfigError, DataError
 from flare.sequence.files import read_sequences
 from flare.sequence.image import ImageFiles, grey, shrunk
+from flare.utils.errors import ConfigError, DataError
 from tests.factory import content
 
 COUNT = 4  # images of a batch

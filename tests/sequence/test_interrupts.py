@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from flare.interrupts import uninterrupted
+from flare.utils.interrupts import uninterrupted
 
 
 @pytest.mark.parametrize("workers", ["1", "2"])

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 from flare.cli import main
-from flare.errors import ConfigError, DataError
 from flare.sequence.files import read_sequences
 from flare.sequence.listops import ListOps, ListOpsFiles, _grow, evaluate, from_text, random_expression, to_text
 from flare.sequence.store import SequenceDataset, generate_sequences
+from flare.utils.errors import ConfigError, DataError
 
 BY_HAND = [
     ("7", 7),

@@ -6,13 +6,13 @@ from PIL import Image
 from scipy.ndimage import binary_dilation, label
 
 from flare.cli import main
-from flare.errors import ConfigError, DataError
 from flare.sequence.files import read_sequences
 from flare.sequence.pathfinder import Pathfinder, draw
 from flare.sequence.pathfinder.files import PathfinderFiles
 from flare.sequence.pathfinder.paths import available, block_border, stamp_at
 from flare.sequence.pathfinder.stamps import marker, stamps
 from flare.sequence.store import generate_sequences
+from flare.utils.errors import ConfigError, DataError
 from tests.factory import content
 
 

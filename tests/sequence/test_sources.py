@@ -11,11 +11,11 @@ import pytest
 
 from flare.cli import main
 from flare.data.download import unpack
-from flare.errors import DataError
 from flare.sequence import READERS
 from flare.sequence import sources as module
 from flare.sequence.sources import SOURCES, Web, fetch
 from flare.sequence.store import SequenceDataset
+from flare.utils.errors import DataError
 
 ROWS = "text,label,source\n" + "".join(f"Film {i} is long,{i % 2},imdb\n" for i in range(300))
 

@@ -9,10 +9,10 @@ import pytest
 
 from flare.cli import main
 from flare.data.store import Dataset
-from flare.errors import DataError
 from flare.sequence.check import check_sequences
 from flare.sequence.listops import ListOps
 from flare.sequence.store import Example, SequenceDataset, SequenceSchema, SequenceWriter, generate_sequences
+from flare.utils.errors import DataError
 from tests.factory import content, darcy_dataset
 
 SHORT = ListOps(min_length=5, max_length=60)

@@ -5,10 +5,10 @@ import csv
 import pytest
 
 from flare.cli import main
-from flare.errors import ConfigError, DataError
 from flare.sequence.files import read_sequences
 from flare.sequence.retrieval import RetrievalFiles
 from flare.sequence.text import TextFiles
+from flare.utils.errors import ConfigError, DataError
 
 TRAIN = [(f"Film {i}: « très » bad.<br />So it is.", i % 2) for i in range(20)]
 TEST = [(f'Film {i}, "the" end', i % 2) for i in range(6)]

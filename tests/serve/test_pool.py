@@ -10,11 +10,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from flare.errors import ConfigError
 from flare.serve import pool as pools
 from flare.serve.limits import Limits
 from flare.serve.pool import Pool
 from flare.serve.refusal import Refused
+from flare.utils.errors import ConfigError
 from tests.serve.uploads import npz
 
 

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from flare.cli import main
-from flare.errors import ConfigError
 from flare.serve.folder import private_folder, remove_orphans
 from flare.serve.guard import is_loopback, read_token
 from flare.serve.limits import Limits
 from flare.serve.start import named_runs
+from flare.utils.errors import ConfigError
 
 
 def test_runs_are_served_under_their_names():

@@ -2,13 +2,13 @@
 
 import pytest
 
-from flare.errors import ConfigError
 from flare.models import count_parameters
 from flare.sequence.classifier import Classifier
 from flare.sequence.encoder import ATTENTIONS
 from flare.sequence.store import SequenceSchema
 from flare.train.presets import build_config, load_config, preset_name, preset_path, read_yaml, sequence_presets
 from flare.train.recipes import attention_names, with_attention
+from flare.utils.errors import ConfigError
 
 TWO, TEN = ("no", "yes"), tuple("0123456789")
 SCHEMAS = {

@@ -12,7 +12,6 @@ import torch
 from torch.nn.functional import cross_entropy
 
 from flare.data.batch import BatchPlan
-from flare.errors import CheckpointError, ConfigError, DataError, TrainingDiverged
 from flare.sequence import load_classifier, ranges
 from flare.sequence.batch import evaluation_batches, training_batches
 from flare.sequence.classifier import Classifier
@@ -25,6 +24,7 @@ from flare.train.classes import ClassTask
 from flare.train.config import DataConfig, LossConfig, OptimConfig, TrainConfig
 from flare.train.run import RunFolder
 from flare.train.start import resume, start
+from flare.utils.errors import CheckpointError, ConfigError, DataError, TrainingDiverged
 from tests.factory import darcy_dataset
 
 TINY = {"name": "sequence", "attention": "flare", "channels": 16, "blocks": 1, "heads": 2, "latents": 4, "kv_depth": 0}

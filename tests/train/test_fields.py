@@ -13,13 +13,13 @@ from flare.data.sample import Field, Sample, Schema
 from flare.data.statistics import input_statistics, target_statistics
 from flare.data.store import Dataset
 from flare.data.writer import DatasetWriter
-from flare.errors import ConfigError, DataError
 from flare.train import fields
 from flare.train.config import DataConfig, LossConfig
 from flare.train.fields import FieldTask, mean_field_errors
 from flare.train.ranks import Ranks
 from flare.train.run import RunFolder
 from flare.train.start import resume, start
+from flare.utils.errors import ConfigError, DataError
 from tests.factory import ragged_dataset
 from tests.train.test_loop import TINY, config
 

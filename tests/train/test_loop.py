@@ -14,7 +14,6 @@ import pytest
 import torch
 
 import flare
-from flare.errors import CheckpointError, ConfigError, DataError, TrainingDiverged
 from flare.models import build_model
 from flare.train.config import DataConfig, LossConfig, OptimConfig, TrainConfig
 from flare.train.ema import WeightAverage
@@ -24,6 +23,7 @@ from flare.train.losses import relative_l2
 from flare.train.optimizers import OPTIMIZERS, build_optimizer
 from flare.train.run import RunFolder
 from flare.train.start import extend, resume, start
+from flare.utils.errors import CheckpointError, ConfigError, DataError, TrainingDiverged
 from tests.factory import darcy_dataset, ragged_dataset
 
 TINY = {"name": "flare", "channels": 16, "blocks": 1, "heads": 2, "latents": 4, "kv_depth": 0, "ffn_depth": 0}

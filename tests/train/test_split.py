@@ -15,7 +15,6 @@ import torch
 
 from flare.cli import main
 from flare.data.batch import Share
-from flare.errors import ConfigError
 from flare.sequence.listops import ListOps
 from flare.sequence.store import generate_sequences
 from flare.train.config import TrainConfig
@@ -23,6 +22,7 @@ from flare.train.fabric import PRECISIONS
 from flare.train.ranks import place
 from flare.train.run import RunFolder
 from flare.train.start import resume
+from flare.utils.errors import ConfigError
 from tests.factory import ragged_dataset
 
 SIZES = {"channels": 16, "blocks": 2, "heads": 2}

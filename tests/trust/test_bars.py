@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from flare.errors import DataError
 from flare.trust.bars import ENOUGH, coverage, fewest, fit_bars, hierarchical_quantile, wide_bars
+from flare.utils.errors import DataError
 
 
 def samples(rng, count, *, points=200, wrong=1.0):

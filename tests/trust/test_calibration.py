@@ -14,11 +14,11 @@ from flare.cli import main
 from flare.data.sample import Field, Sample, Schema
 from flare.data.store import Dataset
 from flare.data.writer import DatasetWriter
-from flare.errors import CheckpointError
 from flare.surrogate import load, save_model
 from flare.train.config import DataConfig, OptimConfig, TrainConfig
 from flare.train.start import start
 from flare.trust.calibration import FILE, calibrate_run, code_vector, load_calibration
+from flare.utils.errors import CheckpointError
 
 MODEL = {"name": "flare", "channels": 16, "blocks": 2, "heads": 4, "latents": 8, "kv_depth": 1, "ffn_depth": 1}
 

@@ -20,7 +20,7 @@ import pytest
 from safetensors.numpy import load
 
 from flare.cli import main
-from flare.errors import ConfigError, DataError
+from flare.utils.errors import ConfigError, DataError
 from flare.view.answers import answer
 from flare.view.server import HOST, PAGE, ViewServer, page_file
 from flare.view.source import NotThere

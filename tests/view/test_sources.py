@@ -8,11 +8,11 @@ import torch
 
 import flare
 from flare.cli import main
-from flare.errors import DataError
 from flare.mesh.stl import write_stl
 from flare.mesh.surface import Surface
 from flare.mesh.vtu import write_vtu
 from flare.spectra import surrogate_eigenvectors, surrogate_spectra
+from flare.utils.errors import DataError
 from flare.view import runs
 from flare.view.cases import CaseSource
 from flare.view.datasets import DatasetSource

@@ -15,8 +15,8 @@ from typing import Any
 import yaml
 
 from flare.data.sample import Field, Schema
-from flare.errors import DataError, nearest
 from flare.sequence.making import HOW_TO_MAKE
+from flare.utils.errors import DataError, nearest
 
 KINDS = ("published", "recreated", "stand-in", "user")
 """Where a dataset may come from, in its provenance: files of the benchmark; our solver of the same problem; another

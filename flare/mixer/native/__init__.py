@@ -10,10 +10,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from flare.errors import ConfigError
 from flare.mixer import sdpa
 from flare.mixer.native import ops  # noqa: F401  (registers the operators)
 from flare.mixer.native.library import why_not as why_not
+from flare.utils.errors import ConfigError
 
 
 def serves(*tensors: Tensor) -> bool:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from flare.mixer.native import library
 from flare.mixer.native.cache import Unavailable, named_cache
-from flare.terminal import say
+from flare.utils.terminal import say
 
 
 def main(argv: Sequence[str] | None = None) -> int:

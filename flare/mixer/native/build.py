@@ -14,7 +14,6 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 
-from flare.files import replacing, wait_for_lock
 from flare.mixer.native.cache import (
     SOURCES,
     Loader,
@@ -31,7 +30,8 @@ from flare.mixer.native.cache import (
     output,
     tidy,
 )
-from flare.terminal import say
+from flare.utils.files import replacing, wait_for_lock
+from flare.utils.terminal import say
 
 DAY = 86400
 

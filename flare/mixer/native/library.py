@@ -16,9 +16,9 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from flare.errors import ConfigError
 from flare.mixer.native.build import build
 from flare.mixer.native.cache import Unavailable, first_that_loads, folders
+from flare.utils.errors import ConfigError
 
 SIGNATURES = {  # p pointer, i integer, f float
     "flare_encode": "pfppppppppp",

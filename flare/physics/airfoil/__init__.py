@@ -17,10 +17,10 @@ import numpy as np
 
 from flare.data.cards import card
 from flare.data.sample import Sample, Schema
-from flare.errors import ConfigError
 from flare.physics.airfoil.mesh import c_mesh, grid_of
 from flare.physics.airfoil.shape import naca0012, random_displacements
 from flare.physics.airfoil.solve import Flow, compile_loops, solve
+from flare.utils.errors import ConfigError
 
 __all__ = ["Airfoil", "Flow", "c_mesh", "naca0012", "random_displacements", "solve"]
 

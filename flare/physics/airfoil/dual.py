@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from flare.errors import DataError
+from flare.utils.errors import DataError
 
 Array = NDArray[np.float64]
 Indices = NDArray[np.int64]

@@ -23,8 +23,8 @@ from math import sqrt
 
 import numpy as np
 
-from flare.compiled import compiled
 from flare.physics.airfoil.dual import Array, DualMesh, Indices
+from flare.utils.numba_cache import compiled
 
 Four = tuple[float, float, float, float]
 

@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from flare.compiled import compiled
 from flare.physics.airfoil.dual import Array, Indices
+from flare.utils.numba_cache import compiled
 
 
 class Pattern(NamedTuple):

@@ -20,8 +20,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.optimize import bisect
 
-from flare.errors import ConfigError, nearest
 from flare.physics.airfoil.shape import UNDEFORMED, Array, displace, naca0012
+from flare.utils.errors import ConfigError, nearest
 
 Resolution = Literal["half", "full", "double"]
 STEP: dict[Resolution, float] = {"half": 2.0, "full": 1.0, "double": 0.5}

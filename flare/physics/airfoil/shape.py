@@ -13,7 +13,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from flare.errors import DataError
+from flare.utils.errors import DataError
 
 Array = NDArray[np.float64]
 

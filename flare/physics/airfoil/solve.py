@@ -8,11 +8,11 @@ from math import inf
 import numpy as np
 from numpy.typing import ArrayLike
 
-from flare.errors import DataError
 from flare.physics.airfoil.dual import Array, DualMesh, Indices, dual_mesh, structured_cells
 from flare.physics.airfoil.euler import GAMMA, free_stream, mach_number
 from flare.physics.airfoil.mesh import c_mesh
 from flare.physics.airfoil.steady import SteadyFlow, steady_flow
+from flare.utils.errors import DataError
 
 COARSE_TARGET = 1e-3
 """Residual at which the flow on a coarser mesh is good enough to begin with."""

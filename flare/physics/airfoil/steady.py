@@ -12,10 +12,10 @@ from math import inf
 
 import numpy as np
 
-from flare.errors import NotConverged
 from flare.physics.airfoil.dual import Array, DualMesh
 from flare.physics.airfoil.euler import add_first_order_jacobian, conserved, primitive, residual, wave_speeds
 from flare.physics.airfoil.linear import Pattern, factorise, gmres, pattern_of, solve_factorised
+from flare.utils.errors import NotConverged
 
 SOFTNESS = 8.0
 """Of the limiter. At 1 it also flattens slopes around the nose, and NACA-0012 gets more drag; at 12 the Mach number

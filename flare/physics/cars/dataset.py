@@ -9,9 +9,9 @@ import numpy as np
 
 from flare.data.cards import card
 from flare.data.sample import Sample, Schema
-from flare.errors import ConfigError, NotConverged
 from flare.physics.cars.flow import past
 from flare.physics.cars.shape import random_car
+from flare.utils.errors import ConfigError, NotConverged
 
 SPEED = 38.889
 """m/s, of the stream: that of DrivAerML."""

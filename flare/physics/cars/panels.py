@@ -23,10 +23,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.sparse.linalg import gmres
 
-from flare.compiled import compiled
-from flare.errors import ConfigError, DataError, NotConverged
 from flare.mesh.surface import Surface
 from flare.physics.cars.triangle import potential, solid_angle, velocity
+from flare.utils.errors import ConfigError, DataError, NotConverged
+from flare.utils.numba_cache import compiled
 
 Array = NDArray[np.float64]
 

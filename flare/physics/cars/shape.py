@@ -20,10 +20,10 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from flare.errors import ConfigError
 from flare.mesh.skin import skin
 from flare.mesh.surface import Surface
 from flare.mesh.voxels import Voxels
+from flare.utils.errors import ConfigError
 
 Array = NDArray[np.float64]
 

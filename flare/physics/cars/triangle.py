@@ -14,7 +14,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from flare.compiled import compiled
+from flare.utils.numba_cache import compiled
 
 Array = NDArray[np.float64]
 

@@ -18,11 +18,11 @@ import numpy as np
 
 from flare.data.cards import card
 from flare.data.sample import Sample, Schema
-from flare.errors import ConfigError, nearest
 from flare.physics.elasticity.elements import Mesh
 from flare.physics.elasticity.equilibrium import MATERIALS, Solution, clamped, on_rollers, solve
 from flare.physics.elasticity.material import Linear, Material, Rubber, von_mises
 from flare.physics.elasticity.void import OGrid, Void, random_void
+from flare.utils.errors import ConfigError, nearest
 
 __all__ = [
     "Elasticity",

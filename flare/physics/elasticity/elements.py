@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from flare.errors import NotConverged
+from flare.utils.errors import NotConverged
 
 # e elements, g Gauss points of an element (9), a and b its nodes (9), i, j, k, l the two directions
 Array = NDArray[np.float64]

@@ -12,7 +12,6 @@ import numpy as np
 from scipy.sparse import csc_array
 from scipy.sparse.linalg import splu
 
-from flare.errors import ConfigError, DataError, NotConverged, nearest
 from flare.physics.elasticity.elements import (
     GAUSS_POINTS,
     LINE_POINTS,
@@ -24,6 +23,7 @@ from flare.physics.elasticity.elements import (
     shape,
 )
 from flare.physics.elasticity.material import Linear, Material, Rubber
+from flare.utils.errors import ConfigError, DataError, NotConverged, nearest
 
 MATERIALS: dict[str, Material] = {"linear": Linear(), "rubber": Rubber()}
 TRACTION = {"top": (0.0, 100.0)}

@@ -11,8 +11,8 @@ from typing import Protocol
 
 import numpy as np
 
-from flare.errors import ConfigError, NotConverged
 from flare.physics.elasticity.elements import Array
+from flare.utils.errors import ConfigError, NotConverged
 
 C1, C2 = 1.863e5, 9.79e3
 """Constants of the benchmark's rubber."""

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from flare.errors import ConfigError, DataError, NotConverged
 from flare.physics.elasticity.elements import Array, Indices, Mesh
+from flare.utils.errors import ConfigError, DataError, NotConverged
 
 MODES = 5
 AMPLITUDE = 4 / np.sqrt(np.pi)  # cos kφ/√π and sin kφ/√π have unit norm on the circle

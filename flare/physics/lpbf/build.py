@@ -24,7 +24,6 @@ from numpy.typing import NDArray
 from scipy.ndimage import label
 from threadpoolctl import threadpool_limits
 
-from flare.errors import ConfigError, DataError, nearest
 from flare.mesh.voxels import Voxels
 from flare.physics.lpbf import mechanics, plasticity
 from flare.physics.lpbf.grid import Hierarchy, Ints, plate_for
@@ -33,6 +32,7 @@ from flare.physics.lpbf.mechanics import Body, Equilibrium, elastic_equilibrium,
 from flare.physics.lpbf.plasticity import plastic_equilibrium
 from flare.physics.lpbf.process import Process, process_preset
 from flare.physics.lpbf.thermal import faces_of, heat_step, heating
+from flare.utils.errors import ConfigError, DataError, nearest
 
 Mode = Literal["benchmark", "refined"]
 MODES = ("benchmark", "refined")

@@ -10,7 +10,6 @@ import numpy as np
 
 from flare.data.cards import card
 from flare.data.sample import Field, Sample, Schema
-from flare.errors import ConfigError, Exhausted, NotConverged, nearest
 from flare.mesh.folder import PartFolder
 from flare.mesh.octree import HexMesh
 from flare.mesh.surface import placed
@@ -21,6 +20,7 @@ from flare.physics.lpbf.corners import Corners
 from flare.physics.lpbf.loops import threads
 from flare.physics.lpbf.parts import draw_part, meshed
 from flare.physics.lpbf.process import Process, named_process
+from flare.utils.errors import ConfigError, Exhausted, NotConverged, nearest
 
 LEAST_DISPLACEMENT = 0.01
 """mm upwards: a part of one layer group stays flat to rounding, one of hardly more to a micrometre. A relative error of

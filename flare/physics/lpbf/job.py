@@ -20,8 +20,6 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 import flare
-from flare.errors import ConfigError, DataError, NotConverged, first_difference
-from flare.files import lock, refuse_existing, replacing, write_json
 from flare.mesh.voxels import Voxels
 from flare.physics.lpbf.build import Build, State
 from flare.physics.lpbf.hexahedron import Array
@@ -40,7 +38,9 @@ from flare.physics.lpbf.output import (
 )
 from flare.physics.lpbf.saved import load_state, save_state
 from flare.physics.lpbf.setup import Setup, prepare
-from flare.terminal import counted, progress, say
+from flare.utils.errors import ConfigError, DataError, NotConverged, first_difference
+from flare.utils.files import lock, refuse_existing, replacing, write_json
+from flare.utils.terminal import counted, progress, say
 
 
 def outputs(out: str | Path) -> tuple[Path, Path]:

@@ -17,10 +17,10 @@ from numpy.typing import NDArray
 from scipy.sparse import coo_array
 from scipy.sparse.linalg import splu
 
-from flare.errors import NotConverged
 from flare.physics.lpbf.grid import Bools, Hierarchy, Ints, Level
 from flare.physics.lpbf.hexahedron import Array
 from flare.physics.lpbf.loops import compiled, over
+from flare.utils.errors import NotConverged
 
 Floats = NDArray[Any]
 Apply = Callable[[Array], Array]

@@ -10,14 +10,14 @@ from typing import Any, Literal
 
 import numpy as np
 
-from flare.errors import ConfigError, nearest
-from flare.files import replacing
 from flare.mesh.octree import merged
 from flare.mesh.vtu import write_pvd, write_vtu
 from flare.physics.lpbf.build import Build, Frame, State
 from flare.physics.lpbf.corners import Corners
 from flare.physics.lpbf.hexahedron import Array
 from flare.physics.lpbf.setup import Setup
+from flare.utils.errors import ConfigError, nearest
+from flare.utils.files import replacing
 
 FIELDS = ("displacement", "elastic_strain", "stress", "von_mises", "temperature")
 """Of a `Frame`, at the nodes."""

@@ -17,7 +17,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from flare.errors import NotConverged
 from flare.mesh.csg import Box, Cylinder, Placed, Prism, Solid, on_plate
 from flare.mesh.octree import HexMesh, merged
 from flare.mesh.pieces import pieces
@@ -25,6 +24,7 @@ from flare.mesh.surface import Surface
 from flare.mesh.unfit import Unfit
 from flare.mesh.voxelise import benchmark_size, voxelise
 from flare.mesh.voxels import Vector, Voxels
+from flare.utils.errors import NotConverged
 
 LONGEST = 60.0  # mm, edge of the build volume
 FAMILIES = {"plate": 0.35, "bracket": 0.20, "round": 0.25, "block": 0.20}

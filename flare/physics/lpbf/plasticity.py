@@ -11,12 +11,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from flare.errors import NotConverged
 from flare.physics.lpbf.grid import Ints
 from flare.physics.lpbf.hexahedron import Array
 from flare.physics.lpbf.loops import compiled, over
 from flare.physics.lpbf.mechanics import Body, Equilibrium
 from flare.physics.lpbf.multigrid import conjugate_gradients, sum_at_nodes
+from flare.utils.errors import NotConverged
 
 TOLERANCE = 1e-6  # of the residual force against the load
 NEWTON_LIMIT = 40

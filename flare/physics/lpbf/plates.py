@@ -13,7 +13,7 @@ from flare.physics.lpbf.build import Frame, Result, State, simulate
 from flare.physics.lpbf.process import Process
 from flare.physics.lpbf.saved import load_state, save_state
 from flare.physics.lpbf.setup import Setup
-from flare.terminal import progress, say
+from flare.utils.terminal import progress, say
 
 COARSER = 2  # voxels about twice as large in each direction: an eighth of the work, three builds for less than one
 

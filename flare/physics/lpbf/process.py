@@ -15,8 +15,8 @@ from typing import Any, get_origin, get_type_hints
 import numpy as np
 import yaml
 
-from flare.errors import ConfigError, nearest
 from flare.physics.lpbf.hexahedron import Array
+from flare.utils.errors import ConfigError, nearest
 
 Curve = tuple[tuple[float, float], ...]
 """(temperature °C, value) pairs, temperatures ascending; linear between them, constant outside."""

@@ -7,10 +7,10 @@ from zipfile import BadZipFile
 
 import numpy as np
 
-from flare.errors import DataError, numpys_reason
-from flare.files import replacing
 from flare.physics.lpbf.build import State
 from flare.physics.lpbf.hexahedron import Array
+from flare.utils.errors import DataError, numpys_reason
+from flare.utils.files import replacing
 
 
 def save_state(path: Path, state: State, **more: Array) -> None:

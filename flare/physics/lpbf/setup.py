@@ -16,7 +16,6 @@ from typing import Any
 
 import numpy as np
 
-from flare.errors import ConfigError, DataError, nearest
 from flare.mesh.pieces import one_piece_on_plate
 from flare.mesh.read import USUAL, read_part, unit_hint
 from flare.mesh.skin import skin
@@ -28,7 +27,8 @@ from flare.mesh.walls import thin_share
 from flare.physics.lpbf.build import MODES, Mode, printable
 from flare.physics.lpbf.process import Process, process_preset
 from flare.physics.lpbf.thermal import heating
-from flare.terminal import counted
+from flare.utils.errors import ConfigError, DataError, nearest
+from flare.utils.terminal import counted
 
 MOST_VOXELS = 1_500_000  # solid ones: some 5 kB each, 8 GB in all
 THIN_SHARE = 0.01  # of the voxels: fewer in walls of one voxel are not worth a note

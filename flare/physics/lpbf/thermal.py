@@ -13,10 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
-from flare.errors import NotConverged
 from flare.physics.lpbf.grid import Hierarchy
 from flare.physics.lpbf.hexahedron import Array
 from flare.physics.lpbf.process import Machine, Material
+from flare.utils.errors import NotConverged
 
 Numbers = NDArray[np.int64]
 

@@ -9,9 +9,9 @@ import numpy as np
 
 from flare.data.cards import card
 from flare.data.sample import Sample, Schema
-from flare.errors import ConfigError
 from flare.physics.pipe.flow import solve
 from flare.physics.pipe.geometry import check_nodes, mesh, random_parameters
+from flare.utils.errors import ConfigError
 
 
 @dataclass(frozen=True, kw_only=True)

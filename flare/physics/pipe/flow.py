@@ -12,8 +12,8 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.sparse import csc_array
 from scipy.sparse.linalg import SuperLU, splu
 
-from flare.errors import ConfigError, DataError, NotConverged, nearest
 from flare.physics.pipe.taylor_hood import Elements
+from flare.utils.errors import ConfigError, DataError, NotConverged, nearest
 
 Array = NDArray[np.float64]
 

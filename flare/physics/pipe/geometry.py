@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.interpolate import CubicHermiteSpline
 
-from flare.errors import ConfigError, DataError
+from flare.utils.errors import ConfigError, DataError
 
 Array = NDArray[np.float64]
 

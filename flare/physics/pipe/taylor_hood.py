@@ -22,8 +22,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csc_array
 
-from flare.errors import DataError
 from flare.physics.pipe.dissection import elimination_order
+from flare.utils.errors import DataError
 
 Array = NDArray[np.float64]
 Indices = NDArray[np.intp]

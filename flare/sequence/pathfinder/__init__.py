@@ -16,11 +16,11 @@ import numpy as np
 import PIL
 from numpy.typing import NDArray
 
-from flare.errors import ConfigError, NotConverged, nearest
-from flare.interrupts import uninterrupted
 from flare.sequence.pathfinder.paths import grow_distractors, grow_targets
 from flare.sequence.pathfinder.stamps import as_bytes, marker, stamps
 from flare.sequence.store import Example, SequenceSchema
+from flare.utils.errors import ConfigError, NotConverged, nearest
+from flare.utils.interrupts import uninterrupted
 
 CLASSES = ("apart", "connected")
 

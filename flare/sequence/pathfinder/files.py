@@ -11,11 +11,11 @@ from typing import ClassVar
 
 import numpy as np
 
-from flare.errors import DataError, numpys_reason
 from flare.sequence.files import SequenceFiles, decode, read_lines, shuffled
 from flare.sequence.pathfinder import CLASSES
 from flare.sequence.pictures import read_picture
 from flare.sequence.store import Example, SequenceSchema
+from flare.utils.errors import DataError, numpys_reason
 
 NUMPY_MAGIC = b"\x93NUMPY"
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from flare.compiled import compiled
 from flare.sequence.pathfinder.stamps import ANTIALIAS, Stamps
+from flare.utils.numba_cache import compiled
 
 Array = NDArray[np.float64]
 Path = NDArray[np.float64]

@@ -7,11 +7,11 @@ from collections.abc import Callable
 from torch import nn
 from torch.optim import AdamW, Optimizer
 
-from flare.errors import ConfigError, nearest
 from flare.train.config import OptimConfig
 from flare.train.optimizers.groups import parameter_groups
 from flare.train.optimizers.muon import Muon
 from flare.train.optimizers.soap import SOAP
+from flare.utils.errors import ConfigError, nearest
 
 
 def build_optimizer(model: nn.Module, optim: OptimConfig, *, fused: bool = True) -> Optimizer:

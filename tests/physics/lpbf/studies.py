@@ -11,9 +11,9 @@ from pathlib import Path
 
 import numpy as np
 
-from flare.files import put_between
 from flare.mesh.voxels import Voxels
 from flare.physics.lpbf import simulate
+from flare.utils.files import put_between
 from tests.physics.lpbf.shapes import bar, bracket, bridge, coarse_process, plate_with_hole, shaft, shelf, tube
 
 PAGE = Path(__file__).parents[3] / "docs" / "lpbf.md"

@@ -7,10 +7,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from flare.errors import ConfigError, DataError
 from flare.mesh.voxels import Voxels
 from flare.physics.lpbf import Build, State, process_preset, simulate
 from flare.physics.lpbf.mechanics import Body, elastic_equilibrium, rigid_motions
+from flare.utils.errors import ConfigError, DataError
 from tests.physics.lpbf.shapes import COARSE, bar, carve, coarse_process, shelf
 from tests.physics.lpbf.studies import (
     CALIBRATION,

@@ -17,7 +17,6 @@ import pytest
 import trimesh
 from scipy.spatial import KDTree
 
-from flare.errors import ConfigError, DataError, NotConverged
 from flare.mesh.octree import merged
 from flare.mesh.skin import skin
 from flare.mesh.stl import write_stl
@@ -32,6 +31,7 @@ from flare.physics.lpbf.plates import coarser, hotter_plates
 from flare.physics.lpbf.process import named_process
 from flare.physics.lpbf.setup import MOST_VOXELS, prepare, voxel_size, with_voxel_layers
 from flare.physics.lpbf.thermal import heating
+from flare.utils.errors import ConfigError, DataError, NotConverged
 from tests.physics.lpbf.shapes import bar, carve, coarse_process, shelf
 
 COARSE = {"voxel": 1.5, "layers": 30}

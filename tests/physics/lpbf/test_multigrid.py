@@ -7,11 +7,11 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from flare.errors import NotConverged
 from flare.physics.lpbf.grid import Hierarchy, coarse_lines, plate_for
 from flare.physics.lpbf.loops import threads
 from flare.physics.lpbf.mechanics import Body, elastic_equilibrium
 from flare.physics.lpbf.multigrid import Multigrid, Operator, conjugate_gradients
+from flare.utils.errors import NotConverged
 
 SHRINK = np.array([-0.008, -0.008, 0, 0, 0, 0])
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from flare.errors import NotConverged
 from flare.mesh.cad import triangulated
 from flare.mesh.octree import merged
 from flare.mesh.pieces import pieces
@@ -14,6 +13,7 @@ from flare.mesh.skin import skin
 from flare.mesh.voxelise import voxelise
 from flare.mesh.voxels import Voxels
 from flare.physics.lpbf.parts import FAMILIES, FEATURES, Limits, draw_part, random_part
+from flare.utils.errors import NotConverged
 
 # Of the published set, after its filter: mean, standard deviation, quartiles.
 PUBLISHED = {

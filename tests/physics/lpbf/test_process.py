@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from flare.errors import ConfigError
 from flare.physics.lpbf import Machine, Material, Process, load_process, process_names, process_preset
+from flare.utils.errors import ConfigError
 
 
 def test_the_default_process_is_the_titanium_preset_without_its_curves():

@@ -3,11 +3,11 @@
 import pytest
 
 from flare import build_model
-from flare.errors import ConfigError
 from flare.train.config import OPTIMIZER_DEFAULTS, OptimConfig, TrainConfig
 from flare.train.optimizers import OPTIMIZERS, build_optimizer
 from flare.train.optimizers.groups import SMALLEST_SIDE, parameter_groups
 from flare.train.presets import build_config
+from flare.utils.errors import ConfigError
 
 
 def kind_of(name):

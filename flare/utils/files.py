@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
-from flare.errors import DataError
+from flare.utils.errors import DataError
 
 
 @contextmanager

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from importlib import import_module
 from typing import Any
 
-from flare.errors import ConfigError, nearest
+from flare.utils.errors import ConfigError, nearest
 
 
 def class_named(name: str, table: Mapping[str, str], what: str) -> Any:

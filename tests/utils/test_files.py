@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from flare.environment import describe_environment, peak_memory_mb
-from flare.errors import DataError, first_difference, nearest
-from flare.files import filling, lock, making, refuse_existing, replacing, taken, write_json
+from flare.utils.environment import describe_environment, peak_memory_mb
+from flare.utils.errors import DataError, first_difference, nearest
+from flare.utils.files import filling, lock, making, refuse_existing, replacing, taken, write_json
 
 
 def test_a_failed_write_leaves_the_old_file_and_no_debris(tmp_path):

@@ -9,8 +9,8 @@ import time
 
 import pytest
 
-from flare import terminal
-from flare.terminal import duration, patience, plainly, progress
+from flare.utils import terminal
+from flare.utils.terminal import duration, patience, plainly, progress
 
 
 @pytest.fixture
@@ -95,7 +95,7 @@ def test_quiet_is_silent(capsys):
 
 def test_a_terminal_gets_a_live_bar_with_rate_time_and_text():
     code = (
-        "from flare.terminal import progress; import time\n"
+        "from flare.utils.terminal import progress; import time\n"
         "with progress('training', 4, unit='steps') as update:\n"
         "    for _ in range(4): time.sleep(0.05); update(text='loss 0.25  1.5 GB')"
     )
