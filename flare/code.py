@@ -21,7 +21,7 @@ from torch import Tensor
 
 from flare.data.sample import Sample
 from flare.inference import Chunk, as_fields, chunk_size, empty_outputs, pointwise, stream
-from flare.models.stream import flare_blocks, flare_model, query
+from flare.models.streaming import flare_blocks, flare_model, query
 from flare.utils.errors import DataError
 from flare.utils.files import replacing
 

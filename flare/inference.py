@@ -15,7 +15,7 @@ from torch import Tensor
 
 from flare.data.sample import Sample, input_array
 from flare.models.flare import FLAREModel
-from flare.models.stream import CHUNK, Stream, flare_blocks, flare_model, spans
+from flare.models.streaming import CHUNK, Stream, flare_blocks, flare_model, spans
 from flare.utils.environment import memory_of
 from flare.utils.errors import ConfigError, DataError
 from flare.utils.terminal import counted

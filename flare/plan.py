@@ -22,7 +22,7 @@ import numpy as np
 import torch
 
 from flare.mixer import native
-from flare.mixer.parts import TILE
+from flare.mixer.chunked import TILE
 from flare.trial import Need, Setting, measure
 from flare.utils.environment import processor
 from flare.utils.errors import DataError

@@ -22,7 +22,7 @@ from flare.data.normalise import Affine
 from flare.data.sample import INPUT_ROLES, Field, Sample, Schema
 from flare.inference import Chunk, as_fields, empty_outputs, predict_into
 from flare.models import build_model
-from flare.models.stream import CHUNK, spans
+from flare.models.streaming import CHUNK, spans
 from flare.utils.errors import CheckpointError, ConfigError, DataError, MissingInputError, nearest, one_line
 
 VERSION = 1

@@ -20,7 +20,7 @@ from flare.measure import alone, median_seconds
 from flare.mixer import native
 from flare.mixer.native.block_ops import block_activations, mlp_activations
 from flare.models import build_model, count_parameters
-from flare.models.stream import CHUNK, MOST_IN_MEMORY, Stream
+from flare.models.streaming import CHUNK, MOST_IN_MEMORY, Stream
 from flare.utils.environment import forget_peak_memory, peak_memory_mb
 from flare.utils.errors import ConfigError
 

@@ -323,7 +323,7 @@ def test_the_table_of_the_stream_says_the_records_numbers(tmp_path, monkeypatch)
     record, text = read(tmp_path, "stream"), page.read_text()
     assert record["disk"]["points"] == 10_000
     errors, seconds = record["whole"]["errors"], record["whole"]["seconds"]
-    assert max(errors.values()) < 1e-5  # rounding, made larger by the head: see tests/models/test_stream.py
+    assert max(errors.values()) < 1e-5  # rounding, made larger by the head: see tests/models/test_streaming.py
     assert errors["chunks"] < stream.FARTHER * errors["whole"]
     apart = record["whole"]["chunks_to_whole"]
     assert 0 < apart <= sum(errors.values()) * (1 + 1e-6)

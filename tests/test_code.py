@@ -19,8 +19,8 @@ from flare.cli import main
 from flare.code import load_code
 from flare.data.normalise import Affine
 from flare.data.sample import Sample
-from flare.models import stream
-from flare.models.stream import Stream
+from flare.models import streaming as stream
+from flare.models.streaming import Stream
 from flare.part import part_of
 from flare.probes import grids, line, plane
 from flare.surrogate import Surrogate, save_model

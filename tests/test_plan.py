@@ -12,7 +12,7 @@ from flare.cli import main
 from flare.measure import alone
 from flare.mixer.native import block_ops
 from flare.models import build_model, count_parameters
-from flare.models.stream import Stream
+from flare.models.streaming import Stream
 from flare.plan import Planner, calibrate, fits_into, surely_fits
 from flare.train import fit, rehearsal
 from flare.train.config import DataConfig, TrainConfig

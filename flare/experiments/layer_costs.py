@@ -45,8 +45,8 @@ def layers(latents: Sequence[int] = LATENTS) -> list[str]:
 def make_layer(name: str, sizes: Sizes = SIZES, backend: str = "auto") -> nn.Module:
     """With its projections, without norm or pointwise MLP. The backend is FLARE's."""
     from flare.models.attention import SelfAttention
+    from flare.models.baselines.transolver import PhysicsAttention
     from flare.models.flare import FLARE
-    from flare.models.transolver import PhysicsAttention
 
     kind, _, size = name.partition(" ")
     channels, heads, width = sizes[kind]

@@ -16,7 +16,7 @@ from torch import Tensor
 from torch import distributed as dist
 
 from flare.mixer import native
-from flare.mixer.parts import TILE, Part, encode_part, share
+from flare.mixer.chunked import TILE, Part, encode_part, share
 from flare.mixer.reference import scores
 
 Group = dist.ProcessGroup

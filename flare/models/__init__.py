@@ -16,12 +16,12 @@ from flare.utils.errors import ConfigError, nearest
 
 MODELS: dict[str, str] = {
     "flare": "flare.models.flare:FLAREModel",
-    "transformer": "flare.models.transformer:Transformer",
-    "perceiver": "flare.models.perceiver:PerceiverIO",
-    "transolver": "flare.models.transolver:Transolver",
-    "transolver++": "flare.models.transolver_pp:TransolverPP",
-    "lno": "flare.models.lno:LNO",
-    "gnot": "flare.models.gnot:GNOT",
+    "transformer": "flare.models.baselines.transformer:Transformer",
+    "perceiver": "flare.models.baselines.perceiver:PerceiverIO",
+    "transolver": "flare.models.baselines.transolver:Transolver",
+    "transolver++": "flare.models.baselines.transolver_pp:TransolverPP",
+    "lno": "flare.models.baselines.lno:LNO",
+    "gnot": "flare.models.baselines.gnot:GNOT",
 }
 """Name -> where the class lives. A new model is one file and one line here; see CONTRIBUTING.md."""
 

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from flare.mixer import check_backend, decode, encode, mix, sharded
-from flare.mixer.parts import Part, encode_part
+from flare.mixer.chunked import Part, encode_part
 from flare.models import fused
 from flare.models.attention import TransformerBlock, check_heads, merge_heads, split_heads, transformer_mlp
 from flare.models.checks import at_least

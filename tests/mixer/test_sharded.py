@@ -7,7 +7,7 @@ import torch
 from torch import distributed as dist
 
 from flare.mixer import encode, sharded
-from flare.mixer.parts import encode_part
+from flare.mixer.chunked import encode_part
 from flare.mixer.reference import scores
 from flare.mixer.sharded import encode_gradients, norm_of_all
 from flare.models import build_model

@@ -7,7 +7,7 @@ import torch
 
 from flare import build_model
 from flare.models.fourier import FourierFeatures
-from flare.models.stream import Stream, query
+from flare.models.streaming import Stream, query
 from flare.utils.errors import ConfigError
 
 SIZES = {"channels": 16, "blocks": 2, "heads": 2, "latents": 8, "kv_depth": 1, "ffn_depth": 1, "fourier": 3}

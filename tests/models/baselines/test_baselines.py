@@ -6,8 +6,8 @@ from torch import nn
 
 from flare import build_model
 from flare.models import MODELS, count_parameters
-from flare.models.grid import distances
-from flare.models.transolver_pp import gumbel_like
+from flare.models.baselines.grid import distances
+from flare.models.baselines.transolver_pp import gumbel_like
 from flare.train.presets import preset_path, read_yaml
 from flare.train.recipes import recipe_names, with_model
 from flare.utils.errors import ConfigError

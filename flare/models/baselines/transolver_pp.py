@@ -8,9 +8,9 @@ import torch
 from torch import Tensor, nn
 
 from flare.models.attention import check_heads, merge_heads, split_heads
+from flare.models.baselines.transolver import Placeholder, SliceTokens, TransolverBlock, exchange
 from flare.models.checks import at_least, check_mask
 from flare.models.initialise import small_normal
-from flare.models.transolver import Placeholder, SliceTokens, TransolverBlock, exchange
 from flare.utils.errors import ConfigError
 
 NOISE = ("training", "always", "never")

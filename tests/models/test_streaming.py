@@ -7,10 +7,11 @@ import torch
 from torch import nn
 
 from flare import mixer
-from flare.mixer import parts
-from flare.mixer.parts import Gathered, Part, encode_part
-from flare.models import build_model, stream
-from flare.models.stream import Stream, query
+from flare.mixer import chunked as parts
+from flare.mixer.chunked import Gathered, Part, encode_part
+from flare.models import build_model
+from flare.models import streaming as stream
+from flare.models.streaming import Stream, query
 from flare.train.presets import load_config, preset_path
 from flare.utils.errors import ConfigError
 

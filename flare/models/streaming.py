@@ -17,7 +17,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
-from flare.mixer.parts import Gathered
+from flare.mixer.chunked import Gathered
 from flare.models.flare import FLAREBlock, FLAREModel
 from flare.utils.errors import ConfigError
 from flare.utils.files import refuse_full_disk

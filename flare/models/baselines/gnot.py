@@ -10,10 +10,10 @@ import torch
 from torch import Tensor, nn
 
 from flare.models.attention import check_heads, merge_heads, split_heads, transformer_mlp
+from flare.models.baselines.grid import REFERENCE, check_grid, check_unified, distances, require_grid
+from flare.models.baselines.transolver import Placeholder
 from flare.models.checks import at_least, check_mask
-from flare.models.grid import REFERENCE, check_grid, check_unified, distances, require_grid
 from flare.models.initialise import small_normal
-from flare.models.transolver import Placeholder
 from flare.utils.errors import ConfigError
 
 

@@ -1,0 +1,1 @@
+"""Models that FLARE is compared with, one file each."""
