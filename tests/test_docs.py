@@ -84,9 +84,9 @@ def refusal(words):
 
 
 def test_the_other_way_of_a_discrepancy_is_a_cell_or_a_training_that_is_there():
-    from flare.experiments.budgets import BUDGETS
-    from flare.experiments.reproduce import item_named
-    from flare.experiments.study import chosen
+    from flare.reproduce.budgets import BUDGETS
+    from flare.reproduce.registry import item_named
+    from flare.reproduce.study import chosen
 
     page = ROOT / "docs" / "discrepancies.md"
     rows = re.findall(r"^\| (\d+) \|.*\| (.*) \|$", page.read_text(encoding="utf-8"), re.MULTILINE)

@@ -120,13 +120,13 @@ NOT_RUN = {
     "flare data download": "fetches files; tests/data and tests/sequence run it against servers that answer alike",
     "flare data upload": "sends files to the hub; tests/data/test_lpbf_files.py runs it against a small one",
     "flare experiment cars": "a day; tests/physics/test_cars.py has its parts",
-    "flare experiment printed-parts": "hours; tests/experiments/test_printed_parts.py runs it small",
+    "flare experiment printed-parts": "hours; tests/reproduce/items/test_printed_parts.py runs it small",
     "flare train --preset airfoil": "wants flows that take minutes to solve; tests/test_docs.py checks its settings",
     "flare train --preset pipe": "the same",
     "flare train --data.path data/mine --minutes": "takes that long; tests/train/test_loop.py has a short one",
     "flare train --preset darcy --recipe fast --minutes": "the same",
     "flare train --resume runs/mine --epochs": "tests/train/test_loop.py extends runs",
-    "flare experiment small-sets": "hours; tests/experiments/test_small_sets.py runs it small",
+    "flare experiment small-sets": "hours; tests/reproduce/items/test_small_sets.py runs it small",
 }
 """Beginning of a command -> why no test runs it as printed."""
 

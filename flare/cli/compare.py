@@ -72,7 +72,7 @@ def _that_fit(preset: str, overrides: list[tuple[str, object]]) -> list[str]:
 def _compare(
     preset: str, models: list[str], seeds: int, recipe: str | None, overrides: list[tuple[str, object]], folder: Path
 ) -> int:
-    from flare.experiments.compare import compare, configurations
+    from flare.reproduce.items.compare import compare, configurations
     from flare.train.signals import Interrupted
 
     wanted = configurations(preset, models, seeds, recipe, overrides)

@@ -58,7 +58,7 @@ def _small_sets(words: Sequence[str]) -> int:
     parser.add_argument("--only", help="such as elasticity,pipe; default all four")
     given = parse(parser, words)
 
-    from flare.experiments.small_sets import BEGIN, CASES, END, run
+    from flare.reproduce.items.small_sets import BEGIN, CASES, END, run
 
     names = given.only.split(",") if given.only else list(CASES)
     for name in names:
@@ -75,7 +75,7 @@ def _printed_parts(words: Sequence[str]) -> int:
     parser.add_argument("--drafts", type=int, default=500, help="further parts in wider voxels, to train with only")
     given = parse(parser, words)
 
-    from flare.experiments.printed_parts import BEGIN, END, run
+    from flare.reproduce.items.printed_parts import BEGIN, END, run
 
     sizes = {key: getattr(given, key) for key in ("parts", "test", "drafts", "workers")}
     return _tabulate(
@@ -92,7 +92,7 @@ def _cars(words: Sequence[str]) -> int:
     parser.add_argument("--refinement", type=float, default=1.0, help="of the panels; 0.5 costs a sixteenth")
     given = parse(parser, words)
 
-    from flare.experiments.cars import BEGIN, END, run
+    from flare.reproduce.items.cars import BEGIN, END, run
 
     sizes = {key: getattr(given, key) for key in ("cars", "test", "points", "epochs", "refinement", "workers")}
     return _tabulate(partial(run, Path(given.out), **sizes, tell=say), given, BEGIN, END, {"table.json": "cars"})
@@ -109,8 +109,8 @@ def _scaling(words: Sequence[str]) -> int:
     parser.add_argument("--backend", default="auto", help="that computes FLARE: auto, native, sdpa or reference")
     given = parse(parser, words)
 
-    from flare.experiments.layer_costs import LATENTS, POINTS
-    from flare.experiments.scaling import BEGIN, END, run
+    from flare.reproduce.items.layer_costs import LATENTS, POINTS
+    from flare.reproduce.items.scaling import BEGIN, END, run
 
     work = partial(
         run,
@@ -140,7 +140,7 @@ def _million(words: Sequence[str]) -> int:
     )
     given = parse(parser, words)
 
-    from flare.experiments.million import BEGIN, BLOCKS, END, LATENTS, run
+    from flare.reproduce.items.million import BEGIN, BLOCKS, END, LATENTS, run
 
     work = partial(
         run,
@@ -174,7 +174,7 @@ def _lra(words: Sequence[str]) -> int:
     )
     given = parse(parser, words)
 
-    from flare.experiments.lra import BEGIN, CONTENDERS, END, SIX, run
+    from flare.reproduce.items.lra import BEGIN, CONTENDERS, END, SIX, run
 
     tasks = _known(given.tasks, known, "task")
     everything = list(CONTENDERS)

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 from flare.cli import parse
 from flare.cli.options import make_parser
-from flare.experiments.names import ITEMS
+from flare.reproduce.names import ITEMS
 from flare.utils.errors import ConfigError
 from flare.utils.terminal import counted, duration, say
 
 if TYPE_CHECKING:
-    from flare.experiments.reproduce import Cost
+    from flare.reproduce.registry import Cost
 
 WORK = "runs/reproduce"
 RECORDS = "results/records"
@@ -104,9 +104,9 @@ def _records(given: Any, budget: str | None = None) -> Path:
 
 
 def _list(given: Any) -> int:
-    from flare.experiments.budgets import BUDGETS
-    from flare.experiments.ledger import Ledger
-    from flare.experiments.reproduce import listing
+    from flare.reproduce.budgets import BUDGETS
+    from flare.reproduce.ledger import Ledger
+    from flare.reproduce.registry import listing
 
     ledgers = {budget: Ledger(_records(given, budget)) for budget in BUDGETS}
     if given.records is not None:
@@ -136,8 +136,8 @@ def _recorded(cost: Cost) -> str:
 
 
 def _pages(given: Any) -> int:
-    from flare.experiments.ledger import Ledger
-    from flare.experiments.pages import write_pages
+    from flare.reproduce.ledger import Ledger
+    from flare.reproduce.pages import write_pages
 
     ledger = Ledger(_records(given))
     ledger.refuse_no_folder()
@@ -149,13 +149,13 @@ def _pages(given: Any) -> int:
 
 
 def _reproduce(given: Any) -> int:
-    from flare.experiments.budgets import budget_named
-    from flare.experiments.jobs import Place
-    from flare.experiments.ledger import Ledger
-    from flare.experiments.pages import write_report
-    from flare.experiments.reproduce import job_names, planned, selected, wanted
-    from flare.experiments.study import MOST_SEEDS, chosen
-    from flare.experiments.sweep import gpus, sweep
+    from flare.reproduce.budgets import budget_named
+    from flare.reproduce.jobs import Place
+    from flare.reproduce.ledger import Ledger
+    from flare.reproduce.pages import write_report
+    from flare.reproduce.registry import job_names, planned, selected, wanted
+    from flare.reproduce.study import MOST_SEEDS, chosen
+    from flare.reproduce.sweep import gpus, sweep
     from flare.train.signals import Interrupted
 
     if given.seeds is not None and given.seeds > MOST_SEEDS:
@@ -216,7 +216,7 @@ def _failed(ledger: Any, jobs: Collection[Any]) -> int:
 
 def _verify(items: Sequence[Any], ledger: Any, place: Any, how: dict[str, Any]) -> int:
     """1 where a cell does not come out as recorded; an item that has nothing to verify does not keep others from it."""
-    from flare.experiments.verify import NothingToVerify, verify
+    from flare.reproduce.verify import NothingToVerify, verify
 
     agree: list[bool] = []
     for cells in items:

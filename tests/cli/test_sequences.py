@@ -9,7 +9,7 @@ import pytest
 
 from flare.cli import main
 from flare.data.cards import command_for
-from flare.experiments import lra
+from flare.reproduce.items import lra
 from flare.sequence import store
 from flare.utils.errors import DataError
 

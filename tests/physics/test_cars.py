@@ -230,7 +230,7 @@ def test_impossible_options_are_refused(tmp_path, capsys):
 
 
 def test_the_experiment_makes_trains_judges_and_does_nothing_twice(tmp_path, capsys, monkeypatch):
-    from flare.experiments import cars
+    from flare.reproduce.items import cars
 
     small = [("model.channels", 8), ("model.blocks", 1), ("model.heads", 2), ("model.latents", 4), ("device", "cpu")]
     monkeypatch.setattr(cars, "SETTINGS", small)

@@ -5,16 +5,16 @@ import math
 import matplotlib.colors
 import pytest
 
-from flare.experiments import ablation as experiments_ablation
-from flare.experiments.budgets import BUDGETS
-from flare.experiments.learning import learning_curves
-from flare.experiments.ledger import Ledger, Record
-from flare.experiments.reproduce import item_named
-from flare.experiments.table1 import PAPER
 from flare.report import ablation
 from flare.report.ablation import Series, error_curves
 from flare.report.million import million_figure
 from flare.report.style import MODELS, look_of_model
+from flare.reproduce.budgets import BUDGETS
+from flare.reproduce.items import ablation as experiments_ablation
+from flare.reproduce.items.table1 import PAPER
+from flare.reproduce.learning import learning_curves
+from flare.reproduce.ledger import Ledger, Record
+from flare.reproduce.registry import item_named
 
 
 def line(*errors, paper=()):
@@ -87,7 +87,7 @@ def test_bars_are_drawn_and_in_the_legend_only_where_there_is_a_spread():
 
 def test_a_model_has_one_look_in_every_picture(monkeypatch):
     drawn = []
-    monkeypatch.setattr("flare.experiments.learning.png", lambda figure: drawn.append(figure) or b"")
+    monkeypatch.setattr("flare.reproduce.learning.png", lambda figure: drawn.append(figure) or b"")
     record = Record("done", {"curve": [(epoch, 1 / epoch) for epoch in (1, 2, 3, 4)]})
     for labels in (["transformer", "lno", "flare"], ["gnot", "FLARE"]):
         learning_curves("a", "Errors.", dict.fromkeys(labels, record))
@@ -115,7 +115,7 @@ def test_only_several_seeds_have_bars():
 
 def test_learning_curves_have_the_mean_field_where_a_record_has_it(monkeypatch):
     drawn = []
-    monkeypatch.setattr("flare.experiments.learning.png", lambda figure: drawn.append(figure) or b"")
+    monkeypatch.setattr("flare.reproduce.learning.png", lambda figure: drawn.append(figure) or b"")
     curve = [(epoch, 1 / epoch) for epoch in (1, 2, 3, 4)]
     young = Record("unfinished", {"curve": curve, "epochs": 9})
     done = Record("done", {"curve": curve, "rel_l2_mean_field": 0.3})

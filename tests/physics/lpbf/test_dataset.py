@@ -12,7 +12,6 @@ from flare.data.landmarks import landmarks
 from flare.data.sample import Sample
 from flare.data.store import Dataset
 from flare.data.writer import DatasetWriter
-from flare.experiments.printed_parts import linear_fit_error
 from flare.mesh.skin import skin
 from flare.mesh.stl import write_stl
 from flare.physics.lpbf import dataset as module
@@ -20,6 +19,7 @@ from flare.physics.lpbf import process_preset, simulate
 from flare.physics.lpbf.dataset import BENCHMARK_STRAIN, LPBF, STEPS
 from flare.physics.lpbf.parts import draw_part
 from flare.report.dataset import gallery, write_dataset_page
+from flare.reproduce.items.printed_parts import linear_fit_error
 from flare.utils.errors import ConfigError, DataError, Exhausted, NotConverged
 from tests.factory import content
 

@@ -1,1 +1,0 @@
-"""One file per comparison, table or figure: the grid of runs, what others found, the table, the picture."""

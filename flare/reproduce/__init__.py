@@ -1,0 +1,1 @@
+"""Tables and figures of the paper from records: jobs, ledger, sweep, pages; one file per table or figure in `items`."""

@@ -1,0 +1,240 @@
+"""Jobs that look at what is made or trained: spectra, the median sample, statistics of a dataset, counted costs; and
+whole experiments, whose records are kept."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+
+from flare.data.landmarks import landmarks
+from flare.data.sample import target_array
+from flare.data.store import Dataset
+from flare.report.dataset import COLOURS, gallery, sample_numbers
+from flare.report.page import png
+from flare.reproduce.jobs import Data, Job, Place, Training
+from flare.reproduce.ledger import Arrays
+from flare.utils.files import write_json
+from flare.utils.terminal import say
+
+
+@dataclass(frozen=True)
+class OfTraining(Job):
+    """A look at a trained model."""
+
+    of: Training
+
+    @property
+    def numbers(self) -> Sequence[str]:
+        return ("rel_l2",)
+
+    @property
+    def data(self) -> Data:
+        return self.of.data
+
+    @property
+    def training(self) -> Training:
+        return self.of
+
+
+@dataclass(frozen=True)
+class TrainedSpectra(OfTraining):
+    """Eigenvalues of every head's mixing in a trained FLARE, means over test samples."""
+
+    samples: int
+
+    kind: ClassVar[str] = "spectra"
+
+    @property
+    def label(self) -> str:
+        return f"{self.of.label}-spectra"
+
+    def definition(self) -> dict[str, Any]:
+        return {"kind": self.kind, "of": self.of.definition(), "samples": self.samples}
+
+    def perform(self, place: Place) -> tuple[dict[str, Any], Arrays]:
+        from flare.spectra import surrogate_spectra
+        from flare.surrogate import load
+
+        result = self.of.trained(place)
+        dataset = Dataset(place.data(self.data))
+        test = [int(i) for i in dataset.split("test")[: self.samples]]
+        found = surrogate_spectra(load(place.run(self.of), device="cpu"), dataset, test)
+        arrays = {"eigenvalues": found.eigenvalues.numpy(), "spread": found.spread.numpy()}
+        kept = {key: result[key] for key in ("rel_l2", "data_fingerprint")}
+        return {"samples": found.samples, "effective_rank": found.effective_rank.tolist(), **kept}, arrays
+
+
+@dataclass(frozen=True)
+class MedianSample(OfTraining):
+    """Truth and prediction of the test sample of median error."""
+
+    kind: ClassVar[str] = "median sample"
+
+    @property
+    def label(self) -> str:
+        return f"{self.of.label}-median"
+
+    def definition(self) -> dict[str, Any]:
+        return {"kind": self.kind, "of": self.of.definition()}
+
+    def perform(self, place: Place) -> tuple[dict[str, Any], Arrays]:
+        from flare.surrogate import load
+
+        result = self.of.trained(place)
+        tested = json.loads((place.run(self.of) / "test_errors.json").read_text(encoding="utf-8"))
+        place_of_median = int(np.argsort(tested["rel_l2"])[len(tested["rel_l2"]) // 2])
+        index = tested["samples"][place_of_median]
+        dataset = Dataset(place.data(self.data))
+        schema, sample = dataset.schema, dataset[index]
+        predicted = load(place.run(self.of), device="cpu").predict_sample(sample)
+        arrays = {
+            "points": sample.values[schema.points].astype(np.float32),
+            "truth": target_array(schema, sample).astype(np.float32),
+            "prediction": np.concatenate([v.reshape(len(v), -1) for v in predicted.values()], 1).astype(np.float32),
+        }
+        if sample.cells is not None:
+            arrays["cells"] = np.asarray(sample.cells, dtype=np.int32)
+        units = [schema.fields[name].unit for name in schema.named("target") for _ in schema.fields[name].components]
+        return {
+            "index": index,
+            "of_samples": len(tested["samples"]),
+            "rel_l2": tested["rel_l2"][place_of_median],
+            "fields": schema.channels("target"),
+            "units": ["" if unit == "1" else unit for unit in units],
+            "grid": schema.grid and list(schema.grid),
+            "data_fingerprint": result["data_fingerprint"],
+        }, arrays
+
+
+@dataclass(frozen=True)
+class DatasetStatistics(Job):
+    """Landmarks of a dataset, the numbers of its samples for histograms, and a gallery."""
+
+    of: Data
+
+    kind: ClassVar[str] = "statistics"
+
+    @property
+    def label(self) -> str:
+        return f"{self.of.name}-statistics"
+
+    @property
+    def data(self) -> Data:
+        return self.of
+
+    def definition(self) -> dict[str, Any]:
+        return {"kind": self.kind, "data": self.of.definition()}
+
+    def perform(self, place: Place) -> tuple[dict[str, Any], Arrays]:
+        dataset = Dataset(place.data(self.of))
+        everything = list(range(len(dataset)))
+        numbers = sample_numbers(dataset, dataset.notes(), everything)
+        arrays = {title: np.asarray(values, dtype=np.float32) for title, (_, values) in numbers.items()}
+        # A picture of meshes is kept as such: their cells would be megabytes.
+        arrays["gallery.png"] = np.frombuffer(png(gallery(dataset)), dtype=np.uint8)
+        return {
+            "landmarks": landmarks(dataset),
+            "units": {title: unit for title, (unit, _) in numbers.items()},
+            "samples": len(dataset),
+            "gallery": COLOURS,
+            "data_fingerprint": dataset.fingerprint,
+        }, arrays
+
+
+@dataclass(frozen=True)
+class ModelCost(Job):
+    """Parameters, operations and memory of a model for so many points, counted on tensors without data."""
+
+    model: str
+    """One of `recipe_names`."""
+    sizes: Mapping[str, Any]
+    """`name` and options."""
+    in_dim: int
+    points: int
+
+    kind: ClassVar[str] = "cost"
+
+    @property
+    def label(self) -> str:
+        return f"cost-{self.model}-{self.points}"
+
+    @property
+    def numbers(self) -> Sequence[str]:
+        return "parameters", "flops", "activations"
+
+    def definition(self) -> dict[str, Any]:
+        return {"kind": self.kind, "model": dict(self.sizes), "in_dim": self.in_dim, "points": self.points}
+
+    def perform(self, place: Place) -> tuple[dict[str, Any], Arrays]:
+        from flare.models.cost import cost_of
+
+        cost = cost_of(self.sizes, self.in_dim, 1, self.points)
+        return {"parameters": cost.parameters, "flops": cost.flops, "activations": cost.activations}, {}
+
+
+@dataclass(frozen=True)
+class Experiment(Job):
+    """One of `flare experiment`, done whole: it keeps what it has in a folder of its own, and goes on there."""
+
+    name: str
+    """Its module in `flare.reproduce.items`, whose `run` writes `<name>.json`."""
+    settings: Mapping[str, Any]
+    """Keyword arguments of `run`."""
+    seconds: float
+    """About, of one core."""
+    on: Data | None = None
+    """Dataset for its `data`, where it makes none itself."""
+
+    kind: ClassVar[str] = "experiment"
+
+    @property
+    def label(self) -> str:
+        return f"experiment-{self.name}"
+
+    @property
+    def data(self) -> Data | None:
+        return self.on
+
+    def definition(self) -> dict[str, Any]:
+        data = {"data": self.on.definition()} if self.on else {}
+        return {"kind": self.kind, "experiment": self.name, "settings": dict(self.settings), **data}
+
+    def perform(self, place: Place) -> tuple[dict[str, Any], Arrays]:
+        folder = place.run(self)
+        folder.mkdir(parents=True, exist_ok=True)
+        data = {"data": place.data(self.on)} if self.on else {}
+        kept = folder / f"{self.name}.json"
+        with _calls(folder / "calls.json", before=kept.exists()) as calls:
+            import_module(f"flare.reproduce.items.{self.name}").run(folder, **self.settings, **data, tell=say)
+        record: dict[str, Any] = json.loads(kept.read_text(encoding="utf-8"))
+        known = [seconds for seconds in calls if seconds is not None]
+        # Of its measurements, not of this process, which waited for them.
+        peak = max((row["peak_mb"] for row in record["rows"]), default=0.0)
+        seconds = round(sum(known), 1) if len(known) == len(calls) else None
+        return record | {"peak_memory_mb": round(peak), "seconds": seconds}, {}
+
+
+@contextmanager
+def _calls(path: Path, *, before: bool) -> Iterator[list[float | None]]:
+    """Seconds of each call that an experiment took so far, with this one once it has ended, however it does.
+
+    Args:
+        before: whether there was one whose time was not kept.
+    """
+    known = path.exists()
+    calls: list[float | None] = json.loads(path.read_text(encoding="utf-8"))["seconds"] if known else [None] * before
+    write_json(path, {"seconds": [*calls, None]})  # until it ends: the time of a call that is killed is lost
+    start = time.monotonic()
+    try:
+        yield calls
+    finally:
+        calls.append(round(time.monotonic() - start, 1))
+        write_json(path, {"seconds": calls})

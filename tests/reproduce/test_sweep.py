@@ -1,0 +1,364 @@
+"""Jobs are done once, whoever does them; what fails says so; what is stopped goes on where it was."""
+
+import json
+import math
+import os
+import signal
+import time
+from dataclasses import dataclass, replace
+from multiprocessing import get_context
+from pathlib import Path
+
+import pytest
+import torch
+
+from flare.reproduce.analyses import TrainedSpectra
+from flare.reproduce.jobs import Data, Job, Place, Training
+from flare.reproduce.ledger import Ledger, address
+from flare.reproduce.sweep import gpus, perform, sweep
+from flare.train.loop import Trainer
+from flare.train.signals import Interrupted
+from flare.utils.errors import ConfigError, DataError, TrainingDiverged
+from tests.factory import content
+
+TINY = (
+    *(("model.channels", 8), ("model.blocks", 1), ("model.heads", 2), ("model.latents", 4)),
+    *(("model.kv_depth", 0), ("model.ffn_depth", 0), ("epochs", 2), ("evaluate_every", 1), ("device", "cpu")),
+)
+JOB = Training(Data("elasticity", 6, 2), overrides=TINY)
+JOBS = [JOB.with_seed(seed) for seed in range(3)]
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    """Data made once; runs in folders of their own."""
+    root = tmp_path_factory.mktemp("work")
+    Place(root).make(JOB.on)
+    return Place(root)
+
+
+def run(jobs, folder, place, **how):
+    """Sweep with a ledger and run folders in `folder`; returns the ledger and the lines told."""
+    told, ledger = [], Ledger(folder / "records")
+    sweep(jobs, ledger, replace(place, runs=f"{folder.name}-runs"), tell=told.append, **how)
+    return ledger, told
+
+
+def without_made(ledger):
+    """File name -> its record but for who made it and how long that took."""
+    records = {path.name: json.loads(path.read_text()) for path in ledger.folder.glob("*.json")}
+    return {name: {k: v for k, v in record.items() if k != "made"} for name, record in records.items()}
+
+
+@pytest.fixture(scope="module")
+def alone(place, tmp_path_factory):
+    return run(JOBS, tmp_path_factory.mktemp("alone"), place)[0]
+
+
+def test_a_record_says_all_that_a_result_needs(alone):
+    record = alone.find(JOB)
+    assert record.outcome == "done"
+    assert 0 < record.result["rel_l2"] < 3
+    assert [epoch for epoch, _ in record.result["curve"]] == [1, 2]
+    assert record.result["curve"][-1][1] == pytest.approx(record.result["rel_l2"], rel=1e-6)
+    assert {"commit", "torch", "processor", "memory", "seconds", "peak_memory_mb"} <= set(record.made)
+    assert 0 < record.made["cpu_seconds"] < 100
+    assert len(record.result["data_fingerprint"]) == 16
+    assert len({alone.find(job).result["rel_l2"] for job in JOBS}) == 3, "seeds differ"
+
+
+def test_a_record_has_its_curve_over_cpu_seconds_apart_from_the_result(alone):
+    record = alone.find(JOB)
+    seconds, errors = zip(*record.made["cpu_curve"], strict=True)
+    assert errors == tuple(error for _, error in record.result["curve"])
+    assert 0 < seconds[0] <= seconds[1] <= record.made["cpu_seconds"] + 0.1
+    assert "cpu_curve" not in record.result
+
+
+def test_a_training_with_held_out_samples_keeps_their_error_beside_that_of_the_test_split(place, tmp_path):
+    job = JOB.with_settings(("data.holdout", 1), ("data.batch_size", 1))
+    record = run([job], tmp_path, place)[0].find(job)
+    assert record.result["rel_l2_validation"] == pytest.approx(record.result["curve"][-1][1], rel=1e-6)
+    assert record.result["rel_l2_validation"] != record.result["rel_l2"]
+    assert (record.result["train_samples"], record.result["test_samples"]) == (3, 2)
+
+
+def test_two_workers_leave_the_same_ledger_as_one(alone, place, tmp_path):
+    two, _ = run(JOBS, tmp_path, place, workers=2)
+    assert without_made(two) == without_made(alone)
+
+
+def test_so_does_a_dask_cluster_whose_worker_has_two_threads(alone, place, tmp_path):
+    distributed = pytest.importorskip("distributed")
+    cluster = distributed.LocalCluster(n_workers=1, threads_per_worker=2, processes=False, dashboard_address=None)
+    with cluster:
+        there, _ = run(JOBS, tmp_path, place, scheduler=cluster.scheduler_address)
+    assert without_made(there) == without_made(alone)
+
+
+def test_a_dask_worker_needs_not_work_where_the_command_was_given(alone, place, tmp_path, monkeypatch):
+    distributed = pytest.importorskip("distributed")
+    monkeypatch.chdir(place.root.parent)
+    records = Path(os.path.relpath(tmp_path / "records"))
+    there = Place(Path(place.root.name), runs=f"{tmp_path.name}-runs")
+    with (
+        distributed.LocalCluster(n_workers=1, threads_per_worker=1, dashboard_address=None) as cluster,
+        distributed.Client(cluster) as client,
+    ):
+        client.run(os.chdir, str(tmp_path))
+        sweep(JOBS[:1], Ledger(records), there, scheduler=cluster.scheduler_address, tell=lambda line: None)
+    assert Ledger(records).find(JOB).result == alone.find(JOB).result
+
+
+@pytest.mark.parametrize(
+    ("missing", "option"),
+    [("work/locks", "--work"), (f"work/data/{JOB.on.folder}", "--work"), ("records", "--records")],
+)
+def test_a_worker_that_does_not_see_a_folder_says_which_and_makes_none(missing, option, tmp_path):
+    for folder in ("work/locks", f"work/data/{JOB.on.folder}", "records"):
+        if folder != missing:
+            (tmp_path / folder).mkdir(parents=True)
+    with pytest.raises(DataError, match=rf"the worker on .* does not see {tmp_path / missing}\. .* with {option}$"):
+        perform(JOB, tmp_path / "records", Place(tmp_path / "work"), 1)
+    assert not (tmp_path / missing).exists()
+
+
+def test_what_has_a_record_is_not_done_again(place, tmp_path, monkeypatch):
+    ledger, _ = run(JOBS[:1], tmp_path, place)
+    before = content(ledger.folder)
+    monkeypatch.setattr(Training, "perform", lambda self, place: pytest.fail("done twice"))
+    _, told = run(JOBS[:1], tmp_path, place)
+    assert told == ["1 job, 1 of them done already"]
+    assert content(ledger.folder) == before
+
+
+def test_a_ledger_that_cannot_be_written_is_told_before_anything_is_made(tmp_path):
+    (tmp_path / "file").write_text("of a person")
+    with pytest.raises(DataError, match=r"is no folder|can be written into"):
+        sweep(JOBS[:1], Ledger(tmp_path / "file"), Place(tmp_path / "work"), tell=lambda line: None)
+    with pytest.raises(DataError, match=r"no records can be written into /proc/nope: .* with --records"):
+        sweep(JOBS[:1], Ledger("/proc/nope"), Place(tmp_path / "work"), tell=lambda line: None)
+    assert not (tmp_path / "work").exists()
+
+
+def test_a_stopped_sweep_keeps_what_is_finished_and_goes_on_in_the_middle_of_a_training(
+    alone, place, tmp_path, monkeypatch
+):
+    real, evaluations = Trainer._evaluate, []
+
+    def stop_once(self, epoch):
+        real(self, epoch)
+        evaluations.append(self.config.seed)
+        if len(evaluations) == 3:  # the first epoch of the second job
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    monkeypatch.setattr(Trainer, "_evaluate", stop_once)
+    with pytest.raises(Interrupted):
+        run(JOBS, tmp_path, place)
+    ledger = Ledger(tmp_path / "records")
+    finished = ledger.path(JOBS[0]).read_bytes()
+    assert ledger.find(JOBS[1]).outcome == "unfinished"
+    assert [epoch for epoch, _ in ledger.find(JOBS[1]).result["curve"]] == [1]
+    assert ledger.find(JOBS[2]) is None
+    run(JOBS, tmp_path, place)
+    assert ledger.path(JOBS[0]).read_bytes() == finished
+    assert evaluations.count(0) == 2, "the first was not trained again"
+    assert ledger.find(JOBS[1]).made["cpu_seconds"] is None, "of two processes, of which it knows one"
+    assert ledger.find(JOBS[2]).made["cpu_seconds"] > 0
+    assert without_made(ledger) == without_made(alone), "bit for bit, as though nothing had happened"
+
+
+def sweep_and_die(folder, place):
+    """Do all jobs, but be killed in the second: what a power cut does."""
+    real, evaluations = Trainer._evaluate, []
+
+    def die(self, epoch):
+        real(self, epoch)
+        evaluations.append(self.config.seed)
+        if len(evaluations) == 3:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    Trainer._evaluate = die
+    run(JOBS, folder, place)
+
+
+def test_a_killed_sweep_goes_on_without_repeating_what_is_finished(alone, place, tmp_path, monkeypatch):
+    process = get_context("spawn").Process(target=sweep_and_die, args=(tmp_path, place))
+    process.start()
+    process.join()
+    assert process.exitcode == -signal.SIGKILL
+    ledger = Ledger(tmp_path / "records")
+    finished = ledger.path(JOBS[0]).read_bytes()
+    assert ledger.find(JOBS[1]) is None
+    real, trained = Training.trained, []
+    monkeypatch.setattr(Training, "trained", lambda self, place: trained.append(self.seed) or real(self, place))
+    _, told = run(JOBS, tmp_path, place)
+    assert told[1] == "1 of the others goes on where an earlier call was stopped"
+    assert trained == [1, 2]
+    assert ledger.path(JOBS[0]).read_bytes() == finished
+    assert without_made(ledger) == without_made(alone), "bit for bit, as though nothing had happened"
+
+
+LONG = [job.with_settings(("epochs", 100_000)) for job in JOBS]
+
+
+def sweep_for_long(folder, place):
+    run(LONG, folder, place, workers=2)
+
+
+@pytest.mark.slow
+def test_workers_of_a_stopped_sweep_save_what_they_are_at(place, tmp_path):
+    process = get_context("spawn").Process(target=sweep_for_long, args=(tmp_path, place))
+    process.start()
+    there = replace(place, runs=f"{tmp_path.name}-runs")
+    until = time.monotonic() + 300
+    while not all(there.run(job).exists() and job.curve(there) for job in LONG[:2]) and time.monotonic() < until:
+        time.sleep(0.2)
+    process.terminate()
+    process.join(120)
+    assert process.exitcode == 1, "it ended by an exception, after its workers"
+    ledger = Ledger(tmp_path / "records")
+    assert [ledger.find(job).outcome for job in LONG[:2]] == ["unfinished"] * 2
+    assert ledger.find(LONG[2]) is None
+    for job in LONG[:2]:
+        assert ledger.find(job).result["curve"] == [list(point) for point in job.curve(there)]
+
+
+@pytest.mark.parametrize("error", [TrainingDiverged("the loss is nan"), RuntimeError("no such kernel")])
+def test_a_failed_job_says_so_and_the_others_go_on(error, place, tmp_path, monkeypatch):
+    real = Training.trained
+
+    def fail(self, there):
+        if self.seed == 1:
+            raise error
+        return real(self, there)
+
+    monkeypatch.setattr(Training, "trained", fail)
+    ledger, told = run(JOBS[:2], tmp_path, place)
+    record = ledger.find(JOBS[1])
+    assert record.outcome == "failed"
+    assert str(error) in record.failure
+    assert record.made["seconds"] >= 0
+    assert record.made["peak_memory_mb"] > 0
+    assert ledger.find(JOB).outcome == "done"
+    assert any(str(error) in line for line in told)
+    assert run(JOBS[:2], tmp_path, place)[1] == ["2 jobs, 2 of them done already"]
+    assert run(JOBS[:2], tmp_path, place, retry=True)[1][0] == "2 jobs, 1 of them done already"
+
+
+def test_lines_call_a_job_by_the_name_that_is_given_for_it(place, tmp_path):
+    _, told = run(JOBS[:2], tmp_path, place, names={address(JOB): "elasticity/flare, seed 0"})
+    assert told[1].startswith("1/2  elasticity/flare, seed 0: rel-L2 ")
+    assert told[2].startswith("2/2  elasticity-flare-seed1: rel-L2 ")
+
+
+@dataclass(frozen=True)
+class SeesGpu(Job):
+    """Waits for the other of two, which must then be in another process."""
+
+    number: int
+    kind = "sees-gpu"
+
+    @property
+    def label(self):
+        return f"sees-gpu-{self.number}"
+
+    def definition(self):
+        return {"kind": self.kind, "number": self.number}
+
+    def perform(self, place):
+        (place.root / f"here-{self.number}").touch()
+        while not (place.root / f"here-{1 - self.number}").exists():
+            time.sleep(0.05)
+        return {"gpu": os.environ["CUDA_VISIBLE_DEVICES"]}, {}
+
+
+def test_each_worker_sees_a_gpu_of_its_own(tmp_path, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    assert gpus() == ["0", "1"]
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,6")
+    ledger, both = Ledger(tmp_path / "records"), [SeesGpu(0), SeesGpu(1)]
+    assert sweep(both, ledger, Place(tmp_path), workers=2, tell=lambda line: None) == 2
+    assert {ledger.find(job).result["gpu"] for job in both} == {"4", "6"}
+
+
+def test_a_training_that_ends_without_a_number_has_failed(place, tmp_path, monkeypatch):
+    real = Training.perform
+
+    def perform(self, there):
+        result, arrays = real(self, there)
+        return result | {"rel_l2": math.nan}, arrays
+
+    monkeypatch.setattr(Training, "perform", perform)
+    ledger, _ = run(JOBS[:1], tmp_path, place)
+    record = ledger.find(JOB)
+    assert (record.outcome, record.failure) == ("failed", "TrainingDiverged: rel_l2 is nan at the end")
+
+
+def test_in_a_fresh_clone_a_model_is_trained_again_for_its_spectra_and_its_record_stays(alone, place, tmp_path):
+    spectra = TrainedSpectra(JOB, samples=1)
+    path = Ledger(tmp_path / "records").path(JOB)
+    path.parent.mkdir()
+    path.write_bytes(alone.path(JOB).read_bytes())
+    ledger, told = run([JOB, spectra], tmp_path, place)
+    assert told[0] == "2 jobs, 1 of them done already"
+    assert path.read_bytes() == alone.path(JOB).read_bytes()
+    assert ledger.find(spectra).result["rel_l2"] == alone.find(JOB).result["rel_l2"], "the same model, bit for bit"
+    assert ledger.arrays(spectra)["eigenvalues"].shape == (1, 2, 4)
+
+
+def test_a_failure_does_not_tell_of_the_folders_of_this_machine(place, tmp_path, monkeypatch):
+    def fail(self, there):
+        raise RuntimeError(f"{there.data(self.on)} by /usr/lib/some-where/kernel.so, 5 m/s, https://a.org/b/c")
+
+    monkeypatch.setattr(Training, "perform", fail)
+    ledger, _ = run(JOBS[:1], tmp_path, place)
+    told = f"RuntimeError: data/{JOB.on.folder} by kernel.so, 5 m/s, https://a.org/b/c"
+    assert ledger.find(JOB).failure == told
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        OSError(28, "No space left on device"),
+        ConfigError("begun with other settings"),
+        DataError("is damaged"),
+        ModuleNotFoundError("No module named 'gmsh'"),
+    ],
+)
+def test_what_is_wrong_with_this_machine_is_not_taken_for_the_outcome_of_a_job(error, place, tmp_path, monkeypatch):
+    def fail(self, there):
+        raise error
+
+    monkeypatch.setattr(Training, "perform", fail)
+    with pytest.raises(type(error)):
+        run(JOBS[:1], tmp_path, place)
+    assert Ledger(tmp_path / "records").find(JOB) is None
+
+
+def test_a_stopped_training_goes_on_in_another_folder_and_with_other_evaluations(alone, tmp_path, monkeypatch):
+    real = Trainer._evaluate
+
+    def stop(self, epoch):
+        real(self, epoch)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    here, there = Place(tmp_path / "here"), Place(tmp_path / "there")
+    here.make(JOB.on)
+    with monkeypatch.context() as patch:
+        patch.setattr(Trainer, "_evaluate", stop)
+        with pytest.raises(Interrupted):
+            sweep([JOB], Ledger(tmp_path / "records"), here, tell=lambda line: None)
+    assert Ledger(tmp_path / "records").find(JOB).outcome == "unfinished"
+    here.root.rename(there.root)
+    other = JOB.with_settings(("evaluate_every", 2), ("log_every", 7))
+    sweep([other], Ledger(tmp_path / "records"), there, tell=lambda line: None)
+    record = Ledger(tmp_path / "records").find(JOB)
+    assert record.outcome == "done"
+    assert record.result["rel_l2"] == alone.find(JOB).result["rel_l2"], "the same run, bit for bit"
+    changed = JOB.with_settings(("optim.lr", 2e-3))
+    there.run(JOB).rename(there.run(changed))
+    with pytest.raises(ConfigError, match=r"begun with other settings: optim\.lr"):
+        changed.trained(there)
