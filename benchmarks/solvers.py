@@ -15,9 +15,9 @@ from typing import Any
 
 import numpy as np
 
-from flare.data.cards import card
-from flare.data.generate import generate
-from flare.data.landmarks import landmarks
+from flare.data.benchmarks.cards import card
+from flare.data.benchmarks.landmarks import landmarks
+from flare.data.generation.generate import generate
 from flare.physics import generator_class
 from flare.utils.files import put_between
 from measure import RESULTS, load, save

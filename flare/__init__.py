@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from flare.data.importing import import_data as import_data
-    from flare.data.store import Dataset as Dataset
+    from flare.data.dataset import Dataset as Dataset
+    from flare.data.importing.importer import import_data as import_data
     from flare.mixer import mix as mix
     from flare.models import build_model as build_model
     from flare.models import use_backend as use_backend
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 _HOMES = {
     "load": "flare.surrogate",
     "Surrogate": "flare.surrogate",
-    "Dataset": "flare.data.store",
-    "import_data": "flare.data.importing",
+    "Dataset": "flare.data.dataset",
+    "import_data": "flare.data.importing.importer",
     "mix": "flare.mixer",
     "build_model": "flare.models",
     "use_backend": "flare.models",

@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from flare.data.parallel import die_with_parent, inheriting_no_interrupts
+from flare.data.generation.parallel import die_with_parent, inheriting_no_interrupts
 from flare.utils.environment import forget_peak_memory, peak_memory_mb
 
 

@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from flare.data.cards import is_benchmark
-from flare.data.cases import Case, case_of, only_case
-from flare.data.fields_of import BY_HAND, CENTRES, fields_of, identifier, spread
+from flare.data.benchmarks.cards import is_benchmark
+from flare.data.importing.cases import Case, case_of, only_case
+from flare.data.importing.fields import BY_HAND, CENTRES, fields_of, identifier, spread
 from flare.data.sample import INPUT_ROLES, Sample, Schema
 from flare.data.tables import is_folder_of_arrays, map_inputs
 from flare.mesh.file import MeshFile, is_mesh, mesh_of_arrays, read_mesh

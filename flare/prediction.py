@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from flare.data.cases import Case
-from flare.data.fields_of import AXES, CENTRES, coordinates, fields_of, identifier
+from flare.data.importing.cases import Case
+from flare.data.importing.fields import AXES, CENTRES, coordinates, fields_of, identifier
 from flare.data.sample import INPUT_ROLES, Field, Sample, Schema
 from flare.data.tables import FORMATS, append_columns, refuse_format, write_outputs
 from flare.inference import MANY, Chunk, as_fields, empty_outputs, passes, predict_into

@@ -21,8 +21,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from flare.data.batch import evaluation_batches
-from flare.data.store import Dataset
+from flare.data.batching import evaluation_batches
+from flare.data.dataset import Dataset
 from flare.models.flare import FLARE
 from flare.surrogate import Surrogate
 from flare.utils.errors import ConfigError, DataError

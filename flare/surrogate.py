@@ -18,7 +18,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from flare.code import Code, encode
-from flare.data.normalise import Affine
+from flare.data.normalization import Affine
 from flare.data.sample import INPUT_ROLES, Field, Sample, Schema
 from flare.inference import Chunk, as_fields, empty_outputs, predict_into
 from flare.models import build_model

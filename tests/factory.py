@@ -5,8 +5,8 @@ from pathlib import Path
 
 import numpy as np
 
+from flare.data.dataset import Dataset
 from flare.data.sample import Field, Sample, Schema
-from flare.data.store import Dataset
 from flare.data.writer import DatasetWriter
 from flare.physics.darcy import Darcy
 from flare.physics.elasticity import Elasticity
@@ -48,14 +48,14 @@ def ragged_dataset(path, sizes=(5, 12, 1, 30, 8, 17), test=2, cells=True) -> Dat
 
 
 def darcy_dataset(path, samples=12, test=4, resolution=8) -> Dataset:
-    from flare.data.generate import generate
+    from flare.data.generation.generate import generate
 
     generator = Darcy(resolution=resolution, stride=1, grid="node")
     return generate(generator, path, samples=samples, test_samples=test, quiet=True)
 
 
 def elasticity_dataset(path, samples=24, test=12) -> Dataset:
-    from flare.data.generate import generate
+    from flare.data.generation.generate import generate
 
     return generate(Elasticity(), path, samples=samples, test_samples=test, quiet=True)
 

@@ -10,15 +10,15 @@ import numpy as np
 import pytest
 
 from flare.cli import main
-from flare.data.store import Dataset
+from flare.data.dataset import Dataset
 from flare.mesh.skin import skin
 from flare.mesh.stl import write_stl
 from flare.sequence.listops import ListOps
 from flare.sequence.store import generate_sequences
 from flare.train.config import DataConfig, TrainConfig
 from flare.train.start import start
-from tests.data.test_car_files import points_of, surfaces_of
-from tests.data.test_lpbf_files import dataset_of
+from tests.data.benchmarks.test_car_files import points_of, surfaces_of
+from tests.data.benchmarks.test_lpbf_files import dataset_of
 from tests.factory import darcy_dataset, elasticity_dataset
 from tests.pages import ROOT, steps
 from tests.physics.lpbf.shapes import bar, shelf

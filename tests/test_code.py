@@ -17,7 +17,7 @@ from safetensors.torch import save_file
 from flare import inference
 from flare.cli import main
 from flare.code import load_code
-from flare.data.normalise import Affine
+from flare.data.normalization import Affine
 from flare.data.sample import Sample
 from flare.models import streaming as stream
 from flare.models.streaming import Stream

@@ -9,7 +9,7 @@ import torch
 
 import flare.export as exporting
 from flare.cli import main
-from flare.data.normalise import Affine
+from flare.data.normalization import Affine
 from flare.export import TOLERANCE, export
 from flare.models import MODELS
 from flare.surrogate import Surrogate

@@ -118,7 +118,7 @@ NOT_RUN = {
     "FLARE_BUILD_NATIVE=1 pip wheel": "builds the repository itself; tests/mixer/test_library.py runs its hook",
     "docker": "wants a container engine, and fetches packages",
     "flare data download": "fetches files; tests/data and tests/sequence run it against servers that answer alike",
-    "flare data upload": "sends files to the hub; tests/data/test_lpbf_files.py runs it against a small one",
+    "flare data upload": "sends files to the hub; tests/data/benchmarks/test_lpbf_files.py runs it against a small one",
     "flare experiment cars": "a day; tests/physics/test_cars.py has its parts",
     "flare experiment printed-parts": "hours; tests/reproduce/items/test_printed_parts.py runs it small",
     "flare train --preset airfoil": "wants flows that take minutes to solve; tests/test_docs.py checks its settings",

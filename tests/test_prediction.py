@@ -8,7 +8,7 @@ import pyvista as pv
 
 from flare.cli import main
 from flare.code import encode, fingerprint, load_code
-from flare.data.cases import Place, read_case
+from flare.data.importing.cases import Place, read_case
 from flare.data.sample import Field, Schema
 from flare.inference import empty_outputs, predict_into
 from flare.mesh.file import mesh_of

@@ -59,7 +59,7 @@ def _names(models: str | None, preset: str, overrides: list[tuple[str, object]])
 
 def _that_fit(preset: str, overrides: list[tuple[str, object]]) -> list[str]:
     """All, but for those that read grids where the data are none."""
-    from flare.data.store import Dataset
+    from flare.data.dataset import Dataset
 
     path = dict(overrides).get("data.path") or read_yaml(preset_path(preset)).get("data", {}).get("path", "")
     if Dataset(str(path)).schema.grid is not None:

@@ -13,8 +13,8 @@ from flare.utils.errors import ConfigError, DataError, nearest
 from flare.utils.registry import class_named
 
 if TYPE_CHECKING:
-    from flare.data.doctor import Finding
-    from flare.data.store import Dataset
+    from flare.data.checks.sample_checks import Finding
+    from flare.data.dataset import Dataset
     from flare.sequence.store import SequenceDataset
 
 HELP = """usage: flare data import FILES --out FOLDER ...     make a dataset of your own meshes and tables
@@ -62,7 +62,7 @@ def run(words: Sequence[str]) -> int:
 
 def _make(words: Sequence[str]) -> int:
     from flare import physics, sequence
-    from flare.data.generate import generate
+    from flare.data.generation.generate import generate
     from flare.sequence.store import generate_sequences
 
     known = {**physics.GENERATORS, **sequence.GENERATORS}
@@ -114,7 +114,7 @@ def _share(generator: Any, key: str, samples: int) -> int:
 
 def _show(dataset: Dataset | SequenceDataset) -> int:
     """What was made, in a line and a page."""
-    from flare.data.store import Dataset
+    from flare.data.dataset import Dataset
     from flare.report.dataset import write_dataset_page
     from flare.sequence.check import describe
 
@@ -127,7 +127,7 @@ def _show(dataset: Dataset | SequenceDataset) -> int:
 
 
 def _open(folder: str) -> Dataset | SequenceDataset:
-    from flare.data.store import Dataset, held_by, read_about
+    from flare.data.dataset import Dataset, held_by, read_about
     from flare.sequence.store import SequenceDataset
 
     return (SequenceDataset if held_by(read_about(Path(folder))) == "sequences" else Dataset)(folder)
@@ -135,7 +135,7 @@ def _open(folder: str) -> Dataset | SequenceDataset:
 
 def _read(words: Sequence[str]) -> int:
     from flare import sequence
-    from flare.data.published import READERS, read_published
+    from flare.data.benchmarks.published import READERS, read_published
     from flare.sequence.files import read_sequences
 
     known = {**READERS, **sequence.READERS}
@@ -154,8 +154,8 @@ def _read(words: Sequence[str]) -> int:
 
 def _download(words: Sequence[str]) -> int:
     from flare import sequence
-    from flare.data.download import download
-    from flare.data.published import READERS, read_published, refuse_another
+    from flare.data.benchmarks.download import download
+    from flare.data.benchmarks.published import READERS, read_published, refuse_another
     from flare.sequence.files import read_sequences
     from flare.sequence.sources import SOURCES, fetch
 
@@ -184,7 +184,7 @@ def _download(words: Sequence[str]) -> int:
 
 
 def _card(words: Sequence[str]) -> int:
-    from flare.data.cards import as_markdown, card, card_names
+    from flare.data.benchmarks.cards import as_markdown, card, card_names
 
     parser = make_parser("data card", "What a benchmark is, and what to beware of.")
     parser.add_argument("name", nargs="?", help=f"one of: {', '.join(card_names())}; default a list of them")
@@ -198,8 +198,8 @@ def _card(words: Sequence[str]) -> int:
 
 
 def _enrich(words: Sequence[str]) -> int:
+    from flare.data.dataset import Dataset
     from flare.data.enrich import with_surroundings
-    from flare.data.store import Dataset
     from flare.mesh.surroundings import FIELDS
 
     parser = make_parser(
@@ -221,8 +221,8 @@ def _enrich(words: Sequence[str]) -> int:
 
 
 def _join(words: Sequence[str]) -> int:
+    from flare.data.dataset import Dataset
     from flare.data.enrich import joined
-    from flare.data.store import Dataset
 
     parser = make_parser(
         "data join",
@@ -239,7 +239,7 @@ def _join(words: Sequence[str]) -> int:
 
 
 def _report(words: Sequence[str]) -> int:
-    from flare.data.store import Dataset
+    from flare.data.dataset import Dataset
 
     parser = make_parser("data report", "Write gallery.png and statistics.html into a dataset's folder.")
     parser.add_argument("folder", help="dataset folder")
@@ -247,7 +247,7 @@ def _report(words: Sequence[str]) -> int:
 
 
 def _info(words: Sequence[str]) -> int:
-    from flare.data.store import Dataset
+    from flare.data.dataset import Dataset
     from flare.sequence.check import describe
     from flare.utils.terminal import plainly
 
@@ -283,10 +283,10 @@ def _describe_fields(dataset: Dataset) -> None:
 
 
 def _check(words: Sequence[str]) -> int:
-    from flare.data.cases import find_cases
-    from flare.data.check import check_dataset
-    from flare.data.doctor import write_findings
-    from flare.data.store import Dataset, looks_like_dataset
+    from flare.data.checks.check import check_dataset
+    from flare.data.checks.sample_checks import write_findings
+    from flare.data.dataset import Dataset, looks_like_dataset
+    from flare.data.importing.cases import find_cases
     from flare.sequence.check import check_sequences
     from flare.utils.files import refuse_existing
     from flare.utils.terminal import counted, say
@@ -339,8 +339,8 @@ def _listed(folder: str, serious: Sequence[Finding], most: int) -> str:
 
 def _mend(dataset: Dataset, out: str, every: bool) -> int:
     """A mended copy; what is serious in it still, such as a field that is zero everywhere, is an error."""
-    from flare.data.check import check_dataset
-    from flare.data.repair import emptied, repair
+    from flare.data.checks.check import check_dataset
+    from flare.data.checks.fixes import emptied, repair
     from flare.utils.terminal import counted
 
     mended, left_out = repair(dataset, out)
@@ -353,7 +353,7 @@ def _mend(dataset: Dataset, out: str, every: bool) -> int:
 
 
 def _check_files(source: str) -> list[Finding]:
-    from flare.data.check import check_files
+    from flare.data.checks.check import check_files
 
     try:
         return check_files(source)
@@ -366,8 +366,8 @@ def _check_files(source: str) -> list[Finding]:
 
 
 def _export(words: Sequence[str]) -> int:
-    from flare.data.export_lpbf import export_lpbf
-    from flare.data.store import Dataset
+    from flare.data.benchmarks.export_lpbf import export_lpbf
+    from flare.data.dataset import Dataset
 
     parser = make_parser("data export", "Write an lpbf dataset in the layout of the published files, to share it.")
     parser.add_argument("dataset", help="dataset folder")
@@ -380,7 +380,7 @@ def _export(words: Sequence[str]) -> int:
 
 
 def _upload(words: Sequence[str]) -> int:
-    from flare.data.upload import upload
+    from flare.data.benchmarks.upload import upload
 
     parser = make_parser("data upload", "Send exported files to the hub. A broken transfer goes on when called again.")
     parser.add_argument("folder", help="what flare data export has written")

@@ -108,7 +108,7 @@ def _training_samples(config: TrainConfig, judged: SequenceDataset) -> Samples |
 
 
 def _fields(args: Any, config: TrainConfig) -> None:
-    from flare.data.store import Dataset
+    from flare.data.dataset import Dataset
     from flare.surrogate import load
     from flare.train.fields import FieldTask, mean_field_errors, median, sample_errors
     from flare.utils.files import making, write_json

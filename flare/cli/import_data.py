@@ -12,8 +12,8 @@ from flare.utils.errors import ConfigError
 from flare.utils.terminal import counted, say
 
 if TYPE_CHECKING:
-    from flare.data.importing import ImportPlan
-    from flare.data.survey import Survey
+    from flare.data.importing.importer import ImportPlan
+    from flare.data.importing.survey import Survey
 
 EPILOG = """examples:
   flare data import results --dry-run                                       what is in these files
@@ -50,9 +50,9 @@ def run(words: Sequence[str]) -> int:
     if not args.dry_run and not args.out:
         raise ConfigError("say where the dataset goes with --out, or look first with --dry-run")
 
-    from flare.data.import_schema import unused_parameters
-    from flare.data.importing import find_places, plan_import, refuse_bad_values, warn_of_leaks, write_import
-    from flare.data.survey import survey
+    from flare.data.importing.importer import find_places, plan_import, refuse_bad_values, warn_of_leaks, write_import
+    from flare.data.importing.schema import unused_parameters
+    from flare.data.importing.survey import survey
     from flare.utils.files import refuse_existing
 
     if args.out and not args.dry_run:

@@ -161,8 +161,8 @@ def scratch_folder(scratch: str | None, out: str) -> Path:
 
 
 def _predict_dataset(surrogate: Surrogate, args: Any) -> None:
+    from flare.data.dataset import Dataset
     from flare.data.sample import Sample
-    from flare.data.store import Dataset
     from flare.data.writer import DatasetWriter
     from flare.utils.terminal import counted, progress
 

@@ -12,7 +12,7 @@ from flare.cli.words import with_unit
 from flare.utils.errors import ConfigError, DataError, nearest
 
 if TYPE_CHECKING:
-    from flare.data.cases import Case
+    from flare.data.importing.cases import Case
     from flare.data.sample import Schema
     from flare.mesh.file import MeshFile
     from flare.sensitivity import Scalar
@@ -52,7 +52,7 @@ def run(words: Sequence[str]) -> int:
 
     import numpy as np
 
-    from flare.data.fields_of import CENTRES
+    from flare.data.importing.fields import CENTRES
     from flare.data.sample import INPUT_ROLES
     from flare.mesh.file import LEGACY, OWN_SUFFIX, refuse_suffix
     from flare.part import part_of
@@ -173,8 +173,8 @@ def _unit(of: str, schema: Schema, field: str, case: Case | None) -> str:
 
 def _over(schema: Schema, case: Case | None, count: int) -> str:
     """What a mean is taken over: `_scalar` weighs points by their cells, where there are any."""
-    from flare.data.fields_of import CENTRES
-    from flare.data.meshed import highest
+    from flare.data.importing.fields import CENTRES
+    from flare.data.importing.meshed import highest
     from flare.data.sample import DIMENSION
 
     if schema.points == CENTRES:
@@ -191,8 +191,8 @@ def _per(unit: str, other: str) -> str:
 
 
 def _scalar(args: Any, field: str, component: int, schema: Schema, case: Case | None) -> Scalar:
-    from flare.data.fields_of import CENTRES
-    from flare.data.meshed import highest
+    from flare.data.importing.fields import CENTRES
+    from flare.data.importing.meshed import highest
     from flare.data.sample import DIMENSION
     from flare.sensitivity import force, integral, mean, peak
 

@@ -27,7 +27,7 @@ def run(words: Sequence[str]) -> int:
 
     import numpy as np
 
-    from flare.data.store import Dataset
+    from flare.data.dataset import Dataset
     from flare.report.page import save_png
     from flare.report.run import leading_eigenvectors
     from flare.report.spectra import spectra_figure

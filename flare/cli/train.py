@@ -170,7 +170,7 @@ def _show(result: Mapping[str, Any]) -> None:
 
 
 def _show_errors(result: Mapping[str, Any]) -> None:
-    from flare.data.cards import beside_the_paper
+    from flare.data.benchmarks.cards import beside_the_paper
 
     error, baseline = result["rel_l2"], result["rel_l2_mean_field"]
     print(f"test rel-L2           {error:.4f}   mean of {counted(result['test_samples'], 'sample')}, last weights")

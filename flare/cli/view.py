@@ -69,7 +69,7 @@ def _source(args: Any) -> Source:
         from flare.view.cases import CaseSource
 
         return CaseSource(args.what)
-    from flare.data.store import Dataset
+    from flare.data.dataset import Dataset
     from flare.view.datasets import DatasetSource
 
     return DatasetSource(Dataset(what), split=args.split)

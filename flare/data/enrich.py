@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
+from flare.data.dataset import Dataset
 from flare.data.sample import Field, Sample, Schema
-from flare.data.store import Dataset
 from flare.data.writer import DatasetWriter, Splits
 from flare.mesh.surroundings import FIELDS, surroundings
 from flare.utils.errors import DataError, nearest

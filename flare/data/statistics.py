@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from flare.data.dataset import Dataset
 from flare.data.sample import INPUT_ROLES, Role, Sample, Schema, input_array, target_array
-from flare.data.store import Dataset
 from flare.utils.errors import DataError
 
 

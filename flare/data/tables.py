@@ -15,8 +15,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import ArrayLike
 
+from flare.data.dataset import open_array
 from flare.data.sample import INPUT_ROLES, Field, Schema
-from flare.data.store import open_array
 from flare.utils.errors import DataError
 from flare.utils.files import filling, refuse_full_disk, replacing
 

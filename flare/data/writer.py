@@ -17,8 +17,8 @@ from typing import IO, Any, Generic, TypeVar
 
 import numpy as np
 
+from flare.data.dataset import VERSION, AnyFolder, Dataset, partial_folder, sha256
 from flare.data.sample import CORNERS, Sample, Schema
-from flare.data.store import VERSION, AnyFolder, Dataset, partial_folder, sha256
 from flare.utils.errors import DataError, first_difference
 from flare.utils.files import take_lock, taken, write_json
 from flare.utils.interrupts import uninterrupted
@@ -215,7 +215,7 @@ class ArrayWriter(Generic[Appended, AnyFolder]):
 
 
 class DatasetWriter(ArrayWriter[Sample, Dataset]):
-    """Samples of fields, as `flare.data.store.Dataset` reads them."""
+    """Samples of fields, as `flare.data.dataset.Dataset` reads them."""
 
     def __init__(self, path: str | os.PathLike[str], schema: Schema, provenance: Mapping[str, Any]) -> None:
         self.schema = schema

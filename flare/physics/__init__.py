@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from flare.data.generate import Generator
+from flare.data.generation.generate import Generator
 from flare.data.sample import Sample, Schema
 from flare.utils.registry import class_named
 

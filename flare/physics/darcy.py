@@ -21,7 +21,7 @@ from scipy.interpolate import make_interp_spline
 from scipy.sparse import csc_array, diags_array
 from scipy.sparse.linalg import splu
 
-from flare.data.cards import card
+from flare.data.benchmarks.cards import card
 from flare.data.sample import Sample, Schema
 from flare.utils.errors import ConfigError, DataError, NotConverged, nearest
 

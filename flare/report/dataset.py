@@ -15,11 +15,11 @@ import yaml
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from flare.data.cards import Published, card, is_benchmark
-from flare.data.landmarks import landmarks
+from flare.data.benchmarks.cards import Published, card, is_benchmark
+from flare.data.benchmarks.landmarks import landmarks
+from flare.data.dataset import Dataset
 from flare.data.sample import ROLES, Schema
 from flare.data.statistics import channel_statistics
-from flare.data.store import Dataset
 from flare.report.fields import colour_bar, draw_field, field_axes, panel_size, robust_range
 from flare.report.hexahedra import draw_hexahedra
 from flare.report.page import save_png, write_page

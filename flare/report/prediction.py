@@ -10,7 +10,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 import flare
-from flare.data.fields_of import CENTRES
+from flare.data.importing.fields import CENTRES
 from flare.report.fields import colour_bar, draw_field, field_axes, panel_size, slender, value_range
 from flare.report.outside import draw_outside, outside
 from flare.report.page import write_page

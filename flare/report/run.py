@@ -12,9 +12,9 @@ import yaml
 from matplotlib.figure import Figure
 from torch import Tensor
 
-from flare.data.cards import beside_the_paper
+from flare.data.benchmarks.cards import beside_the_paper
+from flare.data.dataset import Dataset
 from flare.data.sample import target_array
-from flare.data.store import Dataset
 from flare.report.curves import error_histogram, loss_curves
 from flare.report.page import save_png, write_page
 from flare.report.spectra import eigenvector_figure, spectra_figure

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from flare.data.cards import Published
-from flare.data.landmarks import STATISTICS, labelled
-from flare.data.store import Dataset
+from flare.data.benchmarks.cards import Published
+from flare.data.benchmarks.landmarks import STATISTICS, labelled
+from flare.data.dataset import Dataset
 from flare.report.page import Grid
 
 NAMES = ("name", "description", "family")

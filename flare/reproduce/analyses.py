@@ -14,9 +14,9 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from flare.data.landmarks import landmarks
+from flare.data.benchmarks.landmarks import landmarks
+from flare.data.dataset import Dataset
 from flare.data.sample import target_array
-from flare.data.store import Dataset
 from flare.report.dataset import COLOURS, gallery, sample_numbers
 from flare.report.page import png
 from flare.reproduce.jobs import Data, Job, Place, Training

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from flare.data.cards import card
+from flare.data.benchmarks.cards import card
 from flare.reproduce.jobs import Data, Job, Overrides, Training, recipe
 from flare.train.presets import merged
 from flare.utils.errors import ConfigError, nearest

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import pairwise
 
-from flare.data.cards import card
+from flare.data.benchmarks.cards import card
 from flare.reproduce.budgets import Budget
 from flare.reproduce.items.table1 import DATASETS, PAPER, RAW
 from flare.reproduce.ledger import Ledger

@@ -10,7 +10,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
-from flare.data.cards import card
+from flare.data.benchmarks.cards import card
 from flare.reproduce.classification import Classification
 from flare.reproduce.jobs import Training
 

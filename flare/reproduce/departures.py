@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from math import prod
 from typing import Any
 
-from flare.data.cards import card, card_names
+from flare.data.benchmarks.cards import card, card_names
 from flare.physics import generator_class
 from flare.reproduce.decisions import decided
 from flare.reproduce.jobs import Data, Training

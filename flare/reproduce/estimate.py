@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from math import log2, prod
 
-from flare.data.cards import card
+from flare.data.benchmarks.cards import card
 from flare.physics import generator_class
 from flare.reproduce.analyses import DatasetStatistics, Experiment, ModelCost
 from flare.reproduce.classification import Classification, Sequences

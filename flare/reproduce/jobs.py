@@ -11,8 +11,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any, ClassVar
 
-from flare.data.cards import card
-from flare.data.generate import generate
+from flare.data.benchmarks.cards import card
+from flare.data.generation.generate import generate
 from flare.physics import generator_class
 from flare.reproduce.ledger import Arrays, address
 from flare.train.config import TrainConfig
@@ -71,8 +71,8 @@ class Data:
         generate(generator, folder, samples=self.samples, test_samples=self.test, **how)
 
     def _fetch(self, folder: Path, files: Path) -> None:
-        from flare.data.download import download
-        from flare.data.published import read_published, reader_class
+        from flare.data.benchmarks.download import download
+        from flare.data.benchmarks.published import read_published, reader_class
 
         reader = reader_class(self.name)
         read_published(reader(folder=str(download(reader.archive(self.options), files)), **self.options), folder)

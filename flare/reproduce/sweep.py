@@ -24,7 +24,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from flare.data.parallel import workers_of
+from flare.data.generation.parallel import workers_of
 from flare.reproduce.jobs import Job, Place, Training, needed_data
 from flare.reproduce.ledger import Ledger, Record, address, is_finite
 from flare.train.signals import Interrupted

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset as TorchDataset
 
-from flare.data.batch import BatchPlan, planned_loader
+from flare.data.batching import BatchPlan, planned_loader
 from flare.sequence.store import Example, SequenceDataset
 from flare.utils.errors import DataError
 

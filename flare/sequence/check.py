@@ -6,8 +6,8 @@ from hashlib import blake2b
 
 import numpy as np
 
-from flare.data.check import check_folder
-from flare.data.doctor import Finding
+from flare.data.checks.check import check_folder
+from flare.data.checks.sample_checks import Finding
 from flare.sequence.store import Example, SequenceDataset
 from flare.utils.terminal import progress
 

@@ -15,8 +15,8 @@ from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 
-from flare.data.job import already_made, fill, unfinished
-from flare.data.store import partial_folder, sha256
+from flare.data.dataset import partial_folder, sha256
+from flare.data.generation.job import already_made, fill, unfinished
 from flare.sequence.store import Example, SequenceDataset, SequenceSchema, SequenceWriter, other_sizes
 from flare.utils.errors import DataError
 from flare.utils.files import take_lock

@@ -10,9 +10,9 @@ from http.client import HTTPException
 from pathlib import Path
 from urllib.error import HTTPError
 
-from flare.data.download import unpack
-from flare.data.hub import hub_failure, hub_library
-from flare.data.store import sha256
+from flare.data.benchmarks.download import unpack
+from flare.data.benchmarks.hub import hub_failure, hub_library
+from flare.data.dataset import sha256
 from flare.utils.errors import DataError
 from flare.utils.terminal import progress, say
 

@@ -20,8 +20,8 @@ from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
-from flare.data.generate import Generator, make_folder
-from flare.data.store import ArrayFolder
+from flare.data.dataset import ArrayFolder
+from flare.data.generation.generate import Generator, make_folder
 from flare.data.writer import ArrayWriter, Column, Splits
 from flare.utils.errors import DataError
 

@@ -8,8 +8,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from flare.data.fields_of import CENTRES
-from flare.data.meshed import grid_cells, unit_words
+from flare.data.importing.fields import CENTRES
+from flare.data.importing.meshed import grid_cells, unit_words
 from flare.data.tables import write_outputs
 from flare.mesh.file import UNITS
 from flare.mesh.unstructured import cloud_grid, write_grid

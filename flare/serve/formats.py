@@ -13,10 +13,10 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from flare.data.cases import Case, Place
-from flare.data.containers import read_container, read_point_table
-from flare.data.fields_of import fields_of
-from flare.data.meshed import grid_case
+from flare.data.importing.cases import Case, Place
+from flare.data.importing.containers import read_container, read_point_table
+from flare.data.importing.fields import fields_of
+from flare.data.importing.meshed import grid_case
 from flare.data.sample import INPUT_ROLES, Schema
 from flare.mesh.stl import read_stl
 from flare.mesh.unstructured import Grid, read_grid

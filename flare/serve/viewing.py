@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from safetensors.numpy import save_file
 
-from flare.data.fields_of import CENTRES
-from flare.data.meshed import grid_cells, outer_triangles
+from flare.data.importing.fields import CENTRES
+from flare.data.importing.meshed import grid_cells, outer_triangles
 from flare.utils.files import filling
 from flare.view.source import VERSION, unit_of
 

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy
 
-from flare.data.batch import BatchPlan
+from flare.data.batching import BatchPlan
 from flare.sequence.batch import TokenBatch, evaluation_batches, training_batches
 from flare.sequence.classifier import Classifier, decide, model_length
 from flare.sequence.guesses import guesses, reading, standard_error

@@ -9,7 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from flare.data.batch import (
+from flare.data.augmentation import Symmetry
+from flare.data.batching import (
     WHOLE,
     Batch,
     BatchPlan,
@@ -19,11 +20,10 @@ from flare.data.batch import (
     evaluation_batches,
     training_loader,
 )
-from flare.data.normalise import check_wishes, fit, needs_statistics, unknown
+from flare.data.dataset import Dataset
+from flare.data.normalization import check_wishes, fit, needs_statistics, unknown
 from flare.data.sample import INPUT_ROLES, target_array
 from flare.data.statistics import ChannelStatistics, merged, sample_moments, target_statistics
-from flare.data.store import Dataset
-from flare.data.symmetry import Symmetry
 from flare.mixer.sharded import Group
 from flare.surrogate import Surrogate
 from flare.train.config import DataConfig, LossConfig

@@ -13,7 +13,7 @@ import torch
 from lightning_fabric import Fabric
 from torch import Tensor
 
-from flare.data.batch import BatchPlan
+from flare.data.batching import BatchPlan
 from flare.models.flare import recompute_blocks, split_points
 from flare.surrogate import find_checkpoint
 from flare.train.checkpoint import Position, State, collect, load_checkpoint, save_checkpoint, saved_step

@@ -10,7 +10,7 @@ import torch
 from lightning_fabric import Fabric
 from torch import distributed as dist
 
-from flare.data.batch import WHOLE, Share
+from flare.data.batching import WHOLE, Share
 from flare.train.config import TrainConfig
 from flare.utils.errors import ConfigError
 

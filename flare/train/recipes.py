@@ -127,7 +127,7 @@ def with_grid(settings: Mapping[str, Any]) -> dict[str, Any]:
     model = settings.get("model", {})
     if model.get("grid") != OF_DATA:
         return dict(settings)
-    from flare.data.store import Dataset
+    from flare.data.dataset import Dataset
 
     path = settings.get("data", {}).get("path", "")
     grid = Dataset(path).schema.grid
@@ -154,7 +154,7 @@ def _sections(name: str, preset_name: str) -> Iterator[tuple[str, Mapping[str, A
 
 def _alike(preset_name: str) -> list[str]:
     """A stand-in is trained like the benchmark in whose place it is, where a recipe has nothing of its own for it."""
-    from flare.data.cards import card, card_names
+    from flare.data.benchmarks.cards import card, card_names
 
     original = card(preset_name).stands_in_for if preset_name in card_names() else None
     return [original, preset_name] if original else [preset_name]

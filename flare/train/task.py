@@ -10,8 +10,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from flare.data.batch import BatchPlan
-from flare.data.store import ArrayFolder, held_by, read_about
+from flare.data.batching import BatchPlan
+from flare.data.dataset import ArrayFolder, held_by, read_about
 from flare.sequence.classifier import Classifier
 from flare.surrogate import Surrogate
 from flare.train.config import DataConfig, TrainConfig

@@ -22,8 +22,8 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 
 from flare.code import encode, fingerprint
+from flare.data.dataset import Dataset
 from flare.data.sample import INPUT_ROLES, Sample, input_array, target_array
-from flare.data.store import Dataset
 from flare.models.flare import FLAREModel
 from flare.surrogate import Surrogate, load
 from flare.train.fields import FieldTask

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping
 
 import numpy as np
 
+from flare.data.dataset import Dataset
 from flare.data.sample import Sample, Schema
-from flare.data.store import Dataset
 
 Ranges = Mapping[str, tuple[list[float], list[float]]]
 """Parameter -> smallest and largest value in the training split, of each component."""

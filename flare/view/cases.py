@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from flare.data.cases import Place, find_cases, read_case
-from flare.data.meshed import outer_triangles
+from flare.data.importing.cases import Place, find_cases, read_case
+from flare.data.importing.meshed import outer_triangles
 from flare.utils.errors import DataError
 from flare.view.source import VERSION, Arrays, NotThere, drawable, unit_of
 

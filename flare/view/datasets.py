@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
+from flare.data.dataset import Dataset
 from flare.data.sample import Sample
-from flare.data.store import Dataset
 from flare.mesh.faces import grid_triangles, surface_triangles
 from flare.utils.errors import DataError
 from flare.view.source import VERSION, Arrays, NotThere, unit_of

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from flare.data.store import Dataset
+from flare.data.dataset import Dataset
 from flare.spectra import effective_rank, flare_layers, surrogate_eigenvectors, surrogate_spectra
 from flare.surrogate import load
 from flare.train.run import RunFolder

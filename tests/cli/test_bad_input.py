@@ -166,7 +166,7 @@ def test_files_of_the_user_are_never_overwritten(run, darcy, tmp_path, capsys):
         ("sensitivity {run} {input} --of mean --field pressure --out {out}.npz", "flare.surrogate.load"),
         ("view {run} --samples 1 --out {out}.html", "flare.view.standalone.answer"),
         ("export {run} --format torch --trials 1 --out {out}.pt2", "torch.export.export"),
-        ("data check {data} --csv {out}.csv", "flare.data.check.check_dataset"),
+        ("data check {data} --csv {out}.csv", "flare.data.checks.check.check_dataset"),
         ("lpbf part --out {out}.stl", "flare.physics.lpbf.parts.draw_part"),
     ],
 )

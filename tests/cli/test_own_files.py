@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from flare.cli import main
-from flare.data.store import Dataset
+from flare.data.dataset import Dataset
 from flare.mesh.file import read_mesh
 from flare.view.runs import RunSource
 from tests.cli.test_bad_input import fails

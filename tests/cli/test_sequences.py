@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from flare.cli import main
-from flare.data.cards import command_for
+from flare.data.benchmarks.cards import command_for
 from flare.reproduce.items import lra
 from flare.sequence import store
 from flare.utils.errors import DataError

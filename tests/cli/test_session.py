@@ -11,8 +11,8 @@ import pytest
 
 import flare
 from flare.cli import main
+from flare.data.dataset import Dataset
 from flare.data.sample import Field, Sample, Schema
-from flare.data.store import Dataset
 from flare.data.writer import DatasetWriter
 from flare.mixer import choose
 from flare.mixer.native import library

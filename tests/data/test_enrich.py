@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from flare.cli import main
-from flare.data.cards import card
+from flare.data.benchmarks.cards import card
+from flare.data.dataset import Dataset
 from flare.data.enrich import joined, with_surroundings
 from flare.data.sample import Sample
-from flare.data.store import Dataset
 from flare.data.writer import DatasetWriter
 from flare.mesh.octree import merged
 from flare.mesh.surroundings import FIELDS

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from flare.data.cases import find_cases, only_case, read_case
-from flare.data.fields_of import fields_of
+from flare.data.importing.cases import find_cases, only_case, read_case
+from flare.data.importing.fields import fields_of
 from flare.data.sample import INPUT_ROLES, Field, Schema
 from flare.data.tables import append_columns, map_inputs, mapped_outputs, split_titles, write_outputs
 from flare.utils.errors import DataError

@@ -6,7 +6,7 @@ import zlib
 import numpy as np
 import pytest
 
-from flare.data.meshed import grid_case
+from flare.data.importing.meshed import grid_case
 from flare.mesh.unstructured import Grid, read_grid, surface_grid, write_grid
 from flare.utils.errors import DataError, TooLarge
 

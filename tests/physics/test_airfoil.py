@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 from scipy.optimize import brentq
 
-from flare.data.generate import generate
-from flare.data.landmarks import landmarks
+from flare.data.benchmarks.landmarks import landmarks
+from flare.data.generation.generate import generate
 from flare.physics.airfoil import Airfoil, c_mesh, naca0012, random_displacements, solve
 from flare.physics.airfoil.euler import GAMMA, conserved, free_stream, mach_number, residual
 from flare.physics.airfoil.mesh import graded

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from flare.cli import main
-from flare.data.cards import card, papers_number
-from flare.data.generate import generate
+from flare.data.benchmarks.cards import card, papers_number
+from flare.data.generation.generate import generate
 from flare.mesh.repair import solid_surface
 from flare.physics import generator_class
 from flare.physics.cars import Car, CarPotential, past, random_car

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from scipy.sparse.linalg import splu
 
-from flare.data.cards import card
-from flare.data.generate import generate
-from flare.data.landmarks import landmarks
+from flare.data.benchmarks.cards import card
+from flare.data.benchmarks.landmarks import landmarks
+from flare.data.generation.generate import generate
 from flare.physics.pipe import Pipe, centre_line, mesh, navier_stokes, random_parameters, solve
 from flare.physics.pipe.taylor_hood import BULK_VISCOSITY, GAUSS, Elements, topology
 from flare.utils.errors import ConfigError, DataError, NotConverged

@@ -5,9 +5,9 @@ import json
 import numpy as np
 import pytest
 
-from flare.data.cards import card
-from flare.data.generate import generate
-from flare.data.landmarks import landmarks
+from flare.data.benchmarks.cards import card
+from flare.data.benchmarks.landmarks import landmarks
+from flare.data.generation.generate import generate
 from flare.data.sample import Sample
 from flare.data.writer import DatasetWriter
 from flare.physics.darcy import Darcy

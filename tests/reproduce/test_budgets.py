@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from flare.data.cards import card
+from flare.data.benchmarks.cards import card
 from flare.reproduce.budgets import BENCHMARKS, BUDGETS, budget_named
 from flare.reproduce.estimate import making_seconds, points
 from flare.reproduce.items.layer_costs import make_layer

@@ -10,7 +10,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 
 from flare.cli import main
-from flare.data.download import unpack
+from flare.data.benchmarks.download import unpack
 from flare.sequence import READERS
 from flare.sequence import sources as module
 from flare.sequence.sources import SOURCES, Web, fetch

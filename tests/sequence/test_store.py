@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from flare.cli import main
-from flare.data.store import Dataset
+from flare.data.dataset import Dataset
 from flare.sequence.check import check_sequences
 from flare.sequence.listops import ListOps
 from flare.sequence.store import Example, SequenceDataset, SequenceSchema, SequenceWriter, generate_sequences

@@ -14,7 +14,7 @@ import pytest
 import flare.code
 import flare.inference
 import flare.trust.calibration
-from flare.data.normalise import Affine
+from flare.data.normalization import Affine
 from flare.data.sample import Field, Schema
 from flare.mesh.file import read_mesh
 from flare.mesh.unstructured import Grid, read_grid, write_grid

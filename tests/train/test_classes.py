@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch.nn.functional import cross_entropy
 
-from flare.data.batch import BatchPlan
+from flare.data.batching import BatchPlan
 from flare.sequence import load_classifier, ranges
 from flare.sequence.batch import evaluation_batches, training_batches
 from flare.sequence.classifier import Classifier

@@ -8,10 +8,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from flare.data.batch import Share
+from flare.data.batching import Share
+from flare.data.dataset import Dataset
 from flare.data.sample import Field, Sample, Schema
 from flare.data.statistics import input_statistics, target_statistics
-from flare.data.store import Dataset
 from flare.data.writer import DatasetWriter
 from flare.train import fields
 from flare.train.config import DataConfig, LossConfig

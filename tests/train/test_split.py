@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from flare.cli import main
-from flare.data.batch import Share
+from flare.data.batching import Share
 from flare.sequence.listops import ListOps
 from flare.sequence.store import generate_sequences
 from flare.train.config import TrainConfig

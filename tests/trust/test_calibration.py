@@ -11,8 +11,8 @@ from safetensors import safe_open
 from safetensors.numpy import save_file
 
 from flare.cli import main
+from flare.data.dataset import Dataset
 from flare.data.sample import Field, Sample, Schema
-from flare.data.store import Dataset
 from flare.data.writer import DatasetWriter
 from flare.surrogate import load, save_model
 from flare.train.config import DataConfig, OptimConfig, TrainConfig

@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from flare.data.cards import card
+from flare.data.benchmarks.cards import card
 from flare.data.sample import Sample, Schema
 from flare.physics.airfoil.mesh import c_mesh, grid_of
 from flare.physics.airfoil.shape import naca0012, random_displacements

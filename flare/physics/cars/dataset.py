@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from flare.data.cards import card
+from flare.data.benchmarks.cards import card
 from flare.data.sample import Sample, Schema
 from flare.physics.cars.flow import past
 from flare.physics.cars.shape import random_car

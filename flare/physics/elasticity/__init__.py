@@ -16,7 +16,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from flare.data.cards import card
+from flare.data.benchmarks.cards import card
 from flare.data.sample import Sample, Schema
 from flare.physics.elasticity.elements import Mesh
 from flare.physics.elasticity.equilibrium import MATERIALS, Solution, clamped, on_rollers, solve

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from flare.data.cards import card
+from flare.data.benchmarks.cards import card
 from flare.data.sample import Field, Sample, Schema
 from flare.mesh.folder import PartFolder
 from flare.mesh.octree import HexMesh

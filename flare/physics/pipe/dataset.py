@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from flare.data.cards import card
+from flare.data.benchmarks.cards import card
 from flare.data.sample import Sample, Schema
 from flare.physics.pipe.flow import solve
 from flare.physics.pipe.geometry import check_nodes, mesh, random_parameters

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 from scipy.spatial import cKDTree
 
-from flare.data.generate import generate, seconds_of_making
-from flare.data.store import Dataset
+from flare.data.dataset import Dataset
+from flare.data.generation.generate import generate, seconds_of_making
 from flare.physics.cars.dataset import CarPotential
 from flare.report.dataset import write_dataset_page
 from flare.train.presets import build_config, merged, preset_path, read_yaml

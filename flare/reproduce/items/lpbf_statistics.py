@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from flare.data.cards import card
-from flare.data.landmarks import labelled
+from flare.data.benchmarks.cards import card
+from flare.data.benchmarks.landmarks import labelled
 from flare.report.dataset import number_histograms
 from flare.report.page import png
 from flare.reproduce.analyses import DatasetStatistics

@@ -20,8 +20,8 @@ from math import isqrt
 from pathlib import Path
 from typing import Any
 
-from flare.data.generate import generate
-from flare.data.store import Dataset
+from flare.data.dataset import Dataset
+from flare.data.generation.generate import generate
 from flare.measure import alone
 from flare.report.page import png
 from flare.reproduce.analyses import Experiment

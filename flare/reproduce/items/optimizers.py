@@ -24,7 +24,7 @@ from dataclasses import replace
 from functools import cache
 from typing import Any
 
-from flare.data.batch import Subsample
+from flare.data.batching import Subsample
 from flare.report.style import Look, ordered_looks
 from flare.reproduce.budgets import BENCHMARKS, BUDGETS, Budget
 from flare.reproduce.estimate import points

@@ -14,11 +14,11 @@ from typing import Any
 
 import numpy as np
 
+from flare.data.augmentation import moved
+from flare.data.benchmarks.landmarks import landmarks
+from flare.data.dataset import Dataset
 from flare.data.enrich import joined, with_surroundings
-from flare.data.generate import generate, seconds_of_making
-from flare.data.landmarks import landmarks
-from flare.data.store import Dataset
-from flare.data.symmetry import moved
+from flare.data.generation.generate import generate, seconds_of_making
 from flare.physics.lpbf.dataset import LPBF
 from flare.report.dataset import write_dataset_page
 from flare.reproduce.items.lpbf_statistics import statistics_table

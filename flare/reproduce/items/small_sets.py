@@ -11,8 +11,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from flare.data.generate import departures, generate, seconds_of_making
-from flare.data.store import Dataset
+from flare.data.dataset import Dataset
+from flare.data.generation.generate import departures, generate, seconds_of_making
 from flare.physics import generator_class
 from flare.train.presets import build_config, merged, preset_path, read_yaml
 from flare.train.start import start_or_resume

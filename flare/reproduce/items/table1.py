@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from flare.data.cards import card
+from flare.data.benchmarks.cards import card
 from flare.reproduce.analyses import MedianSample
 from flare.reproduce.budgets import BENCHMARKS, BUDGETS, Budget
 from flare.reproduce.departures import worded

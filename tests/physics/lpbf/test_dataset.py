@@ -7,10 +7,10 @@ import shutil
 import numpy as np
 import pytest
 
-from flare.data.generate import generate
-from flare.data.landmarks import landmarks
+from flare.data.benchmarks.landmarks import landmarks
+from flare.data.dataset import Dataset
+from flare.data.generation.generate import generate
 from flare.data.sample import Sample
-from flare.data.store import Dataset
 from flare.data.writer import DatasetWriter
 from flare.mesh.skin import skin
 from flare.mesh.stl import write_stl

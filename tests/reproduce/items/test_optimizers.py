@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from flare.cli import main
-from flare.data.batch import Subsample
+from flare.data.batching import Subsample
 from flare.reproduce.budgets import BUDGETS
 from flare.reproduce.items.optimizers import (
     CHOSEN,

@@ -6,10 +6,10 @@ from functools import partial
 import numpy as np
 import pytest
 
-from flare.data.cards import card
-from flare.data.landmarks import landmarks
+from flare.data.benchmarks.cards import card
+from flare.data.benchmarks.landmarks import landmarks
+from flare.data.dataset import Dataset
 from flare.data.sample import Sample
-from flare.data.store import Dataset
 from flare.data.writer import DatasetWriter
 from flare.physics.lpbf.dataset import LPBF
 from flare.reproduce.items import printed_parts

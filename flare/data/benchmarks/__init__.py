@@ -1,0 +1,1 @@
+"""The benchmarks of the paper: cards, published files, download, export and upload."""

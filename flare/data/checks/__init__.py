@@ -1,0 +1,1 @@
+"""Checks of datasets and user files, and fixes."""

@@ -1,0 +1,1 @@
+"""User files as a dataset."""

@@ -1,0 +1,587 @@
+"""Files of printed parts in the published layout: read, written, fetched and shared."""
+
+import csv
+import json
+import shutil
+import subprocess
+import sys
+import zipfile
+from dataclasses import replace
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import yaml
+
+from flare.cli import main
+from flare.data.benchmarks.cards import card
+from flare.data.benchmarks.export_lpbf import export_lpbf
+from flare.data.benchmarks.published import read_published, reader_class
+from flare.data.benchmarks.published_lpbf import LPBFFiles
+from flare.data.benchmarks.upload import upload
+from flare.data.dataset import Dataset
+from flare.data.sample import Field, Sample, Schema
+from flare.data.writer import DatasetWriter
+from flare.mesh.octree import edges_of, merged
+from flare.mesh.voxels import Voxels
+from flare.utils.errors import ConfigError, DataError
+from tests.factory import content, elasticity_dataset
+from tests.hub import Hub
+
+SCHEMA, ARCHIVE = card("lpbf").schema(), card("lpbf").archive
+
+
+def part(index, **more):
+    """A bar of one to three cubes, numbered in no order; every number is its own."""
+    rng = np.random.default_rng(index)
+    mesh = merged(Voxels(np.ones((1 + index % 3, 1, 1), dtype=bool), (0.5, 0.5, 0.6), (-1.0, 0.0, 0.0)), levels=0)
+    count = len(mesh.points)
+    place = rng.permutation(count)
+    points = np.empty_like(mesh.points)
+    points[place] = mesh.points
+    values = {
+        "points": points,
+        "displacement": rng.normal(size=(count, 1)),
+        "lateral_displacement": rng.normal(size=(count, 2)),
+        "von_mises": rng.uniform(0, 900, (count, 1)),
+    }
+    values |= {name: rng.normal(size=(count, width)) for name, width in more.items()}
+    return Sample(values, place[mesh.hexahedra], {"name": f"plate {index}/a", "family": "plate", "groups": 2})
+
+
+RECREATED = {"kind": "recreated", "samples": 5, "test_samples": 2, "seed": 7, "versions": {"flare": "0.1.0"}}
+RECREATED |= {"options": {"mode": "refined"}, "departures": {"mode": "refined", "history": True}}
+
+
+def dataset_of(path, samples=5, test=2, schema=SCHEMA, provenance=RECREATED, **more):
+    writer = DatasetWriter(path, schema, provenance)
+    for index in range(samples):
+        writer.append(part(index, **more))
+    return writer.finish({"train": [(0, samples - test)], "test": [(samples - test, samples)]})
+
+
+@pytest.fixture
+def dataset(tmp_path):
+    return dataset_of(tmp_path / "dataset")
+
+
+@pytest.fixture
+def exported(dataset, tmp_path):
+    export_lpbf(dataset, tmp_path / "exported", quiet=True)
+    return tmp_path / "exported"
+
+
+def parts_of(folder):
+    return sorted(folder.glob("*/*.npz"))
+
+
+def rewrite(path, **changes):
+    """Change arrays of an NPZ file; None takes one away."""
+    with np.load(path) as archive:
+        arrays = {**archive, **changes}
+    np.savez(path, **{key: value for key, value in arrays.items() if value is not None})
+
+
+# Reading
+
+
+def test_what_was_exported_reads_back_bit_for_bit(dataset, exported, tmp_path):
+    read = read_published(LPBFFiles(folder=str(exported)), tmp_path / "read", quiet=True)
+    assert read.about["splits"] == dataset.about["splits"]
+    for index in range(len(dataset)):
+        for name, values in dataset[index].values.items():
+            np.testing.assert_array_equal(read[index].values[name], values)
+        np.testing.assert_array_equal(read[index].cells, dataset[index].cells)
+    assert {name: read.about["checksums"][name] for name in ("points.npy", "cells.npy", "displacement.npy")} == {
+        name: dataset.about["checksums"][name] for name in ("points.npy", "cells.npy", "displacement.npy")
+    }
+    assert read.notes()[3] == {"published index": 3, "file": "test/case00003_plate_3_a.npz", "name": "plate_3_a"}
+
+
+def test_files_written_as_the_published_ones_are_read_without_unpickling(tmp_path):
+    class Trap:
+        def __reduce__(self):
+            return (pytest.fail, ("unpickled",))
+
+    sample, widest = part(1), part(2)
+    for file, case in (("train/case00012_105762_19e04e0b_1", sample), ("test/case00003_9_a_1", widest)):
+        (tmp_path / file).parent.mkdir()
+        disp = np.concatenate([case.values["lateral_displacement"], case.values["displacement"]], axis=1)
+        np.savez_compressed(
+            tmp_path / f"{file}.npz",
+            pos=case.values["points"].astype(np.float32),
+            elems=case.cells.astype(np.int32),
+            disp=disp.astype(np.float32),
+            vmstr=case.values["von_mises"].astype(np.float32),
+            temp=np.full((len(disp), 1), 25, dtype=np.float32),
+            _metadata=np.array([Trap()], dtype=object),
+        )
+    (tmp_path / "train" / "._case00012.npz").write_bytes(b"left by some system")
+    read = read_published(LPBFFiles(folder=str(tmp_path)), tmp_path / "read", quiet=True)
+    assert read.sizes.tolist() == [12, 16]
+    assert read.notes()[0]["name"] == "105762_19e04e0b_1"
+    np.testing.assert_array_equal(read[0].values["displacement"], sample.values["displacement"].astype(np.float32))
+    np.testing.assert_array_equal(read[1].cells, widest.cells)
+
+
+def test_the_first_of_each_folder_can_be_taken_alone(exported, tmp_path):
+    read = read_published(LPBFFiles(folder=str(exported), train=2, test=0), tmp_path / "read", quiet=True)
+    assert [note["file"][:15] for note in read.notes()] == ["train/case00000", "train/case00001"]
+    assert len(read.split("test")) == 0
+    for files, match in (
+        ({"train": 4}, r"has 3 files \*\.npz; 4 are asked for"),
+        ({"test": 3}, r"has 2 files \*\.npz; 3"),
+    ):
+        with pytest.raises(DataError, match=match):
+            read_published(LPBFFiles(folder=str(exported), **files), tmp_path / "other", quiet=True)
+    with pytest.raises(ConfigError, match="train=0"):
+        LPBFFiles(folder=str(exported), train=0)
+
+
+def test_the_provenance_names_the_files_by_what_sha256sum_prints(exported, tmp_path):
+    read = read_published(LPBFFiles(folder=str(exported)), tmp_path / "read", quiet=True)
+    told = subprocess.run(
+        "sha256sum train/*.npz | sha256sum", shell=True, cwd=exported, capture_output=True, text=True, check=True
+    )
+    assert read.about["provenance"]["files"]["train/*.npz"] == told.stdout.split()[0]
+    rewrite(parts_of(exported)[0], temp=None)
+    with pytest.raises(DataError, match="holds another dataset"):
+        read_published(LPBFFiles(folder=str(exported)), tmp_path / "read", quiet=True)
+
+
+def nan_at(array, row):
+    array = array.copy()
+    array[row] = np.nan
+    return array
+
+
+BAD = {
+    "no array disp, elems": lambda a: {"disp": None, "elems": None},
+    r"'pos' has shape \(8, 2\); expected \(N, 3\)": lambda a: {"pos": a["pos"][:, :2]},
+    r"'pos' has shape \(0, 3\); expected": lambda a: {"pos": a["pos"][:0]},
+    r"'disp' has shape \(8,\); expected \(8, 3\)": lambda a: {"disp": a["disp"][:, 2]},
+    r"'vmstr' has shape \(7, 1\); expected \(8, 1\), as there are 8 rows": lambda a: {"vmstr": a["vmstr"][1:]},
+    "'vmstr' holds complex64": lambda a: {"vmstr": a["vmstr"] + 0j},
+    r"'disp' has NaN or infinity at 3 of 24 places \(first: \[5, 0\]\)": lambda a: {"disp": nan_at(a["disp"], 5)},
+    "'pos' has NaN or infinity": lambda a: {"pos": a["pos"].astype(np.float64) + 1e300},
+    r"outside 0 … 7 in 1 of 1 hexahedra \(first: 0\)": lambda a: {"elems": a["elems"] + 1},
+    "outside 0 … 7": lambda a: {"elems": a["elems"] - 1},
+    r"'elems' has shape \(1, 4\)": lambda a: {"elems": a["elems"][:, :4]},
+    r"'elems' has shape \(1, 8\) of float32": lambda a: {"elems": a["elems"].astype(np.float32)},
+    "damaged or no NPZ file of numbers: it holds no plain numbers": lambda a: {"pos": np.array([{}])},
+}
+
+
+@pytest.mark.parametrize("match", BAD)
+def test_a_part_that_does_not_fit_is_named(match, exported, tmp_path):
+    path = parts_of(exported)[2]  # of one cube
+    assert path.name == "case00000_plate_0_a.npz"
+    with np.load(path) as archive:
+        rewrite(path, **BAD[match](dict(archive)))
+    with pytest.raises(DataError, match=f"train/case00000_plate_0_a.npz.*{match}"):
+        read_published(LPBFFiles(folder=str(exported)), tmp_path / "read", quiet=True)
+    assert not (tmp_path / "read").exists()
+
+
+def test_a_damaged_file_is_named(exported, tmp_path):
+    path = parts_of(exported)[2]
+    whole = path.read_bytes()
+    with zipfile.ZipFile(path) as archive:
+        middle = archive.getinfo("pos.npy").header_offset + 60
+    changed = whole[:middle] + bytes([byte ^ 255 for byte in whole[middle : middle + 20]]) + whole[middle + 20 :]
+    for bad in (whole[: len(whole) // 2], b"", b"no file of numbers at all", changed):
+        path.write_bytes(bad)
+        with pytest.raises(DataError, match=r"case00000_plate_0_a.npz is damaged or no NPZ file"):
+            read_published(LPBFFiles(folder=str(exported)), tmp_path / "read", quiet=True)
+    with path.open("wb") as file:
+        np.save(file, np.zeros(3))
+    with pytest.raises(DataError, match=r"case00000_plate_0_a.npz is damaged or no NPZ file"):
+        read_published(LPBFFiles(folder=str(exported)), tmp_path / "read", quiet=True)
+
+
+def test_folders_without_parts_are_named(exported, tmp_path):
+    shutil.rmtree(exported / "test")
+    with pytest.raises(DataError, match=r"test has no files .*; the published layout .*`flare data download lpbf`"):
+        read_published(LPBFFiles(folder=str(exported)), tmp_path / "read", quiet=True)
+    with pytest.raises(DataError, match=r"nowhere/train has no files"):
+        read_published(LPBFFiles(folder=str(tmp_path / "nowhere")), tmp_path / "read", quiet=True)
+    assert not (tmp_path / "read.partial").exists()
+    assert reader_class("lpbf") is LPBFFiles
+
+
+# Writing
+
+
+def test_a_part_has_the_published_keys_shapes_and_types(exported):
+    path = parts_of(exported)[3]  # of two cubes
+    with np.load(path, allow_pickle=False) as archive:
+        found = {key: (archive[key].shape, archive[key].dtype.str) for key in archive if key != "_metadata"}
+        about = json.loads(archive["_metadata"].item())
+        assert (archive["temp"] == 25).all()
+        edges, elems = archive["edge_index"], archive["elems"]
+    assert found == {
+        "pos": ((12, 3), "<f4"),
+        "elems": ((2, 8), "<i4"),
+        "edge_index": ((2, 40), "<i8"),
+        "disp": ((12, 3), "<f4"),
+        "vmstr": ((12, 1), "<f4"),
+        "temp": ((12, 1), "<f4"),
+    }
+    assert about["metadata"] == {"case_name": "case00001_plate_1_a", "zmax": None, "time_steps": 1}
+    assert about["flare"]["family"] == "plate"
+    np.testing.assert_array_equal(edges_of(elems, 12), edges)
+
+
+def test_edges_do_not_depend_on_how_nodes_are_numbered():
+    rng = np.random.default_rng(0)
+    mesh = merged(Voxels(rng.random((5, 6, 4)) < 0.6, (1.0, 1.0, 1.0), (0.0, 0.0, 0.0)))
+    place = rng.permutation(len(mesh.points))
+    edges = edges_of(place[mesh.hexahedra], len(place))
+    expected = place[mesh.edges()]
+    np.testing.assert_array_equal(edges, expected[:, np.lexsort(expected[::-1])])
+
+
+def test_the_index_has_a_line_a_part_in_both_formats(exported):
+    parquet = pytest.importorskip("pyarrow.parquet")
+    for split, count in (("train", 3), ("test", 2)):
+        with (exported / "data" / f"{split}.csv").open(newline="") as file:
+            rows = list(csv.DictReader(file))
+        table = parquet.read_table(exported / "data" / f"{split}-00000-of-00001.parquet").to_pylist()
+        assert [{key: str(value) for key, value in row.items()} for row in table] == rows
+        assert list(rows[0]) == ["case_id", "file", "num_nodes", "num_edges", "metadata"]
+        assert len(rows) == count
+        for row in table:
+            with np.load(exported / row["file"]) as archive:
+                assert (row["num_nodes"], row["num_edges"]) == (len(archive["pos"]), archive["edge_index"].shape[1])
+                assert row["metadata"] == archive["_metadata"].item()
+
+
+def test_the_card_tells_origin_licence_and_differences(exported):
+    text = (exported / "README.md").read_text()
+    header = yaml.safe_load(text.split("---")[1])
+    assert header["license"] == "mit"
+    assert header["size_categories"] == ["n<1K"]
+    assert {file["split"] for file in header["configs"][0]["data_files"]} == {"train", "test"}
+    for said in (
+        "This is not the published set",
+        "flare-engine 0.1.0",
+        "flare data make lpbf --samples 5 --test-samples 2 --seed 7 --mode refined --history true",
+        "5 parts (3 in train/, 2 in test/) of 8 to 16 nodes",
+        "`_metadata` is a plain string",
+        "vedantpuri/LPBF_FLARE",
+    ):
+        assert said in text, said
+
+
+def test_what_was_recreated_stays_so_however_often_it_is_written_and_read(exported, tmp_path):
+    folder = exported
+    for turn in range(2):
+        read = read_published(LPBFFiles(folder=str(folder)), tmp_path / f"read{turn}", quiet=True)
+        provenance = read.about["provenance"]
+        assert (provenance["kind"], provenance["departures"]) == ("recreated", RECREATED["departures"])
+        assert provenance["exported"] == RECREATED
+        folder = tmp_path / f"again{turn}"
+        export_lpbf(read, folder, quiet=True)
+        assert "--seed 7 --mode refined" in (folder / "README.md").read_text()
+    (folder / "provenance.json").write_text("{}")
+    with pytest.raises(DataError, match=r"provenance.json is damaged \(KeyError\('provenance'\)\)"):
+        read_published(LPBFFiles(folder=str(folder)), tmp_path / "other", quiet=True)
+
+
+def test_parts_of_the_published_set_keep_their_names_and_their_authors(exported, tmp_path):
+    (exported / "provenance.json").unlink()  # the published files have none
+    read = read_published(LPBFFiles(folder=str(exported)), tmp_path / "read", quiet=True)
+    assert read.about["provenance"]["kind"] == "published"
+    export_lpbf(read, tmp_path / "again", licence="cc-by-4.0", quiet=True)
+    assert [path.name for path in parts_of(tmp_path / "again")] == [path.name for path in parts_of(exported)]
+    text = (tmp_path / "again" / "README.md").read_text()
+    assert "credit is due to its authors" in text
+    assert "not the published set" not in text
+    assert "license: cc-by-4.0" in text
+
+
+def test_a_part_without_a_name_is_called_by_its_family(tmp_path):
+    writer = DatasetWriter(tmp_path / "dataset", SCHEMA, {"kind": "user"})
+    for notes in ({"family": "bracket"}, {}, {"name": "../../évil"}):
+        writer.append(replace(part(0), notes=notes))
+    rows = export_lpbf(writer.finish({"train": [(0, 3)], "test": []}), tmp_path / "out", quiet=True)
+    assert [row["case_id"] for row in rows] == ["case00000_bracket", "case00001_part", "case00002_vil"]
+
+
+def test_further_fields_are_kept_under_their_own_names(tmp_path):
+    more = Field(role="extra", components=("group_1", "released"), unit="mm")
+    schema = Schema(name="lpbf", fields={**SCHEMA.fields, "displacement_history": more}, cell_type="hexahedron")
+    dataset = dataset_of(tmp_path / "dataset", 3, 1, schema, displacement_history=2)
+    export_lpbf(dataset, tmp_path / "out", quiet=True)
+    with np.load(tmp_path / "out" / "train" / "case00001_plate_1_a.npz") as archive:
+        np.testing.assert_array_equal(archive["displacement_history"], dataset[1].values["displacement_history"])
+    assert "more keys: `displacement_history`" in (tmp_path / "out" / "README.md").read_text()
+
+
+def test_a_stopped_export_goes_on_and_ends_with_the_same_bytes(dataset, exported, tmp_path, monkeypatch):
+    save, out, calls = np.savez_compressed, tmp_path / "out", []
+
+    def stop(path, **arrays):
+        calls.append(path)
+        save(path, **arrays)
+        if len(calls) == 3:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(np, "savez_compressed", stop)
+    with pytest.raises(KeyboardInterrupt):
+        export_lpbf(dataset, out, quiet=True)
+    assert not out.exists()
+    (tmp_path / "out.partial" / "train" / ".case00002_plate_2_a.123.npz").write_bytes(b"half of a file")
+    with pytest.raises(DataError, match="unfinished export of another dataset"):
+        export_lpbf(dataset_of(tmp_path / "other", 4), out, quiet=True)
+    export_lpbf(dataset, out, quiet=True)
+    assert len(calls) == 6, "the two that were whole are not written again"
+    assert content(out) == content(exported)
+    assert not (tmp_path / "out.partial").exists()
+
+
+def test_nothing_is_overwritten(dataset, exported, tmp_path):
+    before = content(exported)
+    with pytest.raises(DataError, match="exported exists already"):
+        export_lpbf(dataset, exported, quiet=True)
+    assert content(exported) == before
+    (tmp_path / "mine.partial").mkdir()
+    (tmp_path / "mine.partial" / "thesis.txt").write_text("unsaved")
+    with pytest.raises(DataError, match="exists and is no export"):
+        export_lpbf(dataset, tmp_path / "mine", quiet=True)
+    assert (tmp_path / "mine.partial" / "thesis.txt").read_text() == "unsaved"
+
+
+def test_a_full_disk_is_told_and_what_is_written_kept(dataset, tmp_path, monkeypatch):
+    def full(path, **arrays):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(np, "savez_compressed", full)
+    with pytest.raises(
+        DataError, match=r"cannot write .*out.partial: No space left on device. What is written is kept"
+    ):
+        export_lpbf(dataset, tmp_path / "out", quiet=True)
+    assert not (tmp_path / "out").exists()
+
+
+def test_other_datasets_are_refused(tmp_path):
+    with pytest.raises(DataError, match="holds 'elasticity' with no cells; the layout is for 'lpbf'"):
+        export_lpbf(elasticity_dataset(tmp_path / "a", samples=2, test=1), tmp_path / "out", quiet=True)
+    metres = {**SCHEMA.fields, "displacement": Field(role="target", components=("z",), unit="m")}
+    schema = Schema(name="lpbf", fields=metres, cell_type="hexahedron")
+    with pytest.raises(DataError, match=r"field 'displacement' is \('z',\) in m; the layout has \('z',\) in mm"):
+        export_lpbf(dataset_of(tmp_path / "b", 2, 1, schema), tmp_path / "out", quiet=True)
+    writer = DatasetWriter(tmp_path / "c", SCHEMA, {"kind": "user"})
+    writer.append(part(0))
+    with pytest.raises(DataError, match="has splits all; the layout has train and test"):
+        export_lpbf(writer.finish({"all": [(0, 1)]}), tmp_path / "out", quiet=True)
+    with pytest.raises(DataError, match="has no parts to train with"):
+        export_lpbf(dataset_of(tmp_path / "d", 1, 1), tmp_path / "out", quiet=True)
+    assert not (tmp_path / "out.partial").exists()
+
+
+def test_without_pyarrow_the_index_is_csv_and_the_card_says_so(dataset, tmp_path, monkeypatch, capsys):
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    export_lpbf(dataset, tmp_path / "out", quiet=True)
+    assert sorted(path.name for path in (tmp_path / "out" / "data").iterdir()) == ["test.csv", "train.csv"]
+    header = yaml.safe_load((tmp_path / "out" / "README.md").read_text().split("---")[1])
+    assert header["configs"][0]["data_files"][0]["path"] == "data/train.csv"
+    assert "flare-engine[hub]" in capsys.readouterr().err
+
+
+def test_the_command_exports(dataset, tmp_path, capsys):
+    assert main(["data", "export", str(dataset.path), "--out", str(tmp_path / "out")]) == 0
+    assert "5 parts, 56 nodes" in capsys.readouterr().out
+    assert main(["data", "export", str(dataset.path), "--out", str(tmp_path / "out")]) == 2
+    assert "exists already" in capsys.readouterr().err
+
+
+# Fetching
+
+DOWNLOAD = f"""
+import sys
+from flare.data.benchmarks.cards import Archive
+from flare.data.benchmarks.download import download
+from flare.utils.errors import DataError
+try:
+    print(download({ARCHIVE!r}, sys.argv[1], quiet=True))
+except DataError as error:
+    sys.exit(str(error))
+"""
+
+
+def fetch(hub, folder):
+    return hub.run(folder, "-c", DOWNLOAD, str(folder / "files"))
+
+
+@pytest.fixture
+def repository(exported):
+    return {str(path.relative_to(exported)): path.read_bytes() for path in exported.rglob("*") if path.is_file()}
+
+
+def serve(files, repository=ARCHIVE.repository, **how):
+    pytest.importorskip("huggingface_hub")
+    return Hub(files, repository=repository, **how)
+
+
+def test_a_repository_of_many_files_is_fetched_once_and_what_is_lost_again(exported, repository, tmp_path):
+    folder = tmp_path / "files" / "LPBF_FLARE"
+    with serve(repository) as hub:
+        done = fetch(hub, tmp_path)
+        assert done.returncode == 0, done.stderr
+        assert done.stdout.strip() == str(folder)
+        parts = [name for name in repository if name.endswith(".npz")]
+        assert sorted(hub.sent) == sorted(parts), "what the reader does not need stays there"
+        assert {name: (folder / name).read_bytes() for name in parts} == {name: repository[name] for name in parts}
+        (folder / parts[1]).unlink()
+        assert fetch(hub, tmp_path).returncode == 0
+        assert hub.sent[len(parts) :] == [parts[1]]
+    assert fetch(hub, tmp_path).returncode == 0, "what is whole needs no hub"
+    read = read_published(LPBFFiles(folder=str(folder)), tmp_path / "read", quiet=True)
+    assert len(read) == 5
+
+
+def test_the_command_fetches_and_reads_though_a_transfer_breaks_off(dataset, repository, tmp_path):
+    places = ["--files", str(tmp_path / "files"), "--out", str(tmp_path / "read")]
+    with serve(repository, breaks=True) as hub:
+        done = hub.run(tmp_path, "-m", "flare", "data", "download", "lpbf", *places)
+    assert done.returncode == 0, done.stderr
+    assert len(hub.sent) == 6, "one of five twice"
+    assert Dataset(tmp_path / "read").about["checksums"]["points.npy"] == dataset.about["checksums"]["points.npy"]
+
+
+def test_a_repository_with_other_bytes_than_promised_is_refused(repository, tmp_path):
+    with serve(repository, promised=b"something else") as hub:
+        done = fetch(hub, tmp_path)
+    assert done.returncode == 1
+    assert "5 of 5 files do not have the checksum that the hub gives for them" in done.stderr
+    assert not list((tmp_path / "files" / "LPBF_FLARE").glob("t*/*.npz"))
+
+
+def test_a_repository_that_leaves_its_folder_is_refused(repository, tmp_path):
+    with serve(repository | {"../../evil.npz": b"boo"}) as hub:
+        done = fetch(hub, tmp_path)
+    assert done.returncode == 1
+    assert "is not to be trusted: it has a file ../../evil.npz" in done.stderr
+    assert not list(tmp_path.rglob("evil.npz"))
+
+
+def test_a_hub_that_does_not_answer_or_has_no_such_files_is_named(exported, tmp_path):
+    hub = serve({"README.md": b"moved"})
+    with hub:
+        done = fetch(hub, tmp_path)
+        assert "vedantpuri/LPBF_FLARE has no files *.npz" in done.stderr
+    done = fetch(hub, tmp_path)
+    assert "cannot fetch *.npz of vedantpuri/LPBF_FLARE" in done.stderr
+    assert "Traceback" not in done.stderr
+    # files of a transfer that broke off are not taken for the whole set
+    shutil.copytree(exported, tmp_path / "files" / "LPBF_FLARE", dirs_exist_ok=True)
+    assert fetch(hub, tmp_path).returncode == 1
+
+
+# Sharing
+
+
+@pytest.fixture
+def api(monkeypatch):
+    """What would be sent to the hub; `api.there` is what it holds already, `api.private` whether that is private."""
+    hub = pytest.importorskip("huggingface_hub")
+    calls = SimpleNamespace(made=None, sent=None, there=[], private=None)
+
+    def create_repo(self, repo_id, **how):
+        calls.made = (repo_id, how)
+        if calls.private is None:  # a repository that exists stays as public as it was
+            calls.private = how["private"]
+        return f"https://huggingface.co/datasets/{repo_id}"
+
+    def repo_info(self, repo_id, **how):
+        return SimpleNamespace(private=calls.private, siblings=[SimpleNamespace(rfilename=f) for f in calls.there])
+
+    def upload_folder(self, **how):
+        there = [str(path.relative_to(how["folder_path"])) for path in how["folder_path"].rglob("*") if path.is_file()]
+        calls.sent = set(hub.utils.filter_repo_objects(there, allow_patterns=how["allow_patterns"]))
+        calls.how = how
+
+    monkeypatch.setattr(hub, "get_token", lambda: "hf_dummy")
+    for method in (create_repo, repo_info, upload_folder):
+        monkeypatch.setattr(hub.HfApi, method.__name__, method)
+    return calls
+
+
+def test_an_export_is_sent_whole_and_nothing_else(api, exported, repository, capsys):
+    (exported / "notes of mine.txt").write_text("private")
+    assert main(["data", "upload", str(exported), "--to", "ada/parts", "--private", "true"]) == 0
+    assert api.made == ("ada/parts", {"repo_type": "dataset", "private": True, "exist_ok": True})
+    assert api.sent == set(repository)
+    assert api.how["repo_id"] == "ada/parts"
+    assert api.how["repo_type"] == "dataset"
+    assert "https://huggingface.co/datasets/ada/parts" in capsys.readouterr().out
+
+
+def test_what_arrives_at_the_hub_is_the_export(exported, repository, tmp_path):
+    arrived = {}
+    with serve(arrived, "ada/parts") as hub:
+        done = hub.run(
+            tmp_path, "-m", "flare", "data", "upload", str(exported), "--to", "ada/parts", HF_TOKEN="hf_dummy"
+        )
+    assert done.returncode == 0, done.stderr
+    assert arrived == repository
+    assert (hub.made["name"], hub.made["organization"], hub.made["type"]) == ("parts", "ada", "dataset")
+    assert done.stdout.strip().endswith("/datasets/ada/parts")
+
+
+def test_an_upload_goes_on_in_its_own_repository_and_leaves_others_alone(api, exported, repository):
+    api.there = [".gitattributes", *sorted(repository)[:3]]
+    upload(exported, "ada/parts", quiet=True)
+    assert api.sent == set(repository)
+    api.sent, api.there = None, ["model.safetensors"]
+    with pytest.raises(DataError, match=r"ada/parts holds 1 other files already \(first: model.safetensors\)"):
+        upload(exported, "ada/parts", quiet=True)
+    api.there = []
+    with pytest.raises(DataError, match="exists already and is public"):
+        upload(exported, "ada/parts", private=True, quiet=True)
+    assert api.sent is None
+
+
+def test_what_is_no_finished_export_is_not_sent(api, dataset, exported):
+    with pytest.raises(ConfigError, match="'parts' is no repository; give user/name"):
+        upload(exported, "parts", quiet=True)
+    with pytest.raises(DataError, match=r"is no exported dataset. Make one with:  flare data export"):
+        upload(dataset.path, "ada/parts", quiet=True)
+    parts_of(exported)[0].unlink()
+    with pytest.raises(DataError, match=r"lacks 1 files of test.csv \(first: test/case00003"):
+        upload(exported, "ada/parts", quiet=True)
+    assert api.made is None
+
+
+def test_an_upload_without_token_or_network_says_what_to_do(exported, tmp_path):
+    hub = serve({})
+    hub.server.server_close()
+    command = ["-m", "flare", "data", "upload", str(exported), "--to", "ada/parts"]
+    done = hub.run(tmp_path, *command, HF_TOKEN="")
+    assert done.returncode == 2
+    assert "hf auth login" in done.stderr
+    done = hub.run(tmp_path, *command, HF_TOKEN="hf_dummy")
+    assert done.returncode == 2
+    assert "cannot upload" in done.stderr
+    assert "Run the same command to go on" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_token_that_may_not_write_is_told(exported, tmp_path):
+    with serve({}, refuses=403) as hub:
+        done = hub.run(
+            tmp_path, "-m", "flare", "data", "upload", str(exported), "--to", "ada/parts", HF_TOKEN="hf_dummy"
+        )
+    assert done.returncode == 2
+    assert "May your token write there?" in done.stderr
+
+
+@pytest.mark.slow
+def test_the_preset_trains_on_parts_that_were_read(exported, tmp_path, capsys):
+    data, sizes = str(tmp_path / "out"), {"channels": 8, "blocks": 2, "heads": 2, "latents": 2}
+    assert main(["data", "read", "lpbf", "--folder", str(exported), "--out", data]) == 0
+    small = [word for key, size in sizes.items() for word in (f"--model.{key}", str(size))]
+    run = ["--epochs", "1", "--device", "cpu", "--out", str(tmp_path / "run"), *small]
+    assert main(["train", "--preset", "lpbf", "--data.path", data, *run]) == 0
+    assert "of another form" in capsys.readouterr().out, "the paper's number is of other data"

@@ -1,0 +1,290 @@
+"""Readers of the published files, on tiny files of the same layout: every number is its own index."""
+
+import json
+import shutil
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from scipy.io import savemat
+
+from flare.cli import main
+from flare.data.benchmarks.cards import card
+from flare.data.benchmarks.published import AirfoilFiles, DarcyFiles, ElasticityFiles, PipeFiles, read_published
+from flare.data.dataset import Dataset
+from flare.data.generation.generate import generate
+from flare.data.normalization import fit
+from flare.data.sample import INPUT_ROLES, input_array, target_array
+from flare.data.statistics import input_statistics, target_statistics
+from flare.physics import generator_class
+from flare.physics.elasticity import Elasticity
+from flare.train.presets import load_config, preset_path
+from flare.utils.errors import ConfigError, DataError
+from tests.factory import content
+
+
+def numbers(*shape):
+    return 1.0 + np.arange(np.prod(shape), dtype=np.float64).reshape(shape)
+
+
+@pytest.fixture
+def elasticity(tmp_path):
+    points, stress = numbers(18, 2, 12), numbers(18, 12)
+    np.save(tmp_path / "Random_UnitCell_XY_10.npy", points)
+    np.save(tmp_path / "Random_UnitCell_sigma_10.npy", stress)
+    return ElasticityFiles(folder=str(tmp_path), train=8, test=3), points, stress
+
+
+@pytest.fixture
+def darcy(tmp_path):
+    halves = []
+    for i in (1, 2):
+        coefficient, pressure = (numbers(6, 21, 21) + 10_000 * i + 5_000 * k for k in (0, 1))
+        halves.append((coefficient.astype(np.float32), pressure.astype(np.float32)))
+        record = {"coeff": halves[-1][0], "sol": halves[-1][1], "Kcoeff": numbers(2, 2)}
+        savemat(tmp_path / f"piececonst_r421_N1024_smooth{i}.mat", record)
+    return DarcyFiles(folder=str(tmp_path), train=5, test=2), *halves
+
+
+@pytest.fixture
+def airfoil(tmp_path):
+    arrays = numbers(9, 11, 5), 9_000 + numbers(9, 11, 5), numbers(9, 5, 11, 5)
+    for axis, array in zip("XYQ", arrays, strict=True):
+        np.save(tmp_path / f"NACA_Cylinder_{axis}.npy", array)
+    return AirfoilFiles(folder=str(tmp_path), train=6, test=2), *arrays
+
+
+@pytest.fixture
+def pipe(tmp_path):
+    arrays = numbers(9, 9, 9), 9_000 + numbers(9, 9, 9), numbers(9, 3, 9, 9)
+    for axis, array in zip("XYQ", arrays, strict=True):
+        np.save(tmp_path / f"Pipe_{axis}.npy", array)
+    return PipeFiles(folder=str(tmp_path), train=5, test=2, total=8), *arrays
+
+
+SMALL_FORMS = {"darcy": {"resolution": 8, "stride": 1}, "airfoil": {"resolution": "half"}, "pipe": {"nodes": 9}}
+
+
+def both(dataset, split):
+    """Inputs and targets of a split as a model gets them before normalisation."""
+    samples = [dataset[i] for i in dataset.split(split)]
+    arrays = [np.stack([read(dataset.schema, sample) for sample in samples]) for read in (input_array, target_array)]
+    assert all(array.dtype == np.float32 for array in arrays)
+    return arrays
+
+
+def test_elasticity(elasticity, tmp_path):
+    files, points, stress = elasticity
+    dataset = read_published(files, tmp_path / "out", quiet=True)
+    x, y = both(dataset, "train")
+    np.testing.assert_array_equal(x, points.transpose(2, 0, 1)[:8])
+    np.testing.assert_array_equal(y[..., 0], stress.T[:8])
+    x, y = both(dataset, "test")
+    np.testing.assert_array_equal(x, points.transpose(2, 0, 1)[9:])
+    np.testing.assert_array_equal(y[..., 0], stress.T[9:])
+
+
+def test_darcy(darcy, tmp_path):
+    files, train, test = darcy
+    dataset = read_published(files, tmp_path / "out", quiet=True)
+    assert dataset.schema.grid == (5, 5)
+    for split, (coefficient, pressure), count in (("train", train, 5), ("test", test, 2)):
+        x, y = both(dataset, split)
+        assert x.shape == (count, 25, 3)
+        np.testing.assert_array_equal(x[..., 2], coefficient[:count, ::5, ::5].reshape(count, 25))
+        np.testing.assert_array_equal(y[..., 0], pressure[:count, ::5, ::5].reshape(count, 25))
+        np.testing.assert_allclose(x[0, :5, 0], [0, 0.25, 0.5, 0.75, 1])
+        assert (x[0, :5, 1] == 0).all(), "y follows the row"
+
+
+def test_airfoil(airfoil, tmp_path):
+    files, a, b, q = airfoil
+    dataset = read_published(files, tmp_path / "out", quiet=True)
+    for split, kept in (("train", slice(6)), ("test", slice(6, 8))):
+        x, y = both(dataset, split)
+        np.testing.assert_array_equal(x, np.stack([a[kept], b[kept]], -1).reshape(-1, 55, 2))
+        np.testing.assert_array_equal(y[..., 0], q[kept, 4].reshape(-1, 55))
+    np.testing.assert_array_equal(dataset[7].values["velocity"], q[7, 1:3].reshape(2, 55).T)
+    np.testing.assert_array_equal(dataset[7].values["pressure"][:, 0], q[7, 3].ravel())
+
+
+def test_pipe(pipe, tmp_path):
+    files, a, b, q = pipe
+    dataset = read_published(files, tmp_path / "out", quiet=True)
+    for split, kept in (("train", slice(5)), ("test", slice(6, 8))):
+        x, y = both(dataset, split)
+        np.testing.assert_array_equal(x, np.stack([a[kept], b[kept]], -1).reshape(-1, 81, 2))
+        np.testing.assert_array_equal(y[..., 0], q[kept, 0].reshape(-1, 81))
+    np.testing.assert_array_equal(dataset[0].values["cross_velocity"][:, 0], q[0, 1].ravel())
+
+
+ALL = pytest.mark.parametrize("name", ["elasticity", "darcy", "airfoil", "pipe"])
+
+
+@ALL
+def test_files_and_solver_give_the_same_fields(name, request, tmp_path):
+    made = generator_class(name)(**SMALL_FORMS.get(name, {}))
+    read = read_published(request.getfixturevalue(name)[0], tmp_path / "read", quiet=True)
+    ours = generate(made, tmp_path / "made", samples=1, quiet=True)
+    assert read.schema.fields == ours.schema.fields
+    for field, values in ours[0].values.items():
+        assert values.shape[1] == read[0].values[field].shape[1]
+
+
+@ALL
+def test_normalisers_see_the_training_part_alone_and_decode_what_they_encoded(name, request, tmp_path):
+    dataset = read_published(request.getfixturevalue(name)[0], tmp_path / "out", quiet=True)
+    wishes = load_config(preset_path(name)).data.normalise
+    for roles, read in ((INPUT_ROLES, input_array), (("target",), target_array)):
+        train = np.concatenate([read(dataset.schema, dataset[i]) for i in dataset.split("train")]).astype(np.float64)
+        statistics = target_statistics if roles == ("target",) else input_statistics
+        norm = fit(dataset.schema, roles, statistics(dataset, dataset.split("train")), wishes)
+        names = [c.split(".")[0] for c in dataset.schema.channels(*roles)]
+        kept = np.array([wishes.get(field, "gaussian") == "identity" for field in names])
+        encoded = norm.encode(torch.from_numpy(train).float()).double().numpy()
+        np.testing.assert_allclose(encoded[:, kept], train[:, kept], rtol=1e-6)
+        np.testing.assert_allclose(encoded[:, ~kept].mean(0), 0, atol=1e-5)
+        np.testing.assert_allclose(encoded[:, ~kept].std(0, ddof=1), 1, rtol=1e-5)
+        held_out = torch.from_numpy(read(dataset.schema, dataset[dataset.split("test")[-1]]))
+        torch.testing.assert_close(norm.decode(norm.encode(held_out)), held_out, rtol=1e-6, atol=0)
+
+
+def test_it_goes_on_after_a_kill_and_a_second_call_finds_it_made(elasticity, tmp_path, monkeypatch):
+    files, *_ = elasticity
+    whole = read_published(files, tmp_path / "whole", quiet=True)
+    sample = ElasticityFiles.sample
+
+    def fail(self, index):
+        if index == 6:
+            raise KeyboardInterrupt
+        return sample(self, index)
+
+    monkeypatch.setattr(ElasticityFiles, "sample", fail)
+    with pytest.raises(KeyboardInterrupt):
+        read_published(files, tmp_path / "out", quiet=True)
+    monkeypatch.undo()
+    read_published(files, tmp_path / "out", quiet=True)
+    assert content(tmp_path / "out") == content(whole.path)
+    before = content(tmp_path / "out")
+    read_published(files, tmp_path / "out", quiet=True)
+    assert content(tmp_path / "out") == before
+
+
+def test_the_provenance_says_published_and_has_the_files_checksums(elasticity, tmp_path):
+    provenance = read_published(elasticity[0], tmp_path / "out", quiet=True).about["provenance"]
+    assert provenance["kind"] == "published"
+    assert all(len(digest) == 64 for digest in provenance["files"].values())
+    assert str(tmp_path) not in str(provenance)
+
+
+def test_bad_files_are_named(elasticity, darcy, airfoil, pipe, tmp_path):
+    files, *_ = elasticity
+    with pytest.raises(DataError, match=r"sigma_10.npy has 12 samples; 13 are asked for"):
+        read_published(ElasticityFiles(folder=files.folder, train=10, test=3), tmp_path / "out", quiet=True)
+    with pytest.raises(DataError, match=r"smooth2.mat has 6 samples; 7 are"):
+        read_published(DarcyFiles(folder=files.folder, train=5, test=7), tmp_path / "out", quiet=True)
+    with pytest.raises(ConfigError, match="total=8 is less"):
+        read_published(PipeFiles(folder=files.folder, train=7, test=2, total=8), tmp_path / "out", quiet=True)
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(DataError, match=r"XY_10.npy is missing. Fetch .* flare data download elasticity"):
+        read_published(ElasticityFiles(folder=str(tmp_path / "empty")), tmp_path / "out", quiet=True)
+    with pytest.raises(DataError, match=r"no is no folder; name the one that has Random_UnitCell_XY_10.npy"):
+        read_published(ElasticityFiles(folder=str(tmp_path / "no")), tmp_path / "out", quiet=True)
+    np.save(tmp_path / "NACA_Cylinder_Y.npy", numbers(9, 11, 6))
+    with pytest.raises(DataError, match=r"\(sample, i, j\) twice"):
+        read_published(airfoil[0], tmp_path / "out", quiet=True)
+    np.save(tmp_path / "Pipe_Q.npy", numbers(9, 3, 81))
+    with pytest.raises(DataError, match=r"4 dimensions are expected"):
+        read_published(pipe[0], tmp_path / "out", quiet=True)
+    (tmp_path / "Pipe_X.npy").write_bytes(b"nonsense")
+    with pytest.raises(DataError, match="damaged"):
+        read_published(pipe[0], tmp_path / "out", quiet=True)
+    np.save(tmp_path / "Pipe_X.npy", np.array([{"a": 1}], dtype=object), allow_pickle=True)
+    with pytest.raises(DataError, match="no array of numbers"):
+        read_published(pipe[0], tmp_path / "out", quiet=True)
+    (tmp_path / "piececonst_r421_N1024_smooth1.mat").write_bytes(b"nonsense, and more of it" * 20)
+    with pytest.raises(DataError, match="no MATLAB file"):
+        read_published(DarcyFiles(folder=files.folder, train=5, test=2), tmp_path / "out", quiet=True)
+    assert not (tmp_path / "out").exists()
+    assert not (tmp_path / "out.partial").exists()
+
+
+def refused(tmp_path, files, match):
+    shutil.rmtree(tmp_path / "refused.partial", ignore_errors=True)
+    with pytest.raises(DataError, match=match):
+        read_published(replace(files), tmp_path / "refused", quiet=True)  # anew: it keeps what it opened
+    assert not (tmp_path / "refused").exists()
+
+
+def test_values_that_are_no_numbers_are_refused(elasticity, tmp_path):
+    files, _, stress = elasticity
+    stress[3, 2] = np.nan
+    np.save(tmp_path / files.stress_file, stress)
+    refused(tmp_path, files, r"published sample 2: 'stress' has NaN or infinity at 1 places \(first: \[3, 0\]\)")
+    stress[3, 2] = 1e300
+    np.save(tmp_path / files.stress_file, stress)
+    refused(tmp_path, files, "NaN or infinity")
+    np.save(tmp_path / files.stress_file, stress.astype(complex))
+    refused(tmp_path, files, "holds complex128; real numbers are expected")
+    np.save(tmp_path / files.stress_file, stress[:0])
+    refused(tmp_path, files, "none of them empty")
+
+
+def test_darcy_files_that_do_not_fit_are_refused(darcy, tmp_path):
+    with pytest.raises(ConfigError, match="stride=0: at least 1"):
+        DarcyFiles(folder=str(tmp_path), stride=0)
+    refused(tmp_path, DarcyFiles(folder=str(tmp_path), train=5, test=2, stride=100), "more than stride=100")
+    small = {"coeff": numbers(6, 11, 11), "sol": numbers(6, 11, 11)}
+    savemat(tmp_path / "piececonst_r421_N1024_smooth2.mat", small)
+    refused(tmp_path, darcy[0], "21 points a side to train with, 11 to test")
+    savemat(tmp_path / "piececonst_r421_N1024_smooth2.mat", small, do_compression=True)
+    whole = bytearray((tmp_path / "piececonst_r421_N1024_smooth2.mat").read_bytes())
+    whole[200:260] = b"\xff" * 60
+    (tmp_path / "piececonst_r421_N1024_smooth2.mat").write_bytes(whole)
+    refused(tmp_path, DarcyFiles(folder=str(tmp_path), train=5, test=2), "damaged or no MATLAB file")
+    (tmp_path / "piececonst_r421_N1024_smooth2.mat").write_bytes(b"")
+    refused(tmp_path, DarcyFiles(folder=str(tmp_path), train=5, test=2), "damaged or no MATLAB file")
+
+
+def test_another_dataset_is_found_before_anything_is_read(elasticity, tmp_path):
+    generate(Elasticity(), tmp_path / "ours", samples=1, quiet=True)
+    with pytest.raises(DataError, match="holds another dataset already"):
+        read_published(ElasticityFiles(folder=str(tmp_path / "nowhere")), tmp_path / "ours", quiet=True)
+
+
+def test_the_command(elasticity, tmp_path, capsys):
+    out = tmp_path / "out"
+    words = ["data", "read", "elasticity", "--folder", str(tmp_path), "--train", "8", "--test", "3", "--out", str(out)]
+    assert main(words) == 0
+    assert len(Dataset(out)) == 11
+    assert (out / "gallery.png").exists()
+    page = (out / "statistics.html").read_text()
+    assert "published 880" in page
+    assert "median of the samples" in page
+    assert main([*words[:-1], str(tmp_path)]) == 2
+    assert "is not a dataset" in capsys.readouterr().err
+
+
+SMALL = ["--epochs", "1", "--device", "cpu"] + [
+    word
+    for key in ("channels", "blocks", "heads", "latents")
+    for word in (f"--model.{key}", "8" if key == "channels" else "2")
+]
+
+
+@ALL
+@pytest.mark.parametrize("source", ["published", "recreated"])
+def test_a_preset_trains_on_either_source(name, source, request, tmp_path, capsys):
+    if source == "published":
+        dataset = read_published(request.getfixturevalue(name)[0], tmp_path / "out", quiet=True)
+    else:
+        generator = generator_class(name)(**SMALL_FORMS.get(name, {}))
+        dataset = generate(generator, tmp_path / "out", samples=4, test_samples=1, quiet=True)
+    command = ["train", "--preset", name, "--data.path", str(dataset.path), "--out", str(tmp_path / "run"), *SMALL]
+    assert main(command) == 0
+    printed = capsys.readouterr().out
+    same_form = source == "published" or name == "elasticity"
+    assert (f"{card(name).paper:.4f}   FLARE in the paper" in printed) == same_form
+    assert ("of another form" in printed) == (not same_form)
+    assert 0 < json.loads((tmp_path / "run" / "result.json").read_text())["rel_l2"] < 100

@@ -1,0 +1,400 @@
+"""Making data: the same bytes for any number of workers, any scheduler, and any number of kills."""
+
+import errno
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from concurrent.futures import CancelledError
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from flare.data.dataset import Dataset, partial_folder
+from flare.data.generation.generate import generate
+from flare.data.sample import Sample
+from flare.data.writer import DatasetWriter
+from flare.physics import generator_class
+from flare.physics.darcy import Darcy
+from flare.physics.pipe import Pipe
+from flare.utils.errors import DataError, NotConverged
+from tests.factory import content
+
+SMALL = Darcy(resolution=8, stride=1, grid="node")
+SMALL_CANONICAL = Darcy(resolution=8, stride=1)
+
+
+@pytest.fixture(scope="module")
+def one_worker(tmp_path_factory):
+    path = tmp_path_factory.mktemp("one") / "d"
+    return generate(SMALL, path, samples=9, seed=3, quiet=True)
+
+
+def test_two_workers_make_the_same_bytes(one_worker, tmp_path):
+    generate(SMALL, tmp_path / "d", samples=9, seed=3, workers=2, quiet=True)
+    assert content(tmp_path / "d") == content(one_worker.path)
+
+
+def test_a_dask_scheduler_makes_the_same_bytes(one_worker, tmp_path):
+    distributed = pytest.importorskip("distributed")
+    cluster = distributed.LocalCluster(n_workers=1, threads_per_worker=1, processes=False, dashboard_address=None)
+    with cluster:
+        generate(SMALL, tmp_path / "d", samples=9, seed=3, scheduler=cluster.scheduler_address, quiet=True)
+    assert content(tmp_path / "d") == content(one_worker.path)
+
+
+def test_a_sample_depends_on_seed_and_index_alone(one_worker, tmp_path):
+    more = generate(SMALL, tmp_path / "d", samples=12, seed=3, quiet=True)
+    for index in range(9):
+        np.testing.assert_array_equal(more[index].values["pressure"], one_worker[index].values["pressure"])
+    other = generate(SMALL, tmp_path / "other", samples=2, seed=4, quiet=True)
+    assert not np.array_equal(other[0].values["coefficient"], one_worker[0].values["coefficient"])
+
+
+def forget_option(folder, name):
+    """As though the folder were of a version that did not have this option."""
+    manifest = folder / "dataset.json"
+    about = json.loads(manifest.read_text())
+    del about["provenance"]["options"][name]
+    manifest.write_text(json.dumps(about))
+
+
+def test_datasets_of_before_an_option_are_accepted_and_gone_on_with_unless_it_is_used(tmp_path, monkeypatch):
+    pipe, made, real = Pipe(nodes=9), [], Pipe.sample
+    path, partial = tmp_path / "d", partial_folder(tmp_path / "d")
+
+    def stop_at_the_second(self, rng):
+        made.append(self)
+        if len(made) == 2:
+            raise KeyboardInterrupt
+        return real(self, rng)
+
+    monkeypatch.setattr(Pipe, "sample", stop_at_the_second)
+    with pytest.raises(KeyboardInterrupt):
+        generate(pipe, path, samples=3, quiet=True)
+    forget_option(partial, "stride")
+    with pytest.raises(DataError, match="made with other settings"):
+        generate(replace(pipe, stride=2), path, samples=3, quiet=True)
+    dataset = generate(pipe, path, samples=3, quiet=True)
+    assert len(made) == 4, "the first sample was not made again"
+    assert "stride" not in dataset.about["provenance"]["options"]
+    again = generate(pipe, path, samples=3, quiet=True)
+    assert len(made) == 4
+    assert again.fingerprint == dataset.fingerprint
+    with pytest.raises(DataError, match="stride is None there, 2 here"):
+        generate(replace(pipe, stride=2), path, samples=3, quiet=True)
+    with pytest.raises(DataError, match=r"viscosity is 0\.005 there, 0\.01 here"):
+        generate(replace(pipe, viscosity=0.01), path, samples=3, quiet=True)
+
+
+def test_the_last_sixth_is_for_testing(one_worker):
+    assert one_worker.split("train").tolist() == list(range(8))
+    assert one_worker.split("test").tolist() == [8]
+
+
+def test_the_points_of_darcy_have_x_along_columns(one_worker):
+    points = one_worker[0].values["points"].reshape(8, 8, 2)
+    np.testing.assert_allclose(points[3, :, 0], np.linspace(0, 1, 8), atol=1e-6)
+    np.testing.assert_allclose(points[:, 3, 1], np.linspace(0, 1, 8), atol=1e-6)
+
+
+def test_the_benchmarks_own_form_is_canonical_and_strided():
+    sample = Darcy(resolution=17, stride=5).sample(np.random.default_rng(0))
+    assert set(np.unique(sample.values["coefficient"])) <= {3.0, 12.0}
+    border = sample.values["pressure"].reshape(17, 17)[0]
+    assert 0 < np.abs(border).mean() < 0.05 * sample.values["pressure"].max(), "small, but half a cell from zero"
+
+
+def test_an_empty_folder_is_free_and_a_strangers_is_not(tmp_path):
+    (tmp_path / "empty").mkdir()
+    assert len(generate(SMALL, tmp_path / "empty", samples=3, quiet=True)) == 3
+    (tmp_path / "theirs").mkdir()
+    (tmp_path / "theirs" / "thesis.txt").write_text("mine")
+    with pytest.raises(DataError, match="is not a dataset"):
+        generate(SMALL, tmp_path / "theirs", samples=3, quiet=True)
+    with pytest.raises(DataError, match="is a file"):
+        generate(SMALL, tmp_path / "theirs" / "thesis.txt", samples=3, quiet=True)
+    assert (tmp_path / "theirs" / "thesis.txt").read_text() == "mine"
+
+
+def test_a_finished_dataset_is_returned_and_another_is_refused(one_worker):
+    before = one_worker.path.stat().st_mtime_ns
+    assert len(generate(SMALL, one_worker.path, samples=9, seed=3, quiet=True)) == 9
+    assert one_worker.path.stat().st_mtime_ns == before
+    with pytest.raises(DataError, match="holds another dataset"):
+        generate(SMALL, one_worker.path, samples=9, seed=5, quiet=True)
+    with pytest.raises(DataError, match="holds another dataset"):
+        generate(replace(SMALL, face_mean="harmonic"), one_worker.path, samples=9, seed=3, quiet=True)
+
+
+DRIVER = """
+import os, signal, sys
+from flare.cli import main
+from flare.data import writer
+
+honest = writer.{function}
+calls = 0
+
+def fatal(*arguments, **options):
+    global calls
+    calls += 1
+    if calls == {call}:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return honest(*arguments, **options)
+
+if __name__ == "__main__":
+    writer.{function} = fatal
+    sys.exit(main(sys.argv[1:]))
+"""
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_killed_at_any_time_and_resumed_gives_the_same_bytes(workers, tmp_path):
+    """kill -9 before, within and after a sample, and while finishing, against a job that was never killed."""
+    options = ["--samples", "12", "--resolution", "8", "--stride", "1", "--workers", str(workers)]
+    command = ["data", "make", "darcy", *options, "--out", str(tmp_path / "d")]
+    kills = [
+        ("DatasetWriter.append", 3),  # between two samples
+        ("zlib.crc32", 2 * 3 + 5),  # the arrays of a sample are written, its commit is not
+        ("DatasetWriter.append", 1),  # at once
+        ("sha256", 2),  # while the folder is made whole
+        ("write_json", 1),  # just before its manifest is
+    ]
+    for function, call in kills:
+        (tmp_path / "driver.py").write_text(DRIVER.format(function=function, call=call))
+        killed = subprocess.run([sys.executable, str(tmp_path / "driver.py"), *command], capture_output=True, text=True)
+        assert killed.returncode == -signal.SIGKILL, killed.stderr
+        assert not (tmp_path / "d").exists()
+        assert (tmp_path / "d.partial").exists()
+    subprocess.run([sys.executable, "-m", "flare", *command], check=True, capture_output=True)
+    generate(SMALL_CANONICAL, tmp_path / "whole", samples=12, quiet=True)
+    assert content(tmp_path / "d") == content(tmp_path / "whole")
+
+
+ERRORS = {"data": DataError, "memory": MemoryError, "cancelled": CancelledError}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fragile:
+    """A generator whose worker dies, or which fails, at one sample."""
+
+    fatal: int
+    kill: bool = False
+    healed: str = "nowhere"
+    """A file that ends the trouble."""
+    error: str = "data"
+
+    def schema(self):
+        return SMALL.schema()
+
+    def sample(self, rng: np.random.Generator) -> Sample:
+        _, index, *_ = rng.bit_generator.seed_seq.entropy
+        if index == self.fatal and not Path(self.healed).exists():
+            if self.kill:
+                os._exit(1)
+            raise ERRORS[self.error]("it is impossible")
+        return SMALL.sample(rng)
+
+    def provenance(self):
+        return {"kind": "user"}
+
+
+def test_what_was_finished_before_a_failure_is_kept(tmp_path):
+    with pytest.raises(
+        DataError, match=r"sample 4 failed in 30 draws, the last: it is impossible.* 4 of 9 samples are"
+    ):
+        generate(Fragile(fatal=4), tmp_path / "d", samples=9, quiet=True)
+    assert (tmp_path / "d.partial" / "samples.jsonl").read_text().count("\n") == 4
+
+
+@dataclass(frozen=True, kw_only=True)
+class Moody(Fragile):
+    """Its solver fails for the first draws of one sample."""
+
+    draws: int = 2
+
+    def sample(self, rng: np.random.Generator) -> Sample:
+        _, index, *draw = rng.bit_generator.seed_seq.entropy
+        if index == self.fatal and (draw or [0])[0] < self.draws:
+            raise NotConverged(f"residual 0.1 in draw {draw}")
+        return replace(SMALL.sample(rng), notes={"residual": 1e-9})
+
+
+def test_a_sample_that_does_not_converge_is_drawn_anew_and_counted(one_worker, tmp_path):
+    dataset = generate(Moody(fatal=4), tmp_path / "d", samples=9, seed=3, quiet=True)
+    notes = [json.loads(line)["notes"] for line in (tmp_path / "d" / "samples.jsonl").read_text().splitlines()]
+    assert notes[4] == {"residual": 1e-9, "redrawn": ["residual 0.1 in draw []", "residual 0.1 in draw [1]"]}
+    assert all("redrawn" not in notes[i] for i in range(9) if i != 4)
+    again = SMALL.sample(np.random.default_rng([3, 4, 2])).values["pressure"]
+    np.testing.assert_array_equal(dataset[4].values["pressure"], again.astype(np.float32))
+    np.testing.assert_array_equal(dataset[5].values["pressure"], one_worker[5].values["pressure"])
+    assert dataset.about["provenance"]["redrawn"] == 1
+    generate(Moody(fatal=4), tmp_path / "two", samples=9, seed=3, workers=2, quiet=True)
+    assert content(tmp_path / "two") == content(tmp_path / "d")
+
+
+def test_a_sample_that_never_converges_ends_the_job(tmp_path):
+    with pytest.raises(DataError, match=r"sample 4 failed in 30 draws, the last: residual 0.1 in draw \[29\]"):
+        generate(Moody(fatal=4, draws=99), tmp_path / "d", samples=9, quiet=True)
+    assert (tmp_path / "d.partial" / "samples.jsonl").read_text().count("\n") == 4
+
+
+def test_a_dead_worker_ends_the_job_with_a_clear_message(tmp_path):
+    generator = Fragile(fatal=6, kill=True, healed=str(tmp_path / "healed"))
+    with pytest.raises(
+        DataError, match=r"a worker process died .* of 9 samples are kept.* run the same command to go on"
+    ):
+        generate(generator, tmp_path / "d", samples=9, workers=2, quiet=True)
+    assert (tmp_path / "d.partial").exists()
+    (tmp_path / "healed").touch()
+    assert len(generate(generator, tmp_path / "d", samples=9, workers=2, quiet=True)) == 9
+
+
+def test_too_little_memory_ends_the_job_with_a_clear_message(tmp_path):
+    with pytest.raises(DataError, match=r"not enough memory for sample 2 .* 2 of 9 samples are kept"):
+        generate(Fragile(fatal=2, error="memory"), tmp_path / "d", samples=9, quiet=True)
+
+
+def test_a_disk_that_fills_up_at_the_end_is_named_too(tmp_path, monkeypatch):
+    def full(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("flare.data.writer.sha256", full)
+        with pytest.raises(DataError, match=r"cannot write .*No space left on device. 9 of 9 samples are kept"):
+            generate(SMALL, tmp_path / "d", samples=9, quiet=True)
+    whole = generate(SMALL, tmp_path / "whole", samples=9, quiet=True)
+    generate(SMALL, tmp_path / "d", samples=9, quiet=True)
+    assert content(tmp_path / "d") == content(whole.path)
+
+
+def test_dask_that_goes_away_or_fails_is_named(tmp_path):
+    distributed = pytest.importorskip("distributed")
+    ERRORS["dask"] = distributed.comm.CommClosedError
+    with distributed.LocalCluster(
+        n_workers=1, threads_per_worker=1, processes=False, dashboard_address=None
+    ) as cluster:
+        for error, message in (("cancelled", "the dask scheduler is gone"), ("dask", "the dask cluster failed")):
+            generator, how = Fragile(fatal=2, error=error), {"scheduler": cluster.scheduler_address, "quiet": True}
+            with pytest.raises(DataError, match=rf"{message}.* 2 of 9 samples are kept"):
+                generate(generator, tmp_path / error, samples=9, **how)
+
+
+def test_an_empty_beginning_does_not_stand_in_the_way(tmp_path):
+    with pytest.raises(DataError, match="0 of 2 samples"):
+        generate(Fragile(fatal=0), tmp_path / "d", samples=2, quiet=True)
+    assert len(generate(SMALL, tmp_path / "d", samples=2, quiet=True)) == 2
+
+
+def test_a_bad_line_of_the_log_costs_what_follows_it_and_no_more(tmp_path):
+    with pytest.raises(DataError):
+        generate(Fragile(fatal=4, healed=str(tmp_path / "healed")), tmp_path / "d", samples=6, quiet=True)
+    log = tmp_path / "d.partial" / "samples.jsonl"
+    lines = log.read_bytes().splitlines(keepends=True)
+    log.write_bytes(b"".join([*lines[:2], b"{nonsense\n", *lines[3:]]))
+    (tmp_path / "healed").touch()
+    generate(Fragile(fatal=4, healed=str(tmp_path / "healed")), tmp_path / "d", samples=6, quiet=True)
+    whole = generate(Fragile(fatal=4, healed=str(tmp_path / "healed")), tmp_path / "whole", samples=6, quiet=True)
+    assert content(tmp_path / "d") == content(whole.path)
+
+
+@pytest.mark.parametrize("path", [".", "", "/"])
+def test_a_folder_that_cannot_be_a_dataset_is_refused(path, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "something").touch()
+    with pytest.raises(DataError):
+        generate(SMALL, path, samples=2, quiet=True)
+    assert [p.name for p in tmp_path.iterdir()] == ["something"]
+
+
+FORMS = {
+    "darcy": {"resolution": 8, "stride": 1},
+    "elasticity": {},
+    "airfoil": {"resolution": "half"},
+    "pipe": {"nodes": 9},
+}
+
+
+@pytest.mark.parametrize(("name", "options"), FORMS.items(), ids=list(FORMS))
+def test_every_benchmark_has_the_same_bytes_for_any_number_of_workers(name, options, tmp_path):
+    for workers in (1, 2):
+        generate(generator_class(name)(**options), tmp_path / str(workers), samples=3, workers=workers, quiet=True)
+    assert content(tmp_path / "1") == content(tmp_path / "2")
+    provenance = Dataset(tmp_path / "1").about["provenance"]
+    assert provenance["departures"] == options
+    assert provenance["redrawn"] == 0
+
+
+def test_a_full_disk_keeps_what_was_finished(tmp_path, monkeypatch):
+    append = DatasetWriter.append
+
+    def full(writer, sample):
+        if len(writer) == 5:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        append(writer, sample)
+
+    monkeypatch.setattr(DatasetWriter, "append", full)
+    with pytest.raises(DataError, match=r"No space left on device. 5 of 9 samples are kept"):
+        generate(SMALL, tmp_path / "d", samples=9, quiet=True)
+    monkeypatch.undo()
+    assert len(generate(SMALL, tmp_path / "d", samples=9, quiet=True)) == 9
+
+
+def test_orphaned_workers_do_not_stay(tmp_path):
+    command = [sys.executable, "-m", "flare", "data", "make", "darcy", "--samples", "5000", "--workers", "2"]
+    job = subprocess.Popen([*command, "--resolution", "60", "--out", str(tmp_path / "d")], stderr=subprocess.DEVNULL)
+    import psutil
+
+    deadline = time.monotonic() + 60
+    while not (tmp_path / "d.partial" / "samples.jsonl").exists() or len(psutil.Process(job.pid).children()) < 2:
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    children = psutil.Process(job.pid).children(recursive=True)
+    job.kill()
+    job.wait()
+    _, alive = psutil.wait_procs(children, timeout=20)
+    assert not alive
+
+
+def test_an_unreachable_scheduler_is_named(tmp_path):
+    pytest.importorskip("distributed")
+    with pytest.raises(DataError, match=r"no dask scheduler answers at tcp://127.0.0.1:9"):
+        generate(SMALL, tmp_path / "d", samples=2, scheduler="tcp://127.0.0.1:9", quiet=True)
+
+
+@pytest.mark.parametrize("change", [{"samples": 0}, {"test_samples": 11}, {"workers": 0}, {"seed": -1}])
+def test_impossible_jobs_are_refused_by_the_name_of_the_setting(tmp_path, change):
+    (name,) = change
+    with pytest.raises(DataError, match=rf"^{name}={change[name]}: "):
+        generate(SMALL, tmp_path / "d", **{"samples": 10, "quiet": True} | change)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(("samples", "test"), [(1, 0), (2, 1), (5, 1), (12, 2)])
+def test_a_sixth_is_for_testing_and_at_least_one_of_two(tmp_path, samples, test):
+    dataset = generate(SMALL, tmp_path / "d", samples=samples, quiet=True)
+    assert (len(dataset.split("train")), len(dataset.split("test"))) == (samples - test, test)
+
+
+def test_another_dataset_in_its_place_is_told_by_what_differs(one_worker):
+    with pytest.raises(DataError, match="already: seed is 3 there, 4 here"):
+        generate(SMALL, one_worker.path, samples=9, seed=4, quiet=True)
+    with pytest.raises(DataError, match="already: resolution is 8 there, 9 here"):
+        generate(replace(SMALL, resolution=9), one_worker.path, samples=9, seed=3, quiet=True)
+
+
+def test_loops_are_compiled_before_workers_start(tmp_path, monkeypatch):
+    prepared = []
+    monkeypatch.setattr(type(SMALL), "prepare", lambda self: prepared.append(self), raising=False)
+    generate(SMALL, tmp_path / "d", samples=2, quiet=True)
+    assert prepared == [SMALL]
+
+
+def test_a_dataset_can_be_opened_by_anyone(one_worker):
+    dataset = Dataset(one_worker.path)
+    assert dataset.about["provenance"]["options"]["resolution"] == 8
+    assert dataset.schema.grid == (8, 8)

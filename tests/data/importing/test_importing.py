@@ -1,0 +1,404 @@
+"""Files become a dataset: every decision is said, nothing is guessed, and what cannot be is refused in one sentence."""
+
+import json
+
+import numpy as np
+import pytest
+
+from flare.cli import main
+from flare.data.checks.check import check_files
+from flare.data.dataset import Dataset
+from flare.data.importing.importer import import_data, plan_import
+from flare.data.splits import calibration_remarks, joined, split_cases
+from flare.utils.errors import ConfigError, DataError
+from tests.factory import content
+from tests.meshes import folder_of_plates, plate, pv
+
+
+@pytest.fixture(scope="module")
+def plates(tmp_path_factory):
+    return folder_of_plates(tmp_path_factory.mktemp("files") / "plates", 12)
+
+
+def test_a_sample_has_the_numbers_of_its_file(plates, tmp_path):
+    dataset = import_data(
+        plates,
+        tmp_path / "d",
+        targets=["pressure", "Wall Shear"],
+        inputs=["speed"],
+        units={"pressure": "Pa", "points": "m"},
+        quiet=True,
+    )
+    assert len(dataset) == 12
+    fields = dataset.schema.fields
+    assert {n: (f.role, f.unit) for n, f in fields.items()} == {
+        "points": ("points", "m"),
+        "speed": ("parameter", "1"),
+        "pressure": ("target", "Pa"),
+        "Wall_Shear": ("target", "1"),
+    }
+    assert fields["Wall_Shear"].components == ("x", "y", "z")
+    for index, note in enumerate(dataset.notes()):
+        mesh, sample = pv.read(note["file"]), dataset[index]
+        np.testing.assert_array_equal(sample.values["points"], mesh.points.astype(np.float32))
+        np.testing.assert_array_equal(sample.values["pressure"][:, 0], mesh.point_data["pressure"])
+        np.testing.assert_array_equal(sample.values["speed"], np.float32(mesh.field_data["speed"]))
+        # Quadrilaterals are two triangles each: as many corners in all, the same area.
+        area = mesh.triangulate().compute_cell_sizes(volume=False)["Area"].sum()
+        a, b, c = np.moveaxis(sample.values["points"][sample.cells], 1, 0)
+        assert 0.5 * np.linalg.norm(np.cross(b - a, c - a), axis=1).sum() == pytest.approx(area, rel=1e-3)
+
+
+def test_splits_depend_on_the_seed_alone_and_never_overlap(plates, tmp_path):
+    one, two = (plan_import(plates, targets="pressure", seed=3, quiet=True) for _ in range(2))
+    assert one.places == two.places
+    assert one.places != plan_import(plates, targets="pressure", seed=4, quiet=True).places
+    assert sorted(one.places) == sorted({*one.places})
+    assert {name: stop - start for name, (start, stop) in one.splits.items()} == {
+        "train": 8,
+        "calibration": 2,
+        "test": 2,
+    }
+
+
+def test_a_stopped_import_goes_on_and_ends_with_the_same_bytes(plates, tmp_path, monkeypatch):
+    import flare.data.importing.importer as importing
+
+    import_data(plates, tmp_path / "whole", targets="pressure", quiet=True)
+    read, seen = importing.ImportPlan.sample, []
+
+    def stops(self, place, *rest):
+        seen.append(place)
+        if len(seen) == 5:
+            raise KeyboardInterrupt
+        return read(self, place, *rest)
+
+    monkeypatch.setattr(importing.ImportPlan, "sample", stops)
+    with pytest.raises(KeyboardInterrupt):
+        import_data(plates, tmp_path / "halved", targets="pressure", quiet=True)
+    assert not (tmp_path / "halved").exists()
+    import_data(plates, tmp_path / "halved", targets="pressure", quiet=True)
+    assert len(seen) == 5 + 8  # four were kept
+    assert content(tmp_path / "halved") == content(tmp_path / "whole")
+
+
+def test_cell_data_lives_at_centres_or_is_averaged_and_that_is_said(plates, tmp_path):
+    plan = plan_import(plates, targets="region", quiet=True)
+    assert any("taken at the cell centres" in remark for remark in plan.remarks)
+    centres = import_data(plates, tmp_path / "c", targets="region", quiet=True)
+    mesh = pv.read(centres.notes()[0]["file"])
+    assert centres.schema.points == "cell_centres"
+    np.testing.assert_allclose(centres[0].values["cell_centres"], mesh.cell_centers().points, atol=1e-6)
+    np.testing.assert_array_equal(centres[0].values["region"][:, 0], mesh.cell_data["region"])
+    plan = plan_import(plates, targets="region", cell_data="points", quiet=True)
+    assert "'region' is cell data: averaged to the points" in plan.remarks
+    averaged = import_data(plates, tmp_path / "p", targets="region", cell_data="points", quiet=True)
+    mean = mesh.cell_data_to_point_data().point_data["region"]  # VTK's own average
+    np.testing.assert_allclose(averaged[0].values["region"][:, 0], mean, rtol=1e-6)
+
+
+def test_points_and_cells_are_never_mixed_silently(plates):
+    with pytest.raises(ConfigError, match="some of the fields are at points, some at cells"):
+        plan_import(plates, targets="pressure", inputs="region", quiet=True)
+    plan = plan_import(plates, targets="pressure", inputs="region", cell_data="centres", quiet=True)
+    assert "'pressure' is point data: averaged to the cells" in plan.remarks
+
+
+def test_a_field_at_points_here_and_at_cells_there_is_refused(tmp_path):
+    folder_of_plates(tmp_path, 4)
+    odd = plate(9)
+    odd.cell_data["pressure"] = np.zeros(odd.n_cells)
+    odd.point_data.remove("pressure")
+    odd.save(tmp_path / "plate_9.vtu")
+    with pytest.raises(DataError, match=r"of several kinds: at points in 4 files .*, at cells in 1 files .*plate_9"):
+        plan_import(tmp_path, targets="pressure", quiet=True)
+
+
+def test_a_field_at_points_and_at_cells_is_said_and_either_can_be_had(tmp_path):
+    for i in range(6):
+        mesh = plate(i)
+        mesh.cell_data["pressure"] = np.full(mesh.n_cells, -1.0)
+        mesh.save(tmp_path / f"p{i}.vtu")
+    plan = plan_import(tmp_path, targets="pressure", quiet=True)
+    said = "'pressure' is at points and at cells: that at points is taken (--cell-data centres takes the other)"
+    assert said in plan.remarks
+    assert plan[0].values["pressure"].min() > 0
+    other = plan_import(tmp_path, targets="pressure", cell_data="centres", quiet=True)
+    assert any("that at cells is taken (--cell-data points takes the other)" in remark for remark in other.remarks)
+    assert (other[0].values["pressure"] == -1).all()
+    assert any("'pressure' is at points and at cells in 6 files" in str(f) for f in check_files(tmp_path, quiet=True))
+
+
+def test_groups_that_share_a_copy_by_way_of_others_are_one():
+    groups = joined(["A", "B", "C", "C", "D", "E"], ["d1", "d2", "d1", "d2", "d1", "d3"])
+    assert groups == ["A", "A", "A", "A", "A", "E"]
+    assert joined(["x", "y", "x"], ["1", "2", "3"]) == ["x", "y", "x"]
+
+
+def test_files_of_two_and_of_three_coordinates_are_no_dataset(tmp_path):
+    rng = np.random.default_rng(0)
+    for i in range(4):
+        np.savez(tmp_path / f"{i}.npz", points=rng.random((20, 2 if i == 1 else 3)), heat=rng.random(20))
+    with pytest.raises(DataError, match=r"1 of 4 files have 2 coordinates a point, the others 3 \(first: .*1\.npz\)"):
+        plan_import(tmp_path, targets="heat", quiet=True)
+
+
+def test_rows_of_the_table_are_matched_by_folder_and_never_shared_by_two_files(tmp_path):
+    for folder in "ab":
+        folder_of_plates(tmp_path / folder, 3)
+    table, how = tmp_path / "runs.csv", {"targets": "pressure", "parameters": tmp_path / "runs.csv", "quiet": True}
+    source = [tmp_path / "a", tmp_path / "b"]
+    table.write_text("file,angle\n" + "\n".join(f"{f}/plate_{i},{10 * i + (f == 'b')}" for f in "ab" for i in range(3)))
+    plan = plan_import(source, test=0.2, calibration=0, **how)
+    for place in plan.places:
+        wanted = 10 * int(place.path.stem[-1]) + (place.path.parent.name == "b")
+        assert plan.table.values(place) == {"angle": [wanted]}
+    table.write_text("file,angle\n" + "\n".join(f"plate_{i}.vtu,{i}" for i in range(3)))
+    with pytest.raises(DataError, match=r"the row 'plate_0.vtu' fits .*a/plate_0.vtu and .*b/plate_0.vtu"):
+        plan_import(source, **how)
+    table.write_text("file,angle\nplate_0.vtu,1\nplate_1.vtu,2\nplate_2.vtu,3\nplate_0.vtu,4")
+    with pytest.raises(DataError, match=r"row 5 is the second for 'plate_0.vtu'"):
+        plan_import(tmp_path / "a", **how)
+    table.write_text("file,angle\nplate_0.vtu,1\nplate_1.vtu,2\nplate_2.vtu,3\nplate_0,4")
+    with pytest.raises(DataError, match=r"two rows for .*plate_0.vtu: .*plate_0.vtu and .*plate_0; leave one"):
+        plan_import(tmp_path / "a", **how)
+
+
+def test_cases_inside_one_file_may_have_rows_of_their_own(tmp_path):
+    rng = np.random.default_rng(0)
+    np.savez(tmp_path / "all.npz", points=rng.random((4, 9, 2)), heat=rng.random((4, 9)))
+    (tmp_path / "runs.csv").write_text("file,angle\n" + "\n".join(f"all.npz:{i},{i * i}" for i in range(4)))
+    plan = plan_import(tmp_path / "all.npz", targets="heat", parameters=tmp_path / "runs.csv", test=0.25, quiet=True)
+    assert {place.row: float(plan.table.values(place)["angle"][0]) for place in plan.places} == {0: 0, 1: 1, 2: 4, 3: 9}
+
+
+def test_arrays_as_long_as_the_cells_are_cell_data(tmp_path):
+    rng = np.random.default_rng(0)
+    for i in range(4):
+        cells = np.stack([rng.permutation(20)[:3] for _ in range(33)])
+        np.savez(
+            tmp_path / f"{i}.npz",
+            points=rng.random((20, 3)),
+            triangles=cells,
+            stress=rng.random(33),
+            odd=rng.random(27),
+        )
+    plan = plan_import(tmp_path, targets="stress", quiet=True)
+    assert any("'odd' of shape (27,) is left out: neither at 20 points nor at 33 cells" in r for r in plan.remarks)
+    with np.load(plan.places[0].path) as arrays:
+        np.testing.assert_array_equal(plan[0].values["stress"][:, 0], arrays["stress"])
+        centres = arrays["points"][arrays["triangles"]].mean(1)
+    np.testing.assert_allclose(plan[0].values["cell_centres"], centres)
+    assert plan.schema.mesh_dimension == 2
+
+
+def test_near_copies_in_two_splits_are_announced_in_python_and_before_writing(tmp_path, capsys):
+    folder_of_plates(tmp_path / "f", 6)
+    for i in range(6):
+        mesh = plate(i)
+        mesh.points += 1e-6
+        mesh.save(tmp_path / "f" / f"again_{i}.vtu")
+    import_data(tmp_path / "f", tmp_path / "d", targets="pressure", test="again_*", calibration=0, quiet=True)
+    assert "WARNING: 6 samples nearly equal one of another split" in capsys.readouterr().err
+    words = ["data", "import", str(tmp_path / "f"), "--target", "pressure", "--test", "again_*", "--calibration", "0"]
+    assert main([*words, "--dry-run"]) == 0
+    assert "WARNING: 6 samples nearly equal one of another split" in capsys.readouterr().err
+
+
+def test_plane_meshes_have_two_coordinates(tmp_path):
+    for i in range(4):
+        mesh = plate(i)
+        mesh.points[:, 2] = 0.5
+        mesh.save(tmp_path / f"{i}.vtu")
+    plan = plan_import(tmp_path, targets="pressure", quiet=True)
+    assert plan.schema.fields["points"].components == ("x", "y")
+    assert "all files lie in one plane: only x and y of the coordinates are kept" in plan.remarks
+
+
+def test_parameters_and_groups_come_from_a_table(plates, tmp_path):
+    rows = [f"plate_{i}.vtu,{10 * i},{'abcd'[i % 4]}" for i in range(12)]
+    (tmp_path / "runs.csv").write_text("\n".join(["file,angle [deg],design", *rows]))
+    how = {"targets": "pressure", "parameters": tmp_path / "runs.csv", "group": "design", "quiet": True}
+    dataset = import_data(plates, tmp_path / "d", test=0.25, calibration=0.0, **how)
+    assert dataset.schema.fields["angle"].unit == "deg"
+    files = [note["file"].split("_")[-1].split(".")[0] for note in dataset.notes()]
+    assert [float(dataset[i].values["angle"][0]) for i in range(12)] == [10.0 * int(f) for f in files]
+    designs = {split: {int(files[i]) % 4 for i in dataset.split(split)} for split in dataset.splits}
+    assert len(designs["test"]) == 1
+    assert not designs["test"] & designs["train"]
+    (tmp_path / "runs.csv").write_text("\n".join(["file,angle,design", *rows[1:]]))
+    with pytest.raises(DataError, match=r"has no row for plate_0\.vtu"):
+        plan_import(plates, **how)
+    (tmp_path / "runs.csv").write_text("\n".join(["file,angle,design", *rows[:-1], "plate_11.vtu,steep,a"]))
+    with pytest.raises(DataError, match=r"'angle' of plate_11\.vtu is 'steep', not a number"):
+        plan_import(plates, **how)
+
+
+def test_columns_of_the_table_need_not_be_asked_for(plates, tmp_path):
+    table = tmp_path / "runs.csv"
+    table.write_text("\n".join(["file,angle,humidity", *(f"plate_{i}.vtu,{10 * i},{i}" for i in range(12))]))
+    how = {"targets": "pressure", "parameters": table, "quiet": True}
+    with pytest.raises(
+        ConfigError, match=r"'angle' is no field of the files: columns of .*runs\.csv are inputs already"
+    ):
+        plan_import(plates, inputs="angle", **how)
+    with pytest.raises(DataError, match=r"did you mean 'humidity'\?.*; columns of .*runs\.csv are inputs already"):
+        plan_import(plates, inputs="humiditty", **how)
+    assert {"angle", "humidity"} <= {*plan_import(plates, inputs="speed", **how).schema.fields}
+
+
+def test_files_can_be_left_out_even_unreadable_ones(tmp_path, capsys):
+    folder_of_plates(tmp_path / "f", 12)
+    (tmp_path / "f" / "junk.vtu").write_text("no mesh at all")
+    with pytest.raises(DataError, match=r"junk\.vtu.* \(an import leaves it out with --exclude junk\.vtu\)"):
+        plan_import(tmp_path / "f", targets="pressure", quiet=True)
+    words = ["data", "import", str(tmp_path / "f"), "--target", "pressure", "--out", str(tmp_path / "d")]
+    assert main([*words, "--exclude", "junk.vtu", "plate_3", "--exclude", "plate_1*"]) == 0
+    kept = {f"plate_{i}.vtu" for i in range(12)} - {"plate_3.vtu", "plate_1.vtu", "plate_10.vtu", "plate_11.vtu"}
+    assert {*Dataset(tmp_path / "d").files()} == kept
+    with pytest.raises(DataError, match="exclude: no file is called 'wing'"):
+        plan_import(tmp_path / "f", targets="pressure", exclude=["junk", "wing"], quiet=True)
+    with pytest.raises(DataError, match=r"exclude: \* leaves no file of"):
+        plan_import(tmp_path / "f", targets="pressure", exclude="*", quiet=True)
+
+
+def test_copies_of_a_file_stay_in_one_split(plates, tmp_path):
+    folder_of_plates(tmp_path, 10)
+    for i in range(10):
+        (tmp_path / f"copy_{i}.vtu").write_bytes((tmp_path / f"plate_{i}.vtu").read_bytes())
+    for seed in range(3):
+        plan = plan_import(tmp_path, targets="pressure", seed=seed, quiet=True)
+        assert "10 files hold exactly what another holds; copies stay in one split" in plan.remarks
+        of = {name: {p.path.stem.split("_")[1] for p in plan.places[a:b]} for name, (a, b) in plan.splits.items()}
+        assert not of["train"] & of["test"]
+        assert not of["train"] & of["calibration"]
+
+
+def test_test_cases_can_be_named(plates, tmp_path):
+    plan = plan_import(plates, targets="pressure", test="plate_1*", quiet=True)
+    start, stop = plan.splits["test"]
+    assert [p.path.stem for p in plan.places[start:stop]] == ["plate_1", "plate_10", "plate_11"]
+    (tmp_path / "held.txt").write_text("plate_3\nplate_4.vtu\n")
+    plan = plan_import(plates, targets="pressure", test=str(tmp_path / "held.txt"), quiet=True)
+    assert [p.path.stem for p in plan.places[-2:]] == ["plate_3", "plate_4"]
+    with pytest.raises(DataError, match="no case is called 'wing"):
+        plan_import(plates, targets="pressure", test="wing*", quiet=True)
+
+
+def test_named_test_cases_that_cut_a_group_are_refused_with_group_and_remedy():
+    names, groups = [f"plate_{i}.vtu" for i in range(12)], [f"wing {i // 4}" for i in range(12)]
+    with pytest.raises(
+        ConfigError, match=r"these groups: 'wing 0', 'wing 2'; 5 more .*\(first: plate_0\.vtu\)\. Name whole"
+    ):
+        split_cases(names, groups, test="plate_1*")
+    with pytest.raises(ConfigError, match=r"the group: 'wing 1'; 3 more .*--test 0\.2"):
+        split_cases(names, groups, test="plate_5*")
+    assert split_cases(names, groups, test="plate_[4567]*")["test"] == [4, 5, 6, 7]
+
+
+def test_shares_are_met_as_closely_as_groups_allow():
+    groups = [str(i // 5) for i in range(100)]
+    parts = split_cases([str(i) for i in range(100)], groups, test=0.2, calibration=0.1, seed=1)
+    assert {name: len(part) for name, part in parts.items()} == {"train": 70, "calibration": 10, "test": 20}
+
+
+def test_error_bars_get_the_samples_they_need_or_a_warning_comes_in_time(plates, tmp_path):
+    names, groups = [str(i) for i in range(60)], [str(i // 4) for i in range(60)]
+    sizes = {n: len(p) for n, p in split_cases(names, groups, test=0.2, calibration=0.15, fewest=9).items()}
+    assert sizes == {"train": 36, "calibration": 12, "test": 12}  # 8 would be nearer to the share
+    assert "calibration" not in split_cases(names, groups, fewest=9)  # nobody asked for it
+    few = split_cases(names[:20], groups[:20], test=0.2, calibration=0.15, fewest=9)
+    assert len(few["calibration"]) == 4  # half of 20 shall train
+    for files, share, held in ((60, 0.15, 9), (94, 0.15, 14), (95, 0.15, 19), (140, 0.15, 21), (140, 0.07, 10)):
+        alone = [str(i) for i in range(files)]
+        parts = split_cases(alone, alone, test=0.2, calibration=share, fewest=9, enough=19)
+        assert len(parts["calibration"]) == held  # 19 where the share is near that
+    plan = plan_import(plates, targets="pressure", quiet=True)
+    said = "2 files to calibrate: error bars need 9, so there will be none; hold out more with --calibration, or bring"
+    assert any(remark.startswith(said) for remark in plan.remarks)
+    folder_of_plates(tmp_path, 30)
+    plan = plan_import(tmp_path, targets="pressure", quiet=True)
+    assert plan.splits["calibration"] == (15, 24)
+    assert any("9 files to calibrate, more than a share of 0.15" in remark for remark in plan.remarks)
+    assert any(remark.startswith("bars of 9 held-out samples, as wide as the largest") for remark in plan.remarks)
+    assert calibration_remarks(19, 0.15, 100) == [
+        "19 files to calibrate, more than a share of 0.15, for error bars of fewer are wide"
+    ]
+    assert calibration_remarks(20, 0.15, 130) == calibration_remarks(0, 0, 130) == []
+
+
+def test_nan_is_refused_with_its_place_or_dropped(tmp_path):
+    folder_of_plates(tmp_path / "f", 4)
+    mesh = plate(1)
+    mesh.point_data["pressure"][[5, 7]] = np.nan
+    mesh.save(tmp_path / "f" / "plate_1.vtu")
+    with pytest.raises(
+        DataError, match=r"plate_1\.vtu: 'pressure' has NaN or infinity at 2 of \d+ points \(first: 5\)"
+    ):
+        import_data(tmp_path / "f", tmp_path / "d", targets="pressure", quiet=True)
+    assert [p.name for p in tmp_path.iterdir()] == ["f"]  # so that the same command with the remedy goes through
+    dropped = import_data(tmp_path / "f", tmp_path / "d", targets="pressure", on_nan="drop", quiet=True)
+    index = [note["file"][-5] for note in dropped.notes()].index("1")
+    sample = dropped[index]
+    assert len(sample.values["points"]) == mesh.n_points - 2
+    kept = np.delete(mesh.points, [5, 7], axis=0).astype(np.float32)
+    np.testing.assert_array_equal(sample.values["points"], kept)
+    around = {tuple(sorted(c)) for c in dropped_cells(mesh)}
+    assert {tuple(sorted(c)) for c in sample.cells.tolist()} == around
+
+
+def test_a_point_without_a_place_is_refused_before_anything_is_written(tmp_path):
+    folder_of_plates(tmp_path / "f", 6)
+    for index in range(6):
+        mesh = plate(index)
+        mesh.point_data["unused"] = np.full(mesh.n_points, np.nan)  # of a field that nobody asks for
+        mesh.points[3, 0] = np.nan if index == 4 else 0.0
+        mesh.save(tmp_path / "f" / f"plate_{index}.vtu")
+    with pytest.raises(DataError, match=r"plate_4\.vtu: 'points' has NaN.*--on-nan drop"):
+        import_data(tmp_path / "f", tmp_path / "d", targets="pressure", quiet=True)
+    words = ["data", "import", str(tmp_path / "f"), "--target", "pressure", "--dry-run"]
+    assert main(words) == 2  # what the import would refuse
+    assert main([*words, "--on-nan", "drop"]) == 0
+    assert [p.name for p in tmp_path.iterdir()] == ["f"]
+    assert len(import_data(tmp_path / "f", tmp_path / "d", targets="pressure", on_nan="drop", quiet=True)) == 6
+
+
+def dropped_cells(mesh):
+    """Triangles of the mesh without points 5 and 7, by their new numbers."""
+    number = np.cumsum(~np.isin(np.arange(mesh.n_points), [5, 7])) - 1
+    by_kind = mesh.cells_dict
+    quads = by_kind[np.uint8(9)]
+    triangles = np.concatenate([by_kind[np.uint8(5)], quads[:, [0, 1, 2]], quads[:, [0, 2, 3]]])
+    return number[triangles[~np.isin(triangles, [5, 7]).any(1)]].tolist()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"targets": "presure"}, "no file has a field 'presure'; did you mean 'pressure'"),
+        ({"targets": []}, "say which field is to be predicted"),
+        ({"targets": "speed"}, "'speed' is one value of a whole file"),
+        ({"targets": "pressure", "units": {"presure": "Pa"}}, "a unit is given for 'presure'"),
+        ({"targets": "pressure", "inputs": "pressure"}, "asked for twice"),
+        ({"targets": "pressure", "group": "design"}, "name that file with --parameters"),
+        ({"targets": "pressure", "test": 0.9, "calibration": 0.3}, "together below 1"),
+        ({"targets": "pressure", "parameters": "none.csv"}, "none.csv does not exist"),
+    ],
+)
+def test_what_cannot_be_is_refused(plates, options, message):
+    with pytest.raises((ConfigError, DataError), match=message):
+        plan_import(plates, quiet=True, **options)
+
+
+def test_geometry_alone_has_nothing_to_learn(tmp_path):
+    pv.Sphere().save(tmp_path / "a.stl")
+    with pytest.raises(DataError, match="geometry only, and no field to learn"):
+        plan_import(tmp_path, targets="pressure", quiet=True)
+
+
+def test_the_dataset_says_where_it_came_from(plates, tmp_path):
+    import_data(plates, tmp_path / "d", targets="pressure", quiet=True)
+    provenance = json.loads((tmp_path / "d" / "dataset.json").read_text())["provenance"]
+    assert provenance["maker"] == "flare data import"
+    assert len(provenance["files"]) == 12
+    assert Dataset(tmp_path / "d").notes()[0]["file"] == provenance["files"][0]
