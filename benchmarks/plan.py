@@ -26,7 +26,7 @@ import yaml
 
 from flare import plan
 from flare.train.rehearsal import need_of, rehearsal
-from flare.train.run import RunFolder
+from flare.train.run_folder import RunFolder
 from flare.trial import CHUNK, Need, Setting, prediction
 from flare.utils.files import put_between
 from measure import RESULTS, gigabytes, load, save

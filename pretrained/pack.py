@@ -15,7 +15,7 @@ import shutil
 from dataclasses import replace
 from pathlib import Path
 
-from flare.train.run import RunFolder
+from flare.train.run_folder import RunFolder
 
 
 def pack(run: Path, target: Path) -> None:

@@ -16,7 +16,7 @@ from flare.mesh.stl import write_stl
 from flare.sequence.listops import ListOps
 from flare.sequence.store import generate_sequences
 from flare.train.config import DataConfig, TrainConfig
-from flare.train.start import start
+from flare.train.run import start
 from tests.data.benchmarks.test_car_files import points_of, surfaces_of
 from tests.data.benchmarks.test_lpbf_files import dataset_of
 from tests.factory import darcy_dataset, elasticity_dataset

@@ -16,9 +16,9 @@ from flare.models.streaming import Stream
 from flare.plan import Planner, calibrate, fits_into, surely_fits
 from flare.train import fit, rehearsal
 from flare.train.config import DataConfig, TrainConfig
-from flare.train.fabric import lone_fabric
-from flare.train.fields import FieldTask
-from flare.train.run import RunFolder
+from flare.train.distributed.fabric import lone_fabric
+from flare.train.field_task import FieldTask
+from flare.train.run_folder import RunFolder
 from flare.trial import CHUNK, KINDS, Need, Setting, prediction
 from flare.utils import environment
 from flare.utils.errors import ConfigError, DataError

@@ -8,7 +8,7 @@ import pytest
 import flare
 from flare.surrogate import pretrained_folder, pretrained_names
 from flare.train.config import DataConfig, TrainConfig
-from flare.train.start import start
+from flare.train.run import start
 from flare.utils.errors import CheckpointError
 from tests.factory import darcy_dataset
 from tests.pages import ROOT

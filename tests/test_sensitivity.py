@@ -14,7 +14,7 @@ from flare.mesh.unstructured import Grid, read_grid, surface_grid, write_grid
 from flare.models import use_backend
 from flare.sensitivity import area_vectors, force, integral, mean, peak, point_weights, sensitivity
 from flare.train.config import DataConfig, TrainConfig
-from flare.train.run import RunFolder
+from flare.train.run_folder import RunFolder
 from flare.trust.calibration import FILE, Calibration, code_vector
 from flare.trust.familiar import fit_familiar
 from flare.utils.errors import ConfigError, DataError

@@ -30,7 +30,7 @@ def run(words: Sequence[str]) -> int:
     from pathlib import Path
 
     from flare.surrogate import find_checkpoint
-    from flare.train.run import RunFolder
+    from flare.train.run_folder import RunFolder
     from flare.utils.files import refuse_existing
 
     if args.out:
@@ -89,7 +89,7 @@ def _training_samples(config: TrainConfig, judged: SequenceDataset) -> Samples |
     """What can be guessed is learnt from the run's training samples; where they are gone, from those of the dataset."""
     from flare.sequence.ranges import refuse_out_of_range
     from flare.sequence.store import SequenceDataset
-    from flare.train.task import first_samples
+    from flare.train.tasks import first_samples
     from flare.utils.terminal import say
 
     data = config.data
@@ -110,7 +110,7 @@ def _training_samples(config: TrainConfig, judged: SequenceDataset) -> Samples |
 def _fields(args: Any, config: TrainConfig) -> None:
     from flare.data.dataset import Dataset
     from flare.surrogate import load
-    from flare.train.fields import FieldTask, mean_field_errors, median, sample_errors
+    from flare.train.field_task import FieldTask, mean_field_errors, median, sample_errors
     from flare.utils.files import making, write_json
     from flare.utils.terminal import say
 

@@ -148,7 +148,7 @@ def chosen(field: str, component: str | None, schema: Schema) -> tuple[str, int]
 def _constant_parameters(run: str, surrogate: Surrogate) -> set[str]:
     """Parameters of one value in all training samples, as far as the run tells: a scale of 1 stands for none."""
     from flare.data.sample import INPUT_ROLES
-    from flare.train.run import RunFolder
+    from flare.train.run_folder import RunFolder
 
     folder, schema = RunFolder(run), surrogate.schema
     if not folder.exists:  # weights alone, without what they were trained by

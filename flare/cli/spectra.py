@@ -33,7 +33,7 @@ def run(words: Sequence[str]) -> int:
     from flare.report.spectra import spectra_figure
     from flare.spectra import surrogate_eigenvectors, surrogate_spectra
     from flare.surrogate import load
-    from flare.train.run import RunFolder
+    from flare.train.run_folder import RunFolder
     from flare.utils.files import making, refuse_existing, replacing
     from flare.utils.terminal import counted, progress
 

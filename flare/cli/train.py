@@ -123,7 +123,7 @@ def _start(options: Mapping[str, Any], overrides: list[tuple[str, Any]]) -> tupl
         )
     else:
         raise ConfigError("say where the run goes with --out, or start from a --preset")
-    from flare.train.run import RunFolder
+    from flare.train.run_folder import RunFolder
 
     if options["if_exists"] == "resume" and RunFolder(folder).exists:
         _refuse_too_big_to_resume(options, folder)
@@ -134,7 +134,7 @@ def _start(options: Mapping[str, Any], overrides: list[tuple[str, Any]]) -> tupl
 
 def _refuse_too_big_to_resume(options: Mapping[str, Any], folder: Path) -> None:
     """The ranks may be fewer now, or the machine another. A finished run is only read."""
-    from flare.train.run import RunFolder
+    from flare.train.run_folder import RunFolder
 
     if not (folder / "result.json").exists():
         _refuse_too_big(options, RunFolder(folder).config())
@@ -149,7 +149,7 @@ def _refuse_too_big(options: Mapping[str, Any], config: TrainConfig) -> None:
 
 def _guarded(folder: Path, work: Any) -> dict[str, Any]:
     """Run, and where a signal ends it say how to go on."""
-    from flare.train import start
+    from flare.train import run as start
     from flare.train.signals import Interrupted
 
     try:

@@ -14,8 +14,8 @@ from flare.report.run import write_run_page
 from flare.report.style import ACCENT, GREY, INK, SMALL, new_figure, plain
 from flare.sequence.classifier import load_classifier
 from flare.train.classes import ClassTask, predicted_labels
-from flare.train.run import RunFolder
-from flare.train.start import read_result
+from flare.train.run import read_result
+from flare.train.run_folder import RunFolder
 from flare.utils.terminal import duration
 
 

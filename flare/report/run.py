@@ -21,9 +21,9 @@ from flare.report.spectra import eigenvector_figure, spectra_figure
 from flare.report.triptych import triptych
 from flare.spectra import Spectra, flare_layers, surrogate_eigenvectors, surrogate_spectra
 from flare.surrogate import Surrogate, load
-from flare.train.fields import FieldTask
-from flare.train.run import RunFolder
-from flare.train.start import read_result
+from flare.train.field_task import FieldTask
+from flare.train.run import read_result
+from flare.train.run_folder import RunFolder
 from flare.utils.environment import gigabytes
 from flare.utils.errors import ConfigError
 from flare.utils.terminal import duration, plainly

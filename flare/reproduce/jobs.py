@@ -18,7 +18,7 @@ from flare.reproduce.ledger import Arrays, address
 from flare.train.config import TrainConfig
 from flare.train.presets import build_config, merged, preset_path, read_yaml
 from flare.train.recipes import with_grid, with_model
-from flare.train.run import RunFolder
+from flare.train.run_folder import RunFolder
 from flare.utils.errors import DataError
 from flare.utils.files import taken
 
@@ -196,7 +196,7 @@ class Training(Job):
 
     def trained(self, place: Place) -> dict[str, Any]:
         """Train, go on, or read: the result record of the run folder."""
-        from flare.train.start import start_or_resume
+        from flare.train.run import start_or_resume
 
         # A folder may have been moved with its data, which are still those of the definition.
         free = {f"{group}.{name}".lstrip(".") for group, names in INERT.items() for name in names}
@@ -228,7 +228,7 @@ class Training(Job):
         import torch
 
         from flare.surrogate import load
-        from flare.train.fields import FieldTask, sample_errors
+        from flare.train.field_task import FieldTask, sample_errors
 
         config = self.config(place)
         task = FieldTask(config.data, config.loss)

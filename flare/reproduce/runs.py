@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from flare.train.config import TrainConfig
-from flare.train.start import start_or_resume
+from flare.train.run import start_or_resume
 from flare.utils.errors import TrainingDiverged
 
 Results = dict[str, list[dict[str, Any] | None]]

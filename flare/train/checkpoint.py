@@ -20,10 +20,10 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from flare.surrogate import find_checkpoint, load_weights, previous, read_tensors, save_model
+from flare.train.distributed.shards import fill, like, whole
 from flare.train.ema import WeightAverage
-from flare.train.run import RunFolder
-from flare.train.shards import fill, like, whole
-from flare.train.task import Learner
+from flare.train.run_folder import RunFolder
+from flare.train.tasks import Learner
 from flare.utils.errors import CheckpointError
 
 

@@ -18,7 +18,7 @@ from flare.sequence.guesses import guesses, reading, standard_error
 from flare.sequence.ranges import refuse_out_of_range
 from flare.sequence.store import SequenceDataset
 from flare.train.config import DataConfig, LossConfig, TrainConfig
-from flare.train.task import first_samples
+from flare.train.tasks import first_samples
 from flare.utils.errors import ConfigError
 
 

@@ -8,9 +8,9 @@ from typing import Any
 
 from flare import plan
 from flare.train.config import TrainConfig
-from flare.train.fields import FieldTask
+from flare.train.field_task import FieldTask
 from flare.train.recipes import model_name
-from flare.train.task import holds_sequences
+from flare.train.tasks import holds_sequences
 from flare.trial import Setting
 from flare.utils.environment import memory_of
 from flare.utils.errors import ConfigError

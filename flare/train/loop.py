@@ -18,15 +18,15 @@ from flare.models.flare import recompute_blocks, split_points
 from flare.surrogate import find_checkpoint
 from flare.train.checkpoint import Position, State, collect, load_checkpoint, save_checkpoint, saved_step
 from flare.train.config import TrainConfig
+from flare.train.distributed.rank_failure import is_lost, lost
+from flare.train.distributed.ranks import Ranks
+from flare.train.distributed.shards import whole
 from flare.train.ema import WeightAverage
-from flare.train.lost import is_lost, lost
 from flare.train.optimizers import build_optimizer
-from flare.train.ranks import Ranks
-from flare.train.run import RunFolder
+from flare.train.run_folder import RunFolder
 from flare.train.schedule import decay_start, first_beta, learning_rate
-from flare.train.shards import whole
 from flare.train.signals import Interrupted, SignalNote
-from flare.train.task import Feed, Task
+from flare.train.tasks import Feed, Task
 from flare.utils.environment import gigabytes, peak_memory_mb
 from flare.utils.errors import CheckpointError, RankLost, TrainingDiverged
 from flare.utils.terminal import progress, say

@@ -16,10 +16,10 @@ from torch import distributed as dist
 from flare.data.sample import Field, Sample, Schema
 from flare.data.writer import DatasetWriter
 from flare.train.config import DataConfig, TrainConfig
-from flare.train.fabric import lone_fabric
-from flare.train.ranks import Ranks
-from flare.train.run import RunFolder
-from flare.train.start import read_result, work_on
+from flare.train.distributed.fabric import lone_fabric
+from flare.train.distributed.ranks import Ranks
+from flare.train.run import read_result, work_on
+from flare.train.run_folder import RunFolder
 from flare.trial import Need, Setting
 
 FEW = 64

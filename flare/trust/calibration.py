@@ -26,8 +26,8 @@ from flare.data.dataset import Dataset
 from flare.data.sample import INPUT_ROLES, Sample, input_array, target_array
 from flare.models.flare import FLAREModel
 from flare.surrogate import Surrogate, load
-from flare.train.fields import FieldTask
-from flare.train.run import RunFolder
+from flare.train.field_task import FieldTask
+from flare.train.run_folder import RunFolder
 from flare.trust.bars import Bars, coverage, fit_bars, wide_bars
 from flare.trust.familiar import Familiar, fit_familiar
 from flare.trust.ranges import Ranges, beyond, fit_ranges, outside

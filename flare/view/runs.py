@@ -14,8 +14,8 @@ import torch
 from flare.data.dataset import Dataset
 from flare.spectra import effective_rank, flare_layers, surrogate_eigenvectors, surrogate_spectra
 from flare.surrogate import load
-from flare.train.run import RunFolder
-from flare.train.start import read_result
+from flare.train.run import read_result
+from flare.train.run_folder import RunFolder
 from flare.utils.errors import ConfigError, DataError
 from flare.view.datasets import DatasetSource
 from flare.view.source import Arrays, NotThere

@@ -9,7 +9,7 @@ from flare.data.normalization import Affine, check_wishes, fit
 from flare.data.sample import INPUT_ROLES
 from flare.data.statistics import channel_statistics, input_statistics, target_statistics
 from flare.train.config import DataConfig, LossConfig
-from flare.train.fields import FieldTask
+from flare.train.field_task import FieldTask
 from flare.utils.errors import ConfigError, DataError
 from tests.factory import ragged_dataset
 

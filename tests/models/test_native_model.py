@@ -9,7 +9,7 @@ from torch import nn
 
 from flare.models import build_model
 from flare.models.flare import ResMLP
-from flare.train.fabric import leave_ranks
+from flare.train.distributed.fabric import leave_ranks
 from tests.exact import noise
 from tests.layers import SMALL, check, lively, results
 

@@ -22,8 +22,8 @@ from flare.sequence.store import Example, SequenceDataset, SequenceSchema, Seque
 from flare.surrogate import load
 from flare.train.classes import ClassTask
 from flare.train.config import DataConfig, LossConfig, OptimConfig, TrainConfig
-from flare.train.run import RunFolder
-from flare.train.start import resume, start
+from flare.train.run import resume, start
+from flare.train.run_folder import RunFolder
 from flare.utils.errors import CheckpointError, ConfigError, DataError, TrainingDiverged
 from tests.factory import darcy_dataset
 

@@ -17,12 +17,12 @@ import flare
 from flare.models import build_model
 from flare.train.config import DataConfig, LossConfig, OptimConfig, TrainConfig
 from flare.train.ema import WeightAverage
-from flare.train.fields import FieldTask
+from flare.train.field_task import FieldTask
 from flare.train.loop import Trainer
 from flare.train.losses import relative_l2
 from flare.train.optimizers import OPTIMIZERS, build_optimizer
-from flare.train.run import RunFolder
-from flare.train.start import extend, resume, start
+from flare.train.run import extend, resume, start
+from flare.train.run_folder import RunFolder
 from flare.utils.errors import CheckpointError, ConfigError, DataError, TrainingDiverged
 from tests.factory import darcy_dataset, ragged_dataset
 
@@ -294,7 +294,7 @@ def test_a_schedule_that_depends_on_the_length_is_not_extended(darcy, tmp_path):
 
 
 def test_a_number_of_minutes_becomes_a_number_of_steps_and_changes_nothing_else(darcy, tmp_path, monkeypatch):
-    monkeypatch.setattr("flare.train.start.RESERVE", 0.0)
+    monkeypatch.setattr("flare.train.run.RESERVE", 0.0)
     timed = config(darcy, epochs=500, minutes=0.03)
     result = start(timed, tmp_path / "timed")
     assert result["seconds"] < 6

@@ -4,7 +4,7 @@ import pytest
 
 from flare.models import build_model
 from flare.train.config import DataConfig, LossConfig
-from flare.train.fields import FieldTask
+from flare.train.field_task import FieldTask
 from flare.train.presets import build_config, preset_names, preset_path, read_yaml
 from flare.train.recipes import read_recipe, recipe_names, with_grid, with_model
 from flare.utils.errors import ConfigError

@@ -16,7 +16,7 @@ from flare.data.sample import Field, Sample, Schema
 from flare.data.writer import DatasetWriter
 from flare.surrogate import load, save_model
 from flare.train.config import DataConfig, OptimConfig, TrainConfig
-from flare.train.start import start
+from flare.train.run import start
 from flare.trust.calibration import FILE, calibrate_run, code_vector, load_calibration
 from flare.utils.errors import CheckpointError
 

@@ -7,7 +7,7 @@ from flare.data.writer import DatasetWriter
 from flare.mesh.octree import merged
 from flare.mesh.voxels import Voxels
 from flare.train.config import DataConfig, TrainConfig
-from flare.train.start import start
+from flare.train.run import start
 
 TINY = {"name": "flare", "channels": 16, "blocks": 2, "heads": 4, "latents": 6, "kv_depth": 0, "ffn_depth": 0}
 

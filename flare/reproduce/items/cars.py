@@ -16,7 +16,7 @@ from flare.data.generation.generate import generate, seconds_of_making
 from flare.physics.cars.dataset import CarPotential
 from flare.report.dataset import write_dataset_page
 from flare.train.presets import build_config, merged, preset_path, read_yaml
-from flare.train.start import start_or_resume
+from flare.train.run import start_or_resume
 from flare.utils.files import write_json
 from flare.utils.terminal import duration
 

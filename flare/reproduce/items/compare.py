@@ -15,7 +15,7 @@ from typing import Any
 from flare.models import build_model, check_options, model_options
 from flare.reproduce.runs import train_all
 from flare.train.config import TrainConfig
-from flare.train.fields import FieldTask
+from flare.train.field_task import FieldTask
 from flare.train.presets import build_config, merged, preset_name, preset_path, read_yaml
 from flare.train.recipes import with_grid, with_model
 from flare.utils.errors import ConfigError, nearest

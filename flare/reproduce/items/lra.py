@@ -21,7 +21,7 @@ from flare.sequence.store import generate_sequences
 from flare.train.config import TrainConfig
 from flare.train.presets import build_config, merged, preset_path, read_yaml
 from flare.train.recipes import with_attention
-from flare.train.task import make_task
+from flare.train.tasks import make_task
 from flare.utils.errors import ConfigError, DataError
 from flare.utils.files import replacing, write_json
 from flare.utils.terminal import duration

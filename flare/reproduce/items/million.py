@@ -32,8 +32,8 @@ from flare.reproduce.tables import Table
 from flare.reproduce.verdicts import OF_ONE_SEED
 from flare.train.config import TrainConfig
 from flare.train.presets import build_config, merged, preset_path, read_yaml
-from flare.train.run import RunFolder
-from flare.train.start import start_or_resume
+from flare.train.run import start_or_resume
+from flare.train.run_folder import RunFolder
 from flare.trial import Setting, measure
 from flare.utils.environment import gigabytes
 from flare.utils.errors import ConfigError

@@ -24,7 +24,7 @@ from flare.report.dataset import write_dataset_page
 from flare.reproduce.items.lpbf_statistics import statistics_table
 from flare.surrogate import Surrogate, load
 from flare.train.presets import build_config, merged, preset_path, read_yaml
-from flare.train.start import start_or_resume
+from flare.train.run import start_or_resume
 from flare.utils.files import write_json
 from flare.utils.terminal import duration
 

@@ -15,7 +15,7 @@ from flare.data.dataset import Dataset
 from flare.data.generation.generate import departures, generate, seconds_of_making
 from flare.physics import generator_class
 from flare.train.presets import build_config, merged, preset_path, read_yaml
-from flare.train.start import start_or_resume
+from flare.train.run import start_or_resume
 from flare.utils.files import write_json
 from flare.utils.terminal import duration
 

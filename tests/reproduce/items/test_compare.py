@@ -13,7 +13,7 @@ from flare.models import MODELS
 from flare.reproduce import runs
 from flare.reproduce.items.compare import compare, configurations
 from flare.train.recipes import recipe_names
-from flare.train.run import RunFolder
+from flare.train.run_folder import RunFolder
 from flare.utils.errors import TrainingDiverged
 from tests.factory import content, darcy_dataset, ragged_dataset
 

@@ -171,7 +171,7 @@ def test_blocks_by_latents_are_trained_once_and_told(tmp_path, monkeypatch, caps
     assert result["steps"] == 8
     assert f"| 2 | 8 | {result['parameters']:,} |" in told
     assert (tmp_path / "million.png").stat().st_size > 10_000
-    monkeypatch.setattr("flare.train.start.start", None)
+    monkeypatch.setattr("flare.train.run.start", None)
     assert main(command) == 0
     assert capsys.readouterr().out == told
     assert main([*command, "--steps", "9"]) == 2

@@ -7,10 +7,10 @@ import pytest
 from torch.distributed import DistNetworkError
 
 from flare.train.checkpoint import saved_step
+from flare.train.distributed.rank_failure import is_lost, lost
 from flare.train.loop import Trainer
-from flare.train.lost import is_lost, lost
-from flare.train.run import RunFolder
-from flare.train.start import resume, start
+from flare.train.run import resume, start
+from flare.train.run_folder import RunFolder
 from flare.utils.errors import RankLost
 from tests.factory import darcy_dataset
 from tests.train.test_loop import checkpoint_bytes, config, losses

@@ -10,7 +10,7 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor, distribute_tensor
 
-from flare.train.task import Learner
+from flare.train.tasks import Learner
 
 
 def shard(surrogate: nn.Module, mesh: DeviceMesh) -> nn.Module:

@@ -13,12 +13,12 @@ from flare.data.dataset import Dataset
 from flare.data.sample import Field, Sample, Schema
 from flare.data.statistics import input_statistics, target_statistics
 from flare.data.writer import DatasetWriter
-from flare.train import fields
+from flare.train import field_task as fields
 from flare.train.config import DataConfig, LossConfig
-from flare.train.fields import FieldTask, mean_field_errors
-from flare.train.ranks import Ranks
-from flare.train.run import RunFolder
-from flare.train.start import resume, start
+from flare.train.distributed.ranks import Ranks
+from flare.train.field_task import FieldTask, mean_field_errors
+from flare.train.run import resume, start
+from flare.train.run_folder import RunFolder
 from flare.utils.errors import ConfigError, DataError
 from tests.factory import ragged_dataset
 from tests.train.test_loop import TINY, config

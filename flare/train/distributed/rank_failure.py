@@ -7,7 +7,7 @@ import re
 from torch import distributed as dist
 
 from flare.train.checkpoint import saved_step
-from flare.train.run import RunFolder
+from flare.train.run_folder import RunFolder
 from flare.utils.errors import RankLost, one_line
 
 GONE = re.compile(

@@ -15,7 +15,7 @@ from flare.data.dataset import ArrayFolder, held_by, read_about
 from flare.sequence.classifier import Classifier
 from flare.surrogate import Surrogate
 from flare.train.config import DataConfig, TrainConfig
-from flare.train.ranks import ALONE, Ranks
+from flare.train.distributed.ranks import ALONE, Ranks
 from flare.utils.errors import ConfigError, DataError
 
 Learner = Surrogate | Classifier
@@ -104,7 +104,7 @@ def make_task(config: TrainConfig, ranks: Ranks = ALONE) -> Task:
         from flare.train.classes import ClassTask
 
         return ClassTask(config)
-    from flare.train.fields import FieldTask
+    from flare.train.field_task import FieldTask
 
     return FieldTask(config.data, config.loss, ranks)
 

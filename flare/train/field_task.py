@@ -27,9 +27,9 @@ from flare.data.statistics import ChannelStatistics, merged, sample_moments, tar
 from flare.mixer.sharded import Group
 from flare.surrogate import Surrogate
 from flare.train.config import DataConfig, LossConfig
+from flare.train.distributed.ranks import ALONE, Ranks
 from flare.train.losses import gradient_l2, relative_l2
-from flare.train.ranks import ALONE, Ranks
-from flare.train.task import data_path, first_samples
+from flare.train.tasks import data_path, first_samples
 from flare.utils.errors import ConfigError, DataError
 
 Predict = Callable[[Tensor, Tensor | None], Tensor]

@@ -18,10 +18,10 @@ from flare.data.batching import Share
 from flare.sequence.listops import ListOps
 from flare.sequence.store import generate_sequences
 from flare.train.config import TrainConfig
-from flare.train.fabric import PRECISIONS
-from flare.train.ranks import place
-from flare.train.run import RunFolder
-from flare.train.start import resume
+from flare.train.distributed.fabric import PRECISIONS
+from flare.train.distributed.ranks import place
+from flare.train.run import resume
+from flare.train.run_folder import RunFolder
 from flare.utils.errors import ConfigError
 from tests.factory import ragged_dataset
 
@@ -43,7 +43,8 @@ import json, os, signal, sys, time
 import torch
 from pathlib import Path
 from flare.cli import main, train
-from flare.train import fabric, loop
+from flare.train.distributed import fabric
+from flare.train import loop
 
 if "DOUBLE" in os.environ:
     torch.set_default_dtype(torch.float64)

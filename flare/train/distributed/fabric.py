@@ -15,10 +15,10 @@ from lightning_fabric.plugins.environments import LightningEnvironment
 from lightning_fabric.strategies import DDPStrategy, ModelParallelStrategy
 
 from flare.train.config import TrainConfig
-from flare.train.lost import is_lost, lost
-from flare.train.ranks import timeout
-from flare.train.run import RunFolder
-from flare.train.shards import shard
+from flare.train.distributed.rank_failure import is_lost, lost
+from flare.train.distributed.ranks import timeout
+from flare.train.distributed.shards import shard
+from flare.train.run_folder import RunFolder
 from flare.utils.errors import ConfigError
 from flare.utils.terminal import say
 

@@ -1,0 +1,1 @@
+"""Device, ranks, shards, and what happens when a rank fails."""
