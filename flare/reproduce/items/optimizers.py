@@ -7,9 +7,9 @@ at 1; they differ in name, learning rates, betas and weight decay (`OPTIMIZER_DE
 * Search, cells `search/…`: four learning rates, `RATES` times 1/3, 1, 3 and 10, in a quarter of the epochs, for
   FLARE on every dataset and for the baselines on Elasticity.
 * Comparison, cells `<dataset>/<model>/<optimizer>/length=…`: the chosen rate (`CHOSEN`) for T epochs. FLARE with SOAP
-  and Muon is also trained for T/2, T/3 and T/4 epochs, each with a schedule of its own.
-* Recipe, cells `recipe/…`: FLARE with Muon on all samples of Elasticity, one or two settings changed at a time; what
-  pays there is tried on the other datasets.
+  and Muon is also trained for T/2, T/3 and T/4 epochs, each with a schedule of its own. So is FLARE with the fast
+  recipe, cells `<dataset>/flare/fast/length=…`.
+* Recipe, cells `recipe/…`: FLARE with Muon on all samples of Elasticity, one or two settings changed at a time.
 * Subsampling, cells `subsample/…`: FLARE with Muon on grids of the paper's resolution. All runs on a dataset process
   equally many points: few points of each sample for many epochs, or many points for few epochs.
 """
@@ -37,10 +37,18 @@ from flare.reproduce.tables import Table
 from flare.train.config import OPTIMIZER_DEFAULTS
 
 Key = tuple[str, str, str]
-"""Dataset, model, optimizer."""
+"""Dataset, model, optimizer or `fast`."""
 OPTIMIZERS = {"adamw": "AdamW", "soap": "SOAP", "muon": "Muon"}
 """Setting -> name in tables."""
-LOOKS = {"adamw": Look("#000000", "o"), "soap": Look("#0072b2", "s"), "muon": Look("#d55e00", "D")}
+COMPARED = OPTIMIZERS | {"fast": "fast recipe"}
+LOOKS = {
+    "adamw": Look("#000000", "o"),
+    "soap": Look("#0072b2", "s"),
+    "muon": Look("#d55e00", "D"),
+    "fast": Look("#009e73", "^"),
+}
+FAST: Overrides = (("data.normalise.points", "gaussian"), ("model.fourier", 4))
+"""What the fast recipe has beside Muon."""
 DATASETS = tuple(name for name in BENCHMARKS if name != "cars")
 RATES = {
     "adamw": {"lr": 1e-3, "rest_lr": 1e-3},
@@ -79,9 +87,9 @@ POINTS = {"smoke": (16, 32), "cpu": (1024, 2048, 4096), "paper": (1024, 2048, 40
 """Budget -> points drawn from each sample in every epoch; the first is where `grow` starts."""
 GROWTH = 0.8
 """Part of the run in which the points of `grow` become all points."""
-PASSES = {"smoke": 2.0, "cpu": 16.0}
+PASSES = {"smoke": 2.0, "cpu": 10.0}
 """Budget -> epochs with the fewest points; the paper's epochs with all points otherwise."""
-SAMPLES, HELD_OUT = 350, 50
+SAMPLES, HELD_OUT = 250, 50
 """Samples of a grid in budget `cpu`, and how many of them are for validation and for the test, each."""
 
 RECIPE_EPOCHS = {"smoke": 2, "cpu": 12, "paper": 50}
@@ -112,12 +120,6 @@ LONGER = {"fourier=4+points=486": 2}
 """Part of a cell's name -> multiple of the epochs: half of the points for twice the epochs cost about the same."""
 REPEATED = ("base", "fourier=4", "fourier=4+lr=3e-3")
 """Recipes with three seeds."""
-ELSEWHERE: dict[str, Overrides] = {
-    "base": (),
-    "points-normalised": (("data.normalise.points", "gaussian"),),
-    "fourier=4": (("data.normalise.points", "gaussian"), ("model.fourier", 4)),
-}
-"""Part of a cell's name -> settings on the datasets other than Elasticity in place of those of `length=1-2`."""
 
 
 def model_names(budget: Budget, dataset: str) -> list[str]:
@@ -142,21 +144,23 @@ def cells(budget: Budget) -> list[Cell]:
         *(cell for key in _keys(budget) for cell in _comparison(budget, key)),
         *(cell for key in _searched(budget) for cell in _search(budget, key)),
         *_recipes(budget),
-        *(cell for dataset in DATASETS[1:] for cell in _recipes_elsewhere(budget, dataset)),
         *(cell for dataset in GRIDS for cell in _subsample(budget, dataset)),
     ]
 
 
 def _keys(budget: Budget) -> list[Key]:
-    return [(d, m, o) for d in DATASETS for m in model_names(budget, d) for o in OPTIMIZERS]
+    every = [(d, m, o) for d in DATASETS for m in model_names(budget, d) for o in COMPARED]
+    return [(d, m, o) for d, m, o in every if m == "flare" or o in OPTIMIZERS]
 
 
 def _searched(budget: Budget) -> list[Key]:
-    return [key for key in _keys(budget) if key[0] == "elasticity" or key[1] == "flare"]
+    return [(d, m, o) for d, m, o in _keys(budget) if o in OPTIMIZERS and (d == "elasticity" or m == "flare")]
 
 
 def chosen_factor(key: Key) -> float:
-    return CHOSEN.get(key, CHOSEN.get(("elasticity", *key[1:]), 1.0))
+    """Return the learning rate as a multiple of that in `RATES`; that of the fast recipe is Muon's."""
+    dataset, model, optimizer = key[0], key[1], "muon" if key[2] == "fast" else key[2]
+    return CHOSEN.get((dataset, model, optimizer), CHOSEN.get(("elasticity", model, optimizer), 1.0))
 
 
 def _comparison(budget: Budget, key: Key) -> list[Cell]:
@@ -187,9 +191,10 @@ def _training(budget: Budget, key: Key, factor: float, divisor: int, evaluations
     times = (flare if model == "flare" else baselines) * SHORTER.get((budget.name, dataset), 1.0)
     whole = math.ceil(usual.settings()["epochs"] * times)
     epochs = math.ceil(whole / divisor)
+    own = (*optimizer_settings("muon", factor), *FAST) if optimizer == "fast" else optimizer_settings(optimizer, factor)
     return usual.with_settings(
         ("data.holdout", max(1, (data.samples - data.test) // 10)),
-        *optimizer_settings(optimizer, factor),
+        *own,
         ("epochs", epochs),
         ("evaluate_every", math.ceil(epochs / evaluations)),
     )
@@ -218,17 +223,6 @@ def _recipes(budget: Budget) -> list[Cell]:
     return found
 
 
-def _recipes_elsewhere(budget: Budget, dataset: str) -> list[Cell]:
-    key = (dataset, "flare", "muon")
-    usual = _training(budget, key, chosen_factor(key), LENGTHS["1-2"])
-    has_raw_points = usual.settings()["data"]["normalise"]["points"] == "identity"
-    return [
-        Cell(("recipe", dataset, name), usual.with_settings(*changes), extra=True, seeds=1)
-        for name, changes in ELSEWHERE.items()
-        if has_raw_points or name != "points-normalised"
-    ]
-
-
 def _subsample(budget: Budget, dataset: str) -> list[Cell]:
     if budget.name == "cpu":
         usual = replace(BUDGETS["paper"].training(dataset, "flare", *SMALL_MODEL), on=Data(dataset, SAMPLES, HELD_OUT))
@@ -246,8 +240,7 @@ def _subsample(budget: Budget, dataset: str) -> list[Cell]:
         epochs = math.ceil(steps / per_epoch)
         job = usual.with_settings(
             *optimizer_settings("muon"),
-            ("data.normalise.points", "gaussian"),
-            ("model.fourier", 4),
+            *FAST,
             ("data.holdout", holdout),
             ("data.subsample", drawn),
             ("data.subsample_from", start),
@@ -311,7 +304,7 @@ def report(ledger: Ledger, budget: Budget) -> list[Block]:
     return [*blocks, origin(found)]
 
 
-REACHED = "CPU minutes of AdamW for T epochs, and until a run of another optimizer, of any length, has its error:"
+REACHED = "CPU minutes of AdamW for T epochs, and of the others until a run of any length has its error:"
 SEARCH = f"Search of the learning rate, validation {ERROR}; in bold the lowest:"
 RECIPE = "FLARE with Muon, settings of `base` changed:"
 SUBSAMPLE = "FLARE with Muon on some points of a sample or on all, for the same number of points in all:"
@@ -324,7 +317,7 @@ def _errors(found: Sequence[Outcome]) -> Table:
     for outcome in found:
         _, model, optimizer, _ = outcome.cell.parts
         settings = _settings(outcome)
-        about = (model, OPTIMIZERS[optimizer], str(settings["epochs"]), f"{settings['optim']['lr']:g}")
+        about = (model, COMPARED[optimizer], str(settings["epochs"]), f"{settings['optim']['lr']:g}")
         rows.append((*about, outcome.error(), _validation(outcome), outcome.seeds, _minutes(outcome)))
     return Table(head, rows, text=2)
 
@@ -355,9 +348,9 @@ def _curve(record: Record) -> Sequence[tuple[float, float]]:
 
 def _reached(found: Sequence[Outcome]) -> list[Block]:
     """Return the table of the CPU minutes to the validation error that AdamW ends with, where it has a record."""
-    others = [name for name in OPTIMIZERS if name != "adamw"]
+    others = [name for name in COMPARED if name != "adamw"]
     head = ["dataset", "model", "AdamW"]
-    head += [text for name in others for text in (OPTIMIZERS[name], f"AdamW / {OPTIMIZERS[name]}")]
+    head += [text for name in others for text in (COMPARED[name], f"AdamW / {COMPARED[name]}")]
     rows = []
     for dataset, model in dict.fromkeys((o.cell.parts[0], o.cell.parts[1]) for o in found):
         goals = {seed: runs[0][-1] for seed, runs in _runs(found, (dataset, model, "adamw")).items()}
@@ -412,7 +405,7 @@ def _figures(found: Sequence[Outcome]) -> list[Block]:
         for outcome in found:
             if outcome.cell.parts[:2] == (dataset, model) and outcome.first is not None:
                 optimizer, length = outcome.cell.parts[2], outcome.cell.parts[3].split("=")[1]
-                label = OPTIMIZERS[optimizer] + (f", T/{LENGTHS[length]}" if length != "1" else "")
+                label = COMPARED[optimizer] + (f", T/{LENGTHS[length]}" if length != "1" else "")
                 curves[label] = _curve(outcome.first)
                 width = 1.8 / math.sqrt(LENGTHS[length])
                 looks[label] = LOOKS[optimizer]._replace(width=width, size=4.0 * width)
