@@ -18,7 +18,7 @@ from flare.models.flare import FLAREModel
 from flare.models.streaming import CHUNK, Stream, flare_blocks, flare_model, spans
 from flare.utils.environment import memory_of
 from flare.utils.errors import ConfigError, DataError
-from flare.utils.terminal import counted
+from flare.utils.text import counted
 
 if TYPE_CHECKING:
     from flare.surrogate import Surrogate

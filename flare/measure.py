@@ -6,14 +6,13 @@ import gc
 import statistics
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
-from multiprocessing import active_children, get_context
+from multiprocessing import active_children
 from typing import Any
 
 import torch
 
-from flare.data.generation.parallel import die_with_parent, inheriting_no_interrupts
+from flare.data.generation.parallel import inheriting_no_interrupts, worker_pool
 from flare.utils.environment import forget_peak_memory, peak_memory_mb
 
 
@@ -64,7 +63,7 @@ def alone(function: Callable[..., Any], *arguments: Any) -> Any:
     function that handles it, as training does to save, may take its time.
     """
     others = set(active_children())
-    with ProcessPoolExecutor(1, mp_context=get_context("spawn"), initializer=die_with_parent) as pool:
+    with worker_pool(1) as pool:
         try:
             with inheriting_no_interrupts():
                 result = pool.submit(function, *arguments)

@@ -8,6 +8,7 @@ A bare surface (STL, PLY, OBJ) gets points like those of the training. What a fi
 
 from __future__ import annotations
 
+import logging
 import math
 import os
 from collections.abc import Mapping, Sequence
@@ -34,12 +35,13 @@ from flare.mesh.sampling import (
     surface_of,
 )
 from flare.utils.errors import ConfigError, DataError, MissingInputError, way_out
-from flare.utils.terminal import say
 
 if TYPE_CHECKING:
     from flare.mesh.octree import HexMesh
     from flare.mesh.surface import Surface
     from flare.surrogate import Surrogate
+
+logger = logging.getLogger(__name__)
 
 Points = Literal["auto", "vertices", "surface", "voxels"]
 SPARSE = 2.0
@@ -102,7 +104,7 @@ def part_of(
         with way_out(BY_HAND):
             values = fields_of(case, schema, inputs, by_hand)
         for remark in case.remarks:
-            say(f"{path}: {remark}")
+            logger.info(f"{path}: {remark}")
     try:
         return Part(surrogate.sample(values.pop(schema.points), values), case, mesh)
     except DataError as error:
@@ -175,7 +177,7 @@ def _case(schema: Schema, path: Path, points: Points, spacing: float | None, tra
     else:
         mesh, what = surface_points(schema, path, points, spacing, trained)
     count = mesh.cell_count if schema.points == CENTRES and mesh.dimension else len(mesh.points)
-    say(f"{path}: {what}: {count:,} points")
+    logger.info(f"{path}: {what}: {count:,} points")
     return case_of(mesh, str(path))
 
 
@@ -209,7 +211,7 @@ def surface_points(
         sparse = too_sparse(schema, surface_of(mesh), spacing)
         points = "surface" if sparse else "vertices"
         if sparse:
-            say(f"{path}: {sparse}; {ALL_OVER} (--points vertices takes the mesh as it is)")
+            logger.info(f"{path}: {sparse}; {ALL_OVER} (--points vertices takes the mesh as it is)")
     if points == "surface":
         spacing = refuse_spacing(spacing)
         return on_surface(mesh, spacing), f"points {spacing:.3g} apart are all over the surface"

@@ -7,6 +7,7 @@ prediction.save("part_pred.vtu")
 
 from __future__ import annotations
 
+import logging
 import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -28,10 +29,12 @@ from flare.surrogate import Surrogate
 from flare.trust.ranges import beyond
 from flare.utils.errors import DataError
 from flare.utils.files import refuse_existing
-from flare.utils.terminal import progress, say
+from flare.utils.progress import progress
 
 if TYPE_CHECKING:
     from flare.trust.calibration import Calibration, Judgement
+
+logger = logging.getLogger(__name__)
 
 SCORE = "familiarity_score"
 """Its name in files."""
@@ -202,12 +205,14 @@ def predict_file(
     fields = as_fields(outputs)
     judgement = calibration.judge(surrogate, sample, fields, latents) if calibration else None
     errors = _errors(case, schema, outputs) if case else {}
-    told = say if out is None or Path(out).suffix in FORMATS else lambda text: None  # a mesh has all that it had
+    told = (
+        logger.info if out is None or Path(out).suffix in FORMATS else lambda text: None
+    )  # a mesh has all that it had
     kept = kept_fields(case, schema, told=told) if case else {}
     units = kept_units(case, kept) if case else {}
     elsewhere = left_out(case, schema) if case and out is not None and Path(out).suffix in FORMATS else ""
     if elsewhere:
-        say(elsewhere)
+        logger.info(elsewhere)
     at = coordinates(case, schema) if case else None
     by_hand = tuple(given or ())
     return Prediction(str(path), part.mesh, schema, sample, fields, judgement, errors, kept, units, at, by_hand)
@@ -227,7 +232,7 @@ def told_as(units: Mapping[str, str], words: Iterable[str]) -> dict[str, np.ndar
     return {UNITS: np.array([*kept, *told])} if told else {}
 
 
-def kept_fields(case: Case, schema: Schema, *, told: Callable[[str], None] = say) -> dict[str, np.ndarray]:
+def kept_fields(case: Case, schema: Schema, *, told: Callable[[str], None] = logger.info) -> dict[str, np.ndarray]:
     """Fields of the file where the model has its own, but for the inputs, which are written anyway.
 
     Names are as a schema spells them; two that it would spell alike stay as they are.

@@ -1,6 +1,7 @@
 """Set-up for every test. Environment first: it must be set before torch is imported anywhere."""
 
 import os
+from collections.abc import Iterator
 
 # AMX instructions fault on some virtual machines; this keeps oneDNN's bfloat16 to AVX-512. Not part of the product.
 os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16")
@@ -13,6 +14,7 @@ from flare.mixer.native import block_ops
 from flare.mixer.native.build import find_compiler
 from flare.mixer.native.cache import Unavailable
 from flare.mixer.native.library import why_not
+from flare.utils.terminal import attached
 
 # The same examples in every run: bad luck is looked for on purpose, by HYPOTHESIS_PROFILE=explore, not met on the way.
 # No deadlines: a busy machine is no bug.
@@ -24,6 +26,13 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "same"))
 @pytest.fixture(autouse=True)
 def _seed() -> None:
     torch.manual_seed(0)
+
+
+@pytest.fixture(autouse=True)
+def _terminal() -> Iterator[None]:
+    """Log messages are printed, as by the command line, so that tests can read them from standard error."""
+    with attached():
+        yield
 
 
 @pytest.fixture(autouse=True)

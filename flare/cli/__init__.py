@@ -12,6 +12,7 @@ from types import ModuleType
 from typing import Any
 
 from flare.utils.errors import ConfigError, FlareError, nearest, one_line
+from flare.utils.terminal import attached
 
 VERBS = {
     "data": "bring, make, fetch, inspect and check datasets",
@@ -44,7 +45,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     debug = "--debug" in words
     words = [word for word in words if word != "--debug"]
     try:
-        return _dispatch(words)
+        with attached():
+            return _dispatch(words)
     except FlareError as error:
         if debug:
             raise

@@ -249,7 +249,7 @@ def _report(words: Sequence[str]) -> int:
 def _info(words: Sequence[str]) -> int:
     from flare.data.dataset import Dataset
     from flare.sequence.check import describe
-    from flare.utils.terminal import plainly
+    from flare.utils.text import plainly
 
     parser = make_parser("data info", "Show what a dataset holds.")
     parser.add_argument("folder", help="dataset folder")
@@ -289,7 +289,8 @@ def _check(words: Sequence[str]) -> int:
     from flare.data.importing.cases import find_cases
     from flare.sequence.check import check_sequences
     from flare.utils.files import refuse_existing
-    from flare.utils.terminal import counted, say
+    from flare.utils.terminal import say
+    from flare.utils.text import counted
 
     parser = make_parser("data check", "Look for mistakes in a dataset, or in files before they are imported.")
     parser.add_argument("folder", help="dataset folder; or folder, file or 'pattern' of simulation files")
@@ -341,7 +342,7 @@ def _mend(dataset: Dataset, out: str, every: bool) -> int:
     """A mended copy; what is serious in it still, such as a field that is zero everywhere, is an error."""
     from flare.data.checks.check import check_dataset
     from flare.data.checks.fixes import emptied, repair
-    from flare.utils.terminal import counted
+    from flare.utils.text import counted
 
     mended, left_out = repair(dataset, out)
     gone = ", ".join(counted(number, what.removesuffix("s")) for what, number in left_out.items() if number)

@@ -37,7 +37,8 @@ def run(words: Sequence[str]) -> int:
     from flare.part import part_of
     from flare.surrogate import load
     from flare.trust.calibration import load_calibration
-    from flare.utils.terminal import progress, say
+    from flare.utils.progress import progress
+    from flare.utils.terminal import say
 
     surrogate = load(args.run, checkpoint=args.checkpoint, ema=args.ema, device=args.device)
     calibration = load_calibration(args.run, surrogate)

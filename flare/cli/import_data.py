@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any, Literal
 from flare.cli import parse
 from flare.cli.options import make_parser
 from flare.utils.errors import ConfigError
-from flare.utils.terminal import counted, say
+from flare.utils.terminal import say
+from flare.utils.text import counted
 
 if TYPE_CHECKING:
     from flare.data.importing.importer import ImportPlan

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from flare.cli import parse
 from flare.cli.options import make_parser
 from flare.utils.errors import ConfigError, nearest
-from flare.utils.terminal import counted
+from flare.utils.text import counted
 
 if TYPE_CHECKING:
     from jsonargparse import ArgumentParser

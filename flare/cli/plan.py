@@ -11,7 +11,8 @@ from flare.cli import parse
 from flare.cli.options import make_parser
 from flare.train.presets import build_config, preset_names, preset_path, read_yaml
 from flare.utils.errors import ConfigError
-from flare.utils.terminal import counted, duration, say
+from flare.utils.terminal import say
+from flare.utils.text import counted, duration
 
 if TYPE_CHECKING:
     from flare.plan import Planner

@@ -126,7 +126,7 @@ def _predict_arrays(surrogate: Surrogate, args: Any) -> None:
     from flare.data.tables import mapped_outputs
     from flare.inference import MANY, passes, predict_into
     from flare.part import part_of
-    from flare.utils.terminal import progress
+    from flare.utils.progress import progress
 
     schema, sample = surrogate.schema, part_of(surrogate, args.input).sample
     count = len(sample.values[schema.points])
@@ -164,7 +164,8 @@ def _predict_dataset(surrogate: Surrogate, args: Any) -> None:
     from flare.data.dataset import Dataset
     from flare.data.sample import Sample
     from flare.data.writer import DatasetWriter
-    from flare.utils.terminal import counted, progress
+    from flare.utils.progress import progress
+    from flare.utils.text import counted
 
     dataset = Dataset(args.input)
     surrogate.check_fields(dataset.schema, args.input)

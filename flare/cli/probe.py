@@ -11,7 +11,8 @@ from flare.cli import parse
 from flare.cli.options import add_set, make_parser, settings
 from flare.cli.words import with_unit
 from flare.utils.errors import ConfigError
-from flare.utils.terminal import counted, say
+from flare.utils.terminal import say
+from flare.utils.text import counted
 
 if TYPE_CHECKING:
     from flare.code import Code

@@ -12,7 +12,8 @@ from flare.cli import parse
 from flare.cli.options import make_parser
 from flare.reproduce.names import ITEMS
 from flare.utils.errors import ConfigError
-from flare.utils.terminal import counted, duration, say
+from flare.utils.terminal import say
+from flare.utils.text import counted, duration
 
 if TYPE_CHECKING:
     from flare.reproduce.registry import Cost

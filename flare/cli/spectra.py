@@ -35,7 +35,8 @@ def run(words: Sequence[str]) -> int:
     from flare.surrogate import load
     from flare.train.run_folder import RunFolder
     from flare.utils.files import making, refuse_existing, replacing
-    from flare.utils.terminal import counted, progress
+    from flare.utils.progress import progress
+    from flare.utils.text import counted
 
     if args.out:
         refuse_existing(args.out)

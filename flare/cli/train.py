@@ -22,7 +22,8 @@ from flare.train.presets import (
 )
 from flare.train.recipes import model_name, with_attention, with_fast_recipe, with_grid, with_model, with_optimizer
 from flare.utils.errors import ConfigError, FlareError
-from flare.utils.terminal import counted, duration, say
+from flare.utils.terminal import say
+from flare.utils.text import counted, duration
 
 EPILOG = """examples:
   flare train --preset darcy --data.path data/darcy --out runs/darcy

@@ -83,7 +83,7 @@ def _numbers(text: str | None) -> list[int]:
 
 
 def _write(source: Source, out: str, samples: list[int]) -> int:
-    from flare.utils.terminal import counted
+    from flare.utils.text import counted
     from flare.view.standalone import write_standalone
 
     catalogue = write_standalone(source, out, samples)

@@ -15,7 +15,7 @@ from flare.data.sample import Field, Sample, Schema
 from flare.data.writer import DatasetWriter, Splits
 from flare.mesh.surroundings import FIELDS, surroundings
 from flare.utils.errors import DataError, nearest
-from flare.utils.terminal import progress
+from flare.utils.progress import progress
 
 
 def with_surroundings(

@@ -12,7 +12,7 @@ from scipy.sparse.csgraph import connected_components
 from flare.data.importing.cases import is_called
 from flare.trust import bars
 from flare.utils.errors import ConfigError, DataError
-from flare.utils.terminal import counted
+from flare.utils.text import counted
 
 NEAR = 0.75
 """Of what would be enough, so that a share is taken for it."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from typing import TYPE_CHECKING, Any
 
@@ -11,10 +12,11 @@ from flare.mesh.file import MeshFile, mesh_of, mesh_of_points
 from flare.mesh.surface import Array, Surface
 from flare.mesh.unfit import THINNER, Unfit
 from flare.utils.errors import ConfigError, DataError
-from flare.utils.terminal import say
 
 if TYPE_CHECKING:
     from flare.mesh.octree import HexMesh
+
+logger = logging.getLogger(__name__)
 
 MOST_POINTS = 50_000_000
 """Put on one surface: they take some 200 bytes each while they are made."""
@@ -85,7 +87,9 @@ def cubes(part: Surface, spacing: float) -> HexMesh:
 
 def _say_many(name: str, count: float, what: str, spacing: float) -> None:
     if count > MANY_POINTS:
-        say(f"{name}: some {count / 1e6:.3g} million {what}, {spacing:.3g} apart; a larger --spacing makes fewer")
+        logger.info(
+            f"{name}: some {count / 1e6:.3g} million {what}, {spacing:.3g} apart; a larger --spacing makes fewer"
+        )
 
 
 def centre_spacing(surface: Surface) -> float:

@@ -16,7 +16,7 @@ from flare.sequence.classifier import load_classifier
 from flare.train.classes import ClassTask, predicted_labels
 from flare.train.run import read_result
 from flare.train.run_folder import RunFolder
-from flare.utils.terminal import duration
+from flare.utils.text import duration
 
 
 def write_class_report(folder: RunFolder) -> Path:

@@ -25,7 +25,7 @@ from flare.report.hexahedra import draw_hexahedra
 from flare.report.page import save_png, write_page
 from flare.report.samples import landmark_grid, number, sample_grid
 from flare.report.style import INK, TEXT, new_figure, plain
-from flare.utils.terminal import counted, duration, plainly
+from flare.utils.text import counted, duration, plainly
 
 SHOWN = 8
 """Samples in a gallery."""

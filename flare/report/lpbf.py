@@ -20,7 +20,7 @@ from flare.report.fields import colour_bar, symmetric_range
 from flare.report.hexahedra import ABOVE, BELOW, draw_hexahedra, height_to_width
 from flare.report.page import save_png, write_page
 from flare.report.style import ACCENT, GREY, INK, SMALL, TEXT, new_figure, plain
-from flare.utils.terminal import duration
+from flare.utils.text import duration
 
 Array = NDArray[np.float64]
 Rows = list[tuple[str, str]]

@@ -26,7 +26,7 @@ from flare.train.run import read_result
 from flare.train.run_folder import RunFolder
 from flare.utils.environment import gigabytes
 from flare.utils.errors import ConfigError
-from flare.utils.terminal import duration, plainly
+from flare.utils.text import duration, plainly
 
 SPECTRA_OPERATIONS = 5e11
 """Bound on the work a report spends on spectra: as many test samples as fit, at least one."""

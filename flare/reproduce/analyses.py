@@ -4,6 +4,7 @@ whole experiments, whose records are kept."""
 from __future__ import annotations
 
 import json
+import logging
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -22,7 +23,8 @@ from flare.report.page import png
 from flare.reproduce.jobs import Data, Job, Place, Training
 from flare.reproduce.ledger import Arrays
 from flare.utils.files import write_json
-from flare.utils.terminal import say
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -213,7 +215,7 @@ class Experiment(Job):
         data = {"data": place.data(self.on)} if self.on else {}
         kept = folder / f"{self.name}.json"
         with _calls(folder / "calls.json", before=kept.exists()) as calls:
-            import_module(f"flare.reproduce.items.{self.name}").run(folder, **self.settings, **data, tell=say)
+            import_module(f"flare.reproduce.items.{self.name}").run(folder, **self.settings, **data, tell=logger.info)
         record: dict[str, Any] = json.loads(kept.read_text(encoding="utf-8"))
         known = [seconds for seconds in calls if seconds is not None]
         # Of its measurements, not of this process, which waited for them.

@@ -16,7 +16,7 @@ from flare.reproduce.names import IN_THE_PAPER
 from flare.reproduce.tables import Table
 from flare.utils.environment import gigabytes
 from flare.utils.errors import ConfigError, nearest
-from flare.utils.terminal import duration
+from flare.utils.text import duration
 
 MOST_SEEDS = 10
 """Seeds of a cell are 0 to 9; any of them may have a record."""

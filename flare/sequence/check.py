@@ -9,7 +9,7 @@ import numpy as np
 from flare.data.checks.check import check_folder
 from flare.data.checks.sample_checks import Finding
 from flare.sequence.store import Example, SequenceDataset
-from flare.utils.terminal import progress
+from flare.utils.progress import progress
 
 AGAIN = "Make or read the dataset again"
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import shutil
 from abc import ABC, abstractmethod
 from codecs import BOM_UTF8
@@ -20,7 +21,9 @@ from flare.data.generation.job import already_made, fill, unfinished
 from flare.sequence.store import Example, SequenceDataset, SequenceSchema, SequenceWriter, other_sizes
 from flare.utils.errors import DataError
 from flare.utils.files import take_lock
-from flare.utils.terminal import progress, say
+from flare.utils.progress import progress
+
+logger = logging.getLogger(__name__)
 
 Item = TypeVar("Item")
 
@@ -111,7 +114,7 @@ def _drop_outdated(partial: Path, provenance: Mapping[str, Any]) -> None:
         with (partial / "samples.jsonl").open("a+b") as log:
             take_lock(log, f"another process is writing {partial}; wait for it, or choose another folder")
             shutil.rmtree(partial)
-        say(f"{changed[0]} has changed since {partial} was begun; it is read from the beginning")
+        logger.info(f"{changed[0]} has changed since {partial} was begun; it is read from the beginning")
 
 
 def _readable(files: SequenceFiles) -> Iterator[Example]:

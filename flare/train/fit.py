@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import os
 from typing import Any
@@ -14,7 +15,9 @@ from flare.train.tasks import holds_sequences
 from flare.trial import Setting
 from flare.utils.environment import memory_of
 from flare.utils.errors import ConfigError
-from flare.utils.terminal import say
+
+logger = logging.getLogger(__name__)
+
 
 ADVICE = {
     "training": "--recompute true, --optim.accumulate, --data.subsample",
@@ -34,8 +37,8 @@ def refuse_too_big(config: TrainConfig) -> None:
     asked = [step, evaluation] if evaluation.work > step.work else [step]
     doubtful = [setting for setting in asked if not plan.surely_fits(setting, memory)]
     if doubtful:
-        say("this run is large: checking whether it fits, a minute or two (--fit ignore goes without)")
-    planner = plan.Planner(tell=say)
+        logger.info("this run is large: checking whether it fits, a minute or two (--fit ignore goes without)")
+    planner = plan.Planner(tell=logger.info)
     for setting in doubtful:
         _refuse(setting, planner.need(setting).memory_mb, memory)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import signal
 import time
@@ -29,7 +30,9 @@ from flare.train.signals import Interrupted, SignalNote
 from flare.train.tasks import Feed, Task
 from flare.utils.environment import gigabytes, peak_memory_mb
 from flare.utils.errors import CheckpointError, RankLost, TrainingDiverged
-from flare.utils.terminal import progress, say
+from flare.utils.progress import progress
+
+logger = logging.getLogger(__name__)
 
 
 class Trainer:
@@ -268,7 +271,7 @@ class Trainer:
         record["cpu_seconds"] = time.process_time() - self._cpu_begin
         if self.fabric.is_global_zero:
             self.run.log(record)
-            say(f"epoch {epoch}: {split} {self.task.words(errors)}")
+            logger.info(f"epoch {epoch}: {split} {self.task.words(errors)}")
         error, best = float(errors.mean()), self.position.best_error
         if math.isfinite(error) and (best is None or error < best):
             self.save("best")
@@ -354,7 +357,9 @@ class Trainer:
     def _restore_random(self, states: dict[str, Tensor]) -> None:
         rank, ranks = self.fabric.global_rank, self.fabric.world_size
         if len(states["random/cpu"]) != ranks:
-            say(f"resuming with {ranks} rank(s) what {len(states['random/cpu'])} began: random states start anew")
+            logger.info(
+                f"resuming with {ranks} rank(s) what {len(states['random/cpu'])} began: random states start anew"
+            )
             fresh = np.random.SeedSequence([self.config.seed, self.position.step, rank])
             torch.manual_seed(int(fresh.generate_state(1)[0]))
             return

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import time
 from collections.abc import Collection
@@ -29,7 +30,9 @@ from flare.train.tasks import make_task
 from flare.utils.environment import describe_environment, peak_memory_mb
 from flare.utils.errors import CheckpointError, ConfigError, differences
 from flare.utils.files import write_json
-from flare.utils.terminal import counted, say
+from flare.utils.text import counted
+
+logger = logging.getLogger(__name__)
 
 
 def start(config: TrainConfig, out: str | os.PathLike[str]) -> dict[str, Any]:
@@ -67,7 +70,7 @@ def resume(
             config = expected
             folder.write_config(config)
     if (folder.path / "result.json").exists():
-        say(f"{folder.path} is finished already")
+        logger.info(f"{folder.path} is finished already")
         return read_result(folder.path)
     return _work(config, folder, resume=True)
 
@@ -170,7 +173,7 @@ def work_on(
     trainer = Trainer(config, task, run, fabric, ranks, resumed=resume)
     reason = native.why_not() if fabric.device.type == "cpu" and fabric.is_global_zero else None
     if reason and "flare" in (config.model["name"], config.model.get("attention")):
-        say(f"training without the native kernels, several times slower: {reason}")
+        logger.info(f"training without the native kernels, several times slower: {reason}")
     with run.locked() if fabric.is_global_zero else nullcontext():
         if resume:
             trainer.resume()
@@ -211,7 +214,7 @@ def steps_within(seconds: float, trainer: Trainer, begun: float) -> int:
 def _train_and_judge(trainer: Trainer, fabric: Fabric) -> dict[str, Any]:
     if not trainer.position.finished:
         if fabric.is_global_zero:
-            say(_headline(trainer))
+            logger.info(_headline(trainer))
         trainer.train()
     errors = {split: trainer.errors_of(split) for split in trainer.task.judged}
     averaged = _averaged_scores(trainer)

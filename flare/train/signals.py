@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 import signal
 import threading
 from types import FrameType, TracebackType
 from typing import Any
 
-from flare.utils.terminal import say
+logger = logging.getLogger(__name__)
 
 
 class Interrupted(Exception):
@@ -50,4 +51,4 @@ class SignalNote:
             raise KeyboardInterrupt
         self.number = number
         if not self.quiet:
-            say(f"{signal.Signals(number).name}: finishing this step, then saving ...")
+            logger.info(f"{signal.Signals(number).name}: finishing this step, then saving ...")

@@ -33,7 +33,7 @@ from flare.trust.familiar import Familiar, fit_familiar
 from flare.trust.ranges import Ranges, beyond, fit_ranges, outside
 from flare.utils.errors import CheckpointError, DataError
 from flare.utils.files import replacing
-from flare.utils.terminal import progress
+from flare.utils.progress import progress
 
 FILE = "calibration.safetensors"
 FILES = {

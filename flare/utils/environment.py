@@ -12,7 +12,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 import flare
-from flare.utils.terminal import counted
+from flare.utils.text import counted
 
 PACKAGES = ("torch", "numpy", "scipy", "lightning-fabric", "safetensors")
 

@@ -1,38 +1,62 @@
-"""What long work shows: a live bar on a terminal, a plain line now and then elsewhere."""
+"""The terminal of the command line: log messages and progress on standard error."""
 
 from __future__ import annotations
 
+import logging
 import sys
-import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 
-Update = Callable[..., None]
-"""Called as `update(advance=1, text="loss 0.012")`."""
+from flare.utils.progress import Update, add_display, remove_display
+from flare.utils.text import duration
 
 
 def say(message: str) -> None:
-    """One line for the user, on standard error: standard output is for results."""
+    """Print one line on standard error: standard output is for results."""
     print(message, file=sys.stderr, flush=True)
 
 
-@contextmanager
-def progress(label: str, total: int, *, done: int = 0, unit: str = "samples", quiet: bool = False) -> Iterator[Update]:
-    """Show how far a job of `total` units is, its rate and the time left.
+class _Handler(logging.Handler):
+    def emit(self, record: logging.LogRecord) -> None:
+        say(record.getMessage())
 
-    Args:
-        done: units finished in an earlier session; they count as progress but not for the rate.
-        quiet: show nothing (other ranks, tests).
-    """
-    if quiet:
-        yield lambda advance=1, text="": None
-    elif sys.stderr.isatty():
-        with _live_bar(label, total, done, unit) as update:
-            yield update
-    else:
-        yield _line_log(label, total, done, unit)
+
+_handler = _Handler()
+
+
+def is_attached() -> bool:
+    """Return whether log messages of the package are printed."""
+    return _handler in logging.getLogger("flare").handlers
+
+
+def attach() -> None:
+    """Print log messages and progress of the package from now on."""
+    logger = logging.getLogger("flare")
+    logger.addHandler(_handler)
+    logger.setLevel(logging.INFO)
+    add_display(_display)
+
+
+@contextmanager
+def attached() -> Iterator[None]:
+    """Print log messages and progress of the package within this block."""
+    if is_attached():
+        yield
+        return
+    attach()
+    try:
+        yield
+    finally:
+        logging.getLogger("flare").removeHandler(_handler)
+        remove_display(_display)
+
+
+def _display(label: str, total: int, done: int, unit: str) -> AbstractContextManager[Update]:
+    """Show a live bar on a terminal, a plain line now and then elsewhere."""
+    is_live = sys.stderr.isatty()
+    return _live_bar(label, total, done, unit) if is_live else nullcontext(_line_log(label, total, done, unit))
 
 
 @contextmanager
@@ -104,39 +128,3 @@ class _Clock:
         rate = fresh / elapsed
         speed = f"{rate:.1f} {unit}/s" if rate >= 1 else f"{1 / rate:.1f} s each"
         return f"{speed}, {duration((self.total - self.count) / rate)} left"
-
-
-@contextmanager
-def patience(message: str, after: float = 2.0) -> Iterator[None]:
-    """Say why nothing happens, if it takes longer than that."""
-    timer = threading.Timer(after, say, [message])
-    timer.daemon = True
-    timer.start()
-    try:
-        yield
-    finally:
-        timer.cancel()
-
-
-def counted(count: int, what: str) -> str:
-    """`1 layer group`, `1,200 layer groups`."""
-    return f"{count:,} {what}" + ("" if count == 1 else "s")
-
-
-def plainly(value: object) -> str:
-    """A value of a record as people read it, without the marks of JSON."""
-    if isinstance(value, Mapping):
-        return ", ".join(f"{key}: {plainly(inner)}" for key, inner in value.items())
-    return f"{value:.4g}" if isinstance(value, float) else str(value)
-
-
-def duration(seconds: float) -> str:
-    """`42 s`, `3 min 05 s`, `2 h 10 min` or `5 days`."""
-    whole = round(seconds)
-    if whole < 60:
-        return f"{whole} s"
-    if whole < 3600:
-        return f"{whole // 60} min {whole % 60:02d} s"
-    if whole < 4 * 86400:
-        return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
-    return f"{whole / 86400:,.0f} days"

@@ -10,7 +10,8 @@ import time
 import pytest
 
 from flare.utils import terminal
-from flare.utils.terminal import duration, patience, plainly, progress
+from flare.utils.progress import patience, progress
+from flare.utils.text import duration, plainly
 
 
 @pytest.fixture
@@ -93,10 +94,20 @@ def test_quiet_is_silent(capsys):
     assert capsys.readouterr().err == ""
 
 
+def test_the_library_prints_nothing_by_itself():
+    code = (
+        "import logging; from flare.utils.progress import progress\n"
+        "with progress('training', 1) as update: update()\n"
+        "logging.getLogger('flare.train').info('epoch 1')"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout + done.stderr == ""
+
+
 def test_a_terminal_gets_a_live_bar_with_rate_time_and_text():
     code = (
-        "from flare.utils.terminal import progress; import time\n"
-        "with progress('training', 4, unit='steps') as update:\n"
+        "from flare.utils.progress import progress; from flare.utils.terminal import attached; import time\n"
+        "with attached(), progress('training', 4, unit='steps') as update:\n"
         "    for _ in range(4): time.sleep(0.05); update(text='loss 0.25  1.5 GB')"
     )
     ours, theirs = pty.openpty()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import lzma
 import tarfile
 import zlib
@@ -16,7 +17,9 @@ from flare.data.benchmarks.hub import hub_failure, hub_library
 from flare.data.dataset import sha256
 from flare.utils.errors import DataError
 from flare.utils.files import write_json
-from flare.utils.terminal import progress, say
+from flare.utils.progress import progress
+
+logger = logging.getLogger(__name__)
 
 
 def download(archive: Archive, to: str | Path, *, quiet: bool = False) -> Path:
@@ -43,7 +46,7 @@ def _fetch(archive: Archive, to: Path, *, quiet: bool) -> Path:
     """The packed file."""
     hub = hub_library()
     if not quiet:
-        say(f"fetching {archive.file} of {archive.repository} into {to} ...")
+        logger.info(f"fetching {archive.file} of {archive.repository} into {to} ...")
     where: dict[str, Any] = {"repo_id": archive.repository, "filename": archive.file, "repo_type": "dataset"}
     try:
         facts = hub.get_hf_file_metadata(hub.hf_hub_url(**where))
@@ -51,7 +54,7 @@ def _fetch(archive: Archive, to: Path, *, quiet: bool) -> Path:
     except Exception as error:
         reason, path = hub_failure(error), to / archive.file
         if path.exists():
-            say(f"the hub does not answer ({reason}); {path} is taken as it is, its checksum unverified")
+            logger.info(f"the hub does not answer ({reason}); {path} is taken as it is, its checksum unverified")
             return path
         raise DataError(
             f"cannot fetch {hub.hf_hub_url(**where)}: {reason}. What has arrived is kept; run the same command to go "
@@ -73,7 +76,7 @@ def _fetch_loose(archive: Archive, to: Path, *, quiet: bool) -> Path:
         return folder
     hub = hub_library()
     if not quiet:
-        say(f"fetching {archive.file} of {archive.repository} into {folder} ...")
+        logger.info(f"fetching {archive.file} of {archive.repository} into {folder} ...")
     try:
         api, where = hub.HfApi(), {"repo_id": archive.repository, "repo_type": "dataset"}
         where["revision"] = api.repo_info(**where).sha  # all of one state, even if the repository changes meanwhile

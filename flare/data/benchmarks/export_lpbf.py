@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import csv
 import json
+import logging
 import os
 import re
 from collections.abc import Mapping, Sequence
@@ -28,7 +29,9 @@ from flare.data.sample import Sample
 from flare.mesh.octree import edges_of
 from flare.utils.errors import DataError
 from flare.utils.files import lock, refuse_existing, replacing, write_json
-from flare.utils.terminal import progress, say
+from flare.utils.progress import progress
+
+logger = logging.getLogger(__name__)
 
 FIELDS = {
     "points": (("x", "y", "z"), "mm"),
@@ -188,7 +191,9 @@ def _write_index(partial: Path, split: str, rows: Sequence[Row]) -> bool:
         import pyarrow
         from pyarrow import parquet
     except ImportError:
-        say(f"the index of {split} is written as CSV alone; Parquet needs the extra:  pip install 'flare-engine[hub]'")
+        logger.info(
+            f"the index of {split} is written as CSV alone; Parquet needs the extra:  pip install 'flare-engine[hub]'"
+        )
         return False
     table = pyarrow.table({key: [row[key] for row in rows] for key in columns})
     with replacing(path.with_name(f"{split}-00000-of-00001.parquet")) as temporary:

@@ -6,6 +6,7 @@ layout can be read too. Arrays are mapped, not loaded, but for MATLAB's; nothing
 
 from __future__ import annotations
 
+import logging
 import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
@@ -24,7 +25,8 @@ from flare.data.writer import DatasetWriter
 from flare.utils.errors import ConfigError, DataError, numpys_reason
 from flare.utils.files import taken
 from flare.utils.registry import class_named
-from flare.utils.terminal import say
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -318,7 +320,7 @@ def read_published(files: PublishedFiles, out: str | Path, *, quiet: bool = Fals
     refuse_another(type(files), out)
     files.check()
     if not quiet:
-        say("checksums of the published files ...")
+        logger.info("checksums of the published files ...")
     provenance = files.origin() | {
         "reader": _name(type(files)),
         "options": asdict(files) | {"folder": ""},  # the same files elsewhere are the same data

@@ -27,7 +27,7 @@ from flare.data.benchmarks.published_folders import SPLITS, SplitFolders, checks
 from flare.data.sample import Field, Sample, Schema
 from flare.mesh.vtp import read_vtp
 from flare.utils.errors import ConfigError, DataError, numpys_reason
-from flare.utils.terminal import counted
+from flare.utils.text import counted
 
 Size = Literal["10k", "40k", "100k", "200k", "300k", "400k", "500k", "1m"]
 POINTS = {"10k": 10_000, "40k": 40_000, "100k": 100_000, "200k": 200_000}

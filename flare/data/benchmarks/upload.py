@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import csv
+import logging
 import re
 from pathlib import Path
 
 import flare
 from flare.data.benchmarks.hub import hub_failure, hub_library
 from flare.utils.errors import ConfigError, DataError, one_line
-from flare.utils.terminal import say
+
+logger = logging.getLogger(__name__)
+
 
 SHARED = ("README.md", "provenance.json", "data/*", "train/*.npz", "test/*.npz")
 """What is sent of a folder; whatever else lies there stays."""
@@ -36,7 +39,9 @@ def upload(folder: str | Path, to: str, *, private: bool = False, quiet: bool = 
             "then `hf auth login`, or set HF_TOKEN"
         )
     if not quiet:
-        say(f"sending {len(files):,} files of {folder} to {to}, which is {'private' if private else 'public'} ...")
+        logger.info(
+            f"sending {len(files):,} files of {folder} to {to}, which is {'private' if private else 'public'} ..."
+        )
     try:
         api = hub.HfApi()
         address = api.create_repo(to, repo_type="dataset", private=private, exist_ok=True)

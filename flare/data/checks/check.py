@@ -24,7 +24,8 @@ from flare.data.importing.cases import Case, Source, find_cases, read_case
 from flare.data.importing.survey import Survey, survey
 from flare.data.sample import INPUT_ROLES, Sample, Schema, input_array, target_array
 from flare.data.statistics import describe_zero_field
-from flare.utils.terminal import counted, progress
+from flare.utils.progress import progress
+from flare.utils.text import counted
 
 MIXED = 30
 """Times a sample may be larger than another before padding and statistics suffer."""

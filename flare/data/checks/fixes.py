@@ -14,7 +14,8 @@ from flare.data.dataset import Dataset
 from flare.data.sample import Sample, Schema
 from flare.data.writer import DatasetWriter
 from flare.utils.errors import DataError
-from flare.utils.terminal import counted, progress
+from flare.utils.progress import progress
+from flare.utils.text import counted
 
 
 def without_points(schema: Schema, sample: Sample, keep: np.ndarray) -> Sample:

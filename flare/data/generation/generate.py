@@ -28,7 +28,7 @@ from flare.data.generation.parallel import in_order, workers_of
 from flare.data.sample import Sample, Schema
 from flare.data.writer import ArrayWriter, DatasetWriter
 from flare.utils.errors import DataError, Exhausted
-from flare.utils.terminal import patience
+from flare.utils.progress import patience
 
 AnySchema = TypeVar("AnySchema", covariant=True)
 AnySample = TypeVar("AnySample", covariant=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import CancelledError
 from concurrent.futures.process import BrokenProcessPool
@@ -14,7 +15,9 @@ from flare.data.dataset import AnyFolder
 from flare.data.writer import Appended, ArrayWriter
 from flare.utils.errors import DataError, first_difference
 from flare.utils.files import taken
-from flare.utils.terminal import progress, say
+from flare.utils.progress import progress
+
+logger = logging.getLogger(__name__)
 
 
 def already_made(
@@ -57,7 +60,7 @@ def unfinished(writer: ArrayWriter[Any, Any], total: int) -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt:
-        say(f"{_kept(writer, total)}; run the same command to go on")
+        logger.info(f"{_kept(writer, total)}; run the same command to go on")
         raise
     except BrokenProcessPool:
         raise DataError(

@@ -14,6 +14,7 @@ from multiprocessing import get_context, parent_process
 from typing import Any, TypeVar
 
 from flare.utils.errors import DataError, one_line
+from flare.utils.terminal import attach, is_attached
 
 Task = TypeVar("Task")
 Result = TypeVar("Result")
@@ -85,7 +86,7 @@ def workers_of(workers: int, scheduler: str | None) -> Iterator[tuple[Executor |
     elif workers == 1:
         yield None, 1
     else:
-        pool = ProcessPoolExecutor(workers, mp_context=get_context("spawn"), initializer=die_with_parent)
+        pool = worker_pool(workers)
         try:
             yield pool, 4 * workers
         finally:
@@ -103,8 +104,20 @@ def _dask_client(address: str) -> Any:
         raise DataError(f"no dask scheduler answers at {address}: {error}") from None
 
 
-def die_with_parent() -> None:
-    """A killed parent cannot tell its workers to stop, so each watches it."""
+def worker_pool(workers: int) -> ProcessPoolExecutor:
+    """Return a pool of new processes that print what this one would, and end when this one is killed."""
+    shows = (is_attached(),)
+    return ProcessPoolExecutor(workers, mp_context=get_context("spawn"), initializer=_start_worker, initargs=shows)
+
+
+def _start_worker(shows: bool) -> None:
+    """Prepare a worker process: it ends when its parent is killed, which cannot tell it to stop.
+
+    Args:
+        shows: Whether its log messages and progress are printed, as those of its parent are.
+    """
+    if shows:
+        attach()
 
     def watch() -> None:
         parent = parent_process()

@@ -14,7 +14,7 @@ from flare.data.importing.cases import Place
 from flare.data.importing.fields import identifier
 from flare.data.tables import refuse_repeated, refuse_separator, split_titles
 from flare.utils.errors import ConfigError, DataError, nearest
-from flare.utils.terminal import counted
+from flare.utils.text import counted
 
 FILE = ("file", "filename", "name", "case", "sample", "path")
 """What the column of file names is called."""

@@ -6,6 +6,7 @@ Data of the other place is averaged, and that is said.
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Callable, Mapping, Sequence
 
@@ -14,7 +15,9 @@ import numpy as np
 from flare.data.importing.cases import Case
 from flare.data.sample import RESERVED, Schema
 from flare.utils.errors import ConfigError, DataError, MissingInputError, nearest
-from flare.utils.terminal import say
+
+logger = logging.getLogger(__name__)
+
 
 CENTRES = "cell_centres"
 """Name of the points of a schema whose fields are at cell centres."""
@@ -35,7 +38,7 @@ def fields_of(
     names: Sequence[str],
     given: Mapping[str, np.ndarray] | None = None,
     *,
-    told: Callable[[str], None] = say,
+    told: Callable[[str], None] = logger.info,
 ) -> dict[str, np.ndarray]:
     """The named fields of the schema: (N, channels) each, or (channels,) for a parameter.
 

@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -31,7 +32,10 @@ from flare.data.statistics import describe_bad_values
 from flare.data.writer import DatasetWriter
 from flare.trust.bars import ENOUGH, LEVEL, fewest
 from flare.utils.errors import ConfigError, DataError, NoCoordinatesError
-from flare.utils.terminal import counted, progress, say
+from flare.utils.progress import progress
+from flare.utils.text import counted
+
+logger = logging.getLogger(__name__)
 
 OnNan = Literal["refuse", "drop"]
 SHOWN = 3
@@ -243,7 +247,7 @@ def write_import(plan: ImportPlan, out: str | os.PathLike[str], *, quiet: bool =
     try:
         warn_of_leaks(dataset, [place.name for place in plan.places])
     except KeyboardInterrupt:
-        say(
+        logger.info(
             f"{out} is complete; only the search for near copies in two splits was stopped. It is done again by:  "
             f"flare data check {out}"
         )
@@ -298,7 +302,7 @@ def warn_of_leaks(samples: Samples, names: Sequence[str]) -> None:
     leaks = find_alike(samples).leaks
     if leaks:
         first = " and ".join(names[i] for i in leaks[0])
-        say(
+        logger.info(
             f"WARNING: {counted(len(leaks), 'sample')} nearly equal one of another split (first: {first}); a test "
             f"would flatter: keep them together with --group"
         )

@@ -15,7 +15,7 @@ from flare.data.importing.fields import AXES, CENTRES, extends, identifier
 from flare.data.importing.survey import FieldFound, Survey, Where
 from flare.data.sample import Field, Role, Schema
 from flare.utils.errors import ConfigError, DataError, nearest
-from flare.utils.terminal import counted
+from flare.utils.text import counted
 
 CellData = Literal["centres", "points"]
 

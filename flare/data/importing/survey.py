@@ -15,7 +15,8 @@ from flare.data.importing.cases import Case, Place, read_case
 from flare.data.importing.fields import AXES, identifier
 from flare.data.sample import DIMENSION
 from flare.utils.errors import DataError
-from flare.utils.terminal import counted, progress
+from flare.utils.progress import progress
+from flare.utils.text import counted
 
 Where = Literal["points", "cells", "whole"]
 

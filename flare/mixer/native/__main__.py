@@ -9,7 +9,7 @@ from pathlib import Path
 
 from flare.mixer.native import library
 from flare.mixer.native.cache import Unavailable, named_cache
-from flare.utils.terminal import say
+from flare.utils.terminal import attached, say
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -19,7 +19,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--into", type=Path, metavar="DIR", help="build there; default: the cache, where FLARE looks")
     folder = parser.parse_args(argv).into or named_cache()  # which is wanted there, wherever else there may be one
     try:
-        print(library.describe(library.obtain(folder, again=True)))
+        with attached():
+            print(library.describe(library.obtain(folder, again=True)))
     except (Unavailable, OSError) as error:
         say(f"No kernels: {error}")
         return 2

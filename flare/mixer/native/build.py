@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import platform
 import re
@@ -31,7 +32,9 @@ from flare.mixer.native.cache import (
     tidy,
 )
 from flare.utils.files import replacing, wait_for_lock
-from flare.utils.terminal import say
+
+logger = logging.getLogger(__name__)
+
 
 DAY = 86400
 
@@ -54,7 +57,7 @@ def _build(load: Loader, folder: Path, compiler: str, again: bool) -> Path:
     identity = _identity(compiler)
     if not again and _has_failed_lately(log, identity):
         raise Unavailable(_failure(log))
-    say("Building FLARE's CPU kernels (once, about half a minute) ...")
+    logger.info("Building FLARE's CPU kernels (once, about half a minute) ...")
     with tempfile.TemporaryDirectory(dir=folder, prefix=".building-") as scratch:
         made = Path(scratch) / "kernels.so"
         try:

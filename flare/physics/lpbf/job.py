@@ -10,6 +10,7 @@ At the end `bracket.vtu` (the released part) and `bracket_build/` (the series, a
 from __future__ import annotations
 
 import json
+import logging
 import shutil
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
@@ -40,7 +41,10 @@ from flare.physics.lpbf.saved import load_state, save_state
 from flare.physics.lpbf.setup import Setup, prepare
 from flare.utils.errors import ConfigError, DataError, NotConverged, first_difference
 from flare.utils.files import lock, refuse_existing, replacing, write_json
-from flare.utils.terminal import counted, progress, say
+from flare.utils.progress import progress
+from flare.utils.text import counted
+
+logger = logging.getLogger(__name__)
 
 
 def outputs(out: str | Path) -> tuple[Path, Path]:
@@ -128,7 +132,7 @@ def _simulate(
     """All groups that are left, then the files of the end; returns the result in short."""
     state, tracked = _load(build, partial / "state.npz")
     if state.group and not quiet:
-        say(f"going on after group {state.group} of {build.groups}, kept in {partial}")
+        logger.info(f"going on after group {state.group} of {build.groups}, kept in {partial}")
     staged, kept = partial / "build", choice.groups(build.groups)
     label = f"printing {setup.name}"
     with (
@@ -163,7 +167,7 @@ def _tell_if_molten(setup: Setup, state: State) -> None:
     peak, solidus = state.peak_temperature.max(), setup.process.material.solidus
     if peak > solidus:
         group = int(state.peak_temperature.argmax()) + 1
-        say(
+        logger.info(
             f"note: group {group} ends at {peak:.0f} °C, above the solidus of {setup.process.material.name} "
             f"({solidus:g} °C): such a part melts, and the model does not; check power, speed and dwell"
         )
@@ -208,7 +212,7 @@ def _told(build: Build, partial: Path) -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt:
-        say(f"{kept()}; run the same command to go on")
+        logger.info(f"{kept()}; run the same command to go on")
         raise
     except NotConverged as error:
         raise NotConverged(f"{error}. {kept()}; try another voxel size with another --out") from None

@@ -11,7 +11,7 @@ from flare.physics.lpbf.build import Frame
 from flare.physics.lpbf.grid import Ints
 from flare.physics.lpbf.hexahedron import Array
 from flare.physics.lpbf.setup import Setup
-from flare.utils.terminal import counted
+from flare.utils.text import counted
 
 
 @dataclass(frozen=True)

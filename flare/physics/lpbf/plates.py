@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -13,7 +14,9 @@ from flare.physics.lpbf.build import Frame, Result, State, simulate
 from flare.physics.lpbf.process import Process
 from flare.physics.lpbf.saved import load_state, save_state
 from flare.physics.lpbf.setup import Setup
-from flare.utils.terminal import progress, say
+from flare.utils.progress import progress
+
+logger = logging.getLogger(__name__)
 
 COARSER = 2  # voxels about twice as large in each direction: an eighth of the work, three builds for less than one
 
@@ -45,7 +48,7 @@ def hotter_plates(
     }
     done, groups = sum(state.group for state in states.values() if state), study.groups * len(plates)
     if done and not quiet:
-        say(f"other plate temperatures: going on after group {done} of {groups}")
+        logger.info(f"other plate temperatures: going on after group {done} of {groups}")
     with progress(label, groups, done=done, unit="groups", quiet=quiet) as update:
         for temperature, name in plates.items():
             process = study.process if temperature is None else study.process.with_plate_temperature(temperature)

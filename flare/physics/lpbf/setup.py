@@ -28,7 +28,7 @@ from flare.physics.lpbf.build import MODES, Mode, printable
 from flare.physics.lpbf.process import Process, process_preset
 from flare.physics.lpbf.thermal import heating
 from flare.utils.errors import ConfigError, DataError, nearest
-from flare.utils.terminal import counted
+from flare.utils.text import counted
 
 MOST_VOXELS = 1_500_000  # solid ones: some 5 kB each, 8 GB in all
 THIN_SHARE = 0.01  # of the voxels: fewer in walls of one voxel are not worth a note

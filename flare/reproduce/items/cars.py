@@ -18,7 +18,7 @@ from flare.report.dataset import write_dataset_page
 from flare.train.presets import build_config, merged, preset_path, read_yaml
 from flare.train.run import start_or_resume
 from flare.utils.files import write_json
-from flare.utils.terminal import duration
+from flare.utils.text import duration
 
 CARS, TEST, POINTS, EPOCHS = 240, 40, 40_000, 50
 SETTINGS = [

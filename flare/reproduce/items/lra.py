@@ -24,7 +24,7 @@ from flare.train.recipes import with_attention
 from flare.train.tasks import make_task
 from flare.utils.errors import ConfigError, DataError
 from flare.utils.files import replacing, write_json
-from flare.utils.terminal import duration
+from flare.utils.text import duration
 
 CONTENDERS: dict[str, dict[str, Any]] = {
     **{name: {"attention": name} for name in ("flare", "vanilla", "linear", "linformer", "norm", "performer")},

@@ -38,7 +38,7 @@ from flare.trial import Setting, measure
 from flare.utils.environment import gigabytes
 from flare.utils.errors import ConfigError
 from flare.utils.files import write_json
-from flare.utils.terminal import duration
+from flare.utils.text import duration
 
 POINTS = 1_000_000
 BLOCKS, LATENTS = (1, 2, 4, 8), (128, 512, 1024, 2048)

@@ -26,7 +26,7 @@ from flare.surrogate import Surrogate, load
 from flare.train.presets import build_config, merged, preset_path, read_yaml
 from flare.train.run import start_or_resume
 from flare.utils.files import write_json
-from flare.utils.terminal import duration
+from flare.utils.text import duration
 
 DRAFT_LAYERS, DRAFT_TOLERANCE = 30, 1e-4
 """Powder layers in a voxel of those: twice as many as usual; and how exactly they are solved."""

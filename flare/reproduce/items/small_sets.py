@@ -17,7 +17,7 @@ from flare.physics import generator_class
 from flare.train.presets import build_config, merged, preset_path, read_yaml
 from flare.train.run import start_or_resume
 from flare.utils.files import write_json
-from flare.utils.terminal import duration
+from flare.utils.text import duration
 
 
 @dataclass(frozen=True)

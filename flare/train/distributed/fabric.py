@@ -20,7 +20,9 @@ from flare.train.distributed.ranks import timeout
 from flare.train.distributed.shards import shard
 from flare.train.run_folder import RunFolder
 from flare.utils.errors import ConfigError
-from flare.utils.terminal import say
+
+logger = logging.getLogger(__name__)
+
 
 PRECISIONS = {"32": "32-true", "bf16": "bf16-mixed", "16": "16-mixed"}
 
@@ -79,7 +81,7 @@ def leave_ranks() -> None:
 def _make_fabric(config: TrainConfig, **places: Any) -> Fabric:
     precision = config.precision
     if precision == "16" and _on_cpu(config.device):
-        say("precision 16 needs a GPU; on this CPU the run uses 32, which its kernels are made for")
+        logger.info("precision 16 needs a GPU; on this CPU the run uses 32, which its kernels are made for")
         precision = "32"
     if config.device == "cuda" and not torch.cuda.is_available():
         raise ConfigError("device='cuda' cannot be used: torch sees no CUDA device here; use --device cpu")

@@ -1,0 +1,56 @@
+"""Progress of long work. Nothing is shown unless a display is in use; the command line uses `flare.utils.terminal`."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+
+logger = logging.getLogger(__name__)
+
+Update = Callable[..., None]
+"""Called as `update(advance=1, text="loss 0.012")`."""
+Display = Callable[[str, int, int, str], AbstractContextManager[Update]]
+"""Takes label, total, units done before and unit."""
+_displays: list[Display] = []
+
+
+@contextmanager
+def progress(label: str, total: int, *, done: int = 0, unit: str = "samples", quiet: bool = False) -> Iterator[Update]:
+    """Report how far a job of `total` units is to the display in use.
+
+    Args:
+        label: What is done, such as `training`.
+        total: Number of units.
+        done: Units finished in an earlier session; they count as progress but not for the rate.
+        unit: Name of the units.
+        quiet: Report nothing, for other ranks and tests.
+    """
+    if quiet or not _displays:
+        yield lambda advance=1, text="": None
+        return
+    with _displays[-1](label, total, done, unit) as update:
+        yield update
+
+
+def add_display(display: Display) -> None:
+    """Show progress by this display from now on."""
+    _displays.append(display)
+
+
+def remove_display(display: Display) -> None:
+    """Undo `add_display`."""
+    _displays.remove(display)
+
+
+@contextmanager
+def patience(message: str, after: float = 2.0) -> Iterator[None]:
+    """Log why nothing happens, if it takes longer than `after` seconds."""
+    timer = threading.Timer(after, logger.info, [message])
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
