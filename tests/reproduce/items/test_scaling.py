@@ -16,7 +16,7 @@ from flare.reproduce.items.scaling import table, verdict
 from flare.reproduce.ledger import address
 from flare.reproduce.registry import item_named
 from flare.trial import Need
-from tests.reproduce.test_layer_costs import lawful
+from tests.reproduce.items.test_layer_costs import lawful
 
 KEPT = Path(__file__).parents[3] / "benchmarks" / "results"
 
