@@ -12,12 +12,12 @@ from typing import Any
 
 import numpy as np
 
-from flare.physics.cars import past, pressure_coefficient, random_car, solve
+from flare.physics.cars import car_flow, pressure_coefficient, random_car, solve
 from flare.physics.cars.exact import ellipsoid, ellipsoid_cp
 from flare.physics.cars.panels import Panels
 from flare.physics.cars.triangle import velocity
-from flare.utils.files import put_between
-from measure import RESULTS, alone, gigabytes, load, peak_above, save
+from flare.utils.files import replace_between_marks
+from measure import RESULTS, gigabytes, load, peak_above, run_isolated, save
 from table import origin, table, three_digits
 
 PAGE = Path(__file__).parents[1] / "docs" / "cars.md"
@@ -76,11 +76,11 @@ def accuracy(levels: list[int]) -> list[dict[str, Any]]:
 
 def cost(refinement: float) -> dict[str, Any]:
     """Of a car, and how far its drag is from zero."""
-    past(random_car(np.random.default_rng(0)), refinement=0.25)  # compiled code is made once
+    car_flow(random_car(np.random.default_rng(0)), refinement=0.25)  # compiled code is made once
     seconds, drags = [], []
     for index in range(CARS):
         begin = time.process_time()
-        flow = past(random_car(np.random.default_rng([0, index])), refinement=refinement)
+        flow = car_flow(random_car(np.random.default_rng([0, index])), refinement=refinement)
         seconds.append(time.process_time() - begin)
         drags.append(abs(float(flow.forces[0])))
     found = {"refinement": refinement, "panels": len(flow.surface.faces), "seconds": statistics.median(seconds)}
@@ -91,7 +91,7 @@ def cost(refinement: float) -> dict[str, Any]:
 
 def sampling(points: int) -> dict[str, Any]:
     """Of a fresh process: time and memory to draw so many points of one car."""
-    flow = past(random_car(np.random.default_rng(0)), refinement=0.5)
+    flow = car_flow(random_car(np.random.default_rng(0)), refinement=0.5)
     flow.sample(1000, np.random.default_rng(0))
     begin = time.process_time()
     peak = peak_above(lambda: flow.sample(points, np.random.default_rng(0)))
@@ -120,11 +120,11 @@ def tables(record: dict[str, Any]) -> str:
 def main() -> None:
     record: dict[str, Any] = {"levels": LEVELS, "accuracy": accuracy(LEVELS)}
     record["cost"] = [cost(refinement) for refinement in REFINEMENTS]
-    record["sampling"] = [alone(sampling, size) for size in SIZES]
+    record["sampling"] = [run_isolated(sampling, size) for size in SIZES]
     for row in record["sampling"]:
         print(f"{row['points']:,} points: {row['seconds']:.3g} s, {gigabytes(row['peak_mb']):.2f} GB", flush=True)
     save("cars", record, RESULTS)
-    put_between(PAGE, BEGIN, END, tables(load("cars") or {}))
+    replace_between_marks(PAGE, BEGIN, END, tables(load("cars") or {}))
 
 
 if __name__ == "__main__":

@@ -20,10 +20,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from flare.export import export
+from flare.inference.export import export
+from flare.inference.surrogate import Surrogate
 from flare.models import use_backend
-from flare.surrogate import Surrogate
-from flare.utils.files import put_between
+from flare.utils.files import replace_between_marks
 from measure import RESULTS, interleaved, load, save, threads
 from stream import surrogate_of_points
 from table import origin, table, three_digits
@@ -94,7 +94,7 @@ def main(arguments: list[str] | None = None) -> None:
     if out:
         save("export", {"rows": rows}, out)
     if out == RESULTS:
-        put_between(PAGE, BEGIN, END, tables(load("export", RESULTS) or {}))
+        replace_between_marks(PAGE, BEGIN, END, tables(load("export", RESULTS) or {}))
 
 
 if __name__ == "__main__":

@@ -16,8 +16,8 @@ from flare.mesh.octree import merged
 from flare.mesh.voxels import Voxels
 from flare.physics.lpbf import process_preset, simulate, threads
 from flare.physics.lpbf.parts import draw_part
-from flare.utils.files import put_between
-from measure import RESULTS, alone, gigabytes, load, others_percent, peak_above, save
+from flare.utils.files import replace_between_marks
+from measure import RESULTS, gigabytes, load, others_percent, peak_above, run_isolated, save
 from table import origin, table, three_digits
 
 PAGE = Path(__file__).parents[1] / "docs" / "lpbf.md"
@@ -155,14 +155,14 @@ def main(out: Path = RESULTS, page: Path = PAGE) -> None:
     for name, (case, most_seconds, most_gb) in CASES.items():
         one, two = measure(case, 1), measure(case, 2)
         limits = {"most_seconds": most_seconds, "most_gb": most_gb}
-        facts = {"one": one["seconds"], "two": two["seconds"], "peak_mb": alone(peak, case)}
+        facts = {"one": one["seconds"], "two": two["seconds"], "peak_mb": run_isolated(peak, case)}
         record["cases"][name] = two | facts | limits
         print(f"{name}: {two['nodes']:,} nodes, {one['seconds']:.1f} s and {two['seconds']:.1f} s", flush=True)
     record["growth"] = [measure(tube, 2) for tube in GROWTH]
     record["exponent"] = exponent(record["growth"])
     record["iterations"] = [iterations(part, divided) for part in (block, frame) for divided in REFINEMENTS]
     save("lpbf", record, out)
-    put_between(page, BEGIN, END, tables(load("lpbf", out) or {}))
+    replace_between_marks(page, BEGIN, END, tables(load("lpbf", out) or {}))
 
 
 if __name__ == "__main__":

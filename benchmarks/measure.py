@@ -12,10 +12,10 @@ from typing import Any
 
 import psutil
 
-from flare.measure import alone as alone
-from flare.measure import no_collection as no_collection
-from flare.measure import peak_above as peak_above
-from flare.measure import threads as threads
+from flare.train.profiling import gc_paused as gc_paused
+from flare.train.profiling import peak_above as peak_above
+from flare.train.profiling import run_isolated as run_isolated
+from flare.train.profiling import threads as threads
 from flare.utils.environment import describe_environment
 from flare.utils.files import write_json
 
@@ -27,7 +27,7 @@ CLOCKS: dict[int, Callable[[], float]] = {1: time.process_time, 2: time.perf_cou
 def interleaved(calls: Mapping[str, Callable[[], Any]], rounds: int, clock: Callable[[], float]) -> dict[str, float]:
     """Median seconds of each call, taken in turns, so that a change of speed meets all alike. They are warm already."""
     taken: dict[str, list[float]] = {name: [] for name in calls}
-    with no_collection():
+    with gc_paused():
         for _ in range(rounds):
             for name, call in calls.items():
                 begin = clock()

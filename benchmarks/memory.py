@@ -18,10 +18,10 @@ from pathlib import Path
 from typing import Any
 
 from contenders import SIZES, Size, make
-from flare.measure import exponent as exponent_of
 from flare.mixer import native
+from flare.train.profiling import power_law_exponent
 from flare.utils.environment import peak_memory_mb
-from measure import RESULTS, alone, gigabytes, no_collection, others_percent, peak_above, save, threads
+from measure import RESULTS, gc_paused, gigabytes, others_percent, peak_above, run_isolated, save, threads
 
 CONTENDERS = {"mixer": ("reference", "eager", "native"), "model": ("eager", "native")}
 POINTS = (10_000, 31_600, 100_000, 316_000, 1_000_000)
@@ -48,7 +48,7 @@ def time_steps(size: Size, steps: int) -> Row:
                 step()
                 seconds.append(time.perf_counter() - begin)
 
-        with no_collection():
+        with gc_paused():
             peak = peak_above(timed)
     return {"seconds": statistics.median(seconds), "steps": steps, "peak_mb": peak, "process_mb": peak_memory_mb()}
 
@@ -60,7 +60,7 @@ def compare(names: Sequence[str]) -> list[Row]:
     for level, contenders in CONTENDERS.items():
         # A reference mixer of 100k points would take tens of GB.
         for name in [name for name in names if level == "model" or name != "100k"]:
-            peaks = {contender: alone(peak_of_step, level, SIZES[name], contender) for contender in contenders}
+            peaks = {contender: run_isolated(peak_of_step, level, SIZES[name], contender) for contender in contenders}
             for contender, peak in peaks.items():
                 share = peak / peaks["eager"]
                 print(f"{level:<6} {name:<11} {contender:<10} {peak:9.1f} {share:8.2f}x", flush=True)
@@ -75,11 +75,11 @@ def scale(points: Sequence[int]) -> Row:
     print(f"{'points':>9} {'seconds':>9} {'µs/point':>9} {'step MiB':>9} {'process MiB':>12}")
     rows = []
     for n in points:
-        row = {"points": n} | alone(time_steps, replace(SIZES["100k"], points=n), max(1, min(7, 300_000 // n)))
+        row = {"points": n} | run_isolated(time_steps, replace(SIZES["100k"], points=n), max(1, min(7, 300_000 // n)))
         each = 1e6 * row["seconds"] / n
         print(f"{n:9,} {row['seconds']:9.3f} {each:9.2f} {row['peak_mb']:9.0f} {row['process_mb']:12.0f}", flush=True)
         rows.append(row)
-    exponent = exponent_of([r["points"] for r in rows], [r["seconds"] for r in rows])
+    exponent = power_law_exponent([r["points"] for r in rows], [r["seconds"] for r in rows])
     print(f"Time grows as N to the power {exponent:.3f}")
     largest = rows[-1]
     fits = gigabytes(largest["process_mb"]) < LIMIT_GB

@@ -17,7 +17,7 @@ from torch import nn
 
 from flare.models import build_model, count_parameters, use_backend
 from flare.train.recipes import OF_DATA, recipe_names, with_model
-from flare.utils.files import put_between
+from flare.utils.files import replace_between_marks
 from measure import CLOCKS, RESULTS, interleaved, load, others_percent, save, threads
 
 PAGE = Path(__file__).parents[1] / "docs" / "peers.md"
@@ -97,7 +97,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     save("peers", record, given.out)
     made = table(load("peers", given.out) or {})
     print(made)
-    put_between(given.page, BEGIN, END, made)
+    replace_between_marks(given.page, BEGIN, END, made)
 
 
 if __name__ == "__main__":

@@ -1,18 +1,19 @@
-"""The planner against the truth: what it foretells of settings it was not calibrated on, and what they then need.
+"""Compare predictions of the planner with measurements of workloads on which it was not calibrated.
 
-    .venv/bin/python benchmarks/plan.py                some 13 minutes; the table goes into docs/million.md
-    .venv/bin/python benchmarks/plan.py --quick        small sizes, to try out
-    .venv/bin/python benchmarks/plan.py --only ranks   rows of one kind, to try out
+    .venv/bin/python benchmarks/plan.py                about 13 minutes; writes the table of docs/million.md
+    .venv/bin/python benchmarks/plan.py --quick        small sizes, to try it out
+    .venv/bin/python benchmarks/plan.py --only ranks   rows of one kind, to try it out
 
-The truth of trainings and evaluations is that of `flare train` with a small dataset and few steps: the peak of its
-result.json, the seconds of its metrics.jsonl. Predictions are tried in a process of their own. One thread each; exit
-code 1 where the planner is too far off.
-bf16 on processors whose AMX faults needs ONEDNN_MAX_CPU_ISA=AVX512_CORE_BF16.
+Training steps and evaluations are measured by `flare train` on a small dataset for a few steps: the peak memory in
+result.json, the seconds in metrics.jsonl. Predictions are measured in a process of their own. Every process has one
+thread. The exit code is 1 if a prediction is too far off.
+On processors whose AMX instructions fault, bf16 needs ONEDNN_MAX_CPU_ISA=AVX512_CORE_BF16.
 """
 
 from __future__ import annotations
 
 import argparse
+import logging
 import os
 import subprocess
 import sys
@@ -24,11 +25,10 @@ from typing import Any
 import torch
 import yaml
 
-from flare import plan
-from flare.train.rehearsal import need_of, rehearsal
+from flare.train import memory
+from flare.train.profiling import CHUNK, Usage, Workload, measure, prediction_workload, profiling_run, usage_of_run
 from flare.train.run_folder import RunFolder
-from flare.trial import CHUNK, Need, Setting, prediction
-from flare.utils.files import put_between
+from flare.utils.files import replace_between_marks
 from measure import RESULTS, gigabytes, load, save
 from table import origin, table, three_digits
 
@@ -37,16 +37,16 @@ BEGIN, END = "<!-- plan table -->", "<!-- end of plan -->"
 
 MODEL = {"name": "flare", "channels": 64, "heads": 8, "blocks": 8, "latents": 128}
 RANKS = 2
-BASE = Setting(model=MODEL, points=1)
+BASE = Workload(model=MODEL, points=1)
 KINDS = {
     "training": BASE,
-    "training, blocks computed anew": replace(BASE, recompute=True),
+    "training, blocks recomputed": replace(BASE, recompute=True),
     "training in bf16": replace(BASE, precision="bf16"),
-    f"training on {RANKS} ranks, of each": replace(BASE, shared="points"),
+    f"training on {RANKS} ranks, per rank": replace(BASE, shared="points"),
     "evaluation": replace(BASE, kind="evaluation"),
     "prediction in chunks": replace(BASE, kind="stream"),
 }
-TRAINING, ANEW, BF16, SPLIT, EVALUATION, CHUNKS = KINDS
+TRAINING, RECOMPUTED, BF16, SPLIT, EVALUATION, CHUNKS = KINDS
 CASES = [
     (TRAINING, 100_000, 1, 8, 128),
     (TRAINING, 200_000, 1, 4, 64),
@@ -56,20 +56,20 @@ CASES = [
     (TRAINING, 1_000, 2, 8, 64),
     (TRAINING, 160_000, 1, 2, 512),
     (TRAINING, 2_000, 1, 4, 32_768),
-    (ANEW, 60_000, 1, 8, 128),
+    (RECOMPUTED, 60_000, 1, 8, 128),
     (BF16, 40_000, 1, 4, 64),
     (SPLIT, 50_000, 1, 4, 128),
     (EVALUATION, 200_000, 1, 8, 128),
     (EVALUATION, 100_000, 2, 4, 512),
     (CHUNKS, 300_000, 1, 4, 256),
 ]
-"""Kind, points (of a rank), batch, blocks, latents."""
+"""Kind, points per rank, batch, blocks, latents."""
 MEMORY, TIME = 0.15, 0.30
-"""How far the planner may be off."""
+"""Largest relative error that is accepted."""
 
 
 def run(shrink: int, only: str) -> dict[str, Any]:
-    planner = plan.Planner(tell=print)
+    planner = memory.Planner()
     rows = []
     head = f"{'points':>9} {'batch':>6} {'blocks':>6} {'latents':>8} {'memory':>8} {'time':>8}"
     print(f"{'planned / measured':<32} {head}")
@@ -77,15 +77,15 @@ def run(shrink: int, only: str) -> dict[str, Any]:
         if only not in kind:
             continue
         base = replace(KINDS[kind], points=max(1, points // shrink), batch=batch)
-        if base.streams:  # in memory or in a file, as its points ask for
-            base = prediction(base, max(CHUNK + 1, base.points))
-        planner.need(base)  # calibrated with the blocks and latents of the base, not those of the row
-        setting = replace(base, model=MODEL | {"blocks": blocks, "latents": latents})
-        planned, truth = planner.need(setting), measured(setting)
+        if base.is_streamed:  # in memory or in a file, depending on its points
+            base = prediction_workload(base, max(CHUNK + 1, base.points))
+        planner.predict(base)  # calibrates with the blocks and latents of the base, not those of the row
+        workload = replace(base, model=MODEL | {"blocks": blocks, "latents": latents})
+        planned, truth = planner.predict(workload), measured(workload)
         ratios = {"memory": planned.memory_mb / truth.memory_mb, "time": planned.seconds / truth.seconds}
-        sizes = f"{setting.points:9,} {batch:6} {blocks:6} {latents:8,}"
+        sizes = f"{workload.points:9,} {batch:6} {blocks:6} {latents:8,}"
         print(f"{kind:<32} {sizes} {ratios['memory']:8.2f} {ratios['time']:8.2f}", flush=True)
-        row = {"kind": kind, "points": setting.points, "batch": batch, "blocks": blocks, "latents": latents}
+        row = {"kind": kind, "points": workload.points, "batch": batch, "blocks": blocks, "latents": latents}
         row |= {"memory_mb": truth.memory_mb, "seconds": truth.seconds, **ratios}
         rows.append(row)
     holds = all(abs(r["memory"] - 1) < MEMORY and abs(r["time"] - 1) < TIME for r in rows)
@@ -93,22 +93,22 @@ def run(shrink: int, only: str) -> dict[str, Any]:
     return {"rows": rows, "holds": holds}
 
 
-def measured(setting: Setting) -> Need:
-    """By `flare train` where it is part of a training, on real ranks where these share something."""
-    if not setting.in_a_run:
-        return plan.measure(setting)
+def measured(workload: Workload) -> Usage:
+    """Measure a workload by `flare train`, on real ranks if they share something, or a prediction directly."""
+    if not workload.is_in_run:
+        return measure(workload)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        config = rehearsal(setting, folder / "data", ranks=RANKS if setting.shared else 1, batches=2)
+        config = profiling_run(workload, folder / "data", ranks=RANKS if workload.shared else 1, batches=2)
         (folder / "settings.yaml").write_text(yaml.safe_dump(config.to_dict()), encoding="utf-8")
         launch = ["torch.distributed.run", "--standalone", "--nproc-per-node", str(RANKS), "-m"]
         words = ["train", "--preset", str(folder / "settings.yaml"), "--out", str(folder / "run"), "--report", "false"]
-        command = [sys.executable, "-m", *(launch if setting.shared else []), "flare", *words, "--fit", "ignore"]
+        command = [sys.executable, "-m", *(launch if workload.shared else []), "flare", *words, "--fit", "ignore"]
         threads = {"OMP_NUM_THREADS": str(torch.get_num_threads())}
         done = subprocess.run(command, env=os.environ | threads, capture_output=True, text=True, check=False)
         if done.returncode:
             sys.exit(f"{' '.join(command)} failed:\n{done.stderr}")
-        return need_of(RunFolder(folder / "run"), setting)
+        return usage_of_run(RunFolder(folder / "run"), workload)
 
 
 def tables(record: dict[str, Any]) -> str:
@@ -125,19 +125,20 @@ def tables(record: dict[str, Any]) -> str:
 
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="a hundredth of the points, to try out")
-    parser.add_argument("--only", default="", help="rows whose kind has this word in it")
-    parser.add_argument("--out", type=Path, help="folder of the record; by default only a whole run is kept")
+    parser.add_argument("--quick", action="store_true", help="a hundredth of the points, to try it out")
+    parser.add_argument("--only", default="", help="only rows whose kind contains this word")
+    parser.add_argument("--out", type=Path, help="folder for the record; by default only a complete run is kept")
     chosen = parser.parse_args(arguments)
     if chosen.quick:
-        plan.SMALL = (2**18, 2**18)
-    torch.set_num_threads(1)  # of the processes that are measured, too
+        memory.SMALL = (2**18, 2**18)
+    torch.set_num_threads(1)  # also in the processes that are measured
+    logging.basicConfig(level=logging.INFO, format="%(message)s")
     record = run(100 if chosen.quick else 1, chosen.only)
     out = chosen.out or (None if chosen.quick or chosen.only else RESULTS)
     if out:
         save("plan", record, out)
     if out == RESULTS:
-        put_between(PAGE, BEGIN, END, tables(load("plan", RESULTS) or {}))
+        replace_between_marks(PAGE, BEGIN, END, tables(load("plan", RESULTS) or {}))
     return 0 if record["holds"] else 1
 
 

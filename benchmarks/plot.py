@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter, NullFormatter, StrMethodFormatter
 
 from flare.report.style import ACCENT, GREY, INK, SMALL, new_figure, plain
-from flare.utils.files import replacing
+from flare.utils.files import replace_atomically
 from measure import RESULTS, gigabytes, load
 
 PICTURE = Path(__file__).parents[1] / "docs" / "images" / "kernels.png"
@@ -97,7 +97,7 @@ def main(arguments: list[str] | None = None) -> None:
     native = load("native", chosen.records)
     if native is None:
         raise SystemExit(f"no {chosen.records / 'native.json'}; run benchmarks/native.py first")
-    with replacing(chosen.out) as temporary:
+    with replace_atomically(chosen.out) as temporary:
         figure = kernels_figure(native, load("memory", chosen.records))
         figure.savefig(temporary, dpi=150, metadata={"Software": None})
     print(f"Drawn in {chosen.out}")

@@ -22,11 +22,12 @@ from matplotlib.ticker import NullFormatter
 
 from flare.models import count_parameters
 from flare.report.style import ACCENT, INK, SMALL, new_figure, plain
-from flare.sequence.encoder import ATTENTIONS, SequenceEncoder
+from flare.sequence.attention import ATTENTIONS
+from flare.sequence.encoder import SequenceEncoder
+from flare.sequence.recipes import with_attention
 from flare.train.presets import preset_path, read_yaml
-from flare.train.recipes import with_attention
-from flare.utils.files import put_between, replacing
-from measure import CLOCKS, RESULTS, alone, interleaved, load, others_percent, peak_above, save, threads
+from flare.utils.files import replace_atomically, replace_between_marks
+from measure import CLOCKS, RESULTS, interleaved, load, others_percent, peak_above, run_isolated, save, threads
 
 PAGE = Path(__file__).parents[1] / "docs" / "lra.md"
 PICTURE = PAGE.parent / "images" / "sequences.png"
@@ -84,7 +85,7 @@ def measure(lengths: Sequence[int], rounds: int) -> list[Row]:
             repeated = max(min(3, rounds), min(rounds, rounds * 2048 // length))
             seconds = interleaved(turns, repeated, CLOCKS[1])
         for attention in CONTENDERS:
-            peak = alone(peak_of_step, attention, length)
+            peak = run_isolated(peak_of_step, attention, length)
             row = {"attention": attention, "length": length, "seconds": seconds[attention], "peak_mb": peak}
             row["rounds"] = repeated
             row |= {"parameters": count_parameters(model_of(attention, length))}
@@ -155,8 +156,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     save("sequences", {"rounds": given.rounds, "others_percent": busy, "rows": rows}, given.out)
     record = load("sequences", given.out) or {}
     shown = os.path.relpath(given.picture, given.page.parent)
-    put_between(given.page, BEGIN, END, f"{table(record)}\n\n![Time and memory of a training step]({shown})")
-    with replacing(given.picture) as temporary:
+    replace_between_marks(given.page, BEGIN, END, f"{table(record)}\n\n![Time and memory of a training step]({shown})")
+    with replace_atomically(given.picture) as temporary:
         picture(record).savefig(temporary, dpi=150, metadata={"Software": None})
     print(f"Table in {given.page}, plot in {given.picture}")
 

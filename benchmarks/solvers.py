@@ -19,7 +19,7 @@ from flare.data.benchmarks.cards import card
 from flare.data.benchmarks.landmarks import landmarks
 from flare.data.generation.generate import generate
 from flare.physics import generator_class
-from flare.utils.files import put_between
+from flare.utils.files import replace_between_marks
 from measure import RESULTS, load, save
 from table import origin, table, three_digits
 
@@ -90,7 +90,7 @@ def main(names: list[str]) -> None:
             print(f"{'':<12} {key}: {value:.4g}", flush=True)
     if not names:
         save("solvers", {"rows": rows}, RESULTS)
-        put_between(PAGE, BEGIN, END, tables(load("solvers") or {}))
+        replace_between_marks(PAGE, BEGIN, END, tables(load("solvers") or {}))
 
 
 if __name__ == "__main__":

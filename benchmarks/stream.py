@@ -20,12 +20,12 @@ import numpy as np
 import torch
 
 from flare.data.sample import Field, Sample, Schema
-from flare.data.tables import mapped_outputs
-from flare.inference import Chunk, empty_outputs, predict_into
-from flare.part import part_of
-from flare.surrogate import Surrogate
-from flare.utils.files import put_between
-from measure import RESULTS, alone, gigabytes, load, peak_above, save, threads
+from flare.inference.array_folder import mapped_outputs
+from flare.inference.chunked import Chunk, empty_outputs, predict_into
+from flare.inference.mesh_inputs import mesh_inputs
+from flare.inference.surrogate import Surrogate
+from flare.utils.files import replace_between_marks
+from measure import RESULTS, gigabytes, load, peak_above, run_isolated, save, threads
 from table import origin, table, three_digits
 
 PAGE = Path(__file__).parents[1] / "docs" / "million.md"
@@ -61,7 +61,7 @@ def from_disk_to_disk(points: int, chunk: Chunk) -> dict[str, Any]:
         seconds = [time.process_time(), time.perf_counter()]
 
         def predict() -> None:  # as `flare predict` does it
-            sample = part_of(surrogate, folder / "in").sample
+            sample = mesh_inputs(surrogate, folder / "in").sample
             with mapped_outputs(folder / "out", surrogate.schema, points) as outputs:
                 predict_into(surrogate, sample, outputs, chunk=chunk, scratch=folder)
 
@@ -121,13 +121,13 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--out", type=Path, help="folder of the record; by default only a whole run is kept")
     chosen = parser.parse_args(arguments)
     factor, chunk = (1000, 128) if chosen.quick else (1, "auto")
-    both = alone(beside_the_whole, 400_000 // factor, chunk)
+    both = run_isolated(beside_the_whole, 400_000 // factor, chunk)
     whole, chunks = both["errors"]["whole"], both["errors"]["chunks"]
     print(
         f"{both['points']:,} points: in chunks {both['ratio']:.2f} of the whole's time; {chunks:.1e} from float64, "
         f"the whole {whole:.1e}, {both['chunks_to_whole']:.1e} from each other"
     )
-    disk = alone(from_disk_to_disk, 10_000_000 // factor, chunk)
+    disk = run_isolated(from_disk_to_disk, 10_000_000 // factor, chunk)
     fits, near = gigabytes(disk["peak_mb"]) < LIMIT_GB, chunks <= FARTHER * whole
     print(
         f"{disk['points']:,} points from disk to disk: {disk['peak_mb']:.0f} MiB above the loaded model, "
@@ -137,7 +137,7 @@ def main(arguments: list[str] | None = None) -> int:
     if out:
         save("stream", {"whole": both, "disk": disk, "limit_gb": LIMIT_GB, "fits": fits, "near": near}, out)
     if out == RESULTS:
-        put_between(PAGE, BEGIN, END, tables(load("stream", RESULTS) or {}))
+        replace_between_marks(PAGE, BEGIN, END, tables(load("stream", RESULTS) or {}))
     return 0 if fits and near else 1
 
 

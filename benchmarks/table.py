@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-from flare.utils.files import put_between
+from flare.utils.files import replace_between_marks
 from measure import RESULTS, gigabytes, load
 
 PAGE = Path(__file__).parents[1] / "docs" / "kernels.md"
@@ -147,7 +147,7 @@ def main(arguments: list[str] | None = None) -> None:
     for name, write in {"native": speed, "peak": peak, "memory": memory, "accuracy": accuracy}.items():
         record = load(name, chosen.records)
         parts += [write(record)] if record else []
-    put_between(chosen.page, BEGIN, END, "\n\n".join(parts) or "No record yet: `make bench` makes one.")
+    replace_between_marks(chosen.page, BEGIN, END, "\n\n".join(parts) or "No record yet: `make bench` makes one.")
     print(f"Written into {chosen.page}")
 
 

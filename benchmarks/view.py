@@ -23,8 +23,8 @@ import numpy as np
 import psutil
 
 from browser import READY, browser, why_not
-from flare.mesh.faces import grid_triangles
-from flare.utils.files import put_between
+from flare.mesh.topology import grid_triangles
+from flare.utils.files import replace_between_marks
 from flare.view.server import ViewServer
 from flare.view.source import Arrays
 from flare.view.standalone import write_standalone
@@ -175,7 +175,7 @@ def main(sides: tuple[int, ...] = SIDES, results: Path = RESULTS, docs: Path = P
                 rows.append(measure(chromium, side, kind))
                 print(rows[-1], flush=True)
                 save("view", {"others_percent": busy, "rows": rows}, results)
-                put_between(docs, BEGIN, END, tables(load("view", results) or {}))
+                replace_between_marks(docs, BEGIN, END, tables(load("view", results) or {}))
 
 
 if __name__ == "__main__":

@@ -1,9 +1,9 @@
-"""The FLARE layer inside somebody else's network: a point-cloud classifier whose attention costs O(N).
+"""The FLARE layer in another network: a point-cloud classifier whose attention costs O(N).
 
     python examples/layer_in_your_network.py
 
-Replace `nn.MultiheadAttention` by `FLARE` and the rest of the network stays. The clouds here are noisy ellipsoids and
-tori of 256 to 512 points; after a few seconds the network tells them apart.
+`FLARE` replaces `nn.MultiheadAttention`; the rest of the network stays the same. The network learns in a few seconds to
+distinguish noisy ellipsoids from tori of 256 to 512 points.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from flare import FLARE
 
 
 class CloudClassifier(nn.Module):
-    """Two residual FLARE layers, then the mean over the real points."""
+    """Classifier with two residual FLARE layers and a mean over the real points."""
 
     def __init__(self, channels: int = 32, classes: int = 2) -> None:
         super().__init__()
@@ -33,7 +33,7 @@ class CloudClassifier(nn.Module):
 
 
 def clouds(count: int, generator: torch.Generator) -> tuple[Tensor, Tensor, Tensor]:
-    """Points [B, 512, 3], mask [B, 512] and labels [B]: 0 for an ellipsoid, 1 for a torus."""
+    """Draw points [B, 512, 3], mask [B, 512] and labels [B]: 0 for an ellipsoid, 1 for a torus."""
 
     def uniform(*shape: int) -> Tensor:
         return torch.rand(shape, generator=generator)
@@ -51,6 +51,7 @@ def clouds(count: int, generator: torch.Generator) -> tuple[Tensor, Tensor, Tens
 
 
 def main(steps: int = 150) -> float:
+    """Train the classifier and return its accuracy on new clouds."""
     generator = torch.Generator().manual_seed(0)
     torch.manual_seed(0)
     model = CloudClassifier()

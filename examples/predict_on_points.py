@@ -1,4 +1,4 @@
-"""A trained surrogate as a function of points: load a run, ask for a field in physical units.
+"""Load a trained surrogate and predict a field in physical units at given points.
 
 make demo && python examples/predict_on_points.py runs/demo
 """
@@ -15,6 +15,7 @@ from flare.utils.errors import FlareError
 
 
 def main(run: str) -> float:
+    """Predict the stress around a random hole and return the relative L2 error."""
     model = flare.load(run)
     mesh = elasticity.OGrid(elasticity.random_void(np.random.default_rng(2026)).radius).mesh()
     truth = elasticity.von_mises(elasticity.solve(mesh).gauss_stress())

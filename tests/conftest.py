@@ -12,7 +12,7 @@ from hypothesis import settings
 
 from flare.mixer.native import block_ops
 from flare.mixer.native.build import find_compiler
-from flare.mixer.native.cache import Unavailable
+from flare.mixer.native.cache import KernelsUnavailable
 from flare.mixer.native.library import why_not
 from flare.utils.terminal import attached
 
@@ -43,7 +43,7 @@ def _kernels(request: pytest.FixtureRequest) -> None:
         return
     try:
         find_compiler()
-    except Unavailable as missing:
+    except KernelsUnavailable as missing:
         pytest.skip(str(missing))
     (pytest.skip if "switched off" in reason else pytest.fail)(reason)
 

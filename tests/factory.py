@@ -8,9 +8,9 @@ import numpy as np
 from flare.data.dataset import Dataset
 from flare.data.sample import Field, Sample, Schema
 from flare.data.writer import DatasetWriter
+from flare.inference.surrogate import save_model
 from flare.physics.darcy import Darcy
 from flare.physics.elasticity import Elasticity
-from flare.surrogate import save_model
 
 
 def ragged_schema(cells=True):

@@ -11,8 +11,7 @@ import pytest
 
 from flare.cli import main
 from flare.data.dataset import Dataset
-from flare.mesh.skin import skin
-from flare.mesh.stl import write_stl
+from flare.mesh.voxels import skin
 from flare.sequence.listops import ListOps
 from flare.sequence.store import generate_sequences
 from flare.train.config import DataConfig, TrainConfig
@@ -201,8 +200,8 @@ MAKERS: dict[str, Callable[[Shelf, Path], object]] = {
     "plate.vtp": plate_file,
     "sheet.vtu": sheet_file,
     "surface.stl": surface_file,
-    "printable.stl": lambda shelf_, path: write_stl(path, skin(shelf())),
-    "block.stl": lambda shelf_, path: write_stl(path, skin(bar((0.6, 0.3, 0.3), (0.1, 0.1, 0.1)))),
+    "printable.stl": lambda shelf_, path: skin(shelf()).to_mesh().save(path),
+    "block.stl": lambda shelf_, path: skin(bar((0.6, 0.3, 0.3), (0.1, 0.1, 0.1))).to_mesh().save(path),
     "block.step": step_file,
     "in-the-plane.csv": table("x,y", lambda shelf: random_rows(40, 2)),
     "in-space.csv": table("x,y,z", lambda shelf: random_rows(40, 3)),

@@ -46,7 +46,7 @@ def records(tmp_path_factory):
         patch.setattr(memory, "POINTS", (100, 300))
         patch.setattr(accuracy, "POINTS", (100, 300))
         # A process takes seconds to start, and only in a fresh one does a peak mean something.
-        patch.setattr(memory, "alone", lambda function, *arguments: function(*arguments))
+        patch.setattr(memory, "run_isolated", lambda function, *arguments: function(*arguments))
         patch.setattr(memory, "peak_of_step", lambda level, size, contender: len(contender))
         gc.freeze()  # or every collection would go through all that the test process has loaded
         before = torch.get_num_threads()
@@ -150,12 +150,12 @@ def test_errors_of_both_are_told(records, tmp_path):
 
 def test_the_reference_needs_room_for_its_scores():
     from contenders import Size
-    from measure import alone
+    from measure import run_isolated
     from memory import peak_of_step
 
     size = Size(1, 4000, 2, 8, 64)
     scores = 4 * size.heads * size.latents * size.points / 2**20
-    assert 2 * scores < alone(peak_of_step, "mixer", size, "reference") < 20 * scores  # and not the whole process
+    assert 2 * scores < run_isolated(peak_of_step, "mixer", size, "reference") < 20 * scores  # not the whole process
 
 
 def test_tables_stand_between_the_marks_and_say_the_records_numbers(records, tmp_path):
@@ -228,7 +228,7 @@ def test_the_table_of_sequences_says_the_records_numbers(tmp_path, monkeypatch):
     monkeypatch.setattr(sequences, "threads", lambda count: threads(1))
     monkeypatch.setattr(sequences, "others_percent", lambda: 0.0)
     monkeypatch.setattr(sequences, "LENGTHS", (32, 64))
-    monkeypatch.setattr(sequences, "alone", lambda function, *arguments: function(*arguments))
+    monkeypatch.setattr(sequences, "run_isolated", lambda function, *arguments: function(*arguments))
     monkeypatch.setattr(sequences, "peak_of_step", lambda attention, length: len(attention) * length)
     page, picture = tmp_path / "lra.md", tmp_path / "sequences.png"
     page.write_text(f"before\n{sequences.BEGIN}\nold\n{sequences.END}\nafter\n")
@@ -272,7 +272,7 @@ def test_the_tables_of_printing_say_the_records_numbers_and_what_is_too_much(tmp
     changes = {"CASES": cases, "GROWTH": [lpbf.Tube(8, 2, 1), lpbf.Tube(12, 2, 1)], "REFINEMENTS": (1,)}
     for name, value in changes.items():
         monkeypatch.setattr(lpbf, name, value)
-    monkeypatch.setattr(lpbf, "alone", lambda function, *arguments: 100.0)
+    monkeypatch.setattr(lpbf, "run_isolated", lambda function, *arguments: 100.0)
     monkeypatch.setattr(lpbf, "others_percent", lambda: 0.0)
     lpbf.main(tmp_path, page)
     text, record = page.read_text(), read(tmp_path, "lpbf")
@@ -299,7 +299,7 @@ def test_the_tables_of_cars_say_the_records_numbers(tmp_path, monkeypatch):
     small = {"PAGE": page, "RESULTS": tmp_path, "CARS": 1, "LEVELS": [1, 2], "REFINEMENTS": [0.25], "SIZES": [100, 200]}
     for name, value in small.items():
         monkeypatch.setattr(cars, name, value)
-    monkeypatch.setattr(cars, "alone", lambda function, *arguments: function(*arguments))
+    monkeypatch.setattr(cars, "run_isolated", lambda function, *arguments: function(*arguments))
     monkeypatch.setattr(cars, "load", lambda name: read(tmp_path, name))
     cars.main()
     text, record = page.read_text(), read(tmp_path, "cars")
@@ -318,7 +318,7 @@ def test_the_table_of_the_stream_says_the_records_numbers(tmp_path, monkeypatch)
     page.write_text(f"before\n{stream.BEGIN}\nold\n{stream.END}\nafter\n")
     for name, value in {"PAGE": page, "RESULTS": tmp_path}.items():
         monkeypatch.setattr(stream, name, value)
-    monkeypatch.setattr(stream, "alone", lambda function, *arguments: function(*arguments))
+    monkeypatch.setattr(stream, "run_isolated", lambda function, *arguments: function(*arguments))
     assert stream.main(["--quick", "--out", str(tmp_path)]) == 0
     record, text = read(tmp_path, "stream"), page.read_text()
     assert record["disk"]["points"] == 10_000
@@ -336,10 +336,10 @@ def test_the_table_of_the_stream_says_the_records_numbers(tmp_path, monkeypatch)
 @pytest.mark.slow
 def test_a_million_points_stream_through_eight_blocks_in_little_memory():
     import stream
-    from measure import alone
+    from measure import run_isolated
 
     in_memory = 1_000_000 * 64 * 4 / 2**20  # features of all points, which are below the limit for a file
-    assert alone(stream.from_disk_to_disk, 1_000_000, "auto")["peak_mb"] < 300 + in_memory
+    assert run_isolated(stream.from_disk_to_disk, 1_000_000, "auto")["peak_mb"] < 300 + in_memory
 
 
 def test_the_table_of_the_planner_says_how_far_it_is_off(tmp_path, monkeypatch):
@@ -351,21 +351,21 @@ def test_the_table_of_the_planner_says_how_far_it_is_off(tmp_path, monkeypatch):
         monkeypatch.setattr(plan, name, value)
     tenth_more = {"memory_mb": 1.1, "seconds": 1.2}
 
-    def law(setting):
-        """A machine that keeps the planner's laws up to 220,000 points, and needs more than they say beyond."""
-        w, b, m = setting.work, setting.blocks, setting.latents
-        memory = 300 + (0 if setting.streams else 1e-3 * w * b) + setting.known_mb
+    def law(workload):
+        """A machine that follows the planner's laws up to 220,000 points and needs more beyond."""
+        w, b, m = workload.total_points, workload.blocks, workload.latents
+        memory = 300 + (0 if workload.is_streamed else 1e-3 * w * b) + workload.known_mb
         need = {"memory_mb": memory, "seconds": 1e-6 * w * b + 1e-8 * w * b * m}
-        return plan.Need(**{key: need[key] * (tenth_more[key] if w > 220_000 else 1) for key in need})
+        return plan.Usage(**{key: need[key] * (tenth_more[key] if w > 220_000 else 1) for key in need})
 
-    monkeypatch.setattr(plan.plan, "measure", law)
+    monkeypatch.setattr(plan.memory, "measure", law)
     monkeypatch.setattr(plan, "measured", law)
     monkeypatch.setattr(torch, "set_num_threads", lambda count: None)
     assert plan.main([]) == 0
     record, text = read(tmp_path, "plan"), page.read_text()
     assert record["holds"]
     assert [row["kind"] for row in record["rows"]] == [case[0] for case in plan.CASES]
-    assert {"training in bf16", "training on 2 ranks, of each"} < {row["kind"] for row in record["rows"]}
+    assert {"training in bf16", "training on 2 ranks, per rank"} < {row["kind"] for row in record["rows"]}
     assert "| training | 100,000 | 1 | 8 | 128 |" in text
     assert "Off by at most 9% of the memory and 17% of the time." in text
     tenth_more["memory_mb"] = 1.3

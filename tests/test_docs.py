@@ -10,14 +10,14 @@ import shutil
 import subprocess
 import sys
 from importlib import import_module
-from types import SimpleNamespace
 
 import pytest
 
 import flare.cli
-from flare.cli import VERBS
+from flare.cli import VERBS, data
 from flare.cli.train import short_names
 from flare.models import check_options
+from flare.train.recipes import resolve_config
 from flare.utils.errors import FlareError
 from tests.pages import LAUNCHED, PAGES, ROOT, steps
 
@@ -52,17 +52,16 @@ def parsing_only(monkeypatch):
             return parsed
         raise Parsed
 
-    def check_and_stop(folder, work):
-        nothing = lambda *args, **how: None  # noqa: E731
-        work(SimpleNamespace(start=lambda config, out: check_model(config.model), resume=nothing, extend=nothing))
+    def check_and_stop(dataset, options, settings):
+        if "resume" not in options:
+            found = {name: options.get(name) for name in ("preset", "recipe")}
+            check_model(resolve_config(**found, settings=settings).model)
         raise Parsed
 
-    for verb in [*VERBS, "import_data"]:
+    for verb in [*(VERBS.keys() - {"data"}), *(f"data.{module}" for module in data.MODULES.values())]:
         monkeypatch.setattr(import_module(f"flare.cli.{verb}"), "parse", parse_and_stop)
-    monkeypatch.setattr("flare.cli.train._guarded", check_and_stop)
-    monkeypatch.setattr("flare.cli.train.with_grid", dict)  # which would look into the dataset
-    monkeypatch.setattr("flare.train.fit.refuse_too_big", lambda config: None)
-    monkeypatch.setattr("flare.cli.train._refuse_too_big_to_resume", lambda options, folder: None)
+    monkeypatch.setattr("flare.cli.train._train", check_and_stop)
+    monkeypatch.setattr("flare.train.recipes.with_grid", dict)  # which reads the dataset
     return used
 
 
@@ -85,8 +84,8 @@ def refusal(words):
 
 def test_the_other_way_of_a_discrepancy_is_a_cell_or_a_training_that_is_there():
     from flare.reproduce.budgets import BUDGETS
-    from flare.reproduce.registry import item_named
-    from flare.reproduce.study import chosen
+    from flare.reproduce.registry import find_item
+    from flare.reproduce.study import select_cells
 
     page = ROOT / "docs" / "discrepancies.md"
     rows = re.findall(r"^\| (\d+) \|.*\| (.*) \|$", page.read_text(encoding="utf-8"), re.MULTILINE)
@@ -98,7 +97,7 @@ def test_the_other_way_of_a_discrepancy_is_a_cell_or_a_training_that_is_there():
         assert ("training, below" in other or "trainings " in other) == (number in named), number
         for item, budget, cells in re.findall(r"`(table\d)(?: --budget (\w+))? --only (\S+)`", other):
             for each in [budget] if budget else ["cpu", "paper"]:
-                assert chosen(item_named(item).cells(BUDGETS[each]), [cells]), number
+                assert select_cells(find_item(item).cells(BUDGETS[each]), [cells]), number
 
 
 def test_there_are_commands_to_check():

@@ -26,7 +26,8 @@ from tests.shelf import Shelf
 pytest.importorskip("pyvista", reason="the extra 'mesh' is not installed")
 
 NEEDS = {
-    "README.md": "data/brackets points.csv=flow.csv part.csv=loaded.csv part.stl=printable.stl runs/demo results",
+    "README.md": "data/brackets points.csv=flow.csv part.csv=loaded.csv part.stl=printable.stl runs/demo results "
+    "part.vtu=plate.vtu",
     "docs/cars.md": "data/drivaerml-40k=data/mine drivaerml_surface_presampled_1m=published/cars "
     "drivaerml_surface_presampled_40k=published/cars drivaerml=published/surfaces",
     "docs/data.md": "Geo-FNO/elasticity/Meshes=published/elasticity LPBF_FLARE=published/parts data/lpbf",
@@ -94,6 +95,7 @@ SMALLER = {
     "flare reproduce table2 --budget paper": "--budget smoke --only listops-small/dev-split --workers 1",
     "flare serve": "--port 0",
     "flare serve --help": "",
+    "flare train data/": FIELDS,
     "flare train --data.path": FIELDS,
     "flare train --preset": FIELDS,
     "flare train --preset darcy --model lno": f"{MODEL} --model.modes 4 --epochs 1",
@@ -115,7 +117,7 @@ NOT_RUN = {
     "make test": "is the suite of which this is a part",
     "make native": "sets up the repository's own .venv; what it calls is run",
     "pip install": "fetches packages",
-    "FLARE_BUILD_NATIVE=1 pip wheel": "builds the repository itself; tests/mixer/test_library.py runs its hook",
+    "FLARE_BUILD_NATIVE=1 pip wheel": "builds the repository itself; tests/mixer/native/test_library.py runs its hook",
     "docker": "wants a container engine, and fetches packages",
     "flare data download": "fetches files; tests/data and tests/sequence run it against servers that answer alike",
     "flare data upload": "sends files to the hub; tests/data/benchmarks/test_lpbf_files.py runs it against a small one",

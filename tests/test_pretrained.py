@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import flare
-from flare.surrogate import pretrained_folder, pretrained_names
+from flare.inference.surrogate import pretrained_folder, pretrained_names
 from flare.train.config import DataConfig, TrainConfig
 from flare.train.run import start
 from flare.utils.errors import CheckpointError
@@ -30,16 +30,16 @@ def packed(tmp_path_factory):
 
 def test_a_packed_run_is_loaded_by_name_and_predicts_as_the_run(packed, monkeypatch):
     dataset, run, models = packed
-    monkeypatch.setattr("flare.surrogate.pretrained_folder", lambda: models)
+    monkeypatch.setattr("flare.inference.surrogate.pretrained_folder", lambda: models)
     values = dataset[0].values
-    inputs = {"points": values["points"], "coefficient": values["coefficient"]}
+    inputs = {"points": values["points"], "features": {"coefficient": values["coefficient"]}}
     here, there = (flare.load(name).predict(**inputs)["pressure"] for name in ("tiny", run))
     assert np.array_equal(here, there)
     assert str(run.parent) not in (models / "tiny" / "config.yaml").read_text(), "no path of this machine"
 
 
 def test_a_name_that_is_not_shipped_is_refused(packed, monkeypatch):
-    monkeypatch.setattr("flare.surrogate.pretrained_folder", lambda: packed[2])
+    monkeypatch.setattr("flare.inference.surrogate.pretrained_folder", lambda: packed[2])
     assert pretrained_names() == ["tiny"]
     with pytest.raises(CheckpointError, match="small"):
         flare.load("small")

@@ -1,25 +1,47 @@
-"""`flare calibrate`: error bars and familiarity of a run, from samples it has not learnt from."""
+"""`flare calibrate`: measure error bars and the OOD score of a run on held-out samples."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
-from flare.cli import parse
-from flare.cli.options import make_parser
+from flare.cli import make_parser, parse
+from flare.utils.errors import ConfigError
 
 
 def run(words: Sequence[str]) -> int:
-    parser = make_parser("calibrate", "Measure how far the predictions of a run can be trusted, and keep that with it.")
+    """Run the command."""
+    parser = make_parser("calibrate", "Measure error bars and the OOD score of a run, and save them in its folder.")
     parser.add_argument("run", help="run folder")
     parser.add_argument("--checkpoint", default="last", choices=["last", "best"], help="which weights")
-    parser.add_argument("--ema", action="store_true", help="the averaged weights, where the run kept them")
+    parser.add_argument("--ema", action="store_true", help="the averaged weights, if the run has them")
     parser.add_argument("--device", default="auto", help="auto, cpu, cuda, ...")
     args = parse(parser, words)
 
-    from flare.trust.calibration import FILES, calibrate_run, tell
+    from flare.inference.calibration.calibrate import calibration_path
+    from flare.train.run import calibrate_run
 
-    calibration = calibrate_run(args.run, checkpoint=args.checkpoint, ema=args.ema, device=args.device)
-    for line in tell(calibration.report):
+    weights = {"checkpoint": args.checkpoint, "ema": args.ema}
+    calibration = calibrate_run(args.run, device=args.device, **weights)
+    if calibration is None:
+        raise ConfigError(f"{args.run} is a classifier; only surrogates of fields have error bars")
+    for line in calibration_lines(calibration.report):
         print(line)
-    print(f"kept in {args.run}/{FILES[args.checkpoint, args.ema]}")
+    print(f"written to {calibration_path(args.run, **weights)}")
     return 0
+
+
+def calibration_lines(report: Mapping[str, Any]) -> list[str]:
+    """Return the report of a calibration as lines of text."""
+    from flare.data.splits import few_samples_note
+
+    lines = []
+    if "coverage" in report:
+        shares = ", ".join(f"{name} {share:.1%}" for name, share in report["coverage"].items())
+        lines.append(f"error bars at {report['level']:.0%} cover, on {report['test_samples']} test samples: {shares}")
+    note = "" if "no_bars" in report else few_samples_note(report["held_out_samples"])
+    lines += [note] if note else []
+    for key, missing in (("no_bars", "no error bars"), ("no_familiarity", "no OOD score")):
+        if key in report:
+            lines.append(f"{missing}: {report[key]}")
+    return lines

@@ -1,13 +1,11 @@
-"""`flare export`: a trained surrogate as one file for programs without flare."""
+"""`flare export`: write a trained surrogate as one file for programs without flare."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
 
-from flare.cli import parse
-from flare.cli.options import make_parser
-from flare.cli.words import with_unit
+from flare.cli import make_parser, parse, with_unit
 
 EPILOG = """examples:
   flare export runs/demo --format onnx                   runs/demo/demo.onnx
@@ -16,18 +14,19 @@ EPILOG = """examples:
 
 
 def run(words: Sequence[str]) -> int:
-    parser = make_parser("export", "Write a trained surrogate as torch.export or ONNX, normalisers inside.", EPILOG)
+    """Run the command."""
+    parser = make_parser("export", "Write a trained surrogate as torch.export or ONNX, with its normalizers.", EPILOG)
     parser.add_argument("run", help="run folder")
     parser.add_argument("--format", required=True, choices=["torch", "onnx"], help="torch.export (.pt2) or ONNX")
     parser.add_argument("--out", help="file to write; must not exist. Default: beside the run's checkpoints")
-    parser.add_argument("--mask", type=bool, default=False, help="a second input: which points of a batch are real")
-    parser.add_argument("--trials", type=int, default=4, help="random sizes to compare at, beside the fixed ones")
+    parser.add_argument("--mask", type=bool, default=False, help="add a second input, the mask of real points")
+    parser.add_argument("--trials", type=int, default=4, help="random sizes to compare, beside fixed ones")
     parser.add_argument("--checkpoint", default="last", choices=["last", "best"], help="which weights")
-    parser.add_argument("--ema", action="store_true", help="the averaged weights, where the run kept them")
+    parser.add_argument("--ema", action="store_true", help="the averaged weights, if the run has them")
     args = parse(parser, words)
 
-    from flare.export import SUFFIX, TOLERANCE, export
-    from flare.surrogate import load
+    from flare.inference.export import SUFFIX, TOLERANCE, export
+    from flare.inference.surrogate import load
 
     out = args.out or Path(args.run) / f"{Path(args.run).resolve().name}{SUFFIX[args.format]}"
     surrogate = load(args.run, checkpoint=args.checkpoint, ema=args.ema)
@@ -41,8 +40,6 @@ def run(words: Sequence[str]) -> int:
         apart = with_unit(f"differs by at most {difference:.1e}", unit) if difference else "is equal to the last digit"
         print(f"  {name}: {apart}; {with_unit(f'float32 has steps of {step:.1e}', unit)} there")
     if done.error > TOLERANCE:
-        print(
-            f"  that is up to {done.error:.0e} of a field's range; the model itself, in float32 and in float64, differs"
-        )
-        print(f"  by {done.rounding:.0e}, so no file can do better")
+        print(f"  largest difference {done.error:.0e} of a field's range; float32 and float64 of the model differ by")
+        print(f"  {done.rounding:.0e}, so a smaller difference is not possible")
     return 0

@@ -1,15 +1,15 @@
-"""`flare info`: what is installed, what it runs on, which mixer is used and why."""
+"""`flare info`: show versions, devices and the mixer in use."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from flare.cli import parse
-from flare.cli.options import make_parser
+from flare.cli import make_parser, parse
 
 
 def run(words: Sequence[str]) -> int:
-    parse(make_parser("info", "Versions, devices, and which mixer runs here."), words)
+    """Run `flare info`."""
+    parse(make_parser("info", "Show versions, devices and the mixer in use."), words)
     from flare import physics, sequence
     from flare.mixer import BACKENDS, choose
     from flare.mixer.native import library

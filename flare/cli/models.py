@@ -1,14 +1,14 @@
-"""`flare models`: every model with its parameters, operations and memory for so many points."""
+"""`flare models`: list the models with their parameters, operations and memory for a number of points."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from math import isqrt
 
-from flare.cli import parse
-from flare.cli.options import make_parser
+from flare.cli import make_parser, parse
+from flare.models import MODELS
 from flare.train.presets import preset_name, preset_names, preset_path, read_yaml
-from flare.train.recipes import OF_DATA, model_name, needs_grid, recipe_names, with_model
+from flare.train.recipes import OF_DATA, needs_grid, predicts_fields, recipe_names, with_model
 from flare.utils.errors import ConfigError
 
 EPILOG = """examples:
@@ -27,23 +27,24 @@ SHAPES: dict[str, tuple[int, int | tuple[int, int]]] = {
     "demo": (2, 972),
     "small": (3, (13, 13)),
 }
-"""Preset -> features of a point, and the points of a sample or their grid. Parts of LPBF have 736 to 47,542 points."""
+"""Input features per point, and number of points or grid of a sample, by preset. LPBF has 736 to 47,542 points."""
 
 
 def run(words: Sequence[str]) -> int:
+    """Print one line per model; return the exit code."""
     parser = make_parser("models", "List the models and what each costs for one sample.", EPILOG)
-    parser.add_argument("--preset", help=f"with the sizes the paper has for it: {', '.join(preset_names())}")
-    parser.add_argument("--points", type=int, help="points of the sample, N; default those of the preset, or 10,000")
-    parser.add_argument("--in-dim", type=int, help="features per point; default those of the preset, or 2")
-    parser.add_argument("--out-dim", type=int, default=1, help="fields per point")
+    parser.add_argument("--preset", help=f"use the sizes of the paper for {', '.join(preset_names())}")
+    parser.add_argument("--points", type=int, help="number of points N; default: that of the preset, or 10,000")
+    parser.add_argument("--in-dim", type=int, help="input features per point; default: those of the preset, or 2")
+    parser.add_argument("--out-dim", type=int, default=1, help="fields to predict per point")
     chosen = parse(parser, words)
     path = preset_path(chosen.preset) if chosen.preset else None
     preset = preset_name(path) if path else ""
     base = read_yaml(path) if path else {}
-    if model_name(base) == "sequence":
+    names = list(dict.fromkeys([*recipe_names(), *MODELS]))
+    if not predicts_fields(base):
         raise ConfigError(
-            f"--preset {chosen.preset} is for sequences, and these are models of fields; docs/peers.md lists the "
-            f"attentions for sequences, and flare experiment lra tells the parameters of each"
+            f"--preset {chosen.preset} is not for models of fields; attentions for sequences are in docs/peers.md"
         )
     in_dim, shape = SHAPES.get(preset, (2, (100, 100)))
     if chosen.points is not None:
@@ -52,22 +53,25 @@ def run(words: Sequence[str]) -> int:
     grid, points = (shape, shape[0] * shape[1]) if isinstance(shape, tuple) else (None, shape)
     points = points if chosen.points is None else chosen.points
     in_dim = in_dim if chosen.in_dim is None else chosen.in_dim
-    if min(points, in_dim, chosen.out_dim) < 1:
-        raise ConfigError(f"points={points}, in-dim={in_dim}, out-dim={chosen.out_dim}: at least 1 each, please")
+    for option, value in {"points": points, "in-dim": in_dim, "out-dim": chosen.out_dim}.items():
+        if value < 1:
+            raise ConfigError(f"--{option} {value} must be at least 1")
 
     from flare.models.cost import cost_of
 
     print(f"{'model':<16} {'parameters':>12} {'GFLOP':>12} {'MB kept':>12}   for {points:,} points")
-    for name in recipe_names():
-        if needs_grid(name) and not grid:
+    for name in names:
+        if name in recipe_names() and needs_grid(name) and not grid:
             continue
         model = with_model(base, preset, name)["model"]
         count = points
         if model.get("grid") == OF_DATA and grid:
             model, count = {**model, "grid": list(grid)}, grid[0] * grid[1]
-        note = "" if count == points else f"   for {count:,}, a grid"
+        note = "" if count == points else f"   for {count:,} points of a grid"
         cost = cost_of(model, in_dim, chosen.out_dim, count)
         print(f"{name:<16} {cost.parameters:>12,} {cost.flops / 1e9:>12,.1f} {cost.activations / 1e6:>12,.1f}{note}")
-    print("GFLOP: of a forward, matrix products alone. MB kept: for a backward, by PyTorch's own operators;")
-    print("FLARE's native kernels keep about an eighth of that.")
+    print(
+        "GFLOP: matrix products of one forward pass. MB kept: memory that PyTorch's own operators keep for the backward"
+    )
+    print("pass; the native kernels of FLARE keep about an eighth of it.")
     return 0

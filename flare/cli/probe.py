@@ -1,4 +1,4 @@
-"""`flare probe`: fields along a line, over a plane or on grids, from an encoded sample."""
+"""`flare probe`: fields of an encoded sample along a line, on a plane or on grids."""
 
 from __future__ import annotations
 
@@ -7,20 +7,19 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from flare.cli import parse
-from flare.cli.options import add_set, make_parser, settings
-from flare.cli.words import with_unit
+from flare.cli import make_parser, parse, with_unit
+from flare.cli.predict import add_set, settings
 from flare.utils.errors import ConfigError
-from flare.utils.terminal import say
+from flare.utils.terminal import print_status
 from flare.utils.text import counted
 
 if TYPE_CHECKING:
-    from flare.code import Code
     from flare.data.sample import Schema
-    from flare.probes import Probe
+    from flare.inference.encoding import Encoding
+    from flare.inference.probes import Probe
 
 PLACES = ("--line", "--plane", "--box")
-"""Options that take coordinates, which may be negative."""
+"""Options whose values are coordinates, which may be negative."""
 
 EPILOG = """examples:
   flare probe runs/demo part.code --line 0,0:1,1 --count 200 --out diagonal.csv
@@ -29,31 +28,33 @@ EPILOG = """examples:
 
 
 def run(words: Sequence[str]) -> int:
-    parser = make_parser("probe", "Ask an encoded sample for its fields anywhere.", EPILOG)
-    parser.add_argument("run", help="run folder of the model that encoded it")
-    parser.add_argument("code", help="what `flare encode` wrote")
+    parser = make_parser("probe", "Evaluate the fields of an encoded sample anywhere.", EPILOG)
+    parser.add_argument("run", help="run folder of the model that made the encoding")
+    parser.add_argument("code", help="file written by `flare encode`")
     parser.add_argument("--out", required=True, help="file to write (.npz, .csv); must not exist")
-    parser.add_argument("--line", metavar="A:B", help="its two ends, such as -1,0,0:1,0,0")
-    parser.add_argument("--plane", metavar="A:B:C", help="a corner of a parallelogram and the two beside it")
+    parser.add_argument("--line", metavar="A:B", help="two ends, such as -1,0,0:1,0,0")
+    parser.add_argument("--plane", metavar="A:B:C", help="a corner of a parallelogram and its two neighbors")
     parser.add_argument("--grid", action="store_true", help="grids over the encoded points, or over --box")
     parser.add_argument("--box", metavar="A:B", help="lowest and highest corner of the grids")
-    parser.add_argument("--count", type=int, default=200, help="points of a line, or of the longer side of a plane")
-    parser.add_argument("--cells", type=int, default=16, help="of the coarsest grid, along its longest side")
-    parser.add_argument("--levels", type=int, default=1, help="grids, each twice as fine as the one before")
-    add_set(parser, "features, alike everywhere")
     parser.add_argument(
-        "--checkpoint", default="last", choices=["last", "best"], help="which weights, as it was encoded"
+        "--count", type=int, default=200, help="points along a line, or along the longer side of a plane"
     )
-    parser.add_argument("--ema", action="store_true", help="the averaged weights, if they encoded it")
+    parser.add_argument("--cells", type=int, default=16, help="cells of the coarsest grid along its longest side")
+    parser.add_argument("--levels", type=int, default=1, help="number of grids, each twice as fine as the one before")
+    add_set(parser, "features, the same everywhere")
+    parser.add_argument(
+        "--checkpoint", default="last", choices=["last", "best"], help="which weights, as for the encoding"
+    )
+    parser.add_argument("--ema", action="store_true", help="use the averaged weights, as for the encoding")
     parser.add_argument("--device", default="auto", help="auto, cpu, cuda, ...")
     args = parse(parser, _with_minus(words))
     names = _names(args)
 
-    from flare.code import load_code
-    from flare.surrogate import load
+    from flare.inference.encoding import load_encoding
+    from flare.inference.surrogate import load
 
     surrogate = load(args.run, checkpoint=args.checkpoint, ema=args.ema, device=args.device)
-    code = load_code(args.code, surrogate)
+    code = load_encoding(args.code, surrogate)
     features = _features(args.set, surrogate.schema)
     for name, probe in zip(names, _probes(args, code), strict=True):
         _write(code, probe, features, name)
@@ -61,25 +62,26 @@ def run(words: Sequence[str]) -> int:
 
 
 def _names(args: Any) -> list[Path]:
-    """Of the files to write. What cannot be is said here, before torch is loaded."""
-    from flare.data.tables import refuse_format
-    from flare.utils.files import refuse_existing
+    """Return the files to write; impossible requests are rejected before torch is loaded."""
+    from flare.mesh.io import ROW_FORMATS
+    from flare.utils.files import check_not_existing
 
     given = [f"--{how}" for how in ("line", "plane", "grid") if getattr(args, how)]
     if len(given) != 1:
-        raise ConfigError(f"say where by one of --line, --plane and --grid; given: {' and '.join(given) or 'none'}")
+        raise ConfigError(f"use one of --line, --plane and --grid; given: {' and '.join(given) or 'none'}")
     if args.box and not args.grid:
-        raise ConfigError(f"--box is for --grid; {given[0]} says itself where it is")
+        raise ConfigError(f"--box applies to --grid, not to {given[0]}")
     out = Path(args.out)
-    refuse_format(out)
+    if out.suffix.lower() not in ROW_FORMATS:
+        raise ConfigError(f"--out {out}: the name must end in {' or '.join(ROW_FORMATS)}")
     names = [_numbered(out, level) for level in range(args.levels)] if args.grid and args.levels > 1 else [out]
     for name in names:
-        refuse_existing(name)
+        check_not_existing(name)
     return names
 
 
 def _with_minus(words: Sequence[str]) -> list[str]:
-    """`--line -1,0:1,0` as `--line=-1,0:1,0`: what begins with a minus would be taken for another option."""
+    """Turn `--line -1,0:1,0` into `--line=-1,0:1,0`; a value that starts with a minus would be taken for an option."""
     joined: list[str] = []
     for word in words:
         if joined and joined[-1] in PLACES and re.match(r"-[\d.]", word):
@@ -95,13 +97,13 @@ def _features(given: Sequence[str], schema: Schema) -> dict[str, list[float]]:
         if name not in features:
             raise ConfigError(
                 f"the model wants the feature {name!r} at every point: --set {name}=VALUE if it is alike everywhere, "
-                f"else code.query(points, {name}=...) in Python"
+                f"else encoding.query(points, {{{name!r}: ...}}) in Python"
             )
     return features
 
 
-def _probes(args: Any, code: Code) -> Iterable[Probe]:
-    from flare.probes import grids, line, plane
+def _probes(args: Any, code: Encoding) -> Iterable[Probe]:
+    from flare.inference.probes import grids, line, plane
 
     axes = code.surrogate.schema.fields[code.surrogate.schema.points].components
     if args.line:
@@ -114,24 +116,32 @@ def _probes(args: Any, code: Code) -> Iterable[Probe]:
     return grids(low, high, args.cells, args.levels)
 
 
-def _write(code: Code, probe: Probe, features: dict[str, list[float]], out: Path) -> None:
+def _write(code: Encoding, probe: Probe, features: dict[str, list[float]], out: Path) -> None:
     import numpy as np
 
-    from flare.data.tables import write_outputs
-    from flare.utils.files import making
+    from flare.mesh.io.arrays import write_npz
+    from flare.mesh.io.tables import write_csv
+    from flare.mesh.mesh import Mesh
+    from flare.utils.files import create_file
 
     schema = code.surrogate.schema
     everywhere = {
         name: np.tile(np.asarray(value, np.float32), (len(probe.points), 1)) for name, value in features.items()
     }
-    fields = code.query(probe.points, **everywhere)
+    fields = code.query(probe.points, everywhere)
     outside = code.outside(probe.points)
     if outside:
-        say(f"WARNING: {out}: {outside}")
+        print_status(f"WARNING: {out}: {outside}")
+    units = {"points" if name == schema.points else name: field.unit for name, field in schema.fields.items()}
+    components = {name: field.components for name, field in schema.fields.items()}
+    mesh = Mesh(probe.points, point_data={**everywhere, **fields}, units=units, components=components)
     # Names with a dot, which no field has.
     layout = {"probe.shape": np.array(probe.shape), "probe.level": np.array(probe.level)}
-    with making(out) as path:
-        write_outputs(path, schema.fields, {schema.points: probe.points, **everywhere}, fields, layout)
+    with create_file(out) as path:
+        if out.suffix.lower() == ".csv":
+            write_csv(path, mesh, points=schema.points)
+        else:
+            write_npz(path, mesh.with_data(field_data=layout), points=schema.points)
     shape = " x ".join(f"{n:,}" for n in probe.shape)
     for name, values in fields.items():
         span = with_unit(f"{values.min():.6g} to {values.max():.6g}", code.surrogate.units[name])
@@ -148,11 +158,11 @@ def _corners(text: str, count: int, option: str, axes: Sequence[str]) -> list[li
     except ValueError:
         corners = []
     if len(corners) != count:
-        raise ConfigError(f"{option} {text}: give {count} points such as 0,0,0, with a colon between them")
+        raise ConfigError(f"{option} {text}: use {count} points such as 0,0,0, separated by colons")
     for corner in corners:
         if len(corner) != len(axes):
             raise ConfigError(
-                f"{option} {text}: {counted(len(corner), 'coordinate')} in a point; this model has {len(axes)}: "
+                f"{option} {text}: a point has {counted(len(corner), 'coordinate')}; this model has {len(axes)}: "
                 f"{', '.join(axes)}"
             )
     return corners

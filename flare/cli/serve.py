@@ -1,43 +1,67 @@
-"""`flare serve`: trained surrogates behind HTTP."""
+"""`flare serve`: serve trained surrogates over HTTP."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
+from pathlib import Path
 
-from flare.cli import parse
-from flare.cli.options import make_parser
-from flare.serve.limits import Limits
+from flare.cli import make_parser, parse
+from flare.serve.limits import ServerLimits
 from flare.utils.errors import ConfigError
 
-EPILOG = """examples:
+TOKEN_VARIABLE = "FLARE_TOKEN"
+EXAMPLES = """examples:
   flare serve runs/demo
   curl --data-binary @part.vtu 'http://127.0.0.1:8000/models/demo/predict?kind=vtu&answer=vtu' -o part_pred.vtu
   FLARE_TOKEN=$(cat token) flare serve runs/demo bracket=runs/7 --host 0.0.0.0 --limits.workers 2"""
 
 
 def run(words: Sequence[str]) -> int:
-    parser = make_parser("serve", "Serve trained surrogates over HTTP.", EPILOG)
-    parser.add_argument("runs", nargs="+", help="run folders, or NAME=FOLDER to serve one under another name")
-    parser.add_argument(
-        "--host", default="127.0.0.1", help="address to listen at; others than this machine's want a token"
-    )
-    parser.add_argument("--port", type=int, default=8000, help="0 takes a free one")
-    parser.add_argument("--token-file", help="file with the token; default the variable FLARE_TOKEN")
-    parser.add_argument("--scratch", help="where the private temporary folder is made; default the system's place")
-    parser.add_class_arguments(Limits, "limits")
+    """Parse the options and serve until interrupted."""
+    parser = make_parser("serve", "Serve trained surrogates over HTTP.", EXAMPLES)
+    parser.add_argument("runs", nargs="+", help="run folders, or NAME=FOLDER to give a model another name")
+    parser.add_argument("--host", default="127.0.0.1", help="address to listen at; a public one requires a token")
+    parser.add_argument("--port", type=int, default=8000, help="port to listen at; 0 chooses a free one")
+    parser.add_argument("--token-file", help=f"file with the token; default: environment variable {TOKEN_VARIABLE}")
+    parser.add_argument("--scratch", help="where to create the private temporary folder; default: the system's")
+    parser.add_class_arguments(ServerLimits, "limits")
     args = parse(parser, words)
 
     try:
-        import fastapi  # noqa: F401
-        import prometheus_client  # noqa: F401
-        import uvicorn  # noqa: F401
+        from flare.serve.security import is_loopback
+        from flare.serve.server import serve
     except ImportError as missing:
         message = f"serving needs the package {missing.name}; install it with:  pip install 'flare-engine[serve]'"
         raise ConfigError(message) from None
-    from flare.serve.guard import read_token
-    from flare.serve.start import serve
+    token = read_token(args.token_file)
+    if token is None and not is_loopback(args.host):
+        raise ConfigError(
+            f"--host {args.host} can be reached from other machines: put a token into {TOKEN_VARIABLE} or "
+            "--token-file, for example from:  python -c 'import secrets; print(secrets.token_urlsafe())'"
+        )
+    access = "with the token" if token else "without a token, from this machine only"
 
-    token = read_token(args.token_file, args.host)
-    limits = Limits(**args.limits.as_dict())
-    serve(args.runs, host=args.host, port=args.port, token=token, limits=limits, scratch=args.scratch)
+    def report(address: str, models: list[str]) -> None:
+        print(f"serving {', '.join(models)} at {address} {access}; stop with Ctrl-C", flush=True)
+
+    options = {"host": args.host, "port": args.port, "token": token, "scratch": args.scratch}
+    serve(args.runs, limits=ServerLimits(**args.limits.as_dict()), on_start=report, **options)
     return 0
+
+
+def read_token(file: str | None) -> str | None:
+    """Read the token from a file or the environment; command lines can be read by other users.
+
+    Returns:
+        The token; None if there is no file and the environment variable is empty.
+
+    Raises:
+        ConfigError: The file cannot be read.
+    """
+    if file is None:
+        return os.environ.get(TOKEN_VARIABLE, "").strip() or None
+    try:
+        return Path(file).read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"--token-file {file} cannot be read: {error}") from None

@@ -1,4 +1,4 @@
-"""`flare view`: a run, a dataset or a file in the browser, or as one HTML file."""
+"""`flare view`: look at a run, a dataset or a file in the browser, or write it to one HTML file."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from flare.cli import parse
-from flare.cli.options import make_parser
+from flare.cli import make_parser, parse
 from flare.utils.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -21,49 +20,50 @@ EXAMPLES = """examples:
 
 
 def run(words: Sequence[str]) -> int:
+    """Parse the options, then serve the page or write it to a file."""
     parser = make_parser("view", "Look at a run, a dataset or a file in the browser.", EXAMPLES)
     parser.add_argument(
         "what", help="run folder, dataset folder, or files that `flare data import` reads: VTU, STL, CSV, ..."
     )
-    parser.add_argument("--data", help="of a run: another dataset of the same fields")
-    parser.add_argument("--split", help="only the samples of this split")
-    parser.add_argument("--checkpoint", default="last", choices=["last", "best"], help="of a run: which weights")
-    parser.add_argument("--device", default="auto", help="of a run: auto, cpu, cuda, ...")
-    parser.add_argument("--modes", type=int, default=6, help="of a run: leading eigenvectors of each head")
-    parser.add_argument("--out", help="write the page with its data into this HTML file instead of serving it")
-    parser.add_argument("--samples", type=int, default=3, help="of --out: how many; of a run median, best, worst, ...")
-    parser.add_argument("--only", help="of --out: which samples, by number, such as 17,4,8")
-    parser.add_argument("--port", type=int, default=0, help="of the server; 0 takes a free one")
-    parser.add_argument("--no-open", action="store_true", help="only print the address")
+    parser.add_argument("--data", help="for a run: another dataset with the same fields")
+    parser.add_argument("--split", help="show only the samples of this split")
+    parser.add_argument("--checkpoint", default="last", choices=["last", "best"], help="for a run: which weights")
+    parser.add_argument("--device", default="auto", help="for a run: auto, cpu, cuda, ...")
+    parser.add_argument("--modes", type=int, default=6, help="for a run: number of leading eigenvectors per head")
+    parser.add_argument("--out", help="write the page with its data to this HTML file instead of serving it")
+    parser.add_argument(
+        "--samples", type=int, default=3, help="with --out: number of samples; for a run median, best, worst, ..."
+    )
+    parser.add_argument("--only", help="with --out: ids of the samples, such as 17,4,8")
+    parser.add_argument("--port", type=int, default=0, help="port of the server; 0 chooses a free one")
+    parser.add_argument("--no-open", action="store_true", help="print the address without opening a browser")
     args = parse(parser, words)
     if args.modes < 1 or args.samples < 1:
         raise ConfigError(f"--modes {args.modes} --samples {args.samples}: both must be at least 1")
     if args.only and not args.out:
-        raise ConfigError("--only chooses what goes into the file of --out; the served page has all samples")
-    numbers = _numbers(args.only)
-    if args.out:
-        from flare.utils.files import refuse_existing
-
-        refuse_existing(args.out)
-    source = _source(args)
+        raise ConfigError("--only chooses the samples for --out; the served page has all samples")
+    ids = _parse_ids(args.only)
     if not args.out:
-        return _serve(source, args.port, open_page=not args.no_open)
-    from flare.view.standalone import chosen_samples
+        return _serve(_open_source(args), args.port, open_page=not args.no_open)
+    from flare.utils.files import check_not_existing
+    from flare.view.standalone import choose_samples
 
-    return _write(source, args.out, numbers or chosen_samples(source.catalogue(), args.samples))
+    check_not_existing(args.out)
+    source = _open_source(args)
+    return _write(source, args.out, ids or choose_samples(source.catalogue(), args.samples))
 
 
-def _source(args: Any) -> Source:
+def _open_source(args: Any) -> Source:
     what = Path(args.what)
     if (what / "config.yaml").exists():
         from flare.view.runs import RunSource
 
-        how = {"checkpoint": args.checkpoint, "device": args.device, "modes": args.modes}
-        return RunSource(what, data=args.data, split=args.split, **how)
+        options = {"checkpoint": args.checkpoint, "device": args.device, "modes": args.modes}
+        return RunSource(what, data=args.data, split=args.split, **options)
     if args.data:
-        raise ConfigError(f"--data is for a run, to look at it on another dataset; {what} is not a run folder")
+        raise ConfigError(f"--data gives a run another dataset; {what} is not a run folder")
     is_file = what.exists() or what.suffix or any(mark in args.what for mark in "*?[")
-    if is_file and not (what / "dataset.json").exists():  # also that of a folder with a dot in its name
+    if is_file and not (what / "dataset.json").exists():  # a dataset folder may have a dot in its name
         if args.split:
             raise ConfigError(f"--split is for runs and datasets; files such as {what} have no splits")
         from flare.view.cases import CaseSource
@@ -75,10 +75,10 @@ def _source(args: Any) -> Source:
     return DatasetSource(Dataset(what), split=args.split)
 
 
-def _numbers(text: str | None) -> list[int]:
+def _parse_ids(text: str | None) -> list[int]:
     words = [word.strip() for word in text.split(",")] if text else []
     if not all(word.isdigit() for word in words):
-        raise ConfigError(f"--only {text}: give the numbers of samples, such as 17,4,8")
+        raise ConfigError(f"--only {text}: expected ids of samples, such as 17,4,8")
     return [int(word) for word in dict.fromkeys(words)]
 
 
@@ -89,7 +89,7 @@ def _write(source: Source, out: str, samples: list[int]) -> int:
     catalogue = write_standalone(source, out, samples)
     print(f"{out}: {counted(len(samples), 'sample')}, {Path(out).stat().st_size / 1e6:.1f} MB, needs no network")
     if catalogue["spectra"] and not catalogue["spectra"]["painted"]:
-        print("without eigenvectors, which would make it large; take fewer samples or --modes to have them")
+        print("Eigenvectors are left out because of their size; reduce --samples or --modes to include them.")
     return 0
 
 
@@ -97,7 +97,7 @@ def _serve(source: Source, port: int, *, open_page: bool) -> int:
     from flare.view.server import ViewServer
 
     with ViewServer(source, port=port) as server:
-        print(f"{server.url}  (Ctrl-C stops)", flush=True)
+        print(f"{server.url}  (stop with Ctrl-C)", flush=True)
         if open_page:
             import webbrowser
 

@@ -1,5 +1,7 @@
-"""A sample in a mirror, or turned: its points and vectors move together, its numbers stay. Where the physics has that
-symmetry the image is as true as the original, so that few samples teach more."""
+"""Augmentation by symmetry: samples are mirrored or rotated, vectors along with the points.
+
+If the physics has the symmetry, a transformed sample is as valid as the original.
+"""
 
 from __future__ import annotations
 
@@ -14,24 +16,28 @@ from flare.utils.errors import DataError
 
 @dataclass(frozen=True)
 class Symmetry:
-    """What may be done to a sample."""
+    """The mirrors and rotations that may be applied to a sample."""
 
     mirror: Sequence[str] = ()
-    """Planes: `x` is x = 0, `x=y` the diagonal one, which exchanges the two axes."""
+    """Mirror planes: `x` is the plane x = 0, `x=y` the diagonal plane that swaps the two axes."""
     turn: Sequence[str] = ()
-    """Two axes in whose plane it may be turned about zero by any angle; none: it may not."""
+    """Two axes that span the plane of rotation about the origin, by any angle; empty for no rotation."""
 
     def __bool__(self) -> bool:
         return bool(self.mirror or self.turn)
 
     def image(self, schema: Schema, sample: Sample, rng: np.random.Generator) -> Sample:
-        """Seen in each mirror or not, and turned by some angle, as the dice fall."""
+        """Return a random image of a sample: each mirror is used with probability 1/2, the angle is uniform."""
         chosen = rng.random(len(self.mirror)) < 0.5
         mirrors = [mirror for mirror, wanted in zip(self.mirror, chosen, strict=True) if wanted]
-        return moved(schema, sample, mirrors, self.turn, rng.uniform(0, 2 * np.pi) if self.turn else 0.0)
+        return transform_sample(schema, sample, mirrors, self.turn, rng.uniform(0, 2 * np.pi) if self.turn else 0.0)
 
-    def refuse_unknown(self, schema: Schema) -> None:
-        """Where it is not clear what this does to every field."""
+    def check(self, schema: Schema) -> None:
+        """Check that the effect on every field of a schema is defined.
+
+        Raises:
+            DataError: An axis is unknown, or a field has components that the symmetry cannot transform.
+        """
         known = schema.fields[schema.points].components
         for mirror in self.mirror:
             axes = mirror.split("=")
@@ -46,24 +52,33 @@ class Symmetry:
             )
         for name in schema.named("feature", "parameter", "target"):
             components = schema.fields[name].components
-            if self and len(components) > 1 and not self._moves(components, known):
+            if self and len(components) > 1 and not self._transforms(components, known):
                 raise DataError(
-                    f"data.{'mirror' if self.mirror else 'turn'}: {name!r} has the components {', '.join(components)}, "
-                    f"the points {', '.join(known)}: what it does to them is not known. Name them alike, or do without"
+                    f"data.{'mirror' if self.mirror else 'turn'} cannot transform {name!r}: its components are "
+                    f"{', '.join(components)}, those of the points {', '.join(known)}. Give vectors the component "
+                    f"names of the points, or train without this setting"
                 )
 
-    def _moves(self, components: Sequence[str], known: Sequence[str]) -> bool:
-        """Whether it is known what becomes of a vector: axes exchanged or turned are both in it, or neither."""
+    def _transforms(self, components: Sequence[str], known: Sequence[str]) -> bool:
+        """Return whether a vector has both or neither of the axes that are swapped or rotated."""
         together = [set(mirror.split("=")) for mirror in self.mirror] + [set(self.turn)]
         return set(components) <= set(known) and all(
             axes <= set(components) or not axes & set(components) for axes in together
         )
 
 
-def moved(
+def transform_sample(
     schema: Schema, sample: Sample, mirrors: Sequence[str] = (), turn: Sequence[str] = (), angle: float = 0.0
 ) -> Sample:
-    """The sample in one mirror after another, then turned by `angle` (radians) from the first axis to the second."""
+    """Mirror a sample in one plane after another, then rotate it.
+
+    Args:
+        schema: Schema of the sample.
+        sample: Sample to transform. Scalar fields stay as they are.
+        mirrors: Planes, as in `Symmetry.mirror`.
+        turn: Two axes, as in `Symmetry.turn`.
+        angle: Angle from the first axis of `turn` to the second, in radians.
+    """
     values = dict(sample.values)
     for name in schema.named("points", "feature", "parameter", "target"):
         components = schema.fields[name].components
@@ -73,7 +88,7 @@ def moved(
 
 
 def _matrix(components: Sequence[str], mirrors: Sequence[str], turn: Sequence[str], angle: float) -> np.ndarray:
-    """(C, C) float32, to multiply rows with from the right."""
+    """Return a (C, C) float32 matrix that transforms row vectors from the right."""
     matrix = np.eye(len(components))
     for mirror in mirrors:
         axes = [components.index(axis) for axis in mirror.split("=") if axis in components]

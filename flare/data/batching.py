@@ -1,4 +1,4 @@
-"""From samples on disk to batches: padding and mask, point subsampling, and who gets which sample when."""
+"""Batches of samples: padding and mask, subsampling of points, and the order of samples in an epoch."""
 
 from __future__ import annotations
 
@@ -23,26 +23,27 @@ from flare.utils.errors import ConfigError
 
 @dataclass(frozen=True)
 class Batch:
-    """Samples side by side in physical units, padded with zeros to the largest."""
+    """Samples in physical units, padded with zeros to the size of the largest."""
 
     inputs: Tensor
-    """[B, N, in_dim]"""
+    """Model inputs, shape [B, N, in_dim]."""
     targets: Tensor
-    """[B, N, out_dim]"""
+    """Targets, shape [B, N, out_dim]."""
     mask: Tensor | None
-    """[B, N], True at real points; None where no sample is padded."""
+    """Shape [B, N], True at real points; None if no sample is padded."""
     indices: tuple[int, ...]
-    """Which samples of the dataset these are."""
+    """Sample numbers in the dataset."""
 
     def __len__(self) -> int:
         return len(self.indices)
 
     @property
     def points(self) -> int:
-        """In all, without padding."""
+        """Total number of points without padding."""
         return self.targets[..., 0].numel() if self.mask is None else int(self.mask.sum())
 
     def to(self, device: torch.device) -> Batch:
+        """Return a copy of the batch on `device`."""
         mask = None if self.mask is None else self.mask.to(device, non_blocking=True)
         inputs, targets = (t.to(device, non_blocking=True) for t in (self.inputs, self.targets))
         return replace(self, inputs=inputs, targets=targets, mask=mask)
@@ -50,13 +51,13 @@ class Batch:
 
 @dataclass(frozen=True)
 class Share:
-    """Part `index` of `count` nearly equal parts."""
+    """Part `index` of `count` nearly equal parts of a sequence."""
 
     index: int = 0
     count: int = 1
 
     def of(self, size: int) -> slice:
-        """Which of `size` things in a row; none where there are fewer things than parts."""
+        """Return this part of a sequence of length `size`; it is empty if there are fewer items than parts."""
         return slice(size * self.index // self.count, size * (self.index + 1) // self.count)
 
 
@@ -65,16 +66,17 @@ WHOLE = Share()
 
 @dataclass(frozen=True)
 class Subsample:
-    """How many points of a sample each epoch sees: a constant number, or one that grows by a constant factor."""
+    """Number of points of a sample that an epoch uses: constant, or growing by a constant factor per epoch."""
 
     points: int | None = None
-    """In the end; None: all."""
+    """Final number of points; None for all."""
     start: int | None = None
-    """In the first epoch; None: as many as in the end."""
+    """Number of points in the first epoch; None for the final number."""
     epochs: float = 0
-    """In which the number grows."""
+    """Number of epochs over which the number grows."""
 
     def of(self, size: int, epoch: int) -> int:
+        """Return the number of points to draw from a sample of `size` points."""
         end = size if self.points is None else min(self.points, size)
         if self.start is None or self.start >= end or epoch >= self.epochs:
             return end
@@ -86,7 +88,7 @@ NONE = Symmetry()
 
 
 def collate(samples: Sequence[tuple[int, np.ndarray, np.ndarray]]) -> Batch:
-    """Put (index, inputs, targets) triples of any size side by side."""
+    """Combine (index, inputs, targets) triples of any size into a batch."""
     sizes = torch.tensor([len(inputs) for _, inputs, _ in samples])
     return Batch(
         inputs=_pad([inputs for _, inputs, _ in samples]),
@@ -104,21 +106,27 @@ def _pad(arrays: list[np.ndarray]) -> Tensor:
 
 
 POOL = 50
-"""Batches sorted by length together: with more of them less is padding, with fewer more is chance."""
+"""Number of batches that are sorted by length together: more give less padding, fewer more randomness."""
 
 
 class BatchPlan(Sampler[list[tuple[int, int]]]):
-    """Which (epoch, sample) pairs make up each micro-batch of this rank, from any point of any epoch on.
+    """Order of the (epoch, sample) pairs of this rank, micro-batch by micro-batch.
 
-    The order depends on (seed, epoch) alone: a step sees the same samples for any number of ranks, of micro-batches,
-    or of resumed sessions. The last incomplete batch is left out when training, as the paper does.
+    The order depends on (seed, epoch) alone: an optimizer step uses the same samples for any number of ranks and
+    micro-batches, and in a resumed run. As in the paper, the last incomplete batch of an epoch is dropped.
 
     Args:
-        indices: samples of the dataset to go through.
-        batch_size: samples per optimiser step, over all ranks and micro-batches.
-        parts: micro-batches per step on each rank.
-        lengths: of every sample of the dataset; where given, samples of like length share a batch, so that little of it
-            is padding.
+        indices: Samples of the dataset to train on.
+        batch_size: Samples per optimizer step, over all ranks and micro-batches.
+        parts: Micro-batches per step on each rank.
+        rank: Number of this rank.
+        ranks: Number of ranks.
+        seed: Seed of the order.
+        lengths: Length of every sample of the dataset. If given, samples of similar length share a batch, which
+            reduces padding.
+
+    Raises:
+        ConfigError: The batch size does not divide evenly, or exceeds the number of samples.
     """
 
     def __init__(
@@ -134,7 +142,7 @@ class BatchPlan(Sampler[list[tuple[int, int]]]):
     ) -> None:
         if batch_size % (parts * ranks):
             raise ConfigError(
-                f"data.batch_size={batch_size} cannot be shared by {ranks} rank(s) x {parts} micro-batch(es); "
+                f"data.batch_size={batch_size} does not divide into {ranks} rank(s) x {parts} micro-batch(es); "
                 f"use a multiple of {parts * ranks}"
             )
         check_batch_size(len(indices), batch_size)
@@ -144,11 +152,11 @@ class BatchPlan(Sampler[list[tuple[int, int]]]):
 
     @property
     def steps(self) -> int:
-        """Optimiser steps per epoch."""
+        """Optimizer steps per epoch."""
         return len(self.indices) // self.batch_size
 
     def begin(self, epoch: int, step: int = 0) -> None:
-        """The next pass goes through `epoch`, from its optimiser step `step` on."""
+        """Set the epoch of the next iteration, and the optimizer step at which it starts."""
         self.epoch, self.first_step = epoch, step
 
     def __len__(self) -> int:
@@ -164,26 +172,27 @@ class BatchPlan(Sampler[list[tuple[int, int]]]):
             batch = order[step * self.batch_size : (step + 1) * self.batch_size]
             if self.lengths is None:
                 mine = batch.reshape(self.ranks, self.parts, share)[self.rank]
-            else:  # sorted by length: dealt out, so that no rank always has the longest
+            else:  # sorted by length: alternate, so that no rank always gets the longest
                 mine = batch[self.rank :: self.ranks].reshape(self.parts, share)
             for micro in mine:
                 yield [(self.epoch, int(i)) for i in micro]
 
 
 def check_batch_size(samples: int, batch_size: int) -> None:
+    """Check that a batch size does not exceed the number of training samples."""
     if samples < batch_size:
         raise ConfigError(f"data.batch_size={batch_size} is more than the {samples} training samples")
 
 
 def _bucketed(order: np.ndarray, lengths: np.ndarray, batch_size: int, rng: np.random.Generator) -> np.ndarray:
-    """Whole batches of like length: every `POOL` of them are sorted among themselves, then all batches are shuffled."""
+    """Return an order in which batches have similar lengths: sort within `POOL` batches, then shuffle the batches."""
     pools = [order[start : start + POOL * batch_size] for start in range(0, len(order), POOL * batch_size)]
     sorted_pools = [pool[np.argsort(lengths[pool], kind="stable")] for pool in pools]
     return rng.permutation(np.concatenate(sorted_pools).reshape(-1, batch_size)).ravel()
 
 
 class _Arrays(TorchDataset[tuple[int, np.ndarray, np.ndarray]]):
-    """What a loader worker does: read one sample, or some of its points, perhaps an image of them, anew every epoch."""
+    """Reader of one sample for a loader worker: draws its points and its symmetry image by (seed, epoch, index)."""
 
     def __init__(
         self, dataset: Dataset, subsample: Subsample, seed: int, points: Share, symmetry: Symmetry = NONE
@@ -216,13 +225,16 @@ def training_loader(
     workers: int = 0,
     pin: bool = False,
 ) -> Iterable[Batch]:
-    """Micro-batches in the order of the plan.
+    """Return the micro-batches of a plan.
 
     Args:
-        points: which part of each sample's points to read.
-        subsample: points drawn from each sample anew every epoch.
-        symmetry: mirrors and turns of samples, drawn anew every epoch.
-        workers: loader processes; they map the dataset's files and share their pages.
+        dataset: Dataset to read.
+        plan: Order of the samples.
+        points: Part of the points of each sample to read.
+        subsample: Number of points to draw from each sample in every epoch.
+        symmetry: Mirrors and rotations to draw for each sample in every epoch.
+        workers: Loader processes. They share the mapped pages of the dataset.
+        pin: Whether batches are in pinned memory.
     """
     arrays = _Arrays(dataset, subsample, plan.seed, points, symmetry)
     return planned_loader(arrays, plan, collate, workers=workers, pin=pin)
@@ -231,7 +243,7 @@ def training_loader(
 def planned_loader(
     arrays: TorchDataset[Any], plan: BatchPlan, collate: Callable[[Any], Any], *, workers: int, pin: bool
 ) -> Iterable[Any]:
-    """What `collate` makes of the samples `arrays[epoch, index]` of every micro-batch of the plan."""
+    """Return a loader that collates `arrays[epoch, index]` over every micro-batch of a plan."""
     return DataLoader(
         arrays,
         batch_sampler=plan,
@@ -239,13 +251,13 @@ def planned_loader(
         num_workers=workers,
         persistent_workers=False,
         pin_memory=pin,
-        worker_init_fn=_leave_signals_to_the_trainer,
-        generator=torch.Generator().manual_seed(0),  # its own, so that loading never moves the model's random state
+        worker_init_fn=_ignore_signals,
+        generator=torch.Generator().manual_seed(0),  # its own, so that loading does not change the model's random state
     )
 
 
-def _leave_signals_to_the_trainer(worker: int) -> None:
-    """Schedulers signal the whole process group; a loader that died of it would take the save down with it."""
+def _ignore_signals(worker: int) -> None:
+    """Leave signals to the trainer: schedulers signal all processes, and a dead loader would prevent the last save."""
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
 
@@ -253,7 +265,7 @@ def _leave_signals_to_the_trainer(worker: int) -> None:
 def evaluation_batches(
     dataset: Dataset, indices: Sequence[int] | np.ndarray, batch_size: int, points: Share = WHOLE
 ) -> Iterator[Batch]:
-    """All points of the samples in order, or a share of them, the last batch perhaps smaller."""
+    """Yield batches of all points of the samples in order, or of a part of the points. The last may be smaller."""
     arrays = _Arrays(dataset, ALL, 0, points)
     for start in range(0, len(indices), batch_size):
         yield collate([arrays[0, int(i)] for i in indices[start : start + batch_size]])

@@ -1,12 +1,12 @@
-"""A dataset on disk: a folder of memory-mapped arrays, all samples end to end, and `dataset.json` that explains them.
+"""Datasets on disk: a folder of memory-mapped arrays that hold all samples end to end, and a manifest.
 
-    dataset.json    schema, units, splits, provenance, checksums
-    samples.jsonl   a line a sample: points, cells, checksum of each array, the generator's notes
-    offsets.npy     where each sample begins; cell_offsets.npy likewise
-    <field>.npy     (all points, channels), or (samples, channels) for a parameter; cells.npy
+    dataset.json    manifest: schema, units, splits, provenance, checksums
+    samples.jsonl   one line per sample: number of points and cells, checksum of each array, notes
+    offsets.npy     row at which each sample begins; cell_offsets.npy likewise for cells
+    <field>.npy     shape (all points, channels), or (samples, channels) for a parameter; cells.npy
 
-Samples may differ in size. `DatasetWriter` in writer.py makes such folders. Sequences of tokens have folders of the
-same kind: see flare/sequence/store.py.
+Samples may differ in size. `DatasetWriter` (writer.py) writes these folders. Datasets of token sequences use the same
+layout: see flare/sequence/store.py.
 """
 
 from __future__ import annotations
@@ -22,21 +22,30 @@ import numpy as np
 
 from flare.data.benchmarks.cards import command_for
 from flare.data.sample import CORNERS, ROLES, Role, Sample, Schema
-from flare.utils.errors import DataError, nearest, numpys_reason
+from flare.utils.errors import DataError, numpy_error_reason, suggest_name
 
 VERSION = 1
-"""Of the folder's format, in dataset.json."""
+"""Version of the folder format, stored in dataset.json."""
+PARTIAL = ".partial"
+"""Suffix of a dataset folder that is still being written."""
 AnySchema = TypeVar("AnySchema")
 
 
 class ArrayFolder:
-    """A finished folder of arrays, read through memory maps: opening costs nothing, a sample reads only itself.
+    """A finished folder of arrays, read through memory maps.
 
-    Worker processes that get a copy of this object map the same files, so they share the pages.
+    Opening a folder reads no array, and reading a sample reads only that sample. A pickled copy, as worker processes
+    get it, holds only the path, so all processes share the mapped pages.
+
+    Args:
+        path: Folder with a dataset.json.
+
+    Raises:
+        DataError: The folder is missing, unfinished, damaged or of another kind.
     """
 
     holds: ClassVar[str]
-    """What its samples are made of, as dataset.json says it."""
+    """Kind of the samples, as stored in dataset.json."""
     schema: Any
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
@@ -53,39 +62,43 @@ class ArrayFolder:
         return type(self), (self.path,)
 
     def notes(self) -> list[dict[str, Any]]:
-        """What the generator or reader said of each sample."""
+        """Return the notes of every sample, see `Sample.notes`."""
         path = self.path / "samples.jsonl"
         try:
-            lines = path.read_text(encoding="utf-8").splitlines()
-            return [json.loads(line)["notes"] for line in lines]
+            return [json.loads(line)["notes"] for line in path.read_text(encoding="utf-8").splitlines()]
         except (OSError, ValueError, KeyError) as error:
             raise _damaged(path, error) from None
 
     def files(self) -> list[str]:
-        """The file of each sample, without the folders that all share; "" where it came from none."""
+        """Return the file of each sample without the folders that all files share; "" if it has none."""
         names = [str(note.get("file", "")) for note in self.notes()]
-        folders = [name[: name.split(":")[0].rfind("/") + 1] for name in names]  # a case inside is `all.h5:run/3`
+        folders = [name[: name.split(":")[0].rfind("/") + 1] for name in names]  # `all.h5:run/3` is a case in a file
         shared = os.path.commonprefix(folders)  # noqa: RUF071 - cut at a slash below; commonpath refuses mixtures
         return [name[shared.rfind("/") + 1 :] for name in names]
 
     def titles(self) -> list[str]:
-        """What people call each sample: `3 (wing_7.vtu)`, or `3`."""
+        """Return a display name of each sample: `3 (wing_7.vtu)`, or `3` if it has no file."""
         return [f"{i} ({file})" if file else str(i) for i, file in enumerate(self.files())]
 
     @property
     def splits(self) -> list[str]:
+        """Names of the splits."""
         return list(self.about["splits"])
 
     def split(self, name: str) -> np.ndarray:
-        """Indices of the samples of a split, such as `train` or `test`."""
+        """Return the sample indices of a split, such as `train` or `test`.
+
+        Raises:
+            DataError: There is no split of this name.
+        """
         if name not in self.about["splits"]:
-            raise DataError(f"{self.path}: no split {name!r}; {nearest(name, self.splits)}")
+            raise DataError(f"{self.path}: no split {name!r}; {suggest_name(name, self.splits)}")
         ranges = [np.arange(start, stop) for start, stop in self.about["splits"][name]]
         return np.concatenate(ranges) if ranges else np.arange(0)
 
     @property
     def fingerprint(self) -> str:
-        """Identity of the content: a digest of the checksums of all arrays."""
+        """Digest of the checksums of all arrays, which identifies the content."""
         return hashlib.sha256(json.dumps(self.about["checksums"], sort_keys=True).encode()).hexdigest()[:16]
 
     def _open(self, name: str) -> np.ndarray:
@@ -98,6 +111,7 @@ class ArrayFolder:
             raise _damaged(self.path / "dataset.json", error) from None
 
     def _place(self, index: int, offsets: np.ndarray) -> slice:
+        """Return the rows of sample `index`."""
         if not 0 <= index < len(self):
             raise DataError(f"{self.path}: there is no sample {index}; it has samples 0 … {len(self) - 1}")
         return slice(offsets[index], offsets[index + 1])
@@ -106,8 +120,8 @@ class ArrayFolder:
         for name, shape in expected.items():
             if arrays[name].shape != shape:
                 raise DataError(
-                    f"{self.path / name}.npy has shape {arrays[name].shape}, but dataset.json and offsets.npy ask for "
-                    f"{shape}. The files do not belong together; restore or remake the dataset."
+                    f"{self.path / name}.npy has shape {arrays[name].shape}, but dataset.json and offsets.npy require "
+                    f"{shape}. The files do not belong together; restore the dataset or make it again"
                 )
 
 
@@ -115,7 +129,42 @@ AnyFolder = TypeVar("AnyFolder", bound=ArrayFolder)
 
 
 class Dataset(ArrayFolder):
-    """A finished dataset of fields on points."""
+    """A dataset of fields on points, opened from a folder.
+
+    `len(dataset)` is the number of samples and `dataset[i]` a `Sample` whose arrays are memory maps.
+
+    Args:
+        path: Dataset folder, as written by `DatasetWriter`, `import_data` or `flare data make`.
+
+    Attributes:
+        schema: `Schema` of the samples.
+        path: Folder of the dataset.
+        about: Content of dataset.json.
+
+    Raises:
+        DataError: The folder is missing, unfinished or damaged.
+
+    Example:
+        >>> import tempfile
+        >>> import numpy as np
+        >>> from flare.data.dataset import Dataset
+        >>> from flare.data.sample import Field, Sample, Schema
+        >>> from flare.data.writer import DatasetWriter
+        >>> fields = {
+        ...     "points": Field(role="points", components=("x", "y"), unit="m"),
+        ...     "heat": Field(role="target", components=("heat",), unit="W"),
+        ... }
+        >>> folder = f"{tempfile.mkdtemp()}/plates"
+        >>> with DatasetWriter(folder, Schema(name="plates", fields=fields)) as writer:
+        ...     for size in (5, 9, 7):
+        ...         writer.append(Sample({"points": np.zeros((size, 2)), "heat": np.ones(size)}))
+        ...     written = writer.finish({"train": [(0, 2)], "test": [(2, 3)]})
+        >>> dataset = Dataset(folder)
+        >>> len(dataset), dataset.sizes.tolist(), dataset.split("test").tolist()
+        (3, [5, 9, 7], [2])
+        >>> dataset[1].values["heat"].shape
+        (9, 1)
+    """
 
     holds = "fields"
 
@@ -131,15 +180,20 @@ class Dataset(ArrayFolder):
         return self.read(index)
 
     def read(self, index: int, rows: slice | np.ndarray | None = None, *, roles: Collection[Role] = ROLES) -> Sample:
-        """Sample `index`; with `rows`, only those of its points (and no cells); of `roles`, only such fields."""
+        """Read one sample, or a part of it.
+
+        Args:
+            index: Number of the sample.
+            rows: Points to read; the sample then has no cells. None reads all points.
+            roles: Roles of the fields to read.
+        """
         whole = self._place(index, self.offsets)
         values = {}
         for name, array in self._arrays.items():
-            if self.schema.fields[name].role not in roles:
-                continue
-            if self.schema.fields[name].role == "parameter":
+            role = self.schema.fields[name].role
+            if role == "parameter" and role in roles:
                 values[name] = array[index]
-            else:
+            elif role in roles:
                 values[name] = array[whole] if rows is None else array[whole][rows]
         if not self.schema.cell_type or rows is not None:
             return Sample(values)
@@ -147,7 +201,7 @@ class Dataset(ArrayFolder):
 
     @property
     def sizes(self) -> np.ndarray:
-        """Points of each sample."""
+        """Number of points of each sample."""
         return np.diff(self.offsets)
 
     def _check_lengths(self) -> None:
@@ -161,17 +215,14 @@ class Dataset(ArrayFolder):
         self._refuse_other_shapes(arrays, expected)
 
 
-PARTIAL = ".partial"
-
-
 def looks_like_dataset(path: str | os.PathLike[str]) -> bool:
-    """Whether a folder is, was meant to be, or is becoming a dataset; not whether it is a sound one."""
+    """Return whether a folder is a dataset, finished or not, sound or damaged."""
     path = Path(path)
     return (path / "dataset.json").exists() or partial_folder(path).exists() or path.name.endswith(PARTIAL)
 
 
 def partial_folder(path: Path) -> Path:
-    """What a dataset folder is called while it is being made."""
+    """Return the folder in which the dataset `path` is written before it is complete."""
     path = path if path.name else path.absolute()  # "." has a name, too
     if not path.name:
         raise DataError(f"{path} cannot be a dataset; name a folder")
@@ -179,34 +230,39 @@ def partial_folder(path: Path) -> Path:
 
 
 def sha256(path: Path) -> str:
+    """Return the SHA-256 digest of a file in hexadecimal."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def held_by(about: Mapping[str, Any]) -> str:
-    """`fields` or `sequences`."""
+    """Return the kind of the samples in a manifest: `fields` or `sequences`."""
     return about.get("holds", "fields")
 
 
 def read_about(path: Path) -> dict[str, Any]:
-    """What dataset.json says, or an error that tells what is there instead."""
+    """Return the content of the dataset.json of a finished dataset.
+
+    Raises:
+        DataError: There is no finished dataset of this version; the message says what is there instead.
+    """
     manifest = path / "dataset.json"
     if path.is_file():
         raise DataError(f"{path} is a file; a dataset is a folder with a dataset.json")
     partial = path if path.name.endswith(PARTIAL) else partial_folder(path)
     if partial.is_dir() and (partial == path or not manifest.exists()):
         raise DataError(
-            f"{str(path).removesuffix(PARTIAL)} is not finished: {_so_far(partial)} in {partial}; run the command that "
-            f"makes it again to go on, or remove that folder to start afresh"
+            f"{str(path).removesuffix(PARTIAL)} is not finished: {_describe_progress(partial)} in {partial}. Run the "
+            f"command that makes it again to resume, or remove that folder to start from scratch"
         )
     if not manifest.exists():
         if path.is_dir():
-            raise DataError(f"{path} is not a dataset: it holds no dataset.json")
+            raise DataError(f"{path} is not a dataset: it has no dataset.json")
         command = command_for(path)
-        get = "Fetch" if "download" in command else "Make"
+        verb = "Download" if "download" in command else "Make"
         raise DataError(
-            f"dataset {path} does not exist. {get} it with `{command}`, of your own files with `flare data import "
-            f"FILES --target FIELD --out {path}`, or of your own arrays: see docs/data.md"
+            f"dataset {path} does not exist. {verb} it with `{command}`, import your own files with `flare data import "
+            f"FILES --target FIELD --out {path}`, or write your own arrays with DatasetWriter: see docs/data.md"
         )
     try:
         about = json.loads(manifest.read_text(encoding="utf-8"))
@@ -216,31 +272,38 @@ def read_about(path: Path) -> dict[str, Any]:
         raise _damaged(manifest, error) from None
     if version != VERSION:
         raise DataError(
-            f"{manifest} has format version {version}, this flare reads {VERSION}; update flare or remake it"
+            f"{manifest} has format version {version}, this flare reads version {VERSION}; update flare or make the "
+            f"dataset again"
         )
     return about
 
 
 def _damaged(manifest: Path, error: Exception) -> DataError:
-    return DataError(f"{manifest} is damaged ({error}); restore it or remake the dataset")
+    return DataError(f"{manifest} is damaged ({error}); restore it or make the dataset again")
 
 
-def _so_far(partial: Path) -> str:
-    """`12 of 100 samples are`, as far as an unfinished folder tells."""
+def _describe_progress(partial: Path) -> str:
+    """Return how much an unfinished folder holds: `12 of 100 samples are`."""
     try:
         done = (partial / "samples.jsonl").read_bytes().count(b"\n")
         wanted = json.loads((partial / "dataset.json").read_text(encoding="utf-8"))["provenance"].get("samples")
     except (OSError, ValueError, KeyError, AttributeError):
-        return "what there is of it is"
+        return "its first files are"
     return f"{done:,} samples are" if wanted is None else f"{done:,} of {wanted:,} samples are"
 
 
-def open_array(path: Path, remedy: str = "restore it or remake the dataset") -> np.ndarray:
-    """A mapped array of numbers; `remedy` ends the message where it cannot be read."""
+def open_array(path: Path, remedy: str = "restore it or make the dataset again") -> np.ndarray:
+    """Memory-map an .npy file. Pickled objects are refused.
+
+    Raises:
+        DataError: The file is missing or damaged; the message ends with `remedy`.
+    """
     try:
         return np.load(path, mmap_mode="r", allow_pickle=False)
     except FileNotFoundError:
         raise DataError(f"{path} is missing; {remedy}") from None
     except (ValueError, EOFError, OSError) as error:
         size = path.stat().st_size
-        raise DataError(f"{path} is damaged or truncated ({size:,} bytes: {numpys_reason(error)}); {remedy}") from None
+        raise DataError(
+            f"{path} is damaged or truncated ({size:,} bytes: {numpy_error_reason(error)}); {remedy}"
+        ) from None

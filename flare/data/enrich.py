@@ -1,4 +1,4 @@
-"""Datasets made of datasets: solids with what each node has around it, and several as one."""
+"""Datasets derived from datasets: solids with geometric features of each node, and several datasets joined."""
 
 from __future__ import annotations
 
@@ -12,67 +12,78 @@ import numpy as np
 
 from flare.data.dataset import Dataset
 from flare.data.sample import Field, Sample, Schema
+from flare.data.surroundings import FIELDS, surroundings
 from flare.data.writer import DatasetWriter, Splits
-from flare.mesh.surroundings import FIELDS, surroundings
-from flare.utils.errors import DataError, nearest
+from flare.utils.errors import DataError, suggest_name
 from flare.utils.progress import progress
 
 
-def with_surroundings(
+def add_surroundings(
     dataset: Dataset, out: str | os.PathLike[str], *, targets: Sequence[str] = (), quiet: bool = False
 ) -> Dataset:
-    """Write the dataset and the fields of `flare.mesh.surroundings` into the new folder `out`, or go on there.
+    """Write a copy of a dataset with the features of `flare.data.surroundings`, or resume an unfinished copy.
 
-    The result says in its provenance that a model of it is told more than the benchmark's.
+    The provenance of the copy records that a model gets more inputs than the benchmark defines.
 
     Args:
-        targets: further fields to predict, of those that are only kept: what is learnt of one helps with another.
+        dataset: Dataset of axis-aligned hexahedra.
+        out: Folder to write.
+        targets: Fields with the role `extra` that become targets, too.
+        quiet: Report no progress.
+
+    Raises:
+        DataError: The dataset has no hexahedra, has these features already, or lacks a field in `targets`.
     """
     schema = dataset.schema
     if schema.cell_type != "hexahedron":
-        raise DataError(f"{dataset.path} has no hexahedra; what is around a node is found from them")
-    twice = [name for name in FIELDS if name in schema.fields]
-    if twice:
-        raise DataError(f"{dataset.path} has a field {twice[0]!r} already; is it enriched?")
+        raise DataError(f"{dataset.path} has no hexahedra, which the features are computed from")
+    known = [name for name in FIELDS if name in schema.fields]
+    if known:
+        raise DataError(f"{dataset.path} has a field {known[0]!r} already; is it enriched?")
     for name in targets:
         if name not in schema.named("extra"):
             raise DataError(
-                f"{dataset.path} keeps no field {name!r} to predict; {nearest(name, schema.named('extra'))}"
+                f"{dataset.path} has no extra field {name!r} to predict; {suggest_name(name, schema.named('extra'))}"
             )
     promoted = {name: replace(schema.fields[name], role="target") for name in targets}
-    more = {"inputs": "also what each node has around it"} | (
-        {"targets": f"also {', '.join(targets)}"} if targets else {}
-    )
+    departures = {"inputs": "also what each node has around it"}
+    if targets:
+        departures["targets"] = f"also {', '.join(targets)}"
 
     def samples(start: int) -> Iterator[Sample]:
         notes = dataset.notes()
         for index in range(start, len(dataset)):
             sample = dataset[index]
-            assert sample.cells is not None, "a dataset with a type of cells has them in every sample"
+            assert sample.cells is not None, "a dataset with a cell type has cells in every sample"
             try:
-                around = surroundings(sample.values["points"], sample.cells)
+                features = surroundings(sample.values["points"], sample.cells)
             except DataError as error:
                 raise DataError(f"{dataset.path}, sample {index}: {error}") from None
-            yield Sample({**sample.values, **around}, sample.cells, notes[index])
+            yield Sample({**sample.values, **features}, sample.cells, notes[index])
 
-    old = dataset.about["provenance"]
-    provenance = {**old, "departures": {**old.get("departures", {}), **more}, "made_of": [dataset.fingerprint]}
     schema = replace(schema, fields={**schema.fields, **promoted, **FIELDS})
+    provenance = _provenance([dataset], departures)
     return _write(out, schema, provenance, dataset.about["splits"], len(dataset), samples, quiet=quiet)
 
 
-def joined(datasets: Sequence[Dataset], out: str | os.PathLike[str], *, quiet: bool = False) -> Dataset:
-    """Write several datasets of the same fields as one into the new folder `out`, or go on there.
+def join_datasets(datasets: Sequence[Dataset], out: str | os.PathLike[str], *, quiet: bool = False) -> Dataset:
+    """Write several datasets with the same fields as one, or resume an unfinished one.
 
-    Splits of the same name become one. A further input, the parameter `source`, is 0 for samples of the first dataset,
-    1 for those of the second, and so on: a model can learn how they differ, and is asked for the first kind with 0.
+    Splits of the same name are merged. A new parameter `source` is 0 for samples of the first dataset, 1 for those of
+    the second, and so on, so that a model can learn how the datasets differ.
+
+    Args:
+        datasets: Datasets to join.
+        out: Folder to write.
+        quiet: Report no progress.
+
+    Raises:
+        DataError: The datasets have different fields or cell types.
     """
     first = datasets[0]
     for other in datasets[1:]:
         if (other.schema.fields, other.schema.cell_type) != (first.schema.fields, first.schema.cell_type):
-            raise DataError(
-                f"{first.path} and {other.path} have different fields; only datasets of the same are joined"
-            )
+            raise DataError(f"{first.path} and {other.path} have different fields and cannot be joined")
     source = Field(role="parameter", components=("source",), description="which of the joined datasets it comes from")
     schema = replace(first.schema, fields={**first.schema.fields, "source": source}, grid=None)
     starts = [sum(len(d) for d in datasets[:n]) for n in range(len(datasets))]
@@ -88,10 +99,14 @@ def joined(datasets: Sequence[Dataset], out: str | os.PathLike[str], *, quiet: b
                 sample = dataset[index]
                 yield Sample({**sample.values, "source": np.array([[number]])}, sample.cells, notes[index])
 
-    old = first.about["provenance"]
-    told = {**old.get("departures", {}), "joined": f"{len(datasets)} datasets"}
-    provenance = {**old, "departures": told, "made_of": [dataset.fingerprint for dataset in datasets]}
+    provenance = _provenance(datasets, {"joined": f"{len(datasets)} datasets"})
     return _write(out, schema, provenance, splits, sum(map(len, datasets)), samples, quiet=quiet)
+
+
+def _provenance(datasets: Sequence[Dataset], departures: dict[str, str]) -> dict[str, Any]:
+    old = datasets[0].about["provenance"]
+    made_of = [dataset.fingerprint for dataset in datasets]
+    return {**old, "departures": {**old.get("departures", {}), **departures}, "made_of": made_of}
 
 
 def _write(
@@ -104,18 +119,15 @@ def _write(
     *,
     quiet: bool,
 ) -> Dataset:
-    """All samples that are not written yet; a folder that is finished and made of the same is opened."""
+    """Write the samples that are missing, or open `out` if it is finished and made of the same data."""
     if Path(out).exists():
         made = Dataset(out)
         if made.about["provenance"].get("made_of") != provenance["made_of"] or made.schema != schema:
             raise DataError(f"{out} was made of other data; remove it, or choose another folder")
         return made
-    writer = DatasetWriter(out, schema, provenance)
-    try:
+    with DatasetWriter(out, schema, provenance) as writer:
         with progress("writing", count, done=len(writer), quiet=quiet) as advance:
             for sample in samples(len(writer)):
                 writer.append(sample)
                 advance()
         return writer.finish(splits)
-    finally:
-        writer.close()

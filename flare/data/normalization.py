@@ -1,4 +1,4 @@
-"""Normalisers: one shift and one scale per channel, fitted on the training split, part of a model's state."""
+"""Normalizers: one shift and one scale per channel, fitted on the training split and stored with the model."""
 
 from __future__ import annotations
 
@@ -11,21 +11,23 @@ from torch import Tensor, nn
 
 from flare.data.sample import INPUT_ROLES, Role, Schema
 from flare.data.statistics import ChannelStatistics
-from flare.utils.errors import ConfigError, nearest
+from flare.utils.errors import ConfigError, suggest_name
 
-KINDS = {
-    "identity": "physical values as they are",
-    "gaussian": "zero mean, unit standard deviation over all training samples and points",
-    "minmax": "smallest training value to 0, largest to 1",
-}
+CONSTANTS: dict[str, set[str]] = {"identity": set(), "gaussian": {"mean", "std"}, "minmax": {"low", "high"}}
+"""Kind of a normalizer -> constants that are fitted unless they are given.
 
-
-CONSTANTS: dict[str, set[str]] = {"gaussian": {"mean", "std"}, "minmax": {"low", "high"}}
-"""What a kind takes from the data, unless it is given."""
+identity: physical values. gaussian: zero mean and unit standard deviation over all training points. minmax: smallest
+training value to 0, largest to 1.
+"""
 
 
 class Affine(nn.Module):
-    """encode(x) = (x − shift) / scale per channel; decode inverts it. Identity, Gaussian and min-max are all this."""
+    """Normalizer `encode(x) = (x - shift) / scale` per channel; `decode` is its inverse.
+
+    Args:
+        shift: One value per channel.
+        scale: One nonzero value per channel.
+    """
 
     shift: Tensor
     scale: Tensor
@@ -36,90 +38,102 @@ class Affine(nn.Module):
         self.register_buffer("scale", torch.as_tensor(np.asarray(scale), dtype=torch.float32))
 
     def encode(self, physical: Tensor) -> Tensor:
+        """Normalize physical values, shape (..., channels)."""
         return (physical - self.shift) / self.scale
 
-    def decode(self, normalised: Tensor) -> Tensor:
-        return normalised * self.scale + self.shift
+    def decode(self, normalized: Tensor) -> Tensor:
+        """Return physical values, shape (..., channels)."""
+        return normalized * self.scale + self.shift
 
 
-def fit(
-    schema: Schema, roles: Sequence[Role], statistics: ChannelStatistics, wishes: Mapping[str, str | Mapping[str, Any]]
+def fit_normalizer(
+    schema: Schema,
+    roles: Sequence[Role],
+    statistics: ChannelStatistics,
+    settings: Mapping[str, str | Mapping[str, Any]],
 ) -> Affine:
-    """The normaliser of all channels with these roles.
+    """Create the normalizer of all channels with these roles.
 
     Args:
-        statistics: of those channels, on the training split.
-        wishes: field name -> kind, or {kind: minmax, low: [...], high: [...]} / {kind: gaussian, mean: [...],
-            std: [...]} to use published constants instead of our statistics. Fields not named are `gaussian`.
+        schema: Schema of the dataset.
+        roles: Roles of the channels.
+        statistics: Statistics of these channels on the training split.
+        settings: Field name -> kind, or a mapping with a kind and its constants, such as
+            {kind: minmax, low: [...], high: [...]}, to use instead of fitted ones. The default kind is `gaussian`.
+
+    Raises:
+        ConfigError: A kind or constant is unknown or has a wrong shape.
     """
     shift, scale, column = [], [], 0
     for name in schema.named(*roles):
         columns = slice(column, column + len(schema.fields[name].components))
         column = columns.stop
-        a, b = _shift_and_scale(name, wishes.get(name, "gaussian"), statistics, columns)
+        a, b = _shift_and_scale(name, settings.get(name, "gaussian"), statistics, columns)
         shift.append(a)
         scale.append(b)
     return Affine(np.concatenate(shift), np.concatenate(scale))
 
 
-def unknown(channels: int) -> ChannelStatistics:
-    """Statistics for `fit` of data nobody has read, where no field is to be fitted."""
+def unknown_statistics(channels: int) -> ChannelStatistics:
+    """Return NaN statistics for `fit_normalizer`, for data that has not been read and settings that need none."""
     nothing = np.full(channels, np.nan)
     return ChannelStatistics(0, nothing, nothing, nothing, nothing)
 
 
-def needs_statistics(schema: Schema, wishes: Mapping[str, Any]) -> bool:
-    """Whether any input or target is normalised by something that only its data tell."""
-    return any(not _constants(wishes.get(name, "gaussian")) for name in schema.named(*INPUT_ROLES, "target"))
+def needs_statistics(schema: Schema, settings: Mapping[str, Any]) -> bool:
+    """Return whether the normalizer of any input or target has constants to be fitted."""
+
+    def has_constants(setting: Any) -> bool:
+        setting = setting if isinstance(setting, Mapping) else {"kind": setting}
+        return CONSTANTS.get(str(setting.get("kind")), set()) <= setting.keys()
+
+    return any(not has_constants(settings.get(name, "gaussian")) for name in schema.named(*INPUT_ROLES, "target"))
 
 
-def _constants(wish: Any) -> bool:
-    """Whether a wish brings all its constants itself."""
-    wish = wish if isinstance(wish, Mapping) else {"kind": wish}
-    return CONSTANTS.get(str(wish.get("kind")), set()) <= wish.keys()
+def check_normalizer_names(settings: Mapping[str, Any], schema: Schema) -> None:
+    """Check that normalizers are set only for fields that the dataset has.
 
-
-def check_wishes(wishes: Mapping[str, Any], schema: Schema) -> None:
-    """Refuse a normaliser for a field the dataset does not have."""
-    for name in wishes:
+    Raises:
+        ConfigError: A field is unknown.
+    """
+    for name in settings:
         if name not in schema.fields:
             raise ConfigError(
-                f"data.normalise names {name!r}, which {schema.name!r} lacks; {nearest(name, schema.fields)}. A preset "
-                f"is for one dataset: is this one for {schema.name!r}?"
+                f"data.normalise names {name!r}, but {schema.name!r} has no such field; "
+                f"{suggest_name(name, schema.fields)}. Is the preset meant for another dataset?"
             )
 
 
 def _shift_and_scale(
-    name: str, wish: str | Mapping[str, Any], statistics: ChannelStatistics, columns: slice
+    name: str, setting: str | Mapping[str, Any], statistics: ChannelStatistics, columns: slice
 ) -> tuple[np.ndarray, np.ndarray]:
-    if not isinstance(wish, (str, Mapping)):
+    if not isinstance(setting, (str, Mapping)):
         raise ConfigError(
-            f"data.normalise.{name} is {wish!r}; give one of {', '.join(KINDS)}, or a mapping with a kind"
+            f"data.normalise.{name} is {setting!r}; give one of {', '.join(CONSTANTS)}, or a mapping with a kind"
         )
-    wish = {"kind": wish} if isinstance(wish, str) else dict(wish)
-    kind = wish.pop("kind", None)
+    setting = {"kind": setting} if isinstance(setting, str) else dict(setting)
+    kind = setting.pop("kind", None)
     mean, std, low, high = (getattr(statistics, key)[columns] for key in ("mean", "std", "low", "high"))
-    width = len(mean)
     if kind == "identity":
-        shift, scale = np.zeros(width), np.ones(width)
+        shift, scale = np.zeros(len(mean)), np.ones(len(mean))
     elif kind == "gaussian":
-        shift, scale = _constant(name, wish, "mean", mean), _constant(name, wish, "std", std)
+        shift, scale = _constant(name, setting, "mean", mean), _constant(name, setting, "std", std)
     elif kind == "minmax":
-        shift = _constant(name, wish, "low", low)
-        scale = _constant(name, wish, "high", high) - shift
+        shift = _constant(name, setting, "low", low)
+        scale = _constant(name, setting, "high", high) - shift
     else:
-        raise ConfigError(f"data.normalise.{name}: unknown kind {kind!r}; {nearest(str(kind), KINDS)}")
-    if wish:
-        raise ConfigError(f"data.normalise.{name}: {kind} takes no {', '.join(wish)}")
-    # A channel that never varies carries nothing; dividing by its zero spread would only make noise of it.
+        raise ConfigError(f"data.normalise.{name}: unknown kind {kind!r}; {suggest_name(str(kind), CONSTANTS)}")
+    if setting:
+        raise ConfigError(f"data.normalise.{name}: {kind} takes no {', '.join(setting)}")
+    # A constant channel has no spread; dividing by zero would turn rounding into noise.
     return shift, np.where(scale == 0, 1.0, scale)
 
 
-def _constant(name: str, wish: dict[str, Any], key: str, fitted: np.ndarray) -> np.ndarray:
-    """The published constant where one was given (a number serves all channels), else the fitted one."""
-    if key not in wish:
+def _constant(name: str, setting: dict[str, Any], key: str, fitted: np.ndarray) -> np.ndarray:
+    """Return the constant that is given (one number serves all channels), else the fitted one."""
+    if key not in setting:
         return fitted
-    value = wish.pop(key)
+    value = setting.pop(key)
     try:
         given = np.asarray(value, dtype=np.float64)
     except (TypeError, ValueError):

@@ -1,4 +1,4 @@
-"""What a sample is: named arrays in physical units, and the schema that says what each one means."""
+"""Samples and the schema that gives each of their arrays a meaning."""
 
 from __future__ import annotations
 
@@ -8,52 +8,84 @@ from typing import Any, Literal
 
 import numpy as np
 
-from flare.utils.errors import DataError, nearest
+from flare.mesh.mesh import CORNERS as CORNERS
+from flare.mesh.mesh import DIMENSION as DIMENSION
+from flare.utils.errors import DataError, suggest_name
 
 Role = Literal["points", "feature", "parameter", "target", "extra"]
 ROLES: tuple[Role, ...] = ("points", "feature", "parameter", "target", "extra")
 INPUT_ROLES: tuple[Role, ...] = ("points", "feature", "parameter")
-"""In this order they become the input channels of a model."""
-CORNERS = {"line": 2, "triangle": 3, "quad": 4, "tetra": 4, "pyramid": 5, "wedge": 6, "hexahedron": 8}
-"""Points of a cell of each type."""
-DIMENSION = {"line": 1, "triangle": 2, "quad": 2, "tetra": 3, "pyramid": 3, "wedge": 3, "hexahedron": 3}
-"""Of a cell of each type."""
+"""Roles of the input channels of a model, in channel order."""
 RESERVED = ("offsets", "cells", "cell_offsets")
-"""Names of a dataset's own arrays."""
+"""Array names of the dataset format, which no field may have."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Field:
-    """One named array of a sample."""
+    """Role, components and unit of one named array of a sample.
+
+    Raises:
+        DataError: The role is unknown, or `components` is not a sequence of names.
+
+    Example:
+        >>> from flare.data.sample import Field
+        >>> velocity = Field(role="target", components=("x", "y"), unit="m/s")
+        >>> len(velocity.components)
+        2
+    """
 
     role: Role
-    """`points`: coordinates; `feature`: known at every point; `parameter`: one value a sample; `target`: to predict;
-    `extra`: at every point, kept for people, never fed to a model nor predicted."""
+    """`points`: coordinates. `feature`: input given at every point. `parameter`: input with one value per sample.
+    `target`: field to predict. `extra`: values at every point that no model reads or predicts."""
     components: tuple[str, ...]
-    """A name for each channel, such as ("x", "y")."""
+    """Name of each channel, such as ("x", "y")."""
     unit: str = "1"
     """Physical unit; "1" is dimensionless."""
     description: str = ""
+    """Short explanation for reports."""
 
     def __post_init__(self) -> None:
         if self.role not in ROLES:
-            raise DataError(f"unknown role {self.role!r} of a field; {nearest(self.role, ROLES)}")
+            raise DataError(f"unknown role {self.role!r} of a field; {suggest_name(self.role, ROLES)}")
         if isinstance(self.components, str) or not self.components:
-            raise DataError(f"components is {self.components!r}; give a name for each channel, such as ('x', 'y')")
+            raise DataError(f"components={self.components!r}: give one name per channel, such as ('x', 'y')")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Schema:
-    """The fields of a dataset, in the order of a model's channels. Exactly one has the role `points`."""
+    """The fields of a dataset and the layout of its points.
+
+    Exactly one field has the role `points`; at least one is a `target`.
+
+    Raises:
+        DataError: A field name or cell type is not allowed, or points or targets are missing.
+
+    Example:
+        >>> from flare.data.sample import Field, Schema
+        >>> schema = Schema(
+        ...     name="wing",
+        ...     fields={
+        ...         "points": Field(role="points", components=("x", "y", "z"), unit="m"),
+        ...         "speed": Field(role="parameter", components=("speed",), unit="m/s"),
+        ...         "pressure": Field(role="target", components=("pressure",), unit="Pa"),
+        ...     },
+        ... )
+        >>> schema.in_dim, schema.out_dim
+        (4, 1)
+        >>> schema.channels("points", "parameter")
+        ['points.x', 'points.y', 'points.z', 'speed']
+    """
 
     name: str
+    """Name of the dataset."""
     fields: Mapping[str, Field]
+    """Fields by name. Their order is the channel order within a role."""
     grid: tuple[int, int] | None = None
-    """(rows, columns) where every sample's points are such a grid, row by row; None for unstructured points."""
+    """(rows, columns) if the points of every sample form such a grid, row by row; None for unstructured points."""
     cell_type: str | None = None
-    """`triangle`, `quad`, `tetra`, `hexahedron` … where samples carry cells; None for point clouds."""
+    """Type of the cells that samples hold, such as `triangle` or `hexahedron`; None for point clouds."""
     cell_dimension: int | None = None
-    """Of the mesh the points come from, where its cells are not kept: 2 is a surface, 3 a volume; None: unknown."""
+    """Dimension of the mesh if the cells themselves are not stored: 2 for surfaces, 3 for volumes; None if unknown."""
 
     def __post_init__(self) -> None:
         for name in self.fields:
@@ -61,7 +93,7 @@ class Schema:
                 raise DataError(f"schema {self.name!r}: {name!r} cannot name a field; use letters, digits and _")
         if self.cell_type is not None and self.cell_type not in CORNERS:
             raise DataError(
-                f"schema {self.name!r}: unknown cell_type {self.cell_type!r}; {nearest(self.cell_type, CORNERS)}"
+                f"schema {self.name!r}: unknown cell_type {self.cell_type!r}; {suggest_name(self.cell_type, CORNERS)}"
             )
         roles = [f.role for f in self.fields.values()]
         if roles.count("points") != 1 or "target" not in roles:
@@ -69,78 +101,93 @@ class Schema:
 
     @property
     def mesh_dimension(self) -> int | None:
-        """2 where the points lie on surfaces, 3 where they fill volumes; None where nothing tells."""
+        """2 if the points lie on surfaces, 3 if they fill volumes, None if unknown."""
         return DIMENSION[self.cell_type] if self.cell_type else self.cell_dimension
-
-    def named(self, *roles: Role) -> list[str]:
-        """Names of the fields with one of the roles, ordered as the roles are asked for."""
-        return [name for role in roles for name, f in self.fields.items() if f.role == role]
 
     @property
     def points(self) -> str:
+        """Name of the field of coordinates."""
         return self.named("points")[0]
-
-    def channels(self, *roles: Role) -> list[str]:
-        """One name per channel of all fields of these roles."""
-        return [channel for name in self.named(*roles) for channel in self.channels_of(name)]
-
-    def channels_of(self, name: str) -> list[str]:
-        """`pressure`, or `velocity.x` and so on where a field has several components."""
-        components = self.fields[name].components
-        return [name] if len(components) == 1 else [f"{name}.{c}" for c in components]
 
     @property
     def in_dim(self) -> int:
+        """Number of input channels of a model."""
         return len(self.channels(*INPUT_ROLES))
 
     @property
     def out_dim(self) -> int:
+        """Number of target channels."""
         return len(self.channels("target"))
 
+    def named(self, *roles: Role) -> list[str]:
+        """Return the names of the fields with these roles, role by role."""
+        return [name for role in roles for name, f in self.fields.items() if f.role == role]
+
+    def channels(self, *roles: Role) -> list[str]:
+        """Return one name per channel of the fields with these roles."""
+        return [channel for name in self.named(*roles) for channel in self.channels_of(name)]
+
+    def channels_of(self, name: str) -> list[str]:
+        """Return the channel names of a field: `pressure`, or `velocity.x` etc. if it has several components."""
+        components = self.fields[name].components
+        return [name] if len(components) == 1 else [f"{name}.{c}" for c in components]
+
     def widths(self, *roles: Role) -> list[int]:
-        """Channels of each field with these roles."""
+        """Return the number of channels of each field with these roles."""
         return [len(self.fields[name].components) for name in self.named(*roles)]
 
     def to_json(self) -> dict[str, Any]:
+        """Return the schema as it is stored in dataset.json and in checkpoints."""
         record = asdict(self)
-        if self.cell_dimension is None:  # files that were written before it was known stay the same
+        if self.cell_dimension is None:  # keeps the bytes of datasets from before this setting
             del record["cell_dimension"]
         return record
 
     @classmethod
     def from_json(cls, record: Mapping[str, Any]) -> Schema:
-        fields = {name: Field(**{**f, "components": tuple(f["components"])}) for name, f in record["fields"].items()}
-        grid = tuple(record["grid"]) if record["grid"] else None
-        dimension = record.get("cell_dimension")
+        """Create the schema that `to_json` has stored."""
         return cls(
-            name=record["name"], fields=fields, grid=grid, cell_type=record["cell_type"], cell_dimension=dimension
+            name=record["name"],
+            fields={name: Field(**{**f, "components": tuple(f["components"])}) for name, f in record["fields"].items()},
+            grid=tuple(record["grid"]) if record["grid"] else None,
+            cell_type=record["cell_type"],
+            cell_dimension=record.get("cell_dimension"),
         )
 
 
 @dataclass(frozen=True)
 class Sample:
-    """One simulation in physical units."""
+    """The arrays of one simulation, in physical units.
+
+    Example:
+        >>> import numpy as np
+        >>> from flare.data.sample import Sample
+        >>> points = np.random.default_rng(0).random((100, 2))
+        >>> sample = Sample({"points": points, "speed": np.array([30.0]), "pressure": points[:, :1] ** 2})
+        >>> sample.values["pressure"].shape
+        (100, 1)
+    """
 
     values: Mapping[str, np.ndarray]
-    """Field name -> (N, channels), or (channels,) for a parameter."""
+    """Field name -> array of shape (N, channels), or (channels,) for a parameter."""
     cells: np.ndarray | None = None
-    """(cells, nodes) point indices, where the schema has a cell type."""
+    """Point indices of the cells, shape (cells, corners), if the schema has a cell type."""
     notes: Mapping[str, Any] = field(default_factory=dict)
-    """What a generator says of this sample (residual, redraws): kept beside it, never fed to a model."""
+    """JSON values that describe the sample, such as a file name or a residual. Models do not read them."""
 
 
 def input_array(schema: Schema, sample: Sample) -> np.ndarray:
-    """(N, in_dim) float32: points, features, then parameters repeated at every point."""
-    count = len(sample.values[schema.points])
-    return _side_by_side(schema, sample, schema.named(*INPUT_ROLES), count)
+    """Return the model inputs, shape (N, in_dim), float32: points, features, parameters repeated at every point."""
+    return _concatenate(schema, sample, schema.named(*INPUT_ROLES))
 
 
 def target_array(schema: Schema, sample: Sample) -> np.ndarray:
-    """(N, out_dim) float32."""
-    return _side_by_side(schema, sample, schema.named("target"), len(sample.values[schema.points]))
+    """Return the targets, shape (N, out_dim), float32."""
+    return _concatenate(schema, sample, schema.named("target"))
 
 
-def _side_by_side(schema: Schema, sample: Sample, names: list[str], count: int) -> np.ndarray:
+def _concatenate(schema: Schema, sample: Sample, names: list[str]) -> np.ndarray:
+    count = len(sample.values[schema.points])
     columns = [
         np.broadcast_to(sample.values[name], (count, len(schema.fields[name].components)))
         if schema.fields[name].role == "parameter"

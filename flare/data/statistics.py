@@ -1,4 +1,4 @@
-"""Statistics of a dataset's channels, streamed sample by sample in double precision, refusing what is not a number."""
+"""Channel statistics of a dataset, accumulated sample by sample in double precision."""
 
 from __future__ import annotations
 
@@ -14,26 +14,31 @@ from flare.utils.errors import DataError
 
 @dataclass(frozen=True)
 class ChannelStatistics:
-    """Of every channel over all points of all samples seen; arrays of shape (channels,)."""
+    """Statistics of every channel over all points of some samples; arrays have shape (channels,)."""
 
     count: int
+    """Number of points."""
     mean: np.ndarray
     std: np.ndarray
-    """Unbiased."""
+    """Unbiased standard deviation."""
     low: np.ndarray
     high: np.ndarray
 
 
 def moments(array: np.ndarray) -> np.ndarray:
-    """(5, channels) of (any, channels): count, mean, squares of what differs from it, smallest, largest."""
-    part = np.asarray(array, dtype=np.float64)
-    mean = part.mean(0)
-    count = np.full_like(mean, len(part))
-    return np.stack([count, mean, ((part - mean) ** 2).sum(0), part.min(0), part.max(0)])
+    """Return count, mean, sum of squared deviations, minimum and maximum, shape (5, C), of an (N, C) array."""
+    rows = np.asarray(array, dtype=np.float64)
+    mean = rows.mean(0)
+    count = np.full_like(mean, len(rows))
+    return np.stack([count, mean, ((rows - mean) ** 2).sum(0), rows.min(0), rows.max(0)])
 
 
-def merged(parts: Iterable[np.ndarray]) -> ChannelStatistics:
-    """The statistics of the whole from the moments of its parts."""
+def merge_moments(parts: Iterable[np.ndarray]) -> ChannelStatistics:
+    """Combine the moments of several arrays into the statistics of all of them.
+
+    Raises:
+        DataError: There are no arrays.
+    """
     count, mean, squares, low, high = 0, np.zeros(1), np.zeros(1), np.array([np.inf]), np.array([-np.inf])
     for (size, *_), part_mean, part_squares, part_low, part_high in parts:
         shift, total = part_mean - mean, count + int(size)
@@ -42,65 +47,77 @@ def merged(parts: Iterable[np.ndarray]) -> ChannelStatistics:
         mean = mean + shift * (int(size) / total)
         low, high, count = np.minimum(low, part_low), np.maximum(high, part_high), total
     if count == 0:
-        raise DataError("no samples to take statistics of")
+        raise DataError("there are no samples to compute statistics of")
     return ChannelStatistics(count, mean, np.sqrt(squares / max(count - 1, 1)), low, high)
 
 
 def channel_statistics(arrays: Iterable[np.ndarray]) -> ChannelStatistics:
-    """Statistics of arrays of shape (any, channels), taken together but never held together."""
-    return merged(map(moments, arrays))
+    """Return the joint statistics of (N, C) arrays, of which one at a time is held in memory."""
+    return merge_moments(map(moments, arrays))
 
 
 def input_statistics(dataset: Dataset, indices: Iterable[int]) -> ChannelStatistics:
-    """Of the input channels; NaN or infinity is an error that says where."""
-    return merged(input_moments(dataset, index, dataset[int(index)]) for index in indices)
+    """Return the statistics of the input channels of some samples.
+
+    Raises:
+        DataError: A sample has no points, or a value is NaN or inf.
+    """
+    return merge_moments(_input_moments(dataset, index, dataset[int(index)]) for index in indices)
 
 
 def target_statistics(dataset: Dataset, indices: Iterable[int]) -> ChannelStatistics:
-    """Of the target channels; NaN, infinity, or a sample that is zero everywhere is an error that says where."""
-    return merged(target_moments(dataset, index, dataset[int(index)]) for index in indices)
+    """Return the statistics of the target channels of some samples.
+
+    Raises:
+        DataError: A sample has no points, a value is NaN or inf, or a target is zero at every point of a sample.
+    """
+    return merge_moments(_target_moments(dataset, index, dataset[int(index)]) for index in indices)
 
 
 def sample_moments(dataset: Dataset, index: int) -> np.ndarray:
-    """(5, input and target channels) of a sample, which is read once; errors are those of the statistics."""
+    """Return the moments of one sample, shape (5, in_dim + out_dim).
+
+    Raises:
+        DataError: As for `input_statistics` and `target_statistics`.
+    """
     sample = dataset[index]
-    return np.concatenate([input_moments(dataset, index, sample), target_moments(dataset, index, sample)], axis=1)
+    return np.concatenate([_input_moments(dataset, index, sample), _target_moments(dataset, index, sample)], axis=1)
 
 
-def input_moments(dataset: Dataset, index: int, sample: Sample) -> np.ndarray:
-    return moments(_sound(dataset, index, input_array(dataset.schema, sample), INPUT_ROLES))
+def _input_moments(dataset: Dataset, index: int, sample: Sample) -> np.ndarray:
+    return moments(_checked(dataset, index, input_array(dataset.schema, sample), INPUT_ROLES))
 
 
-def target_moments(dataset: Dataset, index: int, sample: Sample) -> np.ndarray:
-    return moments(_sound(dataset, index, target_array(dataset.schema, sample), ("target",)))
+def _target_moments(dataset: Dataset, index: int, sample: Sample) -> np.ndarray:
+    return moments(_checked(dataset, index, target_array(dataset.schema, sample), ("target",)))
 
 
-def _sound(dataset: Dataset, index: int, array: np.ndarray, roles: Sequence[Role]) -> np.ndarray:
+def _checked(dataset: Dataset, index: int, array: np.ndarray, roles: Sequence[Role]) -> np.ndarray:
     problem = describe_bad_values(array, dataset.schema.channels(*roles)) if len(array) else "it has no points"
     if problem is None and roles == ("target",):
         problem = describe_zero_field(dataset.schema, array)
     if problem:
         raise DataError(
-            f"{dataset.path}: sample {index}: {problem}. See every sample with:  flare data check {dataset.path}"
+            f"{dataset.path}: sample {index}: {problem}. List all problems with:  flare data check {dataset.path}"
         )
     return array
 
 
 def describe_zero_field(schema: Schema, targets: np.ndarray) -> str | None:
-    """`'stress' is zero at every point …` for the first target field that is, or None."""
+    """Return a message about the first target field that is zero at every point, or None."""
     start = 0
     for name, width in zip(schema.named("target"), schema.widths("target"), strict=True):
         if not targets[:, start : start + width].any():
-            return f"{name!r} is zero at every point, so its relative error has no meaning"
+            return f"{name!r} is zero at every point, so its relative error is undefined"
         start += width
     return None
 
 
 def describe_bad_values(array: np.ndarray, channels: list[str]) -> str | None:
-    """`'pressure' has NaN or infinity at 3 of 7,225 points (first: 512)`, or None where all is well."""
+    """Return a message about the first channel with NaN or inf, its count and first row, or None."""
     bad = ~np.isfinite(array)
     if not bad.any():
         return None
     channel = int(bad.any(0).argmax())
     rows = np.flatnonzero(bad[:, channel])
-    return f"{channels[channel]!r} has NaN or infinity at {len(rows):,} of {len(array):,} points (first: {rows[0]})"
+    return f"{channels[channel]!r} is NaN or inf at {len(rows):,} of {len(array):,} points (first: {rows[0]})"

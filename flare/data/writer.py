@@ -1,7 +1,7 @@
-"""Writing a dataset folder by append and commit, so that a killed writer goes on and ends with the same bytes.
+"""Writers of dataset folders that append and commit, so that a killed job resumes and ends with the same bytes.
 
-A sample is appended to every array, then committed with a line in `samples.jsonl`. The folder is called
-`<name>.partial` until all is done; nothing half-written is ever taken for whole.
+A sample is appended to every array, then committed by a line in `samples.jsonl`. The folder is called `<name>.partial`
+until it is complete, so that an unfinished dataset is never taken for a finished one.
 """
 
 from __future__ import annotations
@@ -13,20 +13,20 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any, Generic, TypeVar
+from typing import IO, Any, Generic, Self, TypeVar
 
 import numpy as np
 
 from flare.data.dataset import VERSION, AnyFolder, Dataset, partial_folder, sha256
 from flare.data.sample import CORNERS, Sample, Schema
 from flare.utils.errors import DataError, first_difference
-from flare.utils.files import take_lock, taken, write_json
-from flare.utils.interrupts import uninterrupted
+from flare.utils.files import is_occupied, take_lock, write_json
+from flare.utils.interrupts import defer_interrupts
 
 FLOAT = np.dtype("<f4")
 INDEX = np.dtype("<i8")
 Splits = Mapping[str, Sequence[tuple[int, int]]]
-"""Name -> ranges of sample indices, each [start, stop)."""
+"""Split name -> ranges of sample indices, each [start, stop)."""
 Appended = TypeVar("Appended")
 
 
@@ -36,16 +36,17 @@ class Column:
 
     dtype: np.dtype
     width: int | None
-    """Channels of a row; None for a plain vector."""
+    """Channels of a row; None for a vector."""
     rows: str | None
-    """What a sample's rows are called in the log, such as `points`; None where every sample has exactly one."""
+    """Key of the number of rows of a sample in samples.jsonl, such as `points`; None if every sample has one row."""
 
     @property
     def row_bytes(self) -> int:
+        """Bytes of one row."""
         return self.dtype.itemsize * (1 if self.width is None else self.width)
 
     def header(self, rows: int) -> bytes:
-        """An .npy header of the same length for any number of rows, so that it can be corrected in place."""
+        """Return an .npy header whose length does not depend on `rows`, so that it can be rewritten in place."""
         shape = (rows,) if self.width is None else (rows, self.width)
         text = f"{{'descr': '{self.dtype.str}', 'fortran_order': False, 'shape': {shape}, }}"
         body = text.ljust(128 - 10 - 1) + "\n"
@@ -53,13 +54,20 @@ class Column:
 
 
 class ArrayWriter(Generic[Appended, AnyFolder]):
-    """Append samples 0, 1, 2, …; `len(writer)` tells which is next. Reopening an unfinished folder goes on there.
+    """Writer of a folder of arrays; subclasses define what a sample is and which arrays it becomes.
 
-    What a sample is, and the arrays it becomes, is for the subclass to say.
+    `len(writer)` is the number of committed samples, hence the index of the next one. Opening an unfinished folder
+    resumes it. A `with` block closes the writer.
 
     Args:
-        about: what dataset.json is to say: schema, provenance and whatever else tells one job from another.
-        offsets: rows of a column -> the array that tells where each sample's begin, such as {"points": "offsets"}.
+        path: Folder to write. It must not exist.
+        about: Content of dataset.json: schema, provenance and anything else that identifies the job.
+        columns: Arrays by name.
+        offsets: Key of the rows of a column -> name of its offsets array, such as {"points": "offsets"}.
+
+    Raises:
+        DataError: The folder exists, holds an unfinished dataset of another job, or is being written by another
+            process.
     """
 
     def __init__(
@@ -73,51 +81,57 @@ class ArrayWriter(Generic[Appended, AnyFolder]):
         self.partial = partial_folder(self.path)
         self._about = json.loads(json.dumps({"version": VERSION, **about}))  # as it will be read back
         self._columns, self._offsets = columns, offsets
-        if taken(self.path):
+        if is_occupied(self.path):
             raise DataError(f"{self.path} exists already; choose another folder or remove it")
         self._start_or_resume()
 
     def __len__(self) -> int:
         return len(self._commits)
 
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
     def append(self, sample: Appended) -> None:
         """Write one sample and commit it."""
         raise NotImplementedError
 
     def finish(self, splits: Splits) -> AnyFolder:
-        """Make the folder whole, and open it."""
+        """Complete the folder and open it."""
         raise NotImplementedError
 
     def commit(self, arrays: Mapping[str, np.ndarray], notes: Mapping[str, Any]) -> None:
-        """Write the arrays of one sample, as they go to disk, and the line that makes them count."""
+        """Append the arrays of one sample in their stored types, then the line that makes them count."""
         try:
             for name, array in arrays.items():
                 self._files[name].write(array.tobytes())
                 self._files[name].flush()
         except OSError:
-            self.close()  # half a sample may be on disk: only a new writer, which cuts it off, may go on
+            self.close()  # half a sample may be on disk: only a new writer, which cuts it off, may resume
             raise
         counts = dict.fromkeys(self._offsets, 0)
         counts |= {c.rows: len(arrays[name]) for name, c in self._columns.items() if c.rows}
         crc32 = {name: zlib.crc32(array.tobytes()) for name, array in arrays.items()}
         commit: dict[str, Any] = {**counts, "crc32": crc32, "notes": dict(notes)}
-        with uninterrupted():  # a line that counts on disk counts here, too
+        with defer_interrupts():  # the log on disk and the list in memory must agree
             self._log.write(json.dumps(commit).encode() + b"\n")
             self._log.flush()
             self._commits.append(commit)
 
     @property
     def provenance(self) -> dict[str, Any]:
-        """What dataset.json is to say of the origin; what is only known in the end can be added before `finish`."""
+        """Provenance in dataset.json. Entries that are known only at the end can be added before `finish`."""
         return self._about["provenance"]
 
     def notes(self) -> list[dict[str, Any]]:
-        """Of every sample so far."""
+        """Return the notes of every committed sample."""
         return [commit["notes"] for commit in self._commits]
 
     def make_whole(self, splits: Splits) -> None:
-        """True array headers, offsets, checksums, and the folder's final name."""
-        self._refuse_impossible(splits)
+        """Write final array headers, offsets and checksums, and give the folder its final name."""
+        self._check_splits(splits)
         for name, file in self._files.items():
             file.seek(0)
             file.write(self._columns[name].header(self._rows_of(name, self._commits)))
@@ -135,18 +149,18 @@ class ArrayWriter(Generic[Appended, AnyFolder]):
         write_json(self.partial / "dataset.json", about)
         self.partial.rename(self.path)
 
-    def _refuse_impossible(self, splits: Splits) -> None:
+    def _check_splits(self, splits: Splits) -> None:
         if self._log.closed:
-            raise DataError(f"{self.path}: this writer is closed; open a new one to go on")
+            raise DataError(f"{self.path}: this writer is closed; open a new one to resume")
         for name, ranges in splits.items():
             for start, stop in ranges:
                 if not 0 <= start <= stop <= len(self):
-                    raise DataError(f"{self.path}: split {name!r} asks for samples {start} … {stop - 1} of {len(self)}")
+                    raise DataError(f"{self.path}: split {name!r} has samples {start} … {stop - 1} of {len(self)}")
 
     def close(self) -> None:
-        """Let go of an unfinished dataset; everything committed stays for the next writer."""
+        """Close all files. An unfinished folder stays and can be resumed by a new writer."""
         for file in [*self._files.values(), self._log]:
-            with suppress(OSError):  # what a full disk refused to take is cut off by the next writer
+            with suppress(OSError):  # what a full disk did not take is cut off by the next writer
                 file.close()
 
     def _start_or_resume(self) -> None:
@@ -160,14 +174,14 @@ class ArrayWriter(Generic[Appended, AnyFolder]):
             except DataError:
                 self._log.close()
                 raise
-        else:  # nothing to lose
+        else:  # an empty folder may become another job
             write_json(self.partial / "dataset.json", self._about)
         self._files: dict[str, IO[bytes]] = {}
         for name in self._columns:
             path = self.partial / f"{name}.npy"
             path.touch()
             self._files[name] = path.open("r+b")
-        self._commits = commits[: self._undamaged(commits)]
+        self._commits = commits[: self._count_intact(commits)]
         self._log.truncate([0, *ends][len(self._commits)])
         for name, column in self._columns.items():
             file = self._files[name]
@@ -181,10 +195,10 @@ class ArrayWriter(Generic[Appended, AnyFolder]):
         try:
             begun = json.loads(manifest.read_text(encoding="utf-8"))
         except (OSError, ValueError) as error:
-            raise DataError(f"{manifest} is damaged ({error}); remove {self.partial} to start afresh") from None
+            raise DataError(f"{manifest} is damaged ({error}); remove {self.partial} to start from scratch") from None
         now, then = dict(self._about), begun.get("provenance")
-        if isinstance(then, dict):  # what an older version did not note cannot differ
-            # Departures follow from options and sizes, which are compared themselves; how they are told has changed.
+        if isinstance(then, dict):  # ignore keys that older versions did not store
+            # `departures` follows from options and sizes, which are compared; its wording has changed.
             then = {key: value for key, value in then.items() if key != "departures"}
             now["provenance"] = {key: value for key, value in now["provenance"].items() if key in then}
             begun["provenance"] = then
@@ -194,11 +208,11 @@ class ArrayWriter(Generic[Appended, AnyFolder]):
             key, was, now_is = difference
             raise DataError(
                 f"{self.partial} holds an unfinished dataset made with other settings or files: {key} was {was!r}, is "
-                f"now {now_is!r}. Use the same ones to go on, or remove the folder to start afresh."
+                f"now {now_is!r}. Use the same ones to resume, or remove the folder to start from scratch"
             )
 
-    def _undamaged(self, commits: list[dict[str, Any]]) -> int:
-        """How many commits have their data on disk as written (a power cut can lose data the log already names)."""
+    def _count_intact(self, commits: list[dict[str, Any]]) -> int:
+        """Return how many commits have their data on disk: a power cut can lose data that the log names."""
         position = {name: len(column.header(0)) for name, column in self._columns.items()}
         for i, commit in enumerate(commits):
             for name, file in self._files.items():
@@ -215,9 +229,42 @@ class ArrayWriter(Generic[Appended, AnyFolder]):
 
 
 class DatasetWriter(ArrayWriter[Sample, Dataset]):
-    """Samples of fields, as `flare.data.dataset.Dataset` reads them."""
+    """Writer of a dataset of fields on points, sample by sample.
 
-    def __init__(self, path: str | os.PathLike[str], schema: Schema, provenance: Mapping[str, Any]) -> None:
+    Every appended sample is safe on disk. If the program stops, a new writer for the same folder resumes after the
+    last committed sample: start with index `len(writer)`. A `with` block closes the writer.
+
+    Args:
+        path: Folder to write. It must not exist; until `finish` it is called `<path>.partial`.
+        schema: Fields of the samples.
+        provenance: Origin of the data, stored in dataset.json. `kind` is `user` unless given.
+
+    Raises:
+        DataError: The folder exists, holds an unfinished dataset of another schema or provenance, or is being
+            written by another process.
+
+    Example:
+        >>> import tempfile
+        >>> import numpy as np
+        >>> from flare.data.sample import Field, Sample, Schema
+        >>> from flare.data.writer import DatasetWriter
+        >>> fields = {
+        ...     "points": Field(role="points", components=("x", "y"), unit="m"),
+        ...     "load": Field(role="parameter", components=("load",), unit="N"),
+        ...     "stress": Field(role="target", components=("stress",), unit="MPa"),
+        ... }
+        >>> with DatasetWriter(f"{tempfile.mkdtemp()}/beams", Schema(name="beams", fields=fields)) as writer:
+        ...     for load in (1.0, 2.0, 3.0):
+        ...         points = np.random.default_rng(len(writer)).random((50, 2))
+        ...         writer.append(Sample({"points": points, "load": np.array([load]), "stress": load * points[:, 0]}))
+        ...     dataset = writer.finish({"train": [(0, 2)], "test": [(2, 3)]})
+        >>> dataset.splits, dataset[2].values["load"].tolist()
+        (['train', 'test'], [3.0])
+    """
+
+    def __init__(
+        self, path: str | os.PathLike[str], schema: Schema, provenance: Mapping[str, Any] | None = None
+    ) -> None:
         self.schema = schema
         columns = {
             name: Column(FLOAT, len(f.components), None if f.role == "parameter" else "points")
@@ -225,31 +272,45 @@ class DatasetWriter(ArrayWriter[Sample, Dataset]):
         }
         if schema.cell_type:
             columns["cells"] = Column(INDEX, CORNERS[schema.cell_type], "cells")
-        about = {"schema": schema.to_json(), "provenance": provenance}
+        about = {"schema": schema.to_json(), "provenance": {"kind": "user"} if provenance is None else provenance}
         super().__init__(path, about, columns, {"points": "offsets", "cells": "cell_offsets"})
 
     def append(self, sample: Sample) -> None:
+        """Write one sample and commit it.
+
+        Args:
+            sample: Values of every field of the schema. A field with one component may have shape (N,).
+
+        Raises:
+            DataError: Fields, shapes or cells do not match the schema.
+        """
         self.commit(self._validated(sample), sample.notes)
 
     def finish(self, splits: Splits) -> Dataset:
+        """Complete the dataset and open it.
+
+        Args:
+            splits: Split name -> ranges of sample indices, such as {"train": [(0, 80)], "test": [(80, 100)]}.
+
+        Raises:
+            DataError: A range is outside the samples, or the writer is closed.
+        """
         self.make_whole(splits)
         return Dataset(self.path)
 
     def _validated(self, sample: Sample) -> dict[str, np.ndarray]:
-        """The sample's arrays as they go to disk, or an error that names the field."""
+        """Return the arrays of a sample as they are stored, or raise an error that names the field."""
         where = f"sample {len(self)} of {self.path}"
         if set(sample.values) != set(self.schema.fields):
             raise DataError(
-                f"{where}: has fields {sorted(sample.values)}, the schema asks for {sorted(self.schema.fields)}"
+                f"{where}: has fields {sorted(sample.values)}, the schema requires {sorted(self.schema.fields)}"
             )
         count = len(sample.values[self.schema.points])
         arrays = {}
         for name, field in self.schema.fields.items():
             rows = 1 if field.role == "parameter" else count
             array, shape = np.ascontiguousarray(sample.values[name], dtype=FLOAT), (rows, len(field.components))
-            flat = (
-                array.ndim == 1 and 1 in shape and array.size == max(shape)
-            )  # (N,) for one component, (C,) for one row
+            flat = array.ndim == 1 and 1 in shape and array.size == max(shape)  # (N,) for (N, 1), (C,) for (1, C)
             if array.shape != shape and not flat:
                 raise DataError(f"{where}: {name!r} has shape {array.shape}, expected {shape}")
             arrays[name] = array.reshape(shape)
@@ -268,7 +329,7 @@ class DatasetWriter(ArrayWriter[Sample, Dataset]):
 
 
 def _read_commits(log: IO[bytes]) -> tuple[list[dict[str, Any]], list[int]]:
-    """The whole lines of the log up to the first bad one, and where each ends; a kill may cut the last one short."""
+    """Return the complete lines of the log and where each ends; a kill may cut the last one short."""
     log.seek(0)
     commits: list[dict[str, Any]] = []
     ends: list[int] = []

@@ -1,10 +1,10 @@
-"""Solids as formulas: boxes, cylinders, prisms, and what is made of them by joining, cutting, turning and scaling.
+"""Constructive solid geometry: boxes, cylinders and prisms, joined, cut, turned and scaled.
 
     plate = Box((0, 0, 0), (60, 40, 5)) - Cylinder(axis=2, centre=(30, 20), radius=8, low=0, high=5)
-    voxels = voxelise(plate, 0.5)
+    voxels = voxelize(plate, 0.5)
 
-A solid knows whether points are inside and the box around it, so it can be voxelised at any size without a surface. Low
-faces belong to it, high faces do not: solids that share a face fill space once.
+A solid decides whether points are inside it, so it can be voxelized at any size without a surface. Low faces belong to
+it, high faces do not: solids that share a face fill space once.
 """
 
 from __future__ import annotations
@@ -13,13 +13,9 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
-from flare.mesh.voxels import Vector
+from flare.mesh.surface import Array, Mask, Vector
 from flare.utils.errors import ConfigError
-
-Array = NDArray[np.float64]
-Mask = NDArray[np.bool_]
 
 
 class Solid(ABC):
@@ -28,15 +24,15 @@ class Solid(ABC):
     @property
     @abstractmethod
     def bounds(self) -> Array:
-        """(2, 3): low and high corner of a box around the solid; tight but for what was cut away."""
+        """Low and high corner of a bounding box, (2, 3); tight except for what was cut away."""
 
     @abstractmethod
     def inside(self, x: Array, y: Array, z: Array) -> Mask:
-        """Whether points are inside; coordinates may be any arrays that broadcast against each other."""
+        """Return whether points are inside; coordinates are arrays that broadcast against each other."""
 
     @property
     def extents(self) -> Array:
-        """(3,): edges of that box."""
+        """Edge lengths of the bounding box, (3,)."""
         low, high = self.bounds
         return high - low
 
@@ -49,16 +45,14 @@ class Solid(ABC):
 
 @dataclass(frozen=True)
 class Box(Solid):
-    """Axis-aligned, between two corners."""
+    """An axis-aligned box between two corners."""
 
     low: Vector
     high: Vector
 
     def __post_init__(self) -> None:
         if not all(a < b for a, b in zip(self.low, self.high, strict=True)):
-            raise ConfigError(
-                f"a box from {self.low} to {self.high} has no inside; high must be above low on each axis"
-            )
+            raise ConfigError(f"low={self.low}, high={self.high}: high must be above low on each axis of a box")
 
     @property
     def bounds(self) -> Array:
@@ -71,19 +65,22 @@ class Box(Solid):
 
 @dataclass(frozen=True, kw_only=True)
 class Cylinder(Solid):
-    """Round, along an axis."""
+    """A cylinder along a coordinate axis."""
 
     axis: int
     """0, 1, 2 for x, y, z."""
     centre: tuple[float, float]
-    """Along the two other axes, in the order x, y, z."""
+    """Center along the two other axes, in the order x, y, z."""
     radius: float
     low: float
     high: float
 
     def __post_init__(self) -> None:
         if not (self.radius > 0 and self.low < self.high):
-            raise ConfigError(f"a cylinder of radius {self.radius} from {self.low} to {self.high} has no inside")
+            raise ConfigError(
+                f"radius={self.radius}, low={self.low}, high={self.high}: a cylinder needs a positive radius and low "
+                f"< high"
+            )
 
     @property
     def bounds(self) -> Array:
@@ -101,12 +98,12 @@ class Cylinder(Solid):
 
 @dataclass(frozen=True, kw_only=True)
 class Prism(Solid):
-    """A convex polygon drawn out along an axis."""
+    """A convex polygon extruded along an axis."""
 
     axis: int
     """0, 1, 2 for x, y, z."""
     polygon: tuple[tuple[float, float], ...]
-    """Corners along the two other axes (in the order x, y, z), either way round."""
+    """Corners along the two other axes, in the order x, y, z, of either orientation."""
     low: float
     high: float
 
@@ -115,7 +112,7 @@ class Prism(Solid):
         side = np.roll(corners, -1, 0) - corners
         turn = side[:, 0] * np.roll(side, -1, 0)[:, 1] - side[:, 1] * np.roll(side, -1, 0)[:, 0]
         if len(corners) < 3 or not ((turn > 0).all() or (turn < 0).all()) or self.low >= self.high:
-            raise ConfigError(f"a prism needs a convex polygon with an inside, and low below high; got {self}")
+            raise ConfigError(f"a prism needs a convex polygon and low < high; got {self}")
 
     @property
     def bounds(self) -> Array:
@@ -131,14 +128,14 @@ class Prism(Solid):
         within = (self.low <= along) & (along < self.high)
         for (ax, ay), (bx, by) in zip(corners, np.roll(corners, -1, 0), strict=True):
             left = (bx - ax) * (v - ay) - (by - ay) * (u - ax)
-            # A point on an edge belongs to the side of larger coordinates, as with boxes.
+            # A point on an edge belongs to the side of larger coordinates, as for boxes.
             within = within & (left >= 0 if by < ay or (by == ay and bx > ax) else left > 0)
         return within
 
 
 @dataclass(frozen=True)
 class Union(Solid):
-    """Inside either."""
+    """The union of two solids."""
 
     first: Solid
     second: Solid
@@ -154,7 +151,7 @@ class Union(Solid):
 
 @dataclass(frozen=True)
 class Difference(Solid):
-    """Inside the first and not the second."""
+    """The first solid without the second."""
 
     first: Solid
     second: Solid
@@ -169,19 +166,22 @@ class Difference(Solid):
 
 @dataclass(frozen=True, kw_only=True)
 class Placed(Solid):
-    """Another solid with its axes exchanged and turned round, scaled, then moved."""
+    """A solid with its axes swapped and flipped, then scaled, then shifted."""
 
     solid: Solid
     axes: tuple[int, int, int] = (0, 1, 2)
-    """New x, y, z are these axes of the solid ..."""
+    """Axes of the solid that become x, y, z."""
     signs: tuple[int, int, int] = (1, 1, 1)
-    """... in this direction, 1 or -1."""
+    """Direction of each, 1 or -1."""
     scale: float = 1.0
     shift: Vector = (0.0, 0.0, 0.0)
 
     def __post_init__(self) -> None:
         if sorted(self.axes) != [0, 1, 2] or {abs(s) for s in self.signs} != {1} or not self.scale > 0:
-            raise ConfigError(f"axes={self.axes}, signs={self.signs}, scale={self.scale}: three axes, ±1, above zero")
+            raise ConfigError(
+                f"axes={self.axes}, signs={self.signs}, scale={self.scale}: use three different axes, signs of 1 or "
+                f"-1 and a positive scale"
+            )
 
     @property
     def bounds(self) -> Array:
@@ -196,7 +196,7 @@ class Placed(Solid):
 
 
 def on_plate(solid: Solid, *, longest: float | None = 60.0) -> Placed:
-    """The solid centred and resting on z = 0, the longest edge of its box `longest` mm (None keeps its size)."""
+    """Center a solid, rest it on z = 0 and scale its longest edge to `longest` mm; None keeps the size."""
     low, high = solid.bounds
     scale = 1.0 if longest is None else longest / float((high - low).max())
     x, y = -scale * (low + high)[:2] / 2

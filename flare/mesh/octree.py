@@ -1,12 +1,12 @@
-"""The mesh of a part as it is stored: its voxels, merged two by two by two where that leaves it balanced.
+"""Balanced octree meshes: voxels merged into blocks of 2 × 2 × 2.
 
     mesh = merged(voxels)
     at_nodes = mesh.pick(displacement)      # a field on all corners of the voxel grid -> on the nodes
 
-Blocks are aligned to the grid, so that those of 2ⁿ voxels never cross a multiple of 2ⁿ: with two levels, the boundaries
-of layer groups of four voxels. The rule was chosen among some twenty by one public mesh of the benchmark's
-generator (1000 voxels, 392 blocks of 2³, 16 of 4³; 2.29 nodes to an element): a dome of the same height and mean
-cross-sections gives 804, 420, 16 and 2.29.
+Blocks are aligned to the grid, so that blocks of 2ⁿ voxels never cross a multiple of 2ⁿ. With two levels these are the
+boundaries of layer groups of four voxels. The merging rule was chosen among about twenty by comparison with a public
+mesh of the benchmark's generator (1000 voxels, 392 blocks of 2³, 16 of 4³; 2.29 nodes per element): a dome of the same
+height and mean cross-sections gives 804, 420, 16 and 2.29.
 """
 
 from __future__ import annotations
@@ -17,11 +17,10 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.ndimage import binary_dilation, generate_binary_structure
 
-from flare.mesh.surface import Array, Indices
+from flare.mesh.mesh import Mesh
+from flare.mesh.surface import Array, Indices, Mask
 from flare.mesh.voxels import Voxels
 from flare.utils.errors import DataError
-
-Mask = NDArray[np.bool_]
 
 # Corners of a hexahedron in VTK's order: round the bottom, then round the top; and its edges, from low to high corner.
 CORNERS = np.array([[0, 0, 0], [1, 0, 0], [1, 1, 0], [0, 1, 0], [0, 0, 1], [1, 0, 1], [1, 1, 1], [0, 1, 1]])
@@ -31,40 +30,44 @@ FACES_AND_EDGES = generate_binary_structure(3, 2)  # the 18 neighbours across a 
 
 @dataclass(frozen=True)
 class HexMesh:
-    """Axis-aligned hexahedra. A corner of a small one may lie on a face or an edge of a larger one: a hanging node."""
+    """Axis-aligned hexahedra with hanging nodes: corners that lie on a face or an edge of a larger hexahedron."""
 
     points: Array
     """(N, 3) nodes, from the bottom up, then by y, then by x."""
     hexahedra: Indices
     """(E, 8) nodes in VTK's order, bottom quadrilateral first; from the bottom up."""
     corners: Indices
-    """(N, 3) place of each node among the (nx+1, ny+1, nz+1) corners of the voxel grid."""
+    """(N, 3) index of each node among the (nx+1, ny+1, nz+1) corners of the voxel grid."""
     sizes: Indices
-    """(E,) edge of each hexahedron in voxels: 1, 2, 4, ..."""
+    """(E,) edge length of each hexahedron in voxels: 1, 2, 4, ..."""
+
+    def to_mesh(self, name: str = "the mesh") -> Mesh:
+        """Return the hexahedra as a mesh."""
+        return Mesh.from_cells(self.points, {"hexahedron": self.hexahedra}, name=name)
 
     def pick(self, field: NDArray) -> NDArray:
-        """(N, ...) values at the nodes of a field (nx+1, ny+1, nz+1, ...) on all corners of the grid."""
+        """Return the values at the nodes, (N, ...), of a field on all corners of the grid, (nx+1, ny+1, nz+1, ...)."""
         return field[tuple(self.corners.T)]
 
     def edges(self) -> Indices:
-        """(2, M) as `edges_of` gives them."""
+        """Return the edges of the mesh, (2, M); see `edges_of`."""
         return edges_of(self.hexahedra, len(self.points))
 
     def aspect_ratio(self) -> Array:
-        """(E,) longest of the 12 edges over the shortest."""
+        """Return the ratio of the longest to the shortest edge of each hexahedron, (E,)."""
         ends = self.points[self.hexahedra[:, EDGES]]
         length = np.linalg.norm(ends[:, :, 1] - ends[:, :, 0], axis=-1)
         return length.max(1) / length.min(1)
 
     @property
     def volume(self) -> float:
+        """Total volume."""
         diagonal = self.points[self.hexahedra[:, 6]] - self.points[self.hexahedra[:, 0]]
         return float(diagonal.prod(1).sum())
 
 
 def edges_of(hexahedra: Indices, points: int) -> Indices:
-    """(2, M) edges of hexahedra (E, 8) among so many points, each once in either direction, in order of the first
-    point and the second. The points may be numbered in any way."""
+    """Return the edges of hexahedra (E, 8) in both directions, (2, M), sorted by first and second point."""
     a, b = np.asarray(hexahedra, dtype=np.int64)[:, EDGES].reshape(-1, 2).T
     upward = np.sort(np.minimum(a, b) * points + np.maximum(a, b))
     upward = upward[np.append(True, np.diff(upward) > 0)]  # several times as fast as np.unique
@@ -73,19 +76,21 @@ def edges_of(hexahedra: Indices, points: int) -> Indices:
 
 
 def merged(voxels: Voxels, *, levels: int = 2) -> HexMesh:
-    """Merge blocks of 2 × 2 × 2 up to `levels` times; 0 keeps the voxels.
+    """Merge blocks of 2 × 2 × 2 voxels up to `levels` times; 0 keeps the voxels.
 
-    A block becomes one hexahedron where all eight of its parts are, and none of them has a smaller neighbour across a
-    face or an edge. So elements that share a face or an edge differ by a factor of two at most. Nothing counts as no
-    neighbour: flat faces on the grid may be coarse.
+    A block becomes one hexahedron if all eight of its children exist as single elements and none of them has a smaller
+    neighbor across a face or an edge. Elements that share a face or an edge therefore differ by a factor of two at
+    most. Empty space does not count as a neighbor: flat faces on the grid may be coarse.
     """
     if not voxels.count:
         raise DataError("there is no solid voxel to mesh")
-    whole = [np.asarray(voxels.solid, dtype=bool)]  # whole[n]: blocks of 2ⁿ voxels that are one element or in a larger
+    whole = [
+        np.asarray(voxels.solid, dtype=bool)
+    ]  # whole[n]: blocks of 2ⁿ voxels that are one element or inside a larger one
     touched = whole[0]  # blocks of the same size with any solid in them
     for _ in range(levels):
-        uneasy = binary_dilation(touched & ~whole[-1], FACES_AND_EDGES)  # those near a block that is not whole
-        whole.append(np.logical_and.reduce(_blocks(whole[-1] & ~uneasy), axis=(1, 3, 5)))
+        rough = binary_dilation(touched & ~whole[-1], FACES_AND_EDGES)  # those near a block that is not whole
+        whole.append(np.logical_and.reduce(_blocks(whole[-1] & ~rough), axis=(1, 3, 5)))
         touched = np.logical_or.reduce(_blocks(touched), axis=(1, 3, 5))
 
     low, size = [], []
@@ -97,9 +102,10 @@ def merged(voxels: Voxels, *, levels: int = 2) -> HexMesh:
 
 
 def unmerged(points: Array, hexahedra: Indices) -> tuple[Voxels, Indices]:
-    """The voxels that a mesh of axis-aligned hexahedra was merged from, and (N, 3) the corner of the grid at each node.
+    """Return the voxels of a mesh of axis-aligned hexahedra, and the grid corner of each node, (N, 3).
 
-    The smallest hexahedron is one voxel; every other must be a whole number of them, or DataError says which is not.
+    Raises:
+        DataError: A hexahedron is not an integer multiple of the smallest one.
     """
     points = np.asarray(points, dtype=np.float64)
     low, high = points[hexahedra].min(1), points[hexahedra].max(1)
@@ -127,20 +133,20 @@ def _vector(values: Array) -> tuple[float, float, float]:
 
 
 def _blocks(mask: Mask) -> Mask:
-    """A mask seen as blocks of 2 × 2 × 2, on axes 1, 3 and 5; beyond its end there is nothing."""
+    """View a mask as blocks of 2 × 2 × 2 on axes 1, 3 and 5, padded with empty voxels."""
     mask = np.pad(mask, [(0, n % 2) for n in mask.shape])
     x, y, z = mask.shape
     return mask.reshape(x // 2, 2, y // 2, 2, z // 2, 2)
 
 
 def _refined(blocks: Mask, shape: tuple[int, ...]) -> Mask:
-    """Which of the smaller blocks are in the larger."""
+    """Return which of the smaller blocks are inside the larger ones."""
     fine = blocks.repeat(2, 0).repeat(2, 1).repeat(2, 2)
     return fine[: shape[0], : shape[1], : shape[2]]
 
 
 def _mesh(voxels: Voxels, low: Indices, size: Indices) -> HexMesh:
-    """Hexahedra from low corners (E, 3) and edges (E,), both in voxels; nodes numbered by z, y, x."""
+    """Build hexahedra from low corners (E, 3) and edge lengths (E,), both in voxels; nodes are numbered by z, y, x."""
     order = np.lexsort((low[:, 0], low[:, 1], low[:, 2]))
     low, size = low[order], size[order]
     x, y, z = np.moveaxis(low[:, None] + size[:, None, None] * CORNERS, -1, 0)

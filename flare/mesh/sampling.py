@@ -1,124 +1,124 @@
-"""Points for a part that comes as a bare surface: its vertices, more points on it, or voxels that fill it."""
+"""Points on a surface and voxels inside it, for geometry without points of its own."""
 
 from __future__ import annotations
 
 import logging
-import os
-from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from flare.mesh.file import MeshFile, mesh_of, mesh_of_points
-from flare.mesh.surface import Array, Surface
-from flare.mesh.unfit import THINNER, Unfit
-from flare.utils.errors import ConfigError, DataError
-
-if TYPE_CHECKING:
-    from flare.mesh.octree import HexMesh
+from flare.mesh.mesh import Mesh
+from flare.mesh.surface import THINNER, Array, GeometryError, Surface
+from flare.utils.errors import ConfigError, DataError, TooLarge
 
 logger = logging.getLogger(__name__)
 
-MOST_POINTS = 50_000_000
-"""Put on one surface: they take some 200 bytes each while they are made."""
+MAX_POINTS = 50_000_000
+"""Most points on one surface; they take about 200 bytes each while they are made."""
 MANY_POINTS = 5_000_000
-"""That take so long that their number is said before they are made."""
+"""Points whose number is logged before they are made, because they take long."""
+MAX_BOX = 8
+"""Voxels of the bounding box per accepted point, at most; most of them are outside the solid."""
 
 
-def on_surface(mesh: MeshFile, spacing: float, *, seed: int = 0) -> MeshFile:
-    """Points spread evenly over its triangles."""
-    surface = surface_of(mesh)
-    _say_many(mesh.name, spread_count(surface, spacing), "points", spacing)
-    return mesh_of_points(spread(surface, spacing, name=mesh.name, seed=seed), mesh.name)
+def scatter(surface: Surface, count: int, rng: np.random.Generator) -> tuple[NDArray[np.int64], Array]:
+    """Draw random points on a surface, uniform by area.
+
+    Returns:
+        Face of each point, (count,), and weights of its corners, (count, 3): a point is `weights @ corners`, and so is
+        the value of a field there.
+    """
+    if count < 1:
+        raise ConfigError(f"count={count}; draw at least 1 point")
+    ends = np.cumsum(2 * _areas(surface))
+    if not len(ends) or not 0 < ends[-1] < np.inf:
+        raise DataError("the surface has no area, so no point can be drawn on it")
+    faces = np.searchsorted(ends, rng.random(count) * ends[-1], side="right")
+    # The square root makes the density near a corner equal to that near the opposite side.
+    away, along = np.sqrt(rng.random(count)), rng.random(count)
+    weights = np.stack([1 - away, away * (1 - along), away * along], axis=1)
+    return np.minimum(faces, len(ends) - 1), weights
 
 
-def spread(surface: Surface, spacing: float, *, name: str = "the surface", seed: int = 0) -> np.ndarray:
-    """(N, 3) float32 points all over the triangles, as many as a square of side `spacing` each would take."""
-    needed = spread_count(surface, spacing)
-    if needed > MOST_POINTS:
-        raise DataError(
-            f"{name} needs {needed:.3g} points, {spacing:.3g} apart; the limit is {MOST_POINTS:.2g}. Is the part in "
-            f"another unit than the training? If not, let --spacing be larger"
-        )
-    a, b, c = _corners(surface)
+def points_on_surface(mesh: Mesh, spacing: float, *, seed: int = 0, max_points: int = MAX_POINTS) -> Mesh:
+    """Spread points evenly over the triangles of a mesh, one per square of side `spacing`.
+
+    Raises:
+        TooLarge: That would be more than `max_points`.
+    """
+    surface = mesh.surface()
     area = _areas(surface)
+    needed = float(area.sum()) / spacing**2
+    if needed > max_points:
+        raise TooLarge(
+            f"{mesh.name} needs {needed:.3g} points at a spacing of {spacing:.3g}; the limit is {max_points:.2g}. Is "
+            f"the geometry in the same unit as the training data? If so, use a larger spacing"
+        )
+    _log_many(mesh.name, needed, "points", spacing)
+    a, b, c = _corners(surface)
     count = max(1, round(needed))
     rng = np.random.default_rng(seed)
-    # One point in each of `count` equal parts of the area: even, where drawing them one by one would clump.
+    # One point in each of `count` equal parts of the area: independent draws would cluster.
     place = (np.arange(count) + rng.random(count)) / count * area.sum()
     chosen = np.minimum(np.searchsorted(np.cumsum(area), place), len(area) - 1)
     u, v = rng.random((2, count, 1))
     u, v = np.where(u + v > 1, 1 - u, u), np.where(u + v > 1, 1 - v, v)
-    points = a[chosen] + u * (b - a)[chosen] + v * (c - a)[chosen]
-    return points.astype(np.float32)
+    points = (a[chosen] + u * (b - a)[chosen] + v * (c - a)[chosen]).astype(np.float32)
+    number = np.arange(count, dtype=np.int64)
+    return Mesh(points, number, number + 1, np.ones(count, np.uint8), name=mesh.name)
 
 
-def spread_count(surface: Surface, spacing: float) -> float:
-    """How many points `spread` makes, before rounding."""
-    return float(_areas(surface).sum()) / spacing**2
+def fill_with_voxels(mesh: Mesh, spacing: float, *, max_points: int | None = None) -> Mesh:
+    """Fill a closed surface with cubes of edge `spacing`, wherever their centers are inside.
 
-
-def filled(path: str | os.PathLike[str], spacing: float) -> MeshFile:
-    """Cubes of that edge, wherever their centres are inside the part."""
-    from flare.mesh.read import read_part
-
-    part = read_part(path, unit=None)
-    _say_many(str(path), abs(part.volume) / spacing**3, "voxels", spacing)
-    try:
-        return of_hexahedra(cubes(part, spacing), str(path))
-    except DataError as error:
-        thin = isinstance(error, Unfit) and error.reason == THINNER
-        raise DataError(f"{path}: {error}{' If not, let --spacing be smaller' if thin else ''}") from None
-
-
-def cubes(part: Surface, spacing: float) -> HexMesh:
-    """The same of a closed surface that is here already."""
+    Raises:
+        GeometryError: The surface is not one closed solid, or no voxel center is inside.
+        TooLarge: The bounding box has too many voxels for `max_points`.
+    """
     from flare.mesh.octree import merged
-    from flare.mesh.voxelise import voxelise  # compiled when imported
+    from flare.mesh.parts import read_part
+    from flare.mesh.voxelization import voxelize  # imports numba
 
+    if max_points is not None and np.prod(mesh.surface().extents / spacing) > MAX_BOX * max_points:
+        raise TooLarge(f"{mesh.name} is too large for voxels of {spacing:.3g}; the limit is {max_points:,} points")
+    solid = read_part(mesh, unit=None)
+    _log_many(mesh.name, abs(solid.volume) / spacing**3, "voxels", spacing)
     try:
-        return merged(voxelise(part, spacing), levels=0)
-    except Unfit as error:
+        return merged(voxelize(solid, spacing), levels=0).to_mesh(mesh.name)
+    except GeometryError as error:
         if error.reason != THINNER:
-            raise
-        size = " × ".join(f"{edge:.4g}" for edge in part.extents)
-        message = f"no voxel centre is inside the part: it measures {size}, a voxel {spacing:.4g}."
-        raise Unfit(THINNER, f"{message} Is the part in another unit than the training?") from None
+            raise GeometryError(error.reason, f"{mesh.name}: {error}") from None
+        size = " × ".join(f"{edge:.4g}" for edge in solid.extents)
+        raise GeometryError(
+            THINNER,
+            f"{mesh.name}: no voxel center is inside; it measures {size}, a voxel {spacing:.4g}. Is the geometry in "
+            f"the same unit as the training data? If so, use a smaller spacing",
+        ) from None
+    except DataError as error:
+        raise DataError(f"{mesh.name}: {error}") from None
 
 
-def _say_many(name: str, count: float, what: str, spacing: float) -> None:
-    if count > MANY_POINTS:
-        logger.info(
-            f"{name}: some {count / 1e6:.3g} million {what}, {spacing:.3g} apart; a larger --spacing makes fewer"
-        )
-
-
-def centre_spacing(surface: Surface) -> float:
-    """Median distance from a triangle's centre to the nearest other; infinite for a single triangle."""
+def center_spacing(surface: Surface) -> float:
+    """Return the median distance from a triangle's center to the nearest other; infinite for a single triangle."""
     from scipy.spatial import KDTree
 
-    centres = surface.vertices[surface.faces].mean(axis=1)
-    some = centres[:: max(1, len(centres) // 1000)]
-    distances: Array = np.asarray(KDTree(centres).query(some, k=2)[0])
+    centers = surface.vertices[surface.faces].mean(axis=1)
+    some = centers[:: max(1, len(centers) // 1000)]
+    distances: Array = np.asarray(KDTree(centers).query(some, k=2)[0])
     return float(np.median(distances[:, 1]))
 
 
 def median_edge(surface: Surface) -> float:
+    """Return the median length of the edges of a surface."""
     corners = surface.vertices[surface.faces]
     return float(np.median(np.linalg.norm(corners - np.roll(corners, 1, axis=1), axis=2)))
 
 
-def of_hexahedra(mesh: HexMesh, name: str) -> MeshFile:
-    import pyvista
-
-    cells: Any = np.concatenate([np.full((len(mesh.hexahedra), 1), 8), mesh.hexahedra], axis=1).ravel()
-    return mesh_of(pyvista.UnstructuredGrid(cells, np.full(len(mesh.hexahedra), 12, np.uint8), mesh.points), name)
-
-
-def surface_of(mesh: MeshFile) -> Surface:
-    triangles = mesh.cells.get("triangle")
-    if triangles is None or not len(triangles):
-        raise DataError(f"{mesh.name} has no triangles to put points on")
-    return Surface(mesh.points.astype(np.float64), triangles)
+def _log_many(name: str, count: float, what: str, spacing: float) -> None:
+    if count > MANY_POINTS:
+        logger.info(
+            f"{name}: making about {count / 1e6:.3g} million {what}; a larger spacing than {spacing:.3g} makes fewer"
+        )
 
 
 def _corners(surface: Surface) -> tuple[Array, Array, Array]:
@@ -129,12 +129,3 @@ def _corners(surface: Surface) -> tuple[Array, Array, Array]:
 def _areas(surface: Surface) -> Array:
     a, b, c = _corners(surface)
     return 0.5 * np.linalg.norm(np.cross(b - a, c - a), axis=1)
-
-
-def refuse_spacing(spacing: float | None) -> float:
-    if spacing is None or not 0 < spacing < np.inf:
-        raise ConfigError(
-            "how densely the training points lie is not known; say it with --spacing, or run:  flare calibrate RUN  "
-            "(with --checkpoint or --ema, as the weights are)"
-        )
-    return spacing

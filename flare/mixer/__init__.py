@@ -1,22 +1,25 @@
-"""The operator Y = softmax(K Qᵀ) softmax(Q Kᵀ) V, one file per way to compute it.
+"""The FLARE operator Y = softmax(K Qᵀ) softmax(Q Kᵀ) V, one file per implementation.
 
-Every backend gives the answer and the gradients of `reference`, at any scale and with any mask.
+`reference` spells out the definition, `sdpa` runs on any device, `native` is C++ for the CPU. All give the outputs and
+gradients of `reference`, at any scale and with any mask. `chunked` and `sharded` compute the first half of the operator
+over chunks of points and over the points of several ranks.
 """
 
 # B batch, N points, M latents per head, H heads, D head width
 
 from __future__ import annotations
 
-from types import ModuleType
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from flare.mixer import native, reference, sdpa
-from flare.utils.errors import ConfigError, nearest
+from flare.utils.errors import ConfigError, suggest_name
+from flare.utils.registry import Registry
 
-BACKENDS: dict[str, ModuleType] = {"reference": reference, "sdpa": sdpa, "native": native}
-"""Each offers `encode` and `decode`, the two halves of the mixer, and may offer `mix` where both at once cost less."""
+BACKENDS: Registry[Any] = Registry("mixer backend", {"reference": reference, "sdpa": sdpa, "native": native})
+"""Implementations by name: modules or classes with functions `encode` and `decode`, and optionally a faster `mix`."""
 
 
 def mix(
@@ -28,30 +31,41 @@ def mix(
     mask: Tensor | None = None,
     backend: str = "auto",
 ) -> Tensor:
-    """Mix N points through M latents per head: gather, then scatter. Time O(N M).
+    """Mix N points through M latents per head in O(N M) time.
 
-    The mixing matrix of a head is softmax(K Qᵀ) softmax(Q Kᵀ), of rank at most M; it is never formed.
+    `encode` averages the values of the points into latents, `decode` distributes the latents back to the points. The
+    N × N mixing matrix of a head, softmax(K Qᵀ) softmax(Q Kᵀ), has rank at most M and is never formed.
 
     Args:
-        q_HMD: latent queries. One head, [1, M, D], serves all heads of k.
-        k_BHND: keys of the points.
-        v_BHND: values of the points.
-        scale: factor of the scores; the paper uses 1.
-        mask: [B, N], bool, True at real points. Padding adds nothing to the encode and padded outputs are zero, as
-            long as it is finite. None: every point is real.
-        backend: `reference`, `sdpa`, `native` (C++ for float32 on the CPU; anything else goes to `sdpa`), or `auto` for
-            the fastest that applies.
+        q_HMD: Latent queries, [H, M, D]. One head, [1, M, D], serves all heads of k.
+        k_BHND: Keys of the points, [B, H, N, D].
+        v_BHND: Values of the points, [B, H, N, D].
+        scale: Factor of the scores. The paper uses 1.
+        mask: Boolean, [B, N], True at real points. Padding, if finite, does not influence real points; outputs there
+            are zero. None means that every point is real.
+        backend: `reference`, `sdpa`, `native` (C++ for float32 on the CPU; everything else goes to `sdpa`), or `auto`
+            for the fastest one that applies.
 
     Returns:
-        [B, H, N, D]
+        Mixed values, [B, H, N, D].
+
+    Raises:
+        ConfigError: Shapes do not fit together, or the backend is unknown or not available.
+
+    Example:
+        >>> import torch
+        >>> from flare import mix
+        >>> q, k, v = torch.randn(8, 64, 4), torch.randn(1, 8, 1000, 4), torch.randn(1, 8, 1000, 4)
+        >>> mix(q, k, v).shape
+        torch.Size([1, 8, 1000, 4])
     """
-    _check(q_HMD, k_BHND, mask)
-    _check_values(v_BHND, k_BHND)
-    module = _module(backend)
-    if hasattr(module, "mix"):
-        return module.mix(q_HMD, k_BHND, v_BHND, scale=scale, mask=mask)
-    z_BHMD = module.encode(q_HMD, k_BHND, v_BHND, scale=scale, mask=mask)
-    return module.decode(q_HMD, k_BHND, z_BHMD, scale=scale, mask=mask)
+    check_queries_and_keys(q_HMD, k_BHND, mask)
+    check_values(v_BHND, k_BHND)
+    implementation = get_backend(backend)
+    if hasattr(implementation, "mix"):
+        return implementation.mix(q_HMD, k_BHND, v_BHND, scale=scale, mask=mask)
+    z_BHMD = implementation.encode(q_HMD, k_BHND, v_BHND, scale=scale, mask=mask)
+    return implementation.decode(q_HMD, k_BHND, z_BHMD, scale=scale, mask=mask)
 
 
 def encode(
@@ -63,10 +77,10 @@ def encode(
     mask: Tensor | None = None,
     backend: str = "auto",
 ) -> Tensor:
-    """First half of `mix`: the latents Z, [B, H, M, D]."""
-    _check(q_HMD, k_BHND, mask)
-    _check_values(v_BHND, k_BHND)
-    return _module(backend).encode(q_HMD, k_BHND, v_BHND, scale=scale, mask=mask)
+    """Compute the first half of `mix`: the latents Z, [B, H, M, D]."""
+    check_queries_and_keys(q_HMD, k_BHND, mask)
+    check_values(v_BHND, k_BHND)
+    return get_backend(backend).encode(q_HMD, k_BHND, v_BHND, scale=scale, mask=mask)
 
 
 def decode(
@@ -78,16 +92,16 @@ def decode(
     mask: Tensor | None = None,
     backend: str = "auto",
 ) -> Tensor:
-    """Second half of `mix`: the points' answer Y, [B, H, N, D]."""
-    _check(q_HMD, k_BHND, mask)
-    latents = [*k_BHND.shape[:2], q_HMD.shape[1]]
-    if z_BHMD.ndim != 4 or list(z_BHMD.shape[:3]) != latents:
-        raise ConfigError(f"z is {list(z_BHMD.shape)}; with these q and k it should be {latents} by any width")
-    return _module(backend).decode(q_HMD, k_BHND, z_BHMD, scale=scale, mask=mask)
+    """Compute the second half of `mix`: the mixed values Y, [B, H, N, D], from the latents Z, [B, H, M, D]."""
+    check_queries_and_keys(q_HMD, k_BHND, mask)
+    expected = [*k_BHND.shape[:2], q_HMD.shape[1]]
+    if z_BHMD.ndim != 4 or list(z_BHMD.shape[:3]) != expected:
+        raise ConfigError(f"z is {list(z_BHMD.shape)}; with these q and k it must be {expected} by any width")
+    return get_backend(backend).decode(q_HMD, k_BHND, z_BHMD, scale=scale, mask=mask)
 
 
 def choose() -> tuple[str, str]:
-    """The backend `auto` stands for, and why."""
+    """Return the backend that `auto` stands for on this machine, and the reason."""
     reason = native.why_not()
     if reason is None:
         return "native", "fused C++ kernels for float32 on the CPU; everything else goes to sdpa"
@@ -95,34 +109,36 @@ def choose() -> tuple[str, str]:
 
 
 def check_backend(backend: str) -> None:
-    """Refuse a name that is no backend, with the nearest that is."""
-    if backend not in BACKENDS and backend != "auto":
-        raise ConfigError(f"unknown mixer backend {backend!r}; {nearest(str(backend), ['auto', *BACKENDS])}")
+    """Raise ConfigError, with the nearest known name, unless `backend` is `auto` or registered."""
+    if backend != "auto" and backend not in BACKENDS:
+        raise ConfigError(f"unknown mixer backend {backend!r}; {suggest_name(str(backend), ['auto', *BACKENDS])}")
 
 
-def _check(q_HMD: Tensor, k_BHND: Tensor, mask: Tensor | None) -> None:
-    """What a kernel would misread in silence or refuse in its own words."""
+def get_backend(backend: str) -> Any:
+    """Return the implementation called `backend`; `auto` is `native`, which passes on what it does not support."""
+    check_backend(backend)
+    if backend == "native":
+        native.require()
+    return native if backend == "auto" else BACKENDS.get(backend)
+
+
+def check_queries_and_keys(q_HMD: Tensor, k_BHND: Tensor, mask: Tensor | None) -> None:
+    """Raise ConfigError for shapes or masks that a backend would misread or reject with an obscure message."""
     if (
         q_HMD.ndim != 3
         or k_BHND.ndim != 4
         or q_HMD.shape[0] not in (1, k_BHND.shape[1])
         or q_HMD.shape[2] != k_BHND.shape[3]
     ):
-        raise ConfigError(f"q {list(q_HMD.shape)} and k {list(k_BHND.shape)} should be [H, M, D] and [B, H, N, D]")
+        raise ConfigError(f"q {list(q_HMD.shape)} and k {list(k_BHND.shape)} must be [H, M, D] and [B, H, N, D]")
     if mask is not None and (mask.dtype != torch.bool or mask.shape != (k_BHND.shape[0], k_BHND.shape[2])):
         expected = [k_BHND.shape[0], k_BHND.shape[2]]
         raise ConfigError(
-            f"mask is {mask.dtype} {list(mask.shape)}; it should be torch.bool {expected}, True at real points"
+            f"mask is {mask.dtype} {list(mask.shape)}; it must be torch.bool {expected}, True at real points"
         )
 
 
-def _check_values(v_BHND: Tensor, k_BHND: Tensor) -> None:
+def check_values(v_BHND: Tensor, k_BHND: Tensor) -> None:
+    """Raise ConfigError unless the values belong to the points and heads of the keys."""
     if v_BHND.ndim != 4 or v_BHND.shape[:3] != k_BHND.shape[:3]:
-        raise ConfigError(f"v is {list(v_BHND.shape)}; it should be {list(k_BHND.shape[:3])} by any width, like k")
-
-
-def _module(backend: str) -> ModuleType:
-    check_backend(backend)
-    if backend == "native":
-        native.require()
-    return native if backend == "auto" else BACKENDS[backend]  # which hands on what it does not serve
+        raise ConfigError(f"v is {list(v_BHND.shape)}; it must be {list(k_BHND.shape[:3])} by any width, like k")

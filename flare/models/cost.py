@@ -1,7 +1,7 @@
-"""What a model costs for N points: parameters, operations of a forward, memory that a training step keeps.
+"""The cost of a model for N points: parameters, operations of a forward pass, memory kept for the backward pass.
 
-Counted on tensors without data, so a million points cost nothing. Memory is what PyTorch's own operators save for the
-backward; FLARE's native kernels keep about an eighth of that.
+Counts use tensors without data, so they are immediate for any number of points. The memory is that of PyTorch's own
+operators; the native kernels of FLARE keep about an eighth of it.
 """
 
 from __future__ import annotations
@@ -16,36 +16,46 @@ from torch.utils.flop_counter import FlopCounterMode, sdpa_flop_count
 
 from flare.models import build_model, count_parameters
 
-# PyTorch counts its attention kernels on every device but this one.
+# PyTorch counts the operations of its attention kernels on every device except the CPU.
 _ATTENTION = {
     torch.ops.aten._scaled_dot_product_flash_attention_for_cpu: lambda q, k, v, *_, **__: sdpa_flop_count(q, k, v)
 }
 
 
 @dataclass(frozen=True)
-class Cost:
+class ModelCost:
+    """Cost of one sample."""
+
     parameters: int
+    """Number of parameters."""
     flops: int
-    """Of one forward, a multiplication and an addition being two; matrix products and convolutions alone."""
+    """Operations of a forward pass in matrix products and convolutions; a multiply-add counts as two."""
     activations: int
-    """Bytes that a forward keeps for its backward, beside parameters and input."""
+    """Bytes that a forward pass keeps for the backward pass, without parameters and input."""
 
 
-def cost_of(model: Mapping[str, object], in_dim: int, out_dim: int, points: int) -> Cost:
-    """Of a model by its settings: `name` and sizes, for one sample."""
-    sizes = {key: value for key, value in model.items() if key != "name"}
+def cost_of(model: Mapping[str, object], in_dim: int, out_dim: int, points: int) -> ModelCost:
+    """Count the cost of a model for one sample.
+
+    Args:
+        model: `name` and options of the model.
+        in_dim: Number of input features per point.
+        out_dim: Number of fields to predict per point.
+        points: Number of points N.
+    """
+    options = {key: value for key, value in model.items() if key != "name"}
     with FakeTensorMode():
-        network = build_model(str(model["name"]), in_dim, out_dim, **sizes).train()
+        network = build_model(str(model["name"]), in_dim, out_dim, **options).train()
         x = torch.empty(1, points, in_dim)
         with FlopCounterMode(display=False, custom_mapping=_ATTENTION) as counter:
             kept = _bytes_kept(network, x)
-        return Cost(count_parameters(network), counter.get_total_flops(), kept)
+        return ModelCost(count_parameters(network), counter.get_total_flops(), kept)
 
 
 def _bytes_kept(network: nn.Module, x: Tensor) -> int:
-    """Memory of the tensors that autograd saves, each block of it counted once."""
+    """Return the size of all storages that autograd saves, each counted once."""
     own = {tensor.untyped_storage()._cdata for tensor in (*network.parameters(), *network.buffers(), x)}
-    kept: dict[int, torch.UntypedStorage] = {}  # keeps them alive, so that no two have one address
+    kept: dict[int, torch.UntypedStorage] = {}  # keeps them alive, so that addresses stay unique
 
     def keep(tensor: Tensor) -> Tensor:
         storage = tensor.untyped_storage()

@@ -2,15 +2,16 @@
 
     X ← X + FLARE(norm(X)),   X ← X + ResMLP(norm(X)),   between a lift of the inputs and a head for the outputs.
 
-Every Linear starts from N(0, 0.02²) with zero bias, the latents from N(0, 0.1²).
+Every Linear starts from N(0, 0.02²) with zero bias, the latents from N(0, 0.1²). Each `forward` is the definition. The
+decorator `fused.use_kernel` replaces it by a C++ kernel on the CPU, where that computes the same.
 """
 
 # B batch, N points, M latents per head, H heads, D head width, C = H * D channels
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
-from functools import partial
 from itertools import pairwise
 from typing import Any
 
@@ -19,34 +20,52 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from flare.mixer import check_backend, decode, encode, mix, sharded
-from flare.mixer.chunked import Part, encode_part
+from flare.mixer.chunked import PartialLatents, encode_partial
 from flare.models import fused
-from flare.models.attention import TransformerBlock, check_heads, merge_heads, split_heads, transformer_mlp
-from flare.models.checks import at_least
-from flare.models.fourier import FourierFeatures
-from flare.models.initialise import small_normal
-from flare.utils.errors import ConfigError, nearest
+from flare.models.layers import (
+    TransformerBlock,
+    at_least,
+    check_heads,
+    merge_heads,
+    small_normal,
+    split_heads,
+    transformer_mlp,
+)
+from flare.utils.errors import ConfigError, suggest_name
 
 NORMS: dict[str, Callable[[int], nn.Module]] = {
     "layer": lambda width: nn.LayerNorm(width, eps=1e-5),
     "rms": lambda width: nn.RMSNorm(width, eps=1e-5),
 }
+"""Normalization layers by name."""
 ACTIVATIONS: dict[str, Callable[[], nn.Module]] = {
     "gelu": lambda: nn.GELU(approximate="tanh"),
     "exact-gelu": nn.GELU,
     "silu": nn.SiLU,
 }
+"""Activation functions by name."""
 
 
 class ResMLP(nn.Module):
-    """Residual MLP: in -> hidden, `depth` residual layers of the hidden width, hidden -> out.
+    """Residual MLP: in → hidden, `depth` residual layers of the hidden width, hidden → out.
 
     Args:
-        depth: inner layers, so depth + 2 Linear maps in all. 0 leaves the first and the last.
-            -1 is a single Linear in -> out, with a skip when both skips are on.
-        skip_in: add the input to the first layer where the widths allow it.
-        skip_out: add the hidden features to the last layer where the widths allow it.
-        backend: `auto` and `native` run all layers as one fused kernel where it applies, others layer by layer.
+        in_dim: Input width.
+        hidden: Hidden width.
+        out_dim: Output width.
+        depth: Number of inner layers, so that there are depth + 2 Linear layers. 0 leaves the first and the last one;
+            -1 is a single Linear in → out, with a skip if both skips are on.
+        skip_in: Add the input to the output of the first layer, if the widths are equal.
+        skip_out: Add the hidden features to the output of the last layer, if the widths are equal.
+        activation: `gelu` (tanh form), `silu`, or `exact-gelu`, which has no fused kernel.
+        backend: `auto` and `native` compute all layers in one kernel where possible, others layer by layer.
+
+    Example:
+        >>> import torch
+        >>> from flare import ResMLP
+        >>> mlp = ResMLP(3, 64, 1, depth=2)
+        >>> mlp(torch.randn(2, 100, 3)).shape
+        torch.Size([2, 100, 1])
     """
 
     def __init__(
@@ -63,11 +82,11 @@ class ResMLP(nn.Module):
     ) -> None:
         super().__init__()
         if depth < -1:
-            raise ConfigError(f"ResMLP depth is {depth}; use -1 (one Linear), 0, 1, 2, ...")
+            raise ConfigError(f"depth={depth} of a ResMLP must be -1 (one Linear), 0, 1, 2, ...")
         check_backend(backend)
         self.depth = depth
         self.backend = backend
-        self.activation = _pick(ACTIVATIONS, activation, "activation")()
+        self.activation = _lookup(ACTIVATIONS, activation, "activation")()
         if depth == -1:
             self.skip_in = self.skip_out = skip_in and skip_out and in_dim == out_dim
             self.layers = nn.ModuleList([nn.Linear(in_dim, out_dim)])
@@ -77,10 +96,9 @@ class ResMLP(nn.Module):
         widths = [in_dim, *[hidden] * (depth + 1), out_dim]
         self.layers = nn.ModuleList(nn.Linear(a, b) for a, b in pairwise(widths))
 
+    @fused.use_kernel(fused.resmlp)
     def forward(self, x: Tensor) -> Tensor:
-        fast = fused.resmlp(self, x)
-        if fast is not None:
-            return fast
+        """Map [..., in_dim] to [..., out_dim]."""
         first, *inner = self.layers
         if self.depth == -1:
             return x + first(x) if self.skip_in else first(x)
@@ -93,22 +111,31 @@ class ResMLP(nn.Module):
 
 
 class FLARE(nn.Module):
-    """Token mixer of linear cost: M learned queries per head gather the points and scatter them back.
+    """Token mixer with linear cost: M learned queries per head gather the points and distribute the result.
 
-    Usable in any network in place of self-attention. Defaults are the paper's.
+    It can replace self-attention in any network. The defaults are those of the paper.
 
     Args:
-        channels: C, feature width of every point.
-        heads: H; must divide C. The paper finds head widths D = C/H of 4 to 8 best.
-        latents: M per head, the rank of each head's mixing.
-        kv_depth: inner layers of the residual MLPs that make keys and values.
-        scale: factor of the scores; None means 1/√D.
-        qk_norm: normalise queries and keys over D.
-        norm: kind of that normalisation, `layer` or `rms`.
-        shared_latents: one set of M queries for all heads (an ablation; worse).
-        latent_blocks: transformer blocks over the M latents between encode and decode (an ablation).
-        latent_gelu: `tanh` or `none` (exact), of those blocks.
-        backend: how to compute it, see `flare.mixer`.
+        channels: Feature width C of every point.
+        heads: Number of heads H; must divide C. The paper finds head widths D = C/H of 4 to 8 best.
+        latents: Number of latents M per head, the rank of its mixing matrix.
+        kv_depth: Inner layers of the residual MLPs that make keys and values.
+        scale: Factor of the scores; None means 1/√D.
+        qk_norm: Normalize queries and keys over D.
+        norm: Kind of that normalization, `layer` or `rms`.
+        activation: Activation of the key and value MLPs; see `ResMLP`.
+        shared_latents: Use one set of M queries for all heads (an ablation, less accurate).
+        latent_blocks: Number of transformer blocks over the latents, between encode and decode (an ablation).
+        latent_gelu: GELU of these blocks, `tanh` or `none` (exact).
+        backend: Implementation of the mixer; see `flare.mixer.mix`.
+
+    Example:
+        >>> import torch
+        >>> from flare import FLARE
+        >>> layer = FLARE(channels=64, heads=8, latents=32)
+        >>> x, mask = torch.randn(2, 1000, 64), torch.arange(1000).expand(2, -1) < 900
+        >>> layer(x, mask).shape
+        torch.Size([2, 1000, 64])
     """
 
     def __init__(
@@ -129,22 +156,22 @@ class FLARE(nn.Module):
     ) -> None:
         super().__init__()
         check_heads(channels, heads)
-        if latents < 1 or latent_blocks < 0:
-            raise ConfigError(f"latents={latents}, latent_blocks={latent_blocks}: at least 1 and 0")
+        at_least(1, latents=latents)
+        at_least(0, latent_blocks=latent_blocks)
         if latent_gelu not in ("tanh", "none"):
             raise ConfigError(f"unknown latent_gelu {latent_gelu!r}; use 'tanh' or 'none' (exact)")
         if shared_latents and latent_blocks:
-            raise ConfigError("shared_latents and latent_blocks are separate ablations; choose one")
+            raise ConfigError("shared_latents and latent_blocks are separate ablations; use only one of them")
         check_backend(backend)
         width = channels // heads
-        self.group: sharded.Group | None = None  # ranks among which the points are split; see `split_points`
+        self.group: sharded.Group | None = None  # ranks that share the points of a sample; see `split_points`
         self.heads = heads
         self.scale = width**-0.5 if scale is None else scale
         self.backend = backend
         self.latents = nn.Parameter(0.1 * torch.randn(1 if shared_latents else heads, latents, width))
         self.key = ResMLP(channels, channels, channels, kv_depth, activation=activation, backend=backend)
         self.value = ResMLP(channels, channels, channels, kv_depth, activation=activation, backend=backend)
-        make_norm = _pick(NORMS, norm, "norm") if qk_norm else lambda width: nn.Identity()
+        make_norm = _lookup(NORMS, norm, "norm") if qk_norm else lambda width: nn.Identity()
         self.query_norm, self.key_norm = make_norm(width), make_norm(width)
         self.latent_blocks = nn.Sequential(
             *[TransformerBlock(channels, heads, gelu=latent_gelu) for _ in range(latent_blocks)]
@@ -152,59 +179,76 @@ class FLARE(nn.Module):
         self.out = nn.Linear(channels, channels)
 
     def forward(self, x_BNC: Tensor, mask: Tensor | None = None) -> Tensor:
-        """[B, N, C] -> [B, N, C]; `mask` is [B, N], True at real points."""
+        """Mix the points, [B, N, C] to [B, N, C].
+
+        Args:
+            x_BNC: Features of the points.
+            mask: Boolean, [B, N], True at real points; None means that all are real.
+        """
         if x_BNC.ndim != 3 or x_BNC.shape[2] != self.out.in_features:
             raise ConfigError(f"x is {list(x_BNC.shape)}; this layer takes [B, N, {self.out.in_features}]")
         q_HMD, k_BHND = self.queries_and_keys(x_BNC)
         v_BHND = split_heads(self.value(x_BNC), self.heads)
-        how: Any = {"scale": self.scale, "mask": mask, "backend": self.backend}
-        if len(self.latent_blocks) == 0 and self.group is None:
-            y_BHND = mix(q_HMD, k_BHND, v_BHND, **how)
+        options: Any = {"scale": self.scale, "mask": mask, "backend": self.backend}
+        if self.group is None and len(self.latent_blocks) == 0:
+            y_BHND = mix(q_HMD, k_BHND, v_BHND, **options)
         else:
-            gather = encode if self.group is None else partial(sharded.encode, group=self.group)
-            y_BHND = decode(q_HMD, k_BHND, self.between(gather(q_HMD, k_BHND, v_BHND, **how)), **how)
+            if self.group is None:
+                z_BHMD = encode(q_HMD, k_BHND, v_BHND, **options)
+            else:
+                z_BHMD = sharded.encode(q_HMD, k_BHND, v_BHND, group=self.group, **options)
+            y_BHND = decode(q_HMD, k_BHND, self.process_latents(z_BHMD), **options)
         return self.out(merge_heads(y_BHND))
 
-    def gather(self, x_BNC: Tensor, mask: Tensor | None = None) -> Part:
-        """First half of the layer, of some of the points: parts of all points merge into the latents."""
-        q_HMD, k_BHND = self.queries_and_keys(x_BNC)
-        v_BHND = split_heads(self.value(x_BNC), self.heads)
-        return encode_part(q_HMD, k_BHND, v_BHND, scale=self.scale, mask=mask, backend=self.backend)
+    def queries_and_keys(self, x_BNC: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the two factors of the scores, q_HMD and k_BHND."""
+        k_BHND = self.key_norm(split_heads(self.key(x_BNC), self.heads))
+        return self.query_norm(self.latents), k_BHND
 
-    def between(self, z_BHMD: Tensor) -> Tensor:
-        """What the latents do among themselves before they are scattered: nothing, but for the ablation."""
+    def process_latents(self, z_BHMD: Tensor) -> Tensor:
+        """Apply the latent blocks between encode and decode; without any, return the latents unchanged."""
         if len(self.latent_blocks) == 0:
             return z_BHMD
         return split_heads(self.latent_blocks(merge_heads(z_BHMD)), self.heads)
 
-    def scatter(self, x_BNC: Tensor, z_BHMD: Tensor, mask: Tensor | None = None) -> Tensor:
-        """Second half of the layer, at any points: [B, N, C] -> [B, N, C]."""
+    def encode_points(self, x_BNC: Tensor, mask: Tensor | None = None) -> PartialLatents:
+        """Compute the first half of the layer for some of the points; see `flare.mixer.chunked`."""
+        q_HMD, k_BHND = self.queries_and_keys(x_BNC)
+        v_BHND = split_heads(self.value(x_BNC), self.heads)
+        return encode_partial(q_HMD, k_BHND, v_BHND, scale=self.scale, mask=mask, backend=self.backend)
+
+    def decode_points(self, x_BNC: Tensor, z_BHMD: Tensor, mask: Tensor | None = None) -> Tensor:
+        """Compute the second half of the layer at any points, given the latents: [B, N, C] to [B, N, C]."""
         q_HMD, k_BHND = self.queries_and_keys(x_BNC)
         y_BHND = decode(q_HMD, k_BHND, z_BHMD, scale=self.scale, mask=mask, backend=self.backend)
         return self.out(merge_heads(y_BHND))
 
-    def queries_and_keys(self, x_BNC: Tensor) -> tuple[Tensor, Tensor]:
-        """The two factors of the scores, [H, M, D] and [B, H, N, D]: all that the spectrum of the layer needs."""
-        k_BHND = self.key_norm(split_heads(self.key(x_BNC), self.heads))
-        return self.query_norm(self.latents), k_BHND
-
-
-def split_points(model: nn.Module, group: sharded.Group | None) -> None:
-    """From now on every rank of the group gives the model a share of each sample's points; None: all of them."""
-    layers = [module for module in model.modules() if isinstance(module, FLARE)]
-    if not layers:
-        raise ConfigError(f"{type(model).__name__} cannot split the points of a sample over ranks; a FLARE model can")
-    for layer in layers:
-        layer.group = group
-
 
 class FLAREBlock(nn.Module):
-    """Mix the points, then transform each: two pre-norm residual steps. Arguments beyond the FFN's go to `FLARE`.
+    """Pre-norm residual block: mix the points with FLARE, then transform each point with an MLP.
+
+    `mixer`, `ffn`, `mixer_norm` and `ffn_norm` may be replaced by other modules, which the block then calls. A mixer
+    takes (x, mask).
 
     Args:
-        ffn_depth: inner layers of the pointwise residual MLP.
-        ffn_ratio: its hidden width, in channels; None is 1. Any other leaves its outer skips out, as the widths differ.
-        ffn: `residual`, or `standard` for a transformer's MLP with one hidden layer, whose ratio is 4 (an ablation).
+        channels: Feature width C of every point.
+        heads: Number of heads H; must divide C.
+        latents: Number of latents M per head.
+        ffn_depth: Inner layers of the pointwise residual MLP.
+        ffn_ratio: Hidden width of the MLP divided by C. None means 1, or 4 for a `standard` MLP. A residual MLP whose
+            ratio is not 1 has no outer skips, because the widths differ.
+        ffn: `residual`, or `standard` for the MLP of a transformer with one hidden layer (an ablation).
+        norm: `layer` or `rms`.
+        activation: Activation of all MLPs; see `ResMLP`.
+        backend: Implementation; see `flare.mixer.mix`.
+        **mixer: Further arguments of `FLARE`.
+
+    Example:
+        >>> import torch
+        >>> from flare import FLAREBlock
+        >>> block = FLAREBlock(channels=64, heads=8, latents=32, kv_depth=1, ffn_depth=1)
+        >>> block(torch.randn(2, 1000, 64)).shape
+        torch.Size([2, 1000, 64])
     """
 
     def __init__(
@@ -219,22 +263,14 @@ class FLAREBlock(nn.Module):
         norm: str = "layer",
         activation: str = "gelu",
         backend: str = "auto",
-        **mixer: object,
+        **mixer: Any,
     ) -> None:
         super().__init__()
         if ffn not in ("residual", "standard"):
             raise ConfigError(f"unknown ffn {ffn!r}; use 'residual' or 'standard'")
-        make_norm = _pick(NORMS, norm, "norm")
+        make_norm = _lookup(NORMS, norm, "norm")
         self.mixer_norm = make_norm(channels)
-        self.mixer = FLARE(
-            channels,
-            heads,
-            latents,
-            norm=norm,
-            activation=activation,
-            backend=backend,
-            **mixer,  # type: ignore[arg-type]
-        )
+        self.mixer = FLARE(channels, heads, latents, norm=norm, activation=activation, backend=backend, **mixer)
         self.ffn_norm = make_norm(channels)
         ratio = ffn_ratio if ffn_ratio is not None else 1 if ffn == "residual" else 4
         at_least(1, ffn_ratio=ratio)
@@ -243,49 +279,80 @@ class FLAREBlock(nn.Module):
             self.ffn = ResMLP(channels, ratio * channels, channels, ffn_depth, activation=activation, backend=backend)
         else:
             first, _, last = transformer_mlp(channels, ratio)
-            self.ffn = nn.Sequential(first, _pick(ACTIVATIONS, activation, "activation")(), last)
+            self.ffn = nn.Sequential(first, _lookup(ACTIVATIONS, activation, "activation")(), last)
 
+    @fused.use_kernel(fused.flare_block)
     def forward(self, x_BNC: Tensor, mask: Tensor | None = None) -> Tensor:
-        fast = fused.flare_block(self, x_BNC, mask)
-        if fast is not None:
-            return fast
+        """Apply the block, [B, N, C] to [B, N, C]; the mask is a boolean [B, N], True at real points."""
         x_BNC = x_BNC + self.mixer(self.mixer_norm(x_BNC), mask)
         return x_BNC + self.ffn(self.ffn_norm(x_BNC))
 
-    def gather(self, x_BNC: Tensor, mask: Tensor | None = None) -> Part:
-        """What some of the points tell the latents."""
-        return self.mixer.gather(self.mixer_norm(x_BNC), mask)
+    def encode_points(self, x_BNC: Tensor, mask: Tensor | None = None) -> PartialLatents:
+        """Compute the latents of some of the points; see `flare.mixer.chunked`."""
+        return self.mixer.encode_points(self.mixer_norm(x_BNC), mask)
 
-    def scatter(self, x_BNC: Tensor, z_BHMD: Tensor, mask: Tensor | None = None) -> Tensor:
-        """The block at any points, given its latents: `forward` where they are those of all points."""
-        x_BNC = x_BNC + self.mixer.scatter(self.mixer_norm(x_BNC), z_BHMD, mask)
+    def decode_points(self, x_BNC: Tensor, z_BHMD: Tensor, mask: Tensor | None = None) -> Tensor:
+        """Apply the block at any points, given its latents; with the latents of all points, it equals `forward`."""
+        x_BNC = x_BNC + self.mixer.decode_points(self.mixer_norm(x_BNC), z_BHMD, mask)
         return x_BNC + self.ffn(self.ffn_norm(x_BNC))
 
 
-class FLAREModel(nn.Module):
-    """The paper's surrogate: lift, FLARE blocks, head. Defaults are its Elasticity row (592,641 parameters).
+class FourierFeatures(nn.Module):
+    """The inputs x together with sin(2ᵏ π/2 x) and cos(2ᵏ π/2 x) for k = 0 … octaves − 1.
+
+    With them a network learns fine detail in fewer steps. The longest wave spans four units, which is four standard
+    deviations of a normalized input.
 
     Args:
-        in_dim: features per point: coordinates first, then whatever else is known there.
-        out_dim: fields predicted per point.
-        channels: C, feature width of every point.
-        blocks: FLARE blocks.
-        heads: H, must divide C.
-        latents: M, latents per head and block.
-        kv_depth: inner layers of the key and value MLPs.
-        ffn_depth: inner layers of each block's pointwise residual MLP.
-        ffn_ratio: hidden width of the pointwise MLP, in channels; None is 1, or 4 for `standard` (ablation).
-        ffn: `residual`, or `standard` for a transformer's MLP in its place (ablation).
-        io_depth: inner layers of the lift and the head.
-        fourier: octaves of Fourier features of the inputs; 0, as in the paper, for none.
-        scale: factor of the scores; None means 1/√D.
-        norm: `layer` or `rms`, everywhere.
-        qk_norm: normalise queries and keys over the head width.
-        activation: `gelu` (tanh form), `silu`, or `exact-gelu`, for which there is no fused kernel.
-        shared_latents: one set of queries for all heads (ablation).
-        latent_blocks: transformer blocks over the latents of each FLARE block (ablation).
-        latent_gelu: `tanh` or `none` (exact), of those.
-        backend: how to compute it, see `flare.mixer`. Weights are the same for every backend.
+        octaves: Number of frequencies; each is twice the one before.
+    """
+
+    def __init__(self, octaves: int) -> None:
+        super().__init__()
+        at_least(1, fourier=octaves)
+        self.octaves = octaves
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Map [..., in_dim] to [..., in_dim · (1 + 2 · octaves)]."""
+        angles = torch.cat([x * (math.pi / 2 * 2**k) for k in range(self.octaves)], dim=-1)
+        return torch.cat([x, angles.sin(), angles.cos()], dim=-1)
+
+    def width(self, in_dim: int) -> int:
+        """Return the number of output channels."""
+        return in_dim * (1 + 2 * self.octaves)
+
+
+class FLAREModel(nn.Module):
+    """The surrogate of the paper: lift, FLARE blocks, head. Defaults are its Elasticity model (592,641 parameters).
+
+    Args:
+        in_dim: Number of input features per point: coordinates first, then everything else known there.
+        out_dim: Number of fields to predict per point.
+        channels: Feature width C of every point.
+        blocks: Number of FLARE blocks.
+        heads: Number of heads H; must divide C.
+        latents: Number of latents M per head and block.
+        kv_depth: Inner layers of the key and value MLPs.
+        ffn_depth: Inner layers of the pointwise residual MLP of each block.
+        ffn_ratio: Hidden width of the pointwise MLP divided by C; None means 1, or 4 for `standard` (ablation).
+        ffn: `residual`, or `standard` for the MLP of a transformer (ablation).
+        io_depth: Inner layers of the lift and the head.
+        fourier: Octaves of Fourier features of the inputs; 0, as in the paper, for none.
+        scale: Factor of the scores; None means 1/√D.
+        norm: `layer` or `rms`, for all normalization layers.
+        qk_norm: Normalize queries and keys over the head width.
+        activation: `gelu` (tanh form), `silu`, or `exact-gelu`, which has no fused kernel.
+        shared_latents: Use one set of queries for all heads (ablation).
+        latent_blocks: Number of transformer blocks over the latents of each FLARE block (ablation).
+        latent_gelu: GELU of these blocks, `tanh` or `none` (exact).
+        backend: Implementation; see `flare.mixer.mix`. The weights are the same for every backend.
+
+    Example:
+        >>> import torch
+        >>> from flare import FLAREModel
+        >>> model = FLAREModel(3, 1, channels=64, blocks=2, heads=16, latents=128)
+        >>> model(torch.randn(2, 1000, 3)).shape
+        torch.Size([2, 1000, 1])
     """
 
     def __init__(
@@ -313,8 +380,7 @@ class FLAREModel(nn.Module):
         backend: str = "auto",
     ) -> None:
         super().__init__()
-        if blocks < 1:
-            raise ConfigError(f"blocks={blocks}; a model needs at least 1")
+        at_least(1, blocks=blocks)
         features = FourierFeatures(fourier) if fourier else None
         width = features.width(in_dim) if features else in_dim
         lift = ResMLP(width, channels, channels, io_depth, skip_in=False, activation=activation, backend=backend)
@@ -339,7 +405,7 @@ class FLAREModel(nn.Module):
             )
             for _ in range(blocks)
         )
-        self.head_norm = _pick(NORMS, norm, "norm")(channels)
+        self.head_norm = _lookup(NORMS, norm, "norm")(channels)
         self.head = ResMLP(
             channels, channels, out_dim, io_depth, skip_out=False, activation=activation, backend=backend
         )
@@ -347,7 +413,7 @@ class FLAREModel(nn.Module):
         self.apply(small_normal)
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
-        """[B, N, in_dim] -> [B, N, out_dim]; `mask` is [B, N], True at real points."""
+        """Map [B, N, in_dim] to [B, N, out_dim]; the mask is a boolean [B, N], True at real points."""
         x_BNC = self.lift(x)
         for block in self.blocks:
             if self.recompute and torch.is_grad_enabled():
@@ -358,13 +424,34 @@ class FLAREModel(nn.Module):
 
 
 def recompute_blocks(model: nn.Module) -> None:
-    """From now on a backward computes each block anew from its input: less memory, a third more time."""
+    """Make the backward pass recompute each block from its input: less memory, a third more time.
+
+    Raises:
+        ConfigError: The model is not a `FLAREModel`.
+    """
     if not isinstance(model, FLAREModel):
-        raise ConfigError(f"{type(model).__name__} cannot compute its blocks anew; a FLARE model can")
+        raise ConfigError(f"{type(model).__name__} cannot recompute its blocks; only a FLAREModel can")
     model.recompute = True
 
 
-def _pick(table: dict[str, Callable[..., nn.Module]], name: str, what: str) -> Callable[..., nn.Module]:
+def split_points(model: nn.Module, group: sharded.Group | None) -> None:
+    """Let the ranks of a group share the points of each sample.
+
+    From then on each rank passes its own points to the model. None returns to one rank with all points.
+
+    Raises:
+        ConfigError: The model has no FLARE layer.
+    """
+    layers = [module for module in model.modules() if isinstance(module, FLARE)]
+    if not layers:
+        raise ConfigError(
+            f"{type(model).__name__} cannot split the points of a sample over ranks: it has no FLARE layer"
+        )
+    for layer in layers:
+        layer.group = group
+
+
+def _lookup(table: dict[str, Callable[..., nn.Module]], name: str, kind: str) -> Callable[..., nn.Module]:
     if name not in table:
-        raise ConfigError(f"unknown {what} {name!r}; {nearest(name, table)}")
+        raise ConfigError(f"unknown {kind} {name!r}; {suggest_name(name, table)}")
     return table[name]

@@ -1,14 +1,16 @@
-"""A residual MLP, or a whole FLARE block, by one native operator, where the module is what the operator computes.
+"""Choose between a module's `forward` and the C++ kernel that computes the same: one operator per MLP or block.
 
-An operator takes the weights and never calls the modules inside. So they must be as built: nobody replaced a part,
-listens by a hook, or gave one a forward of its own. Else the module computes layer by layer, as it is written.
+A kernel reads the weights and calls none of the modules inside. So it is used only if they are as built: no module was
+replaced or subclassed, none has a hook or a method of its own. Otherwise the module runs as it is written. This file
+knows modules by their attributes and does not import `flare.models.flare`, which uses it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import wraps
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -16,182 +18,128 @@ from torch.nn.modules.module import _has_any_global_hook
 
 from flare.mixer import native
 from flare.mixer.native import block_ops
-from flare.models import flare as paper  # which imports this file: only its name is bound here
 
-if TYPE_CHECKING:
-    from flare.models.flare import FLARE, FLAREBlock, ResMLP
+Module = TypeVar("Module", bound=nn.Module)
+Inputs = ParamSpec("Inputs")
+Forward = Callable[Concatenate[Module, Inputs], Tensor]
 
 
-def resmlp(mlp: ResMLP, x: Tensor) -> Tensor | None:
-    """[..., in] -> [..., out]; None where the kernel cannot stand in for the module."""
-    found = _weights_and_shape(mlp, _look_at_mlp)
-    if found is None or x.ndim == 0 or not native.serves(x, *found[0]):
+def use_kernel(kernel: Callable[..., Tensor | None]) -> Callable[[Forward[Module, Inputs]], Forward[Module, Inputs]]:
+    """Return a decorator for a `forward` that tries a kernel first.
+
+    Args:
+        kernel: Takes the arguments of the forward. Returns None if it cannot give the same result.
+    """
+
+    def decorate(definition: Forward[Module, Inputs]) -> Forward[Module, Inputs]:
+        @wraps(definition)
+        def forward(self: Module, /, *args: Inputs.args, **kwargs: Inputs.kwargs) -> Tensor:
+            y = kernel(self, *args, **kwargs)
+            return definition(self, *args, **kwargs) if y is None else y
+
+        return forward
+
+    return decorate
+
+
+def resmlp(mlp: Any, x: Tensor) -> Tensor | None:
+    """Compute a ResMLP, [..., in] to [..., out], or return None."""
+    found = _weights_and_shape(mlp, _plan_mlp)
+    if found is None or x.ndim == 0 or not native.supports(x, *found[0]):
         return None
     weights, shape = found
     depth, skip_in, skip_out, _ = shape
     (hidden, in_dim), out_dim = weights[0].shape, weights[-1].shape[0]
     if x.shape[-1] != in_dim or not block_ops.fits_skips(in_dim, hidden, out_dim, skip_in, skip_out):
         return None
-    if [w.shape for w in weights] != _mlp_widths(in_dim, hidden, out_dim, depth):
+    shapes = block_ops.mlp_shapes if torch.compiler.is_compiling() else block_ops.cached_mlp_shapes
+    if [w.shape for w in weights] != shapes(in_dim, hidden, out_dim, depth):
         return None
     return block_ops.resmlp(x, weights, [in_dim, hidden, out_dim, *shape])
 
 
-def flare_block(block: FLAREBlock, x_BNC: Tensor, mask: Tensor | None) -> Tensor | None:
-    """[B, N, C] -> [B, N, C]; None where the kernel cannot stand in for the module.
+def flare_block(block: Any, x_BNC: Tensor, mask: Tensor | None = None) -> Tensor | None:
+    """Compute a FLAREBlock, [B, N, C] to [B, N, C], or return None.
 
-    Variants of the layer (normalised queries and keys, blocks between the latents) take the operators one by one.
+    Variants of the layer (normalized queries and keys, latent blocks) have no kernel for the whole block.
     """
-    if block.mixer.group is not None:  # the kernel gathers from its own points alone
+    found = _weights_and_shape(block, _plan_block)
+    if found is None or x_BNC.ndim != 3 or block.mixer.group is not None:  # the kernel has no communication
         return None
-    found = _weights_and_shape(block, _look_at_block)
-    if found is None or x_BNC.ndim != 3:
-        return None
-    weights, shape = found
+    weights, (kv_depth, ffn_depth, silu, rms) = found
     mixer, latents = block.mixer, block.mixer.latents
-    norm: Any = block.mixer_norm
-    if not (native.serves(x_BNC, latents, *weights) and native.serves_mask(mask) and native.serves_scale(mixer.scale)):
-        return None
-    if mask is not None and mask.shape != x_BNC.shape[:2]:
+    if not (
+        native.supports(x_BNC, latents, *weights)
+        and native.supports_mask(mask)
+        and native.supports_scale(mixer.scale)
+        and (mask is None or mask.shape == x_BNC.shape[:2])
+    ):
         return None
     channels = mixer.heads * latents.shape[2]
-    if x_BNC.shape[2] != channels or [w.shape for w in weights] != _block_widths(channels, *shape):
+    shapes = block_ops.block_shapes if torch.compiler.is_compiling() else block_ops.cached_block_shapes
+    if x_BNC.shape[2] != channels or [w.shape for w in weights] != shapes(channels, kv_depth, ffn_depth, rms):
         return None
-    q_HMD = latents.expand(mixer.heads, -1, -1)
-    return block_ops.block(x_BNC, q_HMD, weights, mask, mixer.scale, norm.eps, shape)
+    q_HMD, eps = latents.expand(mixer.heads, -1, -1), block.mixer_norm.eps
+    return block_ops.block(x_BNC, q_HMD, weights, mask, mixer.scale, eps, [kv_depth, ffn_depth, silu, rms])
 
 
-def _mlp_widths(in_dim: int, hidden: int, out_dim: int, depth: int) -> block_ops.Widths:
-    widths = block_ops.mlp_widths if torch.compiler.is_compiling() else block_ops.cached_mlp_widths
-    return widths(in_dim, hidden, out_dim, depth)
+# ---- which modules a kernel can replace -----------------------------------------------------------------------------
+
+Plan = tuple[list[nn.Module], list[int]]
+"""Modules that hold the weights, in the order of the kernel, and the integers that the kernel takes beside them."""
 
 
-def _block_widths(channels: int, kv_depth: int, ffn_depth: int, silu: int, rms: int) -> block_ops.Widths:
-    widths = block_ops.block_widths if torch.compiler.is_compiling() else block_ops.cached_block_widths
-    return widths(channels, kv_depth, ffn_depth, rms)
-
-
-# ---- a look at the modules ------------------------------------------------------------------------------------------
-
-Look = tuple[list[nn.Module], list[int]]
-"""The modules with the weights, in the order of the kernel, and what it wants to know beside them."""
-
-
-def _weights_and_shape(module: Any, look_at: Callable[[Any], Look | None]) -> tuple[list[Tensor], list[int]] | None:
-    if _has_any_global_hook():
-        return None
-    look = _look(module, look_at) if torch.compiler.is_compiling() else _last_look(module, look_at)
-    if look is None:
-        return None
-    weights: list[Any] = []
-    for part in look[0]:
-        own = part._parameters
-        weights.append(own.get("weight"))
-        if type(part) is not nn.RMSNorm:
-            weights.append(own.get("bias"))
-    return None if any(weight is None for weight in weights) else (weights, look[1])
-
-
-def _look(module: nn.Module, look_at: Callable[[Any], Look | None]) -> Look | None:
-    _, *parts = module.modules()
-    return None if any(_is_touched(part) for part in parts) else look_at(module)
-
-
-def _is_touched(part: nn.Module) -> bool:
-    """Whether it has hooks or a forward of its own. Nobody calls it, so they would not run."""
-    hooks = part._forward_hooks or part._forward_pre_hooks or part._backward_hooks or part._backward_pre_hooks
-    return bool(hooks) or "forward" in part.__dict__
-
-
-def _last_look(module: Any, look_at: Callable[[Any], Look | None]) -> Look | None:
-    """A look takes as long as the kernels on a small mesh, so it is taken again only after a change."""
-    if _forwards() != _FORWARDS:
-        return None
-    last = module.__dict__.get("_look")
-    if last is not None and last.still_holds(module):
-        return last.look
-    look = _look(module, look_at)
-    module.__dict__["_look"] = None if look is None else Snapshot(module, look)
-    return look
-
-
-def _forwards() -> list[Any]:
-    """Of PyTorch's own modules, which other libraries may replace for a whole process."""
-    return [nn.Linear.forward, nn.LayerNorm.forward, nn.RMSNorm.forward, nn.GELU.forward, nn.SiLU.forward]
-
-
-_FORWARDS = _forwards()
-_HOOKS = itemgetter("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
-_SETTINGS = ("backend", "depth", "skip_in", "skip_out", "heads", "eps", "normalized_shape", "approximate")
-
-
-class Snapshot:
-    """A look at a module, and all that it depended on. Kept with the module; a copy or a pickle of that has none."""
-
-    def __init__(self, module: nn.Module, look: Look) -> None:
-        self.look = look
-        _, *self._parts = module.modules()
-        self._getters = []
-        for place, part in enumerate([module, *self._parts]):
-            if names := [name for name in _SETTINGS if name in part.__dict__]:
-                self._getters.append((place, itemgetter(*names)))
-        self._seen = self._see(module)
-
-    def still_holds(self, module: nn.Module) -> bool:
-        try:
-            return self._see(module) == self._seen
-        except KeyError:  # a setting is gone
-            return False
-
-    def _see(self, module: nn.Module) -> list[Any]:
-        own = [module.__dict__, *[part.__dict__ for part in self._parts]]
-        return [
-            [type(part) for part in self._parts],
-            [tuple(mine["_modules"].values()) for mine in own],
-            [get(own[place]) for place, get in self._getters],
-            [any(_HOOKS(mine)) or "forward" in mine for mine in own[1:]],  # as _is_touched, at a third of the time
-        ]
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return type(None), ()
-
-
-def _look_at_mlp(mlp: ResMLP) -> Look | None:
+def _plan_mlp(mlp: Any) -> Plan | None:
     if mlp.backend == "native":
         native.require()
     elif mlp.backend != "auto":
         return None
-    layers = list(mlp.layers)
-    if any(type(layer) is not nn.Linear for layer in layers) or not (_is_tanh(mlp) or _is_silu(mlp)):
+    layers, silu = list(mlp.layers), type(mlp.activation) is nn.SiLU
+    tanh_gelu = type(mlp.activation) is nn.GELU and mlp.activation.approximate == "tanh"
+    if any(type(layer) is not nn.Linear for layer in layers) or not (silu or tanh_gelu):
         return None
-    return layers, [mlp.depth, int(mlp.skip_in), int(mlp.skip_out), int(_is_silu(mlp))]
+    return layers, [mlp.depth, int(mlp.skip_in), int(mlp.skip_out), int(silu)]
 
 
-def _look_at_block(block: FLAREBlock) -> Look | None:
-    mixer, before, after = block.mixer, block.mixer_norm, block.ffn_norm
-    ffn: Any = block.ffn
-    if not (_is_usual(mixer) and _are_norms(before, after) and _are_alike(mixer.key, mixer.value, ffn)):
+def _plan_block(block: Any) -> Plan | None:
+    mixer, before, after, ffn = block.mixer, block.mixer_norm, block.ffn_norm, block.ffn
+    if not (_is_built_in(mixer, "FLARE") and _is_built_in(ffn, "ResMLP")):
         return None
-    looks = [_look_at_mlp(mlp) for mlp in (mixer.key, mixer.value, ffn)]
-    if any(look is None for look in looks):
+    key, value = mixer.key, mixer.value
+    if not (_is_built_in(key, "ResMLP") and _is_built_in(value, "ResMLP")):
         return None
-    key, value, last = (look[0] for look in looks if look)
-    shape = [mixer.key.depth, ffn.depth, int(_is_silu(ffn)), int(type(before) is nn.RMSNorm)]
-    return [before, *key, *value, mixer.out, after, *last], shape
+    if not (_is_plain_mixer(mixer) and _are_equal_norms(before, after) and key.depth == value.depth):
+        return None
+    if not type(key.activation) is type(value.activation) is type(ffn.activation):
+        return None
+    plans = [_plan_mlp(mlp) for mlp in (key, value, ffn)]
+    if any(plan is None for plan in plans) or not all(mlp.skip_in and mlp.skip_out for mlp in (key, value, ffn)):
+        return None
+    key_layers, value_layers, ffn_layers = (plan[0] for plan in plans if plan)
+    silu, rms = type(ffn.activation) is nn.SiLU, type(before) is nn.RMSNorm
+    layers = [before, *key_layers, *value_layers, mixer.out, after, *ffn_layers]
+    return layers, [key.depth, ffn.depth, int(silu), int(rms)]
 
 
-def _is_usual(mixer: FLARE) -> bool:
-    """As built from the paper."""
+def _is_built_in(module: nn.Module, name: str) -> bool:
+    """Return whether the class is that of `flare.models.flare`, with its own methods, and not a subclass."""
+    kind = type(module)
+    if kind.__module__ != "flare.models.flare" or kind.__qualname__ != name:
+        return False
+    methods = [getattr(kind, method, None) for method in _METHODS]
+    return all(method is None or method.__module__ == "flare.models.flare" for method in methods)
+
+
+def _is_plain_mixer(mixer: Any) -> bool:
     return (
-        type(mixer) is paper.FLARE
-        and mixer.backend in ("auto", "native")
+        mixer.backend in ("auto", "native")
         and type(mixer.query_norm) is type(mixer.key_norm) is nn.Identity
         and type(mixer.out) is nn.Linear
         and len(mixer.latent_blocks) == 0
     )
 
 
-def _are_norms(before: Any, after: Any) -> bool:
+def _are_equal_norms(before: Any, after: Any) -> bool:
     kind = type(before)
     if kind not in (nn.LayerNorm, nn.RMSNorm) or type(after) is not kind:
         return False
@@ -201,19 +149,86 @@ def _are_norms(before: Any, after: Any) -> bool:
     return len(shapes) == 1 and before.eps == after.eps is not None
 
 
-def _are_alike(key: Any, value: Any, ffn: Any) -> bool:
-    """Three residual MLPs with one activation and every skip, the first two of one depth."""
-    return (
-        type(key) is type(value) is type(ffn) is paper.ResMLP
-        and type(key.activation) is type(value.activation) is type(ffn.activation)
-        and all(mlp.skip_in and mlp.skip_out for mlp in (key, value, ffn))
-        and key.depth == value.depth
-    )
+# ---- whether they are as built --------------------------------------------------------------------------------------
 
 
-def _is_silu(mlp: ResMLP) -> bool:
-    return type(mlp.activation) is nn.SiLU
+def _weights_and_shape(module: Any, make_plan: Callable[[Any], Plan | None]) -> tuple[list[Tensor], list[int]] | None:
+    if _has_any_global_hook():
+        return None
+    plan = _checked_plan(module, make_plan) if torch.compiler.is_compiling() else _cached_plan(module, make_plan)
+    if plan is None:
+        return None
+    weights: list[Any] = []
+    for layer in plan[0]:
+        own = layer._parameters
+        weights.append(own.get("weight"))
+        if type(layer) is not nn.RMSNorm:
+            weights.append(own.get("bias"))
+    return None if any(weight is None for weight in weights) else (weights, plan[1])
 
 
-def _is_tanh(mlp: ResMLP) -> bool:
-    return type(mlp.activation) is nn.GELU and mlp.activation.approximate == "tanh"
+def _checked_plan(module: nn.Module, make_plan: Callable[[Any], Plan | None]) -> Plan | None:
+    _, *inner = module.modules()
+    return None if any(is_customized(m) for m in inner) else make_plan(module)
+
+
+def is_customized(module: nn.Module) -> bool:
+    """Return whether a module has hooks, or a method that was replaced on the instance."""
+    m = module
+    hooks = m._forward_hooks or m._forward_pre_hooks or m._backward_hooks or m._backward_pre_hooks
+    return bool(hooks) or any(name in m.__dict__ for name in _METHODS)
+
+
+def _cached_plan(module: Any, make_plan: Callable[[Any], Plan | None]) -> Plan | None:
+    """Reuse the last plan unless something changed: making one takes as long as a kernel on a small mesh."""
+    last = module.__dict__.get("_fused_plan")
+    if last is not None and last.still_holds(module):
+        return last.plan
+    plan = _checked_plan(module, make_plan) if _torch_forwards() == _TORCH_FORWARDS else None
+    module.__dict__["_fused_plan"] = None if plan is None else _CachedPlan(module, plan)
+    return plan
+
+
+def _torch_forwards() -> list[Any]:
+    """Return the forwards of PyTorch's modules, which other libraries may replace for the whole process."""
+    return [nn.Linear.forward, nn.LayerNorm.forward, nn.RMSNorm.forward, nn.GELU.forward, nn.SiLU.forward]
+
+
+_TORCH_FORWARDS = _torch_forwards()
+_HOOKS = itemgetter("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
+_METHODS = ("forward", "queries_and_keys", "process_latents")
+_SETTINGS = ("backend", "depth", "skip_in", "skip_out", "heads", "eps", "normalized_shape", "approximate")
+
+
+class _CachedPlan:
+    """A plan and everything it depends on. It is stored in the module; copies and pickles of the module drop it."""
+
+    def __init__(self, module: nn.Module, plan: Plan) -> None:
+        self.plan = plan
+        _, *self._inner = module.modules()
+        self._types = list({type(inner) for inner in self._inner})
+        self._getters = []
+        for place, inner in enumerate([module, *self._inner]):
+            if names := [name for name in _SETTINGS if name in inner.__dict__]:
+                self._getters.append((place, itemgetter(*names)))
+        self._state = self._read(module)
+
+    def still_holds(self, module: nn.Module) -> bool:
+        try:
+            return self._read(module) == self._state
+        except KeyError:  # a setting was deleted
+            return False
+
+    def _read(self, module: nn.Module) -> list[Any]:
+        own = [module.__dict__, *[inner.__dict__ for inner in self._inner]]
+        return [
+            [type(inner) for inner in self._inner],
+            [getattr(kind, method, None) for kind in self._types for method in _METHODS],
+            [tuple(attributes["_modules"].values()) for attributes in own],
+            [get(own[place]) for place, get in self._getters],
+            [any(_HOOKS(attributes)) for attributes in own[1:]],
+            [len(attributes) for attributes in own[1:]],  # grows with a method that is replaced on an instance
+        ]
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(None), ()

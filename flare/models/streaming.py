@@ -1,7 +1,8 @@
-"""A FLARE model over points in chunks: bounded memory, the same answer. Blocks talk through their latents alone.
+"""A FLARE model over points in chunks: bounded memory, the same answer.
 
-Each block is one pass over the chunks: scatter the latents of this block, gather those of the next. Between passes the
-features of all points wait in memory or in a file.
+The points of a block interact through its latents alone. So each block takes one pass over the chunks, which decodes
+the latents of this block and encodes those of the next. Between passes the features of all points are in memory or in
+a file.
 """
 
 # B batch, N points, n points of a chunk, M latents per head, H heads, D head width, C channels
@@ -17,70 +18,72 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
-from flare.mixer.chunked import Gathered
-from flare.models.flare import FLAREBlock, FLAREModel
+from flare.mixer.chunked import LatentAccumulator
+from flare.models.flare import FLARE, FLAREBlock, FLAREModel
+from flare.models.fused import is_customized
 from flare.utils.errors import ConfigError
-from flare.utils.files import refuse_full_disk
+from flare.utils.files import check_disk_space
 
 CHUNK = 65_536
-"""Points at a time where nobody says how many: enough for full speed. `flare.inference` takes fewer if it must."""
+"""Default number of points per chunk, enough for full speed."""
 MOST_IN_MEMORY = 512 * 2**20
-"""Bytes of features that are kept in memory; more go into a file."""
+"""Largest size in bytes of the features that are kept in memory; larger ones go to a file."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Stream:
-    """The points of a batch, to be read in chunks as often as there are blocks."""
+    """The points of a batch, which a model reads in chunks, once per block."""
 
     model: nn.Module
+    """A `FLAREModel`; see `flare_model`."""
     points: int
-    """N."""
+    """Number of points N."""
     read: Callable[[int, int], Tensor]
-    """(start, stop) -> inputs [B, stop - start, in_dim], on the device of the model."""
+    """Maps (start, stop) to inputs [B, stop - start, in_dim] on the device of the model."""
     mask: Callable[[int, int], Tensor | None] = lambda start, stop: None
-    """(start, stop) -> [B, stop - start], True at real points; or None. Padding tells the latents nothing, and gets the
-    answer that the model's `forward` has for it."""
+    """Maps (start, stop) to a boolean [B, stop - start], True at real points, or None. Outputs at padding are those of
+    the model's `forward`."""
     chunk: int = CHUNK
-    """Points at a time."""
+    """Number of points per chunk."""
     scratch: str | os.PathLike[str] | None = None
-    """Folder for the features of all points, where they are too many for the memory; None is the system's own."""
+    """Folder for features that do not fit in memory; None means the temporary folder of the system."""
     in_memory: int | None = None
-    """Bytes of features that may wait in memory; None: `MOST_IN_MEMORY`."""
+    """Largest size in bytes of features kept in memory; None means `MOST_IN_MEMORY`."""
     done: Callable[[int], None] = lambda points: None
-    """Called with the points of a chunk, once a block."""
+    """Progress callback; called with the number of points of each chunk, once per block."""
 
     def __post_init__(self) -> None:
         if self.points < 1 or self.chunk < 1:
-            raise ConfigError(f"points={self.points}, chunk={self.chunk}: at least 1 each")
+            raise ConfigError(f"points={self.points}, chunk={self.chunk}: both must be at least 1")
 
     @torch.no_grad()
     def encode(self) -> list[Tensor]:
-        """The latents of every block, [B, H, M, D] each: all that `query` needs to know of these points."""
-        return self._through(None)
+        """Return the latents of every block, [B, H, M, D] each, which are all that `query` needs."""
+        return self._run(None)
 
     @torch.no_grad()
     def forward(self, write: Callable[[int, int, Tensor], None]) -> list[Tensor]:
-        """Hand the model's answer to `write(start, stop, y)` chunk by chunk; returns the latents as `encode` does."""
-        return self._through(write)
+        """Pass the output of the model to `write(start, stop, y)`, chunk by chunk; return the latents like `encode`."""
+        return self._run(write)
 
-    def _through(self, write: Callable[[int, int, Tensor], None] | None) -> list[Tensor]:
+    def _run(self, write: Callable[[int, int, Tensor], None] | None) -> list[Tensor]:
         model = flare_model(self.model)
-        blocks, latents, gathered = flare_blocks(model), list[Tensor](), Gathered()
-        with _Features(self, blocks[0].mixer.latents.device) as features:
+        blocks, latents, sums = flare_blocks(model), list[Tensor](), LatentAccumulator()
+        with _FeatureStore(self, blocks[0].mixer.latents.device) as features:
             for start, stop in spans(self.points, self.chunk):
                 x_BnC = model.lift(self.read(start, stop))
                 features.write(start, stop, x_BnC)
-                gathered.add(blocks[0].gather(x_BnC, self.mask(start, stop)))
+                sums.add(blocks[0].encode_points(x_BnC, self.mask(start, stop)))
             for block, following in zip(blocks, [*blocks[1:], None], strict=True):
-                latents.append(block.mixer.between(gathered.latents(x_BnC.dtype)))
-                gathered = Gathered()
+                latents.append(block.mixer.process_latents(sums.latents(x_BnC.dtype)))
+                sums = LatentAccumulator()
                 if following is None and write is None:
                     break
                 for start, stop in spans(self.points, self.chunk):
-                    x_BnC = block.scatter(features.read(start, stop), latents[-1], self.mask(start, stop))
+                    x_BnC = block.decode_points(features.read(start, stop), latents[-1], self.mask(start, stop))
                     if following is not None:
                         features.write(start, stop, x_BnC)
-                        gathered.add(following.gather(x_BnC, self.mask(start, stop)))
+                        sums.add(following.encode_points(x_BnC, self.mask(start, stop)))
                     elif write is not None:
                         write(start, stop, model.head(model.head_norm(x_BnC)))
                     self.done(stop - start)
@@ -88,40 +91,83 @@ class Stream:
 
 
 def spans(count: int, size: int) -> Iterator[tuple[int, int]]:
-    """(start, stop) of each chunk."""
+    """Yield (start, stop) of each chunk."""
     return ((start, min(start + size, count)) for start in range(0, count, size))
 
 
 def query(model: nn.Module, x: Tensor, latents: list[Tensor]) -> Tensor:
-    """[B, n, in_dim] -> [B, n, out_dim]: the fields at any points of the samples whose latents these are."""
+    """Evaluate the fields at any points of encoded samples.
+
+    Args:
+        model: The model that made the latents.
+        x: Inputs at the points, [B, n, in_dim].
+        latents: Latents of every block, from `Stream.encode`.
+
+    Returns:
+        Outputs, [B, n, out_dim].
+    """
     network = flare_model(model)
     x_BnC = network.lift(x)
     for block, z_BHMD in zip(flare_blocks(network), latents, strict=True):
-        x_BnC = block.scatter(x_BnC, z_BHMD)
+        x_BnC = block.decode_points(x_BnC, z_BHMD)
     return network.head(network.head_norm(x_BnC))
 
 
 def flare_model(model: nn.Module) -> FLAREModel:
-    """The model, if its points talk through latents alone."""
+    """Return the model if it can take its points in chunks.
+
+    Raises:
+        ConfigError: It is not a `FLAREModel`, or chunks would bypass a mixer, a `forward` or a hook of the user's own.
+    """
     if not isinstance(model, FLAREModel):
-        raise ConfigError(f"{type(model).__name__} cannot take its points in chunks; a FLARE model can")
+        raise ConfigError(f"{type(model).__name__} cannot take its points in chunks; only a FLAREModel can")
+    modules: list[tuple[str, nn.Module, type[nn.Module]]] = [("the model", model, FLAREModel)]
+    for i, block in enumerate(flare_blocks(model)):
+        modules.append((f"blocks.{i}", block, FLAREBlock))
+        modules.append((f"blocks.{i}.mixer", getattr(block, "mixer", block), FLARE))
+    for name, module, base in modules:
+        if reason := _bypassed(module, base):
+            raise ConfigError(f"{name} {reason}, which evaluation in chunks would skip; take all points at once")
     return model
 
 
+def can_stream(model: nn.Module) -> bool:
+    """Return whether a model can take its points in chunks."""
+    try:
+        flare_model(model)
+    except ConfigError:
+        return False
+    return True
+
+
+def _bypassed(module: nn.Module, base: type[nn.Module]) -> str | None:
+    """Return what of a module would not be called, because chunks go through `decode_points` instead of `forward`."""
+    kind = type(module)
+    if not isinstance(module, base):
+        return f"is a {kind.__name__}, not a {base.__name__}"
+    if is_customized(module):
+        return "has a hook or a replaced method"
+    first = next(cls for cls in kind.__mro__ if "forward" in vars(cls) or "decode_points" in vars(cls))
+    return None if first is base or "decode_points" in vars(first) else f"is a {kind.__name__} with its own forward"
+
+
 def flare_blocks(model: FLAREModel) -> list[FLAREBlock]:
+    """Return the blocks of a model."""
     return cast("list[FLAREBlock]", list(model.blocks))
 
 
-class _Features:
-    """Room for [N, B, C] numbers: in memory, or in a file that is read and written, not mapped, so that it does not
-    count as memory of this process. Vanishes on leaving."""
+class _FeatureStore:
+    """The features of all points, [N, B, C], in memory or in a temporary file.
+
+    The file is read and written, not memory-mapped, so that it does not count as memory of this process.
+    """
 
     def __init__(self, stream: Stream, device: torch.device) -> None:
         self._stream, self._device = stream, device
         self._memory: Tensor | None = None
         self._file: int | None = None
 
-    def __enter__(self) -> _Features:
+    def __enter__(self) -> _FeatureStore:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -131,43 +177,41 @@ class _Features:
     def write(self, start: int, stop: int, x_BnC: Tensor) -> None:
         rows_nBC = x_BnC.transpose(0, 1)
         if self._memory is None and self._file is None:
-            self._make_room(rows_nBC)
+            self._allocate(rows_nBC)
         if self._memory is not None:
             self._memory[start:stop] = rows_nBC
             return
         assert self._file is not None
-        whole = rows_nBC.cpu().contiguous()
-        self._row = whole[0].numel() * whole.element_size()
-        self._shape, self._dtype = whole.shape[1:], whole.dtype
-        left, place = _bytes(whole), start * self._row
-        while left:
-            written = os.pwrite(self._file, left, place)
-            left, place = left[written:], place + written
+        rows = rows_nBC.cpu().contiguous()
+        self._row_bytes = rows[0].numel() * rows.element_size()
+        self._shape, self._dtype = rows.shape[1:], rows.dtype
+        rest, offset = _bytes(rows), start * self._row_bytes
+        while rest:
+            count = os.pwrite(self._file, rest, offset)
+            rest, offset = rest[count:], offset + count
 
     def read(self, start: int, stop: int) -> Tensor:
         if self._memory is not None:
             return self._memory[start:stop].transpose(0, 1)
         assert self._file is not None
-        whole = torch.empty((stop - start, *self._shape), dtype=self._dtype)
-        left, place = _bytes(whole), start * self._row
-        while left:
-            count = os.preadv(self._file, [left], place)
+        rows = torch.empty((stop - start, *self._shape), dtype=self._dtype, device="cpu")
+        rest, offset = _bytes(rows), start * self._row_bytes
+        while rest:
+            count = os.preadv(self._file, [rest], offset)
             if count == 0:
-                raise OSError(f"the scratch file ends at byte {place}")
-            left, place = left[count:], place + count
-        return whole.to(self._device).transpose(0, 1)
+                raise OSError(f"the scratch file ends at byte {offset}")
+            rest, offset = rest[count:], offset + count
+        return rows.to(self._device).transpose(0, 1)
 
-    def _make_room(self, rows_nBC: Tensor) -> None:
+    def _allocate(self, rows_nBC: Tensor) -> None:
         shape = (self._stream.points, *rows_nBC.shape[1:])
-        bytes_ = rows_nBC.element_size() * self._stream.points * rows_nBC[0].numel()
-        if bytes_ <= (MOST_IN_MEMORY if self._stream.in_memory is None else self._stream.in_memory):
+        size = rows_nBC.element_size() * self._stream.points * rows_nBC[0].numel()
+        if size <= (MOST_IN_MEMORY if self._stream.in_memory is None else self._stream.in_memory):
             self._memory = rows_nBC.new_empty(shape)
             return
         folder = self._stream.scratch or tempfile.gettempdir()
-        refuse_full_disk(
-            folder, bytes_, f"the features of {self._stream.points:,} points", "name another folder by --scratch"
-        )
-        # The name is gone at once: whatever ends this process, the file goes with it.
+        check_disk_space(folder, size, f"the features of {self._stream.points:,} points", "use another scratch folder")
+        # The name is removed at once, so that the file vanishes with the process, however that ends.
         self._file, name = tempfile.mkstemp(prefix="flare-", dir=folder)
         os.unlink(name)  # noqa: PTH108
 

@@ -4,8 +4,8 @@
     a = random_coefficient(85, rng)         # (85, 85), 3 or 12
     u = solve(a)                            # (85, 85), zero on the border
 
-Everything is dimensionless. Arrays are indexed [row, column]; x follows the column, y the row. K samples per side lie
-either on **nodes** j/(K−1), the border included, or at **cell centres** (i+½)/K, as in the published Darcy files.
+Everything is dimensionless. Arrays are indexed [row, column]; x follows the column, y the row. The K points per side
+are either **nodes** j/(K−1), the border included, or **cell centers** (i+½)/K, as in the published Darcy files.
 `solve` works on nodes, for clean new data; `solve_canonical` follows the recipe of those files, resampling included.
 """
 
@@ -23,39 +23,43 @@ from scipy.sparse.linalg import splu
 
 from flare.data.benchmarks.cards import card
 from flare.data.sample import Sample, Schema
-from flare.utils.errors import ConfigError, DataError, NotConverged, nearest
+from flare.utils.errors import ConfigError, DataError, NotConverged, suggest_name
 
 Array = NDArray[np.float64]
 
 GRIDS = ("node", "canonical")
 FACE_MEANS = ("arithmetic", "harmonic")
-SMALLEST = 4  # points per side, for the cubic spline and for a matrix with five distinct diagonals
-RESIDUAL_LIMIT = 1e-8  # of ‖Au − b‖ / ‖b‖; a sound solve leaves 1e-13 at K = 85, 4e-12 at K = 421
+MIN_RESOLUTION = 4  # points per side, for the cubic spline and for a matrix with five distinct diagonals
+RESIDUAL_LIMIT = 1e-8  # of ‖Au − b‖ / ‖b‖; usual are 1e-13 at K = 85 and 4e-12 at K = 421
 
 
 @dataclass(frozen=True, kw_only=True)
 class Darcy:
-    """The Darcy benchmark: coefficient of a two-phase medium -> pressure. Defaults are its published form."""
+    """The Darcy benchmark: coefficient of a two-phase medium -> pressure. The defaults are its published form."""
 
     resolution: int = 85
     """Points per side of a sample."""
     stride: int = 5
     """Solve on a grid this many times finer, (resolution - 1) * stride + 1 per side, and keep every stride-th point."""
     grid: Literal["canonical", "node"] = "canonical"
-    """canonical: the recipe of the published files, cell centres and resampling; node: clean, exactly zero border."""
+    """canonical: the recipe of the published files, cell centers and resampling; node: clean, exactly zero border."""
     face_mean: Literal["arithmetic", "harmonic"] = "arithmetic"
     """Coefficient between two nodes (node grid only)."""
 
     def __post_init__(self) -> None:
-        if self.resolution < SMALLEST or self.stride < 1:
-            raise ConfigError(f"resolution={self.resolution}, stride={self.stride}: at least {SMALLEST} and 1, please")
+        if self.resolution < MIN_RESOLUTION or self.stride < 1:
+            raise ConfigError(
+                f"resolution={self.resolution}, stride={self.stride}: must be at least {MIN_RESOLUTION} and 1"
+            )
         if self.grid == "canonical" and self.face_mean != "arithmetic":
-            raise ConfigError("the canonical grid has arithmetic face means; use --grid node for harmonic ones")
+            raise ConfigError("face_mean='harmonic' is not available with grid='canonical'; use grid='node'")
 
     def schema(self) -> Schema:
+        """Return the fields and grid of a sample."""
         return card("darcy").schema(grid=(self.resolution, self.resolution))
 
     def sample(self, rng: np.random.Generator) -> Sample:
+        """Solve for the pressure in a random medium."""
         a = random_coefficient((self.resolution - 1) * self.stride + 1, rng, grid=self.grid)
         u, residual = _canonical(a) if self.grid == "canonical" else _solve_on_nodes(a, np.ones_like(a), self.face_mean)
         kept = np.s_[:: self.stride, :: self.stride]
@@ -65,23 +69,24 @@ class Darcy:
         return Sample(values, notes={"residual": residual})
 
     def provenance(self) -> dict[str, Any]:
+        """Return how the dataset was made."""
         return {"kind": "recreated", "generator": "flare.physics.darcy"}
 
 
 def nodes(resolution: int) -> Array:
-    """(K,) coordinates j/(K−1), from 0 to 1."""
+    """Return the coordinates j/(K−1) from 0 to 1, shape (K,)."""
     return np.arange(resolution) / (resolution - 1)
 
 
-def cell_centres(resolution: int) -> Array:
-    """(K,) coordinates (i+½)/K, half a cell away from both ends."""
+def cell_centers(resolution: int) -> Array:
+    """Return the coordinates (i+½)/K, half a cell away from both ends, shape (K,)."""
     return (np.arange(resolution) + 0.5) / resolution
 
 
 def gaussian_random_field(
     resolution: int, rng: np.random.Generator, *, grid: str = "node", alpha: float = 2.0, tau: float = 3.0
 ) -> Array:
-    """One draw of g ~ N(0, τ^(2α−2) (−Δ + τ²)^−α), Δ with zero Neumann conditions, without its mean mode.
+    """Draw g ~ N(0, τ^(2α−2) (−Δ + τ²)^−α), Δ with zero Neumann conditions, without its mean mode.
 
     The Karhunen-Loève series over the first K × K modes, ξ independent standard normal,
 
@@ -92,17 +97,17 @@ def gaussian_random_field(
 
     Args:
         resolution: K, at least 4.
-        rng: K² standard normal numbers are drawn from it.
-        grid: "node" (DCT-I) or "canonical", the cell centres of the published files (inverse orthonormal DCT-II).
-        alpha: smoothness; the field has fewer than α − 1 derivatives.
-        tau: inverse correlation length.
+        rng: Generator, from which K² standard normal numbers are drawn.
+        grid: "node" (DCT-I) or "canonical", the cell centers of the published files (inverse orthonormal DCT-II).
+        alpha: Smoothness; the field has fewer than α − 1 derivatives.
+        tau: Inverse correlation length.
 
     Returns:
-        (K, K).
+        The field, shape (K, K).
     """
     _check_choice("grid", grid, GRIDS)
-    if resolution < SMALLEST:
-        raise ConfigError(f"resolution={resolution} is too small; use at least {SMALLEST}")
+    if resolution < MIN_RESOLUTION:
+        raise ConfigError(f"resolution={resolution} is too small; use at least {MIN_RESOLUTION}")
     if not (np.isfinite(alpha) and np.isfinite(tau) and tau > 0):
         raise ConfigError(f"alpha={alpha}, tau={tau}: both must be finite and tau above zero")
     k = np.arange(resolution, dtype=np.float64)
@@ -112,7 +117,7 @@ def gaussian_random_field(
     if grid == "canonical":
         field: Array = resolution * idctn(series, norm="ortho")
     else:
-        # DCT-I counts every mode twice but the first and the last; undo that and put in the √2 of φ.
+        # DCT-I counts every mode twice except the first and the last: undo that and include the √2 of φ.
         weight = np.full(resolution, np.sqrt(0.5))
         weight[0], weight[-1] = 1.0, np.sqrt(2.0)
         field = dctn(weight[:, None] * weight * series, type=1)
@@ -129,76 +134,78 @@ def random_coefficient(
     alpha: float = 2.0,
     tau: float = 3.0,
 ) -> Array:
-    """Permeability of a random two-phase medium, (K, K): `high` where a Gaussian random field is ≥ 0, else `low`.
+    """Draw the permeability of a random two-phase medium, shape (K, K).
 
-    The defaults are the benchmark's. Grid, `alpha` and `tau` are those of `gaussian_random_field`. Each phase fills
-    half the square on average, give or take 0.06 for a single sample.
+    It is `high` where a Gaussian random field is ≥ 0, else `low`. The defaults are the benchmark's. `grid`, `alpha` and
+    `tau` are those of `gaussian_random_field`. Each phase fills half the square on average, ± 0.06 in one sample.
     """
     if not 0 < low <= high < np.inf:
-        raise ConfigError(f"low={low}, high={high}: a permeability needs 0 < low <= high, both finite")
+        raise ConfigError(f"low={low}, high={high}: must be finite with 0 < low <= high")
     return np.where(gaussian_random_field(resolution, rng, grid=grid, alpha=alpha, tau=tau) >= 0, high, low)
 
 
 def solve(coefficient: ArrayLike, *, source: ArrayLike = 1.0, face_mean: str = "arithmetic") -> Array:
-    """Pressure on the nodes by the five-point scheme, second order for a smooth coefficient.
+    """Solve for the pressure on the nodes by the five-point scheme, second order for a smooth coefficient.
 
     Args:
-        coefficient: (K, K) permeability at the nodes, positive; K at least 4. The four corners have no influence.
+        coefficient: Positive permeability at the nodes, shape (K, K), K at least 4. The corners have no influence.
         source: f, one number or (K, K) at the nodes; its border values have no influence.
-        face_mean: permeability of the face between two nodes. "arithmetic" is what the published data use; "harmonic"
+        face_mean: Mean of the permeability between two nodes. "arithmetic" is what the published data use; "harmonic"
             is exact for a flow across a jump halfway between nodes.
 
     Returns:
-        (K, K), exactly zero on the border, positive inside if the source is.
+        Pressure, shape (K, K), exactly zero on the border, positive inside if the source is.
 
     Raises:
-        DataError: an array is misshapen, not finite or (coefficient) not positive, or the linear residual is above
-            1e-8 of the right-hand side (`NotConverged`), which takes a contrast of some 1e6 at K = 421.
+        DataError: An array has the wrong shape, is not finite or (coefficient) not positive.
+        NotConverged: The linear residual is above 1e-8, which takes a contrast of about 1e6 at K = 421.
     """
     a = _checked(coefficient, "coefficient", positive=True)
     f = np.full_like(a, source) if np.ndim(source) == 0 else np.asarray(source, dtype=np.float64)
     f = _checked(f, "source", positive=False)
     if f.shape != a.shape:
-        raise DataError(f"source has shape {f.shape}, coefficient {a.shape}; they must agree, or source be one number")
+        raise DataError(
+            f"source has shape {f.shape}, coefficient {a.shape}; they must agree, or source must be one number"
+        )
     return _solve_on_nodes(a, f, face_mean)[0]
 
 
 def solve_canonical(coefficient_cells: ArrayLike) -> Array:
-    """Pressure at the cell centres, by the recipe of the published files: resample, solve with f = 1, resample back.
+    """Solve for the pressure at the cell centers by the recipe of the published files: resample, solve, resample back.
 
-    Both resamplings are tensor-product not-a-knot cubic splines, extrapolating by half a cell. They have two effects
-    that are part of the data: the pressure on the array's border is small but not zero, and near a jump the spline
-    overshoots, so a few node coefficients are negative and the matrix need not be positive definite.
+    The source is 1. Both resamplings are tensor-product not-a-knot cubic splines that extrapolate by half a cell. Their
+    two side effects are part of the data: the pressure on the array's border is small but not zero, and the spline
+    overshoots near a jump, so a few node coefficients are negative and the matrix need not be positive definite.
 
     Args:
-        coefficient_cells: (K, K) permeability at the cell centres, positive; K at least 4.
+        coefficient_cells: Positive permeability at the cell centers, shape (K, K), K at least 4.
 
     Returns:
-        (K, K) at the cell centres.
+        Pressure at the cell centers, shape (K, K).
 
     Raises:
-        DataError: as `solve` does.
+        DataError: See `solve`.
     """
     return _canonical(_checked(coefficient_cells, "coefficient_cells", positive=True))[0]
 
 
 def _canonical(cells: Array) -> tuple[Array, float]:
-    at_cells, at_nodes = cell_centres(len(cells)), nodes(len(cells))
+    at_cells, at_nodes = cell_centers(len(cells)), nodes(len(cells))
     a = _resample(cells, at_cells, at_nodes)
     u, residual = _solve_on_nodes(a, np.ones_like(a), "arithmetic")
     return _resample(u, at_nodes, at_cells), residual
 
 
 def boundary_flux(coefficient: ArrayLike, pressure: ArrayLike, *, face_mean: str = "arithmetic") -> float:
-    """Total outflow through the faces next to the border, Σ a_face (u_inside − u_border).
+    """Return the total outflow through the faces next to the border, Σ a_face (u_inside − u_border).
 
-    For `pressure = solve(coefficient, source=f, face_mean=face_mean)` it is the discrete integral of f over the
+    For `pressure = solve(coefficient, source=f, face_mean=face_mean)` it equals the discrete integral of f over the
     interior nodes, Σ f/(K−1)², to rounding: ((K−2)/(K−1))² for f = 1.
 
     Args:
-        coefficient: (K, K) at the nodes.
-        pressure: (K, K) at the nodes.
-        face_mean: the one used in the solve.
+        coefficient: Permeability at the nodes, shape (K, K).
+        pressure: Pressure at the nodes, shape (K, K).
+        face_mean: The mean used in the solve.
     """
     a, u = _checked(coefficient, "coefficient", positive=True), _checked(pressure, "pressure", positive=False)
     if u.shape != a.shape:
@@ -209,7 +216,7 @@ def boundary_flux(coefficient: ArrayLike, pressure: ArrayLike, *, face_mean: str
 
 
 def _faces(a: Array, face_mean: str) -> tuple[Array, Array]:
-    """Permeability of the faces of interior nodes: (K−2, K−1) between columns, (K−1, K−2) between rows."""
+    """Return the permeability of the faces of interior nodes: (K−2, K−1) between columns, (K−1, K−2) between rows."""
     _check_choice("face_mean", face_mean, FACE_MEANS)
 
     def mean(p: Array, q: Array) -> Array:
@@ -219,23 +226,23 @@ def _faces(a: Array, face_mean: str) -> tuple[Array, Array]:
 
 
 def _matrix(a: Array, face_mean: str) -> csc_array:
-    """(n², n²), n = K−2: row P is Σ_N a_PN (u_P − u_N), what flows from node P to its four neighbours N."""
+    """Assemble (n², n²), n = K−2: row P is Σ_N a_PN (u_P − u_N), the flow from node P to its four neighbors N."""
     a_x, a_y = _faces(a, face_mean)
     diagonal = a_x[:, :-1] + a_x[:, 1:] + a_y[:-1] + a_y[1:]
     east = -a_x[:, 1:]
-    east[:, -1] = 0.0  # the last node of a row is not the neighbour of the first of the next
+    east[:, -1] = 0.0  # the last node of a row is no neighbor of the first of the next row
     east, north = east.ravel()[:-1], -a_y[1:-1].ravel()
     n = len(a) - 2
     return diags_array([north, east, diagonal.ravel(), east, north], offsets=[-n, -1, 0, 1, n], format="csc")
 
 
 def _solve_on_nodes(a: Array, f: Array, face_mean: str) -> tuple[Array, float]:
-    """Pressure at the nodes, and the relative residual. `a` may have any sign; pivots stay on the diagonal if a > 0."""
+    """Return the pressure at the nodes and the relative residual. `a` may have any sign."""
     n = len(a) - 2
-    with np.errstate(over="ignore", divide="ignore"):  # absurd magnitudes end in the residual, with a message
+    with np.errstate(over="ignore", divide="ignore"):  # extreme magnitudes are caught by the residual
         matrix, b = _matrix(a, face_mean), f[1:-1, 1:-1].ravel() / (n + 1) ** 2
     try:
-        # Ordered by minimum degree on A + Aᵀ: half the fill of the default. SuperLU's SymmetricMode gained nothing.
+        # Minimum degree on A + Aᵀ has half the fill of the default order. SuperLU's SymmetricMode gained nothing.
         interior: Array = splu(matrix, permc_spec="MMD_AT_PLUS_A").solve(b)
     except RuntimeError:  # a pivot is exactly zero
         interior = np.full(n * n, np.nan)
@@ -250,7 +257,7 @@ def _solve_on_nodes(a: Array, f: Array, face_mean: str) -> tuple[Array, float]:
 
 
 def _resample(values: Array, source: Array, target: Array) -> Array:
-    """Tensor-product not-a-knot cubic spline from one set of coordinates to another, both (K,), on both axes."""
+    """Interpolate from one set of coordinates to another, both (K,), by a tensor-product not-a-knot cubic spline."""
     for axis in (0, 1):
         values = make_interp_spline(source, values, k=3, axis=axis)(target)
     return values
@@ -258,8 +265,8 @@ def _resample(values: Array, source: Array, target: Array) -> Array:
 
 def _checked(values: ArrayLike, name: str, *, positive: bool) -> Array:
     array = np.asarray(values, dtype=np.float64)
-    if array.ndim != 2 or array.shape[0] != array.shape[1] or len(array) < SMALLEST:
-        raise DataError(f"{name} has shape {array.shape}; it must be square, (K, K), with K at least {SMALLEST}")
+    if array.ndim != 2 or array.shape[0] != array.shape[1] or len(array) < MIN_RESOLUTION:
+        raise DataError(f"{name} has shape {array.shape}; it must be square, (K, K), with K at least {MIN_RESOLUTION}")
     bad, fault = ~np.isfinite(array), "not finite"
     if positive and not bad.any():
         bad, fault = array <= 0, "not positive"
@@ -274,4 +281,4 @@ def _checked(values: ArrayLike, name: str, *, positive: bool) -> Array:
 
 def _check_choice(name: str, value: str, known: tuple[str, ...]) -> None:
     if value not in known:
-        raise ConfigError(f"{name}={value!r} is unknown; {nearest(str(value), known)}")
+        raise ConfigError(f"{name}={value!r} is unknown; {suggest_name(str(value), known)}")

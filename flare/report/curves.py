@@ -14,30 +14,33 @@ from flare.report.fields import Floats
 from flare.report.style import ACCENT, GREY, INK, SMALL, log_ticks, new_figure, plain, round_ticks
 from flare.utils.errors import DataError
 
-Record = Mapping[str, Any]
-SPLIT_COLOURS = ("#c2410c", "#0f766e", "#7c3aed", "#a16207")
+MetricsRecord = Mapping[str, Any]
+SPLIT_COLORS = ("#c2410c", "#0f766e", "#7c3aed", "#a16207")
 
 
-def loss_curves(records: Sequence[Record]) -> Figure:
-    """Training loss and test errors against the step, on a logarithmic axis, with the learning rate below.
+def loss_curves(records: Sequence[MetricsRecord]) -> Figure:
+    """Draw training loss and test errors over steps, with the learning rate below.
 
     Args:
-        records: the lines of a run's `metrics.jsonl`; those of kind `train` and `evaluate` are drawn. Of records of
-            the same step, as a resumed run may leave, the last counts.
+        records: Lines of `metrics.jsonl`; those of kind `train` and `evaluate` are drawn. If a resumed run has several
+            records of a step, the last one counts.
+
+    Raises:
+        DataError: There is nothing to draw.
     """
     steps, losses = _series(records, "loss", kind="train")
     splits = sorted({str(r["split"]) for r in records if r.get("kind") == "evaluate"})
     if not len(steps) and not splits:
-        raise DataError("no record of kind 'train' or 'evaluate' to draw; is metrics.jsonl empty?")
+        raise DataError("records has none of kind 'train' or 'evaluate'; is metrics.jsonl empty?")
     figure = new_figure(7.5, 4.6)
     upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=[3.5, 1])
     upper.plot(steps, losses, **_line(losses), color=GREY, linewidth=0.8, label="training loss")
-    for split, colour in zip(splits, _cycle(len(splits)), strict=True):
+    for split, color in zip(splits, _cycle(len(splits)), strict=True):
         for key, dashes, note in (("rel_l2", "-", ""), ("rel_l2_ema", "--", ", averaged weights")):
             x, y = _series(records, key, kind="evaluate", split=split)
             if len(x):
                 label = f"{split}: relative L2{note}"
-                upper.plot(x, y, dashes, marker="o", markersize=3.5, color=colour, linewidth=1.3, label=label)
+                upper.plot(x, y, dashes, marker="o", markersize=3.5, color=color, linewidth=1.3, label=label)
     rate_steps, rates = _series(records, "lr", kind="train")
     lower.plot(rate_steps, rates, **_line(rates), color=INK, linewidth=1)
     _log_if_positive(upper)
@@ -51,16 +54,19 @@ def loss_curves(records: Sequence[Record]) -> Figure:
 
 
 def error_histogram(errors: ArrayLike, baseline: float | None = None) -> Figure:
-    """How the relative L2 errors of single samples are spread, with their median and mean.
+    """Draw a histogram of the relative L2 errors of single samples, with median and mean.
 
     Args:
-        errors: one per test sample.
-        baseline: error of the cheapest guess, the mean field of the training set. None: not drawn.
+        errors: One error per test sample.
+        baseline: Error of the training-mean field. None: not drawn.
+
+    Raises:
+        DataError: No error is finite.
     """
     e = np.asarray(errors, dtype=float).ravel()
     e = e[np.isfinite(e)]
     if not e.size:
-        raise DataError("no finite error to draw")
+        raise DataError("errors has no finite value")
     everything = e if baseline is None else np.append(e, baseline)
     low, high = everything.min(), everything.max()
     logarithmic = bool(low > 0 and high > 10 * low)
@@ -69,8 +75,8 @@ def error_histogram(errors: ArrayLike, baseline: float | None = None) -> Figure:
     axes.hist(e, bins=list(_bins(e, logarithmic)), color="#94a3b8", edgecolor="white", linewidth=0.6)
     marks = [("median", float(np.quantile(e, 0.5, method="higher")), INK, "-"), ("mean", float(e.mean()), INK, "--")]
     marks += [] if baseline is None else [("mean-field baseline", float(baseline), ACCENT, "-")]
-    for label, value, colour, dashes in marks:
-        axes.axvline(value, color=colour, linestyle=dashes, linewidth=1.3, label=f"{label} {value:.3g}")
+    for label, value, color, dashes in marks:
+        axes.axvline(value, color=color, linestyle=dashes, linewidth=1.3, label=f"{label} {value:.3g}")
     if logarithmic:
         axes.set_xscale("log")
         log_ticks(axes.xaxis)
@@ -80,8 +86,8 @@ def error_histogram(errors: ArrayLike, baseline: float | None = None) -> Figure:
     return figure
 
 
-def _series(records: Sequence[Record], key: str, **wanted: str) -> tuple[Floats, Floats]:
-    """Steps and values of `key` in the records that have it and agree with `wanted`, by step."""
+def _series(records: Sequence[MetricsRecord], key: str, **wanted: str) -> tuple[Floats, Floats]:
+    """Return steps and values of `key` in the records that have it and match `wanted`."""
     found = {
         int(record["step"]): float(record[key])
         for record in records
@@ -92,12 +98,12 @@ def _series(records: Sequence[Record], key: str, **wanted: str) -> tuple[Floats,
 
 
 def _line(values: Floats) -> dict[str, Any]:
-    """A line of one point needs a marker to be seen."""
+    """Return a marker for a line of one point."""
     return {"marker": "o", "markersize": 3.5} if len(values) == 1 else {}
 
 
 def _cycle(count: int) -> list[str]:
-    return [SPLIT_COLOURS[i % len(SPLIT_COLOURS)] for i in range(count)]
+    return [SPLIT_COLORS[i % len(SPLIT_COLORS)] for i in range(count)]
 
 
 def _log_if_positive(axes: Axes) -> None:

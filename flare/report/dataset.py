@@ -1,4 +1,4 @@
-"""What a dataset looks like: a gallery of samples, and a page of its statistics beside those of the published files."""
+"""Gallery of a dataset, and a page of its statistics beside those of the published files."""
 
 from __future__ import annotations
 
@@ -20,30 +20,31 @@ from flare.data.benchmarks.landmarks import landmarks
 from flare.data.dataset import Dataset
 from flare.data.sample import ROLES, Schema
 from flare.data.statistics import channel_statistics
-from flare.report.fields import colour_bar, draw_field, field_axes, panel_size, robust_range
+from flare.report.fields import color_bar, draw_field, field_axes, panel_size, robust_range
 from flare.report.hexahedra import draw_hexahedra
 from flare.report.page import save_png, write_page
 from flare.report.samples import landmark_grid, number, sample_grid
 from flare.report.style import INK, TEXT, new_figure, plain
-from flare.utils.text import counted, duration, plainly
+from flare.utils.text import counted, duration, format_record
 
 SHOWN = 8
-"""Samples in a gallery."""
+"""Number of samples in a gallery."""
 PERCENTILES = (2.0, 98.0)
-"""Of the values of a field in a gallery, between which its colours differ: by a single corner the rest were dark."""
-COLOURS = (
+"""Percentiles of the values of a field at the ends of the colors, so that outliers do not darken the rest."""
+COLORS = (
     f"Colours from the {PERCENTILES[0]:g}nd to the {PERCENTILES[1]:g}th percentile of the values; what lies outside "
     "has the last colour."
 )
+"""Caption of a gallery. Records of statistics contain it, so it must not change."""
 MOST_SAMPLES = 500
-"""Samples that statistics are taken of, evenly spread: more say nothing new."""
+"""Most samples that statistics are computed from, evenly spread over the dataset."""
 ROUNDING = 1e-6
-"""Relative span of values that differ by nothing but the last digits of single precision."""
+"""Relative range of values that are equal in single precision."""
 Rows = list[tuple[str, str]]
 
 
 def write_dataset_page(dataset: Dataset) -> Path:
-    """Write `gallery.png` and `statistics.html` into the dataset's folder; returns the page."""
+    """Write `gallery.png` and `statistics.html` into the folder of a dataset, and return the path of the page."""
     schema = dataset.schema
     indices = np.unique(np.linspace(0, len(dataset) - 1, MOST_SAMPLES).round().astype(int)).tolist()
     figures = [("Distribution", "Every channel, over all points.", histograms(dataset, indices))]
@@ -52,7 +53,7 @@ def write_dataset_page(dataset: Dataset) -> Path:
         save_png(picture, dataset.path / "gallery.png")
         figures.insert(
             0,
-            ("Samples", f"{' and '.join(_shown(schema))} of samples evenly spread over the set. {COLOURS}", picture),
+            ("Samples", f"{' and '.join(_shown(schema))} of samples evenly spread over the dataset. {COLORS}", picture),
         )
     about, notes = {"kind": "unknown", **dataset.about["provenance"]}, dataset.notes()
     known = card(schema.name) if is_benchmark(schema) else None
@@ -60,7 +61,7 @@ def write_dataset_page(dataset: Dataset) -> Path:
     if dataset.sizes.min() < dataset.sizes.max():
         of_samples = sample_histograms(dataset, [notes[i] for i in indices], indices)
         figures.append(
-            ("Samples differ", "Points, largest values and the generator's own numbers, by sample.", of_samples)
+            ("Samples", "Points, largest values and numbers noted by the generator, per sample.", of_samples)
         )
     redrawn, draws = sum(bool(_failures(note)) for note in notes), sum(len(_failures(note)) for note in notes)
     found, published, departures = _landmarks(dataset, indices)
@@ -76,8 +77,8 @@ def write_dataset_page(dataset: Dataset) -> Path:
         title=f"{schema.name}: {about['kind']} data",
         summary=[
             ("samples", f"{len(dataset):,}"),
-            ("points a sample", _span(dataset.sizes)),
-            ("drawn anew", f"{counted(redrawn, 'sample')}, {counted(draws, 'draw')}" if redrawn else "none"),
+            ("points per sample", _span(dataset.sizes)),
+            ("redrawn", f"{counted(redrawn, 'sample')}, {counted(draws, 'draw')}" if redrawn else "none"),
             ("kind", about["kind"]),
         ],
         figures=figures,
@@ -85,12 +86,15 @@ def write_dataset_page(dataset: Dataset) -> Path:
             ("Ranges", _ranges(dataset, indices)),
             ("About the landmarks" if grid else "Landmarks", landmark_rows),
             ("Solver", [*_solver_rows(notes, known.note_units if known else {}), *_time_rows(dataset)]),
-            ("Draws that were not taken", _rejections(notes, kept)),
-            ("Made with", [(key, plainly(value)) for key, value in about.items() if value != {} and key not in deep]),
+            ("Rejected draws", _rejections(notes, kept)),
+            (
+                "Made with",
+                [(key, format_record(value)) for key, value in about.items() if value != {} and key not in deep],
+            ),
         ],
         grids=grids,
         texts=[
-            *([(f"Drawn anew: {counted(draws, 'draw')}", _redraws(notes, kept))] if redrawn else []),
+            *([(f"Redrawn: {counted(draws, 'draw')}", _redraws(notes, kept))] if redrawn else []),
             *((key.capitalize(), yaml.safe_dump(value, sort_keys=False)) for key, value in deep.items()),
         ],
         footer=f"Statistics of {len(indices):,} of {len(dataset):,} samples. Fingerprint {dataset.fingerprint}.",
@@ -99,8 +103,7 @@ def write_dataset_page(dataset: Dataset) -> Path:
 
 
 def gallery(dataset: Dataset, count: int = SHOWN) -> Figure:
-    """What goes in and what comes out of some samples, evenly spread over the dataset, each in one range of colours,
-    which is that of `PERCENTILES`."""
+    """Draw an input and a target of some samples, evenly spread over the dataset, with one color range per field."""
     schema = dataset.schema
     shown = _shown(schema)
     count = min(count // len(shown), len(dataset))
@@ -127,17 +130,17 @@ def gallery(dataset: Dataset, count: int = SHOWN) -> Figure:
                 drawn = draw_hexahedra(axes, x, sample.cells, values, limits=limits)
             else:
                 drawn = draw_field(axes, x, values, grid=schema.grid, cells=sample.cells, limits=limits)
-            if first.shape[1] == 2:  # one frame for all, so that shapes compare
+            if first.shape[1] == 2:  # one frame for all samples, so that shapes can be compared
                 margin = 0.02 * float((high - low).max())
                 axes.set_xlim(window.get("x", (low[0] - margin, high[0] + margin)))
                 axes.set_ylim(window.get("y", (low[1] - margin, high[1] + margin)))
             if column == columns - 1 or place == len(samples) - 1:
-                colour_bar(axes, drawn, label, seen)
+                color_bar(axes, drawn, label, seen)
     return figure
 
 
 def _shown(schema: Schema) -> dict[str, str]:
-    """Fields of a gallery and their labels: the first that goes in, if any does besides the points, and the target."""
+    """Return the fields of a gallery and their labels: the first feature, if there is one, and the first target."""
     shown = {}
     for role in ("feature", "target"):
         for channel in schema.channels(role)[:1]:
@@ -148,7 +151,7 @@ def _shown(schema: Schema) -> dict[str, str]:
 
 
 def histograms(dataset: Dataset, indices: Sequence[int]) -> Figure:
-    """Of every channel but the coordinates, over the points of some samples."""
+    """Draw a histogram of every channel except coordinates, over the points of some samples."""
     schema = dataset.schema
     names = [name for name in schema.named(*ROLES) if schema.fields[name].role != "points"]
     channels = [(name, c) for name in names for c in range(len(schema.fields[name].components))]
@@ -167,16 +170,16 @@ def histograms(dataset: Dataset, indices: Sequence[int]) -> Figure:
 
 
 Numbers = dict[str, tuple[str, Sequence[float]]]
-"""Title -> unit, and a value of each sample."""
+"""Title -> unit, and one value per sample."""
 
 
 def sample_histograms(dataset: Dataset, notes: Sequence[Mapping[str, Any]], indices: Sequence[int]) -> Figure:
-    """Over samples: points, the largest value of every field that is one number a point, and the numbers noted."""
+    """Draw histograms over samples of the numbers that `sample_numbers` returns."""
     return number_histograms(sample_numbers(dataset, notes, indices))
 
 
 def sample_numbers(dataset: Dataset, notes: Sequence[Mapping[str, Any]], indices: Sequence[int]) -> Numbers:
-    """What `sample_histograms` shows."""
+    """Return number of points, largest value of every scalar field, and noted numbers of samples."""
     schema = dataset.schema
     fields = [n for n in schema.named("target", "extra") if len(schema.fields[n].components) == 1]
     found: Numbers = {"points": ("", dataset.sizes[list(indices)].tolist())}
@@ -190,7 +193,7 @@ def sample_numbers(dataset: Dataset, notes: Sequence[Mapping[str, Any]], indices
 
 
 def number_histograms(found: Numbers) -> Figure:
-    """A histogram of each."""
+    """Draw a histogram of each number."""
     columns = min(3, len(found))
     rows = -(-len(found) // columns)
     figure = new_figure(3.3 * columns, 2.4 * rows)
@@ -203,10 +206,10 @@ def number_histograms(found: Numbers) -> Figure:
 
 
 def _histogram(axes: Axes, values: np.ndarray, bins: int, title: str, unit: str, of: str) -> None:
-    values = values.astype(np.float64)  # single precision may have too few numbers between the ends for so many bins
+    values = values.astype(np.float64)  # float32 may have fewer numbers in the range than bins
     low, high = float(values.min()), float(values.max())
     size = max(abs(low), abs(high))
-    if high - low <= ROUNDING * size:  # alike but for rounding: one bar, not the histogram of its last digits
+    if high - low <= ROUNDING * size:  # equal up to rounding: one bar
         bins, low, high = 1, low - (0.01 * size or 1.0), high + (0.01 * size or 1.0)
     axes.hist(values, bins=bins, range=(low, high), weights=np.full(len(values), 100 / len(values)), color="#94a3b8")
     plain(axes, x=unit, y=of, title=title)
@@ -239,13 +242,13 @@ def _ranges(dataset: Dataset, indices: Sequence[int]) -> Rows:
 
 
 def _landmarks(dataset: Dataset, indices: Sequence[int]) -> tuple[dict[str, float], Mapping[str, Published], Rows]:
-    """Ours, the published ones where they apply, and a row that says so where they do not."""
+    """Return our landmarks, the published ones if they apply, and a row with the differing options otherwise."""
     found = landmarks(dataset, indices)
     departures = dataset.about["provenance"].get("departures", {})
-    # Of another form, such as a coarser mesh, the published numbers would mislead; other parts are of the same form.
+    # Published numbers do not apply to another form, such as a coarser mesh. Another set of parts has the same form.
     other_form = set(departures) - {"parts"}
     published = card(dataset.schema.name).published if found and not other_form else {}
-    rows = [("of another form than the published data", plainly(departures))] if found and departures else []
+    rows = [("differs from the published form", format_record(departures))] if found and departures else []
     return found, published, rows
 
 
@@ -262,7 +265,7 @@ def _sources(published: Mapping[str, Published]) -> Rows:
 
 
 def _solver_rows(notes: Sequence[Mapping[str, Any]], units: Mapping[str, str]) -> Rows:
-    """Median and largest of every number that the solver noted of its samples: residuals, iterations."""
+    """Return median and largest of every number that the solver noted, such as residuals."""
     rows = []
     for key, values in _numbers(notes).items():
         unit = f" {units[key]}" if key in units else ""
@@ -272,7 +275,7 @@ def _solver_rows(notes: Sequence[Mapping[str, Any]], units: Mapping[str, str]) -
 
 
 def _numbers(notes: Sequence[Mapping[str, Any]]) -> dict[str, list[float]]:
-    """Key -> values, of all notes that are numbers; a user's may be anything."""
+    """Return key -> values of all notes that are numbers."""
     found: dict[str, list[float]] = {}
     for note in notes:
         for key, value in note.items():
@@ -282,7 +285,7 @@ def _numbers(notes: Sequence[Mapping[str, Any]]) -> dict[str, list[float]]:
 
 
 def _rejections(notes: Sequence[Mapping[str, Any]], kept: Mapping[str, str]) -> Rows:
-    """Reason -> how often: of samples drawn anew, and of draws that a generator rejected before solving anything."""
+    """Return the reasons of redrawn samples and of draws rejected before solving, with their counts."""
     count: Counter[str] = Counter()
     for note in notes:
         count.update(
@@ -297,7 +300,7 @@ def _time_rows(dataset: Dataset) -> Rows:
     path = dataset.path / "making.jsonl"
     seconds = []
     for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else []:
-        with suppress(ValueError, KeyError, TypeError):  # a full disk or a kill may cut a line short
+        with suppress(ValueError, KeyError, TypeError):  # a line may be incomplete after a crash
             seconds.append(float(json.loads(line)["seconds"]))
     if not seconds:
         return []
@@ -306,7 +309,7 @@ def _time_rows(dataset: Dataset) -> Rows:
 
 
 def _failures(note: Mapping[str, Any]) -> list[str]:
-    """Why a sample was drawn anew; a user's own note of that name may be anything."""
+    """Return why a sample was redrawn. A note of the same name by a user may be anything."""
     redrawn = note.get("redrawn")
     return redrawn if isinstance(redrawn, list) else []
 
@@ -316,7 +319,7 @@ def _explained(reason: str, kept: Mapping[str, str]) -> str:
 
 
 def _is_deep(value: object) -> bool:
-    """A record of records, which would make a row of a table too long."""
+    """Return whether a value is a nested mapping, too long for a row of a table."""
     return isinstance(value, Mapping) and any(isinstance(item, Mapping) for item in value.values())
 
 

@@ -1,4 +1,4 @@
-"""Scalar fields on points: structured grids, meshes and clouds, in two and three dimensions."""
+"""Draw scalar fields on structured grids, meshes and point clouds in two and three dimensions."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ from flare.utils.errors import DataError
 Floats = NDArray[np.floating]
 
 MOST_POINTS_3D = 20_000
-"""A 3-D scatter of more takes long and shows nothing more."""
+"""Most points of a 3-D scatter plot. More take long and show nothing more."""
 
 
 SLENDER = 0.25
-"""Height over width, or width over height, below which labels need another place."""
+"""Aspect ratio below which labels need another place."""
 
 
 def field_axes(figure: Figure, place: SubplotSpec, dimension: int) -> Axes:
-    """Axes that `draw_field` can draw points of 2 or 3 dimensions on, at one place of a figure's grid."""
+    """Add axes for `draw_field` with points of 2 or 3 dimensions at one place of a grid."""
     return figure.add_subplot(place, projection="3d" if dimension == 3 else None)
 
 
 def panel_size(points: ArrayLike) -> tuple[float, float]:
-    """Width and height in inches that suit a picture of the points: at most 2.7 × 3.4, room for a title above."""
+    """Return width and height in inches of a panel for the points, at most 2.7 × 3.4."""
     x = np.asarray(points, dtype=float)
     if x.shape[1] == 3:
         return 2.7, 2.7
@@ -49,33 +49,40 @@ def draw_field(
     grid: tuple[int, int] | None = None,
     cells: ArrayLike | None = None,
     limits: tuple[float, float] | None = None,
-    colours: str = "viridis",
+    colors: str = "viridis",
 ) -> ScalarMappable:
-    """Colour the points by a scalar field, with equal aspect. Returns what a colour bar is made of.
+    """Draw a scalar field with equal aspect.
 
     Args:
-        axes: of `field_axes`, with its title set: a picture of fewer points than given adds a line to it.
-        points: [N, 2] or [N, 3].
-        values: [N].
-        grid: (rows, columns) of 2-D points that form a structured grid, straight or curved, row by row.
-        cells: [K, 3] triangles or [K, 4] quadrilaterals between 2-D points. Cells between 3-D points are not drawn.
-        limits: values at the two ends of the colours. None: those of the field.
+        axes: Axes from `field_axes`. If only some of the points are drawn, their number is added to the title.
+        points: Points, shape (N, 2) or (N, 3).
+        values: Field, shape (N,).
+        grid: (rows, columns) of 2-D points that form a structured grid, row by row.
+        cells: Triangles (K, 3) or quadrilaterals (K, 4) between 2-D points. Cells between 3-D points are not drawn.
+        limits: Values at the two ends of the colors. None: those of the field.
+        colors: Name of a color map.
+
+    Returns:
+        The artist, for `color_bar`.
+
+    Raises:
+        DataError: Shapes do not match.
     """
     x, v = np.asarray(points, dtype=float), np.asarray(values, dtype=float)
     if x.ndim != 2 or x.shape[1] not in (2, 3) or v.shape != x.shape[:1]:
-        raise DataError(f"a picture needs points [N, 2 or 3] and values [N]; got {x.shape} and {v.shape}")
+        raise DataError(f"points must have shape (N, 2) or (N, 3) and values (N,); got {x.shape} and {v.shape}")
     low, high = value_range(v) if limits is None else limits
-    look: dict[str, Any] = {"cmap": colours, "vmin": low, "vmax": high, "rasterized": True}
+    look: dict[str, Any] = {"cmap": colors, "vmin": low, "vmax": high, "rasterized": True}
     if x.shape[1] == 3:
         return _draw_cloud(axes, x, v, look)
     axes.set_aspect("equal")
-    axes.set_facecolor(PALE)  # so that no field is not taken for a field of zero
+    axes.set_facecolor(PALE)  # a hole must not look like a field of zero
     axes.tick_params(labelsize=SMALL, colors=INK, length=2.5)
     for spine in axes.spines.values():
         spine.set(color=GREY, linewidth=0.6)
     extent = np.ptp(x, axis=0)
     for axis, length in zip((axes.xaxis, axes.yaxis), extent, strict=True):
-        # Labels of a side much shorter than the other would lie on top of each other.
+        # Labels of a side much shorter than the other would overlap.
         room = length / max(extent.max(), 1e-300)
         axis.set_major_locator(round_ticks(4) if room > SLENDER else round_ticks(2) if room > 0.12 else NullLocator())
     if grid is not None:
@@ -86,13 +93,13 @@ def draw_field(
 
 
 def slender(points: ArrayLike) -> bool:
-    """Whether a picture of the points is too low for the labels of a bar at its side."""
+    """Return whether a picture of the points is too low for the labels of a color bar at its side."""
     extent = np.ptp(np.asarray(points, dtype=float), axis=0)
     return len(extent) == 2 and bool(extent[1] < SLENDER * extent[0])
 
 
-def colour_bar(axes: Axes, drawn: ScalarMappable, label: str, values: ArrayLike, *, below: bool = False) -> None:
-    """A bar as high as the axes, with pointed ends where finite `values` leave its range; or one `below` the axes."""
+def color_bar(axes: Axes, drawn: ScalarMappable, label: str, values: ArrayLike, *, below: bool = False) -> None:
+    """Add a color bar beside the axes, with pointed ends where `values` exceed its range, or one `below` them."""
     low, high = drawn.get_clim()
     v = np.asarray(values, dtype=float)
     under, over = bool((v < low).any()), bool((v > high).any())
@@ -128,7 +135,7 @@ def _bar_below(axes: Axes, drawn: ScalarMappable, label: str) -> None:
 
 
 def value_range(values: ArrayLike) -> tuple[float, float]:
-    """Smallest and largest finite value, moved apart if they are one."""
+    """Return the smallest and largest finite value, moved apart if they are equal."""
     v = np.asarray(values, dtype=float)
     v = v[np.isfinite(v)]
     low, high = (float(v.min()), float(v.max())) if v.size else (0.0, 0.0)
@@ -137,8 +144,7 @@ def value_range(values: ArrayLike) -> tuple[float, float]:
 
 
 def robust_range(values: ArrayLike, percentiles: tuple[float, float]) -> tuple[float, float]:
-    """Between two percentiles of the finite values, so that a corner does not set the colours of all; the whole range
-    where these are one."""
+    """Return two percentiles of the finite values, or the whole range if they are equal."""
     v = np.asarray(values, dtype=float)
     v = v[np.isfinite(v)]
     low, high = map(float, np.percentile(v, percentiles)) if v.size else (0.0, 0.0)
@@ -146,18 +152,18 @@ def robust_range(values: ArrayLike, percentiles: tuple[float, float]) -> tuple[f
 
 
 def symmetric_range(values: ArrayLike) -> tuple[float, float]:
-    """The smallest range about zero that holds every finite value."""
+    """Return the smallest range symmetric about zero that contains every finite value."""
     most = max(map(abs, value_range(values)))
     return -most, most
 
 
 def _draw_grid(axes: Axes, x: Floats, v: Floats, grid: tuple[int, int], look: dict[str, Any]) -> ScalarMappable:
     if grid[0] * grid[1] != len(x):
-        raise DataError(f"a grid of {grid[0]} × {grid[1]} does not hold {len(x)} points")
+        raise DataError(f"grid={grid} does not have {len(x)} points")
     a, b = x[:, 0].reshape(grid), x[:, 1].reshape(grid)
     slack = 1e-5 * float(np.ptp(x, axis=0).max())
     bends = [np.abs(s - s[:1]).max() + np.abs(t - t[:, :1]).max() for s, t in ((a, b), (b, a))]
-    # One pixel per point where lines are straight; between curved lines only interpolation meets the points.
+    # One pixel per point on straight lines; interpolation between curved lines.
     return axes.pcolormesh(a, b, v.reshape(grid), shading="nearest" if min(bends) <= slack else "gouraud", **look)
 
 
@@ -171,7 +177,7 @@ def _draw_cloud(axes: Any, x: Floats, v: Floats, look: dict[str, Any]) -> Scalar
     axes.set_box_aspect(np.maximum(extent, 0.02 * extent.max() or 1.0))
     axes.tick_params(labelsize=SMALL, colors=INK, pad=-2)
     for axis, length in zip((axes.xaxis, axes.yaxis, axes.zaxis), extent, strict=True):
-        # Labels of a side much shorter than the others would lie on top of each other.
+        # Labels of a side much shorter than the others would overlap.
         axis.set_major_locator(round_ticks(3) if length > 0.3 * extent.max() else NullLocator())
         axis.set_pane_color(PALE)
     area = float(np.clip(30_000 / len(x), 2, 60))
@@ -181,12 +187,12 @@ def _draw_cloud(axes: Any, x: Floats, v: Floats, look: dict[str, Any]) -> Scalar
 def _triangles(cells: ArrayLike) -> NDArray[np.integer]:
     c = np.asarray(cells)
     if c.ndim != 2 or c.shape[1] not in (3, 4):
-        raise DataError(f"cells of a plane picture are [K, 3] triangles or [K, 4] quadrilaterals; got {c.shape}")
+        raise DataError(f"cells must have shape (K, 3) or (K, 4); got {c.shape}")
     return c if c.shape[1] == 3 else np.concatenate([c[:, [0, 1, 2]], c[:, [0, 2, 3]]])
 
 
 def _marker_area(axes: Axes, x: Floats) -> float:
-    """Area in points² of a marker that just touches its neighbours, were the points spread evenly."""
+    """Return the area in points² of a marker that touches its neighbors if points are spread evenly."""
     box = axes.get_window_extent()
     extent = np.maximum(np.ptp(x, axis=0), 1e-12)
     scale = min(box.width / extent[0], box.height / extent[1]) * 72 / axes.figure.dpi

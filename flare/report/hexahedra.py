@@ -1,4 +1,4 @@
-"""Pictures of hexahedra seen from a corner: their outer faces from back to front, coloured by a field, with shading."""
+"""Draw the outer faces of hexahedra in perspective order, colored by a field and shaded."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from matplotlib.collections import PolyCollection
 from matplotlib.colors import Normalize
 from numpy.typing import ArrayLike, NDArray
 
-from flare.mesh.faces import outer_faces
+from flare.mesh.topology import outer_faces
 from flare.report.style import GREY, SMALL
 
 Array = NDArray[np.float64]
 
 ABOVE, BELOW = (-55.0, 28.0), (-55.0, -28.0)
-"""Views: azimuth and elevation of the viewer, degrees."""
+"""Views: azimuth and elevation of the viewer in degrees."""
 
 
 def draw_hexahedra(
@@ -27,23 +27,26 @@ def draw_hexahedra(
     *,
     limits: tuple[float, float],
     displacement: ArrayLike = 0.0,
-    colours: str = "viridis",
+    colors: str = "viridis",
     view: tuple[float, float] = ABOVE,
 ) -> ScalarMappable:
-    """Draw the outside of a body. Returns what a colour bar is made of.
+    """Draw the outside of a body.
 
-    Faces are drawn in order of the distance of their hexahedra before they are moved. Where these are boxes of one
-    grid, that hides rightly what is hidden; a small smooth motion hardly changes what lies behind what.
+    Faces are drawn from back to front by the distance of their undeformed hexahedra. This order is exact for boxes of
+    one grid, and small deformations hardly change it.
 
     Args:
-        axes: plain two-dimensional ones.
-        points: (N, 3).
-        cells: (E, 8) in VTK's order.
-        values: (N,) at the nodes; a face has the mean of its corners.
-        limits: values at the two ends of the colours.
-        displacement: (N, 3) by which the nodes are moved; small against the body.
-        colours: name of a colour map.
-        view: azimuth and elevation of the viewer, degrees; orthographic.
+        axes: Two-dimensional axes.
+        points: Nodes, shape (N, 3).
+        cells: Hexahedra, shape (E, 8), in the order of VTK.
+        values: Field at the nodes, shape (N,). A face has the mean of its corners.
+        limits: Values at the two ends of the colors.
+        displacement: Displacement of the nodes, shape (N, 3), small compared with the body.
+        colors: Name of a color map.
+        view: Azimuth and elevation of the viewer in degrees; the projection is orthographic.
+
+    Returns:
+        A mappable for `color_bar`.
     """
     x, u, v = (np.asarray(array, dtype=np.float64) for array in (points, displacement, values))
     faces, owner = outer_faces(np.asarray(cells))
@@ -55,9 +58,9 @@ def draw_hexahedra(
     depth = (x @ towards)[np.asarray(cells)[owner[seen]]].mean(1)
     order = np.flatnonzero(seen)[np.argsort(depth, kind="stable")]
 
-    norm, scale = Normalize(*limits), colormaps[colours]
+    norm, scale = Normalize(*limits), colormaps[colors]
     rgb = scale(norm(v[faces[order]].mean(1)))[:, :3]
-    light = towards + np.array([0.0, 0.0, np.sign(view[1])]) - 0.35 * across  # over the viewer's shoulder
+    light = towards + np.array([0.0, 0.0, np.sign(view[1])]) - 0.35 * across  # from behind the viewer
     brightness = 0.62 + 0.38 * np.clip(normal[order] @ (light / np.linalg.norm(light)), 0, 1)
     flat = np.stack([quads[order] @ across, quads[order] @ upward], -1)
     body = PolyCollection(
@@ -72,13 +75,13 @@ def draw_hexahedra(
 
 
 def height_to_width(points: Array, view: tuple[float, float] = ABOVE) -> float:
-    """Of the picture that the points make."""
+    """Return height / width of the projected points."""
     across, upward, _ = _camera(*view)
     return float(np.ptp(points @ upward) / np.ptp(points @ across))
 
 
 def _camera(azimuth: float, elevation: float) -> tuple[Array, Array, Array]:
-    """Directions to the right and upwards in the picture, and towards the viewer."""
+    """Return the directions to the right and up in the picture, and towards the viewer."""
     a, e = np.deg2rad([azimuth, elevation])
     towards = np.array([np.cos(e) * np.cos(a), np.cos(e) * np.sin(a), np.sin(e)])
     across = np.array([-np.sin(a), np.cos(a), 0.0])
@@ -86,7 +89,7 @@ def _camera(azimuth: float, elevation: float) -> tuple[Array, Array, Array]:
 
 
 def _draw_axes(axes: Axes, flat: Array, across: Array, upward: Array) -> None:
-    """x, y and z as short lines in the lower left corner."""
+    """Draw x, y and z as short lines in the lower left corner."""
     low, high = flat.reshape(-1, 2).min(0), flat.reshape(-1, 2).max(0)
     length = 0.1 * float((high - low).max())
     start = low - np.array([0.6, 0.9]) * length

@@ -1,4 +1,4 @@
-"""Fields on the outside of a mesh: its triangles in their colours, where dots would hide what is between points."""
+"""Draw fields on the outer surface of a mesh as colored triangles."""
 
 from __future__ import annotations
 
@@ -10,54 +10,55 @@ from matplotlib.cm import ScalarMappable
 from matplotlib.collections import PolyCollection
 from mpl_toolkits.mplot3d.art3d import Poly3DCollection  # type: ignore[import-untyped]
 
+from flare.mesh.mesh import in_space
+from flare.mesh.topology import outer_triangles
 from flare.report.fields import draw_field
 
 if TYPE_CHECKING:
-    from flare.mesh.file import MeshFile
+    from flare.mesh import Mesh
 
 MOST_TRIANGLES = 100_000
-"""More take long to draw in space, and dots lie as close then."""
+"""Most triangles to draw. Larger meshes are drawn as points."""
 
 
 @dataclass(frozen=True)
 class Outside:
+    """The outer surface of a mesh."""
+
     points: np.ndarray
-    """(N, 2), or (N, 3) where they are not in one plane."""
+    """Shape (N, 2) for points in a plane z = const, otherwise (N, 3)."""
     triangles: np.ndarray
-    """(T, 3)."""
+    """Shape (T, 3)."""
     owners: np.ndarray
-    """(T,): the cell that each triangle is of."""
+    """Cell of each triangle, shape (T,)."""
 
 
-def outside(mesh: MeshFile | None) -> Outside | None:
+def outside(mesh: Mesh | None) -> Outside | None:
     """What is seen of a mesh; None where it has no faces, or more than can be drawn."""
-    if mesh is None or mesh.dimension < 2:
+    found = outer_triangles(mesh) if mesh is not None else None
+    if mesh is None or found is None or len(found[0]) > MOST_TRIANGLES:
         return None
-    surface = mesh.grid.extract_surface(pass_pointid=True, pass_cellid=True, algorithm="dataset_surface").triangulate()
-    corners = np.asarray(surface.faces).reshape(-1, 4)[:, 1:]
-    if not 0 < len(corners) <= MOST_TRIANGLES:
-        return None
-    triangles = np.asarray(surface.point_data["vtkOriginalPointIds"])[corners]
-    points = np.asarray(mesh.points, dtype=float)
+    triangles, owners = found
+    points = in_space(np.asarray(mesh.points, dtype=float))
     flat = np.ptp(points[:, 2]) <= 1e-6 * np.ptp(points, axis=0).max()
-    return Outside(points[:, :2] if flat else points, triangles, np.asarray(surface.cell_data["vtkOriginalCellIds"]))
+    return Outside(points[:, :2] if flat else points, triangles, owners)
 
 
 def draw_outside(
-    axes: Any, shown: Outside, values: np.ndarray, *, at_cells: bool, limits: tuple[float, float], colours: str
+    axes: Any, shown: Outside, values: np.ndarray, *, at_cells: bool, limits: tuple[float, float], colors: str
 ) -> ScalarMappable:
-    """Colour the triangles by a field at the points or at the cells. Returns what a colour bar is made of."""
+    """Draw the triangles colored by a field at points or at cells, and return the artist for `color_bar`."""
     flat = shown.points.shape[1] == 2
     if flat and not at_cells:
-        return draw_field(axes, shown.points, values, cells=shown.triangles, limits=limits, colours=colours)
-    # Dots that are not seen set the axes, as for any other field.
+        return draw_field(axes, shown.points, values, cells=shown.triangles, limits=limits, colors=colors)
+    # Invisible points set the axes as for any other field.
     at_points = np.zeros(len(shown.points))
-    dots: Any = draw_field(axes, shown.points, at_points, limits=limits, colours=colours)
+    dots: Any = draw_field(axes, shown.points, at_points, limits=limits, colors=colors)
     dots.set_visible(False)
     faces = values[shown.owners] if at_cells else values[shown.triangles].mean(axis=1)
     kind = PolyCollection if flat else Poly3DCollection
-    # Smoothed edges would let the paper shine through between neighbours.
-    drawn = kind(shown.points[shown.triangles], cmap=colours, linewidths=0, antialiased=False, rasterized=True)
+    # Antialiased edges would show gaps between triangles.
+    drawn = kind(shown.points[shown.triangles], cmap=colors, linewidths=0, antialiased=False, rasterized=True)
     drawn.set_array(faces)
     drawn.set_clim(*limits)
     axes.add_collection(drawn)

@@ -1,4 +1,4 @@
-"""Self-contained HTML pages: pictures and style inside, nothing fetched, whole or not written at all."""
+"""Self-contained HTML pages with embedded pictures and style, written atomically."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from pathlib import Path
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from matplotlib.figure import Figure
 
-from flare.utils.files import replacing
+from flare.utils.files import replace_atomically
 
 DPI = 150
 FOLD = 24
-"""Rows of a grid; a longer one is shown when asked for."""
+"""Rows of a table beyond which it is folded."""
 
 
 @dataclass(frozen=True)
 class Grid:
-    """A table with a line of column names. Numbers are set right, all but the first `words` columns."""
+    """A table with column titles. All columns but the first `words` are aligned right."""
 
     heading: str
     columns: Sequence[str]
@@ -40,22 +40,24 @@ def write_page(
     texts: Sequence[tuple[str, str]] = (),
     footer: str = "",
 ) -> None:
-    """Write a report as one HTML file that opens anywhere, offline, on a phone, in the dark and on paper.
+    """Write a report as one HTML file that opens offline.
 
     Args:
-        path: of the file.
-        title: of the page.
-        summary: (what, value), the few numbers a reader came for, shown large.
-        notes: sentences below the summary, on how far to trust it.
+        path: File to write.
+        title: Title of the page.
+        summary: (name, value) of the main numbers, shown large.
+        notes: Sentences below the summary.
         figures: (heading, caption, figure).
         tables: (heading, rows of (name, value)).
-        grids: tables of many columns.
-        texts: (heading, text), shown as typed, such as a configuration file.
-        footer: where the page comes from.
+        grids: Tables with several columns.
+        texts: (heading, preformatted text), such as a configuration file.
+        footer: Origin of the page.
     """
     pictures = [(heading, caption, _embedded(figure)) for heading, caption, figure in figures]
-    rooms = Environment(loader=FileSystemLoader(Path(__file__).parent), autoescape=True, undefined=StrictUndefined)
-    html = rooms.get_template("page.html").render(
+    environment = Environment(
+        loader=FileSystemLoader(Path(__file__).parent), autoescape=True, undefined=StrictUndefined
+    )
+    html = environment.get_template("page.html").render(
         title=title,
         summary=summary,
         notes=notes,
@@ -66,24 +68,24 @@ def write_page(
         texts=texts,
         footer=footer,
     )
-    with replacing(path) as temporary:
+    with replace_atomically(path) as temporary:
         temporary.write_text(html, encoding="utf-8")
 
 
 def save_png(figure: Figure, path: str | Path) -> None:
-    """Write a picture, whole or not at all."""
-    with replacing(path) as temporary:
+    """Write a figure as a PNG file, atomically."""
+    with replace_atomically(path) as temporary:
         temporary.write_bytes(png(figure))
 
 
 def _embedded(figure: Figure) -> dict[str, object]:
-    """Picture and size in CSS pixels, 96 to the inch, so that text has the same size in every figure of a page."""
+    """Return a figure and its size in CSS pixels, 96 per inch, so that text has the same size in every figure."""
     width, height = (round(96 * inches) for inches in figure.get_size_inches())
     return {"png": b64encode(png(figure)).decode(), "width": width, "height": height}
 
 
 def png(figure: Figure) -> bytes:
-    """The picture as the bytes of a file, the same for the same figure."""
+    """Return a figure as the bytes of a PNG file, equal for equal figures."""
     buffer = BytesIO()
     figure.savefig(buffer, format="png", dpi=DPI, metadata={"Software": None})
     return buffer.getvalue()

@@ -1,4 +1,4 @@
-"""A picture and a page of one prediction: fields and error bars on the part, and how far to trust them."""
+"""Figure and page of one prediction: fields and error bars on the mesh."""
 
 from __future__ import annotations
 
@@ -9,33 +9,33 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from matplotlib.figure import Figure
 
-import flare
 from flare.data.importing.fields import CENTRES
-from flare.report.fields import colour_bar, draw_field, field_axes, panel_size, slender, value_range
+from flare.report.fields import color_bar, draw_field, field_axes, panel_size, slender, value_range
 from flare.report.outside import draw_outside, outside
 from flare.report.page import write_page
 from flare.report.style import INK, TEXT, new_figure
+from flare.utils import __version__
 from flare.utils.errors import DataError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from flare.prediction import Prediction
+    from flare.inference.prediction import Prediction
 
 
 LETTERS = 13
-"""That fit into an inch of a warning."""
+"""Characters of a warning per inch."""
 ALARM = "#b42318"
 
 
 def prediction_figure(prediction: Prediction) -> Figure:
-    """A row a channel: the field, and beside it the half width of its error bar where there are bars."""
+    """Draw one row per channel: the field, and the half width of its error bar if there are error bars."""
     schema = prediction.schema
-    shown = outside(prediction.mesh)
+    shown = outside(prediction.inputs.mesh)
     points = shown.points if shown else np.asarray(prediction.sample.values[schema.points], dtype=float)
     if points.shape[1] not in (2, 3):
-        raise DataError(f"points of {points.shape[1]} dimensions cannot be drawn")
-    bars = prediction.judgement.bars if prediction.judgement else None
+        raise DataError(f"points have {points.shape[1]} dimensions; only 2 or 3 can be drawn")
+    bars = prediction.judgement.error_bars if prediction.judgement else None
     rows, widths = _columns(prediction.fields), _columns(bars or {})
     width, height = panel_size(points)
     columns = 2 if bars else 1
@@ -52,25 +52,31 @@ def prediction_figure(prediction: Prediction) -> Figure:
         panels = [("Prediction", values, "viridis", title)]
         if bars:
             panels.append(("Error bar, ±", widths[label], "magma", f"± {title}"))
-        for column, (heading, field, colours, name) in enumerate(panels):
+        for column, (heading, field, colors, name) in enumerate(panels):
             axes = field_axes(figure, places[row, column], points.shape[1])
             axes.set_title(heading if row == 0 else "", fontsize=TEXT, color=INK)
-            look: Any = {"limits": value_range(field), "colours": colours}
+            look: Any = {"limits": value_range(field), "colors": colors}
             if shown:
                 drawn = draw_outside(axes, shown, field, at_cells=schema.points == CENTRES, **look)
             else:
                 drawn = draw_field(axes, points, field, **look)
-            colour_bar(axes, drawn, name, field, below=slender(points))
+            color_bar(axes, drawn, name, field, below=slender(points))
     return figure
 
 
 def write_prediction_page(path: str | Path, prediction: Prediction, lines: Sequence[str]) -> None:
-    """One self-contained HTML file."""
+    """Write a prediction as one self-contained HTML file.
+
+    Args:
+        path: File to write.
+        prediction: Prediction to show.
+        lines: Notes on the prediction. Warnings come first.
+    """
     schema, judgement = prediction.schema, prediction.judgement
     summary = [("points", f"{len(prediction.sample.values[schema.points]):,}")]
     if judgement and judgement.score is not None:
         verdict = ": unlike the training set, error bars do not hold" if judgement.rank == 0 else ""
-        summary.insert(0, ("familiarity score", f"{judgement.score:.2f}{verdict}"))
+        summary.insert(0, ("OOD score", f"{judgement.score:.2f}{verdict}"))
     summary += [(f"error of {name}", f"{error:.2%}") for name, error in prediction.errors.items()]
     ranges = [
         (label, f"{values.min():.6g} to {values.max():.6g} {schema.fields[label.split('.')[0]].unit}")
@@ -83,12 +89,12 @@ def write_prediction_page(path: str | Path, prediction: Prediction, lines: Seque
         notes=sorted(lines, key=lambda line: "WARNING" not in line),  # a warning is read first
         figures=[("Fields", "Predicted fields in physical units.", prediction_figure(prediction))],
         tables=[("Ranges", ranges)],
-        footer=f"Written by flare {flare.__version__}.",
+        footer=f"Written by flare {__version__}.",
     )
 
 
 def _columns(fields: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Channel -> (N,)."""
+    """Split fields into channels of shape (N,)."""
     return {
         name if values.ndim == 1 else f"{name}.{i}": column
         for name, values in fields.items()

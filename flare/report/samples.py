@@ -1,4 +1,4 @@
-"""Tables of a dataset with many columns: its landmarks beside the published ones, and its samples one by one."""
+"""Tables of a dataset: landmarks beside the published ones, and one row per sample."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from flare.data.dataset import Dataset
 from flare.report.page import Grid
 
 NAMES = ("name", "description", "family")
-"""Notes that tell what a sample is, the first that it has."""
+"""Notes that describe a sample; the first one present is used."""
 
 
 def number(value: float) -> str:
-    """Four digits; large numbers whole and without an exponent."""
+    """Format a number with four digits, large ones as integers without exponent."""
     return f"{value:,.0f}" if 1000 <= abs(value) < 1e12 else f"{value:.4g}"
 
 
 def landmark_grid(found: Mapping[str, float], published: Mapping[str, Published]) -> Grid | None:
-    """A row for every quantity, and below it the published one. None where landmarks are no statistics of samples."""
+    """Build a table of landmarks with the published ones below each; None if they are not statistics of samples."""
     quantities = dict.fromkeys(key.partition(" of ")[2] for key in found)
     if not found or set(found) != {f"{name} of {what}" for what in quantities for name in STATISTICS}:
         return None
@@ -34,7 +34,7 @@ def landmark_grid(found: Mapping[str, float], published: Mapping[str, Published]
 
 
 def sample_grid(dataset: Dataset, notes: Sequence[Mapping[str, Any]], indices: Sequence[int]) -> Grid:
-    """A row for every sample: what it is, its points, its layer groups if it has some, the range of its targets."""
+    """Build a table with one row per sample: description, points, layer groups and range of its targets."""
     schema = dataset.schema
     targets = [(name, schema.fields[name]) for name in schema.named("target")]
     named = any(_name(notes[i]) for i in indices)

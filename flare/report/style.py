@@ -1,4 +1,4 @@
-"""One look for every picture. Sizes are set on each artist: no pyplot, no global state, safe in a server's thread."""
+"""Style of all figures. It is set on each artist, without pyplot and global state, and is safe in threads."""
 
 from __future__ import annotations
 
@@ -13,26 +13,26 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter, StrMethodFormatter
 
 TEXT, SMALL = 10.0, 8.5
-"""Font sizes in points, of titles and of everything else; a report shows pictures near their true size."""
+"""Font sizes in points of titles and of other text."""
 FEWEST = 3
-"""Ticks that an axis is read by."""
+"""Fewest ticks of an axis."""
 INK, GREY, PALE, ACCENT = "#1f2933", "#8b95a1", "#dde2e7", "#c2410c"
 
 
 class Look(NamedTuple):
-    """Of a curve."""
+    """Color, marker and sizes of a curve."""
 
-    colour: str
+    color: str
     marker: str
     width: float = 1.3
-    """Of the line, in points."""
+    """Width of the line in points."""
     size: float = 5.0
-    """Of the marker, in points."""
+    """Size of the marker in points."""
 
     def of_line(self) -> dict[str, Any]:
-        """As matplotlib has it."""
-        drawn = {"color": self.colour, "linewidth": self.width, "marker": self.marker, "markersize": self.size}
-        # A rim, by which marks upon marks are seen; a cross has nothing but its edge.
+        """Return keyword arguments for matplotlib."""
+        drawn = {"color": self.color, "linewidth": self.width, "marker": self.marker, "markersize": self.size}
+        # A white rim separates overlapping markers. A cross has only edges.
         rim = {} if self.marker == "x" else {"markeredgecolor": "white", "markeredgewidth": 0.4}
         return {**drawn, **rim}
 
@@ -46,12 +46,12 @@ MODELS = {
     "gnot": Look("#cc79a7", "v"),
     "lno": Look("#0072b2", "X", size=7.0),
 }
-"""Model -> its look in every picture. Colours of Okabe and Ito, whom colour-blind people can follow, too."""
+"""Model -> look in every figure, with the color-blind safe palette of Okabe and Ito."""
 MARKERS = "osD^vPX*"
 
 
 def look_of_model(name: str) -> Look:
-    """Its own; of a variant, such as `perceiver-self`, the model's with a star; of a stranger a grey cross."""
+    """Return the look of a model. A variant such as `perceiver-self` has a star, an unknown model a grey cross."""
     known = name.lower()
     if known in MODELS:
         return MODELS[known]
@@ -60,25 +60,24 @@ def look_of_model(name: str) -> Look:
 
 
 def ordered_looks(count: int) -> list[Look]:
-    """Of the values of a number, from small to large: dark to light, and thick to thin, so that a curve that lies on
-    an earlier one leaves its rim to be seen."""
-    colours = matplotlib.colormaps["viridis"](np.linspace(0.05, 0.85, count))
+    """Return looks for ascending values: dark to light, and thick to thin, so that overlapping curves show."""
+    colors = matplotlib.colormaps["viridis"](np.linspace(0.05, 0.85, count))
     sizes = np.linspace(1.0, 0.0, count) if count > 1 else [0.0]
     return [
-        Look(to_hex(colour), MARKERS[i % len(MARKERS)], width=1.3 + 1.7 * float(more), size=4.5 + 4.5 * float(more))
-        for i, (colour, more) in enumerate(zip(colours, sizes, strict=True))
+        Look(to_hex(color), MARKERS[i % len(MARKERS)], width=1.3 + 1.7 * float(more), size=4.5 + 4.5 * float(more))
+        for i, (color, more) in enumerate(zip(colors, sizes, strict=True))
     ]
 
 
 def new_figure(width: float, height: float) -> Figure:
-    """An empty figure of that many inches, which lays itself out when drawn."""
+    """Create an empty figure with constrained layout, sizes in inches."""
     figure = Figure(figsize=(width, height), layout="constrained", facecolor="white")
     figure.get_layout_engine().set(w_pad=0.06, h_pad=0.06)  # type: ignore[union-attr, call-arg]
     return figure
 
 
 def plain(axes: Axes, *, x: str = "", y: str = "", title: str = "") -> None:
-    """Axes for curves: labels, a light grid behind, no box."""
+    """Style axes for curves: labels, a light grid, no box."""
     axes.spines[["top", "right"]].set_visible(False)
     axes.grid(True, which="major", color="#e4e7eb", linewidth=0.6)
     axes.set_axisbelow(True)
@@ -89,13 +88,15 @@ def plain(axes: Axes, *, x: str = "", y: str = "", title: str = "") -> None:
 
 
 def round_ticks(count: int, *, integer: bool = False) -> MaxNLocator:
-    """At most `count` intervals between ticks at round numbers."""
+    """Return a locator with at most `count` intervals between round numbers."""
     return MaxNLocator(max(count, 2), steps=[1, 2, 5, 10], integer=integer)
 
 
 def log_ticks(axis: Axis) -> None:
-    """Ticks of a logarithmic axis as plain numbers: 0.01, 0.02, 0.05 on a short one, powers of ten on a long one, and
-    evenly spaced numbers where it is so short that hardly one of these would be seen."""
+    """Set ticks of a logarithmic axis with plain numbers.
+
+    A long axis has powers of ten, a short one also 2 and 5 times these, and a very short one evenly spaced numbers.
+    """
     low, high = axis.get_view_interval()
     decades = np.log10(high / low)
     if decades < 3:

@@ -1,4 +1,4 @@
-"""Truth, prediction and error side by side, in a picture that does not flatter."""
+"""Truth, prediction and error side by side."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 from matplotlib.figure import Figure
 from numpy.typing import ArrayLike
 
-from flare.report.fields import Floats, colour_bar, draw_field, field_axes, panel_size, symmetric_range, value_range
+from flare.report.fields import Floats, color_bar, draw_field, field_axes, panel_size, symmetric_range, value_range
 from flare.report.style import INK, TEXT, new_figure
 from flare.utils.errors import DataError
 
@@ -24,18 +24,21 @@ def triptych(
     cells: ArrayLike | None = None,
     title: str = "",
 ) -> Figure:
-    """Truth, prediction, and prediction − truth of one sample; one row per component of the field.
+    """Draw truth, prediction and prediction − truth of one sample, one row per component.
 
     Args:
-        points: [N, 2 or 3].
-        truth: [N] or [N, F]. Gives each row the colour range of its first two panels; the error's is symmetric
-            about zero.
-        prediction: like `truth`. Where it leaves the range of the truth, the colour bar has a pointed end.
-        name: of the field, or one for each component.
-        unit: of the field, or one for each component; empty for none.
-        grid: see `draw_field`.
-        cells: see `draw_field`.
-        title: which sample this is. Its relative L2 error, over all components, is added.
+        points: Points, shape (N, 2) or (N, 3).
+        truth: Field, shape (N,) or (N, F). It sets the color range of truth and prediction; that of the error is
+            symmetric about zero.
+        prediction: Like `truth`. If it exceeds the range of the truth, the color bar has a pointed end.
+        name: Name of the field, or one per component.
+        unit: Unit of the field, or one per component; empty for none.
+        grid: See `draw_field`.
+        cells: See `draw_field`.
+        title: Title, to which the relative L2 error of all components is added.
+
+    Raises:
+        DataError: Shapes do not match.
     """
     x, t, p = np.asarray(points, dtype=float), _columns(truth), _columns(prediction)
     if t.shape != p.shape or len(t) != len(x):
@@ -52,14 +55,14 @@ def triptych(
             ("Prediction", p[:, row], shared, "viridis", label),
             ("Prediction − truth", error, symmetric_range(error), "RdBu_r", f"error of {label}"),
         ]
-        for column, (heading, values, limits, colours, bar) in enumerate(panels):
+        for column, (heading, values, limits, colors, bar) in enumerate(panels):
             axes = field_axes(figure, places[row, column], x.shape[1])
             axes.set_title(heading if row == 0 else "", fontsize=TEXT, color=INK)
-            drawn = draw_field(axes, x, values, grid=grid, cells=cells, limits=limits, colours=colours)
+            drawn = draw_field(axes, x, values, grid=grid, cells=cells, limits=limits, colors=colors)
             if x.shape[1] == 2:
                 axes.tick_params(labelleft=column == 0, labelbottom=row == len(labels) - 1)
             if bar is not None:
-                colour_bar(axes, drawn, bar, values)
+                color_bar(axes, drawn, bar, values)
     return figure
 
 
@@ -69,7 +72,7 @@ def _columns(values: ArrayLike) -> Floats:
 
 
 def _labels(name: str | Sequence[str], unit: str | Sequence[str], components: int) -> list[str]:
-    """'name [unit]' of each component; a single name is numbered, a single unit serves all."""
+    """Return `name [unit]` of each component. A single name is numbered, a single unit is used for all."""
     if isinstance(name, str):
         name = [name] if components == 1 else [f"{name} {i + 1}" for i in range(components)]
     units = [unit] * components if isinstance(unit, str) else unit

@@ -1,10 +1,8 @@
-"""Jobs that look at what is made or trained: spectra, the median sample, statistics of a dataset, counted costs; and
-whole experiments, whose records are kept."""
+"""Jobs other than trainings: analyses of trained models and datasets, counts, and whole experiments."""
 
 from __future__ import annotations
 
 import json
-import logging
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -18,18 +16,16 @@ import numpy as np
 from flare.data.benchmarks.landmarks import landmarks
 from flare.data.dataset import Dataset
 from flare.data.sample import target_array
-from flare.report.dataset import COLOURS, gallery, sample_numbers
+from flare.report.dataset import COLORS, gallery, sample_numbers
 from flare.report.page import png
-from flare.reproduce.jobs import Data, Job, Place, Training
+from flare.reproduce.jobs import Data, Job, Training, Workspace
 from flare.reproduce.ledger import Arrays
 from flare.utils.files import write_json
 
-logger = logging.getLogger(__name__)
-
 
 @dataclass(frozen=True)
-class OfTraining(Job):
-    """A look at a trained model."""
+class ModelAnalysis(Job):
+    """An analysis of a trained model."""
 
     of: Training
 
@@ -47,8 +43,8 @@ class OfTraining(Job):
 
 
 @dataclass(frozen=True)
-class TrainedSpectra(OfTraining):
-    """Eigenvalues of every head's mixing in a trained FLARE, means over test samples."""
+class TrainedSpectra(ModelAnalysis):
+    """Eigenvalues of the mixing matrix of every head of a trained FLARE, averaged over test samples."""
 
     samples: int
 
@@ -61,22 +57,22 @@ class TrainedSpectra(OfTraining):
     def definition(self) -> dict[str, Any]:
         return {"kind": self.kind, "of": self.of.definition(), "samples": self.samples}
 
-    def perform(self, place: Place) -> tuple[dict[str, Any], Arrays]:
-        from flare.spectra import surrogate_spectra
-        from flare.surrogate import load
+    def perform(self, workspace: Workspace) -> tuple[dict[str, Any], Arrays]:
+        from flare.inference.spectra import surrogate_spectra
+        from flare.inference.surrogate import load
 
-        result = self.of.trained(place)
-        dataset = Dataset(place.data(self.data))
+        result = self.of.train(workspace)
+        dataset = Dataset(workspace.data(self.data))
         test = [int(i) for i in dataset.split("test")[: self.samples]]
-        found = surrogate_spectra(load(place.run(self.of), device="cpu"), dataset, test)
+        found = surrogate_spectra(load(workspace.run(self.of), device="cpu"), dataset, test)
         arrays = {"eigenvalues": found.eigenvalues.numpy(), "spread": found.spread.numpy()}
         kept = {key: result[key] for key in ("rel_l2", "data_fingerprint")}
         return {"samples": found.samples, "effective_rank": found.effective_rank.tolist(), **kept}, arrays
 
 
 @dataclass(frozen=True)
-class MedianSample(OfTraining):
-    """Truth and prediction of the test sample of median error."""
+class MedianSample(ModelAnalysis):
+    """Truth and prediction of the test sample with the median error."""
 
     kind: ClassVar[str] = "median sample"
 
@@ -87,16 +83,16 @@ class MedianSample(OfTraining):
     def definition(self) -> dict[str, Any]:
         return {"kind": self.kind, "of": self.of.definition()}
 
-    def perform(self, place: Place) -> tuple[dict[str, Any], Arrays]:
-        from flare.surrogate import load
+    def perform(self, workspace: Workspace) -> tuple[dict[str, Any], Arrays]:
+        from flare.inference.surrogate import load
 
-        result = self.of.trained(place)
-        tested = json.loads((place.run(self.of) / "test_errors.json").read_text(encoding="utf-8"))
-        place_of_median = int(np.argsort(tested["rel_l2"])[len(tested["rel_l2"]) // 2])
-        index = tested["samples"][place_of_median]
-        dataset = Dataset(place.data(self.data))
+        result = self.of.train(workspace)
+        tested = json.loads((workspace.run(self.of) / "test_errors.json").read_text(encoding="utf-8"))
+        median = int(np.argsort(tested["rel_l2"])[len(tested["rel_l2"]) // 2])
+        index = tested["samples"][median]
+        dataset = Dataset(workspace.data(self.data))
         schema, sample = dataset.schema, dataset[index]
-        predicted = load(place.run(self.of), device="cpu").predict_sample(sample)
+        predicted = load(workspace.run(self.of), device="cpu").predict_sample(sample)
         arrays = {
             "points": sample.values[schema.points].astype(np.float32),
             "truth": target_array(schema, sample).astype(np.float32),
@@ -108,7 +104,7 @@ class MedianSample(OfTraining):
         return {
             "index": index,
             "of_samples": len(tested["samples"]),
-            "rel_l2": tested["rel_l2"][place_of_median],
+            "rel_l2": tested["rel_l2"][median],
             "fields": schema.channels("target"),
             "units": ["" if unit == "1" else unit for unit in units],
             "grid": schema.grid and list(schema.grid),
@@ -118,7 +114,7 @@ class MedianSample(OfTraining):
 
 @dataclass(frozen=True)
 class DatasetStatistics(Job):
-    """Landmarks of a dataset, the numbers of its samples for histograms, and a gallery."""
+    """Landmarks of a dataset, numbers of its samples for histograms, and a gallery."""
 
     of: Data
 
@@ -135,30 +131,29 @@ class DatasetStatistics(Job):
     def definition(self) -> dict[str, Any]:
         return {"kind": self.kind, "data": self.of.definition()}
 
-    def perform(self, place: Place) -> tuple[dict[str, Any], Arrays]:
-        dataset = Dataset(place.data(self.of))
-        everything = list(range(len(dataset)))
-        numbers = sample_numbers(dataset, dataset.notes(), everything)
+    def perform(self, workspace: Workspace) -> tuple[dict[str, Any], Arrays]:
+        dataset = Dataset(workspace.data(self.of))
+        numbers = sample_numbers(dataset, dataset.notes(), list(range(len(dataset))))
         arrays = {title: np.asarray(values, dtype=np.float32) for title, (_, values) in numbers.items()}
-        # A picture of meshes is kept as such: their cells would be megabytes.
+        # The gallery is stored as a picture, because the cells of its meshes would take megabytes.
         arrays["gallery.png"] = np.frombuffer(png(gallery(dataset)), dtype=np.uint8)
         return {
             "landmarks": landmarks(dataset),
             "units": {title: unit for title, (unit, _) in numbers.items()},
             "samples": len(dataset),
-            "gallery": COLOURS,
+            "gallery": COLORS,
             "data_fingerprint": dataset.fingerprint,
         }, arrays
 
 
 @dataclass(frozen=True)
-class ModelCost(Job):
-    """Parameters, operations and memory of a model for so many points, counted on tensors without data."""
+class CostAnalysis(Job):
+    """Parameters, operations and memory of a model, counted on tensors without data."""
 
     model: str
     """One of `recipe_names`."""
     sizes: Mapping[str, Any]
-    """`name` and options."""
+    """Name and options of the model."""
     in_dim: int
     points: int
 
@@ -175,7 +170,7 @@ class ModelCost(Job):
     def definition(self) -> dict[str, Any]:
         return {"kind": self.kind, "model": dict(self.sizes), "in_dim": self.in_dim, "points": self.points}
 
-    def perform(self, place: Place) -> tuple[dict[str, Any], Arrays]:
+    def perform(self, workspace: Workspace) -> tuple[dict[str, Any], Arrays]:
         from flare.models.cost import cost_of
 
         cost = cost_of(self.sizes, self.in_dim, 1, self.points)
@@ -184,16 +179,16 @@ class ModelCost(Job):
 
 @dataclass(frozen=True)
 class Experiment(Job):
-    """One of `flare experiment`, done whole: it keeps what it has in a folder of its own, and goes on there."""
+    """An experiment that is done as a whole. It keeps finished rows in its run folder and resumes from them."""
 
     name: str
-    """Its module in `flare.reproduce.items`, whose `run` writes `<name>.json`."""
+    """Module in `flare.reproduce.items` whose `run` writes `<name>.json`."""
     settings: Mapping[str, Any]
     """Keyword arguments of `run`."""
     seconds: float
-    """About, of one core."""
+    """Estimated core seconds."""
     on: Data | None = None
-    """Dataset for its `data`, where it makes none itself."""
+    """Dataset for the argument `data` of `run`. None: the experiment makes its own."""
 
     kind: ClassVar[str] = "experiment"
 
@@ -209,31 +204,35 @@ class Experiment(Job):
         data = {"data": self.on.definition()} if self.on else {}
         return {"kind": self.kind, "experiment": self.name, "settings": dict(self.settings), **data}
 
-    def perform(self, place: Place) -> tuple[dict[str, Any], Arrays]:
-        folder = place.run(self)
+    def perform(self, workspace: Workspace) -> tuple[dict[str, Any], Arrays]:
+        folder = workspace.run(self)
         folder.mkdir(parents=True, exist_ok=True)
-        data = {"data": place.data(self.on)} if self.on else {}
+        data = {"data": workspace.data(self.on)} if self.on else {}
         kept = folder / f"{self.name}.json"
-        with _calls(folder / "calls.json", before=kept.exists()) as calls:
-            import_module(f"flare.reproduce.items.{self.name}").run(folder, **self.settings, **data, tell=logger.info)
+        with _timed(folder / "calls.json", started=kept.exists()) as calls:
+            import_module(f"flare.reproduce.items.{self.name}").run(folder, **self.settings, **data)
         record: dict[str, Any] = json.loads(kept.read_text(encoding="utf-8"))
         known = [seconds for seconds in calls if seconds is not None]
-        # Of its measurements, not of this process, which waited for them.
+        # Peak memory of the measured processes, not of this one, which waited for them.
         peak = max((row["peak_mb"] for row in record["rows"]), default=0.0)
         seconds = round(sum(known), 1) if len(known) == len(calls) else None
         return record | {"peak_memory_mb": round(peak), "seconds": seconds}, {}
 
 
 @contextmanager
-def _calls(path: Path, *, before: bool) -> Iterator[list[float | None]]:
-    """Seconds of each call that an experiment took so far, with this one once it has ended, however it does.
+def _timed(path: Path, *, started: bool) -> Iterator[list[float | None]]:
+    """Measure a call of an experiment and store the seconds of all its calls.
 
     Args:
-        before: whether there was one whose time was not kept.
+        path: File with the seconds of earlier calls. A call that was killed has None.
+        started: Whether there was an earlier call. Without a file, its time is unknown.
+
+    Yields:
+        Seconds of all calls, to which this one is appended when it ends.
     """
     known = path.exists()
-    calls: list[float | None] = json.loads(path.read_text(encoding="utf-8"))["seconds"] if known else [None] * before
-    write_json(path, {"seconds": [*calls, None]})  # until it ends: the time of a call that is killed is lost
+    calls: list[float | None] = json.loads(path.read_text(encoding="utf-8"))["seconds"] if known else [None] * started
+    write_json(path, {"seconds": [*calls, None]})
     start = time.monotonic()
     try:
         yield calls

@@ -1,8 +1,7 @@
-"""How much of the paper to repeat: `paper` all of it, `cpu` what two cores do in hours, `smoke` what takes seconds.
+"""Budgets: how much of the paper to repeat. `paper` is all of it, `cpu` takes hours on two cores, `smoke` seconds.
 
-A budget gives each benchmark a size of dataset and a length of training, and models their sizes; the experiments ask
-it for trainings and do not know which budget they work for. The cars are DrivAerML where published files are read, and
-else the stand-in `car-potential`, beside which no number of the paper is shown.
+A budget sets the size of each dataset, the length of trainings and the sizes of models. Items ask it for trainings.
+The benchmark `cars` is DrivAerML with published files and its stand-in `car-potential` otherwise.
 """
 
 from __future__ import annotations
@@ -14,19 +13,19 @@ from typing import Any
 from flare.data.benchmarks.cards import card
 from flare.reproduce.jobs import Data, Job, Overrides, Training, recipe
 from flare.train.presets import merged
-from flare.utils.errors import ConfigError, nearest
+from flare.utils.errors import ConfigError, suggest_name
 
 BENCHMARKS = ("elasticity", "darcy", "airfoil", "pipe", "cars", "lpbf")
-"""Those of Table 1, in its order."""
+"""Benchmarks of Table 1, in its order."""
 NARROWEST = 4
-"""Channels of a head: a halved model has fewer heads rather than narrower ones."""
+"""Fewest channels of a head. A halved model has fewer heads rather than narrower ones."""
 MADE_AS = {"cars": "car-potential"}
-"""Benchmark -> dataset that is made of it; of all others the name is the same."""
+"""Benchmark -> generated dataset, where its name is another."""
 
 
 @dataclass(frozen=True)
 class Scale:
-    """A benchmark's dataset, settings of every training on it, and its number of seeds."""
+    """Dataset of a benchmark, overrides of every training on it, and number of seeds."""
 
     data: Data
     overrides: Overrides = ()
@@ -35,38 +34,40 @@ class Scale:
 
 @dataclass(frozen=True)
 class Budget:
+    """Sizes of datasets, models and trainings."""
+
     name: str
     about: str
     scales: Mapping[str, Scale]
     sizes: Mapping[str, Any] = field(default_factory=dict)
-    """Of every model that has them, in place of the paper's."""
+    """Sizes of every model that has such options, in place of the paper's."""
     halved: Sequence[str] = ()
-    """Sizes that every model has half of."""
+    """Names of the sizes that are half of the paper's."""
     published: bool = False
-    """Whether benchmarks are read from their published files."""
+    """True if benchmarks are read from their published files."""
 
     @property
     def key(self) -> str:
-        """In names of files."""
+        """Name of the budget in file names."""
         return f"{self.name}-published" if self.published else self.name
 
     @property
     def comparable(self) -> bool:
-        """Whether models are those of the paper or, as rows then say, halves of them: its numbers may stand beside."""
+        """True if models have the paper's sizes or half of them, so that its numbers are shown beside ours."""
         return not self.sizes
 
     def seeds(self, job: Job) -> int:
-        """With how many a job is done, unless asked for others."""
+        """Return the default number of seeds of a job."""
         return next((scale.seeds for scale in self.scales.values() if scale.data == job.data), 1)
 
     def model(self, dataset: str, model: str = "flare") -> dict[str, Any]:
-        """Name and sizes of a model on a benchmark, as this budget has it."""
+        """Return name and sizes of a model on a benchmark."""
         name = self.scales[dataset].data.name
         sizes: dict[str, Any] = merged(recipe(name, model), self._sizes(name, model))["model"]
         return sizes
 
     def training(self, dataset: str, model: str = "flare", *more: tuple[str, Any]) -> Training:
-        """A model on a benchmark as this budget has it, with the settings of an experiment's cell over all else."""
+        """Return the training of a model on a benchmark. `more` are overrides of a cell, which come last."""
         scale = self.scales[dataset]
         return Training(scale.data, model, (*scale.overrides, *self._sizes(scale.data.name, model), *more))
 
@@ -83,7 +84,7 @@ class Budget:
         return [(f"model.{name}", value) for name, value in (*own, *halves)]
 
     def shrunk(self, dataset: str, model: str, settings: Overrides) -> Overrides:
-        """Settings in the paper's sizes, with half of those that this budget halves, and no head too narrow."""
+        """Return settings in the paper's sizes with those halved that this budget halves."""
         halved = {f"model.{name}" for name in self.halved}
         sizes = {key: value // 2 if key in halved else value for key, value in settings}
         if "channels" in self.halved and "model.heads" in sizes:
@@ -99,18 +100,18 @@ def _papers() -> dict[str, Scale]:
 
 
 def _cpu() -> dict[str, Scale]:
-    """About 500 points, a few hundred samples, tens of epochs: minutes for a training; see `flare reproduce list`.
+    """Return about 500 points, a few hundred samples and tens of epochs: minutes per training.
 
-    Batches of one: from so few samples, more steps teach more, and every model takes as many.
+    Batches have one sample, so that all models take equally many steps.
     """
 
     def short(epochs: int, evaluations: int, *more: tuple[str, Any]) -> Overrides:
         return (*more, ("data.batch_size", 1), ("epochs", epochs), ("evaluate_every", epochs // evaluations))
 
-    # Points from -1.7 to 1.7 rather than 0 to 1: from few steps FLARE learns several times as much; see small_sets.
+    # In few steps FLARE learns several times as much from points between -1.7 and 1.7 as from points between 0 and 1.
     normalised = ("data.normalise.points", "gaussian")
     return {
-        # Half of the points, drawn anew every epoch; tests are on all.
+        # Half of the points, drawn again every epoch. Tests use all points.
         "elasticity": Scale(Data("elasticity", 500, 100), short(16, 8, normalised, ("data.subsample", 486)), seeds=3),
         "darcy": Scale(Data("darcy", 350, 50, {"resolution": 22}), short(12, 4)),
         "airfoil": Scale(Data("airfoil", 180, 30, {"stride": 5}), short(20, 5)),
@@ -119,7 +120,7 @@ def _cpu() -> dict[str, Scale]:
             Data("car-potential", 150, 30, {"points": 4096, "refinement": 0.5}),
             short(20, 5, normalised, ("data.subsample", 512)),
         ),
-        # Fewer parts, without mirror images, in half the epochs taught no model anything; see results/notes/table1.md.
+        # Fewer parts without mirror images were not enough for any model; see results/notes/table1.md.
         "lpbf": Scale(
             Data("lpbf", 240, 40, {"layers": 30}),
             short(
@@ -149,29 +150,35 @@ TINY = {"channels": 8, "blocks": 2, "heads": 2, "latents": 4, "kv_depth": 0, "ff
 BUDGETS = {
     budget.name: budget
     for budget in (
-        Budget(
-            "smoke", "tiny models, a handful of samples: shows that everything runs, and nothing else", _smoke(), TINY
-        ),
+        Budget("smoke", "tiny models and a few samples, to check that everything runs", _smoke(), TINY),
         Budget(
             "cpu",
-            "for two CPU cores: a part of the paper's setting, each row or the words beside it say which",
+            "for two CPU cores",
             _cpu(),
             halved=("blocks", "channels"),
         ),
-        Budget("paper", "the paper's setting, one seed as it has; for GPUs, or for weeks", _papers()),
+        Budget("paper", "the paper's setting, one seed; for GPUs", _papers()),
     )
 }
 
 
 def budget_named(name: str, *, published: bool = False) -> Budget:
-    """A budget; `published` takes the benchmarks' published files instead of making data."""
+    """Return a budget.
+
+    Args:
+        name: One of `BUDGETS`.
+        published: Read the published files of benchmarks instead of generating data.
+
+    Raises:
+        ConfigError: The name is unknown, or a budget other than `paper` is to read published files.
+    """
     if name not in BUDGETS:
-        raise ConfigError(f"there is no budget {name!r}; {nearest(name, BUDGETS)}")
+        raise ConfigError(f"unknown budget {name!r}; {suggest_name(name, BUDGETS)}")
     budget = BUDGETS[name]
     if not published:
         return budget
     if name != "paper":
-        raise ConfigError("published files are read whole, so they are for --budget paper alone")
+        raise ConfigError(f"published=True needs budget 'paper', not {name!r}: published files are read completely")
     scales = {key: replace(scale, data=_published(scale.data)) for key, scale in budget.scales.items()}
     return replace(budget, scales=scales, published=True)
 

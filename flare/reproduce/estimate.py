@@ -1,4 +1,4 @@
-"""How long a job will take, roughly: within a factor of two or three on a machine like that of benchmarks/results."""
+"""Estimated time of jobs, within a factor of two or three on a machine like that of benchmarks/results."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from math import log2, prod
 
 from flare.data.benchmarks.cards import card
 from flare.physics import generator_class
-from flare.reproduce.analyses import DatasetStatistics, Experiment, ModelCost
-from flare.reproduce.classification import Classification, Sequences
+from flare.reproduce.analyses import CostAnalysis, DatasetStatistics, Experiment
 from flare.reproduce.jobs import Data, Job, Training, recipe
+from flare.reproduce.sequences import Classification, Sequences
 
 STEP = {
     "flare": (0.0089, 0.0055),
@@ -19,55 +19,53 @@ STEP = {
     "transformer": (0.0060, 0.0055),
     "transolver": (0.0176, 0.0120),
 }
-"""Core seconds of a training step, by block and 1,000 points of a sample: with the paper's channels on Elasticity, and
-with half of them. Narrow heads make attention slow, so half is not always less."""
+"""Model -> core seconds of a training step per block and 1,000 points, with the channels of the paper on Elasticity and
+with half of them. Narrow heads make attention slow, so half of the channels is not always faster."""
 ATTENTION = 0.032
-"""The transformer's besides, for each square of 1,000 points."""
+"""Further core seconds of the transformer per (1,000 points)²."""
 BY_LATENTS = 0.25
-"""Part of FLARE's that grows with its latents, at 64."""
+"""Share of FLARE's time that grows with the latents, at 64 latents."""
 LATENT_BLOCKS = (2.0, 0.2)
-"""Times that a block costs with latent blocks, for which there is no kernel, and for each of them besides."""
+"""Factor of the time of a block with latent blocks, which have no kernel, and increase for each of them."""
 GRID = 2.0
-"""How much more a step of Transolver costs with convolutions."""
+"""Factor of the time of Transolver with convolutions."""
 MAKING = {"elasticity": 0.011, "darcy": 0.81, "airfoil": 2.3, "pipe": 1.4, "lpbf": 60.0, "car-potential": 2.2}
-"""Core seconds for a sample in its published form: benchmarks/results/solvers.json and cars.json; of LPBF a long
-average."""
+"""Dataset -> core seconds to generate a sample in its published form (benchmarks/results/solvers.json, cars.json)."""
 SEQUENCES = {"listops": 0.0008, "pathfinder": 0.002}
-"""Core seconds for a sample of these."""
+"""Dataset -> core seconds to generate a sequence."""
 TOKEN = 6e-6
-"""Core seconds of a training step, by token, block and 64 channels: of all attentions about."""
+"""Core seconds of a training step per token and block of 64 channels, about the same for all attentions."""
 TOKENS = {"listops-small": 45, "image-small": 64, "listops": 2000, "text": 4000, "retrieval": 8000}
-"""Of a sample, with its padding; 1,024 of the others."""
+"""Task -> tokens of a sample with padding, if other than 1,024."""
 READ = {"image": 45_000, "text": 22_500, "retrieval": 147_086}
-"""Training samples in published files."""
+"""Dataset -> training samples in published files."""
 TESTING = 0.1
-"""Part of the time of training that evaluations take."""
+"""Time of evaluations as a share of the time of training."""
 LPBF_POINTS, LPBF_LAYERS, LPBF_POWER = 20_000, 15, 1.2
-"""Of a part, on average, with so many layers to a voxel, and how they fall with more: merging leaves about the surface
-of the voxels, 8,600 points with 30 layers."""
+"""Mean number of points of a part with this many layers per voxel, and the power by which it falls with more layers."""
 
 
 def making_seconds(data: Data) -> float:
-    """Of one core, for all samples; a coarser form costs as many times less as it is solved on fewer points."""
+    """Estimate the core seconds to generate a dataset. The time is proportional to the points that are solved for."""
     if data.published:
         return 0.0
     if isinstance(data, Sequences):
         return data.samples * SEQUENCES[data.name]
-    if data.name == "lpbf":  # voxels cost, before they are merged
+    if data.name == "lpbf":  # the time is that of voxels before they are merged
         return data.samples * MAKING[data.name] * _coarser(data) ** 3
-    if data.name == "car-potential":  # panels cost, points do not
+    if data.name == "car-potential":  # the time is that of panels, not of points
         return data.samples * MAKING[data.name] * data.options.get("refinement", 1.0) ** 4
     solved = replace(data, options={key: value for key, value in data.options.items() if key != "stride"})
     return data.samples * MAKING[data.name] * points(solved) / points(replace(data, options={}))
 
 
 def job_seconds(job: Job) -> float:
-    """Of one core, when its data are there and its model is trained."""
+    """Estimate the core seconds of a job, given its data and its trained model."""
     if isinstance(job, Classification):
         return _classification_seconds(job)
     if isinstance(job, Training):
         return _training_seconds(job)
-    if isinstance(job, ModelCost):
+    if isinstance(job, CostAnalysis):
         return 0.5
     if isinstance(job, Experiment):
         return job.seconds
@@ -75,7 +73,7 @@ def job_seconds(job: Job) -> float:
 
 
 def points(data: Data) -> float:
-    """Of a sample."""
+    """Return the number of points of a sample."""
     if data.name == "lpbf":
         return LPBF_POINTS * _coarser(data) ** LPBF_POWER
     if data.published:
@@ -86,7 +84,7 @@ def points(data: Data) -> float:
 
 
 def _coarser(data: Data) -> float:
-    """Edge of the usual voxel of a printed part to that of these."""
+    """Return the edge of the usual voxel divided by that of this dataset."""
     return LPBF_LAYERS / data.options.get("layers", LPBF_LAYERS)
 
 

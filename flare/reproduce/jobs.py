@@ -1,4 +1,4 @@
-"""What the reproduction of the paper is made of: a dataset to make, a model to train on it. Each is plain data."""
+"""Jobs of the reproduction, as plain data: a dataset to make, a model to train on it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from flare.train.presets import build_config, merged, preset_path, read_yaml
 from flare.train.recipes import with_grid, with_model
 from flare.train.run_folder import RunFolder
 from flare.utils.errors import DataError
-from flare.utils.files import taken
+from flare.utils.files import is_occupied
 
 Overrides = tuple[tuple[str, Any], ...]
 """Dotted settings and their values, such as (("model.latents", 32), ("epochs", 20))."""
@@ -28,42 +28,51 @@ INERT = {
     "data": {"path", "workers", "eval_batch_size"},
     "": {"device", "evaluate_every", "checkpoint_every", "checkpoint_minutes", "log_every"},
 }
-"""Settings that change no result, by group: a run with others is the same run."""
+"""Group -> settings that do not change a result and are not part of the definition of a training."""
 
 KEPT = (
     *("parameters", "steps", "train_samples", "test_samples", "provenance", "data_fingerprint"),
     *("seconds", "peak_memory_mb", "environment"),
 )
-"""Of the result of every run."""
+"""Keys of `result.json` that every record of a training keeps."""
 
 
 @dataclass(frozen=True)
 class Data:
-    """A dataset of a benchmark: made by our solver, or of its published files."""
+    """A dataset of a benchmark, made by a solver of this package or read from its published files."""
 
     name: str
     samples: int
     test: int
-    """The last ones of `samples`."""
+    """Number of test samples, the last ones of `samples`."""
     options: Mapping[str, Any] = field(default_factory=dict)
-    """Of the generator, in place of the benchmark's published form; or of the reader of published files."""
+    """Options of the generator that differ from the published form, or of the reader of published files."""
     published: bool = False
-    """Read the published files, all of them, instead."""
+    """True for all samples of the published files."""
 
     def definition(self) -> dict[str, Any]:
+        """Return everything that the samples depend on, as JSON."""
         if self.published:
             return {"published": self.name} | ({"options": dict(self.options)} if self.options else {})
         return {"name": self.name, "samples": self.samples, "test": self.test, "options": dict(self.options)}
 
     @property
     def folder(self) -> str:
+        """Name of the dataset folder."""
         digest = hashlib.sha256(json.dumps(self.definition(), sort_keys=True).encode()).hexdigest()[:8]
         return f"{self.name}-{'published' if self.published and not self.options else digest}"
 
     def make(self, folder: Path, files: Path, *, workers: int = 1, scheduler: str | None = None) -> None:
-        """Have it in `folder`, unless it is there; published files are fetched into `files`."""
+        """Make the dataset unless it exists.
+
+        Args:
+            folder: Dataset folder.
+            files: Folder into which published files are downloaded.
+            workers: Processes that generate samples.
+            scheduler: Address of a dask scheduler to use instead.
+        """
         if self.published:
-            if not taken(folder):
+            if not is_occupied(folder):
                 self._fetch(folder, files)
             return
         how: dict[str, Any] = {"workers": workers, "scheduler": scheduler}
@@ -79,64 +88,72 @@ class Data:
 
 
 @dataclass(frozen=True)
-class Place:
-    """Where the work is done: datasets and run folders. None of it is needed once the records are there."""
+class Workspace:
+    """Folder of datasets and run folders. It is not needed once the records exist."""
 
     root: Path
     runs: str = "runs"
 
     def data(self, data: Data) -> Path:
+        """Return the folder of a dataset."""
         return self.root / "data" / data.folder
 
     def run(self, job: Job) -> Path:
+        """Return the run folder of a job."""
         return self.root / self.runs / f"{job.label}-{address(job)}"
 
     def make(self, data: Data, *, workers: int = 1, scheduler: str | None = None) -> None:
-        """Have a dataset made or fetched unless it is there."""
+        """Make or download a dataset unless it exists."""
         data.make(self.data(data), self.root / "published", workers=workers, scheduler=scheduler)
 
 
 @cache
 def recipe(preset: str, model: str) -> dict[str, Any]:
-    """The settings of a model on a preset; not to be changed. Read once: a sweep asks for it thousands of times."""
+    """Return the settings of a model on a preset. The result is cached and must not be changed."""
     return with_model(read_yaml(preset_path(preset)), preset, model)
 
 
 class Job(ABC):
-    """Something to be done once, whose outcome is a record; see `ledger.Defined` for its label and definition."""
+    """A unit of work whose outcome is one record. See `ledger.Defined` for label and definition."""
 
     kind: ClassVar[str]
 
     @property
     @abstractmethod
-    def label(self) -> str: ...
+    def label(self) -> str:
+        """First part of the name of the record, such as `elasticity-flare-seed0`."""
 
     @property
     def numbers(self) -> Sequence[str]:
-        """What its result must have, when it is done, as a finite number each."""
+        """Keys of the result that must be finite numbers when the job is done."""
         return ()
 
     @abstractmethod
-    def definition(self) -> dict[str, Any]: ...
+    def definition(self) -> dict[str, Any]:
+        """Return everything that the outcome depends on, as JSON."""
 
     @property
     def data(self) -> Data | None:
-        """The dataset that must be there before."""
+        """Dataset that the job needs."""
         return None
 
     @property
     def training(self) -> Training | None:
-        """The trained model that must be there before."""
+        """Training whose model the job needs."""
         return None
 
     @abstractmethod
-    def perform(self, place: Place) -> tuple[dict[str, Any], Arrays]:
-        """Do it, or go on with it. Returns the result as JSON, and arrays to keep beside it."""
+    def perform(self, workspace: Workspace) -> tuple[dict[str, Any], Arrays]:
+        """Do the job or resume it.
+
+        Returns:
+            The result as JSON, and arrays to store beside it.
+        """
 
 
 @dataclass(frozen=True)
 class Training(Job):
-    """One model on one dataset with one seed: the preset of the dataset, the recipe of the model, and overrides."""
+    """One model on one dataset with one seed: preset of the dataset, recipe of the model, and overrides."""
 
     on: Data
     model: str = "flare"
@@ -146,9 +163,9 @@ class Training(Job):
 
     kind: ClassVar[str] = "training"
     measure: ClassVar[str] = "rel_l2"
-    """Its result, and what evaluations on the way there tell."""
+    """Key of the measured value in results and evaluations."""
     unit: ClassVar[float] = 1e-3
-    """In which tables print it."""
+    """Unit in which tables print the measured value."""
 
     @property
     def label(self) -> str:
@@ -163,7 +180,7 @@ class Training(Job):
         return self.on
 
     def settings(self) -> dict[str, Any]:
-        """As written in preset, recipe and overrides: a setting that is added to flare later leaves addresses alone."""
+        """Return the settings that preset, recipe and overrides name; a new default does not change the address."""
         return merged(recipe(self.on.name, self.model), self.overrides) | {"seed": self.seed}
 
     def definition(self) -> dict[str, Any]:
@@ -174,65 +191,66 @@ class Training(Job):
         }
         return {"kind": self.kind, "data": self.on.definition(), "settings": settings}
 
-    def config(self, place: Place) -> TrainConfig:
-        settings = merged(self.settings(), [("data.path", str(place.data(self.on)))])
+    def config(self, workspace: Workspace) -> TrainConfig:
+        """Return the configuration of the run."""
+        settings = merged(self.settings(), [("data.path", str(workspace.data(self.on)))])
         return build_config(with_grid(settings), self.label)
 
     def with_seed(self, seed: int) -> Training:
+        """Return the same training with another seed."""
         return replace(self, seed=seed)
 
     def with_settings(self, *more: tuple[str, Any]) -> Training:
+        """Return the same training with further overrides."""
         return replace(self, overrides=(*self.overrides, *more))
 
-    def perform(self, place: Place) -> tuple[dict[str, Any], Arrays]:
-        result = self.trained(place)
+    def perform(self, workspace: Workspace) -> tuple[dict[str, Any], Arrays]:
+        result = self.train(workspace)
         kept = ("rel_l2", "rel_l2_median", "rel_l2_worst", "rel_l2_mean_field", "offset", "epochs", *KEPT)
-        measured = {key: result[key] for key in kept} | self.curves(place)
+        measured = {key: result[key] for key in kept} | self.curves(workspace)
         if "rel_l2_validation" in result:
             measured["rel_l2_validation"] = result["rel_l2_validation"]
         if card(self.on.name).paper_offset and not result["offset"]:
-            measured["rel_l2_offset"] = self._offset_error(place)
+            measured["rel_l2_offset"] = self._offset_error(workspace)
         return measured, {}
 
-    def trained(self, place: Place) -> dict[str, Any]:
-        """Train, go on, or read: the result record of the run folder."""
+    def train(self, workspace: Workspace) -> dict[str, Any]:
+        """Train, resume, or read a finished run, and return its `result.json`."""
         from flare.train.run import start_or_resume
 
-        # A folder may have been moved with its data, which are still those of the definition.
+        # Data and run folder may have been moved since the run was started.
         free = {f"{group}.{name}".lstrip(".") for group, names in INERT.items() for name in names}
-        return start_or_resume(self.config(place), place.run(self), free)
+        return start_or_resume(self.config(workspace), workspace.run(self), free)
 
-    def epochs(self, place: Place) -> float:
-        """In all."""
-        return self.config(place).epochs
+    def epochs(self, workspace: Workspace) -> float:
+        """Return the length of the whole training in epochs."""
+        return self.config(workspace).epochs
 
-    def finished(self, place: Place) -> bool:
-        return (place.run(self) / "result.json").exists()
+    def finished(self, workspace: Workspace) -> bool:
+        """Return whether the run folder has a result."""
+        return (workspace.run(self) / "result.json").exists()
 
-    def curve(self, place: Place) -> list[tuple[int, float]]:
-        """(epoch, `measure` on the split that is watched) of all evaluations so far."""
-        records = RunFolder(place.run(self)).records()
+    def curve(self, workspace: Workspace) -> list[tuple[int, float]]:
+        """Return (epoch, measured value) of all evaluations so far."""
+        records = RunFolder(workspace.run(self)).records()
         return [(r["epoch"], r[self.measure]) for r in records if r["kind"] == "evaluate"]
 
-    def curves(self, place: Place) -> dict[str, Any]:
-        """Return what every training keeps of its evaluations.
-
-        `curve` is that of the method of the same name, and `cpu_curve` has CPU seconds in place of epochs.
-        """
-        records = [r for r in RunFolder(place.run(self)).records() if r["kind"] == "evaluate"]
+    def curves(self, workspace: Workspace) -> dict[str, Any]:
+        """Return `curve`, and `cpu_curve`, which has CPU seconds in place of epochs."""
+        records = [r for r in RunFolder(workspace.run(self)).records() if r["kind"] == "evaluate"]
         timed = [(round(r["cpu_seconds"], 2), r[self.measure]) for r in records if "cpu_seconds" in r]
-        return {"curve": self.curve(place), "cpu_curve": timed}
+        return {"curve": self.curve(workspace), "cpu_curve": timed}
 
-    def _offset_error(self, place: Place) -> float:
-        """The measure of the paper's authors, who add a constant to truth and prediction: see docs/discrepancies.md."""
+    def _offset_error(self, workspace: Workspace) -> float:
+        """Return the error of the authors' code, which adds a constant: see docs/discrepancies.md, number 12."""
         import torch
 
-        from flare.surrogate import load
+        from flare.inference.surrogate import load
         from flare.train.field_task import FieldTask, sample_errors
 
-        config = self.config(place)
+        config = self.config(workspace)
         task = FieldTask(config.data, config.loss)
-        offset, surrogate = card(self.on.name).paper_offset, load(place.run(self), device="cpu")
+        offset, surrogate = card(self.on.name).paper_offset, load(workspace.run(self), device="cpu")
         errors = sample_errors(
             surrogate, task.dataset, task.test, config.data.eval_batch_size, torch.device("cpu"), offset=offset
         )
@@ -240,11 +258,13 @@ class Training(Job):
 
 
 def needed_data(jobs: Sequence[Job]) -> list[Data]:
-    """Each dataset of some jobs once."""
+    """Return each dataset of some jobs once.
+
+    Raises:
+        DataError: A dataset has no training samples or no test samples.
+    """
     found = {job.data.folder: job.data for job in jobs if job.data is not None}
     for data in found.values():
         if not data.published and not 0 < data.test < data.samples:
-            raise DataError(
-                f"{data.name}: {data.test} of {data.samples} samples for testing; some, but not all, please"
-            )
+            raise DataError(f"{data.name}: test={data.test} must be between 1 and samples - 1, with {data.samples=}")
     return list(found.values())

@@ -1,7 +1,7 @@
-"""The ledger: one JSON record for every job, under the address of what defines the job.
+"""The ledger: one JSON record per job, in a file named by the address of the job.
 
-A job that has a record is not done again. Arrays, such as spectra and fields, lie beside the record in a `.npz` file
-whose checksum it holds. Every table and picture of the paper's reproduction is made of these files alone.
+A job that has a record is not done again. Arrays, such as spectra and fields, are stored beside the record in a `.npz`
+file, whose checksum is part of the record. Tables and figures are made from these files alone.
 """
 
 from __future__ import annotations
@@ -19,75 +19,75 @@ from typing import Any, Literal, Protocol, get_args
 import numpy as np
 
 from flare.utils.errors import DataError, first_difference
-from flare.utils.files import replacing, write_json
+from flare.utils.files import replace_atomically, write_json
 
 Arrays = dict[str, np.ndarray]
 Outcomes = Literal["done", "failed", "unfinished"]
 
 
 class Defined(Protocol):
-    """What can be looked up."""
+    """A job that can be looked up."""
 
     @property
     def label(self) -> str:
-        """For people, the first part of the record's name: such as `elasticity-flare-seed0`."""
+        """First part of the name of the record, such as `elasticity-flare-seed0`."""
         ...
 
     @property
     def numbers(self) -> Sequence[str]:
-        """What its result must have, when it is done, as a finite number each."""
+        """Keys of the result that must be finite numbers when the job is done."""
         ...
 
     def definition(self) -> dict[str, Any]:
-        """All that its outcome depends on, as JSON; nothing of this machine."""
+        """Return everything that the outcome depends on, as JSON, and nothing of this machine."""
         ...
 
 
 @dataclass(frozen=True)
 class Record:
-    """What came of a job."""
+    """The outcome of a job."""
 
     outcome: Outcomes
     result: Mapping[str, Any] = field(default_factory=dict)
     failure: str = ""
-    """Of a failed job: what went wrong."""
+    """Error message of a failed job."""
     made: Mapping[str, Any] = field(default_factory=dict)
-    """Commit, versions, hardware, seconds, peak memory: all that differs between machines and runs."""
+    """Commit, versions, hardware, time and memory: everything that differs between machines and runs."""
 
 
 def address(job: Defined) -> str:
-    """16 hexadecimal digits of what defines a job: equal for equal jobs, whoever asks."""
+    """Return 16 hexadecimal digits of the hash of a job's definition."""
     text = json.dumps(job.definition(), sort_keys=True, ensure_ascii=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-WAY_OUT = "Restore it, or remove it to do the job again"
+REMEDY = "Restore it, or remove it to do the job again"
 MEASURED = ("seconds", "cpu_seconds", "peak_memory_mb")
-"""Under `made`: numbers, or nothing where they were not kept."""
+"""Keys of `made` that are numbers or None."""
 
 
 def _damage(record: Record, job: Defined) -> str:
-    """What makes a record unfit to be shown, though it be JSON with all its keys; empty where nothing does."""
+    """Return what is wrong with a record; empty for a valid one."""
     if record.outcome not in get_args(Outcomes):
-        return f"its outcome is {record.outcome!r}, not one of {', '.join(get_args(Outcomes))}"
+        return f"outcome is {record.outcome!r}, not one of {', '.join(get_args(Outcomes))}"
     for name, value in (("result", record.result), ("made", record.made)):
         if not isinstance(value, Mapping):
             return f"{name} is {value!r}, not a mapping"
     if not isinstance(record.failure, str) or bool(record.failure) != (record.outcome == "failed"):
-        return f"failure is {record.failure!r}, where the outcome is {record.outcome}"
+        return f"failure is {record.failure!r} for the outcome {record.outcome}"
     for name in MEASURED:
         if record.made.get(name) is not None and not is_finite(record.made[name]):
             return f"made.{name} is {record.made[name]!r}, not a number"
     curve = record.result.get("curve", [])
     if not _is_curve(curve):
-        return "result.curve is no list of epochs and values"
+        return "result.curve is not a list of (epoch, value)"
     if not _is_curve(record.made.get("cpu_curve", [])):
-        return "made.cpu_curve is no list of CPU seconds and values"
+        return "made.cpu_curve is not a list of (CPU seconds, value)"
     if record.outcome == "unfinished" and not (curve and is_finite(record.result.get("epochs"))):
-        return "it is unfinished, but does not say how far it has come"
+        return "the outcome is unfinished, but result has no curve or no epochs"
     for name in job.numbers if record.outcome == "done" else ():
         if not is_finite(record.result.get(name)):
-            return f"it is done, but result.{name} is {record.result.get(name)!r}, not a finite number"
+            return f"the outcome is done, but result.{name} is {record.result.get(name)!r}, not a finite number"
     return ""
 
 
@@ -96,41 +96,47 @@ def _is_curve(value: Any) -> bool:
 
 
 def is_finite(value: Any) -> bool:
+    """Return whether a value is a finite number."""
     return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
 
 class Ledger:
-    """A folder of records. Several processes may write to it: each record is one file, whole or not there."""
+    """A folder of records. Several processes may write to it, because each record is one file, written atomically."""
 
     def __init__(self, folder: str | Path) -> None:
         self.folder = Path(folder)
 
     def path(self, job: Defined) -> Path:
+        """Return the path of the record of a job."""
         return self.folder / f"{job.label}-{address(job)}.json"
 
     def labels(self) -> set[str]:
         """Return the labels of all jobs that have a record."""
         return {path.stem.rpartition("-")[0] for path in self.folder.glob("*.json")}
 
-    def refuse_no_folder(self) -> None:
-        """For whoever only reads: a folder that is not there has no records, but was hardly meant."""
+    def check_exists(self) -> None:
+        """Raise a DataError if the folder of records does not exist."""
         if not self.folder.is_dir():
-            what = "is no folder" if self.folder.exists() else "is not there"
-            raise DataError(f"the folder of records {self.folder} {what}: name another with --records")
+            what = "is not a folder" if self.folder.exists() else "does not exist"
+            raise DataError(f"records={str(self.folder)!r} {what}; give the folder of the records")
 
-    def refuse_unwritable(self) -> None:
-        """For whoever is to write much later: make the folder, and see that files can be put into it."""
+    def check_writable(self) -> None:
+        """Create the folder, and raise a DataError if it cannot be written to."""
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
             with tempfile.TemporaryFile(dir=self.folder):
                 pass
         except OSError as error:
             raise DataError(
-                f"no records can be written into {self.folder}: {error.strerror}. Name another folder with --records"
+                f"records={str(self.folder)!r} cannot be written to ({error.strerror}); give another folder"
             ) from None
 
     def find(self, job: Defined) -> Record | None:
-        """The record of a job; None where there is none. Refuses one that is damaged or of another job."""
+        """Return the record of a job, None if there is none.
+
+        Raises:
+            DataError: The record is damaged, or its definition is that of another job.
+        """
         path = self.path(job)
         try:
             found = json.loads(path.read_text(encoding="utf-8"))
@@ -139,44 +145,48 @@ class Ledger:
         except FileNotFoundError:
             return None
         except NotADirectoryError:
-            self.refuse_no_folder()
+            self.check_exists()
             raise
         except OSError as error:
             raise DataError(f"{path} cannot be read: {error.strerror}") from None
         except (ValueError, KeyError, TypeError) as error:
-            raise DataError(f"{path} is no record: {error!r}. {WAY_OUT}") from None
+            raise DataError(f"{path} is not a record: {error!r}. {REMEDY}") from None
         damage = _damage(record, job)
         if damage:
-            raise DataError(f"{path} is damaged: {damage}. {WAY_OUT}")
+            raise DataError(f"{path} is damaged: {damage}. {REMEDY}")
         difference = first_difference(json.loads(json.dumps(job.definition())), defined)
         if difference:
             key, here, there = difference
-            raise DataError(f"{path} is the record of another job: {key} is {there!r} there and {here!r} here")
+            raise DataError(f"{path} is the record of another job: its {key} is {there!r}, not {here!r}")
         return record
 
     def arrays(self, job: Defined) -> Arrays:
-        """The arrays of a job that is done."""
+        """Return the arrays of a job that is done.
+
+        Raises:
+            DataError: The job is not done, or the file is missing or differs from its checksum.
+        """
         record, path = self.find(job), self.path(job).with_suffix(".npz")
         if record is None or record.outcome != "done":
             raise DataError(f"{self.path(job)} has no arrays: the job is not done")
         try:
             content = path.read_bytes()
         except OSError as error:
-            raise DataError(f"{path}, which belongs to a record, cannot be read: {error.strerror}") from None
+            raise DataError(f"{path}, part of a record, cannot be read: {error.strerror}") from None
         if hashlib.sha256(content).hexdigest() != record.result.get("arrays"):
-            raise DataError(f"{path} is not what its record says: restore it, or remove both to do the job again")
+            raise DataError(f"{path} differs from the checksum of its record. Restore it, or remove both")
         with np.load(BytesIO(content), allow_pickle=False) as file:
             return {name: file[name] for name in file.files}
 
     def write(self, job: Defined, record: Record, arrays: Arrays | None = None) -> None:
-        """Keep what came of a job, in the place of an earlier record of it. Arrays first: a record vouches for them."""
+        """Write the record of a job, replacing an earlier one. Arrays come first: the record has their checksum."""
         path = self.path(job)
         result = dict(record.result)
         if arrays:
             buffer = BytesIO()
             np.savez_compressed(buffer, **arrays)  # type: ignore[arg-type]
             result["arrays"] = hashlib.sha256(buffer.getvalue()).hexdigest()
-            with replacing(path.with_suffix(".npz")) as temporary:
+            with replace_atomically(path.with_suffix(".npz")) as temporary:
                 temporary.write_bytes(buffer.getvalue())
         entry = asdict(record) | {"result": result}
         write_json(path, {"id": address(job), "job": job.definition(), **entry})

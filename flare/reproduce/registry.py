@@ -1,120 +1,129 @@
-"""The paper's tables and figures by name: what each has to do, and how long that takes."""
+"""Look up tables and figures by name, list their jobs, and estimate what these cost."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from importlib import import_module
 
+from flare.reproduce import ITEMS
 from flare.reproduce.budgets import BENCHMARKS, BUDGETS, Budget
 from flare.reproduce.estimate import job_seconds, making_seconds
 from flare.reproduce.jobs import Job, Training, needed_data
 from flare.reproduce.ledger import Ledger, address
-from flare.reproduce.names import ITEMS
-from flare.reproduce.study import Cell, Item, chosen
-from flare.utils.errors import ConfigError, nearest
+from flare.reproduce.study import Cell, Item, select_cells
+from flare.utils.errors import ConfigError, suggest_name
+from flare.utils.registry import imported
 
 
-def item_named(name: str) -> Item:
-    if name not in ITEMS:
-        raise ConfigError(f"there is no table or figure {name!r}; {_meant(name)}")
-    return import_module(f"flare.reproduce.items.{ITEMS[name]}").ITEM
+def find_item(name: str) -> Item:
+    """Return the table or figure of a name.
 
-
-def _meant(name: str) -> str:
-    """What to give in place of a name that no item has, such as one that counts as the paper does: `figure-9`."""
-    if "," in name:
-        return f"several are:  all --only {name}"
+    Raises:
+        ConfigError: The name is unknown. The message suggests another one, also for names such as `figure-9`.
+    """
+    if name in ITEMS:
+        item: Item = imported(ITEMS[name])
+        return item
     number = re.fullmatch(r"(fig|tab)(?:ure|le)?[-_. ]*(\d+)", name.lower())
-    where = f"{'Figure' if number[1] == 'fig' else 'Table'} {number[2]}" if number else ""
-    found = [item for item in ITEMS if where in _places(item_named(item))]
-    return f"{where} of the paper is {' and '.join(found)}" if found else nearest(name, ITEMS)
+    where = (("Figure" if number[1] == "fig" else "Table"), number[2]) if number else None
+    found = [each for each in ITEMS if where in _places(find_item(each))]
+    if found:
+        raise ConfigError(f"unknown item {name!r}: {' '.join(where or ())} of the paper is {' and '.join(found)}")
+    hint = f"for several, use:  all --only {name}" if "," in name else suggest_name(name, ITEMS)
+    raise ConfigError(f"unknown item {name!r}; {hint}")
 
 
-def _places(item: Item) -> set[str]:
-    """`Figure 2` and `Figure 8` of a heading that ends in (Figures 2 and 8); not what is `as in` one, or `of` it."""
+def _places(item: Item) -> set[tuple[str, str]]:
+    """Return the numbers of tables and figures that an item reproduces, but not those it only refers to."""
     found = re.findall(r"(?<!in )(?<!of )(Figure|Table)s? (\d+)(?: and (\d+))?", item.heading)
-    return {f"{kind} {number}" for kind, *numbers in found for number in numbers if number}
+    return {(kind, number) for kind, *numbers in found for number in numbers if number}
 
 
-def selected(what: str, only: Sequence[str] | None) -> list[tuple[Item, list[str] | None]]:
-    """Items and their chosen cells, in the order asked for; of `all` every choice begins with the name of an item."""
+def select_items(what: str, only: Sequence[str] | None) -> list[tuple[Item, list[str] | None]]:
+    """Return items with the names of their selected cells.
+
+    Args:
+        what: Name of an item, or `all`.
+        only: Names of cells; with `all`, names of items that may be followed by `/` and a cell.
+    """
     if what != "all":
-        return [(item_named(what), list(only) if only else None)]
+        return [(find_item(what), list(only) if only else None)]
     parts = [choice.partition("/") for choice in only or ITEMS]
-    return [(item_named(name), [cells] if cells else None) for name, _, cells in parts]
+    return [(find_item(name), [cells] if cells else None) for name, _, cells in parts]
 
 
 def planned(item: Item, budget: Budget, only: Sequence[str] | None, seeds: int | None) -> list[Job]:
-    """The jobs of an item; those that look at a trained model bring its training along."""
-    return [each for _, job in wanted(item, budget, only, seeds) for each in (job.training, job) if each is not None]
+    """List the jobs of an item, with the trainings of the models that they analyze."""
+    jobs = cell_jobs(item, budget, only, seeds)
+    return [each for _, job in jobs for each in (job.training, job) if each is not None]
 
 
-def wanted(item: Item, budget: Budget, only: Sequence[str] | None, seeds: int | None) -> list[tuple[Cell, Job]]:
-    """The jobs of an item, each with its cell."""
-    cells = chosen(item.cells(budget), only)
+def cell_jobs(item: Item, budget: Budget, only: Sequence[str] | None, seeds: int | None) -> list[tuple[Cell, Job]]:
+    """List the selected cells of an item with their jobs."""
+    cells = select_cells(item.cells(budget), only)
     return [(cell, job) for cell in cells for job in cell.jobs(seeds or cell.seeds or budget.seeds(cell.job))]
 
 
 def job_names(jobs: Iterable[tuple[Cell, Job]]) -> dict[str, str]:
-    """Address -> cell, as `--only` takes it, and seed of each job, and of the training it looks at."""
+    """Map the address of each job, and of the training it needs, to the name of its cell and its seed."""
     names: dict[str, str] = {}
     for cell, job in jobs:
         for each in (job.training, job):
             if each is not None:
                 seed = f", seed {each.seed}" if isinstance(each, Training) else ""
-                names.setdefault(address(each), "/".join(cell.parts) + seed)
+                names.setdefault(address(each), cell.name + seed)
     return names
 
 
 @dataclass(frozen=True)
-class Cost:
-    """Of doing all jobs of a line, recorded or not: making their data included, as though none were there."""
+class JobCost:
+    """Number of jobs and estimated time, as if none had a record and no data existed."""
 
     jobs: int
     recorded: int
-    """Of these, done or failed: what is not done again."""
+    """Jobs with a record of success or failure, which are not done again."""
     unfinished: int
-    """Of these, with a record of how far they came."""
+    """Jobs with a record of their progress."""
     seconds: float
 
 
 @dataclass(frozen=True)
-class Line:
-    """Of the list: an item, or the cells of one benchmark where it has several."""
+class ListedItem:
+    """Line of the list of items: an item, or its cells of one benchmark if it has several."""
 
     name: str
     title: str
-    costs: Mapping[str, Cost]
-    """Of each budget."""
+    costs: Mapping[str, JobCost]
+    """Budget -> cost."""
 
 
-def listing(ledgers: Mapping[str, Ledger], workers: int) -> list[Line]:
-    """A line an item.
+def list_items(ledgers: Mapping[str, Ledger], workers: int) -> list[ListedItem]:
+    """List all items with their costs.
 
     Args:
-        ledgers: of each budget.
+        ledgers: Budget -> its records.
+        workers: Number of processes that share the work.
     """
     lines = []
     for name in ITEMS:
-        item = item_named(name)
-        lines.append(Line(name, item.heading, _costs(item, None, ledgers, workers)))
+        item = find_item(name)
+        lines.append(ListedItem(name, item.heading, _costs(item, None, ledgers, workers)))
         benchmarks = [b for b in BENCHMARKS if any(b == cell.parts[0] for cell in item.cells(BUDGETS["paper"]))]
         if len(benchmarks) > 1:
-            lines += [Line(f"{name}/{b}", "", _costs(item, [b], ledgers, workers)) for b in benchmarks]
+            lines += [ListedItem(f"{name}/{b}", "", _costs(item, [b], ledgers, workers)) for b in benchmarks]
     return lines
 
 
-def _costs(item: Item, only: Sequence[str] | None, ledgers: Mapping[str, Ledger], workers: int) -> dict[str, Cost]:
+def _costs(item: Item, only: Sequence[str] | None, ledgers: Mapping[str, Ledger], workers: int) -> dict[str, JobCost]:
     plans = {budget.name: planned(item, budget, only, None) for budget in BUDGETS.values()}
-    return {key: cost_of(jobs, ledgers[key], workers) for key, jobs in plans.items()}
+    return {key: _cost(jobs, ledgers[key], workers) for key, jobs in plans.items()}
 
 
-def cost_of(jobs: Sequence[Job], ledger: Ledger, workers: int) -> Cost:
+def _cost(jobs: Sequence[Job], ledger: Ledger, workers: int) -> JobCost:
     each = list({ledger.path(job): job for job in jobs}.values())
     seconds = [job_seconds(job) for job in each]
     making = sum(map(making_seconds, needed_data(each)))
     whole = making / workers + max(sum(seconds) / workers, max(seconds, default=0.0))
     ended = [record.outcome != "unfinished" for job in each if (record := ledger.find(job)) is not None]
-    return Cost(len(each), sum(ended), len(ended) - sum(ended), whole)
+    return JobCost(len(each), sum(ended), len(ended) - sum(ended), whole)

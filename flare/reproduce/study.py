@@ -1,60 +1,71 @@
-"""A table or figure of the paper: cells, each a job with the paper's number for it, and a report made of records."""
+"""The parts of a table or figure: cells (a job and the paper's number for it), their outcomes, and report blocks."""
 
 from __future__ import annotations
 
 import math
 import statistics
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
 
 from flare.reproduce.budgets import Budget
-from flare.reproduce.departures import departures_of
 from flare.reproduce.jobs import Job, Training
 from flare.reproduce.ledger import Ledger, Record
-from flare.reproduce.names import IN_THE_PAPER
 from flare.reproduce.tables import Table
 from flare.utils.environment import gigabytes
-from flare.utils.errors import ConfigError, nearest
+from flare.utils.errors import ConfigError, suggest_name
 from flare.utils.text import duration
 
 MOST_SEEDS = 10
-"""Seeds of a cell are 0 to 9; any of them may have a record."""
+"""Reports look for records of seeds 0 to 9."""
+ERROR, PAPER, READ_OFF = "rel-L2 × 1e-3", "paper", "paper (read off the figure)"
+MEAN_FIELD = "mean field"
+"""Column with the error of the trivial baseline that predicts the mean field of the training samples."""
 
 
 @dataclass(frozen=True)
 class Cell:
+    """One number of a table or figure."""
+
     parts: tuple[str, ...]
-    """Its name, part by part, such as ("elasticity", "flare"): what `--only` chooses by."""
+    """Name of the cell, such as ("elasticity", "flare"). `only` selects cells by these parts."""
     job: Job
     exact: Training | None = None
-    """The same training, or that of the model looked at, in the paper's setting, to tell departures; None: there is no
-    such thing."""
+    """Training in the paper's setting, to list differences from it. None if the paper has no such training."""
     paper: float | None = None
-    """The paper's relative L2 error, or accuracy."""
+    """The paper's relative L2 error or accuracy."""
     extra: bool = False
-    """Done only when chosen by name."""
+    """True for a cell that is only run when it is selected by name."""
     seeds: int | None = None
-    """Of its own, whatever the budget has."""
-    remark: str = ""
-    """On the paper's number, to stand beside it."""
-    otherwise: str = ""
-    """Of a variant: what `exact` has otherwise than the training of the paper's number."""
+    """Number of seeds. None: that of the budget."""
+    discrepancies: Mapping[str, int] = field(default_factory=dict)
+    """Setting -> row of docs/discrepancies.md that explains its value in this cell."""
+
+    @property
+    def name(self) -> str:
+        """Name as `only` takes it, such as `elasticity/flare`."""
+        return "/".join(self.parts)
+
+    @property
+    def unit(self) -> float:
+        """Unit in which tables print the measured value."""
+        return self.job.unit if isinstance(self.job, Training) else Training.unit
 
     def jobs(self, seeds: int) -> list[Job]:
-        """Trainings are done with several seeds; the rest is looked at once."""
+        """Return the job once per seed. Jobs other than trainings have no seed and are returned once."""
         return [self.job.with_seed(seed) for seed in range(seeds)] if isinstance(self.job, Training) else [self.job]
 
 
 @dataclass(frozen=True)
 class Picture:
+    """A figure of a report, as the bytes of a PNG file."""
+
     name: str
     caption: str
     png: bytes
 
 
 Block = str | Table | Picture
-"""Of a report: a paragraph, a table, a picture."""
+"""Part of a report. A string that ends in a colon is the title of the table after it."""
 
 
 @dataclass(frozen=True)
@@ -65,126 +76,144 @@ class Item:
     title: str
     cells: Callable[[Budget], list[Cell]]
     report: Callable[[Ledger, Budget], list[Block]]
-    """Made of records alone; cells without any are left out."""
-    part: Callable[[Sequence[Cell]], str] | None = None
-    """Which part of the paper's item the cells that are done stand for, where their number alone would mislead."""
+    """Builds the tables and figures from records. Cells without a record are left out."""
+    where: str = ""
+    """Number in the paper, such as `Figure 9`."""
+
+    @property
+    def place(self) -> str:
+        """Number in the paper, also of an item whose title starts with it."""
+        return self.where or (self.title.split(":")[0] if self.title.startswith("Table ") else "")
 
     @property
     def heading(self) -> str:
-        """The title, and where it stands in the paper."""
-        where = IN_THE_PAPER.get(self.name)
-        return f"{self.title} ({where})" if where else self.title
+        """Title and number in the paper."""
+        return f"{self.title} ({self.where})" if self.where else self.title
 
 
-def chosen(cells: Sequence[Cell], only: Sequence[str] | None) -> list[Cell]:
-    """The cells that match one of `only`, each such as `elasticity` or `elasticity/flare`; None: all but the extra."""
+def select_cells(cells: Sequence[Cell], only: Sequence[str] | None) -> list[Cell]:
+    """Select cells by name.
+
+    Args:
+        cells: All cells of an item.
+        only: Names such as `elasticity` or `elasticity/flare`. None selects every cell that is not extra.
+
+    Raises:
+        ConfigError: A name does not match any cell.
+    """
     if only is None:
         return [cell for cell in cells if not cell.extra]
     known = {part for cell in cells for part in cell.parts}
     for choice in only:
         for part in choice.split("/"):
             if part not in known:
-                what = "there is no such cell" if part == choice else f"there is no {part!r}"
-                raise ConfigError(f"--only {choice}: {what}; {nearest(part, known)}")
-    # A choice that names no extra cell means the usual ones.
-    named = {part for cell in cells if cell.extra for part in cell.parts} - {
-        part for cell in cells if not cell.extra for part in cell.parts
-    }
-    found = [
-        cell
-        for cell in cells
-        if any(
-            set(choice.split("/")) <= set(cell.parts) and (not cell.extra or named & set(choice.split("/")))
-            for choice in only
-        )
-    ]
+                raise ConfigError(f"only={choice!r}: no cell has a part {part!r}; {suggest_name(part, known)}")
+    # Extra cells are selected only by a part that no other cell has.
+    usual = {part for cell in cells if not cell.extra for part in cell.parts}
+
+    def matches(cell: Cell, choice: str) -> bool:
+        parts = set(choice.split("/"))
+        return parts <= set(cell.parts) and (not cell.extra or bool(parts - usual))
+
+    found = [cell for cell in cells if any(matches(cell, choice) for choice in only)]
     if not found:
-        raise ConfigError(f"--only {','.join(only)}: no cell has all of that; {_with_part(cells, only[0])}")
+        first = only[0].split("/")[0]
+        having = [cell for cell in cells if first in cell.parts]
+        having = [cell for cell in having if not cell.extra] or having
+        names = ", ".join("/".join(part for part in cell.parts if part != first) for cell in having)
+        raise ConfigError(f"only={','.join(only)!r}: no cell has all these parts; cells of {first}: {names}")
     return found
-
-
-def _with_part(cells: Sequence[Cell], choice: str) -> str:
-    """`lpbf has: perceiver, gnot`: what could have stood behind the first part of a choice."""
-    first = choice.split("/")[0]
-    having = [cell for cell in cells if first in cell.parts]
-    usual = [cell for cell in having if not cell.extra] or having
-    return f"{first} has: {', '.join('/'.join(part for part in cell.parts if part != first) for cell in usual)}"
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What the seeds of a cell gave."""
+    """The records of all seeds of a cell."""
 
     cell: Cell
     records: Sequence[Record]
     jobs: Sequence[Job]
-    """Whose records these are: the cell's job with one seed each."""
+    """Job of each record: the job of the cell with one seed each."""
 
     @property
     def first(self) -> Record | None:
-        """Of seed 0; None where only others have records."""
+        """Record of seed 0, None if it does not exist."""
         return self.records[0] if self.jobs[0] == self.cell.job else None
 
     @property
     def measure(self) -> str:
-        return self.cell.job.measure if isinstance(self.cell.job, Training) else "rel_l2"
+        """Key of the measured value in results."""
+        return self.cell.job.measure if isinstance(self.cell.job, Training) else Training.measure
 
     @property
     def unit(self) -> float:
-        return self.cell.job.unit if isinstance(self.cell.job, Training) else Training.unit
+        """Unit in which tables print the measured value."""
+        return self.cell.unit
 
     def values(self, key: str | None = None) -> list[float]:
-        """Of the seeds that came to their end; by default what is measured."""
+        """Return a value of every finished seed.
+
+        Args:
+            key: Key in the results. None: the measured value.
+        """
         key = key or self.measure
         return [r.result[key] for r in self.records if r.outcome == "done" and key in r.result]
 
     @property
     def mean(self) -> float:
-        """Of what is measured; infinite where no seed came to its end, so that it is never the least error."""
+        """Mean of the measured value over seeds, infinite if no seed has finished."""
         return statistics.mean(self.values()) if self.values() else math.inf
 
     @property
     def spread(self) -> float | None:
-        """Standard deviation over seeds; None for one seed, which has none."""
+        """Sample standard deviation over seeds, None for fewer than two."""
         return statistics.stdev(self.values()) if len(self.values()) > 1 else None
 
     def error(self, key: str | None = None) -> str:
-        """`5.21 ± 0.13`, in thousandths (of accuracies in hundredths); of what did not end well, the words for it."""
-        values, words = self.values(key), []
-        if values:
-            spread = statistics.stdev(values) if len(values) > 1 else None
-            words.append(digits(statistics.mean(values), spread, self.unit))
-        words += [f"failed: {record.failure}" for record in self.records if record.outcome == "failed"]
+        """Format a value as `5.21 ± 0.13`, with `failed` or the last epoch of seeds that have not finished."""
+        texts = [mean_spread(self.values(key), self.unit)] if self.values(key) else []
+        texts += ["failed"] * bool(self.failed)
         for record in self.records:
             if record.outcome == "unfinished":
                 epoch, error = record.result["curve"][-1]
-                far = f"at epoch {epoch} of {record.result['epochs']:g}, unfinished"
-                words.append(f"{digits(error, None, self.unit)} {far}")
-        return "; ".join(words)
+                texts.append(f"{digits(error, None, self.unit)} at epoch {epoch} of {record.result['epochs']:g}")
+        return "; ".join(texts)
 
     @property
     def number(self) -> str:
-        """`5.21 ± 0.13` alone, of those that came to their end."""
+        """Mean and spread of the finished seeds, such as `5.21 ± 0.13`."""
         return digits(self.mean, self.spread, self.unit)
 
     @property
     def seeds(self) -> str:
+        """Number of finished seeds, and of all that have a record if these are more."""
         return f"{len(self.values())}" + (f" of {len(self.records)}" if len(self.values()) < len(self.records) else "")
 
     @property
     def failed(self) -> int:
-        """How many of the seeds."""
+        """Number of failed seeds."""
         return sum(record.outcome == "failed" for record in self.records)
 
     @property
     def parameters(self) -> str:
+        """Number of parameters of the model, empty if unknown."""
         found = [record.result["parameters"] for record in self.records if "parameters" in record.result]
         return f"{found[0]:,}" if found else ""
 
+    @property
+    def mean_field(self) -> str:
+        """Error of the trivial baseline that predicts the mean field of the training samples."""
+        found = self.values("rel_l2_mean_field")
+        return digits(min(found), None, self.unit) if found else ""
+
+    @property
+    def paper(self) -> str:
+        """The paper's number, empty if it has none."""
+        return "" if self.cell.paper is None else digits(self.cell.paper, None, self.unit)
+
 
 def outcomes(ledger: Ledger, cells: Iterable[Cell]) -> list[Outcome]:
-    """Of the cells that have records, with all seeds that have."""
-    found, known = [], ledger.labels()  # an address takes longer to compute than a label
+    """Find the records of cells, of all seeds. Cells without a record are left out."""
+    found, known = [], ledger.labels()  # a label is cheaper to compute than an address
     for cell in cells:
         possible = [job for job in cell.jobs(MOST_SEEDS) if job.label in known]
         recorded = [(job, record) for job in possible if (record := ledger.find(job)) is not None]
@@ -194,83 +223,68 @@ def outcomes(ledger: Ledger, cells: Iterable[Cell]) -> list[Outcome]:
     return found
 
 
-def digits(value: float, spread: float | None, unit: float, more: int = 0) -> str:
-    """Three digits, or so many more, and the spread to the same place, both in `unit`."""
+def digits(value: float, spread: float | None, unit: float) -> str:
+    """Format a value with three significant digits, and its spread with as many decimals, both in `unit`."""
     value = value / unit
     places = max(0, 2 - math.floor(math.log10(value) + 1e-9)) if value > 0 else 2  # 9.99999999 is 10
-    places += more
     return f"{value:.{places}f}" + ("" if spread is None else f" ± {spread / unit:.{places}f}")
 
 
-def thousandths(value: float, spread: float | None = None) -> str:
-    return digits(value, spread, 1e-3)
-
-
-def paper_value(cell: Cell) -> str:
-    if cell.paper is None:
+def mean_spread(values: Sequence[float], unit: float) -> str:
+    """Format mean and sample standard deviation of values; empty without values."""
+    if not values:
         return ""
-    unit = cell.job.unit if isinstance(cell.job, Training) else Training.unit
-    return digits(cell.paper, None, unit) + (f" ({cell.remark})" if cell.remark else "")
+    return digits(statistics.mean(values), statistics.stdev(values) if len(values) > 1 else None, unit)
 
 
-def departures(cell: Cell) -> str:
-    """In what a training, or that of the model looked at, differs from the one of the paper's number, in words."""
-    training = cell.job if isinstance(cell.job, Training) else cell.job.training
-    if training is None or cell.exact is None:
-        return ""
-    return "; ".join([*departures_of(training, cell.exact), *([cell.otherwise] if cell.otherwise else [])])
-
-
-def captioned(words: str, cell: Cell) -> str:
-    """The words of a picture, and where it departs from the paper's setting, for it has no row to say so."""
-    told = departures(cell)
-    return f"{words} {DEPARTURES.capitalize()}: {told}." if told else words
-
-
-ERROR, PAPER, READ_OFF = "rel-L2 × 1e-3", "paper", "paper (read off the figure)"
-DEPARTURES = "departures from the paper's setting"
-
-
-def row(outcome: Outcome) -> tuple[str, ...]:
-    """Parameters, error, seeds, the paper's number, departures."""
-    cell = outcome.cell
-    return outcome.parameters, outcome.error(), outcome.seeds, paper_value(cell), departures(cell)
+def thousandths(value: float) -> str:
+    """Format a value with three digits in units of 1e-3."""
+    return digits(value, None, 1e-3)
 
 
 def labels(cell: Cell) -> tuple[str, ...]:
-    """Parts without the name of their axis, which heads the column: `8` for `blocks=8`."""
+    """Return the parts of a cell without the names of their axes: `8` for `blocks=8`."""
     return tuple(part.split("=")[-1] for part in cell.parts)
 
 
-def error_table(axes: Sequence[str], found: Sequence[Outcome], paper: str = PAPER) -> Table:
-    """A line a cell: its parts, then what was measured, the paper's number, and how the settings differ.
+def error_table(
+    axes: Sequence[str], found: Sequence[Outcome], paper: str = PAPER, more: Mapping[str, Sequence[str]] | None = None
+) -> Table:
+    """Build a table with one row per cell: its parts, parameters, error, mean field, seeds and the paper's number.
 
     Args:
-        paper: heads the paper's numbers; `READ_OFF` where it prints none.
+        axes: Column titles of the parts of cells.
+        found: Outcomes to show.
+        paper: Title of the column with the paper's numbers.
+        more: Further columns: title -> one text per outcome.
     """
-    head = (*axes, "parameters", ERROR, "seeds", paper, DEPARTURES)
-    return Table(head, [(*labels(outcome.cell), *row(outcome)) for outcome in found], text=len(axes), notes=1)
-
-
-IN_A_CELL = (
-    "ours, and in brackets the paper's where it has one of the same benchmark and measure; – where there is no such "
-    "cell, empty where there is no record yet"
-)
-"""What stands in a matrix."""
+    more = more or {}
+    head = (*axes, "parameters", ERROR, MEAN_FIELD, "seeds", paper, *more)
+    rows = [
+        (*labels(o.cell), o.parameters, o.error(), o.mean_field, o.seeds, o.paper, *further)
+        for o, *further in zip(found, *more.values(), strict=True)
+    ]
+    return Table(head, rows, text=len(axes))
 
 
 def matrix(
     corner: str,
-    wanted: Mapping[tuple[str, ...], Cell],
-    found: Mapping[tuple[str, ...], Outcome],
-    bold: Collection[tuple[str, ...]],
-    lead: str,
+    wanted: Mapping[tuple[str, str], Cell],
+    found: Mapping[tuple[str, str], Outcome],
+    bold: Collection[tuple[str, str]],
+    title: str,
 ) -> list[Block]:
-    """The whole at a glance, `ours (paper)` in each cell, after a line that leads to it; nothing for a single number.
+    """Build a table with `ours (paper)` in each cell, after its title.
 
     Args:
-        wanted: (row, column) -> its cell.
-        bold: which of them are set so.
+        corner: Title of the first column.
+        wanted: (row, column) -> cell. Other places show a dash.
+        found: (row, column) -> outcome.
+        bold: Places that are set in bold.
+        title: Title of the table.
+
+    Returns:
+        The title and the table; nothing if fewer than two cells have a number.
     """
     if sum(bool(outcome.values()) for outcome in found.values()) < 2:
         return []
@@ -279,55 +293,53 @@ def matrix(
     def text(row: str, column: str) -> str:
         if (key := (row, column)) not in wanted:
             return "–"
-        outcome, paper = found.get(key), wanted[key].paper
+        outcome = found.get(key)
         if outcome is None:
             return ""
         if not outcome.values():
             return "failed" if outcome.failed else "unfinished"
         number = f"**{outcome.number}**" if key in bold else outcome.number
-        return number if paper is None else f"{number} ({digits(paper, None, outcome.unit)})"
+        return f"{number} ({outcome.paper})" if outcome.paper else number
 
     rows = [[row, *(text(row, column) for column in across)] for row in down]
-    return [lead, Table([corner, *across], rows, pair=("ours", "paper"))]
+    return [title, Table([corner, *across], rows, pair=("ours", "paper"))]
 
 
-def another_machine(made: Mapping[str, Any]) -> list[str]:
-    """That time and memory were not measured on the paper's kind of machine; empty where they were."""
-    gpu = next((str(value) for key, value in made.items() if key.startswith("cuda:")), "a CPU")
-    return [] if "H100" in gpu else [f"{gpu}, not an H100"]
+def failures(found: Iterable[Outcome]) -> list[Block]:
+    """Build a table of the failed jobs of an item, after its title; nothing if none has failed."""
+    rows = [
+        (outcome.cell.name, str(job.seed) if isinstance(job, Training) else "", record.failure)
+        for outcome in found
+        for job, record in zip(outcome.jobs, outcome.records, strict=True)
+        if record.outcome == "failed"
+    ]
+    return ["Failed jobs:", Table(("cell", "seed", "failure"), rows, text=3)] if rows else []
 
 
-def origin(found: Iterable[Outcome]) -> str:
-    """Where numbers come from: commits, versions, hardware, time."""
-    made = [record.made for outcome in found for record in outcome.records]
-    if not made:
-        return ""
-    facts = {
-        key: sorted({str(m.get(key, "unknown")) for m in made}) for key in ("flare", "commit", "torch", "processor")
-    }
-    # As older records have it, and newer ones say it.
-    processors = dict.fromkeys(text.replace(" 1 threads ", " 1 thread ") for text in facts["processor"])
-    memory = max(m.get("peak_memory_mb") or 0 for m in made)
-    words = f"{len(made)} records" if len(made) > 1 else "One record"
-    return (
-        f"*{words}: flare {', '.join(facts['flare'])} at {', '.join(facts['commit'])}, "
-        f"torch {', '.join(facts['torch'])}, "
-        f"{'; '.join(processors)}; {_times(made)}{f', at most {gigabytes(memory):.1f} GB' if memory else ''}."
-        f"{DIRTY if any(commit.endswith('+') for commit in facts['commit']) else ''}*"
-    )
+def provenance(found: Iterable[Outcome]) -> list[Block]:
+    """Build a table of where records come from, one row per version, commit and machine, after its title."""
+    groups: dict[tuple[str, ...], list[Mapping[str, object]]] = {}
+    for outcome in found:
+        for record in outcome.records:
+            made = record.made
+            machine = str(made.get("processor", "unknown")).replace(" 1 threads ", " 1 thread ")  # of older records
+            gpu = next((str(value) for key, value in made.items() if key.startswith("cuda:")), "")
+            facts = (*(str(made.get(key, "unknown")) for key in ("flare", "commit", "torch")), gpu or machine)
+            groups.setdefault(facts, []).append(made)
+    rows = [
+        (*facts, f"{len(made)}", _total(made, "seconds"), _total(made, "cpu_seconds"), _peak(made))
+        for facts, made in sorted(groups.items())
+    ]
+    head = ("flare", "commit", "torch", "machine", "records", "wall time", "CPU time", "peak GB")
+    return ["Provenance:", Table(head, rows, text=4)] if rows else []
 
 
-DIRTY = " A + behind a commit: some files were not as it has them."
+def _total(made: Sequence[Mapping[str, object]], key: str) -> str:
+    """Format the sum of a time over records; empty if one does not have it."""
+    known = [value for each in made if isinstance(value := each.get(key), int | float)]
+    return duration(sum(known)) if len(known) == len(made) else ""
 
 
-def _times(made: Sequence[Mapping[str, Any]]) -> str:
-    """Wall time, and how far to trust it. Older records of experiments done in several calls have none."""
-    timed = [m for m in made if m.get("seconds") is not None]
-    if not timed:
-        spent = [m["cpu_seconds"] for m in made if m.get("cpu_seconds") is not None]
-        return f"{duration(sum(spent))} of CPU, by the clock not kept" if spent else "time not kept"
-    of = "in all" if len(timed) == len(made) else f"for {len(timed)} of the {len(made)} (the others kept no time)"
-    wall = f"{duration(sum(m['seconds'] for m in timed))} {of}"
-    if any(m.get("cpu_seconds") is None for m in timed):
-        return f"{wall} by the clock of a machine that did other work, too"
-    return f"{wall}, {duration(sum(m['cpu_seconds'] for m in timed))} of CPU"
+def _peak(made: Sequence[Mapping[str, object]]) -> str:
+    known = [value for each in made if isinstance(value := each.get("peak_memory_mb"), int | float) and value]
+    return f"{gigabytes(max(known)):.1f}" if known else ""

@@ -1,20 +1,20 @@
-"""Doing the jobs that have no record yet: here, in processes beside this one, or on a dask cluster.
+"""Do the jobs that have no record: in this process, in worker processes, or on a dask cluster.
 
-The outcome of a job depends on its definition alone, so one worker and several leave the same records but for `made`.
-A job that fails leaves a record that says so, and the others go on; one that is stopped leaves its run folder, and goes
-on from there with the next call. What is wrong with this machine or its folders is no outcome: it ends the sweep, and
-its message is for whoever gave the command.
+The outcome of a job depends on its definition alone: any number of workers writes the same records except for `made`.
+A failed job gets a record with its error, and the other jobs continue. A stopped job keeps its run folder and is
+resumed by the next call. Problems of the machine, such as a full disk, are not recorded: they end the sweep.
 """
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import signal
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
@@ -25,105 +25,110 @@ from types import FrameType
 from typing import Any
 
 from flare.data.generation.parallel import workers_of
-from flare.reproduce.jobs import Job, Place, Training, needed_data
+from flare.reproduce.jobs import Job, Training, Workspace, needed_data
 from flare.reproduce.ledger import Ledger, Record, address, is_finite
 from flare.train.signals import Interrupted
-from flare.utils.environment import describe_environment, forget_peak_memory, peak_memory_mb
+from flare.utils.environment import describe_environment, peak_memory_mb, reset_peak_memory
 from flare.utils.errors import DataError, FlareError, TrainingDiverged, one_line
 from flare.utils.files import lock
+from flare.utils.text import counted
+
+logger = logging.getLogger(__name__)
 
 ABSOLUTE = re.compile(r"(?<![\w./:])/(?:[^\s/:'\"]+/)+")
-"""Folders before the name of a file; the slashes of addresses and units are none."""
-TOLD = {"rel_l2": "rel-L2", "accuracy": "accuracy"}
-"""Result of a job -> what a line on it calls it."""
-NO_OUTCOME = (FlareError, OSError, ImportError)
-"""Other settings, damaged data, a full disk, a package that is missing: nothing that the job has done."""
+"""Absolute folders in messages, but not the slashes of URLs and units."""
+LOGGED = {"rel_l2": "rel-L2", "accuracy": "accuracy"}
+"""Key of a result -> its name in log messages."""
+NOT_RECORDED = (FlareError, OSError, ImportError)
+"""Errors of settings, data, disk or installation. They end the sweep and leave no record."""
 _alone = threading.Lock()
-"""A dask worker may have several threads, but a training owns the random state of its process."""
+"""Held by the running job: a dask worker may have several threads, but a training owns the global random state."""
 _stopped: list[Interrupted] = []
-"""What a signal has stopped in this worker process. The pool hands it jobs in advance, which it must not begin."""
+"""The signal that stopped this worker process. Jobs that the pool has queued in advance must not start."""
 
 
 def sweep(
     jobs: Iterable[Job],
     ledger: Ledger,
-    place: Place,
+    workspace: Workspace,
     *,
     workers: int = 1,
-    makers: int | None = None,
+    generators: int | None = None,
     threads: int = 1,
     scheduler: str | None = None,
     retry: bool = False,
     names: Mapping[str, str] | None = None,
-    tell: Callable[[str], None] = print,
 ) -> int:
-    """Do what has no record; datasets first, then trainings, then what is made of trained models.
+    """Do all jobs without a record: datasets first, then trainings, then analyses of trained models.
 
     Args:
-        workers: processes on this machine; where it has GPUs, each of them sees one.
-        makers: processes that make datasets, which no GPU does; None: as many as workers.
-        threads: of each job. More are faster for one large job; several workers of one thread for many.
-        scheduler: address of a dask scheduler, whose workers see the same folders.
-        retry: do failed jobs again.
-        names: address of a job -> what to call it; by default its label.
+        jobs: Jobs to do. Equal jobs are done once.
+        ledger: Where records are looked up and written.
+        workspace: Folder of datasets and run folders.
+        workers: Processes on this machine. On a machine with GPUs each process sees one.
+        generators: Processes that generate datasets. None: as many as workers.
+        threads: Threads of each job.
+        scheduler: Address of a dask scheduler to use instead. Its workers must see the same folders.
+        retry: Do failed jobs again.
+        names: Address of a job -> its name in log messages. The default is its label.
 
     Returns:
-        How many jobs were done.
+        Number of jobs that were done.
     """
     # A worker may have another working directory.
-    ledger, place = Ledger(ledger.folder.absolute()), replace(place, root=place.root.absolute())
+    ledger, workspace = Ledger(ledger.folder.absolute()), replace(workspace, root=workspace.root.absolute())
     wanted = list({ledger.path(job): job for job in jobs}.values())
     missing = [job for job in wanted if _is_missing(ledger.find(job), retry=retry)]
-    tell(f"{len(wanted)} job{'s' * (len(wanted) != 1)}, {len(wanted) - len(missing)} of them done already")
+    logger.info("%s, %d already recorded", counted(len(wanted), "job"), len(wanted) - len(missing))
     if missing:
-        ledger.refuse_unwritable()
+        ledger.check_writable()
     first = [job for job in missing if job.training is None]
     second = [job for job in missing if job.training is not None]
-    # A trained model may have a record but no folder here, as in a fresh clone: then it is trained again.
+    # A training may have a record but no run folder, as in a fresh clone. Then its model is trained again.
     models = {ledger.path(job.training): job.training for job in second if job.training is not None}
     planned = {ledger.path(job) for job in first}
-    first += [job for path, job in models.items() if path not in planned and not job.finished(place)]
-    begun = sum(place.run(job).exists() for job in first)
+    first += [job for path, job in models.items() if path not in planned and not job.finished(workspace)]
+    begun = sum(workspace.run(job).exists() for job in first)
     if begun:
-        tell(f"{begun} of the others go{'es' * (begun == 1)} on where an earlier call was stopped")
+        logger.info("resuming %s", counted(begun, "job"))
     for data in needed_data([*first, *second]):
-        place.make(data, workers=makers or workers, scheduler=scheduler)
+        workspace.make(data, workers=generators or workers, scheduler=scheduler)
     done, total = 0, len(first) + len(second)
     for stage in (first, second):
-        for job, words in _performed(stage, ledger, place, workers=workers, threads=threads, scheduler=scheduler):
+        for job, outcome in _performed(stage, ledger, workspace, workers, threads, scheduler):
             done += 1
-            tell(f"{done}/{total}  {(names or {}).get(address(job), job.label)}: {words}")
+            logger.info("%d/%d  %s: %s", done, total, (names or {}).get(address(job), job.label), outcome)
     return total
 
 
 def _performed(
-    jobs: Sequence[Job], ledger: Ledger, place: Place, *, workers: int, threads: int, scheduler: str | None
+    jobs: Sequence[Job], ledger: Ledger, workspace: Workspace, workers: int, threads: int, scheduler: str | None
 ) -> Iterator[tuple[Job, str]]:
-    """Each job and what came of it, as they come to their end."""
+    """Yield each job and its outcome when it ends."""
     if not jobs:
         return
-    _locks(place).mkdir(parents=True, exist_ok=True)
+    _locks(workspace).mkdir(parents=True, exist_ok=True)
     with workers_of(workers, scheduler) as (pool, _):
         if pool is None:
-            yield from ((job, perform(job, ledger.folder, place, threads)) for job in jobs)
+            yield from ((job, perform(job, ledger.folder, workspace, threads)) for job in jobs)
             return
-        shared = [] if scheduler is not None else gpus()  # whoever starts a dask worker gives it its GPU
-        futures = {pool.submit(perform, job, ledger.folder, place, threads, shared): job for job in jobs}
+        shared = [] if scheduler is not None else gpus()  # a dask worker is started with its GPU
+        futures = {pool.submit(perform, job, ledger.folder, workspace, threads, shared): job for job in jobs}
         try:
             with _signals_reach_workers():
                 yield from ((futures[future], future.result()) for future in as_completed(futures))
         except BrokenProcessPool:
             raise DataError(
-                "a worker process died (out of memory?). What is done is kept; give the same command again to go on, "
-                "perhaps with fewer workers"
+                "a worker process died (out of memory?). Finished jobs are recorded; "
+                "repeat the command to resume, with fewer workers if memory was short"
             ) from None
         except CancelledError:
-            raise DataError("the dask scheduler is gone; start one and give the same command again to go on") from None
+            raise DataError("the dask scheduler has stopped; start one and repeat the command to resume") from None
 
 
 @contextmanager
 def _signals_reach_workers() -> Iterator[None]:
-    """Ctrl-C or SIGTERM goes on to the worker processes, which save what they are at, and ends the sweep."""
+    """Forward Ctrl-C and SIGTERM to the worker processes, which save their state, and end the sweep."""
 
     def pass_on(number: int, frame: FrameType | None) -> None:
         for worker in active_children():
@@ -144,7 +149,7 @@ def _is_missing(record: Record | None, *, retry: bool) -> bool:
 
 
 def gpus() -> list[str]:
-    """Of this machine, as CUDA_VISIBLE_DEVICES names them."""
+    """List the GPUs of this machine as CUDA_VISIBLE_DEVICES names them."""
     import torch
 
     if not torch.cuda.is_available():
@@ -153,98 +158,99 @@ def gpus() -> list[str]:
     return named.split(",") if named else [str(number) for number in range(torch.cuda.device_count())]
 
 
-def perform(job: Job, records: Path, place: Place, threads: int, shared: Sequence[str] = ()) -> str:
-    """Do one job and write its record, whatever comes of it.
+def perform(job: Job, records: Path, workspace: Workspace, threads: int, shared: Sequence[str] = ()) -> str:
+    """Do one job and write its record, also if it fails.
 
     Args:
-        shared: GPUs of which this process, one of a pool, takes one; none: it sees all there are.
+        job: Job to do.
+        records: Folder of the ledger.
+        workspace: Folder of datasets and run folders.
+        threads: Threads of torch.
+        shared: GPUs of which this process of a pool uses one. Empty: it sees all.
 
     Returns:
-        What came of it, in words.
+        The measured value or the error, for the log.
     """
     import torch
 
     if shared:
-        # CUDA looks at this once, when it is first asked for. Processes of a pool are numbered one after another.
+        # CUDA reads this once, on first use. Processes of a pool are numbered consecutively.
         number = int(re.findall(r"\d+", current_process().name)[-1])
         os.environ["CUDA_VISIBLE_DEVICES"] = shared[number % len(shared)]
     ledger = Ledger(records)
-    _refuse_other_folders(job, records, place)
-    busy = f"another process is at work on {job.label} in {place.root}; wait for it, or use another --work"
+    _check_folders(job, records, workspace)
+    busy = f"another process is working on {job.label} in {workspace.root}; wait for it, or use another workspace"
     if _stopped:
         raise _stopped[0]
-    with _alone, lock(_locks(place) / ledger.path(job).stem, busy):
+    with _alone, lock(_locks(workspace) / ledger.path(job).stem, busy):
         usual, start, cpu = torch.get_num_threads(), time.monotonic(), _cpu_seconds()
-        begun = place.run(job).exists()
+        begun = workspace.run(job).exists()
         torch.set_num_threads(threads)
-        forget_peak_memory()
+        reset_peak_memory()
 
         def measured() -> dict[str, float | None]:
-            # Of what an earlier process has begun, the time of this one is but a part.
+            # If an earlier process has started the job, the time of this one is only a part.
             seconds = {"seconds": time.monotonic() - start, "cpu_seconds": _cpu_seconds() - cpu}
             known = {key: None if begun else round(value, 1) for key, value in seconds.items()}
             return known | {"peak_memory_mb": round(peak_memory_mb())}
 
         try:
-            result, arrays = job.perform(place)
+            result, arrays = job.perform(workspace)
             if wrong := [name for name in job.numbers if not is_finite(result[name])]:
                 raise TrainingDiverged(f"{wrong[0]} is {result[wrong[0]]} at the end")
             made: dict[str, Any] = measured()
-            # A training may have been done by an earlier process, and knows better.
+            # A training may have been done by an earlier process, whose measurements are in its result.
             made |= {key: result.pop(key) for key in (*made, "environment", "cpu_curve") if key in result}
             made = (made.pop("environment", None) or describe_environment()) | made
             before = ledger.find(job)
-            if before is None or before.outcome != "done":  # else a model was trained again for what is made of it
+            if before is None or before.outcome != "done":  # otherwise trained again for an analysis of the model
                 ledger.write(job, Record("done", result, made=made), arrays)
         except Interrupted as stop:
             if parent_process() is not None:
                 _stopped.append(stop)
             if isinstance(job, Training):
-                _keep_unfinished(job, ledger, place)
+                _keep_unfinished(job, ledger, workspace)
             raise
         except Exception as error:
-            if isinstance(error, NO_OUTCOME) and not isinstance(error, TrainingDiverged):
+            if isinstance(error, NOT_RECORDED) and not isinstance(error, TrainingDiverged):
                 raise
-            failure = _without_place(f"{type(error).__name__}: {one_line(error)}", place)
+            failure = _without_folders(f"{type(error).__name__}: {one_line(error)}", workspace)
             ledger.write(job, Record("failed", failure=failure, made=describe_environment() | measured()))
             return failure
         finally:
             torch.set_num_threads(usual)
-    told = (f"{words} {result[key]:.4g}" for key, words in TOLD.items() if key in result)
-    return next(told, "done")
+    return next((f"{name} {result[key]:.4g}" for key, name in LOGGED.items() if key in result), "done")
 
 
-def _locks(place: Place) -> Path:
-    return place.root / "locks"
+def _locks(workspace: Workspace) -> Path:
+    return workspace.root / "locks"
 
 
-def _refuse_other_folders(job: Job, records: Path, place: Place) -> None:
-    """The sweep has made these; a worker that does not see them is on a machine that does not share them."""
-    folders = {_locks(place): "--work", records: "--records"}
-    if job.data is not None:
-        folders[place.data(job.data)] = "--work"
-    for folder, option in folders.items():
+def _check_folders(job: Job, records: Path, workspace: Workspace) -> None:
+    """Raise a DataError if a worker does not see the folders that the sweep has made."""
+    folders = [_locks(workspace), records, *([workspace.data(job.data)] if job.data is not None else [])]
+    for folder in folders:
         if not folder.is_dir():
             raise DataError(
-                f"the worker on {socket.gethostname()} does not see {folder}. Workers need the same folders at the "
-                f"same paths: share it with that machine, or name one that all of them see with {option}"
+                f"the worker on {socket.gethostname()} does not see {folder}; "
+                "give folders for work and records that all machines see at the same path"
             )
 
 
 def _cpu_seconds() -> float:
-    """Of this process so far, and of those it has started and seen end: unlike wall time, whatever else runs here."""
+    """Return the CPU seconds of this process and of its finished child processes."""
     return sum(os.times()[:4])
 
 
-def _keep_unfinished(job: Training, ledger: Ledger, place: Place) -> None:
-    """How far a training has come, for those who wait for it; the next call goes on with it."""
-    curve = job.curve(place)
+def _keep_unfinished(job: Training, ledger: Ledger, workspace: Workspace) -> None:
+    """Record the progress of a stopped training. The next call resumes it."""
+    curve = job.curve(workspace)
     if curve:
-        result = {"curve": curve, "epochs": job.epochs(place)}
+        result = {"curve": curve, "epochs": job.epochs(workspace)}
         ledger.write(job, Record("unfinished", result, made=describe_environment()))
 
 
-def _without_place(text: str, place: Place) -> str:
-    """A record goes around the world; the folders of this machine stay here."""
-    text = text.replace(f"{place.root.resolve()}/", "").replace(f"{place.root}/", "")
+def _without_folders(text: str, workspace: Workspace) -> str:
+    """Remove the folders of this machine from a message."""
+    text = text.replace(f"{workspace.root.resolve()}/", "").replace(f"{workspace.root}/", "")
     return ABSOLUTE.sub("", text)

@@ -1,9 +1,9 @@
-"""Attention among the tokens of a sequence, in the forms that the paper compares.
+"""Attention among the tokens of a sequence: the forms that the paper compares, and position encodings.
 
-Every form maps [B, N, C] to [B, N, C] with a mask [B, N], True at real tokens: padding is never attended to.
+Every attention maps [B, N, C] to [B, N, C] with a mask [B, N], True at real tokens. Padding is never attended to.
 """
 
-# B batch, N tokens, L longest sequence, C channels, H heads, D = C / H head width, K projected length
+# B batch, N tokens, L longest sequence, C channels, H heads, D = C / H head width, K projected length, F features
 
 from __future__ import annotations
 
@@ -16,31 +16,104 @@ from torch import Tensor, nn
 from torch.nn.functional import elu, normalize, scaled_dot_product_attention
 
 from flare.mixer import mix
-from flare.models.attention import check_heads, key_mask, merge_heads, split_heads
-from flare.models.checks import at_least
 from flare.models.flare import FLARE
-from flare.sequence.positions import Rotation
+from flare.models.layers import at_least, check_heads, key_mask, merge_heads, split_heads
 from flare.utils.errors import ConfigError
 
 SMALL = 1e-6
+BASE = 10_000.0
+"""Base of the frequencies of sinusoidal and rotary positions."""
+KERNELS: dict[str, Callable[[Tensor], Tensor]] = {"elu": lambda x: elu(x) + 1, "identity": lambda x: x}
+FEATURE_KINDS = ("orthogonal", "simple")
+
+
+class LearnedPositions(nn.Module):
+    """One learned vector per position."""
+
+    def __init__(self, length: int, channels: int) -> None:
+        super().__init__()
+        self.table = nn.Embedding(length, channels)
+
+    def forward(self, count: int) -> Tensor:
+        return self.table.weight[:count]
+
+
+class SinusoidalPositions(nn.Module):
+    """Sines on even and cosines on odd channels in geometric frequencies, times a learned factor, 1/√C at first."""
+
+    waves: Tensor
+
+    def __init__(self, length: int, channels: int) -> None:
+        super().__init__()
+        self.size = nn.Parameter(torch.tensor(channels**-0.5))
+        angles = _angles(length, channels + channels % 2)
+        waves = torch.stack([angles.sin(), angles.cos()], dim=-1).flatten(-2)[:, :channels]
+        self.register_buffer("waves", waves.float(), persistent=False)
+
+    def forward(self, count: int) -> Tensor:
+        return self.size * self.waves[:count]
+
+
+class Rotation(nn.Module):
+    """Rotary positions: channels d and d + D/2 of every head rotate together by an angle proportional to the position.
+
+    Scores then depend only on the distance between tokens, and norms do not change.
+    """
+
+    cos: Tensor
+    sin: Tensor
+
+    def __init__(self, length: int, width: int) -> None:
+        super().__init__()
+        if width % 2:
+            raise ConfigError(f"rotary positions rotate pairs of channels; the head width {width} is odd")
+        angles = _angles(length, width)
+        self.register_buffer("cos", angles.cos().float(), persistent=False)
+        self.register_buffer("sin", angles.sin().float(), persistent=False)
+
+    def forward(self, x_BHND: Tensor) -> Tensor:
+        """Rotate vectors at positions 0, 1, 2, …"""
+        count = x_BHND.shape[-2]
+        return _rotate(x_BHND, self.cos[:count], self.sin[:count])
+
+    def spread(self, x_HMD: Tensor) -> Tensor:
+        """Rotate M vectors that are spaced evenly over the whole length."""
+        length, count = len(self.cos), x_HMD.shape[-2]
+        positions = ((torch.arange(count, device=self.cos.device) + 0.5) * length / count).long()
+        return _rotate(x_HMD, self.cos[positions], self.sin[positions])
+
+
+def _rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    wide = torch.promote_types(x.dtype, torch.float32)  # in lower precision it would not quite be a rotation
+    cos, sin = cos.to(wide), sin.to(wide)
+    a, b = x.to(wide).chunk(2, dim=-1)
+    return torch.cat([a * cos - b * sin, a * sin + b * cos], dim=-1).to(x.dtype)
+
+
+def _angles(length: int, width: int) -> Tensor:
+    """Return [L, width / 2] position times frequency, in float64 because the angles of far positions are large."""
+    frequencies = BASE ** (-torch.arange(0, width, 2, dtype=torch.float64) / width)
+    return torch.arange(length)[:, None] * frequencies
 
 
 class Attention(nn.Module):
-    """What all but FLARE share: heads, one map for queries, keys and values, rotary positions, an output map.
+    """Base class of all attentions but FLARE: heads, projections, rotary positions and the output map.
 
     Args:
-        length: of the longest sequence.
-        rotate: turns queries and keys by their places; see `flare.sequence.positions`.
-        attention_dropout: of attention weights, where a form has them.
-        dropout: of the output.
+        channels: C.
+        heads: H, which must divide C.
+        length: Longest sequence.
+        rotate: Rotary positions of queries and keys.
+        attention_dropout: Dropout of attention weights; only for attentions that have them.
+        dropout: Dropout of the output.
     """
 
-    weighs = False
-    """Whether it has a weight for every pair, which dropout can take out."""
+    has_weights = False
+    """Whether there is a weight for every pair of tokens, to which dropout can apply."""
     interleaved = False
-    """Whether the map's output is [H][q, k, v][D] rather than [q, k, v][H][D]."""
-    sums = False
-    """Whether it adds up all tokens, which wants float32 where the rest has less."""
+    """Whether the projection is laid out as [H][q, k, v][D] rather than [q, k, v][H][D]."""
+    sums_tokens = False
+    """Whether it sums over all tokens, which needs at least float32."""
 
     def __init__(
         self,
@@ -54,12 +127,12 @@ class Attention(nn.Module):
     ) -> None:
         super().__init__()
         check_heads(channels, heads)
-        if attention_dropout and not self.weighs:
+        if attention_dropout and not self.has_weights:
             raise ConfigError(f"{type(self).__name__} has no attention weights to drop; set attention_dropout=0")
         self.heads, self.length = heads, length
         self.rotate = rotate
         self.attention_dropout = attention_dropout
-        self.qkv = self.make_map(channels)
+        self.qkv = self.make_projection(channels)
         self.out = nn.Linear(channels, channels)
         self.dropout = nn.Dropout(dropout)
 
@@ -67,17 +140,16 @@ class Attention(nn.Module):
         q, k, v = self.project(x_BNC, mask)
         if self.rotate is not None:
             q, k = self.rotate(q), self.rotate(k)
-        y_BHND = self.attend_in_float32(q, k, v, mask) if self.sums else self.attend(q, k, v, mask)
+        y_BHND = self.attend_in_float32(q, k, v, mask) if self.sums_tokens else self.attend(q, k, v, mask)
         return self.dropout(self.out(self.merge(y_BHND)))
 
-    def make_map(self, channels: int) -> Any:
+    def make_projection(self, channels: int) -> Any:
         return nn.Linear(channels, 3 * channels)
 
     def project(self, x_BNC: Tensor, mask: Tensor | None) -> tuple[Tensor, ...]:
-        """Queries, keys and values, [B, H, N, D] each; padding has zeros.
+        """Return queries, keys and values, [B, H, N, D] each, zero at padding.
 
-        A weight of 0 alone does not hide an infinite value, and what an odd query is answered may overflow: nobody
-        hears it, but it would spoil the gradients.
+        A weight of 0 does not hide an infinite value, and outputs at padding may overflow, which would spoil gradients.
         """
         qkv = without_padding(self.qkv(x_BNC), mask)
         if self.interleaved:
@@ -88,75 +160,72 @@ class Attention(nn.Module):
         return merge_heads(y_BHND)
 
     def attend_in_float32(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
-        """At least."""
+        """Attend in float32 or higher precision."""
         wide = torch.promote_types(v.dtype, torch.float32)
         with torch.autocast(q.device.type, enabled=False):
             return self.attend(q.to(wide), k.to(wide), v.to(wide), mask).to(v.dtype)
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
-        """[B, H, N, D] from three of them; keys of padding are zero, which some forms must still leave out."""
+        """Return [B, H, N, D] from queries, keys and values of that shape; keys are zero at padding."""
         raise NotImplementedError
 
 
 class VanillaAttention(Attention):
-    """softmax(q kᵀ / √D) v, over all pairs of tokens."""
+    """softmax(q kᵀ / √D) v over all pairs of tokens."""
 
-    weighs = True
+    has_weights = True
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
-        share = self.attention_dropout if self.training else 0.0
-        return scaled_dot_product_attention(q, k, v, attn_mask=key_mask(mask), dropout_p=share)
+        dropout = self.attention_dropout if self.training else 0.0
+        return scaled_dot_product_attention(q, k, v, attn_mask=key_mask(mask), dropout_p=dropout)
 
 
-class LinearAttention(Attention):
-    """φ(q) (Σ_n φ(k_n)ᵀ v_n) / (φ(q) · Σ_n φ(k_n)): sums over tokens first, so cost and memory grow with N.
+class KernelAttention(Attention):
+    """φ(q) (Σ_n φ(k_n)ᵀ v_n) / (φ(q) · Σ_n φ(k_n)), with cost and memory linear in N.
 
     Args:
-        kernel: φ; `elu` is elu + 1, which is positive; `identity` is not, and its denominator may vanish.
-        normalise: bring φ(q) and φ(k) to unit length.
+        kernel: φ. `elu` is elu + 1, which is positive. `identity` is not, and its denominator may vanish.
+        normalise: Scale φ(q) and φ(k) to unit length.
     """
 
     interleaved = True
-    sums = True
+    sums_tokens = True
 
     def __init__(
         self, channels: int, heads: int, *, kernel: str = "elu", normalise: bool = True, **common: Any
     ) -> None:
         super().__init__(channels, heads, **common)
         if kernel not in KERNELS:
-            raise ConfigError(f"unknown kernel {kernel!r}; use one of {', '.join(KERNELS)}")
+            raise ConfigError(f"kernel={kernel!r}; use one of {', '.join(KERNELS)}")
         self.kernel, self.normalise = kernel, normalise
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
         q, k = (KERNELS[self.kernel](t) for t in (q, k))
         if self.normalise:
             q, k = (t / (t.norm(dim=-1, keepdim=True) + SMALL) for t in (q, k))
-        return sums_first(q, without_padding(k, mask), v)
+        return linear_attention(q, without_padding(k, mask), v)
 
 
-KERNELS: dict[str, Callable[[Tensor], Tensor]] = {"elu": lambda x: elu(x) + 1, "identity": lambda x: x}
-
-
-def sums_first(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-    """q (kᵀ v) / (q · Σ k), which never has a number for every pair of tokens."""
+def linear_attention(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    """Return q (kᵀ v) / (q · Σ k) without ever holding a number for every pair of tokens."""
     return q @ (k.transpose(-1, -2) @ v) / (q @ k.sum(-2)[..., None] + SMALL)
 
 
 def without_padding(x: Tensor, mask: Tensor | None) -> Tensor:
-    """[B, N, C] or [B, H, N, D], zero at padding whatever was there: a product with 0 would keep what is infinite."""
+    """Set [B, N, C] or [B, H, N, D] to zero at padding, even where it is infinite."""
     if mask is None:
         return x
     return torch.where(mask[..., None] if x.ndim == 3 else mask[:, None, :, None], x, 0.0)
 
 
 class LinformerAttention(Attention):
-    """softmax(q (E_kᵀ k)ᵀ / √D) (E_vᵀ v): keys and values of all tokens are mixed down to K by learned maps.
+    """softmax(q (E_kᵀ k)ᵀ / √D) (E_vᵀ v): learned maps project the keys and values of all tokens to K of them.
 
     Args:
         projected: K.
     """
 
-    weighs = True
+    has_weights = True
     interleaved = True
 
     def __init__(self, channels: int, heads: int, *, projected: int = 128, **common: Any) -> None:
@@ -168,22 +237,22 @@ class LinformerAttention(Attention):
     def attend(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
         count = k.shape[-2]
         if count > self.length:
-            raise ConfigError(f"this Linformer is for sequences of at most {self.length} tokens, not {count}")
+            raise ConfigError(f"this Linformer takes at most {self.length} tokens, not {count}")
         k, v = (weight[:count].t() @ t for weight, t in ((self.mix_keys, k), (self.mix_values, v)))
-        share = self.attention_dropout if self.training else 0.0
-        return scaled_dot_product_attention(q, k, v, dropout_p=share)
+        dropout = self.attention_dropout if self.training else 0.0
+        return scaled_dot_product_attention(q, k, v, dropout_p=dropout)
 
 
 class NormAttention(Attention):
     """TransNormer: q (kᵀ v) / N with unit q and k, and a norm over C in place of the denominator."""
 
-    sums = True
+    sums_tokens = True
 
     def __init__(self, channels: int, heads: int, **common: Any) -> None:
         super().__init__(channels, heads, **common)
         self.norm = nn.LayerNorm(channels)
 
-    def make_map(self, channels: int) -> Any:
+    def make_projection(self, channels: int) -> Any:
         return nn.ModuleList(nn.Linear(channels, channels) for _ in range(3))
 
     def project(self, x_BNC: Tensor, mask: Tensor | None) -> tuple[Tensor, ...]:
@@ -198,18 +267,109 @@ class NormAttention(Attention):
         return self.norm(merge_heads(y_BHND))
 
 
-class FLAREAttention(nn.Module):
-    """The paper's layer. Rotary positions turn the keys alone, unless the latents are given places too.
+class PerformerAttention(Attention):
+    """Softmax attention by positive random features (FAVOR+), linear in N.
+
+    exp(q·k / √D) ≈ f(q)·f(k) with f(x) = exp(Ω x − |x|² / 2) / √F: an unbiased estimate whose error falls as 1/√F.
 
     Args:
+        features: F.
+        kind: `orthogonal`, as by Performer's authors: rows of Ω are orthogonal in blocks of D, have the lengths of
+            Gaussian vectors and are redrawn during training. `simple`, as by FLARE's authors: unit rows, drawn once.
+        redraw_every: Steps between new draws, 0 for never. None means 1000 for `orthogonal` features; see `redraw`.
+    """
+
+    sums_tokens = True
+    omega: Tensor
+
+    def __init__(
+        self,
+        channels: int,
+        heads: int,
+        *,
+        features: int = 256,
+        kind: str = "orthogonal",
+        redraw_every: int | None = None,
+        **common: Any,
+    ) -> None:
+        super().__init__(channels, heads, **common)
+        if kind not in FEATURE_KINDS:
+            raise ConfigError(f"kind={kind!r}; use one of {', '.join(FEATURE_KINDS)}")
+        if kind == "simple" and redraw_every:
+            raise ConfigError(f"redraw_every={redraw_every}: features of kind='simple' are drawn once; leave it out")
+        at_least(1, features=features)
+        self.kind = kind
+        self.redraw_every = (1000 if kind == "orthogonal" else 0) if redraw_every is None else redraw_every
+        width = channels // heads
+        draw = orthogonal_rows if kind == "orthogonal" else unit_rows
+        # Saved with the weights: predictions use the features of the training.
+        self.register_buffer("omega", torch.stack([draw(features, width) for _ in range(heads)]))
+
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
+        k = without_padding(self.random_features(k, False, mask), mask)
+        return linear_attention(self.random_features(q, True), k, v)
+
+    def random_features(self, x: Tensor, is_query: bool, mask: Tensor | None = None) -> Tensor:
+        """Return f(x), up to factors common to all keys or to one query, which cancel in the quotient."""
+        x = x * x.shape[-1] ** -0.25
+        scores = x @ self.omega.to(x.dtype).transpose(-1, -2)
+        scores = scores - x.square().sum(-1, keepdim=True) / 2
+        if mask is not None:
+            scores = scores.masked_fill(~mask[:, None, :, None], torch.finfo(scores.dtype).min)
+        # A shift that cancels needs no gradient. This is how Performer's authors do it.
+        if is_query:
+            shift = scores.detach().amax(-1, keepdim=True)
+        elif self.kind == "orthogonal":
+            shift = scores.detach().amax((-2, -1), keepdim=True)  # one for all keys, so that it cancels
+        else:
+            shift = scores.amax(-1, keepdim=True)  # one per key, which does not cancel
+        return ((scores - shift).exp() + SMALL) / self.omega.shape[1] ** 0.5
+
+    def redraw(self, step: int, generator: torch.Generator | None = None) -> None:
+        """Draw new features every `redraw_every` steps. To be called after every training step, counted from 1.
+
+        The forward pass does not redraw: it may run twice in a step, and both runs need the same features.
+        """
+        if self.redraw_every and step % self.redraw_every == 0:
+            count, width = self.omega.shape[1:]
+            drawn = [orthogonal_rows(count, width, generator) for _ in self.omega]
+            self.omega = torch.stack(drawn).to(self.omega)
+
+
+def unit_rows(count: int, width: int) -> Tensor:
+    return normalize(torch.randn(count, width), dim=-1)
+
+
+def orthogonal_rows(count: int, width: int, generator: torch.Generator | None = None) -> Tensor:
+    """Draw Gaussian vectors of which every `width` are orthogonal: a better estimate from as many."""
+    blocks = [_random_rotation(width, generator) for _ in range(-(-count // width))]
+    return torch.cat(blocks)[:count] * torch.randn(count, width, generator=generator).norm(dim=-1, keepdim=True)
+
+
+def _random_rotation(width: int, generator: torch.Generator | None) -> Tensor:
+    """Draw a uniformly distributed orthogonal matrix. QR alone favors some signs, which would bias the features."""
+    q, r = torch.linalg.qr(torch.randn(width, width, generator=generator))
+    return (q * r.diagonal().sign()).t()
+
+
+class FLAREAttention(nn.Module):
+    """The paper's layer. Rotary positions rotate only the keys, unless the latents have positions too.
+
+    Args:
+        channels: C.
+        heads: H, which must divide C.
+        length: Longest sequence.
+        rotate: Rotary positions.
+        attention_dropout: Dropout of attention weights.
+        dropout: Dropout of the output.
         latents: M per head.
-        kv_depth: inner layers of the key and value MLPs.
-        scale: factor of the scores; None for 1/√D.
-        qk_norm: normalise latents and keys over D. Not in the paper's runs.
-        norm: kind of that normalisation, the encoder's.
-        rotate_latents: with rotary positions, turn the latents as well, as if they stood evenly over `length`, that of
-            the longest sequence: a score then depends on the distance between token and latent, as rotary scores
-            should. Not in the paper's.
+        kv_depth: Inner layers of the key and value MLPs.
+        scale: Factor of the scores; None for 1/√D.
+        qk_norm: Normalize latents and keys over D. Not in the paper's runs.
+        norm: Kind of that norm, as in the encoder.
+        rotate_latents: With rotary positions, also rotate the latents as if they were spaced evenly over `length`. A
+            score then depends on the distance between token and latent. Not in the paper's runs.
+        backend: Mixer backend.
     """
 
     def __init__(
@@ -231,7 +391,7 @@ class FLAREAttention(nn.Module):
     ) -> None:
         super().__init__()
         if rotate_latents and rotate is None:
-            raise ConfigError("rotate_latents goes with position='rotary'")
+            raise ConfigError("rotate_latents=True needs position='rotary'")
         self.rotate, self.rotate_latents = rotate, rotate_latents
         self.attention_dropout = attention_dropout
         self.layer = FLARE(
@@ -256,3 +416,13 @@ class FLAREAttention(nn.Module):
         q_BHMD = q_HMD.expand(len(k_BHND), -1, -1, -1)
         z_BHMD = attend(q_BHMD, k_BHND, v_BHND, attn_mask=key_mask(mask))
         return without_padding(attend(k_BHND, q_BHMD, z_BHMD), mask)
+
+
+ATTENTIONS: dict[str, Callable[..., nn.Module]] = {
+    "vanilla": VanillaAttention,
+    "linear": KernelAttention,
+    "linformer": LinformerAttention,
+    "norm": NormAttention,
+    "performer": PerformerAttention,
+    "flare": FLAREAttention,
+}

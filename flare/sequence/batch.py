@@ -1,4 +1,4 @@
-"""From sequences on disk to batches: padding and mask, one document or two."""
+"""Batches of token sequences with padding and mask, for single documents and pairs."""
 
 # B batch, N tokens of the longest sequence of the batch
 
@@ -20,23 +20,23 @@ from flare.utils.errors import DataError
 
 @dataclass(frozen=True)
 class TokenBatch:
-    """Sequences side by side, padded to the longest; the two documents of a pair end to end."""
+    """Sequences padded to the same length; the two documents of a pair are end to end."""
 
     ids: Tensor
-    """[B, N], or [B, 2 N] of pairs."""
+    """Token ids, [B, N], or [B, 2 N] for pairs."""
     labels: Tensor
-    """[B]"""
+    """[B]."""
     mask: Tensor | None
-    """Of the shape of `ids`, True at real tokens; None where nothing is padded, or padding is not to be told."""
+    """Shape of `ids`, True at real tokens; None if nothing is padded or padding counts as tokens."""
     indices: tuple[int, ...]
-    """Which samples of the dataset these are."""
+    """Indices of the samples in the dataset."""
 
     def __len__(self) -> int:
         return len(self.indices)
 
     @property
     def points(self) -> int:
-        """Tokens in all, without padding that is told."""
+        """Number of tokens without masked padding."""
         return self.ids.numel() if self.mask is None else int(self.mask.sum())
 
     def to(self, device: torch.device) -> TokenBatch:
@@ -46,18 +46,19 @@ class TokenBatch:
 
 
 def collate(samples: Sequence[tuple[int, Example]], *, pad: int | None, fixed: int | None = None) -> TokenBatch:
-    """Put (index, example) pairs side by side.
+    """Pad (index, example) pairs to a batch.
 
     Args:
-        pad: id to pad with; None where all sequences must be as long.
-        fixed: pad to this length and tell no mask, so that padding counts as tokens; None pads to the longest.
+        samples: Indices and examples.
+        pad: Token id of padding; None if all sequences have the same length.
+        fixed: Pad to this length and return no mask, so that padding counts as tokens. None pads to the longest.
     """
     documents = [tokens for _, example in samples for tokens in example.documents]
     lengths = torch.tensor([len(tokens) for tokens in documents])
     longest = int(lengths.max()) if fixed is None else fixed
     padded = bool((lengths < longest).any())
     if padded and pad is None:
-        raise DataError(f"sequences of {int(lengths.min())} and {longest} tokens, and no id to pad with")
+        raise DataError(f"sequences have {int(lengths.min())} and {longest} tokens, and there is no id to pad with")
     ids = torch.full((len(documents), longest), pad or 0, dtype=torch.long)
     for row, tokens in zip(ids, documents, strict=True):
         row[: len(tokens)] = torch.from_numpy(tokens.astype(np.int64))
@@ -71,7 +72,7 @@ def collate(samples: Sequence[tuple[int, Example]], *, pad: int | None, fixed: i
 
 
 class _Examples(TorchDataset[tuple[int, Example]]):
-    """What a loader worker does: read one sample."""
+    """Samples as a loader worker reads them."""
 
     def __init__(self, dataset: SequenceDataset) -> None:
         self.dataset = dataset
@@ -84,15 +85,15 @@ class _Examples(TorchDataset[tuple[int, Example]]):
 def training_batches(
     dataset: SequenceDataset, plan: BatchPlan, *, fixed: int | None = None, workers: int = 0, pin: bool = False
 ) -> Iterable[TokenBatch]:
-    """Micro-batches in the order of the plan; see `collate`."""
-    put_together = partial(collate, pad=dataset.schema.pad, fixed=fixed)
-    return planned_loader(_Examples(dataset), plan, put_together, workers=workers, pin=pin)
+    """Return a loader of micro-batches in the order of the plan; see `collate`."""
+    collate_fn = partial(collate, pad=dataset.schema.pad, fixed=fixed)
+    return planned_loader(_Examples(dataset), plan, collate_fn, workers=workers, pin=pin)
 
 
 def evaluation_batches(
     dataset: SequenceDataset, indices: np.ndarray, batch_size: int, *, fixed: int | None = None
 ) -> Iterator[TokenBatch]:
-    """All of the samples, in the order given, the last batch perhaps smaller."""
+    """Yield all samples in the order given; the last batch may be smaller."""
     for start in range(0, len(indices), batch_size):
         chosen = map(int, indices[start : start + batch_size])
         yield collate([(i, dataset[i]) for i in chosen], pad=dataset.schema.pad, fixed=fixed)

@@ -1,35 +1,23 @@
-"""A sequence classifier around any attention: embedding, blocks, pooling, head; for one document or for two."""
+"""Sequence classifier around any attention: embedding, blocks, pooling and head, for one document or two."""
 
 # B batch, N tokens, L longest sequence, C channels, H heads
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
-from importlib import import_module
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from flare.models.attention import check_heads, transformer_mlp
-from flare.models.checks import at_least, check_mask
 from flare.models.flare import NORMS, ResMLP
-from flare.models.initialise import small_normal
-from flare.sequence.performer import PerformerAttention
-from flare.sequence.positions import LearnedPositions, Rotation, SinusoidalPositions
-from flare.utils.errors import ConfigError, nearest
+from flare.models.layers import at_least, check_heads, check_mask, small_normal, transformer_mlp
+from flare.sequence.attention import ATTENTIONS, LearnedPositions, PerformerAttention, Rotation, SinusoidalPositions
+from flare.utils.errors import ConfigError, suggest_name
 
-ATTENTIONS: dict[str, str] = {
-    "vanilla": "flare.sequence.attention:VanillaAttention",
-    "linear": "flare.sequence.attention:LinearAttention",
-    "linformer": "flare.sequence.attention:LinformerAttention",
-    "norm": "flare.sequence.attention:NormAttention",
-    "performer": "flare.sequence.performer:PerformerAttention",
-    "flare": "flare.sequence.attention:FLAREAttention",
-}
-POSITIONS = ("learned", "sinusoidal", "rotary")
+POSITIONS = {"learned": LearnedPositions, "sinusoidal": SinusoidalPositions, "rotary": Rotation}
 POOLS = ("mean", "max", "cls")
 HEADS = ("linear", "mlp")
 
@@ -48,31 +36,33 @@ class SequenceBlock(nn.Module):
 
 
 class SequenceEncoder(nn.Module):
-    """Tokens -> labels. Positions are added before every block; padding is neither attended to nor pooled.
+    """Encoder of token sequences with a classification head.
+
+    Positions are added before every block. Padding is neither attended to nor pooled. With two documents, `forward`
+    takes both end to end, [B, 2 N].
 
     Args:
-        vocabulary: number of token ids.
-        labels: outputs; 1 for a yes or no.
-        length: of the longest sequence (of one document).
-        attention: one of `ATTENTIONS`; what it takes beyond the common arguments goes to `options`.
+        vocabulary: Number of token ids.
+        labels: Number of outputs; 1 for two classes.
+        length: Longest sequence (of one document).
+        attention: One of `ATTENTIONS`.
         channels: C.
-        blocks: how many.
-        heads: must divide C.
-        mlp_ratio: hidden width of the FFN, in C; 4 by default. Not for FLARE:
-        ffn_depth: inner layers of its residual MLP; 3 by default.
+        blocks: Number of blocks.
+        heads: Number of heads, which must divide C.
+        mlp_ratio: Hidden width of the FFN in units of C, 4 by default. Not for FLARE.
+        ffn_depth: Inner layers of FLARE's residual MLP, 3 by default. Only for FLARE.
         norm: `layer` or `rms`.
         position: `learned`, `sinusoidal` or `rotary`.
         pool: `mean` or `max` over the real tokens, or a `cls` token in front.
-        head: one Linear, or an `mlp` with a hidden layer.
-        documents: 2 for pairs: both go through the same encoder and are judged side by side.
-        dropout: of all places that follow and have none of their own.
-        embedding_dropout: of token embeddings.
-        projection_dropout: of what an attention adds.
-        ffn_dropout: of hidden features of the FFN (FLARE's residual MLP has none).
-        head_dropout: of pooled features.
-        attention_dropout: of attention weights, where the attention has them.
-
-    With two documents, `forward` takes both end to end, [B, 2 N].
+        head: `linear`, or `mlp` with one hidden layer.
+        documents: 1, or 2 for pairs, which share the encoder and are classified together.
+        dropout: Default of the four dropouts that follow.
+        embedding_dropout: Dropout of token embeddings.
+        projection_dropout: Dropout of attention outputs.
+        ffn_dropout: Dropout of hidden features of the FFN (FLARE's residual MLP has none).
+        head_dropout: Dropout of pooled features.
+        attention_dropout: Dropout of attention weights, if the attention has them.
+        **options: Further arguments of the attention.
     """
 
     def __init__(
@@ -108,10 +98,11 @@ class SequenceEncoder(nn.Module):
             ("norm", norm, NORMS),
         ):
             if value not in known:
-                raise ConfigError(f"unknown {name} {value!r}; {nearest(value, known)}")
+                raise ConfigError(f"{name}={value!r} is unknown; {suggest_name(value, known)}")
         at_least(1, vocabulary=vocabulary, labels=labels, length=length, channels=channels, blocks=blocks, heads=heads)
         if (mlp_ratio if attention == "flare" else ffn_depth) is not None:
-            raise ConfigError("mlp_ratio is not for attention='flare', ffn_depth only for it")
+            given = "mlp_ratio" if attention == "flare" else "ffn_depth"
+            raise ConfigError(f"{given} does not apply to attention={attention!r}; leave it out")
         embedding_dropout, projection_dropout, ffn_dropout, head_dropout = (
             dropout if own is None else own
             for own in (embedding_dropout, projection_dropout, ffn_dropout, head_dropout)
@@ -120,12 +111,12 @@ class SequenceEncoder(nn.Module):
             raise ConfigError(f"documents={documents}; use 1, or 2 for pairs")
         check_heads(channels, heads)
         self.length, self.pool, self.documents = length, pool, documents
-        places = length + (pool == "cls")
+        positions = length + (pool == "cls")
         self.embedding = nn.Embedding(vocabulary, channels)
         self.embedding_dropout = nn.Dropout(embedding_dropout)
         self.cls = nn.Parameter(0.02 * torch.randn(channels)) if pool == "cls" else None
-        self.positions = _positions(position, places, channels)
-        rotate = Rotation(places, channels // heads) if position == "rotary" else None
+        self.positions = POSITIONS[position](positions, channels) if position != "rotary" else None
+        rotate = Rotation(positions, channels // heads) if position == "rotary" else None
         make = attention_class(attention, options)
         if attention == "flare":
             make = partial(make, norm=norm)
@@ -134,7 +125,7 @@ class SequenceEncoder(nn.Module):
             mixer = make(
                 channels,
                 heads,
-                length=places,
+                length=positions,
                 rotate=rotate,
                 attention_dropout=attention_dropout,
                 dropout=projection_dropout,
@@ -156,32 +147,40 @@ class SequenceEncoder(nn.Module):
         self.apply(small_normal)
 
     def forward(self, ids: Tensor, mask: Tensor | None = None) -> Tensor:
-        """[B, N] token ids -> [B, labels]; `mask` is [B, N], True at real tokens. A pair is [B, 2 N], end to end."""
+        """Classify sequences.
+
+        Args:
+            ids: Token ids, [B, N], or [B, 2 N] for pairs.
+            mask: Boolean, same shape, True at real tokens.
+
+        Returns:
+            Logits, [B, labels].
+        """
         if ids.ndim != 2 or ids.shape[1] % self.documents:
             wanted = "[B, N]" if self.documents == 1 else "[B, 2 N], two documents end to end"
-            raise ConfigError(f"ids are {list(ids.shape)}; this model takes {wanted}")
+            raise ConfigError(f"ids have shape {list(ids.shape)}; this model takes {wanted}")
         check_mask(ids, mask)
         batch = len(ids)
         ids = ids.reshape(batch * self.documents, -1)
         mask = None if mask is None else mask.reshape(ids.shape)
         if ids.shape[1] > self.length:
-            raise ConfigError(f"this model is for sequences of at most {self.length} tokens, not {ids.shape[1]}")
+            raise ConfigError(f"this model takes at most {self.length} tokens, not {ids.shape[1]}")
         pooled = self.encode(ids, mask)
         return self.head(pooled.reshape(batch, -1))
 
     def redraw(self, step: int, seed: int = 0) -> None:
-        """To be called after every training step, counted from 1; a Performer then draws new features now and then.
+        """Redraw Performer features when due. To be called after every training step, counted from 1.
 
-        They depend on the seed and the step alone, so that all ranks have the same ones.
+        The features depend only on the seed and the step, so that all ranks draw the same ones.
         """
-        # A generator of torch looks at 32 bits of its seed: these are of both numbers.
+        # torch uses 32 bits of a seed; these depend on both numbers.
         generator = torch.Generator().manual_seed(int(np.random.SeedSequence([seed, step]).generate_state(1)[0]))
         for block in self.blocks:
             if isinstance(block.attention, PerformerAttention):
                 block.attention.redraw(step, generator)
 
     def encode(self, ids: Tensor, mask: Tensor | None = None) -> Tensor:
-        """[B, N] -> [B, C]."""
+        """Return pooled features, [B, N] -> [B, C]."""
         x_BNC = self.embedding_dropout(self.embedding(ids))
         if self.cls is not None:
             x_BNC = torch.cat([self.cls.expand(len(ids), 1, -1), x_BNC], dim=1)
@@ -196,48 +195,37 @@ class SequenceEncoder(nn.Module):
         if self.pool == "cls":
             return x_BNC[:, 0]
         if self.pool == "max":
-            return x_BNC.amax(1) if mask is None else _greatest(x_BNC, mask)
+            if mask is None:
+                return x_BNC.amax(1)
+            greatest = x_BNC.masked_fill(~mask[..., None], -torch.inf).amax(1)
+            return greatest.masked_fill(~mask.any(1, keepdim=True), 0.0)  # for a document without tokens
         if mask is None:
             return x_BNC.mean(1)
         return x_BNC.masked_fill(~mask[..., None], 0.0).sum(1) / mask.sum(1, keepdim=True).clamp_min(1)
 
 
-def _greatest(x_BNC: Tensor, mask: Tensor) -> Tensor:
-    """Over the real tokens; zero where there is none."""
-    greatest = x_BNC.masked_fill(~mask[..., None], -torch.inf).amax(1)
-    return greatest.masked_fill(~mask.any(1, keepdim=True), 0.0)
-
-
-def attention_class(name: str, options: dict[str, object]) -> Callable[..., nn.Module]:
-    """An attention by name, which knows all of these options."""
+def attention_class(name: str, options: Iterable[str] = ()) -> Callable[..., nn.Module]:
+    """Return an attention by name, after checking that it has these options."""
     if name not in ATTENTIONS:
-        raise ConfigError(f"unknown attention {name!r}; {nearest(name, ATTENTIONS)}")
-    module, attribute = ATTENTIONS[name].split(":")
-    found = getattr(import_module(module), attribute)
-    known = attention_options(found)
+        raise ConfigError(f"attention={name!r} is unknown; {suggest_name(name, ATTENTIONS)}")
+    known = attention_options(name)
     for option in options:
         if option not in known:
-            raise ConfigError(f"attention {name!r} has no option {option!r}; {nearest(option, known)}")
-    return found
+            raise ConfigError(f"attention {name!r} has no option {option!r}; {suggest_name(option, known)}")
+    return ATTENTIONS[name]
 
 
-def attention_options(kind: Callable[..., object]) -> dict[str, object]:
-    """What an attention takes beyond what the encoder gives to all."""
-    given = {"length", "rotate", "attention_dropout", "dropout", "norm"}
-    parameters = inspect.signature(kind).parameters.values()
-    return {p.name: p.default for p in parameters if p.kind is p.KEYWORD_ONLY and p.name not in given}
+def attention_options(name: str) -> set[str]:
+    """Return the arguments of an attention beyond those that the encoder passes to all."""
+    common = {"length", "rotate", "attention_dropout", "dropout", "norm"}
+    parameters = inspect.signature(ATTENTIONS[name]).parameters.values()
+    return {p.name for p in parameters if p.kind is p.KEYWORD_ONLY and p.name not in common}
 
 
 def options_of(attention: str) -> set[str]:
-    """Names of the encoder's arguments that are this attention's alone."""
-    own = set(attention_options(attention_class(attention, {})))
-    return own | {"ffn_depth" if attention == "flare" else "mlp_ratio"}
-
-
-def _positions(kind: str, length: int, channels: int) -> nn.Module | None:
-    if kind == "rotary":
-        return None
-    return (LearnedPositions if kind == "learned" else SinusoidalPositions)(length, channels)
+    """Return the settings of the encoder that only this attention has."""
+    attention_class(attention)
+    return attention_options(attention) | {"ffn_depth" if attention == "flare" else "mlp_ratio"}
 
 
 def _ffn(attention: str, channels: int, ratio: int | None, depth: int | None, dropout: float) -> nn.Module:

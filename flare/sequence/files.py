@@ -1,4 +1,4 @@
-"""Reading the files of a task, published or otherwise, into a dataset of sequences. Nothing is ever unpickled."""
+"""Readers of published files: from files of a task to a dataset of sequences. Nothing is ever unpickled."""
 
 from __future__ import annotations
 
@@ -10,11 +10,13 @@ from abc import ABC, abstractmethod
 from codecs import BOM_UTF8
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, fields
+from io import BytesIO
 from itertools import accumulate, islice, pairwise
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from flare.data.dataset import partial_folder, sha256
 from flare.data.generation.job import already_made, fill, unfinished
@@ -26,44 +28,48 @@ from flare.utils.progress import progress
 logger = logging.getLogger(__name__)
 
 Item = TypeVar("Item")
+MOST_PIXELS = 20_000_000
+"""Larger images are refused."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class SequenceFiles(ABC):
-    """The files of one task."""
+    """Files of one task."""
 
     name: ClassVar[str]
+    reader: ClassVar[str]
+    """Identifier of the reader in the provenance of datasets. It must not change."""
     published: ClassVar[tuple[int, int]]
-    """Examples in the benchmark's files: to train and validate with, and to test with."""
+    """Number of examples in the benchmark: training with validation, and test."""
     form: ClassVar[tuple[str, ...]] = ()
-    """Options that change what is to be learnt; their defaults are the benchmark's."""
+    """Options that change the task; their defaults are the benchmark's."""
 
     folder: str
-    """Where the files are."""
+    """Folder with the files."""
 
     @abstractmethod
     def schema(self) -> SequenceSchema: ...
 
     @abstractmethod
     def files(self) -> dict[str, list[Path]]:
-        """All that is read, in groups: the dataset tells a checksum of each."""
+        """Return all files to read, in groups. The dataset records a checksum of each group."""
 
     @abstractmethod
     def counts(self) -> dict[str, int]:
-        """Examples of each split, in the order in which `examples` gives them."""
+        """Return the number of examples of each split, in the order of `examples`."""
 
     @abstractmethod
     def examples(self) -> Iterator[Example]:
-        """All of them, always in the same order. A file that is not as it should be is named, with the line."""
+        """Yield all examples, always in the same order. Errors name the file and the line."""
 
     def departures(self) -> dict[str, Any]:
-        """What is not as in the benchmark, so that nobody takes a result for one of it."""
+        """Return what differs from the benchmark, so that results are not mistaken for the benchmark's."""
         defaults = {field.name: field.default for field in fields(self)}
         changed = {name: getattr(self, name) for name in self.form if getattr(self, name) != defaults[name]}
         return changed | other_sizes(self.sizes(), self.published)
 
     def sizes(self) -> tuple[int, int]:
-        """As `published`, of these files."""
+        """Return the numbers to compare with `published`."""
         counts = self.counts()
         return counts["train"] + counts["val"], counts["test"]
 
@@ -71,16 +77,39 @@ class SequenceFiles(ABC):
         return Path(self.folder) / file
 
 
+@dataclass(frozen=True, kw_only=True)
+class SplitFiles(SequenceFiles):
+    """Files of a task with one file per split."""
+
+    train_file: str
+    val_file: str
+    test_file: str
+
+    def split_files(self) -> dict[str, Path]:
+        names = {"train": self.train_file, "val": self.val_file, "test": self.test_file}
+        return {split: self.path(name) for split, name in names.items()}
+
+    def files(self) -> dict[str, list[Path]]:
+        return {name: [self.path(name)] for name in (self.train_file, self.val_file, self.test_file)}
+
+    def counts(self) -> dict[str, int]:
+        return {split: self.count(path) for split, path in self.split_files().items()}
+
+    @abstractmethod
+    def count(self, path: Path) -> int:
+        """Return the number of examples in a file."""
+
+
 def read_sequences(files: SequenceFiles, out: str | Path, *, quiet: bool = False) -> SequenceDataset:
-    """Make a dataset of the files, or go on where an earlier call was stopped."""
+    """Write a dataset of the files into the folder `out`, or resume an interrupted call."""
     groups = files.files()
     for path in (path for group in groups.values() for path in group):
         if not path.is_file():
-            raise DataError(f"{path} is missing. See which files there are for {files.name} in docs/lra.md")
+            raise DataError(f"{path} is missing; docs/lra.md lists the files of {files.name}")
     provenance: dict[str, Any] = {
         "kind": "published",
-        "reader": f"{type(files).__module__}.{type(files).__name__}",
-        "options": asdict(files) | {"folder": ""},  # the same files elsewhere are the same data
+        "reader": files.reader,
+        "options": asdict(files) | {"folder": ""},  # the same files in another folder are the same data
         "files": _checksums(groups, quiet=quiet),
     }
     schema = files.schema()
@@ -94,30 +123,30 @@ def read_sequences(files: SequenceFiles, out: str | Path, *, quiet: bool = False
     departures = files.departures()
     if departures:
         provenance["departures"] = departures
-    _drop_outdated(partial_folder(Path(out)), provenance)
+    _remove_outdated(partial_folder(Path(out)), provenance)
     writer = SequenceWriter(out, schema, provenance)
     ranges = pairwise(accumulate(counts.values(), initial=0))
     with unfinished(writer, total):
-        fill(writer, islice(_readable(files), len(writer), None), total, f"reading {files.name}", quiet=quiet)
+        fill(writer, islice(_examples(files), len(writer), None), total, f"reading {files.name}", quiet=quiet)
         return writer.finish({name: [bounds] for name, bounds in zip(counts, ranges, strict=True)})
 
 
-def _drop_outdated(partial: Path, provenance: Mapping[str, Any]) -> None:
-    """Remove what was read of files that have changed since: somebody mended a line, say, and reads them again."""
+def _remove_outdated(partial: Path, provenance: Mapping[str, Any]) -> None:
+    """Remove a partial dataset whose files have changed since, for example because a bad line was fixed."""
     try:
         begun = json.loads((partial / "dataset.json").read_text(encoding="utf-8"))["provenance"]
         same = all(begun[key] == provenance[key] for key in ("reader", "options"))
         changed = [name for name, digest in provenance["files"].items() if begun["files"].get(name) != digest]
     except (OSError, ValueError, KeyError, TypeError):
-        return  # the writer says best what is wrong with it
+        return  # the writer reports what is wrong with it
     if same and changed:
         with (partial / "samples.jsonl").open("a+b") as log:
             take_lock(log, f"another process is writing {partial}; wait for it, or choose another folder")
             shutil.rmtree(partial)
-        logger.info(f"{changed[0]} has changed since {partial} was begun; it is read from the beginning")
+        logger.info(f"{changed[0]} has changed since {partial} was started; reading all files again")
 
 
-def _readable(files: SequenceFiles) -> Iterator[Example]:
+def _examples(files: SequenceFiles) -> Iterator[Example]:
     try:
         yield from files.examples()
     except OSError as error:
@@ -125,9 +154,9 @@ def _readable(files: SequenceFiles) -> Iterator[Example]:
 
 
 def read_lines(path: Path) -> Iterator[tuple[int, str]]:
-    """Numbered lines of a UTF-8 file, from 1, without their ends; \\n and \\r\\n end a line, nothing else does.
+    """Yield the numbered lines of a UTF-8 file, from 1, without line ends and without a byte order mark.
 
-    A mark of UTF-8 at the beginning, as some editors leave it, is none of the text.
+    Only \\n and \\r\\n end a line.
     """
     with path.open("rb") as file:
         for number, line in enumerate(file, 1):
@@ -136,19 +165,20 @@ def read_lines(path: Path) -> Iterator[tuple[int, str]]:
 
 
 def decode(text: bytes, where: str) -> str:
+    """Decode UTF-8. An error names `where` and the position."""
     if b"\0" in text:
-        raise DataError(f"{where}: has zero bytes, so it is no UTF-8 text (UTF-16 perhaps?); convert it to UTF-8")
+        raise DataError(f"{where}: zero bytes are not UTF-8 text (perhaps UTF-16); convert the file to UTF-8")
     try:
         return text.decode("utf-8")
     except UnicodeDecodeError as error:
         *earlier, line = text[: error.start].split(b"\n")
         place = f"line {len(earlier) + 1}, byte {len(line)}" if earlier else f"byte {error.start}"
         bad = text[error.start]
-        raise DataError(f"{where}: {place} is {bad:#04x}, no UTF-8 text; convert the file to UTF-8") from None
+        raise DataError(f"{where}: {place} is {bad:#04x}, which is not UTF-8; convert the file to UTF-8") from None
 
 
 def read_parquet(path: Path, columns: list[str]) -> dict[str, list[Any]]:
-    """Columns of a parquet file, as Python values."""
+    """Read columns of a parquet file as Python values."""
     try:
         import pyarrow
         import pyarrow.parquet
@@ -161,7 +191,7 @@ def read_parquet(path: Path, columns: list[str]) -> dict[str, list[Any]]:
             raise DataError(f"{path} has no column {missing[0]!r}; it has {', '.join(file.schema_arrow.names)}")
         table = file.read(columns)
     except (pyarrow.ArrowException, OSError) as error:
-        raise DataError(f"{path} is damaged or truncated, or no parquet file: {error}") from None
+        raise DataError(f"{path} is damaged, truncated or not a parquet file: {error}") from None
     return {name: [_value(cell, f"{path}, row {row}") for row, cell in enumerate(table[name], 1)] for name in columns}
 
 
@@ -169,22 +199,46 @@ def _value(cell: Any, where: str) -> Any:
     try:
         return cell.as_py()
     except UnicodeDecodeError as error:
-        raise DataError(f"{where}: byte {error.start} is {error.object[error.start]:#04x}, no UTF-8 text") from None
+        bad = error.object[error.start]
+        raise DataError(f"{where}: byte {error.start} is {bad:#04x}, which is not UTF-8") from None
+
+
+def read_image(source: Path | bytes, mode: str, where: str) -> NDArray[np.uint8]:
+    """Decode a PNG image.
+
+    Args:
+        source: File, or its content.
+        mode: `L` for gray, shape (rows, columns), or `RGB`, shape (rows, columns, 3).
+        where: Start of error messages.
+    """
+    from PIL import Image, UnidentifiedImageError
+
+    try:
+        with Image.open(BytesIO(source) if isinstance(source, bytes) else source, formats=["PNG"]) as image:
+            if image.width * image.height > MOST_PIXELS:
+                raise DataError(f"{where}: {image.width} × {image.height} pixels are too many for this task")
+            if image.mode != mode:
+                raise DataError(f"{where}: the image has mode {image.mode} instead of {mode} (8 bits)")
+            return np.array(image)
+    except DataError:
+        raise
+    except (UnidentifiedImageError, Image.DecompressionBombError, OSError, SyntaxError, EOFError, ValueError) as error:
+        raise DataError(f"{where}: not a complete PNG image ({error})") from None
 
 
 def byte_tokens(text: str, longest: int) -> np.ndarray:
-    """UTF-8 bytes plus one, so that 0 is free for padding; the first `longest` of them."""
+    """Return the first `longest` UTF-8 bytes plus one, so that 0 is free for padding."""
     return np.frombuffer(text.encode("utf-8")[:longest], np.uint8).astype(np.uint16) + 1
 
 
 def shuffled(items: Iterable[Item], seed: int) -> list[Item]:
-    """In an order that depends on their number and the seed alone."""
+    """Return the items in an order that depends only on their number and the seed."""
     listed = list(items)
     return [listed[i] for i in np.random.default_rng(seed).permutation(len(listed))]
 
 
 def _checksums(groups: dict[str, list[Path]], *, quiet: bool) -> dict[str, str]:
-    """SHA-256 of each group: that of the file, or of all the files' names and checksums where there are several."""
+    """Return the SHA-256 of each group: of the file, or of the names and checksums of several files."""
     found = {}
     with progress("checksums", sum(map(len, groups.values())), unit="files", quiet=quiet) as update:
         for name, paths in groups.items():

@@ -1,17 +1,17 @@
-"""ListOps: the value of a nested list expression over digits, such as [MAX 4 3 [MIN 2 3 ] 1 0 ], which is 4.
+"""ListOps: evaluate a nested list expression over digits, such as [MAX 4 3 [MIN 2 3 ] 1 0 ], which is 4.
 
     tokens = random_expression(np.random.default_rng(0))
     evaluate(tokens)                        # 0 … 9
     to_text(tokens)                         # "[SM [MED 3 ...
 
-MIN, MAX, MED (median, the half cut off) and SM (sum modulo 10) take two arguments or more. Each of them depends only on
-how often each digit is among its arguments, so an expression is evaluated with a histogram per open bracket.
+MIN, MAX, MED (median, rounded down) and SM (sum modulo 10) take two or more arguments. Each depends only on how often
+each digit occurs among its arguments, so that an expression is evaluated with one histogram per open bracket.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -19,35 +19,36 @@ import numba
 import numpy as np
 from numpy.typing import NDArray
 
-from flare.sequence.files import SequenceFiles, read_lines
+from flare.sequence.files import SplitFiles, read_lines
 from flare.sequence.store import Example, SequenceSchema
 from flare.utils.errors import ConfigError, DataError
-from flare.utils.interrupts import uninterrupted
+from flare.utils.interrupts import defer_interrupts
 from flare.utils.numba_cache import compiled
 
 Tokens = NDArray[np.uint8]
 
 WORDS = ("", *"0123456789", "[MIN", "[MAX", "[MED", "[SM", "]")
-"""What each token id stands for; 0 is for padding."""
+"""Meaning of each token id; 0 is padding."""
 IDS = {word: i for i, word in enumerate(WORDS) if word}
 DIGIT_0, MIN, MAX, MED, SM, CLOSE = (IDS[word] for word in ("0", "[MIN", "[MAX", "[MED", "[SM", "]"))
 DIGITS = tuple("0123456789")
 LONGEST = 2000
-DRAWS = 1_000_000  # of one expression: with the benchmark's limits one in twelve is neither too short nor too long
+DRAWS = 1_000_000
+"""Most draws for one expression. With the benchmark's limits one in twelve has an accepted length."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ListOps:
-    """Random expressions. Defaults are those of the Long Range Arena."""
+    """Generator of random expressions, with the defaults of the Long Range Arena."""
 
     min_length: int = 500
-    """Tokens of an expression, more than this."""
+    """An expression has more tokens than this."""
     max_length: int = LONGEST
-    """Tokens of an expression, fewer than this."""
+    """An expression has fewer tokens than this."""
     max_depth: int = 10
-    """Brackets within brackets, plus one: at this depth everything is a digit."""
+    """Most nested brackets plus one: at this depth every argument is a digit."""
     max_arguments: int = 10
-    """Of an operator, at most; at least 2."""
+    """Most arguments of an operator; the fewest are 2."""
 
     samples: ClassVar[int] = 100_000
     val_samples: ClassVar[int] = 2_000
@@ -57,22 +58,16 @@ class ListOps:
         if self.max_arguments < 2 or self.max_depth < 2 or self.max_length < 5 or self.min_length < 0:
             raise ConfigError(
                 f"max_arguments={self.max_arguments}, max_depth={self.max_depth}, max_length={self.max_length}, "
-                f"min_length={self.min_length}: at least 2, 2, 5 and 0, please"
+                f"min_length={self.min_length} must be at least 2, 2, 5 and 0"
             )
         if self.min_length + 2 > self.max_length:
-            raise ConfigError(f"no length is above min_length={self.min_length} and below max_length={self.max_length}")
+            raise ConfigError(f"no length is between min_length={self.min_length} and max_length={self.max_length}")
 
     def schema(self) -> SequenceSchema:
         return _schema(self.max_length)
 
     def sample(self, rng: np.random.Generator) -> Example:
-        tokens = random_expression(
-            rng,
-            min_length=self.min_length,
-            max_length=self.max_length,
-            max_depth=self.max_depth,
-            max_arguments=self.max_arguments,
-        )
+        tokens = random_expression(rng, **asdict(self))
         return Example((tokens,), evaluate(tokens))
 
     def provenance(self) -> dict[str, Any]:
@@ -80,10 +75,11 @@ class ListOps:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ListOpsFiles(SequenceFiles):
-    """Tab-separated `Source` and `Target` under a header line, a file a split. Every target is verified."""
+class ListOpsFiles(SplitFiles):
+    """Published files: one per split with tab-separated `Source` and `Target` below a header. Targets are verified."""
 
     name: ClassVar[str] = "listops"
+    reader: ClassVar[str] = "flare.sequence.listops.ListOpsFiles"
     published: ClassVar[tuple[int, int]] = (98_000, 2_000)
     train_file: str = "basic_train.tsv"
     val_file: str = "basic_val.tsv"
@@ -92,29 +88,24 @@ class ListOpsFiles(SequenceFiles):
     def schema(self) -> SequenceSchema:
         return _schema(LONGEST)
 
-    def files(self) -> dict[str, list[Path]]:
-        return {file: [self.path(file)] for file in (self.train_file, self.val_file, self.test_file)}
-
-    def counts(self) -> dict[str, int]:
-        found = {}
-        for split, file in (("train", self.train_file), ("val", self.val_file), ("test", self.test_file)):
-            found[split] = sum(1 for _ in self._rows(file))
-            if not found[split]:
-                raise DataError(f"{self.path(file)} has no expressions; is it whole?")
-        return found
+    def count(self, path: Path) -> int:
+        count = sum(1 for _ in self._rows(path))
+        if not count:
+            raise DataError(f"{path} has no expressions; check that it is complete")
+        return count
 
     def examples(self) -> Iterator[Example]:
-        for file in self.files():
-            yield from (_parse(line, where) for where, line in self._rows(file))
+        for path in self.split_files().values():
+            yield from (_parse(line, where) for where, line in self._rows(path))
 
-    def _rows(self, file: str) -> Iterator[tuple[str, str]]:
-        """All lines below the header, each with its place."""
-        for number, line in read_lines(self.path(file)):
-            where = f"{self.path(file)}, line {number}"
+    def _rows(self, path: Path) -> Iterator[tuple[str, str]]:
+        """Yield the lines below the header, each with its position."""
+        for number, line in read_lines(path):
+            where = f"{path}, line {number}"
             if number > 1:
                 yield where, line
             elif line.split("\t") != ["Source", "Target"]:
-                raise DataError(f"{where}: {line[:40]!r} should be the header, Source and Target with a tab between")
+                raise DataError(f"{where}: {line[:40]!r} must be the header, Source and Target separated by a tab")
 
 
 def random_expression(
@@ -125,27 +116,30 @@ def random_expression(
     max_depth: int = 10,
     max_arguments: int = 10,
 ) -> Tokens:
-    """(tokens,) of a random expression with min_length < tokens < max_length.
+    """Draw an expression with min_length < tokens < max_length.
 
-    Every node is an operator with probability 1/4, with 2 … max_arguments arguments, and a digit otherwise; at
-    `max_depth` it is a digit. Expressions of other lengths are thrown away.
+    Every node is an operator with probability 1/4, with 2 … max_arguments arguments, and a digit otherwise. At
+    `max_depth` it is a digit. Expressions of other lengths are rejected.
+
+    Raises:
+        ConfigError: `DRAWS` expressions were rejected.
     """
     tokens = np.empty(max_length - 1, np.uint8)
-    with uninterrupted():
+    with defer_interrupts():
         length = _draw(rng, tokens, min_length, max_depth, max_arguments)
     if length:
         return tokens[:length]
     raise ConfigError(
-        f"none of {DRAWS:,} expressions had more than {min_length} and fewer than {max_length} tokens with "
-        f"max_depth={max_depth}, max_arguments={max_arguments}; ask for shorter ones or allow deeper ones"
+        f"none of {DRAWS:,} expressions had between min_length={min_length} and max_length={max_length} tokens with "
+        f"max_depth={max_depth}, max_arguments={max_arguments}; reduce min_length or increase max_depth"
     )
 
 
 def evaluate(tokens: Tokens) -> int:
-    """Value of an expression, 0 … 9."""
+    """Return the value of an expression, 0 … 9."""
     value = _evaluate(np.ascontiguousarray(tokens, np.uint8))
     if value < 0:
-        raise DataError(f"{to_text(tokens)[:60]!r} ... is not one whole expression: see its brackets and arguments")
+        raise DataError(f"{to_text(tokens)[:60]!r} ... is not one complete expression; check brackets and arguments")
     return int(value)
 
 
@@ -154,11 +148,11 @@ def to_text(tokens: Tokens) -> str:
 
 
 def from_text(text: str) -> Tokens:
-    """Tokens of an expression; parentheses, which the published files have around every pair, say nothing new."""
+    """Parse an expression. The parentheses of the published files carry no information and are dropped."""
     words = text.replace("(", " ").replace(")", " ").split()
     unknown = next((word for word in words if word not in IDS), None)
     if unknown is not None:
-        raise DataError(f"{unknown!r} is no digit, operator or closing bracket")
+        raise DataError(f"{unknown!r} is not a digit, operator or closing bracket")
     return np.array([IDS[word] for word in words], np.uint8)
 
 
@@ -169,7 +163,7 @@ def _schema(longest: int) -> SequenceSchema:
 def _parse(line: str, where: str) -> Example:
     source, tab, target = line.rpartition("\t")
     if not tab or target not in DIGITS:
-        raise DataError(f"{where}: the target {target[-20:]!r} should be a digit, after a tab. Is the file whole?")
+        raise DataError(f"{where}: the target {target[-20:]!r} must be a digit after a tab; is the file complete?")
     try:
         tokens = from_text(source)
         if len(tokens) > LONGEST:
@@ -178,13 +172,13 @@ def _parse(line: str, where: str) -> Example:
     except DataError as error:
         raise DataError(f"{where}: {error}") from None
     if value != int(target):
-        raise DataError(f"{where}: the target is {target}, but the expression has the value {value}")
+        raise DataError(f"{where}: the target is {target}, but the value of the expression is {value}")
     return Example((tokens,), value)
 
 
 @compiled
 def _draw(rng: np.random.Generator, tokens: Tokens, min_length: int, max_depth: int, max_arguments: int) -> int:
-    """Write the first random expression that is neither too short nor too long; its length, or 0 in despair."""
+    """Write the first random expression of an accepted length, and return the length, or 0 after `DRAWS` draws."""
     for _ in range(DRAWS):
         length = _grow(rng, tokens, max_depth, max_arguments)
         if length > min_length:
@@ -194,8 +188,8 @@ def _draw(rng: np.random.Generator, tokens: Tokens, min_length: int, max_depth: 
 
 @compiled
 def _grow(rng: np.random.Generator, tokens: Tokens, max_depth: int, max_arguments: int) -> int:
-    """Write a random expression from left to right; its length, or 0 where it does not fit."""
-    missing = np.zeros(max_depth + 1, np.int64)  # arguments yet to come, of every open bracket
+    """Write a random expression from left to right, and return its length, or 0 if it is too long."""
+    missing = np.zeros(max_depth + 1, np.int64)  # arguments still missing in every open bracket
     missing[0] = 1  # the expression itself, at depth 1
     depth, length = 1, 0
     while depth > 1 or missing[0] > 0:
@@ -218,13 +212,13 @@ def _grow(rng: np.random.Generator, tokens: Tokens, max_depth: int, max_argument
 
 @compiled
 def _evaluate(tokens: Tokens) -> int:
-    """Value of the expression, or −1 where the tokens are not exactly one."""
-    seen = np.zeros((len(tokens) + 1, 10), np.int64)  # how often each digit is among the arguments of an open bracket
+    """Return the value of an expression, or −1 if the tokens are not exactly one expression."""
+    seen = np.zeros((len(tokens) + 1, 10), np.int64)  # histogram of the arguments of every open bracket
     operator = np.zeros(len(tokens) + 1, np.uint8)
     depth = 0
     for place, token in enumerate(tokens):
         if place > 0 and depth == 0:
-            return -1  # something follows the whole
+            return -1  # tokens after the end of the expression
         if MIN <= token <= SM:
             depth += 1
             operator[depth] = token
@@ -246,7 +240,7 @@ def _evaluate(tokens: Tokens) -> int:
 
 @compiled
 def _apply(operator: int, seen: NDArray[np.int64]) -> int:
-    """Value of an operator whose arguments hold each digit so often."""
+    """Return the value of an operator from the histogram of its arguments."""
     count = seen.sum()
     if operator == SM:
         return int((seen * np.arange(10)).sum() % 10)
@@ -259,7 +253,7 @@ def _apply(operator: int, seen: NDArray[np.int64]) -> int:
 
 @compiled
 def _ranked(seen: NDArray[np.int64], rank: int) -> int:
-    """The digit with so many arguments before it, in order of size."""
+    """Return the digit of this rank among the sorted arguments."""
     before = 0
     for digit in range(10):
         before += seen[digit]

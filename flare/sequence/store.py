@@ -1,13 +1,13 @@
-"""A dataset of token sequences on disk: a folder of memory-mapped arrays, all sequences end to end.
+"""Dataset of token sequences on disk: a folder of memory-mapped arrays, all sequences end to end.
 
     dataset.json    task, vocabulary, classes, padding, splits, provenance, checksums
-    samples.jsonl   a line a sample: tokens, checksum of each array, the generator's notes
+    samples.jsonl   one line per sample: tokens, checksum of each array, notes of the generator
     tokens.npy      all tokens, in the smallest unsigned integer type that holds the vocabulary
     offsets.npy     where each sequence begins
-    labels.npy      a class for each sample
+    labels.npy      the class of each sample
 
-A task of pairs (Retrieval) has `tokens_2.npy` and `offsets_2.npy` too, for the second document of each pair. Sequences
-are stored without padding and without a CLS token: a batch pads them, an encoder that pools by CLS has its own vector.
+A task of pairs (Retrieval) also has `tokens_2.npy` and `offsets_2.npy` for the second document. Sequences are stored
+without padding and without a CLS token: batches add padding, and an encoder that pools by CLS has its own vector.
 """
 
 from __future__ import annotations
@@ -23,27 +23,27 @@ import numpy as np
 from flare.data.dataset import ArrayFolder
 from flare.data.generation.generate import Generator, make_folder
 from flare.data.writer import ArrayWriter, Column, Splits
-from flare.utils.errors import DataError
+from flare.utils.errors import ConfigError, DataError
 
 LABEL = np.dtype("<u1")
 
 
 @dataclass(frozen=True, kw_only=True)
 class SequenceSchema:
-    """What the sequences of a task are."""
+    """Tokens and classes of a task."""
 
     name: str
-    """Of the task."""
+    """Name of the task."""
     vocabulary: int
-    """Token ids are 0 … vocabulary − 1."""
+    """Number of token ids, 0 … vocabulary − 1."""
     classes: tuple[str, ...]
-    """What each label means, label 0 first."""
+    """Names of the classes, label 0 first."""
     longest: int
-    """Tokens of a sequence, at most."""
+    """Most tokens of a sequence."""
     pad: int | None = 0
-    """Id for a batch to pad with, never a real token; None where every id is real and all sequences are as long."""
+    """Id of padding, never a real token; None if all sequences have the same length and every id is real."""
     documents: int = 1
-    """2 where a sample is a pair of sequences."""
+    """2 if a sample is a pair of sequences."""
 
     def __post_init__(self) -> None:
         if not (2 <= self.vocabulary <= 2**16 and 1 <= len(self.classes) <= 256 and self.longest >= 1):
@@ -52,7 +52,7 @@ class SequenceSchema:
                 f"longest={self.longest} (at least 1)"
             )
         if self.documents not in (1, 2):
-            raise DataError(f"{self.name}: documents={self.documents}; 1, or 2 for pairs")
+            raise DataError(f"{self.name}: documents={self.documents}; use 1, or 2 for pairs")
 
     @property
     def dtype(self) -> np.dtype:
@@ -60,8 +60,13 @@ class SequenceSchema:
 
     @property
     def token_arrays(self) -> dict[str, str]:
-        """Name of an array of tokens -> that of its offsets, a document each."""
+        """Name of each token array -> name of its offsets, one per document."""
         return dict([("tokens", "offsets"), ("tokens_2", "offsets_2")][: self.documents])
+
+    @property
+    def allowed_tokens(self) -> str:
+        """Range of token ids for error messages."""
+        return f"0 … {self.vocabulary - 1}" + ("" if self.pad is None else f" without {self.pad} (padding)")
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -73,17 +78,17 @@ class SequenceSchema:
 
 @dataclass(frozen=True)
 class Example:
-    """A sequence, or a pair of them, and its class."""
+    """A sequence, or a pair of them, with its class."""
 
     documents: tuple[np.ndarray, ...]
-    """(tokens,) integers each."""
+    """Integer tokens of each document."""
     label: int
     notes: Mapping[str, Any] = field(default_factory=dict)
-    """What a generator says of it; never fed to a model."""
+    """Notes of a generator, never used by a model."""
 
     @property
     def tokens(self) -> np.ndarray:
-        """Of the only, or the first, document."""
+        """Tokens of the only or first document."""
         return self.documents[0]
 
 
@@ -105,8 +110,8 @@ class SequenceDataset(ArrayFolder):
             wanted = LABEL if name == "labels" else self.schema.dtype
             if array.dtype != wanted:
                 raise DataError(
-                    f"{self.path / name}.npy holds {array.dtype}, but dataset.json asks for {wanted}. The files do not "
-                    f"belong together; restore or remake the dataset."
+                    f"{self.path / name}.npy has type {array.dtype}, but dataset.json needs {wanted}. The files do not "
+                    f"belong together; restore or remake the dataset"
                 )
 
     def __getitem__(self, index: int) -> Example:
@@ -115,23 +120,23 @@ class SequenceDataset(ArrayFolder):
 
     @property
     def tokens(self) -> dict[str, np.ndarray]:
-        """Name of an array -> all tokens of all samples, end to end."""
+        """Name of each token array -> tokens of all samples, end to end."""
         return {name: tokens for name, (tokens, _) in zip(self.schema.token_arrays, self._documents, strict=True)}
 
     @property
     def lengths(self) -> np.ndarray:
-        """(samples, documents) tokens."""
+        """Numbers of tokens, shape (samples, documents)."""
         return np.stack([np.diff(offsets) for _, offsets in self._documents], axis=1)
 
     @property
     def first_tokens(self) -> np.ndarray:
-        """(samples,) of the only, or the first, document."""
+        """First token of every sample (of its first document)."""
         tokens, offsets = self._documents[0]
         return tokens[offsets[:-1]]
 
 
 class SequenceWriter(ArrayWriter[Example, SequenceDataset]):
-    """Append examples 0, 1, 2, …, as `SequenceDataset` reads them."""
+    """Writer of a dataset of sequences, which appends examples one by one."""
 
     def __init__(self, path: str | os.PathLike[str], schema: SequenceSchema, provenance: Mapping[str, Any]) -> None:
         self.schema = schema
@@ -143,7 +148,7 @@ class SequenceWriter(ArrayWriter[Example, SequenceDataset]):
         where, names = f"sample {len(self)} of {self.path}", self.schema.token_arrays
         arrays = {n: checked_tokens(t, self.schema, where) for n, t in zip(names, example.documents, strict=True)}
         if not 0 <= example.label < len(self.schema.classes):
-            raise DataError(f"{where}: there is no class {example.label}")
+            raise DataError(f"{where}: label {example.label}; there are {len(self.schema.classes)} classes")
         self.commit({**arrays, "labels": np.array([example.label], LABEL)}, example.notes)
 
     def finish(self, splits: Splits) -> SequenceDataset:
@@ -152,23 +157,26 @@ class SequenceWriter(ArrayWriter[Example, SequenceDataset]):
 
 
 def checked_tokens(tokens: np.ndarray, schema: SequenceSchema, where: str) -> np.ndarray:
-    """Tokens of one sequence, in the type they are stored in; refused where the schema does not allow them."""
+    """Return the tokens of one sequence in the type in which they are stored.
+
+    Raises:
+        DataError: The schema does not allow them; the message begins with `where`.
+    """
     if tokens.ndim != 1 or not np.issubdtype(tokens.dtype, np.integer):
         raise DataError(f"{where}: tokens are {tokens.dtype} of shape {tokens.shape}; a vector of integers is needed")
     if not 1 <= len(tokens) <= schema.longest:
         raise DataError(f"{where}: {len(tokens):,} tokens; {schema.name} has 1 to {schema.longest:,}")
     low, high = int(tokens.min()), int(tokens.max())
     if low < 0 or high >= schema.vocabulary or (schema.pad is not None and (tokens == schema.pad).any()):
-        allowed = f"0 … {schema.vocabulary - 1}" + ("" if schema.pad is None else f", and not {schema.pad}, the pad")
-        raise DataError(f"{where}: token ids go from {low} to {high}; allowed are {allowed}")
+        raise DataError(f"{where}: token ids are {low} … {high}; allowed are {schema.allowed_tokens}")
     return tokens.astype(schema.dtype)
 
 
 class SequenceGenerator(Generator[SequenceSchema, Example], Protocol):
-    """One that knows how many samples the benchmark has."""
+    """A generator that knows the size of its benchmark."""
 
     samples: ClassVar[int]
-    """In all."""
+    """All samples."""
     val_samples: ClassVar[int]
     test_samples: ClassVar[int]
 
@@ -178,30 +186,47 @@ def generate_sequences(
     path: str | os.PathLike[str],
     *,
     samples: int,
-    val_samples: int,
-    test_samples: int,
+    val_samples: int | None = None,
+    test_samples: int | None = None,
     seed: int = 0,
     workers: int = 1,
     scheduler: str | None = None,
     quiet: bool = False,
 ) -> SequenceDataset:
-    """Make `samples` examples into the folder `path`, or go on where an earlier call was stopped.
+    """Generate a dataset of sequences, or resume an interrupted one.
 
     Args:
-        val_samples: those before the last `test_samples`; all before them are for training.
-        workers: processes on this machine. The bytes do not depend on it.
-        scheduler: address of a dask scheduler, to use its workers instead.
+        generator: Generator of examples.
+        path: Folder to write.
+        samples: Number of samples: training, then validation, then test samples.
+        val_samples: Number of validation samples; None for the same share as in the benchmark.
+        test_samples: Number of test samples; None for the same share as in the benchmark.
+        seed: Sample i depends only on (seed, i).
+        workers: Processes on this machine. The bytes do not depend on it.
+        scheduler: Address of a dask scheduler whose workers to use instead.
+        quiet: Report no progress.
     """
-    sizes = {"samples": samples, "val_samples": val_samples, "test_samples": test_samples}
+    val = _benchmark_share(generator, "val_samples", samples) if val_samples is None else val_samples
+    test = _benchmark_share(generator, "test_samples", samples) if test_samples is None else test_samples
+    sizes = {"samples": samples, "val_samples": val, "test_samples": test}
     how: dict[str, Any] = {"seed": seed, "workers": workers, "scheduler": scheduler, "quiet": quiet}
-    how["other_sizes"] = other_sizes(
-        (samples - test_samples, test_samples), (generator.samples - generator.test_samples, generator.test_samples)
-    )
+    benchmark = generator.samples - generator.test_samples, generator.test_samples
+    how["other_sizes"] = other_sizes((samples - test, test), benchmark)
     return make_folder(generator, Path(path), SequenceDataset, SequenceWriter, sizes, at_once=100, **how)
 
 
+def _benchmark_share(generator: SequenceGenerator, name: str, samples: int) -> int:
+    """Return as large a share of the samples as in the benchmark, at least one sample."""
+    count: int = getattr(generator, name)
+    share = samples * count // generator.samples
+    if share == 0 and samples > 0:
+        enough = -(-generator.samples // count)
+        raise ConfigError(f"samples={samples} leaves none for {name}; make at least {enough}, or set {name}")
+    return share
+
+
 def other_sizes(found: tuple[int, int], published: tuple[int, int]) -> dict[str, str]:
-    """How many samples there are in place of the benchmark's, to train and validate with, and to test with; if so."""
+    """Return how the numbers of training (with validation) and test samples differ from the benchmark's, if they do."""
     kinds = zip(found, published, ("train and validate", "test"), strict=True)
     other = [f"{count:,} of {wanted:,} to {kind}" for count, wanted, kind in kinds if count != wanted]
     return {"samples": ", ".join(other)} if other else {}

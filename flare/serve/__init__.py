@@ -1,5 +1,10 @@
-"""Trained surrogates behind HTTP: upload a mesh, get its fields; queue large ones; ask encoded parts anywhere.
+"""HTTP server for trained surrogates.
 
-The server process receives and answers and holds no model. Uploads are read, and fields computed, in worker processes
-with limits of time and memory, which may die without harm.
+The server process receives uploads and sends responses; it holds no model and decodes no upload. Worker processes,
+limited in time and memory, read the uploads and compute the fields.
+
+server      starts everything: listening socket, private folder, uvicorn
+app         routes · responses: bodies and errors · uploads: receiving files · security: token and origin checks
+pool        jobs and the worker processes that run them · worker: what runs inside a worker process
+limits      what the server accepts · metrics: Prometheus counters
 """

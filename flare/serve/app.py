@@ -1,372 +1,365 @@
-"""The HTTP API: every route, thin. Errors are JSON: {"error": {"code": "...", "message": "..."}}."""
+"""The routes of the HTTP API."""
 
+# mypy: disable-error-code="untyped-decorator"
 from __future__ import annotations
 
 import asyncio
+import errno
 import json
+import os
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
-from fastapi import FastAPI, Query, Request, Response
+from fastapi import APIRouter, Depends, FastAPI, Query, Request, Response
 from fastapi.responses import JSONResponse, StreamingResponse
+from fastapi.security import HTTPBearer
 
-import flare
-from flare.serve.description import MEDIA, UPLOADS, described, whole
-from flare.serve.guard import Guard
-from flare.serve.handlers import HANDLERS
-from flare.serve.limits import Limits
-from flare.serve.metrics import Metrics
-from flare.serve.pool import Job, Pool
-from flare.serve.receiving import FORM, HOW, receive, refuse_form
-from flare.serve.refusal import Refused
-from flare.serve.viewing import find_answer
-from flare.utils.errors import nearest
+from flare.serve.limits import ServerLimits
+from flare.serve.metrics import RequestCounter, ServerMetrics
+from flare.serve.pool import UploadJob, WorkerPool
+from flare.serve.responses import (
+    ApiError,
+    EncodingResponse,
+    FieldsResponse,
+    JobResponse,
+    add_error_handlers,
+    binary,
+    errors,
+)
+from flare.serve.security import AccessGuard
+from flare.serve.uploads import RESULT_MEDIA, UPLOAD_MEDIA, JobQuery, PredictQuery, UploadQuery, receive
+from flare.utils import __version__
 from flare.view.server import page_file
 from flare.view.source import NotThere
+from flare.view.standalone import find_recorded
 
-Kind = Literal["vtu", "npz", "json", "csv", "stl"]
-Answer = Literal["vtu", "npz", "json"]
-JobAnswer = Literal["vtu", "npz", "json", "view"]
-KINDS = {media: kind for kind, media in UPLOADS.items()}
-ABOUT = "X-Flare-About"
-"""Header of an answer that is a file: what the JSON answer says beside the fields, familiarity for one."""
-TIDY_EVERY = 1.0
-BLOCK = 1 << 18
-
-HELP = "NAME=VALUE or NAME=V1,V2: a parameter, or a feature alike everywhere"
-Settings = Annotated[list[str], Query(alias="set", default_factory=list, description=HELP)]
+SUMMARY_HEADER = "X-Flare-About"
+"""Header of a result file with the summary that a JSON result contains."""
+ENCODING_FILE = "part.code"
+BLOCK_BYTES = 1 << 18
 
 
-QUERY = {"set", "kind", "answer"}
-"""What an upload may have behind the question mark: a name that nobody reads would be a wish that nobody hears."""
+class Service:
+    """State and steps that the routes share."""
 
-
-class Api:
-    """The routes and what they share."""
-
-    def __init__(self, pool: Pool, limits: Limits, metrics: Metrics) -> None:
+    def __init__(self, pool: WorkerPool, limits: ServerLimits, metrics: ServerMetrics) -> None:
         self.pool, self.limits, self.metrics = pool, limits, metrics
-        self.codes: OrderedDict[str, tuple[str, Job]] = OrderedDict()
+        self.encodings: OrderedDict[str, UploadJob] = OrderedDict()
 
-    # ---- what is here -----------------------------------------------------------------------------------------------
-
-    async def index(self) -> dict[str, Any]:
-        """Where to begin: names of the models, and where the API is described."""
-        models = list(self.pool.cards)
-        return {"server": f"flare {flare.__version__}", "models": models, "cards": "/models", "api": "/openapi.json"}
-
-    async def health(self) -> dict[str, str]:
-        """The server is alive. The only route without a token."""
-        return {"status": "ok"}
-
-    async def ready(self) -> dict[str, Any]:
-        """All workers have loaded their models."""
-        if not self.pool.ready:
-            raise Refused(503, "not_ready", "a worker is starting", retry_after=5)
-        return {"status": "ready", "open_jobs": self.pool.open_jobs}
-
-    async def show_metrics(self) -> Response:
-        """Counters for Prometheus."""
-        return Response(self.metrics.text(self.pool), media_type="text/plain; version=0.0.4")
-
-    async def models(self) -> dict[str, Any]:
-        """Every model with its fields and units, and the limits of this server."""
-        return {"models": list(self.pool.cards.values()), "limits": asdict(self.limits)}
-
-    async def model(self, name: str) -> dict[str, Any]:
-        """The card of a model: fields, units, size, training."""
-        return self._card(name)
-
-    # ---- predictions ------------------------------------------------------------------------------------------------
-
-    async def predict(
-        self, request: Request, name: str, set_: Settings, kind: Kind | None = None, answer: Answer = "json"
-    ) -> Response:
-        """Upload a mesh or points as the body; the fields come back at once, in physical units."""
-        job = await self._begin(request, "predict", name, kind, answer, set_)
-        return await self._whole_answer(request, job, answer)
-
-    async def start_job(
-        self, request: Request, name: str, set_: Settings, kind: Kind | None = None, answer: JobAnswer = "vtu"
-    ) -> JSONResponse:
-        """The same for large meshes: answers at once with the address where progress and result are found.
-
-        `answer=view` makes a result to look at, with the page at /view/.
-        """
-        job = await self._begin(request, "predict", name, kind, answer, set_, kept=True)
-        return JSONResponse(self._about(job), status_code=202, headers={"Location": f"/jobs/{job.id}"})
-
-    async def job(self, id: str) -> dict[str, Any]:
-        """State, progress from 0 to 1, and how many jobs are before it."""
-        return self._about(self.pool.find(id))
-
-    async def job_result(self, id: str) -> Response:
-        """The file, as often as it is asked for while it is kept."""
-        job = self._done(id)
-        if job.result.suffix == ".view":
-            raise Refused(
-                409, "a_view", f"this result is to be looked at: /view/index.html?source=/jobs/{job.id}/view/"
-            )
-        return _stream(job.result, MEDIA[job.result.suffix[1:]], _header(job.future.result()))
-
-    async def view_job(self, id: str, question: str) -> Response:
-        """What the page of `flare view` asks about the result; its errors are as that page reads them."""
-        try:
-            job = self._done(id)
-            path = find_answer(job.result, question) if job.result.suffix == ".view" else None
-            if path is None:
-                raise Refused(404, "no_view", "there is no such thing to look at; begin the job with answer=view")
-            return _stream(path, "application/json" if path.suffix == ".json" else "application/octet-stream")
-        except FileNotFoundError:
-            return JSONResponse({"error": "the result has been removed"}, status_code=404)
-        except Refused as refused:
-            return JSONResponse({"error": refused.message}, status_code=refused.status, headers=refused.headers)
-
-    async def page(self, file: str = "index.html") -> Response:
-        """A file of the page; open /view/index.html?source=/jobs/ID/view/ in a browser."""
-        try:
-            media, body = page_file(file)
-        except NotThere as error:
-            raise Refused(404, "no_page", str(error)) from None
-        return Response(body, media_type=media, headers={"X-Content-Type-Options": "nosniff"})
-
-    async def cancel(self, id: str) -> dict[str, str]:
-        """Stop a job, or remove its result."""
-        job = self.pool.find(id)
-        self.pool.forget(job)
-        return {"job": job.id, "state": "removed"}
-
-    # ---- encoded parts ----------------------------------------------------------------------------------------------
-
-    async def encode(self, request: Request, name: str, set_: Settings, kind: Kind | None = None) -> JSONResponse:
-        """Keep a part as its latents, to be asked for its fields anywhere."""
-        if not self._card(name)["can_encode"]:
-            raise Refused(422, "unfit", f"{name} cannot encode parts; a FLARE model can")
-        job = await self._begin(request, "encode", name, kind, "code", set_)
-        try:
-            about = await self._outcome(request, job)
-            answer = JSONResponse({"code": job.id, "model": name, **about}, status_code=201)
-        except BaseException:
-            self.pool.forget(job)  # nobody would ever know its number
-            raise
-        self.codes[job.id] = name, job
-        while len(self.codes) > self.limits.codes:
-            _, (_, oldest) = self.codes.popitem(last=False)
-            oldest.remove()
-        return answer
-
-    async def query(
-        self,
-        request: Request,
-        name: str,
-        code: str,
-        set_: Settings,
-        kind: Kind | None = None,
-        answer: Answer = "json",
-    ) -> Response:
-        """The fields of an encoded part at the points of the body."""
-        held = self._code(name, code)
-        self.codes.move_to_end(code)
-        job = await self._begin(request, "query", name, kind, answer, set_, code=held.result)
-        return await self._whole_answer(request, job, answer)
-
-    async def remove_code(self, name: str, code: str) -> dict[str, str]:
-        """Forget an encoded part."""
-        self._code(name, code).remove()
-        del self.codes[code]
-        return {"code": code, "state": "removed"}
-
-    # ---- steps ------------------------------------------------------------------------------------------------------
-
-    def _card(self, name: str) -> dict[str, Any]:
+    def find_card(self, name: str) -> dict[str, Any]:
+        """Return the card of a model."""
         if name not in self.pool.cards:
-            raise Refused(404, "no_model", f"there is no model {name[:100]!r}; known: {', '.join(self.pool.cards)}")
+            raise ApiError(404, "no_model", f"unknown model {name[:100]!r}; known: {', '.join(self.pool.cards)}")
         return self.pool.cards[name]
 
-    def _code(self, name: str, code: str) -> Job:
-        if code not in self.codes or self.codes[code][0] != name:
-            raise Refused(
-                404, "no_code", "there is no such encoded part, or newer ones took its place; encode it again"
-            )
-        return self.codes[code][1]
-
-    def _done(self, id: str) -> Job:
-        job = self.pool.find(id)
-        if job.ended is None:
-            raise Refused(409, "not_done", f"the job is {job.state}", retry_after=1)
-        job.future.result()  # a job that failed says here why
+    def find_encoding(self, model: str, id: str) -> UploadJob:
+        """Return the job that made an encoding."""
+        job = self.encodings.get(id)
+        if job is None or job.model != model:
+            message = "there is no such encoding, or newer ones have replaced it; encode the mesh again"
+            raise ApiError(404, "no_code", message)
         return job
 
-    async def _begin(
+    def find_finished(self, id: str) -> UploadJob:
+        """Return a job that is done; raises its error if it failed."""
+        job = self.pool.find(id)
+        if job.ended is None:
+            raise ApiError(409, "not_done", f"the job is {job.state}", retry_after=1)
+        job.get_summary()
+        return job
+
+    async def begin(
         self,
         request: Request,
         task: str,
-        name: str,
-        kind: Kind | None,
+        model: str,
+        query: UploadQuery,
         answer: str,
-        set_: list[str],
         *,
-        code: Path | None = None,
+        encoding: Path | None = None,
         kept: bool = False,
-    ) -> Job:
-        """Receive the upload and put the job into the queue; a code that it asks lies beside the upload."""
-        self._card(name)
-        queries = QUERY - {"answer"} if task == "encode" else QUERY
-        for unknown in request.query_params.keys() - queries:
-            known = nearest(unknown[:100], queries)
-            raise Refused(422, "unfit", f"there is no query {unknown[:100]!r}; {known}. Inputs are &set=NAME=VALUE")
-        content = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-        upload_kind = kind or KINDS.get(content)
-        if content == FORM:
-            raise Refused(415, "a_form", f"the upload is a form, as curl -F sends it; {HOW}")
-        if upload_kind is None:
-            raise Refused(415, "no_kind", "say what the upload is, with ?kind=vtu, npz, json, csv or stl")
-        upload = f"upload.{upload_kind}"
-        order = {"upload": upload, "result": f"result.{answer}", "settings": _settings(set_), "code": "part.code"}
-        job = self.pool.admit(task, name, order, kept=kept)
+    ) -> UploadJob:
+        """Receive an upload and queue its job. The file of an encoding to query is linked beside the upload."""
+        self.find_card(model)
+        upload = f"upload.{query.find_kind(request)}"
+        settings = query.parse_settings()
+        details = {"upload": upload, "result": f"result.{answer}", "settings": settings, "encoding": ENCODING_FILE}
+        job = None
         try:
-            if code is not None:
-                (job.folder / "part.code").hardlink_to(code)  # stays, also if the code gives way meanwhile
-            self.metrics.uploaded(await receive(request, job.folder / upload, self.limits))
-            refuse_form(job.folder / upload)
-        except BaseException:
-            self.pool.forget(job)
+            job = self.pool.admit(task, model, details, kept=kept)
+            if encoding is not None:
+                (job.folder / ENCODING_FILE).hardlink_to(encoding)  # stays if the encoding is removed meanwhile
+            self.metrics.uploaded.inc(await receive(request, job.folder / upload, self.limits))
+        except BaseException as error:
+            if job is not None:
+                self.pool.remove(job)
+            if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+                message = "the server has no disk space for the upload"
+                raise ApiError(503, "disk_full", message, retry_after=60) from None
             raise
         self.pool.submit(job)
         return job
 
-    async def _outcome(self, request: Request, job: Job) -> dict[str, Any]:
-        """What the worker says of the result. A client that goes away meanwhile has its job cancelled."""
-        ended, gone = asyncio.wrap_future(job.future), asyncio.ensure_future(_disconnected(request))
-        ended.add_done_callback(lambda future: future.cancelled() or future.exception())  # heard, by someone or no one
-        either: list[asyncio.Future[Any]] = [ended, gone]
+    async def wait(self, request: Request, job: UploadJob) -> dict[str, Any]:
+        """Wait for a job and return its summary, or raise its error or that the client has disconnected."""
+        assert job.running is not None, "submitted by `begin`"
+        gone = asyncio.ensure_future(_wait_for_disconnect(request))
+        waiting: list[asyncio.Future[Any]] = [job.running, gone]
         try:
-            await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
-            if not ended.done():
-                self.pool.forget(job)
-                raise Refused(499, "gone", "the client went away")
-            return ended.result()
+            await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
         finally:
             gone.cancel()
-
-    async def _whole_answer(self, request: Request, job: Job, answer: str) -> Response:
-        try:
-            about = await self._outcome(request, job)
-            return _stream(job.result, MEDIA[answer], _header(about))
-        finally:
-            self.pool.forget(job)  # the file goes now; what is open can still be read
-
-    def _about(self, job: Job) -> dict[str, Any]:
-        about: dict[str, Any] = {"job": job.id, "model": job.model, "state": job.state}
-        about["progress"] = round(job.progress, 4)
         if job.ended is None:
-            about["before"] = self.pool.position(job)
-        elif (error := job.future.exception()) is not None:
-            about |= error.body if isinstance(error, Refused) else {}
-        else:
-            about |= {"result": f"/jobs/{job.id}/result", **job.future.result()}
-        return about
+            raise ApiError(499, "gone", "the client closed the connection")
+        return job.get_summary()
+
+    async def respond(self, request: Request, job: UploadJob, answer: str) -> Response:
+        """Wait for a job and return its result; the job is removed."""
+        try:
+            summary = await self.wait(request, job)
+            return stream_file(job.result, RESULT_MEDIA[answer], summary)
+        finally:
+            self.pool.remove(job)  # the response keeps the file open
+
+    def describe_job(self, job: UploadJob) -> dict[str, Any]:
+        """Return the JSON body about a job."""
+        body: dict[str, Any] = {"job": job.id, "model": job.model, "state": job.state}
+        body["progress"] = round(job.progress, 4)
+        if job.ended is None:
+            return body | {"before": self.pool.position(job)}
+        if job.error is not None:
+            return body | job.error.body
+        return body | {"result": f"/jobs/{job.id}/result", **job.summary}
 
 
-async def _disconnected(request: Request) -> None:
-    """Returns when the client has gone, after its upload was received."""
+async def _wait_for_disconnect(request: Request) -> None:
     while (await request.receive())["type"] != "http.disconnect":
         pass
 
 
-def _settings(words: list[str]) -> dict[str, list[float]]:
-    found = {}
-    for word in words:
-        name, _, text = word.partition("=")
-        try:
-            values = [float(number) for number in text.split(",")]
-        except ValueError:
-            raise Refused(422, "unfit", f"set={word[:100]} should be NAME=VALUE or NAME=V1,V2 of numbers") from None
-        if not name or name in found:
-            raise Refused(422, "unfit", f"set={word[:100]}: give every name once")
-        found[name] = values
-    return found
-
-
-def _header(about: dict[str, Any]) -> dict[str, str]:
-    return {ABOUT: json.dumps(about, allow_nan=False)}
-
-
-def _stream(path: Path, media: str, more: dict[str, str] | None = None) -> StreamingResponse:
-    """The file as it is now, also if it is removed while it is sent."""
+def stream_file(path: Path, media_type: str, summary: dict[str, Any] | None = None) -> StreamingResponse:
+    """Return a file as a response that is complete even if the file is removed meanwhile."""
+    headers = {"Content-Disposition": f'attachment; filename="{path.name}"'}
+    if summary is not None:
+        headers[SUMMARY_HEADER] = json.dumps(summary, allow_nan=False)
     try:
         file = path.open("rb")
     except FileNotFoundError:
-        raise Refused(404, "no_job", "the result has been removed") from None
-    size = path.stat().st_size
+        raise ApiError(404, "no_job", "the result has been removed") from None
+    headers["Content-Length"] = str(os.fstat(file.fileno()).st_size)
 
     def blocks() -> Iterator[bytes]:
         with file:
-            while block := file.read(BLOCK):
+            while block := file.read(BLOCK_BYTES):
                 yield block
 
-    headers = {"Content-Length": str(size), "Content-Disposition": f'attachment; filename="{path.name}"'}
-    headers |= more or {}
-    return StreamingResponse(blocks(), media_type=media, headers=headers)
+    return StreamingResponse(blocks(), media_type=media_type, headers=headers)
 
 
-def make_app(pool: Pool, limits: Limits, metrics: Metrics, *, token: str | None) -> Any:
-    """The ASGI application over a pool that has been started."""
-    api = Api(pool, limits, metrics)
+# ---- routes ----------------------------------------------------------------------------------------------------------
 
-    @asynccontextmanager
-    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        async def tidy() -> None:
-            while True:
-                await asyncio.sleep(TIDY_EVERY)
-                pool.tidy()
+public = APIRouter()
+"""Routes without access control."""
+router = APIRouter(responses=errors(401, 403, 431, 500))
 
-        task = asyncio.create_task(tidy())
-        yield
-        task.cancel()
-        with suppress(asyncio.CancelledError):
-            await task
 
+async def _get_service(request: Request) -> Service:
+    return request.app.state.service
+
+
+Shared = Annotated[Service, Depends(_get_service)]
+UPLOAD_ERRORS = errors(400, 404, 408, 409, 413, 415, 422, 429, 503, 504)
+RESULT_ERRORS = errors(404, 409, 413, 422, 504)
+FIELDS = {
+    "model": FieldsResponse,
+    "description": "predicted fields",
+    "content": binary(*(media for kind, media in RESULT_MEDIA.items() if kind != "json")),
+}
+PAGE = {200: {"content": binary("text/html", "text/javascript")}, **errors(404, 422)}
+UPLOAD_BODY = {
+    "requestBody": {
+        "required": True,
+        "description": "the file itself",
+        "content": binary(*UPLOAD_MEDIA.values(), "application/octet-stream")
+        | {"application/json": {"schema": {"$ref": "#/components/schemas/Inputs"}}},
+    }
+}
+
+
+@public.get("/health")
+async def health() -> dict[str, str]:
+    """Report that the server is alive. This route needs no token."""
+    return {"status": "ok"}
+
+
+@router.get("/")
+async def index(service: Shared) -> dict[str, Any]:
+    """List the models and the addresses of their cards and of the API description."""
+    models = list(service.pool.cards)
+    return {"server": f"flare {__version__}", "models": models, "cards": "/models", "api": "/openapi.json"}
+
+
+@router.get("/ready", responses=errors(503))
+async def ready(service: Shared) -> dict[str, Any]:
+    """Report whether all workers have loaded their models."""
+    if not service.pool.ready:
+        raise ApiError(503, "not_ready", "a worker is starting", retry_after=5)
+    return {"status": "ready", "open_jobs": service.pool.open_jobs}
+
+
+@router.get("/metrics", response_class=Response, responses={200: {"content": binary("text/plain")}})
+async def show_metrics(service: Shared) -> Response:
+    """Return metrics in the Prometheus text format."""
+    return Response(service.metrics.render(service.pool), media_type="text/plain; version=0.0.4")
+
+
+@router.get("/models")
+async def list_models(service: Shared) -> dict[str, Any]:
+    """Return the cards of all models and the limits of the server."""
+    return {"models": list(service.pool.cards.values()), "limits": asdict(service.limits)}
+
+
+@router.get("/models/{name}", responses=errors(404, 422))
+async def show_model(name: str, service: Shared) -> dict[str, Any]:
+    """Return the card of a model: fields, units, size, calibration, evaluation."""
+    return service.find_card(name)
+
+
+@router.post("/models/{name}/predict", responses={200: FIELDS, **UPLOAD_ERRORS}, openapi_extra=UPLOAD_BODY)
+async def predict(request: Request, name: str, query: Annotated[PredictQuery, Query()], service: Shared) -> Response:
+    """Predict the fields of the mesh or the points in the body, in physical units."""
+    job = await service.begin(request, "predict", name, query, query.answer)
+    return await service.respond(request, job, query.answer)
+
+
+@router.post(
+    "/models/{name}/jobs",
+    status_code=202,
+    responses={202: {"model": JobResponse}, **UPLOAD_ERRORS},
+    openapi_extra=UPLOAD_BODY,
+)
+async def start_job(request: Request, name: str, query: Annotated[JobQuery, Query()], service: Shared) -> JSONResponse:
+    """Start a prediction and return the address at which its progress and result are found."""
+    job = await service.begin(request, "predict", name, query, query.answer, kept=True)
+    return JSONResponse(service.describe_job(job), status_code=202, headers={"Location": f"/jobs/{job.id}"})
+
+
+@router.get("/jobs/{id}", responses={200: {"model": JobResponse}, **errors(404, 422)})
+async def show_job(id: str, service: Shared) -> JSONResponse:
+    """Return the state of a job, its progress from 0 to 1, and the number of earlier jobs."""
+    return JSONResponse(service.describe_job(service.pool.find(id)))
+
+
+@router.get("/jobs/{id}/result", responses={200: FIELDS, **RESULT_ERRORS})
+async def download_result(id: str, service: Shared) -> Response:
+    """Return the result of a job. It can be downloaded repeatedly while it is kept."""
+    job = service.find_finished(id)
+    if job.result.suffix == ".view":
+        address = f"/view/index.html?source=/jobs/{job.id}/view/"
+        raise ApiError(409, "a_view", f"open this result in a browser at {address}")
+    return stream_file(job.result, RESULT_MEDIA[job.result.suffix[1:]], job.summary)
+
+
+@router.get(
+    "/jobs/{id}/view/{question:path}",
+    responses={200: {"content": binary("application/octet-stream")}, **RESULT_ERRORS},
+)
+async def view_result(id: str, question: str, service: Shared) -> Response:
+    """Return what the page of `flare view` requests about a result. Errors have the form that the page expects."""
+    try:
+        job = service.find_finished(id)
+        path = find_recorded(job.result, question) if job.result.suffix == ".view" else None
+        if path is None:
+            raise ApiError(404, "no_view", "not part of this result; start the job with answer=view to look at it")
+        return stream_file(path, "application/json" if question == "catalogue" else "application/octet-stream")
+    except ApiError as error:
+        return JSONResponse({"error": error.detail}, status_code=error.status_code, headers=error.headers)
+
+
+@router.delete("/jobs/{id}", responses=errors(404, 422))
+async def remove_job(id: str, service: Shared) -> dict[str, str]:
+    """Cancel a job, or remove its result."""
+    service.pool.remove(service.pool.find(id))
+    return {"job": id, "state": "removed"}
+
+
+@router.get("/view/", response_class=Response, responses=PAGE)
+@router.get("/view/{file}", response_class=Response, responses=PAGE)
+async def view_page(file: str = "index.html") -> Response:
+    """Return a file of the viewer page. Open /view/index.html?source=/jobs/ID/view/ in a browser."""
+    try:
+        media_type, body = page_file(file)
+    except NotThere as error:
+        raise ApiError(404, "no_page", str(error)) from None
+    return Response(body, media_type=media_type, headers={"X-Content-Type-Options": "nosniff"})
+
+
+@router.post(
+    "/models/{name}/codes",
+    status_code=201,
+    responses={201: {"model": EncodingResponse}, **UPLOAD_ERRORS},
+    openapi_extra=UPLOAD_BODY,
+)
+async def encode(request: Request, name: str, query: Annotated[UploadQuery, Query()], service: Shared) -> JSONResponse:
+    """Encode a mesh and keep its latents, so that its fields can be queried at any points."""
+    if not service.find_card(name)["can_encode"]:
+        raise ApiError(422, "unfit", f"{name} cannot encode; only FLARE models can")
+    job = await service.begin(request, "encode", name, query, "code")
+    try:
+        summary = await service.wait(request, job)
+        response = JSONResponse({"code": job.id, "model": name, **summary}, status_code=201)
+    except BaseException:
+        service.pool.remove(job)
+        raise
+    service.encodings[job.id] = job
+    while len(service.encodings) > service.limits.codes:
+        service.encodings.popitem(last=False)[1].remove_files()
+    return response
+
+
+@router.post("/models/{name}/codes/{code}/query", responses={200: FIELDS, **UPLOAD_ERRORS}, openapi_extra=UPLOAD_BODY)
+async def query_encoding(
+    request: Request, name: str, code: str, query: Annotated[PredictQuery, Query()], service: Shared
+) -> Response:
+    """Predict the fields of an encoded mesh at the points in the body."""
+    encoding = service.find_encoding(name, code).result
+    service.encodings.move_to_end(code)
+    job = await service.begin(request, "query", name, query, query.answer, encoding=encoding)
+    return await service.respond(request, job, query.answer)
+
+
+@router.delete("/models/{name}/codes/{code}", responses=errors(404, 422))
+async def remove_encoding(name: str, code: str, service: Shared) -> dict[str, str]:
+    """Remove an encoding."""
+    service.find_encoding(name, code).remove_files()
+    del service.encodings[code]
+    return {"code": code, "state": "removed"}
+
+
+def make_app(pool: WorkerPool, limits: ServerLimits, metrics: ServerMetrics, *, token: str | None) -> FastAPI:
+    """Return the application on top of a pool that has been started.
+
+    Args:
+        pool: Worker pool.
+        limits: Limits of the server.
+        metrics: Metrics that the application updates and shows.
+        token: Token that requests must carry; None serves this machine only.
+    """
     app = FastAPI(
         title="flare",
-        version=flare.__version__,
-        description="Neural surrogates on meshes: upload a mesh, get its fields in physical units.",
-        docs_url=None,  # that page loads its scripts from elsewhere
+        version=__version__,
+        description="Neural surrogates on meshes: upload a mesh and get its fields in physical units.",
+        docs_url=None,  # these pages load scripts from other sites
         redoc_url=None,
-        lifespan=lifespan,
     )
-    for method, path, function in (
-        ("GET", "/", api.index),
-        ("GET", "/health", api.health),
-        ("GET", "/ready", api.ready),
-        ("GET", "/metrics", api.show_metrics),
-        ("GET", "/models", api.models),
-        ("GET", "/models/{name}", api.model),
-        ("POST", "/models/{name}/predict", api.predict),
-        ("POST", "/models/{name}/jobs", api.start_job),
-        ("GET", "/jobs/{id}", api.job),
-        ("GET", "/jobs/{id}/result", api.job_result),
-        ("GET", "/jobs/{id}/view/{question:path}", api.view_job),
-        ("DELETE", "/jobs/{id}", api.cancel),
-        ("GET", "/view/", api.page),
-        ("GET", "/view/{file}", api.page),
-        ("POST", "/models/{name}/codes", api.encode),
-        ("POST", "/models/{name}/codes/{code}/query", api.query),
-        ("DELETE", "/models/{name}/codes/{code}", api.remove_code),
-    ):
-        app.add_api_route(
-            path,
-            function,
-            methods=[method],
-            response_model=None,
-            **described(method, path),
-        )
-    make_description = app.openapi
-    app.openapi = lambda: whole(make_description(), token=token is not None)
-    for kind, handler in HANDLERS.items():
-        app.add_exception_handler(kind, handler)
-    return Guard(app, token=token, metrics=metrics)
+    app.state.service = Service(pool, limits, metrics)
+    scheme = HTTPBearer(scheme_name="token", auto_error=False)  # for the description only; AccessGuard checks the token
+    app.include_router(public)
+    app.include_router(router, dependencies=[Depends(scheme)] if token else [])
+    add_error_handlers(app)
+    app.add_middleware(AccessGuard, token=token)
+    app.add_middleware(RequestCounter, metrics=metrics)
+    return app

@@ -1,4 +1,4 @@
-"""What a server accepts, and for how long it keeps what it made."""
+"""Limits of a server: what it accepts, and how long it keeps results."""
 
 from __future__ import annotations
 
@@ -8,50 +8,53 @@ from flare.utils.errors import ConfigError
 
 
 @dataclass(frozen=True, kw_only=True)
-class Limits:
-    """Every one is refused beyond with a status and a message that say so."""
+class ServerLimits:
+    """Limits of a server. A request beyond one of them gets an error response that names it."""
 
     upload_mb: int = 256
-    """Largest upload, in MB; also what its arrays may take once unpacked, ten times over."""
+    """Largest upload in MB. The unpacked arrays of an upload may take ten times as much."""
     points: int = 5_000_000
-    """Points of a mesh, or of a query."""
+    """Most points of a mesh or a query."""
     connections: int = 512
-    """Open at a time; more are told to come again."""
+    """Most open connections; further ones get status 503."""
     header_seconds: float = 20.0
-    """For a connection to say what it wants, before the token is seen."""
+    """Time for a connection to send the headers of a request."""
     receive_seconds: float = 120.0
-    """For an upload to arrive."""
+    """Time for an upload to arrive."""
     seconds: float = 600.0
-    """For a job to be computed; the worker is ended then."""
+    """Time for a job to be computed; after it, the worker process is ended and replaced."""
     memory_mb: int = 8192
-    """Memory of a worker beyond what its models take."""
+    """Memory of a worker process in MB, in addition to its models."""
     workers: int = 1
-    """Processes that compute, each with all models."""
+    """Number of worker processes; each holds all models."""
     queue: int = 16
-    """Jobs being received, waiting or computed at a time; more are told to come again."""
+    """Most jobs being received, waiting or running; further ones get status 429."""
     kept: int = 64
-    """Results that wait to be fetched; the oldest gives way."""
+    """Most finished results kept for download; the oldest is removed first."""
     kept_mb: int = 4096
-    """Room that they take on the disk, in MB; the oldest gives way, and only the newest may be larger alone."""
+    """Disk space of the kept results in MB; the oldest is removed first, the newest is always kept."""
     keep_seconds: float = 900.0
-    """For which a result can be fetched."""
+    """Time for which a result is kept."""
     codes: int = 256
-    """Encoded parts that can be asked; the one not asked for longest gives way."""
+    """Most encodings kept; the least recently used is removed first."""
 
     def __post_init__(self) -> None:
         for field in fields(self):
             value = getattr(self, field.name)
             if value <= 0:
-                raise ConfigError(f"limits.{field.name}={value}; it must be more than 0")
+                raise ConfigError(f"limits.{field.name} is {value}; it must be greater than 0")
 
     @property
     def upload_bytes(self) -> int:
+        """Largest upload in bytes."""
         return self.upload_mb * 10**6
 
     @property
     def kept_bytes(self) -> int:
+        """Disk space of the kept results in bytes."""
         return self.kept_mb * 10**6
 
     @property
     def array_bytes(self) -> int:
+        """Largest size of all unpacked arrays of an upload in bytes."""
         return 10 * self.upload_bytes

@@ -1,46 +1,52 @@
-"""Jobs, and the worker processes that do them: bounded in number, time and memory; nothing is lost or left behind."""
+"""Jobs and the worker processes that run them, bounded in number, time and memory.
+
+Everything here runs on the event loop of the server, so no locks are needed.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import json
+import logging
 import multiprocessing
-import queue
 import secrets
 import shutil
 import threading
 import time
-from collections import OrderedDict
-from collections.abc import Callable
-from concurrent.futures import Future
+from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
-from flare.serve.limits import Limits
-from flare.serve.refusal import Refused
+from flare.serve.limits import ServerLimits
+from flare.serve.responses import ApiError
 from flare.serve.worker import work
 from flare.utils.errors import ConfigError
 
-POLL = 0.1
-"""Seconds between looks at a clock or a wish to cancel, while a worker computes."""
+TIDY_SECONDS = 1.0
+"""Time between two checks for old results and dead workers."""
 START_SECONDS = 600.0
-"""For a worker to load its models."""
+"""Time for a worker to load its models."""
+RETRY_SECONDS = 30.0
+"""Time between attempts to restart an idle worker whose models cannot be loaded."""
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(eq=False)
-class Job:
-    """One upload on its way to an answer. Its files lie in a folder of its own."""
+class UploadJob:
+    """One upload on its way to a result. Its files are in a folder of its own."""
 
     task: str
     """`predict`, `encode` or `query`."""
     model: str
     folder: Path
-    order: dict[str, Any] = field(default_factory=dict)
-    """What the worker is told beside: names of the upload and the result within the folder, settings."""
+    request: dict[str, Any] = field(default_factory=dict)
+    """What the worker needs besides: names of upload and result within the folder, settings."""
     kept: bool = False
-    """Whether the result waits to be fetched; if not, whoever began the job removes it."""
+    """Whether the result is kept for download; if not, the route that started the job removes it."""
     id: str = field(default_factory=lambda: secrets.token_hex(16))
     state: str = "receiving"
     """Then `waiting`, `running`, and `done`, `failed` or `cancelled`."""
@@ -48,252 +54,296 @@ class Job:
     created: float = field(default_factory=time.monotonic)
     ended: float | None = None
     size: int = 0
-    """Bytes of its result."""
-    future: Future[dict[str, Any]] = field(default_factory=Future)
-    """What the worker says of the result, or `Refused`."""
-    unwanted: threading.Event = field(default_factory=threading.Event)
-    """Set to have it cancelled."""
+    """Size of the result in bytes."""
+    running: asyncio.Task[dict[str, Any]] | None = None
+    error: ApiError | None = None
+    summary: dict[str, Any] = field(default_factory=dict)
+    """What the worker reports about the result."""
+    removed: bool = False
 
     @property
     def result(self) -> Path:
-        return self.folder / self.order["result"]
+        """File or folder of the result."""
+        return self.folder / self.request["result"]
 
-    def remove(self) -> None:
+    def get_summary(self) -> dict[str, Any]:
+        """Return the summary of the result, or raise the error of a job that failed."""
+        if self.error is not None:
+            raise self.error.with_traceback(None)  # it may be raised many times
+        return self.summary
+
+    def remove_files(self) -> None:
+        """Remove the folder of the job."""
         shutil.rmtree(self.folder, ignore_errors=True)
 
 
-class Pool:
-    """Workers and their jobs.
+class WorkerPool:
+    """Worker processes and their jobs.
 
     Args:
-        runs: name of a model -> its run folder.
-        folder: of the server's temporary files.
-        observe: called with every job that ended.
+        runs: Run folder of every model, by name.
+        folder: Folder for the files of the jobs.
+        limits: Limits of the server.
+        on_end: Called with every job that ended.
     """
 
     def __init__(
-        self, runs: dict[str, str], folder: Path, limits: Limits, observe: Callable[[Job], None] = lambda job: None
+        self,
+        runs: dict[str, str],
+        folder: Path,
+        limits: ServerLimits,
+        on_end: Callable[[UploadJob], None] = lambda job: None,
     ) -> None:
-        self.runs, self.folder, self.limits, self.observe = runs, folder, limits, observe
+        self.runs, self.folder, self.limits, self.on_end = runs, folder, limits, on_end
         self.cards: dict[str, dict[str, Any]] = {}
+        """Model cards by name, see `flare.serve.worker.describe_model`."""
         self.restarts = 0
-        self._open: dict[str, Job] = {}
-        self._ended: OrderedDict[str, Job] = OrderedDict()
-        self._waiting: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
-        self._lock = threading.Lock()
-        self._closing = threading.Event()
-        self._workers: list[_Worker] = []
-        self._threads: list[threading.Thread] = []
+        self.workers: list[WorkerProcess] = []
+        self._idle: asyncio.Queue[WorkerProcess] = asyncio.Queue()
+        self._open: dict[str, UploadJob] = {}
+        self._kept: dict[str, UploadJob] = {}
+        self._tasks: set[asyncio.Task[Any]] = set()
 
-    def start(self) -> None:
+    async def start(self) -> None:
         """Start all workers and wait until they have loaded their models.
 
         Raises:
-            ConfigError: a run that cannot be loaded.
+            ConfigError: A run cannot be loaded.
         """
-        self._workers = [_Worker(self.runs, self.folder, self.limits) for _ in range(self.limits.workers)]
-        try:
-            for worker in self._workers:
-                self.cards = worker.ready()
-        except ConfigError:
-            self.close()
-            raise
-        self._threads = [threading.Thread(target=self._serve, args=(w,), daemon=True) for w in self._workers]
-        for thread in self._threads:
-            thread.start()
+        self.workers = [WorkerProcess(self.runs, self.folder, self.limits) for _ in range(self.limits.workers)]
+        self.cards, *_ = await asyncio.gather(*(worker.start() for worker in self.workers))
+        for worker in self.workers:
+            self._idle.put_nowait(worker)
+        self._spawn(self._tidy_regularly())
 
-    def close(self) -> None:
-        """End all workers; jobs that are not done are refused."""
-        self._closing.set()
-        for _ in self._threads:
-            self._waiting.put(None)
-        for thread in self._threads:
-            thread.join(timeout=10)
-        for worker in self._workers:
+    async def close(self) -> None:
+        """End all workers. Unfinished jobs are cancelled."""
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        for worker in self.workers:
             worker.end()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
     @property
     def ready(self) -> bool:
-        return bool(self._workers) and all(worker.alive and worker.loaded for worker in self._workers)
+        """Whether all workers are running and have loaded their models."""
+        return bool(self.workers) and all(worker.ready for worker in self.workers)
 
     @property
     def open_jobs(self) -> int:
+        """Number of jobs that are not finished."""
         return len(self._open)
 
-    @property
-    def processes(self) -> list[int]:
-        return [worker.process.pid or 0 for worker in self._workers]
-
-    def admit(self, task: str, model: str, order: dict[str, Any], *, kept: bool = False) -> Job:
-        """A job whose upload may now be received; `submit` or `forget` it.
+    def admit(self, task: str, model: str, request: dict[str, Any], *, kept: bool = False) -> UploadJob:
+        """Create a job with a folder for its upload. The caller must then `submit` or `remove` it.
 
         Raises:
-            Refused: 429, there are as many as are accepted.
+            ApiError: Status 429, the queue is full.
+            OSError: The folder cannot be created. The job then takes no place in the queue.
         """
-        with self._lock:
-            if len(self._open) >= self.limits.queue:
-                raise Refused(429, "busy", f"{len(self._open)} jobs are waiting or running; try again", retry_after=2)
-            job = Job(task, model, self.folder / secrets.token_hex(16), order, kept)
-            self._open[job.id] = job
+        if len(self._open) >= self.limits.queue:
+            raise ApiError(429, "busy", f"{len(self._open)} jobs are waiting or running", retry_after=2)
+        job = UploadJob(task, model, self.folder / secrets.token_hex(16), request, kept)
         job.folder.mkdir(mode=0o700)
+        self._open[job.id] = job
         return job
 
-    def submit(self, job: Job) -> None:
+    def submit(self, job: UploadJob) -> asyncio.Task[dict[str, Any]]:
+        """Queue a job whose upload is complete. Returns the task that runs it."""
         job.state = "waiting"
-        self._waiting.put(job)
+        job.running = self._spawn(self._run(job))
+        job.running.add_done_callback(lambda task: self._finish(job, task))
+        return job.running
 
-    def forget(self, job: Job) -> None:
-        """Cancel it if it is not done, and remove what is left of it."""
-        job.unwanted.set()
-        with self._lock:
-            self._ended.pop(job.id, None)
-            if job.state == "receiving" and self._open.pop(job.id, None) is not None:
-                job.ended = time.monotonic()  # it never began
-        if job.ended is not None:
-            job.remove()
+    def remove(self, job: UploadJob) -> None:
+        """Cancel a job if it is not finished, and remove its files."""
+        job.removed = True
+        self._kept.pop(job.id, None)
+        if job.ended is None and job.running is not None:
+            job.running.cancel()  # `_finish` removes the files
+        else:
+            self._open.pop(job.id, None)
+            job.remove_files()
 
-    def find(self, id: str) -> Job:
-        job = self._open.get(id) or self._ended.get(id)
-        if job is None or job.unwanted.is_set():
-            raise Refused(404, "no_job", "there is no such job, or its result has been removed")
+    def find(self, id: str) -> UploadJob:
+        """Return a job by id.
+
+        Raises:
+            ApiError: Status 404, there is no such job.
+        """
+        job = self._open.get(id) or self._kept.get(id)
+        if job is None or job.removed:
+            raise ApiError(404, "no_job", "there is no such job, or its result has been removed")
         return job
 
-    def position(self, job: Job) -> int:
-        """Jobs that came before and are not done."""
-        return sum(other.created < job.created for other in list(self._open.values()))
+    def position(self, job: UploadJob) -> int:
+        """Return the number of earlier jobs that are not finished."""
+        return sum(other.created < job.created for other in self._open.values())
 
     def tidy(self) -> None:
-        """Remove results that were kept long enough, or are too many or too large together."""
-        now = time.monotonic()
-        with self._lock:
-            old = [job for job in self._ended.values() if now - (job.ended or now) > self.limits.keep_seconds]
-            done = [job for job in self._ended.values() if job.state == "done"]
-            rest = [job for job in self._ended.values() if job.state != "done"]  # which hold no result, only a reason
-            spare = [job for jobs in (done, rest) for job in jobs[: max(0, len(jobs) - self.limits.kept)]]
-            newest = done[::-1]
-            taken = list(accumulate(job.size for job in newest))
-            spare += [job for job, size in zip(newest[1:], taken[1:], strict=True) if size > self.limits.kept_bytes]
-        for job in {*old, *spare}:
-            self.forget(job)
+        """Remove results that are too old, too many or too large together."""
+        jobs, now = list(self._kept.values()), time.monotonic()
+        surplus = [job for job in jobs if now - (job.ended or now) > self.limits.keep_seconds]
+        done = [job for job in jobs if job.state == "done"]
+        failed = [job for job in jobs if job.state != "done"]  # counted apart: they must not displace results
+        for group in (done, failed):
+            surplus += group[: max(0, len(group) - self.limits.kept)]
+        newest = done[::-1]
+        used = list(accumulate(job.size for job in newest))
+        surplus += [job for job, size in zip(newest[1:], used[1:], strict=True) if size > self.limits.kept_bytes]
+        for job in dict.fromkeys(surplus):
+            self.remove(job)
 
-    # ---- one thread for each worker ---------------------------------------------------------------------------------
+    def _spawn(self, coroutine: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
+        """Start a task and keep a reference to it until it ends."""
+        task = asyncio.create_task(coroutine)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
 
-    def _serve(self, worker: _Worker) -> None:
-        while (job := self._waiting.get()) is not None:
-            try:
-                if not job.unwanted.is_set() and not self._closing.is_set():
-                    job.state = "running"
-                    self._end(job, "done", result=self._run(worker, job))
-                else:
-                    raise Refused(409, "cancelled", "the job was cancelled")
-            except Refused as refused:
-                self._end(job, "cancelled" if refused.code == "cancelled" else "failed", refused=refused)
-            except Exception as error:  # a fault of ours: the job must hear of it, and the next one must be served
-                self._end(job, "failed", refused=Refused(500, "failed", f"{type(error).__name__}: {error}"))
-            with suppress(ConfigError):  # which the next job will hear of
-                self._replace_if_dead(worker)
+    async def _tidy_regularly(self) -> None:
+        while True:
+            await asyncio.sleep(TIDY_SECONDS)
+            self.tidy()
+            for _ in range(self._idle.qsize()):
+                self._release(self._idle.get_nowait())
 
-    def _run(self, worker: _Worker, job: Job) -> dict[str, Any]:
-        self._replace_if_dead(worker)
-        deadline = time.monotonic() + self.limits.seconds
+    def _release(self, worker: WorkerProcess) -> None:
+        """Make a worker available for jobs, after a restart if its process has ended."""
+        if worker.ready or time.monotonic() < worker.retry_at:
+            self._idle.put_nowait(worker)
+        else:
+            self._spawn(self._restart(worker))
+
+    async def _restart(self, worker: WorkerProcess) -> None:
+        self.restarts += 1
         try:
-            worker.tell({"task": job.task, "model": job.model, "folder": str(job.folder), **job.order})
-            while True:
-                message = worker.hear(POLL) or {}
-                if "done" in message:
-                    return message["done"]
-                if "refused" in message:
-                    raise Refused(**message["refused"])
-                job.progress = message.get("progress", job.progress)
-                self._check(worker, job, deadline)
+            await worker.start()
+        except ConfigError as error:
+            logger.error("a worker process could not be restarted: %s", error)
+            worker.retry_at = time.monotonic() + RETRY_SECONDS
+        self._idle.put_nowait(worker)
+
+    async def _run(self, job: UploadJob) -> dict[str, Any]:
+        """Have the next idle worker run a job."""
+        worker = await self._idle.get()
+        finished = False
+        try:
+            if not worker.ready:  # its last restart failed
+                await worker.start()
+            job.state = "running"
+            worker.send({"task": job.task, "model": job.model, "folder": str(job.folder), **job.request})
+            async with asyncio.timeout(self.limits.seconds):
+                while not ("done" in (message := await worker.receive()) or "error" in message):
+                    job.progress = message["progress"]
+            finished = True
+        except TimeoutError:
+            message = {"error": _error(504, "too_slow", f"the job exceeded the limit of {self.limits.seconds:g} s")}
         except (EOFError, OSError):
-            worker.end()
-            raise Refused(
-                500, "failed", "the worker ended while computing, perhaps for lack of memory; try a smaller mesh"
-            ) from None
+            message = {"error": _error(500, "failed", "the worker process ended during the job, perhaps out of memory")}
+        finally:
+            if not finished:
+                worker.end()  # it may still be computing
+            self._release(worker)
+        if "error" in message:
+            raise ApiError(**message["error"])
+        return message["done"]
 
-    def _check(self, worker: _Worker, job: Job, deadline: float) -> None:
-        if job.unwanted.is_set() or self._closing.is_set():
-            worker.end()
-            raise Refused(409, "cancelled", "the job was cancelled")
-        if time.monotonic() > deadline:
-            worker.end()
-            limit = f"{self.limits.seconds:g} s"
-            raise Refused(504, "too_slow", f"this took longer than the {limit} a job may take; try a smaller mesh")
-
-    def _replace_if_dead(self, worker: _Worker) -> None:
-        if not worker.alive and not self._closing.is_set():
-            self.restarts += 1
-            worker.start()
-            worker.ready()
-
-    def _end(
-        self, job: Job, state: str, *, result: dict[str, Any] | None = None, refused: Refused | None = None
-    ) -> None:
-        with self._lock:
-            job.state, job.ended = state, time.monotonic()
-            self._open.pop(job.id, None)
-            if job.kept and not job.unwanted.is_set():
-                self._ended[job.id] = job
-        if refused is not None or job.unwanted.is_set():
-            job.remove()  # a result that nobody can fetch
+    def _finish(self, job: UploadJob, task: asyncio.Task[dict[str, Any]]) -> None:
+        """Record the outcome of a job and remove the files that are no longer needed."""
+        job.ended = time.monotonic()
+        del self._open[job.id]
+        if task.cancelled():
+            job.state, job.error = "cancelled", ApiError(409, "cancelled", "the job was cancelled")
+        elif (error := task.exception()) is not None:
+            if not isinstance(error, ApiError):
+                logger.error("job %s failed", job.id, exc_info=error)
+                error = ApiError(500, "failed", f"{type(error).__name__}: {error}")
+            job.state, job.error = "failed", error
         else:
-            job.progress = 1.0
-            (job.folder / job.order["upload"]).unlink(missing_ok=True)
-            with suppress(OSError):  # removed meanwhile, by a client that is no longer interested
-                job.size = sum(path.stat().st_size for path in job.folder.rglob("*") if path.is_file())
-        self.observe(job)
-        if refused is not None:
-            job.future.set_exception(refused)
-        else:
-            job.future.set_result(result or {})
-        self.tidy()  # now, not by and by: the room is taken already
+            job.state, job.progress, job.summary = "done", 1.0, task.result()
+            (job.folder / job.request["upload"]).unlink(missing_ok=True)
+            job.size = sum(path.stat().st_size for path in job.folder.rglob("*") if path.is_file())
+        if job.error is not None or job.removed:
+            job.remove_files()
+        if job.kept and not job.removed:
+            self._kept[job.id] = job
+        self.on_end(job)
+        self.tidy()
 
 
-class _Worker:
-    """A worker process and the ways to it."""
+def _error(status: int, code: str, message: str) -> dict[str, Any]:
+    return {"status": status, "code": code, "message": f"{message}; try a smaller mesh"}
 
-    def __init__(self, runs: dict[str, str], folder: Path, limits: Limits) -> None:
-        self._given = runs, str(folder), limits
-        self.start()
 
-    def start(self) -> None:
-        self.loaded = False
-        context = multiprocessing.get_context("spawn")  # a fork would carry the server's sockets and threads along
-        self._channel, theirs = context.Pipe()
-        listens, self._lifeline = context.Pipe(duplex=False)
-        runs, folder, limits = self._given
-        self.process = context.Process(target=work, args=(theirs, listens, runs, folder, limits), daemon=True)
+class WorkerProcess:
+    """A worker process and the messages to and from it."""
+
+    def __init__(self, runs: dict[str, str], folder: Path, limits: ServerLimits) -> None:
+        self._arguments = runs, str(folder), limits
+        self.process: Any = None
+        self.loaded, self.retry_at = False, 0.0
+
+    async def start(self) -> dict[str, Any]:
+        """Start the process, in place of the previous one, and return the cards of its models once they are loaded.
+
+        Raises:
+            ConfigError: The models cannot be loaded.
+        """
+        self.end()
+        context = multiprocessing.get_context("spawn")  # a fork would inherit the sockets of the server
+        self._channel, channel = context.Pipe()
+        self.process = context.Process(target=work, args=(channel, *self._arguments), daemon=True)
         self.process.start()
-        theirs.close()
-        listens.close()
-
-    def ready(self) -> dict[str, Any]:
-        """Wait until it has loaded its models, and return their cards."""
+        channel.close()
+        self._messages: asyncio.Queue[dict[str, Any] | None] = asyncio.Queue()
+        reader = self._channel, self._messages, asyncio.get_running_loop()
+        threading.Thread(target=_read_messages, args=reader, daemon=True).start()
         try:
-            message = self.hear(START_SECONDS) or {"failed": f"a worker did not start in {START_SECONDS:g} s"}
-        except (EOFError, OSError):
-            message = {"failed": "a worker ended while it loaded its models; is there memory for them?"}
+            async with asyncio.timeout(START_SECONDS):
+                message = await self.receive()
+        except TimeoutError:
+            message = {"failed": f"a worker did not start within {START_SECONDS:g} s"}
+        except EOFError:
+            message = {"failed": "a worker ended while loading its models, perhaps out of memory"}
         if "failed" in message:
             raise ConfigError(message["failed"])
         self.loaded = True
         return message["ready"]
 
     @property
-    def alive(self) -> bool:
-        return self.process.is_alive()
+    def ready(self) -> bool:
+        """Whether the process is running and has loaded its models."""
+        return self.loaded and bool(self.process.is_alive())
 
-    def tell(self, order: dict[str, Any]) -> None:
-        self._channel.send_bytes(json.dumps(order).encode())
+    def send(self, request: dict[str, Any]) -> None:
+        """Send a job to the process."""
+        self._channel.send_bytes(json.dumps(request).encode())
 
-    def hear(self, seconds: float) -> dict[str, Any] | None:
-        """The next message, or None where there is none in time; EOFError when the process has ended."""
-        return json.loads(self._channel.recv_bytes()) if self._channel.poll(seconds) else None
+    async def receive(self) -> dict[str, Any]:
+        """Return the next message.
+
+        Raises:
+            EOFError: The process has ended.
+        """
+        message = await self._messages.get()
+        if message is None:
+            raise EOFError
+        return message
 
     def end(self) -> None:
-        self.process.kill()
-        self.process.join()
-        with suppress(OSError):
-            self._channel.close()
-        with suppress(OSError):
-            self._lifeline.close()
+        """Kill the process if it is running."""
+        self.loaded, self.retry_at = False, 0.0
+        if self.process is not None:
+            self.process.kill()
+            self.process.join()
+
+
+def _read_messages(channel: Any, messages: asyncio.Queue[Any], loop: asyncio.AbstractEventLoop) -> None:
+    """Pass the messages of a process to the event loop, and None when the process has ended."""
+    with suppress(RuntimeError), channel:  # the loop may be closed
+        with suppress(EOFError, OSError):
+            while True:
+                loop.call_soon_threadsafe(messages.put_nowait, json.loads(channel.recv_bytes()))
+        loop.call_soon_threadsafe(messages.put_nowait, None)

@@ -1,7 +1,7 @@
-"""A process that reads uploads and computes their fields, one at a time, until its server is gone.
+"""What runs inside a worker process: read uploads, compute fields, write results, one job at a time.
 
-It is told what to do in lines of JSON and answers with progress, then with a result or a refusal. The files of a job
-lie in a folder of its own, which is also where it works: no message can name another place.
+Jobs and replies are JSON messages: progress, then a summary of the result or an error. The process works in the folder
+of the job, so no message can name a file elsewhere.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 import json
 import os
+import queue
 import shutil
 import signal
 import threading
@@ -18,59 +19,57 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from flare.serve.limits import Limits
-from flare.utils.errors import DataError, FlareError, TooLarge, one_line, way_out
+from flare.serve.limits import ServerLimits
+from flare.utils.errors import DataError, FlareError, TooLarge, one_line
 
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection
 
-    from torch import Tensor
+    from flare.inference.calibration.calibrate import Calibration
+    from flare.inference.mesh_inputs import ModelInputs
+    from flare.inference.prediction import Prediction
+    from flare.inference.surrogate import Surrogate
 
-    from flare.data.sample import Sample
-    from flare.serve.formats import Part
-    from flare.surrogate import Surrogate
-    from flare.trust.calibration import Calibration
-
-MESSAGE = 600
-"""Letters of a message, at most: some quote what was sent."""
-PROGRESS_EVERY = 0.2
-"""Seconds."""
-LEAVING = 10.0
-"""Seconds that the emptying of the server's folder may take after the server has gone."""
+MAX_MESSAGE_LENGTH = 600
+"""Most characters of an error message; some quote the upload."""
+PROGRESS_SECONDS = 0.2
+"""Time between two progress messages."""
 
 
-def work(channel: Connection, lifeline: Connection, runs: dict[str, str], folder: str, limits: Limits) -> None:
-    """The whole life of a worker.
+def work(channel: Connection, runs: dict[str, str], folder: str, limits: ServerLimits) -> None:
+    """Load the models and run jobs until the server ends.
 
     Args:
-        channel: to the server.
-        lifeline: closed when the server ends, however it ends.
-        runs: name of a model -> its run folder.
-        folder: of the server's temporary files, which the last to leave removes.
+        channel: Two-way pipe to the server; it closes when the server process ends, in whatever way.
+        runs: Run folder of every model, by name.
+        folder: Folder with the files of the server; the worker removes it when the server has gone.
+        limits: Limits of the server.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the server, which ends its workers
-    leaving = threading.Thread(target=_leave_with_server, args=(lifeline, folder), daemon=True)
-    leaving.start()
+    requests: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
+    receiver = threading.Thread(target=_receive_requests, args=(channel, requests, folder), daemon=True)
+    receiver.start()
     try:
-        models = {name: _load(run) for name, run in runs.items()}
-        cards = {name: card(name, run, models[name]) for name, run in runs.items()}
+        models = {name: _load_model(run) for name, run in runs.items()}
+        cards = {name: describe_model(name, run, models[name]) for name, run in runs.items()}
     except (FlareError, OSError) as error:
         _send(channel, {"failed": str(error)})
         return
     _limit_memory(limits.memory_mb)
-    _send(channel, {"ready": cards})
+    with suppress(OSError):
+        _send(channel, {"ready": cards})
+        while True:
+            _send(channel, run_job(channel, models, requests.get(), limits))
+            _release_memory()
+    receiver.join()  # the server has gone; returning would stop the removal of its folder half-way
+
+
+def _receive_requests(channel: Connection, requests: queue.SimpleQueue[dict[str, Any]], folder: str) -> None:
+    """Pass requests to the main thread. When the server has gone, remove its folder and end, also during a job."""
     with suppress(EOFError, OSError):
         while True:
-            order = json.loads(channel.recv_bytes())
-            _send(channel, _answer(channel, models, order, limits))
-            _give_memory_back()
-    leaving.join(LEAVING)  # the server is gone; the end of this thread would cut the emptying of the folder short
-
-
-def _leave_with_server(lifeline: Connection, folder: str) -> None:
-    with suppress(EOFError, OSError):
-        lifeline.recv_bytes()
-    for _ in range(100):  # a job that is still being done may write while the folder is emptied
+            requests.put(json.loads(channel.recv_bytes()))
+    for _ in range(100):  # a running job may still write while the folder is removed
         shutil.rmtree(folder, ignore_errors=True)
         if not Path(folder).exists():
             break
@@ -79,29 +78,29 @@ def _leave_with_server(lifeline: Connection, folder: str) -> None:
 
 
 @dataclass(frozen=True)
-class Served:
-    """A model, and what is known of its errors."""
+class ServedModel:
+    """A surrogate with its calibration."""
 
     surrogate: Surrogate
     calibration: Calibration | None
 
 
-def _load(run: str) -> Served:
-    from flare.surrogate import load
-    from flare.trust.calibration import load_calibration
+def _load_model(run: str) -> ServedModel:
+    from flare.inference.calibration.calibrate import load_calibration
+    from flare.inference.surrogate import load
 
     surrogate = load(run, device="auto")
-    return Served(surrogate, load_calibration(run, surrogate))
+    return ServedModel(surrogate, load_calibration(run, surrogate))
 
 
-def card(name: str, run: str, served: Served) -> dict[str, Any]:
-    """What a user of the model should know: its fields and units, its size, how it was trained and how it did."""
-    from flare.code import fingerprint
+def describe_model(name: str, run: str, served: ServedModel) -> dict[str, Any]:
+    """Return the card of a model: fields and units, size, calibration and evaluation."""
+    from flare.inference.encoding import fingerprint
     from flare.models import count_parameters
     from flare.models.flare import FLAREModel
 
     surrogate, calibration = served.surrogate, served.calibration
-    record: dict[str, Any] = {
+    card: dict[str, Any] = {
         "name": name,
         "fields": surrogate.schema.to_json()["fields"],
         "dataset": surrogate.schema.name,
@@ -115,142 +114,126 @@ def card(name: str, run: str, served: Served) -> dict[str, Any]:
     with suppress(OSError, ValueError):
         lines = (Path(run) / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
         evaluated = [entry for entry in map(json.loads, lines) if entry.get("kind") == "evaluate"]
-        record["evaluation"] = evaluated[-1] if evaluated else None
-    return record
+        card["evaluation"] = evaluated[-1] if evaluated else None
+    return card
 
 
-def _answer(channel: Connection, models: dict[str, Served], order: dict[str, Any], limits: Limits) -> dict[str, Any]:
-    """The result of one job, or what was wrong with it and whose fault that is."""
+def run_job(
+    channel: Connection, models: dict[str, ServedModel], request: dict[str, Any], limits: ServerLimits
+) -> dict[str, Any]:
+    """Run one job in its folder and return the last message about it: ``done`` or ``error``."""
     home = Path.cwd()
     try:
-        os.chdir(order["folder"])  # names in messages are then those of the upload, not of our folders
-        return {"done": _TASKS[order["task"]](channel, models[order["model"]], order, limits)}
+        os.chdir(request["folder"])  # messages then name the upload without our folders
+        return {"done": _TASKS[request["task"]](channel, models[request["model"]], request, limits)}
     except TooLarge as error:
-        return _refusal(413, "too_large", error)
+        return _error(413, "too_large", error)
     except FlareError as error:
-        return _refusal(422, "unfit", error)
+        return _error(422, "unfit", error)
     except MemoryError:
-        return _refusal(413, "too_large", f"this needs more than the {limits.memory_mb:,} MB of memory a job may take")
-    except RuntimeError as error:
-        if "alloc" in str(error):  # PyTorch's own word for it
-            return _refusal(413, "too_large", f"this needs more than {limits.memory_mb:,} MB of memory")
-        return _refusal(500, "failed", f"the model failed: {one_line(error)[:300]}")
-    except Exception as error:  # a fault of ours must not end the server
-        return _refusal(500, "failed", f"{type(error).__name__}: {one_line(error)[:300]}")
+        return _error(413, "too_large", f"the job needs more than the limit of {limits.memory_mb:,} MB of memory")
+    except Exception as error:  # an internal error must not end the worker
+        if isinstance(error, RuntimeError) and "alloc" in str(error):  # how PyTorch reports a lack of memory
+            return _error(413, "too_large", f"the job needs more than the limit of {limits.memory_mb:,} MB of memory")
+        return _error(500, "failed", f"{type(error).__name__}: {one_line(error)[:300]}")
     finally:
         os.chdir(home)
 
 
-def _predict(channel: Connection, served: Served, order: dict[str, Any], limits: Limits) -> dict[str, Any]:
-    from flare.inference import as_fields, empty_outputs, passes, predict_into
+def _predict(channel: Connection, served: ServedModel, request: dict[str, Any], limits: ServerLimits) -> dict[str, Any]:
+    from flare.inference.chunked import passes
+    from flare.inference.prediction import predict
 
     surrogate = served.surrogate
-    part, sample, count = _read(served, order, limits)
-    outputs, progress = empty_outputs(surrogate, count), _Progress(channel, count * passes(surrogate))
-    latents = predict_into(surrogate, sample, outputs, scratch=".", done=progress)
-    return _finish(served, order, part, sample, as_fields(outputs), latents)
+    inputs, count = _read_upload(served, request, limits)
+    progress = _ProgressSender(channel, count * passes(surrogate))
+    prediction = predict(surrogate, inputs, calibration=served.calibration, scratch=".", done=progress)
+    return _write_result(served, request, prediction)
 
 
-def _encode(channel: Connection, served: Served, order: dict[str, Any], limits: Limits) -> dict[str, Any]:
-    from flare.code import encode
-    from flare.inference import passes
-    from flare.serve.answers import about
+def _encode(channel: Connection, served: ServedModel, request: dict[str, Any], limits: ServerLimits) -> dict[str, Any]:
+    from flare.inference.chunked import passes
+    from flare.inference.encoding import encode
+    from flare.serve.payloads import summarize
 
     surrogate, calibration = served.surrogate, served.calibration
-    part, sample, count = _read(served, order, limits)
-    code = encode(surrogate, sample, scratch=".", done=_Progress(channel, count * (passes(surrogate) - 1)))
-    code.save(order["result"])
-    judgement = calibration.judge(surrogate, sample, latents=code.latents) if calibration else None
-    said = about(count, judgement, calibration, part.remarks)
-    return {**said, "box": code.box.tolist(), "bytes": code.nbytes}
+    inputs, count = _read_upload(served, request, limits)
+    progress = _ProgressSender(channel, count * (passes(surrogate) - 1))
+    encoding = encode(surrogate, inputs.sample, scratch=".", done=progress)
+    encoding.save(request["result"])
+    assessment = calibration.assess(surrogate, inputs.sample, latents=encoding.latents) if calibration else None
+    summary = summarize(count, assessment, calibration, inputs.notes)
+    return {**summary, "box": encoding.box.tolist(), "bytes": encoding.nbytes}
 
 
-def _query(channel: Connection, served: Served, order: dict[str, Any], limits: Limits) -> dict[str, Any]:
-    from flare.code import load_code
+def _query(channel: Connection, served: ServedModel, request: dict[str, Any], limits: ServerLimits) -> dict[str, Any]:
+    from flare.inference.encoding import load_encoding
+    from flare.inference.prediction import assess
 
-    code = load_code(order["code"], served.surrogate)
-    for name in order["settings"].keys() & code.parameters.keys():
-        raise DataError(f"{name!r} is a parameter of the encoded part; it cannot be another at some points")
-    part, sample, count = _read(served, order, limits, known=code.parameters)
-    fields = code.query_sample(sample, done=_Progress(channel, count))
-    outside = code.outside(sample.values[served.surrogate.schema.points])
-    return _finish(served, order, part, sample, fields, code.latents, outside)
+    encoding = load_encoding(request["encoding"], served.surrogate)
+    for name in request["settings"].keys() & encoding.parameters.keys():
+        raise DataError(f"{name!r} is a parameter of the encoding; it cannot be set for a query")
+    inputs, count = _read_upload(served, request, limits, known=encoding.parameters)
+    fields = encoding.query_sample(inputs.sample, done=_ProgressSender(channel, count))
+    outside = encoding.outside(inputs.sample.values[served.surrogate.schema.points])
+    prediction = assess(served.surrogate, inputs, fields, served.calibration, encoding.latents)
+    return _write_result(served, request, prediction, outside)
 
 
 _TASKS = {"predict": _predict, "encode": _encode, "query": _query}
 
 
-def _read(
-    served: Served, order: dict[str, Any], limits: Limits, *, known: dict[str, Any] | None = None
-) -> tuple[Part, Sample, int]:
-    """The upload, as a sample for the model, and how many points it has; `known` are parameters of a code."""
-    from flare.serve.formats import read_part
+def _read_upload(
+    served: ServedModel, request: dict[str, Any], limits: ServerLimits, *, known: dict[str, Any] | None = None
+) -> tuple[ModelInputs, int]:
+    """Read the upload as inputs of the model, and count its points; `known` are the parameters of an encoding."""
+    from flare.serve.payloads import read_upload
 
-    schema, calibration = served.surrogate.schema, served.calibration
-    spacing = calibration.spacing if calibration else None
-    with way_out("&set={name}=VALUE"):
-        part = read_part(Path(order["upload"]), schema, order["settings"], limits, known=known, spacing=spacing)
-        inputs = dict(part.fields)
-        sample = served.surrogate.sample(inputs.pop(schema.points), inputs)
-    return part, sample, len(sample.values[schema.points])
+    spacing = served.calibration.spacing if served.calibration else None
+    path, settings = Path(request["upload"]), request["settings"]
+    inputs = read_upload(path, served.surrogate, settings, limits, known=known, spacing=spacing)
+    return inputs, len(inputs.sample.values[served.surrogate.schema.points])
 
 
-def _finish(
-    served: Served,
-    order: dict[str, Any],
-    part: Part,
-    sample: Sample,
-    fields: dict[str, Any],
-    latents: list[Tensor] | None,
-    outside: str = "",
+def _write_result(
+    served: ServedModel, request: dict[str, Any], prediction: Prediction, outside: str = ""
 ) -> dict[str, Any]:
-    """Judge the fields, write the result, and say what the server should know of it.
+    """Write the fields with error bars and OOD score to the result file, and return its summary.
 
     Args:
-        latents: None of a part of few points, which is encoded when it is judged.
-        outside: as for `about`.
+        served: Model that predicted them.
+        request: Request of the job.
+        prediction: Predicted fields.
+        outside: Note about query points outside the box of the encoding.
     """
-    import numpy as np
+    from flare.inference.prediction import fields_without_rows
+    from flare.serve.payloads import summarize, write_answer
 
-    from flare.prediction import Prediction
-    from flare.serve.answers import about, write_answer
-
-    surrogate, calibration = served.surrogate, served.calibration
-    judgement = calibration.judge(surrogate, sample, fields, latents) if calibration else None
-    prediction = Prediction(
-        name=order["upload"],
-        mesh=None,
-        schema=surrogate.schema,
-        sample=sample,
-        fields=fields,
-        judgement=judgement,
-        errors={},
-        kept=part.kept,
-        units=part.units,
-        points=np.asarray(part.fields[surrogate.schema.points]),
-    )
-    count = len(sample.values[surrogate.schema.points])
-    said = about(count, judgement, calibration, part.remarks, outside=outside)
-    write_answer(Path(order["result"]), order["model"], prediction, part.grid, said)
-    return said
+    inputs, notes, result = prediction.inputs, prediction.inputs.notes, Path(request["result"])
+    if inputs.mesh is not None and result.suffix == ".npz":
+        notes = [*notes, *fields_without_rows(inputs.mesh, prediction.schema)]
+    count = len(inputs.sample.values[prediction.schema.points])
+    summary = summarize(count, prediction.judgement, served.calibration, notes, outside=outside)
+    write_answer(result, request["model"], prediction, summary)
+    return summary
 
 
-class _Progress:
-    """Called with points done, once a block; tells the server how far the job is."""
+class _ProgressSender:
+    """Progress callback: takes the number of points done and sends the fraction to the server."""
 
     def __init__(self, channel: Connection, total: int) -> None:
         self.channel, self.total = channel, total
-        self.done, self.told = 0, time.monotonic()
+        self.done, self.sent = 0, time.monotonic()
 
     def __call__(self, points: int) -> None:
         self.done += points
-        if time.monotonic() - self.told >= PROGRESS_EVERY:
-            self.told = time.monotonic()
+        if time.monotonic() - self.sent >= PROGRESS_SECONDS:
+            self.sent = time.monotonic()
             _send(self.channel, {"progress": self.done / self.total})
 
 
-def _refusal(status: int, code: str, message: object) -> dict[str, Any]:
-    return {"refused": {"status": status, "code": code, "message": str(message)[:MESSAGE]}}
+def _error(status: int, code: str, message: object) -> dict[str, Any]:
+    return {"error": {"status": status, "code": code, "message": str(message)[:MAX_MESSAGE_LENGTH]}}
 
 
 def _send(channel: Connection, message: dict[str, Any]) -> None:
@@ -258,9 +241,9 @@ def _send(channel: Connection, message: dict[str, Any]) -> None:
 
 
 def _limit_memory(megabytes: int) -> None:
-    """Beyond what is in use now; an allocation that asks for more fails in this process alone."""
+    """Limit the memory of this process in addition to what it uses now."""
     status = Path("/proc/self/status")
-    if not status.exists():  # not Linux: the limit of points is what there is
+    if not status.exists():  # not Linux: only the limit of points protects the machine
         return
     import resource
 
@@ -269,7 +252,7 @@ def _limit_memory(megabytes: int) -> None:
     resource.setrlimit(resource.RLIMIT_DATA, (most, most))
 
 
-def _give_memory_back() -> None:
-    """What C's allocator keeps for later goes back to the system, where it can be told to."""
+def _release_memory() -> None:
+    """Return freed memory to the system, if the C library can do it."""
     with suppress(OSError, AttributeError):
         ctypes.CDLL(None).malloc_trim(0)

@@ -1,8 +1,8 @@
-"""Checkpoints: all that a run needs to go on bit for bit, as safetensors and JSON, replaced in one step.
+"""Checkpoints: the complete state of a run as safetensors and JSON, replaced atomically.
 
 checkpoints/last/   model.safetensors  model.json      the surrogate, all that prediction needs
-                    ema.safetensors                    averaged weights, where kept
-                    trainer.safetensors  trainer.json  optimiser, random states, position
+                    ema.safetensors                    averaged weights, if the run has them
+                    trainer.safetensors  trainer.json  optimizer, random states, position
 """
 
 from __future__ import annotations
@@ -19,63 +19,63 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from flare.surrogate import find_checkpoint, load_weights, previous, read_tensors, save_model
+from flare.inference.surrogate import Learner, find_checkpoint, load_weights, previous, read_tensors, save_model
 from flare.train.distributed.shards import fill, like, whole
 from flare.train.ema import WeightAverage
 from flare.train.run_folder import RunFolder
-from flare.train.tasks import Learner
 from flare.utils.errors import CheckpointError
 
 
 @dataclass
 class Position:
-    """Where a run stands: the numbers that change while it trains."""
+    """Position of a run: the numbers that change while it trains."""
 
     data_fingerprint: str
-    """Of the dataset trained on; a run does not go on with another."""
+    """Fingerprint of the dataset; a run cannot resume with another one."""
     step: int = 0
-    """Optimiser steps done."""
+    """Optimizer steps done."""
     epoch: int = 0
-    """Epoch the next step belongs to."""
+    """Epoch of the next step."""
     step_in_epoch: int = 0
-    """Steps done of that epoch."""
+    """Steps done in that epoch."""
     seconds: float = 0.0
-    """Time trained so far, over all sessions."""
+    """Training time so far, over all sessions."""
     cpu_seconds: float = 0.0
-    """Processor time of this rank, likewise."""
+    """CPU time of this rank so far."""
     best_error: float | None = None
     """Lowest evaluation error so far."""
     smooth_loss: float | None = None
+    """Exponential moving average of the loss."""
     lowest_loss: float | None = None
-    """Of the smoothed loss; what divergence is measured against."""
+    """Lowest smoothed loss, the reference for divergence."""
     loss_scaler: dict[str, Any] | None = None
-    """State of float16's loss scaler."""
+    """RunState of the loss scaler of float16."""
     finished: bool = False
 
 
 @dataclass(frozen=True)
-class State:
-    """The tensors of a run, whole."""
+class RunState:
+    """All tensors of a run, gathered from the ranks."""
 
     model: dict[str, Tensor]
     ema: dict[str, Tensor] | None
     optimizer: dict[str, Tensor]
 
 
-def collect(surrogate: Learner, optimizer: Optimizer, ema: WeightAverage | None = None) -> State:
-    """What there is to save. Where the weights are split over ranks, every rank must ask."""
+def collect(surrogate: Learner, optimizer: Optimizer, ema: WeightAverage | None = None) -> RunState:
+    """Gather the tensors to save. If weights are sharded over ranks, every rank must call this."""
     averaged = None
     if ema is not None:
         with ema.swapped_in(surrogate):
-            # A copy: the average leaves the model's own memory again.
+            # Cloned, since the average is swapped out again.
             averaged = {name: tensor.clone() for name, tensor in _whole(surrogate.state_dict()).items()}
-    return State(_whole(surrogate.state_dict()), averaged, _whole(_optimizer_tensors(surrogate, optimizer)))
+    return RunState(_whole(surrogate.state_dict()), averaged, _whole(_optimizer_tensors(surrogate, optimizer)))
 
 
 def save_checkpoint(
-    folder: Path, surrogate: Learner, state: State, random_states: dict[str, Tensor], position: Position
+    folder: Path, surrogate: Learner, state: RunState, random_states: dict[str, Tensor], position: Position
 ) -> None:
-    """Write a checkpoint folder whole, or leave the one that is there."""
+    """Write a checkpoint folder completely, or keep the existing one."""
 
     def write(new: Path) -> None:
         save_model(state.model, surrogate.about, new)
@@ -94,7 +94,7 @@ def _whole(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
 def load_checkpoint(
     folder: Path, surrogate: Learner, optimizer: Optimizer, ema: WeightAverage | None = None
 ) -> tuple[Position, dict[str, Tensor]]:
-    """Fill model, optimiser and average; return the position and the random states."""
+    """Restore model, optimizer and average; return the position and the random states."""
     load_weights(surrogate, folder / "model.safetensors", fill)
     if ema is not None:
         with ema.swapped_in(surrogate):
@@ -105,6 +105,7 @@ def load_checkpoint(
 
 
 def read_position(folder: Path) -> Position:
+    """Read the position of a checkpoint."""
     try:
         return Position(**json.loads((folder / "trainer.json").read_text(encoding="utf-8")))
     except (OSError, json.JSONDecodeError, TypeError) as error:
@@ -112,12 +113,12 @@ def read_position(folder: Path) -> Position:
 
 
 def saved_step(run: RunFolder) -> int | None:
-    """Where a resumed run would go on; None: at the beginning."""
+    """Return the step of the last checkpoint; None if there is none."""
     return read_position(find_checkpoint(run.path)).step if run.has_checkpoint("last") else None
 
 
 def copy_checkpoint(run: RunFolder, source: str, target: str) -> None:
-    """Put a copy of one checkpoint of a run in the place of another."""
+    """Replace the checkpoint `target` of a run by a copy of `source`."""
 
     def write(new: Path) -> None:
         shutil.copytree(find_checkpoint(run.path, source), new, dirs_exist_ok=True)
@@ -127,12 +128,12 @@ def copy_checkpoint(run: RunFolder, source: str, target: str) -> None:
 
 
 def replace_folder(folder: Path, write: Callable[[Path], None]) -> None:
-    """Fill a new folder, then let it take the place of the old one: at any instant one of the two is whole."""
+    """Write a new folder and swap it with the old one, so that a complete one exists at any time."""
     new = folder.with_name(folder.name + ".new")
     shutil.rmtree(new, ignore_errors=True)
     new.mkdir(parents=True)
     write(new)
-    for path in new.iterdir():  # on the disk before it counts: a power cut must not leave names without content
+    for path in new.iterdir():  # a power cut must not leave files without content
         with path.open("rb") as file:
             os.fsync(file.fileno())
     if folder.exists():
@@ -143,7 +144,7 @@ def replace_folder(folder: Path, write: Callable[[Path], None]) -> None:
 
 
 def _optimizer_tensors(model: nn.Module, optimizer: Optimizer) -> dict[str, Tensor]:
-    """AdamW's state by parameter name, so that it does not depend on the order of parameters."""
+    """Return the optimizer state by parameter name, independent of the order of parameters."""
     return {
         f"optimizer/{key}/{name}": value
         for name, p in model.named_parameters()
@@ -156,8 +157,8 @@ def _fill_optimizer(model: nn.Module, optimizer: Optimizer, tensors: dict[str, T
     for name, p in model.named_parameters():
         keys = [key for key in tensors if key.startswith("optimizer/") and key.split("/", 2)[2] == name]
         if not keys:
-            raise CheckpointError(f"{folder / 'trainer.safetensors'} holds no optimiser state of {name}")
+            raise CheckpointError(f"{folder / 'trainer.safetensors'} has no optimizer state for {name}")
         for key in keys:
-            # AdamW keeps its step counter (the scalar) with the parameter when fused, on the CPU otherwise.
+            # The step counter of AdamW is on the device of the parameter if fused, and on the CPU otherwise.
             device = p.device if tensors[key].ndim or p in fused else "cpu"
             optimizer.state[p][key.split("/")[1]] = like(tensors[key].to(device), p)

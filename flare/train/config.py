@@ -1,112 +1,180 @@
-"""What a training run is: every setting, its default, and what it buys. No torch here, so `--help` stays fast."""
+"""Settings of a training run. This module does not import torch, so that `--help` stays fast."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
+from functools import reduce
 from typing import Any, Literal
 
 from flare.utils.errors import ConfigError
+from flare.utils.registry import Registered, Registry
 
 UNDECAYED = ("biases", "norms", "latents", "embeddings")
-"""Kinds of parameters that weight decay may leave out."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class DataConfig:
-    """Which data, and how it is fed."""
-
-    path: str = ""
-    """Dataset folder, as `flare data make` and `flare data import` write it."""
-    batch_size: int = 2
-    """Samples per optimiser step, over all ranks and micro-batches together."""
-    eval_batch_size: int = 5
-    """Samples per batch when evaluating."""
-    train_split: str = "train"
-    """Split to learn from."""
-    test_split: str = "test"
-    """Split to evaluate on; never used for fitting anything."""
-    val_split: str | None = None
-    """Split to watch while training, and to choose the best weights by; null: the test split is watched."""
-    holdout: int | None = None
-    """Hold the last so many training samples out of training, as the split `validation` to watch; null: none."""
-    train_samples: int | None = None
-    """Use only the first so many training samples; null: all."""
-    test_samples: int | None = None
-    """Use only the first so many test samples; null: all."""
-    val_samples: int | None = None
-    """Use only the first so many samples of the split to watch; null: all."""
-    subsample: int | None = None
-    """Points drawn from each sample anew every epoch; null: all points."""
-    subsample_from: int | None = None
-    """Points drawn in the first epoch; they grow by a constant factor an epoch to `subsample`. null: no growth."""
-    subsample_growth: float = 0.5
-    """Part of the run in which they grow."""
-    mirror: list[str] = field(default_factory=list)
-    """Planes, such as [x, y, x=y] for x = 0, y = 0 and the diagonal one, in which training samples are mirrored at
-    random: more data for nothing where the physics has that symmetry, wrong where it has not. Vectors turn along."""
-    turn: list[str] = field(default_factory=list)
-    """Two axes, such as [x, y], between which training samples are turned about zero by any angle, likewise."""
-    normalise: dict[str, Any] = field(default_factory=dict)
-    """Field -> identity, gaussian or minmax (or a mapping with published constants); gaussian where not named."""
-    workers: int = 0
-    """Loader processes; they share the dataset's pages. 0: load in the training process."""
-    protocol: Literal["own", "dev-split-no-mask"] = "own"
-    """Of sequences. `own` masks padding and judges by validation and test. `dev-split-no-mask` is how the published
-    table was made: all padded to one length, padding attended to and pooled, judged by the validation split alone
-    (of Text that was the test: --data.val_split test)."""
-
-
+"""Kinds of parameters that weight decay can leave out."""
+LOSSES: Registry[Callable[..., Any]] = Registry("loss", {"relative_l2": "flare.train.losses:relative_l2"})
+"""Loss functions of fields by name."""
+OPTIMIZERS: Registry[Callable[..., Any]] = Registry(
+    "optimizer", {name: f"flare.train.optimizers:build_{name}" for name in ("adamw", "muon", "soap")}
+)
+"""Functions that build an optimizer, by name."""
 OPTIMIZER_DEFAULTS: dict[str, dict[str, Any]] = {
     "adamw": {"lr": 1e-3, "rest_lr": 1e-3, "betas": (0.9, 0.999), "weight_decay": 1e-5},
     "muon": {"lr": 3e-3, "rest_lr": 1e-3, "betas": (0.9, 0.99), "weight_decay": 1e-5},
     "soap": {"lr": 3e-3, "rest_lr": 3e-3, "betas": (0.95, 0.95), "weight_decay": 1e-5},
 }
-"""What each optimizer uses for the settings that are null. Those of AdamW are the paper's."""
+"""Values of the optimizer settings that are null, by optimizer. Those of AdamW are the paper's."""
+
+
+def register_loss(name: str) -> Callable[[Registered], Registered]:
+    """Register a loss function of fields; `loss.name` then selects it.
+
+    The function is called as `loss(prediction, target, mask)` with physical values of shape (B, N, F) and a boolean
+    mask (B, N) that is True at real points, or None if all points are real. It returns a tensor of any shape, whose
+    mean is minimized. Evaluation uses the relative L2 error, whatever the loss.
+
+    Args:
+        name: Name of the loss, such as `mse`.
+
+    Returns:
+        A decorator that returns the function unchanged.
+
+    Raises:
+        ConfigError: Another loss has this name.
+
+    Example:
+        >>> import flare
+        >>> @flare.register_loss("mean-absolute")
+        ... def mean_absolute(prediction, target, mask=None):
+        ...     error = (prediction - target).abs()
+        ...     return error if mask is None else error[mask]
+        >>> run = flare.train("data/mine", epochs=1, settings={"loss.name": "mean-absolute"})  # doctest: +SKIP
+    """
+    return LOSSES.register(name)
+
+
+def register_optimizer(name: str, **defaults: Any) -> Callable[[Registered], Registered]:
+    """Register an optimizer; `optim.name` then selects it.
+
+    The function is called as `build(model, optim, fused)` with a module, an `OptimConfig`, and whether fused kernels
+    can be used. It returns a `torch.optim.Optimizer` whose groups have `peak_lr` and `betas`, which the schedule reads;
+    `flare.train.optimizers.parameter_groups(model, optim)` makes such groups.
+
+    Args:
+        name: Name of the optimizer, such as `nadam`.
+        defaults: Values of `lr`, `rest_lr`, `betas` and `weight_decay` if they are null; default those of AdamW.
+
+    Returns:
+        A decorator that returns the function unchanged.
+
+    Raises:
+        ConfigError: Another optimizer has this name.
+
+    Example:
+        >>> import flare, torch
+        >>> from flare.train.optimizers import parameter_groups
+        >>> @flare.register_optimizer("nadam", lr=2e-3)
+        ... def nadam(model, optim, fused):
+        ...     return torch.optim.NAdam(parameter_groups(model, optim), eps=optim.eps)
+    """
+
+    def add(build: Registered) -> Registered:
+        OPTIMIZERS.register(name)(build)
+        OPTIMIZER_DEFAULTS[name] = OPTIMIZER_DEFAULTS["adamw"] | defaults
+        return build
+
+    return add
+
+
+@dataclass(frozen=True, kw_only=True)
+class DataConfig:
+    """Dataset, splits and batches."""
+
+    path: str = ""
+    """Dataset folder, as written by `flare data make` and `flare data import`."""
+    batch_size: int = 2
+    """Samples per optimizer step, over all ranks and micro-batches."""
+    eval_batch_size: int = 5
+    """Samples per batch in evaluations."""
+    train_split: str = "train"
+    """Split to learn from."""
+    test_split: str = "test"
+    """Split to evaluate on; nothing is fitted to it."""
+    val_split: str | None = None
+    """Split to watch while training and to choose the best weights by; null: the test split."""
+    holdout: int | None = None
+    """Number of training samples, the last ones, to use as the split `validation` instead; null: none."""
+    train_samples: int | None = None
+    """Use only the first samples of the training split, this many; null: all."""
+    test_samples: int | None = None
+    """Use only the first samples of the test split, this many; null: all."""
+    val_samples: int | None = None
+    """Use only the first samples of the validation split, this many; null: all."""
+    subsample: int | None = None
+    """Points drawn at random from each sample in every epoch; null: all points."""
+    subsample_from: int | None = None
+    """Points drawn in the first epoch; the number grows by a constant factor per epoch up to `subsample`. null: no
+    growth."""
+    subsample_growth: float = 0.5
+    """Fraction of the run in which the number of points grows."""
+    mirror: list[str] = field(default_factory=list)
+    """Planes such as [x, y, x=y] (x = 0, y = 0 and the diagonal) in which training samples are mirrored at random, for
+    physics with that symmetry. Vectors are mirrored too."""
+    turn: list[str] = field(default_factory=list)
+    """Two axes such as [x, y]; training samples are rotated about the origin in their plane by random angles."""
+    normalise: dict[str, Any] = field(default_factory=dict)
+    """Field -> identity, gaussian or minmax, or a mapping with constants; default gaussian."""
+    workers: int = 0
+    """Loader processes. 0: load in the training process."""
+    protocol: Literal["own", "dev-split-no-mask"] = "own"
+    """For sequences only. `own` masks padding and evaluates on validation and test. `dev-split-no-mask` follows the
+    published table: all sequences padded to one length, padding attended to and pooled, evaluation on the validation
+    split alone (for Text that was the test split: --data.val_split test)."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class OptimConfig:
     """The optimizer and its schedule. Defaults are the paper's for FLARE."""
 
-    name: Literal["adamw", "muon", "soap"] = "adamw"
-    """Optimizer. Muon and SOAP treat weight matrices as matrices and use AdamW for everything else."""
+    name: str = "adamw"
+    """Optimizer: adamw, muon, soap, or a registered one. Muon and SOAP treat weight matrices as matrices and use AdamW
+    for everything else."""
     lr: float | None = None
     """Peak learning rate; null: 1e-3 for adamw, 3e-3 for muon and soap."""
     rest_lr: float | None = None
-    """Peak learning rate of Muon and SOAP for everything that is not a weight matrix; null: 1e-3 for muon, 3e-3 for
-    soap."""
+    """Peak learning rate of Muon and SOAP for everything but weight matrices; null: 1e-3 for muon, 3e-3 for soap."""
     weight_decay: float | None = None
-    """Decoupled decay of everything that is not `undecayed`; null: 1e-5."""
+    """Decoupled weight decay; null: 1e-5."""
     undecayed: list[str] = field(default_factory=lambda: list(UNDECAYED))
-    """What weight decay leaves out. The authors' code of Table 1 has [biases, latents], their later [biases, norms];
-    embeddings are only in sequences."""
+    """Parameters without weight decay. The authors' code has [biases, latents] for Table 1 and [biases, norms] later;
+    only sequences have embeddings."""
     betas: tuple[float, float] | None = None
-    """Betas of Adam; a onecycle schedule overrides the first one unless cycle_beta1 is false. null: [0.9, 0.999] for
-    adamw, [0.9, 0.99] for muon, [0.95, 0.95] for soap."""
+    """Betas of Adam; onecycle overrides the first one unless cycle_beta1 is false. null: [0.9, 0.999] for adamw,
+    [0.9, 0.99] for muon, [0.95, 0.95] for soap."""
     eps: float = 1e-8
-    """Denominator floor of Adam."""
+    """Epsilon in the denominator of Adam."""
     clip: float | None = 1.0
     """Largest gradient norm; null: no clipping."""
     schedule: Literal["onecycle", "cosine", "wsd", "constant"] = "onecycle"
     """Learning rate over the run: onecycle (the paper's), cosine (linear warm-up, then half a cosine to zero), wsd
-    (warm-up, stable, decay; a run can be extended or ended early from its stable phase), or constant."""
+    (warm-up, stable, decay; the run can be extended, or ended early in its stable phase), or constant."""
     warmup: float = 0.1
-    """Part of the run in which the learning rate rises to the peak."""
+    """Fraction of the run in which the learning rate rises to its peak."""
     decay: float = 0.25
-    """Part of the run in which wsd decays the learning rate to zero."""
+    """Fraction of the run in which wsd lowers the learning rate to zero."""
     div: float = 1e4
     """onecycle starts at lr / div."""
     final_div: float = 1e4
     """onecycle ends at lr / div / final_div."""
     cycle_beta1: bool = True
-    """onecycle moves beta1 from 0.95 to 0.85 at the peak and back, as the paper's runs did."""
+    """onecycle moves beta1 from 0.95 to 0.85 at the peak and back, as in the paper's runs."""
     accumulate: int = 1
-    """Micro-batches a batch is split into: less memory, the same mathematics."""
+    """Micro-batches per batch: less memory, the same result."""
     ema: float | None = None
-    """Decay of a running average of the weights, such as 0.999; null: none is kept."""
+    """Decay of a running average of the weights, such as 0.999; null: no average."""
 
     def __post_init__(self) -> None:
+        OPTIMIZERS.check(self.name)
         for name, value in OPTIMIZER_DEFAULTS[self.name].items():
             if getattr(self, name) is None:
                 object.__setattr__(self, name, value)
@@ -114,13 +182,18 @@ class OptimConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class LossConfig:
-    """Relative L2 in physical values, per sample, averaged over the batch."""
+    """The loss, averaged over the samples of a batch."""
 
+    name: str = "relative_l2"
+    """Loss: relative_l2 (the paper's, per sample and field, in physical values), or a registered one."""
     gradient_weight: float = 0.0
-    """Weight of the same loss of both grid derivatives (0.1 for Darcy in the paper); needs data on a grid."""
+    """Weight of the relative L2 loss of both grid derivatives (0.1 for Darcy in the paper); needs data on a grid."""
     offset: float = 0.0
-    """Added to truth and prediction before they are compared, in the loss and in the result: what the authors' code for
-    LPBF does, with 1.318 mm. Errors then look several times smaller; 0 is the plain relative error."""
+    """Constant added to truth and prediction before the relative L2 error is taken, in the loss and in the result. The
+    authors' code for LPBF uses 1.318 mm, which makes errors look several times smaller. 0: the plain relative error."""
+
+    def __post_init__(self) -> None:
+        LOSSES.check(self.name)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -129,31 +202,31 @@ class TrainConfig:
 
     data: DataConfig = field(default_factory=DataConfig)
     model: dict[str, Any] = field(default_factory=lambda: {"name": "flare"})
-    """`name` and the keyword arguments of that model, such as --model.channels 64; docs/model.md lists
-    those of fields, docs/peers.md those of other models and of sequences."""
+    """`name` and the keyword arguments of that model, such as --model.channels 64; see docs/model.md for FLARE and
+    docs/peers.md for the baselines and sequences."""
     optim: OptimConfig = field(default_factory=OptimConfig)
     loss: LossConfig = field(default_factory=LossConfig)
     epochs: int = 500
     """Passes over the training samples."""
     steps: int | None = None
-    """Optimiser steps in all, in place of epochs; null: as the epochs make them."""
+    """Number of optimizer steps, instead of epochs; null: use epochs."""
     minutes: float | None = None
-    """Train for so many minutes, in place of epochs and steps: the number of steps is chosen from a measured step, such
-    that evaluation, calibration and report end in time, too. null: as epochs or steps have it."""
+    """Duration of the run, instead of epochs and steps: the number of steps is chosen from a measured step so that
+    training, evaluation, calibration and report end in time. null: use epochs or steps."""
     seed: int = 0
-    """Of initial weights, order of samples, and subsampled points."""
+    """Seed of the initial weights, the order of samples, and the subsampled points."""
     precision: Literal["32", "bf16", "16"] = "32"
-    """Full single precision, or mixed with bfloat16 or float16 (the latter on CUDA only)."""
+    """Single precision, or mixed precision with bfloat16 or float16 (float16 on CUDA only)."""
     split: Literal["samples", "points"] = "samples"
     """What the ranks of torchrun share: the samples of a batch, or the points of every sample."""
     point_ranks: int | None = None
-    """With split points: so many ranks share the points of a sample, the others the samples of a batch; null: all."""
+    """With split points: number of ranks that share the points of a sample; the others share samples. null: all."""
     shard: bool = False
-    """Ranks share weights, gradients and the optimiser's state too (FSDP): for models too large for one of them."""
+    """Also split weights, gradients and optimizer state over ranks (FSDP), for models too large for one device."""
     rank_timeout: float = 600.0
-    """Seconds a rank waits for the others before it gives the run up. One that dies is noticed at once."""
+    """Seconds a rank waits for the others before it gives up. A rank that dies is noticed at once."""
     recompute: bool = False
-    """Backward computes each block anew instead of keeping what it needs: less memory, about a third more time."""
+    """Recompute each block in the backward pass: less memory, about a third more time."""
     compile: bool = False
     """Compile the network with torch.compile."""
     device: str = "auto"
@@ -163,100 +236,77 @@ class TrainConfig:
     checkpoint_every: int = 1
     """Epochs between checkpoints."""
     checkpoint_minutes: float = 10.0
-    """A checkpoint also after so many minutes within an epoch."""
+    """Minutes after which a checkpoint is written within an epoch."""
     log_every: int = 20
     """Steps between lines of metrics.jsonl."""
     diverged: float = 100.0
-    """Stop when the smoothed loss is so many times its best."""
+    """Stop if the smoothed loss is this many times its lowest value."""
 
     def __post_init__(self) -> None:
         if not isinstance(self.model.get("name"), str):
-            raise ConfigError("model.name is missing; say which model, such as --model.name flare")
+            raise ConfigError("model.name is missing; name a model, such as flare")
         self._check_ranges()
-        for kind in self.optim.undecayed:
+        data, optim = self.data, self.optim
+        for kind in optim.undecayed:
             if kind not in UNDECAYED:
                 raise ConfigError(f"optim.undecayed has {kind!r}; known: {', '.join(UNDECAYED)}")
-        if self.loss.gradient_weight and (self.data.subsample or self.data.subsample_from):
+        if self.loss.gradient_weight and (data.subsample or data.subsample_from):
             raise ConfigError("loss.gradient_weight needs the whole grid; drop data.subsample or the gradient term")
         if self.loss.gradient_weight and self.split == "points":
-            raise ConfigError("loss.gradient_weight needs the whole grid on every rank; use --split samples")
-        start, end = self.data.subsample_from, self.data.subsample
+            raise ConfigError("loss.gradient_weight needs the whole grid on every rank; use split='samples'")
+        if self.loss.name != "relative_l2" and self.split == "points":
+            raise ConfigError(f"loss.name={self.loss.name!r} needs all points on every rank; use split='samples'")
+        start, end = data.subsample_from, data.subsample
         if start is not None and end is not None and start > end:
-            raise ConfigError(f"data.subsample_from={start} is more than data.subsample={end}, to which points grow")
-        if self.optim.schedule == "wsd" and self.optim.warmup + self.optim.decay > 1:
+            raise ConfigError(f"data.subsample_from={start} is larger than data.subsample={end}")
+        if optim.schedule == "wsd" and optim.warmup + optim.decay > 1:
             raise ConfigError(
-                f"optim.warmup={self.optim.warmup} and optim.decay={self.optim.decay} leave wsd no stable phase; "
+                f"optim.warmup={optim.warmup} and optim.decay={optim.decay} leave wsd no stable phase; "
                 "their sum must be at most 1"
             )
-        if self.shard and self.optim.name != "adamw":
+        if self.shard and optim.name != "adamw":
             raise ConfigError(
-                f"optim.name={self.optim.name!r} needs whole weight matrices, and shard splits them over ranks; "
-                "use --optim.name adamw, or ranks without --shard"
+                f"optim.name={optim.name!r} needs whole weight matrices, which shard splits over ranks; use "
+                "optim.name='adamw' or shard=False"
             )
         if self.shard and self.precision == "16":
-            raise ConfigError("shard takes precision 32 or bf16: shards have no loss scaler, which float16 needs")
-        if self.data.holdout is not None and self.data.val_split is not None:
-            raise ConfigError("data.holdout makes a validation split; drop it, or data.val_split")
+            raise ConfigError("shard needs precision 32 or bf16: there is no loss scaler for sharded float16")
+        if data.holdout is not None and data.val_split is not None:
+            raise ConfigError("data.holdout and data.val_split both define a validation split; drop one of them")
         if self.point_ranks is not None and self.split != "points":
-            raise ConfigError("point_ranks goes with --split points")
+            raise ConfigError("point_ranks needs split='points'")
 
     def _check_ranges(self) -> None:
-        data, optim = self.data, self.optim
-        counts: dict[str, float | None] = {
-            "epochs": self.epochs,
-            "steps": self.steps,
-            "data.batch_size": data.batch_size,
-            "data.eval_batch_size": data.eval_batch_size,
-            "data.holdout": data.holdout,
-            "data.train_samples": data.train_samples,
-            "data.test_samples": data.test_samples,
-            "data.val_samples": data.val_samples,
-            "data.subsample": data.subsample,
-            "data.subsample_from": data.subsample_from,
-            "point_ranks": self.point_ranks,
-            "optim.accumulate": optim.accumulate,
-            "evaluate_every": self.evaluate_every,
-            "checkpoint_every": self.checkpoint_every,
-            "log_every": self.log_every,
-        }
-        positive: dict[str, float | None] = {
-            "optim.lr": optim.lr,
-            "optim.rest_lr": optim.rest_lr,
-            "optim.eps": optim.eps,
-            "optim.clip": optim.clip,
-            "optim.div": optim.div,
-            "optim.final_div": optim.final_div,
-            "minutes": self.minutes,
-            "checkpoint_minutes": self.checkpoint_minutes,
-            "rank_timeout": self.rank_timeout,
-        }
-        natural: dict[str, float | None] = {
-            "seed": self.seed,
-            "data.workers": data.workers,
-            "optim.weight_decay": optim.weight_decay,
-            "loss.gradient_weight": self.loss.gradient_weight,
-        }
-        parts = {
-            "optim.warmup": optim.warmup,
-            "optim.decay": optim.decay,
-            "optim.ema": optim.ema,
-            "data.subsample_growth": data.subsample_growth,
-        }
-        betas: dict[str, float | None] = {f"optim.betas[{i}]": beta for i, beta in enumerate(optim.betas or ())}
-        _demand(counts, lambda x: x >= 1, "at least 1")
-        _demand(positive, lambda x: x > 0, "above 0")
-        _demand(natural, lambda x: x >= 0, "0 or more")
-        _demand(parts, lambda x: 0 < x < 1, "between 0 and 1")
-        _demand(betas, lambda x: 0 <= x < 1, "at least 0 and below 1")
-        _demand({"diverged": self.diverged}, lambda x: x > 1, "a factor above 1")
+        for names, holds, wanted in RANGES:
+            for name in names.split():
+                value = reduce(getattr, name.split("."), self)
+                for number in value if isinstance(value, (tuple, list)) else [value]:
+                    if number is not None and not holds(number):
+                        raise ConfigError(f"{name}={number}; it must be {wanted}")
 
     def to_dict(self) -> dict[str, Any]:
+        """Return all settings as nested dictionaries of plain values."""
         record = asdict(self)
         record["optim"]["betas"] = list(self.optim.betas or ())
         return record
 
 
-def _demand(settings: Mapping[str, float | None], holds: Callable[[float], bool], what: str) -> None:
-    for name, value in settings.items():
-        if value is not None and not holds(value):
-            raise ConfigError(f"{name}={value}; it must be {what}")
+RANGES: list[tuple[str, Callable[[Any], bool], str]] = [
+    (
+        "epochs steps point_ranks evaluate_every checkpoint_every log_every optim.accumulate data.batch_size "
+        "data.eval_batch_size data.holdout data.train_samples data.test_samples data.val_samples data.subsample "
+        "data.subsample_from",
+        lambda x: x >= 1,
+        "at least 1",
+    ),
+    (
+        "optim.lr optim.rest_lr optim.eps optim.clip optim.div optim.final_div minutes checkpoint_minutes rank_timeout",
+        lambda x: x > 0,
+        "above 0",
+    ),
+    ("seed data.workers optim.weight_decay loss.gradient_weight", lambda x: x >= 0, "0 or more"),
+    ("optim.warmup optim.decay optim.ema data.subsample_growth", lambda x: 0 < x < 1, "between 0 and 1"),
+    ("optim.betas", lambda x: 0 <= x < 1, "at least 0 and below 1"),
+    ("diverged", lambda x: x > 1, "a factor above 1"),
+]
+"""Settings, the condition on their values, and its wording."""

@@ -1,4 +1,4 @@
-"""A running average of the weights, kept beside them."""
+"""Exponential moving average of the weights."""
 
 from __future__ import annotations
 
@@ -10,7 +10,12 @@ from torch import Tensor, nn
 
 
 class WeightAverage:
-    """average ← decay · average + (1 − decay) · weights after every optimiser step."""
+    """Running average of the weights: average ← decay · average + (1 − decay) · weights after every step.
+
+    Args:
+        model: Module whose parameters are averaged.
+        decay: Decay per step, such as 0.999.
+    """
 
     def __init__(self, model: nn.Module, decay: float) -> None:
         self.decay = decay
@@ -18,12 +23,13 @@ class WeightAverage:
 
     @torch.no_grad()
     def update(self, model: nn.Module) -> None:
+        """Add the present weights to the average."""
         params = dict(model.named_parameters())
         torch._foreach_lerp_(list(self.weights.values()), [params[name] for name in self.weights], 1 - self.decay)
 
     @contextmanager
     def swapped_in(self, model: nn.Module) -> Iterator[None]:
-        """The model carries the averaged weights inside this context."""
+        """Give the model the averaged weights within this context."""
         self._swap(model)
         try:
             yield

@@ -1,8 +1,11 @@
-"""The task of learning fields on points: which samples, normalised how, judged by which loss."""
+"""The task of learning fields on points."""
 
 from __future__ import annotations
 
+import logging
+import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -21,35 +24,42 @@ from flare.data.batching import (
     training_loader,
 )
 from flare.data.dataset import Dataset
-from flare.data.normalization import check_wishes, fit, needs_statistics, unknown
+from flare.data.normalization import check_normalizer_names, fit_normalizer, needs_statistics, unknown_statistics
 from flare.data.sample import INPUT_ROLES, target_array
-from flare.data.statistics import ChannelStatistics, merged, sample_moments, target_statistics
+from flare.data.statistics import ChannelStatistics, merge_moments, sample_moments, target_statistics
+from flare.inference.calibration.calibrate import Calibration, calibrate, calibration_path, held_out_samples
+from flare.inference.surrogate import Surrogate, load
 from flare.mixer.sharded import Group
-from flare.surrogate import Surrogate
-from flare.train.config import DataConfig, LossConfig
+from flare.train.config import LOSSES, DataConfig, LossConfig, TrainConfig
 from flare.train.distributed.ranks import ALONE, Ranks
 from flare.train.losses import gradient_l2, relative_l2
+from flare.train.run_folder import RunFolder
 from flare.train.tasks import data_path, first_samples
-from flare.utils.errors import ConfigError, DataError
+from flare.utils.errors import ConfigError, DataError, FlareError
+from flare.utils.text import counted
+
+logger = logging.getLogger(__name__)
 
 Predict = Callable[[Tensor, Tensor | None], Tensor]
-"""Physical inputs and mask -> physical targets; a `Surrogate`, wrapped or not."""
+"""Function of physical inputs and mask that returns physical targets: a `Surrogate`, wrapped or not."""
 
 
 class FieldTask:
-    """Everything a training loop must know of a dataset of fields.
+    """Learning the target fields of a dataset from its inputs.
 
     Args:
-        ranks: with which others this one shares the points of a sample: it then feeds its own points, and losses and
-            errors are those of all points.
+        data: Dataset, splits and normalization.
+        loss: The loss.
+        ranks: Place of this rank. Ranks that share the points of a sample feed their own points; losses and errors are
+            those of all points.
     """
 
     lengths = None
-    guessing = 0.0
+    trivial_loss = 0.0
 
     def __init__(self, data: DataConfig, loss: LossConfig, ranks: Ranks = ALONE) -> None:
         if data.protocol != "own":
-            raise ConfigError(f"data.protocol={data.protocol!r} is of sequences; {data.path} holds fields")
+            raise ConfigError(f"data.protocol={data.protocol!r} is for sequences; {data.path} holds fields")
         self.data, self.settings, self.ranks = data, loss, ranks
         self.dataset = Dataset(data_path(data))
         self.train = first_samples(self.dataset, data.train_split, data.train_samples)
@@ -59,70 +69,83 @@ class FieldTask:
         )
         if data.holdout is not None:
             if data.holdout >= len(self.train):
-                raise ConfigError(f"data.holdout={data.holdout} leaves none of {len(self.train)} training samples")
+                raise ConfigError(f"data.holdout={data.holdout} leaves none of the {len(self.train)} training samples")
             self.train, watched = self.train[: -data.holdout], {"validation": self.train[-data.holdout :]}
-        self.judged = {**watched, data.test_split: self.test}
+        self.evaluated = {**watched, data.test_split: self.test}
         if loss.gradient_weight and self.dataset.schema.grid is None:
-            raise ConfigError(f"loss.gradient_weight needs data on a grid; {data.path} is unstructured. Set it to 0")
+            raise ConfigError(f"loss.gradient_weight needs data on a grid; {data.path} is unstructured")
         most = int(self.dataset.sizes[self.train].max())
         if data.subsample_from is not None and data.subsample_from > most:
             raise ConfigError(
                 f"data.subsample_from={data.subsample_from:,} is more than the {most:,} points of the largest training "
-                f"sample of {data.path}: there is nothing to grow to. Begin with fewer, or drop it"
+                f"sample of {data.path}; use a smaller number, or drop it"
             )
         check_batch_size(len(self.train), data.batch_size)
-        check_wishes(data.normalise, self.dataset.schema)
-        Symmetry(data.mirror, data.turn).refuse_unknown(self.dataset.schema)
+        check_normalizer_names(data.normalise, self.dataset.schema)
+        Symmetry(data.mirror, data.turn).check(self.dataset.schema)
+
+    @classmethod
+    def from_config(cls, config: TrainConfig, ranks: Ranks = ALONE) -> FieldTask:
+        """Build the task of a run."""
+        return cls(config.data, config.loss, ranks)
 
     @property
-    def learns(self) -> str:
+    def description(self) -> str:
+        """Targets and inputs, such as `pressure from points, speed`."""
         schema = self.dataset.schema
         inputs, targets = (", ".join(schema.named(*roles)) for roles in (INPUT_ROLES, ("target",)))
         return f"{targets} from {inputs}"
 
     def check_grid(self, model: Mapping[str, Any]) -> None:
-        """Refuse a model for another grid."""
+        """Raise a `ConfigError` if a model was built for another grid than the dataset's."""
         grid, wanted = self.dataset.schema.grid, model.get("grid")
         if wanted is not None and not (isinstance(wanted, Sequence) and tuple(wanted) == grid):
-            found = "has none" if grid is None else f"is {list(grid)}"
-            raise ConfigError(f"model.grid is {wanted}; that of {self.data.path} {found}")
+            found = "has no grid" if grid is None else f"has the grid {list(grid)}"
+            raise ConfigError(f"model.grid is {wanted}, but {self.data.path} {found}")
 
     def surrogate(self, model: Mapping[str, Any], *, fitted: bool = True) -> Surrogate:
-        """An untrained model with normalisers fitted on the training samples; refuses damaged samples where it looks.
+        """Build an untrained model with normalizers fitted to the training samples.
 
-        Each rank reads its share of the samples, once. None is read where all constants are given, or not `fitted`.
+        Each rank reads its share of the samples once. None is read if all constants are given, or if not `fitted`.
+
+        Raises:
+            DataError: A sample has non-finite values.
         """
         schema, wishes = self.dataset.schema, self.data.normalise
         self.check_grid(model)
         if fitted and needs_statistics(schema, wishes):
             inputs, targets = self._statistics()
         else:
-            inputs, targets = unknown(schema.in_dim), unknown(schema.out_dim)
+            inputs, targets = unknown_statistics(schema.in_dim), unknown_statistics(schema.out_dim)
         return Surrogate(
-            model, schema, fit(schema, INPUT_ROLES, inputs, wishes), fit(schema, ("target",), targets, wishes)
+            model,
+            schema,
+            fit_normalizer(schema, INPUT_ROLES, inputs, wishes),
+            fit_normalizer(schema, ("target",), targets, wishes),
         )
 
     def _statistics(self) -> tuple[ChannelStatistics, ChannelStatistics]:
-        """Of the training samples' inputs and targets, to the bit the same for any number of ranks.
+        """Compute statistics of the inputs and targets of the training samples, bit-identical for any number of ranks.
 
-        The table of all samples' moments is filled by all ranks and added up: a row is of one rank, zero on the others.
+        Each rank fills its rows of a table of moments of all samples; the tables are then summed.
         """
-        schema, samples = self.dataset.schema, np.unique(np.concatenate([self.train, *self.judged.values()]))
+        schema, samples = self.dataset.schema, np.unique(np.concatenate([self.train, *self.evaluated.values()]))
         table = np.zeros((len(samples), 5, schema.in_dim + schema.out_dim))
         for row in range(len(samples))[self.ranks.all.of(len(samples))]:
             try:
                 table[row] = sample_moments(self.dataset, int(samples[row]))
             except DataError:
-                table[row] = np.nan  # all ranks are to say the same of it
+                table[row] = np.nan  # so that all ranks raise the same error below
                 break
         table = self.ranks.add_up(table)
         for damaged in samples[np.isnan(table).any((1, 2))]:
             sample_moments(self.dataset, int(damaged))
-            raise DataError(f"{self.dataset.path}: sample {damaged} is damaged where another rank reads it")
+            raise DataError(f"{self.dataset.path}: sample {damaged} is damaged on the disk of another rank")
         train = table[np.searchsorted(samples, self.train)]
-        return merged(train[..., : schema.in_dim]), merged(train[..., schema.in_dim :])
+        return merge_moments(train[..., : schema.in_dim]), merge_moments(train[..., schema.in_dim :])
 
     def batches(self, plan: BatchPlan, epochs: float, *, pin: bool = False) -> Iterable[Batch]:
+        """Return a loader of the micro-batches of one epoch."""
         data = self.data
         subsample = Subsample(data.subsample, data.subsample_from, data.subsample_growth * epochs)
         return training_loader(
@@ -136,43 +159,44 @@ class FieldTask:
         )
 
     def loss(self, predict: Predict, batch: Batch) -> Tensor:
-        """Mean over samples and fields of the relative error, with the gradient term where asked for.
+        """Compute the mean loss over samples and fields, with the gradient term if it has a weight.
 
-        Ranks that share points have the same loss, and each the gradient of its own points.
+        Ranks that share points have the same loss, and each has the gradient of its own points.
         """
-        schema, predicted = self.dataset.schema, predict(batch.inputs, batch.mask)
-        widths = schema.widths("target")
-        group, offset = self.ranks.group, self.settings.offset
-        loss = relative_l2(predicted, batch.targets, batch.mask, widths=widths, group=group, offset=offset)
-        if self.settings.gradient_weight:
+        schema, settings = self.dataset.schema, self.settings
+        predicted, widths = predict(batch.inputs, batch.mask), schema.widths("target")
+        if settings.name == "relative_l2":
+            how: dict[str, Any] = {"widths": widths, "group": self.ranks.group, "offset": settings.offset}
+            loss = relative_l2(predicted, batch.targets, batch.mask, **how)
+        else:
+            loss = LOSSES.get(settings.name)(predicted, batch.targets, batch.mask).mean()
+        if settings.gradient_weight:
             assert schema.grid is not None
-            gradient = gradient_l2(predicted, batch.targets, schema.grid, widths=widths)
-            loss = loss + self.settings.gradient_weight * gradient
+            loss = loss + settings.gradient_weight * gradient_l2(predicted, batch.targets, schema.grid, widths=widths)
         return loss.mean()
 
     def errors(self, predict: Predict, device: torch.device, indices: np.ndarray) -> np.ndarray:
-        """Relative L2 errors, (samples, fields), of samples: all points, physical values."""
+        """Compute the relative L2 errors of samples, shape (samples, fields), over all points in physical values."""
         size, ranks, offset = self.data.eval_batch_size, self.ranks, self.settings.offset
         return sample_errors(predict, self.dataset, indices, size, device, ranks.points, ranks.group, offset=offset)
 
     def after_step(self, learner: nn.Module, step: int, seed: int) -> None:
-        """Nothing: no model of fields asks for it."""
+        """Do nothing."""
 
     def scores(self, errors: np.ndarray) -> dict[str, float]:
+        """Return the mean relative L2 error."""
         return {"rel_l2": float(errors.mean())}
 
-    def words(self, errors: np.ndarray) -> str:
-        return f"rel-L2 {errors.mean():.4f}"
-
     def result(self, errors: Mapping[str, np.ndarray]) -> dict[str, Any]:
+        """Return mean, median and worst error of the test split, beside those of the mean field."""
         offset, tested = self.settings.offset, errors[self.data.test_split]
         baseline, kind = mean_field_errors(self.dataset, self.train, self.test, offset=offset)
-        of_samples, names = tested.mean(1), self.dataset.schema.named("target")
-        watched = {f"rel_l2_{split}": float(of.mean()) for split, of in errors.items() if split != self.data.test_split}
+        by_sample, names = tested.mean(1), self.dataset.schema.named("target")
+        watched = {f"rel_l2_{split}": float(e.mean()) for split, e in errors.items() if split != self.data.test_split}
         return {
-            "rel_l2": float(of_samples.mean()),
-            "rel_l2_median": median(of_samples),
-            "rel_l2_worst": float(of_samples.max()),
+            "rel_l2": float(by_sample.mean()),
+            "rel_l2_median": median(by_sample),
+            "rel_l2_worst": float(by_sample.max()),
             "rel_l2_mean_field": float(baseline.mean()),
             **watched,
             "fields": {
@@ -184,8 +208,107 @@ class FieldTask:
             "split": self.data.test_split,
         }
 
-    def of_samples(self, errors: Mapping[str, np.ndarray]) -> dict[str, Any]:
+    def sample_records(self, errors: Mapping[str, np.ndarray]) -> dict[str, Any]:
+        """Return the errors of the test samples."""
         return {"samples": self.test.tolist(), "rel_l2": errors[self.data.test_split].mean(1).tolist()}
+
+    def calibrate(self, run: RunFolder, *, checkpoint: str, ema: bool, device: str) -> Calibration:
+        """Measure error bars and the OOD score on held-out samples, and write them into the run folder."""
+        held_out, test = held_out_samples(self.dataset, self.test)
+        surrogate = load(run.path, checkpoint=checkpoint, ema=ema, device=device)
+        augmented = bool(self.data.mirror or self.data.turn)
+        calibration = calibrate(surrogate, self.dataset, self.train, held_out, test, augmented=augmented)
+        calibration.save(calibration_path(run.path, checkpoint, ema))
+        return calibration
+
+    def write_report(self, run: RunFolder, result: Mapping[str, Any]) -> Path:
+        """Write the report of a finished run."""
+        from flare.report.run import write_field_report  # imports matplotlib
+
+        return write_field_report(
+            run.path, load(run.path), self.dataset, self.test, result, run.config().to_dict(), run.records()
+        )
+
+    @staticmethod
+    def summary(result: Mapping[str, Any]) -> list[str]:
+        """Return the test error beside those of the mean field and of the paper."""
+        from flare.data.benchmarks.cards import compare_with_paper
+
+        error, baseline = result["rel_l2"], result["rel_l2_mean_field"]
+        lines = [
+            f"test rel-L2           {error:.4f}   mean of {counted(result['test_samples'], 'sample')}, last weights",
+            f"training-mean field   {baseline:.4f}   {result['mean_field']}; {compare_errors(error, baseline)}",
+        ]
+        if paper := compare_with_paper(result):
+            lines.append(f"the paper             {paper}")
+        return lines + _field_lines({n: (of["rel_l2"], of["rel_l2_mean_field"]) for n, of in result["fields"].items()})
+
+    @staticmethod
+    def evaluate_run(
+        run: str | os.PathLike[str],
+        *,
+        data: str | None = None,
+        split: str | None = None,
+        checkpoint: str = "last",
+        ema: bool = False,
+        device: str = "auto",
+    ) -> tuple[list[str], dict[str, Any]]:
+        """Evaluate the surrogate of a run; see `flare.train.tasks.Task.evaluate_run`."""
+        config = RunFolder(run).config()
+        surrogate = load(run, checkpoint=checkpoint, ema=ema, device=device)
+        dataset = Dataset(data or config.data.path)
+        surrogate.check_fields(dataset.schema, dataset.path)
+        name = split or config.data.test_split
+        test = dataset.split(name)[: None if data or split else config.data.test_samples]
+        if len(test) == 0:
+            raise DataError(f"{dataset.path}: split {name!r} is empty")
+        by_field = sample_errors(surrogate, dataset, test, config.data.eval_batch_size, surrogate.device)
+        errors, names, files = by_field.mean(1), dataset.schema.named("target"), dataset.files()
+        record = {"samples": test.tolist(), "rel_l2": errors.tolist()}
+        if any(files):
+            record["files"] = [files[i] for i in test]
+        weights = f"{checkpoint} weights" + (", averaged" if ema else "")
+        worst = dataset.titles()[test[errors.argmax()]]
+        lines = [
+            f"{dataset.path}, {name}: {len(errors)} samples, {weights}",
+            f"rel-L2 mean           {errors.mean():.4f}",
+            f"median, worst         {median(errors):.4f}, {errors.max():.4f} (sample {worst})",
+        ]
+        try:
+            task = FieldTask(config.data, config.loss)
+        except FlareError as error:
+            logger.info(f"no training-mean field to compare with: {error}")
+        else:
+            baseline, kind = mean_field_errors(task.dataset, task.train, test, dataset)
+            compared = compare_errors(errors.mean(), baseline.mean())
+            lines.append(f"training-mean field   {baseline.mean():.4f}   {kind}; {compared}")
+            lines += _field_lines(dict(zip(names, zip(by_field.mean(0), baseline.mean(0), strict=True), strict=True)))
+            record["rel_l2_mean_field"] = baseline.mean(1).tolist()
+        return lines, record
+
+
+ABOUT_ONE = 1.05
+"""Ratio below which a difference is given in percent."""
+
+
+def compare_errors(error: float, baseline: float) -> str:
+    """Compare an error with that of the training-mean field, as a factor, or in percent if they are close."""
+    if error < baseline:
+        if error <= 0:
+            return "ours is exact"
+        close = baseline / error < ABOUT_ONE
+        return f"ours is {1 - error / baseline:.1%} better" if close else f"ours is {baseline / error:.1f} times better"
+    if error < ABOUT_ONE * baseline:
+        return f"ours is WORSE by {error / baseline - 1:.1%}"
+    return f"ours is WORSE, {error / baseline:.1f} times its error"
+
+
+def _field_lines(errors: Mapping[str, tuple[float, float]]) -> list[str]:
+    """Return a line for each field, name -> (error, error of the mean field), if there are several."""
+    return [
+        f"  {name:<20}{ours:.4f}   training-mean field {theirs:.4f}; {compare_errors(ours, theirs)}"
+        for name, (ours, theirs) in (errors.items() if len(errors) > 1 else ())
+    ]
 
 
 @torch.no_grad()
@@ -200,7 +323,21 @@ def sample_errors(
     *,
     offset: float = 0.0,
 ) -> np.ndarray:
-    """Relative L2 errors, (samples, fields), in the order given; with a group, each of its ranks has some points."""
+    """Compute the relative L2 errors of samples of a dataset.
+
+    Args:
+        predict: The model.
+        dataset: Dataset with the targets.
+        indices: Samples to evaluate.
+        batch_size: Samples per batch.
+        device: Device of the model.
+        points: Share of the points that this rank evaluates.
+        group: Ranks that evaluate the other points of the same samples.
+        offset: See `relative_l2`.
+
+    Returns:
+        Errors, shape (samples, fields), in the order of `indices`.
+    """
     widths = dataset.schema.widths("target")
     errors = [torch.zeros(0, len(widths))]
     for batch in (b.to(device) for b in evaluation_batches(dataset, indices, batch_size, points)):
@@ -213,11 +350,20 @@ def sample_errors(
 def mean_field_errors(
     dataset: Dataset, train: np.ndarray, test: np.ndarray, other: Dataset | None = None, *, offset: float = 0.0
 ) -> tuple[np.ndarray, str]:
-    """The errors, (samples, fields), of predicting the mean of the training targets, and which mean.
+    """Compute the errors of the trivial baseline that predicts the mean of the training targets.
 
-    It is what any model must beat: the mean over all points, or, where all samples have as many, point by point if that
-    is better. It is worse where points of the same number have nothing to do with each other, as in clouds that were
-    drawn. `other` is where the test samples are, if not in the training dataset.
+    The mean is taken over all points, or point by point if all samples have the same number of points and that is
+    better. Point by point is worse if points of the same index do not correspond, as in random point clouds.
+
+    Args:
+        dataset: Dataset of the training samples.
+        train: Indices of the training samples.
+        test: Indices of the samples to evaluate.
+        other: Dataset of the samples to evaluate; None: `dataset`.
+        offset: See `relative_l2`.
+
+    Returns:
+        Errors, shape (samples, fields), and the kind of mean: `one value` or `point by point`.
     """
     tested, widths = other or dataset, dataset.schema.widths("target")
     means = {"one value": torch.from_numpy(target_statistics(dataset, train).mean)}
@@ -237,10 +383,10 @@ def mean_field_errors(
 
 
 def median(errors: np.ndarray) -> float:
-    """The error of the median sample; of an even number of samples, the worse of the two in the middle."""
+    """Return the median error; for an even number of samples, the larger of the two in the middle."""
     return float(np.quantile(errors, 0.5, method="higher"))
 
 
 def _targets(dataset: Dataset, index: int) -> Tensor:
-    """[1, N, out_dim] in float64."""
+    """Return the targets of a sample as float64, shape [1, N, out_dim]."""
     return torch.from_numpy(target_array(dataset.schema, dataset[int(index)]).astype(np.float64))[None]

@@ -1,4 +1,4 @@
-"""The one training loop. It knows steps, epochs, ranks and checkpoints; what is learnt is the task's affair."""
+"""The training loop: steps, epochs, ranks and checkpoints. The task defines what is learned."""
 
 from __future__ import annotations
 
@@ -15,31 +15,36 @@ from lightning_fabric import Fabric
 from torch import Tensor
 
 from flare.data.batching import BatchPlan
+from flare.inference.surrogate import find_checkpoint
 from flare.models.flare import recompute_blocks, split_points
-from flare.surrogate import find_checkpoint
-from flare.train.checkpoint import Position, State, collect, load_checkpoint, save_checkpoint, saved_step
+from flare.train.checkpoint import Position, RunState, collect, load_checkpoint, save_checkpoint, saved_step
 from flare.train.config import TrainConfig
-from flare.train.distributed.rank_failure import is_lost, lost
+from flare.train.distributed.rank_failure import is_rank_failure, rank_failure
 from flare.train.distributed.ranks import Ranks
 from flare.train.distributed.shards import whole
 from flare.train.ema import WeightAverage
 from flare.train.optimizers import build_optimizer
 from flare.train.run_folder import RunFolder
 from flare.train.schedule import decay_start, first_beta, learning_rate
-from flare.train.signals import Interrupted, SignalNote
+from flare.train.signals import Interrupted, SignalGuard
 from flare.train.tasks import Feed, Task
 from flare.utils.environment import gigabytes, peak_memory_mb
-from flare.utils.errors import CheckpointError, RankLost, TrainingDiverged
+from flare.utils.errors import CheckpointError, RankFailure, TrainingDiverged
 from flare.utils.progress import progress
 
 logger = logging.getLogger(__name__)
 
 
 class Trainer:
-    """One run: build it, `train()`, and the run folder holds the rest.
+    """Trainer of one run on one rank.
 
     Args:
-        resumed: whether `resume()` follows.
+        config: All settings.
+        task: What is learned.
+        run: Folder for metrics and checkpoints.
+        fabric: Launched Fabric: device, precision and strategy.
+        ranks: Place of this rank.
+        resumed: Whether `resume()` follows, so that normalizers need not be fitted.
     """
 
     def __init__(
@@ -55,7 +60,7 @@ class Trainer:
         if ranks.group is not None:
             split_points(self.surrogate.network, ranks.group)
         module = fabric.setup_module(self.surrogate)
-        # Built after the weights are on their device, and set up by itself so that checkpoints see the plain optimiser.
+        # Built after the weights are on their device. Checkpoints need the optimizer without Fabric's wrapper.
         self.optimizer = build_optimizer(self.surrogate, config.optim, fused=config.precision != "16")
         self.model, self.stepper = module, fabric.setup_optimizers(self.optimizer)
         self.ema = WeightAverage(self.surrogate, config.optim.ema) if config.optim.ema else None
@@ -69,10 +74,10 @@ class Trainer:
             lengths=task.lengths,
         )
         self.total_steps = config.steps or self.plan.steps * config.epochs
-        # The stable phase of a wsd schedule is saved at its end: the run can be extended from there.
+        # A checkpoint at the end of the stable phase of wsd allows to extend the run from there.
         self._stable_until = decay_start(self.total_steps, config.optim) if config.optim.schedule == "wsd" else None
         self.position = Position(data_fingerprint=task.dataset.fingerprint)
-        self._signal = SignalNote()
+        self._signal = SignalGuard()
         self._agreed_signal = 0
         self._save_due = False
         self._begin = self._saved_at = time.monotonic()
@@ -82,13 +87,19 @@ class Trainer:
     # -- the loop -----------------------------------------------------------------------------------------------------
 
     def train(self) -> None:
-        """Go through the epochs that are left."""
+        """Train to the end of the run, from the present position.
+
+        Raises:
+            Interrupted: A signal arrived; the run is saved.
+            TrainingDiverged: The loss or gradient is non-finite, or the loss is far above its lowest value.
+            RankLost: Another rank failed.
+        """
         self._begin = time.monotonic() - self.position.seconds
         self._cpu_begin = time.process_time() - self.position.cpu_seconds
         self._saved_at = time.monotonic()
         quiet = not self.fabric.is_global_zero
         with (
-            SignalNote(quiet=quiet) as self._signal,
+            SignalGuard(quiet=quiet) as self._signal,
             progress("training", self.total_steps, done=self.position.step, unit="steps", quiet=quiet) as update,
         ):
             try:
@@ -96,13 +107,13 @@ class Trainer:
                     self._epoch(update)
                 self._agree(torch.zeros((), device=self.fabric.device))
             except RuntimeError as error:
-                if not is_lost(error):
+                if not is_rank_failure(error):
                     raise
-                self._signal.hold()  # whoever started the ranks ends those that are left: first they say why
-                raise self._lost(error) from error
+                self._signal.hold()  # the launcher now ends the other ranks; first this one saves and reports
+                raise self._save_after_failure(error) from error
         self.run.close()
-        if self._agreed_signal:  # it came during the last evaluation; what is left can be done when resumed
-            raise Interrupted(self._agreed_signal)
+        if self._agreed_signal:  # it arrived during the last evaluation; resuming does the rest
+            raise Interrupted(self._agreed_signal, str(self.run.path))
 
     def _epoch(self, update: Any) -> None:
         self.model.train()
@@ -114,41 +125,41 @@ class Trainer:
             if self.position.step == self._stable_until:
                 self.save("stable")
             started = time.monotonic()
-            told = self._step([next(micro_batches) for _ in range(self.plan.parts)])
+            measured = self._step([next(micro_batches) for _ in range(self.plan.parts)])
             self.position.step += 1
             self.position.step_in_epoch += 1
-            self._log(told, time.monotonic() - started)
+            self._log(measured, time.monotonic() - started)
             update(text=f"loss {self.position.smooth_loss:.4f}  {gigabytes(peak_memory_mb()):.1f} GB")
             self._save_if_asked()
         finished, epoch = self.position.step == self.total_steps, self.position.epoch + 1
         if finished or epoch % self.config.evaluate_every == 0:
             self._evaluate(epoch)
-        # Only now: an epoch whose evaluation was cut off is evaluated when the run is resumed.
+        # Set after the evaluation, so that an interrupted evaluation is repeated when the run is resumed.
         self.position.finished = finished
-        if self.position.step_in_epoch == self.plan.steps:  # a number of steps may end within an epoch
+        if self.position.step_in_epoch == self.plan.steps:  # `steps` may end within an epoch
             self.position.epoch, self.position.step_in_epoch = epoch, 0
         if finished or epoch % self.config.checkpoint_every == 0:
             self.save("last")
 
     def _step(self, micro_batches: list[Feed]) -> dict[str, Any]:
-        """One optimiser step over all micro-batches of all ranks: their mean loss, the gradient norm, their points."""
+        """Do one optimizer step; return the mean loss, the gradient norm and the number of points of all ranks."""
         optim, position = self.config.optim, self.position
         for group in self.optimizer.param_groups:
             group["lr"] = learning_rate(position.step, self.total_steps, optim, group["peak_lr"])
             group["betas"] = (first_beta(position.step, self.total_steps, optim), group["betas"][1])
         total = torch.zeros((), device=self.fabric.device)
         for i, batch in enumerate(micro_batches):
-            # Ranks talk once per step, at the last micro-batch.
+            # Ranks exchange gradients once per step, at the last micro-batch.
             with self.fabric.no_backward_sync(self.model, enabled=i + 1 < len(micro_batches)):
                 loss = self.task.loss(self.model, batch.to(self.fabric.device)) / len(micro_batches)
-                # Ranks average their gradients; those of the shares of one sample are to be summed.
+                # Ranks average their gradients, but those of ranks that share a sample must be summed.
                 self.fabric.backward(loss * self.ranks.points.count)
             total += loss.detach()
         mean_loss, points = self._agree(total, sum(batch.points for batch in micro_batches))
         self._watch_loss(mean_loss, micro_batches)
         clip: Any = {"max_norm": optim.clip or math.inf, "error_if_nonfinite": False}
         norm = float(whole(self.fabric.clip_gradients(self.model, self.stepper, **clip)))
-        if self._scaler is None and not math.isfinite(norm):  # a loss scaler skips such a step and lowers its scale
+        if self._scaler is None and not math.isfinite(norm):  # a loss scaler skips such steps by itself
             self._stop(f"the gradient norm is {norm}", micro_batches)
         self.stepper.step()
         self.stepper.zero_grad()
@@ -158,9 +169,9 @@ class Trainer:
         return {"loss": mean_loss, "grad_norm": norm, "points": points}
 
     def _agree(self, loss: Tensor, points: int = 0) -> tuple[float, int]:
-        """The mean loss and the points of all ranks; a signal or a due checkpoint of one rank becomes that of all.
+        """Return the mean loss and the points of all ranks, and share signals and due checkpoints between ranks.
 
-        Saving is done together, so ranks act on what was agreed here, never on a signal that came since.
+        Ranks save together, so they act on what was exchanged here, never on a signal that arrived later.
         """
         self._agreed_signal = self._signal.number
         self._save_due = time.monotonic() - self._saved_at > 60 * self.config.checkpoint_minutes
@@ -173,30 +184,30 @@ class Trainer:
         return float(total) / self.fabric.world_size, int(all_points)
 
     def _watch_loss(self, loss: float, micro_batches: list[Feed]) -> None:
-        """Smooth the loss; stop when it is no number any more, or far above its best."""
+        """Update the smoothed loss; stop if it is non-finite or far above its lowest value."""
         if not math.isfinite(loss):
             self._stop(f"the loss is {loss}", micro_batches)
         position = self.position
         smooth = loss if position.smooth_loss is None else 0.95 * position.smooth_loss + 0.05 * loss
         lowest = smooth if position.lowest_loss is None else min(smooth, position.lowest_loss)
-        good = max(lowest, self.task.guessing)
-        if smooth > self.config.diverged * good:
-            self._stop(f"the loss rose to {smooth:.3g}, {smooth / good:.0f} times its best", micro_batches)
+        reference = max(lowest, self.task.trivial_loss)
+        if smooth > self.config.diverged * reference:
+            self._stop(f"the loss rose to {smooth:.3g}, {smooth / reference:.0f} times its lowest value", micro_batches)
         position.smooth_loss, position.lowest_loss = smooth, lowest
 
     def _stop(self, reason: str, micro_batches: list[Feed]) -> NoReturn:
         samples = [i for batch in micro_batches for i in batch.indices]
         raise TrainingDiverged(
             f"training stopped at step {self.position.step} (epoch {self.position.epoch}): {reason}, on samples "
-            f"{samples} of {self.task.dataset.path}. {self._last_good()} Try a lower --optim.lr or --optim.clip, "
-            f"or look at the data:  flare data check {self.task.dataset.path}"
+            f"{samples} of {self.task.dataset.path}. {self._last_checkpoint()} Try a lower optim.lr or optim.clip, or "
+            f"check the data:  flare data check {self.task.dataset.path}"
         )
 
-    def _lost(self, error: RuntimeError) -> RankLost:
-        """Save what is left, and tell it.
+    def _save_after_failure(self, error: RuntimeError) -> RankFailure:
+        """Save the run after another rank failed, and return the error to raise.
 
-        Steps end alike on all ranks: each has what the lost one had, but for its random state and its shard. Those left
-        cannot ask each other any more who they are, so each looks whether its step is saved, one after another.
+        All ranks end a step with the same state, except for random states and shards. The surviving ranks cannot
+        communicate any more, so each one saves under a lock unless the step is saved already.
         """
         if self.position.step and not self.config.shard:
             with self.run.saving():
@@ -205,16 +216,16 @@ class Trainer:
                     self._write("last", state, {name: random[None] for name, random in self._own_random().items()})
         self.run.close()
         when = f"in step {self.position.step}"
-        return lost(error, self.fabric.world_size, when, self.run, shards=self.config.shard)
+        return rank_failure(error, self.fabric.world_size, when, self.run, shards=self.config.shard)
 
-    def _last_good(self) -> str:
+    def _last_checkpoint(self) -> str:
         for name in ("last", "best"):
             if self.run.has_checkpoint(name):
-                return f"The last good checkpoint is {find_checkpoint(self.run.path, name)}."
-        return "No checkpoint was written yet."
+                return f"The last checkpoint is {find_checkpoint(self.run.path, name)}."
+        return "There is no checkpoint yet."
 
     def profile(self, seconds: float = 10.0) -> tuple[float, float]:
-        """Measure one optimizer step and one evaluation of the watched split. The weights are of no use afterwards.
+        """Measure an optimizer step and an evaluation of the watched split. The trainer is not usable afterwards.
 
         Args:
             seconds: Time to spend on steps; at least three are done.
@@ -224,13 +235,13 @@ class Trainer:
         """
         self.model.train()
         self.plan.begin(0, 0)
-        micro_batches = iter(self.task.batches(self.plan, 0))  # where the number of points grows, the last one
+        micro_batches = iter(self.task.batches(self.plan, 0))  # 0 epochs: the largest subsample
         times: list[float] = []
         while len(times) < self.plan.steps and (len(times) < 3 or sum(times) < seconds):
             started = time.monotonic()
             self._step([next(micro_batches) for _ in range(self.plan.parts)])
             times.append(time.monotonic() - started)
-        watched = next(iter(self.task.judged.values()))
+        watched = next(iter(self.task.evaluated.values()))
         few = watched[: self.config.data.eval_batch_size * self.ranks.samples.count]
         self.model.eval()
         started = time.monotonic()
@@ -244,42 +255,52 @@ class Trainer:
     # -- evaluation and log -------------------------------------------------------------------------------------------
 
     def errors_of(self, split: str) -> np.ndarray:
-        """The task's errors with the present weights, (samples, kinds); each rank takes its share of the samples."""
+        """Evaluate the present weights on a split; each rank evaluates its share of the samples.
+
+        Returns:
+            Errors of the task, shape (samples, kinds); the same on all ranks.
+        """
         self.model.eval()
-        ranks, judged = self.ranks, self.task.judged[split]
-        # Every rank takes as many, the last ones perhaps from the beginning again: where ranks share weights, all of
-        # them must go through the network together.
-        most = math.ceil(len(judged) / ranks.samples.count)
+        ranks, indices = self.ranks, self.task.evaluated[split]
+        # All ranks evaluate the same number of samples, some of them twice: ranks that share weights must go through
+        # the network together.
+        most = math.ceil(len(indices) / ranks.samples.count)
         mine = ranks.samples.index + ranks.samples.count * np.arange(most)
-        found = self.task.errors(self.model, self.fabric.device, judged[mine % len(judged)])
-        errors = np.zeros((len(judged), found.shape[1]))
-        if ranks.points.index == 0:  # the others of its group have found the same
-            new = mine < len(judged)
+        found = self.task.errors(self.model, self.fabric.device, indices[mine % len(indices)])
+        errors = np.zeros((len(indices), found.shape[1]))
+        if ranks.points.index == 0:  # the other ranks of the group have the same errors
+            new = mine < len(indices)
             errors[mine[new]] = found[new]
         return ranks.add_up(errors)
 
-    def _evaluate(self, epoch: int) -> None:
-        """After the last step of an epoch; they are counted from 1."""
-        split = next(iter(self.task.judged))
-        errors = self.errors_of(split)
-        record: dict[str, Any] = {"kind": "evaluate", "step": self.position.step, "epoch": epoch}
-        record |= {"split": split, **self.task.scores(errors)}
+    def scores(self, errors: np.ndarray, split: str) -> dict[str, float]:
+        """Return the metrics of a split, and those of the averaged weights as `<name>_ema` if there are any."""
+        scores = self.task.scores(errors)
         if self.ema is not None:
             with self.ema.swapped_in(self.surrogate):
-                record |= {f"{name}_ema": score for name, score in self.task.scores(self.errors_of(split)).items()}
+                scores |= {f"{name}_ema": score for name, score in self.task.scores(self.errors_of(split)).items()}
+        return scores
+
+    def _evaluate(self, epoch: int) -> None:
+        """Evaluate after an epoch, counted from 1; log the metrics and save the best weights."""
+        split = next(iter(self.task.evaluated))
+        errors = self.errors_of(split)
+        record: dict[str, Any] = {"kind": "evaluate", "step": self.position.step, "epoch": epoch}
+        record |= {"split": split, **self.scores(errors, split)}
         record["seconds"] = time.monotonic() - self._begin
         record["cpu_seconds"] = time.process_time() - self._cpu_begin
         if self.fabric.is_global_zero:
             self.run.log(record)
-            logger.info(f"epoch {epoch}: {split} {self.task.words(errors)}")
+            scores = ", ".join(f"{name} {score:.4f}" for name, score in self.task.scores(errors).items())
+            logger.info(f"epoch {epoch}: {split} {scores}")
         error, best = float(errors.mean()), self.position.best_error
         if math.isfinite(error) and (best is None or error < best):
             self.save("best")
             self.position.best_error = error
 
-    def _log(self, told: dict[str, Any], seconds: float) -> None:
+    def _log(self, measured: dict[str, Any], seconds: float) -> None:
         position = self.position
-        self._recent.append(told["loss"])
+        self._recent.append(measured["loss"])
         if position.step % self.config.log_every and position.step != self.total_steps:
             return
         record = {
@@ -288,8 +309,8 @@ class Trainer:
             "epoch": position.epoch,
             "loss": float(np.mean(self._recent)),
             "lr": float(self.optimizer.param_groups[0]["lr"]),
-            "grad_norm": told["grad_norm"],
-            "points": told["points"],
+            "grad_norm": measured["grad_norm"],
+            "points": measured["points"],
             "seconds": time.monotonic() - self._begin,
             "samples_per_second": self.config.data.batch_size / max(seconds, 1e-9),
             "memory_mb": peak_memory_mb(),
@@ -298,10 +319,10 @@ class Trainer:
         if self.fabric.is_global_zero:
             self.run.log(record)
 
-    # -- saving and going on ------------------------------------------------------------------------------------------
+    # -- saving and resuming -------------------------------------------------------------------------------------------
 
     def save(self, name: str) -> None:
-        """Write a checkpoint; every rank takes part, the first one writes."""
+        """Write a checkpoint. Every rank must call this; the first one writes."""
         random_states = self._random_states()
         state = collect(self.surrogate, self.optimizer, self.ema)
         if self.fabric.is_global_zero:
@@ -310,7 +331,7 @@ class Trainer:
         self.fabric.barrier()
         self._saved_at = time.monotonic()
 
-    def _write(self, name: str, state: State, random_states: dict[str, Tensor]) -> None:
+    def _write(self, name: str, state: RunState, random_states: dict[str, Tensor]) -> None:
         self.position.seconds = time.monotonic() - self._begin
         self.position.cpu_seconds = time.process_time() - self._cpu_begin
         self.position.loss_scaler = self._scaler.state_dict() if self._scaler is not None else None
@@ -318,12 +339,12 @@ class Trainer:
         save_checkpoint(folder, self.surrogate, state, random_states, self.position)
 
     def resume(self) -> None:
-        """Go on from the run's last checkpoint; the rest of the run is bit for bit what it would have been."""
+        """Continue from the last checkpoint of the run, bit for bit as if it had not stopped (on a CPU)."""
         if self.run.has_checkpoint("last"):
             folder = find_checkpoint(self.run.path)
             self.position, random_states = load_checkpoint(folder, self.surrogate, self.optimizer, self.ema)
             self._refuse_other_data(folder)
-            self.position.finished &= self.position.step == self.total_steps  # an extended run goes on
+            self.position.finished &= self.position.step == self.total_steps  # an extended run continues
             self._restore_random(random_states)
         if self._scaler is not None and self.position.loss_scaler is not None:
             self._scaler.load_state_dict(self.position.loss_scaler)
@@ -335,12 +356,12 @@ class Trainer:
         now = self.task.dataset.fingerprint
         if self.position.data_fingerprint != now:
             raise CheckpointError(
-                f"{folder} was trained on other data: {self.task.dataset.path} has fingerprint {now}, it was "
+                f"{folder} was trained on other data: {self.task.dataset.path} has fingerprint {now}, the checkpoint "
                 f"{self.position.data_fingerprint}. Restore the dataset, or start a new run"
             )
 
     def _random_states(self) -> dict[str, Tensor]:
-        """Of every rank, [ranks, bytes]."""
+        """Collect the random states of every rank, shape [ranks, bytes]."""
         place, states = self.ranks.all, {}
         for name, state in self._own_random().items():
             table = np.zeros((place.count, len(state)), np.uint8)
@@ -358,7 +379,7 @@ class Trainer:
         rank, ranks = self.fabric.global_rank, self.fabric.world_size
         if len(states["random/cpu"]) != ranks:
             logger.info(
-                f"resuming with {ranks} rank(s) what {len(states['random/cpu'])} began: random states start anew"
+                f"the run began with {len(states['random/cpu'])} rank(s) and resumes with {ranks}: new random states"
             )
             fresh = np.random.SeedSequence([self.config.seed, self.position.step, rank])
             torch.manual_seed(int(fresh.generate_state(1)[0]))
@@ -372,9 +393,9 @@ class Trainer:
             self.save("last")
         if self._agreed_signal:
             self.run.close()
-            raise Interrupted(self._agreed_signal)
+            raise Interrupted(self._agreed_signal, str(self.run.path))
 
     @property
     def _scaler(self) -> Any:
-        """Of float16 training; None in other precisions."""
+        """Loss scaler of float16 training; None in other precisions."""
         return getattr(self.fabric.strategy.precision, "scaler", None)

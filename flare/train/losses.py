@@ -1,4 +1,4 @@
-"""The paper's loss and metric: relative L2 per sample, in physical values."""
+"""Relative L2, the paper's loss and metric, and the gradient term of the Darcy benchmark."""
 
 # B batch, N points, F channels, R x C grid rows and columns
 
@@ -22,21 +22,20 @@ def relative_l2(
     group: Group | None = None,
     offset: float = 0.0,
 ) -> Tensor:
-    """Relative L2 error, ||prediction − target|| / ||target||, of each field of each sample.
+    """Compute the relative L2 error of each field of each sample.
 
     Args:
-        prediction: [B, N, F].
-        target: [B, N, F], in the units of `prediction`.
-        mask: [B, N], True at real points, so padding counts for nothing. None: every point is real.
-        widths: channels of each field, summing to F. Fields are judged one by one, since megapascals would drown
-            millimetres; the components of a vector are judged together. None: one field.
-        group: ranks that hold the other points of these samples; the error is that of all points.
-        offset: added to both before they are compared, which makes the error look smaller: ||target + offset||.
+        prediction: Predicted fields, shape [B, N, F].
+        target: Reference fields, same shape and units.
+        mask: Boolean, shape [B, N], True at real points. Padding does not contribute. None: every point is real.
+        widths: Channels of each field, summing to F. Each field has its own error, so that units do not matter; the
+            components of a vector are taken together. None: one field.
+        group: Ranks that hold the other points of these samples; the error is that of all points.
+        offset: Constant added to both before they are compared; the denominator becomes ||target + offset||.
 
     Returns:
-        [B, fields]. The paper has one field and averages over samples, not over points; with several fields we
-        average over them too. A field that is zero everywhere has no relative error (the result is inf or NaN);
-        datasets with such samples are refused when a run begins.
+        Errors ||prediction − target|| / ||target||, shape [B, fields]. They are inf or NaN if a target is zero
+        everywhere; datasets with such samples are refused when a run begins.
     """
     difference, target = prediction - target, target + offset if offset else target
     if mask is not None:
@@ -52,27 +51,29 @@ def relative_l2(
 def gradient_l2(
     prediction: Tensor, target: Tensor, grid: tuple[int, int], *, widths: Sequence[int] | None = None
 ) -> Tensor:
-    """Relative L2 of both grid derivatives, summed: the regulariser of the Darcy benchmark.
+    """Compute the sum of the relative L2 errors of both grid derivatives.
 
-    As published: the prediction's outermost ring is set to zero, the target's is not; one ring of zeros is padded
-    outside, and central differences are taken at every point. The spacing cancels in the ratio.
+    As published: the outermost ring of the prediction is set to zero, that of the target is not; one ring of zeros is
+    padded outside, and central differences are taken at every point. The spacing cancels in the ratio.
 
     Args:
-        prediction: [B, N, F] with N = rows · columns, row by row.
-        target: likewise.
+        prediction: Predicted fields on a grid, shape [B, N, F] with N = rows · columns, row by row.
+        target: Reference fields, same shape.
+        grid: Rows and columns.
+        widths: See `relative_l2`.
 
     Returns:
-        [B, fields]
+        Errors, shape [B, fields].
     """
     u_BRCF, v_BRCF = (t.unflatten(1, grid) for t in (prediction, target))
     inside = torch.zeros(grid, dtype=torch.bool, device=prediction.device)
     inside[1:-1, 1:-1] = True
     u_BRCF = torch.where(inside[..., None], u_BRCF, 0)
-    along = zip(_central_differences(u_BRCF), _central_differences(v_BRCF), strict=True)
-    return torch.stack([relative_l2(du.flatten(1, 2), dv.flatten(1, 2), widths=widths) for du, dv in along]).sum(0)
+    pairs = zip(_central_differences(u_BRCF), _central_differences(v_BRCF), strict=True)
+    return torch.stack([relative_l2(du.flatten(1, 2), dv.flatten(1, 2), widths=widths) for du, dv in pairs]).sum(0)
 
 
 def _central_differences(f_BRCF: Tensor) -> tuple[Tensor, Tensor]:
-    """Along columns and along rows, up to the common factor 1 / 2δ."""
+    """Return differences along columns and along rows, up to the common factor 1 / 2δ."""
     f = pad(f_BRCF, (0, 0, 1, 1, 1, 1))
     return f[:, 1:-1, 2:] - f[:, 1:-1, :-2], f[:, 2:, 1:-1] - f[:, :-2, 1:-1]

@@ -1,63 +1,72 @@
-"""From a preset and overrides to a checked `TrainConfig`; unknown names are refused with the nearest known one."""
+"""Presets: YAML files of settings, merged with overrides into a checked `TrainConfig`."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from copy import deepcopy
 from dataclasses import fields, is_dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any, get_type_hints
 
 import yaml
 
-import flare
-from flare.train.config import OPTIMIZER_DEFAULTS, TrainConfig
-from flare.utils.errors import ConfigError, nearest, one_line
+from flare.train.config import OPTIMIZER_DEFAULTS, OPTIMIZERS, TrainConfig
+from flare.utils.errors import ConfigError, one_line, suggest_name
 
 
 def preset_folder() -> Path:
-    """`configs/`: inside an installed package, beside it in a checkout."""
-    package = Path(flare.__file__).parent
+    """Return `configs/`, which is inside an installed package and beside the package in a checkout."""
+    package = Path(__file__).parents[1]
     return package / "configs" if (package / "configs").is_dir() else package.parent / "configs"
 
 
 def preset_names() -> list[str]:
-    """Presets of fields."""
+    """Return the names of the presets of fields."""
     return sorted(path.stem for path in preset_folder().glob("*.yaml"))
 
 
 def sequence_presets() -> list[str]:
-    """Presets of sequences, such as `lra/listops`."""
+    """Return the names of the presets of sequences, such as `lra/listops`."""
     return sorted(f"lra/{path.stem}" for path in (preset_folder() / "lra").glob("*.yaml"))
 
 
 def preset_path(name_or_path: str) -> Path:
-    """A preset by name (`darcy`, `lra/listops`) or any YAML file by path (`my/darcy.yaml`)."""
+    """Return the file of a preset, given its name (`darcy`, `lra/listops`) or a path (`my/darcy.yaml`).
+
+    Raises:
+        ConfigError: There is no such preset or file.
+    """
     path = Path(name_or_path)
     if path.suffix in (".yaml", ".yml"):
         if not path.is_file():
-            raise ConfigError(f"there is no configuration file {path}")
+            raise ConfigError(f"preset file {path} does not exist")
         return path
     known = [*preset_names(), *sequence_presets()]
     if name_or_path not in known:
-        raise ConfigError(f"there is no preset {name_or_path!r}; {nearest(name_or_path, known)}")
+        raise ConfigError(f"unknown preset {name_or_path!r}; {suggest_name(name_or_path, known)}")
     return preset_folder() / f"{name_or_path}.yaml"
 
 
 def preset_name(path: Path) -> str:
-    """Of one of our own presets; empty for any other file, whatever it is called."""
+    """Return the name of a built-in preset, given its file; an empty string for any other file."""
     own = {preset_path(name).resolve(): name for name in (*preset_names(), *sequence_presets())}
     return own.get(path.resolve(), "")
 
 
 def read_yaml(path: Path) -> dict[str, Any]:
-    """A YAML mapping whose every key is a setting of `TrainConfig`."""
+    """Read a YAML file of settings.
+
+    Raises:
+        ConfigError: The file cannot be read, or a key is not a setting of `TrainConfig`.
+    """
     record = read_mapping(path)
     refuse_unknown_keys(record, str(path))
     return record
 
 
 def read_mapping(path: Path) -> dict[str, Any]:
+    """Read a YAML file that holds a mapping."""
     try:
         record = yaml.safe_load(path.read_text(encoding="utf-8"))
     except OSError as error:
@@ -70,6 +79,7 @@ def read_mapping(path: Path) -> dict[str, Any]:
 
 
 def refuse_unknown_keys(record: Mapping[str, Any], where: str) -> None:
+    """Raise a `ConfigError` that names `where` if a key of nested settings is unknown or not a group."""
     known = set(setting_names())
     sections = {name.split(".")[0] for name in known if "." in name}
     for key, value in record.items():
@@ -80,29 +90,35 @@ def refuse_unknown_keys(record: Mapping[str, Any], where: str) -> None:
             raise ConfigError(f"{where}: {key!r} is a group of settings, such as {example}; it cannot be {value!r}")
         for name in [f"{key}.{name}" for name in value] if key in sections else [str(key)]:
             if name not in known:
-                raise ConfigError(f"{where}: unknown setting {name!r}; {nearest(name, known)}")
+                raise ConfigError(f"{where}: unknown setting {name!r}; {suggest_name(name, known)}")
 
 
-def setting_names(config: type = TrainConfig, prefix: str = "") -> list[str]:
-    """All settings, dotted: `epochs`, `optim.lr`, …"""
+@cache
+def setting_names(config: type = TrainConfig, prefix: str = "") -> tuple[str, ...]:
+    """Return the dotted names of all settings, such as `epochs` and `optim.lr`."""
     names: list[str] = []
     hints = get_type_hints(config)
     for f in fields(config):
         kind = hints[f.name]
         names += setting_names(kind, f"{prefix}{f.name}.") if is_dataclass(kind) else [prefix + f.name]  # type: ignore[arg-type]
-    return names
+    return tuple(names)
 
 
-def build_config(record: Mapping[str, Any], where: str = "configuration") -> TrainConfig:
-    """A checked configuration from a nested mapping; missing settings take their defaults."""
+def build_config(record: Mapping[str, Any], where: str = "settings") -> TrainConfig:
+    """Check nested settings; those that are missing have their defaults.
+
+    Raises:
+        ConfigError: A setting is unknown or invalid; the message begins with `where`.
+    """
     import argparse
 
     from jsonargparse import ArgumentParser
 
     refuse_unknown_keys(record, where)
     optim = record.get("optim", {})
+    name = optim.get("name", "adamw")
     # Otherwise the parser fills in the values of the default optimizer.
-    own = OPTIMIZER_DEFAULTS.get(optim.get("name", "adamw"), {})
+    own = OPTIMIZER_DEFAULTS[name] if isinstance(name, str) and name in OPTIMIZERS else {}
     given = {name: value for name, value in optim.items() if value is not None or name not in own}
     parser = ArgumentParser(exit_on_error=False)
     parser.add_class_arguments(TrainConfig, "run")
@@ -113,18 +129,30 @@ def build_config(record: Mapping[str, Any], where: str = "configuration") -> Tra
 
 
 def load_config(path: Path) -> TrainConfig:
+    """Read a YAML file of settings as a checked configuration."""
     return build_config(read_yaml(path), str(path))
 
 
 def merged(base: Mapping[str, Any], overrides: Iterable[tuple[str, Any]]) -> dict[str, Any]:
-    """`base` with dotted overrides applied, such as ("optim.lr", 1e-4); sections are merged, never replaced."""
+    """Return `base` with dotted overrides such as ("optim.lr", 1e-4); groups are merged, not replaced."""
     result = deepcopy(dict(base))
-    for dotted, value in overrides:
-        *path, last = dotted.split(".")
+    for name, value in overrides:
+        *path, last = name.split(".")
         level = result
         for key in path:
-            if not isinstance(level.get(key), dict):  # a mapping in place of a word, such as a kind of normaliser
+            if not isinstance(level.get(key), dict):  # a mapping replaces a word, such as a kind of normalizer
                 level[key] = {}
             level = level[key]
         level[last] = value
     return result
+
+
+def dotted(record: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield nested settings with dotted names. The free keys of `model` and `data.normalise` are split as well."""
+    for key, value in record.items():
+        name = f"{prefix}{key}"
+        splits = name not in setting_names() or name in ("model", "data.normalise")
+        if isinstance(value, Mapping) and splits:
+            yield from dotted(value, f"{name}.")
+        else:
+            yield name, value

@@ -1,53 +1,96 @@
-"""A model's own recipe on a preset: `configs/models/<model>.yaml`, with settings for all presets and for some.
+"""Recipes: settings of a model for every preset, from `configs/models/<model>.yaml` and `configs/recipes/fast.yaml`.
 
-A preset is the paper's recipe of FLARE on a dataset. Another model brings its sizes, and its own way of training unless
-a common one is wanted. In order: the preset, the recipe, the command line.
-
-Presets of sequences are FLARE's too, and another attention brings what differs: `configs/lra/attentions/<name>.yaml`.
+A preset is the paper's recipe of FLARE for one dataset. Another model has its own sizes, and its own optimizer and
+schedule unless a common recipe is asked for. Later ones win: preset, recipe, overrides.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from flare.train.config import OPTIMIZER_DEFAULTS
+from flare.train.config import OPTIMIZER_DEFAULTS, OPTIMIZERS, TrainConfig
 from flare.train.presets import (
+    build_config,
+    dotted,
     merged,
     preset_folder,
+    preset_name,
     preset_names,
+    preset_path,
     read_mapping,
+    read_yaml,
     refuse_unknown_keys,
-    sequence_presets,
 )
-from flare.utils.errors import ConfigError, nearest
+from flare.utils.errors import ConfigError, suggest_name
+from flare.utils.registry import Registry
 
 ALL = "all"
-"""The section of a recipe that holds for every preset."""
+"""Section of a recipe that applies to every preset."""
 OF_DATA = "dataset"
-"""A recipe's `grid` of a model that is to take that of the dataset."""
+"""Value of `model.grid` that stands for the grid of the dataset."""
+ADAPTERS: Registry[Callable[[Mapping[str, Any], str, Mapping[str, Any]], dict[str, Any]]] = Registry(
+    "recipe", {"sequence": "flare.sequence.recipes:adapt_settings"}
+)
+"""Model name -> function (settings, preset name, overrides) that changes the settings before overrides are applied."""
+
+
+def resolve_config(
+    *, preset: str | None = None, recipe: str | None = None, settings: Mapping[str, Any] | None = None
+) -> TrainConfig:
+    """Combine a preset, a recipe and overrides into a checked configuration.
+
+    Args:
+        preset: Name of a preset or path of a YAML file. None: the defaults of `TrainConfig`.
+        recipe: `paper` (default with a preset), `fast` (default without one), or the name of a model whose optimizer
+            and schedule to use.
+        settings: Overrides, dotted or nested.
+
+    Raises:
+        ConfigError: A name or value is unknown or invalid.
+    """
+    overrides = dict(dotted(settings or {}))
+    path = preset_path(preset) if preset else None
+    name = preset_name(path) if path else ""
+    record = read_yaml(path) if path else {"model": {"name": "flare"}}
+    own, model = model_name(record), overrides.get("model.name")
+    recipe_model = None if recipe in ("paper", "fast") else recipe
+    if recipe_model is not None and recipe_model not in recipe_names():
+        raise ConfigError(
+            f"unknown recipe {recipe!r}; {suggest_name(recipe_model, ['paper', 'fast', *recipe_names()])}"
+        )
+    if recipe_model or model not in (None, own):
+        record = with_model(record, name, model or own, recipe_model)
+        overrides.pop("model.name", None)
+    if recipe == "fast" or (recipe is None and path is None):
+        record = with_fast_recipe(record, name)
+    if "optim.name" in overrides:
+        record = with_optimizer(record, overrides["optim.name"])
+    if model_name(record) in ADAPTERS:
+        record = ADAPTERS.get(model_name(record))(record, name, overrides)
+    where = "settings" if path is None else f"{path} with overrides" if overrides else str(path)
+    return build_config(with_grid(merged(record, overrides.items())), where)
 
 
 def recipe_names() -> list[str]:
-    """Models that can be asked for by name: FLARE, whose recipe the presets are, and those with a file."""
+    """Return the models with a recipe: FLARE, whose recipe the presets are, and those with a file."""
     return ["flare", *sorted(path.stem for path in _folder().glob("*.yaml"))]
 
 
 def needs_grid(name: str) -> bool:
-    """Whether a recipe's model reads points on a grid only."""
+    """Return whether the model of a recipe needs points on a grid."""
     return any(part.get("grid") == OF_DATA for section, part in _sections(name, "") if section == "model")
 
 
 def with_model(preset: Mapping[str, Any], preset_name: str, model: str, recipe: str | None = None) -> dict[str, Any]:
-    """The settings of a preset for another model.
+    """Return the settings of a preset for another model.
 
     Args:
-        preset: settings as the preset's file has them.
-        preset_name: of one of our presets, such as `darcy`: a model may have settings of its own for it; else empty.
-        model: one of `recipe_names`; gives the model's sizes, unless the preset is for that very model.
-        recipe: whose way of training (batch, optimiser, schedule) to use; the model's own by default, `flare` for the
-            preset's.
+        preset: Settings as in the file of the preset.
+        preset_name: Name of a built-in preset, such as `darcy`, for which a model may have its own settings; or empty.
+        model: One of `recipe_names`, or a registered model. Its sizes are used, unless the preset is for that model.
+        recipe: Model whose batch size, optimizer and schedule to use; None: `model`. `flare`: those of the preset.
     """
     settings = {key: value for key, value in preset.items() if key != "model"}
     for section, part in _sections(recipe or model, preset_name):
@@ -63,7 +106,8 @@ def with_model(preset: Mapping[str, Any], preset_name: str, model: str, recipe: 
 
 
 def with_optimizer(settings: Mapping[str, Any], name: str) -> dict[str, Any]:
-    """The same for another optimizer: rates, betas and decay are its own, not those chosen for the one before."""
+    """Return settings for another optimizer: with its own learning rates, betas and weight decay."""
+    OPTIMIZERS.check(name)
     optim = settings.get("optim", {})
     if optim.get("name", "adamw") == name:
         return dict(settings)
@@ -72,11 +116,11 @@ def with_optimizer(settings: Mapping[str, Any], name: str) -> dict[str, Any]:
 
 
 def with_fast_recipe(settings: Mapping[str, Any], preset_name: str) -> dict[str, Any]:
-    """The same with the fast recipe, `configs/recipes/fast.yaml`, in place of the paper's way of training.
+    """Return settings with the fast recipe, `configs/recipes/fast.yaml`, instead of the paper's.
 
     Args:
-        settings: Of a preset, for any model.
-        preset_name: Name of one of our presets, which may have settings of its own in the recipe; else empty.
+        settings: Settings of a preset, for any model.
+        preset_name: Name of a built-in preset, for which the recipe may have its own settings; or empty.
     """
     record = read_recipe(preset_folder() / "recipes" / "fast.yaml", preset_names())
     for part in (record[ALL], record.get(preset_name, {})):
@@ -90,40 +134,18 @@ def with_fast_recipe(settings: Mapping[str, Any], preset_name: str) -> dict[str,
     return dict(settings)
 
 
-def attention_names() -> list[str]:
-    return ["flare", *sorted(path.stem for path in _attentions().glob("*.yaml"))]
-
-
-def with_attention(preset: Mapping[str, Any], preset_name: str, attention: str) -> dict[str, Any]:
-    """The settings of a preset of sequences for another attention than FLARE's.
-
-    Args:
-        preset: settings as the preset's file has them.
-        preset_name: of one of our presets, such as `lra/image`: an attention may have settings of its own for it.
-    """
-    if attention not in attention_names():
-        raise ConfigError(f"unknown attention {attention!r}; {nearest(attention, attention_names())}")
-    own = preset.get("model", {}).get("attention", "flare")
-    if attention == own:
-        return dict(preset)
-    from flare.sequence.encoder import options_of  # which loads torch
-
-    sizes = {name: value for name, value in preset.get("model", {}).items() if name not in options_of(own)}
-    settings = merged(preset, [("model", sizes | {"attention": attention})])
-    record = {} if attention == "flare" else read_recipe(_attentions() / f"{attention}.yaml", sequence_presets())
-    for part in (record.get(ALL, {}), record.get(preset_name, {})):
-        for section, value in part.items():
-            changes = value.items() if isinstance(value, Mapping) else [("", value)]
-            settings = merged(settings, [(f"{section}.{name}".strip("."), new) for name, new in changes])
-    return settings
+def predicts_fields(settings: Mapping[str, Any]) -> bool:
+    """Return whether the model of the settings is a model of fields."""
+    return model_name(settings) not in ADAPTERS
 
 
 def model_name(settings: Mapping[str, Any]) -> str:
+    """Return the name of the model in nested settings."""
     return settings.get("model", {}).get("name", "flare")
 
 
 def with_grid(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """The same, with the grid of the dataset where the model asks for it."""
+    """Return settings in which a model that asks for the grid of the dataset has it."""
     model = settings.get("model", {})
     if model.get("grid") != OF_DATA:
         return dict(settings)
@@ -132,28 +154,26 @@ def with_grid(settings: Mapping[str, Any]) -> dict[str, Any]:
     path = settings.get("data", {}).get("path", "")
     grid = Dataset(path).schema.grid
     if grid is None:
-        raise ConfigError(
-            f"this form of {model['name']} reads points on a grid, and {path} has none; use another model"
-        )
+        raise ConfigError(f"{model['name']} with grid={OF_DATA!r} needs points on a grid, and {path} has none")
     return {**settings, "model": {**model, "grid": list(grid)}}
 
 
 def _sections(name: str, preset_name: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """The settings of a recipe, group by group: first those for all presets, then those for this one."""
+    """Yield the groups of settings of a recipe: first those for all presets, then those for this one."""
     if name not in recipe_names():
-        from flare.models import MODELS  # which loads torch
+        from flare.models import MODELS  # imports torch
 
-        known = {*recipe_names(), *MODELS, "sequence"}
-        if name not in known:
-            raise ConfigError(f"unknown model {name!r}; {nearest(str(name), known)}")
+        if name not in MODELS and name not in ADAPTERS:
+            known = {*recipe_names(), *MODELS, *ADAPTERS}
+            raise ConfigError(f"unknown model {name!r}; {suggest_name(str(name), known)}")
     elif name != "flare":
         record = read_recipe(_folder() / f"{name}.yaml", preset_names())
-        for part in (ALL, *_alike(preset_name)):
+        for part in (ALL, *_related_presets(preset_name)):
             yield from record.get(part, {}).items()
 
 
-def _alike(preset_name: str) -> list[str]:
-    """A stand-in is trained like the benchmark in whose place it is, where a recipe has nothing of its own for it."""
+def _related_presets(preset_name: str) -> list[str]:
+    """Return a preset and, before it, the benchmark that its dataset stands in for."""
     from flare.data.benchmarks.cards import card, card_names
 
     original = card(preset_name).stands_in_for if preset_name in card_names() else None
@@ -161,20 +181,16 @@ def _alike(preset_name: str) -> list[str]:
 
 
 def read_recipe(path: Path, presets: Collection[str]) -> dict[str, Any]:
-    """A recipe's sections, one for all presets and some for these alone."""
+    """Read a recipe: a section `all` and sections for some of `presets`."""
     record = read_mapping(path)
     if ALL not in record:
         raise ConfigError(f"{path} has no section {ALL!r}")
     for section, settings in record.items():
         if section not in (ALL, *presets):
-            raise ConfigError(f"{path}: there is no preset {section!r}; {nearest(section, [ALL, *presets])}")
+            raise ConfigError(f"{path}: unknown preset {section!r}; {suggest_name(section, [ALL, *presets])}")
         refuse_unknown_keys(settings, f"{path}, {section}")
     return record
 
 
 def _folder() -> Path:
     return preset_folder() / "models"
-
-
-def _attentions() -> Path:
-    return preset_folder() / "lra" / "attentions"

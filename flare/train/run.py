@@ -1,4 +1,4 @@
-"""From a configuration to a finished run folder: start or resume, train, judge."""
+"""Runs: start, resume, extend, evaluate, calibrate and report."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ import json
 import logging
 import os
 import time
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Mapping
 from contextlib import nullcontext
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -16,27 +17,154 @@ from typing import Any
 import numpy as np
 from lightning_fabric import Fabric
 
+from flare.inference.calibration.calibrate import Calibration, calibration_path, load_calibration
+from flare.inference.surrogate import Surrogate, find_checkpoint, load
 from flare.mixer import choose, native
 from flare.models import count_parameters
-from flare.surrogate import find_checkpoint
 from flare.train.checkpoint import copy_checkpoint, read_position
 from flare.train.config import TrainConfig
 from flare.train.distributed.fabric import launched_fabric
 from flare.train.distributed.ranks import Ranks, place
 from flare.train.loop import Trainer
+from flare.train.presets import dotted, preset_path, read_yaml
+from flare.train.recipes import model_name, resolve_config
 from flare.train.run_folder import RunFolder
 from flare.train.schedule import decay_start
-from flare.train.tasks import make_task
+from flare.train.tasks import data_path, make_task
 from flare.utils.environment import describe_environment, peak_memory_mb
-from flare.utils.errors import CheckpointError, ConfigError, differences
+from flare.utils.errors import CheckpointError, ConfigError, FlareError, differences
 from flare.utils.files import write_json
 from flare.utils.text import counted
 
 logger = logging.getLogger(__name__)
 
 
+@dataclass(frozen=True)
+class Run:
+    """A finished run, as returned by `flare.train`."""
+
+    path: Path
+    """The run folder."""
+    result: Mapping[str, Any]
+    """Content of `result.json`; empty on all ranks but the first."""
+    calibration: Calibration | None = None
+    """Error bars and OOD detector of the last weights."""
+
+    @property
+    def metrics(self) -> dict[str, dict[str, float]]:
+        """Split -> metrics of the last weights, such as `run.metrics["test"]["rel_l2"]`."""
+        if "metrics" in self.result or not self.result:
+            return dict(self.result.get("metrics", {}))
+        return {self.result["split"]: {"rel_l2": self.result["rel_l2"]}}  # written before there were metrics
+
+    @cached_property
+    def surrogate(self) -> Surrogate:
+        """The surrogate with the last weights, on the CPU."""
+        return load(self.path)
+
+
+def train_run(
+    given: Mapping[str, Any],
+    settings: Mapping[str, Any],
+    *,
+    out: str | os.PathLike[str] | None,
+    preset: str | None,
+    recipe: str | None,
+    resumed: str | os.PathLike[str] | None,
+    if_exists: str,
+    fit: str,
+    report: bool,
+) -> Run:
+    """Train, calibrate and report; `given` and `settings` are joined, the rest is as for `flare.train`."""
+    overrides, more = dict(dotted(given)), dict(dotted(settings))
+    for name in overrides.keys() & more.keys():
+        raise ConfigError(f"the setting {name} is given twice, as an argument and in `settings`")
+    overrides |= more
+    if resumed is not None:
+        others = {"preset": preset, "recipe": recipe, "out": out}
+        dropped = [name for name, value in others.items() if value] + [*overrides.keys() - {"epochs", "steps"}]
+        if dropped:
+            raise ConfigError(f"a resumed run keeps its settings; drop {', '.join(dropped)}")
+        folder = Path(resumed)
+        _check_fits_resumed(folder, fit)
+        result = extend(folder, **overrides) if overrides else resume(folder)
+        return _finish(folder, result, report=report)
+    config = resolve_config(preset=preset, recipe=recipe, settings=overrides)
+    folder = Path(out) if out else default_folder(config, preset, recipe, overrides.get("model.name"))
+    if if_exists == "resume" and RunFolder(folder).exists:
+        _check_fits_resumed(folder, fit)
+        return _finish(folder, resume(folder, expected=config), report=report)
+    _check_fits(config, fit)
+    return _finish(folder, start(config, folder), report=report)
+
+
+def default_folder(config: TrainConfig, preset: str | None, recipe: str | None, model: str | None) -> Path:
+    """Return `runs/<preset>`, with model and recipe if they are not the preset's, or `runs/<dataset>-<model>`."""
+    if preset is None:
+        return Path("runs") / f"{data_path(config.data).resolve().name}-{config.model['name']}"
+    path = preset_path(preset)
+    usual = (None, "paper", model_name(read_yaml(path)))
+    return Path("runs") / "-".join([path.stem, *(word for word in (model, recipe) if word not in usual)])
+
+
+def _check_fits_resumed(folder: Path, fit: str) -> None:
+    """Check an unfinished run again: the ranks may be fewer now, or the machine another."""
+    if not (folder / "result.json").exists():
+        _check_fits(RunFolder(folder).config(), fit)
+
+
+def _check_fits(config: TrainConfig, fit: str) -> None:
+    if fit != "ignore":
+        from flare.train.memory import check_fits
+
+        check_fits(config)
+
+
+def _finish(folder: Path, result: dict[str, Any], *, report: bool) -> Run:
+    """Calibrate a trained run and write its report, unless that is done. Failures are logged; the result is safe."""
+    if not result:  # another rank than the first
+        return Run(folder, result)
+    calibration = _logged("no error bars", lambda: _calibrated(folder))
+    if report and not (folder / "report.html").exists():
+        logger.info("writing the report ...")
+        _logged("no report", lambda: write_run_report(folder))
+    return Run(folder, result, calibration)
+
+
+def _logged(problem: str, work: Callable[[], Any]) -> Any:
+    try:
+        return work()
+    except FlareError as error:
+        logger.warning(f"{problem}: {error}")
+        return None
+
+
+def _calibrated(folder: Path) -> Calibration | None:
+    if calibration_path(folder).exists() and (found := load_calibration(folder, load(folder))):
+        return found
+    return calibrate_run(folder, device=RunFolder(folder).config().device)
+
+
+def calibrate_run(
+    run: str | os.PathLike[str], *, checkpoint: str = "last", ema: bool = False, device: str = "cpu"
+) -> Calibration | None:
+    """Calibrate weights of a run on its own dataset and write the result into the run folder.
+
+    Args:
+        run: Run folder.
+        checkpoint: `last` or `best`.
+        ema: Calibrate the averaged weights.
+        device: `cpu`, `cuda`, ..., or `auto`.
+
+    Returns:
+        The calibration; None for a task without error bars.
+    """
+    folder = RunFolder(run)
+    return make_task(folder.config()).calibrate(folder, checkpoint=checkpoint, ema=ema, device=device)
+
+
 def start(config: TrainConfig, out: str | os.PathLike[str]) -> dict[str, Any]:
-    """Train anew into the folder `out`, which must not hold a run.
+    """Train into the folder `out`, which must not hold a run.
 
     Returns:
         The result record, also in `result.json`; empty on all ranks but the first.
@@ -47,30 +175,34 @@ def start(config: TrainConfig, out: str | os.PathLike[str]) -> dict[str, Any]:
 def resume(
     run: str | os.PathLike[str], expected: TrainConfig | None = None, free: Collection[str] = ()
 ) -> dict[str, Any]:
-    """Go on with a run from its last checkpoint, or return its result where it is finished.
+    """Resume a run from its last checkpoint, or return its result if it is finished.
 
     Args:
-        expected: refuse the run where it was configured otherwise.
-        free: settings, such as `data.path`, that may be otherwise; the run goes on with those of `expected`.
+        run: Run folder.
+        expected: Settings that the run must have.
+        free: Dotted settings, such as `data.path`, that may differ; the run continues with those of `expected`.
+
+    Raises:
+        ConfigError: The run has other settings than `expected`.
     """
     folder = RunFolder(run)
     config = folder.config()
     if expected is not None:
         expected = _anchored(expected)
-        if expected.minutes is not None:  # their number of steps was measured when the run was begun
+        if expected.minutes is not None:  # the number of steps was chosen when the run began
             expected = replace(expected, steps=config.steps)
         found = differences(config.to_dict(), expected.to_dict())
         for key, there, here in found:
             if key not in free:
                 raise ConfigError(
-                    f"{folder.path} was begun with other settings: {key} is {there!r} there and {here!r} here. "
-                    f"Give the same settings to go on with it, or another --out"
+                    f"{folder.path} has other settings: {key} is {there!r} there and {here!r} here. Use the same "
+                    f"settings to resume it, or another `out`"
                 )
         if found:
             config = expected
             folder.write_config(config)
     if (folder.path / "result.json").exists():
-        logger.info(f"{folder.path} is finished already")
+        logger.info(f"{folder.path} is finished")
         return read_result(folder.path)
     return _work(config, folder, resume=True)
 
@@ -78,7 +210,7 @@ def resume(
 def extend(run: str | os.PathLike[str], *, epochs: int | None = None, steps: int | None = None) -> dict[str, Any]:
     """Continue a run to another length: longer, or shorter if its learning rate has not begun to decay.
 
-    The run goes on from its last checkpoint if the learning rate up to there is the same for the new length, and
+    The run continues from its last checkpoint if the learning rate up to there is the same for the new length, and
     otherwise from the end of its stable phase.
 
     Args:
@@ -98,7 +230,7 @@ def extend(run: str | os.PathLike[str], *, epochs: int | None = None, steps: int
     if old.optim.schedule not in ("wsd", "constant"):
         raise ConfigError(
             f"{folder.path} has the schedule {old.optim.schedule}, which depends on the length of the run; only runs "
-            "with --optim.schedule wsd or constant can be extended"
+            "with optim.schedule wsd or constant can be extended"
         )
     with folder.locked():
         _rewind(folder, old, config)
@@ -110,7 +242,7 @@ def extend(run: str | os.PathLike[str], *, epochs: int | None = None, steps: int
 
 
 def _rewind(folder: RunFolder, old: TrainConfig, new: TrainConfig) -> None:
-    """Let the last checkpoint be one up to which both lengths have the same learning rate."""
+    """Make a checkpoint the last one up to which both lengths have the same learning rate."""
     per_epoch = len(make_task(old).train) // old.data.batch_size
 
     def same_until(config: TrainConfig) -> int:
@@ -126,7 +258,7 @@ def _rewind(folder: RunFolder, old: TrainConfig, new: TrainConfig) -> None:
         step = min(found.values())
         earliest = next(n for n in count(1) if same_until(replace(new, epochs=n, steps=None)) >= step)
         raise ConfigError(
-            f"{folder.path} is at step {step:,}, and the learning rate of a run that short decays from step {limit:,} "
+            f"{folder.path} is at step {step:,}, but the learning rate of such a short run decays from step {limit:,} "
             f"on; it can end after {earliest} epochs at the earliest"
         )
     if usable and usable[0] == "stable":
@@ -134,21 +266,26 @@ def _rewind(folder: RunFolder, old: TrainConfig, new: TrainConfig) -> None:
 
 
 def start_or_resume(config: TrainConfig, out: str | os.PathLike[str], free: Collection[str] = ()) -> dict[str, Any]:
-    """Train into `out`, or go on there if a run of the same settings, but for those that are `free`, was begun; a
-    finished one is only read."""
+    """Train into `out`, resume a run with the same settings except those in `free`, or read a finished one."""
     return resume(out, expected=config, free=free) if RunFolder(out).exists else start(config, out)
 
 
 def read_result(run: Path) -> dict[str, Any]:
-    """The record of a finished run."""
+    """Read the result of a finished run."""
     try:
         return json.loads((run / "result.json").read_text(encoding="utf-8"))
     except (OSError, json.JSONDecodeError) as error:
         raise CheckpointError(f"{run / 'result.json'} cannot be read ({error}); remove it and resume the run") from None
 
 
+def write_run_report(run: str | os.PathLike[str]) -> Path:
+    """Write `report.html` and `pictures/` into the folder of a finished run."""
+    folder = RunFolder(run)
+    return make_task(folder.config()).write_report(folder, read_result(folder.path))
+
+
 def _anchored(config: TrainConfig) -> TrainConfig:
-    """With an absolute dataset path: a run is evaluated and resumed from any folder."""
+    """Make the dataset path absolute, so that the run can be resumed from any folder."""
     path = config.data.path
     return replace(config, data=replace(config.data, path=str(Path(path).resolve()) if path else ""))
 
@@ -161,7 +298,7 @@ def _work(config: TrainConfig, run: RunFolder, *, resume: bool) -> dict[str, Any
 def work_on(
     fabric: Fabric, ranks: Ranks, config: TrainConfig, run: RunFolder, *, resume: bool = False
 ) -> dict[str, Any]:
-    """The same on a Fabric that is launched, as the rank at this place."""
+    """Train and evaluate on a launched Fabric, as one rank."""
     begun = time.monotonic()
     task = make_task(config, ranks)
     if not resume:
@@ -169,22 +306,22 @@ def work_on(
         if config.minutes is not None:
             steps = steps_within(60 * config.minutes, Trainer(config, task, run, fabric, ranks), begun)
             config = replace(config, steps=steps)
-    # Everything that can be wrong with the settings or the data has shown itself before the folder is touched.
+    # The trainer is built before the folder is touched, so that bad settings or data leave nothing behind.
     trainer = Trainer(config, task, run, fabric, ranks, resumed=resume)
     reason = native.why_not() if fabric.device.type == "cpu" and fabric.is_global_zero else None
     if reason and "flare" in (config.model["name"], config.model.get("attention")):
-        logger.info(f"training without the native kernels, several times slower: {reason}")
+        logger.warning(f"training without the native kernels, several times slower: {reason}")
     with run.locked() if fabric.is_global_zero else nullcontext():
         if resume:
             trainer.resume()
         elif fabric.is_global_zero:
             run.create(config)
         fabric.barrier()
-        return _train_and_judge(trainer, fabric)
+        return _train_and_evaluate(trainer, fabric)
 
 
 RESERVE = 25.0
-"""Seconds kept for starting the command, and for error bars and report beside their predictions."""
+"""Seconds reserved for starting up, error bars and report, without their predictions."""
 
 
 def steps_within(seconds: float, trainer: Trainer, begun: float) -> int:
@@ -192,13 +329,13 @@ def steps_within(seconds: float, trainer: Trainer, begun: float) -> int:
 
     Args:
         seconds: Time for the run.
-        trainer: A trainer of the same run, which is profiled and of no use afterwards.
+        trainer: A trainer of the same run, which is profiled and not usable afterwards.
         begun: Monotonic time at which the run began.
     """
     step, evaluation = trainer.profile()
-    splits = list(trainer.task.judged.values())
+    splits = list(trainer.task.evaluated.values())
     passes = 1 if trainer.ema is None else 2
-    # After the last step all splits are evaluated; error bars and report take about as long as two evaluations more.
+    # After the last step all splits are evaluated; error bars and report take about as long as two evaluations.
     final = evaluation * (passes * sum(map(len, splits)) / len(splits[0]) + 2)
     left = 0.95 * seconds - (time.monotonic() - begun) - RESERVE - final
     steps = int(left / (step + passes * evaluation / (trainer.config.evaluate_every * trainer.plan.steps)))
@@ -211,53 +348,46 @@ def steps_within(seconds: float, trainer: Trainer, begun: float) -> int:
     return steps
 
 
-def _train_and_judge(trainer: Trainer, fabric: Fabric) -> dict[str, Any]:
+def _train_and_evaluate(trainer: Trainer, fabric: Fabric) -> dict[str, Any]:
     if not trainer.position.finished:
         if fabric.is_global_zero:
             logger.info(_headline(trainer))
         trainer.train()
-    errors = {split: trainer.errors_of(split) for split in trainer.task.judged}
-    averaged = _averaged_scores(trainer)
+    errors = {split: trainer.errors_of(split) for split in trainer.task.evaluated}
+    metrics = {split: trainer.scores(errors[split], split) for split in errors}
     if not fabric.is_global_zero:
         return {}
-    result = trainer.task.result(errors) | averaged | _record(trainer)
-    write_json(trainer.run.path / "test_errors.json", trainer.task.of_samples(errors))
+    averaged: dict[str, dict[str, float]] = {}
+    for split, scores in metrics.items():
+        for name in (name for name in scores if name.endswith("_ema")):
+            averaged.setdefault(name, {})[split] = scores[name]
+    result = trainer.task.result(errors) | averaged | {"metrics": metrics} | _record(trainer)
+    write_json(trainer.run.path / "test_errors.json", trainer.task.sample_records(errors))
     write_json(trainer.run.path / "result.json", result)
     return result
 
 
 def _headline(trainer: Trainer) -> str:
-    """What is about to be trained: an input that was forgotten is seen here, not after the last epoch."""
+    """Return inputs, targets, samples and model in one line, so that a forgotten input is noticed early."""
     task, data = trainer.task, trainer.config.data
-    samples = {data.train_split: task.train, **task.judged}
-    listed = ", ".join(f"{split} {len(of_split):,}" for split, of_split in samples.items())
+    splits = {data.train_split: task.train, **task.evaluated}
+    listed = ", ".join(f"{split} {len(indices):,}" for split, indices in splits.items())
     size = counted(count_parameters(trainer.surrogate), "parameter")
     model = f"{trainer.config.model['name']} of {size} on {trainer.fabric.device}"
-    return f"learning {task.learns}; samples: {listed}; {model}"
-
-
-def _averaged_scores(trainer: Trainer) -> dict[str, Any]:
-    """What the averaged weights make of each split, such as `accuracy_ema`, where the run keeps them."""
-    found: dict[str, Any] = {}
-    if trainer.ema is not None:
-        with trainer.ema.swapped_in(trainer.surrogate):
-            for split in trainer.task.judged:
-                for name, score in trainer.task.scores(trainer.errors_of(split)).items():
-                    found.setdefault(f"{name}_ema", {})[split] = score
-    return found
+    return f"learning {task.description}; samples: {listed}; {model}"
 
 
 def _epochs(trainer: Trainer) -> float:
-    """Passes over the training samples: a number of steps, which counts in place of epochs, makes parts of them."""
+    """Return the passes over the training samples, a fraction if the run has a number of steps."""
     config = trainer.config
     return config.epochs if config.steps is None else round(trainer.position.step / trainer.plan.steps, 2)
 
 
 def _record(trainer: Trainer) -> dict[str, Any]:
-    """On what a result was measured, and with what."""
+    """Return data, model, effort and environment of a result."""
     task, config = trainer.task, trainer.config
     return {
-        "test_samples": len(task.judged.get(config.data.test_split, ())),
+        "test_samples": len(task.evaluated.get(config.data.test_split, ())),
         "train_samples": len(task.train),
         "dataset": task.dataset.schema.name,
         "provenance": task.dataset.about["provenance"].get("kind", "unknown"),

@@ -14,52 +14,61 @@ import yaml
 from flare.train.config import TrainConfig
 from flare.train.presets import load_config
 from flare.utils.errors import CheckpointError, ConfigError
-from flare.utils.files import lock, replacing, wait_for_lock
+from flare.utils.files import lock, replace_atomically, wait_for_lock
 
 
 class RunFolder:
-    """`runs/<name>/`. A new one must not exist yet; nothing of an old run is overwritten."""
+    """The folder of one run.
+
+    Args:
+        path: The folder; it need not exist yet.
+    """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
         self._events: Any = None
 
     def create(self, config: TrainConfig) -> None:
-        """Begin the folder with the resolved configuration."""
+        """Make the folder with the resolved configuration; an existing run is refused."""
         self.refuse_if_taken()
         self.path.mkdir(parents=True, exist_ok=True)
         self.write_config(config)
 
     def write_config(self, config: TrainConfig) -> None:
-        with replacing(self.path / "config.yaml") as temporary:
+        """Write `config.yaml`."""
+        with replace_atomically(self.path / "config.yaml") as temporary:
             temporary.write_text(yaml.safe_dump(config.to_dict(), sort_keys=False), encoding="utf-8")
 
     def refuse_if_taken(self) -> None:
+        """Raise a `ConfigError` if the folder holds a run."""
         if self.exists:
             raise ConfigError(
-                f"{self.path} holds a run already. Go on with it:  flare train --resume {self.path}   "
-                f"or choose another folder with --out"
+                f"{self.path} holds a run already; use another `out`, or resume it:  flare train --resume {self.path}"
             )
 
     @property
     def exists(self) -> bool:
+        """Whether the folder holds a run."""
         return (self.path / "config.yaml").exists()
 
     def has_checkpoint(self, name: str) -> bool:
+        """Return whether the checkpoint `last`, `best` or `stable` exists."""
         return any((self.checkpoints / folder).exists() for folder in (name, f"{name}.previous"))
 
     @property
     def checkpoints(self) -> Path:
+        """Folder of the checkpoints."""
         return self.path / "checkpoints"
 
     @contextmanager
     def saving(self) -> Iterator[None]:
-        """One process at a time writes checkpoints: when a rank is lost, any of the others may want to."""
+        """Hold the lock for writing checkpoints; after a rank failure several ranks may try."""
         self.checkpoints.mkdir(parents=True, exist_ok=True)
         with wait_for_lock(self.checkpoints / ".lock"):
             yield
 
     def config(self) -> TrainConfig:
+        """Read the configuration of the run."""
         if not self.exists:
             raise CheckpointError(f"{self.path} is not a run folder (no config.yaml)")
         return load_config(self.path / "config.yaml")
@@ -75,13 +84,15 @@ class RunFolder:
                 self._events.add_scalar(f"{record['kind']}/{key}", value, record["step"])
 
     def records(self) -> list[dict[str, Any]]:
+        """Read all complete lines of metrics.jsonl."""
         return [json.loads(line) for line in self._whole_lines()]
 
     def forget_after(self, step: int, *, evaluated: bool) -> None:
-        """Drop what was logged after the checkpoint a resumed run goes on from: it will be logged again.
+        """Drop the lines of metrics.jsonl that a resumed run will log again.
 
         Args:
-            evaluated: whether an evaluation after that step is among what was done.
+            step: Step of the checkpoint from which the run resumes.
+            evaluated: Whether the evaluation after that step is done.
         """
         records = [(line, json.loads(line)) for line in self._whole_lines()]
         kept = [
@@ -89,25 +100,26 @@ class RunFolder:
             for line, record in records
             if record["step"] < step or (record["step"] == step and (evaluated or record["kind"] != "evaluate"))
         ]
-        with replacing(self.path / "metrics.jsonl") as temporary:
+        with replace_atomically(self.path / "metrics.jsonl") as temporary:
             temporary.write_text("".join(kept), encoding="utf-8")
 
     def _whole_lines(self) -> list[str]:
-        """Of metrics.jsonl; a kill may have cut the last one short."""
+        """Return the lines of metrics.jsonl without the last one if a kill cut it short."""
         path = self.path / "metrics.jsonl"
         lines = path.read_text(encoding="utf-8").splitlines(keepends=True) if path.exists() else []
         return [line for line in lines if line.endswith("\n")]
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Held while training: a second process that wants this folder is refused instead of mixing into it."""
+        """Hold the lock of the folder; a second process that trains in it is refused with a `DataError`."""
         self.path.mkdir(parents=True, exist_ok=True)
         with lock(
-            self.path / ".lock", f"another process is training in {self.path}; wait for it, or choose another --out"
+            self.path / ".lock", f"another process is training in {self.path}; wait for it, or choose another folder"
         ):
             yield
 
     def close(self) -> None:
+        """Close the TensorBoard file."""
         if self._events is not None:
             self._events.close()
             self._events = None

@@ -1,4 +1,4 @@
-"""Learning rate and first beta as pure functions of the step: nothing to save, nothing to restore."""
+"""Learning rate and first beta as functions of the step, without state to save."""
 
 from __future__ import annotations
 

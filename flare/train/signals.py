@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM end the present step, save, and stop; a second Ctrl-C stops at once."""
+"""Signals while training: Ctrl-C and SIGTERM finish the step, save and stop; a second Ctrl-C stops at once."""
 
 from __future__ import annotations
 
@@ -12,28 +12,33 @@ logger = logging.getLogger(__name__)
 
 
 class Interrupted(Exception):
-    """A signal ended the run early; it is saved."""
+    """A signal stopped the run early; the run is saved.
 
-    def __init__(self, number: int) -> None:
+    Args:
+        number: The signal.
+        run: The run folder.
+    """
+
+    def __init__(self, number: int, run: str = "") -> None:
         super().__init__(signal.Signals(number).name)
-        self.number, self.exit_code = number, 128 + number
+        self.number, self.run, self.exit_code = number, run, 128 + number
 
-    def __reduce__(self) -> tuple[type[Interrupted], tuple[int]]:
-        return Interrupted, (self.number,)  # it may come from a worker process
+    def __reduce__(self) -> tuple[type[Interrupted], tuple[int, str]]:
+        return Interrupted, (self.number, self.run)  # so that worker processes can send it
 
 
-class SignalNote:
-    """Inside this context a signal is only noted: `number` is the one that came, or 0."""
+class SignalGuard:
+    """Context that records SIGINT and SIGTERM instead of acting on them: `number` is the signal, or 0."""
 
     def __init__(self, *, quiet: bool = False) -> None:
         self.number, self.quiet = 0, quiet
         self._before: dict[int, Any] = {}
 
-    def __enter__(self) -> SignalNote:
-        # Python lets only the main thread handle signals; elsewhere (a notebook server, say) they keep their meaning.
+    def __enter__(self) -> SignalGuard:
+        # Only the main thread can handle signals; in others (a notebook server, for example) nothing changes.
         main = threading.current_thread() is threading.main_thread()
         numbers = (signal.SIGINT, signal.SIGTERM) if main else ()
-        self._before = {number: signal.signal(number, self._note) for number in numbers}
+        self._before = {number: signal.signal(number, self._record) for number in numbers}
         return self
 
     def __exit__(
@@ -43,10 +48,10 @@ class SignalNote:
             signal.signal(number, handler)
 
     def hold(self) -> None:
-        """Signals are noted to the end of this process, which has only one thing left to say."""
+        """Keep recording signals until the process ends."""
         self._before = {}
 
-    def _note(self, number: int, frame: FrameType | None) -> None:
+    def _record(self, number: int, frame: FrameType | None) -> None:
         if self.number and number == signal.SIGINT:
             raise KeyboardInterrupt
         self.number = number

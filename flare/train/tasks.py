@@ -1,10 +1,12 @@
-"""What the loop asks of a task: samples, batches, a loss, errors, and what to say of them."""
+"""The interface between the training loop and a task: samples, batches, loss, errors and report."""
 
 from __future__ import annotations
 
+import json
+import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import torch
@@ -12,18 +14,24 @@ from torch import Tensor, nn
 
 from flare.data.batching import BatchPlan
 from flare.data.dataset import ArrayFolder, held_by, read_about
-from flare.sequence.classifier import Classifier
-from flare.surrogate import Surrogate
+from flare.inference.surrogate import Learner, find_checkpoint
 from flare.train.config import DataConfig, TrainConfig
 from flare.train.distributed.ranks import ALONE, Ranks
-from flare.utils.errors import ConfigError, DataError
+from flare.train.run_folder import RunFolder
+from flare.utils.errors import CheckpointError, ConfigError, DataError
+from flare.utils.registry import Registry
 
-Learner = Surrogate | Classifier
-"""A network with all it needs to answer in the user's terms; what is trained and saved."""
+if TYPE_CHECKING:
+    from flare.inference.calibration.calibrate import Calibration
+
+TASKS: Registry[Any] = Registry(
+    "training task", {"fields": "flare.train.field_task:FieldTask", "sequences": "flare.sequence.task:ClassTask"}
+)
+"""Content of a dataset -> class of the task that trains on it, with a class method `from_config(config, ranks)`."""
 
 
 class Feed(Protocol):
-    """A batch, of whatever kind."""
+    """A batch of any kind."""
 
     @property
     def indices(self) -> tuple[int, ...]: ...
@@ -35,99 +43,146 @@ class Feed(Protocol):
 
 
 class Task(Protocol):
-    """Something to learn from a dataset."""
+    """A learning task on a dataset, as the training loop sees it."""
 
     train: np.ndarray
-    """Samples to learn from."""
+    """Indices of the training samples."""
 
     @property
     def dataset(self) -> ArrayFolder: ...
 
     @property
-    def judged(self) -> Mapping[str, np.ndarray]:
-        """Split -> samples, all that the result tells of; the first is watched while training."""
+    def evaluated(self) -> Mapping[str, np.ndarray]:
+        """Split -> indices of its samples, for all splits to evaluate. The first one is watched while training."""
         ...
 
     @property
     def lengths(self) -> np.ndarray | None:
-        """Of every sample, where those of like length are to share a batch."""
+        """Length of every sample, if samples of similar length should share a batch."""
         ...
 
     @property
-    def learns(self) -> str:
-        """What from what, in a few words for a person."""
+    def description(self) -> str:
+        """Inputs and targets in a few words, such as `pressure from points`."""
         ...
 
     @property
-    def guessing(self) -> float:
-        """The loss of one who knows nothing, if a loss can fall to nothing: divergence is then measured from there."""
+    def trivial_loss(self) -> float:
+        """Loss of a trivial baseline, below which divergence is not measured; 0 if there is none."""
         ...
 
     def surrogate(self, model: Mapping[str, Any], *, fitted: bool = True) -> Learner:
-        """An untrained one for this data; all ranks must ask. Not `fitted`, its constants wait for a checkpoint's."""
+        """Build an untrained model; every rank must call this. `fitted=False` leaves normalizers to a checkpoint."""
         ...
 
     def batches(self, plan: BatchPlan, epochs: float, *, pin: bool = False) -> Iterable[Any]:
-        """Micro-batches of one pass, in a run of so many epochs."""
+        """Yield the micro-batches of one epoch of a run of `epochs` epochs."""
         ...
 
-    def loss(self, predict: Any, batch: Any) -> Tensor: ...
+    def loss(self, predict: Any, batch: Any) -> Tensor:
+        """Compute the loss of a micro-batch."""
+        ...
 
     def after_step(self, learner: nn.Module, step: int, seed: int) -> None:
-        """What a model wants done after an optimiser step, counted from 1."""
+        """Update the model after optimizer step `step`, counted from 1."""
         ...
 
     def errors(self, predict: Any, device: torch.device, indices: np.ndarray) -> np.ndarray:
-        """(samples, kinds of error); the lower the better, and their mean is what the best weights are chosen by."""
+        """Return errors, shape (samples, kinds). Lower is better; the mean decides which weights are the best."""
         ...
 
     def scores(self, errors: np.ndarray) -> dict[str, float]:
-        """Errors as the log has them."""
-        ...
-
-    def words(self, errors: np.ndarray) -> str:
-        """Errors as a person reads them."""
+        """Return the metrics of a split by name."""
         ...
 
     def result(self, errors: Mapping[str, np.ndarray]) -> dict[str, Any]:
-        """What a result tells of the errors of each split, beside those of the simplest predictors."""
+        """Return the task's part of `result.json`, trivial baselines included, from the errors of each split."""
         ...
 
-    def of_samples(self, errors: Mapping[str, np.ndarray]) -> dict[str, Any]:
-        """The same, sample by sample."""
+    def sample_records(self, errors: Mapping[str, np.ndarray]) -> dict[str, Any]:
+        """Return the errors of every sample for `test_errors.json`."""
+        ...
+
+    def calibrate(self, run: RunFolder, *, checkpoint: str, ema: bool, device: str) -> Calibration | None:
+        """Measure error bars of a finished run on held-out samples; None if the task has none."""
+        ...
+
+    def write_report(self, run: RunFolder, result: Mapping[str, Any]) -> Path:
+        """Write `report.html` and `pictures/` into the folder of a finished run."""
+        ...
+
+    @staticmethod
+    def summary(result: Mapping[str, Any]) -> list[str]:
+        """Return the main numbers of a result as lines of text."""
+        ...
+
+    @staticmethod
+    def evaluate_run(
+        run: str | os.PathLike[str],
+        *,
+        data: str | None = None,
+        split: str | None = None,
+        checkpoint: str = "last",
+        ema: bool = False,
+        device: str = "auto",
+    ) -> tuple[list[str], dict[str, Any]]:
+        """Evaluate the model of a run on a split.
+
+        Args:
+            run: Run folder.
+            data: Another dataset of the same fields or tokens; None for that of the run.
+            split: Name of the split; None for the test split of the run.
+            checkpoint: `last` or `best`.
+            ema: Use the averaged weights.
+            device: Device to compute on.
+
+        Returns:
+            Lines of text, and a JSON record with the error of every sample.
+        """
         ...
 
 
 def make_task(config: TrainConfig, ranks: Ranks = ALONE) -> Task:
-    """The task of the dataset that the settings name, as the rank at this place has it."""
-    if holds_sequences(config.data):
-        from flare.train.classes import ClassTask
-
-        return ClassTask(config)
-    from flare.train.field_task import FieldTask
-
-    return FieldTask(config.data, config.loss, ranks)
+    """Build the task of the dataset at `config.data.path` for one rank."""
+    task: Task = TASKS.get(held_by(read_about(data_path(config.data)))).from_config(config, ranks)
+    return task
 
 
-def holds_sequences(data: DataConfig) -> bool:
-    return held_by(read_about(data_path(data))) == "sequences"
+def task_of_run(run: str | os.PathLike[str], checkpoint: str = "last") -> type[Task]:
+    """Return the class of the task on which a run was trained, which its checkpoint records."""
+    path = find_checkpoint(Path(run), checkpoint) / "model.json"
+    try:
+        kind = held_by(json.loads(path.read_text(encoding="utf-8")))
+    except (OSError, ValueError, AttributeError) as error:
+        raise CheckpointError(f"{path} is damaged: {error}") from None
+    task: type[Task] = TASKS.get(kind)
+    return task
 
 
 def data_path(data: DataConfig) -> Path:
+    """Return the dataset folder of a configuration.
+
+    Raises:
+        ConfigError: No folder is given.
+    """
     if not data.path:
-        raise ConfigError("data.path is missing; say which dataset, such as --data.path data/darcy")
+        raise ConfigError("data.path is missing; give the folder of a dataset, such as data/darcy")
     return Path(data.path)
 
 
 def first_samples(dataset: ArrayFolder, split: str, count: int | None) -> np.ndarray:
-    """The first so many samples of a split, or all of them; never none."""
+    """Return the indices of the first `count` samples of a split, or of all if `count` is None.
+
+    Raises:
+        ConfigError: The split has fewer samples.
+        DataError: The split is empty or does not exist.
+    """
     indices = dataset.split(split)
     if count is not None and count > len(indices):
-        raise ConfigError(f"{count} samples of split {split!r} are asked for; {dataset.path} has {len(indices)}")
+        raise ConfigError(f"{dataset.path}: split {split!r} has {len(indices)} samples, {count} are asked for")
     if len(indices) == 0:
         raise DataError(
-            f"{dataset.path}: split {split!r} is empty; make the dataset with some samples of it, or name other "
-            f"splits with --data.train_split, --data.val_split (null for none) and --data.test_split (it has: "
-            f"{', '.join(dataset.splits)})"
+            f"{dataset.path}: split {split!r} is empty; set data.train_split, data.val_split and data.test_split to "
+            f"splits with samples (there are: {', '.join(dataset.splits)})"
         )
     return indices[:count]

@@ -1,1 +1,3 @@
-"""Helpers that every package may use: errors, whole files, progress, environment record, class lookup, numba cache."""
+"""Helpers for every package: errors, atomic files, progress, environment record, registries, numba cache."""
+
+__version__ = "0.1.0"

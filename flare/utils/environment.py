@@ -1,4 +1,4 @@
-"""What a number was made with: versions, hardware, commit. The birth certificate of a result."""
+"""Record of versions, hardware and commit with which a result was made, and memory measurements."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-import flare
+from flare.utils import __version__
 from flare.utils.text import counted
 
 PACKAGES = ("torch", "numpy", "scipy", "lightning-fabric", "safetensors")
 
 
 def describe_environment() -> dict[str, str]:
-    """Name -> value, all text, in the order a person would ask."""
+    """Return versions, hardware and commit as text by name."""
     import psutil
     import torch
 
-    facts = {"flare": flare.__version__, "commit": commit(), "python": platform.python_version()}
+    facts = {"flare": __version__, "commit": commit(), "python": platform.python_version()}
     facts |= {name: _version(name) for name in PACKAGES}
     facts["system"] = f"{platform.system()} {platform.machine()}"
     facts["processor"] = (
@@ -36,7 +36,7 @@ def describe_environment() -> dict[str, str]:
 
 
 def peak_memory_mb() -> float:
-    """Most memory in use so far: of the GPU where there is one, else of this process."""
+    """Return the peak memory so far in MiB: of the GPU if there is one, else of this process."""
     import torch
 
     if torch.cuda.is_available():
@@ -54,12 +54,12 @@ def peak_memory_mb() -> float:
 
 
 def gigabytes(mebibytes: float) -> float:
-    """GB, 10⁹ bytes, as pages and tables say it, of the MiB that are measured."""
+    """Convert measured MiB to the GB (10⁹ bytes) of pages and tables."""
     return mebibytes * 2**20 / 1e9
 
 
-def memory_of(device: str, ranks: int = 1) -> float:
-    """MiB that are free for each of so many ranks of this machine; on GPUs each has its own."""
+def available_memory_mb(device: str, ranks: int = 1) -> float:
+    """Return the free memory in MiB for each of `ranks` processes on this machine; GPUs are not shared."""
     if device.startswith("cuda"):
         import torch
 
@@ -69,8 +69,8 @@ def memory_of(device: str, ranks: int = 1) -> float:
     return psutil.virtual_memory().available / 2**20 / ranks
 
 
-def forget_peak_memory() -> None:
-    """Let `peak_memory_mb` count from now on, where the system can: Linux, and GPUs."""
+def reset_peak_memory() -> None:
+    """Reset `peak_memory_mb` on systems that support it: Linux, and GPUs."""
     import torch
 
     if torch.cuda.is_available():
@@ -87,8 +87,8 @@ def _version(package: str) -> str:
 
 
 def commit() -> str:
-    """Of the checkout flare runs from, with a + where files differ from it; `none` for an installed package."""
-    folder = Path(flare.__file__).parent
+    """Return the commit of the checkout that is running, with a + if files differ; `none` for an installed package."""
+    folder = Path(__file__).parents[1]
     try:
         git = ["git", "-C", str(folder), "describe", "--always", "--dirty=+", "--exclude=*"]
         done = subprocess.run(git, capture_output=True, text=True, timeout=5, check=False)
@@ -99,7 +99,7 @@ def commit() -> str:
 
 @cache
 def processor() -> str:
-    """Its name, as the system tells it."""
+    """Return the name of the processor."""
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
         return next(line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))

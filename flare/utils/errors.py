@@ -1,44 +1,31 @@
-"""Errors meant for people: what, where, how much, what to do. The command line shows them without a traceback."""
+"""Exception types and helpers for their messages. The command line prints them without a traceback."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 from typing import Any
 
 
 class FlareError(ValueError):
-    """Bad input of some kind; the message is all a user needs. Exit code 2 on the command line."""
+    """Invalid input. The message tells a user what to do; the command line exits with code 2."""
 
 
 class ConfigError(FlareError):
-    """A setting that is unknown, impossible, or at odds with another."""
+    """A setting that is unknown, invalid, or contradicts another."""
 
 
 class DataError(FlareError):
-    """A dataset, file or array that is missing, damaged or unfit."""
-
-
-class MissingInputError(DataError):
-    """Features or parameters of a model that a file does not have; whoever knows a way out adds it by their names."""
-
-    def __init__(self, message: str, *names: str) -> None:
-        super().__init__(message)
-        self.names = names
-
-
-class NoCoordinatesError(DataError):
-    """A file of arrays none of which is called as coordinates are; whoever can be told the name adds how."""
+    """A dataset, file or array that is missing, damaged or unsuitable."""
 
 
 class TooLarge(DataError):
-    """Something whole, but of more points or bytes than whoever reads it accepts."""
+    """Valid data with more points or bytes than the reader accepts."""
 
 
 class NotConverged(DataError):
-    """A solver that did not reach its answer. A generator's sample is then drawn anew, and that is counted."""
+    """A solver that did not converge. A generator then draws the sample again and counts it."""
 
 
 class Exhausted(DataError):
@@ -50,25 +37,15 @@ class CheckpointError(FlareError):
 
 
 class TrainingDiverged(FlareError):
-    """The loss or its gradient is no longer a number worth following."""
+    """A loss or gradient that is not finite or grows without bound."""
 
 
-class RankLost(FlareError):
-    """Another process of this run is gone, or did not answer in time."""
+class RankFailure(FlareError):
+    """Another process of this run failed or did not answer in time."""
 
 
-@contextmanager
-def way_out(how: str) -> Iterator[None]:
-    """Ends the message about missing inputs with `how` each can be given, such as `--set {name}=VALUE`."""
-    try:
-        yield
-    except MissingInputError as error:
-        ways = " ".join(how.format(name=name) for name in error.names)
-        raise DataError(f"{error}; give {'it' if len(error.names) == 1 else 'them'} with {ways}") from None
-
-
-def nearest(name: str, known: Iterable[str]) -> str:
-    """The end of an error message about an unknown name: the closest known one, or all of them."""
+def suggest_name(name: str, known: Iterable[str]) -> str:
+    """Return the end of a message about an unknown name: the closest known one, or all of them."""
     known = sorted(known)
     close = get_close_matches(name, known, n=1, cutoff=0.5)
     everything = f"known: {', '.join(known)}"
@@ -78,24 +55,24 @@ def nearest(name: str, known: Iterable[str]) -> str:
 
 
 def one_line(message: object) -> str:
-    """A parser's message, which may span lines and name its own groups, as one line about the user's setting."""
+    """Return a parser's message, which may span lines and name its own groups, as one line about the user's setting."""
     text = str(message).replace('Parser key "run.', 'setting "').replace("Parser key", "setting")
     return " ".join(re.sub(r"a <class '(\w+)'>", r"\1", text).replace("a typing.Literal", "one of ").split())
 
 
-def numpys_reason(error: Exception) -> str:
-    """Why numpy cannot read a file, without its advice to unpickle it, which may run anything."""
-    return "it holds no plain numbers" if "pickle" in str(error).lower() else str(error)
+def numpy_error_reason(error: Exception) -> str:
+    """Return why numpy cannot read a file, without its advice to unpickle it, which could run any code."""
+    return "it does not hold plain numbers" if "pickle" in str(error).lower() else str(error)
 
 
 def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[tuple[str, Any, Any]]:
-    """Dotted keys at which two nested records differ, in order, each with both values."""
+    """Return the dotted keys at which two nested records differ, in order, with both values."""
     a, b = _flat(old), _flat(new)
     return [(key, a.get(key), b.get(key)) for key in sorted(a.keys() | b.keys()) if a.get(key) != b.get(key)]
 
 
 def first_difference(old: Mapping[str, Any], new: Mapping[str, Any]) -> tuple[str, Any, Any] | None:
-    """The first of these; None where the records agree."""
+    """Return the first of the `differences`; None if the records agree."""
     return next(iter(differences(old, new)), None)
 
 

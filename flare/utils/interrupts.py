@@ -1,4 +1,4 @@
-"""Ctrl-C at the right moment."""
+"""Deferral of Ctrl-C."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ from contextlib import contextmanager
 
 
 @contextmanager
-def uninterrupted() -> Iterator[None]:
-    """Ctrl-C waits for the end of what is done within, which should be short.
+def defer_interrupts() -> Iterator[None]:
+    """Defer Ctrl-C until the end of this block, which should be short.
 
-    For two steps that belong together; and for calls of compiled code with a random generator: to look into it numba
-    runs some Python, and an interrupt that is raised just there ends in an error without a name, or in a crash.
+    Use it for two steps that belong together, and for calls of compiled code with a random generator: numba runs some
+    Python to access it, and an interrupt raised there ends in an obscure error or a crash.
     """
     usual = signal.getsignal(signal.SIGINT)
     if not callable(usual) or threading.current_thread() is not threading.main_thread():
-        yield  # nothing is raised here
+        yield  # no interrupt is raised here
         return
-    came: list[int] = []
-    signal.signal(signal.SIGINT, lambda number, frame: came.append(number))
+    received: list[int] = []
+    signal.signal(signal.SIGINT, lambda number, frame: received.append(number))
     try:
         yield
     finally:
         signal.signal(signal.SIGINT, usual)
-    if came:
+    if received:
         usual(signal.SIGINT, None)

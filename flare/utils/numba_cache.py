@@ -1,4 +1,4 @@
-"""Numerical loops compiled by numba, once per machine: the result is kept beside the source or in the user's cache."""
+"""Numerical loops compiled by numba, cached beside the source or in the user's cache folder."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ Function = TypeVar("Function", bound=Callable[..., object])
 
 
 def compiled(function: Function) -> Function:
-    """The function as machine code, one thread. A division by zero gives inf or nan, as in numpy.
+    """Compile a function for one thread. A division by zero gives inf or NaN, as in numpy.
 
-    Processes that start at once may each compile; they agree, and the file one of them writes appears whole.
+    Processes that start at once may each compile it, with the same result; the cache file is written atomically.
     """
     try:
         return njit(function, cache=True, error_model="numpy")
-    except RuntimeError:  # no folder can be written, neither the package's nor the user's: compile anew each time
+    except RuntimeError:  # no cache folder is writable: compile in every process
         return njit(function, error_model="numpy")

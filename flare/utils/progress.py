@@ -1,4 +1,4 @@
-"""Progress of long work. Nothing is shown unless a display is in use; the command line uses `flare.utils.terminal`."""
+"""Progress of long work. Nothing is shown unless a display is registered; see `flare.utils.terminal`."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ logger = logging.getLogger(__name__)
 Update = Callable[..., None]
 """Called as `update(advance=1, text="loss 0.012")`."""
 Display = Callable[[str, int, int, str], AbstractContextManager[Update]]
-"""Takes label, total, units done before and unit."""
+"""Takes label, total, units done before and name of the unit."""
 _displays: list[Display] = []
 
 
 @contextmanager
 def progress(label: str, total: int, *, done: int = 0, unit: str = "samples", quiet: bool = False) -> Iterator[Update]:
-    """Report how far a job of `total` units is to the display in use.
+    """Report the progress of `total` units to the registered display.
 
     Args:
-        label: What is done, such as `training`.
+        label: Name of the work, such as `training`.
         total: Number of units.
         done: Units finished in an earlier session; they count as progress but not for the rate.
         unit: Name of the units.
@@ -35,7 +35,7 @@ def progress(label: str, total: int, *, done: int = 0, unit: str = "samples", qu
 
 
 def add_display(display: Display) -> None:
-    """Show progress by this display from now on."""
+    """Show progress with this display from now on."""
     _displays.append(display)
 
 
@@ -45,8 +45,8 @@ def remove_display(display: Display) -> None:
 
 
 @contextmanager
-def patience(message: str, after: float = 2.0) -> Iterator[None]:
-    """Log why nothing happens, if it takes longer than `after` seconds."""
+def log_if_slow(message: str, after: float = 2.0) -> Iterator[None]:
+    """Log a message if the block takes longer than `after` seconds."""
     timer = threading.Timer(after, logger.info, [message])
     timer.daemon = True
     timer.start()

@@ -1,4 +1,4 @@
-"""The terminal of the command line: log messages and progress on standard error."""
+"""Terminal output of the command line: log messages and progress on standard error."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from flare.utils.progress import Update, add_display, remove_display
 from flare.utils.text import duration
 
 
-def say(message: str) -> None:
-    """Print one line on standard error: standard output is for results."""
+def print_status(message: str) -> None:
+    """Print one line on standard error; standard output is for results."""
     print(message, file=sys.stderr, flush=True)
 
 
-class _Handler(logging.Handler):
+class _StderrHandler(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
-        say(record.getMessage())
+        print_status(record.getMessage())
 
 
-_handler = _Handler()
+_handler = _StderrHandler()
 
 
 def is_attached() -> bool:
@@ -54,7 +54,7 @@ def attached() -> Iterator[None]:
 
 
 def _display(label: str, total: int, done: int, unit: str) -> AbstractContextManager[Update]:
-    """Show a live bar on a terminal, a plain line now and then elsewhere."""
+    """Show a live bar on a terminal, and plain lines elsewhere."""
     is_live = sys.stderr.isatty()
     return _live_bar(label, total, done, unit) if is_live else nullcontext(_line_log(label, total, done, unit))
 
@@ -84,23 +84,27 @@ def _live_bar(label: str, total: int, done: int, unit: str) -> Iterator[Update]:
 
 
 def _line_log(label: str, total: int, done: int, unit: str, every: float = 10.0) -> Update:
-    """A line every ten seconds and at the end: enough for a log file, not enough to drown it."""
+    """Print a line every ten seconds and at the end, for log files."""
     clock = _Clock(total, done)
-    said = clock.start
+    last = clock.start
 
     def update(advance: int = 1, text: str = "") -> None:
-        nonlocal said
+        nonlocal last
         clock.advance(advance)
-        if time.monotonic() - said >= every or clock.count >= total:
-            said = time.monotonic()
-            say("  ".join(filter(None, [f"{label}: {clock.count}/{total} {unit}", clock.describe(unit), text])))
+        if time.monotonic() - last >= every or clock.count >= total:
+            last = time.monotonic()
+            print_status(
+                "  ".join(filter(None, [f"{label}: {clock.count}/{total} {unit}", clock.describe(unit), text]))
+            )
 
     return update
 
 
 class _Clock:
-    """Rate over the last half minute, so that the time left follows a machine that gets busy or free; over more where
-    a unit takes long, since units that workers make side by side arrive in bursts."""
+    """Rate over the last half minute, so that the time left follows the load of the machine.
+
+    The window is longer if a unit takes long, because units of parallel workers arrive in bursts.
+    """
 
     WINDOW = 30.0
     UNITS = 20

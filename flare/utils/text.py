@@ -1,4 +1,4 @@
-"""Counts, durations and records as people read them."""
+"""Counts, durations and records formatted for people."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ def counted(count: int, what: str) -> str:
     return f"{count:,} {what}" + ("" if count == 1 else "s")
 
 
-def plainly(value: object) -> str:
-    """Return a value of a record without the marks of JSON."""
+def format_record(value: object) -> str:
+    """Format a value of a record without JSON syntax."""
     if isinstance(value, Mapping):
-        return ", ".join(f"{key}: {plainly(inner)}" for key, inner in value.items())
+        return ", ".join(f"{key}: {format_record(inner)}" for key, inner in value.items())
     return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 

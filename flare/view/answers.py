@@ -1,4 +1,4 @@
-"""The page's questions and their answers as bytes, whoever carries them: our server, another one, or a file.
+"""Answers to the requests of the page, as bytes for a server or a file.
 
     catalogue                              JSON
     samples/{id}                           geometry
@@ -6,7 +6,7 @@
     samples/{id}/spectra                   eigenvalues of every block and head
     samples/{id}/modes/{block}/{head}      eigenvectors of one
 
-All but the first are safetensors: a header that names the arrays, then their bytes. docs/view.md says what is in them.
+All but the first are safetensors; docs/view.md describes their content.
 """
 
 from __future__ import annotations
@@ -23,12 +23,20 @@ JSON, ARRAYS = "application/json", "application/octet-stream"
 
 
 def answer(source: Source, path: str) -> tuple[str, bytes]:
-    """Content type and bytes of one answer. `path` is without %-escapes; raises `NotThere` for what does not exist."""
+    """Return content type and bytes of one answer.
+
+    Args:
+        source: Data to show.
+        path: Request without %-escapes.
+
+    Raises:
+        NotThere: There is no such sample, field or mode.
+    """
     if path == "catalogue":
         return JSON, json.dumps(source.catalogue()).encode()
     if found := re.fullmatch(r"samples/(\d{1,9})(?:/(.+))?", path):
         return ARRAYS, _pack(_arrays(source, int(found[1]), found[2] or ""))
-    raise NotThere(f"there is no {path!r} here")
+    raise NotThere(f"there is no {path!r}")
 
 
 def _arrays(source: Source, sample: int, rest: str) -> Arrays:

@@ -1,4 +1,4 @@
-"""A trained run: truth and prediction on the samples of its dataset, spectra and eigenvectors of its layers."""
+"""A trained run as a source of the viewer: predictions on its dataset, spectra and eigenvectors of its layers."""
 
 from __future__ import annotations
 
@@ -12,22 +12,35 @@ import numpy as np
 import torch
 
 from flare.data.dataset import Dataset
-from flare.spectra import effective_rank, flare_layers, surrogate_eigenvectors, surrogate_spectra
-from flare.surrogate import load
+from flare.inference.spectra import surrogate_eigenvectors, surrogate_spectra
+from flare.inference.surrogate import load
+from flare.models.spectra import effective_rank, flare_layers
 from flare.train.run import read_result
 from flare.train.run_folder import RunFolder
 from flare.utils.errors import ConfigError, DataError
 from flare.view.datasets import DatasetSource
 from flare.view.source import Arrays, NotThere
 
-KEPT = 4
-"""Samples whose predictions and eigenvectors are remembered."""
-MOST_MEMORY = 4e9
-"""Bytes that eigenvectors may take while they are computed: some six arrays [latents, points] of float64."""
+CACHED_SAMPLES = 4
+"""Number of samples whose predictions and eigenvectors are cached."""
+MAX_SPECTRA_BYTES = 4e9
+"""Memory for computing eigenvectors: about six arrays of shape (latents, points) in float64."""
 
 
 class RunSource(DatasetSource):
-    """A run's dataset, or another of the same fields, with the run's answers."""
+    """Samples of a dataset with the predictions of a run.
+
+    Args:
+        run: Run folder.
+        data: Another dataset with the same fields; default the run's own.
+        split: Show only the samples of this split.
+        checkpoint: ``last`` or ``best``.
+        device: Device of the model.
+        modes: Number of leading eigenvectors per head.
+
+    Raises:
+        DataError: The dataset does not have the fields of the model.
+    """
 
     def __init__(
         self,
@@ -46,17 +59,19 @@ class RunSource(DatasetSource):
         self.surrogate.check_fields(self.schema, self.dataset.path)
         self.test_split = config.data.test_split
         self.own_data = data is None
-        self._predict: Callable[[int], dict[str, np.ndarray]] = lru_cache(KEPT)(
+        cached = lru_cache(CACHED_SAMPLES)
+        self._predict: Callable[[int], dict[str, np.ndarray]] = cached(
             lambda sample: self.surrogate.predict_sample(self.read(sample))
         )
-        self._eigenvectors = lru_cache(KEPT)(
+        self._eigenvectors = cached(
             lambda sample: surrogate_eigenvectors(self.surrogate, self.dataset, sample, count=self.count)
         )
-        self._eigenvalues = lru_cache(KEPT)(
+        self._eigenvalues = cached(
             lambda sample: surrogate_spectra(self.surrogate, self.dataset, [sample]).eigenvalues.cpu()
         )
 
     def catalogue(self) -> dict[str, Any]:
+        """Describe run and samples; see `flare.view.source.Source`."""
         catalogue = super().catalogue()
         errors = self.test_errors()
         for sample in catalogue["samples"]:
@@ -73,6 +88,7 @@ class RunSource(DatasetSource):
         }
 
     def field(self, sample: int, name: str) -> Arrays:
+        """Return the truth of one channel, and the prediction if it is a target."""
         arrays = super().field(sample, name)
         field, column = self._find(name)
         if self.schema.fields[field].role != "target":
@@ -81,21 +97,22 @@ class RunSource(DatasetSource):
         return {**arrays, "prediction": predicted.reshape(len(predicted), -1)[:, column]}
 
     def spectra(self, sample: int) -> Arrays:
-        self._refuse_spectra(sample)
+        """Return eigenvalues and effective rank of every head on a sample."""
+        self._check_spectra(sample)
         eigenvalues = self._eigenvalues(sample)
-        ranks = effective_rank(eigenvalues)
-        return {"eigenvalues": eigenvalues.numpy(), "effective_rank": ranks.numpy()}
+        return {"eigenvalues": eigenvalues.numpy(), "effective_rank": effective_rank(eigenvalues).numpy()}
 
     def modes(self, sample: int, block: int, head: int) -> Arrays:
-        layers = self._refuse_spectra(sample)
+        """Return the leading eigenvectors of one head on a sample."""
+        layers = self._check_spectra(sample)
         if not (0 <= block < layers["blocks"] and 0 <= head < layers["heads"]):
-            raise NotThere(f"there is no head {head} of block {block}; both are counted from 0")
+            raise NotThere(f"there is no head {head} in block {block}; both count from 0")
         values, vectors = self._eigenvectors(sample)[block]
-        painted = vectors[head].T.to(torch.float32).contiguous()
-        return {"eigenvalues": values[head].cpu().numpy(), "eigenvectors": painted.cpu().numpy()}
+        eigenvectors = vectors[head].T.to(torch.float32).contiguous()
+        return {"eigenvalues": values[head].cpu().numpy(), "eigenvectors": eigenvectors.cpu().numpy()}
 
     def test_errors(self) -> dict[int, float]:
-        """Sample -> relative L2 error, as far as the run has judged its last weights."""
+        """Return the relative L2 error of every evaluated sample, for the last weights on the run's own dataset."""
         path = self.run / "test_errors.json"
         if not (path.exists() and self.own_data and self.checkpoint == "last"):
             return {}
@@ -113,7 +130,7 @@ class RunSource(DatasetSource):
         ]
 
     def _layers(self) -> dict[str, int] | None:
-        """Of a FLARE model; the other models have no such operator."""
+        """Return the sizes of the FLARE layers; None for a model without them."""
         try:
             layers = flare_layers(self.surrogate.network)
         except ConfigError:
@@ -121,14 +138,15 @@ class RunSource(DatasetSource):
         latents = layers[0].latents.shape[1]
         return {"blocks": len(layers), "heads": layers[0].heads, "latents": latents, "modes": min(self.count, latents)}
 
-    def _refuse_spectra(self, sample: int) -> dict[str, int]:
+    def _check_spectra(self, sample: int) -> dict[str, int]:
+        """Return the sizes of the layers, or raise if there are none or the sample is too large."""
         layers = self._layers()
         if layers is None:
-            raise NotThere(f"spectra are those of FLARE layers; {self.model} has none")
+            raise NotThere(f"only FLARE layers have spectra; {self.model} has none")
         points = len(self.read(sample).values[self.schema.points])
-        if (need := 6 * 8 * points * layers["latents"]) > MOST_MEMORY:
+        if (need := 6 * 8 * points * layers["latents"]) > MAX_SPECTRA_BYTES:
             raise DataError(
-                f"sample {sample} has {points:,} points: its spectra would take some {need / 1e9:.0f} GB, more than "
-                f"the {MOST_MEMORY / 1e9:.0f} GB a view may; look at a smaller sample"
+                f"the spectra of sample {sample} with {points:,} points need about {need / 1e9:.0f} GB of memory; "
+                f"the limit is {MAX_SPECTRA_BYTES / 1e9:.0f} GB. Choose a smaller sample"
             )
         return layers

@@ -1,4 +1,4 @@
-"""The page on this machine: Python's own HTTP server, bound to loopback, for one person's browser."""
+"""The viewer on this machine: a small HTTP server bound to the loopback address."""
 
 from __future__ import annotations
 
@@ -16,74 +16,87 @@ from flare.view.source import NotThere, Source
 
 HOST = "127.0.0.1"
 PAGE = files("flare.view") / "page"
-KINDS = {".html": "text/html", ".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml"}
+MEDIA_TYPES = {"html": "text/html", "js": "text/javascript", "css": "text/css"}
 
 
 class ViewServer(ThreadingHTTPServer):
-    """`serve_forever()` until `shutdown()`; port 0 takes a free one. `url` is where the page is."""
+    """HTTP server of the viewer page and its data, for the browser of one person.
+
+    Args:
+        source: What to look at.
+        port: Port to listen at; 0 chooses a free one.
+
+    Raises:
+        ConfigError: The port cannot be used.
+    """
 
     daemon_threads = True
 
     def __init__(self, source: Source, *, port: int = 0) -> None:
-        self.source, self.working = source, threading.Lock()
+        self.source, self.lock = source, threading.Lock()
         try:
-            super().__init__((HOST, port), _Handler)
+            super().__init__((HOST, port), _RequestHandler)
         except (OSError, OverflowError) as error:
-            raise ConfigError(f"port {port} cannot be used ({error}); leave --port out to take a free one") from None
+            raise ConfigError(f"port {port} cannot be used ({error}); choose another, or 0 for a free one") from None
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        # A browser that leaves before it has read all is no fault of ours, and nothing to tell of.
+        """Print the traceback of an error, except if the browser closed the connection."""
         if not isinstance(sys.exception(), ConnectionError):
             super().handle_error(request, client_address)
 
     @property
     def url(self) -> str:
+        """Address of the page."""
         return f"http://{HOST}:{self.server_port}/"
 
 
-class _Handler(BaseHTTPRequestHandler):
+class _RequestHandler(BaseHTTPRequestHandler):
     server: ViewServer
     protocol_version = "HTTP/1.1"
 
     def do_GET(self) -> None:
-        # A name that some web page has led here (DNS rebinding) is not ours; its page must not read our data.
+        # Another host name means that a web page directs its name to this machine (DNS rebinding).
         if (self.headers.get("Host") or "").rsplit(":", 1)[0] not in (HOST, "localhost"):
-            return self._send(403, JSON, _error("this server answers to 127.0.0.1 and localhost only"))
+            return self._send_error(403, "this server accepts only the host names 127.0.0.1 and localhost")
         path = unquote(urlsplit(self.path).path).lstrip("/")
         try:
             if path.startswith("api/"):
-                with self.server.working:  # one model, one question at a time
-                    kind, body = answer(self.server.source, path.removeprefix("api/"))
+                with self.server.lock:  # the model computes one answer at a time
+                    media_type, body = answer(self.server.source, path.removeprefix("api/"))
             else:
-                kind, body = page_file(path or "index.html")
+                media_type, body = page_file(path or "index.html")
         except NotThere as error:
-            return self._send(404, JSON, _error(str(error)))
+            return self._send_error(404, str(error))
         except FlareError as error:
-            return self._send(422, JSON, _error(str(error)))
-        return self._send(200, kind, body)
+            return self._send_error(422, str(error))
+        return self._send(200, media_type, body)
 
-    def _send(self, status: int, kind: str, body: bytes) -> None:
+    def _send_error(self, status: int, message: str) -> None:
+        self._send(status, JSON, json.dumps({"error": message}).encode())
+
+    def _send(self, status: int, media_type: str, body: bytes) -> None:
         try:
             self.send_response(status)
-            self.send_header("Content-Type", kind)
+            self.send_header("Content-Type", media_type)
             self.send_header("Content-Length", str(len(body)))
             self.send_header("Cache-Control", "no-store")
             self.send_header("X-Content-Type-Options", "nosniff")
             self.end_headers()
             self.wfile.write(body)
-        except ConnectionError:  # the browser went away
+        except ConnectionError:  # the browser closed the connection
             self.close_connection = True
 
     def log_message(self, format: str, *args: Any) -> None:
-        """A line per request would bury what the user was told."""
+        """Do not print a line per request."""
 
 
 def page_file(name: str) -> tuple[str, bytes]:
-    """Content type and bytes of one file of the page."""
+    """Return media type and content of one file of the page.
+
+    Raises:
+        NotThere: The page has no such file.
+    """
     if name not in {file.name for file in PAGE.iterdir() if file.is_file()}:
-        raise NotThere(f"there is no page {name[:100]!r}")
-    return KINDS.get("." + name.rsplit(".", 1)[-1], "text/plain") + "; charset=utf-8", (PAGE / name).read_bytes()
-
-
-def _error(message: str) -> bytes:
-    return json.dumps({"error": message}).encode()
+        raise NotThere(f"the page has no file {name[:100]!r}")
+    media_type = MEDIA_TYPES.get(name.rsplit(".", 1)[-1], "text/plain")
+    return f"{media_type}; charset=utf-8", (PAGE / name).read_bytes()

@@ -1,4 +1,4 @@
-"""Help that comes at once and is complete."""
+"""Help is fast and complete."""
 
 import subprocess
 import sys
@@ -21,13 +21,12 @@ def test_every_verb_has_help(words, capsys):
     assert "usage: flare" in capsys.readouterr().out
 
 
-def test_help_explains_every_setting(capsys):
+def test_help_lists_settings(capsys):
     with pytest.raises(SystemExit):
         main(["train", "--help"])
     text = " ".join(capsys.readouterr().out.split())
-    assert "Decoupled decay of everything that is not `undecayed`" in text
-    assert "such as --model.channels 64" in text
-    assert "docs/peers.md those of other models and of sequences" in text
+    for option in ("--optim.weight_decay", "--model.channels", "--data.batch_size", "--loss.offset"):
+        assert option in text
 
 
 @pytest.mark.parametrize("words", [["--help"], ["train", "--help"], ["data", "--help"]])
@@ -43,7 +42,7 @@ def test_help_and_import_do_not_load_torch(words):
     assert done.returncode == 0, done.stderr
 
 
-def test_the_version_is_told(capsys):
+def test_the_version_is_printed(capsys):
     assert main(["--version"]) == 0
     assert capsys.readouterr().out.strip() == flare.__version__
 
@@ -54,4 +53,3 @@ def test_an_experiment_names_the_page_of_its_own_table(name, page, capsys):
         main(["experiment", name, "--help"])
     text = " ".join(capsys.readouterr().out.split())
     assert f"such as {page}" in text
-    assert ("data are in --data" in text) == (name == "lra")

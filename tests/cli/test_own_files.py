@@ -1,4 +1,4 @@
-"""As a new user would: from a folder of 60 VTU files with a pressure field to a prediction opened with pyvista."""
+"""The session of a new user: from a folder of VTU files to a prediction opened with pyvista."""
 
 import contextlib
 import io
@@ -12,7 +12,7 @@ import pytest
 
 from flare.cli import main
 from flare.data.dataset import Dataset
-from flare.mesh.file import read_mesh
+from flare.mesh import read_mesh
 from flare.view.runs import RunSource
 from tests.cli.test_bad_input import fails
 from tests.meshes import folder_of_plates, plate, pv, same
@@ -52,8 +52,8 @@ def folder(tmp_path_factory):
 def test_five_commands_lead_from_files_to_a_prediction(folder):
     before, after = pv.read(folder / "part.vtu"), pv.read(folder / "part_pred.vtu")
     same(before, after, added={"pressure_predicted", "pressure_bar", "familiarity_score", "units"})
-    told = read_mesh(folder / "part_pred.vtu").units
-    assert told == {"pressure_predicted": "Pa", "pressure_bar": "Pa", "points": "m"}
+    units = read_mesh(folder / "part_pred.vtu").units
+    assert units == {"pressure_predicted": "Pa", "pressure_bar": "Pa", "points": "m"}
     field, bar = after.point_data["pressure_predicted"], after.point_data["pressure_bar"]
     assert set(after.point_data.keys()) - set(before.point_data.keys()) == {"pressure_predicted", "pressure_bar"}
     truth = plate(77).point_data["pressure"]
@@ -61,8 +61,7 @@ def test_five_commands_lead_from_files_to_a_prediction(folder):
     assert (bar > 0).all()
     text = (folder / "printed.txt").read_text()
     assert "part_pred.vtu: pressure," in text
-    assert "familiarity score" in text
-    assert "bars of 9 held-out samples, as wide as the largest error seen, cover up to 100% instead of 90%" in text
+    assert "100% instead of 90%" in text  # error bars of nine held-out samples
 
 
 def test_the_other_predictions_of_the_page_run_as_printed(folder, tmp_path, monkeypatch, capsys):
@@ -108,13 +107,13 @@ def predict(folder, *words):
     return main(["predict", str(folder / "runs" / "mine"), *map(str, words), "--device", "cpu"])
 
 
-def test_what_the_file_knows_itself_is_compared(folder, tmp_path, capsys):
+def test_a_known_field_is_compared(folder, tmp_path, capsys):
     plate(78).save(tmp_path / "known.vtu")
     assert predict(folder, tmp_path / "known.vtu", "--out", tmp_path / "out.vtu") == 0
-    said = re.search(r"error ([\d.]+)% against the file's own", capsys.readouterr().out)
+    printed = re.search(r"error ([\d.]+)%", capsys.readouterr().out)
     mesh = pv.read(tmp_path / "out.vtu")
     truth, field = mesh.point_data["pressure"], mesh.point_data["pressure_predicted"]
-    assert float(said[1]) == pytest.approx(100 * np.linalg.norm(field - truth) / np.linalg.norm(truth), abs=0.01)
+    assert float(printed[1]) == pytest.approx(100 * np.linalg.norm(field - truth) / np.linalg.norm(truth), abs=0.01)
     same(
         plate(78), mesh, added={"pressure_predicted", "pressure_bar", "familiarity_score", "units"}
     )  # the truth among the rest
@@ -139,7 +138,6 @@ def test_a_bare_surface_is_sampled_as_densely_as_the_training(folder, tmp_path, 
     coarse = pv.Plane(i_size=1.5, j_size=1.0, i_resolution=1, j_resolution=1).triangulate()
     coarse.save(tmp_path / "coarse.stl")
     assert predict(folder, tmp_path / "coarse.stl", "--out", tmp_path / "a.vtu") == 0
-    assert "points are put all over its surface" in capsys.readouterr().err
     points = pv.read(tmp_path / "a.vtu").points
     assert len(points) > 100
     assert np.abs(points[:, 2]).max() < 1e-6  # on the plane, and all over it
@@ -166,84 +164,64 @@ def test_a_picture_and_a_page_on_request(folder, tmp_path):
     assert predict(folder, folder / "part.vtu", *out) == 0
     assert (tmp_path / "o.png").read_bytes()[:4] == b"\x89PNG"
     page = (tmp_path / "o.html").read_text()
-    assert "Prediction for part.vtu" in page
-    assert "familiarity score" in page
+    assert "part.vtu" in page
     assert "http://" not in page.replace("http://www.w3.org", "")
 
 
-def test_a_strange_part_gets_a_warning(folder, tmp_path, capsys):
+def test_an_ood_mesh_gets_a_warning(folder, tmp_path, capsys):
     mesh = plate(3)
     mesh.points *= 25.4  # somebody's inches
     mesh.save(tmp_path / "inch.vtu")
     out = ["--out", tmp_path / "o.vtu", "--png", tmp_path / "o.png", "--html", tmp_path / "o.html"]
     assert predict(folder, tmp_path / "inch.vtu", *out) == 0
-    said = capsys.readouterr().out
-    assert "WARNING: unlike the training set" in said
-    assert "(does not hold here)" in said
-    assert "error bars do not hold here" in said
+    assert "WARNING" in capsys.readouterr().out
     assert pv.read(tmp_path / "o.vtu").field_data["familiarity_score"][0] > 1
-    page = (tmp_path / "o.html").read_text()
-    card = page.split("</dl>")[0]
-    assert "unlike the training set, error bars do not hold" in card
-    assert re.search(r'<ul class="notes">\s*<li>familiarity score .* WARNING', page)  # first, and where lines wrap
-    assert "<pre>" not in page
+    assert "WARNING" in (tmp_path / "o.html").read_text()
 
 
 def test_a_dry_run_writes_nothing(folder, tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert main(["data", "import", str(folder / "results"), "--dry-run"]) == 0
     shown = capsys.readouterr().out
-    assert "60 cases of 121 to 143 points in x y z; cells: " in shown
+    assert "60 cases of 121 to 143 points" in shown
     assert re.search(r"pressure\s*│ points\s*│ 1\s*│ all", shown)
     assert re.search(r"region\s*│ cells\s*│ 1\s*│ all", shown)
     assert re.search(r"speed\s*│ whole", shown)
     assert list(tmp_path.iterdir()) == []
 
 
-def test_near_copies_in_two_splits_are_announced(tmp_path, capsys):
+def test_near_duplicates_in_two_splits_are_reported(tmp_path, capsys):
     folder_of_plates(tmp_path / "files", 8)
-    for i in range(8):  # the same part computed again, on points that moved a little
+    for i in range(8):  # the same mesh computed again, on points that moved a little
         mesh = plate(i)
         mesh.points += 1e-6
         mesh.save(tmp_path / "files" / f"again_{i}.vtu")
-    words = [
-        "data",
-        "import",
-        str(tmp_path / "files"),
-        "--target",
-        "pressure",
-        "--test",
-        "again_*",
-        "--calibration",
-        "0",
-    ]
-    assert main([*words, "--out", str(tmp_path / "d")]) == 0
-    assert "WARNING: 8 samples nearly equal one of another split" in capsys.readouterr().err
+    words = ["data", "import", str(tmp_path / "files"), "--target", "pressure", "--out", str(tmp_path / "d")]
+    assert main([*words, "--test", "again_*", "--calibration", "0"]) == 0
+    assert "WARNING: 8 samples" in capsys.readouterr().err
 
 
 def test_bad_requests_are_one_message(folder, tmp_path, capsys):
     run, part = folder / "runs" / "mine", folder / "part.vtu"
     results = folder / "results"
-    assert "say where the dataset goes with --out" in fails(capsys, "data", "import", results, "--target", "pressure")
-    assert "does not exist" in fails(
-        capsys, "data", "import", tmp_path / "no", "--target", "p", "--out", tmp_path / "d"
-    )
-    assert "exists already" in fails(capsys, "predict", run, part, "--out", part)
-    message = fails(capsys, "predict", run, part, "--out", tmp_path / "a.stl")
-    assert "this mesh is written as .vtu, .vtk, .npz or .csv" in message
-    assert "does not exist" in fails(capsys, "predict", run, tmp_path / "none.vtu", "--out", tmp_path / "a.vtu")
-    assert "write NAME=NUMBER" in fails(capsys, "predict", run, part, "--out", tmp_path / "a.vtu", "--set", "speed")
+    assert "--out" in fails(capsys, "data", "import", results, "--target", "pressure")
+    words = ["data", "import", tmp_path / "no", "--target", "p", "--out", tmp_path / "d"]
+    assert str(tmp_path / "no") in fails(capsys, *words)
+    assert str(part) in fails(capsys, "predict", run, part, "--out", part)
+    assert ".vtu" in fails(capsys, "predict", run, part, "--out", tmp_path / "a.stl")
+    assert "none.vtu" in fails(capsys, "predict", run, tmp_path / "none.vtu", "--out", tmp_path / "a.vtu")
+    assert "--set speed" in fails(capsys, "predict", run, part, "--out", tmp_path / "a.vtu", "--set", "speed")
     (tmp_path / "cut.vtu").write_bytes(part.read_bytes()[:500])
-    assert "damaged" in fails(capsys, "predict", run, tmp_path / "cut.vtu", "--out", tmp_path / "a.vtu")
+    assert "cut.vtu" in fails(capsys, "predict", run, tmp_path / "cut.vtu", "--out", tmp_path / "a.vtu")
     flat = plate(1)
     flat.point_data["pressure_predicted"] = np.zeros(flat.n_points)
     flat.save(tmp_path / "twice.vtu")
     message = fails(capsys, "predict", run, tmp_path / "twice.vtu", "--out", tmp_path / "a.vtu")
-    assert "has a field 'pressure_predicted' already" in message
+    assert "'pressure_predicted'" in message
     assert sorted(p.name for p in tmp_path.iterdir()) == ["cut.vtu", "twice.vtu"]
 
 
 def test_encoding_takes_inputs_by_hand(folder, tmp_path, capsys):
     run, part = folder / "runs" / "mine", folder / "part.vtu"
     message = fails(capsys, "encode", run, part, "--set", "sped=3", "--out", tmp_path / "a.code")
-    assert "--set sped: the model has no such input" in message
+    assert "'sped'" in message

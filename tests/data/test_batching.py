@@ -13,7 +13,7 @@ from flare.data.batching import WHOLE, BatchPlan, Share, Subsample, collate, eva
 from flare.data.dataset import Dataset
 from flare.data.sample import Field, Sample, input_array, target_array
 from flare.data.writer import DatasetWriter
-from flare.surrogate import Surrogate
+from flare.inference.surrogate import Surrogate
 from flare.train.losses import relative_l2
 from flare.utils.errors import ConfigError
 from tests.factory import ragged_dataset, ragged_sample, ragged_schema
@@ -114,9 +114,9 @@ def test_ranks_and_micro_batches_share_the_same_global_batch(ranks, parts):
 
 
 def test_impossible_batches_are_refused():
-    with pytest.raises(ConfigError, match="use a multiple of 6"):
+    with pytest.raises(ConfigError, match="multiple of 6"):
         BatchPlan(np.arange(20), 4, ranks=2, parts=3)
-    with pytest.raises(ConfigError, match="more than the 3 training samples"):
+    with pytest.raises(ConfigError, match="3 training samples"):
         BatchPlan(np.arange(3), 4)
 
 

@@ -1,5 +1,6 @@
-"""The folder of a dataset: what goes in comes out, kills leave no trace, damage is named."""
+"""Dataset folders: round trip, resuming after a kill, errors that name the damage."""
 
+import doctest
 import errno
 import json
 import pickle
@@ -7,6 +8,7 @@ import pickle
 import numpy as np
 import pytest
 
+from flare.data import dataset, sample, writer
 from flare.data.checks.check import check_dataset
 from flare.data.dataset import Dataset
 from flare.data.sample import Field, Sample, Schema, input_array, target_array
@@ -15,6 +17,13 @@ from flare.utils.errors import DataError
 from tests.factory import content, ragged_dataset, ragged_sample, ragged_schema
 
 SIZES = (5, 12, 1, 30, 8, 17)
+
+
+@pytest.mark.parametrize("module", [sample, dataset, writer])
+def test_the_examples_in_docstrings_run(module):
+    result = doctest.testmod(module)
+    assert result.attempted > 0
+    assert result.failed == 0
 
 
 def test_round_trip_of_ragged_samples(tmp_path):
@@ -97,14 +106,14 @@ def test_data_lost_behind_a_commit_is_written_again(tmp_path):
 def test_an_unfinished_dataset_of_other_settings_is_refused_and_kept(tmp_path):
     write_until(tmp_path / "d", 3).close()
     before = content(tmp_path / "d.partial")
-    with pytest.raises(DataError, match=r"provenance.kind was 'user', is now 'recreated'"):
+    with pytest.raises(DataError, match=r"provenance\.kind.*'user'.*'recreated'"):
         DatasetWriter(tmp_path / "d", ragged_schema(), {"kind": "recreated"})
     assert content(tmp_path / "d.partial") == before
 
 
 def test_two_writers_at_once_are_refused(tmp_path):
     first = write_until(tmp_path / "d", 3)
-    with pytest.raises(DataError, match="another process is writing"):
+    with pytest.raises(DataError, match=r"d\.partial"):
         write_until(tmp_path / "d", 6)
     first.close()
     write_until(tmp_path / "d", 6).finish({"train": [(0, 4)], "test": [(4, 6)]})
@@ -128,12 +137,6 @@ def test_a_write_that_fails_halfway_costs_only_that_sample(tmp_path):
         writer.append(ragged_sample(3, SIZES[3]))
     write_until(tmp_path / "d", len(SIZES)).finish({"train": [(0, 4)], "test": [(4, 6)]})
     assert content(tmp_path / "d") == content(whole.path)
-
-
-def test_a_finished_dataset_is_never_overwritten(tmp_path):
-    ragged_dataset(tmp_path / "d", SIZES)
-    with pytest.raises(DataError, match="exists already"):
-        DatasetWriter(tmp_path / "d", ragged_schema(), {"kind": "user"})
 
 
 def test_the_manifest_explains_the_data(tmp_path):
@@ -163,6 +166,8 @@ def damage(folder, what):
         np.save(path, np.load(path)[:-1])
     elif what == "manifest":
         (folder / "dataset.json").write_text("{")
+    elif what == "incomplete manifest":
+        (folder / "dataset.json").write_text('{"version": 1}')
     elif what == "future":
         about = json.loads((folder / "dataset.json").read_text())
         (folder / "dataset.json").write_text(json.dumps(about | {"version": 99}))
@@ -173,33 +178,33 @@ def damage(folder, what):
 @pytest.mark.parametrize(
     ("what", "message"),
     [
-        ("truncated", r"force.npy is damaged or truncated"),
-        ("missing", r"force.npy is missing"),
-        ("garbage", r"force.npy is damaged"),
-        ("shorter", r"force.npy has shape \(72, 2\), but .* ask for \(73, 2\)"),
-        ("manifest", r"dataset.json is damaged"),
-        ("future", r"format version 99"),
-        ("pickle", r"force.npy is damaged"),
+        ("truncated", r"force\.npy"),
+        ("missing", r"force\.npy"),
+        ("garbage", r"force\.npy"),
+        ("shorter", r"force\.npy.*\(72, 2\).*\(73, 2\)"),
+        ("manifest", r"dataset\.json"),
+        ("incomplete manifest", r"dataset\.json"),
+        ("future", "version 99"),
+        ("pickle", r"force\.npy"),
     ],
 )
-def test_damage_is_named(tmp_path, what, message):
+def test_damaged_files_are_named(tmp_path, what, message):
     ragged_dataset(tmp_path / "d", SIZES)
     damage(tmp_path / "d", what)
     with pytest.raises(DataError, match=message):
         Dataset(tmp_path / "d")
 
 
-def test_missing_and_unfinished_datasets_are_told_apart(tmp_path):
-    with pytest.raises(DataError, match="does not exist"):
+def test_missing_and_unfinished_datasets_are_distinguished(tmp_path):
+    with pytest.raises(DataError, match="flare data make"):
         Dataset(tmp_path / "d")
     write_until(tmp_path / "d", 2).close()
-    with pytest.raises(DataError, match=r"d is not finished: 2 samples are in .*d\.partial; run the command"):
-        Dataset(tmp_path / "d.partial")
-    with pytest.raises(DataError, match="is not finished"):
-        Dataset(tmp_path / "d")
+    for path in ("d", "d.partial"):
+        with pytest.raises(DataError, match=r"2 samples .*d\.partial"):
+            Dataset(tmp_path / path)
 
 
-def test_the_doctor_finds_nan_zero_targets_changed_bytes_and_shared_samples(tmp_path):
+def test_checks_find_nan_changed_files_and_samples_in_two_splits(tmp_path):
     dataset = ragged_dataset(tmp_path / "d", SIZES)
     array = np.load(dataset.path / "heat.npy", mmap_mode="r+")
     array[7] = np.nan
@@ -207,18 +212,17 @@ def test_the_doctor_finds_nan_zero_targets_changed_bytes_and_shared_samples(tmp_
     about = json.loads((dataset.path / "dataset.json").read_text())
     about["splits"]["train"] = [[0, 5]]
     (dataset.path / "dataset.json").write_text(json.dumps(about))
-    findings = "\n".join(str(f) for f in check_dataset(Dataset(dataset.path), quiet=True) if f.serious)
-    assert "heat.npy: it has changed" in findings
-    assert "sample 1: 'heat' has NaN or infinity at 1 of 12 points (first: 2)" in findings
-    assert "sample 4: it is in both 'train' and 'test'" in findings
+    found = [f for f in check_dataset(Dataset(dataset.path), quiet=True) if f.serious]
+    heat = str(dataset.path / "heat.npy")
+    assert {(f.where, f.first) for f in found} == {(heat, None), ("sample 1", 2), ("sample 4", 4)}
 
 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"heat": np.zeros((3, 1))}, r"'heat' has shape \(3, 1\), expected \(5, 1\)"),
-        ({"speed": np.zeros(2)}, r"'speed' has shape"),
-        ({"extra": np.zeros(5)}, "has fields"),
+        ({"heat": np.zeros((3, 1))}, r"'heat'.*\(3, 1\).*\(5, 1\)"),
+        ({"speed": np.zeros(2)}, "'speed'"),
+        ({"extra": np.zeros(5)}, "'extra'"),
     ],
 )
 def test_a_sample_that_does_not_fit_the_schema_is_refused(tmp_path, change, message):
@@ -226,73 +230,67 @@ def test_a_sample_that_does_not_fit_the_schema_is_refused(tmp_path, change, mess
     sample = ragged_sample(0, 5)
     with pytest.raises(DataError, match=message):
         writer.append(Sample({**sample.values, **change}, sample.cells))
-    with pytest.raises(DataError, match="outside 0 … 4"):
-        writer.append(Sample(sample.values, np.array([[0, 1, 5]])))
+    for cells, message in ((np.array([[0, 1, 5]]), "0 … 4"), (np.zeros((4, 4), dtype=int), r"\(4, 4\)")):
+        with pytest.raises(DataError, match=message):
+            writer.append(Sample(sample.values, cells))
     writer.close()
-
-
-def test_a_schema_needs_points_and_a_target():
-    with pytest.raises(DataError, match="exactly one field of points"):
-        Schema(name="x", fields={"a": Field(role="target", components=("a",))})
 
 
 def test_unknown_split_and_sample(tmp_path):
     dataset = ragged_dataset(tmp_path / "d", SIZES)
-    with pytest.raises(DataError, match="did you mean 'test'"):
+    with pytest.raises(DataError, match=r"'tset'.*'test'"):
         dataset.split("tset")
-    with pytest.raises(DataError, match="no sample 6"):
+    with pytest.raises(DataError, match="sample 6"):
         dataset[6]
-
-
-def test_cells_of_the_wrong_shape_are_refused(tmp_path):
-    writer = DatasetWriter(tmp_path / "d", ragged_schema(), {})
-    sample = ragged_sample(0, 5)
-    with pytest.raises(DataError, match=r"cells have shape \(4, 4\), a triangle has 3 points"):
-        writer.append(Sample(sample.values, np.zeros((4, 4), dtype=int)))
-    writer.close()
 
 
 def test_cells_that_do_not_belong_to_the_offsets_are_found(tmp_path):
     dataset = ragged_dataset(tmp_path / "d", SIZES)
     cells = np.load(dataset.path / "cells.npy")
     np.save(dataset.path / "cells.npy", cells[:-1])
-    with pytest.raises(DataError, match=r"cells.npy has shape"):
+    with pytest.raises(DataError, match=r"cells\.npy"):
         Dataset(dataset.path)
     cells[0] = 99
     np.save(dataset.path / "cells.npy", cells)
-    findings = "\n".join(map(str, check_dataset(Dataset(dataset.path), quiet=True)))
-    assert "sample 0: cells refer to points it does not have: 1 of 3 (first: 0)" in findings
+    found = check_dataset(Dataset(dataset.path), quiet=True)
+    assert any((f.where, f.count, f.first, f.serious) == ("sample 0", 1, 0, True) for f in found)
 
 
 @pytest.mark.parametrize("name", ["offsets", "cells", "../evil", "a b", "1st"])
-def test_names_that_would_be_files_of_others_are_refused(name):
+def test_names_that_cannot_be_array_files_are_refused(name):
     fields = {"points": Field(role="points", components=("x",)), name: Field(role="target", components=("u",))}
-    with pytest.raises(DataError, match="cannot name a field"):
+    with pytest.raises(DataError, match=f"'{name}'"):
         Schema(name="x", fields=fields)
 
 
-def test_a_channel_that_never_varies_is_worth_a_note_not_an_error(tmp_path):
+def test_impossible_schemas_and_fields_are_refused():
+    with pytest.raises(DataError, match="points"):
+        Schema(name="x", fields={"a": Field(role="target", components=("a",))})
+    with pytest.raises(DataError, match=r"'triangel'.*'triangle'"):
+        Schema(name="x", fields=ragged_schema().fields, cell_type="triangel")
+    with pytest.raises(DataError, match=r"'targets'.*'target'"):
+        Field(role="targets", components=("u",))
+    with pytest.raises(DataError, match="'vm'"):
+        Field(role="target", components="vm")
+
+
+def test_a_constant_channel_is_a_note(tmp_path):
     dataset = ragged_dataset(tmp_path / "d", SIZES)
     np.save(dataset.path / "thickness.npy", np.full((73, 1), 2.5, np.float32))
     found = [finding for finding in check_dataset(Dataset(dataset.path), quiet=True) if "thickness" in str(finding)]
     assert [finding.serious for finding in found] == [True, False], "only the checksum"
-    assert "'thickness' is 2.5 at every point of every sample" in str(found[1])
-
-
-def test_fields_say_what_they_are():
-    with pytest.raises(DataError, match="did you mean 'target'"):
-        Field(role="targets", components=("u",))
-    with pytest.raises(DataError, match="components is 'vm'"):
-        Field(role="target", components="vm")
+    assert "2.5" in found[1].what
 
 
 def test_splits_must_exist_and_a_writer_finishes_once(tmp_path):
     writer = write_until(tmp_path / "d", 4)
-    with pytest.raises(DataError, match=r"split 'test' asks for samples 3 … 6 of 4"):
+    with pytest.raises(DataError, match=r"'test'.*3 … 6 of 4"):
         writer.finish({"train": [(0, 3)], "test": [(3, 7)]})
     writer.finish({"train": [(0, 3)], "test": [(3, 4)]})
-    with pytest.raises(DataError, match="this writer is closed"):
+    with pytest.raises(DataError, match="closed"):
         writer.finish({"train": [(0, 4)]})
+    with pytest.raises(DataError, match=str(tmp_path / "d")):
+        DatasetWriter(tmp_path / "d", ragged_schema(), {"kind": "user"})  # a finished dataset is never overwritten
 
 
 def test_one_component_may_come_as_a_plain_row(tmp_path):
@@ -301,18 +299,6 @@ def test_one_component_may_come_as_a_plain_row(tmp_path):
     writer.append(Sample({**sample.values, "heat": sample.values["heat"][:, 0]}, sample.cells))
     dataset = writer.finish({"train": [(0, 1)]})
     np.testing.assert_array_equal(dataset[0].values["heat"], sample.values["heat"].astype(np.float32))
-
-
-def test_an_unknown_cell_type_is_refused():
-    with pytest.raises(DataError, match="unknown cell_type 'triangel'; did you mean 'triangle'"):
-        Schema(name="x", fields=ragged_schema().fields, cell_type="triangel")
-
-
-def test_a_manifest_without_its_parts_is_damaged(tmp_path):
-    ragged_dataset(tmp_path / "d", SIZES)
-    (tmp_path / "d" / "dataset.json").write_text('{"version": 1}')
-    with pytest.raises(DataError, match=r"dataset\.json is damaged"):
-        Dataset(tmp_path / "d")
 
 
 @pytest.mark.parametrize(
@@ -325,7 +311,7 @@ def test_a_manifest_without_its_parts_is_damaged(tmp_path):
         (["", "results/b.vtu"], ["0", "1 (results/b.vtu)"]),
     ],
 )
-def test_samples_are_called_by_their_files(tmp_path, notes, titles):
+def test_titles_are_files_without_shared_folders(tmp_path, notes, titles):
     writer = DatasetWriter(tmp_path / "d", ragged_schema(), {})
     for index, file in enumerate(notes):
         sample = ragged_sample(index, 5)
@@ -333,5 +319,5 @@ def test_samples_are_called_by_their_files(tmp_path, notes, titles):
     dataset = writer.finish({"train": [(0, 2)]})
     assert dataset.titles() == titles
     (tmp_path / "d" / "samples.jsonl").unlink()
-    with pytest.raises(DataError, match=r"samples\.jsonl is damaged"):
+    with pytest.raises(DataError, match=r"samples\.jsonl"):
         dataset.titles()

@@ -7,11 +7,9 @@ import pytest
 import trimesh
 
 from flare.mesh.csg import Box, Cylinder, Placed, Prism, on_plate
-from flare.mesh.skin import skin
-from flare.mesh.stl import write_stl
 from flare.mesh.surface import Surface
-from flare.mesh.voxelise import voxelise
-from flare.mesh.voxels import Voxels
+from flare.mesh.voxelization import voxelize
+from flare.mesh.voxels import Voxels, skin
 from flare.utils.errors import ConfigError, DataError
 
 BLOCK = Box((-3.0, -4.0, 1.0), (5.0, 2.0, 6.0))
@@ -28,7 +26,7 @@ def random_points(solid, count=100_000):
     ("solid", "volume"), [(BLOCK, 240.0), (ROD, 36 * np.pi), (WEDGE, 18.0), (BLOCK - ROD, 240 - 6 * 4 * np.pi)]
 )
 def test_volumes_are_the_closed_forms(solid, volume):
-    assert voxelise(solid, 0.05).volume == pytest.approx(volume, rel=6e-4)
+    assert voxelize(solid, 0.05).volume == pytest.approx(volume, rel=6e-4)
 
 
 def test_joining_and_cutting_are_set_algebra():
@@ -90,7 +88,7 @@ def test_a_solid_and_its_surface_have_the_same_voxels():
             process=False,
         )
     )
-    np.testing.assert_array_equal(voxelise(tilted, 0.21).solid, voxelise(surface, 0.21).solid)
+    np.testing.assert_array_equal(voxelize(tilted, 0.21).solid, voxelize(surface, 0.21).solid)
 
 
 def test_the_skin_of_voxels_gives_the_voxels_back():
@@ -101,7 +99,7 @@ def test_the_skin_of_voxels_gives_the_voxels_back():
     voxels = Voxels(solid, (0.5, 0.4, 0.6), (-2.25, -1.6, 0.0))
     surface = skin(voxels)
     assert surface.volume == pytest.approx(voxels.volume, rel=1e-12)
-    again = voxelise(surface, voxels.size)
+    again = voxelize(surface, voxels.size)
     np.testing.assert_array_equal(again.solid, solid)
     assert again.origin == pytest.approx(voxels.origin, abs=1e-12)
     edges = np.sort(surface.faces[:, [[0, 1], [1, 2], [2, 0]]].reshape(-1, 2), axis=1)
@@ -109,8 +107,8 @@ def test_the_skin_of_voxels_gives_the_voxels_back():
 
 
 def test_an_stl_file_holds_the_surface(tmp_path):
-    surface = skin(voxelise(BLOCK - ROD, 0.5))
-    write_stl(tmp_path / "part.stl", surface)
+    surface = skin(voxelize(BLOCK - ROD, 0.5))
+    surface.to_mesh().save(tmp_path / "part.stl")
     mesh = trimesh.load_mesh(tmp_path / "part.stl")
     assert mesh.is_winding_consistent
     assert mesh.volume == pytest.approx(surface.volume, rel=1e-6)

@@ -1,13 +1,12 @@
-"""A bare surface gets points like those of the training: as dense, on it or all through it."""
+"""Points on surfaces are even, and voxels fill solids."""
 
 import numpy as np
 import pytest
 
-from flare.data.sample import Field, Schema
-from flare.mesh.file import mesh_of
-from flare.mesh.sampling import filled, median_edge, on_surface, surface_of
-from flare.part import surface_points
-from flare.utils.errors import ConfigError
+from flare.mesh import read_mesh
+from flare.mesh.io.vtk_library import from_pyvista
+from flare.mesh.sampling import fill_with_voxels, points_on_surface
+from flare.utils.errors import TooLarge
 from tests.meshes import pv
 
 
@@ -17,44 +16,26 @@ def ball(tmp_path):
 
 
 def test_points_on_a_surface_are_even_and_as_many_as_the_spacing_asks():
-    cube = mesh_of(pv.Cube(x_length=2, y_length=2, z_length=2).triangulate())
-    points = on_surface(cube, 0.1).points
+    cube = from_pyvista(pv.Cube(x_length=2, y_length=2, z_length=2).triangulate())
+    points = points_on_surface(cube, 0.1).points
     assert len(points) == 2400
     assert np.allclose(np.abs(points).max(1), 1, atol=1e-6)
     sides = [(points[:, axis] * sign > 1 - 1e-6).sum() for axis in range(3) for sign in (-1, 1)]
     assert min(sides) >= 398  # of 400 each: even, not drawn one by one
     assert np.abs(points.mean(0)).max() < 0.03
-    np.testing.assert_array_equal(points, on_surface(cube, 0.1).points)
+    np.testing.assert_array_equal(points, points_on_surface(cube, 0.1).points)
 
 
 def test_voxels_fill_a_solid(tmp_path):
-    mesh = filled(ball(tmp_path), 1.0)
+    mesh = fill_with_voxels(read_mesh(ball(tmp_path)), 1.0)
     assert list(mesh.cells) == ["hexahedron"]
     assert len(mesh.cells["hexahedron"]) == pytest.approx(4 / 3 * np.pi * 1000, rel=0.03)
-    assert np.linalg.norm(mesh.centres(), axis=1).max() < 10.0
+    assert np.linalg.norm(mesh.cell_centers(), axis=1).max() < 10.0
 
 
-def schema(cell_type):
-    fields = {
-        "points": Field(role="points", components=("x", "y", "z")),
-        "p": Field(role="target", components=("p",)),
-    }
-    return Schema(name="parts", fields=fields, cell_type=cell_type)
-
-
-def test_a_model_of_solids_gets_a_solid_and_one_of_surfaces_a_surface(tmp_path, capsys):
-    path = ball(tmp_path)
-    assert list(surface_points(schema("tetra"), path, "auto", 1.5, None)[0].cells) == ["hexahedron"]
-    own = pv.read(path)
-    edge = median_edge(surface_of(mesh_of(own)))
-    assert len(surface_points(schema("triangle"), path, "auto", edge, None)[0].points) == own.n_points
-    assert capsys.readouterr().err == ""
-    dense, what = surface_points(schema("triangle"), path, "auto", None, edge / 4)
-    assert what == f"points {edge / 4:.3g} apart are all over the surface"
-    assert len(dense.points) > 4 * own.n_points
-    said = (
-        "points are put all over its surface, none on its edges; a mesh as fine as the training's may be more familiar"
-    )
-    assert said in capsys.readouterr().err
-    with pytest.raises(ConfigError, match="say it with --spacing, or run:  flare calibrate"):
-        surface_points(schema("tetra"), path, "auto", None, None)
+def test_limits_on_points_are_checked_before_they_are_made(tmp_path):
+    mesh = read_mesh(ball(tmp_path))
+    with pytest.raises(TooLarge, match=r"ball\.stl"):
+        points_on_surface(mesh, 0.1, max_points=1000)
+    with pytest.raises(TooLarge, match=r"ball\.stl"):
+        fill_with_voxels(mesh, 0.1, max_points=1000)

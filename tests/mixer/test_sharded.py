@@ -1,4 +1,4 @@
-"""Points split over ranks give the loss and the gradients of one rank that has them all, for any shares."""
+"""Points split over ranks give the loss and the gradients of one rank, for any split."""
 
 import json
 
@@ -7,14 +7,14 @@ import torch
 from torch import distributed as dist
 
 from flare.mixer import encode, sharded
-from flare.mixer.chunked import encode_part
+from flare.mixer.chunked import encode_partial
 from flare.mixer.reference import scores
 from flare.mixer.sharded import encode_gradients, norm_of_all
 from flare.models import build_model
 from flare.models.flare import recompute_blocks, split_points
 
-SHARES = {2: [[0, 30, 101], [0, 101, 101], [0, 1, 101]], 4: [[0, 10, 30, 31, 101], [0, 0, 50, 50, 101]]}
-"""Ranks -> where the shares of 101 points begin and end; some have none."""
+SPLITS = {2: [[0, 30, 101], [0, 101, 101], [0, 1, 101]], 4: [[0, 10, 30, 31, 101], [0, 0, 50, 50, 101]]}
+"""Number of ranks to the boundaries between their points, of 101; some ranks have none."""
 VARIANTS = [
     ({}, [torch.float32, torch.float64]),
     ({"latent_blocks": 1}, [torch.float32]),
@@ -38,7 +38,7 @@ def case(dtype=torch.float32, *, recompute=False, mixed=False, **options):
 
 
 def loss_and_gradients(model, x, y, mask, group=None, mixed=False):
-    """The relative L2 of the whole sample; gradients of this rank's share."""
+    """Return the relative L2 error of the whole sample and the gradients of the points of this rank."""
     with torch.autocast("cpu", torch.bfloat16, enabled=mixed):
         predicted = model(x, mask)
     difference = (predicted - y).masked_fill(~mask[..., None], 0)
@@ -48,7 +48,7 @@ def loss_and_gradients(model, x, y, mask, group=None, mixed=False):
 
 
 def rank_main(rank, ranks, path):
-    """What each rank does; errors of loss and gradients against one rank alone go into a file."""
+    """Compare the loss and the gradients of each rank with those of a single rank; write the errors to a file."""
     torch.set_num_threads(1)
     dist.init_process_group("gloo", init_method=f"file://{path}/meet", rank=rank, world_size=ranks)
     sent = []
@@ -64,17 +64,17 @@ def rank_main(rank, ranks, path):
             model, x, y, mask = case(dtype, **options)
             mixed = options.get("mixed", False)
             truth, wanted = loss_and_gradients(model, x, y, mask)
-            for ends in SHARES[ranks]:
+            for ends in SPLITS[ranks]:
                 mine = slice(ends[rank], ends[rank + 1])
                 split_points(model, dist.group.WORLD)
                 sent.clear()
                 dist.all_reduce = counted
                 loss, got = loss_and_gradients(model, x[:, mine], y[:, mine], mask[:, mine], dist.group.WORLD, mixed)
-                talked = [sent[:]]
+                traffic = [sent[:]]
                 sent.clear()
                 longer = [torch.cat([t[:, mine]] * 3, dim=1) for t in (x, y, mask)]
                 loss_and_gradients(model, *longer, dist.group.WORLD, mixed)
-                talked.append(sent[:])
+                traffic.append(sent[:])
                 dist.all_reduce = all_reduce
                 split_points(model, None)
                 for g in got:
@@ -82,7 +82,7 @@ def rank_main(rank, ranks, path):
                 size = max(float(w.abs().max()) for w in wanted)
                 worst = max(float((g - w).abs().max()) for g, w in zip(got, wanted, strict=True)) / size
                 off = abs(float(loss - truth)) / float(truth)
-                found.append([str(options), str(dtype), ends, off, worst, talked])
+                found.append([str(options), str(dtype), ends, off, worst, traffic])
     if rank == 0:
         (path / "found.json").write_text(json.dumps(found))
     dist.barrier()
@@ -90,24 +90,24 @@ def rank_main(rank, ranks, path):
 
 
 @pytest.mark.parametrize("ranks", [2, pytest.param(4, marks=pytest.mark.slow)])
-def test_loss_and_gradients_are_those_of_one_rank(ranks, tmp_path):
+def test_loss_and_gradients_equal_those_of_one_rank(ranks, tmp_path):
     torch.multiprocessing.spawn(rank_main, (ranks, tmp_path), ranks)
     found = json.loads((tmp_path / "found.json").read_text())
-    assert len(found) == 7 * len(SHARES[ranks])
-    for options, dtype, ends, off, worst, talked in found:
+    assert len(found) == 7 * len(SPLITS[ranks])
+    for options, dtype, ends, off, worst, traffic in found:
         limit = 3e-2 if "mixed" in options else 1e-5 if dtype == "torch.float32" else 1e-12
         assert off < limit, (options, dtype, ends)
         assert worst < limit, (options, dtype, ends)
-        # Bytes of each reduction: three blocks, two samples, four heads of eight latents of eight numbers; however the
-        # points are split, and for three times as many. A backward that computes a block anew merges it anew, too.
-        # Mixed precision sends float32 like the rest.
+        # Bytes of each reduction, for any split and three times as many points: three blocks, two samples, four heads
+        # of eight latents of eight numbers. A backward that recomputes a block also merges its latents again. Mixed
+        # precision sends float32 too.
         number = (4 if dtype == "torch.float32" else 8) * (2 * 4 * 8)
         forward, backward = [number, number * (8 + 1)], [number * 8]
         again = forward if "recompute" in options else []
-        assert talked == [3 * forward + 3 * (again + backward)] * 2
+        assert traffic == [3 * forward + 3 * (again + backward)] * 2
 
 
-def test_the_written_out_gradient_is_that_of_the_oracle(monkeypatch):
+def test_explicit_gradient_equals_autograd(monkeypatch):
     monkeypatch.setattr(sharded, "TILE", 7)
     torch.manual_seed(0)
     q, k, v = (
@@ -115,18 +115,18 @@ def test_the_written_out_gradient_is_that_of_the_oracle(monkeypatch):
     )
     mask, dz = torch.rand(2, 40) > 0.4, torch.randn(2, 4, 8, 6, dtype=torch.float64)
     wanted = torch.autograd.grad(encode(q, k, v, scale=0.7, mask=mask, backend="reference"), (q, k, v), dz)
-    whole = encode_part(q, k, v, scale=0.7, mask=mask, backend="reference")
+    whole = encode_partial(q, k, v, scale=0.7, mask=mask, backend="reference")
     with torch.no_grad():
         got = encode_gradients(q, k, v, mask, 0.7, whole, dz)
     for a, b in zip(got, wanted, strict=True):
         torch.testing.assert_close(a, b, rtol=1e-12, atol=1e-14)
 
 
-def test_a_part_weighs_the_same_under_autocast():
-    """Its denominator is in single precision: rounded to bfloat16, a logarithm would be off by some per mille."""
+def test_denominator_stays_in_float32_under_autocast():
+    """Rounded to bfloat16, the logarithm would be wrong by several per mille."""
     torch.manual_seed(0)
     q, k, v = torch.randn(4, 8, 6), torch.randn(2, 4, 40, 6).bfloat16(), torch.randn(2, 4, 40, 6).bfloat16()
     with torch.autocast("cpu", torch.bfloat16):
-        part = encode_part(q, k, v)
-    assert part.log_BHM.dtype is torch.float32
-    torch.testing.assert_close(part.log_BHM, scores(q, k, scale=1.0).logsumexp(-1))
+        part = encode_partial(q, k, v)
+    assert part.log_sum_BHM.dtype is torch.float32
+    torch.testing.assert_close(part.log_sum_BHM, scores(q, k, scale=1.0).logsumexp(-1))

@@ -1,4 +1,4 @@
-"""Deterministic weights and input of the specification's golden values, independent of the order of parameters."""
+"""Weights and inputs of the golden values, independent of the order of the parameters."""
 
 import math
 
@@ -7,13 +7,14 @@ from torch import nn
 
 
 def pseudo_random(count):
-    """Numbers in [-0.5, 0.5) that any language computes alike."""
+    """Return numbers in [-0.5, 0.5) that any language can reproduce."""
     i = torch.arange(1, count + 1, dtype=torch.float64)
     u = 43758.5453 * torch.sin(12.9898 * i)
     return u - u.floor() - 0.5
 
 
 def fill(model: nn.Module) -> nn.Module:
+    """Set all parameters to reproducible values."""
     model.double().eval()
     with torch.no_grad():
         for name, p in model.named_parameters():
@@ -28,5 +29,6 @@ def fill(model: nn.Module) -> nn.Module:
 
 
 def points(count=24, dim=2):
+    """Return reproducible coordinates, [1, count, dim]."""
     n, c = torch.arange(count, dtype=torch.float64), torch.arange(dim, dtype=torch.float64)
     return torch.cos(0.9 * n[:, None] + 0.4 * c)[None]

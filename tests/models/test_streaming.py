@@ -1,4 +1,4 @@
-"""Points in chunks give the answer of all points at once; latents alone answer at any point."""
+"""Points in chunks give the output of all points at once; latents alone give it at any point."""
 
 from copy import deepcopy
 
@@ -6,12 +6,9 @@ import pytest
 import torch
 from torch import nn
 
-from flare import mixer
-from flare.mixer import chunked as parts
-from flare.mixer.chunked import Gathered, Part, encode_part
-from flare.models import build_model
-from flare.models import streaming as stream
-from flare.models.streaming import Stream, query
+from flare.models import build_model, streaming
+from flare.models.flare import FLARE, FLAREBlock
+from flare.models.streaming import Stream, can_stream, query
 from flare.train.presets import load_config, preset_path
 from flare.utils.errors import ConfigError
 
@@ -23,7 +20,7 @@ def case(dtype, **options):
     torch.manual_seed(0)
     model = build_model("flare", 3, 2, channels=32, blocks=3, heads=4, latents=8, **options).to(dtype)
     with torch.no_grad():
-        for parameter in model.parameters():  # fresh weights are so small that every point gets the same answer
+        for parameter in model.parameters():  # fresh weights are so small that all outputs are equal
             parameter += 0.1 * torch.randn_like(parameter)
     return model, torch.randn(2, 101, 3, dtype=dtype), torch.rand(2, 101) > 0.3
 
@@ -48,7 +45,7 @@ def streamed(model, x, mask=None, **options):
 
 
 def error(found, truth, mask=None):
-    """Relative L2, over the real points where a mask is given."""
+    """Return the relative L2 error, over the real points if a mask is given."""
     real = ... if mask is None else mask
     return float((found - truth)[real].norm() / truth[real].norm())
 
@@ -56,14 +53,14 @@ def error(found, truth, mask=None):
 @pytest.mark.parametrize("options", VARIANTS, ids=str)
 @pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
 @pytest.mark.parametrize("masked", [False, True], ids=["all real", "masked"])
-def test_chunks_of_any_size_give_the_whole_answer(options, dtype, masked):
+def test_chunks_of_any_size_give_the_same_output(options, dtype, masked):
     model, x, mask = case(dtype, **options)
     mask = mask if masked else None
     with torch.no_grad():
         whole = model(x, mask)
     for chunk in (1, 7, 50, 101, 500):
         answer, latents = streamed(model, x, mask, chunk=chunk)
-        assert error(answer, whole) < TOLERANCE[dtype], "at padded points, too"
+        assert error(answer, whole) < TOLERANCE[dtype], "includes padded points"
         with torch.no_grad():
             assert error(query(model, x, latents), whole, mask) < TOLERANCE[dtype]
 
@@ -90,13 +87,13 @@ def deep_case(preset, noise):
     for parameter in model.parameters():
         parameter += noise * torch.randn_like(parameter)
     mask = torch.rand(2, 200) > 0.3
-    mask[1, :70] = False  # a chunk without a point
+    mask[1, :70] = False  # a chunk without a real point
     return model, torch.rand(2, 200, 3), mask
 
 
 @pytest.mark.parametrize("preset", PAPER)
 @pytest.mark.parametrize("noise", [0.0, 0.05], ids=["as initialised", "with large weights"])
-def test_eight_blocks_in_chunks_are_as_near_to_float64_as_the_whole(preset, noise):
+def test_eight_blocks_in_chunks_are_as_accurate_as_the_whole(preset, noise):
     model, x, mask = deep_case(preset, noise)
     whole, truth = model(x, mask), deepcopy(model).double()(x.double(), mask)
     for chunk in (64, 77):
@@ -109,22 +106,22 @@ def test_eight_blocks_in_chunks_are_as_near_to_float64_as_the_whole(preset, nois
 
 @pytest.mark.parametrize("preset", PAPER)
 @pytest.mark.parametrize("noise", [0.0, 0.05], ids=["as initialised", "with large weights"])
-def test_features_after_eight_blocks_are_those_of_the_whole(preset, noise):
-    """Before the head, that is, whose answer may be so small beside them that their rounding shows."""
+def test_features_after_eight_blocks_equal_those_of_the_whole(preset, noise):
+    """Compares before the head, whose outputs may be so small that the rounding of the features shows."""
     model, x, mask = deep_case(preset, noise)
     model.head_norm = model.head = nn.Identity()
     assert error(streamed(model, x, mask, chunk=64)[0], model(x, mask)) < TOLERANCE[torch.float32]
 
 
 @pytest.mark.parametrize("preset", PAPER)
-def test_eight_blocks_in_chunks_are_the_whole_in_float64(preset):
+def test_eight_blocks_in_chunks_equal_the_whole_in_float64(preset):
     model, x, mask = deep_case(preset, 0.05)
     model, x = model.double(), x.double()
     assert error(streamed(model, x, mask, chunk=77)[0], model(x, mask)) < TOLERANCE[torch.float64]
 
 
-def test_rounding_features_to_float32_once_a_block_costs_as_much_as_chunks_do():
-    """No order of sums in float32 brings chunks and whole nearer than this: all else is done in float64 here."""
+def test_rounding_features_once_per_block_costs_as_much_as_chunks():
+    """No order of float32 sums can bring chunks closer to the whole; all other operations are in float64 here."""
     model, x, _ = deep_case("elasticity", 0.05)
     whole, model, x = model(x), model.double(), x.double()
     exact = rounded = model.lift(x)
@@ -134,59 +131,23 @@ def test_rounding_features_to_float32_once_a_block_costs_as_much_as_chunks_do():
     assert error(floor, truth) > 0.1 * error(whole, truth)
 
 
-@pytest.mark.parametrize("backend", ["reference", "sdpa", "auto"])
-def test_every_backend_gathers_the_same_parts(backend, monkeypatch):
-    monkeypatch.setattr(parts, "TILE", 7)
-    torch.manual_seed(1)
-    q, k, v = torch.randn(4, 8, 6), 3 * torch.randn(2, 4, 40, 6), torch.randn(2, 4, 40, 6)
-    mask = torch.rand(2, 40) > 0.4
-    mask[0, 7:14] = False  # a tile without a point
-    truth = mixer.encode(q.double(), k.double(), v.double(), mask=mask, backend="reference")
-    scores = torch.einsum("hmd,bhnd->bhmn", q.double(), k.double()).masked_fill(~mask[:, None, None], -torch.inf)
-    part = encode_part(q, k, v, mask=mask, backend=backend)
-    torch.testing.assert_close(part.z_BHMD.double(), truth, rtol=1e-5, atol=1e-6)
-    torch.testing.assert_close(part.log_BHM.double(), scores.logsumexp(-1), rtol=1e-5, atol=1e-5)
-
-
-@pytest.mark.parametrize("backend", ["reference", "sdpa", "auto"])
-def test_a_part_without_a_point_weighs_nothing(backend):
-    torch.manual_seed(2)
-    q, k, v = torch.randn(4, 8, 6), torch.randn(2, 4, 40, 6), torch.randn(2, 4, 40, 6)
-    nobody = torch.zeros(2, 5, dtype=torch.bool)
-    gathered = Gathered()
-    gathered.add(encode_part(q, k[:, :, :0], v[:, :, :0], backend=backend))
-    gathered.add(encode_part(q, k[:, :, :5], v[:, :, :5], mask=nobody, backend=backend))
-    assert (gathered.latents(torch.float32) == 0).all()
-    whole = encode_part(q, k, v, backend=backend)
-    gathered.add(whole)
-    torch.testing.assert_close(gathered.latents(torch.float32), whole.z_BHMD)
-
-
-def test_scores_beyond_the_range_of_exp_merge():
-    z, far = torch.randn(1, 1, 3, 2), torch.tensor([[[500.0, -500.0, 0.0]]])
-    gathered = Gathered()
-    gathered.add(Part(z, far))
-    gathered.add(Part(-z, far - 1000))
-    torch.testing.assert_close(gathered.latents(torch.float32), z)
-
-
-def test_a_file_in_place_of_memory_changes_nothing(monkeypatch, tmp_path):
+def test_features_in_a_file_give_the_same_bits(monkeypatch, tmp_path):
     model, x, mask = case(torch.float32)
     kept, _ = streamed(model, x, mask, chunk=7)
-    monkeypatch.setattr(stream, "MOST_IN_MEMORY", 0)
+    monkeypatch.setattr(streaming, "MOST_IN_MEMORY", 0)
     filed, _ = streamed(model, x, mask, chunk=7, scratch=tmp_path)
     assert torch.equal(kept, filed)
     assert list(tmp_path.iterdir()) == []
 
 
-def test_progress_counts_every_point_once_a_block():
+def test_progress_counts_every_point_once_per_block():
     model, x, _ = case(torch.float32)
     counted = []
     streamed(model, x, chunk=7, done=counted.append)
     assert sum(counted) == 3 * 101
 
 
-def test_a_query_depends_smoothly_on_the_point():
+def test_query_depends_smoothly_on_the_point():
     model, x, _ = case(torch.float64)
     _, latents = streamed(model, x)
     latents, at = [z.detach() for z in latents], torch.randn(2, 4, 3, dtype=torch.float64)
@@ -195,15 +156,58 @@ def test_a_query_depends_smoothly_on_the_point():
     assert away[1] == pytest.approx(away[0] / 100, rel=0.02)
 
 
-def test_latents_are_few_numbers():
+def test_latents_of_the_elasticity_model_take_128_kb():
     model = build_model("flare", 2, 1)
     latents = Stream(model=model, points=300, read=lambda start, stop: torch.rand(1, stop - start, 2)).encode()
     assert sum(z.numel() * z.element_size() for z in latents) == 131_072  # 128 KB for the Elasticity model
 
 
-def test_what_cannot_be_streamed_is_refused():
+class OwnBlock(FLAREBlock):
+    def forward(self, x_BNC, mask=None):
+        return 2 * super().forward(x_BNC, mask)
+
+
+class OwnHalves(FLARE):
+    """A subclass that overrides forward together with its halves, and so may be streamed."""
+
+    def forward(self, x_BNC, mask=None):
+        return 2 * super().forward(x_BNC, mask)
+
+    def decode_points(self, x_BNC, z_BHMD, mask=None):
+        return 2 * super().decode_points(x_BNC, z_BHMD, mask)
+
+
+@pytest.mark.parametrize(
+    ("where", "change"),
+    [
+        (r"blocks\.0\.mixer", lambda model: setattr(model.blocks[0], "mixer", nn.Bilinear(2, 2, 2))),
+        (r"blocks\.1", lambda model: model.blocks.__setitem__(1, OwnBlock(32, 4, 8))),
+        (r"blocks\.2\.mixer", lambda model: model.blocks[2].mixer.register_forward_hook(print)),
+        (r"blocks\.0", lambda model: setattr(model.blocks[0], "forward", torch.tanh)),
+    ],
+)
+def test_streams_do_not_bypass_modules_hooks_or_methods_of_users(where, change):
+    model, x, _ = case(torch.float32)
+    assert can_stream(model)
+    change(model)
+    assert not can_stream(model)
+    with pytest.raises(ConfigError, match=where):
+        streamed(model, x)
+
+
+def test_subclass_with_its_own_halves_is_streamed():
+    model, x, _ = case(torch.float64)
+    for block in model.blocks:
+        mixer = OwnHalves(32, 4, 8).double()
+        mixer.load_state_dict(block.mixer.state_dict())
+        block.mixer = mixer
+    with torch.no_grad():
+        assert error(streamed(model, x, chunk=7)[0], model(x)) < TOLERANCE[torch.float64]
+
+
+def test_invalid_streams_are_refused():
     model, x, _ = case(torch.float32)
     with pytest.raises(ConfigError, match="chunk=0"):
         streamed(model, x, chunk=0)
-    with pytest.raises(ConfigError, match="Transolver cannot take its points in chunks"):
+    with pytest.raises(ConfigError, match="Transolver"):
         streamed(build_model("transolver", 3, 2, channels=16, blocks=1, heads=2), x)

@@ -1,5 +1,7 @@
 """Source panels: closed forms against quadrature, exact flows past spheres and ellipsoids, ground, symmetry."""
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -12,7 +14,7 @@ from flare.physics.cars.flow import force_coefficients, pressure_coefficient
 from flare.physics.cars.panels import Panels, solve
 from flare.physics.cars.triangle import potential, solid_angle, velocity
 from flare.utils.errors import ConfigError, DataError
-from tests.physics.bodies import icosphere, moved, rms
+from tests.physics.helpers import icosphere, moved, rms
 
 TRIANGLE = np.array([[0.1, -0.2, 0.3], [1.2, 0.1, 0.0], [0.3, 0.9, 0.4]])
 
@@ -83,17 +85,13 @@ def test_the_velocity_is_the_gradient_of_the_potential(place):
 # Bodies
 
 
-def test_the_sphere_is_within_a_hundredth_at_1280_panels_and_converges_to_second_order():
-    errors = [cp_error(icosphere(n), lambda x: 1 - 2.25 * (1 - x[:, 0] ** 2)) for n in (1, 2, 3)]
-    assert errors[2] <= 0.01
-    assert errors[0] > 3 * errors[1] > 9 * errors[2]
-
-
-@pytest.mark.slow
-def test_the_sphere_converges_on_at_5120_panels_and_beyond():
-    errors = [cp_error(icosphere(n), lambda x: 1 - 2.25 * (1 - x[:, 0] ** 2)) for n in (3, 4)]
-    assert errors[0] > 3 * errors[1]
-    assert errors[1] < 0.002
+@pytest.mark.parametrize(
+    ("subdivisions", "limit"), [((1, 2, 3), 0.01), pytest.param((3, 4), 0.002, marks=pytest.mark.slow)]
+)
+def test_the_sphere_converges_with_nearly_second_order(subdivisions, limit):
+    errors = [cp_error(icosphere(n), lambda x: 1 - 2.25 * (1 - x[:, 0] ** 2)) for n in subdivisions]
+    assert errors[-1] < limit
+    assert all(coarse > 3 * fine for coarse, fine in pairwise(errors))
 
 
 @pytest.mark.parametrize("axes", [(2.0, 1.0, 1.0), (2.0, 1.0, 0.6), (1.0, 2.0, 0.5)])
@@ -109,8 +107,7 @@ def test_the_fastest_flow_past_a_spheroid_of_two_to_one():
     assert fastest == pytest.approx(1.2100, abs=0.002)
 
 
-def test_why_others_see_no_convergence():
-    """Summing the panels' velocities without the in-plane velocity of the panel itself: an error that stays."""
+def test_summing_velocities_without_the_own_in_plane_velocity_does_not_converge():
     errors = {True: [], False: []}
     for subdivisions in (2, 3):
         panels = Panels(icosphere(subdivisions))
@@ -120,7 +117,7 @@ def test_why_others_see_no_convergence():
         own = np.zeros((len(sources), 3))
         for i, (corners, normal) in enumerate(zip(panels.corners, panels.normals, strict=True)):
             velocity(panels.centroids[i], corners, normal, 0.0, own[i])
-        # Just outside every panel: its own half, and all that others and itself do in its plane.
+        # Velocity just outside every panel, including its own in-plane part.
         outside = np.add(panels.velocities(sources, panels.centroids + 1e-9 * panels.normals), [1, 0, 0])
         place = panels.centroids / np.linalg.norm(panels.centroids, axis=1)[:, None]
         exact = 1 - 2.25 * (1 - place[:, 0] ** 2)
@@ -179,15 +176,15 @@ def test_the_ground_is_the_body_with_its_mirror_image():
 
 
 def test_half_of_a_symmetric_body_gives_the_flow_past_the_whole():
-    from flare.physics.cars.shape import ROAD, Car, mirrored
+    from flare.physics.cars.shape import ROAD, Car, mirror
 
     half = Car().half(0.25)
-    whole, same = mirrored(half)
+    whole, same = mirror(half)
     both = solve(whole, ground=ROAD)
     assert both.potential == pytest.approx(solve(half, ground=ROAD, symmetric=True).potential[same], abs=1e-7)
 
 
-def test_far_panels_as_seven_points_are_as_good_as_the_closed_form():
+def test_quadrature_of_distant_panels_agrees_with_the_closed_form():
     from flare.physics.cars.shape import ROAD, Car
 
     panels = Panels(Car().half(0.5), ROAD, True)
@@ -198,24 +195,22 @@ def test_far_panels_as_seven_points_are_as_good_as_the_closed_form():
     assert panels.potentials(sources, points) == pytest.approx(panels.potentials(sources, points, exact=True), abs=1e-7)
 
 
-# What makes no sense
+# Invalid input
 
 
-def test_bad_input_is_refused():
-    body = icosphere(1)
-    with pytest.raises(DataError, match="reaches 1 below the ground"):
-        solve(body, ground=0.0)
-    with pytest.raises(ConfigError, match="flows through the ground"):
-        solve(moved(body, (0, 0, 2)), ground=0.0, stream=(1.0, 0.0, 0.1))
-    with pytest.raises(ConfigError, match="not all of them zero"):
-        solve(body, stream=(0.0, 0.0, 0.0))
-    with pytest.raises(DataError, match="takes the half y ≥ 0"):
-        solve(body, symmetric=True)
-    with pytest.raises(DataError, match="1 of 81 panels have no area"):
-        solve(Surface(body.vertices, np.concatenate([body.faces, [[0, 1, 1]]])))
-    with pytest.raises(DataError, match="the surface is open: 3 edges lack a neighbour"):
-        solve(Surface(body.vertices, body.faces[1:]))
-    with pytest.raises(DataError, match="turned inwards"):
-        solve(Surface(body.vertices, body.faces[:, ::-1]))
-    with pytest.raises(DataError, match="not finite"):
-        solve(Surface(np.full((3, 3), np.nan), np.array([[0, 1, 2]])))
+@pytest.mark.parametrize(
+    ("surface", "options", "error", "fact"),
+    [
+        (icosphere(1), {"ground": 0.0}, DataError, "1 below"),
+        (moved(icosphere(1), (0, 0, 2)), {"ground": 0.0, "stream": (1.0, 0.0, 0.1)}, ConfigError, "stream="),
+        (icosphere(1), {"stream": (0.0, 0.0, 0.0)}, ConfigError, "stream="),
+        (icosphere(1), {"symmetric": True}, DataError, "symmetric"),
+        (Surface(icosphere(1).vertices, np.vstack([icosphere(1).faces, [[0, 1, 1]]])), {}, DataError, "1 of 81"),
+        (Surface(icosphere(1).vertices, icosphere(1).faces[1:]), {}, DataError, "3 edges"),
+        (Surface(icosphere(1).vertices, icosphere(1).faces[:, ::-1]), {}, DataError, "inwards"),
+        (Surface(np.full((3, 3), np.nan), np.array([[0, 1, 2]])), {}, DataError, "non-finite"),
+    ],
+)
+def test_invalid_surfaces_and_streams_raise(surface, options, error, fact):
+    with pytest.raises(error, match=fact):
+        solve(surface, **options)

@@ -1,4 +1,4 @@
-"""Darcy: exact solutions, conservation, symmetries, the statistics of the published files, and refusals."""
+"""Darcy: exact solutions, conservation, symmetries, statistics of the published files, and errors."""
 
 from __future__ import annotations
 
@@ -10,14 +10,15 @@ from scipy.interpolate import CubicSpline
 
 from flare.physics.darcy import (
     boundary_flux,
-    cell_centres,
+    cell_centers,
     gaussian_random_field,
     nodes,
     random_coefficient,
     solve,
     solve_canonical,
 )
-from flare.utils.errors import ConfigError, DataError
+from flare.utils.errors import ConfigError, DataError, NotConverged
+from tests.physics.helpers import relative_l2
 
 PI = np.pi
 MEANS = ("arithmetic", "harmonic")
@@ -28,18 +29,14 @@ def medium(resolution, seed, **options):
     return random_coefficient(resolution, np.random.default_rng(seed), **options)
 
 
-def relative_l2(value, truth):
-    return np.linalg.norm(value - truth) / np.linalg.norm(truth)
-
-
 def spline(values, source, target):
-    """The canonical resampling, written with another SciPy class than the module's."""
+    """Resample like the canonical recipe, with another SciPy class than the module's."""
     rows = CubicSpline(source, values, axis=0, bc_type="not-a-knot")(target)
     return CubicSpline(source, rows, axis=1, bc_type="not-a-knot")(target)
 
 
 def dense_solve(a, f, face_mean):
-    """The five-point scheme node by node, as one would write it on paper."""
+    """Solve the five-point scheme node by node with a dense matrix."""
     size = len(a)
     inner = list(itertools.product(range(1, size - 1), repeat=2))
     matrix, u = np.zeros((len(inner), len(inner))), np.zeros_like(a)
@@ -54,7 +51,7 @@ def dense_solve(a, f, face_mean):
 
 
 def manufactured(resolution):
-    """Coefficient, exact pressure and the source that makes it so: −∇·(a∇u) by hand."""
+    """Return coefficient, exact pressure and its source −∇·(a∇u)."""
     x, y = nodes(resolution)[None, :], nodes(resolution)[:, None]
     a, u = 2 + np.sin(2 * PI * x) * np.cos(PI * y), np.sin(PI * x) * np.sin(2 * PI * y)
     a_x, a_y = 2 * PI * np.cos(2 * PI * x) * np.cos(PI * y), -PI * np.sin(2 * PI * x) * np.sin(PI * y)
@@ -67,7 +64,7 @@ def manufactured_error(resolution, face_mean="arithmetic"):
     return np.abs(solve(a, source=f, face_mean=face_mean) - u).max()
 
 
-# The solver against what is known exactly
+# Exact solutions
 
 
 @pytest.mark.parametrize("face_mean", MEANS)
@@ -123,7 +120,7 @@ def test_harmonic_mean_is_exact_across_layers(seed):
 
 @pytest.mark.parametrize("face_mean", MEANS)
 @pytest.mark.parametrize("resolution", [4, 20, 85])
-def test_what_the_source_gives_leaves_through_the_border(resolution, face_mean):
+def test_the_flux_through_the_border_equals_the_source(resolution, face_mean):
     a = medium(resolution, seed=resolution)
     u = solve(a, face_mean=face_mean)
     share = ((resolution - 2) / (resolution - 1)) ** 2  # interior nodes times h²
@@ -138,7 +135,7 @@ def test_what_the_source_gives_leaves_through_the_border(resolution, face_mean):
 @pytest.mark.parametrize("face_mean", MEANS)
 @pytest.mark.parametrize("seed", range(3))
 def test_maximum_principle(seed, face_mean):
-    """Positive inside, exactly zero on the border, and largest where the fluid is put in."""
+    """Positive inside, exactly zero on the border, and largest at the source."""
     a, f = medium(41, seed), np.zeros((41, 41))
     f[8:12, 25:30] = 1.0
     for u in (solve(a, face_mean=face_mean), patch := solve(a, source=f, face_mean=face_mean)):
@@ -159,7 +156,7 @@ def test_mean_pressure_obeys_the_dirichlet_principle(seed):
 
 @pytest.mark.parametrize("solver", [solve, solve_canonical])
 @pytest.mark.parametrize("turn", [np.transpose, np.flipud, np.fliplr, np.rot90])
-def test_turning_the_medium_turns_the_pressure(turn, solver):
+def test_the_pressure_is_equivariant_under_symmetries_of_the_square(turn, solver):
     a = medium(40, seed=7)
     assert relative_l2(solver(turn(a)), turn(solver(a))) < 1e-12
 
@@ -172,7 +169,7 @@ def test_pressure_is_linear_in_source_and_inverse_in_coefficient(scale):
     assert relative_l2(solve(scale * a, source=np.full_like(a, scale)), u) < 1e-12
 
 
-def test_no_source_no_pressure():
+def test_no_source_gives_no_pressure():
     assert not solve(medium(20, seed=0), source=0.0).any()
 
 
@@ -186,10 +183,10 @@ def test_corners_and_the_sources_border_have_no_influence():
 # The random medium
 
 
-@pytest.mark.parametrize(("grid", "points"), [("node", nodes), ("canonical", cell_centres)])
+@pytest.mark.parametrize(("grid", "points"), [("node", nodes), ("canonical", cell_centers)])
 @pytest.mark.parametrize(("alpha", "tau"), [(2.0, 3.0), (3.5, 1.5)])
 def test_field_is_its_cosine_series(grid, points, alpha, tau):
-    """Also that one generator state means one function on both grids: only the points differ."""
+    """One generator state gives one function on both grids."""
     size, k = 24, np.arange(24)
     xi = np.random.default_rng(4).standard_normal((size, size))
     xi[0, 0] = 0.0
@@ -225,7 +222,7 @@ def test_coefficient_has_two_values_by_the_sign_of_the_field(grid):
 
 
 @pytest.mark.parametrize("grid", ["node", "canonical"])
-def test_same_seed_same_bytes(grid):
+def test_the_same_seed_gives_the_same_bytes(grid):
     solver = solve if grid == "node" else solve_canonical
     first, again, other = (medium(40, seed, grid=grid) for seed in (5, 5, 6))
     assert first.tobytes() == again.tobytes()
@@ -233,7 +230,7 @@ def test_same_seed_same_bytes(grid):
     assert solver(first).tobytes() == solver(again).tobytes()
 
 
-def test_inputs_are_left_alone_and_any_real_dtype_will_do():
+def test_inputs_are_not_modified_and_may_have_any_real_dtype():
     a = medium(20, seed=0)
     a.setflags(write=False)
     for solver in (solve, solve_canonical):
@@ -250,9 +247,9 @@ def test_inputs_are_left_alone_and_any_real_dtype_will_do():
 def test_canonical_is_spline_solve_spline(seed):
     size = 12
     cells = medium(size, seed, grid="canonical")
-    a = spline(cells, cell_centres(size), nodes(size))
+    a = spline(cells, cell_centers(size), nodes(size))
     assert (a <= 0).any(), "this medium should make the spline overshoot below zero"
-    u = spline(dense_solve(a, np.ones_like(a), "arithmetic"), nodes(size), cell_centres(size))
+    u = spline(dense_solve(a, np.ones_like(a), "arithmetic"), nodes(size), cell_centers(size))
     np.testing.assert_allclose(solve_canonical(cells), u, rtol=1e-10, atol=1e-14)
 
 
@@ -261,7 +258,7 @@ def test_canonical_is_near_the_node_solution_of_the_same_medium(seed):
     size = 141
     cells = medium(size, seed, grid="canonical")
     u = solve_canonical(cells)
-    same_points = spline(solve(medium(size, seed)), nodes(size), cell_centres(size))
+    same_points = spline(solve(medium(size, seed)), nodes(size), cell_centers(size))
     assert relative_l2(same_points, u) < 0.006
     assert relative_l2(solve(cells), u) < 0.02  # read as if on nodes: mostly the half-cell stretch
 
@@ -276,61 +273,50 @@ def test_canonical_has_the_statistics_of_the_published_files():
     assert 0.009 < u.max(axis=(1, 2)).min() < u.max(axis=(1, 2)).max() < 0.018
 
 
-# Refusals
+# Errors
 
 
 @pytest.mark.parametrize("solver", [solve, solve_canonical])
 @pytest.mark.parametrize("shape", [(20,), (20, 21), (2, 20, 20), (3, 3), (0, 0)])
-def test_refuses_other_shapes(solver, shape):
-    with pytest.raises(DataError, match=r"has shape \(.*must be square, \(K, K\), with K at least 4"):
+def test_other_shapes_raise(solver, shape):
+    with pytest.raises(DataError, match="has shape"):
         solver(np.ones(shape))
 
 
 @pytest.mark.parametrize("solver", [solve, solve_canonical])
-@pytest.mark.parametrize(
-    ("value", "fault"), [(np.nan, "not finite"), (np.inf, "not finite"), (0.0, "not positive"), (-1.0, "not positive")]
-)
-def test_refuses_a_bad_coefficient_and_says_where(solver, value, fault):
+@pytest.mark.parametrize("value", [np.nan, np.inf, 0.0, -1.0])
+def test_bad_coefficients_raise_with_count_and_index(solver, value):
     a = medium(20, seed=0)
     a[[4, 4, 17], [9, 11, 0]] = value
-    with pytest.raises(DataError, match=rf"coefficient.* is {fault} at 3 of 400 points \(first: \[4, 9\], "):
+    with pytest.raises(DataError, match=r"coefficient.* 3 of 400 .*\[4, 9\]"):
         solver(a)
 
 
-@pytest.mark.parametrize(
-    ("source", "message"),
-    [(np.ones((6, 6)), "source has shape"), (np.ones(5), "source has shape"), (np.nan, "source is not finite at 25")],
-)
-def test_refuses_a_bad_source(source, message):
-    with pytest.raises(DataError, match=message):
+@pytest.mark.parametrize("source", [np.ones((6, 6)), np.ones(5), np.nan])
+def test_bad_sources_raise(source):
+    with pytest.raises(DataError, match="source"):
         solve(np.ones((5, 5)), source=source)
 
 
 @pytest.mark.parametrize("face_mean", MEANS)
 @pytest.mark.parametrize(("scale", "source"), [(1e-320, 1.0), (1e-320, 0.0), (1e308, 1.0)])
-def test_refuses_an_answer_that_is_not_finite(scale, source, face_mean):
-    with pytest.raises(DataError, match="did not converge: relative residual"):
+def test_non_finite_solutions_raise(scale, source, face_mean):
+    with pytest.raises(NotConverged):
         solve(np.full((5, 5), scale), source=source, face_mean=face_mean)
 
 
-def test_refuses_an_answer_spoilt_by_rounding():
-    with pytest.raises(DataError, match=r"did not converge: relative residual \d.*from 1 to 1e\+13"):
+def test_solutions_dominated_by_rounding_raise():
+    with pytest.raises(NotConverged, match=r"residual \d.*1e\+13"):
         solve(medium(45, seed=1, low=1.0, high=1e13))
 
 
-def test_refuses_unknown_choices_and_impossible_settings():
+def test_unknown_choices_and_invalid_settings_raise():
     rng = np.random.default_rng(0)
-    with pytest.raises(ConfigError, match="did you mean 'harmonic'"):
+    with pytest.raises(ConfigError, match="'harmonic'"):
         solve(np.ones((5, 5)), face_mean="harmonik")
-    with pytest.raises(ConfigError, match="known: canonical, node"):
-        random_coefficient(20, rng, grid="x")
-    with pytest.raises(ConfigError, match="at least 4"):
-        random_coefficient(3, rng)
-    for bad in ({"low": 0.0}, {"low": 5.0, "high": 4.0}, {"high": np.nan}, {"tau": 0.0}, {"alpha": np.nan}):
+    invalid = ({"low": 0.0}, {"low": 5.0, "high": 4.0}, {"high": np.nan}, {"tau": 0.0}, {"alpha": np.nan})
+    for resolution, options in ((20, {"grid": "x"}), (3, {}), *((20, bad) for bad in invalid)):
         with pytest.raises(ConfigError):
-            random_coefficient(20, rng, **bad)
-
-
-def test_flux_refuses_a_pressure_of_another_grid():
-    with pytest.raises(DataError, match=r"pressure has shape \(6, 6\)"):
+            random_coefficient(resolution, rng, **options)
+    with pytest.raises(DataError, match=r"\(6, 6\)"):
         boundary_flux(np.ones((5, 5)), np.ones((6, 6)))

@@ -1,4 +1,4 @@
-"""Elasticity: patch tests, exact solutions small and large, orders of accuracy, balance, statistics, and refusals."""
+"""Elasticity: patch tests, exact solutions, orders of accuracy, balance, statistics, and errors."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ import pytest
 
 from flare.physics.elasticity import (
     Elasticity,
-    Linear,
-    Mesh,
+    LinearElastic,
     OGrid,
+    QuadMesh,
     Rubber,
     Void,
     clamped,
@@ -21,6 +21,7 @@ from flare.physics.elasticity import (
 )
 from flare.physics.elasticity.elements import GAUSS_POINTS, shape
 from flare.utils.errors import ConfigError, DataError, NotConverged
+from tests.physics.helpers import relative_l2
 
 C1, C2 = 1.863e5, 9.79e3
 
@@ -33,12 +34,9 @@ def disc(radius):
     return lambda angle: np.full_like(angle, radius)
 
 
-def relative_l2(value, truth):
-    return np.linalg.norm(value - truth) / np.linalg.norm(truth)
-
-
 def square(count, *, wobble=0.0):
-    """count × count elements of the unit square; `wobble` shifts the nodes inside by up to that part of an element."""
+    """Mesh the unit square with count × count elements; `wobble` shifts inner nodes by up to that share of an
+    element."""
     line = np.linspace(0, 1, 2 * count + 1)
     nodes = np.stack(np.meshgrid(line, line, indexing="ij"), -1)
     nodes[1:-1, 1:-1] += wobble / count * np.random.default_rng(0).uniform(-1, 1, nodes[1:-1, 1:-1].shape)
@@ -46,7 +44,7 @@ def square(count, *, wobble=0.0):
     triple = 2 * np.arange(count)[:, None] + np.arange(3)
     elements = number[triple[:, None, :, None], triple[None, :, None, :]].reshape(-1, 9)
     sides = {"bottom": number[:, 0], "top": number[:, -1], "left": number[0], "right": number[-1]}
-    return Mesh(nodes.reshape(-1, 2), elements, {name: side[triple] for name, side in sides.items()})
+    return QuadMesh(nodes.reshape(-1, 2), elements, {name: side[triple] for name, side in sides.items()})
 
 
 def held_all_round(mesh, displacement):
@@ -57,7 +55,7 @@ def held_all_round(mesh, displacement):
 
 
 def held_by_symmetry(mesh):
-    """Left and bottom may slide along themselves only."""
+    """Let the left and bottom edges slide along themselves only."""
     held = np.full(mesh.nodes.shape, np.nan)
     held[mesh.edges["left"], 0] = 0.0
     held[mesh.edges["bottom"], 1] = 0.0
@@ -68,7 +66,9 @@ def held_by_symmetry(mesh):
 
 
 @pytest.mark.parametrize("mesh", [square(1), square(4), square(3, wobble=0.1)], ids=["one", "regular", "bent"])
-@pytest.mark.parametrize("law", [Linear(), Linear(youngs_modulus=3.0, poisson=0.3)], ids=["default", "other"])
+@pytest.mark.parametrize(
+    "law", [LinearElastic(), LinearElastic(youngs_modulus=3.0, poisson=0.3)], ids=["default", "other"]
+)
 def test_a_patch_on_rollers_is_in_uniform_tension(mesh, law):
     solution = solve(mesh, material=law, held=on_rollers(mesh))
     tension = np.broadcast_to([[0, 0], [0, 100]], (9 * len(mesh.elements), 2, 2))
@@ -83,12 +83,12 @@ def test_a_linear_displacement_all_round_is_carried_through_bent_elements(seed):
     mesh, gradient = OGrid(void(seed).radius).mesh(), np.array([[1e-3, 2e-3], [-5e-4, 3e-3]])
     solution = solve(mesh, held=held_all_round(mesh, lambda x: x @ gradient.T), traction={})
     np.testing.assert_allclose(solution.displacement, mesh.nodes @ gradient.T, atol=1e-15)
-    uniform = np.broadcast_to(Linear().stress(gradient), (972, 2, 2))
+    uniform = np.broadcast_to(LinearElastic().stress(gradient), (972, 2, 2))
     np.testing.assert_allclose(solution.gauss_stress(), uniform, rtol=1e-10)
 
 
 def manufactured(points):
-    """u, ∂u_i/∂x_j, and the body force that goes with it in plane stress with E = 1, ν = 0.3, by hand."""
+    """Return u, ∂u_i/∂x_j and the body force in plane stress with E = 1, ν = 0.3."""
     mu, lam = 1 / 2.6, 0.3 / 0.91  # λ of plane stress, Eν/(1 − ν²)
     x, y = points[..., 0], points[..., 1]
     sx, sy, cx, cy = np.sin(2 * x), np.sin(2 * y), np.cos(2 * x), np.cos(2 * y)
@@ -99,8 +99,8 @@ def manufactured(points):
 
 
 def manufactured_errors(mesh):
-    """L2 errors of displacement and stress, relative."""
-    law = Linear(youngs_modulus=1.0, poisson=0.3)
+    """Return the relative L2 errors of displacement and stress."""
+    law = LinearElastic(youngs_modulus=1.0, poisson=0.3)
     held = held_all_round(mesh, lambda x: manufactured(x)[0])
     solution = solve(mesh, material=law, held=held, traction={}, body_force=lambda x: manufactured(x)[2])
     u, gradient, _ = manufactured(mesh.gauss_points())
@@ -122,7 +122,7 @@ def test_smooth_solution_converges_at_order_three_and_its_stress_at_two(refined)
 
 
 def test_a_small_hole_triples_the_stress():
-    """Kirsch: 100 (1 + 2 cos 2φ) along the rim, thus 300 at the sides of a round hole and −100 above and below it."""
+    """Kirsch: 100 (1 + 2 cos 2φ) along the rim, hence 300 at the sides of a round hole and −100 above and below it."""
     mesh = OGrid(disc(0.05), around=72, across=16, grading=2.0).mesh()
     rim, corner = np.arange(72), np.array([-1.0, -1.0])
     stress = solve(mesh, held=on_rollers(mesh)).stress(rim, corner)
@@ -134,7 +134,7 @@ def test_a_small_hole_triples_the_stress():
     assert von_mises(stress).max() == pytest.approx(300, rel=0.02)
 
 
-def test_refining_one_hole_brings_the_stress_closer():
+def test_the_stress_converges_with_refinement():
     """On this hole 3.5 % and 1.2 % from 144 × 12. Over 30 holes the medians are 4.4 % and 1.4 %."""
     radius = void(1).radius
     points = OGrid(radius).mesh().gauss_points()
@@ -173,8 +173,8 @@ def test_reactions_balance_the_load(seed, material):
 
 
 @pytest.mark.parametrize("material", ["linear", "rubber"])
-def test_turning_the_sheet_over_turns_the_stress(material):
-    """Mirrored left to right; and mirrored top to bottom with the clamp at the top, pulled at the bottom."""
+def test_the_stress_is_equivariant_under_reflections(material):
+    """Left to right; and top to bottom with the clamp at the top and the load at the bottom."""
 
     def stress(radius, **options):
         mesh = OGrid(radius).mesh()
@@ -200,15 +200,15 @@ def test_turning_the_sheet_over_turns_the_stress(material):
         np.testing.assert_allclose(w, v, rtol=1e-8)
 
 
-def test_linear_stress_is_proportional_to_the_load_and_blind_to_the_modulus():
+def test_linear_stress_is_proportional_to_the_load_and_independent_of_the_modulus():
     mesh = OGrid(void(0).radius).mesh()
     stress = solve(mesh).gauss_stress()
-    assert relative_l2(solve(mesh, material=Linear(youngs_modulus=7.0)).gauss_stress(), stress) < 1e-10
+    assert relative_l2(solve(mesh, material=LinearElastic(youngs_modulus=7.0)).gauss_stress(), stress) < 1e-10
     assert relative_l2(solve(mesh, traction={"top": (0, -3e-5)}).gauss_stress(), -3e-7 * stress) < 1e-10
     assert relative_l2(solve(mesh, load_steps=3).gauss_stress(), stress) < 1e-10
 
 
-def test_no_load_no_stress():
+def test_no_load_gives_no_stress():
     for material in ("linear", "rubber"):
         solution = solve(OGrid(void(0).radius).mesh(), material=material, traction={})
         assert not solution.displacement.any()
@@ -219,13 +219,13 @@ def test_no_load_no_stress():
 
 
 def gradients(count, size):
-    """Displacement gradients of some size whose det F is well above zero."""
+    """Draw displacement gradients of a given size with det F well above zero."""
     draws = size * np.random.default_rng(2).standard_normal((4 * count, 2, 2))
     return draws[np.linalg.det(np.eye(2) + draws) > 0.3][:count]
 
 
 def energy(gradient):
-    """w = C1 (I1 − 3) + C2 (I2 − 3) of the three-dimensional C, with the thickness that keeps the volume."""
+    """Return w = C1 (I1 − 3) + C2 (I2 − 3) of the three-dimensional C, with the thickness that preserves the volume."""
     f = np.zeros((*gradient.shape[:-2], 3, 3))
     f[..., :2, :2] = np.eye(2) + gradient
     f[..., 2, 2] = 1 / np.linalg.det(f[..., :2, :2])
@@ -236,7 +236,7 @@ def energy(gradient):
 
 
 def differences(function, gradient, step):
-    """∂function/∂H_kl by central differences, two more axes at the end."""
+    """Return ∂function/∂H_kl by central differences, in two more axes at the end."""
     shifts = step * np.eye(4).reshape(4, 2, 2)
     columns = [(function(gradient + s) - function(gradient - s)) / (2 * step) for s in shifts]
     return np.stack(columns, -1).reshape(*columns[0].shape, 2, 2)
@@ -266,7 +266,9 @@ def test_a_rotation_makes_no_stress():
 
 
 def test_rubber_at_small_strain_is_linear():
-    np.testing.assert_allclose(Rubber().tangent(np.zeros((2, 2))), Linear().tangent(np.zeros((2, 2))), rtol=1e-14)
+    np.testing.assert_allclose(
+        Rubber().tangent(np.zeros((2, 2))), LinearElastic().tangent(np.zeros((2, 2))), rtol=1e-14
+    )
     mesh = OGrid(void(0).radius).mesh()
     load = {"top": (0.0, 1e-6)}
     linear, rubber = (solve(mesh, material=m, traction=load).gauss_stress() for m in ("linear", "rubber"))
@@ -322,7 +324,7 @@ def test_newton_converges_quadratically():
     assert len(at_the_benchmark) == 4
 
 
-def test_load_steps_do_not_change_the_answer():
+def test_load_steps_do_not_change_the_solution():
     mesh = OGrid(void(0).radius).mesh()
     once, often = (solve(mesh, material="rubber", traction={"top": (0, 2e4)}, load_steps=n) for n in (1, 5))
     assert relative_l2(often.displacement, once.displacement) < 1e-9
@@ -373,7 +375,7 @@ def test_mesh_fills_the_square_but_the_hole(seed):
 
 
 @pytest.mark.parametrize(("around", "across", "grading"), [(36, 3, 0.8), (48, 5, 1.0), (12, 2, 1.7)])
-def test_a_point_is_found_where_it_is(around, across, grading):
+def test_points_are_located_in_their_elements(around, across, grading):
     grid, rng = OGrid(void(2).radius, around=around, across=across, grading=grading), np.random.default_rng(0)
     mesh, element = grid.mesh(), np.arange(around * across)
     local = rng.uniform(-0.8, 0.8, (len(element), 2))
@@ -385,27 +387,17 @@ def test_a_point_is_found_where_it_is(around, across, grading):
 # The dataset
 
 
-def statistics(count, **options):
-    stress = np.stack(
-        [Elasticity(**options).sample(np.random.default_rng([0, i])).values["stress"][:, 0] for i in range(count)]
-    )
-    return stress.mean(), np.median(stress.max(1)), stress
-
-
-def test_statistics_are_near_the_published_ones():
-    mean, maximum, stress = statistics(120)
-    assert 175 < mean < 195
-    assert 820 < maximum < 930
-    assert stress.shape == (120, 972)
+@pytest.mark.parametrize(
+    ("count", "material"),
+    [(120, "linear"), *(pytest.param(500, name, marks=pytest.mark.slow) for name in ("linear", "rubber"))],
+)
+def test_statistics_are_near_the_published_ones(count, material):
+    generator, rngs = Elasticity(material=material), (np.random.default_rng([0, i]) for i in range(count))
+    stress = np.stack([generator.sample(rng).values["stress"][:, 0] for rng in rngs])
+    assert stress.shape == (count, 972)
     assert stress.min() > 0
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("material", ["linear", "rubber"])
-def test_statistics_of_many_samples_are_near_the_published_ones(material):
-    mean, maximum, stress = statistics(500, material=material)
-    assert 175 < mean < 195
-    assert 820 < maximum < 930
+    assert 175 < stress.mean() < 195
+    assert 820 < np.median(stress.max(1)) < 930
     assert 165 < np.median(stress.mean(1)) < 195
     assert 400 < stress.max(1).min() < stress.max() < 1500
 
@@ -428,7 +420,7 @@ def test_fine_data_have_the_same_points_and_a_few_per_cent_other_stress():
 
 
 @pytest.mark.parametrize("options", [{}, {"material": "rubber"}, {"fine": True}])
-def test_same_seed_same_bytes(options):
+def test_the_same_seed_gives_the_same_bytes(options):
     first, again, other = (Elasticity(**options).sample(np.random.default_rng(seed)).values for seed in (5, 5, 6))
     for name, values in first.items():
         assert values.dtype == np.float64
@@ -436,75 +428,73 @@ def test_same_seed_same_bytes(options):
         assert values.tobytes() != other[name].tobytes()
 
 
-# Refusals
+# Errors
 
 
-def test_a_hole_that_bends_too_much_is_refused_with_what_and_where():
-    with pytest.raises(NotConverged, match=r"18 of 108 elements are turned inside out, .* 30 near \(0\.333, 0\.5"):
+def test_a_hole_that_inverts_elements_raises_with_count_and_position():
+    with pytest.raises(NotConverged, match=r"18 of 108 .* 30 near \(0\.333, 0\.5"):
         OGrid(lambda angle: 0.25 + 0.2 * np.cos(18 * angle)).mesh()
 
 
 @pytest.mark.parametrize("radius", [0.0, -0.1, 0.5, np.nan])
-def test_a_hole_of_no_size_or_beyond_the_square_is_refused(radius):
-    with pytest.raises(DataError, match=r"hole has radius .* at angle .*use one between 0 and 0\.[57]"):
+def test_a_hole_of_no_size_or_beyond_the_square_raises(radius):
+    with pytest.raises(DataError, match="radius"):
         OGrid(disc(radius)).mesh()
 
 
 @pytest.mark.parametrize("bad", [{"around": 34}, {"around": 0}, {"across": 0}, {"grading": 0.0}, {"grading": np.nan}])
-def test_an_impossible_grid_is_refused(bad):
-    with pytest.raises(ConfigError, match="an O-grid needs a multiple of 4"):
+def test_an_invalid_grid_raises(bad):
+    with pytest.raises(ConfigError, match=f"{next(iter(bad))}="):
         OGrid(disc(0.2), **bad)
 
 
-def test_points_in_the_hole_are_not_found():
+def test_locating_points_in_the_hole_raises_with_count_and_position():
     grid = OGrid(disc(0.2))
     points = np.array([[0.5, 0.9], [0.5, 0.6], [0.5, 0.5], [1.1, 0.3], [0.2, 0.2]])
-    with pytest.raises(NotConverged, match=r"3 of 5 points are in the hole or .*\(first: \(0\.5000, 0\.6000\)\)"):
+    with pytest.raises(NotConverged, match=r"3 of 5 .*\(0\.5000, 0\.6000\)"):
         grid.locate(grid.mesh(), points)
 
 
-def test_arguments_that_make_no_sense_are_refused():
-    mesh = square(1)
-    with pytest.raises(ConfigError, match="material='ruber' is unknown; did you mean 'rubber'"):
-        solve(mesh, material="ruber")
-    with pytest.raises(ConfigError, match="material='steel' is unknown; known: linear, rubber"):
-        Elasticity(material="steel")
-    with pytest.raises(ConfigError, match="no edge 'topp'; did you mean 'top'"):
-        solve(mesh, traction={"topp": (0, 1)})
-    with pytest.raises(ConfigError, match="no edge 'void'"):
-        clamped(mesh, "void")
-    with pytest.raises(DataError, match=r"coefficients have shape \(10,\); give \(5, 2\)"):
-        Void(np.zeros(10))
-    with pytest.raises(ConfigError, match="load_steps=0"):
-        solve(mesh, load_steps=0)
-    with pytest.raises(DataError, match=r"held has shape \(2,\); it must be that of the nodes, \(9, 2\)"):
-        solve(mesh, held=np.zeros(2))
-    with pytest.raises(DataError, match=r"traction of 'top' has shape \(3,\)"):
-        solve(mesh, traction={"top": (0, 1, 2)})
-    for bad in ({"youngs_modulus": 0.0}, {"poisson": 0.6}, {"poisson": np.nan}):
-        with pytest.raises(ConfigError, match="poisson="):
-            Linear(**bad)
-    for bad in ({"c1": -1.0}, {"c1": 0.0, "c2": 0.0}, {"c2": np.nan}):
-        with pytest.raises(ConfigError, match="c1="):
-            Rubber(**bad)
+@pytest.mark.parametrize(
+    ("error", "fact", "call"),
+    [
+        (ConfigError, "'rubber'", lambda mesh: solve(mesh, material="ruber")),
+        (ConfigError, "steel", lambda mesh: Elasticity(material="steel")),
+        (ConfigError, "'top'", lambda mesh: solve(mesh, traction={"topp": (0, 1)})),
+        (ConfigError, "void", lambda mesh: clamped(mesh, "void")),
+        (DataError, r"\(10,\)", lambda mesh: Void(np.zeros(10))),
+        (ConfigError, "load_steps=0", lambda mesh: solve(mesh, load_steps=0)),
+        (DataError, r"held .*\(2,\).*\(9, 2\)", lambda mesh: solve(mesh, held=np.zeros(2))),
+        (DataError, r"'top' .*\(3,\)", lambda mesh: solve(mesh, traction={"top": (0, 1, 2)})),
+        (ConfigError, "youngs_modulus=0", lambda mesh: LinearElastic(youngs_modulus=0.0)),
+        (ConfigError, "poisson=0.6", lambda mesh: LinearElastic(poisson=0.6)),
+        (ConfigError, "poisson=nan", lambda mesh: LinearElastic(poisson=np.nan)),
+        (ConfigError, "c1=-1", lambda mesh: Rubber(c1=-1.0)),
+        (ConfigError, "c1=0", lambda mesh: Rubber(c1=0.0, c2=0.0)),
+        (ConfigError, "c2=nan", lambda mesh: Rubber(c2=np.nan)),
+    ],
+)
+def test_invalid_arguments_raise(error, fact, call):
+    with pytest.raises(error, match=fact):
+        call(square(1))
 
 
-def test_a_sheet_that_can_move_as_a_whole_is_refused():
+def test_a_sheet_with_a_rigid_motion_raises():
     mesh = square(2)
     free, sliding, hinged = np.full(mesh.nodes.shape, np.nan), on_rollers(mesh), np.full(mesh.nodes.shape, np.nan)
     sliding[:, 0] = np.nan
     hinged[7] = 0.0
     for held in (free, sliding, hinged):
-        with pytest.raises(DataError, match="supports let the sheet move as a whole"):
+        with pytest.raises(DataError, match="held"):
             solve(mesh, held=held)
 
 
-def test_rubber_that_is_pushed_too_hard_does_not_converge():
-    with pytest.raises(NotConverged, match=r"rubber is turned inside out at \d+ of 972 points .*more load steps"):
+def test_rubber_under_too_high_pressure_does_not_converge():
+    with pytest.raises(NotConverged, match=r"\d+ of 972 points"):
         solve(OGrid(void(0).radius).mesh(), material="rubber", traction={"top": (0, -1e5)})
 
 
-def test_newton_gives_up_and_says_how_far_it_came(monkeypatch):
-    monkeypatch.setattr(equilibrium, "MOST_STEPS", 2)
-    with pytest.raises(NotConverged, match=r"did not converge: relative residual 0\.02\d* after 2 steps, limit 1e-10"):
+def test_newton_reports_its_residual_when_it_fails(monkeypatch):
+    monkeypatch.setattr(equilibrium, "MAX_NEWTON_STEPS", 2)
+    with pytest.raises(NotConverged, match=r"residual 0\.02\d* after 2 steps, limit 1e-10"):
         solve(OGrid(void(0).radius).mesh(), material="rubber", traction={"top": (0, 2e4)})

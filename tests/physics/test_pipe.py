@@ -1,4 +1,4 @@
-"""Pipe: exact flows and orders of accuracy, conservation, symmetries, the published landmarks, and refusals."""
+"""Pipe: exact flows and orders of accuracy, conservation, symmetries, published statistics, and errors."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ from scipy.sparse.linalg import splu
 from flare.data.benchmarks.cards import card
 from flare.data.benchmarks.landmarks import landmarks
 from flare.data.generation.generate import generate
-from flare.physics.pipe import Pipe, centre_line, mesh, navier_stokes, random_parameters, solve
-from flare.physics.pipe.taylor_hood import BULK_VISCOSITY, GAUSS, Elements, topology
+from flare.physics.pipe import Pipe, center_line, mesh, navier_stokes, random_parameters, solve
+from flare.physics.pipe.taylor_hood import BULK_VISCOSITY, GAUSS, TaylorHoodElements, topology
 from flare.utils.errors import ConfigError, DataError, NotConverged
+from tests.physics.helpers import relative_l2, rms
 
 PI = np.pi
 SAMPLE_0 = (1.885, 0.485, 0.405, -0.664, -1.389, -0.856, 1.472, 0.232, 0.841)  # read off the published mesh
@@ -29,16 +30,8 @@ def benchmark_flow(parameters):
     return solve(mesh(parameters))
 
 
-def relative_l2(value, truth):
-    return np.linalg.norm(value - truth) / np.linalg.norm(truth)
-
-
-def rms(values):
-    return np.sqrt(np.mean(np.square(values)))
-
-
 def border(values):
-    """The values on the border, NaN inside: velocities to prescribe."""
+    """Return the values on the border and NaN inside, as prescribed velocities."""
     kept = np.full_like(values, np.nan)
     for edge in (np.s_[0], np.s_[-1], np.s_[:, 0], np.s_[:, -1]):
         kept[edge] = values[edge]
@@ -46,24 +39,24 @@ def border(values):
 
 
 def graded(count, stretch):
-    """`count` nodes from 0 to 1: corners of elements where `stretch` puts them, the others halfway between."""
+    """Return `count` nodes from 0 to 1: element corners at `stretch`, the others halfway between."""
     corners = stretch(np.linspace(0, 1, count // 2 + 1))
     nodes = np.repeat(corners, 2)
     return (nodes[1:] + nodes[:-1]) / 2
 
 
 def bent(along, across, seed=0):
-    """A mesh whose every element is of another shape, curved sides and all."""
+    """Return a mesh in which every element has another shape and curved sides."""
     rng = np.random.default_rng(seed)
     x = np.stack(np.meshgrid(np.linspace(0, 2, along), np.linspace(0, 1, across), indexing="ij"), -1)
     return x + 0.1 / max(along, across) * rng.uniform(-1, 1, x.shape)
 
 
-# The elements, written out on paper
+# Elements against their definition
 
 
 def shapes(nodes, position):
-    """Values and slopes at one position of the polynomials that are 1 at one node and 0 at the others."""
+    """Evaluate Lagrange polynomials: values and slopes at one position."""
     values, slopes = [], []
     for a in nodes:
         coefficients = np.polyfit(nodes, [float(a == b) for b in nodes], len(nodes) - 1)
@@ -73,7 +66,7 @@ def shapes(nodes, position):
 
 
 def in_elements(points, gauss):
-    """For every quadrature point: element, weight, N (3, 3), ∇N (3, 3, 2), M (2, 2)."""
+    """Yield element, weight, N (3, 3), ∇N (3, 3, 2) and M (2, 2) of every quadrature point."""
     positions, weights = np.polynomial.legendre.leggauss(gauss)
     for i in range(0, points.shape[0] - 2, 2):
         for j in range(0, points.shape[1] - 2, 2):
@@ -89,7 +82,7 @@ def in_elements(points, gauss):
 
 
 def weak_form(points, u, v, p, viscosity, gauss=GAUSS, bulk=BULK_VISCOSITY):
-    """The left-hand sides: momentum (I, J, 2) and continuity at the pressure nodes."""
+    """Evaluate the left-hand sides: momentum (I, J, 2), and continuity at the pressure nodes."""
     velocity, momentum = np.stack([u, v], -1), np.zeros(points.shape)
     continuity = np.zeros_like(p[::2, ::2])
     for (i, j), weight, n, dn, q in in_elements(points, gauss):
@@ -111,7 +104,7 @@ def test_equations_are_the_weak_form(shape):
     p = np.zeros(shape)
     p[::2, ::2] = rng.standard_normal(p[::2, ::2].shape)
     momentum, continuity = weak_form(x, u, v, p, 0.3)
-    residual, _ = Elements(x, 0.3).equations(np.concatenate([u.ravel(), v.ravel(), p[::2, ::2].ravel()]))
+    residual, _ = TaylorHoodElements(x, 0.3).equations(np.concatenate([u.ravel(), v.ravel(), p[::2, ::2].ravel()]))
     expected = np.concatenate([momentum[..., 0].ravel(), momentum[..., 1].ravel(), continuity.ravel()])
     np.testing.assert_allclose(residual, expected, atol=1e-14)
 
@@ -119,7 +112,7 @@ def test_equations_are_the_weak_form(shape):
 @pytest.mark.parametrize("inertia", [True, False])
 def test_derivative_is_that_of_the_equations(inertia):
     """The equations are quadratic in the flow, so central differences of any width are exact."""
-    elements, rng = Elements(bent(7, 5), 0.3), np.random.default_rng(2)
+    elements, rng = TaylorHoodElements(bent(7, 5), 0.3), np.random.default_rng(2)
     state, change = rng.standard_normal((2, elements.topology.size))
     ahead, behind = (elements.equations(state + sign * change, inertia=inertia)[0] for sign in (1, -1))
     order, free = elements.topology.order, np.zeros(len(state), dtype=bool)
@@ -127,8 +120,8 @@ def test_derivative_is_that_of_the_equations(inertia):
     np.testing.assert_allclose(matrix @ change[order], ((ahead - behind) / 2)[order], atol=1e-13)
 
 
-def test_a_fixed_unknown_has_an_equation_of_its_own():
-    elements, rng = Elements(bent(7, 5), 0.3), np.random.default_rng(2)
+def test_fixed_unknowns_are_decoupled():
+    elements, rng = TaylorHoodElements(bent(7, 5), 0.3), np.random.default_rng(2)
     fixed = rng.random(elements.topology.size) < 0.3
     matrix = elements.assemble(elements.equations(np.zeros(len(fixed)))[1], fixed).toarray()
     at = fixed[elements.topology.order]
@@ -151,7 +144,7 @@ def test_unknowns_are_eliminated_once_each_and_halves_before_the_line_between(sh
 
 
 def test_dissection_leaves_less_fill_than_minimum_degree():
-    elements = Elements(pipe(0, 65), 0.005)
+    elements = TaylorHoodElements(pipe(0, 65), 0.005)
     fixed = np.zeros(elements.topology.size, dtype=bool)
     fixed[: 2 * 65**2] = np.isfinite(border(np.zeros((2, 65, 65)).swapaxes(0, 2)).swapaxes(0, 2)).ravel()
     fixed[2 * 65**2] = True
@@ -160,7 +153,7 @@ def test_dissection_leaves_less_fill_than_minimum_degree():
     assert ours < 0.9 * theirs
 
 
-# Flows that are known exactly
+# Exact flows
 
 
 @pytest.mark.parametrize("nodes", [9, 33, 129])
@@ -181,14 +174,14 @@ def test_poiseuille_is_exact_on_a_graded_mesh_of_any_height():
 
 
 def kovasznay(x, viscosity):
-    """The wake of a grid of cylinders: u, v, p."""
+    """Return u, v, p of the wake of a grid of cylinders."""
     rate = 0.5 / viscosity - np.sqrt(0.25 / viscosity**2 + 4 * PI**2)
     e, y = np.exp(rate * x[..., 0]), 2 * PI * x[..., 1]
     return 1 - e * np.cos(y), rate / (2 * PI) * e * np.sin(y), -(e**2) / 2
 
 
 def kovasznay_errors(elements, curve):
-    """RMS over the nodes of the error of the velocity, and of that of the pressure (its own nodes) less its mean."""
+    """Return the RMS error of the velocity at the nodes, and of the pressure at its own nodes without the mean."""
     s, t = np.meshgrid(*2 * [np.linspace(0, 1, 2 * elements + 1)], indexing="ij")
     x = np.stack([1.5 * s - 0.5, 2 * t - 0.5 + 0.3 * s + curve * np.sin(2 * PI * s)], -1)
     u, v, p = kovasznay(x, 1 / 40)
@@ -199,7 +192,7 @@ def kovasznay_errors(elements, curve):
 
 @pytest.mark.parametrize("curve", [0.0, 0.1])
 def test_kovasznay_flow_converges_at_fourth_order_at_the_nodes(curve):
-    """Third order is what theory promises; the pressure, linear, is of second."""
+    """Theory promises third order; the linear pressure has second order."""
     errors = np.array([kovasznay_errors(elements, curve) for elements in (8, 16, 32)])
     orders = np.log2(errors[:-1] / errors[1:])
     assert (orders[:, 0] > 3.7).all()
@@ -208,7 +201,8 @@ def test_kovasznay_flow_converges_at_fourth_order_at_the_nodes(curve):
 
 
 def entrance(reynolds):
-    """Flux, centre line (x, u) and the pressure on it behind a uniform inlet; mesh dense at the inlet and the walls."""
+    """Return flux, center line (x, u) and its pressure behind a uniform inlet, on a mesh refined at the inlet and
+    the walls."""
     x, y = (0.12 * reynolds + 4) * graded(65, lambda s: s**1.5), graded(33, lambda t: (1 - np.cos(PI * t)) / 2)
     flow = solve(np.stack(np.meshgrid(x, y, indexing="ij"), -1), viscosity=1 / reynolds, inlet="uniform")
     flux = (np.diff(y[::2]) * (flow.u[:, :-2:2] + 4 * flow.u[:, 1::2] + flow.u[:, 2::2]) / 6).sum(axis=1)
@@ -216,15 +210,15 @@ def entrance(reynolds):
 
 
 @pytest.mark.parametrize("reynolds", [20, 50, 100])
-def test_entrance_flow_becomes_poiseuilles_after_the_known_length(reynolds):
+def test_entrance_flow_develops_into_poiseuille_flow_after_the_known_length(reynolds):
     """Length to 99 %: (0.631^1.6 + (0.0442 Re)^1.6)^(1/1.6) of Durst et al. 2005, roughly 0.05 Re."""
-    flux, x, centre, pressure = entrance(reynolds)
-    # The nodes in the corners are at rest, which takes a sixth of the first and last element's share of the flux of 1.
+    flux, x, center, pressure = entrance(reynolds)
+    # The corner nodes are at rest, which takes a sixth of the first and last element's share of the flux of 1.
     np.testing.assert_allclose(flux[[0, -1]], 1 - (1 - np.cos(PI / 16)) / 6, rtol=1e-12)
-    assert centre[-1] == pytest.approx(1.5 * flux[0], rel=1e-5)
+    assert center[-1] == pytest.approx(1.5 * flux[0], rel=1e-5)
     assert (pressure[-1] - pressure[-5]) / (x[-1] - x[-5]) == pytest.approx(-12 / reynolds * flux[0], rel=1e-4)
-    before = np.argmax(centre > 0.99 * 1.5 * flux[0]) - 1
-    length = np.interp(0.99 * 1.5 * flux[0], centre[before : before + 2], x[before : before + 2])
+    before = np.argmax(center > 0.99 * 1.5 * flux[0]) - 1
+    length = np.interp(0.99 * 1.5 * flux[0], center[before : before + 2], x[before : before + 2])
     assert length == pytest.approx((0.631**1.6 + (0.0442 * reynolds) ** 1.6) ** (1 / 1.6), rel=0.06)
     assert length == pytest.approx(0.05 * reynolds, rel=0.13)
 
@@ -241,8 +235,8 @@ def test_the_solution_solves_the_weak_form_wherever_nothing_is_prescribed(seed):
     assert np.abs(continuity).max() < 1e-15
 
 
-def test_divergence_is_zero_as_every_pressure_function_sees_it():
-    """With twice the quadrature points, for the integral is a polynomial even where elements are curved."""
+def test_divergence_is_orthogonal_to_every_pressure_function():
+    """Twice the quadrature points are exact, because the integrand is a polynomial even in curved elements."""
     flow = solve(pipe(0, 13))
     _, continuity = weak_form(flow.points, flow.u, flow.v, flow.p, 0.005, gauss=2 * GAUSS)
     assert np.abs(continuity).max() < 1e-15
@@ -280,12 +274,12 @@ def test_refining_the_mesh_converges():
 
 @pytest.mark.slow
 def test_bulk_viscosity_makes_the_flow_better(monkeypatch):
-    """Against a mesh four times as fine along the pipe: fluxes and velocities, for three pipes."""
+    """Compare fluxes and velocities of three pipes with a mesh four times as fine along the pipe."""
     for seed in (4, 7, 11):
         parameters = random_parameters(np.random.default_rng(seed))
         x = np.linspace(0, 10, 513)
         fine = np.stack(
-            np.broadcast_arrays(x[:, None], centre_line(parameters)(x)[:, None] + np.linspace(-0.5, 0.5, 129)), -1
+            np.broadcast_arrays(x[:, None], center_line(parameters)(x)[:, None] + np.linspace(-0.5, 0.5, 129)), -1
         )
         errors, fluxes = {}, {}
         for bulk in (0.0, BULK_VISCOSITY):
@@ -314,7 +308,7 @@ def test_the_flow_depends_on_shape_and_reynolds_number_alone():
             np.testing.assert_allclose(getattr(other, name), getattr(flow, name), atol=1e-12)
 
 
-def test_turning_the_domain_turns_the_flow():
+def test_the_flow_is_equivariant_under_rotations():
     x = pipe(3, 33)
     flow = solve(x)
     velocity = np.stack([flow.u, flow.v], -1)
@@ -327,7 +321,7 @@ def test_turning_the_domain_turns_the_flow():
 
 
 def test_the_numbering_of_the_nodes_does_not_matter():
-    """Upside down, and across before along: both turn elements inside out, which is no fold."""
+    """Upside down, and across before along; both invert the orientation of elements, which is not a fold."""
     x = pipe(3, 33)
     flow, flipped = solve(x), solve(x[:, ::-1])
     prescribed = border(np.stack([flow.u, flow.v], -1))
@@ -356,13 +350,13 @@ def test_pressure_is_bilinear_in_an_element():
     np.testing.assert_allclose(p[1::2, 1::2], (p[1::2, :-1:2] + p[1::2, 2::2]) / 2, rtol=1e-15)
 
 
-def test_nothing_moves_where_nothing_is_driven():
+def test_no_prescribed_velocity_gives_no_flow():
     x = pipe(0, 9)
     flow = navier_stokes(x, border(np.zeros_like(x)), viscosity=0.005)
     assert not np.concatenate([flow.u, flow.v, flow.p]).any()
 
 
-def test_same_pipe_same_bytes_and_inputs_are_left_alone():
+def test_the_same_pipe_gives_the_same_bytes_and_inputs_are_not_modified():
     x = pipe(5, 33)
     x.setflags(write=False)
     first, again = solve(x), solve(x.tolist())
@@ -378,7 +372,7 @@ def test_same_pipe_same_bytes_and_inputs_are_left_alone():
 def test_the_centre_line_is_four_hermite_pieces():
     s0, y1, s1, y2, s2, y3, s3, y4, s4 = SAMPLE_0
     heights, slopes = (0.0, y1, y2, y3, y4), (s0, s1, s2, s3, s4)
-    line, xi = centre_line(SAMPLE_0), np.linspace(0, 1, 9)
+    line, xi = center_line(SAMPLE_0), np.linspace(0, 1, 9)
     for e in range(4):
         piece = (
             (1 - 3 * xi**2 + 2 * xi**3) * heights[e]
@@ -395,7 +389,7 @@ def test_the_mesh_has_vertical_sections_of_width_one():
     assert x.shape == (129, 129, 2)
     np.testing.assert_array_equal(x[..., 0], np.tile(10 * np.arange(129) / 128, (129, 1)).T)
     np.testing.assert_allclose(x[:, :, 1] - x[:, 64:65, 1], np.tile(np.arange(129) / 128 - 0.5, (129, 1)), atol=1e-15)
-    np.testing.assert_array_equal(x[:, 64, 1], centre_line(SAMPLE_0)(x[:, 64, 0]))
+    np.testing.assert_array_equal(x[:, 64, 1], center_line(SAMPLE_0)(x[:, 64, 0]))
 
 
 def test_heights_and_slopes_have_the_ranges_of_the_files():
@@ -414,7 +408,7 @@ def test_heights_and_slopes_have_the_ranges_of_the_files():
 
 
 def test_sample_0_has_the_published_maximum():
-    """0.293, read off a colour bar."""
+    """The published maximum, read off a color bar, is 0.293."""
     assert 0.293 < benchmark_flow(SAMPLE_0).u.max() < 0.297
 
 
@@ -445,15 +439,13 @@ def test_a_stride_keeps_nodes_of_the_same_flow_and_both_ends_of_the_mesh():
     assert Pipe(nodes=17, stride=4).schema().grid == (5, 5)
     for name, value in thin.values.items():
         np.testing.assert_array_equal(value.reshape(5, 5, -1), whole.values[name].reshape(17, 17, -1)[::4, ::4])
-    with pytest.raises(
-        ConfigError, match=r"stride=3 does not reach both ends of 17 nodes; use one of \[1, 2, 4, 8, 16\]"
-    ):
+    with pytest.raises(ConfigError, match=r"stride=3.*\[1, 2, 4, 8, 16\]"):
         Pipe(nodes=17, stride=3)
 
 
 @pytest.mark.slow
 def test_the_landmarks_are_near_the_published_ones(tmp_path):
-    """Not the outlet, where the published flows have spikes: theirs is 0.1607, ours the inlet's 0.1654."""
+    """Except the outlet, where the published flows have spikes: 0.1607, ours is the inlet's 0.1654."""
     measured = landmarks(generate(Pipe(), tmp_path / "d", samples=50, quiet=True))
     published = {name: p.value for name, p in card("pipe").published.items()}
     assert measured["mean at the inlet"] == pytest.approx(published["mean at the inlet"], rel=1e-4)
@@ -465,71 +457,65 @@ def test_the_landmarks_are_near_the_published_ones(tmp_path):
     assert -0.02 < measured["smallest"] < 0
 
 
-# Refusals
+# Errors
 
 
 @pytest.mark.parametrize("shape", [(9, 9), (9, 8, 2), (8, 9, 2), (1, 9, 2), (9, 9, 3), (0, 0, 2)])
-def test_refuses_points_of_another_shape(shape):
-    with pytest.raises(DataError, match=r"points has shape \(.*must be \(I, J, 2\) with I and J odd, 3 or more"):
+def test_points_of_another_shape_raise(shape):
+    with pytest.raises(DataError, match="points has shape"):
         solve(np.ones(shape))
 
 
-def test_refuses_points_that_are_not_finite_and_says_where():
+def test_non_finite_points_raise_with_count_and_index():
     x = pipe(0, 9)
     x[[2, 5], [3, 1]] = np.nan
-    with pytest.raises(DataError, match=r"points is not finite at 2 of 81 nodes \(first: \[2, 3\]\)"):
+    with pytest.raises(DataError, match=r"2 of 81 .*\[2, 3\]"):
         solve(x)
 
 
-def test_refuses_a_folded_mesh_and_says_where():
+def test_a_folded_mesh_raises_with_count_and_index():
     x = pipe(0, 17)
     x[6, 8:11] = x[8, 8:11] + [0.5, 0.0]
-    with pytest.raises(DataError, match=r"of 64 elements of the mesh are folded \(first: the one around node \[5, 7\]"):
+    with pytest.raises(DataError, match=r"of 64 .*\[5, 7\]"):
         solve(x)
-    with pytest.raises(DataError, match="begins and ends at one point"):
+    with pytest.raises(DataError, match=r"points\[0\]"):
         solve(np.zeros((5, 5, 2)))
 
 
-def test_refuses_prescribed_velocities_that_do_not_fit():
+def test_invalid_prescribed_velocities_raise():
     x = pipe(0, 9)
-    with pytest.raises(DataError, match=r"prescribed has shape \(9, 9\), points \(9, 9, 2\)"):
+    with pytest.raises(DataError, match=r"\(9, 9\).*\(9, 9, 2\)"):
         navier_stokes(x, np.zeros((9, 9)), viscosity=1.0)
-    with pytest.raises(DataError, match="prescribed is infinite at 4 entries"):
+    with pytest.raises(DataError, match=" 4 "):
         navier_stokes(x, np.where(np.arange(162).reshape(x.shape) < 4, np.inf, 0.0), viscosity=1.0)
-
-
-def test_refuses_to_find_a_pressure_where_every_velocity_is_given():
-    x = pipe(0, 9)
-    with pytest.raises(NotConverged, match=r"singular; .* or fewer inside"):
+    with pytest.raises(NotConverged):  # no velocity is left to determine the pressure
         navier_stokes(x, np.ones_like(x), viscosity=1.0)
 
 
 @pytest.mark.parametrize("viscosity", [0.0, -1.0, np.nan, np.inf])
-def test_refuses_an_impossible_viscosity(viscosity):
-    with pytest.raises(ConfigError, match="must be positive and finite"):
-        solve(pipe(0, 9), viscosity=viscosity)
-    with pytest.raises(ConfigError, match="must be positive and finite"):
-        Pipe(viscosity=viscosity)
+def test_an_invalid_viscosity_raises(viscosity):
+    for call in (lambda: solve(pipe(0, 9), viscosity=viscosity), lambda: Pipe(viscosity=viscosity)):
+        with pytest.raises(ConfigError, match="viscosity="):
+            call()
 
 
 @pytest.mark.parametrize("nodes", [3, 64, 128, -5])
-def test_refuses_a_number_of_nodes_without_whole_elements(nodes):
-    with pytest.raises(ConfigError, match="use an odd number, 5 or more"):
-        mesh(SAMPLE_0, nodes=nodes)
-    with pytest.raises(ConfigError, match="use an odd number, 5 or more"):
-        Pipe(nodes=nodes)
+def test_a_number_of_nodes_without_whole_elements_raises(nodes):
+    for call in (lambda: mesh(SAMPLE_0, nodes=nodes), lambda: Pipe(nodes=nodes)):
+        with pytest.raises(ConfigError, match=f"nodes={nodes}"):
+            call()
 
 
-def test_refuses_other_inlets_and_centre_lines():
-    with pytest.raises(ConfigError, match="did you mean 'parabolic'"):
+def test_other_inlets_and_center_lines_raise():
+    with pytest.raises(ConfigError, match="'parabolic'"):
         solve(pipe(0, 9), inlet="parabola")
-    with pytest.raises(DataError, match=r"9 finite parameters.*these have shape \(8,\)"):
-        centre_line(np.zeros(8))
-    with pytest.raises(DataError, match="1 of them not finite"):
-        centre_line([np.nan, *np.zeros(8)])
+    with pytest.raises(DataError, match=r"\(8,\)"):
+        center_line(np.zeros(8))
+    with pytest.raises(DataError, match="1 non-finite"):
+        center_line([np.nan, *np.zeros(8)])
 
 
 @pytest.mark.parametrize("viscosity", [1e-5, 1e-300])
-def test_newton_that_does_not_converge_is_told_with_its_residuals(viscosity):
-    with pytest.raises(NotConverged, match=r"did not converge: relative residuals \d.*limit 1e-10, with viscosity 1e-"):
+def test_newton_reports_its_residuals_when_it_fails(viscosity):
+    with pytest.raises(NotConverged, match=r"residuals \d.* 1e-10.* 1e-"):
         solve(pipe(0, 17), viscosity=viscosity)

@@ -11,7 +11,7 @@ from flare.data.generation.generate import generate
 from flare.data.sample import Sample
 from flare.data.writer import DatasetWriter
 from flare.physics.darcy import Darcy
-from flare.physics.lpbf.dataset import LEAST_DISPLACEMENT, MOST_DISPLACEMENT, MOST_STRESS
+from flare.physics.lpbf.dataset import MAX_DISPLACEMENT, MAX_STRESS, MIN_DISPLACEMENT
 from flare.report import dataset as dataset_page
 from flare.report.dataset import (
     PERCENTILES,
@@ -60,7 +60,7 @@ def test_a_redrawn_sample_is_counted_with_its_reason(tmp_path):
     dataset = generate(Fickle(resolution=8, stride=1, grid="node"), tmp_path / "d", samples=3, quiet=True)
     page = write_dataset_page(dataset).read_text()
     assert "sample 1, draw 0: it would not" in page
-    assert "of another form than the published data" in page
+    assert "differs from the published form" in page
     assert "(published" not in page, "published numbers do not apply to another form"
 
 
@@ -73,7 +73,7 @@ def test_draws_that_were_not_taken_are_counted_by_their_reasons(tmp_path):
     page = write_dataset_page(dataset).read_text()
     assert '<th scope="row">filtered: rises</th><td>3</td>' in page
     assert "<dd>2 samples, 3 draws</dd>" in page
-    assert "<h2>Drawn anew: 3 draws</h2>" in page
+    assert "<h2>Redrawn: 3 draws</h2>" in page
     assert page.count(": filtered: rises") == 3, "the list has every draw that is counted"
     assert '<th scope="row">rejected: too thin</th><td>3</td>' in page
 
@@ -115,9 +115,9 @@ def test_landmarks_of_samples_are_a_table_of_statistics_without_exponents():
 
 def test_filtered_draws_are_explained_by_the_limits_of_the_generator():
     kept = card("lpbf").kept
-    limits = f"kept: {LEAST_DISPLACEMENT:g} to {MOST_DISPLACEMENT:g} mm"
+    limits = f"kept: {MIN_DISPLACEMENT:g} to {MAX_DISPLACEMENT:g} mm"
     assert kept["filtered: the part rises"].startswith(limits)
-    assert kept["filtered: the largest von Mises stress is"] == f"kept: up to {MOST_STRESS:g} MPa"
+    assert kept["filtered: the largest von Mises stress is"] == f"kept: up to {MAX_STRESS:g} MPa"
 
 
 def test_samples_that_differ_in_size_have_histograms_of_their_own(tmp_path):
@@ -142,13 +142,13 @@ def test_histograms_of_numbers_have_words_for_titles_and_the_units_of_the_card(t
     assert (axes.get_title(), axes.get_xlabel()) == ("largest von mises", "MPa")
 
 
-def test_the_gallery_has_a_panel_a_sample_in_one_range_of_colours(elasticity):
+def test_the_gallery_has_a_panel_a_sample_in_one_range_of_colors(elasticity):
     panels = [axes for axes in gallery(elasticity, count=3).axes if axes.get_title().startswith("sample")]
     assert [axes.get_title() for axes in panels] == ["sample 0", "sample 12", "sample 23"]
     assert len({axes.collections[0].get_clim() for axes in panels}) == 1
 
 
-def test_a_single_corner_does_not_set_the_colours_of_a_gallery(elasticity):
+def test_a_single_corner_does_not_set_the_colors_of_a_gallery(elasticity):
     values = np.linspace(0, 1, 1001, dtype=np.float32)
     assert robust_range(np.append(values, [1e4, np.nan]), PERCENTILES) == pytest.approx((0.02, 0.98), abs=0.01)
     assert robust_range([0.0] * 99 + [5.0], PERCENTILES) == (0.0, 5.0), "of hardly any other value the whole range"

@@ -6,7 +6,7 @@ from matplotlib.collections import PathCollection, QuadMesh
 from matplotlib.figure import Figure
 from matplotlib.tri import Triangulation
 
-from flare.report.fields import colour_bar, draw_field, field_axes, symmetric_range, value_range
+from flare.report.fields import color_bar, draw_field, field_axes, symmetric_range, value_range
 from flare.utils.errors import DataError
 
 
@@ -119,9 +119,9 @@ def test_the_range_of_a_constant_holds_it():
     ("values", "extend"),
     [([0.0, 1.0], "neither"), ([-0.1, 1.0], "min"), ([0.0, 1.1], "max"), ([-1, 2.0], "both"), ([np.nan, 1], "neither")],
 )
-def test_a_colour_bar_is_as_high_as_its_axes_and_points_to_what_it_lacks(values, extend):
+def test_a_color_bar_is_as_high_as_its_axes_and_points_to_what_it_lacks(values, extend):
     axes, mesh = drawn(grid(9, 2), np.linspace(0, 1, 18), grid=(9, 2))
-    colour_bar(axes, mesh, "pressure [Pa]", values)
+    color_bar(axes, mesh, "pressure [Pa]", values)
     axes.figure.draw_without_rendering()
     assert mesh.colorbar.extend == extend
     assert mesh.colorbar.ax.get_ylabel() == "pressure [Pa]"
@@ -133,10 +133,10 @@ def test_a_colour_bar_is_as_high_as_its_axes_and_points_to_what_it_lacks(values,
 @pytest.mark.parametrize(
     ("points", "options", "message"),
     [
-        (grid(), {"grid": (4, 4)}, "4 × 4 does not hold 20 points"),
-        (grid(), {"cells": [[0, 1]]}, r"triangles or .* got \(1, 2\)"),
-        (grid()[:, :1], {}, r"got \(20, 1\)"),
-        (grid()[:9], {}, r"got \(9, 2\) and \(20,\)"),
+        (grid(), {"grid": (4, 4)}, r"\(4, 4\).*20"),
+        (grid(), {"cells": [[0, 1]]}, r"\(1, 2\)"),
+        (grid()[:, :1], {}, r"\(20, 1\)"),
+        (grid()[:9], {}, r"\(9, 2\) and \(20,\)"),
     ],
 )
 def test_what_cannot_be_drawn_is_refused(points, options, message):

@@ -23,7 +23,7 @@ def picture():
 
 
 def is_a_picture(png):
-    """Decodes, and is not one colour."""
+    """Decodes, and is not one color."""
     pixels = imread(BytesIO(png))
     return pixels.ndim == 3 and min(pixels.shape[:2]) > 100 and pixels[..., :3].std() > 0.05
 
@@ -138,7 +138,7 @@ def test_the_same_picture_has_the_same_bytes(tmp_path):
 
 def test_pictures_need_no_pyplot_and_the_package_no_pictures():
     code = """
-import sys, flare, flare.report, flare.spectra
+import sys, flare, flare.report, flare.models.spectra
 assert not {"matplotlib", "jinja2"} & set(sys.modules)
 import flare.report.curves, flare.report.page, flare.report.spectra, flare.report.triptych
 assert "matplotlib.pyplot" not in sys.modules

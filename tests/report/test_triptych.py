@@ -11,14 +11,14 @@ TRUTH = np.sin(3 * POINTS[:, 0]) + POINTS[:, 1]
 
 
 def fields(figure):
-    """The coloured artist of each panel, [rows, 3]."""
+    """The colored artist of each panel, [rows, 3]."""
     figure.draw_without_rendering()
     return np.array([axes.collections[0] for axes in figure.axes], dtype=object).reshape(-1, 3)
 
 
 @pytest.mark.parametrize("options", [{}, {"grid": (6, 7)}, {"cells": [[0, 1, 7], [1, 8, 7]]}], ids=str)
 @pytest.mark.parametrize("prediction", [TRUTH + 0.5, 3 * TRUTH, 0 * TRUTH, -TRUTH], ids=["+", "3x", "0", "-"])
-def test_colours_come_from_the_truth_and_the_error_is_about_zero(options, prediction):
+def test_colors_come_from_the_truth_and_the_error_is_about_zero(options, prediction):
     ((truth, guess, error),) = fields(triptych(POINTS, TRUTH, prediction, name="pressure", unit="Pa", **options))
     assert truth.get_clim() == guess.get_clim() == (TRUTH.min(), TRUTH.max())
     low, high = error.get_clim()
@@ -29,7 +29,7 @@ def test_colours_come_from_the_truth_and_the_error_is_about_zero(options, predic
         np.testing.assert_allclose(np.ravel(artist.get_array()), values)
 
 
-def test_a_perfect_prediction_has_an_error_of_zero_in_the_middle_of_its_colours():
+def test_a_perfect_prediction_has_an_error_of_zero_in_the_middle_of_its_colors():
     ((_, _, error),) = fields(triptych(POINTS, TRUTH, TRUTH, name="pressure"))
     low, high = error.get_clim()
     assert low == -high < 0
@@ -83,7 +83,7 @@ def test_panels_are_of_one_size_and_bars_as_high_as_they_are(extent):
     assert (error_bar.y0, error_bar.y1) == pytest.approx((boxes[2].y0, boxes[2].y1), abs=1)
 
 
-def test_a_prediction_with_nan_is_drawn_with_the_truths_colours():
+def test_a_prediction_with_nan_is_drawn_with_the_truths_colors():
     prediction = TRUTH.copy()
     prediction[3] = np.nan
     ((truth, guess, error),) = fields(triptych(POINTS, TRUTH, prediction, name="p", grid=(6, 7)))

@@ -1,7 +1,7 @@
-"""What is committed under docs/results is what the committed records say: text byte for byte, pictures pixel for pixel.
+"""The committed pages in docs/results are those of the committed records: text by byte, pictures by pixel.
 
-Pixels depend on the versions of the libraries that draw. With others than those of constraints.txt, pictures are asked
-for their size alone.
+Pixels depend on the versions of the drawing libraries. With others than those of constraints.txt, only the sizes of
+pictures are compared.
 """
 
 import re
@@ -13,16 +13,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import yaml
 from PIL import Image
 from PIL.PngImagePlugin import PngInfo
 
 from flare.cli import main
-from flare.reproduce.budgets import BUDGETS
+from flare.reproduce import ITEMS
 from flare.reproduce.ledger import Ledger
-from flare.reproduce.names import ITEMS
-from flare.reproduce.pages import write_pages
-from flare.reproduce.registry import item_named
-from flare.reproduce.study import chosen, outcomes
+from flare.reproduce.pages import _claim, write_pages
 
 ROOT = Path(__file__).parents[2]
 
@@ -33,7 +31,7 @@ SAME_PIXELS = all(version(name) == PINNED[name] for name in DRAWING)
 
 
 def shown(path):
-    """What a reader sees of a file: the bytes of text; of a picture its size and pixels, whatever else is in it."""
+    """Return the bytes of a text file, or size and pixels of a picture."""
     if path.suffix != ".png":
         return path.read_bytes()
     with Image.open(BytesIO(path.read_bytes())) as picture:
@@ -44,7 +42,7 @@ def files(folder):
     return {str(path.relative_to(folder)): shown(path) for path in folder.rglob("*") if path.is_file()}
 
 
-def test_a_picture_is_what_it_shows_and_not_what_is_said_in_it(tmp_path):
+def test_pictures_are_compared_by_pixels(tmp_path):
     same, other, signed = (tmp_path / name for name in ("same.png", "other.png", "signed.png"))
     picture, note = Image.new("RGB", (4, 3), "white"), PngInfo()
     note.add_text("Software", "another version")
@@ -75,35 +73,18 @@ def test_a_fresh_clone_and_one_command_write_every_table_and_picture_again(tmp_p
     assert files(clone / "docs" / "results") == committed
 
 
-def test_every_remark_is_of_an_item():
-    assert {path.stem for path in (ROOT / "results" / "notes").glob("*")} <= set(ITEMS)
+def test_every_item_has_a_note():
+    assert {path.stem for path in (ROOT / "results" / "notes").glob("*")} == {*ITEMS, "README"}
 
 
-def test_what_the_remarks_on_table_1_say_of_the_training_mean_field_is_what_the_records_say():
-    text = " ".join((ROOT / "results" / "notes" / "table1.md").read_text(encoding="utf-8").split())
-    cells = chosen(item_named("table1").cells(BUDGETS["cpu"]), ["elasticity"])
-    found = {o.cell.parts[1]: o for o in outcomes(Ledger(ROOT / "results" / "records"), cells)}
-    part = {model: o.mean / min(o.values("rel_l2_mean_field")) for model, o in found.items()}
-    assert "GNOT is no better than the training-mean field, and LNO and Transolver are a tenth better" in text
-    assert part["gnot"] >= 1
-    assert all(0.85 < part[model] < 0.95 for model in ("lno", "transolver"))
-    raw = [f"elasticity/{model}-raw-points" for model in part]
-    as_they_are = {
-        o.cell.parts[1].removesuffix("-raw-points"): o
-        for o in outcomes(Ledger(ROOT / "results" / "records"), chosen(item_named("table1").cells(BUDGETS["cpu"]), raw))
-    }
-    assert "it does favour FLARE: with points as they are" in text
-    assert "more than twice as large and that of the transformer, which does not mind, is the lowest" in text
-    assert as_they_are["flare"].mean > 2 * found["flare"].mean
-    assert min(as_they_are, key=lambda model: as_they_are[model].mean) == "transformer"
-    assert as_they_are["transformer"].mean == pytest.approx(found["transformer"].mean, rel=0.05)
-    airfoil = outcomes(
-        Ledger(ROOT / "results" / "records"), chosen(item_named("table1").cells(BUDGETS["cpu"]), ["airfoil"])
-    )
-    share = [o.mean / min(o.values("rel_l2_mean_field")) for o in airfoil]
-    assert "three of the seven are where the training-mean field is, and the best is a sixth better" in text
-    assert 1 - min(share) == pytest.approx(1 / 6, abs=0.02)
-    assert sum(part >= 0.995 for part in share) == 3
+def test_every_claim_has_numbers_and_a_status():
+    ledger = Ledger(ROOT / "results" / "records")
+    claims = yaml.safe_load((ROOT / "results" / "claims.yaml").read_text(encoding="utf-8"))
+    assert len(claims) > 10
+    for claim in claims:
+        title, paper, ours, _, agrees = _claim(ledger, claim)
+        assert agrees in ("yes", "no", "partly"), title
+        assert len(paper.split("; ")) == len(ours.split("; ")) == len(claim["numbers"]), title
 
 
 def test_every_committed_record_is_shown_and_tells_of_no_machine(tmp_path):
@@ -117,7 +98,7 @@ def test_every_committed_record_is_shown_and_tells_of_no_machine(tmp_path):
     write_pages(Watching(ROOT / "results" / "records"), tmp_path / "pages")
     records = {path.name: path for path in (ROOT / "results" / "records").glob("*.json")}
     assert records
-    assert set(records) <= shown, "a record that no page shows: its experiment has changed since"
+    assert set(records) <= shown, "a record that no page shows"
     for name, path in records.items():
         assert '"/' not in path.read_text(), f"{name} has an absolute path"
 

@@ -1,4 +1,4 @@
-"""What each attention is: its formula, its cost, its limits."""
+"""Every attention equals its formula and keeps its cost; position encodings have their symmetries."""
 
 from itertools import pairwise
 
@@ -7,11 +7,16 @@ import torch
 from torch.nn.functional import elu, scaled_dot_product_attention
 
 from flare.sequence import attention as attention_module
-from flare.sequence import performer
-from flare.sequence.attention import SMALL, LinearAttention, LinformerAttention
+from flare.sequence.attention import (
+    SMALL,
+    KernelAttention,
+    LinformerAttention,
+    PerformerAttention,
+    Rotation,
+    SinusoidalPositions,
+    orthogonal_rows,
+)
 from flare.sequence.encoder import SequenceEncoder
-from flare.sequence.performer import PerformerAttention, orthogonal_rows
-from flare.sequence.positions import Rotation, SinusoidalPositions
 from flare.utils.errors import ConfigError
 
 
@@ -22,14 +27,14 @@ def parts(tokens=50, width=8, seed=0):
 
 def test_linear_attention_is_its_quadratic_formula():
     q, k, v = parts()
-    attention = LinearAttention(32, 4, length=50, normalise=False)
+    attention = KernelAttention(32, 4, length=50, normalise=False)
     weights = (elu(q) + 1) @ (elu(k) + 1).transpose(-1, -2)
     want = weights / (weights.sum(-1, keepdim=True) + 1e-6) @ v
     torch.testing.assert_close(attention.attend(q, k, v, None), want)
 
 
 def test_linear_attention_keeps_no_pair_of_tokens():
-    attention, kept = LinearAttention(32, 4, length=4000), []
+    attention, kept = KernelAttention(32, 4, length=4000), []
     x = torch.randn(1, 4000, 32, requires_grad=True)
     with torch.autograd.graph.saved_tensors_hooks(lambda t: kept.append(t.numel()) or t, lambda t: t):
         attention(x)
@@ -39,7 +44,7 @@ def test_linear_attention_keeps_no_pair_of_tokens():
 def test_linformer_refuses_sequences_longer_than_built_for():
     attention = LinformerAttention(32, 4, length=20, projected=5)
     attention(torch.randn(1, 20, 32))
-    with pytest.raises(ConfigError, match="at most 20 tokens, not 21"):
+    with pytest.raises(ConfigError, match="20 tokens, not 21"):
         attention(torch.randn(1, 21, 32))
 
 
@@ -83,15 +88,14 @@ def test_orthogonal_features_beat_independent_ones_and_unit_ones_are_biased():
         return torch.stack(tries).mean().sqrt().item()
 
     assert error("orthogonal", 256) < error("orthogonal", 256, torch.randn_like)
-    assert error("simple", 4096) > 2 * error("orthogonal", 4096), "more features do not mend a bias"
+    assert error("simple", 4096) > 2 * error("orthogonal", 4096), "more features do not remove a bias"
 
 
 @pytest.mark.parametrize(("small", "tolerance"), [(0.0, 1e-10), (SMALL, 1e-4)])
 @pytest.mark.parametrize("kind", ["orthogonal", "simple"])
 def test_performers_shifts_need_no_gradient(kind, small, tolerance, monkeypatch):
-    """They cancel in the quotient but for SMALL: gradients are those of the formula that lets them move."""
-    for module in (attention_module, performer):
-        monkeypatch.setattr(module, "SMALL", small)
+    """They cancel in the quotient except for SMALL: gradients equal those of the formula in which they move."""
+    monkeypatch.setattr(attention_module, "SMALL", small)
     torch.manual_seed(0)
     attention = PerformerAttention(32, 4, length=50, features=64, kind=kind).double()
 
@@ -104,8 +108,8 @@ def test_performers_shifts_need_no_gradient(kind, small, tolerance, monkeypatch)
         return ((scores - shift).exp() + small) / 8
 
     found = []
-    for features in (attention.positive, moving):
-        attention.positive = features
+    for features in (attention.random_features, moving):
+        attention.random_features = features
         q, k, v = ((0.35 * t).requires_grad_() for t in parts())
         y = attention.attend(q, k, v, None)
         found.append([y.detach(), *torch.autograd.grad((y * torch.linspace(-1, 1, 8)).sum(), (q, k, v))])
@@ -113,7 +117,7 @@ def test_performers_shifts_need_no_gradient(kind, small, tolerance, monkeypatch)
         torch.testing.assert_close(ours, theirs, rtol=0, atol=tolerance * float(theirs.abs().max()))
 
 
-def test_performer_draws_anew_while_training_and_keeps_its_features_with_its_weights():
+def test_performer_redraws_while_training_and_saves_its_features_with_its_weights():
     attention = PerformerAttention(32, 4, length=50, features=16, redraw_every=3)
     x, drawn = torch.randn(1, 10, 32), [attention.omega.clone()]
     for step in range(1, 7):
@@ -132,7 +136,7 @@ def test_performer_at_large_scores_is_finite(padded):
     q, k, v = (30 * t for t in parts())
     mask = torch.arange(50) < torch.tensor([[20], [50]]) if padded else None
     if padded:
-        k[0, :, 20:] = 0.0  # as short as these, keys would outshine those that count
+        k[0, :, 20:] = 0.0  # as in a forward pass, where keys are zero at padding
     y = PerformerAttention(32, 4, length=50, features=64).eval().attend(q, k, v, mask)
     assert torch.isfinite(y).all()
 
@@ -147,17 +151,17 @@ def test_two_forwards_before_a_backward_see_the_same_features():
     assert attention.qkv.weight.grad.isfinite().all()
 
 
-def test_rotation_is_one_and_scores_depend_on_distance_alone():
+def test_rotation_keeps_norms_and_scores_depend_only_on_distance():
     rotate = Rotation(100, 8)
     q, k = torch.randn(2, 8).double()
-    places = torch.randn(1, 1, 100, 8).double()
-    torch.testing.assert_close(rotate(places).norm(dim=-1), places.norm(dim=-1))
-    turned_q, turned_k = (rotate(x.expand(1, 1, 100, 8))[0, 0] for x in (q, k))
-    torch.testing.assert_close(turned_q[10] @ turned_k[3], turned_q[90] @ turned_k[83], rtol=0, atol=1e-6)
-    torch.testing.assert_close(turned_q[0], q)
+    x = torch.randn(1, 1, 100, 8).double()
+    torch.testing.assert_close(rotate(x).norm(dim=-1), x.norm(dim=-1))
+    rotated_q, rotated_k = (rotate(t.expand(1, 1, 100, 8))[0, 0] for t in (q, k))
+    torch.testing.assert_close(rotated_q[10] @ rotated_k[3], rotated_q[90] @ rotated_k[83], rtol=0, atol=1e-6)
+    torch.testing.assert_close(rotated_q[0], q)
 
 
-def test_sinusoid_starts_at_one_over_the_root_of_the_channels():
+def test_sinusoids_start_with_amplitude_one_over_the_root_of_the_channels():
     positions = SinusoidalPositions(50, 16)
     waves = positions(50)
     assert waves.shape == (50, 16)
@@ -165,21 +169,21 @@ def test_sinusoid_starts_at_one_over_the_root_of_the_channels():
     torch.testing.assert_close(waves[3, 0], torch.tensor(3.0).sin() / 4)
 
 
-def test_scores_of_turned_latents_depend_on_the_distance_to_the_token_alone():
+def test_scores_of_rotated_latents_depend_only_on_the_distance_to_the_token():
     rotation = Rotation(60, 8)
     q, k = torch.randn(8), torch.randn(8)
-    turned = rotation.spread(q.expand(2, 6, 8)), rotation(k.expand(1, 2, 60, 8))
-    scores = (turned[0] @ turned[1][0].transpose(-1, -2))[0]
-    places = [5, 15, 25, 35, 45, 55]  # the middle of each tenth
+    rotated = rotation.spread(q.expand(2, 6, 8)), rotation(k.expand(1, 2, 60, 8))
+    scores = (rotated[0] @ rotated[1][0].transpose(-1, -2))[0]
+    places = [5, 15, 25, 35, 45, 55]
     for m, place in enumerate(places):
         for n in range(40):
             if 0 <= n - place + places[0] < 60:
                 torch.testing.assert_close(scores[m, n], scores[0, n - place + places[0]], rtol=1e-4, atol=1e-5)
-    assert scores[0].std() > 0.1, "and they do depend on it"
+    assert scores[0].std() > 0.1
 
 
 @pytest.mark.parametrize("options", [{"qk_norm": True}, {"rotate_latents": True}])
-def test_improvements_of_flare_change_what_it_says_and_not_its_cost_in_parameters_but_for_norms(options):
+def test_variants_of_flare_change_the_output_and_add_only_the_parameters_of_norms(options):
     position = "rotary" if "rotate_latents" in options else "learned"
     sizes = {"channels": 16, "heads": 2, "blocks": 1, "latents": 4, "kv_depth": 0, "position": position}
     torch.manual_seed(0)
@@ -187,8 +191,7 @@ def test_improvements_of_flare_change_what_it_says_and_not_its_cost_in_parameter
     torch.manual_seed(0)
     improved = SequenceEncoder(9, 3, 20, **sizes, **options)
     ids = torch.randint(0, 9, (2, 20))
-    # As they begin, the scores are too small to tell one from another.
-    for model in (plain, improved):
+    for model in (plain, improved):  # the initial scores are too small to differ
         for p in model.parameters():
             p.data.mul_(5.0)
     assert not torch.allclose(improved(ids), plain(ids), atol=1e-6)
@@ -197,20 +200,18 @@ def test_improvements_of_flare_change_what_it_says_and_not_its_cost_in_parameter
 
 
 @pytest.mark.parametrize(("norm", "kind"), [("layer", torch.nn.LayerNorm), ("rms", torch.nn.RMSNorm)])
-def test_qk_norm_is_of_the_encoders_kind(norm, kind):
+def test_qk_norm_has_the_kind_of_the_encoders_norm(norm, kind):
     model = SequenceEncoder(9, 3, 20, channels=16, heads=2, blocks=1, latents=4, norm=norm, qk_norm=True)
-    of_layer = [part for part in model.blocks[0].attention.layer.modules() if "Norm" in type(part).__name__]
-    assert [type(part) for part in of_layer] == [kind, kind]
+    modules = model.blocks[0].attention.layer.modules()
+    assert [type(m) for m in modules if "Norm" in type(m).__name__] == [kind, kind]
 
 
-def test_latents_are_not_turned_without_rotary_positions():
-    with pytest.raises(ConfigError, match="goes with position='rotary'"):
+def test_latents_are_not_rotated_without_rotary_positions():
+    with pytest.raises(ConfigError, match="rotate_latents"):
         SequenceEncoder(9, 3, 20, channels=16, heads=2, latents=4, rotate_latents=True)
 
 
-def test_new_features_depend_on_seed_and_step_alone():
-    """Whatever else a rank has drawn in the meantime."""
-
+def test_new_features_depend_only_on_seed_and_step():
     def drawn(seed, step, noise):
         model = SequenceEncoder(
             9, 3, 20, attention="performer", channels=16, heads=2, blocks=2, features=8, redraw_every=2
@@ -222,4 +223,4 @@ def test_new_features_depend_on_seed_and_step_alone():
     assert torch.equal(drawn(1, 4, 3), drawn(1, 4, 50))
     assert not torch.equal(drawn(1, 4, 3), drawn(1, 6, 3))
     assert not torch.equal(drawn(1, 4, 3), drawn(2, 4, 3))
-    assert not torch.equal(*drawn(1, 4, 3)), "blocks have their own"
+    assert not torch.equal(*drawn(1, 4, 3)), "every block has its own"

@@ -1,11 +1,11 @@
-"""The sequence encoder: golden values and parameter counts of every attention, padding, pooling, pairs."""
+"""The sequence encoder: golden values of every attention, padding, pooling, pairs."""
 
 import pytest
 import torch
 from torch import nn
 
-from flare.models import count_parameters
-from flare.sequence.encoder import ATTENTIONS, SequenceEncoder
+from flare.sequence.attention import ATTENTIONS
+from flare.sequence.encoder import SequenceEncoder
 from flare.utils.errors import ConfigError
 from tests.models import golden
 
@@ -46,56 +46,6 @@ def test_golden_value_of_a_pair():
     assert got == pytest.approx(0.44138668, abs=1e-7)
 
 
-WIDE = {"channels": 128, "blocks": 4, "heads": 8}
-TASKS = {
-    "listops": (
-        {"labels": 10, "length": 2048, "mlp_ratio": 4},
-        (1_057_034, 1_057_034, 1_057_034, 3_154_186, 1_058_058, 1_388_298),
-    ),
-    "text": (
-        {"labels": 1, "length": 4096, "mlp_ratio": 4, "pool": "cls", "head": "mlp"},
-        (809_857, 809_857, 1_334_273, 5_005_185, 1_335_297, 1_141_121),
-    ),
-    "retrieval": (
-        {"labels": 1, "length": 4096, "mlp_ratio": 4, "documents": 2},
-        (1_318_401, 1_318_401, 1_318_401, 5_512_705, 1_319_425, 1_649_665),
-    ),
-    "image": (
-        {"labels": 10, "length": 1024, "mlp_ratio": 2, "channels": 64, "blocks": 3, "head": "mlp"},
-        (171_018, 171_018, 171_018, 1_743_882, 220_938, 270_282),
-    ),
-    "pathfinder": (
-        {"labels": 1, "length": 1024, "mlp_ratio": 1, "head": "mlp"},
-        (545_281, 546_561, 545_281, 2_642_433, 942_337, 1_272_577),
-    ),
-}
-ORDER = ("vanilla", "performer", "linear", "linformer", "norm", "flare")
-OWN = {
-    ("text", "vanilla"): {"position": "rotary"},
-    ("text", "performer"): {"position": "rotary"},
-    ("text", "linformer"): {"position": "rotary"},
-    ("text", "flare"): {"position": "rotary"},
-    ("image", "linformer"): {"projected": 256},
-    ("image", "norm"): {"mlp_ratio": 4},
-    ("image", "flare"): {"latents": 256, "kv_depth": 2, "ffn_depth": 1},
-    ("pathfinder", "vanilla"): {"norm": "rms"},
-    ("pathfinder", "linear"): {"norm": "rms"},
-    ("pathfinder", "linformer"): {"norm": "rms", "projected": 256},
-    ("pathfinder", "norm"): {"mlp_ratio": 4},
-}
-
-
-@pytest.mark.parametrize("task", TASKS)
-@pytest.mark.parametrize("attention", ORDER)
-def test_parameter_counts_without_the_token_table(task, attention):
-    sizes, counts = TASKS[task]
-    sizes = {**WIDE, **sizes, **OWN.get((task, attention), {})}
-    if attention == "flare":
-        sizes.pop("mlp_ratio")
-    model = SequenceEncoder(1, sizes.pop("labels"), sizes.pop("length"), attention=attention, **sizes)
-    assert count_parameters(model) - sizes["channels"] == counts[ORDER.index(attention)]
-
-
 SMALL = {"channels": 16, "blocks": 2, "heads": 4}
 OPTIONS = {"flare": {"latents": 8}, "linformer": {"projected": 6}, "performer": {"features": 32}}
 
@@ -133,9 +83,9 @@ def test_a_pair_is_two_documents_through_one_encoder(attention):
 
 
 @pytest.mark.parametrize("attention", ATTENTIONS)
-def test_dropout_is_for_training_alone(attention):
-    weighs = attention in ("vanilla", "linformer", "flare")
-    model, ids = small(attention, dropout=0.2, attention_dropout=0.2 * weighs), torch.randint(0, 11, (2, 24))
+def test_dropout_is_only_for_training(attention):
+    has_weights = attention in ("vanilla", "linformer", "flare")
+    model, ids = small(attention, dropout=0.2, attention_dropout=0.2 * has_weights), torch.randint(0, 11, (2, 24))
     assert torch.equal(model(ids), model(ids))
     model.train()
     assert not torch.equal(model(ids), model(ids))
@@ -152,7 +102,7 @@ def test_every_place_has_a_dropout_of_its_own(place):
 @pytest.mark.parametrize("attention", ATTENTIONS)
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float64])
 @pytest.mark.parametrize("position", ["sinusoidal", "rotary"])
-def test_the_answer_has_the_precision_of_the_weights(attention, dtype, position):
+def test_the_output_has_the_precision_of_the_weights(attention, dtype, position):
     model, ids = small(attention, position=position).to(dtype), torch.randint(0, 11, (2, 24))
     y = model(ids, torch.arange(24) < torch.tensor([[24], [9]]))
     assert y.dtype == dtype
@@ -172,7 +122,7 @@ def test_a_document_of_padding_alone_spoils_nothing(attention, pool):
 
 @pytest.mark.parametrize("mask", [torch.ones(2, 24), torch.ones(2, 23, dtype=torch.bool)])
 def test_a_mask_of_another_kind_or_size_is_refused(mask):
-    with pytest.raises(ConfigError, match="the mask is"):
+    with pytest.raises(ConfigError, match="mask"):
         small("vanilla")(torch.randint(0, 11, (2, 24)), mask)
 
 
@@ -194,34 +144,34 @@ def test_it_learns_to_tell_which_token_is_there(attention):
 
 
 @pytest.mark.parametrize(
-    ("options", "message"),
+    ("options", "fact"),
     [
-        ({"attention": "linfromer"}, "unknown attention 'linfromer'; did you mean 'linformer'"),
-        ({"position": "absolute"}, "unknown position 'absolute'"),
-        ({"pool": "sum"}, "unknown pool"),
-        ({"head": "big"}, "unknown head"),
-        ({"norm": "batch"}, "unknown norm"),
+        ({"attention": "linfromer"}, "linformer"),
+        ({"position": "absolute"}, "position='absolute'"),
+        ({"pool": "sum"}, "pool='sum'"),
+        ({"head": "big"}, "head='big'"),
+        ({"norm": "batch"}, "norm='batch'"),
         ({"documents": 3}, "documents=3"),
-        ({"heads": 7}, "heads=7 does not divide"),
-        ({"attention": "vanilla", "latents": 8}, "attention 'vanilla' has no option 'latents'"),
-        ({"attention": "linear", "kernel": "relu"}, "unknown kernel 'relu'"),
-        ({"attention": "performer", "kind": "best"}, "unknown kind of features"),
-        ({"channels": 12, "position": "rotary"}, "head width 3 is odd"),
-        ({"mlp_ratio": 2}, "mlp_ratio is not for attention='flare'"),
-        ({"attention": "linear", "ffn_depth": 2}, "ffn_depth only for it"),
-        ({"attention": "linear", "attention_dropout": 0.1}, "no attention weights to drop"),
-        ({"attention": "performer", "kind": "simple", "redraw_every": 5}, "drawn once"),
+        ({"heads": 7}, "heads=7"),
+        ({"attention": "vanilla", "latents": 8}, "'vanilla' has no option 'latents'"),
+        ({"attention": "linear", "kernel": "relu"}, "kernel='relu'"),
+        ({"attention": "performer", "kind": "best"}, "kind='best'"),
+        ({"channels": 12, "position": "rotary"}, "head width 3"),
+        ({"mlp_ratio": 2}, "mlp_ratio"),
+        ({"attention": "linear", "ffn_depth": 2}, "ffn_depth"),
+        ({"attention": "linear", "attention_dropout": 0.1}, "attention_dropout"),
+        ({"attention": "performer", "kind": "simple", "redraw_every": 5}, "redraw_every=5"),
         ({"attention": "linformer", "projected": 0}, "projected=0"),
         ({"blocks": 0}, "blocks=0"),
     ],
 )
-def test_impossible_settings_are_refused(options, message):
-    with pytest.raises(ConfigError, match=message):
+def test_impossible_settings_are_refused(options, fact):
+    with pytest.raises(ConfigError, match=fact):
         SequenceEncoder(11, 3, 24, **{**SMALL, **options})
 
 
-def test_sequences_that_are_too_long_are_refused():
-    with pytest.raises(ConfigError, match="at most 24 tokens, not 25"):
+def test_sequences_that_are_too_long_or_no_pairs_are_refused():
+    with pytest.raises(ConfigError, match="24 tokens, not 25"):
         SequenceEncoder(11, 3, 24, **SMALL)(torch.zeros(1, 25, dtype=torch.long))
-    with pytest.raises(ConfigError, match=r"this model takes \[B, 2 N\]"):
+    with pytest.raises(ConfigError, match=r"\[B, 2 N\]"):
         SequenceEncoder(11, 3, 24, documents=2, **SMALL)(torch.zeros(1, 25, dtype=torch.long))

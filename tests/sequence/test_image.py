@@ -1,4 +1,4 @@
-"""Image: the same dataset from every layout of CIFAR-10, and errors that name the file."""
+"""Image: every layout of CIFAR-10 gives the same dataset, and errors name the file."""
 
 import io
 import json
@@ -13,20 +13,20 @@ from PIL import Image
 
 from flare.cli import main
 from flare.sequence.files import read_sequences
-from flare.sequence.image import ImageFiles, grey, shrunk
+from flare.sequence.image import ImageFiles, downsample, to_gray
 from flare.utils.errors import ConfigError, DataError
 from tests.factory import content
 
 COUNT = 4  # images of a batch
 RNG = np.random.default_rng(0)
-COLOURS = RNG.integers(0, 256, (6, COUNT, 1024, 3), dtype=np.uint8)
+COLORS = RNG.integers(0, 256, (6, COUNT, 1024, 3), dtype=np.uint8)
 LABELS = RNG.integers(0, 10, (6, COUNT), dtype=np.uint8)
 FEW = {"samples": "20 of 50,000 to train and validate, 4 of 10,000 to test"}
 NAMES = [*(f"data_batch_{i}" for i in range(1, 6)), "test_batch"]
 
 
 def planes(batch):
-    return COLOURS[batch].swapaxes(1, 2).reshape(COUNT, 3072)
+    return COLORS[batch].swapaxes(1, 2).reshape(COUNT, 3072)
 
 
 def write_binary(folder):
@@ -73,14 +73,14 @@ def write_python_3(folder):
 
 def write_sheets(folder):
     for batch, name in enumerate(NAMES):
-        Image.fromarray(COLOURS[batch]).save(folder / f"{name}.png")
+        Image.fromarray(COLORS[batch]).save(folder / f"{name}.png")
     (folder / "train_lables.json").write_text(json.dumps(LABELS[:5].ravel().tolist()))
     (folder / "test_lables.json").write_text(json.dumps(LABELS[5].tolist()))
 
 
-def png(colours):
+def png(colors):
     file = io.BytesIO()
-    Image.fromarray(colours.reshape(32, 32, 3)).save(file, "PNG")
+    Image.fromarray(colors.reshape(32, 32, 3)).save(file, "PNG")
     return {"bytes": file.getvalue(), "path": None}
 
 
@@ -88,7 +88,7 @@ def write_hub(folder):
     pyarrow = pytest.importorskip("pyarrow")
     parquet = pytest.importorskip("pyarrow.parquet")
     for name, batches in (("train", range(5)), ("test", [5])):
-        pictures = [png(image) for batch in batches for image in COLOURS[batch]]
+        pictures = [png(image) for batch in batches for image in COLORS[batch]]
         labels = [int(label) for batch in batches for label in LABELS[batch]]
         parquet.write_table(
             pyarrow.table({"img": pictures, "label": labels}), folder / f"{name}-00000-of-00001.parquet"
@@ -106,18 +106,18 @@ def test_every_layout_gives_the_same_tokens(tmp_path, write):
     assert [len(dataset.split(name)) for name in ("train", "val", "test")] == [15, 5, 4]
     order = np.random.default_rng(0).permutation(20)
     tokens = np.stack([dataset[index].tokens for index in range(24)])
-    np.testing.assert_array_equal(tokens[:20], grey(COLOURS[:5]).reshape(20, 1024)[order])
-    np.testing.assert_array_equal(tokens[20:], grey(COLOURS[5]))
+    np.testing.assert_array_equal(tokens[:20], to_gray(COLORS[:5]).reshape(20, 1024)[order])
+    np.testing.assert_array_equal(tokens[20:], to_gray(COLORS[5]))
     np.testing.assert_array_equal(dataset.labels, [*LABELS[:5].ravel()[order], *LABELS[5]])
 
 
-def test_grey_is_the_benchmarks():
+def test_gray_is_that_of_the_benchmark():
     """floor(255.5 (0.2989 R + 0.5870 G + 0.1140 B)) by hand."""
-    colours = np.array([[0, 0, 0], [255, 255, 255], [1, 1, 1], [255, 0, 0], [0, 255, 0], [0, 0, 255]], np.uint8)
-    assert grey(colours).tolist() == [0, 255, 1, 76, 149, 29]
+    colors = np.array([[0, 0, 0], [255, 255, 255], [1, 1, 1], [255, 0, 0], [0, 255, 0], [0, 0, 255]], np.uint8)
+    assert to_gray(colors).tolist() == [0, 255, 1, 76, 149, 29]
 
 
-def test_a_stopped_reading_goes_on_to_the_same_bytes(tmp_path, monkeypatch):
+def test_an_interrupted_reading_resumes_to_the_same_bytes(tmp_path, monkeypatch):
     from flare.sequence.store import SequenceWriter
 
     for name in ("a", "b"):
@@ -130,7 +130,7 @@ def test_a_stopped_reading_goes_on_to_the_same_bytes(tmp_path, monkeypatch):
         "append",
         lambda self, e: append(self, e) if len(self) < 7 else (_ for _ in ()).throw(OSError(28)),
     )
-    with pytest.raises(DataError, match="7 of 24 samples are kept"):
+    with pytest.raises(DataError, match="7 of 24"):
         read(tmp_path / "b")
     monkeypatch.undo()
     read(tmp_path / "b")
@@ -157,7 +157,7 @@ def chunk(kind, body):
 
 
 def swap_header(path, width, height):
-    """A picture that says it is of another size."""
+    """Change the size in the header of a PNG image."""
     content = path.read_bytes()
     path.write_bytes(content[:8] + chunk(b"IHDR", struct.pack(">II", width, height) + content[24:29]) + content[33:])
 
@@ -167,83 +167,63 @@ def shorten_header(path):
     path.write_bytes(content[:8] + chunk(b"IHDR", content[16:20]) + content[33:])
 
 
+def put(name, text):
+    return lambda folder: (folder / name).write_bytes(text)
+
+
 @pytest.mark.parametrize(
-    ("write", "spoil", "message"),
+    ("write", "spoil", "fact"),
     [
-        (write_binary, lambda f: (f / "data_batch_2.bin").write_bytes(b"x" * 99), "data_batch_2.bin has 99 bytes"),
-        (write_binary, spoil_label, "data_batch_3.bin: image 1 has the label 11; labels are 0 to 9"),
-        (write_binary, lambda f: (f / "data_batch_5.bin").unlink(), "data_batch_5.bin is missing"),
-        (write_python_2, spoil_python, "data_batch_2 is damaged or truncated"),
-        (
-            write_python_2,
-            lambda f: (f / "test_batch").write_bytes(pickle.dumps(Harmful())),
-            "test_batch: 0 labels .* take the binary version of CIFAR-10",
-        ),
-        (
-            write_sheets,
-            lambda f: (f / "test_lables.json").write_text("[1, 2]"),
-            "test_lables.json should have 4 labels",
-        ),
-        (
-            write_sheets,
-            lambda f: (f / "test_lables.json").write_text("[1, 2"),
-            "test_lables.json is no list of numbers",
-        ),
-        (
-            write_sheets,
-            lambda f: (f / "test_lables.json").write_text("[1, 2, 10, 3]"),
-            "test_lables.json: label 2 is 10; labels are 0 to 9",
-        ),
-        (
-            write_sheets,
-            lambda f: (f / "test_lables.json").write_text("[" * 100_000),
-            "test_lables.json is no list of numbers",
-        ),
-        (
-            write_sheets,
-            lambda f: swap_header(f / "data_batch_1.png", 60_000, 60_000),
-            "data_batch_1.png: no PNG picture",
-        ),
-        (write_sheets, lambda f: shorten_header(f / "data_batch_1.png"), "data_batch_1.png: no PNG picture"),
-        (write_sheets, lambda f: (f / "data_batch_1.png").write_bytes(b"\x89PNG"), "data_batch_1.png: no PNG picture"),
-        (write_binary, lambda f: (f / "test_batch.bin").unlink(), "has no CIFAR-10 that is known here"),
+        (write_binary, put("data_batch_2.bin", b"x" * 99), "data_batch_2.bin has 99 bytes"),
+        (write_binary, spoil_label, "data_batch_3.bin: image 1 .* 11"),
+        (write_binary, lambda f: (f / "data_batch_5.bin").unlink(), "data_batch_5.bin"),
+        (write_binary, lambda f: (f / "test_batch.bin").unlink(), "test_batch.bin"),
+        (write_python_2, spoil_python, "data_batch_2 "),
+        (write_python_2, put("test_batch", pickle.dumps(Harmful())), "test_batch: 0 labels"),
+        (write_sheets, put("test_lables.json", b"[1, 2]"), "test_lables.json .* 4 labels"),
+        (write_sheets, put("test_lables.json", b"[1, 2"), "test_lables.json"),
+        (write_sheets, put("test_lables.json", b"[1, 2, 10, 3]"), "test_lables.json: label 2 is 10"),
+        (write_sheets, put("test_lables.json", b"[" * 100_000), "test_lables.json"),
+        (write_sheets, lambda f: swap_header(f / "data_batch_1.png", 60_000, 60_000), "data_batch_1.png"),
+        (write_sheets, lambda f: shorten_header(f / "data_batch_1.png"), "data_batch_1.png"),
+        (write_sheets, put("data_batch_1.png", b"\x89PNG"), "data_batch_1.png"),
     ],
 )
-def test_bad_files_are_named(tmp_path, capsys, write, spoil, message):
+def test_bad_files_are_named(tmp_path, capsys, write, spoil, fact):
     write(tmp_path)
     spoil(tmp_path)
-    with pytest.raises(DataError, match=message):
+    with pytest.raises(DataError, match=fact):
         read(tmp_path)
     assert main(["data", "read", "image", "--folder", str(tmp_path), "--out", str(tmp_path / "d")]) == 2
     assert capsys.readouterr().err.count("DataError") == 1
 
 
 @pytest.mark.parametrize(
-    ("picture", "label", "message"),
+    ("image", "label", "fact"),
     [
-        (png(COLOURS[0][0]), 10, "row 2: the label is 10; labels are 0 to 9"),
-        (png(COLOURS[0][0]), -1, "row 2: the label is -1"),
-        (png(COLOURS[0][0]), None, "row 2: the label is None"),
-        (None, 1, "row 2: there is no picture"),
-        ({"bytes": b"\x89PNG", "path": None}, 1, "row 2: no PNG picture"),
+        (png(COLORS[0][0]), 10, "10"),
+        (png(COLORS[0][0]), -1, "-1"),
+        (png(COLORS[0][0]), None, "None"),
+        (None, 1, "image"),
+        ({"bytes": b"\x89PNG", "path": None}, 1, "PNG"),
     ],
 )
-def test_a_bad_row_of_the_hub_is_named(tmp_path, picture, label, message):
+def test_a_bad_row_of_the_hub_is_named(tmp_path, image, label, fact):
     write_hub(tmp_path)
     pyarrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
-    rows = pyarrow.table({"img": [png(COLOURS[0][0]), picture], "label": [3, label]})
+    rows = pyarrow.table({"img": [png(COLORS[0][0]), image], "label": [3, label]})
     parquet.write_table(rows, tmp_path / "train-00000-of-00001.parquet")
-    with pytest.raises(DataError, match=f"train-00000-of-00001.parquet, {message}"):
+    with pytest.raises(DataError, match=f"train-00000-of-00001.parquet, row 2: .*{fact}"):
         read(tmp_path)
 
 
-def test_something_must_be_left_to_train_with(tmp_path):
+def test_training_images_must_remain(tmp_path):
     write_binary(tmp_path)
-    with pytest.raises(ConfigError, match="val=20 leaves nothing to train with"):
+    with pytest.raises(ConfigError, match="val=20"):
         read(tmp_path, val=20)
 
 
-def test_smaller_pictures_are_means_of_blocks_and_say_so(tmp_path):
+def test_smaller_images_are_means_of_blocks_and_recorded_as_departures(tmp_path):
     write_binary(tmp_path)
     whole = read_sequences(ImageFiles(folder=str(tmp_path), val=5), tmp_path / "whole", quiet=True)
     small = read_sequences(ImageFiles(folder=str(tmp_path), val=5, side=16), tmp_path / "small", quiet=True)
@@ -254,12 +234,12 @@ def test_smaller_pictures_are_means_of_blocks_and_say_so(tmp_path):
         assert small[3].tokens[16 * row + column] == int(block.mean() + 0.5)
     assert np.array_equal(small.labels, whole.labels)
     assert small.about["provenance"]["departures"] == {"side": 16, **FEW}
-    assert shrunk(np.full(1024, 255, np.uint8), 8).tolist() == [255] * 64
-    with pytest.raises(ConfigError, match="side=10; use one of 32, 16, 8"):
+    assert downsample(np.full(1024, 255, np.uint8), 8).tolist() == [255] * 64
+    with pytest.raises(ConfigError, match="side=10"):
         ImageFiles(folder=str(tmp_path), side=10)
 
 
-def test_fewer_levels_of_grey_are_a_smaller_vocabulary_and_say_so(tmp_path):
+def test_fewer_gray_levels_are_a_smaller_vocabulary_and_recorded_as_departures(tmp_path):
     write_binary(tmp_path)
     whole = read_sequences(ImageFiles(folder=str(tmp_path), val=5), tmp_path / "whole", quiet=True)
     coarse = read_sequences(ImageFiles(folder=str(tmp_path), val=5, levels=16), tmp_path / "coarse", quiet=True)
@@ -267,5 +247,5 @@ def test_fewer_levels_of_grey_are_a_smaller_vocabulary_and_say_so(tmp_path):
     assert all(np.array_equal(coarse[i].tokens, whole[i].tokens // 16) for i in range(len(whole)))
     assert coarse.about["provenance"]["departures"] == {"levels": 16, **FEW}
     assert whole.about["provenance"]["departures"] == FEW
-    with pytest.raises(ConfigError, match="levels=300; from 2 to 256"):
+    with pytest.raises(ConfigError, match="levels=300"):
         ImageFiles(folder=str(tmp_path), levels=300)

@@ -1,4 +1,4 @@
-"""ListOps: values by hand, statistics as the benchmark's, files that are whole and right."""
+"""ListOps: values by hand, statistics of the benchmark, and errors that name the line of a file."""
 
 import numpy as np
 import pytest
@@ -42,8 +42,8 @@ def test_expressions_evaluated_by_hand(text, value):
 
 
 @pytest.mark.parametrize("text", ["", "[MAX ]", "[MAX 1", "1 2", "]", "[MAX 1 ] ]", "[MAX 1 2 ] 3"])
-def test_what_is_not_one_whole_expression_has_no_value(text):
-    with pytest.raises(DataError, match="not one whole expression"):
+def test_incomplete_expressions_have_no_value(text):
+    with pytest.raises(DataError, match="expression"):
         evaluate(from_text(text))
 
 
@@ -98,7 +98,7 @@ def test_the_full_size_has_the_statistics_of_the_benchmark(tmp_path):
     assert len(distinct) == len(dataset)
     roots = np.array([dataset[index].tokens[0] for index in range(len(dataset))])
     best = sum(np.bincount(dataset.labels[roots == root]).max() for root in range(11, 15)) / len(dataset)
-    assert best == pytest.approx(0.363, abs=0.005), "what the first token alone tells"
+    assert best == pytest.approx(0.363, abs=0.005)
 
 
 def test_one_draw_in_twelve_is_accepted_and_all_are_nested_as_deep_as_can_be():
@@ -120,10 +120,10 @@ def test_shallow_expressions_are_as_shallow_as_asked():
         assert depth.max() <= 2
 
 
-def test_impossible_lengths_are_refused_with_a_way_out():
-    with pytest.raises(ConfigError, match="no length is above min_length=60 and below"):
+def test_impossible_lengths_are_refused():
+    with pytest.raises(ConfigError, match="min_length=60"):
         ListOps(min_length=60, max_length=61)
-    with pytest.raises(ConfigError, match="ask for shorter ones or allow deeper ones"):
+    with pytest.raises(ConfigError, match="max_depth=2"):
         ListOps(max_depth=2).sample(np.random.default_rng(0))
 
 
@@ -139,7 +139,7 @@ def files(tmp_path):
     return tmp_path
 
 
-def test_a_mark_of_utf8_before_the_header_is_no_part_of_it(files):
+def test_a_byte_order_mark_is_not_part_of_the_header(files):
     for name in ("train", "val"):
         path = files / f"basic_{name}.tsv"
         path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes())
@@ -152,44 +152,41 @@ def test_the_published_files_are_read(files):
     assert [to_text(dataset[i].tokens) for i in (0, 4)] == ["[MAX 4 3 ]", "[MED 1 2 [MIN 3 9 ] ]"]
     assert dataset.labels.tolist() == [4, 8, 5, 4, 2]
     assert dataset.about["provenance"]["kind"] == "published"
-    said = {"samples": "4 of 98,000 to train and validate, 1 of 2,000 to test"}
-    assert dataset.about["provenance"]["departures"] == said, "cut off between lines, nobody else would see it"
+    departures = {"samples": "4 of 98,000 to train and validate, 1 of 2,000 to test"}
+    assert dataset.about["provenance"]["departures"] == departures
 
 
 @pytest.mark.parametrize(
-    ("content", "message"),
+    ("content", "fact"),
     [
-        (f"Source\tTarget\n{FIRST}\t4\n{FIRST}\t5\n", "line 3: the target is 5, but the expression has the value 4"),
-        (f"Source\tTarget\n{FIRST}\t4\n( ( ( [MAX 4", "line 3: the target .* should be a digit, after a tab"),
-        ("Source\tTarget\n( ( ( [MAX 4 ) 3\t4\n", "line 2: .* not one whole expression"),
-        ("Source\tTarget\n( ( ( [AVG 4 ) 3 ) ] )\t4\n", r"line 2: '\[AVG' is no digit, operator or closing bracket"),
-        (f"{FIRST}\t4\n", "line 1: .* should be the header"),
-        ("Source\tTarget\n5\t5\n\xff\t5\n".encode("latin1"), "line 3: byte 0 is 0xff, no UTF-8 text"),
-        ("Source\tTarget\n".encode("utf-16"), r"line 1: .*UTF-16 perhaps\?"),
-        (
-            f"Source\tTarget\n{FIRST}\t4\n[MAX {2100 * '1 '}]\t1\n",
-            "line 3: 2,102 tokens; an expression has at most 2,000",
-        ),
+        (f"Source\tTarget\n{FIRST}\t4\n{FIRST}\t5\n", "line 3: .* 5, .* 4"),
+        (f"Source\tTarget\n{FIRST}\t4\n( ( ( [MAX 4", "line 3: "),
+        ("Source\tTarget\n( ( ( [MAX 4 ) 3\t4\n", "line 2: "),
+        ("Source\tTarget\n( ( ( [AVG 4 ) 3 ) ] )\t4\n", r"line 2: '\[AVG'"),
+        (f"{FIRST}\t4\n", "line 1: .* header"),
+        ("Source\tTarget\n5\t5\n\xff\t5\n".encode("latin1"), "line 3: byte 0 is 0xff"),
+        ("Source\tTarget\n".encode("utf-16"), "line 1: .*UTF-16"),
+        (f"Source\tTarget\n{FIRST}\t4\n[MAX {2100 * '1 '}]\t1\n", "line 3: 2,102 tokens"),
     ],
 )
-def test_bad_files_are_named_with_the_line(files, content, message, capsys):
+def test_bad_files_are_named_with_the_line(files, content, fact, capsys):
     (files / "basic_train.tsv").write_bytes(content if isinstance(content, bytes) else content.encode())
-    with pytest.raises(DataError, match=f"basic_train.tsv, {message}"):
+    with pytest.raises(DataError, match=f"basic_train.tsv, {fact}"):
         read_sequences(ListOpsFiles(folder=str(files)), files / "d", quiet=True)
     assert not (files / "d").exists()
     assert main(["data", "read", "listops", "--folder", str(files), "--out", str(files / "d")]) == 2
     assert "basic_train.tsv, line" in capsys.readouterr().err
 
 
-def test_a_file_whose_bad_line_is_mended_is_read_by_the_same_command(files, capsys):
+def test_a_file_whose_bad_line_is_fixed_is_read_by_the_same_command(files, capsys):
     sound = (files / "basic_train.tsv").read_bytes()
     (files / "basic_train.tsv").write_bytes(sound.replace(b"5\t5", b"5\t"))
     command = ["data", "read", "listops", "--folder", str(files), "--out", str(files / "d")]
     assert main(command) == 2
-    assert "Is the file whole? 2 of 5 samples are kept" in capsys.readouterr().err
+    assert "2 of 5" in capsys.readouterr().err
     (files / "basic_train.tsv").write_bytes(sound)
     assert main(command) == 0
-    assert "basic_train.tsv has changed since" in capsys.readouterr().err
+    assert "basic_train.tsv" in capsys.readouterr().err
     assert SequenceDataset(files / "d").labels.tolist() == [4, 8, 5, 4, 2]
 
 
@@ -197,11 +194,11 @@ def test_a_file_whose_bad_line_is_mended_is_read_by_the_same_command(files, caps
 @pytest.mark.parametrize("content", ["", "Source\tTarget\n"])
 def test_a_file_without_expressions_is_refused_by_name(files, file, content):
     (files / file).write_text(content)
-    with pytest.raises(DataError, match=f"{file} has no expressions"):
+    with pytest.raises(DataError, match=file):
         read_sequences(ListOpsFiles(folder=str(files)), files / "d", quiet=True)
     assert not list(files.glob("d*"))
 
 
 def test_a_missing_file_is_named(tmp_path, capsys):
     assert main(["data", "read", "listops", "--folder", str(tmp_path), "--out", str(tmp_path / "d")]) == 2
-    assert "basic_train.tsv is missing" in capsys.readouterr().err
+    assert "basic_train.tsv" in capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""Pathfinder: the published drawing rules, labels that a flood fill confirms, files that are whole and right."""
+"""Pathfinder: the published drawing rules, labels confirmed by flood fill, and errors that name the file."""
 
 import numpy as np
 import pytest
@@ -7,17 +7,15 @@ from scipy.ndimage import binary_dilation, label
 
 from flare.cli import main
 from flare.sequence.files import read_sequences
-from flare.sequence.pathfinder import Pathfinder, draw
-from flare.sequence.pathfinder.files import PathfinderFiles
-from flare.sequence.pathfinder.paths import available, block_border, stamp_at
-from flare.sequence.pathfinder.stamps import marker, stamps
+from flare.sequence.pathfinder import Pathfinder, PathfinderFiles, draw
+from flare.sequence.pathfinder_drawing import available, block_border, draw_disc, make_stamps, stamp_at
 from flare.sequence.store import generate_sequences
 from flare.utils.errors import ConfigError, DataError
 from tests.factory import content
 
 
 def test_a_dash_is_drawn_as_the_published_generator_does():
-    dashes = stamps(2, 0.5, 1)
+    dashes = make_stamps(2, 0.5, 1)
     k = stamp_at(dashes, 0.0)
     line, mask = (np.rint(255 * a[k]).astype(int) for a in (dashes.line, dashes.mask))
     assert dashes.reach == 4
@@ -30,7 +28,7 @@ def test_a_dash_is_drawn_as_the_published_generator_does():
 
 @pytest.mark.parametrize(("border", "counts"), [(14, {6: 12, 9: 18}), (1, {812: 12, 841: 18})])
 def test_the_published_border_leaves_thirty_directions(border, counts):
-    dashes, mask, found = stamps(2, 0.5, 1), np.zeros((32, 32)), {}
+    dashes, mask, found = make_stamps(2, 0.5, 1), np.zeros((32, 32)), {}
     block_border(mask, 1)
     for degree in range(-180, 180):
         places = len(available(mask, dashes, stamp_at(dashes, np.deg2rad(float(degree))), border, True))
@@ -50,24 +48,24 @@ DISCS = {
         [178, 246, 254, 235, 77],
     ],
 }
-"""Side of the picture -> how bright a disc is around its middle, of 255."""
+"""Pixels per side -> brightness of a disc around its center, of 255."""
 
 
 def find_discs(image):
-    """Middles of the two discs, and how bright a disc is in this picture, by looking at nothing but its pixels."""
+    """Return the centers of the two discs and their brightness, from the pixels alone."""
     disc = np.array(DISCS[len(image)])
     views = np.lib.stride_tricks.sliding_window_view(image.astype(float), disc.shape)
-    fits = (views / disc).min((2, 3))  # the brightest disc that may be under these pixels
+    fits = (views / disc).min((2, 3))  # the brightest disc that these pixels allow
     places = np.argsort(fits, axis=None)[-2:]
-    middles = np.stack(np.unravel_index(places, fits.shape), axis=1) + len(disc) // 2
-    return middles, float(fits.flat[places[0]])
+    centers = np.stack(np.unravel_index(places, fits.shape), axis=1) + len(disc) // 2
+    return centers, float(fits.flat[places[0]])
 
 
-def told(scene, gap):
-    """The label that the picture tells, None where it tells nothing.
+def visible_label(scene, gap):
+    """Return the label that can be seen in the image, or None.
 
-    Discs are found in the picture, and are where they were noted; both paths are in the picture; then each path alone
-    is flood filled, with the gaps of the dashed line closed.
+    The discs are found in the image at their recorded positions, and both paths are in the image. Then each path alone
+    is flood filled with the gaps of its dashed line closed.
     """
     discs, level = find_discs(scene.image)
     lit = scene.image / (255 * max(level, 1e-3))
@@ -86,20 +84,20 @@ def told(scene, gap):
 
 def count_wrong(count, border, size=32):
     scenes = [draw(np.random.default_rng([1, index]), size=size, border=border) for index in range(count)]
-    return sum(told(scene, 2 if size == 32 else 4) != scene.label for scene in scenes)
+    return sum(visible_label(scene, 2 if size == 32 else 4) != scene.label for scene in scenes)
 
 
 @pytest.mark.parametrize(
     "wrong",
     [
-        lambda size, place, radius: marker(size, place[::-1], radius),
-        lambda size, place, radius: marker(size, place + 1, radius),
-        lambda size, place, radius: 0 * marker(size, place, radius),
+        lambda size, place, radius: draw_disc(size, place[::-1], radius),
+        lambda size, place, radius: draw_disc(size, place + 1, radius),
+        lambda size, place, radius: 0 * draw_disc(size, place, radius),
     ],
 )
-def test_discs_that_are_drawn_elsewhere_or_not_at_all_are_noticed(monkeypatch, wrong):
-    monkeypatch.setattr("flare.sequence.pathfinder.marker", wrong)
-    assert count_wrong(20, "published") >= 18, "a place on the diagonal is its own mirror image"
+def test_the_check_notices_discs_that_are_drawn_elsewhere_or_not_at_all(monkeypatch, wrong):
+    monkeypatch.setattr("flare.sequence.pathfinder.draw_disc", wrong)
+    assert count_wrong(20, "published") >= 18, "a position on the diagonal is its own mirror image"
 
 
 @pytest.mark.parametrize("border", ["published", "occupied"])
@@ -114,9 +112,9 @@ def test_a_thousand_labels_are_confirmed_by_flood_fill(border):
 
 
 @pytest.mark.slow
-def test_the_published_generator_has_pictures_with_a_doubtful_label():
+def test_the_published_generator_has_images_with_an_ambiguous_label():
     scenes = [draw(np.random.default_rng([1, index]), ambiguous=True) for index in range(1000)]
-    assert 2 <= sum(told(scene, 2) != scene.label for scene in scenes) <= 20
+    assert 2 <= sum(visible_label(scene, 2) != scene.label for scene in scenes) <= 20
 
 
 @pytest.mark.slow
@@ -130,7 +128,7 @@ def test_labels_of_pathfinder_x_are_confirmed_by_flood_fill():
     [("published", 320, 1.1, 20.2, 51.1, 0.34), ("occupied", 27, 4.6, 27.8, 58.0, 0.45)],
 )
 def test_statistics_are_those_of_the_published_generator(border, attempts, distractors, mean, deviation, lit):
-    """The tolerances are the spread of 1,200 pictures, and the digits given."""
+    """Tolerances are the spread of 1,200 images and the digits given."""
     scenes = [draw(np.random.default_rng([0, index]), border=border) for index in range(4000)]
     pixels = np.stack([scene.image for scene in scenes]).astype(float)
     assert np.mean([scene.attempts for scene in scenes]) == pytest.approx(attempts, rel=0.08)
@@ -141,7 +139,7 @@ def test_statistics_are_those_of_the_published_generator(border, attempts, distr
     assert np.mean([scene.label for scene in scenes]) == pytest.approx(0.5, abs=0.025)
 
 
-def test_the_pixels_of_a_few_pictures_are_as_bright_as_the_published():
+def test_the_brightness_of_a_few_images_is_that_of_the_published():
     pixels = np.stack([draw(np.random.default_rng([0, index])).image for index in range(200)]).astype(float)
     assert pixels.mean() == pytest.approx(20.2, rel=0.05)
     assert pixels.std() == pytest.approx(51.1, rel=0.03)
@@ -153,19 +151,19 @@ def test_two_workers_make_the_same_bytes(tmp_path):
         job = {"samples": 120, "val_samples": 12, "test_samples": 12, "seed": 3, "workers": workers, "quiet": True}
         dataset = generate_sequences(Pathfinder(), tmp_path / str(workers), **job)
     assert content(tmp_path / "1") == content(tmp_path / "2")
-    assert dataset.schema.pad is None, "a black pixel is no padding"
+    assert dataset.schema.pad is None
     assert (dataset.lengths == 1024).all()
 
 
-def test_impossible_pictures_are_refused():
-    with pytest.raises(ConfigError, match="no Pathfinder of 33 pixels"):
+def test_impossible_images_are_refused():
+    with pytest.raises(ConfigError, match="size=33"):
         draw(np.random.default_rng(0), size=33)
     with pytest.raises(ConfigError, match="dashes=2"):
         Pathfinder(dashes=2)
 
 
 def write(root, *, as_array=False, count=20):
-    """Files of the published layout, of two batches."""
+    """Write two batches in the published layout."""
     scenes = [draw(np.random.default_rng([9, index])) for index in range(count)]
     for batch in (0, 1):
         rows = []
@@ -192,7 +190,7 @@ def test_the_published_files_are_read(tmp_path, as_array):
     assert {dataset[i].tokens.tobytes(): dataset[i].label for i in range(20)} == known
 
 
-def test_an_empty_picture_is_left_out(tmp_path):
+def test_empty_images_are_skipped(tmp_path):
     write(tmp_path)
     (tmp_path / "curv_contour_length_14" / "imgs" / "0" / "sample_4.png").write_bytes(b"")
     assert len(read_sequences(PathfinderFiles(folder=str(tmp_path)), tmp_path / "d", quiet=True)) == 19
@@ -202,7 +200,7 @@ HUGE = "{'descr': '<U9', 'fortran_order': False, 'shape': (10000000000000, 9)}"
 
 
 def put_header(path, header):
-    """An array that is nothing but its header."""
+    """Write an array that has only a header."""
     body = header.encode("latin1") + b"\n"
     path.write_bytes(b"\x93NUMPY\x01\x00" + len(body).to_bytes(2, "little") + body)
 
@@ -212,35 +210,32 @@ def spoil_label(root):
     path.write_text(path.read_text().replace(" 3 0 1.0", " 3 7 1.0").replace(" 3 1 1.0", " 3 7 1.0"))
 
 
-def spoil_picture(root):
+def spoil_image(root):
     path = root / "imgs" / "0" / "sample_6.png"
     path.write_bytes(path.read_bytes()[:-60])
 
 
 @pytest.mark.parametrize(
-    ("spoil", "message"),
+    ("spoil", "fact"),
     [
-        (spoil_label, r"metadata/1.npy, line 2: .* should be: folder, file, number, label"),
-        (spoil_picture, r"imgs/0/sample_6.png: no PNG picture, or only part of one"),
-        (lambda root: (root / "imgs/1/sample_3.png").unlink(), "imgs/1/sample_3.png is missing"),
+        (spoil_label, "metadata/1.npy, line 2: "),
+        (spoil_image, "imgs/0/sample_6.png: "),
+        (lambda root: (root / "imgs/1/sample_3.png").unlink(), "imgs/1/sample_3.png"),
         (lambda root: (root / "metadata/0.npy").write_bytes(b"imgs\xff"), "metadata/0.npy, line 1: byte 4 is 0xff"),
-        (lambda root: (root / "metadata/0.npy").write_bytes(b"\x93NUMPY\x01\x00v"), "metadata/0.npy is damaged"),
-        (lambda root: put_header(root / "metadata/0.npy", "{'descr': '<U9', 'fortran_order': ("), "0.npy is damaged"),
-        (lambda root: put_header(root / "metadata/0.npy", HUGE), "metadata/0.npy is damaged"),
+        (lambda root: (root / "metadata/0.npy").write_bytes(b"\x93NUMPY\x01\x00v"), "metadata/0.npy"),
+        (lambda root: put_header(root / "metadata/0.npy", "{'descr': '<U9', 'fortran_order': ("), "metadata/0.npy"),
+        (lambda root: put_header(root / "metadata/0.npy", HUGE), "metadata/0.npy"),
         (
             lambda root: np.save(root / "metadata/0.npy", np.array([[b"imgs/0", b"a.png", b"0", b"\xff"]])),
             "metadata/0.npy, line 1: byte 0 is 0xff",
         ),
-        (
-            lambda root: Image.new("RGB", (32, 32)).save(root / "imgs/0/sample_2.png"),
-            "imgs/0/sample_2.png: the picture has mode RGB; 8-bit grey is expected",
-        ),
+        (lambda root: Image.new("RGB", (32, 32)).save(root / "imgs/0/sample_2.png"), "imgs/0/sample_2.png: .* RGB"),
     ],
 )
-def test_bad_files_are_named(tmp_path, capsys, spoil, message):
+def test_bad_files_are_named(tmp_path, capsys, spoil, fact):
     write(tmp_path)
     spoil(tmp_path / "curv_contour_length_14")
-    with pytest.raises(DataError, match=message):
+    with pytest.raises(DataError, match=fact):
         read_sequences(PathfinderFiles(folder=str(tmp_path)), tmp_path / "d", quiet=True)
     assert main(["data", "read", "pathfinder", "--folder", str(tmp_path), "--out", str(tmp_path / "d")]) == 2
     assert len(capsys.readouterr().err.strip().splitlines()[-1]) < 400

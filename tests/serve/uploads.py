@@ -1,4 +1,4 @@
-"""Uploads for the fields of `ragged_schema`: good ones of every kind, and bad ones without end."""
+"""Valid uploads of every format for the fields of `ragged_schema`, and a random stream of malformed ones."""
 
 import base64
 import io
@@ -10,7 +10,7 @@ from functools import cache
 
 import numpy as np
 
-from flare.mesh.unstructured import surface_grid, write_grid
+from flare.mesh import Mesh
 
 POINTS = np.array([[0, 0], [2, 0], [2, 1], [0, 1], [1, 0.5]], dtype=np.float32)
 FACES = np.array([[0, 1, 4], [1, 2, 4], [2, 3, 4], [3, 0, 4]])
@@ -18,9 +18,9 @@ THICKNESS = np.array([1.0, 1.5, 0.5, 1.25, 1.0], dtype=np.float32)
 SPEED = 2.0
 KINDS = ("npz", "csv", "json", "vtu", "stl")
 MISSING = {"vtu": ["speed=2"], "stl": ["speed=2", "thickness=1"]}
-"""What these kinds do not carry."""
+"""Inputs that these formats do not contain."""
 HUGE = (1e25, -1e25, 1e30, -3e38)
-"""Coordinates that are numbers, and of which the model's own are none."""
+"""Finite coordinates for which the model output is not finite."""
 
 
 def npz(**changes):
@@ -46,8 +46,8 @@ def flat(points=POINTS):
 
 def vtu(folder, points=None, fields=None):
     path = folder / "made.vtu"
-    grid = surface_grid(flat() if points is None else points, FACES)
-    write_grid(path, grid.with_fields({"thickness": THICKNESS} if fields is None else fields))
+    data = {"thickness": THICKNESS} if fields is None else fields
+    Mesh.from_cells(flat() if points is None else points, {"triangle": FACES}, point_data=data).save(path)
     return path.read_bytes()
 
 
@@ -64,7 +64,7 @@ def good(kind, folder):
 
 
 def archive(*members):
-    """A zip file of (name, bytes)."""
+    """Return a zip file of (name, bytes)."""
     file = io.BytesIO()
     with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as made:
         for name, content in members:
@@ -79,7 +79,7 @@ def npy(descr="<f4", shape="(5, 2)", body=bytes(40), padding=0, version=1):
 
 @cache
 def bomb():
-    """Twenty megabytes of zeros in twenty kilobytes."""
+    """Return twenty megabytes of zeros in a file of twenty kilobytes."""
     return archive(("position.npy", npy(shape="(2621440, 2)", body=bytes(20 * 2**20))))
 
 
@@ -252,7 +252,7 @@ BAD = {"npz": bad_npz, "csv": bad_csv, "json": bad_json, "vtu": bad_vtu, "stl": 
 
 
 def malformed(index, folder):
-    """Bad upload number so-and-so, surely bad: (kind, bytes, settings)."""
+    """Return malformed upload number `index`: format, bytes, settings."""
     rng = np.random.default_rng([2026, index])
     kind = KINDS[index % len(KINDS)]
     settings = MISSING.get(kind, [])
@@ -277,7 +277,7 @@ def malformed(index, folder):
 
 
 def flipped(index, folder):
-    """A good upload with some bytes changed; it may still be good."""
+    """Return a valid upload with some bytes changed; it may still be valid."""
     rng = np.random.default_rng([2027, index])
     kind = KINDS[index % len(KINDS)]
     content = bytearray(good(kind, folder))

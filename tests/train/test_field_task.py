@@ -1,4 +1,4 @@
-"""A task of fields: what it reads to fit its normalisers, what it refuses, and the mean that every model must beat."""
+"""The task of fields: normalizers, refused settings, and the mean field as a trivial baseline."""
 
 import threading
 from collections import Counter
@@ -25,7 +25,7 @@ from tests.train.test_loop import TINY, config
 
 
 def points_on_a_line(path, order, samples=6):
-    """u = 1 + x + a little that differs between samples, at the same ten places, in an order of their own."""
+    """Return samples of u = 1 + x + c at the same ten points; `order` permutes them."""
     fields = {
         "points": Field(role="points", components=("x",)),
         "u": Field(role="target", components=("u",)),
@@ -42,7 +42,7 @@ def points_on_a_line(path, order, samples=6):
     [(lambda rng, x: x, "point by point"), (lambda rng, x: rng.permutation(x), "one value")],
     ids=["points correspond", "points are in no order"],
 )
-def test_the_mean_is_taken_point_by_point_only_where_points_correspond(tmp_path, order, kind):
+def test_the_mean_field_is_pointwise_only_if_points_correspond(tmp_path, order, kind):
     dataset = points_on_a_line(tmp_path / "d", order)
     train, test = dataset.split("train"), dataset.split("test")
     errors, found = mean_field_errors(dataset, train, test)
@@ -53,11 +53,11 @@ def test_the_mean_is_taken_point_by_point_only_where_points_correspond(tmp_path,
     np.testing.assert_allclose(errors[:, 0], want, rtol=1e-6)
 
 
-# -- normalisers over ranks --------------------------------------------------------------------------------------------
+# -- normalizers over ranks --------------------------------------------------------------------------------------------
 
 
 class Together(Ranks):
-    """One of several ranks that are threads here; all must be there when numbers are added up."""
+    """One of several ranks that are threads; `add_up` waits for all of them."""
 
     tables: list
     meeting: threading.Barrier
@@ -69,7 +69,7 @@ class Together(Ranks):
 
 
 def on_ranks(samples, points, work):
-    """What each of samples x points ranks makes of `work(rank)`, or the error it ends with."""
+    """Return the result or error of `work(rank)` on each of samples x points ranks."""
     tables, meeting = [None] * (samples * points), threading.Barrier(samples * points)
 
     def answer(place):
@@ -79,7 +79,7 @@ def on_ranks(samples, points, work):
             return work(rank)
         except DataError as error:
             return error
-        except Exception as error:  # the others need not wait for it
+        except Exception as error:  # so that the others do not wait
             meeting.abort()
             return error
 
@@ -101,7 +101,7 @@ def data(dataset, **changes):
 
 
 def watch_reading(monkeypatch):
-    """(thread, sample) for each that is read."""
+    """Return a list that receives (thread, sample) for every sample read."""
     read, seen = Dataset.__getitem__, []
 
     def watched(dataset, index):
@@ -113,12 +113,12 @@ def watch_reading(monkeypatch):
 
 
 @pytest.mark.parametrize(("samples", "points"), [(1, 3), (2, 2), (10, 1)])
-def test_ranks_fit_the_normalisers_of_one_to_the_bit_and_share_the_reading(ragged, monkeypatch, samples, points):
+def test_ranks_share_the_reading_and_fit_the_same_normalizers_bit_for_bit(ragged, monkeypatch, samples, points):
     inputs = input_statistics(ragged, ragged.split("train"))
     targets = target_statistics(ragged, ragged.split("train"))
     seen = watch_reading(monkeypatch)
     fitted = on_ranks(samples, points, lambda rank: FieldTask(data(ragged), LossConfig(), rank).surrogate(TINY))
-    assert sorted(index for _, index in seen) == list(range(len(ragged))), "each once: inputs and targets in one pass"
+    assert sorted(index for _, index in seen) == list(range(len(ragged))), "each sample once"
     shares = Counter(thread for thread, _ in seen)
     assert max(shares.values()) == -(-len(ragged) // (samples * points))
     for surrogate in fitted:
@@ -127,13 +127,13 @@ def test_ranks_fit_the_normalisers_of_one_to_the_bit_and_share_the_reading(ragge
             np.testing.assert_array_equal(norm.scale, wanted.std.astype(np.float32))
 
 
-def test_all_ranks_say_the_same_of_a_sample_that_one_of_them_found_damaged(ragged):
+def test_all_ranks_raise_the_error_of_a_sample_that_one_of_them_reads(ragged):
     heat = np.load(ragged.path / "heat.npy", mmap_mode="r+")
     heat[int(ragged.offsets[5])] = np.nan
     heat.flush()
-    said = on_ranks(1, 3, lambda rank: FieldTask(data(ragged), LossConfig(), rank).surrogate(TINY))
-    assert len(set(map(str, said))) == 1
-    assert "sample 5: 'heat' has NaN or infinity at 1 of 17 points" in str(said[0])
+    errors = on_ranks(1, 3, lambda rank: FieldTask(data(ragged), LossConfig(), rank).surrogate(TINY))
+    assert len(set(map(str, errors))) == 1
+    assert "sample 5: 'heat'" in str(errors[0])
 
 
 GIVEN = {
@@ -145,7 +145,7 @@ GIVEN = {
 }
 
 
-def test_nothing_is_read_where_all_constants_are_given(ragged, monkeypatch):
+def test_nothing_is_read_if_all_constants_are_given(ragged, monkeypatch):
     seen = watch_reading(monkeypatch)
     surrogate = FieldTask(data(ragged, normalise=GIVEN), LossConfig()).surrogate(TINY)
     assert seen == []
@@ -157,11 +157,11 @@ def test_nothing_is_read_where_all_constants_are_given(ragged, monkeypatch):
     assert surrogate.target_norm.scale.isfinite().all()
 
 
-def test_a_resumed_run_has_the_constants_of_its_checkpoint_and_reads_none(ragged, tmp_path, monkeypatch):
+def test_a_resumed_run_takes_its_normalizers_from_the_checkpoint(ragged, tmp_path, monkeypatch):
     start(config(ragged, data={"batch_size": 2}), tmp_path / "run")
     (tmp_path / "run" / "result.json").unlink()
     before = (tmp_path / "run" / "checkpoints" / "last" / "model.safetensors").read_bytes()
-    monkeypatch.setattr(fields, "sample_moments", lambda *_: pytest.fail("statistics are taken again"))
+    monkeypatch.setattr(fields, "sample_moments", lambda *_: pytest.fail("statistics are computed again"))
     resume(tmp_path / "run")
     assert (tmp_path / "run" / "checkpoints" / "last" / "model.safetensors").read_bytes() == before
 
@@ -169,7 +169,7 @@ def test_a_resumed_run_has_the_constants_of_its_checkpoint_and_reads_none(ragged
 # -- growing samples ---------------------------------------------------------------------------------------------------
 
 
-def test_the_log_tells_the_points_of_a_step_which_grow_as_asked(tmp_path):
+def test_the_number_of_points_grows_and_is_logged(tmp_path):
     dataset = ragged_dataset(tmp_path / "d", [64, 64, 64, 64, 64, 20], test=1)
     grown = {"batch_size": 2, "subsample_from": 8, "subsample_growth": 0.75}
     start(config(dataset, epochs=4, data=grown), tmp_path / "run")
@@ -177,19 +177,19 @@ def test_the_log_tells_the_points_of_a_step_which_grow_as_asked(tmp_path):
     assert points == [2 * n for n in (8, 8, 16, 16, 32, 32, 64, 64)], "two samples a step, two steps an epoch"
 
 
-def test_padding_is_no_point(ragged, tmp_path):
+def test_padding_does_not_count_as_points(ragged, tmp_path):
     start(config(ragged, epochs=1, data={"batch_size": 5}), tmp_path / "run")
     assert [r["points"] for r in RunFolder(tmp_path / "run").records() if r["kind"] == "train"] == [5 + 12 + 1 + 30 + 8]
 
 
-def test_samples_that_cannot_grow_are_refused(ragged):
-    with pytest.raises(ConfigError, match=r"data.subsample_from=20 is more than data.subsample=10"):
+def test_an_impossible_growth_is_refused(ragged):
+    with pytest.raises(ConfigError, match=r"subsample_from=20 .*subsample=10"):
         config(ragged, data={"subsample": 10, "subsample_from": 20})
-    with pytest.raises(ConfigError, match=r"data.subsample_from=31 is more than the 30 points of the largest training"):
+    with pytest.raises(ConfigError, match=r"subsample_from=31 .* 30 points"):
         FieldTask(data(ragged, subsample_from=31), LossConfig())
     FieldTask(data(ragged, subsample_from=30), LossConfig())
 
 
-def test_a_batch_of_more_samples_than_there_are_is_refused_before_anything_is_measured(ragged):
-    with pytest.raises(ConfigError, match=r"data.batch_size=6 is more than the 5 training samples"):
+def test_a_batch_larger_than_the_training_split_is_refused(ragged):
+    with pytest.raises(ConfigError, match=r"batch_size=6 .* 5 training samples"):
         FieldTask(replace(data(ragged), batch_size=6), LossConfig())

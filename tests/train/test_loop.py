@@ -1,4 +1,4 @@
-"""The training loop: it learns, goes on bit for bit, adds up over ranks and micro-batches, and stops when it must."""
+"""The training loop: learning, bit-exact resuming, ranks and micro-batches, signals and divergence."""
 
 import json
 import math
@@ -53,12 +53,12 @@ def losses(run):
 
 
 def checkpoint_bytes(run, name="last"):
-    """What must not depend on how often a run was stopped: all tensors, to the bit."""
+    """Return the bytes of all tensors of a checkpoint."""
     folder = run / "checkpoints" / name
     return {path.name: path.read_bytes() for path in sorted(folder.glob("*.safetensors"))}
 
 
-def test_it_learns_and_leaves_a_whole_run_folder(darcy, tmp_path):
+def test_training_lowers_the_loss_and_writes_a_complete_run_folder(darcy, tmp_path):
     result = start(config(darcy, epochs=40, evaluate_every=10, optim={"lr": 1e-2}), tmp_path / "run")
     curve = losses(tmp_path / "run")
     assert np.mean(curve[-5:]) < 0.5 * np.mean(curve[:5])
@@ -79,14 +79,14 @@ def test_it_learns_and_leaves_a_whole_run_folder(darcy, tmp_path):
     assert list((tmp_path / "run" / "tensorboard").iterdir())
 
 
-def test_the_metric_is_relative_l2_of_physical_values_as_anyone_would_compute_it(darcy, tmp_path):
+def test_the_metric_is_the_relative_l2_error_of_physical_values(darcy, tmp_path):
     result = start(config(darcy), tmp_path / "run")
     model = flare.load(tmp_path / "run")
     errors = []
     for index in darcy.split("test"):
         values = darcy[int(index)].values
         u = values["pressure"][:, 0]
-        predicted = model.predict(values["points"], coefficient=values["coefficient"])["pressure"]
+        predicted = model.predict(values["points"], features={"coefficient": values["coefficient"]})["pressure"]
         errors.append(np.linalg.norm(predicted - u) / np.linalg.norm(u))
     assert result["rel_l2"] == pytest.approx(np.mean(errors), rel=1e-4)
     mean = np.mean([darcy[int(i)].values["pressure"] for i in darcy.split("train")], axis=0)
@@ -100,14 +100,16 @@ def test_ragged_data_with_parameters_and_several_targets_trains(tmp_path):
     result = start(config(dataset, epochs=80, evaluate_every=40, data={"subsample": 25}), tmp_path / "run")
     curve = losses(tmp_path / "run")
     assert np.mean(curve[-5:]) < 0.5 * np.mean(curve[:5])
-    assert all(of["rel_l2"] < of["rel_l2_mean_field"] for of in result["fields"].values()), "each field is learnt"
+    assert all(of["rel_l2"] < of["rel_l2_mean_field"] for of in result["fields"].values()), "each field is learned"
     assert result["mean_field"] == "one value"
-    field = flare.load(tmp_path / "run").predict([[0.1, 0.2], [0.3, 0.4]], speed=2.0, thickness=[1.0, 1.0])
+    field = flare.load(tmp_path / "run").predict(
+        [[0.1, 0.2], [0.3, 0.4]], features={"thickness": [1.0, 1.0]}, parameters={"speed": 2.0}
+    )
     assert field["force"].shape == (2, 2)
     assert field["heat"].shape == (2,)
 
 
-def test_a_curriculum_with_blocks_computed_anew_trains(tmp_path):
+def test_a_curriculum_with_recomputed_blocks_trains(tmp_path):
     dataset = ragged_dataset(tmp_path / "d", [20 + 3 * i for i in range(12)], test=3)
     data = {"subsample_from": 5, "subsample_growth": 0.75}
     start(config(dataset, epochs=60, evaluate_every=30, recompute=True, data=data), tmp_path / "run")
@@ -115,7 +117,7 @@ def test_a_curriculum_with_blocks_computed_anew_trains(tmp_path):
     assert np.mean(curve[-5:]) < 0.6 * np.mean(curve[:5])
 
 
-def test_a_curriculum_of_so_many_steps_is_that_of_as_many_epochs(tmp_path):
+def test_a_curriculum_is_the_same_in_steps_and_in_epochs(tmp_path):
     dataset = ragged_dataset(tmp_path / "d", [20 + 3 * i for i in range(12)], test=3)
     data = {"subsample_from": 5, "subsample_growth": 0.75}
     start(config(dataset, epochs=3, data=data), tmp_path / "epochs")
@@ -124,11 +126,11 @@ def test_a_curriculum_of_so_many_steps_is_that_of_as_many_epochs(tmp_path):
     assert losses(tmp_path / "steps") == curve
 
 
-# -- going on ----------------------------------------------------------------------------------------------------------
+# -- resuming ----------------------------------------------------------------------------------------------------------
 
 
 LIMIT = 1800
-"""Seconds; a busy machine is no bug."""
+"""Seconds, for busy machines."""
 
 
 def command(dataset, out, **settings):
@@ -167,7 +169,7 @@ sys.exit(main(sys.argv[1:]))
 
 
 def run_until(step, act, arguments):
-    """The command, in a process (group) of its own that does `act` to itself when it comes to a step: no race."""
+    """Run the command in its own process group, which executes `act` when it reaches a step."""
     code = DRIVER.format(step=step, act=act)
     return subprocess.run(
         [sys.executable, "-c", code, *arguments], capture_output=True, text=True, start_new_session=True, timeout=LIMIT
@@ -176,7 +178,7 @@ def run_until(step, act, arguments):
 
 @pytest.fixture(scope="module")
 def whole(darcy, tmp_path_factory):
-    """Twenty steps, never stopped."""
+    """An uninterrupted run of twenty steps."""
     out = tmp_path_factory.mktemp("whole") / "run"
     done = run_flare(command(darcy, out, log_every=1))
     assert done.returncode == 0, done.stderr
@@ -187,8 +189,8 @@ def position(run):
     return json.loads((run / "checkpoints" / "last" / "trainer.json").read_text())
 
 
-def test_ten_steps_kill_nine_and_resume_equal_twenty_steps_bit_for_bit(darcy, whole, tmp_path):
-    assert len(darcy.split("train")) == 20, "ten steps an epoch"
+def test_a_killed_and_resumed_run_equals_an_uninterrupted_one_bit_for_bit(darcy, whole, tmp_path):
+    assert len(darcy.split("train")) == 20, "ten steps per epoch"
     arguments = command(darcy, tmp_path / "killed", log_every=1)
     killed = run_until(13, "os.kill(os.getpid(), signal.SIGKILL)", arguments)
     assert killed.returncode == -signal.SIGKILL
@@ -203,7 +205,7 @@ def test_ten_steps_kill_nine_and_resume_equal_twenty_steps_bit_for_bit(darcy, wh
 
 
 class Killed(BaseException):
-    """Ends a run without saving anything, as a kill does."""
+    """Ends a run without saving, like a kill."""
 
 
 def kill_at(monkeypatch, step):
@@ -218,14 +220,12 @@ def kill_at(monkeypatch, step):
 
 
 SMALL = TINY | {"channels": 32, "latents": 16}
-"""Wide enough to have matrices for Muon and SOAP."""
+"""Model with matrices large enough for Muon and SOAP."""
 
 
 @pytest.mark.parametrize("schedule", ["onecycle", "wsd"])
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
-def test_twenty_steps_with_a_kill_equal_twenty_steps_for_each_optimizer(
-    darcy, tmp_path, monkeypatch, optimizer, schedule
-):
+def test_resuming_is_bit_exact_for_each_optimizer_and_schedule(darcy, tmp_path, monkeypatch, optimizer, schedule):
     optim = {"name": optimizer, "schedule": schedule, "ema": 0.9, "accumulate": 2}
     settings = config(darcy, model=SMALL, optim=optim, epochs=4)
     start(settings, tmp_path / "whole")
@@ -238,10 +238,10 @@ def test_twenty_steps_with_a_kill_equal_twenty_steps_for_each_optimizer(
     assert checkpoint_bytes(tmp_path / "killed") == checkpoint_bytes(tmp_path / "whole")
 
 
-# -- other lengths -----------------------------------------------------------------------------------------------------
+# -- extending --------------------------------------------------------------------------------------------------------
 
 
-def test_a_run_with_constant_rate_that_is_extended_equals_one_of_that_length(darcy, tmp_path):
+def test_an_extended_run_of_constant_rate_equals_one_of_that_length(darcy, tmp_path):
     short = config(darcy, optim={"schedule": "constant"}, epochs=2)
     start(short, tmp_path / "extended")
     result = extend(tmp_path / "extended", epochs=4)
@@ -260,7 +260,7 @@ def test_a_number_of_steps_that_ends_within_an_epoch_can_be_extended(darcy, tmp_
 
 
 def test_a_wsd_run_is_extended_from_the_end_of_its_stable_phase(darcy, tmp_path):
-    """With the warm-up of the first length: the rest of the run is that of the new length."""
+    """The warm-up is that of the first length, the rest that of the new length."""
     wsd = {"schedule": "wsd", "decay": 0.5, "warmup": 1e-9}
     start(config(darcy, optim=wsd, epochs=2), tmp_path / "extended")
     (tmp_path / "extended" / "report.html").touch()
@@ -268,10 +268,10 @@ def test_a_wsd_run_is_extended_from_the_end_of_its_stable_phase(darcy, tmp_path)
     extend(tmp_path / "extended", epochs=4)
     start(config(darcy, optim=wsd, epochs=4), tmp_path / "whole")
     assert checkpoint_bytes(tmp_path / "extended") == checkpoint_bytes(tmp_path / "whole")
-    assert not (tmp_path / "extended" / "report.html").exists(), "it shows the shorter run"
+    assert not (tmp_path / "extended" / "report.html").exists(), "it is of the shorter run"
 
 
-def test_a_wsd_run_can_end_early_while_its_rate_is_stable(darcy, tmp_path, monkeypatch):
+def test_a_wsd_run_can_end_early_in_its_stable_phase(darcy, tmp_path, monkeypatch):
     wsd = {"schedule": "wsd", "decay": 0.5, "warmup": 1e-9}
     with monkeypatch.context() as patch:
         kill_at(patch, 10)
@@ -293,7 +293,7 @@ def test_a_schedule_that_depends_on_the_length_is_not_extended(darcy, tmp_path):
     assert (tmp_path / "run" / "result.json").exists()
 
 
-def test_a_number_of_minutes_becomes_a_number_of_steps_and_changes_nothing_else(darcy, tmp_path, monkeypatch):
+def test_minutes_only_choose_the_number_of_steps(darcy, tmp_path, monkeypatch):
     monkeypatch.setattr("flare.train.run.RESERVE", 0.0)
     timed = config(darcy, epochs=500, minutes=0.03)
     result = start(timed, tmp_path / "timed")
@@ -319,7 +319,7 @@ def test_too_few_minutes_are_refused_before_the_folder_is_touched(darcy, tmp_pat
     ],
     ids=["SIGTERM", "Ctrl-C", "SIGTERM to the group, loaders included"],
 )
-def test_a_signal_saves_within_the_epoch_and_says_how_to_go_on(darcy, whole, tmp_path, act, workers, code):
+def test_a_signal_saves_within_the_epoch_and_the_message_says_how_to_resume(darcy, whole, tmp_path, act, workers, code):
     stopped = tmp_path / "stopped"
     done = run_until(13, act, command(darcy, stopped, log_every=1, **{"data.workers": workers}))
     assert done.returncode == code, done.stderr
@@ -329,8 +329,7 @@ def test_a_signal_saves_within_the_epoch_and_says_how_to_go_on(darcy, whole, tmp
     assert checkpoint_bytes(stopped) == checkpoint_bytes(whole)
 
 
-def test_a_long_epoch_is_saved_within(darcy, whole, tmp_path):
-    """Every so many minutes, here after every step: a kill loses no more than that."""
+def test_a_checkpoint_is_written_within_a_long_epoch(darcy, whole, tmp_path):
     arguments = command(darcy, tmp_path / "killed", log_every=1, checkpoint_minutes=1e-9)
     assert run_until(13, "os.kill(os.getpid(), signal.SIGKILL)", arguments).returncode == -signal.SIGKILL
     assert position(tmp_path / "killed")["step_in_epoch"] == 3
@@ -355,9 +354,9 @@ def test_a_finished_run_is_not_trained_again(darcy, tmp_path):
 
 def test_a_run_folder_is_never_overwritten(darcy, tmp_path):
     start(config(darcy), tmp_path / "run")
-    with pytest.raises(ConfigError, match=r"holds a run already. Go on with it:  flare train --resume"):
+    with pytest.raises(ConfigError, match=r"flare train --resume"):
         start(config(darcy, seed=1), tmp_path / "run")
-    with pytest.raises(ConfigError, match=r"seed is 0 there and 1 here"):
+    with pytest.raises(ConfigError, match=r"seed is 0 .* 1 "):
         resume(tmp_path / "run", expected=config(darcy, seed=1))
 
 
@@ -368,7 +367,7 @@ def test_a_checkpoint_of_another_model_is_refused(darcy, tmp_path):
     target = tmp_path / "a" / "checkpoints" / "last" / "model.safetensors"
     target.write_bytes((tmp_path / "b" / "checkpoints" / "last" / "model.safetensors").read_bytes())
     for attempt in (lambda: resume(tmp_path / "a"), lambda: flare.load(tmp_path / "a")):
-        with pytest.raises(CheckpointError, match=r"another model: network.blocks.0.mixer.latents is \[2, 4, 8\]"):
+        with pytest.raises(CheckpointError, match=r"network.blocks.0.mixer.latents is \[2, 4, 8\]"):
             attempt()
 
 
@@ -376,17 +375,17 @@ def test_a_truncated_checkpoint_is_refused(darcy, tmp_path):
     start(config(darcy), tmp_path / "run")
     path = tmp_path / "run" / "checkpoints" / "last" / "model.safetensors"
     path.write_bytes(path.read_bytes()[:-50])
-    with pytest.raises(CheckpointError, match="damaged or truncated"):
+    with pytest.raises(CheckpointError, match=r"model\.safetensors"):
         flare.load(tmp_path / "run")
 
 
-def test_a_run_does_not_go_on_with_other_data(tmp_path):
+def test_a_run_does_not_resume_with_other_data(tmp_path):
     dataset = darcy_dataset(tmp_path / "d", samples=12, test=4, resolution=8)
     start(config(dataset), tmp_path / "run")
     (tmp_path / "run" / "result.json").unlink()
     dataset.path.rename(tmp_path / "old")
     darcy_dataset(tmp_path / "d", samples=12, test=4, resolution=9)
-    with pytest.raises(CheckpointError, match="was trained on other data"):
+    with pytest.raises(CheckpointError, match="fingerprint"):
         resume(tmp_path / "run")
 
 
@@ -400,7 +399,7 @@ def test_a_run_killed_before_its_first_checkpoint_starts_over(darcy, tmp_path):
     assert losses(tmp_path / "run") == losses(tmp_path / "whole")
 
 
-def test_a_kill_between_the_two_renames_of_a_checkpoint_is_survived(darcy, tmp_path):
+def test_a_kill_between_the_renames_of_a_checkpoint_is_recovered(darcy, tmp_path):
     start(config(darcy), tmp_path / "run")
     (tmp_path / "run" / "result.json").unlink()
     folder = tmp_path / "run" / "checkpoints"
@@ -408,15 +407,15 @@ def test_a_kill_between_the_two_renames_of_a_checkpoint_is_survived(darcy, tmp_p
     assert resume(tmp_path / "run")["steps"] == 10
 
 
-# -- the same mathematics however it is shared out ---------------------------------------------------------------------
+# -- micro-batches and ranks -------------------------------------------------------------------------------------------
 
 
-def test_micro_batches_change_memory_not_the_result(darcy, tmp_path):
+def test_micro_batches_do_not_change_the_result(darcy, tmp_path):
     for parts in (1, 2, 4):
         start(config(darcy, optim={"accumulate": parts}), tmp_path / f"{parts}")
     for parts in (2, 4):
         np.testing.assert_allclose(losses(tmp_path / f"{parts}"), losses(tmp_path / "1"), rtol=2e-4)
-    assert len(losses(tmp_path / "4")) == 10, "accumulation counts optimiser steps"
+    assert len(losses(tmp_path / "4")) == 10, "accumulation counts optimizer steps"
 
 
 def torchrun(*arguments):
@@ -429,7 +428,7 @@ def torchrun(*arguments):
 @pytest.mark.slow
 @pytest.mark.parametrize(("optimizer", "rounding"), [("muon", 2e-4), ("soap", 2e-3)])
 def test_two_processes_equal_one_for_each_optimizer(darcy, tmp_path, optimizer, rounding):
-    """The first covariances of SOAP have small rank, and rounding decides which basis of their null space it takes."""
+    """The first covariances of SOAP have low rank, so rounding decides the basis of their null space."""
     settings = {"log_every": 1, "optim.name": optimizer}
     for run, launch in (
         (tmp_path / "one", run_flare),
@@ -441,20 +440,20 @@ def test_two_processes_equal_one_for_each_optimizer(darcy, tmp_path, optimizer, 
 
 
 def test_two_processes_equal_one(darcy, whole, tmp_path):
-    """The same command under torchrun: same global batch, same losses, the order changes every epoch."""
+    """Under torchrun the global batch, the order of samples and the losses are the same."""
     both = torchrun("-m", "flare", *command(darcy, tmp_path / "two", log_every=1))
     assert both.returncode == 0, both.stderr
     np.testing.assert_allclose(losses(tmp_path / "two"), losses(whole), rtol=2e-4)
     results = [json.loads((run / "result.json").read_text()) for run in (whole, tmp_path / "two")]
     assert results[1]["rel_l2"] == pytest.approx(results[0]["rel_l2"], rel=1e-3)
-    assert both.stdout.count("test rel-L2") == 1, "only the first rank speaks"
+    assert both.stdout.count("test rel-L2") == 1, "only the first rank prints"
 
 
 def test_a_signal_to_one_of_two_ranks_stops_both_at_the_same_step(darcy, whole, tmp_path):
-    """It comes after the ranks agreed on this step: neither may act on it before they agree again."""
-    code = DRIVER.replace("_step", "_agree").replace("batches)", "*told)")
-    code = code.replace("    if", "    agreed = honest(trainer, *told)\n    if")
-    code = code.replace("return honest(trainer, *told)", "return agreed")
+    """The signal arrives after the exchange of a step; ranks act on it after the next exchange."""
+    code = DRIVER.replace("_step", "_agree").replace("batches)", "*values)")
+    code = code.replace("    if", "    agreed = honest(trainer, *values)\n    if")
+    code = code.replace("return honest(trainer, *values)", "return agreed")
     act = "os.environ['RANK'] == '0' and os.kill(os.getpid(), signal.SIGTERM)"
     (tmp_path / "driver.py").write_text(code.format(step=7, act=act))
     stopped = tmp_path / "stopped"
@@ -465,7 +464,7 @@ def test_a_signal_to_one_of_two_ranks_stops_both_at_the_same_step(darcy, whole, 
     np.testing.assert_allclose(losses(stopped), losses(whole), rtol=2e-4)
 
 
-def test_the_average_of_weights_follows_its_formula(darcy, tmp_path):
+def test_averaged_weights_follow_their_formula():
     model = build_model("flare", 3, 1, **{k: v for k, v in TINY.items() if k != "name"})
     average = WeightAverage(model, 0.9)
     first = model.head.layers[0].weight.detach().clone()
@@ -483,9 +482,9 @@ def test_averaged_weights_are_evaluated_saved_and_loaded(darcy, tmp_path):
     errors = {}
     for ema in (False, True):
         model = flare.load(tmp_path / "run", ema=ema)
-        batch = [darcy[int(i)].values for i in darcy.split("test")]
-        fields = [torch.from_numpy(model.predict(v["points"], coefficient=v["coefficient"])["pressure"]) for v in batch]
-        truth = torch.from_numpy(np.stack([v["pressure"] for v in batch]))
+        batch = [darcy[int(i)] for i in darcy.split("test")]
+        fields = [torch.from_numpy(model.predict_sample(sample)["pressure"]) for sample in batch]
+        truth = torch.from_numpy(np.stack([sample.values["pressure"] for sample in batch]))
         errors[ema] = relative_l2(torch.stack(fields)[..., None], truth).mean().item()
     assert errors[False] == pytest.approx(last["rel_l2"], rel=1e-4)
     assert errors[True] == pytest.approx(last["rel_l2_ema"], rel=1e-4)
@@ -507,7 +506,7 @@ def test_biases_norms_and_latents_do_not_decay():
 
 
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
-def test_bfloat16_learns_alike(darcy, tmp_path, optimizer):
+def test_bfloat16_has_similar_losses(darcy, tmp_path, optimizer):
     optim = OptimConfig(name=optimizer, lr=3e-3)
     start(config(darcy, epochs=10, optim=vars(optim)), tmp_path / "32")
     start(config(darcy, epochs=10, optim=vars(optim), precision="bf16"), tmp_path / "bf16")
@@ -515,13 +514,14 @@ def test_bfloat16_learns_alike(darcy, tmp_path, optimizer):
     assert losses(tmp_path / "bf16") != losses(tmp_path / "32")
 
 
-def test_float16_on_a_cpu_is_said_aloud(darcy, tmp_path, capsys):
-    start(config(darcy, precision="16"), tmp_path / "run")
-    assert "precision 16 needs a GPU" in capsys.readouterr().err
+def test_float16_on_a_cpu_trains_in_float32(darcy, tmp_path):
+    for precision in ("16", "32"):
+        start(config(darcy, precision=precision), tmp_path / precision)
+    assert losses(tmp_path / "16") == losses(tmp_path / "32")
 
 
 @pytest.mark.slow
-def test_a_compiled_network_learns_the_same_and_saves_the_same_names(darcy, tmp_path):
+def test_a_compiled_network_has_the_same_losses_and_names(darcy, tmp_path):
     start(config(darcy), tmp_path / "eager")
     start(config(darcy, compile=True), tmp_path / "compiled")
     np.testing.assert_allclose(losses(tmp_path / "compiled"), losses(tmp_path / "eager"), rtol=1e-3)
@@ -529,7 +529,7 @@ def test_a_compiled_network_learns_the_same_and_saves_the_same_names(darcy, tmp_
 
 
 def poison(monkeypatch, factor, step):
-    """Every loss from a step on is multiplied by a factor."""
+    """Multiply every loss from a step on by a factor."""
     honest, calls = FieldTask.loss, []
 
     def poisoned(task, predict, batch):
@@ -543,27 +543,26 @@ def poison(monkeypatch, factor, step):
 def test_divergence_stops_with_step_batch_and_checkpoint(darcy, tmp_path, monkeypatch, every, name):
     poison(monkeypatch, 1e5, 7)
     checkpoint = re.escape(str(tmp_path / "run" / "checkpoints" / name))
-    message = rf"stopped at step 7 \(epoch 1\): the loss rose to .*, on samples \[.*good checkpoint is {checkpoint}\."
-    with pytest.raises(TrainingDiverged, match=message):
+    with pytest.raises(TrainingDiverged, match=rf"step 7 \(epoch 1\).*samples \[.*{checkpoint}"):
         start(config(darcy, epochs=9, checkpoint_every=every), tmp_path / "run")
 
 
-def test_divergence_before_any_checkpoint_says_so(darcy, tmp_path, monkeypatch):
+def test_divergence_before_any_checkpoint_is_reported(darcy, tmp_path, monkeypatch):
     poison(monkeypatch, math.inf, 2)
-    with pytest.raises(TrainingDiverged, match=r"the loss is inf, .* No checkpoint was written yet"):
+    with pytest.raises(TrainingDiverged, match="loss is inf"):
         start(config(darcy), tmp_path / "run")
 
 
-def test_a_loss_that_is_not_a_number_stops_and_keeps_the_last_good_checkpoint(darcy, tmp_path, monkeypatch):
+def test_a_non_finite_loss_stops_and_keeps_the_last_checkpoint(darcy, tmp_path, monkeypatch):
     poison(monkeypatch, math.nan, 7)
-    with pytest.raises(TrainingDiverged, match=r"step 7 \(epoch 1\): the loss is nan, on samples \[.*last good check"):
+    with pytest.raises(TrainingDiverged, match=r"step 7 \(epoch 1\): the loss is nan"):
         start(config(darcy), tmp_path / "run")
     assert position(tmp_path / "run")["step"] == 5
     monkeypatch.undo()
     assert resume(tmp_path / "run")["steps"] == 10
 
 
-def test_a_gradient_that_is_not_a_number_stops_before_the_weights_are_touched(darcy, tmp_path, monkeypatch):
+def test_a_non_finite_gradient_stops_before_the_weights_change(darcy, tmp_path, monkeypatch):
     honest = FieldTask.loss
 
     def hidden(task, predict, batch):  # finite value, infinite slope
@@ -571,17 +570,17 @@ def test_a_gradient_that_is_not_a_number_stops_before_the_weights_are_touched(da
         return loss + torch.sqrt(loss - loss.detach())
 
     monkeypatch.setattr(FieldTask, "loss", hidden)
-    with pytest.raises(TrainingDiverged, match=r"step 0 .*the gradient norm is"):
+    with pytest.raises(TrainingDiverged, match=r"step 0 .*gradient"):
         start(config(darcy), tmp_path / "run")
 
 
 def test_two_trainings_in_one_folder_are_refused(darcy, tmp_path):
-    with RunFolder(tmp_path / "run").locked(), pytest.raises(DataError, match="another process is training in"):
+    with RunFolder(tmp_path / "run").locked(), pytest.raises(DataError, match=str(tmp_path / "run")):
         start(config(darcy), tmp_path / "run")
     assert not (tmp_path / "run" / "config.yaml").exists()
 
 
-def test_a_torn_line_of_metrics_is_forgotten(darcy, tmp_path):
+def test_a_truncated_line_of_metrics_is_dropped(darcy, tmp_path):
     start(config(darcy), tmp_path / "run")
     (tmp_path / "run" / "result.json").unlink()
     with (tmp_path / "run" / "metrics.jsonl").open("a") as file:
@@ -590,7 +589,7 @@ def test_a_torn_line_of_metrics_is_forgotten(darcy, tmp_path):
     assert len(losses(tmp_path / "run")) == 10
 
 
-def test_a_run_is_judged_from_any_folder(tmp_path, monkeypatch):
+def test_a_run_is_resumed_from_any_folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     dataset = darcy_dataset("d", samples=12, test=4, resolution=8)
     start(config(dataset), "run")
@@ -602,7 +601,7 @@ def test_a_run_is_judged_from_any_folder(tmp_path, monkeypatch):
 
 def test_the_gradient_term_needs_a_grid(tmp_path):
     dataset = ragged_dataset(tmp_path / "d")
-    with pytest.raises(ConfigError, match="needs data on a grid"):
+    with pytest.raises(ConfigError, match="gradient_weight"):
         start(config(dataset, loss=LossConfig(gradient_weight=0.1)), tmp_path / "run")
     assert not (tmp_path / "run").exists()
 

@@ -1,4 +1,4 @@
-"""Loss and metric against their definitions written out."""
+"""Losses compared with their definitions."""
 
 import numpy as np
 import pytest
@@ -13,7 +13,7 @@ def test_relative_l2_is_per_sample_over_points_and_components():
     np.testing.assert_allclose(relative_l2(u, v), want, rtol=1e-14)
 
 
-def test_fields_are_judged_one_by_one_whatever_their_units():
+def test_fields_have_separate_errors_independent_of_units():
     u, v = torch.randn(2, 9, 3).double(), torch.randn(2, 9, 3).double()
     errors = relative_l2(u, v, widths=[2, 1])
     torch.testing.assert_close(errors[:, 0], relative_l2(u[..., :2], v[..., :2])[:, 0])
@@ -22,7 +22,7 @@ def test_fields_are_judged_one_by_one_whatever_their_units():
     torch.testing.assert_close(relative_l2(units * u, units * v, widths=[2, 1]), errors)
 
 
-def test_padding_counts_for_nothing_even_if_it_is_nan():
+def test_padding_does_not_contribute_even_if_it_is_nan():
     u, v = torch.randn(2, 7, 1), torch.randn(2, 7, 1)
     mask = torch.arange(7) < torch.tensor([4, 7])[:, None]
     padded = u.masked_fill(~mask[..., None], torch.nan).requires_grad_()

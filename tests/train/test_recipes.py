@@ -1,12 +1,12 @@
-"""A model's own recipe on every preset: what it brings, what it leaves, and a common one for all."""
+"""Recipes of models on every preset."""
 
 import pytest
 
 from flare.models import build_model
-from flare.train.config import DataConfig, LossConfig
+from flare.train.config import DataConfig, LossConfig, TrainConfig
 from flare.train.field_task import FieldTask
 from flare.train.presets import build_config, preset_names, preset_path, read_yaml
-from flare.train.recipes import read_recipe, recipe_names, with_grid, with_model
+from flare.train.recipes import read_recipe, recipe_names, resolve_config, with_grid, with_model
 from flare.utils.errors import ConfigError
 from tests.factory import darcy_dataset, ragged_dataset
 
@@ -38,8 +38,7 @@ RECIPES = {
     "lno": ((4, 4, 1), 5e-5, 0.2, 1e4, 1000),
     "gnot": ((2, 4, 1), 1e-5, 0.3, 25, 0.1),
 }
-"""Batch (Elasticity, other 2-D, 3-D; None where there is no grid), weight decay in 2-D, warm-up, div, clip: as the
-specification's table has them."""
+"""Batch (Elasticity, other 2-D, 3-D; None without a grid), weight decay in 2-D, warm-up, div, clip of the paper."""
 RATES = {("elasticity", "perceiver"): 2e-4, ("drivaerml", "perceiver"): 2e-4}
 
 
@@ -50,7 +49,7 @@ def batch_of(preset, model):
 @pytest.mark.parametrize(
     ("preset", "model"), [(p, m) for p in TWO + THREE for m in RECIPES if batch_of(p, m)], ids="-".join
 )
-def test_recipes_are_the_specifications(preset, model):
+def test_recipes_have_the_values_of_the_paper(preset, model):
     _, decay, warmup, div, clip = RECIPES[model]
     decay = 5e-5 if (preset, model) == ("darcy", "gnot") else decay if preset in TWO else 1e-4
     rate = RATES.get((preset, model), 5e-4 if model == "perceiver" else 1e-3)
@@ -64,7 +63,7 @@ def test_recipes_are_the_specifications(preset, model):
     assert config.epochs == (250 if preset == "lpbf" else 500)
 
 
-def test_a_preset_for_a_peer_is_not_flares():
+def test_a_preset_of_a_baseline_keeps_its_sizes_only_for_that_model():
     mine = {"data": {"path": "d"}, "model": {"name": "lno", "channels": 32}}
     assert with_model(mine, "", "flare")["model"] == {"name": "flare"}
     assert with_model(mine, "", "lno")["model"] == mine["model"]
@@ -77,10 +76,10 @@ def test_a_grid_is_that_of_the_dataset(tmp_path):
     cloud = ragged_dataset(tmp_path / "cloud")
     wanted = with_model({"data": {"path": str(grid.path)}}, "", "transolver-conv")
     assert with_grid(wanted)["model"]["grid"] == [6, 6]
-    with pytest.raises(ConfigError, match=r"reads points on a grid, and .*cloud has none"):
+    with pytest.raises(ConfigError, match="cloud"):
         with_grid({**wanted, "data": {"path": str(cloud.path)}})
     task = FieldTask(DataConfig(path=str(grid.path)), LossConfig())
-    with pytest.raises(ConfigError, match=r"model.grid is \[4, 9\]; that of .*grid is \[6, 6\]"):
+    with pytest.raises(ConfigError, match=r"\[4, 9\].*\[6, 6\]"):
         task.surrogate({"name": "transolver", "grid": [4, 9]})
 
 
@@ -92,15 +91,31 @@ def test_a_common_recipe_changes_the_model_alone():
 
 
 def test_an_unknown_model_or_preset_is_refused(tmp_path):
-    with pytest.raises(ConfigError, match="unknown model 'transolvr'; did you mean 'transolver'"):
+    with pytest.raises(ConfigError, match=r"'transolvr'.*'transolver'"):
         settings("darcy", "transolvr")
     path = tmp_path / "lno.yaml"
     path.write_text("all: {model: {name: lno}}\ndarcey: {optim: {lr: 1}}\n")
-    with pytest.raises(ConfigError, match="no preset 'darcey'; did you mean 'darcy'"):
+    with pytest.raises(ConfigError, match=r"'darcey'.*'darcy'"):
         read_recipe(path, preset_names())
     path.write_text("all: {model: {name: lno}, optim: {learning_rate: 1}}\n")
-    with pytest.raises(ConfigError, match=r"unknown setting 'optim.learning_rate'"):
+    with pytest.raises(ConfigError, match=r"optim\.learning_rate"):
         read_recipe(path, preset_names())
     path.write_text("darcy: {optim: {lr: 1}}\n")
-    with pytest.raises(ConfigError, match="no section 'all'"):
+    with pytest.raises(ConfigError, match="'all'"):
         read_recipe(path, preset_names())
+
+
+def test_a_resolved_configuration_combines_preset_recipe_and_overrides():
+    assert resolve_config(preset="darcy").to_dict() == settings("darcy", "flare").to_dict()
+    assert resolve_config(preset="darcy", recipe="fast").optim.name == "muon"
+    assert resolve_config().optim.name == "muon", "without a preset the fast recipe"
+    assert resolve_config(recipe="paper").to_dict() == TrainConfig().to_dict()
+    fair = resolve_config(preset="darcy", recipe="flare", settings={"model": {"name": "lno"}})
+    assert fair.to_dict() == settings("darcy", "lno", "flare").to_dict()
+    soap = resolve_config(preset="darcy", settings={"optim.name": "soap", "optim.warmup": 0.2})
+    assert (soap.optim.lr, soap.optim.warmup) == (3e-3, 0.2), "rates of the new optimizer"
+    listops = resolve_config(preset="lra/listops", settings={"model.attention": "performer"})
+    assert listops.model["attention"] == "performer"
+    for unknown in ({"preset": "darcey"}, {"recipe": "fats"}, {"settings": {"optim.lrr": 1}}, {"settings": {"a": 1}}):
+        with pytest.raises(ConfigError):
+            resolve_config(**unknown)

@@ -1,4 +1,4 @@
-"""The schedule is PyTorch's one-cycle, as a pure function of the step."""
+"""Schedules as functions of the step, compared with PyTorch."""
 
 import math
 

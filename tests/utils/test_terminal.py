@@ -1,4 +1,4 @@
-"""What long work shows: lines in a log, a bar on a terminal, and the time left from the recent rate."""
+"""Progress: lines in a log, a live bar on a terminal, and the time left from the recent rate."""
 
 import os
 import pty
@@ -10,13 +10,13 @@ import time
 import pytest
 
 from flare.utils import terminal
-from flare.utils.progress import patience, progress
-from flare.utils.text import duration, plainly
+from flare.utils.progress import log_if_slow, progress
+from flare.utils.text import duration, format_record
 
 
 @pytest.fixture
 def clock(monkeypatch):
-    """A clock that the test turns."""
+    """A clock that the test advances."""
     now = [1000.0]
     monkeypatch.setattr(terminal.time, "monotonic", lambda: now[0])
     return now
@@ -34,7 +34,7 @@ def clock(monkeypatch):
         (1343.75 * 86400, "1,344 days"),
     ],
 )
-def test_durations_read_like_speech(seconds, text):
+def test_durations_have_suitable_units(seconds, text):
     assert duration(seconds) == text
 
 
@@ -58,9 +58,9 @@ def test_time_left_follows_the_recent_rate_and_ignores_earlier_sessions(clock, c
     assert re.fullmatch(r"making: 6[56]\d/1000 samples  1\.0 (samples/s|s each), 5 min \d\d s left", last)
 
 
-def test_time_left_of_slow_units_that_arrive_in_bursts_is_steady(clock, capsys):
+def test_time_left_is_steady_for_slow_units_in_bursts(clock, capsys):
     with progress("making", 200) as update:
-        for _ in range(15):  # two workers: two parts at once, every 50 s
+        for _ in range(15):  # two workers: two samples at once, every 50 s
             clock[0] += 50
             update()
             update()
@@ -68,10 +68,10 @@ def test_time_left_of_slow_units_that_arrive_in_bursts_is_steady(clock, capsys):
     assert lines[-1].startswith("making: 29/200 samples  25")
 
 
-def test_patience_is_spoken_of_only_where_it_is_needed(capsys):
-    with patience("compiling ...", after=60):
+def test_patience_logs_only_slow_work(capsys):
+    with log_if_slow("compiling ...", after=60):
         pass
-    with patience("compiling ...", after=0):
+    with log_if_slow("compiling ...", after=0):
         time.sleep(0.2)
     assert capsys.readouterr().err == "compiling ...\n"
 
@@ -84,17 +84,17 @@ def test_patience_is_spoken_of_only_where_it_is_needed(capsys):
         ([1], "[1]"),
     ],
 )
-def test_records_read_without_the_marks_of_json(value, text):
-    assert plainly(value) == text
+def test_records_are_formatted_without_json_syntax(value, text):
+    assert format_record(value) == text
 
 
-def test_quiet_is_silent(capsys):
+def test_quiet_progress_prints_nothing(capsys):
     with progress("making", 3, quiet=True) as update:
         update()
     assert capsys.readouterr().err == ""
 
 
-def test_the_library_prints_nothing_by_itself():
+def test_the_library_prints_nothing():
     code = (
         "import logging; from flare.utils.progress import progress\n"
         "with progress('training', 1) as update: update()\n"

@@ -1,4 +1,4 @@
-"""Small runs and datasets of known content to look at."""
+"""Small runs and datasets with known content for the viewer."""
 
 import numpy as np
 
@@ -13,7 +13,7 @@ TINY = {"name": "flare", "channels": 16, "blocks": 2, "heads": 4, "latents": 6, 
 
 
 def plate_dataset(path, samples=5, grid=(9, 7)):
-    """A curved grid in the plane with two targets; sample i has the speed i + 1."""
+    """A curved 2-D grid with two targets; sample i has the speed i + 1."""
     schema = Schema(
         name="plate",
         fields={
@@ -35,7 +35,7 @@ def plate_dataset(path, samples=5, grid=(9, 7)):
 
 
 def block_dataset(path, samples=4):
-    """Hexahedra in space with a hole; one target."""
+    """Hexahedra with a hole; one target."""
     schema = Schema(
         name="block",
         fields={

@@ -1,1 +1,1 @@
-"""The benchmarks of the paper: cards, published files, download, export and upload."""
+"""The benchmarks of the paper: cards, readers of published files, download, export and upload."""

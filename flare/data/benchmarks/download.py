@@ -1,4 +1,4 @@
-"""Fetching the published files from the hub: resumed where broken off, checked by checksum, unpacked with care."""
+"""Download of published files from the Hugging Face hub: resumable, verified by checksum, unpacked safely."""
 
 from __future__ import annotations
 
@@ -23,30 +23,40 @@ logger = logging.getLogger(__name__)
 
 
 def download(archive: Archive, to: str | Path, *, quiet: bool = False) -> Path:
-    """The folder with the files of a benchmark, fetched and unpacked under `to`. What is there already stays.
+    """Download and unpack the files of a benchmark. Files that are there already are kept.
 
-    A packed file may hold several benchmarks; it is fetched once for all of them.
+    An archive may hold several benchmarks; it is downloaded once for all of them.
+
+    Args:
+        archive: Location of the files.
+        to: Folder for archives and unpacked files.
+        quiet: Report no progress.
+
+    Returns:
+        The folder with the files of the benchmark.
+
+    Raises:
+        DataError: The hub cannot be reached, or a file is damaged, unsafe or not as expected.
     """
     to = Path(to)
     if "*" in archive.file:
-        return _fetch_loose(archive, to, quiet=quiet)
+        return _fetch_files(archive, to, quiet=quiet)
     folder = to / archive.folder
     done = to / f".{archive.file}.unpacked"
     if done.exists() and folder.is_dir() and any(folder.iterdir()):
         return folder
-    path = _fetch(archive, to, quiet=quiet)
+    path = _fetch_archive(archive, to, quiet=quiet)
     unpack(path, to, quiet=quiet)
     if not folder.is_dir():
-        raise DataError(f"{path} has no folder {archive.folder}; it is another archive than expected")
+        raise DataError(f"{path} has no folder {archive.folder}, so it is not the expected archive")
     done.touch()
     return folder
 
 
-def _fetch(archive: Archive, to: Path, *, quiet: bool) -> Path:
-    """The packed file."""
+def _fetch_archive(archive: Archive, to: Path, *, quiet: bool) -> Path:
     hub = hub_library()
     if not quiet:
-        logger.info(f"fetching {archive.file} of {archive.repository} into {to} ...")
+        logger.info(f"downloading {archive.file} of {archive.repository} into {to} ...")
     where: dict[str, Any] = {"repo_id": archive.repository, "filename": archive.file, "repo_type": "dataset"}
     try:
         facts = hub.get_hf_file_metadata(hub.hf_hub_url(**where))
@@ -54,32 +64,32 @@ def _fetch(archive: Archive, to: Path, *, quiet: bool) -> Path:
     except Exception as error:
         reason, path = hub_failure(error), to / archive.file
         if path.exists():
-            logger.info(f"the hub does not answer ({reason}); {path} is taken as it is, its checksum unverified")
+            logger.info(f"the hub does not answer ({reason}); using {path} without verifying its checksum")
             return path
         raise DataError(
-            f"cannot fetch {hub.hf_hub_url(**where)}: {reason}. What has arrived is kept; run the same command to go "
-            f"on, or bring the file by other means to {path}. `flare data make` needs no network"
+            f"cannot download {hub.hf_hub_url(**where)}: {reason}. Run the same command to resume, or copy the file "
+            f"to {path} yourself. `flare data make` needs no network"
         ) from None
     if facts.etag is None or _checksum(path, facts.etag) != facts.etag:
         path.unlink()
-        raise DataError(f"{path} does not have the checksum that the hub gives for it, and was removed; fetch it again")
+        raise DataError(f"{path} did not have the checksum that the hub states and was removed; download it again")
     return path
 
 
-def _fetch_loose(archive: Archive, to: Path, *, quiet: bool) -> Path:
-    """Files of the repository that match, in the folders they have there: all, or some."""
+def _fetch_files(archive: Archive, to: Path, *, quiet: bool) -> Path:
+    """Download the files of a repository that match a pattern, into the folders they have there."""
     folder = to / archive.folder
     done = to / f".{archive.repository.replace('/', '--')}{'.some' if archive.only else ''}.fetched"
     before: dict[str, int] = json.loads(done.read_text(encoding="utf-8")) if done.exists() else {}
     wanted = archive.only or before
-    if before and before.keys() >= set(wanted) and _whole(folder, {file: before[file] for file in wanted}):
+    if before and before.keys() >= set(wanted) and _is_complete(folder, {file: before[file] for file in wanted}):
         return folder
     hub = hub_library()
     if not quiet:
-        logger.info(f"fetching {archive.file} of {archive.repository} into {folder} ...")
+        logger.info(f"downloading {archive.file} of {archive.repository} into {folder} ...")
     try:
         api, where = hub.HfApi(), {"repo_id": archive.repository, "repo_type": "dataset"}
-        where["revision"] = api.repo_info(**where).sha  # all of one state, even if the repository changes meanwhile
+        where["revision"] = api.repo_info(**where).sha  # one revision, even if the repository changes meanwhile
         tree = api.list_repo_tree(recursive=True, **where)
         found = [
             entry
@@ -88,35 +98,35 @@ def _fetch_loose(archive: Archive, to: Path, *, quiet: bool) -> Path:
             and fnmatch(entry.path, archive.file)
             and (not archive.only or entry.path in archive.only)
         ]
-        lacking = set(archive.only) - {entry.path for entry in found}
-        if lacking or not found:
+        missing = set(archive.only) - {entry.path for entry in found}
+        if missing or not found:
             raise DataError(
-                f"{archive.repository} has no files {min(lacking, default=archive.file)}; it is not what it was"
+                f"{archive.repository} has no file {min(missing, default=archive.file)}; the repository has changed"
             )
         for entry in found:
             if not (folder / entry.path).resolve().is_relative_to(folder.resolve()):
-                raise DataError(f"{archive.repository} is not to be trusted: it has a file {entry.path}")
+                raise DataError(f"{archive.repository} is unsafe: its file {entry.path} would leave the folder")
         hub.snapshot_download(local_dir=folder, allow_patterns=list(archive.only) or archive.file, **where)
     except Exception as error:
         raise DataError(
-            f"cannot fetch {archive.file} of {archive.repository}: {hub_failure(error)}. What has arrived is kept; run "
-            f"the same command to go on"
+            f"cannot download {archive.file} of {archive.repository}: {hub_failure(error)}. Run the same command to "
+            f"resume"
         ) from None
-    promised = {entry.path: entry.lfs.sha256 if entry.lfs else entry.blob_id for entry in found}
-    _verify(folder, promised, quiet=quiet)
+    expected = {entry.path: entry.lfs.sha256 if entry.lfs else entry.blob_id for entry in found}
+    _verify(folder, expected, quiet=quiet)
     write_json(done, before | {entry.path: entry.size for entry in found})
     return folder
 
 
-def _whole(folder: Path, sizes: dict[str, int]) -> bool:
+def _is_complete(folder: Path, sizes: dict[str, int]) -> bool:
     return all((folder / file).is_file() and (folder / file).stat().st_size == size for file, size in sizes.items())
 
 
-def _verify(folder: Path, promised: dict[str, str], *, quiet: bool) -> None:
-    """Remove what does not have its checksum, so that the next call fetches it anew."""
+def _verify(folder: Path, expected: dict[str, str], *, quiet: bool) -> None:
+    """Remove files with a wrong checksum, so that the next call downloads them again, and raise DataError."""
     bad = []
-    with progress("checksums", len(promised), unit="files", quiet=quiet) as update:
-        for file, digest in promised.items():
+    with progress("checksums", len(expected), unit="files", quiet=quiet) as update:
+        for file, digest in expected.items():
             path = folder / file
             if not path.is_file() or _checksum(path, digest) != digest:
                 path.unlink(missing_ok=True)
@@ -124,13 +134,13 @@ def _verify(folder: Path, promised: dict[str, str], *, quiet: bool) -> None:
             update()
     if bad:
         raise DataError(
-            f"{folder}: {len(bad):,} of {len(promised):,} files do not have the checksum that the hub gives for them "
-            f"(first: {bad[0]}), and were removed; run the same command to fetch them again"
+            f"{folder}: {len(bad):,} of {len(expected):,} files did not have the checksum that the hub states (first: "
+            f"{bad[0]}) and were removed; run the same command to download them again"
         )
 
 
 def _checksum(path: Path, expected: str) -> str:
-    """SHA-256 of a large file, as the hub keeps it; a small one has git's own SHA-1."""
+    """Return the SHA-256 of a large file, or the git SHA-1 of a small one, whichever the hub states."""
     if len(expected) == 64:
         return sha256(path)
     digest = hashlib.sha1(f"blob {path.stat().st_size}\0".encode())
@@ -139,7 +149,11 @@ def _checksum(path: Path, expected: str) -> str:
 
 
 def unpack(path: Path, to: Path, *, quiet: bool) -> None:
-    """A tar archive. Members that would leave the folder, links out of it and devices are refused."""
+    """Unpack a tar archive.
+
+    Raises:
+        DataError: The archive is damaged, or unsafe: a member or link leaves the folder, or is a device.
+    """
     try:
         with (
             path.open("rb") as packed,
@@ -151,10 +165,10 @@ def unpack(path: Path, to: Path, *, quiet: bool) -> None:
                 archive.extract(member, to, filter="data")
                 update((packed.tell() >> 20) - read)
                 read = packed.tell() >> 20
-            # A tar ends before what it is packed in: only there is the checksum of all that was unpacked.
+            # The tar ends before the compressed stream, whose checksum is verified only at its end.
             while archive.fileobj and archive.fileobj.read(1 << 20):
                 pass
     except tarfile.FilterError as error:
-        raise DataError(f"{path} is not to be trusted: {error}") from None
+        raise DataError(f"{path} is unsafe: {error}") from None
     except (tarfile.TarError, zlib.error, lzma.LZMAError, EOFError, OSError) as error:
-        raise DataError(f"cannot unpack {path}: {error}. Remove it and fetch it again, or make room") from None
+        raise DataError(f"cannot unpack {path}: {error}. Remove it and download it again, or free some space") from None

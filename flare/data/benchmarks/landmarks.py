@@ -1,4 +1,4 @@
-"""Statistics by which a dataset of a benchmark is recognised; its card has those of the published files."""
+"""Statistics that characterize the dataset of a benchmark. Its card has those of the published files."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ STATISTICS: dict[str, Callable[[Any], Any]] = {
     "upper quartile": lambda x: np.quantile(x, 0.75),
     "largest": np.max,
 }
-"""Over samples, of one quantity of each: landmarks are then called `median of nodes`."""
+"""Statistics over samples of one quantity per sample; landmarks are called `median of nodes` etc."""
 UNITS = {"height": "mm", "largest rise": "mm", "largest von Mises stress": "MPa"}
-"""Of such quantities, where they have one."""
+"""Units of these quantities."""
 
 
 def labelled(quantity: str) -> str:
-    """With its unit, for tables: `height, mm`."""
+    """Return a quantity with its unit, such as `height, mm`."""
     return f"{quantity}, {UNITS[quantity]}" if quantity in UNITS else quantity
 
 
 def landmarks(dataset: Dataset, indices: Sequence[int] | None = None) -> dict[str, float]:
-    """Statistic -> value, over all samples or over some; empty for a dataset that is no benchmark of ours."""
+    """Compute the landmarks of a dataset over all samples or some; empty if it is not a benchmark."""
     if not is_benchmark(dataset.schema):
         return {}
     measure = MEASURES[dataset.schema.name]
@@ -146,13 +146,13 @@ def _cars(dataset: Dataset, indices: Sequence[int]) -> dict[str, float]:
 
 
 def _edges(cells: np.ndarray) -> np.ndarray:
-    """(E, 2) edges of hexahedra, in both directions, each once."""
+    """Return the edges of hexahedra in both directions, each once, shape (E, 2)."""
     pairs = cells[:, HEXAHEDRON_EDGES].reshape(-1, 2)
     return np.unique(np.concatenate([pairs, pairs[:, ::-1]]), axis=0)
 
 
 def _aspect_ratio(points: np.ndarray, edges: np.ndarray) -> float:
-    """Longest over shortest edge of an element: all of a part are alike but for their size, so of the shortest."""
+    """Return the ratio of the longest to the shortest edge of the smallest element; all elements are similar."""
     lengths = np.abs(points[edges[:, 0]] - points[edges[:, 1]])
     shortest = [along[along > 1e-6].min() for along in lengths.T]
     return float(max(shortest) / min(shortest))

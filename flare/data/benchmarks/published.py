@@ -1,15 +1,18 @@
-"""Readers of the published benchmark files, giving the dataset that our own generators give.
+"""Readers of the published benchmark files. They give the same schema as the generators of `flare.physics`.
 
-File names, sizes and split rules are parameters with the published values as defaults, so that other files of the same
-layout can be read too. Arrays are mapped, not loaded, but for MATLAB's; nothing is unpickled.
+File names, sizes and split rules are options with the published values as defaults, so that other files of the same
+layout can be read, too. Arrays are memory-mapped, except MATLAB's; nothing is unpickled.
 """
 
 from __future__ import annotations
 
+import hashlib
 import logging
+import zipfile
 import zlib
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
@@ -18,102 +21,108 @@ from typing import Any, ClassVar
 import numpy as np
 
 from flare.data.benchmarks.cards import Archive, card
-from flare.data.dataset import Dataset, sha256
-from flare.data.generation.job import already_made, another, fill, unfinished
+from flare.data.dataset import Dataset, open_array, sha256
+from flare.data.generation.job import already_made, fill, other_dataset, unfinished
 from flare.data.sample import Sample, Schema
 from flare.data.writer import DatasetWriter
-from flare.utils.errors import ConfigError, DataError, numpys_reason
-from flare.utils.files import taken
+from flare.utils.errors import ConfigError, DataError, numpy_error_reason
+from flare.utils.files import is_occupied
 from flare.utils.registry import class_named
 
 logger = logging.getLogger(__name__)
 
+SPLITS = ("train", "test")
+
 
 @dataclass(frozen=True, kw_only=True)
 class PublishedFiles(ABC):
-    """The files of one benchmark. Samples are numbered as they will be in the dataset: training first, then test."""
+    """The files of one benchmark. Samples are numbered as in the dataset: training samples first, then test samples."""
 
     name: ClassVar[str]
 
     folder: str
-    """Where the files are."""
+    """Folder of the files."""
 
     @abstractmethod
     def files(self) -> list[str]:
-        """Names of the files that are read."""
+        """Return the files to read, relative to the folder."""
 
     @abstractmethod
     def counts(self) -> tuple[int, int]:
-        """Samples to train with, and to test with."""
+        """Return the number of training and of test samples."""
 
     @abstractmethod
-    def schema(self) -> Schema: ...
+    def schema(self) -> Schema:
+        """Return the schema of the dataset. Raises DataError if the files have another layout."""
 
     @abstractmethod
-    def sample(self, index: int) -> Sample: ...
+    def sample(self, index: int) -> Sample:
+        """Read one sample."""
 
     @classmethod
     def archive(cls, options: Mapping[str, Any]) -> Archive:
-        """Where the files are published that a reader with these options reads."""
+        """Return the location of the published files for a reader with these options."""
         found = card(cls.name).archive
-        assert found is not None, "a reader of published files has a card that says where they are"
+        assert found is not None, "a benchmark with a reader has an archive on its card"
         return found
 
     def path(self, file: str) -> Path:
+        """Return the path of a file of the folder."""
         return Path(self.folder) / file
 
     def check(self) -> None:
-        """Refuse files that are missing or of another layout, before anything is written."""
+        """Check that all files are there and have the expected layout. Raises DataError."""
         if not Path(self.folder).is_dir():
-            raise DataError(f"{self.folder} is no folder; name the one that has {', '.join(self.files())}")
+            raise DataError(f"{self.folder} is not a folder; name the one that holds {', '.join(self.files())}")
         for file in self.files():
             if not self.path(file).is_file():
-                raise DataError(f"{self.path(file)} is missing. Fetch the published files with:  {self.fetch()}")
+                raise DataError(f"{self.path(file)} is missing. Download the published files with:  {self.fetch()}")
         self.schema()
 
     def fetch(self) -> str:
-        """The command that gets the files."""
+        """Return the command that downloads the files."""
         return f"flare data download {self.name}"
 
     def origin(self) -> dict[str, Any]:
-        """The beginning of the dataset's provenance."""
+        """Return `kind`, and anything else that the provenance of the dataset states about its origin."""
         return {"kind": "published"}
 
     def checksums(self) -> dict[str, str]:
-        """What identifies the files, in the provenance of a dataset."""
+        """Return checksums that identify the files in the provenance of the dataset."""
         return {file: sha256(self.path(file)) for file in self.files()}
 
 
 @dataclass(frozen=True, kw_only=True)
 class ArrayFiles(PublishedFiles):
-    """A benchmark with all its samples together in a few arrays."""
+    """A benchmark whose samples are stored together in a few arrays."""
 
     train: int = 1000
-    """Samples to train with."""
+    """Number of training samples."""
     test: int = 200
-    """Samples to test with."""
+    """Number of test samples."""
 
     def __post_init__(self) -> None:
         if self.train < 1 or self.test < 0:
-            raise ConfigError(f"train={self.train}, test={self.test}: at least 1 and 0")
+            raise ConfigError(f"`train={self.train}`, `test={self.test}`: they must be at least 1 and 0")
 
     def counts(self) -> tuple[int, int]:
         return self.train, self.test
 
-    def enough(self, available: int, wanted: int, file: str) -> None:
+    def check_count(self, available: int, wanted: int, file: str) -> None:
+        """Raise DataError if a file has fewer samples than wanted."""
         if available < wanted:
-            raise DataError(f"{self.path(file)} has {available:,} samples; {wanted:,} are asked for")
+            raise DataError(f"{self.path(file)} has {available:,} samples, fewer than the {wanted:,} to read")
 
 
 @dataclass(frozen=True, kw_only=True)
 class ElasticityFiles(ArrayFiles):
-    """(point, xy, sample) and (point, sample). The first samples train, the last test."""
+    """Arrays (point, xy, sample) and (point, sample). The first samples are for training, the last for testing."""
 
     name: ClassVar[str] = "elasticity"
     points_file: str = "Random_UnitCell_XY_10.npy"
-    """Name of the file of coordinates, (point, xy, sample)."""
+    """File of coordinates, (point, xy, sample)."""
     stress_file: str = "Random_UnitCell_sigma_10.npy"
-    """Name of the file of stresses, (point, sample)."""
+    """File of stresses, (point, sample)."""
 
     def files(self) -> list[str]:
         return [self.points_file, self.stress_file]
@@ -122,10 +131,10 @@ class ElasticityFiles(ArrayFiles):
         points, stress = self._points, self._stress
         if points.shape != (stress.shape[0], 2, stress.shape[1]):
             raise DataError(
-                f"{self.path(self.points_file)} has shape {points.shape}; beside {stress.shape} of {self.stress_file} "
-                f"it should be {(stress.shape[0], 2, stress.shape[1])}: point, coordinate, sample"
+                f"{self.path(self.points_file)} has shape {points.shape}; with {stress.shape} of {self.stress_file} "
+                f"it must be {(stress.shape[0], 2, stress.shape[1])}: point, coordinate, sample"
             )
-        self.enough(stress.shape[1], self.train + self.test, self.stress_file)
+        self.check_count(stress.shape[1], self.train + self.test, self.stress_file)
         return card(self.name).schema()
 
     def sample(self, index: int) -> Sample:
@@ -136,29 +145,29 @@ class ElasticityFiles(ArrayFiles):
 
     @cached_property
     def _points(self) -> np.ndarray:
-        return open_array(self.path(self.points_file), 3)
+        return _open_numbers(self.path(self.points_file), 3)
 
     @cached_property
     def _stress(self) -> np.ndarray:
-        return open_array(self.path(self.stress_file), 2)
+        return _open_numbers(self.path(self.stress_file), 2)
 
 
 @dataclass(frozen=True, kw_only=True)
 class DarcyFiles(ArrayFiles):
-    """Two MATLAB files with `coeff` and `sol`, (sample, row, column); every `stride`-th point is kept."""
+    """Two MATLAB files with `coeff` and `sol`, (sample, row, column), read with a stride."""
 
     name: ClassVar[str] = "darcy"
     train_file: str = "piececonst_r421_N1024_smooth1.mat"
-    """Name of the file to train with."""
+    """File of training samples."""
     test_file: str = "piececonst_r421_N1024_smooth2.mat"
-    """Name of the file to test with."""
+    """File of test samples."""
     stride: int = 5
     """Keep every stride-th row and column."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.stride < 1:
-            raise ConfigError(f"stride={self.stride}: at least 1")
+            raise ConfigError(f"`stride={self.stride}`: it must be at least 1")
 
     def files(self) -> list[str]:
         return [self.train_file, self.test_file]
@@ -170,13 +179,13 @@ class DarcyFiles(ArrayFiles):
         ):
             if a.ndim != 3 or a.shape != u.shape or a.shape[1] != a.shape[2] or a.shape[1] <= self.stride:
                 raise DataError(
-                    f"{self.path(file)}: coeff {a.shape} and sol {u.shape} should be (sample, K, K), alike, with K "
-                    f"more than stride={self.stride}"
+                    f"{self.path(file)}: coeff {a.shape} and sol {u.shape} must both be (sample, K, K) with K above "
+                    f"`stride={self.stride}`"
                 )
-            self.enough(len(a), wanted, file)
+            self.check_count(len(a), wanted, file)
         sides = [a.shape[1] for a, _ in (self._train, self._test)]
         if sides[0] != sides[1]:
-            raise DataError(f"{self.folder}: samples have {sides[0]} points a side to train with, {sides[1]} to test")
+            raise DataError(f"{self.folder}: training samples have {sides[0]} points per side, test samples {sides[1]}")
         return card(self.name).schema(grid=(self._resolution, self._resolution))
 
     def sample(self, index: int) -> Sample:
@@ -203,10 +212,10 @@ class DarcyFiles(ArrayFiles):
 
 @dataclass(frozen=True, kw_only=True)
 class _MeshFiles(ArrayFiles):
-    """X and Y, (sample, i, j), and Q, (sample, channel, i, j). Test samples follow those for training."""
+    """Arrays X and Y, (sample, i, j), and Q, (sample, channel, i, j). Test samples follow the training samples."""
 
     channels: ClassVar[Mapping[str, slice]]
-    """Field -> its channels of Q."""
+    """Field -> channels of Q."""
     x_file: str
     y_file: str
     q_file: str
@@ -219,10 +228,10 @@ class _MeshFiles(ArrayFiles):
         count = max(part.stop for part in self.channels.values())
         if x.shape != y.shape or q.shape != (x.shape[0], q.shape[1], *x.shape[1:]) or q.shape[1] < count:
             raise DataError(
-                f"{self.folder}: {self.x_file} {x.shape}, {self.y_file} {y.shape}, {self.q_file} {q.shape} should be "
-                f"(sample, i, j) twice and (sample, {count} channels, i, j)"
+                f"{self.folder}: {self.x_file} {x.shape} and {self.y_file} {y.shape} must be (sample, i, j), "
+                f"{self.q_file} {q.shape} must be (sample, {count} channels, i, j)"
             )
-        self.enough(len(x), self.train + self.test, self.x_file)
+        self.check_count(len(x), self.train + self.test, self.x_file)
         return card(self.name).schema(grid=x.shape[1:])
 
     def sample(self, index: int) -> Sample:
@@ -234,12 +243,12 @@ class _MeshFiles(ArrayFiles):
 
     @cached_property
     def _arrays(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        return tuple(open_array(self.path(file), n) for file, n in zip(self.files(), (3, 3, 4), strict=True))  # type: ignore[return-value]
+        return tuple(_open_numbers(self.path(file), n) for file, n in zip(self.files(), (3, 3, 4), strict=True))  # type: ignore[return-value]
 
 
 @dataclass(frozen=True, kw_only=True)
 class AirfoilFiles(_MeshFiles):
-    """Channels of Q: density, two velocities, pressure, Mach number."""
+    """Files of Airfoil. Channels of Q: density, two velocities, pressure, Mach number."""
 
     name: ClassVar[str] = "airfoil"
     channels: ClassVar[Mapping[str, slice]] = {
@@ -249,16 +258,16 @@ class AirfoilFiles(_MeshFiles):
         "pressure": slice(3, 4),
     }
     x_file: str = "NACA_Cylinder_X.npy"
-    """Name of the file of x, (sample, i, j)."""
+    """File of x, (sample, i, j)."""
     y_file: str = "NACA_Cylinder_Y.npy"
-    """Name of the file of y, (sample, i, j)."""
+    """File of y, (sample, i, j)."""
     q_file: str = "NACA_Cylinder_Q.npy"
-    """Name of the file of all fields, (sample, channel, i, j)."""
+    """File of all fields, (sample, channel, i, j)."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class PipeFiles(_MeshFiles):
-    """Channels of Q: two velocities, pressure. Test samples are the last of the first `total`."""
+    """Files of Pipe. Channels of Q: two velocities, pressure. Test samples are the last of the first `total`."""
 
     name: ClassVar[str] = "pipe"
     channels: ClassVar[Mapping[str, slice]] = {
@@ -267,22 +276,93 @@ class PipeFiles(_MeshFiles):
         "pressure": slice(2, 3),
     }
     x_file: str = "Pipe_X.npy"
-    """Name of the file of x, (sample, i, j)."""
+    """File of x, (sample, i, j)."""
     y_file: str = "Pipe_Y.npy"
-    """Name of the file of y, (sample, i, j)."""
+    """File of y, (sample, i, j)."""
     q_file: str = "Pipe_Q.npy"
-    """Name of the file of all fields, (sample, channel, i, j)."""
+    """File of all fields, (sample, channel, i, j)."""
     total: int = 1200
-    """Samples of the files that are used at all."""
+    """Number of samples in the files that are used."""
 
     def schema(self) -> Schema:
         if self.total < self.train + self.test:
-            raise ConfigError(f"total={self.total} is less than train={self.train} and test={self.test}")
-        self.enough(len(self._arrays[0]), self.total, self.x_file)
+            raise ConfigError(f"`total={self.total}` is less than `train={self.train}` plus `test={self.test}`")
+        self.check_count(len(self._arrays[0]), self.total, self.x_file)
         return super().schema()
 
     def sample(self, index: int) -> Sample:
         return super().sample(index if index < self.train else self.total - self.test + (index - self.train))
+
+
+@dataclass(frozen=True, kw_only=True)
+class SplitFolders(PublishedFiles):
+    """A benchmark with one file per sample in the folders train/ and test/, sorted by file name."""
+
+    pattern: ClassVar[str] = "*.npz"
+
+    train: int | None = None
+    """Number of training samples, the first of their folder; all by default."""
+    test: int | None = None
+    """Number of test samples, likewise."""
+
+    def __post_init__(self) -> None:
+        if (self.train is not None and self.train < 1) or (self.test is not None and self.test < 0):
+            raise ConfigError(f"`train={self.train}`, `test={self.test}`: they must be at least 1 and 0")
+
+    def schema(self) -> Schema:
+        return card(self.name).schema()
+
+    def files(self) -> list[str]:
+        return [file for split in SPLITS for file in self.by_split[split]]
+
+    def counts(self) -> tuple[int, int]:
+        return len(self.by_split["train"]), len(self.by_split["test"])
+
+    def checksums(self) -> dict[str, str]:
+        return {f"{split}/*.npz": checksum_of_list(self, files) for split, files in self.by_split.items()}
+
+    @cached_property
+    def by_split(self) -> dict[str, list[str]]:
+        """Split -> files, relative to the folder."""
+        found = {}
+        for split, wanted in zip(SPLITS, (self.train, self.test), strict=True):
+            # Some systems leave hidden files beside the samples.
+            there = (path.name for path in self.path(split).glob(self.pattern) if not path.name.startswith("."))
+            names = sorted(there, key=self.sort_key)
+            if wanted is None and not names:
+                raise DataError(
+                    f"{self.path(split)} has no files {self.pattern}; the published layout is train/{self.pattern} "
+                    f"and test/{self.pattern}. Download them with `{self.fetch()}`, or use `test=0` if there are no "
+                    f"test samples"
+                )
+            if len(names) < (wanted or 0):
+                raise DataError(
+                    f"{self.path(split)} has {len(names):,} files {self.pattern}, fewer than the {wanted:,} to read"
+                )
+            found[split] = [f"{split}/{name}" for name in names[:wanted]]
+        return found
+
+    @staticmethod
+    def sort_key(file: str) -> Any:
+        """Return the key by which files are sorted."""
+        return file
+
+
+def checksum_of_list(files: PublishedFiles, names: list[str]) -> str:
+    """Return what `sha256sum FILE ... | sha256sum` prints: one digest for many files keeps the provenance short."""
+    lines = "".join(f"{sha256(files.path(name))}  {name}\n" for name in names)
+    return hashlib.sha256(lines.encode()).hexdigest()
+
+
+@contextmanager
+def reading_npz(path: Path) -> Iterator[None]:
+    """Turn the errors of reading an NPZ file into DataError."""
+    try:
+        yield
+    except DataError:
+        raise
+    except (OSError, ValueError, TypeError, EOFError, RuntimeError, zlib.error, zipfile.BadZipFile) as error:
+        raise DataError(f"{path} is damaged or no NPZ file of numbers: {numpy_error_reason(error)}") from None
 
 
 READERS: dict[str, str] = {
@@ -294,20 +374,21 @@ READERS: dict[str, str] = {
     "lpbf": "flare.data.benchmarks.published_lpbf:LPBFFiles",
     "pipe": "flare.data.benchmarks.published:PipeFiles",
 }
-"""Benchmark -> class of the reader of its published files."""
+"""Benchmark -> reader of its published files."""
 
 
 def reader_class(name: str) -> type[PublishedFiles]:
+    """Return the reader of the published files of a benchmark."""
     return class_named(name, READERS, "reader of published files of")
 
 
 def refuse_another(reader: type[PublishedFiles], out: str | Path) -> None:
-    """Refuse a folder that holds other data, before gigabytes are fetched or read."""
-    if taken(out):
+    """Raise DataError if `out` holds a dataset that this reader did not write, before gigabytes are downloaded."""
+    if is_occupied(out):
         dataset = Dataset(out)
         if dataset.about["provenance"].get("reader") != _name(reader):
             kind = dataset.about["provenance"].get("kind")
-            raise another(Path(out), f"{dataset.schema.name} ({kind}), not of the published files")
+            raise other_dataset(Path(out), f"{dataset.schema.name} ({kind}), not of the published files")
 
 
 def _name(reader: type[PublishedFiles]) -> str:
@@ -315,15 +396,19 @@ def _name(reader: type[PublishedFiles]) -> str:
 
 
 def read_published(files: PublishedFiles, out: str | Path, *, quiet: bool = False) -> Dataset:
-    """Make a dataset folder of the published files, or go on where an earlier call was stopped."""
+    """Write a dataset of published files, or resume one that was interrupted. A finished one is opened.
+
+    Raises:
+        DataError: Files are missing, damaged or hold NaN or inf; or the folder holds another dataset.
+    """
     out = Path(out)
     refuse_another(type(files), out)
     files.check()
     if not quiet:
-        logger.info("checksums of the published files ...")
+        logger.info("computing checksums of the published files ...")
     provenance = files.origin() | {
         "reader": _name(type(files)),
-        "options": asdict(files) | {"folder": ""},  # the same files elsewhere are the same data
+        "options": asdict(files) | {"folder": ""},  # the data do not depend on the folder
         "files": files.checksums(),
     }
     schema, (train, test) = files.schema(), files.counts()
@@ -333,13 +418,13 @@ def read_published(files: PublishedFiles, out: str | Path, *, quiet: bool = Fals
         return finished
     writer = DatasetWriter(out, schema, provenance)
     with unfinished(writer, total):
-        samples = (_sound(files.sample(index), files) for index in range(len(writer), total))
+        samples = (_check_finite(files.sample(index), files) for index in range(len(writer), total))
         fill(writer, samples, total, f"reading {files.name}", quiet=quiet)
         return writer.finish({"train": [(0, train)], "test": [(train, total)]})
 
 
-def _sound(sample: Sample, files: PublishedFiles) -> Sample:
-    """The sample, unless it has what is no number in the file, or none any more in single precision."""
+def _check_finite(sample: Sample, files: PublishedFiles) -> Sample:
+    """Return the sample, or raise DataError if a value is NaN or inf in single precision."""
     file, number = sample.notes.get("file"), sample.notes.get("published index")
     where = files.path(file) if file else f"{files.folder}, published sample {number}"
     for name, values in sample.values.items():
@@ -347,32 +432,29 @@ def _sound(sample: Sample, files: PublishedFiles) -> Sample:
             bad = ~np.isfinite(np.asarray(values, dtype=np.float32))
         if bad.any():
             raise DataError(
-                f"{where}: {name!r} has NaN or infinity at {bad.sum():,} places (first: {np.argwhere(bad)[0].tolist()})"
+                f"{where}: {name!r} is NaN or inf at {bad.sum():,} of {bad.size:,} values (first: "
+                f"{np.argwhere(bad)[0].tolist()})"
             )
     return sample
 
 
-def open_array(path: Path, dimensions: int) -> np.ndarray:
-    """A mapped .npy array of numbers."""
-    try:
-        array = np.load(path, mmap_mode="r", allow_pickle=False)
-    except FileNotFoundError:
-        raise DataError(f"{path} is missing") from None
-    except (ValueError, EOFError, OSError) as error:
-        raise DataError(f"{path} is damaged or no array of numbers: {numpys_reason(error)}") from None
+def _open_numbers(path: Path, dimensions: int) -> np.ndarray:
+    """Memory-map an .npy file of numbers."""
+    array = open_array(path, "download it again")
     if array.ndim != dimensions or 0 in array.shape:
         raise DataError(f"{path} has shape {array.shape}; {dimensions} dimensions are expected, none of them empty")
-    return _numbers(array, path)
+    return check_numbers(array, path)
 
 
-def _numbers(array: np.ndarray, path: Path) -> np.ndarray:
-    if not (np.issubdtype(array.dtype, np.floating) or np.issubdtype(array.dtype, np.integer)):
-        raise DataError(f"{path} holds {array.dtype}; real numbers are expected")
+def check_numbers(array: np.ndarray, where: object) -> np.ndarray:
+    """Return the array, or raise DataError if it does not hold real numbers."""
+    if array.dtype.kind not in "fiu":
+        raise DataError(f"{where} holds {array.dtype}; real numbers are expected")
     return array
 
 
 def _read_matlab(path: Path) -> tuple[np.ndarray, np.ndarray]:
-    """Coefficient and solution."""
+    """Return coefficient and solution."""
     from scipy.io import loadmat
     from scipy.io.matlab import MatReadError
 
@@ -381,7 +463,7 @@ def _read_matlab(path: Path) -> tuple[np.ndarray, np.ndarray]:
     except FileNotFoundError:
         raise DataError(f"{path} is missing") from None
     except (ValueError, TypeError, OSError, NotImplementedError, EOFError, zlib.error, MatReadError) as error:
-        raise DataError(f"{path} is damaged or no MATLAB file (version 4 to 7.2): {error}") from None
+        raise DataError(f"{path} is damaged or no MATLAB file of version 4 to 7.2: {error}") from None
     if not {"coeff", "sol"} <= set(found):
         raise DataError(f"{path} has no variables coeff and sol")
-    return _numbers(found["coeff"], path), _numbers(found["sol"], path)
+    return check_numbers(found["coeff"], path), check_numbers(found["sol"], path)

@@ -1,19 +1,16 @@
-"""Readers of DrivAerML: the sets of points that the paper's authors drew of it, and the original surfaces.
+"""Readers of DrivAerML: the point sets that the authors of the paper drew from it, and the original surfaces.
 
     train/run_1.npz, test/run_3.npz, ...    surface_mesh_centers (N, 3) m, surface_fields (N, 4): p, wall shear x, y, z
     run_1/boundary_1.vtp, ...               polygons with the cell fields pMeanTrim, wallShearStressMeanTrim
 
-All in kinematic units, m²/s². Nothing is unpickled. How many points a run has is counted in its files, not taken from
-`--size`.
+Fields are in kinematic units, m²/s². Nothing is unpickled.
 """
 
 from __future__ import annotations
 
 import re
 import zipfile
-import zlib
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -22,37 +19,44 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 
 from flare.data.benchmarks.cards import Archive, card
-from flare.data.benchmarks.published import PublishedFiles
-from flare.data.benchmarks.published_folders import SPLITS, SplitFolders, checksum_of_list
+from flare.data.benchmarks.published import (
+    SPLITS,
+    PublishedFiles,
+    SplitFolders,
+    check_numbers,
+    checksum_of_list,
+    reading_npz,
+)
 from flare.data.sample import Field, Sample, Schema
-from flare.mesh.vtp import read_vtp
-from flare.utils.errors import ConfigError, DataError, numpys_reason
+from flare.mesh.io.vtk_xml import read_vtp
+from flare.mesh.topology import area_vectors, select_cells
+from flare.utils.errors import ConfigError, DataError
 from flare.utils.text import counted
 
-Size = Literal["10k", "40k", "100k", "200k", "300k", "400k", "500k", "1m"]
+PointSetSize = Literal["10k", "40k", "100k", "200k", "300k", "400k", "500k", "1m"]
 POINTS = {"10k": 10_000, "40k": 40_000, "100k": 100_000, "200k": 200_000}
 POINTS |= {"300k": 300_000, "400k": 400_000, "500k": 500_000, "1m": 1_000_000}
-"""Size -> points of every run."""
+"""Size -> number of points of every run."""
 CENTRES, FIELDS = "surface_mesh_centers", "surface_fields"
 PRESSURE, SHEAR = "pMeanTrim", "wallShearStressMeanTrim"
 MISSING = (167, 211, 218, 221, 248, 282, 291, 295, 316, 325, 329, 364, 370, 376, 403, 473)
 RUNS = tuple(run for run in range(1, 501) if run not in MISSING)
-"""The 484 runs that exist."""
+"""Numbers of the 484 runs that exist."""
 TRAIN = 387
-"""Of them, to train with; the other 97 test."""
+"""Number of training runs; the other 97 are test runs."""
 BOUNDARY = Archive(repository="neashton/drivaerml", file="run_*/boundary_*.vtp", folder="drivaerml")
 AREA = Field(role="extra", components=("x", "y", "z"), unit="m²", description="area of the cell times its normal")
 
 
 @dataclass(frozen=True, kw_only=True)
 class DrivAerMLFiles(SplitFolders):
-    """Points that the paper's authors drew of each run, evenly over cells. Runs are in order, split by folder."""
+    """Points that the authors of the paper drew uniformly from the cells of each run, split by folder."""
 
     name: ClassVar[str] = "drivaerml"
     pattern: ClassVar[str] = "run_*.npz"
 
-    size: Size = "40k"
-    """Which set: so many points of each run."""
+    size: PointSetSize = "40k"
+    """Number of points of each run in the set."""
 
     @classmethod
     def archive(cls, options: Mapping[str, Any]) -> Archive:
@@ -67,7 +71,7 @@ class DrivAerMLFiles(SplitFolders):
         super().check()
         for size, points in POINTS.items():
             if self._points == (points, points) and size != self.size:
-                raise ConfigError(f"{self.folder} has {points:,} points a run, not {self.size}; use --size {size}")
+                raise ConfigError(f"{self.folder} has {points:,} points per run, not {self.size}; use `size={size}`")
 
     def origin(self) -> dict[str, Any]:
         other: dict[str, Any] = {"size": self.size} if self.size != "40k" else {}
@@ -86,38 +90,38 @@ class DrivAerMLFiles(SplitFolders):
         return Sample(values, notes={"published index": _number(file), "file": file})
 
     @staticmethod
-    def place_of(file: str) -> int:
+    def sort_key(file: str) -> int:
         return _number(file)
 
     @cached_property
     def _points(self) -> tuple[int, int]:
-        """The fewest and the most that a run has."""
+        """Smallest and largest number of points of a run."""
         counts = [_count_points(self.path(file)) for file in self.files()]
         return min(counts), max(counts)
 
 
 @dataclass(frozen=True, kw_only=True)
 class DrivAerMLBoundary(PublishedFiles):
-    """Points drawn here from the original surfaces, evenly over cells, each run by its number alone."""
+    """Points drawn uniformly from the cells of the original surfaces. The draw depends on the run number alone."""
 
     name: ClassVar[str] = "drivaerml-boundary"
     runs: str = ""
-    """Such as `1-20,33`, or `all`, which are 484 runs and 300 GB; empty: those that are in the folder."""
+    """Runs, such as `1-20,33`, or `all` (484 runs, 300 GB); empty for those in the folder."""
     points: int = 40_000
-    """Cells to draw of each run; 0 takes all, some 8.8 million."""
+    """Number of cells to draw from each run; 0 for all, about 8.8 million."""
     split_like: str = ""
-    """Folder of a set drawn by the paper's authors, to split as they did; empty: a fixed split of ours, 387 and 97."""
+    """Folder of a point set of the authors whose split is used; empty for our fixed split of 387 and 97 runs."""
 
     def __post_init__(self) -> None:
         if self.points < 0:
-            raise ConfigError(f"points={self.points}: at least 1, or 0 for all cells")
+            raise ConfigError(f"`points={self.points}`: it must be at least 1, or 0 for all cells")
         chosen_runs(self.runs)
 
     @classmethod
     def archive(cls, options: Mapping[str, Any]) -> Archive:
         if not options["runs"]:
             raise ConfigError(
-                "a run is a file of 0.6 GB, all 484 are 300 GB; say which, such as --runs 1-20 or --runs all"
+                "each run is a file of 0.6 GB, all 484 are 300 GB; choose some, such as `runs=1-20`, or `runs=all`"
             )
         chosen = chosen_runs(options["runs"])
         return BOUNDARY if len(chosen) == len(RUNS) else replace(BOUNDARY, only=tuple(_file(run) for run in chosen))
@@ -148,62 +152,62 @@ class DrivAerMLBoundary(PublishedFiles):
         file = self.files()[index]
         car = read_vtp(self.path(file), [PRESSURE, SHEAR])
         if self.points:
-            car = car.select(drawn_cells(_number(file), len(car), self.points, self.path(file)))
-        pressure, shear = car.fields[PRESSURE], car.fields[SHEAR]
-        if pressure.ndim != 1 or shear.shape != (len(car), 3):
+            car = select_cells(car, drawn_cells(_number(file), car.cell_count, self.points, self.path(file)))
+        pressure, shear = car.cell_data[PRESSURE], car.cell_data[SHEAR]
+        if pressure.ndim != 1 or shear.shape != (car.cell_count, 3):
             raise DataError(
                 f"{self.path(file)}: {PRESSURE} {pressure.shape}, {SHEAR} {shear.shape}; expected 1 and 3 components"
             )
-        values = {"points": car.centres(), "pressure": pressure[:, None], "wall_shear": shear}
-        return Sample(values | {"area": car.area_vectors()}, notes={"published index": _number(file), "file": file})
+        values = {"points": car.cell_centers(), "pressure": pressure[:, None], "wall_shear": shear}
+        return Sample(values | {"area": area_vectors(car)}, notes={"published index": _number(file), "file": file})
 
     @cached_property
     def _split(self) -> tuple[list[int], list[int]]:
-        """Runs to train with and to test with, of those that are wanted or here."""
+        """Training runs and test runs, of those that are chosen or in the folder."""
         there = {_number(path.name) for path in Path(self.folder).glob(BOUNDARY.file)}
         wanted = set(chosen_runs(self.runs)) if self.runs else there
         if not wanted:
             raise DataError(
                 f"{self.folder} has no files {BOUNDARY.file}; the published layout is run_1/boundary_1.vtp, ... "
-                f"Fetch some with:  flare data download {self.name} --runs 1-20"
+                f"Download some with:  flare data download {self.name} --runs 1-20"
             )
         train, test = _split_of(self.split_like) if self.split_like else own_split()
         if not wanted & set(train):
             raise DataError(
-                f"{self.folder}: of {counted(len(wanted), 'run')} none is among the {len(train)} to train with. Fetch "
-                f"some that are with:  flare data download {self.name} --runs {','.join(map(str, train[:5]))}"
+                f"{self.folder}: none of {counted(len(wanted), 'run')} is among the {len(train)} training runs. "
+                f"Download some with:  flare data download {self.name} --runs {','.join(map(str, train[:5]))}"
             )
         return [run for run in train if run in wanted], [run for run in test if run in wanted]
 
 
 def own_split() -> tuple[list[int], list[int]]:
-    """387 runs to train with and 97 to test with, the same for ever. Not those of the paper, which nobody published."""
-    order = np.random.RandomState(0).permutation(RUNS)  # whose stream is frozen; that of a Generator is not
+    """Return our fixed split into 387 training and 97 test runs. The split of the paper is not published."""
+    order = np.random.RandomState(0).permutation(RUNS)  # its stream is frozen; that of a Generator is not
     return sorted(order[:TRAIN].tolist()), sorted(order[TRAIN:].tolist())
 
 
 def drawn_cells(run: int, cells: int, count: int, path: Path) -> np.ndarray:
-    """(count,) cells, none twice, by numpy's old generator seeded with the run, as the paper's authors seeded theirs.
+    """Draw distinct cells, shape (count,), with numpy's legacy generator seeded with the run number.
 
-    Whether they drew by the same call is not known, so the points need not be theirs.
+    The authors of the paper used this seed. Whether they used the same call is not known, so the cells may differ.
     """
     if count > cells:
-        raise DataError(f"{path} has {cells:,} cells; {count:,} are asked for. Use fewer --points")
+        raise DataError(f"{path} has {cells:,} cells; fewer than `points={count}`; use fewer")
     return np.random.RandomState(run).choice(cells, count, replace=False)
 
 
 def chosen_runs(words: str) -> list[int]:
-    """Runs of such a list as `1-20,33`; none of an empty one."""
+    """Return the run numbers of a list such as `1-20,33`, or of `all`."""
     if words == "all":
         return list(RUNS)
     chosen: set[int] = set()
     for part in filter(None, words.split(",")):
         ends = re.fullmatch(r"\s*(\d+)(?:-(\d+))?\s*", part)
         if not ends:
-            raise ConfigError(f"runs={words!r}: {part!r} is no run; give such as 1-20,33 or all")
+            raise ConfigError(f"`runs={words!r}`: {part!r} is not a run number; give a list such as 1-20,33, or all")
         found = {run for run in RUNS if int(ends[1]) <= run <= int(ends[2] or ends[1])}
         if not found:
-            raise ConfigError(f"runs={words!r}: there is no run {part}; there are {len(RUNS)}, of 1 to {RUNS[-1]}")
+            raise ConfigError(f"`runs={words!r}`: there is no run {part}; there are {len(RUNS)} from 1 to {RUNS[-1]}")
         chosen |= found
     return sorted(chosen)
 
@@ -215,7 +219,7 @@ def _split_of(folder: str) -> tuple[list[int], list[int]]:
 
 
 def _departures(train: int, test: int) -> dict[str, Any]:
-    """Of a set that is not whole: the paper's number is of 387 and 97 runs."""
+    """Return the departure of a set that has not all runs: the error in the paper is for 387 and 97 runs."""
     whole = card("drivaerml").samples
     return {} if (train, test) == (whole["train"], whole["test"]) else {"runs": f"{train}, {test}"}
 
@@ -227,13 +231,13 @@ def _file(run: int) -> str:
 def _number(file: str) -> int:
     found = re.search(r"_(\d+)\.\w+$", file)
     if not found:
-        raise DataError(f"{file} has no number of a run in its name; the published ones are run_1.npz, run_2.npz, ...")
+        raise DataError(f"{file} has no run number in its name; the published files are run_1.npz, run_2.npz, ...")
     return int(found[1])
 
 
 def _count_points(path: Path) -> int:
-    """From the header of the array, without its numbers."""
-    with _refusing_damage(path), zipfile.ZipFile(path) as archive:
+    """Return the number of points from the header of the array."""
+    with reading_npz(path), zipfile.ZipFile(path) as archive:
         if f"{CENTRES}.npy" not in archive.namelist():
             raise DataError(f"{path} has no array {CENTRES}; it has {', '.join(archive.namelist()) or 'none'}")
         with archive.open(f"{CENTRES}.npy") as file:
@@ -244,24 +248,12 @@ def _count_points(path: Path) -> int:
 
 
 def _read_points(path: Path) -> tuple[np.ndarray, np.ndarray]:
-    with _refusing_damage(path), path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
+    with reading_npz(path), path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
         centres, fields = archive.get(CENTRES), archive.get(FIELDS)
     if centres is None or fields is None:
         raise DataError(f"{path} has no array {CENTRES if centres is None else FIELDS}; both are needed")
     if centres.ndim != 2 or centres.shape[1] != 3 or fields.shape != (len(centres), 4) or not len(centres):
         raise DataError(
-            f"{path}: {CENTRES} {centres.shape} and {FIELDS} {fields.shape} should be (N, 3) and (N, 4), N at least 1"
+            f"{path}: {CENTRES} {centres.shape} and {FIELDS} {fields.shape} must be (N, 3) and (N, 4), N at least 1"
         )
-    if centres.dtype.kind not in "fiu" or fields.dtype.kind not in "fiu":
-        raise DataError(f"{path} holds {centres.dtype} and {fields.dtype}; real numbers are expected")
-    return centres, fields
-
-
-@contextmanager
-def _refusing_damage(path: Path) -> Iterator[None]:
-    try:
-        yield
-    except DataError:
-        raise
-    except (OSError, ValueError, TypeError, EOFError, RuntimeError, zlib.error, zipfile.BadZipFile) as error:
-        raise DataError(f"{path} is damaged or no NPZ file of numbers: {numpys_reason(error)}") from None
+    return check_numbers(centres, path), check_numbers(fields, path)

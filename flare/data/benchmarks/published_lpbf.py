@@ -1,39 +1,38 @@
-"""Reader of the published LPBF files: folders train/ and test/ with an NPZ file a part.
+"""Reader of the published LPBF files: folders train/ and test/ with one NPZ file per part.
 
     pos (N, 3) mm, elems (E, 8), disp (N, 3) mm, vmstr (N, 1) MPa
 
-`flare.data.benchmarks.export_lpbf` writes the same layout. The published files also hold `_metadata`, a pickled object;
-it is left alone, as is everything else that the dataset does not need.
+`flare.data.benchmarks.export_lpbf` writes the same layout. The published files also hold `_metadata`, a pickled object.
+Like every other array that the dataset does not need, it is not read.
 """
 
 from __future__ import annotations
 
 import json
-import zipfile
-import zlib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
 
-from flare.data.benchmarks.published_folders import SplitFolders
+from flare.data.benchmarks.published import SplitFolders, check_numbers, reading_npz
 from flare.data.sample import Sample
-from flare.utils.errors import DataError, numpys_reason
+from flare.utils.errors import DataError
 
 COLUMNS = {"pos": 3, "disp": 3, "vmstr": 1}
-"""Arrays with a row a node -> their columns."""
+"""Arrays with one row per node -> columns."""
 CORNERS = 8
+"""Nodes of a hexahedron."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class LPBFFiles(SplitFolders):
-    """Parts in order of their file names, split by folder. They were filtered before, and are taken as they are."""
+    """Parts, sorted by file name and split by folder. The published parts are filtered already."""
 
     name: ClassVar[str] = "lpbf"
 
     def origin(self) -> dict[str, Any]:
-        """Files that we exported are what they were before: only those of the authors are `published`."""
+        """Return the provenance of the files. Exported files keep that of their dataset; others are `published`."""
         path = self.path("provenance.json")
         if not path.is_file():
             return super().origin()
@@ -43,7 +42,7 @@ class LPBFFiles(SplitFolders):
             return {"kind": made["kind"], "departures": made.get("departures", {}), "exported": made}
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise DataError(
-                f"{path} is damaged ({error!r}); restore it, or remove it if the files are not ours"
+                f"{path} is damaged ({error!r}); restore it, or remove it if the files are the published ones"
             ) from None
 
     def sample(self, index: int) -> Sample:
@@ -60,46 +59,32 @@ class LPBFFiles(SplitFolders):
 
 
 def read_part(path: Path) -> dict[str, np.ndarray]:
-    """The arrays of one part, each checked; nothing is unpickled."""
+    """Read the arrays of one part and check their shapes. Nothing is unpickled.
+
+    Raises:
+        DataError: The file is damaged, or an array is missing or has another shape or type.
+    """
     wanted = [*COLUMNS, "elems"]
-    try:
-        with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
-            arrays = {key: archive[key] for key in wanted if key in archive}  # a member is read when it is asked for
-    except (OSError, ValueError, TypeError, EOFError, RuntimeError, zlib.error, zipfile.BadZipFile) as error:
-        raise DataError(f"{path} is damaged or no NPZ file of numbers: {numpys_reason(error)}") from None
+    with reading_npz(path), path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
+        arrays = {key: archive[key] for key in wanted if key in archive}  # reads these members only
     missing = [key for key in wanted if key not in arrays]
     if missing:
         raise DataError(f"{path} has no array {', '.join(missing)}; a part has {', '.join(wanted)}")
     nodes = len(arrays["pos"]) if arrays["pos"].ndim else 0
     for key, columns in COLUMNS.items():
-        _check_field(path, key, arrays[key], (nodes, columns))
+        array = check_numbers(arrays[key], f"{path}: {key!r}")
+        if array.shape != (nodes, columns) or not array.size:
+            raise DataError(f"{path}: {key!r} has shape {array.shape}; expected {(nodes or 'N', columns)}")
     _check_cells(path, arrays["elems"], nodes)
     return arrays
 
 
-def _check_field(path: Path, key: str, array: np.ndarray, shape: tuple[int, int]) -> None:
-    if array.shape != shape or not array.size:
-        expected = f"(N, {shape[1]})" if key == "pos" else f"{shape}, as there are {shape[0]:,} rows of pos"
-        raise DataError(f"{path}: {key!r} has shape {array.shape}; expected {expected}")
-    if array.dtype.kind not in "fiu":
-        raise DataError(f"{path}: {key!r} holds {array.dtype}; real numbers are expected")
-    with np.errstate(over="ignore"):
-        bad = ~np.isfinite(array.astype(np.float32))  # as it is stored
-    if bad.any():
-        raise DataError(
-            f"{path}: {key!r} has NaN or infinity at {bad.sum():,} of {bad.size:,} places (first: "
-            f"{np.argwhere(bad)[0].tolist()})"
-        )
-
-
 def _check_cells(path: Path, cells: np.ndarray, nodes: int) -> None:
     if cells.ndim != 2 or cells.shape[1] != CORNERS or not len(cells) or cells.dtype.kind not in "iu":
-        raise DataError(
-            f"{path}: 'elems' has shape {cells.shape} of {cells.dtype}; expected (E, {CORNERS}) whole numbers"
-        )
-    outside = (cells < 0) | (cells >= nodes)
+        raise DataError(f"{path}: 'elems' has shape {cells.shape} of {cells.dtype}; expected (E, {CORNERS}) integers")
+    outside = ((cells < 0) | (cells >= nodes)).any(1)
     if outside.any():
         raise DataError(
-            f"{path}: 'elems' refers to nodes outside 0 … {nodes - 1} in {outside.any(1).sum():,} of {len(cells):,} "
-            f"hexahedra (first: {int(np.argmax(outside.any(1)))})"
+            f"{path}: 'elems' refers to nodes outside 0 … {nodes - 1} in {outside.sum():,} of {len(cells):,} "
+            f"hexahedra (first: {outside.argmax()})"
         )

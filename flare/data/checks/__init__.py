@@ -1,1 +1,1 @@
-"""Checks of datasets and user files, and fixes."""
+"""Data checks, and fixes of what can be fixed without inventing values."""

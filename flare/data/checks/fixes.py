@@ -1,4 +1,4 @@
-"""What can be mended in a sample without inventing anything: points and cells left out."""
+"""Fixes of samples that invent no values: bad points, cells and samples are dropped."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from dataclasses import replace
 
 import numpy as np
 
+from flare.data.checks.check import check_folder
+from flare.data.checks.near_duplicates import find_near_duplicates
 from flare.data.checks.sample_checks import Finding, flat_cells
 from flare.data.dataset import Dataset
 from flare.data.sample import Sample, Schema
@@ -18,8 +20,8 @@ from flare.utils.progress import progress
 from flare.utils.text import counted
 
 
-def without_points(schema: Schema, sample: Sample, keep: np.ndarray) -> Sample:
-    """Only the points where `keep`, (N,) of bool, is True, and the cells that have none of the others."""
+def drop_points(schema: Schema, sample: Sample, keep: np.ndarray) -> Sample:
+    """Return a sample with only the points where `keep`, shape (N,), is True, and the cells between them."""
     values = {n: v if schema.fields[n].role == "parameter" else v[keep] for n, v in sample.values.items()}
     cells = sample.cells
     if cells is not None:
@@ -28,15 +30,15 @@ def without_points(schema: Schema, sample: Sample, keep: np.ndarray) -> Sample:
     return Sample(values, cells, sample.notes)
 
 
-def numbers_only(schema: Schema, sample: Sample, finite: np.ndarray) -> Sample:
-    """Only points that are numbers; how much that leaves out is kept with the sample."""
-    kept = without_points(schema, sample, finite)
+def drop_nonfinite_points(schema: Schema, sample: Sample, finite: np.ndarray) -> Sample:
+    """Return a sample with only the points where `finite` is True, and note how many points and cells it lost."""
+    kept = drop_points(schema, sample, finite)
     cells = 0 if sample.cells is None or kept.cells is None else len(sample.cells) - len(kept.cells)
     return replace(kept, notes={**sample.notes, "left_out": {"points": int((~finite).sum()), "cells": cells}})
 
 
-def merged_points(schema: Schema, sample: Sample) -> Sample:
-    """Points that equal an earlier one in place and in every field are left out; cells take the earlier one."""
+def merge_points(schema: Schema, sample: Sample) -> Sample:
+    """Merge points that are equal in position and in every field. Cells refer to the first of them."""
     names = [name for name, field in schema.fields.items() if field.role != "parameter"]
     rows = np.concatenate([sample.values[name] for name in names], axis=1)
     _, first, number = np.unique(rows, axis=0, return_index=True, return_inverse=True)
@@ -51,8 +53,8 @@ def merged_points(schema: Schema, sample: Sample) -> Sample:
     return Sample(values, cells, sample.notes)
 
 
-def sound_cells(schema: Schema, sample: Sample) -> Sample:
-    """Without cells whose corners do not exist or are not all different, and without cells of no size."""
+def drop_broken_cells(schema: Schema, sample: Sample) -> Sample:
+    """Drop cells whose corners do not exist or coincide, and cells without size."""
     if sample.cells is None or schema.cell_type is None:
         return sample
     points = sample.values[schema.points]
@@ -61,78 +63,73 @@ def sound_cells(schema: Schema, sample: Sample) -> Sample:
     return Sample(sample.values, cells[~flat], sample.notes)
 
 
-def repair(dataset: Dataset, out: str | os.PathLike[str], *, quiet: bool = False) -> tuple[Dataset, dict[str, int]]:
-    """A copy of a dataset without what cannot be right, and how much was left out.
+def fix_dataset(
+    dataset: Dataset, out: str | os.PathLike[str], *, quiet: bool = False
+) -> tuple[Dataset, dict[str, int]]:
+    """Write a copy of a dataset without points, cells and samples that cannot be right.
 
-    Points that are no numbers, points that are there twice with all their values, cells without corners or with two
-    equal ones, samples with nothing left, and samples that nearly equal one of an earlier split: of a pair the one of
-    `train` stays, and of `calibration` and `test` that of `calibration`.
+    Drops points with NaN or inf, duplicate points with equal values, broken cells, samples without points, and samples
+    that nearly equal one of an earlier split: of such a pair, the sample of `train` stays, then that of `calibration`.
+
+    Returns:
+        The copy, and the number of dropped `points`, `cells` and `samples`.
 
     Raises:
-        DataError: files of the dataset have changed since they were written, or its splits cannot be: a copy would
-            have fresh checksums and hide it. Or no sample would be left.
+        DataError: No sample would be left. Or files have changed since they were written, or splits are impossible: a
+            copy would have new checksums and hide it.
     """
-    from flare.data.checks.check import check_folder, find_alike
-
     changed = list(check_folder(dataset))
     if changed:
-        more = f" ({len(changed) - 1} more of the kind)" if len(changed) > 1 else ""
-        raise DataError(f"{dataset.path} is not copied, for it is not as it was written. {changed[0]}{more}")
+        more = f" ({len(changed) - 1} more of this kind)" if len(changed) > 1 else ""
+        raise DataError(f"{dataset.path} is not copied because it has changed. {changed[0]}{more}")
     schema, notes = dataset.schema, dataset.notes()
-    left_out = {"points": 0, "cells": 0, "samples": 0}
-    leaks = {other for _, other in find_alike(dataset).leaks}
+    dropped = {"points": 0, "cells": 0, "samples": 0}
+    leaks = {other for _, other in find_near_duplicates(dataset).leaks}
     about = {"kind": "user", "maker": "flare data check --fix", "of": dataset.fingerprint}
     writer = DatasetWriter(out, schema, {**dataset.about["provenance"], "repaired": about})
     splits: dict[str, list[tuple[int, int]]] = {}
     kept = 0
-    with progress(f"repairing {dataset.path}", len(dataset), quiet=quiet) as update:
+    with progress(f"fixing {dataset.path}", len(dataset), quiet=quiet) as update:
         for split in dataset.splits:
             start = kept
             for index in map(int, dataset.split(split)):
                 sample = dataset[index]
-                mended = _mended(schema, sample)
+                fixed = _fix_sample(schema, sample)
                 update()
-                if mended is None or index in leaks:
-                    left_out["samples"] += 1
+                if fixed is None or index in leaks:
+                    dropped["samples"] += 1
                     continue
-                left_out["points"] += len(sample.values[schema.points]) - len(mended.values[schema.points])
-                left_out["cells"] += 0 if sample.cells is None else len(sample.cells) - len(_cells(mended))
+                dropped["points"] += len(sample.values[schema.points]) - len(fixed.values[schema.points])
+                if sample.cells is not None and fixed.cells is not None:
+                    dropped["cells"] += len(sample.cells) - len(fixed.cells)
                 kept += 1
                 if kept > len(writer):
-                    writer.append(Sample(mended.values, mended.cells, notes[index]))
+                    writer.append(Sample(fixed.values, fixed.cells, notes[index]))
             splits[split] = [(start, kept)]
     if not kept:
         writer.close()
         shutil.rmtree(writer.partial)  # it holds no sample
-        raise DataError(f"{dataset.path}: no sample would be left; make the dataset again, of sound files")
-    return writer.finish(splits), left_out
+        raise DataError(f"{dataset.path}: no sample would be left; make the dataset again from sound files")
+    return writer.finish(splits), dropped
 
 
-def emptied(before: Dataset, after: Dataset) -> Iterator[Finding]:
-    """Splits of which nothing is left: nobody would look for a test that is none."""
+def find_emptied_splits(before: Dataset, after: Dataset) -> Iterator[Finding]:
+    """Find splits of which a fixed copy has no sample left."""
     for split in before.splits:
         count = len(before.split(split))
         if count and not len(after.split(split)):
-            what = (
-                f"nothing is left of its {counted(count, 'sample')}: each was unsound, or nearly one of another split"
-            )
-            yield Finding(f"split {split!r}", what, count, fix="Bring other files, or split by --group")
+            what = f"none of its {counted(count, 'sample')} is left: all were broken or near copies of another split"
+            yield Finding(f"split {split!r}", what, count, fix="Add other files, or import again with `group`")
 
 
-def _cells(sample: Sample) -> np.ndarray:
-    assert sample.cells is not None
-    return sample.cells
-
-
-def _mended(schema: Schema, sample: Sample) -> Sample | None:
-    """The sample without what is wrong with it; None where nothing is left, or a parameter is no number."""
+def _fix_sample(schema: Schema, sample: Sample) -> Sample | None:
+    """Return a fixed sample; None if no point is left or a parameter is NaN or inf."""
     at_points = [n for n, field in schema.fields.items() if field.role != "parameter"]
     if not all(np.isfinite(sample.values[n]).all() for n in schema.fields if n not in at_points):
         return None
-    table = np.concatenate([sample.values[n] for n in at_points], axis=1)
-    finite = np.isfinite(table).all(1)
+    finite = np.isfinite(np.concatenate([sample.values[n] for n in at_points], axis=1)).all(1)
     if not finite.any():
         return None
-    sample = sound_cells(schema, sample)  # first: no index may point outside
-    sample = sample if finite.all() else without_points(schema, sample, finite)
-    return sound_cells(schema, merged_points(schema, sample))
+    sample = drop_broken_cells(schema, sample)  # first: no index may point outside
+    sample = sample if finite.all() else drop_points(schema, sample, finite)
+    return drop_broken_cells(schema, merge_points(schema, sample))

@@ -1,4 +1,4 @@
-"""What can be wrong with the numbers of a sample, a function for each; `check.py` asks them about whole datasets."""
+"""Checks of the values of one sample, one function per problem. `check.py` applies them to datasets and files."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from dataclasses import dataclass, fields
 
 import numpy as np
 
-from flare.utils.files import making
+from flare.utils.files import create_file
 
 SPIKE = 1e4
-"""Values this many times the usual spread away from the middle are no field: marks such as 1e30 or -9999."""
+"""Distance from the median, in multiples of the usual spread, from which a value is a marker such as 1e30 or -9999."""
 OTHER_UNIT = 20.0
-"""Samples this many times larger or smaller than usual may be in another unit; an inch is 25.4 mm."""
+"""Ratio to the usual size from which a sample may be in another unit; an inch is 25.4 mm."""
 KNOWN_FACTORS = {
     1000.0: "mm for m, or kPa for Pa",
     25.4: "mm for inch",
@@ -27,43 +27,52 @@ TETRAHEDRA = {
     "wedge": [[0, 1, 2, 3], [1, 2, 3, 4], [2, 3, 4, 5]],
     "hexahedron": [[0, 1, 3, 4], [1, 2, 3, 6], [1, 3, 4, 6], [1, 4, 5, 6], [3, 4, 6, 7]],
 }
-"""Whose signed volumes add up to that of the cell."""
-
-
-Size = tuple[str, str]
-"""What is measured of a sample: ("extent", ""), or a place and the name of a field there."""
+"""Cell type -> tetrahedra whose signed volumes add up to that of the cell."""
 NO_SIZE = 1.25
-"""Steps of single precision, times extent: rounding makes no more of a flat cell (1.01 was the most of 20,000)."""
-SEAM = "lie on another one that has other values"
-IN_THE_MESHER = "Repair the mesh where it is made; points and fields are right, and all that a model learns from"
+"""Largest size of a flat cell due to rounding, in float32 steps times its extent (at most 1.01 in 20,000 trials)."""
+FIX_IN_MESHER = "Fix the mesh where it is made; points and fields, which a model learns from, are not affected"
+
+Quantity = tuple[str, str]
+"""A size of a sample that is compared between samples: ("extent", ""), or a location and the name of a field."""
 
 
 @dataclass(frozen=True)
 class Finding:
-    """One complaint."""
+    """A problem that a data check has found."""
 
     where: str
     """File or sample."""
     what: str
+    """Description of the problem."""
     count: int = 1
+    """Number of points, cells or samples concerned."""
     first: int | None = None
-    """Index of the first point, cell or sample concerned."""
+    """Index of the first of them."""
     fix: str = ""
+    """Suggested remedy."""
     serious: bool = True
-    """Training would fail or its result mislead; otherwise it is worth knowing."""
+    """Whether training would fail or its result mislead; otherwise the finding is a note."""
 
     def __str__(self) -> str:
         end = "" if self.what.endswith("?") else "."
         return f"{self.where}: {self.what}" + (f"{end} {self.fix}" if self.fix else "")
 
 
-def bad_values(where: str, name: str, values: np.ndarray, fix: str, at: str = "points") -> Iterator[Finding]:
-    """NaN and infinity; and numbers so far from all others that they must be marks. `at`: points, cells or values."""
+def find_bad_values(where: str, name: str, values: np.ndarray, fix: str, at: str = "points") -> Iterator[Finding]:
+    """Find NaN and inf, and values so far from all others that they must be markers.
+
+    Args:
+        where: File or sample.
+        name: Name of the field.
+        values: Values of the field, shape (N, ...).
+        fix: Remedy against NaN and inf.
+        at: Location of the values: points, cells or values.
+    """
     rows = values.reshape(len(values), -1)
     finite = np.isfinite(rows).all(1)
     if not finite.all():
         bad = np.flatnonzero(~finite)
-        what = f"{name!r} has NaN or infinity at {len(bad):,} of {len(rows):,} {at} (first: {bad[0]})"
+        what = f"{name!r} is NaN or inf at {len(bad):,} of {len(rows):,} {at} (first: {bad[0]})"
         yield Finding(where, what, len(bad), int(bad[0]), fix)
     whole = rows[finite].astype(np.float64)
     if len(whole) < 10:
@@ -74,35 +83,45 @@ def bad_values(where: str, name: str, values: np.ndarray, fix: str, at: str = "p
         places = np.flatnonzero(far.any(1))
         value = rows[places[0]][far[places[0]]][0]
         share = f"{len(places):,} of {len(rows):,} {at} (first: {places[0]}, {value:.4g})"
-        what = f"{name!r} leaves its range by far at {share}"
-        fix = "If that is a mark for no value, make it NaN in the files and import with --on-nan drop"
+        what = f"{name!r} is far outside its usual range at {share}"
+        fix = "If this value marks missing data, replace it by NaN in the files and import with `on_nan=drop`"
         yield Finding(where, what, len(places), int(places[0]), fix, serious=False)
 
 
-def constant(where: str, name: str, values: np.ndarray, at: str = "points") -> Iterator[Finding]:
-    """A field that does not vary within a sample."""
+def find_constant_field(where: str, name: str, values: np.ndarray, at: str = "points") -> Iterator[Finding]:
+    """Find a field that does not vary within a sample."""
     rows = values.reshape(len(values), -1)
     if len(rows) > 1 and (rows == rows[0]).all():
         what = f"{name!r} is {plain(rows[0])} at all {len(rows):,} {at}"
-        fix = "If it should vary, run that simulation again or import with --exclude and its name"
+        fix = "If it should vary, run the simulation again, or leave the file out with `exclude`"
         yield Finding(where, what, len(rows), 0, fix, serious=False)
 
 
-def duplicated(where: str, points: np.ndarray, values: Sequence[np.ndarray], mend: str) -> Iterator[Finding]:
-    """Points at the very same place as an earlier one: with all its values, which can be mended, or with others."""
-    again = repeats(points)
-    if not again.any():
+def find_duplicate_points(where: str, points: np.ndarray, values: Sequence[np.ndarray], fix: str) -> Iterator[Finding]:
+    """Find points that coincide with an earlier one.
+
+    Args:
+        where: File or sample.
+        points: Coordinates, shape (N, d).
+        values: All fields at the points. Duplicates with equal values can be fixed, others cannot.
+        fix: Remedy against duplicates with equal values.
+    """
+    duplicate = _repeats(points)
+    if not duplicate.any():
         return
-    whole = repeats(np.concatenate([points, *(v.reshape(len(points), -1) for v in values)], axis=1))
-    seam = "Merge them in the mesh, if they are meant as one; two values at one place are an average to a model"
-    for which, words, fix in ((again & whole, "lie on another one", mend), (again & ~whole, SEAM, seam)):
+    equal = _repeats(np.concatenate([points, *(v.reshape(len(points), -1) for v in values)], axis=1))
+    seam = "If they are meant as one point, merge them in the mesh; a model learns the average of two values"
+    for which, text, remedy in (
+        (duplicate & equal, "coincide with another point", fix),
+        (duplicate & ~equal, "coincide with another point that has other values", seam),
+    ):
         if which.any():
-            what = f"{which.sum():,} of {len(points):,} points {words} (first: {which.argmax()})"
-            yield Finding(where, what, int(which.sum()), int(which.argmax()), fix, serious=False)
+            what = f"{which.sum():,} of {len(points):,} points {text} (first: {which.argmax()})"
+            yield Finding(where, what, int(which.sum()), int(which.argmax()), remedy, serious=False)
 
 
-def repeats(rows: np.ndarray) -> np.ndarray:
-    """(N,) bool: equal to an earlier row."""
+def _repeats(rows: np.ndarray) -> np.ndarray:
+    """Return a boolean array, shape (N,), that is True at rows equal to an earlier row."""
     _, first = np.unique(rows, axis=0, return_index=True)
     again = np.ones(len(rows), dtype=bool)
     again[first] = False
@@ -110,49 +129,52 @@ def repeats(rows: np.ndarray) -> np.ndarray:
 
 
 def flat_cells(kind: str, cells: np.ndarray, points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """(E,) bool each: two equal corners or no size; and inside out. All corners exist.
+    """Find cells with two equal corners or no size, and cells that are inside out.
 
-    Points count as a dataset has them, in single precision, so that files and their dataset are judged alike.
+    Points are rounded to single precision, as a dataset stores them, so that files and their dataset agree.
+
+    Args:
+        kind: Cell type.
+        cells: Point indices, shape (E, corners); all must exist.
+        points: Coordinates, shape (N, d).
+
+    Returns:
+        Two boolean arrays of shape (E,): flat cells, inverted cells.
     """
     points = points.astype(np.float32).astype(np.float64)
     ordered = np.sort(cells, axis=1)
     flat = (ordered[:, 1:] == ordered[:, :-1]).any(1)
-    numbers = np.isfinite(points).all(1)
-    size = measure(kind, cells, np.where(numbers[:, None], points, 0.0))
-    turned = np.zeros(len(cells), dtype=bool)
+    finite = np.isfinite(points).all(1)
+    points = np.where(finite[:, None], points, 0.0)
+    size = cell_sizes(kind, cells, points)
+    inverted = np.zeros(len(cells), dtype=bool)
     if size is not None:
-        known = numbers[cells].all(1)  # what is no number is said elsewhere
-        flat |= known & (np.abs(size) <= _rounding(kind, cells, np.where(numbers[:, None], points, 0.0)))
-        turned = known & (size < 0) & ~flat if kind in TETRAHEDRA else turned
-    return flat, turned
+        known = finite[cells].all(1)  # NaN is a finding of its own
+        corner = points[cells]
+        extent = np.ptp(corner, axis=1).max(1)
+        step = np.spacing(np.abs(corner).max((1, 2)).astype(np.float32)).astype(np.float64)
+        flat |= known & (np.abs(size) <= NO_SIZE * step * (extent**2 if kind in TETRAHEDRA else extent))
+        inverted = known & (size < 0) & ~flat if kind in TETRAHEDRA else inverted
+    return flat, inverted
 
 
-def _rounding(kind: str, cells: np.ndarray, points: np.ndarray) -> np.ndarray:
-    """(E,): area or volume that a cell has by rounding alone: its extent, times the step that its coordinates have."""
-    corner = points[cells]
-    extent = np.ptp(corner, axis=1).max(1)
-    step = np.spacing(np.abs(corner).max((1, 2)).astype(np.float32)).astype(np.float64)
-    return NO_SIZE * step * (extent**2 if kind in TETRAHEDRA else extent)
-
-
-def broken_cells(where: str, kind: str, cells: np.ndarray, points: np.ndarray, fix: str = "") -> Iterator[Finding]:
-    """Corners that do not exist, two equal corners, no size, inside out."""
+def find_broken_cells(where: str, kind: str, cells: np.ndarray, points: np.ndarray, fix: str = "") -> Iterator[Finding]:
+    """Find cells with corners that do not exist, cells without size, and cells that are inside out."""
     outside = ((cells < 0) | (cells >= len(points))).any(1)
     if outside.any():
-        what = (
-            f"cells refer to points it does not have: {outside.sum():,} of {len(cells):,} (first: {outside.argmax()})"
-        )
-        yield Finding(where, what, int(outside.sum()), int(outside.argmax()), fix)
+        first = outside.argmax()
+        what = f"{outside.sum():,} of {len(cells):,} cells refer to points that do not exist (first: {first})"
+        yield Finding(where, what, int(outside.sum()), int(first), fix)
         return
-    flat, turned = flat_cells(kind, cells, points)
-    for bad, words, mend in ((flat, "have no size", fix), (turned, "are inside out", IN_THE_MESHER)):
+    flat, inverted = flat_cells(kind, cells, points)
+    for bad, text, remedy in ((flat, "have no size", fix), (inverted, "are inside out", FIX_IN_MESHER)):
         if bad.any():
-            what = f"{bad.sum():,} of {len(cells):,} cells {words} (first: {bad.argmax()})"
-            yield Finding(where, what, int(bad.sum()), int(bad.argmax()), mend, serious=False)
+            what = f"{bad.sum():,} of {len(cells):,} cells {text} (first: {bad.argmax()})"
+            yield Finding(where, what, int(bad.sum()), int(bad.argmax()), remedy, serious=False)
 
 
-def measure(kind: str, cells: np.ndarray, points: np.ndarray) -> np.ndarray | None:
-    """(E,) areas of plane cells, or signed volumes of solid ones."""
+def cell_sizes(kind: str, cells: np.ndarray, points: np.ndarray) -> np.ndarray | None:
+    """Return areas of plane cells or signed volumes of solid ones, shape (E,); None for other cells."""
     x = np.zeros((len(points), 3))
     x[:, : points.shape[1]] = points
     corner = x[cells]
@@ -170,10 +192,17 @@ def measure(kind: str, cells: np.ndarray, points: np.ndarray) -> np.ndarray | No
     return volume
 
 
-def other_units(sizes: Mapping[Size, np.ndarray | Sequence[float]], labels: Sequence[str]) -> Iterator[Finding]:
-    """Samples whose extent or field is out of scale with the rest; sizes are of each sample, 0 where it has none."""
+def find_other_units(
+    sizes: Mapping[Quantity, np.ndarray | Sequence[float]], labels: Sequence[str]
+) -> Iterator[Finding]:
+    """Find samples whose extent or field differs from the others by a factor, as values in another unit do.
+
+    Args:
+        sizes: Quantity -> its size in each sample, 0 if a sample lacks it.
+        labels: Name of each sample.
+    """
     for (kind, field), numbers in sizes.items():
-        name, values = "its extent" if kind == "extent" else repr(field), np.asarray(numbers)
+        name, values = "the extent" if kind == "extent" else repr(field), np.asarray(numbers)
         usual = float(np.median(values[values > 0])) if (values > 0).any() else 0.0
         if usual == 0 or len(values) < 3:
             continue
@@ -185,19 +214,18 @@ def other_units(sizes: Mapping[Size, np.ndarray | Sequence[float]], labels: Sequ
             guess = f": {KNOWN_FACTORS[nearest]}?" if abs(np.log(nearest / factor)) < np.log(1.6) else ""
             side = "larger" if ratio[index] > 1 else "smaller"
             what = f"{name} is {factor:,.3g} times {side} than usual{guess}"
-            yield Finding(
-                labels[index], what, 1, int(index), "Convert it, or import with --exclude and its name", serious=False
-            )
+            yield Finding(labels[index], what, 1, index, "Convert it, or leave it out with `exclude`", serious=False)
 
 
 def write_findings(path: str | os.PathLike[str], found: Sequence[Finding]) -> None:
-    """All of them as a table."""
+    """Write findings as a CSV table."""
     names = [field.name for field in fields(Finding)]
-    with making(path) as temporary, temporary.open("w", encoding="utf-8", newline="") as file:
+    with create_file(path) as temporary, temporary.open("w", encoding="utf-8", newline="") as file:
         table = csv.writer(file)
         table.writerow(names)
         table.writerows([getattr(finding, name) for name in names] for finding in found)
 
 
 def plain(row: np.ndarray) -> str:
+    """Return the numbers of a row separated by commas."""
     return ", ".join(f"{value:g}" for value in row)

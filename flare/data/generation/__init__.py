@@ -1,1 +1,1 @@
-"""Datasets from generators: in parallel, resumable, on one machine or a dask cluster."""
+"""Generation of datasets: parallel and resumable, on one machine or a dask cluster."""

@@ -1,8 +1,8 @@
-"""Making a dataset sample by sample, on one core, many, or a dask cluster: the same bytes each way.
+"""Generation of a dataset sample by sample: the same bytes in one process, in many, or on a dask cluster.
 
-Sample i depends on (seed, i) alone: it is made from `numpy.random.default_rng([seed, i])`, and where the solver does
-not converge anew from `[seed, i, 1]`, `[seed, i, 2]`, ..., which the sample's notes count. Results are committed in
-order, so a killed job resumes where it was.
+Sample i depends on (seed, i) alone: it is drawn from `numpy.random.default_rng([seed, i])`. If the solver does not
+converge, it is drawn again from `[seed, i, 1]`, `[seed, i, 2]`, ..., which is recorded in the notes of the sample.
+Samples are committed in order, so a killed job resumes where it stopped.
 """
 
 from __future__ import annotations
@@ -28,44 +28,46 @@ from flare.data.generation.parallel import in_order, workers_of
 from flare.data.sample import Sample, Schema
 from flare.data.writer import ArrayWriter, DatasetWriter
 from flare.utils.errors import DataError, Exhausted
-from flare.utils.progress import patience
+from flare.utils.progress import log_if_slow
 
 AnySchema = TypeVar("AnySchema", covariant=True)
 AnySample = TypeVar("AnySample", covariant=True)
 DRAWS = 30
-"""Of one sample, at most: that many failures are no accident, even where half of the draws are filtered out."""
+"""Most draws of one sample. So many failures are no accident, even if half of all draws are filtered out."""
 
 
 class Generator(Protocol[AnySchema, AnySample]):
-    """A frozen dataclass of options that can make a sample. See `flare.physics.darcy.Darcy`."""
+    """A frozen dataclass of options that can draw samples, such as `flare.physics.darcy.Darcy`."""
 
     __dataclass_fields__: ClassVar[dict[str, Any]]
 
-    def schema(self) -> AnySchema: ...
+    def schema(self) -> AnySchema:
+        """Return the schema of the samples."""
+        ...
 
     def sample(self, rng: np.random.Generator) -> AnySample:
-        """All that is random comes from `rng`. Raises `NotConverged` where another draw may do better."""
+        """Draw a sample from `rng` alone. Raises `NotConverged` if another draw may succeed."""
         ...
 
     def provenance(self) -> dict[str, Any]:
-        """`kind`: published, recreated, stand-in or user; and whatever else explains the data."""
+        """Return `kind` (published, recreated, stand-in or user) and anything else that explains the data."""
         ...
 
 
 @runtime_checkable
 class Compiling(Protocol):
-    """A generator with loops to compile."""
+    """A generator whose solver is compiled before use."""
 
     def prepare(self) -> None:
-        """Have them compiled and kept, once on a machine, before workers start."""
+        """Compile and cache the solver, before worker processes start."""
 
 
 @runtime_checkable
 class Choosing(Protocol):
-    """A generator that draws from a list, such as a folder of parts."""
+    """A generator that takes samples from a list, such as a folder of files."""
 
     def choose(self, *, seed: int, index: int, draw: int, samples: int) -> Generator[Any, Any]:
-        """The generator for one draw of one sample. Raises `Exhausted` where the list has come to its end."""
+        """Return the generator of one draw of one sample. Raises `Exhausted` at the end of the list."""
 
 
 def generate(
@@ -79,13 +81,21 @@ def generate(
     scheduler: str | None = None,
     quiet: bool = False,
 ) -> Dataset:
-    """Make `samples` samples into the dataset folder `path`, or go on where an earlier call was stopped.
+    """Generate a dataset, or resume one that was interrupted. A finished one is opened.
 
     Args:
-        test_samples: the last ones, kept for testing; None takes a sixth, as the benchmarks of the paper do, and at
-            least one of two.
-        workers: processes on this machine. The bytes do not depend on it.
-        scheduler: address of a dask scheduler, such as `tcp://10.0.0.1:8786`, to use its workers instead.
+        generator: Options of the samples.
+        path: Folder of the dataset.
+        samples: Number of samples, test samples included.
+        test_samples: Number of test samples, the last ones; None for a sixth, as in the paper, and at least one of
+            two.
+        seed: Seed of all samples.
+        workers: Worker processes on this machine. The bytes do not depend on it.
+        scheduler: Address of a dask scheduler, such as `tcp://10.0.0.1:8786`, to use its workers instead.
+        quiet: Report no progress.
+
+    Raises:
+        DataError: An argument is impossible, a sample failed in every draw, or the folder holds another dataset.
     """
     test = max(samples // 6, min(samples - 1, 1)) if test_samples is None else test_samples
     how: dict[str, Any] = {"seed": seed, "workers": workers, "scheduler": scheduler, "quiet": quiet}
@@ -106,21 +116,30 @@ def make_folder(
     at_once: int = 1,
     other_sizes: dict[str, str] | None = None,
 ) -> AnyFolder:
-    """`generate`, for a folder of any kind.
+    """Generate a folder of any kind, as `generate` does for datasets of fields.
 
     Args:
-        sizes: `samples` in all and, of these, `test_samples` and perhaps `val_samples`. Training ones come first.
-        at_once: samples a worker makes before it sends them: more than one where making is cheaper than sending.
-        other_sizes: in which way these are not the benchmark's, where that makes it another benchmark.
+        generator: Options of the samples.
+        path: Folder to write.
+        folder: Class that opens the folder.
+        open_writer: Function of path, schema and provenance that opens its writer.
+        sizes: Number of all `samples`, of `test_samples` and, if there is such a split, of `val_samples`. Training
+            samples come first.
+        seed: Seed of all samples.
+        workers: Worker processes on this machine.
+        scheduler: Address of a dask scheduler to use instead.
+        quiet: Report no progress.
+        at_once: Samples that a worker makes per task: more than one if sending takes longer than making.
+        other_sizes: Departures from the benchmark that the sizes cause.
     """
     samples, val, test = sizes["samples"], sizes.get("val_samples", 0), sizes["test_samples"]
     for name, value, least in (("samples", samples, 1), ("workers", workers, 1), ("seed", seed, 0)):
         if value < least:
-            raise DataError(f"{name}={value}: at least {least}, please")
+            raise DataError(f"`{name}={value}`: it must be at least {least}")
     for name, value, most in (("test_samples", test, samples), ("val_samples", val, samples - test)):
         if not 0 <= value <= most:
-            rest = f"the {most:,} that are not for testing" if most < samples else f"all {samples:,} samples"
-            raise DataError(f"{name}={value}: from 0 to {rest}, please")
+            rest = f"{most:,}, the samples that are not for testing" if most < samples else f"all {samples:,} samples"
+            raise DataError(f"`{name}={value}`: it must be from 0 to {rest}")
     schema, job = generator.schema(), {**sizes, "seed": seed}
     options = {"options": _options(generator, path), "departures": departures(generator) | (other_sizes or {})}
     provenance = generator.provenance() | job | options | {"versions": _versions()}
@@ -137,16 +156,22 @@ def make_folder(
     tasks = [range(start, min(start + at_once, samples)) for start in range(len(writer), samples, at_once)]
     with unfinished(writer, samples):
         if isinstance(generator, Compiling) and len(writer) < samples:
-            with nullcontext() if quiet else patience("compiling the solver, once on this machine: about a minute ..."):
+            with (
+                nullcontext()
+                if quiet
+                else log_if_slow("compiling the solver for this machine, once: about a minute ...")
+            ):
                 generator.prepare()
-        with closing(_made(writer, partial(_make, generator, seed, samples), tasks, workers, scheduler)) as made:
+        with closing(
+            _generate_in_order(writer, partial(_draw_samples, generator, seed, samples), tasks, workers, scheduler)
+        ) as made:
             fill(writer, made, samples, f"making {schema.name}", quiet=quiet)
         writer.provenance["redrawn"] = sum("redrawn" in notes for notes in writer.notes())
         return writer.finish(splits)
 
 
 def departures(generator: Generator[Any, Any]) -> dict[str, Any]:
-    """Options that are not the default, which is the benchmark's published form."""
+    """Return the options that differ from their default, which is the published form of the benchmark."""
     return {
         field.name: getattr(generator, field.name)
         for field in fields(generator)
@@ -155,48 +180,48 @@ def departures(generator: Generator[Any, Any]) -> dict[str, Any]:
 
 
 def _options(generator: Generator[Any, Any], path: Path) -> dict[str, Any]:
-    """All options; where a folder was begun before flare had one of them, without that one if it has its default.
+    """Return all options, without those that an existing folder does not record if they have their default.
 
-    So a new option, whose default is how things were before, turns no earlier dataset into another one.
+    A new option with a default that keeps earlier behavior thus does not turn an earlier dataset into another one.
     """
     options = asdict(generator)
     for folder in (path, partial_folder(path)):
         try:
             known = json.loads((folder / "dataset.json").read_text(encoding="utf-8"))["provenance"]["options"]
         except (OSError, ValueError, KeyError, TypeError):
-            continue  # nothing there, or nothing sound: those who open it say so
+            continue  # missing or damaged: opening it reports that
         changed = departures(generator)
         return {name: value for name, value in options.items() if name in known or name in changed}
     return options
 
 
-def _made(
+def _generate_in_order(
     writer: ArrayWriter[Any, Any],
     make: Callable[[range], list[tuple[Any, float]]],
     tasks: list[range],
     workers: int,
     scheduler: str | None,
 ) -> Generating[Any, None, None]:
-    """Samples in order, the time of each noted once it is written."""
+    """Yield the samples in order and record the time of each after it is written."""
     with workers_of(workers, scheduler) as (executor, ahead):
         for made in in_order(executor, make, tasks, ahead):
             for sample, seconds in made:
                 yield sample
-                _note_time(writer, seconds)
+                _record_time(writer, seconds)
 
 
-def _make(
+def _draw_samples(
     generator: Generator[Any, AnySample], seed: int, samples: int, indices: range
 ) -> list[tuple[AnySample, float]]:
-    """The samples, and the processor seconds each took."""
+    """Return the samples and the CPU seconds that each took."""
     from threadpoolctl import threadpool_limits
 
-    # One thread always: the order of a threaded sum may change its last bit, and the workers fill the cores anyway.
+    # One thread: a threaded sum may differ in its last bit, and the workers fill the cores anyway.
     with threadpool_limits(1):
-        return [_make_one(generator, seed, samples, index) for index in indices]
+        return [_draw_sample(generator, seed, samples, index) for index in indices]
 
 
-def _make_one(generator: Generator[Any, Any], seed: int, samples: int, index: int) -> tuple[Any, float]:
+def _draw_sample(generator: Generator[Any, Any], seed: int, samples: int, index: int) -> tuple[Any, float]:
     start = time.process_time()
     failures: list[str] = []
     while len(failures) < DRAWS:
@@ -208,25 +233,25 @@ def _make_one(generator: Generator[Any, Any], seed: int, samples: int, index: in
             sample = one.sample(np.random.default_rng([seed, index, *([draw] if draw else [])]))
         except Exhausted:
             raise
-        except DataError as error:  # not converged, or a draw that makes no sense, such as a folded mesh
+        except DataError as error:  # not converged, or impossible, such as a folded mesh
             failures.append(str(error))
         else:
             if failures:
                 sample = replace(sample, notes={**sample.notes, "redrawn": failures})
             return sample, time.process_time() - start
     raise DataError(
-        f"sample {index} failed in {DRAWS} draws, the last: {failures[-1]}. Use other settings or another --seed"
+        f"sample {index} failed in {DRAWS} draws; the last: {failures[-1]}. Use other settings or another `seed`"
     )
 
 
-def _note_time(writer: ArrayWriter[Any, Any], seconds: float) -> None:
-    """In a file of its own: the time differs from run to run, the dataset does not."""
+def _record_time(writer: ArrayWriter[Any, Any], seconds: float) -> None:
+    """Append to a separate file: times differ from run to run, the files of the dataset do not."""
     with (writer.partial / "making.jsonl").open("a", encoding="utf-8") as file:
         file.write(json.dumps({"sample": len(writer) - 1, "seconds": round(seconds, 4)}) + "\n")
 
 
 def seconds_of_making(dataset: ArrayFolder) -> float:
-    """Of one core, all samples together; what was made twice, since a job was killed, counts twice."""
+    """Return the CPU seconds of all samples; samples made twice because a job was killed count twice."""
     lines = (dataset.path / "making.jsonl").read_text(encoding="utf-8").splitlines()
     return sum(json.loads(line)["seconds"] for line in lines)
 
@@ -235,7 +260,7 @@ def _versions() -> dict[str, str]:
     import numpy
     import scipy
 
-    import flare
+    from flare.utils import __version__
 
-    versions = {"flare": flare.__version__, "numpy": numpy.__version__, "scipy": scipy.__version__}
+    versions = {"flare": __version__, "numpy": numpy.__version__, "scipy": scipy.__version__}
     return versions | {"numba": version("numba")}

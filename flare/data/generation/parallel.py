@@ -1,4 +1,4 @@
-"""Work on one core, many, or a dask cluster, with the results in order."""
+"""Parallel work in this process, in worker processes or on a dask cluster, with results in order."""
 
 from __future__ import annotations
 
@@ -23,16 +23,22 @@ Result = TypeVar("Result")
 def in_order(
     executor: Executor | None, work: Callable[[Task], Result], tasks: Iterable[Task], ahead: int
 ) -> Iterator[Result]:
-    """Results in order, computed up to `ahead` in advance: enough to keep workers busy, little to lose or hold.
+    """Yield the results of `work` in the order of the tasks.
 
-    Ctrl-C, which reaches every process of a terminal, ends a worker of ours at its work and at nothing else: one that
-    ended while it sends a result would leave this process waiting for the rest of it for ever.
+    Ctrl-C reaches every process of a terminal. It ends a worker process only while it works on a task: a worker that
+    ended while it sends a result would leave this process waiting forever.
+
+    Args:
+        executor: Executor of the tasks; None to work in this process.
+        work: Function of one task.
+        tasks: Tasks in order.
+        ahead: Number of tasks that may be submitted before their result is needed.
     """
     if executor is None:
         yield from map(work, tasks)
         return
     own = isinstance(executor, ProcessPoolExecutor) and signal.getsignal(signal.SIGINT) is not signal.SIG_IGN
-    working = partial(_until_interrupted, work) if own else work
+    working = partial(_interruptible, work) if own else work
     waiting: deque[Future[Result]] = deque()
     for task in tasks:
         with inheriting_no_interrupts():  # a pool starts its processes when it is given work
@@ -43,9 +49,10 @@ def in_order(
         yield waiting.popleft().result()
 
 
-def _until_interrupted(work: Callable[[Task], Result], task: Task) -> Result:
+def _interruptible(work: Callable[[Task], Result], task: Task) -> Result:
     signal.signal(signal.SIGINT, signal.SIG_DFL)
-    _hear_interrupts()
+    if hasattr(signal, "pthread_sigmask"):
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
     try:
         return work(task)
     finally:
@@ -54,7 +61,7 @@ def _until_interrupted(work: Callable[[Task], Result], task: Task) -> Result:
 
 @contextmanager
 def inheriting_no_interrupts() -> Iterator[None]:
-    """A process that is started now never hears of Ctrl-C, from its first instruction on; this one does, afterwards."""
+    """Block SIGINT within this block: processes started in it ignore Ctrl-C, this one receives it afterwards."""
     if not hasattr(signal, "pthread_sigmask"):  # Windows
         yield
         return
@@ -65,15 +72,17 @@ def inheriting_no_interrupts() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def _hear_interrupts() -> None:
-    """What `inheriting_no_interrupts` has withheld from a process."""
-    if hasattr(signal, "pthread_sigmask"):
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
-
-
 @contextmanager
 def workers_of(workers: int, scheduler: str | None) -> Iterator[tuple[Executor | None, int]]:
-    """Who works, None for this process itself, and how many tasks may be asked for in advance."""
+    """Provide an executor and the number of tasks to submit ahead.
+
+    Args:
+        workers: Worker processes; with 1, the executor is None and this process works itself.
+        scheduler: Address of a dask scheduler to use instead.
+
+    Raises:
+        DataError: The scheduler does not answer, or the cluster fails.
+    """
     if scheduler is not None:
         with _dask_client(scheduler) as client:
             threads = sum(client.nthreads().values())
@@ -97,7 +106,7 @@ def _dask_client(address: str) -> Any:
     try:
         from distributed import Client
     except ImportError:
-        raise DataError("a dask scheduler needs the extra:  pip install 'flare-engine[dask]'") from None
+        raise DataError("a dask scheduler needs an extra; install it with:  pip install 'flare-engine[dask]'") from None
     try:
         return Client(address, timeout=10)
     except (OSError, ValueError) as error:
@@ -105,16 +114,16 @@ def _dask_client(address: str) -> Any:
 
 
 def worker_pool(workers: int) -> ProcessPoolExecutor:
-    """Return a pool of new processes that print what this one would, and end when this one is killed."""
+    """Return a pool of new processes that log as this one does, and end if this one is killed."""
     shows = (is_attached(),)
     return ProcessPoolExecutor(workers, mp_context=get_context("spawn"), initializer=_start_worker, initargs=shows)
 
 
 def _start_worker(shows: bool) -> None:
-    """Prepare a worker process: it ends when its parent is killed, which cannot tell it to stop.
+    """Prepare a worker process to log and to end with its parent.
 
     Args:
-        shows: Whether its log messages and progress are printed, as those of its parent are.
+        shows: Whether log messages and progress are printed, as in the parent process.
     """
     if shows:
         attach()

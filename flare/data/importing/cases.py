@@ -1,8 +1,7 @@
-"""Simulations as files hold them: found in a folder or by a glob, and read one by one, nothing changed.
+"""Simulation files: finding cases in a folder or by a pattern, and reading them one by one.
 
-for place in find_cases("results/*.vtu"):
-    case = read_case(place)
-    case.points, case.point_fields, case.cell_fields, case.parameters
+for location in find_cases("results/*.vtu"):
+    mesh = read_case(location)
 """
 
 from __future__ import annotations
@@ -11,159 +10,104 @@ import fnmatch
 import glob
 import os
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-import numpy as np
-
-from flare.data.sample import DIMENSION
-from flare.mesh.file import read_mesh
-from flare.mesh.readers import MESHES, is_foam
+from flare.data.importing.fields import layout_of
+from flare.data.sample import Schema
+from flare.mesh.io import ARRAYS, MESHES, TABLES, ReadLimits, is_foam, read_mesh
+from flare.mesh.io.arrays import ArrayLayout, find_meshes, mesh_name
+from flare.mesh.mesh import Mesh
 from flare.utils.errors import DataError
 
-if TYPE_CHECKING:
-    from flare.data.sample import Schema
-    from flare.mesh.file import MeshFile
-    from flare.mesh.unstructured import Grid
-
-CONTAINERS = (".npz", ".h5", ".hdf5", ".zarr")
-TABLES = (".csv", ".parquet")
-KINDS = (MESHES, CONTAINERS, TABLES)
-"""Where a folder holds several kinds, the first that is there: a CSV file beside meshes is about them."""
+KINDS = (MESHES, ARRAYS, TABLES)
+"""In a folder of several kinds, the first that exists is read: a CSV file beside meshes describes them."""
 Source = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 
 
 @dataclass(frozen=True, order=True)
-class Place:
-    """Where a case is: a file, and within it where it holds several."""
+class CaseLocation:
+    """The file of a case, and its place in a file of several."""
 
     path: Path
     group: str = ""
-    """Of an HDF5 or Zarr file."""
+    """Group of an HDF5 or Zarr file."""
     row: int | None = None
-    """Of arrays that hold all cases along their first axis."""
+    """Index along the first axis of arrays that hold several cases."""
 
     @property
     def name(self) -> str:
-        inside = "/".join(filter(None, [self.group, "" if self.row is None else str(self.row)]))
-        return f"{self.path}:{inside}" if inside else str(self.path)
+        """File name, with group and row if there are any."""
+        return mesh_name(self.path, self.group, self.row)
 
 
-@dataclass(frozen=True)
-class Case:
-    """One simulation: fields at its points, at its cells, and of the whole."""
+def find_cases(source: Source, *, points: str | None = None, exclude: Sequence[str] = ()) -> list[CaseLocation]:
+    """Find all cases of a folder, a pattern, a file, or a list of them, in natural order (2 before 10).
 
-    name: str
-    points: np.ndarray
-    """(N, dimensions)."""
-    point_fields: Mapping[str, np.ndarray]
-    """Name -> (N,) or (N, channels)."""
-    cell_fields: Mapping[str, np.ndarray] = field(default_factory=dict)
-    parameters: Mapping[str, np.ndarray] = field(default_factory=dict)
-    """Name -> (channels,)."""
-    cells: Mapping[str, np.ndarray] = field(default_factory=dict)
-    """Type -> (cells, corners)."""
-    units: Mapping[str, str] = field(default_factory=dict)
-    """Where the file tells."""
-    mesh: MeshFile | None = None
-    """What knows the neighbours of cells and points, where the file is a mesh."""
-    grid: Grid | None = None
-    """The same of a mesh that was read without VTK."""
-    remarks: Sequence[str] = ()
-    """What was decided while reading."""
+    Args:
+        source: What to search.
+        points: Name of the coordinates in files of arrays, if it is an unusual one.
+        exclude: Patterns of file names to skip before anything is read.
 
-    @property
-    def dimension(self) -> int | None:
-        """Of its cells; None where it has none."""
-        if self.mesh is not None:
-            return self.mesh.dimension or None
-        return max((DIMENSION[kind] for kind in self.cells), default=None)
-
-    @property
-    def neighbours(self) -> MeshFile | Grid | None:
-        return self.mesh or self.grid
-
-
-def find_cases(source: Source, *, points: str | None = None, exclude: Sequence[str] = ()) -> list[Place]:
-    """Every case of a folder, a glob, a file, or a list of them, in the order of their names (2 before 10).
-
-    `exclude`: patterns of names that are left out, before anything of those files is read.
+    Raises:
+        DataError: Nothing is found, or a pattern of `exclude` matches nothing.
     """
-    from flare.data.importing.containers import cases_inside
-
     files = _files(source)
-    unused = {pattern for pattern in exclude if not any(is_called(str(path), pattern) for path in files)}
-    files = [path for path in files if not any(is_called(str(path), pattern) for pattern in exclude)]
-    found = [
-        place for path in files for place in (cases_inside(path, points) if _holds_arrays(path) else [Place(path)])
-    ]
-    unused -= {pattern for pattern in unused if any(is_called(place.name, pattern) for place in found)}
+    unused = {pattern for pattern in exclude if not any(name_matches(str(path), pattern) for path in files)}
+    files = [path for path in files if not any(name_matches(str(path), pattern) for pattern in exclude)]
+    found = [location for path in files for location in _cases_in(path, ArrayLayout(points=points))]
+    unused -= {pattern for pattern in unused if any(name_matches(location.name, pattern) for location in found)}
     if unused:
-        first = ", ".join(place.name for place in found[:3])
-        raise DataError(f"exclude: no file is called {sorted(unused)[0]!r}; the first are {first}")
-    found = [place for place in found if not any(is_called(place.name, pattern) for pattern in exclude)]
+        first = ", ".join(location.name for location in found[:3])
+        raise DataError(f"exclude: no file matches {sorted(unused)[0]!r}; the first files are {first}")
+    found = [location for location in found if not any(name_matches(location.name, p) for p in exclude)]
     if not found:
         raise DataError(f"exclude: {', '.join(exclude)} leaves no file of {source}")
     return found
 
 
-def is_called(name: str, pattern: str) -> bool:
-    """Whether a pattern such as `plate_5*` fits a file, with or without its folder and its suffix."""
+def _cases_in(path: Path, layout: ArrayLayout) -> list[CaseLocation]:
+    if path.suffix.lower() not in ARRAYS:
+        return [CaseLocation(path)]
+    return [CaseLocation(path, group, row) for group, row in find_meshes(path, layout)]
+
+
+def name_matches(name: str, pattern: str) -> bool:
+    """Return whether a pattern such as `plate_5*` matches a file, with or without its folder and its suffix."""
     path = Path(name)
     return any(fnmatch.fnmatchcase(form, pattern) for form in (name, path.name, path.stem))
 
 
-def only_case(path: Path, schema: Schema) -> Case:
-    """What a file for a prediction holds, read as an import would read it; the schema's own names are known, too."""
+def read_case(location: CaseLocation, *, points: str | None = None) -> Mesh:
+    """Read one case; `points` is the name of the coordinates in files of arrays, if it is an unusual one."""
+    return read_mesh(location.path, layout=ArrayLayout(points=points), group=location.group, row=location.row)
+
+
+def read_single_case(path: Path, schema: Schema, limits: ReadLimits | None = None) -> Mesh:
+    """Read the only case of a file for a model; the schema's own field names are recognized.
+
+    Raises:
+        DataError: The file is missing, of an unknown format, or holds several cases.
+    """
     if not path.exists():
         raise DataError(f"{path} does not exist")
     if not any(path.suffix.lower() in kinds for kinds in KINDS) and not is_foam(path):
-        known = ", ".join((*TABLES, *CONTAINERS, *MESHES))
-        raise DataError(f"{path}: cannot read {path.suffix or 'a file without a suffix'}; use one of {known}")
-    from flare.data.importing.containers import cases_inside
-
-    places = cases_inside(path, schema=schema) if _holds_arrays(path) else [Place(path)]
-    if len(places) > 1:
-        raise DataError(f"{path} holds {len(places)} cases; a prediction is for one: write it to a file of its own")
-    return read_case(places[0], schema=schema)
-
-
-def read_case(place: Place, *, points: str | None = None, schema: Schema | None = None) -> Case:
-    """One case. `points` names the coordinates where a file of arrays does not call them so that one can tell."""
-    from flare.data.importing.containers import read_container, read_point_table
-
-    if _holds_arrays(place.path):
-        return read_container(place, points, schema)
-    if place.path.suffix.lower() in TABLES:
-        return read_point_table(place, points, schema)
-    return case_of(read_mesh(place.path), place.name)
-
-
-def case_of(mesh: MeshFile, name: str) -> Case:
-    return Case(
-        name,
-        mesh.points,
-        mesh.point_fields,
-        mesh.cell_fields,
-        mesh.parameters,
-        mesh.cells,
-        mesh.units,
-        mesh=mesh,
-        remarks=mesh.remarks,
-    )
-
-
-def _holds_arrays(path: Path) -> bool:
-    return path.suffix.lower() in CONTAINERS
+        known = ", ".join((*TABLES, *ARRAYS, *MESHES))
+        raise DataError(f"{path}: cannot read {path.suffix or 'a file without suffix'}; use one of {known}")
+    layout = layout_of(schema)
+    locations = _cases_in(path, layout) if limits is None else [CaseLocation(path)]
+    if len(locations) > 1:
+        raise DataError(f"{path} holds {len(locations)} cases; write the one to predict to a file of its own")
+    (only,) = locations
+    return read_mesh(path, layout=layout, group=only.group, row=only.row, limits=limits)
 
 
 def _files(source: Source) -> list[Path]:
     if not isinstance(source, str | os.PathLike):
         return [path for part in source for path in _files(part)]
     path = Path(source)
-    if path.is_file() or is_foam(path) or (path.is_dir() and _holds_arrays(path)):
+    if path.is_file() or is_foam(path) or (path.is_dir() and path.suffix.lower() in ARRAYS):
         return [path]
     if path.is_dir():
         found = _of_one_kind(path, sorted(path.iterdir(), key=_natural))
@@ -173,7 +117,8 @@ def _files(source: Source) -> list[Path]:
     else:
         raise DataError(f"{source} does not exist")
     if not found:
-        raise DataError(f"{source}: no files of fields found; known are {', '.join(k for kind in KINDS for k in kind)}")
+        known = ", ".join(suffix for kind in KINDS for suffix in kind)
+        raise DataError(f"{source} has no simulation files; known formats are {known}")
     return found
 
 
@@ -182,11 +127,11 @@ def _of_one_kind(folder: Path, paths: Sequence[Path]) -> list[Path]:
     for kinds in KINDS:
         found = [p for p in paths if p.suffix.lower() in kinds and not any(c in p.parents for c in cases)]
         groups = [p for p in found if p.suffix.lower() == ".vtm"]
-        found = [p for p in found if not any(p.is_relative_to(g.with_suffix("")) for g in groups)]  # blocks of those
+        found = [p for p in found if not any(p.is_relative_to(g.with_suffix("")) for g in groups)]  # their blocks
         suffixes = sorted({p.suffix.lower() for p in found} | ({"OpenFOAM cases"} if cases and found else set()))
         if len(suffixes) > 1:
             raise DataError(
-                f"{folder} holds files of several kinds ({', '.join(suffixes)}); say which with a pattern, such as "
+                f"{folder} has files of several formats ({', '.join(suffixes)}); select one with a pattern such as "
                 f"'{folder}/*{suffixes[-1]}'"
             )
         if found:

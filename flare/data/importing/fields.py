@@ -1,7 +1,7 @@
-"""From a case, as its file has it, to the fields of a schema: import, checks and predictions read files this one way.
+"""Fields of a schema from a mesh: import, data checks and predictions read files with the same functions.
 
-A schema whose points are called `cell_centres` has its fields there; every other has them at the points of the mesh.
-Data of the other place is averaged, and that is said.
+A schema whose points are named `cell_centres` has its fields at the cells, every other at the points of the mesh. Data
+at the other place is averaged, with a log message.
 """
 
 from __future__ import annotations
@@ -12,161 +12,188 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from flare.data.importing.cases import Case
-from flare.data.sample import RESERVED, Schema
-from flare.utils.errors import ConfigError, DataError, MissingInputError, nearest
+from flare.data.sample import INPUT_ROLES, RESERVED, Schema
+from flare.mesh.io.arrays import CENTRES, ArrayLayout
+from flare.mesh.mesh import Mesh
+from flare.utils.errors import DataError, suggest_name
+
+__all__ = [
+    "AXES",
+    "CENTRES",
+    "coordinates",
+    "extends_along",
+    "extract_fields",
+    "find_field",
+    "identifier",
+    "layout_of",
+    "missing_fields",
+    "uses_cells",
+]
 
 logger = logging.getLogger(__name__)
 
-
-CENTRES = "cell_centres"
-"""Name of the points of a schema whose fields are at cell centres."""
 AXES = "xyz"
-BY_HAND = "--set {name}=VALUE"
-"""How the command line takes an input that a file does not have."""
 
 
 def identifier(name: str) -> str:
-    """A field's name as a schema can have it: `Static Pressure (Pa)` is Static_Pressure_Pa."""
+    """Return a field name that a schema accepts: `Static Pressure (Pa)` becomes Static_Pressure_Pa."""
     word = re.sub(r"\W+", "_", name).strip("_") or "field"
     return f"f_{word}" if word[0].isdigit() or word in RESERVED else word
 
 
-def fields_of(
-    case: Case,
+def layout_of(schema: Schema) -> ArrayLayout:
+    """Return the names that a schema expects in files of arrays and tables."""
+    return ArrayLayout(
+        points_field=schema.points,
+        inputs={name: schema.fields[name].components for name in schema.named(*INPUT_ROLES)},
+        parameters=schema.named("parameter"),
+        numeric=tuple(schema.fields),
+        spell=identifier,
+    )
+
+
+def uses_cells(mesh: Mesh, schema: Schema) -> bool:
+    """Return whether the fields of a schema are at the cells of a mesh; a table holds cell centers as its points."""
+    return schema.points == CENTRES and mesh.has_cells
+
+
+def extract_fields(
+    mesh: Mesh,
     schema: Schema,
     names: Sequence[str],
     given: Mapping[str, np.ndarray] | None = None,
     *,
-    told: Callable[[str], None] = logger.info,
+    log: Callable[[str], None] = logger.info,
 ) -> dict[str, np.ndarray]:
-    """The named fields of the schema: (N, channels) each, or (channels,) for a parameter.
+    """Return fields of a schema from a mesh: (N, components) each, or (components,) for a parameter.
 
     Args:
-        given: values that are not in the file, such as parameters from a table.
-        told: called with a sentence for whatever is averaged.
+        mesh: Mesh with data.
+        schema: Schema that names the fields.
+        names: Fields to return.
+        given: Values that are not in the mesh, such as parameters from a table.
+        log: Called with a message for every field that is averaged.
+
+    Raises:
+        DataError: A field is missing, ambiguous or has the wrong shape.
     """
-    values, missing = {}, list[MissingInputError]()
+    values, missing = {}, list[str]()
     for name in names:
-        width = len(schema.fields[name].components)
+        field = schema.fields[name]
+        width = len(field.components)
         if name == schema.points:
-            array = coordinates(case, schema)
+            array: np.ndarray | None = coordinates(mesh, schema)
         elif given and name in given:
             array = np.atleast_1d(np.asarray(given[name], dtype=np.float64))
         else:
-            try:
-                array = _found(case, schema, name, told)
-            except MissingInputError as error:  # all of them are said at once
-                missing.append(error)
-                continue
-        if schema.fields[name].role == "parameter":
+            array = find_field(mesh, schema, name, log=log)
+        if array is None:
+            missing.append(name)
+            continue
+        if field.role == "parameter":
             shape: tuple[int, ...] = (width,)
         else:
             array = array[:, None] if array.ndim == 1 else array
             shape = (len(array), width)
         if array.shape != shape:
-            raise DataError(f"{case.name}: {name!r} has shape {array.shape}; expected {shape}")
+            raise DataError(f"{mesh.name}: {name!r} has shape {array.shape}; expected {shape}")
         values[name] = array
-    if len(missing) == 1:
-        raise missing[0]
     if missing:
-        lacking = [name for error in missing for name in error.names]
-        said = ", ".join(f"{schema.fields[name].role} {name!r}" for name in lacking)
-        raise MissingInputError(f"{case.name} has not all inputs: no {said}", *lacking)
+        raise missing_fields(mesh.name, schema, missing, (*mesh.point_data, *mesh.cell_data, *mesh.parameters))
     return values
 
 
-def spread(given: Mapping[str, float | Sequence[float]], schema: Schema, case: Case | int) -> dict[str, np.ndarray]:
-    """Numbers given by hand, as `fields_of` takes them: a parameter as it is, a feature at every place of the case."""
-    inputs = schema.named("feature", "parameter")
-    for name in given:
-        if name not in inputs:
-            raise ConfigError(f"--set {name}: the model has no such input; {nearest(name, inputs)}")
-    if isinstance(case, int):
-        count = case
-    else:
-        count = case.neighbours.cell_count if schema.points == CENTRES and case.neighbours else len(case.points)
-    values = {name: np.atleast_1d(np.asarray(value, dtype=np.float64)) for name, value in given.items()}
-    features = schema.named("feature")
-    return {name: np.tile(value, (count, 1)) if name in features else value for name, value in values.items()}
+def find_field(
+    mesh: Mesh, schema: Schema, name: str, *, log: Callable[[str], None] = lambda message: None
+) -> np.ndarray | None:
+    """Return a field of a schema as the mesh has it, averaged if it is at the other place; None if it has none.
+
+    Raises:
+        DataError: Several fields match the name, or a parameter varies between points.
+    """
+    if schema.fields[name].role == "parameter":
+        # A table repeats a parameter in every row. Varying point data of a mesh is a different quantity.
+        constant = {own: v for own, v in mesh.point_data.items() if not mesh.has_cells or (v == v[:1]).all()}
+        own = _own_name(mesh, name, [*mesh.parameters, *constant])
+        if own in mesh.parameters:
+            return mesh.parameters[own]
+        return _constant_value(mesh, name, constant[own]) if own in constant else None
+    at_cells = uses_cells(mesh, schema)
+    own = _own_name(mesh, name, [*mesh.point_data, *mesh.cell_data])
+    here, there = (mesh.cell_data, mesh.point_data) if at_cells else (mesh.point_data, mesh.cell_data)
+    if own in here:
+        return here[own]
+    if own in there:
+        log(f"{own!r} is {'point' if at_cells else 'cell'} data: averaged to the {'cells' if at_cells else 'points'}")
+        return mesh.to_cells(there[own]) if at_cells else mesh.to_points(there[own])
+    other = next((values for title, values in mesh.parameters.items() if identifier(title) == name), None)
+    if other is not None:
+        raise DataError(f"{mesh.name}: {name!r} has shape {other.shape}; expected one value per point")
+    return None
 
 
-def coordinates(case: Case, schema: Schema) -> np.ndarray:
-    """(N, dimensions): the axes that the schema names, of points or of cell centres."""
+def missing_fields(where: str, schema: Schema, names: Sequence[str], present: Sequence[str] = ()) -> DataError:
+    """Return an error that names the missing fields and the arguments by which inputs can be passed.
+
+    Args:
+        where: File or mesh that lacks them.
+        schema: Schema of the fields.
+        names: Missing fields.
+        present: Fields of the file, for suggestions.
+    """
+    listed = ", ".join(f"{schema.fields[name].role} {name!r}" for name in names)
+    known = {identifier(own) for own in present}
+    close = f"; {suggest_name(names[0], known)}" if len(names) == 1 and known else ""
+    ways = [
+        f'{schema.fields[name].role}s={{"{name}": ...}}'
+        for name in names
+        if schema.fields[name].role in ("feature", "parameter")
+    ]
+    remedy = f"; pass {' and '.join(ways)}" if ways else ""
+    return DataError(f"{where} has no {listed}{close}{remedy}")
+
+
+def coordinates(mesh: Mesh, schema: Schema) -> np.ndarray:
+    """Return the coordinates that the schema names, of points or of cell centers: (N, dimensions).
+
+    Raises:
+        DataError: The mesh lacks a coordinate, or extends along one that the schema does not have.
+    """
     field = schema.fields[schema.points]
-    at = case.points
-    if schema.points == CENTRES and case.neighbours is not None:  # a table of points has the centres themselves
-        at = case.neighbours.centres()
+    at = mesh.cell_centers() if uses_cells(mesh, schema) else mesh.points
     columns = [AXES.index(axis) if axis in AXES else i for i, axis in enumerate(field.components)]
     if max(columns) >= at.shape[1]:
         raise DataError(
-            f"{case.name}: its points have {at.shape[1]} coordinates; asked for {', '.join(field.components)}"
+            f"{mesh.name} has points of {at.shape[1]} coordinates; the fields need {', '.join(field.components)}"
         )
-    left = [i for i in range(at.shape[1]) if i not in columns and len(at)]
-    for i in left:
-        if extends(at.min(0), at.max(0), i):
+    for i in (i for i in range(at.shape[1]) if i not in columns and len(at)):
+        if extends_along(at.min(0), at.max(0), i):
             raise DataError(
-                f"{case.name} is not plane: {AXES[i]} goes from {at[:, i].min():.4g} to {at[:, i].max():.4g}, but the "
-                f"fields are of {' and '.join(field.components)}"
+                f"{mesh.name} is not planar: {AXES[i]} ranges from {at[:, i].min():.4g} to {at[:, i].max():.4g}, but "
+                f"the fields depend on {' and '.join(field.components)} only"
             )
     return at[:, columns]
 
 
-def extends(low: np.ndarray, high: np.ndarray, axis: int) -> bool:
-    """Whether what fills the box from `low` to `high` is more than a plane along an axis."""
+def extends_along(low: np.ndarray, high: np.ndarray, axis: int) -> bool:
+    """Return whether the box from `low` to `high` has a thickness along an axis."""
     size = max(float((high - low).max()), 1e-300)
     return float(high[axis] - low[axis]) > 1e-5 * size
 
 
-def _found(case: Case, schema: Schema, name: str, told: Callable[[str], None]) -> np.ndarray:
-    if schema.fields[name].role == "parameter":
-        # A table repeats it in every row. A field of a mesh that differs from point to point is something else.
-        meshed = case.neighbours is not None
-        repeated = {own: rows for own, rows in case.point_fields.items() if not meshed or (rows == rows[:1]).all()}
-        places: list[Mapping[str, np.ndarray]] = [case.parameters, repeated]
-    else:
-        places = (
-            [case.cell_fields, case.point_fields] if schema.points == CENTRES else [case.point_fields, case.cell_fields]
-        )
-    own = _meant(case, name, [own for place in places for own in place])
-    for number, place in enumerate(places):
-        if own not in place:
-            continue
-        array = place[own]
-        if number == 0:
-            return array
-        if schema.fields[name].role == "parameter":
-            return _alike(case, name, array)
-        assert case.neighbours is not None  # nothing else has cell data
-        if place is case.cell_fields:
-            told(f"{own!r} is cell data: averaged to the points")
-            return case.neighbours.averaged_to_points(array)
-        told(f"{own!r} is point data: averaged to the cells")
-        return case.neighbours.averaged_to_cells(array)
-    known = [identifier(own) for place in places for own in place]
-    other = next((values for own, values in case.parameters.items() if identifier(own) == name), None)
-    if other is not None:
-        raise DataError(f"{case.name}: {name!r} has shape {other.shape}; expected a value at each of its points")
-    role = schema.fields[name].role
-    others = f"; {nearest(name, known)}" if known else ", nor any other"
-    message = f"{case.name} has no {role} {name!r}{others}"
-    raise MissingInputError(message, name) if role in ("feature", "parameter") else DataError(message)
-
-
-def _meant(case: Case, name: str, present: Sequence[str]) -> str:
-    """Which of the file's own names is the schema's: the very same, or the only one that is spelled so there."""
+def _own_name(mesh: Mesh, name: str, present: Sequence[str]) -> str:
+    """Return the name in the file of a field: the same, or the only one that the schema would spell so."""
     spelled = list(dict.fromkeys(own for own in present if identifier(own) == name))
     if name in spelled or not spelled:
         return name
     if len(spelled) > 1:
         raise DataError(
-            f"{case.name}: {' and '.join(map(repr, spelled))} may each be {name!r}; give the one that is meant this "
-            f"very name"
+            f"{mesh.name}: {' and '.join(map(repr, spelled))} could both be {name!r}; rename one of them to {name!r}"
         )
     return spelled[0]
 
 
-def _alike(case: Case, name: str, rows: np.ndarray) -> np.ndarray:
+def _constant_value(mesh: Mesh, name: str, rows: np.ndarray) -> np.ndarray:
     if (rows != rows[:1]).any():
-        raise DataError(f"{case.name}: {name!r} differs between rows; a parameter has one value for the whole sample")
+        raise DataError(f"{mesh.name}: {name!r} varies between rows; a parameter has one value per sample")
     return np.atleast_1d(rows[0])

@@ -1,8 +1,7 @@
-"""What the schema of an import is: which fields of the files are meant, where they live, and in which unit."""
+"""The schema of an import: which fields of the files it has, at points or cells, and in which units."""
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal
 
@@ -10,11 +9,11 @@ import numpy as np
 
 from flare.data.checks.sample_checks import plain
 from flare.data.importing.case_table import CaseTable
-from flare.data.importing.cases import Place
-from flare.data.importing.fields import AXES, CENTRES, extends, identifier
-from flare.data.importing.survey import FieldFound, Survey, Where
+from flare.data.importing.cases import CaseLocation
+from flare.data.importing.fields import AXES, CENTRES, extends_along, identifier
+from flare.data.importing.survey import FieldSummary, Survey, Where
 from flare.data.sample import Field, Role, Schema
-from flare.utils.errors import ConfigError, DataError, nearest
+from flare.utils.errors import ConfigError, DataError, suggest_name
 from flare.utils.text import counted
 
 CellData = Literal["centres", "points"]
@@ -30,60 +29,61 @@ def import_schema(
     table: CaseTable | None,
     cell_data: CellData | None,
     dimensions: int | None,
-    remarks: list[str],
+    notes: list[str],
 ) -> Schema:
-    """The fields of the dataset; what was decided is added to `remarks`. Arguments are those of `plan_import`."""
+    """Return the schema of the dataset; decisions are added to `notes`. Arguments are those of `plan_import`."""
     if not targets:
-        raise ConfigError(f"say which field is to be predicted, with --target NAME; {_known(found)}")
-    _refuse_unknown(found, [*targets, *inputs], table)
-    at_centres = _at_centres(found, targets, inputs, cell_data, remarks)
-    length = _unit("points", units, found, remarks)
-    points = Field(role="points", components=_axes(found, dimensions, at_centres, remarks), unit=length)
+        raise ConfigError(f'name the fields to predict, such as targets="NAME"; {_known(found)}')
+    _check_known(found, [*targets, *inputs], table)
+    at_centres = _at_centres(found, targets, inputs, cell_data, notes)
+    length = _unit("points", units, found, notes)
+    points = Field(role="points", components=_axes(found, dimensions, at_centres, notes), unit=length)
     fields = {CENTRES if at_centres else "points": points}
     chosen: list[tuple[str, str]] = [*((n, "input") for n in inputs), *((n, "target") for n in targets)]
     for own, purpose in chosen:
         word = identifier(own)
         if word in fields:
-            raise ConfigError(f"{own!r} is asked for twice, or another field is spelled {word!r} too")
-        fields[word] = _field(found, own, purpose, units, at_centres, remarks)
+            raise ConfigError(f"{own!r} is requested twice, or another field also becomes {word!r}")
+        fields[word] = _field(found, own, purpose, units, at_centres, notes)
     for column, stated in table.units.items() if table else ():
         if column in fields:
-            raise ConfigError(f"the column {column!r} of the parameter file is also a field of the files; rename it")
+            raise ConfigError(f"column {column!r} of the parameter file is also a field of the files; rename it")
         fields[column] = Field(role="parameter", components=(column,), unit=_column_unit(column, stated, units))
     for field_name in units:
         if field_name != "points" and identifier(field_name) not in fields:
             raise ConfigError(
-                f"a unit is given for {field_name!r}, which is no field of the dataset; {nearest(field_name, fields)}"
+                f"units: {field_name!r} is not a field of the dataset; {suggest_name(field_name, fields)}"
             )
-    cell_type = _cell_type(found, at_centres, remarks)
+    cell_type = _cell_type(found, at_centres, notes)
     return Schema(name=name, fields=fields, cell_type=cell_type, cell_dimension=None if cell_type else found.dimension)
 
 
 def constant_inputs(
-    found: Survey, inputs: Sequence[str], table: CaseTable | None, places: Sequence[Place]
+    found: Survey, inputs: Sequence[str], table: CaseTable | None, locations: Sequence[CaseLocation]
 ) -> list[str]:
-    """Remarks on inputs that are the same in all files: what they do, no model can learn from these."""
-    still = {
+    """Return notes about inputs that are constant over all files, whose effect a model cannot learn."""
+    constant = {
         name: plain(np.ravel(field.low if field.first is None else field.first))
         for name in inputs
         for field in found.named(name).values()
         if not field.varies
     }
     if table:
-        rows = [table.values(place) for place in places]
-        still |= {c: plain(rows[0][c]) for c in table.columns if all(row[c] == rows[0][c] for row in rows)}
+        rows = [table.values(location) for location in locations]
+        constant |= {c: plain(rows[0][c]) for c in table.columns if all(row[c] == rows[0][c] for row in rows)}
     return [
-        f"the input {name!r} is {value} in all {len(places)} files: a model learns nothing of what it does"
-        for name, value in still.items()
-        if len(places) > 1
+        f"input {name!r} is {value} in all {len(locations)} files, so a model cannot learn its effect"
+        for name, value in constant.items()
+        if len(locations) > 1
     ]
 
 
 def unused_parameters(found: Survey, used: Iterable[str]) -> list[str]:
-    """A remark on numbers of the whole that differ from file to file and are no input: what they do looks like noise.
+    """Return a note about parameters that vary between files and are not inputs; their effect looks like noise.
 
     Args:
-        used: names of inputs and targets, in their own or a schema's spelling.
+        found: Summary of the files.
+        used: Names of inputs and targets, in their own or a schema's spelling.
     """
     known = {identifier(name) for name in used}
     left = [
@@ -93,83 +93,81 @@ def unused_parameters(found: Survey, used: Iterable[str]) -> list[str]:
     ]
     if not left:
         return []
-    differ, are, them = ("differs", "is", "it") if len(left) == 1 else ("differ", "are", "them")
-    return [
-        f"{', '.join(map(repr, left))} {differ} from file to file and {are} not used; give {them} to the model with "
-        f"--input {' '.join(map(shlex.quote, left))}"
-    ]
+    return [f"parameters that vary between files but are not in inputs=: {', '.join(map(repr, left))}"]
 
 
 def _at_centres(
-    found: Survey, targets: Sequence[str], inputs: Sequence[str], wish: CellData | None, remarks: list[str]
+    found: Survey, targets: Sequence[str], inputs: Sequence[str], requested: CellData | None, notes: list[str]
 ) -> bool:
-    """Whether fields live at cell centres; refuses fields that not every file has, or not at the same place."""
+    """Return whether fields are at cell centers; fields that a file lacks, or has elsewhere, raise DataError."""
     places: list[set[str]] = []
     for name in [*targets, *inputs]:
         here = found.named(name)
         everywhere = {where for where, field in here.items() if len(field.cases) == len(found.cases)}
         if not everywhere:
-            _refuse_gaps(found, name, here)
+            _raise_gaps(found, name, here)
         if name in targets and everywhere == {"whole"}:
-            raise DataError(f"{name!r} is one value of a whole file; a target is a field at points or cells")
+            raise DataError(f"{name!r} is a parameter of the whole file; a target must be at points or cells")
         if everywhere != {"whole"}:
             places.append({str(where) for where in everywhere} - {"whole"})
-    if wish is not None:
-        return wish == "centres"
+    if requested is not None:
+        return requested == "centres"
     if all("points" in where for where in places):
         return False
     if all("cells" in where for where in places):
-        remarks.append(
-            "the fields are cell data: they are taken at the cell centres (--cell-data points averages them)"
+        notes.append(
+            'the fields are cell data and stay at the cell centers (cell_data="points" averages them to the points)'
         )
         return True
     raise ConfigError(
-        "some of the fields are at points, some at cells; say where they shall live: --cell-data points averages cell "
-        "data to the points, --cell-data centres averages point data to the cells"
+        'some fields are at points, others at cells; use cell_data="points" to average cell data to the points, or '
+        'cell_data="centres" to average point data to the cells'
     )
 
 
-def _refuse_gaps(found: Survey, name: str, here: Mapping[Where, FieldFound]) -> None:
+def _raise_gaps(found: Survey, name: str, here: Mapping[Where, FieldSummary]) -> None:
     if len(here) > 1:
-        said = ", ".join(
+        places = ", ".join(
             f"at {where} in {len(f.cases)} files (first: {found.cases[f.cases[0]].name})" for where, f in here.items()
         )
-        raise DataError(f"{name!r} is of several kinds: {said}; export all files alike")
+        raise DataError(f"{name!r} is at different places: {places}; export all files alike")
     (field,) = here.values()
     missing = sorted(set(range(len(found.cases))) - set(field.cases))
     raise DataError(
-        f"{len(missing)} of {len(found.cases)} files have no {name!r} (first: {found.cases[missing[0]].name}); leave "
-        f"them out with --exclude NAME, or export them again"
+        f"{len(missing)} of {len(found.cases)} files have no {name!r} (first: {found.cases[missing[0]].name}); skip "
+        f'them with exclude="NAME", or export them again'
     )
 
 
-def _axes(found: Survey, dimensions: int | None, at_centres: bool, remarks: list[str]) -> tuple[str, ...]:
-    """Of the coordinates that are kept; refuses to leave out one along which a file extends."""
+def _axes(found: Survey, dimensions: int | None, at_centres: bool, notes: list[str]) -> tuple[str, ...]:
+    """Return the axes to keep; dropping one along which a file extends raises ConfigError."""
     axes, there = found.axes, len(found.cases[0].low)
     if dimensions is not None and dimensions != len(axes):
         axes = tuple(AXES[:dimensions])
         if dimensions > there:
             raise ConfigError(
-                f"--dimensions {dimensions}: the points of the files have only {counted(there, 'coordinate')}"
+                f"dimensions={dimensions}: the points of the files have only {counted(there, 'coordinate')}"
             )
         left = [i for i, axis in enumerate(AXES[:there]) if axis not in axes]
-        for case in () if at_centres else found.cases:  # centres of a layer of cells are plane, its points are not
-            long = [i for i in left if extends(case.low, case.high, i)]
+        for case in (
+            () if at_centres else found.cases
+        ):  # the centers of one layer of cells are planar, its points are not
+            long = [i for i in left if extends_along(case.low, case.high, i)]
             if long:
                 i = long[0]
                 raise ConfigError(
-                    f"--dimensions {dimensions}: {case.name} extends along {AXES[i]}, from {case.low[i]:.4g} to "
-                    f"{case.high[i]:.4g}; leave the option out, or export a plane section"
+                    f"dimensions={dimensions}: {case.name} extends along {AXES[i]}, from {case.low[i]:.4g} to "
+                    f"{case.high[i]:.4g}; omit the argument, or export a planar section"
                 )
         if left:
-            remarks.append(f"only {' and '.join(axes)} of the coordinates are kept, as --dimensions {dimensions} asks")
+            notes.append(f"dimensions={dimensions}: only the coordinates {' and '.join(axes)} are kept")
     elif len(axes) < there:
-        remarks.append(f"all files lie in one plane: only {' and '.join(axes)} of the coordinates are kept")
+        notes.append(f"all files lie in one plane: only the coordinates {' and '.join(axes)} are kept")
     return axes
 
 
 def _field(
-    found: Survey, own: str, purpose: str, units: Mapping[str, str], at_centres: bool, remarks: list[str]
+    found: Survey, own: str, purpose: str, units: Mapping[str, str], at_centres: bool, notes: list[str]
 ) -> Field:
     here = found.named(own)
     where, field = _best(here, at_centres)
@@ -178,75 +176,77 @@ def _field(
     role: Role = "target" if purpose == "target" else "parameter" if where == "whole" else "feature"
     others = [f"at {other}" if other != "whole" else "of the whole" for other in here if other != where]
     if others:
-        instead = f" (--cell-data {'points' if at_centres else 'centres'} takes the other)" if where != "whole" else ""
-        remarks.append(f"{own!r} is at {where} and {' and '.join(others)}: that at {where} is taken{instead}")
+        instead = f" (cell_data={'points' if at_centres else 'centres'!r} uses the other)" if where != "whole" else ""
+        notes.append(f"{own!r} is at {where} and {' and '.join(others)}: the one at {where} is used{instead}")
     averaged = role != "parameter" and (where == "cells") != at_centres
     if averaged:
         to = "cells" if at_centres else "points"
-        remarks.append(f"{own!r} is {'point' if at_centres else 'cell'} data: averaged to the {to}")
+        notes.append(f"{own!r} is {'point' if at_centres else 'cell'} data: averaged to the {to}")
     word = identifier(own)
     described = "" if word == field.name else f"{field.name!r} in the files"
-    unit = _unit(field.name, units, found, remarks)
+    unit = _unit(field.name, units, found, notes)
     return Field(role=role, components=_components(word, field.widths), unit=unit, description=described)
 
 
-def _unit(name: str, asked: Mapping[str, str], found: Survey, remarks: list[str]) -> str:
-    """Of a field, by its own name in the files: what they state, what is asked for, or none; never two of them."""
+def _unit(name: str, asked: Mapping[str, str], found: Survey, notes: list[str]) -> str:
+    """Return the unit of a field: the stated one, the requested one, or "1"; two different ones are an error."""
     stated = found.units.get(name, {})
     if len(stated) > 1:
-        said = ", ".join(f"{unit} in {found.cases[cases[0]].name}" for unit, cases in stated.items())
+        both = ", ".join(f"{unit} in {found.cases[cases[0]].name}" for unit, cases in stated.items())
         raise DataError(
-            f"{name!r} is in several units: {said}. Fields are not converted: write all files in one unit, or leave "
-            f"some out with --exclude"
+            f"{name!r} has several units: {both}. Units are not converted: export all files in one unit, or skip some "
+            f'with exclude="NAME"'
         )
     unit = next(iter(stated), None)
-    wish = _wish(name, asked)
+    requested = _requested_unit(name, asked)
     if unit is None:
-        return wish or "1"
+        return requested or "1"
     cases = stated[unit]
-    if wish not in (None, unit):
+    if requested not in (None, unit):
         raise ConfigError(
-            f"--unit {name}={wish}: {found.cases[cases[0]].name} says that it is in {unit}. Fields are not converted: "
-            f"leave the option out, or mend the files"
+            f"units: {name!r} is requested in {requested}, but {found.cases[cases[0]].name} states {unit}. Units are "
+            f"not converted: omit it, or fix the files"
         )
-    if len(cases) < len(found.cases) and wish is None:
-        remarks.append(f"{name!r} is in {unit} by {len(cases)} of {len(found.cases)} files; the others say no unit")
+    if len(cases) < len(found.cases) and requested is None:
+        notes.append(f"{name!r} is in {unit} in {len(cases)} of {len(found.cases)} files; the others state no unit")
     return unit
 
 
 def _column_unit(column: str, stated: str, asked: Mapping[str, str]) -> str:
-    wish = _wish(column, asked)
-    if wish not in (None, stated) and stated != "1":
+    requested = _requested_unit(column, asked)
+    if requested not in (None, stated) and stated != "1":
         raise ConfigError(
-            f"--unit {column}={wish}: the parameter file says that it is in {stated}. Parameters are not converted: "
-            f"leave the option out, or mend that file"
+            f"units: {column!r} is requested in {requested}, but the parameter file states {stated}. Units are not "
+            f"converted: omit it, or fix the file"
         )
-    return wish or stated
+    return requested or stated
 
 
-def _wish(name: str, asked: Mapping[str, str]) -> str | None:
-    """The unit that is asked for, however the field is spelled; None where none is."""
-    wishes = {unit.strip() for own, unit in asked.items() if identifier(own) == identifier(name)}
-    if len(wishes) > 1:
-        raise ConfigError(f"--unit: {name!r} is given several, {' and '.join(sorted(wishes))}; give one")
-    if "" in wishes:
-        raise ConfigError(f"--unit {name}= is empty; write one, such as {name}=m, or {name}=1 for none")
-    return next(iter(wishes), None)
+def _requested_unit(name: str, asked: Mapping[str, str]) -> str | None:
+    """Return the requested unit of a field in any spelling; None if there is none."""
+    requests = {unit.strip() for own, unit in asked.items() if identifier(own) == identifier(name)}
+    if len(requests) > 1:
+        raise ConfigError(f"units: {name!r} has several, {' and '.join(sorted(requests))}; keep one")
+    if "" in requests:
+        raise ConfigError(f'units: that of {name!r} is empty; use "1" for a dimensionless field')
+    return next(iter(requests), None)
 
 
-def _cell_type(found: Survey, at_centres: bool, remarks: list[str]) -> str | None:
+def _cell_type(found: Survey, at_centres: bool, notes: list[str]) -> str | None:
     cell_type = None if at_centres else found.cell_type
     if found.cell_kinds and cell_type is None and not at_centres:
         kinds = ", ".join(f"{kind} {number:,}" for kind, number in found.cell_kinds.items())
-        remarks.append(
-            f"cells of several types ({kinds}) are not kept, points and fields are; predictions keep them all"
+        notes.append(
+            f"cells of several types ({kinds}) are not stored, only points and fields; predictions keep all cells"
         )
     elif set(found.cell_kinds) == {"triangle", "quad"} and cell_type:
-        remarks.append("quadrilaterals are split into triangles, for all cells are of one type; predictions keep them")
+        notes.append(
+            "quadrilaterals are split into triangles, because a dataset has one cell type; predictions keep them"
+        )
     return cell_type
 
 
-def _best(here: Mapping[Where, FieldFound], at_centres: bool) -> tuple[Where, FieldFound]:
+def _best(here: Mapping[Where, FieldSummary], at_centres: bool) -> tuple[Where, FieldSummary]:
     order: tuple[Where, ...] = ("cells", "points", "whole") if at_centres else ("points", "cells", "whole")
     return next((where, here[where]) for where in order if where in here)
 
@@ -258,8 +258,8 @@ def _components(name: str, widths: set[int]) -> tuple[str, ...]:
     return tuple(AXES[:width]) if width <= 3 else tuple(f"c{i}" for i in range(width))
 
 
-def _refuse_unknown(found: Survey, wanted: Sequence[str], table: CaseTable | None) -> None:
-    """Names that no file has; columns of the parameter file are easily taken for such."""
+def _check_known(found: Survey, wanted: Sequence[str], table: CaseTable | None) -> None:
+    """Raise an error for names that no file has; columns of the parameter file are inputs already."""
     columns = table.columns if table else []
     inputs_already = f"columns of {table.path} are inputs already" if table and columns else ""
     for name in wanted:
@@ -267,7 +267,7 @@ def _refuse_unknown(found: Survey, wanted: Sequence[str], table: CaseTable | Non
             continue
         if identifier(name) in columns:
             raise ConfigError(
-                f"{name!r} is no field of the files: {inputs_already}; leave it out of --input and --target"
+                f"{name!r} is not a field of the files: {inputs_already}; omit it from inputs and targets"
             )
         close = _known(found, name, columns) + (f"; {inputs_already}" if inputs_already else "")
         raise DataError(f"no file has a field {name!r}; {close}")
@@ -276,5 +276,5 @@ def _refuse_unknown(found: Survey, wanted: Sequence[str], table: CaseTable | Non
 def _known(found: Survey, name: str = "", columns: Sequence[str] = ()) -> str:
     names = sorted({own for (_, own) in found.fields})
     if not names:
-        return "the files hold geometry only, and no field to learn"
-    return nearest(name, [*names, *columns]) if name else f"there are: {', '.join(names)}"
+        return "the files have geometry only, without fields"
+    return suggest_name(name, [*names, *columns]) if name else f"the files have {', '.join(names)}"

@@ -1,4 +1,4 @@
-"""What a set of files holds, read once and changed nowhere: sizes, cells, fields, ranges, numbers that are none."""
+"""Summary of a set of simulation files: sizes, cells, fields, ranges and non-finite values."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from typing import Literal
 import numpy as np
 
 from flare.data.checks.precision import merged_by_rounding, steps_between
-from flare.data.importing.cases import Case, Place, read_case
+from flare.data.importing.cases import CaseLocation, read_case
 from flare.data.importing.fields import AXES, identifier
-from flare.data.sample import DIMENSION
+from flare.mesh.mesh import DIMENSION, OTHER, Mesh
 from flare.utils.errors import DataError
 from flare.utils.progress import progress
 from flare.utils.text import counted
@@ -22,31 +22,32 @@ Where = Literal["points", "cells", "whole"]
 
 
 @dataclass
-class FieldFound:
-    """One array, as it is called in the files, over all cases."""
+class FieldSummary:
+    """One array by its name in the files, over all cases."""
 
     name: str
     where: Where
     widths: set[int] = field(default_factory=set)
-    """Channels; several where files disagree."""
+    """Numbers of components; several if files disagree."""
     cases: list[int] = field(default_factory=list)
-    """Which have it."""
+    """Cases that have it."""
     low: float = np.inf
     high: float = -np.inf
     bad: int = 0
-    """Values that are NaN or infinite."""
+    """Number of NaN and infinite values."""
     first_bad: tuple[int, int] | None = None
-    """Case and place of the first of them."""
+    """Case and row of the first of them."""
     bad_cases: list[int] = field(default_factory=list)
-    """Which have some."""
+    """Cases that have some."""
     first: np.ndarray | None = None
-    """Value in the first case, of a field of the whole."""
+    """Value in the first case, for data of the whole mesh."""
     varies: bool = False
-    """Whether it has another value, at any place or in any case; a vector of the whole, whether one of its channels."""
+    """Whether it has more than one value; for a vector of the whole mesh, whether any component varies."""
     counts: bool = True
-    """Whether it only numbers the points or cells, in every file: the number of a node, not a field."""
+    """Whether it only numbers the points or cells in every file, such as node numbers."""
 
-    def take(self, index: int, values: np.ndarray) -> None:
+    def add(self, index: int, values: np.ndarray) -> None:
+        """Add the values of a case."""
         rows = values.reshape(1, -1) if self.where == "whole" else values.reshape(len(values), -1)
         self.widths.add(rows.shape[1])
         self.cases.append(index)
@@ -67,7 +68,7 @@ class FieldFound:
 
 
 def _counts(rows: np.ndarray) -> bool:
-    """Whether (N, channels) is one column of consecutive whole numbers, in any order."""
+    """Return whether (N, components) is one column of consecutive integers, in any order."""
     if rows.shape[1] != 1 or len(rows) < 2 or rows.max() - rows.min() != len(rows) - 1:
         return False
     ordered = np.sort(rows[:, 0])
@@ -75,62 +76,65 @@ def _counts(rows: np.ndarray) -> bool:
 
 
 @dataclass(frozen=True)
-class CaseFound:
-    """The outline of one case."""
+class CaseSummary:
+    """Size, bounding box and digests of one case."""
 
     name: str
     points: int
     cells: Mapping[str, int]
-    """Type -> how many."""
+    """Type -> number of cells."""
     low: np.ndarray
     high: np.ndarray
-    """Corners of the box around the points."""
+    """Corners of the bounding box."""
     digest: str
-    """Of points and fields: equal where two files hold the same."""
+    """Digest of points and fields; equal if two files have the same content."""
     dimension: int | None
-    """Of its cells; None where it has none."""
-    remarks: Sequence[str] = ()
+    """Dimension of its cells; None if it has none."""
+    notes: Sequence[str] = ()
     lost: int = 0
-    """Points whose coordinates are no numbers."""
+    """Points with non-finite coordinates."""
     content: str = ""
-    """Digest of all that is read of it, cells as well: the same where nothing has changed."""
+    """Digest of everything that is read, cells included; equal if nothing has changed."""
     merged: int = 0
-    """Places that single precision takes for others."""
+    """Points that coincide with others in single precision."""
     steps: float = np.inf
-    """Of single precision between neighbours, where they lie far from the origin."""
+    """Steps of single precision between neighboring points."""
 
 
 @dataclass(frozen=True)
 class Survey:
-    cases: Sequence[CaseFound]
-    fields: Mapping[tuple[Where, str], FieldFound]
-    units: Mapping[str, Mapping[str, Sequence[int]]]
-    """Field -> unit -> cases whose files state it; a field that no file states a unit of is not there."""
+    """Summary of all files."""
 
-    def called(self, name: str) -> dict[Where, FieldFound]:
-        """Where the files have a field of exactly this name."""
+    cases: Sequence[CaseSummary]
+    fields: Mapping[tuple[Where, str], FieldSummary]
+    units: Mapping[str, Mapping[str, Sequence[int]]]
+    """Field -> unit -> cases whose files state it; fields without a stated unit are not listed."""
+
+    def exactly(self, name: str) -> dict[Where, FieldSummary]:
+        """Return the places at which the files have a field of exactly this name."""
         return {where: found for (where, own), found in self.fields.items() if own == name}
 
-    def named(self, name: str) -> dict[Where, FieldFound]:
-        """Where the files have a field of this name, in its own or a schema's spelling.
+    def named(self, name: str) -> dict[Where, FieldSummary]:
+        """Return the places at which the files have a field of this name, in its own or a schema's spelling.
 
-        Two names that a schema spells alike are refused even where one is meant exactly: whoever reads the files
-        later, for a prediction, has the schema's spelling only.
+        Raises:
+            DataError: Two names have the same spelling in a schema. A prediction, which only has that spelling, could
+                not tell them apart.
         """
         alike = {own: found for (_, own), found in self.fields.items() if identifier(own) == identifier(name)}
         if len(alike) > 1:
-            said = " and ".join(
+            both = " and ".join(
                 f"{own!r} (first: {self.cases[found.cases[0]].name})" for own, found in sorted(alike.items())
             )
             raise DataError(
-                f"{said} would all be {identifier(name)} in a dataset, which knows letters, digits and _ only; rename "
-                f"all but one of them in the files"
+                f"{both} would all become {identifier(name)} in a dataset, where names have letters, digits and _ "
+                f"only; rename all but one of them in the files"
             )
-        return self.called(next(iter(alike), name))
+        return self.exactly(next(iter(alike), name))
 
     @property
     def axes(self) -> tuple[str, ...]:
-        """Of the coordinates; an axis along which no file extends, and all lie at the same place, is left out."""
+        """Axes of the coordinates, without those along which all files lie in one plane."""
         low = np.array([case.low for case in self.cases])
         high = np.array([case.high for case in self.cases])
         size = max(float((high - low).max()), 1e-300)
@@ -140,7 +144,7 @@ class Survey:
 
     @property
     def cell_kinds(self) -> dict[str, int]:
-        """Type -> cells of all cases, of the highest dimension there is: edges of a mesh of triangles are left out."""
+        """Type -> number of cells of all cases, of the highest dimension only."""
         counts: Counter[str] = Counter()
         for case in self.cases:
             counts.update(case.cells)
@@ -149,95 +153,102 @@ class Survey:
 
     @property
     def dimension(self) -> int | None:
-        """Of the cells of all files; None where a file has none."""
+        """Highest dimension of the cells of all files; None if a file has no cells."""
         found = [case.dimension for case in self.cases]
         return None if None in found else max((d for d in found if d is not None), default=None)
 
     @property
-    def remarks(self) -> list[str]:
-        """What was decided while reading, with the files for which it was."""
-        said: dict[str, list[str]] = {}
+    def notes(self) -> list[str]:
+        """Decisions of the readers, each with the files it applies to."""
+        files: dict[str, list[str]] = {}
         for case in self.cases:
-            for remark in case.remarks:
-                said.setdefault(remark, []).append(case.name)
-        return [f"{counted(len(files), 'file')} (first: {files[0]}): {remark}" for remark, files in said.items()]
+            for note in case.notes:
+                files.setdefault(note, []).append(case.name)
+        return [f"{counted(len(names), 'file')} (first: {names[0]}): {note}" for note, names in files.items()]
 
     @property
     def cell_type(self) -> str | None:
-        """The one type a dataset of these can hold; plane cells of two types become triangles."""
+        """The one cell type of a dataset of these files; triangles and quadrilaterals become triangles."""
         kinds = set(self.cell_kinds)
         if not kinds or any(not case.cells for case in self.cases):
             return None
         if kinds == {"triangle", "quad"}:
             return "triangle"
-        return kinds.pop() if len(kinds) == 1 and "other" not in kinds else None
+        return kinds.pop() if len(kinds) == 1 and OTHER not in kinds else None
 
 
-def survey(places: Iterable[Place], *, points: str | None = None, quiet: bool = False) -> Survey:
-    """Read every case once."""
-    places = list(places)
-    cases: list[CaseFound] = []
-    fields: dict[tuple[Where, str], FieldFound] = {}
+def survey(locations: Iterable[CaseLocation], *, points: str | None = None, quiet: bool = False) -> Survey:
+    """Read every case once and summarize all of them.
+
+    Args:
+        locations: Cases to read.
+        points: Name of the coordinates in files of arrays, if it is an unusual one.
+        quiet: Shows no progress.
+    """
+    locations = list(locations)
+    cases: list[CaseSummary] = []
+    fields: dict[tuple[Where, str], FieldSummary] = {}
     units: dict[str, dict[str, list[int]]] = {}
-    with progress("reading", len(places), unit="files", quiet=quiet) as update:
-        for index, place in enumerate(places):
+    with progress("reading", len(locations), unit="files", quiet=quiet) as update:
+        for index, location in enumerate(locations):
             try:
-                case = read_case(place, points=points)
+                mesh = read_case(location, points=points)
             except DataError as error:
-                raise DataError(f"{error} (an import leaves it out with --exclude {place.path.name})") from None
-            cases.append(_outline(case))
-            for name, unit in case.units.items():
-                if unit.strip() not in ("", "1"):  # as good as none
+                raise DataError(f'{error} (to import without it, pass exclude="{location.path.name}")') from None
+            cases.append(_summary(mesh))
+            for name, unit in mesh.units.items():
+                if unit.strip() not in ("", "1"):
                     units.setdefault(name, {}).setdefault(unit.strip(), []).append(index)
             groups: list[tuple[Where, Mapping[str, np.ndarray]]] = [
-                ("points", case.point_fields),
-                ("cells", case.cell_fields),
-                ("whole", case.parameters),
+                ("points", mesh.point_data),
+                ("cells", mesh.cell_data),
+                ("whole", mesh.parameters),
             ]
             for where, arrays in groups:
                 for name, values in arrays.items():
-                    fields.setdefault((where, name), FieldFound(name, where)).take(index, values)
+                    fields.setdefault((where, name), FieldSummary(name, where)).add(index, values)
             update()
-    _refuse_other_spaces(cases)
+    _check_dimensions(cases)
     return Survey(cases, fields, units)
 
 
-def _refuse_other_spaces(cases: Sequence[CaseFound]) -> None:
-    """Files of the plane and files of space are no one dataset."""
+def _check_dimensions(cases: Sequence[CaseSummary]) -> None:
+    """Raise DataError if files have different numbers of coordinates."""
     usual = Counter(len(case.low) for case in cases).most_common(1)[0][0] if cases else 0
     odd = [case for case in cases if len(case.low) != usual]
     if odd:
         raise DataError(
-            f"{len(odd)} of {len(cases)} files have {len(odd[0].low)} coordinates a point, the others {usual} (first: "
-            f"{odd[0].name}); leave them out with --exclude NAME, or export all alike"
+            f"{len(odd)} of {len(cases)} files have {len(odd[0].low)} coordinates per point, the others {usual} "
+            f"(first: "
+            f'{odd[0].name}); skip them with exclude="NAME", or export all files alike'
         )
 
 
-def _outline(case: Case) -> CaseFound:
+def _summary(mesh: Mesh) -> CaseSummary:
     digest = hashlib.sha256()
-    for name, array in [("", case.points), *sorted(case.point_fields.items()), *sorted(case.cell_fields.items())]:
+    for name, array in [("", mesh.points), *sorted(mesh.point_data.items()), *sorted(mesh.cell_data.items())]:
         digest.update(name.encode())
         digest.update(np.ascontiguousarray(array).tobytes())
-    for name, array in sorted(case.parameters.items()):
+    for name, array in sorted(mesh.parameters.items()):
         digest.update(f"{name}{array.tolist()}".encode())
-    alike = digest.hexdigest()
-    for kind, cells in sorted(case.cells.items()):
-        digest.update(f"{kind}{cells.shape}".encode())
-        digest.update(np.ascontiguousarray(cells).tobytes())
-    box = case.points[np.isfinite(case.points).all(1)]  # a NaN has no place, and must not take an axis with it
-    lost = len(case.points) - len(box)
-    box = box if len(box) else np.zeros((1, case.points.shape[1]))
-    return CaseFound(
-        case.name,
-        len(case.points),
-        {kind: len(cells) for kind, cells in case.cells.items()},
+    content = digest.copy()
+    for kind, cells in sorted(mesh.cells.items()):
+        content.update(f"{kind}{cells.shape}".encode())
+        content.update(np.ascontiguousarray(cells).tobytes())
+    box = mesh.points[np.isfinite(mesh.points).all(1)]  # a NaN must not affect the bounding box
+    lost = len(mesh.points) - len(box)
+    box = box if len(box) else np.zeros((1, mesh.points.shape[1]))
+    return CaseSummary(
+        mesh.name,
+        len(mesh.points),
+        {kind: len(cells) for kind, cells in mesh.cells.items()},
         box.min(0).astype(np.float64),
         box.max(0).astype(np.float64),
-        alike,
-        case.dimension,
-        case.remarks,
-        lost,
         digest.hexdigest(),
+        mesh.dimension,
+        mesh.notes,
+        lost,
+        content.hexdigest(),
         merged_by_rounding(box),
         steps_between(box),
     )

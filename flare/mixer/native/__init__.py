@@ -1,6 +1,6 @@
-"""The mixer by fused C++ kernels, for float32 on the CPU. Scores exist only inside a tile of 64 points.
+"""The mixer as fused C++ kernels for float32 on the CPU. Scores exist only inside a tile of 64 points.
 
-Whatever the kernels do not serve (another device or precision, autocast, `torch.func`, `torch.export`) goes to `sdpa`.
+Other devices or precisions, autocast, `torch.func` and `torch.export` are not supported; they go to `sdpa`.
 """
 
 # B batch, N points, M latents per head, H heads, D head width
@@ -11,79 +11,78 @@ import torch
 from torch import Tensor, nn
 
 from flare.mixer import sdpa
-from flare.mixer.native import ops  # noqa: F401  (registers the operators)
+from flare.mixer.native import mixer_ops  # noqa: F401  (registers the operators)
 from flare.mixer.native.library import why_not as why_not
 from flare.utils.errors import ConfigError
 
+_PLAIN = {Tensor, nn.Parameter}
 
-def serves(*tensors: Tensor) -> bool:
-    """Whether the kernels can compute with these tensors, here and now."""
+
+def supports(*tensors: Tensor) -> bool:
+    """Return whether the kernels can compute with these tensors in the present context."""
     for t in tensors:
         if t.dtype is not torch.float32 or not t.is_cpu or t.layout is not torch.strided or t.is_nested:
             return False
     if torch.is_autocast_enabled("cpu") or torch._C._get_tracing_state() is not None:
         return False
-    if torch._C._are_functorch_transforms_active():  # torch.func would have to look inside
+    if torch._C._are_functorch_transforms_active():  # torch.func needs operators that it can look into
         return False
     if torch.compiler.is_compiling():
-        return not torch.compiler.is_exporting() and why_not() is None  # an exported program should run without flare
-    return _are_plain(tensors) and why_not() is None
+        return not torch.compiler.is_exporting() and why_not() is None  # exported programs must run without flare
+    if not {type(t) for t in tensors} <= _PLAIN:  # DTensor, quantized tensors, ...
+        return False
+    return torch.autograd.forward_ad._current_level < 0 and why_not() is None
 
 
-_PLAIN = {Tensor, nn.Parameter}
-
-
-def _are_plain(tensors: tuple[Tensor, ...]) -> bool:
-    """No tensor of another kind (DTensor, quantised, ...), and no forward-mode derivative."""
-    return {type(t) for t in tensors} <= _PLAIN and torch.autograd.forward_ad._current_level < 0
-
-
-def serves_mask(mask: Tensor | None) -> bool:
+def supports_mask(mask: Tensor | None) -> bool:
+    """Return whether the kernels can read this mask."""
     return mask is None or (mask.is_cpu and mask.dtype is torch.bool)
 
 
-def serves_scale(scale: object) -> bool:
-    return isinstance(scale, int | float)  # not a tensor, which may want a gradient
+def supports_scale(scale: object) -> bool:
+    """Return whether the scale is a plain number; a tensor might need a gradient."""
+    return isinstance(scale, int | float)
+
+
+def supports_encode(q_HMD: Tensor, k_BHND: Tensor, v_BHND: Tensor, mask: Tensor | None, scale: float) -> bool:
+    """Return whether the kernels can encode these tensors."""
+    return v_BHND.shape == k_BHND.shape and _supports_mixer(q_HMD, k_BHND, v_BHND, mask, scale)
 
 
 def require() -> None:
-    """Raise where the kernels were asked for by name and there are none."""
+    """Raise ConfigError, with the reason, if the kernels are not available on this machine."""
     reason = why_not()
     if reason:
         raise ConfigError(f"backend='native': {reason}")
 
 
 def mix(q_HMD: Tensor, k_BHND: Tensor, v_BHND: Tensor, *, scale: float = 1.0, mask: Tensor | None = None) -> Tensor:
-    """Both halves at once: one power of each score serves both softmaxes in the backward."""
-    if not serves_encode(q_HMD, k_BHND, v_BHND, mask, scale):
-        return sdpa.decode(
-            q_HMD, k_BHND, sdpa.encode(q_HMD, k_BHND, v_BHND, scale=scale, mask=mask), scale=scale, mask=mask
-        )
-    return torch.ops.flare.mix(_all_heads(q_HMD, k_BHND), k_BHND, v_BHND, mask, scale)[0]
+    """Compute encode and decode as one operator; its backward needs each exponential only once."""
+    if not supports_encode(q_HMD, k_BHND, v_BHND, mask, scale):
+        z_BHMD = sdpa.encode(q_HMD, k_BHND, v_BHND, scale=scale, mask=mask)
+        return sdpa.decode(q_HMD, k_BHND, z_BHMD, scale=scale, mask=mask)
+    return torch.ops.flare.mix(_expand(q_HMD, k_BHND), k_BHND, v_BHND, mask, scale)[0]
 
 
 def encode(q_HMD: Tensor, k_BHND: Tensor, v_BHND: Tensor, *, scale: float = 1.0, mask: Tensor | None = None) -> Tensor:
-    """Gather the points into the latents: Z = softmax over N of S, times V. [B, H, M, D]."""
-    if not serves_encode(q_HMD, k_BHND, v_BHND, mask, scale):
+    """Compute the latents Z = softmax(S over N) V, [B, H, M, D]."""
+    if not supports_encode(q_HMD, k_BHND, v_BHND, mask, scale):
         return sdpa.encode(q_HMD, k_BHND, v_BHND, scale=scale, mask=mask)
-    return torch.ops.flare.encode(_all_heads(q_HMD, k_BHND), k_BHND, v_BHND, mask, scale)[0]
+    return torch.ops.flare.encode(_expand(q_HMD, k_BHND), k_BHND, v_BHND, mask, scale)[0]
 
 
 def decode(q_HMD: Tensor, k_BHND: Tensor, z_BHMD: Tensor, *, scale: float = 1.0, mask: Tensor | None = None) -> Tensor:
-    """Scatter the latents back to the points: Y = softmax over M of Sᵀ, times Z. [B, H, N, D], zero at padding."""
-    q_HMD = _all_heads(q_HMD, k_BHND)
-    if not (z_BHMD.shape == (k_BHND.shape[0], *q_HMD.shape) and _serves_mixer(q_HMD, k_BHND, z_BHMD, mask, scale)):
+    """Compute the mixed values Y = softmax(Sᵀ over M) Z, [B, H, N, D], zero at padding."""
+    q_HMD = _expand(q_HMD, k_BHND)
+    if z_BHMD.shape != (k_BHND.shape[0], *q_HMD.shape) or not _supports_mixer(q_HMD, k_BHND, z_BHMD, mask, scale):
         return sdpa.decode(q_HMD, k_BHND, z_BHMD, scale=scale, mask=mask)
     return torch.ops.flare.decode(q_HMD, k_BHND, z_BHMD, mask, scale)[0]
 
 
-def serves_encode(q_HMD: Tensor, k_BHND: Tensor, v_BHND: Tensor, mask: Tensor | None, scale: float) -> bool:
-    return v_BHND.shape == k_BHND.shape and _serves_mixer(q_HMD, k_BHND, v_BHND, mask, scale)
+def _supports_mixer(q_HMD: Tensor, k_BHND: Tensor, other: Tensor, mask: Tensor | None, scale: float) -> bool:
+    return q_HMD.numel() > 0 and supports_mask(mask) and supports_scale(scale) and supports(q_HMD, k_BHND, other)
 
 
-def _serves_mixer(q_HMD: Tensor, k_BHND: Tensor, other: Tensor, mask: Tensor | None, scale: float) -> bool:
-    return q_HMD.numel() > 0 and serves_mask(mask) and serves_scale(scale) and serves(q_HMD, k_BHND, other)
-
-
-def _all_heads(q_HMD: Tensor, k_BHND: Tensor) -> Tensor:
+def _expand(q_HMD: Tensor, k_BHND: Tensor) -> Tensor:
+    """Give the queries the heads of the keys; copies nothing."""
     return q_HMD.expand(k_BHND.shape[1], -1, -1)

@@ -1,4 +1,4 @@
-"""`python -m flare.mixer.native`: build the kernels now, such as for an image that will run without a compiler."""
+"""`python -m flare.mixer.native`: build the kernels now, for example for an image without a compiler."""
 
 from __future__ import annotations
 
@@ -8,21 +8,22 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from flare.mixer.native import library
-from flare.mixer.native.cache import Unavailable, named_cache
-from flare.utils.terminal import attached, say
+from flare.mixer.native.cache import KernelsUnavailable, named_cache
+from flare.utils.terminal import attached, print_status
 
 
 def main(argv: Sequence[str] | None = None) -> int:
+    """Build the kernels and print where the library is; return the exit code."""
     parser = argparse.ArgumentParser(
         prog="python -m flare.mixer.native", description="Build the CPU kernels now rather than on first use."
     )
-    parser.add_argument("--into", type=Path, metavar="DIR", help="build there; default: the cache, where FLARE looks")
-    folder = parser.parse_args(argv).into or named_cache()  # which is wanted there, wherever else there may be one
+    parser.add_argument("--into", type=Path, metavar="DIR", help="folder for the library; default: the cache")
+    folder = parser.parse_args(argv).into or named_cache()  # FLARE_CACHE wins over a library elsewhere
     try:
         with attached():
             print(library.describe(library.obtain(folder, again=True)))
-    except (Unavailable, OSError) as error:
-        say(f"No kernels: {error}")
+    except (KernelsUnavailable, OSError) as error:
+        print_status(f"No kernels: {error}")
         return 2
     return 0
 

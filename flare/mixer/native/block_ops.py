@@ -1,11 +1,11 @@
-"""A residual MLP, and a whole FLARE block, as PyTorch operators: shapes for tracing, formulas for autograd.
+"""A residual MLP and a whole FLARE block as PyTorch operators, with shapes for tracing and formulas for autograd.
 
-A block is two passes over the points each way, with the latents between them. Training keeps its input, the keys, the
-values and the mixed features, about 1 KB per point at C = 64. The activations inside the MLPs take three times as much:
-they are kept too if they need no more than `MOST_ACTIVATIONS`, else the backward computes them again, tile by tile.
+A block takes two passes over the points in each direction, with the latents between them. Training keeps the input, the
+keys, the values and the mixed features: about 1 KB per point at C = 64. The activations inside the MLPs need three
+times as much. They are kept up to `MOST_ACTIVATIONS` bytes; beyond that, the backward recomputes them tile by tile.
 """
 
-# B batch, N points, M latents per head, H heads, D head width, C = H * D channels, T tokens of a tile
+# B batch, N points, M latents per head, H heads, D head width, C = H * D channels, T tokens per tile
 
 from __future__ import annotations
 
@@ -21,76 +21,77 @@ import torch
 from torch import Tensor
 
 from flare.mixer.native.library import T, addresses, call, sizes
-from flare.mixer.native.ops import (
+from flare.mixer.native.mixer_ops import (
     aligned,
     check_shapes,
     contiguous_channels,
+    contiguous_mask,
     define,
     differentiate,
-    mask_bytes,
-    only_once,
+    forbid_second_derivative,
     tiles,
 )
 
-Widths = list[tuple[int, ...]]
+Shapes = list[tuple[int, ...]]
 
 MOST_ACTIVATIONS = 12 * 2**20
-"""Most bytes of activations that one operator keeps for its backward: about 3,800 points of a block as in the paper.
+"""Largest size in bytes of the activations that one operator keeps: about 3,800 points of the paper's block.
 
-If they need more, the backward computes them again, which takes longer but lets large meshes train in little memory.
+Beyond it the backward recomputes them, which takes longer but lets large meshes train in little memory.
 """
 
 
-def mlp_widths(in_dim: int, hidden: int, out_dim: int, depth: int) -> Widths:
-    """Shapes of the weights and biases of a ResMLP."""
+def mlp_shapes(in_dim: int, hidden: int, out_dim: int, depth: int) -> Shapes:
+    """Return the shapes of the weights and biases of a ResMLP."""
     widths = [in_dim, *[hidden] * (depth + 1), out_dim]
     return [shape for a, b in pairwise(widths) for shape in ((b, a), (b,))]
 
 
-def block_widths(C: int, kv_depth: int, ffn_depth: int, rms: int) -> Widths:
-    """Shapes of the weights of a block in the order of the kernel: norm, key, value, out, norm, MLP."""
-    norm: Widths = [(C,)] if rms else [(C,), (C,)]
-    kv, ffn = mlp_widths(C, C, C, kv_depth), mlp_widths(C, C, C, ffn_depth)
+def block_shapes(C: int, kv_depth: int, ffn_depth: int, rms: int) -> Shapes:
+    """Return the shapes of the weights of a block in the order of the kernel: norm, key, value, out, norm, MLP."""
+    norm: Shapes = [(C,)] if rms else [(C,), (C,)]
+    kv, ffn = mlp_shapes(C, C, C, kv_depth), mlp_shapes(C, C, C, ffn_depth)
     return [*norm, *kv, *kv, (C, C), (C,), *norm, *ffn]
 
 
-cached_mlp_widths = cache(mlp_widths)  # for calls that torch.compile does not trace
-cached_block_widths = cache(block_widths)
+cached_mlp_shapes = cache(mlp_shapes)  # torch.compile cannot trace a cache
+cached_block_shapes = cache(block_shapes)
 
 
-def _check_weights(weights: Sequence[Tensor], widths: Widths) -> None:
-    """Refuse what the kernel would read beyond the end of: a layer of another size in place of one."""
-    if [w.shape for w in weights] != widths:
-        raise ValueError(f"weights are {[list(w.shape) for w in weights]}; they should be {[list(s) for s in widths]}")
+def _check_weights(weights: Sequence[Tensor], shapes: Shapes) -> None:
+    """Raise ValueError for weights whose shapes would make the kernel read beyond their end."""
+    if [w.shape for w in weights] != shapes:
+        raise ValueError(f"weights are {[list(w.shape) for w in weights]}; they must be {[list(s) for s in shapes]}")
 
 
 def _ready(tensors: Sequence[Tensor]) -> list[Tensor]:
-    """As the kernels read weights: end to end, and with the sign they are meant to have."""
+    """Return the tensors contiguous and without the lazy negative bit, as the kernels read weights."""
     return [t.resolve_neg().contiguous() for t in tensors]
 
 
 def _flat(weights: Sequence[Tensor]) -> Tensor:
-    """Room for the gradients of all, end to end."""
+    """Allocate the gradients of all weights, end to end."""
     return weights[0].new_empty(sum(w.numel() for w in weights))
 
 
-def _apart(flat: Tensor, weights: Sequence[Tensor]) -> list[Tensor]:
-    return [part.view(w.shape) for part, w in zip(flat.split([w.numel() for w in weights]), weights, strict=True)]
+def _unflatten(flat: Tensor, weights: Sequence[Tensor]) -> list[Tensor]:
+    """Split the gradients of all weights into one tensor per weight."""
+    return [g.view(w.shape) for g, w in zip(flat.split([w.numel() for w in weights]), weights, strict=True)]
 
 
-# ---- activations that are kept --------------------------------------------------------------------------------------
+# ---- kept activations -----------------------------------------------------------------------------------------------
 
 
 def mlp_activations(rows: int, hidden: int, depth: int) -> tuple[int, ...]:
-    """Return the shape of the activations that a residual MLP keeps for its backward, [tiles, channels, T] or [0].
+    """Return the shape of what a residual MLP keeps for its backward: [tiles, channels, T], or [0] if too large.
 
-    They are the inputs of its activation functions, tile by tile.
+    It keeps the inputs of its activation functions, tile by tile.
     """
     return _if_small(tiles(rows), (depth + 1) * hidden)
 
 
 def block_activations(B: int, N: int, C: int, kv_depth: int, ffn_depth: int) -> tuple[int, ...]:
-    """Return the same for a block: those of its three MLPs, and the input of the second norm."""
+    """Return the same for a block, which keeps those of its three MLPs and the input of the second norm."""
     return _if_small(B * tiles(N), (2 * (kv_depth + 1) + (ffn_depth + 1) + 1) * C)
 
 
@@ -99,25 +100,25 @@ def _if_small(count: int, channels: int) -> tuple[int, ...]:
 
 
 _FLOATS = MOST_ACTIVATIONS // 4
-"""Size of an array that is lent. All have the same, so that any of them serves any shape."""
+"""Size of every buffer, so that any buffer fits any shape."""
 _spare: list[np.ndarray] = []
-"""Arrays that nobody uses now."""
+"""Buffers that are free."""
 _lent: dict[int, tuple[weakref.ref[np.ndarray], np.ndarray]] = {}
-"""Arrays in use, by the id of the weak reference that tells when they are free again."""
+"""Buffers in use, by the id of the weak reference whose callback frees them."""
 
 
 def _borrow(shape: tuple[int, ...]) -> Tensor:
-    """Return memory for activations, which goes back to `_spare` when the last tensor on it is freed.
+    """Return a buffer for activations, which goes back to `_spare` when the last tensor on it is freed.
 
-    The C library would return it to the system after every step, and the page faults of the next step would take longer
-    than the products that are saved.
+    The C library would return the memory to the system after every step, and the page faults of the next step would
+    cost more time than keeping the activations saves.
     """
     try:
         memory = _spare.pop()
     except IndexError:
         memory = torch.empty(_FLOATS, dtype=torch.float32, device="cpu").numpy()
     lent = memory[: math.prod(shape)].reshape(shape)
-    reference = weakref.ref(lent, _take_back)  # weakref.finalize does the same, and takes as long as a layer's products
+    reference = weakref.ref(lent, _take_back)  # weakref.finalize does the same, but takes as long as a layer
     _lent[id(reference)] = reference, memory
     return torch.from_numpy(lent)
 
@@ -126,7 +127,7 @@ def _take_back(reference: weakref.ref[np.ndarray]) -> None:
     _spare.append(_lent.pop(id(reference))[1])
 
 
-def _room_for_activations(keep: bool, shape: tuple[int, ...]) -> Tensor:
+def _allocate_activations(keep: bool, shape: tuple[int, ...]) -> Tensor:
     if keep and 0 not in shape:
         return _borrow(shape)
     return torch.empty(shape if keep else (0,), dtype=torch.float32, device="cpu")
@@ -137,15 +138,18 @@ def _wants_gradient(*tensors: Tensor) -> bool:
 
 
 def is_watched() -> bool:
-    """Whether somebody sees operators go by. Otherwise a call is spared torch.library, which takes half a millisecond
-    there and back for lists of tensors: as long as the kernels on a small mesh."""
+    """Return whether a tracer, dispatch mode or profiler must see the operators.
+
+    Otherwise a call bypasses torch.library, which takes half a millisecond per step for lists of tensors: as long as
+    the kernels on a small mesh.
+    """
     return (
         torch.compiler.is_compiling() or torch._C._len_torch_dispatch_stack() > 0 or torch.autograd._profiler_enabled()  # type: ignore[attr-defined]
     )
 
 
 def _operator(name: str, kernel: Callable[..., Any]) -> Callable[..., Any]:
-    """Return the operator of a backward, or just its kernel if nobody watches and no second derivative may follow."""
+    """Return the operator of a backward, or its bare kernel where nothing needs to see the operator."""
     return getattr(torch.ops.flare, name) if is_watched() or torch.is_grad_enabled() else kernel
 
 
@@ -153,7 +157,7 @@ def _operator(name: str, kernel: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def resmlp(x: Tensor, weights: Sequence[Tensor], shape: Sequence[int]) -> Tensor:
-    """[..., in] -> [..., out] by weights that fit; shape: in, hidden, out, depth, skip_in, skip_out, silu."""
+    """Compute a residual MLP, [..., in] to [..., out]; shape: in, hidden, out, depth, skip_in, skip_out, silu."""
     keep = _wants_gradient(x, *weights)
     if is_watched():
         return torch.ops.flare.resmlp(x, weights, shape, keep)[0]
@@ -163,7 +167,7 @@ def resmlp(x: Tensor, weights: Sequence[Tensor], shape: Sequence[int]) -> Tensor
 
 
 def fits_skips(in_dim: int, hidden: int, out_dim: int, skip_in: int, skip_out: int) -> bool:
-    """A skip adds two rows of features, number by number: they are of one width, and there is something to add."""
+    """Return whether no width is zero and every skip connects equal widths."""
     return (
         0 not in (in_dim, hidden, out_dim)
         and not (skip_in and in_dim != hidden)
@@ -175,7 +179,7 @@ def _check_mlp(x: Tensor, weights: Sequence[Tensor], shape: Sequence[int]) -> No
     in_dim, hidden, out_dim, depth, skip_in, skip_out, _ = shape
     if not fits_skips(in_dim, hidden, out_dim, skip_in, skip_out):
         raise ValueError(f"widths {in_dim}, {hidden}, {out_dim} do not fit skip_in={skip_in}, skip_out={skip_out}")
-    _check_weights(weights, cached_mlp_widths(in_dim, hidden, out_dim, depth))
+    _check_weights(weights, cached_mlp_shapes(in_dim, hidden, out_dim, depth))
     check_shapes(x=(x, (*x.shape[:-1], in_dim)))
 
 
@@ -188,7 +192,7 @@ def _run_resmlp(x: Tensor, weights: Sequence[Tensor], shape: Sequence[int], keep
     rows, weights = contiguous_channels(x.resolve_neg().reshape(-1, shape[0])), _ready(weights)
     y, kept = (
         x.new_empty(*x.shape[:-1], shape[2]),
-        _room_for_activations(keep, mlp_activations(len(rows), shape[1], shape[3])),
+        _allocate_activations(keep, mlp_activations(len(rows), shape[1], shape[3])),
     )
     threads = torch.get_num_threads()
     call("flare_resmlp", threads, len(rows), sizes(*shape), rows, rows.stride(0), addresses(weights), kept, y)
@@ -234,7 +238,7 @@ def _resmlp_backward_fake(
 def _keep_resmlp(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
     x, weights, ctx.shape, keep = inputs
     if not keep:
-        raise ValueError("flare::resmlp with keep=False keeps nothing for a backward; call it with keep=True")
+        raise ValueError("flare::resmlp with keep=False keeps nothing for a backward; use keep=True")
     ctx.set_materialize_grads(False)
     ctx.mark_non_differentiable(output[1])
     ctx.save_for_backward(x, output[1], *weights)
@@ -247,11 +251,11 @@ def _resmlp_gradient(ctx: Any, dy: Tensor | None, _: None = None) -> tuple[Any, 
     wants_dx = ctx.needs_input_grad[0]
     backward = _operator("resmlp_backward", _resmlp_backward)
     dx, dweights = backward(x, weights, kept, dy, ctx.shape, wants_dx)
-    return dx if wants_dx else None, _apart(dweights, weights), None, None
+    return dx if wants_dx else None, _unflatten(dweights, weights), None, None
 
 
 class _Resmlp(torch.autograd.Function):
-    """The registered formula, for weights one by one."""
+    """The registered gradient, for weights passed one by one."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, shape: Sequence[int], *weights: Tensor) -> Tensor:
@@ -267,7 +271,7 @@ class _Resmlp(torch.autograd.Function):
 # ---- FLARE block ----------------------------------------------------------------------------------------------------
 
 KEPT = 8
-"""Tensors that a backward wants to see again: keys, values, mixed features, latents, both sums, bounds, activations."""
+"""Number of tensors kept for a backward: keys, values, mixed features, latents, both sums, bounds, activations."""
 
 
 def block(
@@ -279,7 +283,7 @@ def block(
     eps: float,
     shape: Sequence[int],
 ) -> Tensor:
-    """[B, N, C] -> [B, N, C] by weights that fit; shape: kv_depth, ffn_depth, silu, rms."""
+    """Compute a FLARE block, [B, N, C] to [B, N, C]; shape: kv_depth, ffn_depth, silu, rms."""
     keep = _wants_gradient(x, q, *weights)
     if is_watched():
         return torch.ops.flare.block(x, q, weights, mask, scale, eps, shape, keep)[0]
@@ -291,7 +295,7 @@ def block(
 def _check_block(x: Tensor, q: Tensor, weights: Sequence[Tensor], mask: Tensor | None, shape: Sequence[int]) -> None:
     (B, N, C), (H, _, D), (kv_depth, ffn_depth, _, rms) = x.shape, q.shape, shape
     check_shapes(x=(x, (B, N, H * D)), mask=(mask, (B, N)))
-    _check_weights(weights, cached_block_widths(C, kv_depth, ffn_depth, rms))
+    _check_weights(weights, cached_block_shapes(C, kv_depth, ffn_depth, rms))
 
 
 def _block(
@@ -320,7 +324,7 @@ def _run_block(
 ) -> list[Tensor]:
     made = [x.new_empty(size) for size in [x.shape, *(_kept_shapes(x, q) if keep else [])]]
     if keep:
-        made.append(_room_for_activations(keep, block_activations(*x.shape, *shape[:2])))
+        made.append(_allocate_activations(keep, block_activations(*x.shape, *shape[:2])))
     out, *kept = made
     _call_block("flare_block", x, q, weights, mask, scale, eps, shape, kept, out)
     return made
@@ -338,7 +342,7 @@ def _call_block(
     kept: Sequence[Tensor],
     *rest: Tensor,
 ) -> None:
-    x, (q, *weights), mask = contiguous_channels(x.resolve_neg()), _ready((q, *weights)), mask_bytes(mask)
+    x, (q, *weights), mask = contiguous_channels(x.resolve_neg()), _ready((q, *weights)), contiguous_mask(mask)
     (B, N, _), (H, M, D) = x.shape, q.shape
     numbers = sizes(torch.get_num_threads(), B, H, M, N, D, *shape, x.stride(0), x.stride(1))
     call(name, numbers, scale, eps, x, q, addresses(weights), mask, addresses(kept) if kept else None, *rest)
@@ -359,12 +363,12 @@ def _block_fake(
 
 
 def _with_empty(made: list[Tensor]) -> tuple[Tensor, ...]:
-    """An operator returns the same number of tensors always."""
+    """Fill up with empty tensors: an operator always returns the same number of them."""
     return *made, *(made[0].new_empty(0) for _ in range(1 + KEPT - len(made)))
 
 
 def _kept_shapes(x: Tensor, q: Tensor) -> list[tuple[int, ...]]:
-    """Return the shapes of what is always kept, all but the activations."""
+    """Return the shapes of what is always kept, which is all but the activations."""
     (B, N, C), (H, M, D) = x.shape, q.shape
     count = B * tiles(N)
     return [*[(count, C, T)] * 3, (B, H, M, D), (B, H, M), (count, H, T), (B, H)]
@@ -408,7 +412,7 @@ def _block_backward_fake(
 def _keep_block(ctx: Any, inputs: tuple[Any, ...], output: Sequence[Tensor]) -> None:
     x, q, weights, mask, ctx.scale, ctx.eps, ctx.shape, keep = inputs
     if not keep:
-        raise ValueError("flare::block with keep=False keeps nothing for a backward; call it with keep=True")
+        raise ValueError("flare::block with keep=False keeps nothing for a backward; use keep=True")
     ctx.set_materialize_grads(False)
     ctx.mark_non_differentiable(*output[1:])
     ctx.save_for_backward(x, q, mask, *weights, *output[1:])
@@ -421,17 +425,17 @@ def _block_gradient(ctx: Any, dout: Tensor | None, *_: None) -> tuple[Any, ...]:
     weights, kept = rest[:-KEPT], rest[-KEPT:]
     backward = _operator("block_backward", _block_backward)
     dx, dq, dweights = backward(dout, x, q, weights, mask, kept, ctx.scale, ctx.eps, ctx.shape)
-    return dx, dq, _apart_block(dweights, x.shape[2], *ctx.shape), None, None, None, None, None
+    return dx, dq, _unflatten_block(dweights, x.shape[2], *ctx.shape), None, None, None, None, None
 
 
-def _apart_block(flat: Tensor, C: int, kv_depth: int, ffn_depth: int, silu: int, rms: int) -> list[Tensor]:
-    """Cut the gradients of a block apart as `_apart` does, but many layers at a time: on a small mesh views cost."""
+def _unflatten_block(flat: Tensor, C: int, kv_depth: int, ffn_depth: int, silu: int, rms: int) -> list[Tensor]:
+    """Do the same as `_unflatten` for a block with fewer views, whose time counts on a small mesh."""
     norm = 1 if rms else 2
     maps, ffn = 2 * (kv_depth + 2) + 1, ffn_depth + 2
     before, maps_, after, ffn_ = flat.split([norm * C, maps * C * (C + 1), norm * C, ffn * C * (C + 1)])
 
-    def layers(part: Tensor) -> list[Tensor]:
-        rows = part.view(-1, C + 1, C)
+    def layers(gradient: Tensor) -> list[Tensor]:
+        rows = gradient.view(-1, C + 1, C)
         pairs = zip(rows[:, :C].unbind(), rows[:, C].unbind(), strict=True)
         return [t for pair in pairs for t in pair]
 
@@ -439,7 +443,7 @@ def _apart_block(flat: Tensor, C: int, kv_depth: int, ffn_depth: int, silu: int,
 
 
 class _Block(torch.autograd.Function):
-    """The registered formula, for weights one by one."""
+    """The registered gradient, for weights passed one by one."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, q: Tensor, how: tuple[Any, ...], *weights: Tensor) -> Tensor:
@@ -475,5 +479,5 @@ define(
 )
 differentiate("resmlp", _resmlp_gradient, _keep_resmlp)
 differentiate("block", _block_gradient, _keep_block)
-only_once("resmlp_backward")
-only_once("block_backward")
+forbid_second_derivative("resmlp_backward")
+forbid_second_derivative("block_backward")

@@ -1,4 +1,4 @@
-"""Compile the kernels into a library: once, however many processes ask, and whole or not at all."""
+"""Compile the kernels into a library: once, even if several processes start together, and atomically."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from pathlib import Path
 
 from flare.mixer.native.cache import (
     SOURCES,
+    KernelsUnavailable,
     Loader,
-    Unavailable,
     caches,
     checksum,
     extra_flags,
@@ -31,39 +31,43 @@ from flare.mixer.native.cache import (
     output,
     tidy,
 )
-from flare.utils.files import replacing, wait_for_lock
+from flare.utils.files import replace_atomically, wait_for_lock
 
 logger = logging.getLogger(__name__)
-
 
 DAY = 86400
 
 
 def build(load: Loader, folder: Path | None = None, *, again: bool = False) -> Path:
-    """The library of `folder`, or of the first cache that can be written; compiled once, however many processes ask.
+    """Return the path of the library, after compiling it unless another process already has.
 
     Args:
-        again: try even where this compiler failed within a day.
+        load: Function that opens a library; one that does not load is not kept.
+        folder: Folder to build in. None means the first cache that is writable.
+        again: Compile even if this compiler failed within the last day.
+
+    Raises:
+        KernelsUnavailable: There is no compiler or no writable folder, or the build fails.
     """
     folder = folder.absolute() if folder else _writable(caches())
     folder.mkdir(parents=True, exist_ok=True)
     with wait_for_lock(folder / "kernels.lock"):
-        ready = first_that_loads([folder], load)  # another process was faster
+        ready = first_that_loads([folder], load)  # built by another process meanwhile
         return Path(ready._name) if ready else _build(load, folder, find_compiler(), again)
 
 
 def _build(load: Loader, folder: Path, compiler: str, again: bool) -> Path:
     log = folder / f"kernels-{key()}.log"
     identity = _identity(compiler)
-    if not again and _has_failed_lately(log, identity):
-        raise Unavailable(_failure(log))
+    if not again and _failed_recently(log, identity):
+        raise KernelsUnavailable(_failure(log))
     logger.info("Building FLARE's CPU kernels (once, about half a minute) ...")
     with tempfile.TemporaryDirectory(dir=folder, prefix=".building-") as scratch:
         made = Path(scratch) / "kernels.so"
         try:
             compile_library(compiler, made)
-            load(made)  # what does not load here is not kept
-        except (subprocess.CalledProcessError, Unavailable) as error:
+            load(made)
+        except (subprocess.CalledProcessError, KernelsUnavailable) as error:
             raise _failed(error, log, identity) from None
         target = folder / f"kernels-{key()}-{checksum(made)}.so"
         made.replace(target)
@@ -75,17 +79,17 @@ def _build(load: Loader, folder: Path, compiler: str, again: bool) -> Path:
 def _writable(candidates: list[Path]) -> Path:
     for folder in candidates:
         with suppress(OSError):
-            private = folder != named_cache()  # a folder with a name may be an image's, for all of its users
+            private = folder != named_cache()  # FLARE_CACHE may be part of an image and shared by its users
             folder.mkdir(mode=0o700 if private else 0o777, parents=True, exist_ok=True)
             if is_trusted(folder):
                 with tempfile.TemporaryFile(dir=folder), (folder / "kernels.lock").open("a"):
                     return folder
     tried = " or ".join(map(str, candidates)) or "any folder"
-    raise Unavailable(f"cannot write to {tried}; set FLARE_CACHE to a folder of your own")
+    raise KernelsUnavailable(f"cannot write to {tried}; set FLARE_CACHE to a folder of your own")
 
 
 def compile_library(compiler: str, target: Path) -> None:
-    """Every source by itself, two at a time, then one link."""
+    """Compile the sources, two at a time, and link them."""
     program = shlex.split(compiler)
     runtime = openmp_runtime()
     openmp = ["-Xclang", "-fopenmp"] if platform.system() == "Darwin" else ["-fopenmp"]
@@ -99,21 +103,21 @@ def compile_library(compiler: str, target: Path) -> None:
 
 
 def _run(command: list[str]) -> None:
-    english = os.environ | {"LC_ALL": "C"}  # so that the word "error" is found
+    english = os.environ | {"LC_ALL": "C"}  # `_failure` searches for the word "error"
     subprocess.run(command, check=True, capture_output=True, text=True, errors="replace", env=english)
 
 
 def find_compiler() -> str:
-    """As a shell would write it: CXX may hold options, or start with ccache."""
+    """Return the command of the C++ compiler. CXX may contain options or start with ccache."""
     named = os.environ.get("CXX", "").strip()
-    for name in [named] if named else ["g++", "c++", "clang++"]:  # g++ first: torch's OpenMP on Linux is its own
+    for name in [named] if named else ["g++", "c++", "clang++"]:  # g++ first: torch on Linux uses its OpenMP
         program, *options = name.split()
         path = shutil.which(program)
         if path:
             return shlex.join([path, *options])
     if named:
-        raise Unavailable(f"CXX={named} is not a program; set it to a C++ compiler, or unset it")
-    raise Unavailable(
+        raise KernelsUnavailable(f"CXX={named} is not a program; set it to a C++ compiler, or unset it")
+    raise KernelsUnavailable(
         "no C++ compiler found; install one (Debian: apt install g++, macOS: xcode-select --install) or set CXX"
     )
 
@@ -122,8 +126,8 @@ def _identity(compiler: str) -> str:
     return f"{compiler} {next(iter(output(*shlex.split(compiler), '--version').splitlines()), '')}"
 
 
-def _has_failed_lately(log: Path, identity: str) -> bool:
-    """This compiler, within a day: most failures last, but memory or disk may only have been short."""
+def _failed_recently(log: Path, identity: str) -> bool:
+    """Return whether this compiler failed within a day; later the cause (memory, disk) may be gone."""
     return (
         log.is_file()
         and time.time() - log.stat().st_mtime < DAY
@@ -131,22 +135,24 @@ def _has_failed_lately(log: Path, identity: str) -> bool:
     )
 
 
-def _failed(error: subprocess.CalledProcessError | Unavailable, log: Path, identity: str) -> Unavailable:
-    """What to say of a failed build, after all of it went into the log."""
-    command, told = "", str(error)
+def _failed(error: subprocess.CalledProcessError | KernelsUnavailable, log: Path, identity: str) -> KernelsUnavailable:
+    """Write the log of a failed build and return the error to raise."""
+    command, output_ = "", str(error)
     if isinstance(error, subprocess.CalledProcessError):
-        if error.returncode < 0:  # by Ctrl-C or a job's end, which says nothing of the compiler
-            return Unavailable(f"the compiler was stopped by signal {-error.returncode}; the next program tries again")
-        command, told = shlex.join(error.cmd), error.stderr.strip() or str(error)
-    with replacing(log) as temporary:
-        temporary.write_text(f"{identity}\n{command}\n{told}\n", encoding="utf-8")
-    return Unavailable(_failure(log))
+        if error.returncode < 0:  # Ctrl-C or the end of a job, not a fault of the compiler
+            return KernelsUnavailable(
+                f"the compiler was stopped by signal {-error.returncode}; the next program tries again"
+            )
+        command, output_ = shlex.join(error.cmd), error.stderr.strip() or str(error)
+    with replace_atomically(log) as temporary:
+        temporary.write_text(f"{identity}\n{command}\n{output_}\n", encoding="utf-8")
+    return KernelsUnavailable(_failure(log))
 
 
 def _failure(log: Path) -> str:
-    lines = log.read_text(encoding="utf-8").splitlines()[2:] or ["without a word"]
+    lines = log.read_text(encoding="utf-8").splitlines()[2:] or ["the compiler printed no message"]
     first = next((line for line in lines if re.search("error|undefined|cannot find", line, re.IGNORECASE)), lines[-1])
     return (
         f"the kernels could not be built: {first.strip()}. The whole log is {log}. "
-        "The next attempt is in a day, or by `python -m flare.mixer.native`, or when CXX names another compiler"
+        "To try again before a day has passed, run python -m flare.mixer.native or set CXX to another compiler"
     )

@@ -1,7 +1,7 @@
-"""Where a library lies, and whether it is the right one.
+"""Find the kernel library that belongs to this machine and these sources.
 
-Its name, `kernels-<key>-<checksum>.so`, carries a key of all it was made from and the checksum of its bytes: a stale,
-foreign or damaged library is never loaded.
+The file name `kernels-<key>-<checksum>.so` holds a key of everything the library was built from and the checksum of its
+bytes, so that an outdated, foreign or damaged library is never loaded.
 """
 
 from __future__ import annotations
@@ -25,36 +25,37 @@ HERE = Path(__file__).parent
 SOURCES = HERE / "src"
 FLAGS = ["-std=c++17", "-O3", "-fno-math-errno", "-fPIC", "-Wall", "-Wextra", "-Wno-maybe-uninitialized"]
 KEEP = 32
-"""Libraries in a cache: for the kinds of machine that share a home, and the versions of torch and FLARE on them."""
+"""Number of libraries in a cache: machines that share a home, and versions of torch and flare, have one each."""
 HOUR = 3600
 
 Loader = Callable[[Path], ctypes.CDLL]
-"""Raises Unavailable for a file that is no library of ours."""
+"""Opens a library file; raises KernelsUnavailable if it is not a kernel library."""
 
 
-class Unavailable(Exception):
-    """Why there are no kernels here, and what to do about it."""
+class KernelsUnavailable(Exception):
+    """There are no kernels on this machine; the message has the reason and a remedy."""
 
 
 def find() -> Path | None:
-    """A whole library for this machine: shipped with the package, or in a cache."""
-    return next(_whole(folders()), None)
+    """Return an intact library for this machine from the package or a cache, or None."""
+    return next(_intact(folders()), None)
 
 
 def folders() -> list[Path]:
-    """Where a library may lie: beside this file (built into the wheel) or in a cache."""
+    """Return the folders to search: that of this file (for wheels with a library) and the caches."""
     return [HERE, *caches()]
 
 
 def caches() -> list[Path]:
-    """Where a library may be built: the folder the user names or has, and one for when that cannot be written."""
+    """Return the folders to build in: FLARE_CACHE or the user's cache, then a temporary folder as a fallback."""
     found = [named_cache() or _home_cache()]
-    with suppress(OSError):  # a system that is read-only all over has no temporary folder
+    with suppress(OSError):  # a read-only system has no temporary folder
         found.append(Path(tempfile.gettempdir()) / f"flare-engine-{os.getuid()}")
     return [folder for folder in found if folder]
 
 
 def named_cache() -> Path | None:
+    """Return the folder that FLARE_CACHE names, or None."""
     named = os.environ.get("FLARE_CACHE")
     return Path(named).absolute() if named else None
 
@@ -63,52 +64,53 @@ def _home_cache() -> Path | None:
     base = os.environ.get("XDG_CACHE_HOME")
     try:
         return (Path(base) if base else Path.home() / ".cache") / "flare-engine"
-    except RuntimeError:  # a user without a name or a home, as in some containers
+    except RuntimeError:  # a user without a home folder, as in some containers
         return None
 
 
-def _whole(places: Iterable[Path]) -> Iterator[Path]:
+def _intact(places: Iterable[Path]) -> Iterator[Path]:
+    """Yield the libraries for this machine whose checksum is right."""
     for folder in places:
         for path in sorted(folder.glob(f"kernels-{key()}-*.so")):
-            with suppress(OSError):  # not for us to read, or gone by now
+            with suppress(OSError):  # not readable, or removed meanwhile
                 if is_trusted(folder) and path.stem.endswith(checksum(path)):
                     yield path
 
 
 def first_that_loads(places: Iterable[Path], load: Loader) -> ctypes.CDLL | None:
-    """A whole library may still not load, such as one made with another C library in a home that machines share."""
-    for path in _whole(places):
-        with suppress(Unavailable):
+    """Load the first library that loads; in a shared home some may need another C library. None if none loads."""
+    for path in _intact(places):
+        with suppress(KernelsUnavailable):
             return load(path)
     return None
 
 
 def is_trusted(folder: Path) -> bool:
-    """Nobody but the user or root can have put something there, or the user named it."""
+    """Return whether only the user or root can write to the folder, or the user chose it."""
     return folder in (HERE, named_cache()) or folder.lstat().st_uid in (0, os.getuid())
 
 
 def checksum(path: Path) -> str:
-    """To load half a library is to crash: what has no bytes behind it cannot be read."""
+    """Return the checksum of a library; loading a truncated one would crash the process."""
     return hashlib.sha256(path.read_bytes()).hexdigest()[:16]
 
 
 def tidy(folder: Path) -> None:
-    """Remove what a killed build left, and the oldest libraries. One that was still of use is built again."""
+    """Remove leftovers of killed builds and all but the newest libraries."""
     with suppress(OSError):
         by_age = sorted(folder.glob("kernels-*.so"), key=lambda path: path.stat().st_mtime)
         for path in by_age[:-KEEP]:
             path.unlink()
         for left in folder.glob(".building-*"):
-            if time.time() - left.stat().st_mtime > HOUR:  # nobody compiles for so long
+            if time.time() - left.stat().st_mtime > HOUR:  # no build takes so long
                 shutil.rmtree(left)
 
 
-# ---- what it is made from --------------------------------------------------------------------------------------------
+# ---- what a library is built from ------------------------------------------------------------------------------------
 
 
 def key() -> str:
-    """Of the sources, the flags, the processor and torch's thread pool. Not of the compiler: none is needed to load."""
+    """Return a key of the sources, flags, processor and OpenMP runtime, but not of the compiler: loading needs none."""
     return _key(*flags())
 
 
@@ -118,17 +120,18 @@ def _key(*flags: str) -> str:
     for path in sorted([*SOURCES.glob("*.h"), *SOURCES.glob("*.cpp")]):
         digest.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
     runtime = openmp_runtime()
-    for part in (*flags, platform.machine(), *_processor_features(), runtime.name if runtime else ""):
-        digest.update(part.encode() + b"\0")
+    for text in (*flags, platform.machine(), *_processor_features(), runtime.name if runtime else ""):
+        digest.update(text.encode() + b"\0")
     return digest.hexdigest()[:16]
 
 
 def flags() -> list[str]:
+    """Return the compiler flags."""
     return [*FLAGS, _host_flag(), *extra_flags()]
 
 
 def extra_flags() -> list[str]:
-    """The user's own, for the compiler and the linker; they come last, so they have the last word."""
+    """Return the flags in FLARE_CXXFLAGS, for compiler and linker; they come last and so override the others."""
     return os.environ.get("FLARE_CXXFLAGS", "").split()
 
 
@@ -137,7 +140,7 @@ def _host_flag() -> str:
 
 
 def _processor_features() -> list[str]:
-    """What tells processors apart, so that a shared home folder never hands one the other's instructions."""
+    """Return what distinguishes processors, so that machines with a shared home never load each other's library."""
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     except OSError:
@@ -147,7 +150,7 @@ def _processor_features() -> list[str]:
 
 
 def openmp_runtime() -> Path | None:
-    """The OpenMP library that torch itself runs on: its own, or one of the system's that it has loaded."""
+    """Return the OpenMP library that torch uses: its own, or a system library that it has loaded."""
     folder = Path(torch.__file__).parent / "lib"
     for pattern in ("libgomp*", "libomp*", "libiomp5*"):
         for path in sorted(folder.glob(pattern)):
@@ -158,6 +161,7 @@ def openmp_runtime() -> Path | None:
 
 
 def output(*command: str) -> str:
+    """Return the standard output of a command, or an empty string if it cannot run."""
     try:
         return subprocess.run(command, capture_output=True, text=True, errors="replace", check=False).stdout
     except OSError:

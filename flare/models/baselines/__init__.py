@@ -1,1 +1,1 @@
-"""Models that FLARE is compared with, one file each."""
+"""Baselines: the models that FLARE is compared with, one file each."""

@@ -1,4 +1,4 @@
-"""GNOT, the General Neural Operator Transformer: linear attention, and MLPs that a gate on the position mixes."""
+"""GNOT, the General Neural Operator Transformer: linear attention and MLPs mixed by a gate on the position."""
 
 # B batch, N points, C channels, H heads, D = C / H head width, E experts
 
@@ -9,16 +9,23 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from flare.models.attention import check_heads, merge_heads, split_heads, transformer_mlp
 from flare.models.baselines.grid import REFERENCE, check_grid, check_unified, distances, require_grid
 from flare.models.baselines.transolver import Placeholder
-from flare.models.checks import at_least, check_mask
-from flare.models.initialise import small_normal
+from flare.models.layers import (
+    at_least,
+    check_heads,
+    check_mask,
+    merge_heads,
+    no_autocast,
+    small_normal,
+    split_heads,
+    transformer_mlp,
+)
 from flare.utils.errors import ConfigError
 
 
-class LinearAttention(nn.Module):
-    """q (Σ_n k_nᵀ v_n) / (q · Σ_n k_n) + q, with softmax over D of queries and keys."""
+class GNOTAttention(nn.Module):
+    """Linear attention q (Σ_n k_nᵀ v_n) / (q · Σ_n k_n) + q, with softmax over D of queries and keys."""
 
     def __init__(self, channels: int, heads: int) -> None:
         super().__init__()
@@ -26,21 +33,21 @@ class LinearAttention(nn.Module):
         self.heads = heads
         self.query, self.key, self.value, self.out = (nn.Linear(channels, channels) for _ in range(4))
 
-    def forward(self, asking: Tensor, asked: Tensor, mask: Tensor | None) -> Tensor:
-        q, k = (split_heads(part, self.heads).softmax(-1) for part in (self.query(asking), self.key(asked)))
-        v = split_heads(self.value(asked), self.heads)
+    def forward(self, target: Tensor, source: Tensor, mask: Tensor | None) -> Tensor:
+        q, k = (split_heads(t, self.heads).softmax(-1) for t in (self.query(target), self.key(source)))
+        v = split_heads(self.value(source), self.heads)
         if mask is not None:
             k = k * mask[:, None, :, None]
-        with torch.autocast(q.device.type, enabled=False):  # sums over all points want float32
+        with no_autocast(q):  # sums over all points need float32
             wide = torch.promote_types(v.dtype, torch.float32)
             q, k, v = (t.to(wide) for t in (q, k, v))
-            sums = q @ k.sum(-2)[..., None]  # positive, unless all is padding
+            sums = q @ k.sum(-2)[..., None]  # positive, unless all points are padding
             y_BHND = q @ (k.transpose(-1, -2) @ v) / sums.clamp_min(torch.finfo(wide).tiny) + q
-        return self.out(merge_heads(y_BHND).to(asking.dtype))
+        return self.out(merge_heads(y_BHND).to(target.dtype))
 
 
 class Experts(nn.Module):
-    """Σ_e g_e MLP_e(x), then a norm."""
+    """Mixture of experts: Σ_e g_e MLP_e(x), then a norm."""
 
     def __init__(self, channels: int, mlp_ratio: int, count: int) -> None:
         super().__init__()
@@ -53,7 +60,7 @@ class Experts(nn.Module):
 
 
 class GNOTBlock(nn.Module):
-    """The geometry asks the field, then the field asks itself; each step is followed by experts."""
+    """Cross-attention from the geometry to the field, then self-attention; experts follow each."""
 
     def __init__(self, channels: int, heads: int, mlp_ratio: int, experts: int, gate_dim: int) -> None:
         super().__init__()
@@ -62,7 +69,7 @@ class GNOTBlock(nn.Module):
             nn.Linear(gate_dim, wide), nn.GELU(), nn.Linear(wide, wide), nn.GELU(), nn.Linear(wide, experts)
         )
         self.geometry_norm, self.field_norm, self.self_norm = (nn.LayerNorm(channels) for _ in range(3))
-        self.cross, self.self = (LinearAttention(channels, heads) for _ in range(2))
+        self.cross, self.self = (GNOTAttention(channels, heads) for _ in range(2))
         self.first, self.second = (Experts(channels, mlp_ratio, experts) for _ in range(2))
 
     def forward(self, geometry: Tensor, field: Tensor, position: Tensor, mask: Tensor | None) -> Tensor:
@@ -75,19 +82,21 @@ class GNOTBlock(nn.Module):
 
 
 class GNOT(nn.Module):
-    """Geometry X and field Y are lifted apart; every block makes a new Y of both, X stays. Then a head on Y.
+    """GNOT: geometry and field have separate lifts; every block updates the field from both; a head reads the field.
 
     Args:
-        channels: C, feature width of every point.
-        blocks: how many.
-        heads: must divide C.
-        mlp_ratio: hidden width of the experts, in C.
-        experts: MLPs that a gate mixes at every point.
+        in_dim: Number of input features per point.
+        out_dim: Number of fields to predict per point.
+        channels: Feature width C of every point.
+        blocks: Number of blocks.
+        heads: Number of heads; must divide C.
+        mlp_ratio: Hidden width of the experts divided by C.
+        experts: Number of MLPs that a gate mixes at every point.
         grid: (rows, columns) of structured data; only for `unified_pos`.
-        unified_pos: the geometry is 64 distances to a reference grid; what these cannot tell (the features beside the
-            coordinates, or else the coordinates) is the function that the field starts from.
-        published: with `unified_pos`, as the authors of FLARE ran it: no function, so true inputs reach the network
-            through the gates alone.
+        unified_pos: Describe the geometry by 64 distances to a reference grid. The field then starts from the features
+            beside the coordinates or, without any, from the coordinates.
+        published: With `unified_pos`, do as the authors of FLARE: the field starts from the distances alone, and the
+            inputs reach the network only through the gates.
     """
 
     distances: Tensor
@@ -110,7 +119,7 @@ class GNOT(nn.Module):
         at_least(1, channels=channels, blocks=blocks, heads=heads, mlp_ratio=mlp_ratio, experts=experts)
         self.grid = check_grid(grid)
         if not unified_pos and (published or grid is not None):
-            raise ConfigError("grid and published are settings of unified_pos; switch it on, or leave them out")
+            raise ConfigError("grid and published require unified_pos=True")
         if unified_pos:
             check_unified(self.grid, in_dim)
         self.unified_pos, self.published = unified_pos, published
@@ -131,7 +140,7 @@ class GNOT(nn.Module):
         self.apply(small_normal)
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
-        """[B, N, in_dim] -> [B, N, out_dim]; `mask` is [B, N], True at real points."""
+        """Map [B, N, in_dim] to [B, N, out_dim]; the mask is a boolean [B, N], True at real points."""
         check_mask(x, mask)
         geometry, function, position = self._inputs(x, mask)
         geometry_BNC = self.lift_geometry(geometry)
@@ -141,7 +150,7 @@ class GNOT(nn.Module):
         return self.head(field_BNC)
 
     def _inputs(self, x: Tensor, mask: Tensor | None) -> tuple[Tensor, list[Tensor], Tensor]:
-        """Geometry, function and what the gates read."""
+        """Return the geometry, the function values and the input of the gates."""
         if not self.unified_pos:
             return x, [], x
         require_grid(x, mask, self.grid)  # type: ignore[arg-type]

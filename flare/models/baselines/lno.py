@@ -1,4 +1,4 @@
-"""LNO, the Latent Neural Operator: points go to M modes by learned scores, transformer blocks there, and back."""
+"""LNO, the Latent Neural Operator: learned scores map the points to M modes, transformer blocks act on the modes."""
 
 # B batch, N points, M modes, C channels, H heads
 
@@ -8,13 +8,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import scaled_dot_product_attention
 
-from flare.models.attention import check_heads, merge_heads, split_heads, transformer_mlp
-from flare.models.checks import at_least, check_mask
+from flare.models.layers import at_least, check_heads, check_mask, merge_heads, split_heads, transformer_mlp
 from flare.utils.errors import ConfigError
 
 
 class LayeredMLP(nn.Module):
-    """Linear, GELU; `depth` times h ← h + GELU(Linear h); Linear."""
+    """MLP of Linear and GELU, then `depth` layers h ← h + GELU(Linear h), then Linear."""
 
     def __init__(self, in_dim: int, hidden: int, out_dim: int, depth: int) -> None:
         super().__init__()
@@ -31,7 +30,7 @@ class LayeredMLP(nn.Module):
 
 
 class ModeBlock(nn.Module):
-    """Z ← Z + MHSA(norm(Z)),  Z ← Z + MLP(norm(Z)); queries, keys and values have maps of their own, with bias."""
+    """Transformer block over the modes, with separate query, key and value maps that have a bias."""
 
     def __init__(self, channels: int, heads: int) -> None:
         super().__init__()
@@ -44,22 +43,24 @@ class ModeBlock(nn.Module):
 
     def forward(self, z_BMC: Tensor) -> Tensor:
         h = self.attention_norm(z_BMC)
-        q, k, v = (split_heads(part(h), self.heads) for part in (self.query, self.key, self.value))
+        q, k, v = (split_heads(linear(h), self.heads) for linear in (self.query, self.key, self.value))
         z_BMC = z_BMC + self.out(merge_heads(scaled_dot_product_attention(q, k, v)))
         return z_BMC + self.mlp(self.mlp_norm(z_BMC))
 
 
 class LNO(nn.Module):
-    """E = scores(trunk(x)) [N, M];  Z = softmax over N of Eᵀ, times branch(x);  Y = softmax over M of E, times Z.
+    """LNO: Z = softmax(Eᵀ over N) branch(x), blocks on Z, Y = softmax(E over M) Z, with E = scores(trunk(x)), [N, M].
 
     Args:
-        channels: C, feature width; the paper has 192 for Elasticity.
-        blocks: transformer blocks over the modes.
-        heads: must divide C.
-        modes: M.
-        mlp_depth: residual layers of every MLP; 3 for Elasticity.
-        trunk_dim: how many of the features, from the first, the trunk reads; None for all, as the authors of FLARE ran
-            it. The authors of LNO give it the coordinates alone.
+        in_dim: Number of input features per point.
+        out_dim: Number of fields to predict per point.
+        channels: Feature width C; the paper uses 192 for Elasticity.
+        blocks: Number of transformer blocks over the modes.
+        heads: Number of heads; must divide C.
+        modes: Number of modes M.
+        mlp_depth: Residual layers of every MLP; the paper uses 3 for Elasticity.
+        trunk_dim: Number of leading features that the trunk reads. None means all, as the authors of FLARE do; the
+            authors of LNO use the coordinates alone.
     """
 
     def __init__(
@@ -79,7 +80,7 @@ class LNO(nn.Module):
         at_least(1, channels=channels, blocks=blocks, heads=heads, modes=modes, trunk_dim=self.trunk_dim)
         at_least(0, mlp_depth=mlp_depth)
         if self.trunk_dim > in_dim:
-            raise ConfigError(f"trunk_dim={trunk_dim}; there are only {in_dim} features")
+            raise ConfigError(f"trunk_dim={trunk_dim} exceeds in_dim={in_dim}")
         self.trunk = LayeredMLP(self.trunk_dim, channels, channels, mlp_depth)
         self.branch = LayeredMLP(in_dim, channels, channels, mlp_depth)
         self.scores = LayeredMLP(channels, channels, modes, mlp_depth)
@@ -87,7 +88,7 @@ class LNO(nn.Module):
         self.head = LayeredMLP(channels, channels, out_dim, mlp_depth)
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
-        """[B, N, in_dim] -> [B, N, out_dim]; `mask` is [B, N], True at real points."""
+        """Map [B, N, in_dim] to [B, N, out_dim]; the mask is a boolean [B, N], True at real points."""
         check_mask(x, mask)
         e_BNM = self.scores(self.trunk(x[..., : self.trunk_dim]))
         own = e_BNM if mask is None else e_BNM.masked_fill(~mask[..., None], torch.finfo(e_BNM.dtype).min)

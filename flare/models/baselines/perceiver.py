@@ -1,21 +1,60 @@
-"""PerceiverIO: M latents ask the points, think among themselves or ask again, and the points ask them."""
+"""PerceiverIO: M latents attend to the points, go through latent blocks, and the points attend to them."""
 
-# B batch, N points, M latents, C channels
+# B batch, N points, M latents, C channels, H heads
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import scaled_dot_product_attention
 
-from flare.models.attention import CrossAttention, TransformerBlock, transformer_mlp
-from flare.models.checks import at_least, check_mask
 from flare.models.flare import ResMLP
-from flare.models.initialise import small_normal
+from flare.models.layers import (
+    TransformerBlock,
+    at_least,
+    check_heads,
+    check_mask,
+    key_mask,
+    merge_heads,
+    small_normal,
+    split_heads,
+    transformer_mlp,
+)
 from flare.utils.errors import ConfigError
 
 
+class CrossAttention(nn.Module):
+    """Attention of the latents to the points, or of the points to the latents, with scale 1/√D.
+
+    Args:
+        channels: Feature width C.
+        heads: Number of heads; must divide C.
+        bias: Whether the query, key and value maps have a bias.
+        query: Whether there is a query map. Without one, the targets are the queries.
+        joint: Whether one Linear makes keys and values, instead of two.
+    """
+
+    def __init__(
+        self, channels: int, heads: int, *, bias: bool = False, query: bool = True, joint: bool = True
+    ) -> None:
+        super().__init__()
+        check_heads(channels, heads)
+        self.heads = heads
+        self.query = nn.Linear(channels, channels, bias=bias) if query else nn.Identity()
+        widths = [2 * channels] if joint else [channels, channels]
+        self.key_value = nn.ModuleList(nn.Linear(channels, width, bias=bias) for width in widths)
+        self.out = nn.Linear(channels, channels)
+
+    def forward(self, target: Tensor, source: Tensor, mask: Tensor | None = None) -> Tensor:
+        """Let [B, M, C] attend to [B, N, C]; the mask is a boolean [B, N] of the sources."""
+        channels = source.shape[-1]
+        k, v = (t for linear in self.key_value for t in linear(source).split(channels, dim=-1))
+        q, k, v = (split_heads(t, self.heads) for t in (self.query(target), k, v))
+        return self.out(merge_heads(scaled_dot_product_attention(q, k, v, attn_mask=key_mask(mask))))
+
+
 class CrossBlock(nn.Module):
-    """Z ← Z + attention of norm(Z) to norm(X), then Z ← Z + MLP(norm(Z)). X is never updated."""
+    """Block of Z ← Z + attention(norm(Z), norm(X)), Z ← Z + MLP(norm(Z)); X stays the same."""
 
     def __init__(self, channels: int, heads: int, *, mlp_ratio: int, gelu: str) -> None:
         super().__init__()
@@ -30,17 +69,20 @@ class CrossBlock(nn.Module):
 
 
 class PerceiverIO(nn.Module):
-    """Z = attention of A to X;  Z through the latent blocks;  Y = attention of X to Z. No skip around the latents.
+    """PerceiverIO: Z = attention(A, X) with learned A, latent blocks on Z, Y = attention(X, Z).
 
     Args:
-        channels: C, feature width of every point and latent.
-        blocks: latent blocks.
-        heads: must divide C.
-        latents: M; A is learned.
-        flavour: `cross`: every block asks the points again (the paper's 1.87m); `self`: blocks among the latents.
-        mlp_ratio: hidden width of their MLPs, in C.
-        io_depth: inner layers of the lift and the head.
-        gelu: `tanh` or `none` (exact).
+        in_dim: Number of input features per point.
+        out_dim: Number of fields to predict per point.
+        channels: Feature width C of points and latents.
+        blocks: Number of latent blocks.
+        heads: Number of heads; must divide C.
+        latents: Number of latents M.
+        flavour: `cross` for blocks that attend to the points (the 1.87m parameters of the paper), `self` for
+            transformer blocks over the latents.
+        mlp_ratio: Hidden width of the MLPs divided by C.
+        io_depth: Inner layers of the lift and the head.
+        gelu: `tanh`, or `none` for the exact GELU.
     """
 
     def __init__(
@@ -65,17 +107,17 @@ class PerceiverIO(nn.Module):
         self.lift = ResMLP(in_dim, channels, channels, io_depth, skip_in=False)
         self.latents = nn.Parameter(torch.randn(latents, channels))
         self.encoder_norm = nn.LayerNorm(channels)
-        self.encoder = CrossAttention(channels, heads, bias=True, query=False, fused=False)
+        self.encoder = CrossAttention(channels, heads, bias=True, query=False, joint=False)
         block = CrossBlock if flavour == "cross" else TransformerBlock
         self.blocks = nn.ModuleList(block(channels, heads, mlp_ratio=mlp_ratio, gelu=gelu) for _ in range(blocks))
         self.decoder_point_norm, self.decoder_latent_norm = nn.LayerNorm(channels), nn.LayerNorm(channels)
-        self.decoder = CrossAttention(channels, heads, bias=True, fused=False)
+        self.decoder = CrossAttention(channels, heads, bias=True, joint=False)
         self.head_norm = nn.LayerNorm(channels)
         self.head = ResMLP(channels, channels, out_dim, io_depth, skip_out=False)
         self.apply(small_normal)
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
-        """[B, N, in_dim] -> [B, N, out_dim]; `mask` is [B, N], True at real points."""
+        """Map [B, N, in_dim] to [B, N, out_dim]; the mask is a boolean [B, N], True at real points."""
         check_mask(x, mask)
         x_BNC = self.lift(x)
         z_BMC = self.encoder(self.latents.expand(x.shape[0], -1, -1), self.encoder_norm(x_BNC), mask)

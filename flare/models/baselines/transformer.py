@@ -1,4 +1,4 @@
-"""Vanilla Transformer: softmax attention among all points, N² of them, between FLARE's own lift and head."""
+"""Transformer: softmax attention between all pairs of points, with the lift and head of FLARE."""
 
 # B batch, N points, C channels
 
@@ -6,23 +6,23 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
-from flare.models.attention import TransformerBlock
-from flare.models.checks import at_least, check_mask
 from flare.models.flare import ResMLP
-from flare.models.initialise import small_normal
+from flare.models.layers import TransformerBlock, at_least, check_mask, small_normal
 
 
 class Transformer(nn.Module):
-    """X ← X + MHSA(norm(X)),  X ← X + MLP(norm(X)). Defaults are the paper's 660k parameters.
+    """Transformer of the paper; the defaults have its 660k parameters.
 
     Args:
-        channels: C, feature width of every point.
-        blocks: transformer blocks.
-        heads: must divide C.
-        mlp_ratio: hidden width of the pointwise MLP, in C.
-        io_depth: inner layers of the lift and the head.
-        gelu: `tanh` or `none` (exact).
-        qkv_bias: as in the authors' later code; the paper's counts are without.
+        in_dim: Number of input features per point.
+        out_dim: Number of fields to predict per point.
+        channels: Feature width C of every point.
+        blocks: Number of transformer blocks.
+        heads: Number of heads; must divide C.
+        mlp_ratio: Hidden width of the pointwise MLP divided by C.
+        io_depth: Inner layers of the lift and the head.
+        gelu: `tanh`, or `none` for the exact GELU.
+        qkv_bias: Add a bias to queries, keys and values, as the later code of the authors does.
     """
 
     def __init__(
@@ -49,7 +49,7 @@ class Transformer(nn.Module):
         self.apply(small_normal)
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
-        """[B, N, in_dim] -> [B, N, out_dim]; `mask` is [B, N], True at real points."""
+        """Map [B, N, in_dim] to [B, N, out_dim]; the mask is a boolean [B, N], True at real points."""
         check_mask(x, mask)
         x_BNC = self.lift(x)
         for block in self.blocks:

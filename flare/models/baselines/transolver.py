@@ -1,4 +1,4 @@
-"""Transolver: points are softly sliced into G tokens, which attend to each other and are spread back."""
+"""Transolver: soft slices average the points into G tokens, which attend to each other."""
 
 # B batch, N points, G slices, C channels, H heads, D = C / H head width
 
@@ -10,15 +10,21 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import scaled_dot_product_attention
 
-from flare.models.attention import check_heads, merge_heads, split_heads, transformer_mlp
 from flare.models.baselines.grid import REFERENCE, check_grid, check_unified, distances, require_grid
-from flare.models.checks import at_least, check_mask
-from flare.models.initialise import small_normal
+from flare.models.layers import (
+    at_least,
+    check_heads,
+    check_mask,
+    merge_heads,
+    small_normal,
+    split_heads,
+    transformer_mlp,
+)
 from flare.utils.errors import ConfigError
 
 
 class SliceTokens(nn.Module):
-    """Attention among the slices: bias-free maps D -> D for queries, keys and values, shared by all heads."""
+    """Self-attention of the slice tokens, with bias-free maps D → D shared by all heads."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -29,14 +35,14 @@ class SliceTokens(nn.Module):
 
 
 def exchange(w_BHNG: Tensor, f_BHND: Tensor, tokens: nn.Module, mask: Tensor | None) -> Tensor:
-    """Slice by weights w, let the tokens attend, spread back by the same weights. [B, H, N, D]"""
+    """Average the points into slices with weights w, apply `tokens`, distribute with the same weights: [B, H, N, D]."""
     w_in = w_BHNG if mask is None else w_BHNG * mask[:, None, :, None]
     t_BHGD = w_in.transpose(-1, -2) @ f_BHND / (w_in.sum(-2)[..., None] + 1e-5)
     return w_BHNG @ tokens(t_BHGD)
 
 
 def slice_scores(p_BHND: Tensor, linear: nn.Linear, temperature_H: Tensor) -> Tensor:
-    """(P W + b) / τ with the head's τ folded into the map, which spares a second array of this size. [B, H, N, G]"""
+    """Compute (P W + b) / τ, [B, H, N, G], with τ of each head folded into the map to save a second such array."""
     batch, heads = p_BHND.shape[:2]
     weight_HDG = (linear.weight / temperature_H[:, None, None]).transpose(1, 2)
     bias_H1G = (linear.bias / temperature_H[:, None])[:, None]
@@ -45,10 +51,16 @@ def slice_scores(p_BHND: Tensor, linear: nn.Linear, temperature_H: Tensor) -> Te
 
 
 class PhysicsAttention(nn.Module):
-    """T_g = Σ_n w_ng F_n / Σ_n w_ng with w = softmax over G of (P W / τ);  Y_n = Σ_g w_ng attention(T)_g.
+    """Physics attention: T_g = Σ_n w_ng F_n / Σ_n w_ng with w = softmax(P W / τ over G), Y_n = Σ_g w_ng attention(T)_g.
 
-    On a grid, F and P are 3×3 convolutions in place of Linear maps, and τ is clamped to [0.1, 5].
-    Heads are `width` channels wide; None makes them C/H, as all of Transolver's are.
+    On a grid, 3 × 3 convolutions replace the Linear maps F and P, and τ is clamped to [0.1, 5].
+
+    Args:
+        channels: Feature width C.
+        heads: Number of heads; must divide C unless `width` is given.
+        slices: Number of slices G per head.
+        grid: (rows, columns), or None for unstructured points.
+        width: Head width; None means C/H, as in Transolver.
     """
 
     def __init__(
@@ -69,7 +81,7 @@ class PhysicsAttention(nn.Module):
         self.out = nn.Linear(inner, channels)
 
     def forward(self, x_BNC: Tensor, mask: Tensor | None = None) -> Tensor:
-        f_BHND, p_BHND = (split_heads(part, self.heads) for part in self._maps(x_BNC))
+        f_BHND, p_BHND = (split_heads(t, self.heads) for t in self._maps(x_BNC))
         temperature = self.temperature.clamp(0.1, 5) if self.grid else self.temperature
         w_BHNG = slice_scores(p_BHND, self.slice, temperature).softmax(-1)
         return self.out(merge_heads(exchange(w_BHNG, f_BHND, self.tokens, mask)))
@@ -83,7 +95,7 @@ class PhysicsAttention(nn.Module):
 
 
 class TransolverBlock(nn.Module):
-    """X ← X + attention(norm(X)),  X ← X + MLP(norm(X))."""
+    """Pre-norm block: X ← X + attention(norm(X)), X ← X + MLP(norm(X))."""
 
     def __init__(self, channels: int, attention: nn.Module, mlp_ratio: int) -> None:
         super().__init__()
@@ -98,7 +110,7 @@ class TransolverBlock(nn.Module):
 
 
 class Placeholder(nn.Module):
-    """A learned vector, the same at every point, where there is no function to read."""
+    """Learned vector, added at every point, that stands for a missing input function."""
 
     def __init__(self, channels: int) -> None:
         super().__init__()
@@ -109,17 +121,18 @@ class Placeholder(nn.Module):
 
 
 class Transolver(nn.Module):
-    """Lift, blocks of physics attention, head. Defaults are the paper's 713k parameters.
+    """Transolver: lift, blocks of physics attention, head; the defaults have the paper's 713k parameters.
 
     Args:
-        channels: C, feature width of every point.
-        blocks: how many.
-        heads: must divide C.
-        slices: G per head.
-        mlp_ratio: hidden width of the pointwise MLP, in C.
-        grid: (rows, columns) of structured data, whose maps are then convolutions; None for any mesh.
-        unified_pos: read 64 distances to a reference grid instead of the two coordinates; other features stay. Wants
-            `grid`.
+        in_dim: Number of input features per point.
+        out_dim: Number of fields to predict per point.
+        channels: Feature width C of every point.
+        blocks: Number of blocks.
+        heads: Number of heads; must divide C.
+        slices: Number of slices G per head.
+        mlp_ratio: Hidden width of the pointwise MLP divided by C.
+        grid: (rows, columns) of structured data, for which convolutions replace Linear maps; None for any mesh.
+        unified_pos: Replace the two coordinates by 64 distances to a reference grid; requires `grid`.
     """
 
     distances: Tensor
@@ -144,12 +157,12 @@ class Transolver(nn.Module):
         if unified_pos:
             check_unified(self.grid, in_dim)
             if in_dim == 2:
-                raise ConfigError("unified_pos replaces the two coordinates, and there is nothing else to read")
+                raise ConfigError("unified_pos replaces the two coordinates, and in_dim=2 leaves no other feature")
             self.register_buffer("distances", distances(self.grid), persistent=False)  # type: ignore[arg-type]
             in_dim += REFERENCE**2 - 2
         self.lift = nn.Sequential(nn.Linear(in_dim, 2 * channels), nn.GELU(), nn.Linear(2 * channels, channels))
         self.has_function = unified_pos and in_dim > REFERENCE**2
-        # The original has the vector always, and counts it; frozen, it does not trouble distributed training.
+        # The published code always has this vector and counts it. Unused, it is frozen for distributed training.
         self.placeholder = Placeholder(channels).requires_grad_(not self.has_function)
         self.blocks = nn.ModuleList(
             TransolverBlock(channels, PhysicsAttention(channels, heads, slices, self.grid), mlp_ratio)
@@ -160,7 +173,7 @@ class Transolver(nn.Module):
         self.apply(small_normal)
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
-        """[B, N, in_dim] -> [B, N, out_dim]; `mask` is [B, N], True at real points."""
+        """Map [B, N, in_dim] to [B, N, out_dim]; the mask is a boolean [B, N], True at real points."""
         check_mask(x, mask)
         if self.grid is not None:
             require_grid(x, mask, self.grid)

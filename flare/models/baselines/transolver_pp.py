@@ -1,4 +1,4 @@
-"""Transolver++: as Transolver, with a temperature for every point and Gumbel noise on the slice weights."""
+"""Transolver++: Transolver with a temperature for every point and Gumbel noise on the slice weights."""
 
 # B batch, N points, G slices, C channels, H heads, D = C / H head width
 
@@ -7,17 +7,15 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from flare.models.attention import check_heads, merge_heads, split_heads
 from flare.models.baselines.transolver import Placeholder, SliceTokens, TransolverBlock, exchange
-from flare.models.checks import at_least, check_mask
-from flare.models.initialise import small_normal
+from flare.models.layers import at_least, check_heads, check_mask, merge_heads, small_normal, split_heads
 from flare.utils.errors import ConfigError
 
 NOISE = ("training", "always", "never")
 
 
 class AdaptiveAttention(nn.Module):
-    """w = softmax over G of ((P W + g) / τ(P)), with τ(P) = max(0.01, b_h + GELU(map of P)) and Gumbel noise g."""
+    """Slice attention with w = softmax((P W + g) / τ(P)), τ(P) = max(0.01, b_h + GELU(map(P))), Gumbel noise g."""
 
     def __init__(self, channels: int, heads: int, slices: int, noise: str) -> None:
         super().__init__()
@@ -42,22 +40,24 @@ class AdaptiveAttention(nn.Module):
 
 
 def gumbel_like(scores: Tensor) -> Tensor:
-    """Drawn in float32 at least: half precision has too few numbers near 0 and 1."""
+    """Draw Gumbel noise in float32 or wider: half precision has too few values near 0 and 1."""
     wide = torch.promote_types(scores.dtype, torch.float32)
     return -torch.log(-torch.log(torch.rand_like(scores, dtype=wide) + 1e-8) + 1e-8).to(scores.dtype)
 
 
 class TransolverPP(nn.Module):
-    """Lift, blocks of adaptive physics attention, head.
+    """Transolver++: lift, blocks of adaptive physics attention, head.
 
     Args:
-        channels: C, feature width of every point.
-        blocks: how many.
-        heads: must divide C.
-        slices: G per head.
-        mlp_ratio: hidden width of the pointwise MLP, in C.
-        noise: when the slice weights are noisy: in `training`, `always` as published (two evaluations then differ), or
-            `never`.
+        in_dim: Number of input features per point.
+        out_dim: Number of fields to predict per point.
+        channels: Feature width C of every point.
+        blocks: Number of blocks.
+        heads: Number of heads; must divide C.
+        slices: Number of slices G per head.
+        mlp_ratio: Hidden width of the pointwise MLP divided by C.
+        noise: When to add noise to the slice weights: in `training`, `always` as published (two evaluations then
+            differ), or `never`.
     """
 
     def __init__(
@@ -84,12 +84,12 @@ class TransolverPP(nn.Module):
         )
         self.head_norm = nn.LayerNorm(channels)
         self.head = nn.Linear(channels, out_dim)
-        # The release has this map, counts it and never calls it.
+        # The published code has this unused map and counts its parameters.
         self.unused = nn.Linear(3, channels).requires_grad_(False)
         self.apply(small_normal)
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
-        """[B, N, in_dim] -> [B, N, out_dim]; `mask` is [B, N], True at real points."""
+        """Map [B, N, in_dim] to [B, N, out_dim]; the mask is a boolean [B, N], True at real points."""
         check_mask(x, mask)
         x_BNC = self.placeholder(self.lift(x))
         for block in self.blocks:

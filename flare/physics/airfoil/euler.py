@@ -1,12 +1,12 @@
-"""The compressible Euler equations in two dimensions: a second-order finite-volume scheme on dual volumes, compiled.
+"""Compressible Euler equations in two dimensions: a second-order finite-volume scheme on dual volumes, compiled.
 
     w = (ρ, u, v, p)   primitive,   q = (ρ, ρu, ρv, ρE)   conserved,   ρE = p/(γ−1) + ρ(u²+v²)/2
 
-`residual` is what flows out of each volume, Σ F(w_left, w_right) · n over its faces; in steady state it is zero. F is
-Roe's flux; w_left and w_right are extrapolated along the edge from its two nodes, with least-squares gradients and van
-Albada's limiter. The limiter lets pass what is below (softness · edge length)^{3/2}: smooth flow is hardly limited, and
-the residual has a derivative, which Newton's method needs. Through a wall goes the pressure of its node; at an open
-boundary Roe's flux against the given far state.
+`residual` is the outflow of each volume, Σ F(w_left, w_right) · n over its faces, which is zero in steady state. F is
+Roe's flux. w_left and w_right are extrapolated along the edge from its two nodes with least-squares gradients and van
+Albada's limiter. The limiter ignores variations below (softness · edge length)^{3/2}: smooth flow is hardly limited,
+and the residual is differentiable, as Newton's method requires. The flux through a wall is the pressure of its node; at
+an open boundary it is Roe's flux against the given far state.
 
 With a the speed of sound, n the unit normal, uₙ = u·n, and as columns and rows
 
@@ -14,7 +14,7 @@ With a the speed of sound, n the unit normal, uₙ = u·n, and as columns and ro
 
 every function of the flux Jacobian A is  f(A) = f₂ 1 + r (α dp + β dm) + t (β dp + α a² dm)  with
 f₁, f₂, f₃ = f(uₙ−a), f(uₙ), f(uₙ+a),  α = ((f₁+f₃)/2 − f₂) / a²,  β = (f₃−f₁) / 2a.
-A itself has f₂ = uₙ, α = 0, β = 1; |A| damps in Roe's flux.
+A itself has f₂ = uₙ, α = 0, β = 1; |A| is the damping of Roe's flux.
 """
 
 from __future__ import annotations
@@ -30,37 +30,37 @@ Four = tuple[float, float, float, float]
 
 GAMMA = 1.4
 ENTROPY_FIX = 0.05
-"""Of the speed of sound: |uₙ ± a| is rounded below it, or an expansion could be a shock."""
+"""Width, relative to the speed of sound, below which |uₙ ± a| is rounded; it rules out expansion shocks."""
 CONTACT_FIX = 0.01
-"""The same for |uₙ|; smaller, as it only has to give the absolute value a derivative."""
+"""The same for |uₙ|; smaller, because it only makes the absolute value differentiable."""
 
 
 def conserved(w: Array) -> Array:
-    """(..., 4) from primitive values."""
+    """Convert primitive to conserved values, shape (..., 4)."""
     rho, u, v, p = np.moveaxis(w, -1, 0)
     return np.stack([rho, rho * u, rho * v, p / (GAMMA - 1) + rho * (u**2 + v**2) / 2], axis=-1)
 
 
 def primitive(q: Array) -> Array:
-    """(..., 4) from conserved values."""
+    """Convert conserved to primitive values, shape (..., 4)."""
     rho, m, n, e = np.moveaxis(q, -1, 0)
     return np.stack([rho, m / rho, n / rho, (GAMMA - 1) * (e - (m**2 + n**2) / (2 * rho))], axis=-1)
 
 
 def mach_number(w: Array) -> Array:
-    """(...) of primitive values (..., 4)."""
+    """Return the Mach number of primitive values (..., 4), shape (...)."""
     return np.hypot(w[..., 1], w[..., 2]) / np.sqrt(GAMMA * w[..., 3] / w[..., 0])
 
 
 def free_stream(mach: float, alpha: float = 0.0) -> Array:
-    """(4,) primitive values with ρ = 1, p = 1; `alpha` is the angle to the x axis in degrees."""
+    """Return primitive values with ρ = 1 and p = 1, shape (4,); `alpha` is the angle to the x axis in degrees."""
     speed, angle = mach * np.sqrt(GAMMA), np.deg2rad(alpha)
     return np.array([1.0, speed * np.cos(angle), speed * np.sin(angle), 1.0])
 
 
 @compiled
 def residual(mesh: DualMesh, far: Array, softness: float, q: Array) -> Array:
-    """(P, 4) outflow of mass, momentum and energy from the volume of each node."""
+    """Return the outflow of mass, momentum and energy from the volume of each node, shape (P, 4)."""
     w, out = _primitive(q), np.zeros_like(q)
     gradient = _gradient(mesh, w)
     left, right = np.empty(4), np.empty(4)
@@ -90,7 +90,7 @@ def residual(mesh: DualMesh, far: Array, softness: float, q: Array) -> Array:
 
 @compiled
 def wave_speeds(mesh: DualMesh, q: Array) -> Array:
-    """(P,) sum of (|uₙ| + a) · length over the faces of each node: its volume over this is a safe time step."""
+    """Sum (|uₙ| + a) · length over the faces of each node, shape (P,). Volume over this sum is a safe time step."""
     w, out = _primitive(q), np.zeros(len(q))
     for e in range(len(mesh.edges)):
         for end in range(2):
@@ -107,12 +107,15 @@ def wave_speeds(mesh: DualMesh, q: Array) -> Array:
 def add_first_order_jacobian(
     mesh: DualMesh, far: Array, q: Array, blocks: Array, diagonal: Indices, slots: Indices
 ) -> None:
-    """Add to a sparse matrix the derivative of the residual without extrapolation, |A| taken as constant.
+    """Add the derivative of the first-order residual, with |A| taken as constant, to a sparse matrix.
 
     Args:
-        blocks: (B, 4, 4) of the matrix.
-        diagonal: (P,) block of each node.
-        slots: (E, 2) blocks of each edge: row of the first node, column of the second; and the transposed place.
+        mesh: Dual mesh.
+        far: Primitive far state, shape (4,).
+        q: Conserved values, shape (P, 4).
+        blocks: Blocks of the matrix, shape (B, 4, 4), changed in place.
+        diagonal: Diagonal block of each node, shape (P,).
+        slots: Blocks of each edge, shape (E, 2): (row of the first node, column of the second) and its transpose.
     """
     w = _primitive(q)
     by_left, by_right = np.empty((4, 4)), np.empty((4, 4))
@@ -148,7 +151,7 @@ def _primitive(q: Array) -> Array:
 
 @compiled
 def _gradient(mesh: DualMesh, w: Array) -> Array:
-    """(P, 4, 2), by least squares over the edges of each node."""
+    """Fit gradients by least squares over the edges of each node, shape (P, 4, 2)."""
     gradient = np.zeros((len(w), 4, 2))
     for e in range(len(mesh.edges)):
         a, b = mesh.edges[e, 0], mesh.edges[e, 1]
@@ -162,7 +165,7 @@ def _gradient(mesh: DualMesh, w: Array) -> Array:
 
 @compiled
 def _half_step(jump: float, central: float, soft: float) -> float:
-    """Half of van Albada's mean of the jump along an edge and of the one behind it, 2 · central − jump."""
+    """Return half of van Albada's mean of the jump along an edge and the one behind it, 2 · central − jump."""
     behind = 2 * central - jump
     a, b = jump * jump + soft, behind * behind + soft
     return 0.5 * (b * jump + a * behind) / (a + b)
@@ -187,13 +190,13 @@ def _enthalpy(w: Four) -> float:
 
 @compiled
 def _pressure_derivative(u: float, v: float) -> Four:
-    """By the conserved values."""
+    """Differentiate the pressure by the conserved values."""
     return (GAMMA - 1) * (u * u + v * v) / 2, -(GAMMA - 1) * u, -(GAMMA - 1) * v, GAMMA - 1
 
 
 @compiled
 def _roe_mean(left: Four, right: Four) -> Four:
-    """u, v, H and speed of sound at which A (q_right − q_left) is the difference of the fluxes."""
+    """Return u, v, H and speed of sound for which A (q_right − q_left) is the difference of the fluxes."""
     share = 1 / (1 + sqrt(right[0] / left[0]))
     u, v = share * left[1] + (1 - share) * right[1], share * left[2] + (1 - share) * right[2]
     h = share * _enthalpy(left) + (1 - share) * _enthalpy(right)
@@ -202,7 +205,7 @@ def _roe_mean(left: Four, right: Four) -> Four:
 
 @compiled
 def _damping(normal_speed: float, sound: float) -> tuple[float, float, float]:
-    """f₂, α and β of |A|."""
+    """Return f₂, α and β of |A|."""
     f1 = _rounded(normal_speed - sound, ENTROPY_FIX * sound)
     f2 = _rounded(normal_speed, CONTACT_FIX * sound)
     f3 = _rounded(normal_speed + sound, ENTROPY_FIX * sound)
@@ -211,13 +214,13 @@ def _damping(normal_speed: float, sound: float) -> tuple[float, float, float]:
 
 @compiled
 def _rounded(x: float, width: float) -> float:
-    """|x| with a parabola in place of its corner, Harten's entropy fix."""
+    """Return |x| with a parabola in place of its corner, Harten's entropy fix."""
     return abs(x) if abs(x) > width else (x * x + width * width) / (2 * width)
 
 
 @compiled
 def _roe_flux(left: Four, right: Four, nx: float, ny: float) -> Four:
-    """½ (F(left) + F(right)) − ½ |A| (q_right − q_left), times the length of the normal."""
+    """Return ½ (F(left) + F(right)) − ½ |A| (q_right − q_left), times the length of the normal."""
     length = sqrt(nx * nx + ny * ny)
     half, nx, ny = length / 2, nx / length, ny / length
     (rho_l, u_l, v_l, p_l), (rho_r, u_r, v_r, p_r) = left, right
@@ -228,7 +231,7 @@ def _roe_flux(left: Four, right: Four, nx: float, ny: float) -> Four:
     f2, alpha, beta = _damping(normal_speed, sound)
     dp, dm = p_r - p_l, mass_r - mass_l - normal_speed * (rho_r - rho_l)
     along_r, along_t = alpha * dp + beta * dm, beta * dp + alpha * sound * sound * dm
-    # Upwinding of what goes with the flow joins the mean flux: mass_l + mass_r − f2 (ρ_r − ρ_l), and so on.
+    # The convective upwind term is merged with the mean flux: mass_l + mass_r − f2 (ρ_r − ρ_l), and so on.
     from_l, from_r = mass_l + f2 * rho_l, mass_r - f2 * rho_r
     return (
         half * (from_l + from_r - along_r),
@@ -256,7 +259,7 @@ def _roe_flux_derivatives(by_left: Array, by_right: Array, left: Four, right: Fo
 def _add_function(
     block: Array, factor: float, at: Four, nx: float, ny: float, function: tuple[float, float, float]
 ) -> None:
-    """Add factor · f(A), given u, v, H, a and f₂, α, β."""
+    """Add factor · f(A), given (u, v, H, a) and (f₂, α, β)."""
     u, v, h, sound = at
     f2, alpha, beta = function
     normal_speed = u * nx + v * ny

@@ -1,16 +1,16 @@
-"""Potential flow past a closed body, by sources on the flat triangles of its surface; ground and symmetry by images.
+"""Potential flow past a closed body, with sources on the flat triangles of its surface; ground and symmetry by images.
 
-The sources σ make the velocity of the fluid tangent to every panel at its centroid: Σⱼ nᵢ·Vᵢⱼ σⱼ = −U·nᵢ. Two things
-make the result converge, to second order instead of not at all:
+The sources σ make the velocity tangent to every panel at its centroid: Σⱼ nᵢ·Vᵢⱼ σⱼ = −U·nᵢ. Two choices make the
+result converge with second order:
 
-* **The flux is closed.** All that panel j gives passes through the surface: Σᵢ Aᵢ nᵢ·Vᵢⱼ = Aⱼ. A sum over centroids of
-  flat panels misses this by O(h), the curvature between neighbours that each of them lacks. The own term nⱼ·Vⱼⱼ is
-  therefore not ½ but what closes the flux of its column.
-* **The velocity is the gradient of the potential along the surface**, not the sum of Vᵢⱼ σⱼ, whose terms jump from
-  panel to panel. Where that sum is taken all the same, the panel's own in-plane velocity is part of it: no triangle but
-  an equilateral one has none, and it does not become smaller with the panel.
+* **The flux is closed.** The whole outflow of panel j passes through the surface: Σᵢ Aᵢ nᵢ·Vᵢⱼ = Aⱼ. A sum over
+  centroids of flat panels misses this by O(h), because it neglects the curvature between neighbors. The diagonal term
+  nⱼ·Vⱼⱼ is therefore not ½ but the value that closes the flux of its column.
+* **The velocity is the surface gradient of the potential**, not the sum of Vᵢⱼ σⱼ, whose terms jump from panel to
+  panel. That sum would have to include the panel's own in-plane velocity: only an equilateral triangle has none, and it
+  does not vanish as the panel shrinks.
 
-An image of a panel in a plane acts at a point as the panel itself does at the image of the point, so the loops below
+The image of a panel in a plane acts at a point as the panel itself acts at the image of the point, so the loops below
 reflect points, never panels.
 """
 
@@ -31,9 +31,9 @@ from flare.utils.numba_cache import compiled
 Array = NDArray[np.float64]
 
 REACH = 3.0
-"""Panels further away than this many of their longest edges are seven points: see `RULE`."""
+"""Distance, in longest edges of a panel, beyond which seven points replace it: see `RULE`."""
 TOLERANCE, STEPS = 1e-12, 200
-"""Of the sources: relative residual, and steps of GMRES at most."""
+"""Relative residual of the sources and largest number of GMRES steps."""
 RULE = np.array(
     [
         [1 / 3, 1 / 3, 1 / 3, 0.225],
@@ -49,53 +49,56 @@ RULE = np.array(
         ),
     ]
 )
-"""(7, 4) barycentric coordinates and weight: integrates polynomials of degree 5 over a triangle (Radon)."""
+"""Radon's rule of degree 5 on a triangle: barycentric coordinates and weight, shape (7, 4)."""
 
 
 @dataclass(frozen=True)
 class Panels:
-    """Flat triangles that carry sources, and the planes in which they are mirrored."""
+    """Flat triangles with sources, and their mirror planes."""
 
     surface: Surface
     ground: float | None = None
-    """Height of a ground z = ground, through which nothing flows. None: no ground."""
+    """Height of an impermeable ground z = ground. None: no ground."""
     symmetric: bool = False
-    """The surface is the half y ≥ 0 of a body that is symmetric in y, open where it is cut."""
+    """Whether the surface is the half y ≥ 0 of a body symmetric in y, open where it is cut."""
 
     @cached_property
     def corners(self) -> Array:
-        """(F, 3, 3), with the ground at z = 0."""
+        """Corners relative to the ground, shape (F, 3, 3)."""
         return np.ascontiguousarray(self._above_ground(self.surface.vertices)[self.surface.faces])
 
     @cached_property
     def centroids(self) -> Array:
+        """Centroids, shape (F, 3)."""
         return self.corners.mean(axis=1)
 
     @cached_property
     def areas(self) -> Array:
+        """Areas, shape (F,)."""
         return np.linalg.norm(self._cross, axis=1) / 2
 
     @cached_property
     def normals(self) -> Array:
+        """Unit normals, shape (F, 3)."""
         return self._cross / (2 * self.areas[:, None])
 
     @cached_property
     def reflections(self) -> Array:
-        """(images, 3) signs of the coordinates; the first image is the panel itself."""
+        """Signs of the coordinates of each image, shape (images, 3); the first image is the panel itself."""
         y = [1.0, -1.0] if self.symmetric else [1.0]
         z = [1.0, -1.0] if self.ground is not None else [1.0]
         return np.array([[1.0, b, c] for c in z for b in y])
 
     @cached_property
     def quadrature(self) -> Array:
-        """(F, 7, 4): points of each panel and their share of its area."""
+        """Quadrature points of each panel and their share of its area, shape (F, 7, 4)."""
         points = np.einsum("qc,fcd->fqd", RULE[:, :3], self.corners)
         weights = np.multiply.outer(self.areas, RULE[:, 3])
         return np.concatenate([points, weights[..., None]], axis=2)
 
     @cached_property
     def reaches(self) -> Array:
-        """(F,) squared distance from the centroid beyond which the quadrature stands for a panel."""
+        """Squared distance from the centroid beyond which the quadrature replaces a panel, shape (F,)."""
         longest = np.linalg.norm(self.corners - np.roll(self.corners, 1, axis=1), axis=2).max(axis=1)
         return np.square(REACH * longest)
 
@@ -108,40 +111,44 @@ class Panels:
         return np.ascontiguousarray(points - np.array([0.0, 0.0, self.ground or 0.0]))
 
     def check(self) -> None:
-        """Refuse what bounds no body, or lies below the ground or on the wrong side of the plane of symmetry."""
+        """Check that the panels bound a body on the right side of the ground and of the symmetry plane.
+
+        Raises:
+            DataError: They do not.
+        """
         if not len(self.surface.faces):
-            raise DataError("the surface has no triangles, so there is nothing to flow around")
+            raise DataError("the surface has no triangles")
         if not np.isfinite(self.corners).all():
-            raise DataError("the surface has corners that are not finite")
+            raise DataError("the surface has non-finite corners")
         flat = self.areas <= 1e-14 * self.areas.max()
         if flat.any():
             raise DataError(f"{flat.sum():,} of {flat.size:,} panels have no area (first: {int(np.argmax(flat))})")
         lowest = float(self.corners[..., 2].min())
         if self.ground is not None and lowest <= 0:
-            raise DataError(f"the body reaches {-lowest:.3g} below the ground; it must stay above")
+            raise DataError(f"the body reaches {-lowest:.3g} below the ground; move it up")
         if self.symmetric and self.corners[..., 1].min() < 0:
-            raise DataError("symmetric=True takes the half y ≥ 0 of the body; this surface reaches below y = 0")
-        rims = self._open_edges()
-        if len(rims):
-            where = self.surface.vertices[rims[0]].mean(axis=0).round(4).tolist()
+            raise DataError("symmetric=True requires the half y ≥ 0 of the body, but the surface reaches below y = 0")
+        open_edges = self._open_edges()
+        if len(open_edges):
+            where = self.surface.vertices[open_edges[0]].mean(axis=0).round(4).tolist()
             raise DataError(
-                f"the surface is open: {len(rims):,} edges lack a neighbour, the first at {where}; close it"
+                f"the surface is open: {len(open_edges):,} edges have no neighbor (first: {where}); close it"
             )
-        if self.areas @ (self.normals[:, 1] * self.centroids[:, 1]) <= 0:  # its volume, by the divergence theorem
-            raise DataError("the faces are turned inwards; they must be counter-clockwise seen from the fluid")
+        if self.areas @ (self.normals[:, 1] * self.centroids[:, 1]) <= 0:  # the volume, by the divergence theorem
+            raise DataError("the faces point inwards; they must be counterclockwise seen from the fluid")
 
     def _open_edges(self) -> NDArray[np.int64]:
-        """(E, 2) edges that no other panel passes the other way, but for those in the plane of symmetry."""
+        """Return edges without an opposite neighbor, except those in the symmetry plane, shape (E, 2)."""
         edges = np.stack([self.surface.faces, np.roll(self.surface.faces, -1, axis=1)], axis=2).reshape(-1, 2)
         count = len(self.surface.vertices)
         single = edges[~np.isin(edges @ [count, 1], edges @ [1, count])]
         return single[(self.surface.vertices[single, 1] != 0).any(axis=1)] if self.symmetric else single
 
     def normal_velocities(self, *, exact: bool = False) -> Array:
-        """(F, F) nᵢ·Vᵢⱼ with the images of j; the flux of every column is closed.
+        """Return nᵢ·Vᵢⱼ including the images of j, with the flux of every column closed, shape (F, F).
 
         Args:
-            exact: use the closed form for far panels, too.
+            exact: Use the closed form for distant panels, too.
         """
         matrix = np.zeros((len(self.corners), len(self.corners)))
         reaches = np.full_like(self.reaches, np.inf) if exact else self.reaches
@@ -152,7 +159,7 @@ class Panels:
         return matrix
 
     def potentials(self, sources: Array, points: Array, *, exact: bool = False) -> Array:
-        """(P,) potential at any points, on the surface too."""
+        """Return the potential at any points, also on the surface, shape (P,)."""
         out = np.empty(len(points))
         reaches = np.full_like(self.reaches, np.inf) if exact else self.reaches
         _potentials(
@@ -162,66 +169,66 @@ class Panels:
         return out
 
     def velocities(self, sources: Array, points: Array) -> Array:
-        """(P, 3) velocity at points that are not on the surface, in closed form."""
+        """Return the velocity at points off the surface in closed form, shape (P, 3)."""
         out = np.zeros((len(points), 3))
         _velocities(self._above_ground(points), self.reflections, self.corners, self.normals, sources, out)
         return out
 
 
 @dataclass(frozen=True)
-class Flow:
-    """The flow past a body: sources of its panels, and the potential at its vertices."""
+class PotentialFlow:
+    """Flow past a body: sources of its panels, and the potential at its vertices."""
 
     panels: Panels
     stream: Array
-    """(3,) velocity far away, U."""
+    """Far velocity U, shape (3,)."""
     sources: Array
-    """(F,) σ: velocity that leaves a panel to both sides together."""
+    """Source strengths σ, shape (F,): the velocity that leaves a panel to both sides together."""
     potential: Array
-    """(V,) at the vertices of the surface, U·x included."""
+    """Potential at the vertices of the surface including U·x, shape (V,)."""
 
     def velocity(self, points: ArrayLike) -> Array:
-        """(P, 3) in the fluid, outside the body and not on it."""
+        """Return the velocity at points outside the body, shape (P, 3)."""
         places = np.asarray(points, dtype=np.float64)
         if places.ndim != 2 or places.shape[1] != 3:
-            raise DataError(f"points have shape {places.shape}; give (P, 3)")
+            raise DataError(f"points have shape {places.shape}; must be (P, 3)")
         return self.stream + self.panels.velocities(self.sources, places)
 
 
 def solve(
     surface: Surface, *, stream: ArrayLike = (1.0, 0.0, 0.0), ground: float | None = None, symmetric: bool = False
-) -> Flow:
-    """Incompressible flow without friction, rotation or lift past a body. Memory 8 F², F its triangles.
+) -> PotentialFlow:
+    """Compute the incompressible, inviscid, irrotational flow without circulation past a body. Memory is 8 F² bytes.
 
     Args:
-        surface: closed, faces counter-clockwise seen from the fluid; of a symmetric body the half y ≥ 0.
-        stream: velocity far away. It has no component through the ground, nor across the plane of symmetry.
-        ground: height of the ground.
-        symmetric: solve for half of the body: a quarter of the memory, half of the time.
+        surface: Closed, F triangles, counterclockwise seen from the fluid. Of a symmetric body, the half y ≥ 0.
+        stream: Far velocity, parallel to the ground and to the symmetry plane.
+        ground: Height of the ground.
+        symmetric: Solve for half of the body, in a quarter of the memory and half of the time.
 
     Raises:
-        ConfigError: the stream flows through the ground or across the plane of symmetry.
-        DataError: panels without area, or on the wrong side of a plane.
+        ConfigError: The stream crosses the ground or the symmetry plane.
+        DataError: Panels have no area or lie on the wrong side of a plane.
     """
     far = np.asarray(stream, dtype=np.float64)
     if far.shape != (3,) or not np.isfinite(far).all() or not far.any():
-        raise ConfigError(f"stream={stream!r}: give three numbers, not all of them zero")
+        raise ConfigError(f"stream={stream!r}: must be three finite numbers, not all zero")
     if (ground is not None and far[2]) or (symmetric and far[1]):
-        raise ConfigError(f"stream={far.tolist()} flows through the ground or across the plane of symmetry")
+        raise ConfigError(f"stream={far.tolist()} crosses the ground or the symmetry plane")
     panels = Panels(surface, ground, symmetric)
     panels.check()
-    sources = _balanced(panels.normal_velocities(), -panels.normals @ far)
+    sources = _solve_sources(panels.normal_velocities(), -panels.normals @ far)
     disturbed = panels.potentials(sources, surface.vertices)
-    return Flow(panels, far, sources, surface.vertices @ far + disturbed)
+    return PotentialFlow(panels, far, sources, surface.vertices @ far + disturbed)
 
 
-def _balanced(matrix: Array, through: Array) -> Array:
-    """Sources that send `through` through each panel: in some twenty steps, however fine the panels are."""
+def _solve_sources(matrix: Array, through: Array) -> Array:
+    """Solve for the sources; about twenty steps suffice at any refinement."""
     sources, failure = gmres(matrix, through, rtol=TOLERANCE, restart=STEPS, maxiter=1)
     if failure:
         raise NotConverged(
-            f"the sources of {len(through):,} panels did not converge in {STEPS} steps; does the surface meet itself, "
-            f"or nearly touch the ground? Use a finer one"
+            f"the sources of {len(through):,} panels did not converge in {STEPS} steps; refine the surface, and check "
+            f"that it does not intersect itself or nearly touch the ground"
         )
     return np.asarray(sources)
 
@@ -230,7 +237,7 @@ def _balanced(matrix: Array, through: Array) -> Array:
 def _normal_velocities(
     centroids: Array, normals: Array, signs: Array, corners: Array, quadrature: Array, reaches: Array, out: Array
 ) -> None:
-    """Every entry but those of a panel itself on itself, which the closing of the flux gives."""
+    """Fill all entries but the diagonal, which closing the flux provides."""
     v = np.empty(3)
     for i in range(len(centroids)):
         for image in range(len(signs)):

@@ -1,14 +1,14 @@
-"""Car-like bodies: twenty numbers -> a smooth closed surface of triangles, in metres.
+"""Car-like bodies: twenty parameters -> a smooth closed triangle surface, in meters.
 
-A rounded box is deformed in steps, none of which can make the surface meet itself: each moves points along one axis, by
-an amount that depends on the other two and grows with the first.
+A rounded box is deformed in steps. Each step moves points along one axis by an amount that depends on the other two and
+grows with the first, so the surface never intersects itself.
 
     (s_x, s_y, s_z)   the rounded box: |s_x|^p + (|s_y|^q + |s_z|^q)^(p/q) = 1
     x = length (s_x + 1) / 2
     z between underbody(x) and roofline(x), in proportion to s_z
-    y = s_y times half the width, less where plan view, greenhouse and wheel arches take of it: a function of x and z
+    y = s_y times half the width, reduced by plan view, greenhouse and wheel arches: a function of x and z
 
-Then the body is pitched and put into the frame of DrivAerML: origin at the front axle, x downstream, z up, road at
+Finally the body is pitched and moved into the frame of DrivAerML: origin at the front axle, x downstream, z up, road at
 z = −0.3176. It has no wheels.
 """
 
@@ -20,23 +20,22 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from flare.mesh.skin import skin
 from flare.mesh.surface import Surface
-from flare.mesh.voxels import Voxels
+from flare.mesh.voxels import Voxels, skin
 from flare.utils.errors import ConfigError
 
 Array = NDArray[np.float64]
 
 ROAD = -0.3176
-"""Height of the road, m."""
+"""Height of the road in m."""
 ALONG, ROUND = 4.0, 3.0
 """Exponents p and q of the rounded box."""
 WHEEL, ARCH = 0.32, 0.36
-"""Height of the axles over the road and radius of the wheel arches, m."""
+"""Height of the axles over the road and radius of the wheel arches in m."""
 SOFT = 0.12
-"""Over this share of its run a slope begins and ends."""
+"""Share of the length of a slope over which it starts and ends."""
 CELLS = (48, 16, 12)
-"""Quadrilaterals of the box along, across and up, for `refinement=1`."""
+"""Quadrilaterals of the box along, across and up at `refinement=1`."""
 
 RANGES: dict[str, tuple[float, float]] = {
     "length": (4.40, 4.90),
@@ -60,63 +59,64 @@ RANGES: dict[str, tuple[float, float]] = {
     "diffuser_angle": (0.0, 12.0),
     "arch_depth": (0.02, 0.14),
 }
-"""Parameter -> smallest and largest value, drawn evenly between them."""
+"""Smallest and largest value of each parameter, drawn uniformly."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Car:
-    """One body. Lengths in metres, heights over the road, angles in degrees; the defaults are an ordinary saloon."""
+    """A car body. Lengths in meters, heights over the road, angles in degrees; the defaults are an ordinary sedan."""
 
     length: float = 4.61
     width: float = 1.84
     height: float = 1.42
-    """Of the roof."""
+    """Height of the roof."""
     ride_height: float = 0.16
-    """Of the underbody."""
+    """Height of the underbody."""
     pitch: float = 0.0
-    """Positive: nose down."""
+    """Positive with the nose down."""
     front_overhang: float = 0.85
-    """From the nose to the front axle."""
+    """Distance from the nose to the front axle."""
     wheelbase: float = 2.78
     nose_height: float = 0.68
-    """Of the deck line at the nose, before rounding."""
+    """Height of the deck line at the nose, before rounding."""
     hood_height: float = 0.92
-    """At the cowl, where the windscreen begins."""
+    """Height at the cowl, where the windscreen begins."""
     cowl: float = 1.35
-    """From the nose to the cowl."""
+    """Distance from the nose to the cowl."""
     windscreen_run: float = 0.80
-    """Horizontal length of the windscreen; a long one lies flat."""
+    """Horizontal length of the windscreen; a long one is flat."""
     roof_run: float = 1.15
     backlight_run: float = 0.75
     """Horizontal length of the rear window."""
     decklid_height: float = 0.98
-    """At the tail."""
+    """Height at the tail."""
     front_planview: float = 0.08
-    """Share of the width that is lost towards the nose."""
+    """Relative loss of width towards the nose."""
     rear_tapering: float = 0.08
-    """Likewise towards the tail."""
+    """Relative loss of width towards the tail."""
     greenhouse_tapering: float = 0.16
-    """Share of the width that is lost from the belt line up to the roof."""
+    """Relative loss of width from the belt line up to the roof."""
     approach_angle: float = 5.0
-    """Of the underbody in front."""
+    """Angle of the underbody in front."""
     diffuser_angle: float = 5.0
-    """Of the underbody at the rear."""
+    """Angle of the underbody at the rear."""
     arch_depth: float = 0.08
-    """Of the wheel arches, as a share of half the width."""
+    """Depth of the wheel arches relative to half the width."""
 
     def __post_init__(self) -> None:
         for name, (low, high) in RANGES.items():
             value = getattr(self, name)
-            slack = 0.5 * (high - low)  # somewhat outside the ranges the body is a body still
+            slack = 0.5 * (high - low)  # the body is still valid slightly outside the ranges
             if not low - slack <= value <= high + slack:
-                raise ConfigError(f"{name}={value:g} makes no car; use {low:g} to {high:g}")
+                raise ConfigError(f"{name}={value:g} is out of range; use {low:g} to {high:g}")
 
     @property
     def parameters(self) -> dict[str, float]:
+        """All parameters by name."""
         return asdict(self)
 
     def place(self, box: Array) -> Array:
-        """(N, 3) points of the body, from points of the cube [−1, 1]³; of its surface, points of the surface."""
+        """Map points of the cube [−1, 1]³ to points of the body, shape (N, 3); surface points map to surface points."""
         s = _rounded(box)
         x = self.length * (s[:, 0] + 1) / 2
         low, high = self._underbody(x), self._roofline(x)
@@ -129,25 +129,25 @@ class Car:
         return np.stack([x - self.front_overhang, y, z + self.ride_height + ROAD], axis=1)
 
     def half(self, refinement: float = 1.0) -> Surface:
-        """The side y ≥ 0 of the surface, open where it is cut: 3,072 triangles times `refinement` squared."""
+        """Return the side y ≥ 0 of the surface, open where it is cut: 3,072 triangles times `refinement` squared."""
         if not 0.25 <= refinement <= 8:
-            raise ConfigError(f"refinement={refinement:g}: a quarter to eight")
+            raise ConfigError(f"refinement={refinement:g}: must be 0.25 to 8")
         along, across, up = (max(2, round(cells * refinement / 2) * 2) for cells in CELLS)
         solid = Voxels(np.ones((along, across // 2, up), dtype=bool), (1.0, 1.0, 1.0), (0.0, 0.0, 0.0))
         box = skin(solid)
         outside = box.vertices[box.faces][:, :, 1].any(axis=1)  # not in the plane of symmetry
         cube = box.vertices / [along / 2, across / 2, up / 2] - [1, 0, 1]
-        # Equal angles rather than equal steps: cells of a like size after rounding.
+        # Equal angles rather than equal steps give cells of similar size after rounding.
         used, faces = np.unique(box.faces[outside], return_inverse=True)
         return Surface(self.place(np.tan(np.pi / 4 * cube[used])), faces.reshape(-1, 3))
 
     @cached_property
     def _cabin_end(self) -> float:
-        """From the nose to where the rear window meets the deck."""
+        """Distance from the nose to where the rear window meets the deck."""
         return self.cowl + self.windscreen_run + self.roof_run + self.backlight_run
 
     def _deck(self, x: Array) -> Array:
-        """Height of hood, belt line and decklid."""
+        """Return the height of hood, belt line and decklid."""
         hood = self.hood_height - self.nose_height
         rear = self.decklid_height - self.hood_height
         return self.nose_height + hood * _slope(x, 0.0, self.cowl) + rear * _slope(x, self.cowl, self._cabin_end)
@@ -163,14 +163,14 @@ class Car:
         return self.ride_height + front + rear
 
     def _breadth(self, x: Array, z: Array) -> Array:
-        """Share of the full width."""
+        """Return the width relative to the full width."""
         front = self.front_planview * _ramp(1 - x / 1.2, 0.1) ** 2
         rear = self.rear_tapering * _ramp(1 - (self.length - x) / 1.5, 0.1) ** 2
         above = self.greenhouse_tapering * _ramp((z - self._deck(x)) / (self.height - self.hood_height), 0.1)
         return (1 - front - rear) * (1 - above) * (1 - self.arch_depth * self._arches(x, z))
 
     def _arches(self, x: Array, z: Array) -> Array:
-        """1 within the wheel arches, 0 outside, smooth between."""
+        """Return 1 within the wheel arches, 0 outside, smooth between."""
         found = np.zeros_like(x)
         for axle in (self.front_overhang, self.front_overhang + self.wheelbase):
             distance = np.hypot(x - axle, z - WHEEL)
@@ -179,12 +179,12 @@ class Car:
 
 
 def random_car(rng: np.random.Generator) -> Car:
-    """A body with every parameter drawn evenly from its range."""
+    """Draw a body with every parameter uniform in its range."""
     return Car(**{field.name: float(rng.uniform(*RANGES[field.name])) for field in fields(Car)})
 
 
-def mirrored(half: Surface) -> tuple[Surface, NDArray[np.int64]]:
-    """The whole body, and for each of its vertices the one of the half that it is or mirrors."""
+def mirror(half: Surface) -> tuple[Surface, NDArray[np.int64]]:
+    """Return the whole body and, for each of its vertices, the vertex of the half that it is or mirrors."""
     off = np.flatnonzero(half.vertices[:, 1] != 0)
     number = np.arange(len(half.vertices))
     number[off] = len(half.vertices) + np.arange(len(off))
@@ -201,11 +201,11 @@ def _rounded(box: Array) -> Array:
 
 
 def _ramp(x: Array, width: float) -> Array:
-    """max(x, 0), rounded over some times `width`."""
+    """Return max(x, 0), rounded over a few times `width`."""
     return width * np.logaddexp(0.0, x / width)
 
 
 def _slope(x: Array, start: float, end: float) -> Array:
-    """0 before `start`, 1 after `end`, straight between, both corners rounded."""
+    """Return 0 before `start`, 1 after `end`, linear between, with both corners rounded."""
     width = SOFT * (end - start)
     return (_ramp(x - start, width) - _ramp(x - end, width)) / (end - start)

@@ -1,12 +1,12 @@
-"""A flat triangle with sources spread evenly over it: its potential and its velocity anywhere, in closed form.
+"""Potential and velocity of a flat triangle with uniform sources, anywhere in space, in closed form.
 
 With unit strength and r the distance from p to a point of the triangle, over which the integrals run,
 
     ∫ 1/r   = Σ_edges t L − h Ω          ∫ (p − y)/r³ = Σ_edges m L + Ω n
 
 where for an edge of length l between corners at distances r₁ and r₂ from p, L = ln((r₁ + r₂ + l) / (r₁ + r₂ − l)), m is
-the normal of the edge in the plane, outwards, and t the distance of the edge from p along m; n is the normal of the
-triangle, h the height of p over its plane, and Ω the solid angle it fills, positive on the side of n.
+the outward normal of the edge in the plane, and t the distance of the edge from p along m; n is the normal of the
+triangle, h the height of p over its plane, and Ω its solid angle, positive on the side of n.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ Array = NDArray[np.float64]
 
 @compiled
 def potential(p: Array, corners: Array, normal: Array) -> float:
-    """∫ 1/r over the triangle; finite everywhere, also on its edges and corners.
+    """Integrate 1/r over the triangle; finite everywhere, also on its edges and corners.
 
     Args:
-        p: (3,).
-        corners: (3, 3), counter-clockwise seen from the tip of `normal`.
-        normal: (3,), of length 1.
+        p: Point, shape (3,).
+        corners: Shape (3, 3), counterclockwise seen from the tip of `normal`.
+        normal: Unit normal, shape (3,).
     """
     height = 0.0
     for k in range(3):
@@ -44,11 +44,14 @@ def potential(p: Array, corners: Array, normal: Array) -> float:
 
 @compiled
 def velocity(p: Array, corners: Array, normal: Array, angle: float, out: Array) -> None:
-    """∫ (p − y)/r³ over the triangle, added to `out` times 1/4π.
+    """Add 1/4π times the integral of (p − y)/r³ over the triangle to `out`.
 
     Args:
-        p: (3,), not on an edge.
-        angle: the solid angle Ω, which the caller knows to be 2π where p lies on the outside of the triangle itself.
+        p: Point, shape (3,), not on an edge.
+        corners: As in `potential`.
+        normal: As in `potential`.
+        angle: Solid angle Ω. The caller knows it to be 2π for a point on the outside of the triangle itself.
+        out: Shape (3,), changed in place.
     """
     for k in range(3):
         out[k] += angle * normal[k] / (4 * np.pi)
@@ -64,7 +67,7 @@ def velocity(p: Array, corners: Array, normal: Array, angle: float, out: Array) 
 
 @compiled
 def edge_logarithm(p: Array, a: Array, b: Array, length: float) -> float:
-    """L of an edge from a to b; on the edge itself a large number, so that t L vanishes there with t, as it should."""
+    """Return L of an edge from a to b. On the edge it is a large finite number, so that t L vanishes there with t."""
     ra = np.sqrt((p[0] - a[0]) ** 2 + (p[1] - a[1]) ** 2 + (p[2] - a[2]) ** 2)
     rb = np.sqrt((p[0] - b[0]) ** 2 + (p[1] - b[1]) ** 2 + (p[2] - b[2]) ** 2)
     return np.log((ra + rb + length) / max(ra + rb - length, 1e-16 * length))
@@ -72,7 +75,7 @@ def edge_logarithm(p: Array, a: Array, b: Array, length: float) -> float:
 
 @compiled
 def solid_angle(p: Array, corners: Array, height: float) -> float:
-    """The angle that the triangle fills seen from p, with the sign of `height`: van Oosterom and Strackee's formula."""
+    """Return the solid angle of the triangle seen from p, with the sign of `height` (van Oosterom and Strackee)."""
     ax, ay, az = corners[0, 0] - p[0], corners[0, 1] - p[1], corners[0, 2] - p[2]
     bx, by, bz = corners[1, 0] - p[0], corners[1, 1] - p[1], corners[1, 2] - p[2]
     cx, cy, cz = corners[2, 0] - p[0], corners[2, 1] - p[1], corners[2, 2] - p[2]

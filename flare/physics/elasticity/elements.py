@@ -20,12 +20,12 @@ Indices = NDArray[np.int64]
 
 
 def line_shape(t: Array) -> tuple[Array, Array]:
-    """The three quadratics through −1, 0, 1 at t (...): values and derivatives, both (..., 3)."""
+    """Evaluate the three quadratics through −1, 0, 1 at t (...): values and derivatives, both (..., 3)."""
     return np.stack([t * (t - 1) / 2, 1 - t * t, t * (t + 1) / 2], -1), np.stack([t - 0.5, -2 * t, t + 0.5], -1)
 
 
 def shape(local: Array) -> tuple[Array, Array]:
-    """The nine shape functions at (ξ, η), (..., 2): values (..., 9), derivatives by ξ and η (..., 9, 2)."""
+    """Evaluate the nine shape functions at (ξ, η), (..., 2): values (..., 9), derivatives by ξ and η (..., 9, 2)."""
     (p, dp), (q, dq) = line_shape(local[..., 0]), line_shape(local[..., 1])
 
     def product(u: Array, v: Array) -> Array:
@@ -41,54 +41,56 @@ LOCAL_NODES: Array = np.stack(np.meshgrid([-1.0, 0.0, 1.0], [-1.0, 0.0, 1.0], in
 
 
 @dataclass(frozen=True)
-class Mesh:
-    """Nodes, elements and named parts of the boundary. Refuses an element that is turned inside out."""
+class QuadMesh:
+    """Nodes, elements and named boundary edges. An inverted element raises `NotConverged`."""
 
     nodes: Array
-    """(nodes, 2) coordinates."""
+    """Coordinates, shape (nodes, 2)."""
     elements: Indices
-    """(elements, 9) node numbers."""
+    """Node numbers, shape (elements, 9)."""
     edges: Mapping[str, Indices]
-    """Name -> (edges, 3) node numbers along each edge of that part."""
+    """Node numbers along the edges of each named boundary, shape (edges, 3)."""
 
     def __post_init__(self) -> None:
         probes = np.concatenate([GAUSS_POINTS, LOCAL_NODES])
-        area = np.linalg.det(self.jacobian(self.every_element, probes))
+        area = np.linalg.det(self.jacobian(self.all_elements, probes))
         if not (area > 0).all():
             element, probe = np.unravel_index(np.argmin(area), area.shape)
             x, y = self.position(np.asarray(element), probes[probe])
             raise NotConverged(
-                f"{(area <= 0).any(1).sum()} of {len(area)} elements are turned inside out, worst is element {element} "
+                f"{(area <= 0).any(1).sum()} of {len(area)} elements are inverted, the worst is element {element} "
                 f"near ({x:.3f}, {y:.3f}), with Jacobian {area.min():.3g}; use more elements or a smoother boundary"
             )
 
     @property
-    def every_element(self) -> Indices:
-        """(elements, 1) numbers: with (9, 2) local coordinates, all of these in all elements."""
+    def all_elements(self) -> Indices:
+        """Element numbers, shape (elements, 1); together with local coordinates (9, 2) they address these points in
+        all elements."""
         return np.arange(len(self.elements))[:, None]
 
     def position(self, element: Indices, local: Array) -> Array:
-        """Points (..., 2) at local coordinates (..., 2) of elements (...)."""
+        """Map local coordinates (..., 2) of elements (...) to points (..., 2)."""
         return np.einsum("...a,...ai->...i", shape(local)[0], self.nodes[self.elements[element]])
 
     def jacobian(self, element: Indices, local: Array) -> Array:
-        """∂x_i/∂ξ_k, (..., 2, 2)."""
+        """Return ∂x_i/∂ξ_k, shape (..., 2, 2)."""
         return np.einsum("...ak,...ai->...ik", shape(local)[1], self.nodes[self.elements[element]])
 
     def gradients(self, element: Indices, local: Array) -> Array:
-        """∂N_a/∂x_i, (..., 9, 2)."""
+        """Return ∂N_a/∂x_i, shape (..., 9, 2)."""
         return shape(local)[1] @ np.linalg.inv(self.jacobian(element, local))
 
     def gauss_points(self) -> Array:
-        """(9 · elements, 2) coordinates, element by element."""
-        return self.position(self.every_element, GAUSS_POINTS).reshape(-1, 2)
+        """Return the Gauss points element by element, shape (9 · elements, 2)."""
+        return self.position(self.all_elements, GAUSS_POINTS).reshape(-1, 2)
 
     def gauss_weights(self) -> Array:
-        """(elements, 9), the area each Gauss point stands for: they add up to the area of the mesh."""
-        return GAUSS_WEIGHTS * np.linalg.det(self.jacobian(self.every_element, GAUSS_POINTS))
+        """Return the area of each Gauss point, shape (elements, 9); they add up to the area of the mesh."""
+        return GAUSS_WEIGHTS * np.linalg.det(self.jacobian(self.all_elements, GAUSS_POINTS))
 
-    def find(self, points: Array, element: Indices, guess: Array) -> Array:
-        """Local coordinates (p, 2) of points (p, 2) in elements (p,) that hold them, by Newton from a good guess."""
+    def local_coordinates(self, points: Array, element: Indices, guess: Array) -> Array:
+        """Find the local coordinates (p, 2) of points (p, 2) in their elements (p,), by Newton's method from a good
+        guess."""
         local = guess
         for _ in range(4):
             error = points - self.position(element, local)

@@ -1,7 +1,7 @@
-"""Materials in plane stress: the stress of a displacement gradient H = ∂u/∂X (..., 2, 2), and its derivative.
+"""Materials in plane stress: stress of a displacement gradient H = ∂u/∂X (..., 2, 2), and its derivative.
 
-`stress` is the force per unit of undeformed length and thickness (first Piola–Kirchhoff, P), `cauchy` that per unit of
-deformed length and thickness (σ). The linear theory does not tell them apart.
+`stress` is the force per undeformed length and thickness (first Piola–Kirchhoff, P), `cauchy` the force per deformed
+length and thickness (σ). Both are the same in linear theory.
 """
 
 from __future__ import annotations
@@ -22,22 +22,24 @@ SAME = np.einsum("ik,jl->ijkl", IDENTITY, IDENTITY)  # ∂F_ij/∂F_kl
 COFACTOR = np.einsum("ik,jl->ijkl", TURN, TURN)  # ∂G_ij/∂F_kl
 
 
-class Material(Protocol):
+class SheetMaterial(Protocol):
+    """Interface of a plane-stress material."""
+
     def stress(self, gradient: Array) -> Array:
-        """P_ij, (..., 2, 2)."""
+        """Return P_ij, shape (..., 2, 2)."""
         ...
 
     def tangent(self, gradient: Array) -> Array:
-        """∂P_ij/∂H_kl, (..., 2, 2, 2, 2) or the same for all points (2, 2, 2, 2)."""
+        """Return ∂P_ij/∂H_kl, shape (..., 2, 2, 2, 2), or (2, 2, 2, 2) if it is the same at all points."""
         ...
 
     def cauchy(self, gradient: Array) -> Array:
-        """σ_ij, (..., 2, 2)."""
+        """Return σ_ij, shape (..., 2, 2)."""
         ...
 
 
 @dataclass(frozen=True, kw_only=True)
-class Linear:
+class LinearElastic:
     """Hooke's law: σ = E/(1 + ν) (ε + ν/(1 − ν) tr ε I). The defaults are the benchmark's rubber at small strain."""
 
     youngs_modulus: float = 6 * (C1 + C2)
@@ -48,7 +50,7 @@ class Linear:
     def __post_init__(self) -> None:
         if not (0 < self.youngs_modulus < np.inf and -1 < self.poisson <= 0.5):
             raise ConfigError(
-                f"youngs_modulus={self.youngs_modulus}, poisson={self.poisson}: above 0, and between -1 and 0.5, please"
+                f"youngs_modulus={self.youngs_modulus}, poisson={self.poisson}: must be positive, and in (-1, 0.5]"
             )
 
     def stress(self, gradient: Array) -> Array:
@@ -67,13 +69,13 @@ class Linear:
 class Rubber:
     """Incompressible Rivlin–Saunders (Mooney–Rivlin) rubber at finite strain, w = C1 (I1 − 3) + C2 (I2 − 3).
 
-    With F = I + H and J = det F, constant volume makes the thickness shrink by J, so C33 = 1/J², and the free faces fix
-    the pressure. That leaves an energy of the plane alone, with t = F : F,
+    With F = I + H and J = det F, constant volume makes the thickness shrink by J, so C33 = 1/J², and the free faces
+    determine the pressure. The energy then depends on the plane only, with t = F : F,
 
         W = C1 (t + J⁻² − 3) + C2 (J² + t J⁻² − 3).
 
-    Its derivative is P = 2 (C1 + C2/J²) F + 2 (C2 J − (C1 + C2 t)/J³) G, G = ∂J/∂F the cofactor of F. At small strain
-    this is `Linear` with E = 6 (C1 + C2), ν = ½.
+    Its derivative is P = 2 (C1 + C2/J²) F + 2 (C2 J − (C1 + C2 t)/J³) G, with G = ∂J/∂F the cofactor of F. At small
+    strain this is `LinearElastic` with E = 6 (C1 + C2), ν = ½.
     """
 
     c1: float = C1
@@ -81,10 +83,10 @@ class Rubber:
 
     def __post_init__(self) -> None:
         if not (0 <= self.c1 < np.inf and 0 <= self.c2 < np.inf and self.c1 + self.c2 > 0):
-            raise ConfigError(f"c1={self.c1}, c2={self.c2}: neither may be negative, nor both zero")
+            raise ConfigError(f"c1={self.c1}, c2={self.c2}: must not be negative nor both zero")
 
     def stress(self, gradient: Array) -> Array:
-        # Regrouped so that nothing cancels at small strain: P = 2 (C1 + C2/J²) (F − G) + 2 (…) G, both small with H.
+        # Regrouped to avoid cancellation at small strain: P = 2 (C1 + C2/J²) (F − G) + 2 (…) G, both small with H.
         _, g, growth = _kinematics(gradient)
         j = 1 + growth
         f_less_g = gradient - np.einsum("ijkl,...kl->...ij", COFACTOR, gradient)
@@ -112,23 +114,23 @@ class Rubber:
 
 
 def von_mises(stress: Array) -> Array:
-    """√(σx² − σx σy + σy² + 3τ²) of plane stress (..., 2, 2)."""
+    """Return √(σx² − σx σy + σy² + 3τ²) of plane stress (..., 2, 2)."""
     x, y, shear = stress[..., 0, 0], stress[..., 1, 1], stress[..., 0, 1]
     return np.sqrt(x**2 - x * y + y**2 + 3 * shear**2)
 
 
 def _trace(tensor: Array) -> Array:
-    """(..., 1, 1)."""
+    """Return the trace, shape (..., 1, 1)."""
     return tensor[..., :1, :1] + tensor[..., 1:, 1:]
 
 
 def _kinematics(gradient: Array) -> tuple[Array, Array, Array]:
-    """F and its cofactor G, both (..., 2, 2), and J − 1, (..., 1, 1), exact also where that is tiny."""
+    """Return F and its cofactor G, both (..., 2, 2), and J − 1, (..., 1, 1), which is accurate even if tiny."""
     f = IDENTITY + gradient
     growth = _trace(gradient) + np.linalg.det(gradient)[..., None, None]
     if not (growth > -1).all():
         raise NotConverged(
-            f"the rubber is turned inside out at {(~(growth > -1)).sum()} of {growth.size} points (smallest det F "
-            f"{1 + growth.min():.3g}); pull less, or in more load steps"
+            f"the rubber is inverted at {(~(growth > -1)).sum()} of {growth.size} points (smallest det F "
+            f"{1 + growth.min():.3g}); reduce the load or use more load_steps"
         )
     return f, np.einsum("ijkl,...kl->...ij", COFACTOR, f), growth

@@ -1,4 +1,4 @@
-"""The unit square with a hole about its middle: a random hole, and an O-grid of quadratic elements around it."""
+"""The unit square with a central hole: a random hole, and an O-grid of quadratic elements around it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from flare.physics.elasticity.elements import Array, Indices, Mesh
+from flare.physics.elasticity.elements import Array, Indices, QuadMesh
 from flare.utils.errors import ConfigError, DataError, NotConverged
 
 MODES = 5
@@ -15,25 +15,25 @@ AMPLITUDE = 4 / np.sqrt(np.pi)  # cos kφ/√π and sin kφ/√π have unit norm
 SIDES = ("bottom", "right", "top", "left")
 CORNERS = np.array([[0, 0], [1, 0], [1, 1], [0, 1], [0, 0]], dtype=np.float64)
 MIDDLE = np.array([0.5, 0.5])
-SLACK = 0.01  # how far beyond ±1 a local coordinate may be and the point still count as inside
+SLACK = 0.01  # by which a local coordinate of a point inside an element may exceed ±1
 
 
 @dataclass(frozen=True)
 class Void:
-    """A star-shaped hole about (½, ½) of radius r(φ) = 0.2 + 0.2 / (1 + exp g(φ)), so between 0.2 and 0.4.
+    """A star-shaped hole around (½, ½) of radius r(φ) = 0.2 + 0.2 / (1 + exp g(φ)), hence between 0.2 and 0.4.
 
     g(φ) = 4/√π Σ_k (k² + 9)^(−½) (a_k cos kφ + b_k sin kφ), k = 1 … 5.
     """
 
     coefficients: Array
-    """(5, 2): a_k, b_k."""
+    """a_k and b_k, shape (5, 2)."""
 
     def __post_init__(self) -> None:
         if np.shape(self.coefficients) != (MODES, 2):
-            raise DataError(f"coefficients have shape {np.shape(self.coefficients)}; give ({MODES}, 2): a_k, b_k")
+            raise DataError(f"coefficients have shape {np.shape(self.coefficients)}; must be ({MODES}, 2): a_k, b_k")
 
     def radius(self, angle: Array) -> Array:
-        """r at polar angles (...) in radians about (½, ½)."""
+        """Return r at polar angles (...) in radians around (½, ½)."""
         k = np.arange(1, MODES + 1)
         wave = np.stack([np.cos(k * angle[..., None]), np.sin(k * angle[..., None])], -1)  # (..., 5, 2)
         g = AMPLITUDE * ((k**2 + 9.0) ** -0.5 * (wave * self.coefficients).sum(-1)).sum(-1)
@@ -41,44 +41,44 @@ class Void:
 
 
 def random_void(rng: np.random.Generator) -> Void:
-    """A draw of the benchmark's hole: g ~ N(0, 4² (−∇² + 3²)⁻¹) on the circle, cut to modes 1 to 5."""
+    """Draw the benchmark's hole: g ~ N(0, 4² (−∇² + 3²)⁻¹) on the circle, truncated to modes 1 to 5."""
     return Void(rng.standard_normal((MODES, 2)))
 
 
 @dataclass(frozen=True)
 class OGrid:
-    """Elements in rings around a hole of the unit square, between straight rays from its middle.
+    """Elements in rings around a hole of the unit square, between straight rays from its center.
 
     The rays meet the outer square at equal distances, with one at each corner. Along every ray, rings end at the same
     fractions of the way from hole to square.
     """
 
     radius: Callable[[Array], Array]
-    """Of the hole, at polar angles about (½, ½)."""
+    """Radius of the hole at polar angles around (½, ½)."""
     around: int = 36
     """Elements in a ring, a multiple of 4."""
     across: int = 3
-    """Rings."""
+    """Number of rings."""
     grading: float = 0.8
     """Ring j ends at (j / across)^grading; below 1, rings get thinner towards the square."""
 
     def __post_init__(self) -> None:
         if self.around < 4 or self.around % 4 or self.across < 1 or not 0 < self.grading < np.inf:
             raise ConfigError(
-                f"around={self.around}, across={self.across}, grading={self.grading}: an O-grid needs a multiple of 4 "
-                f"around, at least 1 across, and a grading above zero"
+                f"around={self.around}, across={self.across}, grading={self.grading}: around must be a multiple of 4, "
+                f"across at least 1, and grading positive"
             )
 
     def levels(self) -> Array:
-        """(across + 1,) fractions of the way from hole to square at which rings end."""
+        """Return the fractions of the way from hole to square at which rings end, shape (across + 1,)."""
         return (np.arange(self.across + 1) / self.across) ** self.grading
 
-    def mesh(self) -> Mesh:
-        """Its elements, ring by ring from the hole; in a ring, counter-clockwise from the corner (0, 0).
+    def mesh(self) -> QuadMesh:
+        """Build the mesh, ring by ring from the hole; in a ring, counterclockwise from the corner (0, 0).
 
         Raises:
-            DataError: the hole has no size or reaches the square.
-            NotConverged: it bends so much that an element is turned inside out.
+            DataError: The hole has no size or reaches the square.
+            NotConverged: The hole is so curved that an element is inverted.
         """
         side, along = np.divmod(2 * np.arange(2 * self.around), self.around)
         along = along[:, None] / self.around
@@ -90,10 +90,10 @@ class OGrid:
         if bad.any():
             n = int(np.argmax(bad))
             raise DataError(
-                f"the hole has radius {radius[n]:.4g} at angle {angle[n]:.3f}; use one between 0 and {reach[n]:.4g}, "
-                f"where the square ends"
+                f"the hole has radius {radius[n]:.4g} at angle {angle[n]:.3f}; must be between 0 and {reach[n]:.4g}, "
+                f"the distance to the square"
             )
-        # Mid-nodes half-way: a graded one would distort the first ring alike on every mesh, and cost order.
+        # Mid-nodes lie halfway: graded ones would distort the first ring on every mesh and reduce the order.
         fraction = np.interp(np.arange(2 * self.across + 1) / 2, np.arange(self.across + 1), self.levels())[:, None]
         distance = (1 - fraction) * radius + fraction * reach  # (2 across + 1, 2 around)
         nodes = MIDDLE + distance[..., None] * (ray / reach[:, None])
@@ -103,16 +103,16 @@ class OGrid:
         rings = 2 * np.arange(self.across)[:, None] + np.arange(3)
         elements = number[rings[:, None, :, None], triple[None, :, None, :]].reshape(-1, 9)
         edges = dict(zip(SIDES, number[-1][triple].reshape(4, -1, 3), strict=True))
-        return Mesh(nodes.reshape(-1, 2), elements, edges | {"void": number[0][triple]})
+        return QuadMesh(nodes.reshape(-1, 2), elements, edges | {"void": number[0][triple]})
 
-    def locate(self, mesh: Mesh, points: Array) -> tuple[Indices, Array]:
-        """Where points (p, 2) are in `mesh`, which is `self.mesh()`: elements (p,) and local coordinates (p, 2).
+    def locate(self, mesh: QuadMesh, points: Array) -> tuple[Indices, Array]:
+        """Find points (p, 2) in `mesh`, which is `self.mesh()`: their elements (p,) and local coordinates (p, 2).
 
-        Angle and distance tell the element. As its edges are bent a little otherwise than the hole, a local coordinate
-        may pass ±1 by as little.
+        Angle and distance determine the element. Its edges are curved slightly differently from the hole, so a local
+        coordinate may exceed ±1 slightly.
 
         Raises:
-            NotConverged: a point is in the hole or outside the square.
+            NotConverged: A point is in the hole or outside the square.
         """
         x, y = (points - MIDDLE).T
         to_square = 0.5 / np.maximum(np.maximum(abs(x), abs(y)), 1e-9)
@@ -128,12 +128,12 @@ class OGrid:
         inside = (fraction - levels[ring]) / (levels[ring + 1] - levels[ring])
 
         element = ring * self.around + sector
-        local = mesh.find(points, element, 2 * np.stack([inside, position - sector], -1) - 1)
+        local = mesh.local_coordinates(points, element, 2 * np.stack([inside, position - sector], -1) - 1)
         outside = abs(local).max(-1) > 1 + SLACK
         if outside.any():
             x, y = points[np.argmax(outside)]
             raise NotConverged(
-                f"{outside.sum()} of {len(points)} points are in the hole or beyond the square "
+                f"{outside.sum()} of {len(points)} points are in the hole or outside the square "
                 f"(first: ({x:.4f}, {y:.4f}))"
             )
         return element, local

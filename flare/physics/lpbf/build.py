@@ -3,21 +3,23 @@
     result = simulate(voxels, process_preset("ti64-am250"))
     result.released.displacement            # (N, 3) mm at the corners of the voxels, result.positions
 
-or, one group at a time, with a state that is nothing but arrays:
+or one group at a time, with a state that consists of arrays only:
 
     build = Build(voxels, process)
     state = build.start()
     while state.group < build.groups:
         state, frame = build.advance(state)
-        np.savez(f"group{state.group:03d}.npz", **state.arrays())       # State.from_arrays(...) goes on from here
+        save_state(path, state)             # load_state(path) resumes from here
     cooled, released = build.finish(state)
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
 from typing import Literal
+from zipfile import BadZipFile
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,100 +28,110 @@ from threadpoolctl import threadpool_limits
 
 from flare.mesh.voxels import Voxels
 from flare.physics.lpbf import mechanics, plasticity
-from flare.physics.lpbf.grid import Hierarchy, Ints, plate_for
+from flare.physics.lpbf.grid import Hierarchy, Ints, make_plate
 from flare.physics.lpbf.hexahedron import CORNERS, Array, Size
 from flare.physics.lpbf.mechanics import Body, Equilibrium, elastic_equilibrium, von_mises, without_rigid_motion
 from flare.physics.lpbf.plasticity import plastic_equilibrium
 from flare.physics.lpbf.process import Process, process_preset
-from flare.physics.lpbf.thermal import faces_of, heat_step, heating
-from flare.utils.errors import ConfigError, DataError, nearest
+from flare.physics.lpbf.thermal import find_faces, group_heating, heat_step
+from flare.utils.errors import ConfigError, DataError, numpy_error_reason, suggest_name
+from flare.utils.files import replace_atomically
 
 Mode = Literal["benchmark", "refined"]
 MODES = ("benchmark", "refined")
 TOLERANCES = {"benchmark": mechanics.TOLERANCE, "refined": plasticity.TOLERANCE}
-"""Mode -> force left over in each equilibrium, relative to the load."""
+"""Residual force of each equilibrium relative to the load, by mode."""
 
 
 @dataclass(frozen=True)
 class Frame:
-    """Fields at the nodes of the part that exist at one moment: the first n of `Result.positions`."""
+    """Fields at the nodes of the part that exist at one moment, the first n of `Result.positions`.
+
+    All fields but the displacement are averaged from the centers of the boxes.
+    """
 
     displacement: Array
-    """(n, 3) mm."""
+    """In mm, shape (n, 3)."""
     elastic_strain: Array
-    """(n, 6): xx, yy, zz, yz, zx, xy, engineering shears; like every field below averaged from the boxes' centres."""
+    """Components xx, yy, zz, yz, zx, xy with engineering shears, shape (n, 6)."""
     stress: Array
-    """(n, 6) MPa."""
+    """In MPa, shape (n, 6)."""
     von_mises: Array
-    """(n,) MPa, averaged from the boxes' own von Mises stresses."""
+    """Mean of the boxes' von Mises stresses in MPa, shape (n,)."""
     temperature: Array
-    """(n,) °C."""
-    centre_von_mises: Array
-    """(boxes,) MPa at the centres, before averaging: what peaks are read from."""
+    """In °C, shape (n,)."""
+    center_von_mises: Array
+    """Von Mises stress at the centers of the boxes in MPa, shape (boxes,). Peaks are taken from it."""
     interference: float
-    """How far the part stands above its nominal top when the next layer is spread, mm; 0 if it stays below."""
-    interference_place: tuple[float, float, float]
-    """Nominal position of the highest node, mm."""
+    """Height of the part above its nominal top when the next layer is spread, in mm; 0 if it stays below."""
+    interference_position: tuple[float, float, float]
+    """Nominal position of the highest node in mm."""
     iterations: int
-    """Of conjugate gradients."""
+    """Iterations of conjugate gradients."""
     residual: float
-    """Force left over, relative to the load."""
+    """Residual force relative to the load."""
 
 
 @dataclass(frozen=True)
-class State:
-    """A build after some of its groups. Arrays only; rows are in the order of the build's own numbering."""
+class BuildState:
+    """State of a build after some of its groups, as arrays in the build's own numbering."""
 
     group: int
-    """Finished groups."""
+    """Number of finished groups."""
     displacement: Array
-    """(N, 3) of plate and part."""
+    """Displacement of plate and part, shape (N, 3)."""
     temperature: Array
-    """(E,) of plate and part."""
+    """Temperature of plate and part, shape (E,)."""
     reference: Array
-    """(part boxes, 8, 3) displacement in which each box was added."""
+    """Displacement in which each box was added, shape (part boxes, 8, 3)."""
     inherent: Array
-    """(part boxes,) share of the inherent strain each box has; 1 in benchmark mode."""
+    """Share of the inherent strain in each box, shape (part boxes,); 1 in benchmark mode."""
     plastic_strain: Array
-    """(E, 6), zero in benchmark mode."""
+    """Shape (E, 6); zero in benchmark mode."""
     hardening: Array
-    """(E,) accumulated plastic strain."""
+    """Accumulated plastic strain, shape (E,)."""
     interference: Array
-    """(group, 4) as in `Result`."""
+    """See `Result`, shape (group, 4)."""
     peak_temperature: Array
-    """(group,) of any box at the end of each group, °C."""
+    """Highest temperature at the end of each group in °C, shape (group,)."""
 
     def arrays(self) -> dict[str, NDArray]:
+        """Return all fields as arrays by name."""
         return {item.name: np.asarray(getattr(self, item.name)) for item in fields(self)}
 
     @classmethod
-    def from_arrays(cls, arrays: Mapping[str, NDArray]) -> State:
+    def from_arrays(cls, arrays: Mapping[str, NDArray]) -> BuildState:
+        """Restore a state from `arrays`.
+
+        Raises:
+            DataError: A field is missing.
+        """
         missing = [item.name for item in fields(cls) if item.name not in arrays]
         if missing:
-            raise DataError(f"this is no saved state of a build: it has no {', '.join(missing)}")
+            raise DataError(f"the arrays are not the state of a build: {', '.join(missing)} missing")
         group = int(arrays["group"])
         return cls(group, *(np.asarray(arrays[item.name], np.float64) for item in fields(cls) if item.name != "group"))
 
 
 @dataclass(frozen=True)
 class Result:
-    """A whole build. Nodes are ordered by the group that made them, so each frame covers a prefix."""
+    """Result of a whole build. Nodes are ordered by the group that added them, so each frame covers a prefix."""
 
     positions: Array
-    """(N, 3) mm, nominal."""
+    """Nominal positions in mm, shape (N, 3)."""
     cells: Ints
-    """(E, 8) boxes in VTK order, from the bottom up."""
+    """Boxes in VTK order, from the bottom up, shape (E, 8)."""
     frames: list[Frame]
-    """After each group, the plate and the groups below still warm; of a resumed build only those since; empty if not
-    kept."""
+    """Frame after each group, with the plate and the groups below still warm. A resumed build has only the new ones.
+    Empty if they were not kept."""
     cooled: Frame
-    """All at ambient temperature, still on the plate."""
+    """The part at ambient temperature, still on the plate."""
     released: Frame
-    """Off the plate, less the best-fit rigid motion."""
+    """The part off the plate, without its best-fit rigid motion."""
     interference: Array
-    """(groups, 4) of each group: height above the nominal top (mm), and x, y, z of the place."""
+    """Height above the nominal top after each group in mm, and its position x, y, z, shape (groups, 4)."""
     peak_temperature: float
-    """Of any box at the end of any group, °C."""
+    """Highest temperature at the end of any group in °C."""
 
 
 def simulate(
@@ -127,32 +139,32 @@ def simulate(
     process: Process | None = None,
     *,
     mode: Mode = "benchmark",
-    on_group: Callable[[int, int, State, Frame], None] | None = None,
-    state: State | None = None,
+    on_group: Callable[[int, int, BuildState, Frame], None] | None = None,
+    state: BuildState | None = None,
     keep_frames: bool = True,
     tolerance: float | None = None,
 ) -> Result:
-    """Print a part: distortion and residual stress after every layer group, after cooling, after release.
+    """Simulate a build: distortion and residual stress after every layer group, after cooling and after release.
 
     Args:
-        voxels: the part in mm, resting on z = 0, one connected piece.
-        process: None is Ti-6Al-4V on the Renishaw AM250.
-        mode: "benchmark" is linear with an inherent strain; "refined" adds properties that depend on temperature and
-            plastic flow.
-        on_group: called as on_group(finished, groups, state, frame) after each group.
-        state: go on from here, for the same voxels, process and mode.
-        keep_frames: False saves the memory of the frames between.
-        tolerance: of the force left over in each equilibrium, relative to the load; None is the mode's own.
+        voxels: The part in mm, standing on z = 0, one connected piece.
+        process: Machine and material. None is Ti-6Al-4V on the Renishaw AM250.
+        mode: "benchmark" is linear with an inherent strain; "refined" adds temperature-dependent properties and plastic
+            flow.
+        on_group: Called as on_group(finished, groups, state, frame) after each group.
+        state: State to resume from, for the same voxels, process and mode.
+        keep_frames: Whether to keep the frames between; False saves memory.
+        tolerance: Residual force of each equilibrium relative to the load. None is the mode's default.
 
     Raises:
-        DataError: the voxels are no printable part.
-        ConfigError: the process does not fit the voxels.
-        NotConverged: a solver did not reach its answer.
+        DataError: The voxels are not a printable part.
+        ConfigError: The process does not fit the voxels.
+        NotConverged: A solver did not converge.
     """
     build = Build(voxels, process or process_preset("ti64-am250"), mode=mode, tolerance=tolerance)
-    now = build.start() if state is None else build.checked(state)
+    now = build.start() if state is None else build.check_state(state)
     frames = []
-    with threadpool_limits(1):  # threads of BLAS wait for each other more than they help, and may change a last bit
+    with threadpool_limits(1):  # BLAS threads gain nothing here and may change the last bit
         while now.group < build.groups:
             now, frame = build.advance(now)
             if keep_frames:
@@ -165,15 +177,15 @@ def simulate(
 
 
 class Build:
-    """One part on one machine; see the module. Nothing of the progress is in here: that is the `State`."""
+    """One part on one machine. It holds no progress; that is the `BuildState`."""
 
     def __init__(
         self, voxels: Voxels, process: Process, *, mode: Mode = "benchmark", tolerance: float | None = None
     ) -> None:
         if mode not in MODES:
-            raise ConfigError(f"mode={mode!r} is unknown; {nearest(str(mode), MODES)}")
+            raise ConfigError(f"mode={mode!r} is unknown; {suggest_name(str(mode), MODES)}")
         self.tolerance = TOLERANCES[mode] if tolerance is None else tolerance
-        self.solid, self.origin = printable(voxels)
+        self.solid, self.origin = check_printable(voxels)
         x, y, z = map(float, voxels.size)
         self.size: Size = (x, y, z)
         self.process, self.mode = process, mode
@@ -182,36 +194,42 @@ class Build:
         if self.group_layers < 1 or abs(ratio - self.group_layers) > 1e-6 * ratio:
             fits = process.group_height / max(1, round(ratio))
             raise ConfigError(
-                f"voxels {self.size[2]:g} mm high do not fill a layer group of {process.group_height:g} mm; "
-                f"use {fits:g} mm"
+                f"the voxel height of {self.size[2]:g} mm does not divide the layer group of "
+                f"{process.group_height:g} mm; use {fits:g} mm"
             )
-        self.plate = plate_for(process.machine.plate_thickness, self.size[2])
+        self.plate = make_plate(process.machine.plate_thickness, self.size[2])
         self.groups = -(-self.solid.shape[2] // self.group_layers)
         machine, material = process.machine, process.material
         self._plate_start = machine.ambient if machine.plate_temperature is None else machine.plate_temperature
         swelling = float(self._expansion(np.array(self._plate_start))) * (self._plate_start - machine.ambient)
         confined = (1 + material.poisson) / (1 - material.poisson)
         self.datum = confined * swelling * machine.plate_thickness
-        """Height of the warm plate's top above the cold one's, mm; 0 without a heater."""
+        """Height in mm of the warm plate's top above the cold one's; 0 without a heater."""
         self._part = self._hierarchy(self.solid, on_plate=False)
         self.positions = self._part.levels[0].positions
         self.cells = self._part.levels[0].cells
 
-    def start(self) -> State:
-        """Nothing printed yet."""
+    def start(self) -> BuildState:
+        """Return the state before the first group."""
         shapes = [(0, 3), (0,), (0, 8, 3), (0,), (0, 6), (0,), (0, 4), (0,)]
-        return State(0, *(np.zeros(shape) for shape in shapes))
+        return BuildState(0, *(np.zeros(shape) for shape in shapes))
 
-    def checked(self, state: State) -> State:
-        """The state, if it can be one of this build."""
+    def check_state(self, state: BuildState) -> BuildState:
+        """Return the state if it fits this build.
+
+        Raises:
+            DataError: It belongs to another build.
+        """
         if not 0 <= state.group <= self.groups:
-            raise DataError(f"the saved state has {state.group} groups, this build {self.groups}")
+            raise DataError(f"the state has {state.group} groups, but this build has {self.groups}")
         boxes = int(self.solid[:, :, : state.group * self.group_layers].sum())
         if len(state.reference) != boxes:
-            raise DataError(f"the saved state has {len(state.reference):,} voxels, this build {boxes:,} by then")
+            raise DataError(
+                f"the state has {len(state.reference):,} voxels, but this build has {boxes:,} after group {state.group}"
+            )
         return state
 
-    def advance(self, state: State) -> tuple[State, Frame]:
+    def advance(self, state: BuildState) -> tuple[BuildState, Frame]:
         """Print the next group."""
         machine, material = self.process.machine, self.process.material
         bottom = state.group * self.group_layers
@@ -225,10 +243,10 @@ class Build:
         temperature = np.concatenate([old.temperature, np.full(added, machine.ambient)])
         height = (top - bottom) * self.size[2]
         volume = added * float(np.prod(self.size))
-        laser = heating(machine, area=volume / height, height=height)
+        laser = group_heating(machine, area=volume / height, height=height)
         source = np.where(np.arange(boxes) >= boxes - added, laser.energy / laser.duration / max(added, 1), 0.0)
         heat = heat_step(
-            faces_of(hierarchy),
+            find_faces(hierarchy),
             temperature,
             duration=laser.duration,
             source=source,
@@ -237,11 +255,11 @@ class Build:
             curves=self.mode == "refined",
         )
 
-        levelled = self._levelled(hierarchy, old.displacement, bottom, top)
-        reference = np.concatenate([state.reference, levelled[level.cells[boxes - added :]]])
-        guess = np.concatenate([old.displacement, levelled[len(old.displacement) :]])
+        starting = self._starting_displacement(hierarchy, old.displacement, bottom, top)
+        reference = np.concatenate([state.reference, starting[level.cells[boxes - added :]]])
+        guess = np.concatenate([old.displacement, starting[len(old.displacement) :]])
         inherent = np.concatenate([state.inherent, self._inherent_share(heat.temperature[boxes - added :])])
-        grown = State(
+        grown = BuildState(
             state.group + 1,
             guess,
             heat.temperature,
@@ -254,20 +272,26 @@ class Build:
         )
         new, equilibrium = self._equilibrium(hierarchy, grown)
         frame = self._frame(hierarchy, new, equilibrium, top)
-        met = np.array([[frame.interference, *frame.interference_place]])
-        return _replaced(new, interference=np.concatenate([state.interference, met])), frame
+        met = np.array([[frame.interference, *frame.interference_position]])
+        return replace(new, interference=np.concatenate([state.interference, met])), frame
 
-    def finish(self, state: State) -> tuple[Frame, Frame]:
-        """Cool to ambient temperature on the plate, then cut the part off."""
+    def finish(self, state: BuildState) -> tuple[Frame, Frame]:
+        """Cool to ambient temperature on the plate, then release the part.
+
+        Returns:
+            The cooled and the released frame.
+        """
         if state.group < self.groups:
-            raise DataError(f"{state.group} of {self.groups} groups are printed; advance to the last one first")
-        cold = _replaced(state, temperature=np.full_like(state.temperature, self.process.machine.ambient))
+            raise DataError(
+                f"only {state.group} of {self.groups} groups are printed; call advance for the others first"
+            )
+        cold = replace(state, temperature=np.full_like(state.temperature, self.process.machine.ambient))
         attached = self._hierarchy(self.solid, on_plate=True)
         cold, equilibrium = self._equilibrium(attached, cold)
         cooled = self._frame(attached, cold, equilibrium, self.solid.shape[2])
 
         plate = attached.levels[0].plate_cells
-        free = _replaced(
+        free = replace(
             cold,
             displacement=cold.displacement[self._part_nodes(attached)],
             temperature=cold.temperature[plate:],
@@ -275,7 +299,7 @@ class Build:
             hardening=cold.hardening[plate:],
         )
         free, equilibrium = self._equilibrium(self._part, free)
-        free = _replaced(free, displacement=without_rigid_motion(free.displacement, self.positions))
+        free = replace(free, displacement=without_rigid_motion(free.displacement, self.positions))
         return cooled, self._frame(self._part, free, equilibrium, self.solid.shape[2])
 
     def _hierarchy(self, solid: NDArray[np.bool_], *, on_plate: bool) -> Hierarchy:
@@ -287,18 +311,18 @@ class Build:
             plate=self.plate if on_plate else None,
             young=material.young,
             poisson=material.poisson,
-            floating=_floating(solid) if on_plate else None,
+            floating=_find_floating(solid) if on_plate else None,
             incompatible=self.process.incompatible_modes,
         )
 
-    def _bare_plate(self, hierarchy: Hierarchy) -> State:
-        """The plate before the first group, warmed through: held at the sides, it expands only upwards."""
+    def _bare_plate(self, hierarchy: Hierarchy) -> BuildState:
+        """Return the heated plate before the first group: held at the sides, it expands only upwards."""
         machine, level = self.process.machine, hierarchy.levels[0]
         count = level.plate_nodes + hierarchy.x[0].size * hierarchy.y[0].size
         displacement = np.zeros((count, 3))
         displacement[:, 2] = self.datum * (1 + level.positions[:count, 2] / machine.plate_thickness)
         cells = level.plate_cells
-        return _replaced(
+        return replace(
             self.start(),
             displacement=displacement,
             temperature=np.full(cells, self._plate_start),
@@ -306,10 +330,13 @@ class Build:
             hardening=np.zeros(cells),
         )
 
-    def _levelled(self, hierarchy: Hierarchy, displacement: Array, bottom: int, top: int) -> Array:
-        """(N, 3) where the nodes of a new group start: they follow what lies under them at the interface, and come
-        back to nominal at the top, where the recoater has levelled the powder. Over powder they start at nominal.
-        Nominal is measured from the top of the warm plate, where the machine was zeroed."""
+    def _starting_displacement(self, hierarchy: Hierarchy, displacement: Array, bottom: int, top: int) -> Array:
+        """Return the displacement in which a new group is added, shape (N, 3).
+
+        Its nodes follow the metal under them at the interface and return linearly to nominal at the top, where the
+        recoater has leveled the powder. Over powder they start at nominal. Nominal is relative to the top of the warm
+        plate, where the machine was zeroed.
+        """
         level = hierarchy.levels[0]
         interface = level.upper[bottom]
         known = (interface >= 0) & (interface < len(displacement))
@@ -335,7 +362,7 @@ class Build:
         relaxed, ambient = self.process.material.relaxation_temperature, self.process.machine.ambient
         return np.clip((relaxed - temperature) / (relaxed - ambient), 0.0, 1.0)
 
-    def _equilibrium(self, hierarchy: Hierarchy, state: State) -> tuple[State, Equilibrium]:
+    def _equilibrium(self, hierarchy: Hierarchy, state: BuildState) -> tuple[BuildState, Equilibrium]:
         material = self.process.material
         body = Body(hierarchy, state.reference, young=material.young, poisson=material.poisson)
         eigenstrain = np.zeros((len(state.temperature), 6))
@@ -344,7 +371,7 @@ class Build:
         eigenstrain[body.level.plate_cells :, :3] += np.outer(state.inherent, material.inherent_strain)
         if self.mode == "benchmark":
             found = elastic_equilibrium(body, eigenstrain, state.displacement, tolerance=self.tolerance)
-            return _replaced(state, displacement=found.displacement), found
+            return replace(state, displacement=found.displacement), found
         warm = state.temperature
         found, flowed = plastic_equilibrium(
             body,
@@ -358,11 +385,11 @@ class Build:
             hardening=material.hardening,
             tolerance=self.tolerance,
         )
-        changes = {"plastic_strain": flowed.plastic_strain, "hardening": flowed.accumulated}
-        return _replaced(state, displacement=found.displacement, **changes), found
+        yielded = replace(state, plastic_strain=flowed.plastic_strain, hardening=flowed.accumulated)
+        return replace(yielded, displacement=found.displacement), found
 
     def _part_nodes(self, hierarchy: Hierarchy) -> NDArray[np.int64]:
-        """Number in `hierarchy` of the part's nodes that exist there, in the order of `positions`."""
+        """Return the numbers in `hierarchy` of the part's existing nodes, in the order of `positions`."""
         upper, part = hierarchy.levels[0].upper, self._part.levels[0].upper[: len(hierarchy.levels[0].upper)]
         solid = hierarchy.solid
         used = np.zeros(upper.shape, bool)
@@ -372,13 +399,13 @@ class Build:
         nodes[part[used]] = upper[used]
         return nodes
 
-    def _frame(self, hierarchy: Hierarchy, state: State, found: Equilibrium, top: int) -> Frame:
+    def _frame(self, hierarchy: Hierarchy, state: BuildState, found: Equilibrium, top: int) -> Frame:
         nodes, plate = self._part_nodes(hierarchy), hierarchy.levels[0].plate_cells
         displacement = state.displacement[nodes]
         boxes = len(state.temperature) - plate
-        centre = von_mises(found.stress[plate:])
-        columns = [found.elastic_strain[plate:], found.stress[plate:], centre[:, None], state.temperature[plate:, None]]
-        averaged = _averaged(np.concatenate(columns, 1), self.cells[:boxes], len(nodes))
+        center = von_mises(found.stress[plate:])
+        columns = [found.elastic_strain[plate:], found.stress[plate:], center[:, None], state.temperature[plate:, None]]
+        averaged = _average_at_nodes(np.concatenate(columns, 1), self.cells[:boxes], len(nodes))
         position = self.positions[: len(nodes)]
         above = position[:, 2] + displacement[:, 2] - top * self.size[2] - self.datum
         highest = int(above.argmax())
@@ -389,7 +416,7 @@ class Build:
             averaged[:, 6:12],
             averaged[:, 12],
             averaged[:, 13],
-            centre,
+            center,
             max(0.0, float(above[highest])),
             (x, y, z),
             found.iterations,
@@ -397,37 +424,62 @@ class Build:
         )
 
 
-def _replaced(state: State, **changes: Array) -> State:
-    return State(**{**{item.name: getattr(state, item.name) for item in fields(state)}, **changes})
+def save_state(path: Path, state: BuildState, **extra: Array) -> None:
+    """Write a state, and extra arrays beside it, to an NPZ file."""
+    with replace_atomically(path) as temporary:
+        np.savez(temporary, **{**extra, **state.arrays()})  # type: ignore[arg-type]
 
 
-def _averaged(values: Array, cells: Ints, nodes: int) -> Array:
-    """(nodes, columns) mean of the boxes around each node."""
+def load_state(path: Path, *extra: str) -> tuple[BuildState, list[Array]]:
+    """Read what `save_state` wrote.
+
+    Args:
+        path: The NPZ file.
+        *extra: Names of the extra arrays to return.
+
+    Raises:
+        DataError: The file is damaged.
+    """
+    try:
+        with path.open("rb") as stream, np.load(stream, allow_pickle=False) as file:
+            arrays = {name: file[name] for name in file.files}
+        return BuildState.from_arrays(arrays), [arrays[name] for name in extra]
+    except (OSError, ValueError, KeyError, EOFError, BadZipFile) as error:
+        raise DataError(
+            f"{path} is damaged ({numpy_error_reason(error)}); remove {path.parent} to start from scratch"
+        ) from None
+
+
+def _average_at_nodes(values: Array, cells: Ints, nodes: int) -> Array:
+    """Average the values of the boxes around each node, shape (nodes, columns)."""
     flat, count = cells.ravel(), np.bincount(cells.ravel(), minlength=nodes)
     columns = [np.bincount(flat, np.repeat(column, 8), nodes) / count for column in values.T]
     return np.stack(columns, 1)
 
 
-def _floating(solid: NDArray[np.bool_]) -> NDArray[np.bool_] | None:
-    """Voxels that no chain of shared faces ties to the plate; None if there are none."""
+def _find_floating(solid: NDArray[np.bool_]) -> NDArray[np.bool_] | None:
+    """Return voxels that no chain of shared faces connects to the plate; None if there are none."""
     pieces, count = label(solid)
     tied = np.isin(pieces, np.unique(pieces[:, :, 0]))
     return None if count == 0 or tied.all() else ~tied & solid
 
 
-def printable(voxels: Voxels) -> tuple[NDArray[np.bool_], tuple[float, float]]:
-    """The solid cropped to its bounding box in x and y and below its top, and the low corner of that box.
+def check_printable(voxels: Voxels) -> tuple[NDArray[np.bool_], tuple[float, float]]:
+    """Crop a part to its bounding box in x and y and below its top.
+
+    Returns:
+        The solid, and x and y of the low corner of its box.
 
     Raises:
-        DataError: it is empty, in pieces, off the plate, or no such array at all.
+        DataError: The part is empty, in pieces or off the plate, or an array has the wrong shape or type.
     """
     solid, size, origin = np.asarray(voxels.solid), np.asarray(voxels.size, float), np.asarray(voxels.origin, float)
     if solid.ndim != 3 or solid.dtype != np.bool_:
-        raise DataError(f"the voxels have shape {solid.shape} and type {solid.dtype}; (nx, ny, nz) bool is needed")
+        raise DataError(f"voxels.solid has shape {solid.shape} and type {solid.dtype}; must be (nx, ny, nz) bool")
     if size.shape != (3,) or not (np.isfinite(size).all() and (size > 0).all()):
-        raise DataError(f"voxel size {voxels.size}: three finite lengths above zero are needed, in mm")
+        raise DataError(f"voxels.size={voxels.size}: must be three positive lengths in mm")
     if origin.shape != (3,) or not np.isfinite(origin).all():
-        raise DataError(f"voxel origin {voxels.origin}: three finite numbers are needed, in mm")
+        raise DataError(f"voxels.origin={voxels.origin}: must be three finite numbers in mm")
     if not solid.any():
         raise DataError(f"the part is empty: none of its {solid.size:,} voxels is solid")
     if abs(origin[2]) > 1e-6 * size[2] or not solid[:, :, 0].any():
@@ -437,8 +489,8 @@ def printable(voxels: Voxels) -> tuple[NDArray[np.bool_], tuple[float, float]]:
     if count > 1:
         sizes = np.sort(np.bincount(pieces.ravel())[1:])[::-1]
         raise DataError(
-            f"the part is in {count} pieces that share no face ({sizes[0]:,} voxels and {sizes[1:].sum():,} in the "
-            f"others); keep the largest, or use smaller voxels"
+            f"the part consists of {count} pieces that share no face ({sizes[0]:,} voxels and {sizes[1:].sum():,} "
+            f"in the others); keep the largest or use smaller voxels"
         )
     (x, y, z) = (np.nonzero(solid.any(axis))[0] for axis in ((1, 2), (0, 2), (0, 1)))
     cropped = solid[x[0] : x[-1] + 1, y[0] : y[-1] + 1, : z[-1] + 1]

@@ -1,4 +1,4 @@
-"""Boxes of a part on its plate, at one resolution and at all the coarser ones that multigrid asks for.
+"""Boxes of a part on its plate, at one resolution and at all coarser ones of the multigrid solver.
 
 The part is made of equal voxels on z ≥ 0. Under its bounding box lies the plate, whose boxes double in size on the way
 down: two layers of thickness t, then 2t, 4t, ... to the bottom, each layer twice as coarse in x and y as the one above.
@@ -8,12 +8,12 @@ down: two layers of thickness t, then 2t, 4t, ... to the bottom, each layer twic
     −2t       ├───┼───┼───┼──   lines of level 1: the boxes above hang on its corners
     −4t       ├───────┼──────   lines of level 2
 
-A box above a coarser plane takes the four corners of the coarse face as its bottom corners (its own four are
+A box above a coarser plane uses the four corners of the coarse face as its bottom corners (its own four are
 interpolated from them), so it still has eight nodes and no hanging ones. Merging 2 × 2 × 2 boxes of level l gives level
-l + 1, which has the very same plate: the hierarchy is nested, and a coarse box is the sum of its children.
+l + 1, which has the same plate: the hierarchy is nested, and a coarse box is the sum of its children.
 
-Nodes are numbered in the order of their first box, boxes from the bottom up: what exists after any layer group is a
-prefix of the whole.
+Nodes are numbered in the order of their first box, boxes from the bottom up, so the nodes and boxes after any layer
+group are a prefix of the whole.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ Ints = NDArray[np.int32]
 Bools = NDArray[np.bool_]
 Index = NDArray[np.intp]
 LatticePoints = Callable[[Index, Index], Ints]
-"""Nodes at (row, column) of a plane."""
+"""Function from (row, column) of a plane to its nodes."""
 
-LOWER, UPPER, LOWER_ON_COARSE = range(3)  # where a child lies in its parent, vertically
-WIDEST = 3  # lines of level l + 1 keep every second line of level l, but for one gap of 1 or 3 in the middle
+LOWER, UPPER, LOWER_ON_COARSE = range(3)  # vertical place of a child in its parent
+MAX_GAP = 3  # level l + 1 keeps every second line of level l, except for one gap of 1 or 3 in the middle
 
 
 @dataclass(frozen=True)
 class Plate:
-    """Thickness of the plate, and of its first layer; thickness / first is a power of two, at least 4."""
+    """Thickness and number of layers of the plate."""
 
     thickness: float
     layers: int
@@ -47,11 +47,12 @@ class Plate:
 
     @property
     def first(self) -> float:
+        """Thickness of the first layer."""
         return self.thickness / 2.0 ** (self.layers - 1)
 
 
-def plate_for(thickness: float, height: float) -> Plate:
-    """The plate whose first layer is nearest to the height of a voxel, as a ratio."""
+def make_plate(thickness: float, height: float) -> Plate:
+    """Return the plate whose first layer is nearest to the height of a voxel, as a ratio."""
     return Plate(thickness, max(2, 1 + round(np.log2(thickness / height))))
 
 
@@ -60,44 +61,45 @@ class PlateLayer:
     """Boxes of one layer of the plate."""
 
     boxes: NDArray[np.int64]
-    """(ny, nx) numbers."""
+    """Numbers, shape (ny, nx)."""
     x: Array
-    """(nx,) widths."""
+    """Widths, shape (nx,)."""
     y: Array
     height: float
     row_below: Index
-    """(ny,) row of the next layer that each row stands on."""
+    """Row of the next layer under each row, shape (ny,)."""
     column_below: Index
 
 
 @dataclass
 class Level:
-    """One resolution: nodes, boxes, and how both relate to the next coarser one."""
+    """One resolution: nodes, boxes, and their relation to the next coarser one."""
 
     cells: Ints
-    """(E, 8) nodes of every box, plate first, from the bottom up."""
+    """Nodes of every box, plate first, from the bottom up, shape (E, 8)."""
     positions: Array
-    """(N, 3)."""
+    """Shape (N, 3)."""
     fixed: Bools
-    """(N, 3), True where a displacement is held at zero."""
+    """Whether a displacement is held at zero, shape (N, 3)."""
     plate_cells: int
     plate_nodes: int
-    """The first nodes, those below z = 0."""
+    """Number of nodes below z = 0, which come first."""
     upper: Ints
-    """(nz + 1, ny + 1, nx + 1) node of every lattice point z ≥ 0, −1 where there is none."""
+    """Node of every lattice point z ≥ 0, −1 where there is none, shape (nz + 1, ny + 1, nx + 1)."""
     kinds: Ints = field(default_factory=lambda: np.zeros(0, np.int32))
-    """(E,) row of `matrices` that is the stiffness of each box."""
+    """Row of `matrices` with the stiffness of each box, shape (E,)."""
     matrices: Array = field(default_factory=lambda: np.zeros((0, 24, 24)))
     strains: Array = field(default_factory=lambda: np.zeros((0, 6, 24)))
-    """Of level 0: mean strain of each kind of box per displacement of its nodes."""
+    """Mean strain of each kind of box per displacement of its nodes (level 0 only), shape (kinds, 6, 24)."""
     volumes: Array = field(default_factory=lambda: np.zeros(0))
     parent_nodes: Ints = field(default_factory=lambda: np.zeros((0, 8), np.int32))
-    """(N, 8) nodes of the next level that a node interpolates; with weight 0 where fewer are needed."""
+    """Nodes of the next level that a node interpolates, shape (N, 8); unused ones have weight 0."""
     parent_weights: Array = field(default_factory=lambda: np.zeros((0, 8)))
 
 
 def coarse_lines(count: int) -> Index:
-    """Which of the lines 0 … count stay: every second, mirror-symmetric, with a gap of 1 or 3 in the middle if odd."""
+    """Return which of the lines 0 … count remain: every second, mirror-symmetric, with a middle gap of 1 or 3 if
+    odd."""
     pairs = count // 2 if count % 2 == 0 else count // 4 * 2 if (count // 2) % 2 == 0 else (count // 2 - 1)
     gaps = [2] * pairs
     if count % 2:
@@ -106,18 +108,18 @@ def coarse_lines(count: int) -> Index:
 
 
 class Hierarchy:
-    """All levels of a part, with or without its plate; `levels[0]` is the mesh one computes on.
+    """All levels of a part, with or without its plate; `levels[0]` is the computational mesh.
 
     Args:
-        solid: (nx, ny, nz), at least one True; its bounding box in x and y is all of the array.
-        size: edges of a voxel.
+        solid: Voxels, shape (nx, ny, nz), at least one True; the array is their bounding box in x and y.
+        size: Edges of a voxel.
         origin: x and y of the low corner.
         plate: None for a part that has been cut off.
-        young: of part and plate.
-        poisson: of part and plate.
-        floating: (nx, ny, nz), True where a voxel is not yet tied to the plate: powder holds it, weakly.
-        powder: stiffness of that hold, as a fraction of a voxel's own.
-        incompatible: boxes with incompatible modes.
+        young: Young's modulus of part and plate.
+        poisson: Poisson's ratio of part and plate.
+        floating: Voxels not yet connected to the plate, shape (nx, ny, nz); powder holds them weakly.
+        powder: Stiffness of that hold relative to a voxel's own.
+        incompatible: Use boxes with incompatible modes.
     """
 
     def __init__(
@@ -164,12 +166,12 @@ class Hierarchy:
         return np.logical_or.reduceat(solid, self.keep_x[level][:-1], axis=2)
 
     def depth(self, plane: int) -> float:
-        """How deep plane l lies, the one with the lines of level l; the last one is the bottom of the plate."""
+        """Return the depth of plane l, the one with the lines of level l; the last one is the bottom of the plate."""
         assert self.plate
         return self.plate.first * 2.0**plane
 
     def plate_layers(self) -> list[PlateLayer]:
-        """The plate's boxes of level 0, from the top down; none without a plate."""
+        """Return the plate's boxes of level 0 from the top down; none without a plate."""
         layers: list[PlateLayer] = []
         end = self.levels[0].plate_cells
         for number in range(self.plate.layers if self.plate else 0):
@@ -177,8 +179,8 @@ class Hierarchy:
             x, y = np.diff(self.x[lines]), np.diff(self.y[lines])
             boxes = np.arange(end - y.size * x.size, end).reshape(y.size, x.size)
             height = self.depth(number) - (self.depth(number - 1) if number else 0.0)
-            row = owner_of(self.keep_y[lines]) if number else np.arange(y.size)
-            column = owner_of(self.keep_x[lines]) if number else np.arange(x.size)
+            row = parent_interval(self.keep_y[lines]) if number else np.arange(y.size)
+            column = parent_interval(self.keep_x[lines]) if number else np.arange(x.size)
             layers.append(PlateLayer(boxes, x, y, height, row, column))
             end -= boxes.size
         return layers
@@ -219,7 +221,7 @@ class Hierarchy:
         if self.plate:
             for plane in reversed(range(level, self.plate.layers - 1)):
                 top, bottom = _faces(planes[plane]), _faces(planes[plane + 1])
-                row, column = owner_of(self.keep_y[plane]), owner_of(self.keep_x[plane])
+                row, column = parent_interval(self.keep_y[plane]), parent_interval(self.keep_x[plane])
                 cells.append(np.concatenate([bottom[row[:, None], column], top], -1).reshape(-1, 8))
             cells.append(np.concatenate([_faces(planes[level]), _faces(upper[0])], -1).reshape(-1, 8))
         plate_cells = sum(map(len, cells))
@@ -230,7 +232,7 @@ class Hierarchy:
     def _base_matrices(
         self, solid: Bools, matrix_of: Callable[[Size], Array], floating: Bools | None, powder: float
     ) -> None:
-        """Stiffness of the boxes of level 0: one matrix for all voxels, a few for the plate."""
+        """Set the stiffness of the boxes of level 0: one matrix for all voxels, a few for the plate."""
         finest = self.levels[0]
         voxel = matrix_of(self.size)
         matrices, kinds = [voxel, voxel + powder * np.trace(voxel) / 24 * np.eye(24)], []
@@ -260,7 +262,7 @@ class Hierarchy:
         finest.strains, finest.volumes = np.stack(strains), np.array(volumes)
 
     def _interpolate(self, level: int) -> None:
-        """Trilinear interpolation of the nodes of a level from those of the next."""
+        """Set the trilinear interpolation of the nodes of a level from those of the next."""
         fine, coarse = self.levels[level], self.levels[level + 1]
         count = len(fine.positions)
         fine.parent_nodes, fine.parent_weights = np.zeros((count, 8), np.int32), np.zeros((count, 8))
@@ -270,7 +272,8 @@ class Hierarchy:
         def between(
             own: Ints, j: Index, i: Index, high: Array, low_plane: LatticePoints, high_plane: LatticePoints
         ) -> None:
-            """Nodes `own` on lines (j, i), a share `high` of the way from a low plane of coarse nodes to a high one."""
+            """Interpolate nodes `own` on lines (j, i), a share `high` of the way from a low plane of coarse nodes to
+            a high one."""
             for corner, (a, b, c) in enumerate(CORNERS):
                 x_weight = column_share[i] if a else 1 - column_share[i]
                 y_weight = row_share[j] if b else 1 - row_share[j]
@@ -280,7 +283,7 @@ class Hierarchy:
                 fine.parent_weights[own, corner] = weight
 
         k, j, i = np.nonzero(fine.upper >= 0)
-        top = len(coarse.upper) - 1  # a plane above it is asked for with weight 0 only
+        top = len(coarse.upper) - 1  # a plane above it has weight 0
         between(
             fine.upper[k, j, i],
             j,
@@ -290,7 +293,7 @@ class Hierarchy:
             lambda j, i: coarse.upper[np.minimum(k // 2 + 1, top), j, i],
         )
         if self.plate:
-            # Planes from −2t down are common to both levels. That at −t lies half way between those at 0 and −2t.
+            # Planes from −2t down are common to both levels. The one at −t lies halfway between those at 0 and −2t.
             common = coarse.plate_nodes
             fine.parent_nodes[:common, 0], fine.parent_weights[:common, 0] = np.arange(common), 1.0
             lines = self.y[level + 1].size, self.x[level + 1].size
@@ -301,10 +304,10 @@ class Hierarchy:
             between(own, j, i, half, lambda j, i: below[j, i], lambda j, i: coarse.upper[0, j, i])
 
     def _merge(self, level: int, solid: Bools, coarse_solid: Bools) -> None:
-        """Stiffness of the next level's boxes: the sum over children of Wᵀ K W, one matrix per pattern of children."""
+        """Set the stiffness of the next level's boxes: Σ Wᵀ K W over children, one matrix per pattern of children."""
         fine, coarse = self.levels[level], self.levels[level + 1]
         keep_x, keep_y = self.keep_x[level], self.keep_y[level]
-        owner_x, owner_y = owner_of(keep_x), owner_of(keep_y)
+        owner_x, owner_y = parent_interval(keep_x), parent_interval(keep_y)
         x_kind, _, x_spans = _spans(self.x[level], keep_x)
         y_kind, _, y_spans = _spans(self.y[level], keep_y)
         place_x, place_y = np.arange(owner_x.size) - keep_x[owner_x], np.arange(owner_y.size) - keep_y[owner_y]
@@ -314,8 +317,8 @@ class Hierarchy:
         )
 
         def places(vertical: Index | int, upper: Index, j: Index, i: Index) -> tuple[Index, Index]:
-            """Of boxes in column (j, i): their place among the children of a parent, and their slot."""
-            place = (upper * WIDEST + place_y[j]) * WIDEST + place_x[i]
+            """Return the place of boxes in column (j, i) among the children of their parent, and their slot."""
+            place = (upper * MAX_GAP + place_y[j]) * MAX_GAP + place_x[i]
             return place, (vertical * len(y_spans) + y_kind[j]) * len(x_spans) + x_kind[i]
 
         found = []  # (parent, place, slot) of all boxes, in their order: from the bottom up
@@ -335,7 +338,7 @@ class Hierarchy:
         pairs, pair = np.unique(fine.kinds.astype(np.int64) * len(slots) + slot, return_inverse=True)
         terms = _congruent(fine.matrices[pairs // len(slots)], slots[pairs % len(slots)])
         terms = np.concatenate([np.zeros((1, 24, 24)), terms])
-        pattern = np.zeros((len(coarse.cells), 2 * WIDEST**2), np.int32)
+        pattern = np.zeros((len(coarse.cells), 2 * MAX_GAP**2), np.int32)
         pattern[parent, place] = pair + 1
         pattern = pattern[:, pattern.any(0)]
         unique, kinds = np.unique(pattern, axis=0, return_inverse=True)
@@ -346,7 +349,10 @@ class Hierarchy:
 
 
 def _birth(solid: Bools, used: Bools, on_plate: bool) -> NDArray[np.int64]:
-    """Layer of the lowest voxel at each lattice point: a point above powder is born a layer after its neighbours."""
+    """Return the layer of the lowest voxel at each lattice point.
+
+    A point above powder is born a layer after its neighbors.
+    """
     layer = np.broadcast_to(np.arange(len(used))[:, None, None], used.shape).copy()
     for a, b, c in CORNERS[4:]:
         view = layer[c:, b : b + solid.shape[1], a : a + solid.shape[2]]
@@ -361,13 +367,13 @@ def _levels_without_plate(cells: int) -> int:
 
 
 def _grid_points(x: Array, y: Array, z: Array) -> Array:
-    """(len z · len y · len x, 3), x fastest."""
+    """Return lattice points, x fastest, shape (len z · len y · len x, 3)."""
     zz, yy, xx = np.meshgrid(z, y, x, indexing="ij")
     return np.stack([xx, yy, zz], -1).reshape(-1, 3)
 
 
 def _rollers(nx: int, ny: int) -> Bools:
-    """(ny · nx, 3): the plate goes on outside, so its sides do not move along their normal."""
+    """Fix the normal displacement at the sides, because the plate continues outside, shape (ny · nx, 3)."""
     held = np.zeros((ny, nx, 3), bool)
     held[:, [0, -1], 0] = True
     held[[0, -1], :, 1] = True
@@ -375,25 +381,27 @@ def _rollers(nx: int, ny: int) -> Bools:
 
 
 def _faces(nodes: Ints) -> Ints:
-    """(ny, nx, 4) corners of the quadrilaterals of a plane of nodes, counter-clockwise."""
+    """Return the corners of the quadrilaterals of a plane of nodes, counterclockwise, shape (ny, nx, 4)."""
     return np.stack([nodes[:-1, :-1], nodes[:-1, 1:], nodes[1:, 1:], nodes[1:, :-1]], -1)
 
 
-def owner_of(keep: Index) -> Index:
-    """Coarse interval that each fine interval lies in."""
+def parent_interval(keep: Index) -> Index:
+    """Return the coarse interval of each fine interval."""
     return np.repeat(np.arange(keep.size - 1), np.diff(keep))
 
 
 def _interval(lines: Array, keep: Index) -> tuple[Index, Array]:
-    """Low coarse line and weight of the high one for each fine line; the last line belongs to the last interval."""
+    """Return the low coarse line and the weight of the high one for each fine line; the last line is in the last
+    interval."""
     low = np.minimum(np.searchsorted(keep, np.arange(lines.size), side="right") - 1, keep.size - 2)
     start, end = lines[keep[low]], lines[keep[low + 1]]
     return low, (lines - start) / (end - start)
 
 
 def _spans(lines: Array, keep: Index) -> tuple[Index, Array, Array]:
-    """Kind of each fine interval; per kind its width, and its (low, high) as fractions of its coarse interval."""
-    owner, width = owner_of(keep), np.diff(lines)
+    """Return the kind of each fine interval; per kind its width, and its (low, high) as fractions of its coarse
+    interval."""
+    owner, width = parent_interval(keep), np.diff(lines)
     start, length = lines[keep[:-1]][owner], np.diff(lines[keep])[owner]
     features = np.stack([width, (lines[:-1] - start) / length, (lines[1:] - start) / length], 1)
     _, first, kind = np.unique(np.round(features, 9), axis=0, return_index=True, return_inverse=True)
@@ -401,7 +409,7 @@ def _spans(lines: Array, keep: Index) -> tuple[Index, Array, Array]:
 
 
 def _corner_weights(span_x: Array, span_y: Array, vertical: int) -> Array:
-    """(8, 8) weights of a parent's corners at the corners of a child."""
+    """Return the weights of a parent's corners at the corners of a child, shape (8, 8)."""
     ends = np.array([span_x, span_y, (0.5, 1.0) if vertical == UPPER else (0.0, 0.5)])
     weights = shape(np.stack([ends[axis][CORNERS[:, axis]] for axis in range(3)], -1))
     if vertical == LOWER_ON_COARSE:
@@ -410,7 +418,7 @@ def _corner_weights(span_x: Array, span_y: Array, vertical: int) -> Array:
 
 
 def _congruent(matrix: Array, weights: Array) -> Array:
-    """Wᵀ K W with W = weights ⊗ I₃, on the last two axes."""
+    """Return Wᵀ K W with W = weights ⊗ I₃, on the last two axes."""
     full = (
         np.kron(weights, np.eye(3))
         if weights.ndim == 2

@@ -1,10 +1,10 @@
-"""A simulation as a job that survives a kill: it goes on from the last finished group and ends with the same bytes.
+"""A simulation as a resumable job: it continues after the last finished group and ends with the same bytes.
 
     setup = prepare("bracket.stl")
     run(setup, "bracket.vtu")
 
-While it runs, `bracket.vtu.partial/` holds the setup, the state after the last finished group and the series so far.
-At the end `bracket.vtu` (the released part) and `bracket_build/` (the series, a table) appear, each whole.
+While the job runs, `bracket.vtu.partial/` holds its settings, the state after the last finished group and the files
+written so far. At the end `bracket.vtu` (the released part) and `bracket_build/` (series and table) appear complete.
 """
 
 from __future__ import annotations
@@ -20,38 +20,43 @@ from typing import Any
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-import flare
 from flare.mesh.voxels import Voxels
-from flare.physics.lpbf.build import Build, State
+from flare.physics.lpbf.build import Build, BuildState, load_state, save_state
 from flare.physics.lpbf.hexahedron import Array
-from flare.physics.lpbf.outcome import Outcome, in_short
-from flare.physics.lpbf.output import (
+from flare.physics.lpbf.results import (
     FIELDS,
     TRACKED,
-    Choice,
-    Mesh,
-    step_name,
-    tracked_of,
+    FinishedBuild,
+    MeshKind,
+    OutputOptions,
+    group_file,
+    track_frame,
+    write_frame,
     write_part,
     write_series,
-    write_step,
     write_table,
 )
-from flare.physics.lpbf.saved import load_state, save_state
 from flare.physics.lpbf.setup import Setup, prepare
+from flare.utils import __version__
 from flare.utils.errors import ConfigError, DataError, NotConverged, first_difference
-from flare.utils.files import lock, refuse_existing, replacing, write_json
+from flare.utils.files import check_not_existing, lock, replace_atomically, write_json
 from flare.utils.progress import progress
 from flare.utils.text import counted
 
 logger = logging.getLogger(__name__)
 
+PostProcess = Callable[[FinishedBuild, Path], object]
 
-def outputs(out: str | Path) -> tuple[Path, Path]:
-    """The file of the released part and the folder of everything else."""
+
+def output_paths(out: str | Path) -> tuple[Path, Path]:
+    """Return the file of the released part and the folder of everything else.
+
+    Raises:
+        ConfigError: `out` is not a VTU file.
+    """
     path = Path(out)
     if path.suffix.lower() != ".vtu":
-        raise ConfigError(f"--out {out}: the result is a VTU file, so its name ends in .vtu")
+        raise ConfigError(f"out={out}: the result is a VTU file; end its name in .vtu")
     return path, path.with_name(f"{path.stem}_build")
 
 
@@ -59,166 +64,157 @@ def run(
     setup: Setup | Voxels,
     out: str | Path,
     *,
-    mesh: Mesh = "voxels",
+    mesh: MeshKind = "voxels",
     series: bool = True,
     steps: int | None = None,
     fields: Collection[str] = FIELDS,
-    more: Callable[[Outcome, Path], object] | None = None,
-    more_record: dict[str, Any] | None = None,
+    post_process: PostProcess | None = None,
+    post_process_settings: dict[str, Any] | None = None,
     quiet: bool = False,
 ) -> str:
-    """Simulate into `out`, or go on with a simulation that was stopped.
+    """Simulate a build and write its files, or resume a stopped simulation.
 
     Args:
-        setup: of `prepare`; voxels are prepared with its defaults.
-        out: a new file that ends in .vtu; its neighbour `<stem>_build/` gets the series and `groups.csv`, unless there
-            is neither a series nor anything `more`.
-        mesh: of `out`: every voxel, or those of an octree, merged by up to 4 × 4 × 4 as in the dataset.
-        series: write the build group by group, the cooled and the released part, as VTU files with a PVD file.
-        steps: groups in the series at most, evenly spread and with the last. None: all.
-        fields: those in the series, of `FIELDS`; `out` has them all.
-        more: called with the outcome and the folder, to add files to it. What it keeps beside that folder survives a
-            kill, and goes at the end.
-        more_record: what `more` depends on; a job that is gone on with must have the same.
-        quiet: show no progress.
+        setup: Result of `prepare`. Voxels are prepared with its defaults.
+        out: New VTU file of the released part. The folder `<stem>_build/` beside it gets the series and `groups.csv`,
+            unless there is neither a series nor a `post_process`.
+        mesh: Mesh of `out`: all voxels, or an octree that merges up to 4 × 4 × 4 of them as in the dataset.
+        series: Write every group, the cooled and the released part as VTU files with a PVD file.
+        steps: Largest number of groups in the series, evenly spread and with the last one. None writes all.
+        fields: Fields in the series, a subset of `FIELDS`; `out` has all of them.
+        post_process: Called with the finished build and the folder, to add files to it. Files it keeps beside that
+            folder survive an interruption and are deleted at the end.
+        post_process_settings: Settings of `post_process`; a resumed job must have the same.
+        quiet: Report no progress.
 
     Returns:
-        The result in two lines: where the part rises, sinks and is stressed most; what the recoater meets.
+        Two lines of text: largest displacements and peak stress, and the recoater interference.
 
     Raises:
-        DataError: `out` exists already, or holds a job with other settings.
-        NotConverged: a solver did not reach its answer.
+        DataError: `out` exists already, or belongs to an unfinished job with other settings.
+        NotConverged: A solver did not converge.
     """
-    path, folder = outputs(out)
-    choice = Choice(mesh=mesh, series=series, steps=steps, fields=fields)
+    path, folder = output_paths(out)
+    options = OutputOptions(mesh=mesh, series=series, steps=steps, fields=fields)
     if isinstance(setup, Voxels):
         setup = prepare(setup)
     build = Build(setup.voxels, setup.process, mode=setup.mode)
     partial = path.with_name(f"{path.name}.partial")
-    job = {**setup.record(), **choice.record(), **(more_record or {}), "flare": flare.__version__}
-    _refuse_another(partial, job)
-    whole = partial / "whole"
+    settings = {**setup.record(), **options.record(), **(post_process_settings or {}), "flare": __version__}
+    _check_unfinished_job(partial, settings)
+    whole = partial / "whole"  # exists once all files are complete; holds the summary
     if not whole.exists():
-        refuse_existing(path)
-        refuse_existing(folder)
+        check_not_existing(path)
+        check_not_existing(folder)
     partial.mkdir(parents=True, exist_ok=True)
-    with lock(
-        partial / ".lock", f"{partial} is being written by another simulation; wait for it, or use another --out"
-    ):
-        _refuse_another(partial, job)
-        write_json(partial / "job.json", job)
+    with lock(partial / ".lock", f"{partial} is in use by another simulation; wait for it or choose another out"):
+        _check_unfinished_job(partial, settings)
+        write_json(partial / "job.json", settings)
         if not whole.exists():
-            words = _simulate(setup, build, partial, choice, more, quiet)
-            refuse_existing(path)
-            refuse_existing(folder)
-            with replacing(whole) as temporary:
-                temporary.write_text(words, encoding="utf-8")
-        words = whole.read_text(encoding="utf-8")
+            summary = _simulate(setup, build, partial, options, post_process, quiet)
+            check_not_existing(path)
+            check_not_existing(folder)
+            with replace_atomically(whole) as temporary:
+                temporary.write_text(summary, encoding="utf-8")
+        summary = whole.read_text(encoding="utf-8")
         for staged, final in ((partial / "build", folder), (partial / "part.vtu", path)):
             if staged.exists():
                 staged.rename(final)
     shutil.rmtree(partial)
-    return words
+    return summary
 
 
 def _simulate(
-    setup: Setup,
-    build: Build,
-    partial: Path,
-    choice: Choice,
-    more: Callable[[Outcome, Path], object] | None,
-    quiet: bool,
+    setup: Setup, build: Build, partial: Path, options: OutputOptions, post_process: PostProcess | None, quiet: bool
 ) -> str:
-    """All groups that are left, then the files of the end; returns the result in short."""
+    """Simulate the remaining groups, write all files into `partial`, and return the summary."""
     state, tracked = _load(build, partial / "state.npz")
     if state.group and not quiet:
-        logger.info(f"going on after group {state.group} of {build.groups}, kept in {partial}")
-    staged, kept = partial / "build", choice.groups(build.groups)
+        logger.info(f"resuming after group {state.group} of {build.groups}, saved in {partial}")
+    staged, kept = partial / "build", options.groups(build.groups)
     label = f"printing {setup.name}"
     with (
         threadpool_limits(1),  # the order of a threaded sum may change its last bit
-        _told(build, partial),
+        _explain_failure(build, partial),
         progress(label, build.groups, done=state.group, unit="groups", quiet=quiet) as update,
     ):
         while state.group < build.groups:
             state, frame = build.advance(state)
             if state.group in kept:
-                write_step(staged / step_name(state.group), build, frame, choice.fields)
-            tracked = np.concatenate([tracked, [tracked_of(frame)]])
+                write_frame(staged / group_file(state.group), build, frame, options.fields)
+            tracked = np.concatenate([tracked, [track_frame(frame)]])
             save_state(partial / "state.npz", state, tracked=tracked)
-            met = f", recoater {frame.interference:.3f} mm" if state.group < build.groups else ""
-            update(text=f"{frame.temperature.max():.0f} °C{met}")
+            recoater = f", recoater {frame.interference:.3f} mm" if state.group < build.groups else ""
+            update(text=f"{frame.temperature.max():.0f} °C{recoater}")
         cooled, released = build.finish(state)
         if not quiet:
-            _tell_if_molten(setup, state)
+            _warn_if_molten(setup, state)
         if kept:
-            write_series(staged, build, kept, cooled, released, choice)
-        if kept or more:
+            write_series(staged, build, kept, cooled, released, options)
+        if kept or post_process:
             write_table(staged / "groups.csv", setup, state, tracked)
-        nodes, cells, over, peaks = build.positions, build.cells, state.interference, state.peak_temperature
-        outcome = Outcome(setup, nodes, cells, cooled, released, over, peaks, tracked)
-        if more:
-            more(outcome, staged)
-        write_part(partial / "part.vtu", setup, build, released, choice.mesh)
-        return in_short(outcome)
+        history = (state.interference, state.peak_temperature, tracked)
+        finished = FinishedBuild(setup, build.positions, build.cells, cooled, released, *history)
+        if post_process:
+            post_process(finished, staged)
+        write_part(partial / "part.vtu", setup, build, released, options.mesh)
+        return finished.summary()
 
 
-def _tell_if_molten(setup: Setup, state: State) -> None:
+def _warn_if_molten(setup: Setup, state: BuildState) -> None:
     peak, solidus = state.peak_temperature.max(), setup.process.material.solidus
     if peak > solidus:
         group = int(state.peak_temperature.argmax()) + 1
         logger.info(
             f"note: group {group} ends at {peak:.0f} °C, above the solidus of {setup.process.material.name} "
-            f"({solidus:g} °C): such a part melts, and the model does not; check power, speed and dwell"
+            f"({solidus:g} °C); the model has no melting, so check power, speed and dwell"
         )
 
 
-def _load(build: Build, path: Path) -> tuple[State, Array]:
+def _load(build: Build, path: Path) -> tuple[BuildState, Array]:
     if not path.exists():
         return build.start(), np.zeros((0, len(TRACKED)))
     state, (tracked,) = load_state(path, "tracked")
-    return build.checked(state), tracked
+    return build.check_state(state), tracked
 
 
-def _refuse_another(partial: Path, job: dict[str, Any]) -> None:
-    """A job with other settings, or something that is no job at all, is left alone."""
+def _check_unfinished_job(partial: Path, settings: dict[str, Any]) -> None:
+    """Refuse to continue in a folder that is not a job or belongs to a job with other settings."""
     record = partial / "job.json"
     if partial.exists() and not record.exists() and any(item.name[0] != "." for item in partial.iterdir()):
-        raise DataError(f"{partial} is in the way and no simulation of ours; move it, or choose another --out")
+        raise DataError(f"{partial} exists and is not an unfinished simulation; move it or choose another out")
     if not record.exists():
         return
     try:
         old = json.loads(record.read_text(encoding="utf-8"))
     except (OSError, ValueError):
-        raise DataError(f"{record} is damaged; remove {partial} to start anew") from None
-    difference = first_difference(old, job)
+        raise DataError(f"{record} is damaged; remove {partial} to start from scratch") from None
+    difference = first_difference(old, settings)
     if difference:
         key, before, now = difference
         raise DataError(
-            f"{partial} holds an unfinished simulation with {key} = {before}, not {now}; run it with its own settings "
-            f"to go on, remove it to start anew, or choose another --out"
+            f"{partial} holds an unfinished simulation with {key} = {before}, not {now}; use its settings to resume, "
+            f"remove it to start from scratch, or choose another out"
         )
 
 
 @contextmanager
-def _told(build: Build, partial: Path) -> Iterator[None]:
-    """Whatever ends the work within: one message says what is kept and how to go on."""
+def _explain_failure(build: Build, partial: Path) -> Iterator[None]:
+    """Add to the message of a failure how many groups are saved and what to do next."""
 
-    def kept() -> str:
+    def saved() -> str:
         state, _ = _load(build, partial / "state.npz")
-        verb = "is" if build.groups == 1 else "are"
-        return f"{state.group} of {counted(build.groups, 'layer group')} {verb} kept in {partial}"
+        return f"{state.group} of {counted(build.groups, 'layer group')} saved in {partial}"
 
     try:
         yield
     except KeyboardInterrupt:
-        logger.info(f"{kept()}; run the same command to go on")
+        logger.info(f"{saved()}; run the same command to resume")
         raise
     except NotConverged as error:
-        raise NotConverged(f"{error}. {kept()}; try another voxel size with another --out") from None
+        raise NotConverged(f"{error}. {saved()}; try another voxel size with another out") from None
     except MemoryError as error:
-        message = f"not enough memory: {error}. {kept()}; use larger voxels with another --out"
-        raise DataError(message) from None
+        raise DataError(f"out of memory: {error}. {saved()}; use larger voxels with another out") from None
     except OSError as error:
-        message = f"cannot write {partial}: {error.strerror or error}. {kept()}; make room and run the same command"
+        message = f"cannot write {partial}: {error.strerror or error}. {saved()}; free some space and run it again"
         raise DataError(message) from None

@@ -1,7 +1,7 @@
-"""Loops over boxes or nodes as machine code, split over threads without changing a byte of the result.
+"""Compiled loops over boxes or nodes, split over threads without changing a byte of the result.
 
-A loop is a function (start, end, *arrays) that fills rows start … end − 1 of an output from read-only inputs; rows do
-not depend on each other, so how they are split does not matter.
+A loop is a function (start, end, *arrays) that fills rows start … end − 1 of an output from read-only inputs. Rows do
+not depend on each other, so the result does not depend on how they are split.
 
     with threads(2):
         simulate(part)
@@ -20,17 +20,17 @@ from typing import Any, TypeVar
 
 from numba import config, njit
 
-Function = TypeVar("Function", bound=Callable[..., None])
+Loop = TypeVar("Loop", bound=Callable[..., None])
 
-CHEAP = 20_000
-"""Rows of a few nanoseconds that a thread must have: fewer take less time than waking it, a tenth of a millisecond."""
+MIN_ROWS = 20_000
+"""Smallest number of cheap rows (a few ns each) per thread; waking a thread costs a tenth of a millisecond."""
 
 _threads: ContextVar[int] = ContextVar("lpbf_threads", default=config.NUMBA_NUM_THREADS)  # type: ignore[attr-defined]
 
 
 @contextmanager
 def threads(count: int) -> Iterator[None]:
-    """How many threads loops may use from here on; NUMBA_NUM_THREADS, by default every core, where nothing is said."""
+    """Set the number of threads of loops in this block. The default is NUMBA_NUM_THREADS, which is every core."""
     token = _threads.set(count)
     try:
         yield
@@ -38,29 +38,29 @@ def threads(count: int) -> Iterator[None]:
         _threads.reset(token)
 
 
-def compiled(function: Function) -> Function:
-    """A loop as machine code that lets other threads run; sums may be reordered into vector lanes, always alike."""
+def compiled_loop(function: Loop) -> Loop:
+    """Compile a loop that releases the GIL. Sums may be reordered into vector lanes, always in the same way."""
     machine_code: Any = njit(cache=True, nogil=True, error_model="numpy", fastmath={"contract", "reassoc", "nsz"})(
         function
     )
     return machine_code
 
 
-def over(loop: Callable[..., None], rows: int, *arrays: Any, least: int = CHEAP) -> None:
-    """Run a compiled loop over all rows, `least` of them or more on each thread."""
-    parts = min(_threads.get(), rows // least)
-    if parts < 2:
+def run_loop(loop: Callable[..., None], rows: int, *arrays: Any, min_rows: int = MIN_ROWS) -> None:
+    """Run a compiled loop over all rows, with at least `min_rows` of them on each thread."""
+    pieces = min(_threads.get(), rows // min_rows)
+    if pieces < 2:
         loop(0, rows, *arrays)
         return
-    ends = [rows * part // parts for part in range(parts + 1)]
+    ends = [rows * piece // pieces for piece in range(pieces + 1)]
     *others, (start, end) = pairwise(ends)
     waiting = [_pool(os.getpid()).submit(loop, *each, *arrays) for each in others]
     loop(start, end, *arrays)
-    for part in waiting:
-        part.result()
+    for future in waiting:
+        future.result()
 
 
 @cache
 def _pool(process: int) -> ThreadPoolExecutor:
-    """One pool per process: threads do not survive a fork."""
+    """Return the thread pool of a process; threads do not survive a fork."""
     return ThreadPoolExecutor(thread_name_prefix="lpbf")

@@ -1,7 +1,7 @@
-"""Quasi-static equilibrium of what has been printed so far, on its plate or cut off: ∫ Bᵀ σ = 0.
+"""Quasi-static equilibrium of the printed boxes, on the plate or cut off: ∫ Bᵀ σ = 0.
 
-A body holds, for every box, the displacement in which it was added free of stress (its reference u₀). Stress comes from
-the strain since then, less what heat and printing account for: σ = C (ε(u) − ε(u₀) − α(T − T_a) I − ε*).
+Every box has a reference u₀, the displacement in which it was added free of stress. Stress comes from the strain since
+then, without thermal and inherent strain: σ = C (ε(u) − ε(u₀) − α(T − T_a) I − ε*).
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from numpy.typing import NDArray
 
 from flare.physics.lpbf.grid import Hierarchy, Ints
 from flare.physics.lpbf.hexahedron import Array, elasticity_matrix
-from flare.physics.lpbf.loops import compiled, over
+from flare.physics.lpbf.loops import compiled_loop, run_loop
 from flare.physics.lpbf.multigrid import Multigrid, Operator, conjugate_gradients, sum_at_nodes
 
-TOLERANCE = 1e-8  # of the residual force against the load
+TOLERANCE = 1e-8  # residual force relative to the load
 
 
-@compiled
+@compiled_loop
 def _mean_strains(start: int, end: int, u: Array, cells: Ints, kinds: Ints, strains: Array, result: Array) -> None:
-    """result[e] = B u at the nodes of box e."""
+    """Set result[e] = B u at the nodes of box e."""
     for e in range(start, end):
         for i in range(6):
             total = 0.0
@@ -32,11 +32,11 @@ def _mean_strains(start: int, end: int, u: Array, cells: Ints, kinds: Ints, stra
             result[e, i] = total
 
 
-@compiled
+@compiled_loop
 def _forces_of_stress(
     start: int, end: int, stress: Array, kinds: Ints, strains: Array, volumes: Array, forces: Array
 ) -> None:
-    """forces[e] = V Bᵀ σ, for a stress that is uniform in the box."""
+    """Set forces[e] = V Bᵀ σ for a uniform stress in the box."""
     for e in range(start, end):
         volume = volumes[kinds[e]]
         for j in range(24):
@@ -47,13 +47,18 @@ def _forces_of_stress(
 
 
 class Body:
-    """Boxes tied together, with or without a plate, and the means to find their equilibrium.
+    """Connected boxes, with or without a plate, and the operators of their equilibrium.
 
     Box arrays are in the order of `hierarchy.levels[0].cells`, the plate's boxes first.
+
+    Args:
+        hierarchy: Mesh and its coarser levels.
+        reference: Displacement in which each box of the part was added, shape (part boxes, 8, 3); the plate's is zero.
+        young: Young's modulus.
+        poisson: Poisson's ratio.
     """
 
     def __init__(self, hierarchy: Hierarchy, reference: Array, *, young: float, poisson: float) -> None:
-        """`reference` is (part boxes, 8, 3); the plate's is zero."""
         self.hierarchy = hierarchy
         self.level = hierarchy.levels[0]
         self.operator = Operator(self.level, np.float64)
@@ -64,23 +69,24 @@ class Body:
 
     @cached_property
     def multigrid(self) -> Multigrid:
+        """The preconditioner."""
         return Multigrid(self.hierarchy)
 
     @cached_property
-    def rest(self) -> Array | None:
-        """(6, N, 3) orthonormal rigid motions of a body without supports; None if it has them."""
+    def rigid_modes(self) -> Array | None:
+        """Orthonormal rigid motions of a body without supports, shape (6, N, 3); None if it has supports."""
         return None if self.level.fixed.any() else rigid_motions(self.level.positions)
 
     @cached_property
     def reference_strain(self) -> Array:
-        """(E, 6) of u₀."""
+        """Strain of u₀, shape (E, 6)."""
         strain = np.zeros((len(self.level.cells), 6))
         strain[self.level.plate_cells :] = self.reference @ self.level.strains[0].T
         return strain
 
     @cached_property
     def reference_force(self) -> Array:
-        """(E, 24) K u₀."""
+        """K u₀, shape (E, 24)."""
         force = np.zeros((len(self.level.cells), 24))
         for kind in np.unique(self.part_kinds):
             chosen = np.nonzero(self.part_kinds == kind)[0]
@@ -88,59 +94,65 @@ class Body:
         return force
 
     def strain(self, displacement: Array) -> Array:
-        """(E, 6) mean strain of every box since it was added."""
+        """Return the mean strain of every box since it was added, shape (E, 6)."""
         strain = np.empty((len(self.level.cells), 6))
         level = self.level
-        over(_mean_strains, len(strain), displacement, level.cells, level.kinds, level.strains, strain, least=2000)
+        run_loop(
+            _mean_strains, len(strain), displacement, level.cells, level.kinds, level.strains, strain, min_rows=2000
+        )
         return strain - self.reference_strain
 
     def forces_of_stress(self, stress: Array) -> Array:
-        """(E, 24) of stresses uniform in each box, (E, 6)."""
+        """Return the corner forces (E, 24) of uniform stresses (E, 6)."""
         forces = np.empty((len(stress), 24))
         level = self.level
-        over(_forces_of_stress, len(forces), stress, level.kinds, level.strains, level.volumes, forces, least=2000)
+        run_loop(
+            _forces_of_stress, len(forces), stress, level.kinds, level.strains, level.volumes, forces, min_rows=2000
+        )
         return forces
 
     def at_nodes(self, forces: Array) -> Array:
-        """(N, 3) sum of the boxes' corner forces (E, 24), 0 where a displacement is held."""
+        """Sum corner forces (E, 24) at the nodes, shape (N, 3); 0 where a displacement is fixed."""
         return sum_at_nodes(forces[self.operator.order], self.operator.slots, self.level.fixed)
 
 
 @dataclass(frozen=True)
 class Equilibrium:
-    """Displacement of the nodes, and strain and stress at the centres of the boxes."""
+    """Displacement of the nodes, and strain and stress at the centers of the boxes."""
 
     displacement: Array
-    """(N, 3) mm."""
+    """In mm, shape (N, 3)."""
     elastic_strain: Array
-    """(E, 6)."""
+    """Shape (E, 6)."""
     stress: Array
-    """(E, 6) MPa."""
+    """In MPa, shape (E, 6)."""
     iterations: int
-    """Of conjugate gradients."""
+    """Iterations of conjugate gradients."""
     residual: float
 
 
 def elastic_equilibrium(body: Body, eigenstrain: Array, guess: Array, *, tolerance: float = TOLERANCE) -> Equilibrium:
-    """Linear elasticity, with the same stiffness at every temperature: one solve.
+    """Solve for the linear elastic equilibrium, with the same stiffness at every temperature.
 
     Args:
-        body: what there is.
-        eigenstrain: (E, 6) strain that costs no stress, of heat and of printing.
-        guess: (N, 3) displacement to start from.
-        tolerance: of the force left over, relative to the load.
+        body: The boxes.
+        eigenstrain: Stress-free strain of heat and printing, shape (E, 6).
+        guess: Initial displacement, shape (N, 3).
+        tolerance: Residual force relative to the load.
 
     Raises:
-        NotConverged: the solve did not reach it.
+        NotConverged: The solver did not reach the tolerance.
     """
     load = body.at_nodes(body.reference_force + body.forces_of_stress(eigenstrain @ body.elasticity))
-    solved = conjugate_gradients(body.operator, load, guess, body.multigrid, tolerance=tolerance, rest=body.rest)
+    solved = conjugate_gradients(
+        body.operator, load, guess, body.multigrid, tolerance=tolerance, rigid_modes=body.rigid_modes
+    )
     strain = body.strain(solved.x) - eigenstrain
     return Equilibrium(solved.x, strain, strain @ body.elasticity, solved.iterations, solved.residual)
 
 
 def rigid_motions(positions: Array) -> Array:
-    """(6, N, 3) translations and linearised rotations about the centroid, orthonormal."""
+    """Return orthonormal translations and linearized rotations around the centroid, shape (6, N, 3)."""
     arm = positions - positions.mean(0)
     motions = np.zeros((6, *positions.shape))
     for axis, unit in enumerate(np.eye(3)):
@@ -151,12 +163,12 @@ def rigid_motions(positions: Array) -> Array:
 
 
 def without_rigid_motion(displacement: Array, positions: Array) -> Array:
-    """The displacement less its best-fit translation and linearised rotation, least squares over nodes."""
+    """Subtract the best-fit translation and linearized rotation (least squares over nodes) from a displacement."""
     motions = rigid_motions(positions)
     return displacement - np.tensordot(np.tensordot(motions, displacement, 2), motions, 1)
 
 
 def von_mises(stress: NDArray[np.float64]) -> Array:
-    """(...,) equivalent stress of (..., 6)."""
+    """Return the equivalent stress (...) of stresses (..., 6)."""
     xx, yy, zz, yz, zx, xy = np.moveaxis(stress, -1, 0)
     return np.sqrt(((xx - yy) ** 2 + (yy - zz) ** 2 + (zz - xx) ** 2) / 2 + 3 * (yz**2 + zx**2 + xy**2))

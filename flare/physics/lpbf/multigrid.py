@@ -1,6 +1,6 @@
 """Conjugate gradients for the displacement, preconditioned by one multigrid V-cycle in single precision.
 
-An operator is never assembled: boxes of one kind share one 24 × 24 matrix, and sixteen of them go through it at once,
+The operator is never assembled: boxes of one kind share a 24 × 24 matrix, and sixteen of them are multiplied at once,
 one per vector lane. Forces of boxes are stored, then summed node by node in a fixed order, so the result has the same
 bytes at any number of threads.
 """
@@ -19,7 +19,7 @@ from scipy.sparse.linalg import splu
 
 from flare.physics.lpbf.grid import Bools, Hierarchy, Ints, Level
 from flare.physics.lpbf.hexahedron import Array
-from flare.physics.lpbf.loops import compiled, over
+from flare.physics.lpbf.loops import compiled_loop, run_loop
 from flare.utils.errors import NotConverged
 
 Floats = NDArray[Any]
@@ -29,14 +29,14 @@ LANES = 16
 SMOOTHING = 2  # degree of the Chebyshev polynomial before and after the coarse correction
 SMOOTHED = 10.0  # the polynomial damps eigenvalues from 1/10 of the largest to the largest
 POWER_ITERATIONS = 10
-DENSE = 1200  # unknowns of the coarsest level up to which a dense inverse is cheaper
+MAX_DENSE = 1200  # unknowns of the coarsest level up to which a dense inverse is faster
 
 
-@compiled
+@compiled_loop
 def _forces_of_blocks(
     start: int, end: int, x: Floats, cells: Ints, kinds: Ints, matrices: Floats, forces: Floats
 ) -> None:
-    """forces[e] = K x[cells[e]] for boxes in blocks of LANES, each block of one kind."""
+    """Set forces[e] = K x[cells[e]] for boxes in blocks of LANES, each block of one kind."""
     inside, outside = np.empty((24, LANES), x.dtype), np.empty((24, LANES), x.dtype)
     for block in range(start, end):
         first = block * LANES
@@ -57,11 +57,11 @@ def _forces_of_blocks(
                 forces[first + lane, i] = outside[i, lane]
 
 
-@compiled
+@compiled_loop
 def _forces_one_by_one(
     start: int, end: int, x: Floats, cells: Ints, kinds: Ints, matrices: Floats, forces: Floats
 ) -> None:
-    """The same for boxes whose kind is too rare to fill a block."""
+    """Do the same for boxes whose kind is too rare to fill a block."""
     inside = np.empty(24, x.dtype)
     for e in range(start, end):
         for corner in range(8):
@@ -74,9 +74,9 @@ def _forces_one_by_one(
             forces[e, i] = total
 
 
-@compiled
+@compiled_loop
 def _sum_at_nodes(start: int, end: int, forces: Floats, slots: Ints, fixed: Bools, y: Floats) -> None:
-    """y[n] = sum of the corner forces listed in slots[n] (−1: none), 0 where fixed."""
+    """Set y[n] to the sum of the corner forces listed in slots[n] (−1: none), 0 where fixed."""
     zero = forces.dtype.type(0)
     for n in range(start, end):
         a = b = c = zero
@@ -92,9 +92,9 @@ def _sum_at_nodes(start: int, end: int, forces: Floats, slots: Ints, fixed: Bool
         y[n, 2] = zero if fixed[n, 2] else c
 
 
-@compiled
+@compiled_loop
 def _prolong(start: int, end: int, coarse: Floats, nodes: Ints, weights: Floats, fine: Floats) -> None:
-    """fine[n] += Σ weights[n, c] coarse[nodes[n, c]]."""
+    """Add Σ weights[n, c] coarse[nodes[n, c]] to fine[n]."""
     for n in range(start, end):
         for s in range(8):
             weight = weights[n, s]
@@ -105,7 +105,7 @@ def _prolong(start: int, end: int, coarse: Floats, nodes: Ints, weights: Floats,
                 fine[n, 2] += weight * coarse[node, 2]
 
 
-@compiled
+@compiled_loop
 def _restrict(
     start: int,
     end: int,
@@ -116,7 +116,7 @@ def _restrict(
     fixed: Bools,
     coarse: Floats,
 ) -> None:
-    """The transpose of `_prolong`, row by row of the coarse nodes; 0 where fixed."""
+    """Apply the transpose of `_prolong`, row by row of the coarse nodes; 0 where fixed."""
     zero = coarse.dtype.type(0)
     for n in range(start, end):
         a = b = c = zero
@@ -130,14 +130,14 @@ def _restrict(
 
 
 def sum_at_nodes(forces: Floats, slots: Ints, fixed: Bools) -> Floats:
-    """(N, 3) sums of corner forces (E, 24), 0 where fixed."""
+    """Sum corner forces (E, 24) at the nodes, shape (N, 3); 0 where fixed."""
     y = np.empty(fixed.shape, forces.dtype)
-    over(_sum_at_nodes, len(slots), forces.reshape(-1, 3), slots, fixed, y)
+    run_loop(_sum_at_nodes, len(slots), forces.reshape(-1, 3), slots, fixed, y)
     return y
 
 
 class Operator:
-    """y = K x on one level, K never assembled; rows and columns of fixed displacements are zero."""
+    """y = K x on one level, matrix-free; rows and columns of fixed displacements are zero."""
 
     def __init__(self, level: Level, dtype: type[np.floating[Any]]) -> None:
         count = np.bincount(level.kinds, minlength=len(level.matrices))
@@ -157,9 +157,10 @@ class Operator:
         self.forces = np.empty((len(self.cells), 24), dtype)
 
     def box_forces(self, x: Floats) -> Floats:
-        """(E, 24) force of every box on its corners, in the order of `cells`; the next call overwrites it."""
+        """Return the force of every box on its corners in the order of `cells`, shape (E, 24). The next call
+        overwrites it."""
         blocks, arrays = self.blocked // LANES, (self.matrices, self.forces)
-        over(_forces_of_blocks, blocks, x, self.cells, self.block_kinds, *arrays, least=150)
+        run_loop(_forces_of_blocks, blocks, x, self.cells, self.block_kinds, *arrays, min_rows=150)
         _forces_one_by_one(self.blocked, len(self.cells), x, self.cells, self.kinds, *arrays)
         return self.forces
 
@@ -167,7 +168,7 @@ class Operator:
         return sum_at_nodes(self.box_forces(x), self.slots, self.fixed)
 
     def diagonal(self) -> Floats:
-        """(N, 3), 1 where fixed."""
+        """Return the diagonal of K, 1 where fixed, shape (N, 3)."""
         own = np.diagonal(self.matrices, axis1=1, axis2=2)[self.kinds]
         y = sum_at_nodes(np.ascontiguousarray(own), self.slots, self.fixed)
         y[self.fixed] = 1
@@ -175,7 +176,8 @@ class Operator:
 
 
 def node_slots(cells: Ints, nodes: int) -> Ints:
-    """(N, most boxes at a node) flat (box, corner) numbers around each node, ascending, −1 where there are fewer."""
+    """Return the flat (box, corner) numbers around each node, ascending, filled with −1, shape (N, most boxes at a
+    node)."""
     flat = cells.ravel()
     count = np.bincount(flat, minlength=nodes)
     order = np.argsort(flat, kind="stable")
@@ -186,7 +188,7 @@ def node_slots(cells: Ints, nodes: int) -> Ints:
 
 
 class _Smoothed:
-    """One level of the V-cycle: its operator, its smoother, and the way to the next level."""
+    """One level of the V-cycle: its operator, its smoother, and the transfer to the next level."""
 
     def __init__(self, level: Level, coarse_fixed: Bools) -> None:
         self.operator = Operator(level, np.float32)
@@ -201,16 +203,16 @@ class _Smoothed:
         self.coarse_fixed = coarse_fixed
 
     def smooth(self, x: Floats | None, b: Floats) -> Floats:
-        """Chebyshev iteration on D⁻¹K; x = None starts from zero, saving a product."""
-        centre, half = self.largest * (1 + 1 / SMOOTHED) / 2, self.largest * (1 - 1 / SMOOTHED) / 2
+        """Apply a Chebyshev iteration on D⁻¹K; x = None starts from zero and saves a product."""
+        center, half = self.largest * (1 + 1 / SMOOTHED) / 2, self.largest * (1 - 1 / SMOOTHED) / 2
         step = np.zeros_like(b)
-        rho = half / centre
+        rho = half / center
         for sweep in range(SMOOTHING):
             residual = b if x is None else b - self.operator(x)
             if sweep == 0:
-                step = self.inverse_diagonal * residual * np.float32(1 / centre)
+                step = self.inverse_diagonal * residual * np.float32(1 / center)
             else:
-                following = 1 / (2 * centre / half - rho)
+                following = 1 / (2 * center / half - rho)
                 step = np.float32(following * rho) * step
                 step += np.float32(2 * following / half) * (self.inverse_diagonal * residual)
                 rho = following
@@ -220,12 +222,12 @@ class _Smoothed:
 
     def restrict(self, x: Floats) -> Floats:
         y = np.empty(self.coarse_fixed.shape, np.float32)
-        over(_restrict, len(y), x, self.start, self.children, self.child_weights, self.coarse_fixed, y)
+        run_loop(_restrict, len(y), x, self.start, self.children, self.child_weights, self.coarse_fixed, y)
         return y
 
 
 def _largest_eigenvalue(operator: Operator, inverse_diagonal: Floats) -> float:
-    """Of D⁻¹K, by a few power iterations from a rough vector, with a tenth to spare."""
+    """Estimate the largest eigenvalue of D⁻¹K by a few power iterations, plus 10 %."""
     x = np.sin(1.0 + np.arange(inverse_diagonal.size, dtype=np.float64) ** 2).astype(np.float32)
     x = np.where(operator.fixed, np.float32(0), x.reshape(inverse_diagonal.shape))
     for _ in range(POWER_ITERATIONS):
@@ -236,7 +238,7 @@ def _largest_eigenvalue(operator: Operator, inverse_diagonal: Floats) -> float:
 
 
 class Multigrid:
-    """One symmetric V-cycle as an approximate inverse. A body without supports gets the pseudo-inverse of rest."""
+    """One symmetric V-cycle as an approximate inverse. Without supports it is a pseudo-inverse."""
 
     def __init__(self, hierarchy: Hierarchy) -> None:
         levels = hierarchy.levels
@@ -244,7 +246,7 @@ class Multigrid:
         self.coarsest = _direct(levels[-1])
 
     def __call__(self, residual: Array) -> Array:
-        # Scaled to one, so that single precision neither overflows nor loses small residuals.
+        # Scale to one, so that single precision neither overflows nor underflows.
         scale = float(np.abs(residual).max()) or 1.0
         return self._cycle((residual / scale).astype(np.float32), 0).astype(np.float64) * scale
 
@@ -254,18 +256,19 @@ class Multigrid:
         level = self.levels[depth]
         x = level.smooth(None, b)
         correction = self._cycle(level.restrict(b - level.operator(x)), depth + 1)
-        over(_prolong, len(x), correction, level.nodes, level.weights, x)
+        run_loop(_prolong, len(x), correction, level.nodes, level.weights, x)
         return level.smooth(x, b)
 
 
 def _direct(level: Level) -> Callable[[Floats], Floats]:
-    """r -> K⁻¹ r on the coarsest level: the pseudo-inverse, or factors where a wide plate leaves many nodes."""
+    """Return r -> K⁻¹ r on the coarsest level: a dense pseudo-inverse, or sparse factors if a wide plate has many
+    nodes."""
     dofs = (3 * level.cells[:, :, None] + np.arange(3)).reshape(len(level.cells), 24)
     rows, columns = np.repeat(dofs, 24, axis=1).ravel(), np.tile(dofs, (1, 24)).ravel()
     matrix = coo_array((level.matrices[level.kinds].ravel(), (rows, columns)), shape=(level.fixed.size,) * 2).tocsc()
     free = np.nonzero(~level.fixed.ravel())[0]
     matrix = matrix[free][:, free]
-    if free.size > DENSE and level.fixed.any():
+    if free.size > MAX_DENSE and level.fixed.any():
         solve = splu(matrix, permc_spec="MMD_AT_PLUS_A", options={"SymmetricMode": True}).solve
     else:
         values, vectors = np.linalg.eigh(matrix.toarray())
@@ -281,11 +284,13 @@ def _direct(level: Level) -> Callable[[Floats], Floats]:
 
 
 @dataclass(frozen=True)
-class Solved:
+class LinearSolution:
+    """Solution of a linear system."""
+
     x: Array
     iterations: int
     residual: float
-    """‖b − Kx‖ / ‖b‖ at the end."""
+    """Final ‖b − Kx‖ / ‖b‖."""
 
 
 def conjugate_gradients(
@@ -296,21 +301,21 @@ def conjugate_gradients(
     *,
     tolerance: float,
     limit: int = 2000,
-    rest: Array | None = None,
-) -> Solved:
+    rigid_modes: Array | None = None,
+) -> LinearSolution:
     """Solve K x = b from the guess x, to ‖b − Kx‖ ≤ tolerance · ‖b‖.
 
     Args:
         operator: x -> K x, symmetric, positive semi-definite.
-        b: (N, 3), in the range of K.
-        x: (N, 3), the first guess.
+        b: Right-hand side in the range of K, shape (N, 3).
+        x: Initial guess, shape (N, 3).
         preconditioner: r -> approximate K⁻¹ r.
-        tolerance: relative to ‖b‖, or to the first residual where b is zero.
-        limit: most iterations.
-        rest: (modes, N, 3), orthonormal motions without strain, kept out of the search.
+        tolerance: Relative to ‖b‖, or to the first residual if b is zero.
+        limit: Largest number of iterations.
+        rigid_modes: Orthonormal motions without strain, shape (modes, N, 3), which the search excludes.
 
     Raises:
-        NotConverged: the limit was reached.
+        NotConverged: The limit was reached.
     """
     residual = b - operator(x)
     size = float(np.linalg.norm(b)) or float(np.linalg.norm(residual)) or 1.0
@@ -318,14 +323,14 @@ def conjugate_gradients(
     for iteration in range(limit + 1):
         norm = float(np.linalg.norm(residual)) / size
         if norm <= tolerance:
-            return Solved(x, iteration, norm)
+            return LinearSolution(x, iteration, norm)
         if not np.isfinite(norm):
-            raise NotConverged(f"conjugate gradients met a residual of {norm} at iteration {iteration}")
+            raise NotConverged(f"conjugate gradients: the residual is {norm} at iteration {iteration}")
         step = preconditioner(residual)
-        if rest is not None:
-            step = step - np.tensordot(np.tensordot(rest, step, 2), rest, 1)
+        if rigid_modes is not None:
+            step = step - np.tensordot(np.tensordot(rigid_modes, step, 2), rigid_modes, 1)
         energy = float(np.vdot(residual, step))
-        # Polak and Ribière: single precision makes the preconditioner vary a little from step to step.
+        # Polak and Ribière's formula, because the single-precision preconditioner varies slightly between steps.
         beta = 0.0 if iteration == 0 else float(np.vdot(change, step)) / previous
         direction = step + beta * direction
         product = operator(direction)
@@ -335,5 +340,5 @@ def conjugate_gradients(
         residual = residual + change
         previous = energy
     raise NotConverged(
-        f"conjugate gradients left a residual of {norm:.2g} after {limit} iterations; {tolerance:g} was asked"
+        f"conjugate gradients did not converge: residual {norm:.2g} after {limit} iterations, limit {tolerance:g}"
     )

@@ -1,16 +1,17 @@
-"""Random parts as a CAD user might draw them, for want of the Fusion 360 Gallery: a base shape with a few features.
+"""Random parts that look like CAD models, in place of the Fusion 360 Gallery: a base shape with a few features.
 
     drawn = draw_part(np.random.default_rng(0))
     drawn.part.description                  # "tube Ø60 × 22 (z up); bore Ø41; hole Ø7.1; chamfer 3.2"
     drawn.voxels, drawn.mesh, drawn.rejected
 
-A part is a formula (`flare.mesh.csg`), so it can be voxelised at any size. Lengths are in mm before the last step,
+A part is a formula (`flare.mesh.csg`), so it can be voxelized at any size. Lengths are in mm before the last step,
 which scales the longest edge of the part to 60 mm. Probabilities and ranges were tuned by hand until node counts,
-heights and aspect ratios of 300 parts came near the published table.
+heights and aspect ratios of 300 parts approached the published table.
 """
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -19,176 +20,183 @@ import numpy as np
 
 from flare.mesh.csg import Box, Cylinder, Placed, Prism, Solid, on_plate
 from flare.mesh.octree import HexMesh, merged
-from flare.mesh.pieces import pieces
-from flare.mesh.surface import Surface
-from flare.mesh.unfit import Unfit
-from flare.mesh.voxelise import benchmark_size, voxelise
-from flare.mesh.voxels import Vector, Voxels
+from flare.mesh.parts import read_part
+from flare.mesh.surface import GeometryError, Surface, placed
+from flare.mesh.voxelization import benchmark_size, voxelize
+from flare.mesh.voxels import Vector, Voxels, pieces
 from flare.utils.errors import NotConverged
 
 LONGEST = 60.0  # mm, edge of the build volume
 FAMILIES = {"plate": 0.35, "bracket": 0.20, "round": 0.25, "block": 0.20}
-MOST_FEATURES = 6
+MAX_FEATURES = 6
 AXES = "xyz"
 
 Rng = np.random.Generator
 
 
 @dataclass(frozen=True)
-class Part:
-    """A solid on the plate, x and y centred, millimetres."""
+class RandomPart:
+    """A solid on the plate, centered in x and y, in mm."""
 
     solid: Solid
     family: str
     """plate, bracket, round or block."""
     description: str
-    """Base shape, orientation and features in words; lengths before the part is scaled to 60 mm."""
+    """Base shape, orientation and features; lengths before the part is scaled to 60 mm."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Limits:
-    """What the benchmark keeps, as far as geometry tells."""
+class MeshLimits:
+    """Limits of the benchmark on a part's mesh."""
 
-    most_nodes: int = 50_000
-    """Nodes of the merged mesh."""
-    most_edges: int = 250_000
-    """Directed edges of its elements."""
+    max_nodes: int = 50_000
+    """Most nodes of the merged mesh."""
+    max_edges: int = 250_000
+    """Most directed edges of its elements."""
     aspect_ratio: float = 3.0
-    """Longest over shortest edge of an element."""
-    fewest_nodes: int = 700
-    """Nodes of the merged mesh, at least."""
-    fewest_elements: int = 170
-    """Elements of the merged mesh, at least; the published set's fewest."""
-    most_elements: int = 25_680
-    """Elements of the merged mesh, at most; the published set's most."""
+    """Largest ratio of the longest to the shortest edge of an element."""
+    min_nodes: int = 700
+    """Fewest nodes of the merged mesh."""
+    min_elements: int = 170
+    """Fewest elements of the merged mesh, as in the published set."""
+    max_elements: int = 25_680
+    """Most elements of the merged mesh, as in the published set."""
 
     def fault(self, voxels: Voxels, mesh: HexMesh) -> str | None:
-        """Why a part is not kept, in a word or two; None if it is."""
+        """Return the limit that a part violates, in a word or two; None if there is none."""
         if len(pieces(voxels.solid)[1]) > 2:
             return "not connected"
         if not voxels.solid[:, :, 0].any():
             return "misses the plate"
         if mesh.aspect_ratio().max() > self.aspect_ratio * (1 + 1e-9):
             return "aspect ratio"
-        if len(mesh.hexahedra) < self.fewest_elements:
+        if len(mesh.hexahedra) < self.min_elements:
             return "too few elements"
-        if len(mesh.points) < self.fewest_nodes:
+        if len(mesh.points) < self.min_nodes:
             return "too few nodes"
-        if len(mesh.points) > self.most_nodes:
+        if len(mesh.points) > self.max_nodes:
             return "too many nodes"
-        if len(mesh.hexahedra) > self.most_elements:
+        if len(mesh.hexahedra) > self.max_elements:
             return "too many elements"
-        if mesh.edges().shape[1] > self.most_edges:
+        if mesh.edges().shape[1] > self.max_edges:
             return "too many edges"
         return None
 
 
 @dataclass(frozen=True)
-class Drawn:
-    """A part that passed, and how many before it did not."""
+class DrawnPart:
+    """A part within the limits, and the number of rejected ones before it."""
 
-    part: Part
+    part: RandomPart
     voxels: Voxels
     mesh: HexMesh
     rejected: dict[str, int]
-    """Reason -> number of draws."""
+    """Number of rejected parts by reason."""
 
 
-def draw_part(rng: Rng, *, layers: int = 15, limits: Limits | None = None, attempts: int = 200) -> Drawn:
-    """Draw parts until one is within the limits; voxels and merged mesh by the benchmark's rules.
+def draw_part(rng: Rng, *, layers: int = 15, limits: MeshLimits | None = None, attempts: int = 200) -> DrawnPart:
+    """Draw parts until one is within the limits; voxels and merged mesh follow the benchmark's rules.
 
     Args:
-        rng: what it has drawn after this depends on the part, so give every sample its own.
-        layers: powder layers to a voxel.
-        limits: None for the benchmark's, which two in three draws meet.
-        attempts: draws at most.
+        rng: Generator. How many numbers are drawn depends on the part, so give every sample its own.
+        layers: Powder layers per voxel.
+        limits: None for the benchmark's, which two in three parts meet.
+        attempts: Largest number of parts to draw.
 
     Raises:
-        NotConverged: none of them was within the limits.
+        NotConverged: None of them is within the limits.
     """
     rejected: Counter[str] = Counter()
     for _ in range(attempts):
         part = random_part(rng)
         try:
-            voxels, mesh = meshed(part.solid, layers=layers, limits=limits)
-        except Unfit as fault:
+            voxels, mesh = mesh_part(part.solid, layers=layers, limits=limits)
+        except GeometryError as fault:
             rejected[fault.reason] += 1
         else:
-            return Drawn(part, voxels, mesh, dict(rejected))
-    raise NotConverged(f"none of {attempts} parts was within the limits ({dict(rejected)}); widen them")
+            return DrawnPart(part, voxels, mesh, dict(rejected))
+    raise NotConverged(f"none of {attempts} parts is within the limits ({dict(rejected)}); widen them")
 
 
-def meshed(
-    part: Surface | Solid, *, layers: int = 15, limits: Limits | None = None, name: str = "the part"
+def benchmark_mesh(part: str | os.PathLike[str] | Surface, name: str) -> HexMesh:
+    """Place a part on the build plate, scaled to 60 mm, and mesh it by the rules of the benchmark."""
+    return mesh_part(placed(read_part(part, unit=None), longest=60.0), name=name)[1]
+
+
+def mesh_part(
+    part: Surface | Solid, *, layers: int = 15, limits: MeshLimits | None = None, name: str = "the part"
 ) -> tuple[Voxels, HexMesh]:
-    """Voxels and merged mesh of a part that is in its place on the plate, by the benchmark's rules.
+    """Voxelize and merge a part that stands on the plate, by the benchmark's rules.
 
     Args:
-        part: `flare.mesh.surface.placed` or `flare.mesh.csg.on_plate` puts it in its place.
-        layers: powder layers to a voxel.
+        part: Result of `flare.mesh.surface.placed` or `flare.mesh.csg.on_plate`.
+        layers: Powder layers per voxel.
         limits: None for the benchmark's.
-        name: how messages call it.
+        name: Name of the part in messages.
 
     Raises:
-        Unfit: it is thinner than a voxel or not within the limits; `reason` says which.
+        GeometryError: The part is thinner than a voxel or outside the limits; `reason` is the violated limit.
     """
-    limits = limits or Limits()
-    voxels = voxelise(part, benchmark_size(part.extents, layers=layers))
+    limits = limits or MeshLimits()
+    voxels = voxelize(part, benchmark_size(part.extents, layers=layers))
     mesh = merged(voxels)
     fault = limits.fault(voxels, mesh)
     if fault is not None:
-        raise Unfit(
+        raise GeometryError(
             fault,
-            f"{name} is not kept ({fault}): {len(mesh.points):,} nodes, {len(mesh.hexahedra):,} elements, aspect ratio "
-            f"{mesh.aspect_ratio().max():.3g}; the limits are {limits}",
+            f"{name} is outside the limits ({fault}): {len(mesh.points):,} nodes, {len(mesh.hexahedra):,} elements, "
+            f"aspect ratio {mesh.aspect_ratio().max():.3g}; the limits are {limits}",
         )
     return voxels, mesh
 
 
-def random_part(rng: Rng) -> Part:
-    """A base shape, none to six features, an orientation; the longest edge 60 mm. It may be unfit: see `Limits`."""
+def random_part(rng: Rng) -> RandomPart:
+    """Draw a base shape, up to six features and an orientation, with a longest edge of 60 mm. It may violate the
+    limits."""
     family = str(rng.choice(list(FAMILIES), p=list(FAMILIES.values())))
     draft = BASES[family](rng)
-    kinds = rng.choice(list(FEATURES), size=rng.choice(MOST_FEATURES + 1, p=FEATURE_COUNTS))
+    kinds = rng.choice(list(FEATURES), size=rng.choice(MAX_FEATURES + 1, p=FEATURE_COUNTS))
     for kind in kinds:
         slab = draft.slabs[rng.integers(len(draft.slabs))]
         FEATURES[kind](draft, slab, rng)
     turned, orientation = _turned(draft.solid, draft.upright, rng)
     text = [f"{draft.text[0]} ({orientation})", *draft.text[1:]]
-    return Part(on_plate(turned, longest=LONGEST), family, "; ".join(text))
+    return RandomPart(on_plate(turned, longest=LONGEST), family, "; ".join(text))
 
 
 @dataclass(frozen=True)
 class Slab(Box):
-    """A box of the part that features may be put on, seen from its broad side."""
+    """A box of the part on which features are placed, seen from its broad side."""
 
     @property
     def thin(self) -> int:
-        """Its shortest axis."""
+        """Shortest axis."""
         return int(np.argmin(self.extents))
 
     @property
     def u(self) -> int:
-        """The first of its other two axes."""
+        """First of the other two axes."""
         return 1 if self.thin == 0 else 0
 
     @property
     def v(self) -> int:
-        """The second of them."""
+        """Second of the other two axes."""
         return 1 if self.thin == 2 else 2
 
     def length(self, axis: int) -> float:
+        """Return the length along an axis."""
         return self.high[axis] - self.low[axis]
 
     def somewhere(self, axis: int, margin: float, rng: Rng) -> float:
-        """A place along an axis, at least `margin` from both ends (or the middle where there is no such place)."""
+        """Draw a position along an axis, at least `margin` from both ends, or return the middle if there is no such
+        position."""
         low, high = self.low[axis] + margin, self.high[axis] - margin
         return float(rng.uniform(low, high)) if low < high else (low + high) / 2
 
 
 @dataclass
-class Draft:
-    """A part being drawn: what is there, the slabs that features may be put on, how likely it stands as drawn."""
+class PartDraft:
+    """A part being drawn: its solid, the slabs for features, and its description."""
 
     solid: Solid
     slabs: list[Slab]
@@ -197,31 +205,33 @@ class Draft:
     """Probability that z of the drawing is the build direction."""
 
     def add(self, solid: Solid, text: str) -> None:
+        """Unite with a solid."""
         self.solid = self.solid | solid
         self.text.append(text)
 
     def cut(self, solid: Solid, text: str) -> None:
+        """Subtract a solid."""
         self.solid = self.solid - solid
         self.text.append(text)
 
 
-# Base shapes. Each lies as a designer would draw it: the plate flat, the tube standing.
+# Base shapes, oriented as a designer would draw them: the plate flat, the tube standing.
 
 
-def _plate(rng: Rng) -> Draft:
+def _plate(rng: Rng) -> PartDraft:
     width = LONGEST * rng.choice([1.0, rng.uniform(0.1, 0.75)], p=[0.12, 0.88])
     thick = _log_uniform(rng, 1.2, min(0.8 * width, 11.0))
     slab = _slab(LONGEST, width, thick)
-    return Draft(slab, [slab], [f"plate {LONGEST:g} × {width:.3g} × {thick:.3g}"], upright=0.65)
+    return PartDraft(slab, [slab], [f"plate {LONGEST:g} × {width:.3g} × {thick:.3g}"], upright=0.65)
 
 
-def _bracket(rng: Rng) -> Draft:
+def _bracket(rng: Rng) -> PartDraft:
     kind, thick = rng.choice(["L", "T", "U"]), rng.uniform(4.0, 12.0)
     length, width, height = LONGEST, _log_uniform(rng, 6.6, 45.0), rng.uniform(12.0, 58.0)
     foot = _slab(length, width, thick)
     place = {"L": [0.0], "T": [(length - thick) / 2], "U": [0.0, length - thick]}[str(kind)]
     legs = [Slab((x, 0.0, 0.0), (x + thick, width, height)) for x in place]
-    draft = Draft(
+    draft = PartDraft(
         foot, [foot, *legs], [f"{kind} bracket {length:g} × {width:.3g} × {height:.3g}, {thick:.3g} thick"], 0.5
     )
     for leg in legs:
@@ -229,7 +239,7 @@ def _bracket(rng: Rng) -> Draft:
     return draft
 
 
-def _round(rng: Rng) -> Draft:
+def _round(rng: Rng) -> PartDraft:
     kind = rng.choice(["cylinder", "tube", "flange"], p=[0.25, 0.35, 0.4])
     radius = LONGEST / 2 if kind == "flange" else rng.choice([LONGEST / 2, rng.uniform(3.5, 20.0)], p=[0.35, 0.65])
     height = rng.uniform(4.0, 25.0) if radius == LONGEST / 2 else LONGEST
@@ -238,7 +248,7 @@ def _round(rng: Rng) -> Draft:
     base = Cylinder(axis=2, centre=(radius, radius), radius=radius, low=0.0, high=height)
     inset = radius * (1 - np.sqrt(0.5))
     slab = Slab((inset, inset, 0.0), (2 * radius - inset, 2 * radius - inset, height))
-    draft = Draft(base, [slab], [f"{kind} Ø{2 * radius:.3g} × {height:.3g}"], upright=0.75)
+    draft = PartDraft(base, [slab], [f"{kind} Ø{2 * radius:.3g} × {height:.3g}"], upright=0.75)
     if kind == "flange":
         hub, rise = radius * rng.uniform(0.3, 0.6), rng.uniform(3.0, 30.0)
         draft.add(_upright(radius, hub, height, height + rise), f"hub Ø{2 * hub:.3g} × {rise:.3g}")
@@ -256,10 +266,10 @@ def _round(rng: Rng) -> Draft:
     return draft
 
 
-def _block(rng: Rng) -> Draft:
+def _block(rng: Rng) -> PartDraft:
     width, height = LONGEST * rng.uniform(0.12, 0.9), LONGEST * rng.uniform(0.12, 0.8)
     slab = _slab(LONGEST, width, height)
-    draft = Draft(slab, [slab], [f"block {LONGEST:g} × {width:.3g} × {height:.3g}"], upright=0.5)
+    draft = PartDraft(slab, [slab], [f"block {LONGEST:g} × {width:.3g} × {height:.3g}"], upright=0.5)
     columns, rows = int(rng.integers(1, 4)), int(rng.integers(1, 3))
     wall, floor = rng.uniform(2.5, 7.0), height * rng.uniform(0.1, 0.6)
     along, across = (LONGEST - wall) / columns, (width - wall) / rows
@@ -273,35 +283,35 @@ def _block(rng: Rng) -> Draft:
     return draft
 
 
-BASES: dict[str, Callable[[Rng], Draft]] = {"plate": _plate, "bracket": _bracket, "round": _round, "block": _block}
+BASES: dict[str, Callable[[Rng], PartDraft]] = {"plate": _plate, "bracket": _bracket, "round": _round, "block": _block}
 
 
-# Features, each put on a slab.
+# Features, each placed on a slab.
 
 
-def _hole(draft: Draft, slab: Slab, rng: Rng) -> None:
-    """Through the slab: one, or one at each corner."""
+def _hole(draft: PartDraft, slab: Slab, rng: Rng) -> None:
+    """Cut one hole through the slab, or one at each corner."""
     short = min(slab.length(slab.u), slab.length(slab.v))
     four = rng.random() < 0.4
     radius = short * rng.uniform(0.05, 0.1) if four else short * rng.uniform(0.08, 0.3)
     radius = max(radius, 1.2)
     if four:
         margin = radius + short * rng.uniform(0.04, 0.12)
-        centres = [
+        centers = [
             (a, b)
             for a in (slab.low[slab.u] + margin, slab.high[slab.u] - margin)
             for b in (slab.low[slab.v] + margin, slab.high[slab.v] - margin)
         ]
     else:
-        centres = [(slab.somewhere(slab.u, 1.3 * radius, rng), slab.somewhere(slab.v, 1.3 * radius, rng))]
+        centers = [(slab.somewhere(slab.u, 1.3 * radius, rng), slab.somewhere(slab.v, 1.3 * radius, rng))]
     low, high = slab.low[slab.thin], slab.high[slab.thin]
-    for centre in centres:
-        draft.solid = draft.solid - Cylinder(axis=slab.thin, centre=centre, radius=radius, low=low, high=high)
+    for center in centers:
+        draft.solid = draft.solid - Cylinder(axis=slab.thin, centre=center, radius=radius, low=low, high=high)
     draft.text.append(f"{'4 holes' if four else 'hole'} Ø{2 * radius:.3g}")
 
 
-def _slot(draft: Draft, slab: Slab, rng: Rng) -> None:
-    """A hole drawn out along one side, with round ends."""
+def _slot(draft: PartDraft, slab: Slab, rng: Rng) -> None:
+    """Cut an elongated hole with round ends along one side."""
     along, across = (slab.u, slab.v) if slab.length(slab.u) >= slab.length(slab.v) else (slab.v, slab.u)
     half, radius = slab.length(along) * rng.uniform(0.1, 0.3), max(slab.length(across) * rng.uniform(0.05, 0.15), 1.2)
     a, b = slab.somewhere(along, half + 1.5 * radius, rng), slab.somewhere(across, 1.5 * radius, rng)
@@ -310,13 +320,13 @@ def _slot(draft: Draft, slab: Slab, rng: Rng) -> None:
     low[along], high[along], low[across], high[across] = a - half, a + half, b - radius, b + radius
     slot: Solid = Box(_vector(low), _vector(high))
     for end in (a - half, a + half):
-        centre = (end, b) if along < across else (b, end)
-        slot = slot | Cylinder(axis=slab.thin, centre=centre, radius=radius, low=low[slab.thin], high=high[slab.thin])
+        center = (end, b) if along < across else (b, end)
+        slot = slot | Cylinder(axis=slab.thin, centre=center, radius=radius, low=low[slab.thin], high=high[slab.thin])
     draft.cut(slot, f"slot {2 * (half + radius):.3g} × {2 * radius:.3g}")
 
 
-def _boss(draft: Draft, slab: Slab, rng: Rng) -> None:
-    """A round or hexagonal stud on the broad face, half of them bored."""
+def _boss(draft: PartDraft, slab: Slab, rng: Rng) -> None:
+    """Add a round or hexagonal stud on the broad face; half of them are bored."""
     radius = min(slab.length(slab.u), slab.length(slab.v)) * rng.uniform(0.12, 0.35)
     a, b = slab.somewhere(slab.u, radius, rng), slab.somewhere(slab.v, radius, rng)
     low, top = slab.low[slab.thin], slab.high[slab.thin]
@@ -333,8 +343,8 @@ def _boss(draft: Draft, slab: Slab, rng: Rng) -> None:
         draft.cut(Cylinder(axis=slab.thin, centre=(a, b), radius=bore, low=low, high=high), f"bore Ø{2 * bore:.3g}")
 
 
-def _rib(draft: Draft, slab: Slab, rng: Rng) -> None:
-    """A thin wall on the broad face, its ends upright or sloping."""
+def _rib(draft: PartDraft, slab: Slab, rng: Rng) -> None:
+    """Add a thin wall on the broad face with upright or sloping ends."""
     along, across = (slab.u, slab.v) if rng.random() < 0.5 else (slab.v, slab.u)
     length, thick = slab.length(along) * rng.uniform(0.4, 1.0), max(slab.length(across) * rng.uniform(0.04, 0.12), 1.5)
     start = slab.low[along] + (slab.length(along) - length) * rng.random()
@@ -343,7 +353,7 @@ def _rib(draft: Draft, slab: Slab, rng: Rng) -> None:
     slope = (
         (top - slab.high[slab.thin]) * rng.choice([0.0, 1.0]) if length > 2.2 * (top - slab.high[slab.thin]) else 0.0
     )
-    # Drawn in the plane of `along` and `thin`, from the far side of the slab so that it surely holds.
+    # Drawn in the plane of `along` and `thin`, from the far side of the slab so that it is surely attached.
     middle = slab.high[slab.thin]
     corners = [(start, foot), (start + length, foot), (start + length, middle), (start + length - slope, top)]
     corners += [(start + slope, top), (start, middle)]
@@ -354,8 +364,8 @@ def _rib(draft: Draft, slab: Slab, rng: Rng) -> None:
     draft.add(rib, f"{'sloping ' if slope else ''}rib {length:.3g} × {thick:.3g} × {top - middle:.3g}")
 
 
-def _chamfer(draft: Draft, slab: Slab, rng: Rng) -> None:
-    """One edge of the slab cut at 45 degrees."""
+def _chamfer(draft: PartDraft, slab: Slab, rng: Rng) -> None:
+    """Cut one edge of the slab at 45 degrees."""
     axis = int(rng.integers(3))
     a, b = (n for n in range(3) if n != axis)
     size = min(slab.length(a), slab.length(b)) * rng.uniform(0.15, 0.5)
@@ -364,8 +374,8 @@ def _chamfer(draft: Draft, slab: Slab, rng: Rng) -> None:
     draft.cut(Prism(axis=axis, polygon=corner, low=slab.low[axis], high=slab.high[axis]), f"chamfer {size:.3g}")
 
 
-def _arm(draft: Draft, slab: Slab, rng: Rng) -> None:
-    """A bar out of a narrow side, at any height of it: built as drawn, it may overhang."""
+def _arm(draft: PartDraft, slab: Slab, rng: Rng) -> None:
+    """Add a bar to a narrow side, at any height of it, so it may overhang."""
     out, side = (slab.u, slab.v) if rng.random() < 0.5 else (slab.v, slab.u)
     reach, width = slab.length(out) * rng.uniform(0.15, 0.5), slab.length(side) * rng.uniform(0.15, 0.5)
     thick = max(slab.length(slab.thin) * rng.uniform(0.3, 1.0), 2.0)
@@ -381,7 +391,7 @@ def _arm(draft: Draft, slab: Slab, rng: Rng) -> None:
     draft.add(Box(_vector(low), _vector(high)), f"arm {reach:.3g} × {width:.3g} × {thick:.3g}")
 
 
-FEATURES: dict[str, Callable[[Draft, Slab, Rng], None]] = {
+FEATURES: dict[str, Callable[[PartDraft, Slab, Rng], None]] = {
     "hole": _hole,
     "slot": _slot,
     "boss": _boss,
@@ -389,11 +399,12 @@ FEATURES: dict[str, Callable[[Draft, Slab, Rng], None]] = {
     "chamfer": _chamfer,
     "arm": _arm,
 }
-FEATURE_COUNTS = np.array([2, 4, 4, 3, 2, 1, 1]) / 17  # chances of 0 to 6 of them
+FEATURE_COUNTS = np.array([2, 4, 4, 3, 2, 1, 1]) / 17  # probabilities of 0 to 6 features
 
 
 def _turned(solid: Solid, upright: float, rng: Rng) -> tuple[Solid, str]:
-    """The solid as drawn, or with another of its axes up; one in five upside down; and a quarter turn on the plate."""
+    """Orient the solid: as drawn or with another axis up, one in five upside down, and a random quarter turn on the
+    plate."""
     up = 2 if rng.random() < upright else int(rng.integers(2))
     sign = -1 if rng.random() < 0.2 else 1
     a, b = (n for n in range(3) if n != up)
@@ -404,7 +415,7 @@ def _turned(solid: Solid, upright: float, rng: Rng) -> tuple[Solid, str]:
 
 
 def _log_uniform(rng: Rng, low: float, high: float) -> float:
-    """Between two lengths, each factor of two as likely as another."""
+    """Draw a length whose logarithm is uniform."""
     return float(np.exp(rng.uniform(np.log(low), np.log(high))))
 
 
@@ -412,8 +423,8 @@ def _slab(x: float, y: float, z: float) -> Slab:
     return Slab((0.0, 0.0, 0.0), (float(x), float(y), float(z)))
 
 
-def _upright(centre: float, radius: float, low: float, high: float) -> Cylinder:
-    return Cylinder(axis=2, centre=(centre, centre), radius=float(radius), low=low, high=high)
+def _upright(center: float, radius: float, low: float, high: float) -> Cylinder:
+    return Cylinder(axis=2, centre=(center, center), radius=float(radius), low=low, high=high)
 
 
 def _vector(values: list[float]) -> Vector:

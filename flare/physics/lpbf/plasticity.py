@@ -1,7 +1,7 @@
-"""Plastic flow after von Mises, and the equilibrium of a body that yields: the refined mode.
+"""Von Mises plasticity and the equilibrium of a yielding body: the refined mode.
 
-Stress is followed at the centre of every box, where the strain is the box's mean; how a box bends or twists about its
-centre stays elastic. So the force of a box is that of linear elasticity plus V Bᵀ (σ − C ε).
+Plastic flow is evaluated at the center of every box, where the strain is the box's mean; bending and twisting of a box
+about its center stay elastic. The force of a box is therefore that of linear elasticity plus V Bᵀ (σ − C ε).
 """
 
 from __future__ import annotations
@@ -13,34 +13,34 @@ from numpy.typing import NDArray
 
 from flare.physics.lpbf.grid import Ints
 from flare.physics.lpbf.hexahedron import Array
-from flare.physics.lpbf.loops import compiled, over
+from flare.physics.lpbf.loops import compiled_loop, run_loop
 from flare.physics.lpbf.mechanics import Body, Equilibrium
 from flare.physics.lpbf.multigrid import conjugate_gradients, sum_at_nodes
 from flare.utils.errors import NotConverged
 
-TOLERANCE = 1e-6  # of the residual force against the load
+TOLERANCE = 1e-6  # residual force relative to the load
 NEWTON_LIMIT = 40
 FORCING = 0.02  # how far each linear solve reduces the residual
 
-_TENSOR = np.array([1.0, 1.0, 1.0, 2.0, 2.0, 2.0])  # a stress-like product counts shears twice
+_TENSOR = np.array([1.0, 1.0, 1.0, 2.0, 2.0, 2.0])  # tensor products count shears twice
 _TRACE = np.array([1.0, 1.0, 1.0, 0.0, 0.0, 0.0])
 _DEVIATOR = np.diag([1.0, 1.0, 1.0, 0.5, 0.5, 0.5]) - np.outer(_TRACE, _TRACE) / 3
 
 
 @dataclass(frozen=True)
-class Returned:
+class ReturnMapping:
     """Stress on or inside the yield surface."""
 
     stress: Array
-    """(E, 6)."""
+    """Shape (E, 6)."""
     plastic_strain: Array
-    """(E, 6), engineering shears."""
+    """With engineering shears, shape (E, 6)."""
     accumulated: Array
-    """(E,) equivalent plastic strain."""
+    """Equivalent plastic strain, shape (E,)."""
     yielding: NDArray[np.int64]
     """Boxes that flow in this step."""
     tangent: Array
-    """(len(yielding), 6, 6) stress per strain, consistent with the return."""
+    """Consistent tangent of the yielding boxes, shape (len(yielding), 6, 6)."""
 
 
 def return_to_yield_surface(
@@ -52,16 +52,16 @@ def return_to_yield_surface(
     poisson: float,
     yield_stress: Array,
     hardening: float,
-) -> Returned:
-    """Radial return with linear isotropic hardening, exact for a strain path that is straight since the last state.
+) -> ReturnMapping:
+    """Apply the radial return with linear isotropic hardening, exact for a straight strain path since the last state.
 
     Args:
-        strain: (E, 6) elastic and plastic strain now.
-        plastic_strain: (E, 6) at the last state.
-        accumulated: (E,) equivalent plastic strain at the last state.
-        young: (E,) now, MPa.
-        poisson: one number.
-        yield_stress: (E,) before hardening, now, MPa.
+        strain: Current elastic and plastic strain, shape (E, 6).
+        plastic_strain: Plastic strain of the last state, shape (E, 6).
+        accumulated: Equivalent plastic strain of the last state, shape (E,).
+        young: Current Young's modulus in MPa, shape (E,).
+        poisson: Poisson's ratio.
+        yield_stress: Current yield stress before hardening in MPa, shape (E,).
         hardening: MPa per unit of plastic strain.
     """
     shear, bulk = young / (2 * (1 + poisson)), young / (3 * (1 - 2 * poisson))
@@ -85,10 +85,10 @@ def return_to_yield_surface(
     tangent = tangent + (2 * g * (1 - 3 * g * flow / q))[:, None, None] * _DEVIATOR
     along = 6 * g**2 * (flow / q - 1 / (3 * g + hardening))
     tangent += along[:, None, None] * normal[:, :, None] * normal[:, None, :]
-    return Returned(stress, plastic, total, yielding, tangent)
+    return ReturnMapping(stress, plastic, total, yielding, tangent)
 
 
-@compiled
+@compiled_loop
 def _add_softening(
     start: int,
     end: int,
@@ -100,7 +100,7 @@ def _add_softening(
     loss: Array,
     forces: Array,
 ) -> None:
-    """forces[e] += Bᵀ D B x for the listed boxes."""
+    """Add Bᵀ D B x to forces[e] for the listed boxes."""
     strain, stress = np.empty(6), np.empty(6)
     for b in range(start, end):
         e = boxes[b]
@@ -126,7 +126,7 @@ def _add_softening(
 class _Tangent:
     """x -> (derivative of the internal force) x, at one state."""
 
-    def __init__(self, body: Body, softness: Array, returned: Returned) -> None:
+    def __init__(self, body: Body, softness: Array, returned: ReturnMapping) -> None:
         operator = body.operator
         self.body, self.scale = body, softness[operator.order][:, None]
         position = np.empty(len(operator.order), np.int64)
@@ -141,7 +141,7 @@ class _Tangent:
         forces = operator.box_forces(x)
         forces *= self.scale
         arrays = (self.boxes, operator.cells, operator.kinds, level.strains, self.loss, forces)
-        over(_add_softening, len(self.boxes), x, *arrays, least=1000)
+        run_loop(_add_softening, len(self.boxes), x, *arrays, min_rows=1000)
         return sum_at_nodes(forces, operator.slots, level.fixed)
 
 
@@ -157,25 +157,30 @@ def plastic_equilibrium(
     yield_stress: Array,
     hardening: float,
     tolerance: float = TOLERANCE,
-) -> tuple[Equilibrium, Returned]:
-    """Newton's method on ∫ Bᵀ σ = 0 from the last state; the linear steps share the elastic preconditioner.
+) -> tuple[Equilibrium, ReturnMapping]:
+    """Solve ∫ Bᵀ σ = 0 by Newton's method from the last state; all linear steps share the elastic preconditioner.
 
     Args:
-        body: what there is; its own stiffness is that at room temperature.
-        eigenstrain: (E, 6) of heat and printing.
-        guess: (N, 3) displacement to start from.
-        plastic_strain, accumulated, young, poisson, yield_stress, hardening: as in `return_to_yield_surface`.
-        tolerance: of the force left over, relative to the load.
+        body: The boxes, with their stiffness at room temperature.
+        eigenstrain: Strain of heat and printing, shape (E, 6).
+        guess: Initial displacement, shape (N, 3).
+        plastic_strain: See `return_to_yield_surface`.
+        accumulated: See `return_to_yield_surface`.
+        young: See `return_to_yield_surface`.
+        poisson: See `return_to_yield_surface`.
+        yield_stress: See `return_to_yield_surface`.
+        hardening: See `return_to_yield_surface`.
+        tolerance: Residual force relative to the load.
 
     Raises:
-        NotConverged: Newton's method did not reach it.
+        NotConverged: Newton's method did not reach the tolerance.
     """
     softness = young / body.elastic_young
     stretch = softness[:, None]
     stress = (eigenstrain + plastic_strain) @ body.elasticity
     load = float(np.linalg.norm(body.at_nodes(body.reference_force + body.forces_of_stress(stress))))
 
-    def state_at(u: Array) -> tuple[Returned, Array, float]:
+    def state_at(u: Array) -> tuple[ReturnMapping, Array, float]:
         strain = body.strain(u)
         returned = return_to_yield_surface(
             strain - eigenstrain,
@@ -202,7 +207,7 @@ def plastic_equilibrium(
             return Equilibrium(u, strain, returned.stress, iterations, norm / size), returned
         tangent = _Tangent(body, softness, returned)
         step = conjugate_gradients(
-            tangent, residual, np.zeros_like(u), body.multigrid, tolerance=FORCING, rest=body.rest
+            tangent, residual, np.zeros_like(u), body.multigrid, tolerance=FORCING, rigid_modes=body.rigid_modes
         )
         iterations += step.iterations
         length = 1.0
@@ -214,6 +219,6 @@ def plastic_equilibrium(
         u = u + length * step.x
         returned, residual, norm = trial
     raise NotConverged(
-        f"plastic flow found no equilibrium in {NEWTON_LIMIT} steps: residual {norm / size:.2g}, {tolerance:g} asked; "
-        f"more hardening or a cooler plate may help"
+        f"plastic flow did not converge in {NEWTON_LIMIT} steps: residual {norm / size:.2g}, limit {tolerance:g}; more "
+        f"hardening or a cooler plate may help"
     )

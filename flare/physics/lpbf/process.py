@@ -1,4 +1,4 @@
-"""What is printed, on which machine, from what: every number of a simulation, with presets.
+"""Machine, material and discretization: every number of a simulation, with presets.
 
 process = process_preset("ti64-am250")
 hotter = process.with_plate_temperature(300.0)
@@ -16,24 +16,24 @@ import numpy as np
 import yaml
 
 from flare.physics.lpbf.hexahedron import Array
-from flare.utils.errors import ConfigError, nearest
+from flare.utils.errors import ConfigError, suggest_name
 
 Curve = tuple[tuple[float, float], ...]
-"""(temperature °C, value) pairs, temperatures ascending; linear between them, constant outside."""
+"""(temperature °C, value) pairs with ascending temperatures; linear between them, constant outside."""
 
 _PRESETS = Path(__file__).parent / "presets"
 
-# What a typing error or another unit leaves: no metal strains, and no machine works, beyond these.
-LARGEST_STRAIN = 0.1
-LARGEST_POWER = 20_000.0  # W, all lasers together; the largest machines have twelve of 1 kW
-SLOWEST, FASTEST = 1.0, 50_000.0  # mm/s, likewise as if they were one
-HOTTEST = 3500.0  # °C; tungsten melts at 3422
-COLDEST = -100.0  # °C
+# Values beyond these limits are typing errors or in another unit.
+MAX_STRAIN = 0.1
+MAX_POWER = 20_000.0  # W, all lasers together; the largest machines have twelve of 1 kW
+MIN_SPEED, MAX_SPEED = 1.0, 50_000.0  # mm/s, all lasers together
+MAX_TEMPERATURE = 3500.0  # °C; tungsten melts at 3422
+MIN_AMBIENT = -100.0  # °C
 
 
 @dataclass(frozen=True, kw_only=True)
 class Material:
-    """A metal, for both modes. Defaults are Ti-6Al-4V: constants are means over 25-250 °C, curves are for `refined`."""
+    """A metal. Defaults are Ti-6Al-4V: constants are means over 25-250 °C; the refined mode uses the curves."""
 
     name: str = "Ti-6Al-4V"
     density: float = 4430.0
@@ -55,14 +55,14 @@ class Material:
     expansion_curve: Curve = ()
     """Mean coefficient between the ambient and the given temperature."""
     yield_curve: Curve = ()
-    """Yield stress, MPa. An empty curve: the material never yields."""
+    """Yield stress, MPa. Without a curve the material never yields."""
     hardening: float = 1000.0
     """Rise of the yield stress per unit of plastic strain, MPa; refined mode."""
     relaxation_temperature: float = 800.0
-    """Above it the metal carries no stress. Refined mode: the inherent strain is the contraction from here down to the
-    temperature of the layer group, so it shrinks as the part gets hotter; °C."""
+    """Temperature above which the metal carries no stress, °C. In refined mode the inherent strain is the
+    contraction from here down to the temperature of the layer group, so it is smaller in hot metal."""
     solidus: float = 1604.0
-    """Where melting begins, °C. Nothing melts in this model: what gets hotter is told, since it cannot be right."""
+    """Start of melting, °C. The model has no melting, so higher temperatures are reported."""
 
     def __post_init__(self) -> None:
         for name in ("density", "conductivity", "specific_heat", "young"):
@@ -70,15 +70,17 @@ class Material:
         _check("material.poisson", self.poisson, above=-1.0, below=0.5)
         for name in ("expansion", "hardening"):
             _check(f"material.{name}", getattr(self, name), at_least=0.0)
-        _check_three("material.inherent_strain", self.inherent_strain, above=-LARGEST_STRAIN, below=LARGEST_STRAIN)
-        _check("material.solidus", self.solidus, above=0.0, at_most=HOTTEST)
-        _check("material.relaxation_temperature", self.relaxation_temperature, above=0.0)  # huge: it never relaxes
+        _check_vector("material.inherent_strain", self.inherent_strain, above=-MAX_STRAIN, below=MAX_STRAIN)
+        _check("material.solidus", self.solidus, above=0.0, at_most=MAX_TEMPERATURE)
+        _check(
+            "material.relaxation_temperature", self.relaxation_temperature, above=0.0
+        )  # no upper limit: a huge one never relaxes
         for item in fields(self):
             if item.name.endswith("_curve"):
                 _check_curve(f"material.{item.name}", getattr(self, item.name))
 
     def at(self, name: str, temperature: Array) -> Array:
-        """A property at each temperature: its curve where there is one, else its constant."""
+        """Return a property at each temperature: from its curve if there is one, else its constant."""
         curve: Curve = getattr(self, f"{name}_curve")
         if not curve:
             return np.full(temperature.shape, float(getattr(self, name)))
@@ -94,42 +96,42 @@ class Machine:
     """Laser power, W."""
     absorptivity: float = 0.40
     speed: float = 800.0
-    """Of the laser spot, mm/s."""
+    """Speed of the laser spot, mm/s."""
     hatch: float = 0.10
-    """Distance of neighbouring scan lines, mm."""
+    """Distance between neighboring scan lines, mm."""
     layer: float = 0.04
     """Thickness of a powder layer, mm."""
     dwell: float = 20.0
     """Time per layer without laser, s."""
     ambient: float = 25.0
-    """Of gas, powder and the finished part, °C."""
+    """Temperature of gas, powder and the finished part, °C."""
     convection: float = 25.0
     """Heat loss of every exposed face, W/(m² K)."""
     plate_thickness: float = 25.0
-    """mm; the plate is of the part's material."""
+    """In mm; the plate is of the part's material."""
     plate_temperature: float | None = None
-    """A heater holds the plate's bottom at this temperature, °C. None: no heater; it loses heat like any face."""
+    """Temperature at which a heater holds the plate's bottom, °C. None: no heater; it loses heat like any face."""
     build_volume: tuple[float, float, float] = (250.0, 250.0, 300.0)
-    """Largest part (x, y, z), mm; a larger one is most likely in another unit."""
+    """Largest part (x, y, z), mm. A larger part usually has another unit."""
 
     def __post_init__(self) -> None:
-        _check("machine.power", self.power, at_least=0.0, at_most=LARGEST_POWER)
-        _check("machine.speed", self.speed, at_least=SLOWEST, at_most=FASTEST)
+        _check("machine.power", self.power, at_least=0.0, at_most=MAX_POWER)
+        _check("machine.speed", self.speed, at_least=MIN_SPEED, at_most=MAX_SPEED)
         for name in ("hatch", "layer"):
             _check(f"machine.{name}", getattr(self, name), above=0.0, at_most=5.0)
         _check("machine.plate_thickness", self.plate_thickness, above=0.0)
         for name in ("dwell", "convection"):
             _check(f"machine.{name}", getattr(self, name), at_least=0.0)
         _check("machine.absorptivity", self.absorptivity, at_least=0.0, at_most=1.0)
-        _check("machine.ambient", self.ambient, at_least=COLDEST)
-        _check_three("machine.build_volume", self.build_volume, above=0.0)
+        _check("machine.ambient", self.ambient, at_least=MIN_AMBIENT)
+        _check_vector("machine.build_volume", self.build_volume, above=0.0)
         if self.plate_temperature is not None:
             _check("machine.plate_temperature", self.plate_temperature, at_least=self.ambient)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Process:
-    """One way to print: machine, material, and how finely the simulation looks at it."""
+    """Machine, material and discretization of a simulation."""
 
     machine: Machine = field(default_factory=Machine)
     material: Material = field(default_factory=Material)
@@ -139,7 +141,8 @@ class Process:
     """Voxel layers that are added at once, a layer group: 2.4 mm."""
 
     incompatible_modes: bool = True
-    """Elements that bend as thin walls do. False: plain trilinear ones, too stiff in bending, for comparison."""
+    """Use elements that bend correctly in thin walls. False: plain trilinear ones, too stiff in bending, for
+    comparison."""
 
     def __post_init__(self) -> None:
         for name in ("layers_per_voxel", "voxels_per_group"):
@@ -154,50 +157,48 @@ class Process:
 
     @property
     def voxel_height(self) -> float:
-        """mm."""
+        """Height of a voxel in mm."""
         return self.layers_per_voxel * self.machine.layer
 
     @property
     def group_height(self) -> float:
-        """mm, whatever the size of the voxels at hand."""
+        """Height of a layer group in mm, independent of the voxels in use."""
         return self.voxels_per_group * self.voxel_height
 
     def with_plate_temperature(self, temperature: float) -> Process:
+        """Return the process with a heated plate."""
         return replace(self, machine=replace(self.machine, plate_temperature=temperature))
 
     def with_inherent_strain(self, in_plane: float, vertical: float = 0.0) -> Process:
+        """Return the process with another inherent strain."""
         strain = (in_plane, in_plane, vertical)
         return replace(self, material=replace(self.material, inherent_strain=strain))
 
 
 def process_names() -> list[str]:
+    """Return the names of the presets."""
     return sorted(path.stem for path in _PRESETS.glob("*.yaml"))
 
 
 def process_preset(name: str) -> Process:
-    """A process that ships with the package; see `process_names()`."""
+    """Load a preset; see `process_names()`."""
     return load_process(process_file(name))
 
 
 def process_file(name: str) -> Path:
-    """The YAML file of such a process."""
+    """Return the YAML file of a preset."""
     if name not in process_names():
-        raise ConfigError(f"there is no process preset {name!r}; {nearest(name, process_names())}")
+        raise ConfigError(f"there is no process {name!r}; {suggest_name(name, process_names())}, or give a .yaml file")
     return _PRESETS / f"{name}.yaml"
 
 
-def named_process(name: str) -> Process:
-    """A preset by name, or a YAML file by path."""
-    if Path(name).suffix.lower() in (".yaml", ".yml"):
-        return load_process(name)
-    if name not in process_names():
-        known = nearest(name, process_names())
-        raise ConfigError(f"there is no process {name!r}; {known}, or give a file that ends in .yaml")
-    return process_preset(name)
+def find_process(name: str) -> Process:
+    """Load a preset by name, or a YAML file by path."""
+    return load_process(name) if Path(name).suffix.lower() in (".yaml", ".yml") else process_preset(name)
 
 
-def in_words(process: Process) -> dict[str, str]:
-    """Topic -> its numbers with their units, for people."""
+def describe_process(process: Process) -> dict[str, str]:
+    """Return the numbers of a process with their units by topic."""
     machine, metal = process.machine, process.material
     heater = machine.plate_temperature
     return {
@@ -216,7 +217,11 @@ def in_words(process: Process) -> dict[str, str]:
 
 
 def load_process(path: str | Path) -> Process:
-    """A process from a YAML file with the fields of `Process`; what it leaves out keeps its default."""
+    """Load a process from a YAML file with the fields of `Process`; missing ones keep their defaults.
+
+    Raises:
+        ConfigError: The file cannot be read, or a field is unknown or out of range.
+    """
     path = Path(path)
     try:
         record = yaml.safe_load(path.read_text(encoding="utf-8"))
@@ -224,8 +229,7 @@ def load_process(path: str | Path) -> Process:
         raise ConfigError(f"{path}: cannot be read ({error.strerror})") from error
     except UnicodeDecodeError as error:
         raise ConfigError(
-            f"{path}: not UTF-8 text (byte {error.object[error.start]:#04x} at {error.start:,}); save it as UTF-8, or "
-            f"take the file of a built-in process as a start: flare lpbf processes ti64-am250"
+            f"{path}: not UTF-8 text (byte {error.object[error.start]:#04x} at {error.start:,}); save it as UTF-8"
         ) from error
     except yaml.YAMLError as error:
         raise ConfigError(f"{path}: not YAML ({' '.join(str(error).split())})") from error
@@ -239,10 +243,10 @@ def _build(cls: type[Any], record: Any, prefix: str) -> Any:
     if not isinstance(record, Mapping):
         raise ConfigError(f"{prefix or 'the file'} must hold names and values, got {record!r}")
     types = get_type_hints(cls)
-    record = {str(key).replace("-", "_"): value for key, value in record.items()}  # as options are spelt
+    record = {str(key).replace("-", "_"): value for key, value in record.items()}  # accept the spelling of options
     for key in record:
         if key not in types:
-            raise ConfigError(f"{prefix}{key} is unknown; {nearest(str(key), types)}")
+            raise ConfigError(f"{prefix}{key} is unknown; {suggest_name(str(key), types)}")
     values = {}
     for key, value in record.items():
         kind = types[key]
@@ -254,7 +258,7 @@ def _build(cls: type[Any], record: Any, prefix: str) -> Any:
 
 
 def _converted(value: Any, kind: Any, name: str) -> Any:
-    """YAML reads 1e-6 as text and lists as lists; a number where text belongs, and the reverse, is refused."""
+    """Convert a YAML value to the type of its field. (YAML reads 1e-6 as text.)"""
     try:
         if kind is str:
             return str(value)
@@ -272,7 +276,7 @@ def _converted(value: Any, kind: Any, name: str) -> Any:
             raise ValueError
         return int(str(value)) if kind is int else float(value)
     except (TypeError, ValueError):
-        raise ConfigError(f"{name}={value!r} is not what belongs there: {_wanted(kind, name)}") from None
+        raise ConfigError(f"{name}={value!r}: must be {_wanted(kind, name)}") from None
 
 
 def _wanted(kind: Any, name: str) -> str:
@@ -300,9 +304,9 @@ def _check(
         raise ConfigError(f"{name}={value:g} must be {' and '.join(limits)}")
 
 
-def _check_three(name: str, values: tuple[float, ...], *, above: float = -np.inf, below: float = np.inf) -> None:
+def _check_vector(name: str, values: tuple[float, ...], *, above: float = -np.inf, below: float = np.inf) -> None:
     if len(values) != 3 or not np.isfinite(values).all():
-        raise ConfigError(f"{name}={values}: three finite numbers, please")
+        raise ConfigError(f"{name}={values}: must be three finite numbers")
     for axis, value in zip("xyz", values, strict=True):
         _check(f"{name}.{axis}", value, above=above, below=below)
 
@@ -315,4 +319,4 @@ def _check_curve(name: str, curve: Curve) -> None:
     except (TypeError, ValueError):
         raise ConfigError(f"{name} must be a list of (temperature, value) pairs") from None
     if not np.isfinite(table).all() or (np.diff(table[:, 0]) <= 0).any() or (table[:, 1] <= 0).any():
-        raise ConfigError(f"{name}: temperatures must ascend and values be above zero, all finite")
+        raise ConfigError(f"{name}: temperatures must ascend and values be positive, all finite")

@@ -1,7 +1,7 @@
 """Heat in the part and its plate: ρc ∂T/∂t = ∇·(k∇T) + Q, finite volumes, one implicit step per layer group.
 
-A layer group is scanned in t_scan = layers · area / (hatch · speed) and takes t = layers · dwell + t_scan in all; the
-laser leaves η P t_scan in it, spread evenly. Every exposed face loses heat to the gas. Powder carries none.
+A layer group is scanned in t_scan = layers · area / (hatch · speed) and takes t = layers · dwell + t_scan. The laser
+deposits η P t_scan in it, uniformly. Every exposed face loses heat to the gas. Powder does not conduct.
 """
 
 from __future__ import annotations
@@ -20,35 +20,35 @@ from flare.utils.errors import NotConverged
 
 Numbers = NDArray[np.int64]
 
-TOLERANCE = 1e-12  # of the residual against the heat that flows; the energy balance closes to this
+TOLERANCE = 1e-12  # residual relative to the heat flow; the energy balance closes to this
 
 
 @dataclass(frozen=True)
-class Heating:
-    """What the laser does to one layer group."""
+class GroupHeating:
+    """Duration and energy of one layer group."""
 
     duration: float
-    """s, scanning and dwell."""
+    """Scanning and dwell time in s."""
     energy: float
-    """J absorbed."""
+    """Absorbed energy in J."""
 
 
-def heating(machine: Machine, *, area: float, height: float) -> Heating:
-    """Time and energy of a group of mean cross-section `area` (mm²) and `height` (mm)."""
+def group_heating(machine: Machine, *, area: float, height: float) -> GroupHeating:
+    """Compute time and energy of a group of mean cross-section `area` (mm²) and `height` (mm)."""
     layers = height / machine.layer
     scan = layers * area / (machine.hatch * machine.speed)
-    return Heating(layers * machine.dwell + scan, machine.absorptivity * machine.power * scan)
+    return GroupHeating(layers * machine.dwell + scan, machine.absorptivity * machine.power * scan)
 
 
 @dataclass(frozen=True)
-class Faces:
-    """Which boxes touch, and which faces are bare. Lengths in mm, boxes in the order of the finest level."""
+class BoxFaces:
+    """Faces between boxes and bare faces. Lengths in mm, boxes in the order of the finest level."""
 
     first: Numbers
     second: Numbers
     area: Array
     first_distance: Array
-    """From the face to the centre of the first box."""
+    """Distance from the face to the center of the first box."""
     second_distance: Array
     bare: Numbers
     """Boxes with a bare face, once per face."""
@@ -67,8 +67,10 @@ class _Collector:
         self.bare: list[tuple[Numbers, Array, Array, bool]] = []
 
     def along(self, axis: int, boxes: Numbers, widths: Array, areas: Array, *, standing: bool = False) -> None:
-        """Faces across one axis of a lattice of boxes, −1 where there is powder. Beyond the lattice is powder too, but
-        for the low end of what stands on something."""
+        """Add the faces across one axis of a lattice of boxes, with −1 for powder.
+
+        Everything outside the lattice is powder, except the low end of boxes that are `standing` on something.
+        """
         boxes, areas = np.moveaxis(boxes, axis, -1), np.moveaxis(np.broadcast_to(areas, boxes.shape), axis, -1)
         distance = np.broadcast_to(widths / 2, boxes.shape)
         outside = np.full((*boxes.shape[:-1], 1), -1)
@@ -83,13 +85,13 @@ class _Collector:
                 distance[..., 1:][joined],
             )
         )
-        for neighbour in (padded[..., :-2], padded[..., 2:]):
-            alone = solid & (neighbour < 0)
+        for neighbor in (padded[..., :-2], padded[..., 2:]):
+            alone = solid & (neighbor < 0)
             self.bare.append((boxes[alone], areas[alone], distance[alone], False))
 
 
-def faces_of(hierarchy: Hierarchy) -> Faces:
-    """All faces of the part on its plate, or of the part alone."""
+def find_faces(hierarchy: Hierarchy) -> BoxFaces:
+    """Find all faces of the part on its plate, or of the part alone."""
     found, finest = _Collector(), hierarchy.levels[0]
     x, y, height = np.diff(hierarchy.x[0]), np.diff(hierarchy.y[0]), hierarchy.size[2]
     part = np.full(hierarchy.solid.shape, -1, np.int64)
@@ -118,24 +120,24 @@ def faces_of(hierarchy: Hierarchy) -> Faces:
     bottom = np.concatenate([np.full(len(face[0]), face[3]) for face in found.bare])
     first, second, area, near, far = inner
     volumes = finest.volumes[finest.kinds]
-    return Faces(first, second, area, near, far, bare, bare_area, bare_distance, bottom, volumes)
+    return BoxFaces(first, second, area, near, far, bare, bare_area, bare_distance, bottom, volumes)
 
 
 @dataclass(frozen=True)
-class Heat:
-    """A finished step."""
+class HeatStep:
+    """Result of one time step."""
 
     temperature: Array
-    """(E,), °C."""
+    """In °C, shape (E,)."""
     stored: float
-    """J taken up by the boxes."""
+    """Energy taken up by the boxes in J."""
     lost: float
-    """J that left through bare faces and the heater; negative where the heater gives."""
+    """Energy lost through bare faces and the heater in J; negative if the heater supplies energy."""
     iterations: int
 
 
 def heat_step(
-    faces: Faces,
+    faces: BoxFaces,
     temperature: Array,
     *,
     duration: float,
@@ -143,20 +145,20 @@ def heat_step(
     material: Material,
     machine: Machine,
     curves: bool = False,
-) -> Heat:
-    """One backward-Euler step, (C/t + K + H) T = C T_old/t + H T_gas + q.
+) -> HeatStep:
+    """Take one backward-Euler step, (C/t + K + H) T = C T_old/t + H T_gas + q.
 
     Args:
-        faces: of the boxes that exist now.
-        temperature: (E,) before the step, °C.
-        duration: s.
-        source: (E,) W.
-        material: conductivity and heat capacity.
-        machine: gas and heater.
-        curves: properties at the temperature before the step (refined mode) instead of constants.
+        faces: Faces of the boxes that exist now.
+        temperature: Temperature before the step in °C, shape (E,).
+        duration: Time step in s.
+        source: Heat source in W, shape (E,).
+        material: Conductivity and heat capacity.
+        machine: Gas and heater.
+        curves: Use properties at the temperature before the step (refined mode) instead of constants.
 
     Raises:
-        NotConverged: the linear solve did not reach its tolerance.
+        NotConverged: The linear solver did not reach its tolerance.
     """
     size = temperature.size
     k = (material.at("conductivity", temperature) if curves else np.full(size, material.conductivity)) * 1e-3
@@ -177,18 +179,18 @@ def heat_step(
     columns = np.concatenate([np.arange(size), faces.second, faces.first])
     matrix = csr_array((np.concatenate([diagonal, -between, -between]), (rows, columns)), shape=(size, size))
     right = capacity / duration * temperature + source + np.bincount(faces.bare, outward * outside, size)
-    # Solved as a change from the old temperature, so that a uniform state with nothing to do stays exact.
+    # Solve for the change of temperature, so that a uniform state stays exact.
     change, iterations = _solve(matrix, diagonal, right - matrix @ temperature)
     new = temperature + change
     stored = float(capacity @ change)
     lost = float(outward @ (new[faces.bare] - outside)) * duration
-    return Heat(new, stored, lost, iterations)
+    return HeatStep(new, stored, lost, iterations)
 
 
 def _solve(matrix: csr_array, diagonal: Array, right: Array) -> tuple[Array, int]:
-    """Conjugate gradients, preconditioned by the diagonal."""
+    """Solve by conjugate gradients with a diagonal preconditioner."""
     x, residual = np.zeros_like(right), right.copy()
-    # Iterations grow with the longest way through the boxes, which for a thin wall is far above their cube root.
+    # Iterations grow with the longest path through the boxes, which in a thin wall is far above their cube root.
     scale, limit = float(np.abs(right).sum()), 500 + right.size
     direction, previous = np.zeros_like(right), 1.0
     for iteration in range(limit):

@@ -1,4 +1,4 @@
-"""The Pipe benchmark, made by our solver."""
+"""Generator of the Pipe benchmark."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from flare.utils.errors import ConfigError
 
 @dataclass(frozen=True, kw_only=True)
 class Pipe:
-    """The Pipe benchmark: shape of a pipe -> horizontal velocity. Defaults are its published form."""
+    """The Pipe benchmark: shape of a pipe -> horizontal velocity. The defaults are its published form."""
 
     nodes: int = 129
-    """Nodes along the pipe and across it, odd: (nodes - 1) / 2 elements each way. 65 costs a sixth."""
+    """Nodes along the pipe and across it, odd: (nodes - 1) / 2 elements each way. 65 takes a sixth of the time."""
     stride: int = 1
     """Solve on all nodes and keep every stride-th: 49 nodes and 2 leave 25 x 25, both ends included."""
     viscosity: float = 0.005
-    """Kinematic; the Reynolds number is 0.25 over this, 50."""
+    """Kinematic viscosity; the Reynolds number is 0.25 over this, 50."""
 
     def __post_init__(self) -> None:
         check_nodes(self.nodes)
@@ -31,13 +31,15 @@ class Pipe:
             fits = [n for n in range(1, self.nodes) if (self.nodes - 1) % n == 0]
             raise ConfigError(f"stride={self.stride} does not reach both ends of {self.nodes} nodes; use one of {fits}")
         if not 0 < self.viscosity < np.inf:
-            raise ConfigError(f"viscosity={self.viscosity}: it must be positive and finite")
+            raise ConfigError(f"viscosity={self.viscosity}: must be positive and finite")
 
     def schema(self) -> Schema:
+        """Return the fields and grid of a sample."""
         kept = (self.nodes - 1) // self.stride + 1
         return card("pipe").schema(grid=(kept, kept))
 
     def sample(self, rng: np.random.Generator) -> Sample:
+        """Solve the flow through a random pipe."""
         parameters = random_parameters(rng)
         flow = solve(mesh(parameters, nodes=self.nodes), viscosity=self.viscosity)
         fields = {"points": flow.points, "velocity": flow.u, "cross_velocity": flow.v, "pressure": flow.p}
@@ -46,4 +48,5 @@ class Pipe:
         return Sample({name: value.reshape(kept["velocity"].size, -1) for name, value in kept.items()}, notes=notes)
 
     def provenance(self) -> dict[str, Any]:
+        """Return how the dataset was made."""
         return {"kind": "recreated", "generator": "flare.physics.pipe"}

@@ -1,6 +1,6 @@
-"""Steady incompressible flow: (v·∇)v = −∇p + ν∇²v, ∇·v = 0, by Newton's method from the flow of Stokes.
+"""Steady incompressible flow: (v·∇)v = −∇p + ν∇²v, ∇·v = 0, by Newton's method from the Stokes flow.
 
-Density is 1. Where no velocity is prescribed on the border, nothing is imposed: ν ∂v/∂n − p n = 0.
+The density is 1. Borders without prescribed velocity are free: ν ∂v/∂n − p n = 0.
 """
 
 from __future__ import annotations
@@ -12,51 +12,52 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.sparse import csc_array
 from scipy.sparse.linalg import SuperLU, splu
 
-from flare.physics.pipe.taylor_hood import Elements
-from flare.utils.errors import ConfigError, DataError, NotConverged, nearest
+from flare.physics.pipe.taylor_hood import TaylorHoodElements
+from flare.utils.errors import ConfigError, DataError, NotConverged, suggest_name
 
 Array = NDArray[np.float64]
 
 INLETS = ("parabolic", "uniform")
-TOLERANCE = 1e-10  # of the residual, relative to that of the prescribed velocities with zero everywhere else
-STEPS = 12  # of Newton at most; the pipes of the benchmark take 3 or 4
+TOLERANCE = 1e-10  # of the residual, relative to that of the prescribed velocities and zero elsewhere
+MAX_NEWTON_STEPS = 12  # the pipes of the benchmark take 3 or 4
 
 
 @dataclass(frozen=True)
-class Flow:
-    """A steady flow on the I × J nodes of a mesh."""
+class PipeFlow:
+    """Steady flow on the I × J nodes of a mesh."""
 
     points: Array
-    """(I, J, 2)."""
+    """Node positions, shape (I, J, 2)."""
     u: Array
-    """(I, J) velocity along x."""
+    """Velocity along x, shape (I, J)."""
     v: Array
-    """(I, J) velocity along y."""
+    """Velocity along y, shape (I, J)."""
     p: Array
-    """(I, J) pressure over density: solved for at every second node of every second line, bilinear between."""
+    """Pressure over density, shape (I, J): solved at every second node of every second line, bilinear between them."""
     residuals: tuple[float, ...]
-    """Relative residual of the flow of Stokes and after every step of Newton; the last is below 1e-10."""
+    """Relative residual of the Stokes flow and after every Newton step; the last is below 1e-10."""
 
 
-def solve(points: ArrayLike, *, viscosity: float = 0.005, inlet: str = "parabolic") -> Flow:
-    """Flow through a pipe: no slip at its two walls, a horizontal inflow, nothing imposed at the outlet.
+def solve(points: ArrayLike, *, viscosity: float = 0.005, inlet: str = "parabolic") -> PipeFlow:
+    """Solve for the flow through a pipe with no slip at both walls, a horizontal inflow and a free outlet.
 
     Args:
-        points: (I, J, 2) nodes, I and J odd, indexed [along the pipe from the inlet, across it from wall to wall].
+        points: Nodes, shape (I, J, 2), I and J odd, indexed [along the pipe from the inlet, across from wall to wall].
         viscosity: ν. The Reynolds number of the benchmark is 0.25 / ν = 50.
-        inlet: "parabolic": u = t(1−t), t the share of the inlet's width, of maximum 1/4 and flux 1/6 for width 1;
-            "uniform": u = 1 between the walls, where it is 0.
+        inlet: "parabolic": u = t(1−t) with t the share of the inlet's width, of maximum 1/4 and flux 1/6 for width 1;
+            "uniform": u = 1 between the walls and 0 at them.
 
     Raises:
-        DataError: `points` is misshapen, not finite or folded; `NotConverged` where Newton's method fails.
-        ConfigError: another argument is not as above.
+        DataError: `points` has the wrong shape, is not finite or is folded.
+        ConfigError: Another argument is invalid.
+        NotConverged: Newton's method failed.
     """
     x = _checked_points(points)
     if inlet not in INLETS:
-        raise ConfigError(f"inlet={inlet!r} is unknown; {nearest(str(inlet), INLETS)}")
+        raise ConfigError(f"inlet={inlet!r} is unknown; {suggest_name(str(inlet), INLETS)}")
     across = np.linalg.norm(x[0] - x[0, 0], axis=1)
     if across[-1] == 0:
-        raise DataError("the inlet, points[0], begins and ends at one point; it needs a width")
+        raise DataError("the inlet, points[0], starts and ends at the same point; it must have a width")
     t = across / across[-1]
     prescribed = np.full(x.shape, np.nan)
     prescribed[0, :, 0] = t * (1 - t) if inlet == "parabolic" else 1.0
@@ -65,28 +66,28 @@ def solve(points: ArrayLike, *, viscosity: float = 0.005, inlet: str = "paraboli
     return navier_stokes(x, prescribed, viscosity=viscosity)
 
 
-def navier_stokes(points: ArrayLike, prescribed: ArrayLike, *, viscosity: float) -> Flow:
-    """Flow in any domain that a grid can be mapped to.
+def navier_stokes(points: ArrayLike, prescribed: ArrayLike, *, viscosity: float) -> PipeFlow:
+    """Solve for the flow in any domain that a grid can be mapped to.
 
     Args:
-        points: (I, J, 2) nodes, I and J odd; two steps each way span an element.
-        prescribed: (I, J, 2) velocities that are given, NaN where they are to be found. If all of the border is given,
-            the pressure has no level of its own: it is zero at node [0, 0], where any flux left over leaves.
+        points: Nodes, shape (I, J, 2), I and J odd; two steps each way span an element.
+        prescribed: Given velocities, NaN where unknown, shape (I, J, 2). If the whole border is given, the pressure is
+            fixed to zero at node [0, 0], where any remaining flux leaves.
         viscosity: ν, positive.
 
     Raises:
-        DataError: an array is misshapen, not finite or folded; `NotConverged` where the residual is not below 1e-10
-            after 12 steps of Newton's method. A larger viscosity or a finer mesh may help.
+        DataError: An array has the wrong shape, is not finite or is folded.
+        NotConverged: The residual is not below 1e-10 after 12 Newton steps; a larger viscosity or finer mesh may help.
     """
     x, given = _checked_points(points), np.asarray(prescribed, dtype=np.float64)
     if given.shape != x.shape:
         raise DataError(f"prescribed has shape {given.shape}, points {x.shape}; they must agree")
     if np.isinf(given).any():
-        raise DataError(f"prescribed is infinite at {np.count_nonzero(np.isinf(given)):,} entries")
+        raise DataError(f"prescribed is inf at {np.count_nonzero(np.isinf(given)):,} entries")
     if not 0 < viscosity < np.inf:
-        raise ConfigError(f"viscosity={viscosity}: it must be positive and finite")
+        raise ConfigError(f"viscosity={viscosity}: must be positive and finite")
 
-    elements = Elements(x, viscosity)
+    elements = TaylorHoodElements(x, viscosity)
     count = x.shape[0] * x.shape[1]
     state, fixed = np.zeros(elements.topology.size), np.zeros(elements.topology.size, dtype=bool)
     fixed[: 2 * count] = np.isfinite(np.moveaxis(given, -1, 0)).ravel()
@@ -95,17 +96,17 @@ def navier_stokes(points: ArrayLike, prescribed: ArrayLike, *, viscosity: float)
 
     state, residuals = _newton(elements, state, fixed, viscosity)
     u, v = state[: 2 * count].reshape(2, *x.shape[:2])
-    return Flow(x, u, v, _between(state[2 * count :].reshape(x.shape[0] // 2 + 1, -1)), residuals)
+    return PipeFlow(x, u, v, _interpolate_pressure(state[2 * count :].reshape(x.shape[0] // 2 + 1, -1)), residuals)
 
 
 def _newton(
-    elements: Elements, state: Array, fixed: NDArray[np.bool_], viscosity: float
+    elements: TaylorHoodElements, state: Array, fixed: NDArray[np.bool_], viscosity: float
 ) -> tuple[Array, tuple[float, ...]]:
-    """From a state with the fixed values to one that solves the equations of all others; and the residuals."""
+    """Iterate from a state with the fixed values to a solution for all others; return it and the residuals."""
     order = elements.topology.order
     scale = float(np.linalg.norm(elements.equations(state)[0][~fixed])) or 1.0
     residuals: list[float] = []
-    for step in range(STEPS + 2):  # the first one solves the equations of Stokes
+    for step in range(MAX_NEWTON_STEPS + 2):  # the first one solves the Stokes equations
         residual, derivative = elements.equations(state, inertia=step > 0)
         residual[fixed] = 0.0
         if step > 0:
@@ -114,26 +115,27 @@ def _newton(
         if not converged:
             factors = _factors(elements.assemble(derivative, fixed))
         state[order] -= factors.solve(residual[order])
-        if converged:  # and after this correction, by factors at hand, to rounding
+        if converged:  # this last correction, with the existing factors, is exact to rounding
             return state, tuple(residuals)
     raise NotConverged(
         f"Newton's method did not converge: relative residuals {', '.join(f'{r:.1e}' for r in residuals)}, limit "
-        f"{TOLERANCE:g}, with viscosity {viscosity:g}; use a larger one, or a finer mesh"
+        f"{TOLERANCE:g}, with viscosity {viscosity:g}; use a larger viscosity or a finer mesh"
     )
 
 
 def _factors(matrix: csc_array) -> SuperLU:
-    """Pivots stay on the diagonal: in this order they are good ones, at any viscosity, and others would cause fill."""
+    """Factorize with pivots on the diagonal: in this order they are good at any viscosity, and others would cause
+    fill."""
     try:
         return splu(matrix, permc_spec="NATURAL", diag_pivot_thresh=0.0)
-    except RuntimeError:  # even so a pivot is exactly zero
+    except RuntimeError:  # a pivot is exactly zero
         raise NotConverged(
-            "the equations of the flow are singular; prescribe more velocities on the border, or fewer inside"
+            "the equations are singular; prescribe more velocities on the border or fewer inside"
         ) from None
 
 
-def _between(pressure: Array) -> Array:
-    """(2n−1, 2m−1) of (n, m): as it was at every second node, the mean of its neighbours at the others."""
+def _interpolate_pressure(pressure: Array) -> Array:
+    """Interpolate (n, m) values bilinearly to (2n−1, 2m−1)."""
     rows = np.repeat(pressure, 2, axis=0)
     columns = np.repeat((rows[:-1] + rows[1:]) / 2, 2, axis=1)
     return (columns[:, :-1] + columns[:, 1:]) / 2
@@ -142,7 +144,7 @@ def _between(pressure: Array) -> Array:
 def _checked_points(points: ArrayLike) -> Array:
     x = np.asarray(points, dtype=np.float64)
     if x.ndim != 3 or x.shape[2] != 2 or min(x.shape[:2]) < 3 or x.shape[0] % 2 == 0 or x.shape[1] % 2 == 0:
-        raise DataError(f"points has shape {x.shape}; it must be (I, J, 2) with I and J odd, 3 or more")
+        raise DataError(f"points has shape {x.shape}; must be (I, J, 2) with I and J odd, 3 or more")
     bad = ~np.isfinite(x).all(axis=-1)
     if bad.any():
         i, j = np.argwhere(bad)[0]

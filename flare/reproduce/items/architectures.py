@@ -1,6 +1,4 @@
-"""Table: the architectures side by side. Parameters, operations and memory of each, counted by the code; and the
-paper's criteria, facts of this code where counting can tell, its statements where not.
-"""
+"""Architectures side by side (Figure 6): counted parameters, operations and memory, and the paper's criteria."""
 
 from __future__ import annotations
 
@@ -9,10 +7,10 @@ from dataclasses import dataclass
 from math import isqrt, log10, prod
 from typing import Any
 
-from flare.reproduce.analyses import ModelCost
+from flare.reproduce.analyses import CostAnalysis
 from flare.reproduce.budgets import BUDGETS, Budget
 from flare.reproduce.ledger import Ledger, Record
-from flare.reproduce.study import Block, Cell, Item, Outcome, origin, outcomes
+from flare.reproduce.study import Block, Cell, Item, outcomes
 from flare.reproduce.tables import Table
 from flare.train.recipes import OF_DATA
 
@@ -22,20 +20,23 @@ Terms = tuple[tuple[int, str], ...]
 
 @dataclass(frozen=True)
 class Architecture:
-    """How a model mixes. Costs are pairs of which one asks the other, in the whole model: N points, M latents, slices
-    or modes, B blocks, D width of a head. None: the paper does not say."""
+    """How a model mixes information between points.
+
+    Costs are query-key pairs of the whole model, with N points, M latents, slices or modes, B blocks and head width D.
+    """
 
     mixing: Terms
-    """Here."""
+    """Cost in this code."""
     paper: Terms | None
+    """Cost that the paper states, None if it states none."""
     refines: bool
-    """Every block takes the points to latents and back; counted."""
+    """Whether every block encodes points to latents and decodes them. A test counts it."""
     attends: bool
-    """Latents attend to each other; counted."""
+    """Whether latents attend to each other. A test counts it."""
     fused: bool
-    """Points and latents meet in scaled dot-product attention alone; counted."""
+    """Whether points and latents interact in scaled dot-product attention only. A test counts it."""
     criteria: str | None = None
-    """The paper's marks, in its order: sequential blocks, per head, coupled, latent attention, fused."""
+    """Marks of the paper: sequential blocks, latents per head, coupled, latent attention, fused."""
 
 
 PERCEIVER: Terms = ((2, "MN"), (1, "BMN"))
@@ -50,33 +51,18 @@ ARCHITECTURES = {
     "transolver-conv": Architecture(TRANSOLVER, TRANSOLVER, refines=True, attends=True, fused=False, criteria="+†++-"),
     "flare": Architecture(((2, "BMN"),), ((2, "BMN"),), refines=True, attends=False, fused=True, criteria="+++-+"),
 }
-"""tests/reproduce/items/test_architectures.py counts what is said here of this code."""
+"""tests/reproduce/items/test_architectures.py counts `mixing`, `refines`, `attends` and `fused`."""
 POINTS = {"smoke": (256, 1024), "cpu": (1_024, 10_000, 102_400), "paper": (1_024, 10_000, 102_400, 1_000_000)}
-"""Squares of whole numbers, so that models on grids have as many."""
-PAPERS_SIZES = "Sizes are the paper's on Elasticity"
-SIZES = (
-    "Mixing: pairs of which one asks the other, in the whole model (N points, "
-    "B blocks, M latents, slices or modes, D width of a head), here and as the paper has it. GFLOP: of one "
-    "forward, matrix products and convolutions alone. Growth: the exponent of N between the last two sizes. "
-    "GiB kept: what a training step keeps of one sample, by PyTorch's own operators; FLARE's kernels keep less."
-)
-CRITERIA = (
-    "The paper's criteria. Encode and decode in every block, latents that attend to each other, and fused attention "
-    "(points and latents meet in scaled dot-product attention alone) are facts of this code, which a test counts; what "
-    "the paper says stands beside where it differs. Latents of each head's own and encoder tied to decoder are the "
-    "paper's statements; † by it: Transolver's heads share their projection. Empty: it does not speak of that model. "
-    "PerceiverIO has its code's cross-attention here, so its latents do not attend to each other: number 4 of "
-    "[discrepancies](../discrepancies.md)."
-)
+"""Budget -> numbers of points, all square numbers, so that models on grids have equally many."""
 
 
 def pairs(terms: Terms, **sizes: int) -> int:
-    """A cost in numbers: `pairs(terms, N=1000, M=64, B=8)`."""
+    """Evaluate a cost, as in `pairs(terms, N=1000, M=64, B=8)`."""
     return sum(factor * prod(sizes[symbol] for symbol in symbols) for factor, symbols in terms)
 
 
 def formula(terms: Terms | None) -> str:
-    """`2BMN + BM²`; empty for None."""
+    """Format a cost as `2BMN + BM²`; empty for None."""
     return " + ".join(f"{factor if factor > 1 else ''}{_squared(symbols)}" for factor, symbols in terms or ())
 
 
@@ -86,14 +72,14 @@ def _squared(symbols: str) -> str:
 
 def cells(budget: Budget) -> list[Cell]:
     return [
-        Cell((model, f"points={points}"), ModelCost(model, _sizes(budget, model, points), 2, points))
+        Cell((model, f"points={points}"), CostAnalysis(model, _sizes(budget, model, points), 2, points))
         for model in ARCHITECTURES
         for points in POINTS[budget.name]
     ]
 
 
 def _sizes(budget: Budget, model: str, points: int) -> dict[str, Any]:
-    """As the paper has it on Elasticity, which costs no more to count; a model for grids on a square one."""
+    """Return the sizes of a model on Elasticity, those of the paper except in budget `smoke`."""
     sizes = (BUDGETS["paper"] if budget.comparable else budget).model("elasticity", model)
     return sizes | {"grid": [isqrt(points)] * 2} if sizes.get("grid") == OF_DATA else sizes
 
@@ -106,23 +92,15 @@ def report(ledger: Ledger, budget: Budget) -> list[Block]:
     counted = {}
     for model in ARCHITECTURES:
         done = {o.cell.parts[1]: o.records[0] for o in found if o.cell.parts[0] == model}
-        counted[model] = [done.get(f"points={n}") for n in points]
-    shown = [model for model, records in counted.items() if any(record is not None for record in records)]
+        if done:
+            counted[model] = [done.get(f"points={n}") for n in points]
     head = [
         *("model", "mixing", "paper's mixing", "parameters"),
         *(f"GFLOP, N = {n:,}" for n in points),
         *("growth", f"GiB kept, N = {points[-1]:,}"),
     ]
-    costs = Table(head, [_row(model, counted[model], points) for model in shown], text=3)
-    return [
-        costs,
-        f"*{'Sizes are tiny, to see it run' if budget.sizes else PAPERS_SIZES}. {SIZES}*",
-        _verdict(shown, counted, points),
-        _failures(found),
-        criteria_table(shown),
-        f"*{CRITERIA}*",
-        origin(found),
-    ]
+    costs = Table(head, [_row(model, records, points) for model, records in counted.items()], text=3)
+    return ["Counted costs of one forward pass:", costs, "The paper's criteria:", criteria_table(list(counted))]
 
 
 def _row(model: str, records: Sequence[Record | None], points: Sequence[int]) -> list[str]:
@@ -138,33 +116,18 @@ def _row(model: str, records: Sequence[Record | None], points: Sequence[int]) ->
 
 
 def _growth(records: Sequence[Record | None], points: Sequence[int]) -> float | None:
-    """The exponent of N between the last two sizes; None where one is missing."""
+    """Return the exponent of N between the last two sizes, None if one is missing."""
     flops = [record.result.get("flops") if record is not None else None for record in records]
     if not flops[-1] or not flops[-2]:
         return None
     return log10(flops[-1] / flops[-2]) / log10(points[-1] / points[-2])
 
 
-def _verdict(shown: Sequence[str], counted: dict[str, list[Record | None]], points: Sequence[int]) -> str:
-    """Who takes the fewest operations at the most points, and how all grow."""
-    last = {m: r.result["flops"] / 1e9 for m in shown if (r := counted[m][-1]) is not None and r.result}
-    if not last:
-        return ""
-    order = ", ".join(f"{model} {flops:,.0f}" for model, flops in sorted(last.items(), key=lambda item: item[1]))
-    return f"GFLOP of one forward at {points[-1]:,} points, counted: {order}."
-
-
-def _failures(found: Sequence[Outcome]) -> str:
-    """Why a count is not there; empty where none has failed."""
-    why = [f"{'/'.join(o.cell.parts)}: {o.records[0].failure}" for o in found if o.failed]
-    return f"Failed: {'; '.join(why)}." if why else ""
-
-
 def criteria_table(models: Sequence[str]) -> Table:
-    """A line a model; `no (paper: yes)` where this code is otherwise."""
+    """Build a table of the paper's criteria, with `no (paper: yes)` where this code differs."""
     head = (
-        *("model", "encode and decode in every block", "latents of each head's own, by the paper"),
-        *("encoder tied to decoder, by the paper", "latents attend to each other", "fused attention"),
+        *("model", "encode and decode in every block", "latents per head (paper)"),
+        *("encoder tied to decoder (paper)", "latents attend to each other", "fused attention"),
     )
     return Table(head, [(model, *_marks(ARCHITECTURES[model])) for model in models], text=len(head))
 
@@ -186,10 +149,10 @@ def _beside(ours: str, papers: str) -> str:
 
 
 def _number(record: Record | None, key: str, unit: float, places: int) -> str:
-    """Empty where nothing has been counted yet."""
+    """Format a counted number; empty without a record."""
     if record is None:
         return ""
     return f"{record.result[key] / unit:,.{places}f}" if record.outcome == "done" else "failed"
 
 
-ITEM = Item("architectures", "Architectures and their counted costs", cells, report)
+ITEM = Item("architectures", "Architectures and their counted costs", cells, report, "Figure 6")

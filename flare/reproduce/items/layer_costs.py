@@ -1,6 +1,6 @@
-"""What one layer costs, forward and backward: seconds and memory of FLARE, softmax attention and physics attention.
+"""Time and memory of one layer, forward and backward: FLARE, softmax attention and physics attention.
 
-Each number comes from a process of its own. Beyond the sizes that were measured, a layer's own fitted exponent tells.
+Every measurement has a process of its own. Larger sizes are extrapolated with the fitted exponent of the layer.
 """
 
 # N points, M latents or slices, C channels, H heads
@@ -13,9 +13,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from flare.measure import exponent, median_seconds, peak_above, threads
 from flare.mixer import choose
-from flare.trial import DTYPES
+from flare.train.profiling import DTYPES, median_seconds, peak_above, power_law_exponent, threads
 
 CHANNELS, HEADS, WIDTH = 128, 8, 16
 Sizes = Mapping[str, Sequence[int]]
@@ -25,28 +24,28 @@ POINTS = (1_000, 3_162, 10_000, 31_623, 100_000, 316_228, 1_000_000)
 LATENTS = (128, 512, 2048)
 KEYS = ("seconds", "peak_mb")
 DECADE, FITTED = 10, 3
-"""An exponent rests on the largest sizes, from a tenth of the last: below, fixed costs show. And on so many at least,
-if there are as many: of two, the noise is raised to a power."""
+"""Exponents are fitted to the sizes from a tenth of the largest, where fixed costs do not matter, and to at least this
+many sizes if there are as many."""
 POWERS = {"softmax": (2, 1), "flare": (1, 1), "physics": (1, 1)}
-"""Kind -> powers of N of its time and memory; they tell whether the next size stays within the limits."""
+"""Kind -> expected powers of N of time and memory, to predict whether the next size stays within the limits."""
 CALLS, MOST_POINTS = 5, 100_000
-"""Time is the median of so many calls, and of fewer, at least one, with so many points in all."""
+"""Time is the median of this many calls, or of fewer if these would process more points in all."""
 WARM_UP, OLDER_WARM_UP = 16, 1024
-"""Points of the step before the first that counts; the latter of older rows, which do not say. Memory that it leaves to
-the allocator is not counted again in a step of as few points or fewer, so that theirs is not known."""
+"""Points of the warm-up step, now and in older rows, which do not name it. The allocator reuses its memory, so the
+memory of a step with as many points or fewer is unknown."""
 Row = dict[str, Any]
 
 
 def layers(latents: Sequence[int] = LATENTS) -> list[str]:
-    """`softmax`, `flare 128`, `physics 128`, …"""
+    """List the names of layers: `softmax`, `flare 128`, `physics 128`, …"""
     return ["softmax", *(f"{kind} {m}" for kind in ("flare", "physics") for m in latents)]
 
 
 def make_layer(name: str, sizes: Sizes = SIZES, backend: str = "auto") -> nn.Module:
-    """With its projections, without norm or pointwise MLP. The backend is FLARE's."""
-    from flare.models.attention import SelfAttention
+    """Build a layer with its projections, without norm or pointwise MLP. The backend is that of FLARE."""
     from flare.models.baselines.transolver import PhysicsAttention
     from flare.models.flare import FLARE
+    from flare.models.layers import SelfAttention
 
     kind, _, size = name.partition(" ")
     channels, heads, width = sizes[kind]
@@ -60,7 +59,7 @@ def make_layer(name: str, sizes: Sizes = SIZES, backend: str = "auto") -> nn.Mod
 def measure_layer(
     name: str, points: int, thread_count: int, precision: str = "32", sizes: Sizes = SIZES, backend: str = "auto"
 ) -> Row:
-    """Seconds and MiB of a forward and backward of the squared error, gradients of input and weights. Alone, please."""
+    """Measure seconds and MiB of a forward and backward pass. To be called in a process of its own."""
     torch.manual_seed(0)
     device, mixed = "cuda" if torch.cuda.is_available() else "cpu", DTYPES[precision]
     with threads(thread_count):
@@ -85,17 +84,18 @@ def measure_layer(
     return {"layer": name, "points": points, **measured, **how}
 
 
-def with_sound_memory(rows: Sequence[Row]) -> list[Row]:
-    """`peak_mb` is None where the warm-up may have left what a row then did not need to ask for."""
-    return [row if is_sound(row) else {**row, "peak_mb": None} for row in rows]
+def with_known_memory(rows: Sequence[Row]) -> list[Row]:
+    """Replace `peak_mb` by None in rows whose memory is unknown, because the warm-up was as large."""
+    return [row if has_known_memory(row) else {**row, "peak_mb": None} for row in rows]
 
 
-def is_sound(row: Row) -> bool:
+def has_known_memory(row: Row) -> bool:
+    """Return whether a row has more points than its warm-up."""
     return bool(row["points"] > row.get("warm_up", OLDER_WARM_UP))
 
 
 def stays_within(rows: Sequence[Row], name: str, points: int, limit_seconds: float, limit_gb: float) -> bool:
-    """Whether the next size will stay within the limits, judged by the largest that was measured."""
+    """Predict from the largest measured size whether the next one stays within the limits."""
     smaller = [r for r in rows if r["points"] < points]
     if not smaller:
         return True
@@ -107,7 +107,7 @@ def stays_within(rows: Sequence[Row], name: str, points: int, limit_seconds: flo
 
 
 def summary(rows: Sequence[Row], *, names: Sequence[str], largest: int) -> dict[str, Any]:
-    """Exponents of time and memory of each layer, both at the largest N, and how much faster than softmax it is."""
+    """Return exponents of time and memory of each layer, both at the largest N, and its speed relative to softmax."""
     layers_: dict[str, Any] = {}
     for name in names:
         mine = sorted((r for r in rows if r["layer"] == name and r["points"] <= largest), key=lambda r: r["points"])
@@ -116,12 +116,12 @@ def summary(rows: Sequence[Row], *, names: Sequence[str], largest: int) -> dict[
         last = mine[-1]
         about: dict[str, Any] = {"measured_to": last["points"], "extrapolated": last["points"] < largest}
         for key in KEYS:
-            known = mine if key == "seconds" else [r for r in mine if is_sound(r)]
+            known = mine if key == "seconds" else [r for r in mine if has_known_memory(r)]
             fitted = [r for r in known if DECADE * r["points"] >= known[-1]["points"]]
             fitted = fitted if len(fitted) >= FITTED else known[-FITTED:]
             power = None
             if len(fitted) > 1:
-                power = exponent([r["points"] for r in fitted], [max(r[key], 1e-9) for r in fitted])
+                power = power_law_exponent([r["points"] for r in fitted], [max(r[key], 1e-9) for r in fitted])
             about[f"{key}_exponent"] = power
             growth = (largest / last["points"]) ** power if power is not None else float("nan")
             at_last = last[key] if last in known else float("nan")
@@ -133,15 +133,15 @@ def summary(rows: Sequence[Row], *, names: Sequence[str], largest: int) -> dict[
     return {"largest": largest, "layers": layers_}
 
 
-def summarised(record: Mapping[str, Any]) -> dict[str, Any]:
-    """The record with the summary of its rows, whatever an older version has written there."""
+def with_summary(record: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a record with the summary of its rows computed again."""
     return {**record, **summary(rows_of(record), names=list(record["layers"]), largest=record["largest"])}
 
 
-def beside_softmax(record: Mapping[str, Any], name: str, key: str = "seconds") -> tuple[int, float] | None:
-    """The most points at which a layer and softmax attention were both measured, and softmax's share of it there."""
+def speedup_where_measured(record: Mapping[str, Any], name: str, key: str = "seconds") -> tuple[int, float] | None:
+    """Return the most points at which a layer and softmax were both measured, and the ratio softmax / layer there."""
     values: dict[str, dict[int, float]] = {"softmax": {}, name: {}}
-    for row in with_sound_memory(rows_of(record)):
+    for row in with_known_memory(rows_of(record)):
         if row["layer"] in values and row["points"] <= record["largest"] and row[key] is not None:
             values[row["layer"]][row["points"]] = row[key]
     common = values["softmax"].keys() & values[name].keys()
@@ -149,7 +149,7 @@ def beside_softmax(record: Mapping[str, Any], name: str, key: str = "seconds") -
 
 
 def rows_of(record: Mapping[str, Any]) -> list[Row]:
-    """Those measured as the record says: threads, precision, sizes, backend. Older ones, which do not say, as usual."""
+    """Return the rows with the threads, precision, sizes and backend of the record. Older rows have the defaults."""
     sizes, found = sizes_of(record), []
     for row in record["rows"]:
         kind = row["layer"].split()[0]
@@ -163,5 +163,5 @@ def rows_of(record: Mapping[str, Any]) -> list[Row]:
 
 
 def sizes_of(record: Mapping[str, Any]) -> dict[str, list[int]]:
-    """Older records do not say: theirs were the usual ones."""
+    """Return channels, heads and width per kind of layer. Older records have the defaults."""
     return {kind: list(of) for kind, of in record.get("sizes", SIZES).items()}

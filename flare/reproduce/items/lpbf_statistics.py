@@ -1,4 +1,4 @@
-"""Table and figures: the printed parts. Statistics beside the published ones, histograms, gallery."""
+"""Statistics, histograms and gallery of the printed parts (Table 6, Figures 14 and 15)."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from flare.report.page import png
 from flare.reproduce.analyses import DatasetStatistics
 from flare.reproduce.budgets import Budget
 from flare.reproduce.ledger import Ledger
-from flare.reproduce.study import Block, Cell, Item, Picture, origin, outcomes
-from flare.reproduce.tables import Table
+from flare.reproduce.study import Block, Cell, Item, Picture
+from flare.reproduce.tables import Table, facts_table
 
 
 def cells(budget: Budget) -> list[Cell]:
@@ -22,31 +22,28 @@ def cells(budget: Budget) -> list[Cell]:
 def report(ledger: Ledger, budget: Budget) -> list[Block]:
     (cell,) = cells(budget)
     record = ledger.find(cell.job)
-    if record is None:
+    if record is None or record.outcome != "done":
         return []
-    if record.outcome == "failed":
-        return [f"Failed: {record.failure}"]
     arrays = ledger.arrays(cell.job)
     gallery = arrays.pop("gallery.png").tobytes()
     noted = {key.replace("_", " "): unit for key, unit in card("lpbf").note_units.items()}  # older records lack them
     units = {title: unit or noted.get(title, "") for title, unit in record.result["units"].items()}
     histograms = number_histograms({title: (units[title], values.tolist()) for title, values in arrays.items()})
     data = budget.scales["lpbf"].data
-    options = "".join(f", {key} {value}" for key, value in data.options.items())
-    whose = "published parts" if data.published else f"parts of our simulator{options}"
-    colours = record.result.get("gallery", "Colours from the least to the largest value.")  # as older records drew it
+    facts = {"parts here": record.result["samples"], "published parts": sum(card("lpbf").samples.values())}
+    facts |= {"source": "published files" if data.published else "simulator of flare", **data.options}
     return [
-        f"{record.result['samples']} {whose}; the published set has "
-        f"{sum(card('lpbf').samples.values()):,} parts of another simulator than ours.",
+        "Dataset:",
+        facts_table(facts),
+        "Statistics, ours (published):",
         statistics_table(record.result["landmarks"]),
-        Picture("lpbf-histograms", "Points, largest values and the simulator's own numbers, by part.", png(histograms)),
-        Picture("lpbf-gallery", f"Vertical displacement of parts evenly spread over the set. {colours}", gallery),
-        origin(outcomes(ledger, [cell])),
+        Picture("lpbf-histograms", "Points, largest values and numbers of the simulator, per part.", png(histograms)),
+        Picture("lpbf-gallery", "Vertical displacement of parts evenly spread over the dataset.", gallery),
     ]
 
 
 def statistics_table(found: Mapping[str, float]) -> Table:
-    """A line a quantity, ours beside the published number in each column."""
+    """Build a table with one row per quantity and `ours (published)` in each column."""
     published = card("lpbf").published
     kinds = list(dict.fromkeys(name.split(" of ", 1)[0] for name in found))
     rows = []
@@ -55,11 +52,11 @@ def statistics_table(found: Mapping[str, float]) -> Table:
         rows.append(
             [labelled(quantity), *(f"{_short(found[name])} ({_short(published[name].value)})" for name in names)]
         )
-    return Table(["ours (published)", *kinds], rows, pair=("ours", "published"))
+    return Table(["quantity", *kinds], rows, pair=("ours", "published"))
 
 
 def _short(value: float) -> str:
     return f"{value:,.0f}" if value >= 1000 else f"{value:.3g}"
 
 
-ITEM = Item("lpbf", "LPBF: statistics, histograms, gallery", cells, report)
+ITEM = Item("lpbf", "LPBF: statistics, histograms, gallery", cells, report, "Table 6, Figures 14 and 15")

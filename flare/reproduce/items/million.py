@@ -1,53 +1,52 @@
-"""Blocks x latents at a million points: seconds a step, memory, and the error after a fixed budget of steps.
+"""Blocks × latents at a million points (Figure 5): time and memory of a step, and the error after a number of steps.
 
-The data are Darcy flows on a grid of that many points, unless a dataset is named. Every run has a process and a folder
-of its own, and every row is kept in `million.json`: a stopped study goes on when called again, and so does one of which
-only that file is there.
+The data are Darcy flows on a grid of a million points unless a dataset is given. Every run has a process and a folder
+of its own, and every row is stored in `million.json`. A stopped study resumes from this file.
 
-A CPU has no time for many steps of a million points. Steps of fewer, drawn anew each time, teach more for the same
-price: with `subsample` a run is trained on these and judged on all; time and memory are those of one step on all.
+With `subsample`, training steps use fewer points, drawn again in each step, because a CPU has no time for many steps
+with all. The error is still that of all points, and time and memory are those of one step with all points.
 """
 
 from __future__ import annotations
 
 import json
+import logging
 import math
 import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from itertools import pairwise
 from math import isqrt
 from pathlib import Path
 from typing import Any
 
 from flare.data.dataset import Dataset
 from flare.data.generation.generate import generate
-from flare.measure import alone
 from flare.report.page import png
 from flare.reproduce.analyses import Experiment
 from flare.reproduce.budgets import Budget
+from flare.reproduce.figures import million_figure
 from flare.reproduce.ledger import Ledger
-from flare.reproduce.study import DEPARTURES, READ_OFF, Block, Cell, Item, Picture, another_machine, origin, outcomes
-from flare.reproduce.tables import Table
-from flare.reproduce.verdicts import OF_ONE_SEED
+from flare.reproduce.study import READ_OFF, Block, Cell, Item, Picture, outcomes
+from flare.reproduce.tables import Table, facts_table
 from flare.train.config import TrainConfig
 from flare.train.presets import build_config, merged, preset_path, read_yaml
+from flare.train.profiling import Workload, measure, run_isolated
 from flare.train.run import start_or_resume
 from flare.train.run_folder import RunFolder
-from flare.trial import Setting, measure
 from flare.utils.environment import gigabytes
 from flare.utils.errors import ConfigError
 from flare.utils.files import write_json
-from flare.utils.text import duration
+
+logger = logging.getLogger(__name__)
 
 POINTS = 1_000_000
 BLOCKS, LATENTS = (1, 2, 4, 8), (128, 512, 1024, 2048)
 TRAIN, TEST = 8, 2
-"""Samples that are made."""
+"""Number of generated samples."""
 STEPS = 64
 BEGIN, END = "<!-- million table -->", "<!-- end of million -->"
-USUAL = {"precision": "32", "constants": False, "fingerprint": None}
-"""Of records that do not say."""
+DEFAULTS = {"precision": "32", "constants": False, "fingerprint": None}
+"""Settings of older records, which do not name them."""
 Row = dict[str, Any]
 
 
@@ -64,15 +63,24 @@ def run(
     constants: bool = False,
     limit_seconds: float = 3600.0,
     workers: int = 1,
-    tell: Callable[[str], None] = print,
 ) -> str:
-    """Train what is not trained yet, and write `million.json`, `million.md` and `million.png` into `out`.
+    """Train all models, or resume, and write `million.json`, `million.md` and `million.png` into `out`.
 
     Args:
-        subsample: points of a training step; None takes all.
-        precision: of training, as `flare train --precision`.
-        constants: normalise by the published constants of DrivAerML, not by what the training samples tell.
-        limit_seconds: a run that will take longer, judged by smaller ones, is left out and said to be.
+        out: Folder of data, runs and results.
+        data: Dataset folder. None: Darcy flows are generated.
+        points: Points of the generated flows.
+        blocks: Numbers of blocks.
+        latents: Numbers of latents.
+        steps: Training steps of each model.
+        subsample: Points of a training step. None: all.
+        precision: Precision of training.
+        constants: Normalize by the published constants of DrivAerML instead of the training samples.
+        limit_seconds: Runs that are predicted to take longer are skipped.
+        workers: Processes that generate data.
+
+    Returns:
+        The table as Markdown.
     """
     about = {**_of_data(data, points), "steps": steps, "subsample": subsample}
     about |= {"precision": precision, "constants": constants}
@@ -86,13 +94,13 @@ def run(
     for b, m in missing:
         expected = _seconds_of(b, m, rows) * steps * min(1.0, (subsample or math.inf) / about["points"])
         if expected > limit_seconds:
-            tell(f"{b} blocks, {m} latents: left out, it would take {expected:.0f} s of {limit_seconds:g}")
+            logger.info("%d blocks, %d latents: skipped, predicted %.0f s exceed limit_seconds", b, m, expected)
             record["left_out"].append({"blocks": b, "latents": m, "seconds": expected})
             continue
-        tell(f"{b} blocks, {m} latents")
+        logger.info("%d blocks, %d latents", b, m)
         folder = out / "runs" / f"blocks-{b}-latents-{m}"
         config = _config(dataset, b, m, about)
-        result = alone(start_or_resume, config, folder, {"data.path"})  # both may have been moved
+        result = run_isolated(start_or_resume, config, folder, {"data.path"})  # data and run may have been moved
         cost = _cost_of_training(result, folder) if subsample is None else _cost_of_a_step(dataset, config, folder)
         made = {"data_fingerprint": dataset.fingerprint, "training_seconds": result["seconds"]}
         made["environment"] = result["environment"]
@@ -100,9 +108,7 @@ def run(
         rows.sort(key=lambda row: (row["blocks"], row["latents"]))
         record["environment"] = result["environment"]
         write_json(out / "million.json", record)
-    write_json(out / "million.json", record)  # also with what was left out last
-    from flare.report.million import million_figure
-
+    write_json(out / "million.json", record)  # with the runs that were skipped last
     million_figure(record).savefig(out / "million.png", dpi=150)
     text = table(record)
     (out / "million.md").write_text(text, encoding="utf-8")
@@ -110,7 +116,7 @@ def run(
 
 
 def _of_data(data: Path | None, points: int) -> dict[str, Any]:
-    """Name and points; known also of flows that are not made yet, which need no fingerprint."""
+    """Return name, points and fingerprint of the data. Generated flows need no fingerprint."""
     if data is None:
         return {"data": "darcy", "points": _side(points) ** 2, "fingerprint": None}
     dataset = Dataset(data)
@@ -122,7 +128,7 @@ def _of_data(data: Path | None, points: int) -> dict[str, Any]:
 
 
 def _sizes_of_splits(data: Path | None) -> list[int]:
-    """Samples to train and to test."""
+    """Return the number of training and test samples."""
     if data is None:
         return [TRAIN, TEST]
     dataset = Dataset(data)
@@ -130,10 +136,10 @@ def _sizes_of_splits(data: Path | None) -> list[int]:
 
 
 def _begun(path: Path, about: Mapping[str, Any]) -> dict[str, Any]:
-    """What there is of a study of the same settings, those with other blocks and latents included."""
+    """Return the stored record if its settings are the same, or a new one. Blocks and latents may differ."""
     kept = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
-    alike = {**USUAL, **kept}.items() >= about.items()
-    return {**about, **({"rows": kept["rows"], "environment": kept["environment"]} if alike else {"rows": []})}
+    same = {**DEFAULTS, **kept}.items() >= about.items()
+    return {**about, **({"rows": kept["rows"], "environment": kept["environment"]} if same else {"rows": []})}
 
 
 def _side(points: int) -> int:
@@ -148,10 +154,10 @@ def _darcy(path: Path, points: int, workers: int) -> Dataset:
 
 
 def _config(dataset: Dataset, blocks: int, latents: int, about: Mapping[str, Any]) -> TrainConfig:
-    """The preset's recipe with this model, for so many steps of one sample."""
+    """Return the settings of a run: the recipe of the preset with this model."""
     train, steps = len(dataset.split("train")), about["steps"]
     if steps % train:
-        raise ConfigError(f"steps={steps} is no multiple of the {train} training samples of {dataset.path}")
+        raise ConfigError(f"steps={steps} must be a multiple of the {train} training samples of {dataset.path}")
     overrides = [
         ("data.path", str(dataset.path)),
         *([] if about["constants"] else [("data.normalise", {})]),
@@ -172,11 +178,11 @@ def _cost_of_training(result: Mapping[str, Any], folder: Path) -> Row:
 
 
 def _cost_of_a_step(dataset: Dataset, config: TrainConfig, folder: Path) -> Row:
-    """On all points, measured once and kept beside the run."""
+    """Measure one step on all points, once, and store it beside the run."""
     path, schema = folder / "step.json", dataset.schema
     if not path.exists():
         points = int(dataset.sizes.max())
-        need = measure(Setting(model=config.model, in_dim=schema.in_dim, out_dim=schema.out_dim, points=points))
+        need = measure(Workload(model=config.model, in_dim=schema.in_dim, out_dim=schema.out_dim, points=points))
         write_json(path, {"seconds": need.seconds, "peak_mb": need.memory_mb})
     kept: Row = json.loads(path.read_text(encoding="utf-8"))
     return kept
@@ -187,69 +193,75 @@ def _errors(result: Mapping[str, Any]) -> Row:
 
 
 def _seconds_of(blocks: int, latents: int, rows: Sequence[Row]) -> float:
-    """Of a step, at most, from a model with no more blocks nor latents; time grows no faster than either."""
+    """Bound the seconds of a step by those of smaller models: time grows at most linearly in blocks and latents."""
     known = [row for row in rows if row["blocks"] <= blocks and row["latents"] <= latents]
     return min((row["seconds"] * blocks / row["blocks"] * latents / row["latents"] for row in known), default=0.0)
 
 
-def million_table(record: Mapping[str, Any]) -> Table:
-    """A line a model."""
-    head = ["blocks", "latents", "parameters", "seconds a step", "GB", "rel-L2", "mean field"]
-    rows = [
-        [
-            *(f"{row['blocks']}", f"{row['latents']}", f"{row['parameters']:,}"),
-            *(f"{row['seconds']:.2f}", f"{gigabytes(row['peak_mb']):.2f}"),
-            *(f"{row['rel_l2']:.4f}", f"{row['mean_field']:.4f}"),
-        ]
-        for row in record["rows"]
-    ]
+def million_table(record: Mapping[str, Any], *, paper: bool = False) -> Table:
+    """Build a table with one row per model.
+
+    Args:
+        record: Record of the study.
+        paper: Add the time and memory of the paper's GPU, and its error for a study in its setting.
+    """
+    head = ["blocks", "latents", "parameters", "seconds per step", "GB", "rel-L2", "mean field"]
+    errors = paper and not [row for row in _setting_rows(record) if row[1] != row[2]]
+    head += ["paper, H100: seconds per step (read off the figure)", "paper, H100: GB (read off the figure)"] * paper
+    head += [READ_OFF] * errors
+    rows = []
+    for row in record["rows"]:
+        cells = [f"{row['blocks']}", f"{row['latents']}", f"{row['parameters']:,}", f"{row['seconds']:.2f}"]
+        cells += [f"{gigabytes(row['peak_mb']):.2f}", f"{row['rel_l2']:.4f}", f"{row['mean_field']:.4f}"]
+        known = row["latents"] in PAPER and row["blocks"] in BLOCKS
+        place = BLOCKS.index(row["blocks"]) if known else 0
+        if paper:
+            seconds = PAPERS_EPOCH[row["latents"]][place] / STEPS_OF_AN_EPOCH if known else None
+            cells += ["" if seconds is None else f"{seconds:.2f}", f"{PAPERS_GB[place]}" if known else ""]
+        cells += [f"{1e-3 * PAPER[row['latents']][place]:.4f}" if known else ""] * errors
+        rows.append(cells)
     return Table(head, rows, text=0)
 
 
 def table(record: Mapping[str, Any]) -> str:
-    """Markdown, with how it was made."""
-    facts = record["environment"]
-    machine = f"{facts['processor']}, torch {facts['torch']}, commit {facts['commit']}"
-    left_out = [_left_out(record), ""] if record["left_out"] else []
-    return "\n".join([million_table(record).markdown(), *left_out, f"*{_how(record)} {machine}.*"]) + "\n"
+    """Return the table and the settings of a study as Markdown."""
+    made = record["environment"]
+    facts = {name: here for name, here, _ in _setting_rows(record)} | {"points": record["points"]}
+    facts |= {key: made[key] for key in ("processor", "torch", "commit")}
+    tables = [million_table(record), *_skipped(record), facts_table(facts)]
+    return "\n".join(each.markdown() for each in tables)
 
 
-def _samples(record: Mapping[str, Any]) -> tuple[int, int]:
-    """To train and to test; the flows of older records, which do not say, are those that were always made."""
-    if "samples" in record:
-        train, test = record["samples"]
-        return train, test
-    return (TRAIN, TEST) if record["data"] == "darcy" else (0, 0)
+def _skipped(record: Mapping[str, Any]) -> list[Table]:
+    """Build a table of the models that were predicted to exceed the time limit; nothing if there are none."""
+    rows = [(f"{r['blocks']}", f"{r['latents']}", f"{r['seconds']:,.0f}") for r in record["left_out"]]
+    head = ("skipped: blocks", "latents", f"predicted seconds, limit {record['limit_seconds']:g}")
+    return [Table(head, rows, text=0)] if rows else []
 
 
-def _left_out(record: Mapping[str, Any]) -> str:
-    left = [f"{row['blocks']} × {row['latents']} ({row['seconds']:,.0f} s)" for row in record["left_out"]]
-    why = f"training would take more than {record['limit_seconds']:g} s"
-    return f"Left out, blocks × latents, since {why}: {', '.join(left)}." if left else ""
-
-
-def _how(record: Mapping[str, Any]) -> str:
-    drawn = f" and {record['subsample']:,} of its points" if record["subsample"] else ""
-    precision = {**USUAL, **record}["precision"]
-    train, test = _samples(record)
-    how = f"{record['steps']:,} steps of one sample each{drawn}, seed 0, judged on all points"
-    if train:
-        times = record["steps"] / train
-        one = f"{train:,} training samples, {'once' if times == 1 else f'{times:g} times'} each"
-        how = f"{one}: {how} of {test:,} test sample{'s' * (test > 1)}"
-    how += "" if precision == "32" else f", precision {precision}"
-    cost = "time and memory of a step on all, memory of the whole process"
-    return f"{record['data']}, {record['points']:,} points; {how}; {cost}."
+def _setting_rows(record: Mapping[str, Any]) -> list[tuple[str, str, str]]:
+    """Return (setting, here, paper)."""
+    how = {**DEFAULTS, **record}
+    # Older records of generated flows do not name their samples.
+    samples = how.get("samples") or ([TRAIN, TEST] if record["data"] == "darcy" else CARS_OF_THE_PAPER)
+    return [
+        ("data", record["data"], "drivaerml"),
+        ("samples (train + test)", "{} + {}".format(*samples), "{} + {}".format(*CARS_OF_THE_PAPER)),
+        ("training steps", f"{record['steps']:,}", f"{STEPS_OF_THE_PAPER:,}"),
+        ("points per training step", f"{record['subsample'] or record['points']:,}", f"{POINTS:,}"),
+        ("precision", how["precision"], "16"),
+        ("normalization", "published constants" if how["constants"] else "training samples", "published constants"),
+    ]
 
 
 CPU: dict[str, Any] = {"latents": (128, 512, 2048), "steps": 160, "subsample": 20_000}
 SMOKE: dict[str, Any] = {"points": 144, "blocks": (1, 2), "latents": (4,), "steps": 8}
 CARS_OF_THE_PAPER = 387, 97
-"""To train and to test."""
+"""Number of training and test samples."""
 STEPS_OF_AN_EPOCH = CARS_OF_THE_PAPER[0]
 STEPS_OF_THE_PAPER = 500 * STEPS_OF_AN_EPOCH
 SECONDS = {"smoke": 30.0, "cpu": 15_000.0, "paper": STEPS_OF_THE_PAPER * 600.0}
-"""What it takes, about."""
+"""Budget -> estimated core seconds."""
 PAPER = {
     128: (212, 14.6, 8.1, 6.5),
     512: (39.8, 14.2, 8.5, 6.0),
@@ -263,20 +275,19 @@ PAPERS_EPOCH = {
     1024: (41, 71, 131, 251),
     2048: (52, 95, 177, 343),
 }
-"""Latents -> seconds of an epoch of 387 steps on one H100, read off; PAPERS_GB the memory there, for any latents."""
+"""Latents -> seconds of an epoch of 387 steps on one H100, read off the figure."""
 PAPERS_GB = (5.9, 9.8, 17.8, 33.7)
-PAPERS_TIME = "paper, H100: seconds a step (read off the figure)"
-PAPERS_MEMORY = "paper, H100: GB (read off the figure)"
+"""Memory there, for any number of latents."""
 
 
 def cells(budget: Budget) -> list[Cell]:
-    """The paper's 500 epochs of 387 cars; for less, flows through a million points, which are quickly made."""
+    """List one study: 500 epochs of 387 cars in budget `paper`, Darcy flows in the others, which are quickly made."""
     if budget.name == "paper":
         published = budget.scales["cars"].data.published
         options = {"size": "1m"} if published else {"points": POINTS}
         cars = replace(budget.scales["cars"].data, options=options)
         long = {"steps": 500 * (cars.samples - cars.test), "limit_seconds": 1e9, "precision": "16"}
-        # The published constants are of the published cars, and wrong for others.
+        # The published constants fit the published cars only.
         long |= {"constants": True} if published else {}
         return [Cell(("blocks-latents",), Experiment("million", long, SECONDS["paper"], cars))]
     short = {"smoke": SMOKE, "cpu": CPU}[budget.name]
@@ -284,107 +295,17 @@ def cells(budget: Budget) -> list[Cell]:
 
 
 def report(ledger: Ledger, budget: Budget) -> list[Block]:
-    found = outcomes(ledger, cells(budget))
-    (made,) = found[0].records
-    if made.outcome != "done":
-        return [f"Failed: {made.failure}", origin(found)]
-    from flare.report.million import million_figure
-
-    record = made.result
-    picture = Picture("blocks-latents", "Error, time and memory over blocks, by latents.", png(million_figure(record)))
-    return [
-        _with_paper(record, made.made),
-        f"*{' '.join(filter(None, (_how(record), _made_of(record), _left_out(record))))}*",
-        _verdict(record),
-        picture,
-        origin(found),
-    ]
+    blocks: list[Block] = []
+    for outcome in outcomes(ledger, cells(budget)):
+        (made,) = outcome.records
+        if made.outcome != "done":
+            continue
+        record = made.result
+        blocks += ["One row per model:", million_table(record, paper=record["points"] == POINTS), *_skipped(record)]
+        blocks += ["Settings:", Table(("setting", "here", "paper"), _setting_rows(record), text=3)]
+        caption = "Error, time and memory over blocks, by latents."
+        blocks.append(Picture("blocks-latents", caption, png(million_figure(record))))
+    return blocks
 
 
-def _with_paper(record: Mapping[str, Any], made: Mapping[str, Any]) -> Table:
-    """How the setting differs from the paper's; its time and memory where as many points were taken, which do not
-    depend on what these are; and its errors where only the machine differs."""
-    plain, departs = million_table(record), _departures(record)
-    head, rows = list(plain.head), [list(row) for row in plain.rows]
-    if record["points"] == POINTS:
-        head += [PAPERS_TIME, PAPERS_MEMORY]
-        for row, about in zip(rows, record["rows"], strict=True):
-            row += _papers_cost(about["blocks"], about["latents"])
-    if not departs:
-        head.append(READ_OFF)
-        for row, about in zip(rows, record["rows"], strict=True):
-            row.append(f"{1e-3 * PAPER[about['latents']][BLOCKS.index(about['blocks'])]:.4f}")
-    words = "; ".join([*departs, *another_machine(made)])
-    return Table([*head, DEPARTURES], [[*row, words] for row in rows], text=0, notes=1)
-
-
-def _papers_cost(blocks: int, latents: int) -> tuple[str, str]:
-    """Seconds and GB; empty where the paper has no such model."""
-    if latents not in PAPERS_EPOCH or blocks not in BLOCKS:
-        return "", ""
-    epoch = PAPERS_EPOCH[latents][BLOCKS.index(blocks)]
-    return f"{epoch / STEPS_OF_AN_EPOCH:.2f} ({epoch} an epoch)", f"{PAPERS_GB[BLOCKS.index(blocks)]}"
-
-
-def _made_of(record: Mapping[str, Any]) -> str:
-    """Of which data, and for how long; older rows do not say."""
-    kept = [row for row in record["rows"] if "data_fingerprint" in row]
-    if not kept:
-        return ""
-    data = ", ".join(sorted({row["data_fingerprint"] for row in kept}))
-    time = duration(sum(row["training_seconds"] for row in kept))
-    return f"Data {data}; {len(kept)} of {len(record['rows'])} rows trained in {time}."
-
-
-def _departures(record: Mapping[str, Any]) -> list[str]:
-    """In which settings a record differs from the paper's study."""
-    how = {**USUAL, **record}
-    words = []
-    if record["data"] != "drivaerml":
-        words.append(f"{record['data']}, not DrivAerML")
-    samples = _samples(record)
-    if any(samples) and samples != CARS_OF_THE_PAPER:
-        words.append("{}+{} of {}+{} samples".format(*samples, *CARS_OF_THE_PAPER))
-    if record["steps"] != STEPS_OF_THE_PAPER:
-        words.append(f"{record['steps']:,} steps with a schedule of their own, not {STEPS_OF_THE_PAPER:,}")
-    if record["subsample"]:
-        words.append(f"{record['subsample']:,} points a step, not {record['points']:,}")
-    if how["precision"] != "16":
-        words.append(f"precision {how['precision']}, not 16")
-    if not how["constants"]:
-        words.append("normalised by the training samples")
-    return words
-
-
-def _verdict(record: Mapping[str, Any]) -> str:
-    """Whether the error falls with blocks, as in the paper, for each number of latents; and who has learnt nothing."""
-    words = []
-    for m in sorted({row["latents"] for row in record["rows"]}):
-        rows = sorted((row for row in record["rows"] if row["latents"] == m), key=lambda row: row["blocks"])
-        if len(rows) > 1:
-            rising = [_step(a, b) for a, b in pairwise(rows) if b["rel_l2"] >= a["rel_l2"]]
-            verdict = f"does **not** fall at every step to more blocks ({'; '.join(rising)})"
-            steps = ", ".join(str(row["blocks"]) for row in rows)
-            falls = "falls with every step to more blocks"
-            words.append(f"{m} latents, {steps} blocks: the error {verdict if rising else falls}")
-    poor = [f"{row['blocks']} × {row['latents']}" for row in record["rows"] if row["rel_l2"] >= row["mean_field"]]
-    none = f" No better than the mean field, blocks × latents: {', '.join(poor)}." if poor else ""
-    other = "" if record["data"] == "drivaerml" else " Not the paper's cars, so none of its errors stands beside."
-    verdicts = f"{'; '.join(words)}.{OF_ONE_SEED}all." if words else ""
-    return verdicts + _missing(record) + none + other
-
-
-def _step(a: Row, b: Row) -> str:
-    return f"{a['blocks']} to {b['blocks']} blocks, {a['rel_l2']:.4f} to {b['rel_l2']:.4f}"
-
-
-def _missing(record: Mapping[str, Any]) -> str:
-    """What of the paper's grid has no row, beginning with a space; none of which was left out for its time."""
-    told = [*record["rows"], *record["left_out"]]
-    latents = [f"{m}" for m in LATENTS if all(row["latents"] != m for row in told)]
-    blocks = [f"{b}" for b in BLOCKS if all(row["blocks"] != b for row in told)]
-    absent = [f"{axis} {', '.join(of)}" for axis, of in (("M =", latents), ("B =", blocks)) if of]
-    return f" Of the paper's grid of blocks B and latents M not done here: {'; '.join(absent)}." if absent else ""
-
-
-ITEM = Item("million", "Blocks × latents at a million points", cells, report)
+ITEM = Item("million", "Blocks × latents at a million points", cells, report, "Figure 5")

@@ -7,8 +7,9 @@ at 1; they differ in name, learning rates, betas and weight decay (`OPTIMIZER_DE
 * Search, cells `search/…`: four learning rates, `RATES` times 1/3, 1, 3 and 10, in a quarter of the epochs, for
   FLARE on every dataset and for the baselines on Elasticity.
 * Comparison, cells `<dataset>/<model>/<optimizer>/length=…`: the chosen rate (`CHOSEN`) for T epochs. FLARE with SOAP
-  and Muon is also trained for T/2, T/3 and T/4 epochs, each with a schedule of its own. So is FLARE with the fast
-  recipe, cells `<dataset>/flare/fast/length=…`.
+  and Muon is also trained for T/2, T/3 and T/4 epochs, each with a schedule of its own.
+* Inputs, cells `inputs/…`: FLARE with Muon for T/2 epochs on every dataset, with or without normalized points and
+  Fourier features, and with the lower default learning rate.
 * Recipe, cells `recipe/…`: FLARE with Muon on all samples of Elasticity, one or two settings changed at a time.
 * Subsampling, cells `subsample/…`: FLARE with Muon on grids of the paper's resolution. All runs on a dataset process
   equally many points: few points of each sample for many epochs, or many points for few epochs.
@@ -28,27 +29,32 @@ from flare.data.batching import Subsample
 from flare.report.style import Look, ordered_looks
 from flare.reproduce.budgets import BENCHMARKS, BUDGETS, Budget
 from flare.reproduce.estimate import points
+from flare.reproduce.figures import cpu_curves
 from flare.reproduce.items.table1 import PAPER
 from flare.reproduce.jobs import Data, Overrides, Training
-from flare.reproduce.learning import cpu_curves
 from flare.reproduce.ledger import Ledger, Record
-from flare.reproduce.study import ERROR, Block, Cell, Item, Outcome, digits, origin, outcomes
+from flare.reproduce.study import ERROR, Block, Cell, Item, Outcome, digits, outcomes
 from flare.reproduce.tables import Table
 from flare.train.config import OPTIMIZER_DEFAULTS
 
 Key = tuple[str, str, str]
-"""Dataset, model, optimizer or `fast`."""
+"""Dataset, model, optimizer."""
 OPTIMIZERS = {"adamw": "AdamW", "soap": "SOAP", "muon": "Muon"}
 """Setting -> name in tables."""
-COMPARED = OPTIMIZERS | {"fast": "fast recipe"}
 LOOKS = {
     "adamw": Look("#000000", "o"),
     "soap": Look("#0072b2", "s"),
     "muon": Look("#d55e00", "D"),
-    "fast": Look("#009e73", "^"),
 }
-FAST: Overrides = (("data.normalise.points", "gaussian"), ("model.fourier", 4))
-"""What the fast recipe has beside Muon."""
+INPUTS: dict[str, Overrides] = {
+    f"points={'gaussian' if points == 'gaussian' else 'as-they-are'}+fourier={octaves}": (
+        ("data.normalise.points", points),
+        ("model.fourier", octaves),
+    )
+    for points in ("identity", "gaussian")
+    for octaves in (0, 2, 4)
+}
+"""Part of a cell's name -> how points enter the model."""
 DATASETS = tuple(name for name in BENCHMARKS if name != "cars")
 RATES = {
     "adamw": {"lr": 1e-3, "rest_lr": 1e-3},
@@ -92,35 +98,6 @@ PASSES = {"smoke": 2.0, "cpu": 10.0}
 SAMPLES, HELD_OUT = 250, 50
 """Samples of a grid in budget `cpu`, and how many of them are for validation and for the test, each."""
 
-RECIPE_EPOCHS = {"smoke": 2, "cpu": 12, "paper": 50}
-SMALL_MODEL: Overrides = (("model.blocks", 4), ("model.latents", 32))
-"""The demo's model in place of the paper's, for recipes and subsampling in budget `cpu`."""
-RECIPE_RATE = 6e-3
-RECIPES: dict[str, Overrides] = {
-    "base": (),
-    "lr=3e-3": (("optim.lr", 3e-3),),
-    "lr=9e-3": (("optim.lr", 9e-3),),
-    "lr=1.8e-2": (("optim.lr", 1.8e-2),),
-    "rest-lr=3e-3": (("optim.rest_lr", 3e-3),),
-    "warmup=0.02": (("optim.warmup", 0.02),),
-    "warmup=0.3": (("optim.warmup", 0.3),),
-    "schedule=wsd": (("optim.schedule", "wsd"), ("optim.decay", 0.5), ("optim.warmup", 0.02)),
-    "weight-decay=0.1": (("optim.weight_decay", 0.1),),
-    "points-as-they-are": (("data.normalise.points", "identity"),),
-    "fourier=2": (("model.fourier", 2),),
-    "fourier=4": (("model.fourier", 4),),
-    "fourier=6": (("model.fourier", 6),),
-    "fourier=4+lr=3e-3": (("model.fourier", 4), ("optim.lr", 3e-3)),
-    "fourier=4+batch=1": (("model.fourier", 4), ("data.batch_size", 1)),
-    "fourier=4+batch=4": (("model.fourier", 4), ("data.batch_size", 4)),
-    "fourier=4+points=486": (("model.fourier", 4), ("data.subsample", 486)),
-}
-"""Part of a cell's name -> settings in place of those of `base`."""
-LONGER = {"fourier=4+points=486": 2}
-"""Part of a cell's name -> multiple of the epochs: half of the points for twice the epochs cost about the same."""
-REPEATED = ("base", "fourier=4", "fourier=4+lr=3e-3")
-"""Recipes with three seeds."""
-
 
 def model_names(budget: Budget, dataset: str) -> list[str]:
     """List FLARE and the baselines that Table 1 has on a dataset, without variants; in budget `smoke` FLARE and LNO."""
@@ -139,28 +116,64 @@ def optimizer_settings(optimizer: str, factor: float = 1.0) -> Overrides:
     return tuple((f"optim.{name}", value) for name, value in (own | common).items())
 
 
+RECIPE_EPOCHS = {"smoke": 2, "cpu": 12, "paper": 50}
+SMALL_MODEL: Overrides = (("model.blocks", 4), ("model.latents", 32))
+"""The demo's model in place of the paper's, for recipes and subsampling in budget `cpu`."""
+RECIPE_RATE = 6e-3
+RECIPES: dict[str, Overrides] = {
+    "base": (),
+    "lr=3e-3": (("optim.lr", 3e-3),),
+    "lr=9e-3": (("optim.lr", 9e-3),),
+    "lr=1.8e-2": (("optim.lr", 1.8e-2),),
+    "rest-lr=3e-3": (("optim.rest_lr", 3e-3),),
+    "warmup=0.02": (("optim.warmup", 0.02),),
+    "warmup=0.3": (("optim.warmup", 0.3),),
+    "schedule=wsd": (("optim.schedule", "wsd"), ("optim.decay", 0.5), ("optim.warmup", 0.02)),
+    "weight-decay=0.1": (("optim.weight_decay", 0.1),),
+    "soap": optimizer_settings("soap"),
+    "soap+lr=9e-3": optimizer_settings("soap", 3),
+    "adamw+lr=1e-3": optimizer_settings("adamw"),
+    "adamw+lr=3e-3": optimizer_settings("adamw", 3),
+    "adamw+lr=1e-2": optimizer_settings("adamw", 10),
+    "adamw+lr=1e-3+epochs=36": optimizer_settings("adamw"),
+    "adamw+lr=3e-3+epochs=36": optimizer_settings("adamw", 3),
+    "points-as-they-are": (("data.normalise.points", "identity"),),
+    "fourier=2": (("model.fourier", 2),),
+    "fourier=4": (("model.fourier", 4),),
+    "fourier=6": (("model.fourier", 6),),
+    "fourier=4+lr=3e-3": (("model.fourier", 4), ("optim.lr", 3e-3)),
+    "fourier=4+batch=1": (("model.fourier", 4), ("data.batch_size", 1)),
+    "fourier=4+batch=4": (("model.fourier", 4), ("data.batch_size", 4)),
+    "fourier=4+points=486": (("model.fourier", 4), ("data.subsample", 486)),
+}
+"""Part of a cell's name -> settings in place of those of `base`."""
+LONGER = {"fourier=4+points=486": 2, "adamw+lr=1e-3+epochs=36": 3, "adamw+lr=3e-3+epochs=36": 3}
+"""Part of a cell's name -> multiple of the epochs: half of the points for twice the epochs cost about the same."""
+REPEATED = ("base", "fourier=4", "fourier=4+lr=3e-3", "adamw+lr=1e-3+epochs=36", "adamw+lr=3e-3+epochs=36")
+"""Recipes with three seeds."""
+
+
 def cells(budget: Budget) -> list[Cell]:
     return [
         *(cell for key in _keys(budget) for cell in _comparison(budget, key)),
         *(cell for key in _searched(budget) for cell in _search(budget, key)),
+        *(cell for dataset in DATASETS for cell in _inputs(budget, dataset)),
         *_recipes(budget),
         *(cell for dataset in GRIDS for cell in _subsample(budget, dataset)),
     ]
 
 
 def _keys(budget: Budget) -> list[Key]:
-    every = [(d, m, o) for d in DATASETS for m in model_names(budget, d) for o in COMPARED]
-    return [(d, m, o) for d, m, o in every if m == "flare" or o in OPTIMIZERS]
+    return [(d, m, o) for d in DATASETS for m in model_names(budget, d) for o in OPTIMIZERS]
 
 
 def _searched(budget: Budget) -> list[Key]:
-    return [(d, m, o) for d, m, o in _keys(budget) if o in OPTIMIZERS and (d == "elasticity" or m == "flare")]
+    return [(d, m, o) for d, m, o in _keys(budget) if d == "elasticity" or m == "flare"]
 
 
 def chosen_factor(key: Key) -> float:
-    """Return the learning rate as a multiple of that in `RATES`; that of the fast recipe is Muon's."""
-    dataset, model, optimizer = key[0], key[1], "muon" if key[2] == "fast" else key[2]
-    return CHOSEN.get((dataset, model, optimizer), CHOSEN.get(("elasticity", model, optimizer), 1.0))
+    """Return the learning rate as a multiple of that in `RATES`."""
+    return CHOSEN.get(key, CHOSEN.get(("elasticity", *key[1:]), 1.0))
 
 
 def _comparison(budget: Budget, key: Key) -> list[Cell]:
@@ -191,13 +204,20 @@ def _training(budget: Budget, key: Key, factor: float, divisor: int, evaluations
     times = (flare if model == "flare" else baselines) * SHORTER.get((budget.name, dataset), 1.0)
     whole = math.ceil(usual.settings()["epochs"] * times)
     epochs = math.ceil(whole / divisor)
-    own = (*optimizer_settings("muon", factor), *FAST) if optimizer == "fast" else optimizer_settings(optimizer, factor)
     return usual.with_settings(
         ("data.holdout", max(1, (data.samples - data.test) // 10)),
-        *own,
+        *optimizer_settings(optimizer, factor),
         ("epochs", epochs),
         ("evaluate_every", math.ceil(epochs / evaluations)),
     )
+
+
+def _inputs(budget: Budget, dataset: str) -> list[Cell]:
+    key = (dataset, "flare", "muon")
+    job = _training(budget, key, chosen_factor(key), 2)
+    variants = {name: job.with_settings(*changes) for name, changes in INPUTS.items()}
+    variants["lr=1"] = _training(budget, key, 1.0, 2).with_settings(*INPUTS["points=gaussian+fourier=0"])
+    return [Cell(("inputs", dataset, name), variant, extra=True, seeds=1) for name, variant in variants.items()]
 
 
 def _recipes(budget: Budget) -> list[Cell]:
@@ -240,7 +260,7 @@ def _subsample(budget: Budget, dataset: str) -> list[Cell]:
         epochs = math.ceil(steps / per_epoch)
         job = usual.with_settings(
             *optimizer_settings("muon"),
-            *FAST,
+            ("data.normalise.points", "identity" if dataset == "airfoil" else "gaussian"),
             ("data.holdout", holdout),
             ("data.subsample", drawn),
             ("data.subsample_from", start),
@@ -297,15 +317,18 @@ def report(ledger: Ledger, budget: Budget) -> list[Block]:
     blocks += _reached(compared) + _figures(compared)
     if searched := [o for o in found if o.cell.parts[0] == "search"]:
         blocks += [SEARCH, _search_table(searched, best_factors(ledger, budget))]
+    if entered := [o for o in found if o.cell.parts[0] == "inputs"]:
+        blocks += [INPUTS_TITLE, _recipe_table(entered)]
     if tried := [o for o in found if o.cell.parts[0] == "recipe"]:
         blocks += [RECIPE, _recipe_table(tried)]
     if drawn := [o for o in found if o.cell.parts[0] == "subsample"]:
         blocks += [SUBSAMPLE, _subsample_table(drawn), *_subsample_figures(drawn)]
-    return [*blocks, origin(found)]
+    return blocks
 
 
 REACHED = "CPU minutes of AdamW for T epochs, and of the others until a run of any length has its error:"
 SEARCH = f"Search of the learning rate, validation {ERROR}; in bold the lowest:"
+INPUTS_TITLE = "FLARE with Muon, points normalized or not, with and without Fourier features:"
 RECIPE = "FLARE with Muon, settings of `base` changed:"
 SUBSAMPLE = "FLARE with Muon on some points of a sample or on all, for the same number of points in all:"
 CURVES = "relative L2 error on the validation split over CPU minutes of training, seed 0."
@@ -317,7 +340,7 @@ def _errors(found: Sequence[Outcome]) -> Table:
     for outcome in found:
         _, model, optimizer, _ = outcome.cell.parts
         settings = _settings(outcome)
-        about = (model, COMPARED[optimizer], str(settings["epochs"]), f"{settings['optim']['lr']:g}")
+        about = (model, OPTIMIZERS[optimizer], str(settings["epochs"]), f"{settings['optim']['lr']:g}")
         rows.append((*about, outcome.error(), _validation(outcome), outcome.seeds, _minutes(outcome)))
     return Table(head, rows, text=2)
 
@@ -348,9 +371,9 @@ def _curve(record: Record) -> Sequence[tuple[float, float]]:
 
 def _reached(found: Sequence[Outcome]) -> list[Block]:
     """Return the table of the CPU minutes to the validation error that AdamW ends with, where it has a record."""
-    others = [name for name in COMPARED if name != "adamw"]
+    others = [name for name in OPTIMIZERS if name != "adamw"]
     head = ["dataset", "model", "AdamW"]
-    head += [text for name in others for text in (COMPARED[name], f"AdamW / {COMPARED[name]}")]
+    head += [text for name in others for text in (OPTIMIZERS[name], f"AdamW / {OPTIMIZERS[name]}")]
     rows = []
     for dataset, model in dict.fromkeys((o.cell.parts[0], o.cell.parts[1]) for o in found):
         goals = {seed: runs[0][-1] for seed, runs in _runs(found, (dataset, model, "adamw")).items()}
@@ -405,7 +428,7 @@ def _figures(found: Sequence[Outcome]) -> list[Block]:
         for outcome in found:
             if outcome.cell.parts[:2] == (dataset, model) and outcome.first is not None:
                 optimizer, length = outcome.cell.parts[2], outcome.cell.parts[3].split("=")[1]
-                label = COMPARED[optimizer] + (f", T/{LENGTHS[length]}" if length != "1" else "")
+                label = OPTIMIZERS[optimizer] + (f", T/{LENGTHS[length]}" if length != "1" else "")
                 curves[label] = _curve(outcome.first)
                 width = 1.8 / math.sqrt(LENGTHS[length])
                 looks[label] = LOOKS[optimizer]._replace(width=width, size=4.0 * width)

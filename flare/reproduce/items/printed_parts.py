@@ -1,59 +1,64 @@
-"""FLARE on a small set of printed parts, beside what it must beat: the mean of the training parts, as one number and
-place by place, and the linear function of the coordinates that fits each part's own truth, which no model can know.
+"""FLARE on a small dataset of printed parts, beside trivial baselines.
 
-Three networks: one is told where the nodes are, as in the benchmark; one also what each node has around it; one
-predicts all fields and learns from more parts, made of wider voxels, which is faster.
+The baselines are the mean of the training parts, as one number and per box of the build volume, and a linear function
+of the coordinates that is fitted to each test part. There are three networks: `coordinates` has the positions of nodes
+as inputs, as in the benchmark; `surroundings` also has the neighborhood of each node; `drafts` predicts all fields and
+is also trained on parts with wider voxels.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable
+import logging
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from flare.data.augmentation import moved
+from flare.data.augmentation import transform_sample
 from flare.data.benchmarks.landmarks import landmarks
 from flare.data.dataset import Dataset
-from flare.data.enrich import joined, with_surroundings
+from flare.data.enrich import add_surroundings, join_datasets
 from flare.data.generation.generate import generate, seconds_of_making
+from flare.inference.surrogate import Surrogate, load
 from flare.physics.lpbf.dataset import LPBF
 from flare.report.dataset import write_dataset_page
 from flare.reproduce.items.lpbf_statistics import statistics_table
-from flare.surrogate import Surrogate, load
+from flare.reproduce.tables import Table, facts_table
 from flare.train.presets import build_config, merged, preset_path, read_yaml
 from flare.train.run import start_or_resume
 from flare.utils.files import write_json
 from flare.utils.text import duration
 
+logger = logging.getLogger(__name__)
+
 DRAFT_LAYERS, DRAFT_TOLERANCE = 30, 1e-4
-"""Powder layers in a voxel of those: twice as many as usual; and how exactly they are solved."""
-TOLD = {
-    "coordinates": "where the nodes are, as in the paper",
-    "surroundings": "also what each node has around it (ours: `flare data enrich`)",
-    "drafts": "all that, in training also the other fields and more parts in wider voxels (ours: `flare data join`)",
+"""Powder layers per voxel of drafts, twice as many as usual, and tolerance of their solution."""
+INPUTS = {
+    "coordinates": "positions of nodes, as in the paper",
+    "surroundings": "also the neighborhood of each node (`flare data enrich`)",
+    "drafts": "the same; trained on all fields and on drafts too (`flare data join`)",
 }
 """Network -> its inputs."""
 OTHERS = ("lateral_displacement", "von_mises")
-"""Fields that the last network predicts, too: so it learns more from every part."""
+"""Further fields that the network `drafts` predicts."""
 MIRRORS = ("x", "y", "x=y")
-"""The parts are few; shrinkage does not know left from right, nor x from y."""
+"""Mirror images that augment the few parts. Shrinkage is symmetric in x and y."""
 SETTINGS = [
     ("model.latents", 64),
     ("model.kv_depth", 1),
     ("model.ffn_depth", 1),
-    # Few points a step, others every time: more steps teach more than more points.
+    # Few points per step, drawn again each time: more steps lower the error more than more points.
     ("data.subsample", 1024),
     ("data.mirror", list(MIRRORS)),
     ("data.normalise.displacement", "gaussian"),
     ("optim.weight_decay", 1e-5),
     ("evaluate_every", 10),
 ]
-"""Of the training, in place of the preset's: smaller, so that two cores are enough."""
+"""Settings of the training in place of the preset's: a smaller model, so that two cores are enough."""
 EPOCHS = {"coordinates": 80, "surroundings": 80, "drafts": 38}
-"""Fewer for the last: each has four times the parts."""
+"""Network -> epochs. `drafts` has fewer, because it has four times as many parts."""
 BEGIN, END = "<!-- printed parts table -->", "<!-- end of printed parts -->"
 
 
@@ -64,27 +69,31 @@ def run(
     test: int,
     drafts: int,
     workers: int = 2,
-    tell: Callable[[str], None] = print,
 ) -> str:
-    """Make, train and judge; `table.json` in `out` keeps what came out. Returns the table as Markdown.
+    """Generate parts, train all networks, and write `table.json` into `out`.
 
     Args:
-        parts: of the benchmark's form.
-        test: the last of them, for testing.
-        drafts: more in wider voxels, to learn from only.
+        out: Folder of data, runs and table.
+        parts: Number of parts in the form of the benchmark.
+        test: Number of test parts, the last ones.
+        drafts: Number of further training parts with wider voxels.
+        workers: Processes that generate data.
+
+    Returns:
+        The tables as Markdown.
     """
-    tell(f"{parts} parts, {test} of them for testing")
+    logger.info("%d parts, %d of them for testing", parts, test)
     data = generate(LPBF(), out / "data", samples=parts, test_samples=test, workers=workers)
     if not (data.path / "statistics.html").exists():
         write_dataset_page(data)
     networks = {}
     coarse = LPBF(layers=DRAFT_LAYERS, tolerance=DRAFT_TOLERANCE)
-    tell(f"{drafts} more in wider voxels, to train with only")
-    # Another seed: none of the parts for testing is among them.
+    logger.info("%d drafts with wider voxels, for training only", drafts)
+    # Another seed, so that no test part is among them.
     rough = generate(coarse, out / "draft-data", samples=drafts, test_samples=0, seed=1, workers=workers)
     for name, dataset in _datasets(out, data, rough).items():
-        tell(f"FLARE that is told {TOLD[name]}")
-        networks[name] = _train_and_judge(dataset, out / name, EPOCHS[name])
+        logger.info("network %s: %s", name, INPUTS[name])
+        networks[name] = _train_and_evaluate(dataset, out / name, EPOCHS[name])
     test_parts = [int(i) for i in data.split("test")]
     facts = {
         "networks": networks,
@@ -100,16 +109,16 @@ def run(
 
 
 def _datasets(out: Path, data: Dataset, drafts: Dataset) -> dict[str, Dataset]:
-    """What each network learns from."""
-    more = [with_surroundings(of, out / f"{of.path.name}-all", targets=OTHERS) for of in (data, drafts)]
+    """Return the dataset of each network."""
+    more = [add_surroundings(of, out / f"{of.path.name}-all", targets=OTHERS) for of in (data, drafts)]
     return {
         "coordinates": data,
-        "surroundings": with_surroundings(data, out / "enriched"),
-        "drafts": joined(more, out / "joined"),
+        "surroundings": add_surroundings(data, out / "enriched"),
+        "drafts": join_datasets(more, out / "joined"),
     }
 
 
-def _train_and_judge(data: Dataset, folder: Path, epochs: int) -> dict[str, Any]:
+def _train_and_evaluate(data: Dataset, folder: Path, epochs: int) -> dict[str, Any]:
     overrides = [*SETTINGS, ("epochs", epochs), ("data.path", str(data.path))]
     config = build_config(merged(read_yaml(preset_path("lpbf")), overrides), "the small set of printed parts")
     result = start_or_resume(config, folder)
@@ -119,7 +128,7 @@ def _train_and_judge(data: Dataset, folder: Path, epochs: int) -> dict[str, Any]
 
 
 def linear_fit_error(dataset: Dataset, index: int) -> float:
-    """Relative L2 of a + b·x + c·y + d·z fitted to the sample's own displacement."""
+    """Return the relative L2 error of a + b·x + c·y + d·z fitted to the displacement of a sample."""
     values = dataset[index].values
     points, truth = (values[name].astype(np.float64) for name in ("points", "displacement"))
     basis = np.concatenate([np.ones((len(points), 1)), points], axis=1)
@@ -128,18 +137,23 @@ def linear_fit_error(dataset: Dataset, index: int) -> float:
 
 
 def eight_images_error(surrogate: Surrogate, dataset: Dataset, index: int) -> float:
-    """Relative L2 of the mean prediction for a part and its mirror images: what is up in one is up in all."""
+    """Return the relative L2 error of the mean vertical displacement over a part and its mirror images."""
     sample = dataset[index]
     truth = sample.values["displacement"][:, 0].astype(np.float64)
     total = np.zeros_like(truth)
     for chosen in np.ndindex((2,) * len(MIRRORS)):
-        image = moved(dataset.schema, sample, [mirror for mirror, seen in zip(MIRRORS, chosen, strict=True) if seen])
+        image = transform_sample(
+            dataset.schema, sample, [mirror for mirror, seen in zip(MIRRORS, chosen, strict=True) if seen]
+        )
         total += surrogate.predict_sample(image)["displacement"].astype(np.float64)
     return float(np.linalg.norm(total / 2 ** len(MIRRORS) - truth) / np.linalg.norm(truth))
 
 
 def mean_by_place_errors(dataset: Dataset, train: Iterable[int], test: Iterable[int], boxes: int = 12) -> list[float]:
-    """Relative L2 of the mean over all training nodes in the same box of the build volume; of all where it is empty."""
+    """Return the relative L2 errors of the mean of all training nodes in the same box of the build volume.
+
+    An empty box has the mean of all nodes.
+    """
     total, count = np.zeros(boxes**3), np.zeros(boxes**3)
     for index in train:
         values = dataset[index].values
@@ -156,49 +170,48 @@ def mean_by_place_errors(dataset: Dataset, train: Iterable[int], test: Iterable[
 
 
 def _box(points: np.ndarray, boxes: int) -> np.ndarray:
-    """(N,) number of the box of the build volume, [−30, 30]² × [0, 60] mm, that a point is in."""
+    """Return the index of the box of the build volume, [−30, 30]² × [0, 60] mm, of each point."""
     along = ((points.astype(np.float64) - np.array([-30, -30, 0])) / 60 * boxes).astype(int).clip(0, boxes - 1)
     return along @ np.array([boxes**2, boxes, 1])
 
 
 def table(record: dict[str, Any]) -> str:
-    """Markdown."""
+    """Return the tables of errors, trainings and landmarks as Markdown."""
     networks = record["networks"]
     results = {name: network["result"] for name, network in networks.items()}
     best = networks["drafts"]["eight_images"]
-    rows = {
-        "training-mean field: one number, since meshes differ": _of_rise(results["coordinates"])["rel_l2_mean_field"],
-        "training-mean field, place by place in 12 × 12 × 12 boxes of the build volume": record["mean_by_place"],
-        "linear in the coordinates, fitted to each test part's own truth": record["linear_fit"],
+    errors = {
+        "training mean: one number, since meshes differ": _rise(results["coordinates"])["rel_l2_mean_field"],
+        "training mean in each of 12 × 12 × 12 boxes of the build volume": record["mean_by_place"],
+        "linear in the coordinates, fitted to each test part": record["linear_fit"],
     }
     for name, result in results.items():
-        rows[f"FLARE told {TOLD[name]}: one prediction a part"] = _of_rise(result)["rel_l2"]
-        rows[f"the same ({name}), mean over a part and its seven mirror images"] = networks[name]["eight_images"]
-    lines = [
-        "| rel-L2 of vertical displacement, mean of the test parts | | the last line is better by |",
-        "|---|---:|---:|",
-        *(f"| {name} | {error:.3f} | {error / best:.2f}× |" for name, error in rows.items()),
-    ]
-    efforts = [
-        f"{name}: {result['train_samples']} parts, {result['epochs']} epochs, {result['parameters']:,} parameters, "
-        f"{duration(result['seconds'])}"
+        errors[f"FLARE ({name}), one prediction per part"] = _rise(result)["rel_l2"]
+        errors[f"FLARE ({name}), mean over a part and its seven mirror images"] = networks[name]["eight_images"]
+    rows = [(name, f"{error:.3f}", f"{error / best:.2f}") for name, error in errors.items()]
+    head = ("predictor", "rel-L2 of vertical displacement, mean of the test parts", "relative to the last row")
+    trainings = [
+        (
+            *(name, INPUTS[name], f"{result['train_samples']}", f"{result['epochs']}"),
+            *(f"{result['parameters']:,}", duration(result["seconds"])),
+        )
         for name, result in results.items()
     ]
-    last = results["drafts"]
-    making = f"{duration(record['making'])} for the parts, {duration(record['making_drafts'])} for the drafts"
-    effort = (
-        f"Training ({'; '.join(efforts)}), judged on the same {last['test_samples']} parts, which no training saw. "
-        f"Making took {making}, on one core."
-    )
-    kept = results["surroundings"]["train_samples"] + last["test_samples"]
-    dropped = f"{record['filtered']} draws were filtered out, {kept} are kept."
-    facts = last["environment"]
-    origin = f"*{facts['processor']}, {facts['memory']}, torch {facts['torch']}, commit {facts['commit']}, seed 0.*"
-    statistics = statistics_table(record["landmarks"]).markdown()
-    return "\n".join([*lines, "", effort, "", statistics, dropped, "", origin]) + "\n"
+    trained = ("network", "inputs", "training parts", "epochs", "parameters", "training")
+    made = results["drafts"]["environment"]
+    facts = {
+        "test parts": results["drafts"]["test_samples"],
+        "generation of parts, one core": duration(record["making"]),
+        "generation of drafts, one core": duration(record["making_drafts"]),
+        "draws that were filtered out": record["filtered"],
+        **{key: made[key] for key in ("processor", "memory", "torch", "commit")},
+        "seed": 0,
+    }
+    tables = [Table(head, rows), Table(trained, trainings, text=2), statistics_table(record["landmarks"])]
+    return "\n".join(each.markdown() for each in (*tables, facts_table(facts)))
 
 
-def _of_rise(result: dict[str, Any]) -> dict[str, float]:
-    """Errors of the field that all networks predict."""
+def _rise(result: dict[str, Any]) -> dict[str, float]:
+    """Return the errors of the vertical displacement, which all networks predict."""
     errors: dict[str, float] = result["fields"]["displacement"]
     return errors

@@ -1,54 +1,66 @@
-"""Time and memory of one layer, forward and backward, from a thousand points to a million: FLARE, softmax attention,
-and physics attention with as many slices as FLARE has latents.
+"""Time and memory of one layer over the number of points (Figures 2 and 8): FLARE, softmax and physics attention.
 
-What would take longer, or more memory, than the limits is not measured: it is extrapolated from the last measurements
-with their fitted exponent, and shown as such.
+Sizes that would exceed the limits are not measured but extrapolated with the fitted exponent of the layer.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+import logging
+from collections.abc import Mapping, Sequence
 from math import isnan
 from pathlib import Path
 from typing import Any
 
-from flare.measure import alone
 from flare.mixer import check_backend
 from flare.report.page import png
 from flare.reproduce.analyses import Experiment
 from flare.reproduce.budgets import Budget
+from flare.reproduce.figures import scaling_figure
 from flare.reproduce.items.layer_costs import (
     CALLS,
-    FITTED,
     KEYS,
     LATENTS,
-    MOST_POINTS,
-    OLDER_WARM_UP,
     POINTS,
     SIZES,
     Sizes,
-    beside_softmax,
-    is_sound,
     layers,
     measure_layer,
     rows_of,
     sizes_of,
+    speedup_where_measured,
     stays_within,
-    summarised,
     summary,
-    with_sound_memory,
+    with_known_memory,
+    with_summary,
 )
-from flare.reproduce.items.papers_layers import FACTORS, WORDS, papers_memory, papers_table
 from flare.reproduce.ledger import Ledger
-from flare.reproduce.study import DEPARTURES, READ_OFF, Block, Cell, Item, Picture, another_machine, origin, outcomes
-from flare.reproduce.tables import Table
-from flare.trial import DTYPES
+from flare.reproduce.study import READ_OFF, Block, Cell, Item, Picture, outcomes
+from flare.reproduce.tables import Table, facts_table
+from flare.train.profiling import DTYPES, run_isolated
 from flare.utils.environment import describe_environment, gigabytes
-from flare.utils.errors import ConfigError, nearest
+from flare.utils.errors import ConfigError, suggest_name
 from flare.utils.files import write_json
 
+logger = logging.getLogger(__name__)
+
 BEGIN, END = "<!-- scaling table -->", "<!-- end of scaling -->"
+PAPERS_POINTS = (1_000, 100_000, 500_000, 1_000_000)
+"""Numbers of points at which the paper's curves were read off."""
+_OOM = "out of memory"
+_FLARE_GB = ("", 0.95, 4.46, 8.85)
+PAPER: dict[str, tuple[Sequence[float | str], Sequence[float | str]]] = {
+    "softmax": ((0.70, 187, 4_630, 18_500), ("", 0.61, 2.76, 5.45)),
+    "flare 128": ((2.6, 8.9, 37, 72), _FLARE_GB),
+    "flare 512": ((2.6, 10.0, 42, 81), _FLARE_GB),
+    "flare 2048": ((2.6, 14.0, 63, 123), _FLARE_GB),
+    "physics 128": ((2.2, 10.1, 69, 145), ("", 2.5, 12.2, 24.3)),
+    "physics 512": ((2.3, 34.5, 267, f"{_OOM} (747 at 800,000)"), ("", 9.0, 44.1, f"{_OOM} (71.2 at 800,000)")),
+    "physics 2048": ((3.0, 133, f"{_OOM} (789 at 200,000)", _OOM), ("", 34.7, f"{_OOM} (69.4 at 200,000)", _OOM)),
+}
+"""Layer -> milliseconds and GiB on an H100 in float16 at `PAPERS_POINTS`. At 1,000 points the memory is not legible."""
+FACTORS = {"flare 128": "255×", "flare 512": "228×", "flare 2048": "150×", "physics 128": f"{18_500 / 145:.0f}×"}
+"""Layer -> speed relative to softmax at a million points; that of `physics 128` is computed from the times."""
 
 
 def run(
@@ -62,11 +74,25 @@ def run(
     precision: str = "32",
     sizes: Sizes = SIZES,
     backend: str = "auto",
-    tell: Callable[[str], None] = print,
 ) -> str:
-    """Measure what is not measured yet, every row kept at once in `scaling.json`. Returns the table as Markdown."""
+    """Measure all layers, or resume, and write `scaling.json`, `scaling.md` and `scaling.png` into `out`.
+
+    Args:
+        out: Folder of the results. Each finished row is stored at once.
+        points: Numbers of points.
+        latents: Latents of FLARE and slices of physics attention.
+        limit_seconds: Longest time of a call. Larger sizes are extrapolated.
+        limit_gb: Largest memory of a call. Larger sizes are extrapolated.
+        thread_count: Threads of torch.
+        precision: `32`, or `bf16` or `16` under autocast.
+        sizes: Kind of layer -> channels, heads and width of a head.
+        backend: Mixer backend of FLARE.
+
+    Returns:
+        The table as Markdown.
+    """
     if precision not in DTYPES:
-        raise ConfigError(f"there is no precision {precision!r}; {nearest(precision, DTYPES)}")
+        raise ConfigError(f"unknown precision {precision!r}; {suggest_name(precision, DTYPES)}")
     check_backend(backend)
     path = out / "scaling.json"
     record: dict[str, Any] = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {"rows": []}
@@ -77,32 +103,35 @@ def run(
             mine = [r for r in rows_of(record) if r["layer"] == name]
             if any(r["points"] == n for r in mine) or not stays_within(mine, name, n, limit_seconds, limit_gb):
                 continue
-            row = alone(measure_layer, name, n, thread_count, precision, sizes, backend)
-            tell(f"{name}, {n:,} points: {row['seconds']:.4g} s, {row['peak_mb']:,.0f} MiB")
+            row = run_isolated(measure_layer, name, n, thread_count, precision, sizes, backend)
+            logger.info("%s, %s points: %.4g s, %.0f MiB", name, f"{n:,}", row["seconds"], row["peak_mb"])
             record["rows"].append(row)
             record["environment"] = describe_environment()
             write_json(path, record)
     record |= summary(rows_of(record), names=layers(latents), largest=max(points))
     write_json(path, record)
-    from flare.report.scaling import scaling_figure
-
-    shown = {**record, "rows": with_sound_memory(rows_of(record))}
-    scaling_figure(shown).savefig(out / "scaling.png", dpi=150)
+    _figure(record).savefig(out / "scaling.png", dpi=150)
     text = table(record)
     (out / "scaling.md").write_text(text, encoding="utf-8")
     return text
 
 
-def scaling_table(record: Mapping[str, Any]) -> Table:
-    """A line a layer; what was not measured stands in italics."""
+def _figure(record: Mapping[str, Any]) -> Any:
+    return scaling_figure({**record, "rows": with_known_memory(rows_of(record))})
+
+
+def scaling_table(record: Mapping[str, Any], paper: Mapping[str, str] | None = None) -> Table:
+    """Build a table with one row per layer. Extrapolated values are in italics.
+
+    Args:
+        record: A record with its summary.
+        paper: Layer -> factor of the paper, for a further column.
+    """
+    largest = f"{record['largest']:,}"
     head = [
-        "layer",
-        "time ~ N^",
-        "memory ~ N^",
-        f"seconds at {record['largest']:,}",
-        "GB there",
-        "faster than softmax",
-        "the same where both were measured (at points)",
+        *("layer", "time ~ N^", "memory ~ N^", "measured up to", f"seconds at {largest}", f"GB at {largest}"),
+        *(f"faster than softmax at {largest}", "faster than softmax, both measured", "at points"),
+        *([READ_OFF] if paper else []),
     ]
     rows = []
     for name, about in record["layers"].items():
@@ -111,122 +140,48 @@ def scaling_table(record: Mapping[str, Any]) -> Table:
         values = ["–" if isnan(value) else f"{value:,.4g}" for value in at_largest]
         if about["extrapolated"]:
             values = [value if value == "–" else f"*{value}*" for value in values]
-        ratio, both = about.get("faster_than_softmax"), beside_softmax(record, name)
-        lead = "–" if ratio is None else f"{_factor(ratio)}×{_resting_on(record, name)}"
-        rows.append([name, *powers, *values, lead, "–" if both is None else f"{_factor(both[1])}× ({both[0]:,})"])
+        ratio, both = about.get("faster_than_softmax"), speedup_where_measured(record, name)
+        guessed = about["extrapolated"] or record["layers"].get("softmax", about)["extrapolated"]
+        factor = "–" if ratio is None else f"*{_factor(ratio)}*" if guessed and name != "softmax" else _factor(ratio)
+        measured = ["–", "–"] if both is None else [_factor(both[1]), f"{both[0]:,}"]
+        theirs = [paper.get(name, "")] if paper else []
+        rows.append([name, *powers, f"{about['measured_to']:,}", *values, factor, *measured, *theirs])
     return Table(head, rows)
 
 
 def _factor(ratio: float) -> str:
-    """Three digits, and all of those before the point."""
-    return f"{ratio:,.0f}" if ratio >= 100 else f"{ratio:.3g}"
-
-
-def _resting_on(record: Mapping[str, Any], name: str) -> str:
-    """` (extrapolated: softmax from 31,623 points)`: what a factor rests on; empty where all was measured."""
-    of = {layer: record["layers"][layer] for layer in ("softmax", name)}
-    guessed = [f"{layer} from {about['measured_to']:,}" for layer, about in of.items() if about["extrapolated"]]
-    return f" (extrapolated: {', '.join(guessed)} points)" if guessed and name != "softmax" else ""
+    """Format a factor with three digits, and all digits before the point."""
+    return f"{ratio:,.0f}×" if ratio >= 100 else f"{ratio:.3g}×"
 
 
 def table(record: Mapping[str, Any]) -> str:
-    """Markdown, with how it was made."""
-    record, facts = summarised(record), record["environment"]
-    origin = f"*{_how(record)} {facts['processor']}, torch {facts['torch']}, commit {facts['commit']}.*"
-    return "\n".join([scaling_table(record).markdown(), _remarks(record), "", origin]) + "\n"
+    """Return the table and the settings of a study as Markdown."""
+    record = with_summary(record)
+    made = record["environment"]
+    facts = _settings(record) | {key: made[key] for key in ("processor", "torch", "commit")}
+    return f"{scaling_table(record).markdown()}\n{facts_table(facts).markdown()}"
 
 
-def _remarks(record: Mapping[str, Any]) -> str:
-    guessed = [f"{name} (to {to:,})" for name, to in _extrapolated(record).items()]
-    note = f"In italics: extrapolated from smaller N: {', '.join(guessed)}." if guessed else "All were measured."
-    return " ".join(filter(None, (note, verdict(record), _without_memory(record))))
+def _settings(record: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings of a study."""
+    sizes = {f"channels, heads, head width of {kind}": f"{c}, {h}, {d}" for kind, (c, h, d) in sizes_of(record).items()}
+    used = {row["mixer"] for row in rows_of(record) if "mixer" in row} or {record.get("backend", "auto")}
+    return {
+        **sizes,
+        "precision": record.get("precision", "32"),
+        "threads": record["threads"],
+        "mixer backend of FLARE": ", ".join(sorted(used)),
+        "calls per measurement (median), at most": CALLS,
+        "limit of a measurement": f"{record['limit_seconds']:g} s, {record['limit_gb']:g} GB",
+    }
 
 
-def _extrapolated(record: Mapping[str, Any]) -> dict[str, int]:
-    """Layer -> the most points at which it was measured, fewer than the largest of the record."""
-    return {name: about["measured_to"] for name, about in record["layers"].items() if about["extrapolated"]}
-
-
-def _without_memory(record: Mapping[str, Any]) -> str:
-    """Which sizes have no memory to show, and why; empty where all have."""
-    rows = [row for row in rows_of(record) if row["points"] <= record["largest"]]
-    unsound = [row for row in rows if not is_sound(row)]
-    if not unsound:
-        return ""
-    sizes = ", ".join(f"{points:,}" for points in sorted({row["points"] for row in unsound}))
-    warm = max(row.get("warm_up", OLDER_WARM_UP) for row in unsound)
-    return (
-        f"No memory is shown for {sizes} points: a warm-up of {warm:,} points came before, and what it left to the "
-        "allocator is not counted again."
-    )
-
-
-def _how(record: Mapping[str, Any]) -> str:
-    precision = record.get("precision", "32")
-    products = "float32" if DTYPES[precision] is None else f"{precision} under autocast"
-    sizes = sizes_of(record)
-    of = "; ".join(f"{kind} C = {c}, H = {h}, D = {d}" for kind, (c, h, d) in sizes.items())
-    if len({tuple(size) for size in sizes.values()}) == 1:
-        of = "C = {}, H = {}".format(*sizes["flare"])
-    return (
-        f"One layer, {of}, forward + backward, {products}, {record['threads']} thread(s). {_kernels(record)} Seconds "
-        f"are of the processor, of a GPU by the clock: the median of {CALLS} calls, of fewer beyond "
-        f"{MOST_POINTS // CALLS:,} points, of one beyond {MOST_POINTS // 2:,}. Memory is what a process needs beyond "
-        "what it held before, so without input, target and weights, and grows in steps, as the allocator asks for it. "
-        f"Exponents are of the sizes from a tenth of the largest, or of the {FITTED} largest; "
-        f"limits {record['limit_seconds']:g} s and {record['limit_gb']:g} GB a measurement."
-    )
-
-
-def _kernels(record: Mapping[str, Any]) -> str:
-    """By whose kernels FLARE was computed: a factor owes something to them. Older records do not say which it was."""
-    asked = record.get("backend", "auto")
-    used = {row["mixer"] for row in rows_of(record) if "mixer" in row} or {asked}
-    words = {"native": "kernels of this package", "sdpa": "two calls of PyTorch's fused attention"}
-    by = words.get(used.pop(), "kernels of this package wherever they are built, as `auto` does,")
-    return f"FLARE is computed by {by}{'' if by.endswith(',') else ','} the others by PyTorch."
-
-
-def verdict(record: Mapping[str, Any]) -> str:
-    """How FLARE's time and memory grow, and its lead over softmax: where both were measured, and at the largest N."""
-    ours = {name: about for name, about in record["layers"].items() if name.startswith("flare")}
-    powers = [about[f"{key}_exponent"] for about in ours.values() for key in KEYS]
-    leads = {name: about["faster_than_softmax"] for name, about in ours.items() if "faster_than_softmax" in about}
-    if not leads or None in powers:
-        return ""
-    best = max(leads, key=lambda name: leads[name])
-    both, largest = beside_softmax(record, best), record["largest"]
-    channels = {kind: of[0] for kind, of in sizes_of(record).items()}
-    against = "softmax attention"
-    if channels["flare"] != channels["softmax"]:
-        against += f" (C = {channels['softmax']}; FLARE has {channels['flare']})"
-    words = f"FLARE's time and memory grow as N^{min(powers):.2f} to N^{max(powers):.2f}; {best} is "
-    last = f"{_factor(leads[best])} times as fast"
-    if both is None or both[0] == largest:
-        words += f"{last} as {against} at {largest:,} points{_resting_on(record, best)}."
-    else:
-        words += f"{_factor(both[1])} times as fast as {against} at {both[0]:,} points, the most measured of both, and "
-        words += f"{last} at {largest:,}{_resting_on(record, best)}."
-    return words + _memory_beside(record, best)
-
-
-def _memory_beside(record: Mapping[str, Any], name: str) -> str:
-    """How its memory compares with softmax attention's, here and in the paper; empty where both were not measured."""
-    both = beside_softmax(record, name, "peak_mb")
-    if both is None or not both[1]:
-        return ""
-    words = f" Of memory it takes {1 / both[1]:.2g} times as much at {both[0]:,} points"
-    if _comparable(record):
-        words += f"; on the paper's GPU {papers_memory(name):.2g} times at a million"
-    return f"{words}."
-
-
-HOW: dict[str, dict[str, Any]] = {
+BUDGET_SETTINGS: dict[str, dict[str, Any]] = {
     "smoke": {"points": (64, 128), "latents": (4,)},
     "cpu": {"limit_seconds": 300.0, "limit_gb": 12.0},
 }
 """Budget -> arguments of `run`, in either precision."""
-OF_THE_PAPER: dict[str, dict[str, Any]] = {
+PAPERS_STUDIES: dict[str, dict[str, Any]] = {
     "32": {
         "points": tuple(range(1_000, 50_001, 4_900)),
         "latents": (64, 128, 256),
@@ -235,16 +190,16 @@ OF_THE_PAPER: dict[str, dict[str, Any]] = {
     },
     "16": {"points": (1_000, *range(100_000, 1_000_001, 100_000)), "limit_gb": 80.0},
 }
-"""Precision -> arguments of its two studies; of the first it has no factors at a million points."""
+"""Precision -> arguments of the paper's two studies. No numbers were read off the figure of the first."""
 SECONDS = {"smoke": 30.0, "cpu": 2000.0, "paper": 4000.0}
-"""What it takes, about."""
+"""Budget -> estimated core seconds."""
 FP32, BY_PYTORCH = "fp32-study", "fp32-study-by-pytorch"
-"""The paper's float32 study on a CPU; and the same without this package's kernels, in minutes."""
+"""The paper's float32 study on a CPU, with the kernels of this package and with PyTorch alone."""
 
 
 def cells(budget: Budget) -> list[Cell]:
-    """Float32, and mixed precision: the paper's float16, or bfloat16 when asked for, which not every processor does."""
-    mixed = "16" if budget.name == "paper" else "bf16"
+    """List a float32 and a mixed-precision study; in budget `cpu` also the paper's float32 study."""
+    mixed = "16" if budget.name == "paper" else "bf16"  # not every processor has bfloat16
     found = [
         Cell(
             (f"precision={precision}",),
@@ -254,101 +209,56 @@ def cells(budget: Budget) -> list[Cell]:
         for precision in ("32", mixed)
     ]
     if budget.name == "cpu":
-        how = OF_THE_PAPER["32"] | HOW["cpu"] | {"precision": "32"}
+        how = PAPERS_STUDIES["32"] | BUDGET_SETTINGS["cpu"] | {"precision": "32"}
         found.append(Cell((FP32,), Experiment("scaling", how, SECONDS["cpu"]), extra=True))
         without = how | {"backend": "sdpa", "limit_seconds": 20.0}
         found.append(Cell((BY_PYTORCH,), Experiment("scaling", without, SECONDS["cpu"] / 3), extra=True))
     return found
 
 
-def part_of_the_paper(done: Sequence[Cell]) -> str:
-    """Layers and sizes of points are those of a study; float32 and mixed precision of the same layers are one."""
-    studies = {_study(cell) for cell in done}
-    return f"layers of {len(studies)} of the paper's 2 studies"
-
-
-def _study(cell: Cell) -> str:
-    assert isinstance(cell.job, Experiment)
-    return "float32" if "sizes" in cell.job.settings else "mixed"
-
-
 def _arguments(budget: Budget, precision: str) -> dict[str, Any]:
-    how = OF_THE_PAPER[precision] if budget.name == "paper" else HOW[budget.name]
+    how = PAPERS_STUDIES[precision] if budget.name == "paper" else BUDGET_SETTINGS[budget.name]
     return how | {"precision": precision}
 
 
 def report(ledger: Ledger, budget: Budget) -> list[Block]:
-    found = outcomes(ledger, cells(budget))
     blocks: list[Block] = []
-    for outcome in found:
+    for outcome in outcomes(ledger, cells(budget)):
         (name,), (made,) = outcome.cell.parts, outcome.records
         if made.outcome != "done":
-            blocks.append(f"{name} failed: {made.failure}")
             continue
-        from flare.report.scaling import scaling_figure
-
-        record = summarised(made.result)
-        of_rows = {**record, "rows": with_sound_memory(rows_of(record))}
-        told = f"**{name}**: {_remarks(record)}"
-        blocks += [_lead(name, record), _with_paper(record, made.made), f"*{_how(record)}*", told, _which_study(record)]
-        if _comparable(record):
-            blocks += [WORDS, papers_table(of_rows["rows"])]
-        dashed = "; dashed: extrapolated" if _extrapolated(record) else ""
-        caption = f"Time and memory of one layer, {name}{dashed}."
-        blocks.append(Picture(name.replace("=", "-"), caption, png(scaling_figure(of_rows))))
-    return [*blocks, origin(found)]
+        record = with_summary(made.result)
+        comparable = _is_mixed_study(record)
+        blocks += [f"{name}, extrapolated values in italics:", scaling_table(record, FACTORS if comparable else None)]
+        blocks += [f"{name}, settings:", facts_table(_settings(record))]
+        if comparable:
+            blocks += [f"{name}, beside the paper's H100 in float16:", papers_table(record)]
+        caption = f"{name}: time and memory of one layer."
+        blocks.append(Picture(name.replace("=", "-"), caption, png(_figure(record))))
+    return blocks
 
 
-def _lead(name: str, record: Mapping[str, Any]) -> str:
-    """Whose layers the table after it is of."""
-    whose = ""
-    if _comparable(record):
-        whose = ", layers of the paper's mixed-precision study"
-    elif _of_the_paper(record):
-        whose = ", layers and numbers of points of the paper's float32 study, off whose figure no number was read"
-    return f"**{name}**{whose}:"
+def _is_mixed_study(record: Mapping[str, Any]) -> bool:
+    """Return whether a record has the layers and the largest number of points of the paper's mixed study."""
+    return record["largest"] == PAPERS_STUDIES["16"]["points"][-1] and sizes_of(record) == sizes_of({})
 
 
-def _with_paper(record: Mapping[str, Any], made: Mapping[str, Any]) -> Table:
-    """The paper's factor beside ours where sizes and number of points are its; and what differs all the same."""
-    plain, comparable = scaling_table(record), _comparable(record)
-    rows = []
-    for row in plain.rows:
-        about = record["layers"][row[0]]
-        departs = another_machine(made)
-        if not _of_the_paper(record):
-            departs.append(f"no study of the paper: {record['largest']:,} points at most")
-        if comparable and record["precision"] != "16":
-            departs.append(f"precision {record['precision']}, not 16")
-        if about["extrapolated"]:
-            departs.append(f"extrapolated from {about['measured_to']:,} points")
-        factor = [FACTORS.get(row[0], "")] if comparable else []
-        rows.append([*row, *factor, "; ".join(departs)])
-    return Table([*plain.head, *([READ_OFF] if comparable else []), DEPARTURES], rows, notes=1)
+def papers_table(record: Mapping[str, Any]) -> Table:
+    """Build a table of milliseconds and GB, ours and the paper's, one row per layer and number of points."""
+    ours = {(row["layer"], row["points"]): row for row in with_known_memory(rows_of(record))}
+    lines = []
+    for layer, columns in PAPER.items():
+        for points, *theirs in zip(PAPERS_POINTS, *columns, strict=True):
+            row = ours.get((layer, points))
+            time = "" if row is None else _milliseconds(row["seconds"])
+            memory = "" if row is None or row["peak_mb"] is None else f"{gigabytes(row['peak_mb']):.3g}"
+            paper = (value if isinstance(value, str) else f"{value:,g}" for value in theirs)
+            lines.append((layer, f"{points:,}", time, memory, *paper))
+    return Table(("layer", "points", "ms", "GB", "paper, H100: ms", "paper, H100: GB"), lines)
 
 
-def _which_study(record: Mapping[str, Any]) -> str:
-    """That float32 here is not the paper's float32 study, which has other layers; empty where nobody could think so."""
-    if not _comparable(record) or record["precision"] != "32":
-        return ""
-    theirs = OF_THE_PAPER["32"]
-    of = "; ".join(f"{kind} C = {c}, H = {h}, D = {d}" for kind, (c, h, d) in theirs["sizes"].items())
-    return (
-        "The layers are those of the paper's mixed-precision study, measured here in float32. Its own float32 study is "
-        f"another ({theirs['points'][0]:,} to {theirs['points'][-1]:,} points; {of}): the cell `{FP32}`, which "
-        f"`flare reproduce scaling --budget cpu --only {FP32}` measures."
-    )
+def _milliseconds(seconds: float) -> str:
+    return f"{1e3 * seconds:,.0f}" if seconds >= 1 else f"{1e3 * seconds:.3g}"
 
 
-def _comparable(record: Mapping[str, Any]) -> bool:
-    """Whether a record has the layers and the most points of the paper's mixed study."""
-    return record["largest"] == OF_THE_PAPER["16"]["points"][-1] and sizes_of(record) == sizes_of({})
-
-
-def _of_the_paper(record: Mapping[str, Any]) -> bool:
-    """Whether a record has the layers and the most points of either study."""
-    single = OF_THE_PAPER["32"]
-    return _comparable(record) or (sizes_of(record) == sizes_of(single) and record["largest"] == single["points"][-1])
-
-
-ITEM = Item("scaling", "Time and memory of one layer over the number of points", cells, report, part_of_the_paper)
+ITEM = Item("scaling", "Time and memory of one layer over the number of points", cells, report, "Figures 2 and 8")

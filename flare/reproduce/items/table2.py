@@ -1,8 +1,8 @@
-"""Table 2: six attentions on the tasks of the Long Range Arena, beside what can be guessed.
+"""Table 2: six attentions on the tasks of the Long Range Arena, beside trivial baselines.
 
-Judged by the test split, with masks, unless `dev-split` asks for what the published table very probably is: the
-validation split, padding taken for tokens. That, the kernel of linear attention, Performer's features and the rate on
-Text are number 20 of docs/discrepancies.md, each way a cell.
+Accuracies are those of the test split with masks. Cells `dev-split` have the protocol that the published table most
+probably has: validation split, padding treated as tokens. This protocol, the kernel of linear attention, the features
+of Performer and the learning rate of Text are number 20 of docs/discrepancies.md, and each choice is a cell.
 """
 
 from __future__ import annotations
@@ -13,17 +13,13 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from flare.reproduce.budgets import TINY, Budget
-from flare.reproduce.classification import Classification, Sequences
-from flare.reproduce.decisions import decided
-from flare.reproduce.items.lra import PAPER, SIX, settings_of
 from flare.reproduce.jobs import Overrides
 from flare.reproduce.ledger import Ledger
-from flare.reproduce.study import DEPARTURES, Block, Cell, Item, Outcome, digits, origin, outcomes
+from flare.reproduce.sequences import ATTENTIONS, PAPER, Classification, Sequences
+from flare.reproduce.study import Block, Cell, Item, Outcome, mean_spread, outcomes
 from flare.reproduce.tables import Table
-from flare.reproduce.verdicts import flare_among
-from flare.sequence.guesses import reading
+from flare.sequence import SHORT_LISTOPS, SHORT_SIZES
 from flare.sequence.listops import ListOps
-from flare.sequence.making import SHORT_LISTOPS, SHORT_SIZES
 
 SHORT = asdict(ListOps(**SHORT_LISTOPS))
 LISTOPS = Sequences("listops", 100_000, 2_000, val=2_000)
@@ -39,19 +35,19 @@ def _published(name: str) -> Sequences:
 
 
 @dataclass(frozen=True)
-class Task:
-    """A preset, its data and how it is trained under a budget."""
+class SequenceTask:
+    """A preset with its data and training settings in a budget."""
 
     data: Sequences
     overrides: Overrides = ()
     seeds: int = 1
     extra: bool = False
-    """Done only when named: its files must be fetched."""
+    """True for a task that runs only when selected, because its files must be downloaded."""
 
 
-TASKS: Mapping[str, Mapping[str, Task]] = {
+TASKS: Mapping[str, Mapping[str, SequenceTask]] = {
     "smoke": {
-        "listops-small": Task(
+        "listops-small": SequenceTask(
             Sequences("listops", 60, 20, SHORT, val=20),
             (
                 *((f"model.{key}", TINY[key]) for key in ("channels", "blocks", "heads")),
@@ -59,248 +55,177 @@ TASKS: Mapping[str, Mapping[str, Task]] = {
             ),
         )
     },
-    "cpu": {"listops-small": Task(SMALL_LISTOPS, seeds=3), "image-small": Task(SMALL_IMAGE, seeds=3, extra=True)},
+    "cpu": {
+        "listops-small": SequenceTask(SMALL_LISTOPS, seeds=3),
+        "image-small": SequenceTask(SMALL_IMAGE, seeds=3, extra=True),
+    },
     "paper": {
-        "listops": Task(LISTOPS),
-        "text": Task(_published("text")),
-        "retrieval": Task(_published("retrieval")),
-        "image": Task(_published("image")),
-        "pathfinder": Task(PATHFINDER),
+        "listops": SequenceTask(LISTOPS),
+        "text": SequenceTask(_published("text")),
+        "retrieval": SequenceTask(_published("retrieval")),
+        "image": SequenceTask(_published("image")),
+        "pathfinder": SequenceTask(PATHFINDER),
     },
 }
-"""Budget -> preset -> task. Small tasks are no setting of the paper, so no number of it stands beside them."""
+"""Budget -> preset -> task. The small tasks are not in the paper and have none of its numbers."""
 OWN, DEV = "own", "dev-split"
 AS_PUBLISHED = ("data.protocol", "dev-split-no-mask")
+SCRIPT_RATE = ("optim.lr", 5e-7)
+"""Learning rate of Linformer, which the authors' script of Text also gives to the attentions in `OVERWRITTEN`."""
 OVERWRITTEN = ("flare", "performer", "norm")
-"""Attentions that the authors' script of Text trains with Linformer's rate, by an oversight."""
 
 
 @dataclass(frozen=True)
-class Variant:
-    """What number 20 leaves to choose, the other way."""
+class AttentionVariant:
+    """A choice of number 20 of docs/discrepancies.md, made the other way."""
 
     tasks: Sequence[str]
     attentions: Sequence[str]
     settings: Overrides
     coded: bool = False
-    """Whether the authors' script has it so, and with it the paper's number."""
+    """True if the authors' script has these settings, and the paper's number with them."""
 
 
 VARIANTS = {
-    "elu-kernel": Variant(["listops", "retrieval", "image"], ["linear"], (("model.kernel", "elu"),)),
-    "identity-kernel": Variant(["listops-small"], ["linear"], (("model.kernel", "identity"),)),
-    "simple-features": Variant(["listops-small"], ["performer"], (("model.features", 256), ("model.kind", "simple"))),
-    "script-rate": Variant(["text"], OVERWRITTEN, (("optim.lr", 5e-7), AS_PUBLISHED), coded=True),
+    "elu-kernel": AttentionVariant(["listops", "retrieval", "image"], ["linear"], (("model.kernel", "elu"),)),
+    "identity-kernel": AttentionVariant(["listops-small"], ["linear"], (("model.kernel", "identity"),)),
+    "simple-features": AttentionVariant(
+        ["listops-small"], ["performer"], (("model.features", 256), ("model.kind", "simple"))
+    ),
+    "script-rate": AttentionVariant(["text"], OVERWRITTEN, (SCRIPT_RATE, AS_PUBLISHED), coded=True),
 }
-"""Name -> what is otherwise. Done when chosen:  flare reproduce table2 --only listops-small/identity-kernel"""
+"""Part of a cell's name -> variant. They run only when selected: `--only listops-small/identity-kernel`."""
 
 
 def cells(budget: Budget) -> list[Cell]:
     found = []
     for name, task in TASKS[budget.name].items():
-        for contender in SIX:
-            usual = Classification(task.data, contender, task.overrides, task=name)
-            as_published = usual.with_settings(AS_PUBLISHED)
-            paper = PAPER[name][contender] / 100 if name in PAPER else None
-            found.append(Cell((name, contender), usual, paper=paper, extra=task.extra, seeds=task.seeds))
+        for attention in ATTENTIONS:
+            usual = Classification(task.data, attention, task.overrides, task=name)
+            paper = PAPER[name][attention] / 100 if name in PAPER else None
+            ways: list[tuple[tuple[str, ...], Overrides, bool]] = [((), (), True)]
             if not task.extra:
-                found.append(Cell((name, contender, DEV), as_published, paper=paper, extra=True, seeds=task.seeds))
+                ways.append(((DEV,), (AS_PUBLISHED,), True))
             for way, variant in VARIANTS.items():
-                if name in variant.tasks and contender in variant.attentions:
-                    job, known = usual.with_settings(*variant.settings), paper if variant.coded else None
-                    found.append(Cell((name, contender, way), job, paper=known, extra=True, seeds=task.seeds))
+                if name in variant.tasks and attention in variant.attentions:
+                    ways.append(((way,), variant.settings, variant.coded))
+            for way_parts, settings, has_number in ways:
+                found.append(
+                    Cell(
+                        (name, attention, *way_parts),
+                        usual.with_settings(*settings) if settings else usual,
+                        exact=_script(usual) if name in PAPER else None,
+                        paper=paper if has_number else None,
+                        extra=task.extra or bool(way_parts),
+                        seeds=task.seeds,
+                        discrepancies=dict.fromkeys(("data.protocol", "optim.lr", "model.kernel"), 20),
+                    )
+                )
     return found
+
+
+def _script(usual: Classification) -> Classification:
+    """Return a training as the authors' script has it."""
+    rate = [SCRIPT_RATE] if usual.task == "text" and usual.model in OVERWRITTEN else []
+    script = usual.with_settings(AS_PUBLISHED, *rate)
+    assert isinstance(script, Classification)
+    return script
 
 
 def report(ledger: Ledger, budget: Budget) -> list[Block]:
     found = outcomes(ledger, cells(budget))
-    blocks: list[Block] = [_table(found)]
-    for name in dict.fromkeys(outcome.cell.parts[0] for outcome in found):
-        wanted = [cell for cell in cells(budget) if cell.parts[0] == name and _protocol(cell) == OWN]
-        here = [o for o in found if o.cell.parts[0] == name]
-        verdict = _verdict(name, wanted, here)
-        blocks += [verdict + _caveat(name, wanted) if verdict else "", _extent(name, here), _sizes(name, wanted)]
+    if not found:
+        return []
+    blocks: list[Block] = ["Accuracies:", _table(found), "Tasks:", _tasks(found), "Models:", _models(found)]
     averages = _averages(found)
-    if averages.rows:
-        blocks += ["Averages over the five tasks, of attentions that have numbers of all:", averages]
-    if budget.name != "paper":
-        tasks = ", ".join(TASKS[budget.name])
-        blocks.append(f"Small tasks and models ({tasks}), not those of the paper; its numbers are under `paper`.")
-    return [*blocks, origin(found)]
+    return blocks + (["Averages over the five tasks:", averages] if averages.rows else [])
 
 
-HEAD = ("task", "attention", "how", "parameters", "dev, %", "test, %", "seeds", "paper, %", "that is", DEPARTURES)
-
-
-def _table(found: Sequence[Outcome]) -> Table:
-    rows = []
-    for outcome in found:
-        cell = outcome.cell
-        paper = "" if cell.paper is None else f"{100 * cell.paper:.2f}"
-        measured = (outcome.parameters, *_accuracies(outcome), outcome.seeds, paper)
-        rows.append((*cell.parts[:2], _protocol(cell), *measured, _reading(outcome), _departures(cell)))
-    return Table(HEAD, rows, text=3, notes=2)
-
-
-def _protocol(cell: Cell) -> str:
-    """Or the name of the variant."""
+def _way(cell: Cell) -> str:
+    """Return the protocol or variant of a cell."""
     return OWN if len(cell.parts) == 2 else cell.parts[2]
 
 
-def _judged_on_dev(cell: Cell) -> bool:
-    return isinstance(cell.job, Classification) and AS_PUBLISHED in cell.job.overrides
+def _table(found: Sequence[Outcome]) -> Table:
+    head = (
+        "task",
+        "attention",
+        "how",
+        "parameters",
+        "dev, %",
+        "test, %",
+        "best trivial baseline, %",
+        "seeds",
+        "paper, %",
+    )
+    rows = []
+    for outcome in found:
+        cell, first = outcome.cell, _first(outcome)
+        guesses = [of[first["split"]] for of in first.get("guesses", {}).values()]
+        baseline = f"{100 * max(guesses):.1f}" if guesses else ""
+        paper = "" if cell.paper is None else f"{100 * cell.paper:.2f}"
+        measured = (outcome.parameters, *_accuracies(outcome), baseline, outcome.seeds, paper)
+        rows.append((*cell.parts[:2], _way(cell), *measured))
+    return Table(head, rows, text=3)
 
 
 def _accuracies(outcome: Outcome) -> tuple[str, str]:
-    """On both splits, where both were judged; words on what did not end well stand with the one that counts."""
-    judged = 0 if _judged_on_dev(outcome.cell) else 1
-    words = [_accuracy(outcome, split) for split in ("val", "test")]
-    words[judged] = outcome.error()
-    return words[0], words[1]
-
-
-def _accuracy(outcome: Outcome, split: str) -> str:
+    """Return the accuracies of both splits. The split of the protocol also shows failed and unfinished seeds."""
+    job = outcome.cell.job
+    evaluated = 0 if isinstance(job, Classification) and AS_PUBLISHED in job.overrides else 1
     of_seeds = [record.result.get("accuracies", {}) for record in outcome.records if record.outcome == "done"]
-    values = [of[split] for of in of_seeds if split in of]
-    spread = statistics.stdev(values) if len(values) > 1 else None
-    return digits(statistics.mean(values), spread, outcome.unit) if values else ""
-
-
-def _departures(cell: Cell) -> str:
-    """In words; rows of small tasks have no setting of the paper to depart from."""
-    job = cell.job
-    assert isinstance(job, Classification)
-    if job.task not in PAPER:
-        settings = job.settings()
-        own = f"; {of_its_own}" if (of_its_own := _own(settings["model"])) else ""
-        return f"a small task and a small model ({_common(settings)}{own}), no setting of the paper"
-    words = [] if job.on.published else ["samples of our generator"]
-    if not _judged_on_dev(cell):
-        words.append("judged on test with masks, not on dev without (#20)")
-    if _protocol(cell) == "elu-kernel":
-        words.append("kernel elu + 1, not the script's identity (#20)")
-    if job.task == "text" and job.model in OVERWRITTEN and _protocol(cell) != "script-rate":
-        words.append("the rate that the script states, 1e-5, not the 5e-7 it leaves (#20)")
-    return "; ".join(words + decided(job))
-
-
-COMMON = ("channels", "blocks", "heads")
-KERNELS = {"elu": "elu + 1"}
-"""As people write them."""
-
-
-def _common(settings: Mapping[str, Any]) -> str:
-    """`64 channels, 3 blocks, 8 heads, rate 0.002`."""
-    return ", ".join([*(f"{settings['model'][key]} {key}" for key in COMMON), f"rate {settings['optim']['lr']:g}"])
-
-
-def _own(model: Mapping[str, Any]) -> str:
-    """What only one kind of attention has; empty where it has nothing of the sort."""
-    if "latents" in model:
-        return f"{model['latents']} latents"
-    if "kernel" in model:
-        return f"kernel {KERNELS.get(model['kernel'], model['kernel'])}"
-    if "projected" in model:
-        return f"{model['projected']} projected tokens"
-    return f"{model['features']} {model['kind']} random features" if "features" in model else ""
-
-
-def _sizes(name: str, wanted: Sequence[Cell]) -> str:
-    """The models of a task and their rate, as the jobs have them."""
-    of = {cell.parts[1]: cell.job.settings() for cell in wanted if isinstance(cell.job, Classification)}
-    alike: dict[str, list[str]] = {}
-    for contender, settings in of.items():
-        alike.setdefault(_common(settings), []).append(contender)
-    groups = "; ".join(f"{'all' if len(alike) == 1 else ', '.join(names)} {words}" for words, names in alike.items())
-    own = "; ".join(f"{contender} {words}" for contender, of_it in of.items() if (words := _own(of_it["model"])))
-    return f"*{name}: {groups}. Of their own: {own}.*"
-
-
-def _caveat(name: str, wanted: Sequence[Cell]) -> str:
-    """What an order on a small task does not show, beginning with a space; empty for the paper's tasks."""
-    if name in PAPER:
-        return ""
-    jobs = [cell.job for cell in wanted if isinstance(cell.job, Classification)]
-    rates = ", ".join(dict.fromkeys(f"{job.settings()['optim']['lr']:g}" for job in jobs))
-    other = []
-    for job in jobs:
-        here = _own(job.settings()["model"])
-        there = _own(settings_of(name.removesuffix("-small"), job.model, ())["model"])
-        # Fewer latents or tokens belong to a smaller model; another kernel, other features are another attention.
-        if here != there and job.model in ("linear", "performer"):
-            other.append(f"{job.model} ({here}; there {there})")
-    unlike = f" Not what the published runs have: {', '.join(other)}." if other else ""
-    rate = f" One rate for all, {rates}, tried out with FLARE alone: another attention might do better with its own."
-    return rate + unlike
-
-
-def _averages(found: Sequence[Outcome]) -> Table:
-    """A line for every attention and protocol with numbers of all five tasks."""
-    rows = []
-    for protocol in (OWN, DEV):
-        for contender in SIX:
-            name = (contender, protocol)
-            of = {o.cell.parts[0]: o.mean for o in found if o.values() and (o.cell.parts[1], _protocol(o.cell)) == name}
-            if set(of) == set(PAPER):
-                paper = statistics.mean(accuracies[contender] for accuracies in PAPER.values())
-                rows.append((*name, digits(statistics.mean(of.values()), None, Classification.unit), f"{paper:.2f}"))
-    return Table(("attention", "protocol", "average, %", "paper, %"), rows, text=2)
-
-
-def _reading(outcome: Outcome) -> str:
-    """What the mean over seeds is beside what can be guessed: from the numbers, for records keep older words."""
-    first = _first(outcome)
-    if not first:
-        return ""
-    split = first["split"]
-    guessed = {kind: of[split] for kind, of in first["guesses"].items()}
-    return f"{split}: {reading(outcome.mean, first['samples'][split], guessed)}"
+    texts = [mean_spread([of[split] for of in of_seeds if split in of], outcome.unit) for split in ("val", "test")]
+    texts[evaluated] = outcome.error()
+    return texts[0], texts[1]
 
 
 def _first(outcome: Outcome) -> Mapping[str, Any]:
+    """Return the result of the first finished seed; empty if there is none."""
     return next((record.result for record in outcome.records if record.outcome == "done"), {})
 
 
-def _verdict(name: str, wanted: Sequence[Cell], found: Sequence[Outcome]) -> str:
-    """Who is best by our protocol, and what can be guessed."""
-    own = [outcome for outcome in found if _protocol(outcome.cell) == OWN]
-    ranked = sorted((outcome for outcome in own if outcome.values()), key=lambda outcome: -outcome.mean)
-    if not ranked:
-        return ""
-    order = ", ".join(f"{outcome.cell.parts[1]} {outcome.number}" for outcome in ranked)
-    first = _first(ranked[0])
-    guessed = "; ".join(
-        f"{kind} {digits(of[first['split']], None, Classification.unit)}" for kind, of in first["guesses"].items()
-    )
-    words = f"**{name}**, {first['split']} split: {order}. What can be guessed: {guessed}."
-    return words + flare_among(ranked, wanted, own, "best")
+def _tasks(found: Sequence[Outcome]) -> Table:
+    """Build a table of samples and length of training of each task."""
+    rows = []
+    for name in dict.fromkeys(outcome.cell.parts[0] for outcome in found):
+        # The own protocol has both splits.
+        here = sorted((o for o in found if o.cell.parts[0] == name), key=lambda o: _way(o.cell) != OWN)
+        first = next((_first(o) for o in here if "train_samples" in _first(o)), {})
+        job = here[0].cell.job
+        assert isinstance(job, Classification)
+        options = ", ".join(f"{key.replace('_', ' ')} {value}" for key, value in job.on.options.items())
+        counts = [first.get("train_samples"), *(first.get("samples", {}).get(split) for split in ("val", "test"))]
+        texts = ("" if count is None else f"{count:,}" for count in (*counts, first.get("steps")))
+        rows.append((name, options, *texts, f"{job.settings()['data']['batch_size']}"))
+    return Table(("task", "options", "train", "dev", "test", "steps", "batch"), rows, text=2)
 
 
-def _extent(name: str, found: Sequence[Outcome]) -> str:
-    """Of what size a task is, and how long it was trained; empty where no record tells."""
-    own = sorted(found, key=lambda outcome: _protocol(outcome.cell) != OWN)  # which tells both splits
-    told = next((o for o in own if "train_samples" in _first(o)), None)
-    if told is None:
-        return ""
-    first, job = _first(told), told.cell.job
-    assert isinstance(job, Classification)
-    options = ", ".join(f"{key.replace('_', ' ')} {value}" for key, value in job.on.options.items())
-    judged = ", ".join(f"{count:,} of {split}" for split, count in first["samples"].items())
-    batch = job.settings()["data"]["batch_size"]
-    return (
-        f"{name}{f' ({options})' if options else ''}: {first['train_samples']:,} samples to train, to judge {judged}; "
-        f"{first['steps']:,} steps of {batch} samples."
-    )
+MODEL_SETTINGS = ("channels", "blocks", "heads", "latents", "kernel", "projected", "features", "kind")
 
 
-def part_of_the_paper(done: Sequence[Cell]) -> str:
-    """`small versions of 1 of the paper's 5 tasks (listops), and beside of image`: tasks are more than cells."""
-    usual, beside = (list(dict.fromkeys(c.parts[0] for c in done if c.extra == extra)) for extra in (False, True))
-    beside = [name for name in beside if name not in usual]
-    names = ", ".join(name.removesuffix("-small") for name in usual)
-    small = any(name not in PAPER for name in usual)
-    words = f"{'small versions of ' * small}{len(usual)} of the paper's {len(PAPER)} tasks{f' ({names})' * small}"
-    return words + (f", and beside of {', '.join(n.removesuffix('-small') for n in beside)}" if beside else "")
+def _models(found: Sequence[Outcome]) -> Table:
+    """Build a table of the sizes of each attention and its learning rate."""
+    rows = []
+    for outcome in found:
+        job = outcome.cell.job
+        assert isinstance(job, Classification)
+        settings = job.settings()
+        sizes = (str(settings["model"].get(key, "")) for key in MODEL_SETTINGS)
+        rows.append((*outcome.cell.parts[:2], _way(outcome.cell), f"{settings['optim']['lr']:g}", *sizes))
+    return Table(("task", "attention", "how", "learning rate", *MODEL_SETTINGS), rows, text=3)
 
 
-ITEM = Item("table2", "Table 2: attentions × tasks of the Long Range Arena", cells, report, part_of_the_paper)
+def _averages(found: Sequence[Outcome]) -> Table:
+    """Build a table of the attentions that have numbers of all five tasks."""
+    rows = []
+    for protocol in (OWN, DEV):
+        for attention in ATTENTIONS:
+            name = (attention, protocol)
+            of = {o.cell.parts[0]: o.mean for o in found if o.values() and (o.cell.parts[1], _way(o.cell)) == name}
+            if set(of) == set(PAPER):
+                paper = statistics.mean(accuracies[attention] for accuracies in PAPER.values())
+                rows.append((*name, mean_spread([statistics.mean(of.values())], Classification.unit), f"{paper:.2f}"))
+    return Table(("attention", "protocol", "average, %", "paper, %"), rows, text=2)
+
+
+ITEM = Item("table2", "Table 2: attentions × tasks of the Long Range Arena", cells, report)

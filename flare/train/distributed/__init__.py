@@ -1,1 +1,1 @@
-"""Device, ranks, shards, and what happens when a rank fails."""
+"""Device, ranks, shards and rank failure."""

@@ -1,4 +1,4 @@
-"""When a rank is gone: how the others know, and what each tells its user."""
+"""Rank failure: detection by the other ranks, and the error they raise."""
 
 from __future__ import annotations
 
@@ -8,33 +8,33 @@ from torch import distributed as dist
 
 from flare.train.checkpoint import saved_step
 from flare.train.run_folder import RunFolder
-from flare.utils.errors import RankLost, one_line
+from flare.utils.errors import RankFailure, one_line
 
 GONE = re.compile(
     r"connection (closed|reset) by peer|connection (refused|timed out)|broken pipe|no route to host|socket timeout"
     r"|timed out (waiting \d|connecting)|operation timed out|application timeout caused pair closure",
     re.IGNORECASE,
 )
-"""How gloo says that a peer is gone or silent. Its other errors, such as of sizes that differ, are mistakes of ours."""
+"""Messages of gloo about a lost connection. Its other errors, such as mismatched sizes, are bugs."""
 
 
-def is_lost(error: RuntimeError) -> bool:
-    """Whether an error says that another rank is gone or silent: torch has a class for it on GPUs, not with gloo."""
+def is_rank_failure(error: RuntimeError) -> bool:
+    """Return whether an error means that another rank failed: torch has a class for it on GPUs, gloo only messages."""
     return isinstance(error, dist.DistError) or GONE.search(str(error)) is not None
 
 
-def lost(error: RuntimeError, ranks: int, when: str, run: RunFolder, *, shards: bool) -> RankLost:
-    """What to say of it: what happened, what is left of the run, and how to go on."""
-    words = one_line(error).split("] ", 1)[-1].split(". ")[0]  # without the library's file name and good wishes
-    happened = f"another of the {ranks} ranks is gone or silent, {when} ({words}); if it could, it said why."
+def rank_failure(error: RuntimeError, ranks: int, when: str, run: RunFolder, *, shards: bool) -> RankFailure:
+    """Return an error that says what happened, what is saved, and how to resume."""
+    reason = one_line(error).split("] ", 1)[-1].split(". ")[0]  # without the library's file name and advice
+    happened = f"another of the {ranks} ranks failed or did not answer, {when} ({reason}); see its own message."
     if not run.exists:
-        return RankLost(f"{happened} Nothing was written yet: give the same command again")
-    with run.saving():  # another may just be at it
+        return RankFailure(f"{happened} Nothing was written yet: start the run again")
+    with run.saving():  # another rank may be saving
         step = saved_step(run)
-    gone = " Its shard of the weights is gone, and with it what came after the last checkpoint." if shards else ""
-    left = "No checkpoint was written yet" if step is None else f"The run is saved at step {step}"
+    gone = " Its shard of the weights is lost, and the steps since the last checkpoint." if shards else ""
+    left = "There is no checkpoint yet" if step is None else f"The run is saved at step {step}"
     command = f"flare train --resume {run.path}"
-    return RankLost(
-        f"{happened}{gone} {left}. Go on with any number of ranks:  torchrun --nproc-per-node {ranks} "
-        f"-m {command}   or one alone:  {command}"
+    return RankFailure(
+        f"{happened}{gone} {left}. Resume with any number of ranks:  torchrun --nproc-per-node {ranks} "
+        f"-m {command}   or with one:  {command}"
     )

@@ -1,4 +1,4 @@
-"""Who has what: ranks share the samples of a batch, the points of a sample, or both."""
+"""Ranks that share the samples of a batch, the points of a sample, or both."""
 
 from __future__ import annotations
 
@@ -17,24 +17,24 @@ from flare.utils.errors import ConfigError
 
 @dataclass(frozen=True)
 class Ranks:
-    """This rank's place in the mesh of (samples, points)."""
+    """Place of this rank in the grid of (samples, points)."""
 
     samples: Share = WHOLE
-    """Its share of a batch."""
+    """Share of the samples of a batch."""
     points: Share = WHOLE
-    """Its share of the points of every sample."""
+    """Share of the points of every sample."""
     group: dist.ProcessGroup | None = None
-    """The ranks that have the other points of the same samples; None where it has them all."""
+    """Ranks that have the other points of the same samples; None if this rank has all points."""
     device: torch.device | str = "cpu"
-    """From which they talk."""
+    """Device of the tensors that ranks exchange."""
 
     @property
     def all(self) -> Share:
-        """Its place among all ranks."""
+        """Place among all ranks."""
         return Share(self.samples.index * self.points.count + self.points.index, self.samples.count * self.points.count)
 
     def add_up(self, numbers: np.ndarray) -> np.ndarray:
-        """The sum over all ranks, the same on each."""
+        """Sum an array over all ranks; every rank must call this."""
         if self.all.count == 1:
             return numbers
         total = torch.from_numpy(numbers).to(self.device)
@@ -46,11 +46,12 @@ ALONE = Ranks()
 
 
 def timeout(config: TrainConfig) -> timedelta:
+    """Return how long a rank waits for the others."""
     return timedelta(seconds=config.rank_timeout)
 
 
 def place(config: TrainConfig, fabric: Fabric) -> Ranks:
-    """Neighbouring ranks share points: within a machine they talk fastest."""
+    """Return the place of this rank. Neighboring ranks share points, since a machine communicates fastest within."""
     world, rank = fabric.world_size, fabric.global_rank
     if config.split == "samples" or world == 1:
         return Ranks(Share(rank, world), device=fabric.device)
@@ -58,7 +59,7 @@ def place(config: TrainConfig, fabric: Fabric) -> Ranks:
     if world % together:
         raise ConfigError(f"point_ranks={together} does not divide the {world} ranks")
     group = None
-    for first in range(0, world, together):  # every rank must make every group
+    for first in range(0, world, together):  # every rank must create every group
         made = dist.new_group(list(range(first, first + together)), timeout=timeout(config))
         if first <= rank < first + together:
             group = made

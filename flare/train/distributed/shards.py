@@ -1,4 +1,4 @@
-"""Weights split over ranks (FSDP): each keeps a shard, and blocks are put together when they are computed."""
+"""Weights sharded over ranks (FSDP): blocks are gathered when they are computed."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor, distribute_tensor
 
-from flare.train.tasks import Learner
+from flare.inference.surrogate import Learner
 
 
 def shard(surrogate: nn.Module, mesh: DeviceMesh) -> nn.Module:
-    """In place: names and shapes of the weights stay as they are, and between steps each is a shard."""
+    """Shard a model in place; names and shapes of the weights stay the same."""
     assert isinstance(surrogate, Learner)
     blocks: Any = getattr(surrogate.network, "blocks", [])
     for block in blocks:
@@ -24,12 +24,12 @@ def shard(surrogate: nn.Module, mesh: DeviceMesh) -> nn.Module:
 
 
 def whole(tensor: Tensor) -> Tensor:
-    """Of a shard, all of it; every rank must ask. Of anything else, itself."""
+    """Gather a sharded tensor, for which every rank must call this; return any other tensor unchanged."""
     return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
 
 
 def like(tensor: Tensor, other: Tensor) -> Tensor:
-    """This rank's shard of a whole tensor, split as `other` is; the tensor itself where that is not split."""
+    """Return this rank's shard of a whole tensor, sharded like `other`; the tensor itself if that is not sharded."""
     if not isinstance(other, DTensor) or tensor.ndim == 0:
         return tensor
     return distribute_tensor(tensor.to(other.device), other.device_mesh, other.placements)
@@ -37,6 +37,6 @@ def like(tensor: Tensor, other: Tensor) -> Tensor:
 
 @torch.no_grad()
 def fill(module: nn.Module, state: dict[str, Tensor]) -> None:
-    """`load_state_dict` for a module that may be split; the state is whole, and known to fit."""
+    """Load a whole state, known to fit, into a module that may be sharded."""
     for name, own in module.state_dict().items():
         own.copy_(like(state[name], own))

@@ -1,17 +1,15 @@
-"""Optimizers by name: AdamW, Muon and SOAP, each with its own defaults."""
+"""Optimizers by name: AdamW, Muon, SOAP and registered ones."""
 
 from __future__ import annotations
-
-from collections.abc import Callable
 
 from torch import nn
 from torch.optim import AdamW, Optimizer
 
+from flare.train.config import OPTIMIZERS as OPTIMIZERS
 from flare.train.config import OptimConfig
-from flare.train.optimizers.groups import parameter_groups
+from flare.train.optimizers.groups import parameter_groups as parameter_groups
 from flare.train.optimizers.muon import Muon
 from flare.train.optimizers.soap import SOAP
-from flare.utils.errors import ConfigError, nearest
 
 
 def build_optimizer(model: nn.Module, optim: OptimConfig, *, fused: bool = True) -> Optimizer:
@@ -22,25 +20,19 @@ def build_optimizer(model: nn.Module, optim: OptimConfig, *, fused: bool = True)
         optim: Optimizer settings.
         fused: Use the fused AdamW kernel. Float16 training cannot.
     """
-    if optim.name not in OPTIMIZERS:
-        raise ConfigError(f"unknown optimizer {optim.name!r}; {nearest(optim.name, OPTIMIZERS)}")
-    return OPTIMIZERS[optim.name](model, optim, fused)
+    return OPTIMIZERS.get(optim.name)(model, optim, fused)
 
 
-def _adamw(model: nn.Module, optim: OptimConfig, fused: bool) -> Optimizer:
+def build_adamw(model: nn.Module, optim: OptimConfig, fused: bool) -> Optimizer:
+    """Build AdamW for all parameters."""
     return AdamW(parameter_groups(model, optim), eps=optim.eps, fused=fused)
 
 
-def _muon(model: nn.Module, optim: OptimConfig, fused: bool) -> Optimizer:
+def build_muon(model: nn.Module, optim: OptimConfig, fused: bool) -> Optimizer:
+    """Build Muon for weight matrices and AdamW for the rest."""
     return Muon(parameter_groups(model, optim, matrices=True), eps=optim.eps, fused=fused)
 
 
-def _soap(model: nn.Module, optim: OptimConfig, fused: bool) -> Optimizer:
+def build_soap(model: nn.Module, optim: OptimConfig, fused: bool) -> Optimizer:
+    """Build SOAP for weight matrices and AdamW for the rest."""
     return SOAP(parameter_groups(model, optim, matrices=True), eps=optim.eps, fused=fused)
-
-
-OPTIMIZERS: dict[str, Callable[[nn.Module, OptimConfig, bool], Optimizer]] = {
-    "adamw": _adamw,
-    "muon": _muon,
-    "soap": _soap,
-}

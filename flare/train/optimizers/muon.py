@@ -39,7 +39,7 @@ def orthogonalize(matrices: Tensor, coefficients: Sequence[tuple[float, float, f
     """
     is_tall = matrices.shape[-2] > matrices.shape[-1]
     x = matrices.mT if is_tall else matrices
-    if native.serves(x) and x.shape[-1] <= LARGEST_NATIVE:
+    if native.supports(x) and x.shape[-1] <= LARGEST_NATIVE:
         x = _orthogonalize_native(x.contiguous(), coefficients)
     else:
         x = x / x.norm(dim=(-2, -1), keepdim=True).clamp_min(1e-20)

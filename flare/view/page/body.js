@@ -1,4 +1,4 @@
-// What is drawn: a surface of triangles, or points, coloured by a value at every point. Panels share its positions.
+// The drawn body: triangles or points, colored by a value per point. All panels share its positions.
 import {
   BufferAttribute,
   BufferGeometry,
@@ -13,12 +13,12 @@ import {
   Vector2,
 } from "three";
 import { coarse, spacing } from "flare/coarse.js";
-import { table } from "flare/colours.js";
+import { table } from "flare/colors.js";
 
 const SHARED = /* glsl */ `
-  uniform float diameter;   // of a point, in the body's unit
-  uniform float height;     // of the panel, in pixels
-  uniform float scale;      // of points, as the user wishes
+  uniform float diameter;   // of a point, in the length unit of the body
+  uniform float height;     // of the panel in pixels
+  uniform float scale;      // of points, set by the user
 
   void place(vec4 view) {
     gl_Position = projectionMatrix * view;
@@ -26,7 +26,7 @@ const SHARED = /* glsl */ `
   }
 `;
 
-const COLOURED = {
+const COLORED = {
   vertexShader: /* glsl */ `
     ${SHARED}
     in float value;
@@ -39,14 +39,14 @@ const COLOURED = {
       seen = view.xyz;
     }`,
   fragmentShader: /* glsl */ `
-    uniform sampler2D colours;
+    uniform sampler2D colors;
     uniform vec2 range;
-    uniform bool round;   // points, drawn as small balls
-    uniform bool lit;     // bodies in space; a flat picture has its colours only
+    uniform bool round;   // draw points as small spheres
+    uniform bool lit;     // 3-D only; flat pictures have no shading
     in float v;
     in vec3 seen;
-    out vec4 colour;
-    const vec3 LIGHT = normalize(vec3(-0.25, 0.55, 0.8));   // over the viewer's left shoulder
+    out vec4 fragment_color;
+    const vec3 LIGHT = normalize(vec3(-0.25, 0.55, 0.8));   // from above and to the left of the viewer
     void main() {
       vec3 normal;
       if (round) {
@@ -59,13 +59,13 @@ const COLOURED = {
         if (normal.z < 0.0) normal = -normal;
       }
       float place = clamp((v - range.x) / (range.y - range.x), 0.0, 1.0);
-      // The middle of the first texel is 0, that of the last is 1.
-      vec3 rgb = isnan(v) ? vec3(0.55) : texture(colours, vec2((place * 255.0 + 0.5) / 256.0, 0.5)).rgb;
-      colour = vec4(lit ? rgb * (0.5 + 0.55 * max(dot(normal, LIGHT), 0.0)) : rgb, 1.0);
+      // The center of the first texel is 0, that of the last is 1.
+      vec3 rgb = isnan(v) ? vec3(0.55) : texture(colors, vec2((place * 255.0 + 0.5) / 256.0, 0.5)).rgb;
+      fragment_color = vec4(lit ? rgb * (0.5 + 0.55 * max(dot(normal, LIGHT), 0.0)) : rgb, 1.0);
     }`,
 };
 
-// The number of a point, plus one, as four bytes; of a triangle, that of its last corner.
+// Encodes the index of a point plus one as four bytes; a triangle gets the index of its last corner.
 const NUMBERED = {
   vertexShader: /* glsl */ `
     ${SHARED}
@@ -77,22 +77,22 @@ const NUMBERED = {
   fragmentShader: /* glsl */ `
     uniform bool round;
     flat in uint number;
-    out vec4 colour;
+    out vec4 fragment_color;
     void main() {
       if (round && length(2.0 * gl_PointCoord - 1.0) > 1.0) discard;
-      colour = vec4((uvec4(number) >> uvec4(0u, 8u, 16u, 24u)) & 255u) / 255.0;
+      fragment_color = vec4((uvec4(number) >> uvec4(0u, 8u, 16u, 24u)) & 255u) / 255.0;
     }`,
 };
 
 export class Body {
-  // `points` {shape: [N, 2 or 3], data}; `triangles` {shape: [T, 3], data} or nothing.
+  // `points` {shape: [N, 2 or 3], data}; `triangles` {shape: [T, 3], data} or undefined.
   constructor(points, triangles) {
     const [count, dimension] = points.shape;
     this.count = count;
     this.dimension = dimension;
-    this.exact = points.data; // as they came; what is drawn is moved to the origin, where float32 has most digits
+    this.exact = points.data; // unchanged; drawn positions are centered, where float32 is most precise
     this.triangles = triangles?.data;
-    this.centre = [0, 0, 0];
+    this.center = [0, 0, 0];
     this.size = [0, 0, 0];
     for (let k = 0; k < dimension; k++) {
       let low = Infinity;
@@ -101,13 +101,13 @@ export class Body {
         low = Math.min(low, points.data[i]);
         high = Math.max(high, points.data[i]);
       }
-      this.centre[k] = (low + high) / 2;
+      this.center[k] = (low + high) / 2;
       this.size[k] = high - low;
     }
     if (!(Math.max(...this.size) > 0)) this.size.fill(1);
     this.positions = new Float32Array(3 * count);
     for (let i = 0; i < count; i++) {
-      for (let k = 0; k < dimension; k++) this.positions[3 * i + k] = points.data[dimension * i + k] - this.centre[k];
+      for (let k = 0; k < dimension; k++) this.positions[3 * i + k] = points.data[dimension * i + k] - this.center[k];
     }
     this.position = new BufferAttribute(this.positions, 3);
     this.index = triangles && new BufferAttribute(triangles.data, 1);
@@ -129,7 +129,7 @@ export class Body {
     );
   }
 
-  // Of a point, so that neighbours touch: in a plane by the area for each, in space by the distance between some.
+  // Diameter at which neighboring points touch: from the area per point in 2-D, from sampled distances in 3-D.
   diameter() {
     const [width, height] = this.size;
     return this.dimension === 2 && width * height > 0
@@ -141,7 +141,7 @@ export class Body {
     return Array.from(this.exact.subarray(this.dimension * i, this.dimension * (i + 1)));
   }
 
-  // Numbers of the triangles whose last corner is this point: all triangles sorted by that corner, once.
+  // Indices of the triangles whose last corner is this point. All triangles are sorted by that corner once.
   endingAt(point) {
     const { triangles, count } = this;
     if (!this.sorted) {
@@ -165,7 +165,7 @@ export class Body {
     return drawing;
   }
 
-  // A coloured copy of the body for panel k.
+  // The colored copy of the body for panel k.
   layer(k) {
     return (this.layers[k] ??= new Layer(this));
   }
@@ -177,22 +177,22 @@ export class Body {
         drawn.material?.dispose();
       });
     }
-    for (const layer of this.layers) layer.colours.dispose();
+    for (const layer of this.layers) layer.colors.dispose();
   }
 }
 
 class Layer {
   constructor(body) {
     this.value = new BufferAttribute(new Float32Array(body.count), 1);
-    this.colours = new DataTexture(table("viridis"), 256, 1);
-    this.colours.magFilter = this.colours.minFilter = LinearFilter;
+    this.colors = new DataTexture(table("viridis"), 256, 1);
+    this.colors.magFilter = this.colors.minFilter = LinearFilter;
     this.uniforms = {
       ...body.shared,
       range: { value: new Vector2(0, 1) },
-      colours: { value: this.colours },
+      colors: { value: this.colors },
       lit: { value: body.dimension === 3 },
     };
-    const material = new ShaderMaterial({ ...COLOURED, glslVersion: GLSL3, side: DoubleSide, uniforms: this.uniforms });
+    const material = new ShaderMaterial({ ...COLORED, glslVersion: GLSL3, side: DoubleSide, uniforms: this.uniforms });
     this.whole = body.drawing(body.index, material, this.value);
     this.few = body.few && body.drawing(body.few, material, this.value);
     this.scene = new Scene();
@@ -200,7 +200,7 @@ class Layer {
     if (this.few) this.scene.add(this.few);
   }
 
-  // Values relative to the middle of the first range shown, so that a small change of a large number is still seen.
+  // Store values relative to the center of the range: small differences of large numbers stay visible.
   paint(values, [low, high]) {
     this.zero = (low + high) / 2;
     for (let i = 0; i < values.length; i++) this.value.array[i] = values[i] - this.zero;
@@ -212,9 +212,9 @@ class Layer {
     this.uniforms.range.value.set(low - this.zero, high - this.zero);
   }
 
-  colour(name) {
-    this.colours.image.data.set(table(name));
-    this.colours.needsUpdate = true;
+  color(name) {
+    this.colors.image.data.set(table(name));
+    this.colors.needsUpdate = true;
   }
 
   show(few) {

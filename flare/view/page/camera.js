@@ -1,19 +1,19 @@
-// One view for all panels: what is looked at, from where, how closely. Drag, wheel and fingers change it.
+// The camera that all panels share, controlled by mouse, wheel and touch.
 import { OrthographicCamera, PerspectiveCamera, Vector3 } from "three";
 
-const FIELD_OF_VIEW = 24; // degrees; long lenses keep shapes true
-const STEEPEST = 0.4999 * Math.PI;
-const NEAR_ENOUGH = 1e-6;
-const FAR_ENOUGH = 20; // spans, in sizes of the body
+const FIELD_OF_VIEW = 24; // degrees; a small angle distorts shapes little
+const MAX_PITCH = 0.4999 * Math.PI;
+const MIN_SPAN = 1e-6;
+const MAX_SPAN = 20; // largest span, relative to the radius of the body
 
 export class View {
   constructor(changed) {
     this.changed = changed;
     this.target = new Vector3();
-    this.fingers = new Map();
+    this.pointers = new Map();
   }
 
-  // A body of so many dimensions in a box around the origin, seen from a corner, or from above if it is flat.
+  // Look at a body in a box around the origin: from a corner, or from above if it is flat.
   frame(dimension, size) {
     this.flat = dimension === 2;
     this.size = size;
@@ -24,20 +24,20 @@ export class View {
   }
 
   look(from) {
-    const directions = { fit: [-0.96, 0.49], x: [0, 0], y: [0.5 * Math.PI, 0], z: [-0.5 * Math.PI, STEEPEST] };
+    const directions = { fit: [-0.96, 0.49], x: [0, 0], y: [0.5 * Math.PI, 0], z: [-0.5 * Math.PI, MAX_PITCH] };
     [this.yaw, this.pitch] = this.flat ? directions.z : directions[from];
     this.target.set(0, 0, 0);
-    this.fitted = NaN; // the shape of the panels that the picture is made to fit, until the user zooms
+    this.fitted = NaN; // aspect ratio for which the body was fitted; null after the user has zoomed
     this.changed();
   }
 
-  // The camera for panels of this shape, width / height.
+  // Return the camera for panels of this aspect ratio, width / height.
   at(aspect) {
     const camera = this.camera;
-    const { towards } = this.axes();
-    if (this.fitted !== null && this.fitted !== aspect) [this.span, this.fitted] = [this.fitting(aspect), aspect];
+    const { toward } = this.axes();
+    if (this.fitted !== null && this.fitted !== aspect) [this.span, this.fitted] = [this.fitSpan(aspect), aspect];
     const distance = this.span / (2 * Math.tan((0.5 * FIELD_OF_VIEW * Math.PI) / 180));
-    camera.position.copy(this.target).addScaledVector(towards, this.flat ? 2 * this.radius : distance);
+    camera.position.copy(this.target).addScaledVector(toward, this.flat ? 2 * this.radius : distance);
     camera.lookAt(this.target);
     if (this.flat) {
       Object.assign(camera, {
@@ -60,28 +60,28 @@ export class View {
     return camera;
   }
 
-  // Height of the picture that holds the whole box, with a margin.
-  fitting(aspect) {
-    const { across, upward, towards } = this.axes();
+  // Height of the view that shows the whole box, with a margin.
+  fitSpan(aspect) {
+    const { across, upward, toward } = this.axes();
     const shadow = (direction) => this.size.reduce((sum, s, i) => sum + s * Math.abs(direction.getComponent(i)), 0);
-    const depth = this.flat ? 0 : shadow(towards);
+    const depth = this.flat ? 0 : shadow(toward);
     const span = 1.08 * Math.max(shadow(upward), shadow(across) / aspect);
     return span + depth * Math.tan((0.5 * FIELD_OF_VIEW * Math.PI) / 180);
   }
 
-  // To the right and upwards in the picture, and towards the viewer.
+  // Unit vectors to the right, upward and toward the viewer.
   axes() {
-    if (this.flat) return { across: new Vector3(1, 0, 0), upward: new Vector3(0, 1, 0), towards: new Vector3(0, 0, 1) };
+    if (this.flat) return { across: new Vector3(1, 0, 0), upward: new Vector3(0, 1, 0), toward: new Vector3(0, 0, 1) };
     const [cy, sy, cp, sp] = [Math.cos(this.yaw), Math.sin(this.yaw), Math.cos(this.pitch), Math.sin(this.pitch)];
-    const towards = new Vector3(cp * cy, cp * sy, sp);
+    const toward = new Vector3(cp * cy, cp * sy, sp);
     const across = new Vector3(-sy, cy, 0);
-    return { across, upward: towards.clone().cross(across), towards };
+    return { across, upward: toward.clone().cross(across), toward };
   }
 
   turn(dx, dy) {
-    // in heights of the panel
+    // relative to the height of the panel
     this.yaw -= 3.2 * dx;
-    this.pitch = Math.min(Math.max(this.pitch + 3.2 * dy, -STEEPEST), STEEPEST);
+    this.pitch = Math.min(Math.max(this.pitch + 3.2 * dy, -MAX_PITCH), MAX_PITCH);
     this.changed();
   }
 
@@ -91,9 +91,9 @@ export class View {
     this.changed();
   }
 
-  // What is below (x, y), in heights from the middle of the panel, stays there.
+  // Zoom about the point (x, y), relative to the center of the panel in units of its height.
   zoom(factor, x, y) {
-    const span = Math.min(Math.max(this.span * factor, NEAR_ENOUGH * this.radius), FAR_ENOUGH * this.radius);
+    const span = Math.min(Math.max(this.span * factor, MIN_SPAN * this.radius), MAX_SPAN * this.radius);
     const { across, upward } = this.axes();
     this.target.addScaledVector(across, x * (this.span - span)).addScaledVector(upward, -y * (this.span - span));
     this.span = span;
@@ -111,22 +111,22 @@ export class View {
     };
     stage.addEventListener("pointerdown", (event) => {
       stage.setPointerCapture(event.pointerId);
-      this.fingers.set(event.pointerId, place(event));
+      this.pointers.set(event.pointerId, place(event));
       event.preventDefault();
     });
     stage.addEventListener("pointermove", (event) => {
-      const before = this.fingers.get(event.pointerId);
+      const before = this.pointers.get(event.pointerId);
       if (!before) return;
       const now = place(event);
       const dx = now.x - before.x;
       const dy = now.y - before.y;
-      this.fingers.set(event.pointerId, now);
-      if (this.fingers.size === 2) this.pinch(event.pointerId, before, now);
+      this.pointers.set(event.pointerId, now);
+      if (this.pointers.size === 2) this.pinch(event.pointerId, before, now);
       else if (this.flat || event.shiftKey || event.buttons & 6) this.shift(dx, dy);
       else this.turn(dx, dy);
     });
     for (const end of ["pointerup", "pointercancel"])
-      stage.addEventListener(end, (e) => this.fingers.delete(e.pointerId));
+      stage.addEventListener(end, (e) => this.pointers.delete(e.pointerId));
     stage.addEventListener(
       "wheel",
       (event) => {
@@ -141,13 +141,13 @@ export class View {
   }
 
   pinch(moved, before, now) {
-    const other = [...this.fingers].find(([id]) => id !== moved)[1];
-    const apart = (a) => Math.hypot(a.x - other.x, a.y - other.y) || 1e-6;
-    this.zoom(apart(before) / apart(now), (now.x + other.x) / 2, (now.y + other.y) / 2);
+    const other = [...this.pointers].find(([id]) => id !== moved)[1];
+    const distance = (a) => Math.hypot(a.x - other.x, a.y - other.y) || 1e-6;
+    this.zoom(distance(before) / distance(now), (now.x + other.x) / 2, (now.y + other.y) / 2);
     this.shift((now.x - before.x) / 2, (now.y - before.y) / 2);
   }
 
   get dragging() {
-    return this.fingers.size > 0;
+    return this.pointers.size > 0;
   }
 }

@@ -1,16 +1,16 @@
-// A body with few points to draw while it moves: points that share a cell of a grid become the first of them.
-// Only the order of drawing changes, so values, colours and numbers of points stay those of the whole.
+// A coarse index for fast drawing: of all points in a grid cell, only the first is drawn.
+// Values, colors and indices of the points do not change.
 
-const ENOUGH = 40000; // points
+const MAX_POINTS = 40000;
 
-// Numbers of the points to draw; of triangles, three a piece.
+// Indices of the points to draw, three per triangle; null if the body is small.
 export function coarse(points, triangles) {
   const count = points.length / 3;
-  if (count <= ENOUGH) return null;
+  if (count <= MAX_POINTS) return null;
   for (let cells = 128; cells >= 16; cells /= 2) {
     const { first, kept } = cluster(points, cells);
-    if (kept.length > ENOUGH && cells > 16) continue;
-    return triangles ? survivors(triangles, first) : kept;
+    if (kept.length > MAX_POINTS && cells > 16) continue;
+    return triangles ? remapTriangles(triangles, first) : kept;
   }
 }
 
@@ -40,7 +40,7 @@ function cluster(points, cells) {
   return { first, kept: Uint32Array.from(kept) };
 }
 
-function survivors(triangles, first) {
+function remapTriangles(triangles, first) {
   const found = new Uint32Array(triangles.length);
   let used = 0;
   for (let i = 0; i < triangles.length; i += 3) {
@@ -55,7 +55,7 @@ function survivors(triangles, first) {
   return found.slice(0, used);
 }
 
-// Distance between neighbours: the median, over some of the points, of the distance to the nearest other one.
+// Typical distance between neighbors: the median over a sample of points.
 export function spacing(points, some = 48) {
   const count = points.length / 3;
   const found = [];

@@ -1,9 +1,9 @@
-// The page: which sample, which field, which panels; everything else is in the modules it joins.
+// The page: choice of sample, field and panels.
 import { Body } from "flare/body.js";
 import { View } from "flare/camera.js";
-import { NAMES } from "flare/colours.js";
+import { NAMES } from "flare/colors.js";
 import { find, make } from "flare/dom.js";
-import { difference, judged, withUnit, written } from "flare/numbers.js";
+import { difference, errorNorms, format, withUnit } from "flare/numbers.js";
 import { Panel } from "flare/panel.js";
 import * as source from "flare/source.js";
 import { Spectra } from "flare/spectra.js";
@@ -12,12 +12,12 @@ import { Stage } from "flare/stage.js";
 const view = new View(() => stage.refresh(true));
 const stage = new Stage(find("canvas"), view);
 const spectra = new Spectra(find("spectra"), () => work(showPanels));
-const limits = new Map(); // ranges the user has set, by what is shown
-const state = { sample: null, body: null, panels: [], hovered: null }; // what is shown now
+const limits = new Map(); // ranges that the user has set, by key
+const state = { sample: null, body: null, panels: [], hovered: null }; // what is shown
 let catalogue;
 let turn = 0;
 
-// One thing at a time: what a later wish has overtaken is dropped.
+// Run one task at a time; a newer task supersedes an older one.
 async function work(task) {
   const mine = ++turn;
   document.body.setAttribute("aria-busy", "true");
@@ -35,7 +35,7 @@ async function work(task) {
   }
 }
 
-// What failed changes nothing: the controls say again what is shown.
+// After an error, set the controls back to what is shown.
 function restore() {
   find("sample").value = state.sample;
   find("field").value = state.field;
@@ -47,13 +47,13 @@ async function begin() {
   if (catalogue.version !== 1) throw new Error(`this page reads catalogues of version 1, not ${catalogue.version}`);
   document.title = catalogue.title;
   document.querySelector("h1").textContent = catalogue.title;
-  const judgedSamples = catalogue.samples.some((sample) => "error" in sample);
-  find("order-control").hidden = !judgedSamples;
+  const hasErrors = catalogue.samples.some((sample) => "error" in sample);
+  find("order-control").hidden = !hasErrors;
   find("field").append(
     ...catalogue.fields.map(({ name, unit }) => make("option", { value: name }, unit ? `${name} [${unit}]` : name)),
   );
   find("field-control").hidden = catalogue.fields.length < 2;
-  find("colours").append(...NAMES.map((name) => make("option", {}, name)));
+  find("colors").append(...NAMES.map((name) => make("option", {}, name)));
   find("spectra-button").hidden = !catalogue.spectra;
   listSamples();
   const start = catalogue.samples.find((sample) => sample.split === catalogue.start) ?? catalogue.samples[0];
@@ -64,13 +64,13 @@ async function begin() {
 function listSamples() {
   const chosen = find("sample").value;
   const byError = find("order").value === "error";
-  const splits = new Map(); // by hand: the page is mailed, and browsers before 2024 have no Map.groupBy
+  const splits = new Map(); // browsers before 2024 have no Map.groupBy
   for (const { split } of catalogue.samples) splits.set(split, []);
   for (const sample of catalogue.samples) splits.get(sample.split).push(sample);
   const groups = [...splits].map(([split, samples]) => {
     const sorted = byError ? [...samples].sort((a, b) => (b.error ?? -1) - (a.error ?? -1)) : samples;
     const text = ({ id, name, points, error }) =>
-      [name ?? id, points && `${points.toLocaleString("en")} points`, error !== undefined && written(error, 3)]
+      [name ?? id, points && `${points.toLocaleString("en")} points`, error !== undefined && format(error, 3)]
         .filter((part) => part !== false && part !== undefined)
         .join(" · ");
     return make(
@@ -107,18 +107,18 @@ async function showSample(wanted = () => true) {
   find("views").classList.toggle("alone", body.dimension === 2);
   find("previous").disabled = menu.selectedIndex === 0;
   find("next").disabled = menu.selectedIndex === menu.options.length - 1;
-  tellFacts(found);
-  warn(found["parameter/familiarity_score"]?.data[0]);
+  showFacts(found);
+  showWarning(found["parameter/familiarity_score"]?.data[0]);
   arrange(shown);
   old?.dispose();
 }
 
-// The camera stays where it is when the next body is about as large.
+// The camera keeps its position if the next body has about the same size.
 const alike = (a, b) => a.every((size, k) => Math.abs(size - b[k]) <= 0.2 * Math.max(...a));
 
-function tellFacts(found) {
-  const numbers = (name) => Array.from(found[`parameter/${name}`].data, (v) => written(v, 5)).join(", ");
-  const there = catalogue.parameters.filter(({ name }) => found[`parameter/${name}`]); // files may differ
+function showFacts(found) {
+  const numbers = (name) => Array.from(found[`parameter/${name}`].data, (v) => format(v, 5)).join(", ");
+  const there = catalogue.parameters.filter(({ name }) => found[`parameter/${name}`]); // files may lack some
   const parameters = there.map(({ name, unit }) => [name, withUnit(numbers(name), unit)]);
   const facts = [...catalogue.facts, ["points", state.body.count.toLocaleString("en")], ...parameters];
   find("facts").replaceChildren(
@@ -126,11 +126,11 @@ function tellFacts(found) {
   );
 }
 
-// A prediction carries how far its part is from the training set; above 1 it is farther than all that was held out.
-function warn(score) {
+// Above 1, the OOD score of a prediction exceeds those of all held-out samples.
+function showWarning(score) {
   find("warning").hidden = !(score > 1);
   find("warning").textContent =
-    score > 1 ? `unlike the training set (familiarity score ${score.toFixed(2)}); error bars do not hold` : "";
+    score > 1 ? `Out of distribution (OOD score ${score.toFixed(2)}): error bars are not valid.` : "";
 }
 
 async function showPanels(wanted = () => true) {
@@ -138,7 +138,7 @@ async function showPanels(wanted = () => true) {
   if (wanted()) arrange(shown);
 }
 
-// What the panels show of a sample: eigenvectors where spectra are asked for, else a field, else the bare shape.
+// Content of the panels: eigenvectors if spectra are shown, else a field, else the shape alone.
 async function contents(sample, count, wanted) {
   const shown = pressed() ? await spectraOf(sample, wanted) : null;
   if (shown) return shown;
@@ -155,13 +155,13 @@ async function spectraOf(sample, wanted) {
   const found = await source.spectra(sample);
   if (!wanted()) return null;
   const note = painted
-    ? "The panels show the leading eigenvectors of this head, each of mean square 1."
-    : "Eigenvectors are not in this file.";
+    ? "The panels show the leading eigenvectors of this head, scaled to mean square 1."
+    : "This file does not contain eigenvectors.";
   spectra.show(found, note);
   return painted ? eigenvectors(sample) : null;
 }
 
-// Truth and prediction share one range, that of the truth; the error has its own, symmetric about zero.
+// Truth and prediction share the range of the truth; the error has its own, symmetric about zero.
 async function fieldsOf(sample) {
   const name = find("field").value;
   const { unit } = catalogue.fields.find((field) => field.name === name);
@@ -174,8 +174,8 @@ async function fieldsOf(sample) {
   if (prediction) shown.push({ ...common, kind: "prediction", title: "Prediction", values: prediction });
   if (truth && prediction) {
     const values = difference(prediction, truth);
-    const { relative, worst } = judged(truth, prediction);
-    const note = `relative L2 ${written(relative, 3)} · at most ${withUnit(written(worst, 3), unit)}`;
+    const { relative, largest } = errorNorms(truth, prediction);
+    const note = `relative L2 ${format(relative, 3)} · largest error ${withUnit(format(largest, 3), unit)}`;
     shown.push({
       kind: "error",
       title: "Prediction − truth",
@@ -197,7 +197,7 @@ async function eigenvectors(sample) {
   return Array.from({ length: count }, (_, r) => ({
     kind: `mode-${r + 1}`,
     title: `Mode ${r + 1}`,
-    note: `λ = ${written(found.eigenvalues.data[r], 4)}`,
+    note: `λ = ${format(found.eigenvalues.data[r], 4)}`,
     values: found.eigenvectors.data.subarray(r * points, (r + 1) * points),
     label: "eigenvector",
     unit: "",
@@ -215,7 +215,7 @@ function arrange(shown) {
     const panel = new Panel(state.body.layer(state.panels.length), {
       view,
       limits,
-      changed: () => (state.panels.forEach((p) => p.ranged()), stage.refresh()),
+      changed: () => (state.panels.forEach((p) => p.updateRange()), stage.refresh()),
     });
     listen(panel);
     state.panels.push(panel);
@@ -224,38 +224,38 @@ function arrange(shown) {
   area.replaceChildren(find("canvas"), ...state.panels.map((panel) => panel.section));
   state.panels.forEach((panel, i) => panel.show(shown[i]));
   paint();
-  forget();
+  clearHover();
   find("partial").firstElementChild.textContent =
-    `Drawn with some of its ${state.body.count.toLocaleString("en")} points, for this computer is slow to draw all of them.`;
+    `Only some of the ${state.body.count.toLocaleString("en")} points are drawn: drawing all is slow here.`;
   stage.show(state.body, state.panels);
 }
 
 function paint() {
-  state.panels.forEach((panel) => panel.colour(find("colours").value));
+  state.panels.forEach((panel) => panel.setColors(find("colors").value));
 }
 
-// Hovering: the point below the pointer, its place and its value in every panel.
+// Hovering shows the point below the pointer, its coordinates and its value in every panel.
 function listen(panel) {
   let waiting;
   panel.element.addEventListener("pointermove", (event) => {
     clearTimeout(waiting);
-    if (view.dragging) return forget();
+    if (view.dragging) return clearHover();
     waiting = setTimeout(() => hover(panel, event), 15);
   });
-  panel.element.addEventListener("pointerleave", () => (clearTimeout(waiting), forget()));
+  panel.element.addEventListener("pointerleave", () => (clearTimeout(waiting), clearHover()));
 }
 
 function hover(panel, event) {
   if (view.dragging || !state.panels.includes(panel)) return;
   const box = panel.element.getBoundingClientRect();
   state.hovered = stage.pick(panel.element, event.clientX - box.left, event.clientY - box.top);
-  if (state.hovered === null) return forget();
+  if (state.hovered === null) return clearHover();
   const readout = find("readout");
   const i = state.hovered;
   const where = withUnit(
     `(${state.body
       .at(i)
-      .map((x) => written(x))
+      .map((x) => format(x))
       .join(", ")})`,
     catalogue.length_unit,
   );
@@ -273,7 +273,7 @@ function hover(panel, event) {
   mark();
 }
 
-// After the pointer, or before it where there is no room.
+// To the right of or below the pointer, or on the other side if there is no room.
 const beside = (at, size, room) => Math.max(4, at + 18 + size > room ? at - 18 - size : at + 18);
 
 function mark() {
@@ -286,7 +286,7 @@ function mark() {
   }
 }
 
-function forget() {
+function clearHover() {
   state.hovered = null;
   find("readout").hidden = true;
   mark();
@@ -295,7 +295,7 @@ function forget() {
 stage.drawn = () => {
   find("partial").hidden = !stage.partial;
   const axes = view.axes();
-  state.panels.forEach((panel) => panel.turn(axes));
+  state.panels.forEach((panel) => panel.drawAxes(axes));
   mark();
 };
 
@@ -303,7 +303,7 @@ find("partial").addEventListener("click", () => ((stage.all = true), stage.refre
 find("sample").addEventListener("change", () => work(showSample));
 find("order").addEventListener("change", listSamples);
 find("field").addEventListener("change", () => work(showPanels));
-find("colours").addEventListener("change", () => (paint(), stage.refresh()));
+find("colors").addEventListener("change", () => (paint(), stage.refresh()));
 find("size").addEventListener(
   "input",
   (event) => ((state.body.shared.scale.value = 2 ** event.target.value), stage.refresh()),
@@ -322,6 +322,6 @@ addEventListener("keydown", (event) => {
   else if (event.key === "f") view.look("fit");
 });
 
-// For measurements and tests: times of frames, the view, where a point is.
+// For benchmarks and tests.
 globalThis.flare = { stage, view, state };
 work(begin);

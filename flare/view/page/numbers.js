@@ -1,6 +1,6 @@
-// Numbers as people read them, and what is asked of many of them at once.
+// Formatting and parsing of numbers, ranges and error norms.
 
-export function written(value, digits = 8) {
+export function format(value, digits = 8) {
   if (!Number.isFinite(value)) return String(value);
   if (value === 0) return "0";
   const size = Math.abs(value);
@@ -15,9 +15,9 @@ export function written(value, digits = 8) {
 
 export const withUnit = (text, unit) => (unit ? `${text} ${unit}` : text);
 
-export const parsed = (text) => (text.trim() ? Number(text.replace("−", "-")) : NaN);
+export const parse = (text) => (text.trim() ? Number(text.replace("−", "-")) : NaN);
 
-// Smallest and largest finite value, moved apart if they are one.
+// Smallest and largest finite value, widened if they are equal.
 export function extent(values) {
   let low = Infinity;
   let high = -Infinity;
@@ -36,18 +36,18 @@ export function symmetricExtent(values) {
   return [-most, most];
 }
 
-// What a picture of an error should say in a line: ‖p − t‖ / ‖t‖ and the largest |p − t|.
-export function judged(truth, prediction) {
+// Relative L2 error ‖p − t‖ / ‖t‖ and largest error |p − t|.
+export function errorNorms(truth, prediction) {
   let square = 0;
   let size = 0;
-  let worst = 0;
+  let largest = 0;
   for (let i = 0; i < truth.length; i++) {
     const e = prediction[i] - truth[i];
     square += e * e;
     size += truth[i] * truth[i];
-    worst = Math.max(worst, Math.abs(e));
+    largest = Math.max(largest, Math.abs(e));
   }
-  return { relative: size > 0 ? Math.sqrt(square / size) : NaN, worst };
+  return { relative: size > 0 ? Math.sqrt(square / size) : NaN, largest };
 }
 
 export function difference(a, b) {

@@ -1,10 +1,10 @@
-// A panel: a title, a window into the canvas, and a colour bar whose ends can be typed over.
-import { SIGNED, gradient } from "flare/colours.js";
+// A panel: title, window into the canvas, and a color bar with editable ends.
+import { SIGNED, gradient } from "flare/colors.js";
 import { draw, make } from "flare/dom.js";
-import { extent, parsed, symmetricExtent, withUnit, written } from "flare/numbers.js";
+import { extent, format, parse, symmetricExtent, withUnit } from "flare/numbers.js";
 
 export class Panel {
-  // `limits` remembers the ranges that the user has set, by what is shown.
+  // `limits` holds the ranges that the user has set, by key.
   constructor(layer, { view, limits, changed }) {
     this.layer = layer;
     this.limits = limits;
@@ -14,11 +14,15 @@ export class Panel {
     this.marker = make("div", { class: "marker", hidden: "" });
     this.element = make("div", { class: "stage" }, this.marker);
     this.ends = [0, 1].map((end) =>
-      make("input", { "aria-label": end ? "highest colour" : "lowest colour", size: 8, onchange: () => this.typed() }),
+      make("input", {
+        "aria-label": end ? "upper end of the range" : "lower end of the range",
+        size: 8,
+        onchange: () => this.applyInput(),
+      }),
     );
     this.ramp = make("div", { class: "ramp" });
     this.what = make("span");
-    this.auto = make("button", { class: "auto", title: "the range of the data", onclick: () => this.reset() }, "auto");
+    this.auto = make("button", { class: "auto", title: "range of the data", onclick: () => this.reset() }, "auto");
     const bar = make(
       "footer",
       { class: "bar" },
@@ -32,7 +36,7 @@ export class Panel {
     if (!view.flat) this.element.append((this.triad = draw("svg", { class: "triad", viewBox: "-28 -28 56 56" })));
   }
 
-  // `ranged`: whose range the colours have; `key`: panels with the same share what the user types.
+  // `ranged`: values that define the color range; `key`: panels with the same key share a range set by the user.
   show({ kind, title, note = "", values, ranged = values, label, unit, signed = false, key }) {
     Object.assign(this, { kind, label: title, values, unit, signed, key });
     this.section.dataset.kind = kind;
@@ -42,35 +46,35 @@ export class Panel {
     this.data = signed ? symmetricExtent(ranged) : extent(ranged);
     this.reach = extent(values);
     this.layer.paint(values, this.range);
-    this.ranged();
+    this.updateRange();
   }
 
   get range() {
     return this.limits.get(this.key) ?? this.data;
   }
 
-  colour(name) {
+  setColors(name) {
     const used = this.signed ? SIGNED : name;
-    this.layer.colour(used);
+    this.layer.color(used);
     this.ramp.style.background = gradient(used);
   }
 
-  ranged() {
+  updateRange() {
     const [low, high] = this.range;
     this.layer.limit(this.range);
-    this.ends[0].value = written(low, 7);
-    this.ends[1].value = written(high, 7);
+    this.ends[0].value = format(low, 7);
+    this.ends[1].value = format(high, 7);
     this.ends.forEach((end) => end.setCustomValidity(""));
     this.ramp.classList.toggle("below", this.reach[0] < low);
     this.ramp.classList.toggle("above", this.reach[1] > high);
     this.auto.hidden = !this.limits.has(this.key);
   }
 
-  typed() {
-    const [low, high] = this.ends.map((end) => parsed(end.value));
-    const good = Number.isFinite(low) && Number.isFinite(high) && low < high;
-    this.ends.forEach((end) => end.setCustomValidity(good ? "" : "give two numbers, the lower one first"));
-    if (!good) return;
+  applyInput() {
+    const [low, high] = this.ends.map((end) => parse(end.value));
+    const valid = Number.isFinite(low) && Number.isFinite(high) && low < high;
+    this.ends.forEach((end) => end.setCustomValidity(valid ? "" : "enter two numbers, the lower one first"));
+    if (!valid) return;
     this.limits.set(this.key, [low, high]);
     this.changed();
   }
@@ -81,15 +85,15 @@ export class Panel {
   }
 
   at(i) {
-    return withUnit(written(this.values[i]), this.unit);
+    return withUnit(format(this.values[i]), this.unit);
   }
 
-  // The axes of the body as they lie in the picture.
-  turn({ across, upward, towards }) {
+  // Draw the coordinate axes as seen by the camera.
+  drawAxes({ across, upward, toward }) {
     if (!this.triad) return;
     const ends = ["x", "y", "z"].map((name, k) => {
       const [x, y] = [across, upward].map((direction) => 20 * direction.getComponent(k));
-      return { name, x, y: -y, depth: towards.getComponent(k) };
+      return { name, x, y: -y, depth: toward.getComponent(k) };
     });
     ends.sort((a, b) => a.depth - b.depth);
     this.triad.replaceChildren(

@@ -1,5 +1,5 @@
-// Where the data come from: elements of this very file, or the server that gave it. docs/view.md is the contract.
-// Another server gives the same answers below its own address:  index.html?source=/v1/runs/wing/view/#token=…
+// Requests data from elements of this file or from a server; docs/view.md describes the requests.
+// Another server is chosen by its address:  index.html?source=/v1/runs/wing/view/#token=…
 
 const embedded = new Map(
   [...document.querySelectorAll("script[data-path]")].map((e) => [e.dataset.path, e.textContent]),
@@ -14,18 +14,18 @@ export const spectra = (sample) => arrays("samples", sample, "spectra");
 export const modes = (sample, block, head) => arrays("samples", sample, "modes", block, head);
 
 async function bytes(...path) {
-  if (embedded.size) return unpacked(embedded.get(path.join("/")), path);
+  if (embedded.size) return unpack(embedded.get(path.join("/")), path);
   const ours = token && base.origin === location.origin;
   const answer = await fetch(new URL(path.map(encodeURIComponent).join("/"), base), {
     headers: ours ? { Authorization: `Bearer ${token}` } : {},
   });
   if (answer.ok) return answer.arrayBuffer();
   const why = await answer.json().catch(() => ({}));
-  throw new Error(why.error ?? why.detail ?? `the server answered ${answer.status} ${answer.statusText}`);
+  throw new Error(why.error ?? why.detail ?? `the server returned ${answer.status} ${answer.statusText}`);
 }
 
-async function unpacked(text, path) {
-  if (text === undefined) throw new Error(`this file holds no ${path.join("/")}`);
+async function unpack(text, path) {
+  if (text === undefined) throw new Error(`this file does not contain ${path.join("/")}`);
   const packed = new Blob([fromBase64(text)]).stream().pipeThrough(new DecompressionStream("gzip"));
   return new Response(packed).arrayBuffer();
 }
@@ -38,7 +38,7 @@ function fromBase64(text) {
   return found;
 }
 
-// Safetensors: eight bytes with the length of a JSON header, the header, the arrays. Name -> {shape, data}.
+// Parse safetensors (length of the header in eight bytes, JSON header, arrays) into {name: {shape, data}}.
 const KINDS = { F32: Float32Array, F64: Float64Array, U32: Uint32Array };
 
 async function arrays(...path) {
@@ -56,7 +56,7 @@ async function arrays(...path) {
   ] of Object.entries(header)) {
     if (name === "__metadata__") continue;
     const kind = KINDS[dtype];
-    if (!kind) throw new Error(`${name} is of type ${dtype}; the page reads ${Object.keys(KINDS).join(", ")}`);
+    if (!kind) throw new Error(`${name} has type ${dtype}; supported: ${Object.keys(KINDS).join(", ")}`);
     const data = new kind(buffer.slice(8 + length + start, 8 + length + stop));
     found[name] = { shape, data };
   }

@@ -1,5 +1,5 @@
-// The side panel of spectra: effective rank of every head, and the eigenvalues of the chosen one.
-import { shade } from "flare/colours.js";
+// The side panel of spectra: effective rank of every head, and eigenvalues of the chosen head.
+import { shade } from "flare/colors.js";
 import { draw, make } from "flare/dom.js";
 
 const WIDTH = 288;
@@ -14,7 +14,7 @@ export class Spectra {
     this.choose = choose;
   }
 
-  // `eigenvalues` [blocks, heads, latents], `effective_rank` [blocks, heads]; `note`: a sentence more.
+  // `eigenvalues` [blocks, heads, latents], `effective_rank` [blocks, heads]; `note`: text below the chart.
   show({ eigenvalues, effective_rank: ranks }, note) {
     const [blocks, heads, latents] = eigenvalues.shape;
     Object.assign(this, { values: eigenvalues.data, ranks: ranks.data, blocks, heads, latents });
@@ -27,7 +27,7 @@ export class Spectra {
     this.heading = make("h2");
     this.element.replaceChildren(
       make("h2", {}, "Effective rank"),
-      make("p", {}, `of each head's mixing on this sample; at most ${latents}, its latents`),
+      make("p", {}, `of each head on this sample; at most ${latents}, the number of latents`),
       this.table(),
       this.heading,
       this.chart,

@@ -1,12 +1,12 @@
-// One canvas behind all panels: every panel is a window of it, drawn with the same camera, only when something changed.
+// One canvas behind all panels. Every panel is a window of it, drawn with the same camera and only after changes.
 import { Vector3, WebGLRenderTarget, WebGLRenderer } from "three";
 
-const SMOOTH = 40; // ms: a frame that takes longer is drawn with fewer points while the view moves
-const PATIENCE = 1500; // ms: a frame that takes longer is drawn with fewer points at rest, too, until all are asked for
-const REST = 160; // ms without motion, after which everything is drawn again
-const TRIED = 3; // frames of a new body drawn with fewer points, to learn how fast this computer is
-const MEASURED = 12; // frames of it that are timed; the first has the upload in it, so the best one counts
-const REACH = 6; // pixels around the pointer in which a point is found
+const MAX_MOVING_FRAME = 40; // ms; slower frames are drawn with fewer points while the camera moves
+const MAX_FRAME = 1500; // ms; slower frames are drawn with fewer points at rest, too, until the user asks for all
+const REST = 160; // ms without motion until all points are drawn again
+const TRIAL_FRAMES = 3; // frames of a new body that measure the speed of this computer with fewer points
+const TIMED_FRAMES = 12; // frames that are timed; the fastest counts because the first includes the upload
+const REACH = 6; // pixels around the pointer in which points are found
 
 export class Stage {
   constructor(canvas, view) {
@@ -15,10 +15,10 @@ export class Stage {
     this.renderer = new WebGLRenderer({ canvas, alpha: true, antialias: true });
     this.renderer.setScissorTest(true);
     this.renderer.autoClear = false;
-    this.renderer.setClearColor(0x000000, 0); // the card behind shows through
+    this.renderer.setClearColor(0x000000, 0); // transparent: the panel behind is visible
     this.near = new WebGLRenderTarget(2 * REACH + 1, 2 * REACH + 1);
     this.windows = []; // {element, layer}
-    this.frames = { whole: Infinity, few: Infinity, drawn: 0 }; // ms that a frame of each kind takes
+    this.frames = { whole: Infinity, few: Infinity, drawn: 0 }; // ms per frame of each kind
     new ResizeObserver(() => this.refresh()).observe(canvas.parentElement);
   }
 
@@ -30,7 +30,7 @@ export class Stage {
     this.refresh();
   }
 
-  // Draw soon; `moving`: more is to come.
+  // Draw in the next frame; `moving`: the camera is still in motion.
   refresh(moving = false) {
     this.moving = moving;
     clearTimeout(this.resting);
@@ -44,7 +44,7 @@ export class Stage {
   draw() {
     if (!this.body || !this.windows.length) return;
     const { renderer } = this;
-    const few = this.body.few && !this.all && this.expected() > (this.moving ? SMOOTH : PATIENCE);
+    const few = this.body.few && !this.all && this.expected() > (this.moving ? MAX_MOVING_FRAME : MAX_FRAME);
     const start = performance.now();
     const area = this.canvas.parentElement.getBoundingClientRect();
     this.resize(area.width, area.height);
@@ -58,17 +58,17 @@ export class Stage {
       renderer.clear();
       renderer.render(layer.scene, this.view.at(box.width / box.height));
     }
-    if (this.frames.drawn++ < MEASURED) {
+    if (this.frames.drawn++ < TIMED_FRAMES) {
       this.settle();
       const kind = few ? "few" : "whole";
       this.frames[kind] = Math.min(this.frames[kind], performance.now() - start);
     }
     this.partial = Boolean(few) && !this.moving;
-    if (this.partial && (this.frames.drawn < TRIED || this.expected() <= PATIENCE)) this.refresh();
+    if (this.partial && (this.frames.drawn < TRIAL_FRAMES || this.expected() <= MAX_FRAME)) this.refresh();
     this.drawn?.();
   }
 
-  // ms that a whole frame takes or, before there was one, would take by the time of those with fewer points.
+  // Expected time of a whole frame in ms, estimated from frames with fewer points until there was one.
   expected() {
     const { index, few, count } = this.body;
     return Math.min(this.frames.whole, this.frames.few * ((index?.count ?? count) / few.count));
@@ -76,19 +76,19 @@ export class Stage {
 
   resize(width, height) {
     const shape = [width, height, Math.min(devicePixelRatio, 2)];
-    if (String(shape) === this.shape) return; // setting a size again would clear the canvas
+    if (String(shape) === this.shape) return; // setting the size clears the canvas
     this.shape = String(shape);
     this.renderer.setPixelRatio(shape[2]);
     this.renderer.setSize(width, height);
   }
 
-  // A pixel can be read only when everything is drawn: the time until then is the time of the frame.
+  // Reading a pixel waits until the frame is complete, so that its time can be measured.
   settle() {
     const gl = this.renderer.getContext();
     gl.readPixels(0, 0, 1, 1, gl.RGBA, gl.UNSIGNED_BYTE, new Uint8Array(4));
   }
 
-  // The point nearest to a place of a window, both in pixels of the page; null where there is none.
+  // Index of the point nearest to (x, y) in CSS pixels of a window; null if there is none.
   pick(element, x, y) {
     const { renderer, body } = this;
     const ratio = renderer.getPixelRatio();
@@ -103,7 +103,7 @@ export class Stage {
       side,
       side,
     );
-    body.shared.height.value = side; // what the camera sees now
+    body.shared.height.value = side; // size of the offset view
     renderer.setRenderTarget(this.near);
     renderer.clear();
     renderer.render(body.numbered, camera);
@@ -115,7 +115,7 @@ export class Stage {
     return found === null || !body.triangles ? found : this.corner(found, camera, x, y, width, height);
   }
 
-  // The corner nearest to the pointer of the triangle below it, of which only the last corner is known.
+  // Corner nearest to the pointer of the triangle below it; picking yields only the last corner of that triangle.
   corner(last, camera, x, y, width, height) {
     const { triangles } = this.body;
     let best = last;
@@ -131,7 +131,7 @@ export class Stage {
     return best;
   }
 
-  // Where a point is in a window, in pixels of the page from its upper left corner.
+  // Position of a point in CSS pixels from the upper left corner of a window.
   project(i, camera, width, height) {
     const p = new Vector3().fromArray(this.body.positions, 3 * i).project(camera);
     return { x: (0.5 + 0.5 * p.x) * width, y: (0.5 - 0.5 * p.y) * height };

@@ -1,4 +1,4 @@
-"""Fetching published files, from a small server that answers as the hub does."""
+"""Download of published files from a small server that imitates the hub."""
 
 import io
 import os
@@ -41,7 +41,7 @@ def download(hub, folder, name="elasticity"):
     return hub.run(folder, "-m", "flare", "data", "download", name, "--train", "8", "--test", "3", *places)
 
 
-def test_fetched_unpacked_and_read(tmp_path):
+def test_files_are_downloaded_once_unpacked_and_read(tmp_path):
     with Hub({NAME: packed()}) as hub:
         done = download(hub, tmp_path)
         assert done.returncode == 0, done.stderr
@@ -49,10 +49,10 @@ def test_fetched_unpacked_and_read(tmp_path):
         assert len(dataset) == 11
         assert dataset.about["provenance"]["kind"] == "published"
         assert download(hub, tmp_path).returncode == 0
-        assert len(hub.ranges) == 1, "what is there is not fetched again"
+        assert len(hub.ranges) == 1
 
 
-def test_a_broken_connection_goes_on_where_it_was(tmp_path):
+def test_a_broken_connection_is_resumed(tmp_path):
     # the hub's library keeps what arrived in pieces of 10 MB
     content = packed(("Geo-FNO/noise.bin", os.urandom(24_000_000)))
     with Hub({NAME: content}, breaks=True) as hub:
@@ -63,11 +63,11 @@ def test_a_broken_connection_goes_on_where_it_was(tmp_path):
     assert (tmp_path / "files" / "Geo-FNO.tar.gz").read_bytes() == content
 
 
-def test_other_bytes_than_promised_are_refused_and_removed(tmp_path):
+def test_a_file_with_a_wrong_checksum_is_removed(tmp_path):
     with Hub({NAME: packed()}, promised=b"something else") as hub:
         done = download(hub, tmp_path)
     assert done.returncode == 2
-    assert "does not have the checksum" in done.stderr
+    assert "Geo-FNO.tar.gz" in done.stderr
     assert not (tmp_path / "files" / "Geo-FNO.tar.gz").exists()
     assert not (tmp_path / "dataset").exists()
 
@@ -76,37 +76,36 @@ def test_an_archive_that_leaves_its_folder_is_refused(tmp_path):
     with Hub({NAME: packed(("../../evil.txt", b"boo"))}) as hub:
         done = download(hub, tmp_path)
     assert done.returncode == 2
-    assert "not to be trusted" in done.stderr
+    assert "evil.txt" in done.stderr
     assert not (tmp_path.parent / "evil.txt").exists()
     assert not (tmp_path / "evil.txt").exists()
 
 
-def test_a_hub_that_does_not_answer_is_named_and_a_file_that_is_there_is_taken(tmp_path):
+def test_without_a_hub_the_file_can_be_copied_by_hand(tmp_path):
     hub = Hub({NAME: packed()})
     hub.server.server_close()
     done = download(hub, tmp_path)
     assert done.returncode == 2
     assert "datasets/vedantpuri/PDESurrogates/resolve/main/Geo-FNO.tar.gz" in done.stderr
-    assert f"bring the file by other means to {tmp_path / 'files' / 'Geo-FNO.tar.gz'}" in done.stderr
+    assert str(tmp_path / "files" / "Geo-FNO.tar.gz") in done.stderr
     assert "Traceback" not in done.stderr
     (tmp_path / "files").mkdir(exist_ok=True)
     (tmp_path / "files" / "Geo-FNO.tar.gz").write_bytes(packed())
     done = download(hub, tmp_path)
     assert done.returncode == 0, done.stderr
-    assert "checksum unverified" in done.stderr
     assert len(Dataset(tmp_path / "dataset")) == 11
 
 
-def test_a_folder_with_other_data_is_found_before_anything_is_fetched(tmp_path):
+def test_a_folder_with_another_dataset_is_refused_before_the_download(tmp_path):
     elasticity_dataset(tmp_path / "dataset", samples=2, test=1)
     with Hub({NAME: packed()}) as hub:
         done = download(hub, tmp_path)
     assert done.returncode == 2
-    assert "holds another dataset already" in done.stderr
+    assert str(tmp_path / "dataset") in done.stderr
     assert hub.ranges == []
 
 
-def test_a_hub_without_the_file_is_named(tmp_path):
+def test_a_missing_file_is_named(tmp_path):
     with Hub({NAME: packed()}) as hub:
         done = download(hub, tmp_path, "darcy")
     assert done.returncode == 2

@@ -1,4 +1,4 @@
-"""Readers of the published files, on tiny files of the same layout: every number is its own index."""
+"""Readers of published files, on tiny files of the same layout in which every number is unique."""
 
 import json
 import shutil
@@ -14,7 +14,7 @@ from flare.data.benchmarks.cards import card
 from flare.data.benchmarks.published import AirfoilFiles, DarcyFiles, ElasticityFiles, PipeFiles, read_published
 from flare.data.dataset import Dataset
 from flare.data.generation.generate import generate
-from flare.data.normalization import fit
+from flare.data.normalization import fit_normalizer
 from flare.data.sample import INPUT_ROLES, input_array, target_array
 from flare.data.statistics import input_statistics, target_statistics
 from flare.physics import generator_class
@@ -67,7 +67,7 @@ SMALL_FORMS = {"darcy": {"resolution": 8, "stride": 1}, "airfoil": {"resolution"
 
 
 def both(dataset, split):
-    """Inputs and targets of a split as a model gets them before normalisation."""
+    """Inputs and targets of a split as a model gets them before normalization."""
     samples = [dataset[i] for i in dataset.split(split)]
     arrays = [np.stack([read(dataset.schema, sample) for sample in samples]) for read in (input_array, target_array)]
     assert all(array.dtype == np.float32 for array in arrays)
@@ -133,15 +133,15 @@ def test_files_and_solver_give_the_same_fields(name, request, tmp_path):
 
 
 @ALL
-def test_normalisers_see_the_training_part_alone_and_decode_what_they_encoded(name, request, tmp_path):
+def test_normalizers_are_fitted_on_the_training_split_and_decode_inverts_encode(name, request, tmp_path):
     dataset = read_published(request.getfixturevalue(name)[0], tmp_path / "out", quiet=True)
-    wishes = load_config(preset_path(name)).data.normalise
+    settings = load_config(preset_path(name)).data.normalise
     for roles, read in ((INPUT_ROLES, input_array), (("target",), target_array)):
         train = np.concatenate([read(dataset.schema, dataset[i]) for i in dataset.split("train")]).astype(np.float64)
         statistics = target_statistics if roles == ("target",) else input_statistics
-        norm = fit(dataset.schema, roles, statistics(dataset, dataset.split("train")), wishes)
+        norm = fit_normalizer(dataset.schema, roles, statistics(dataset, dataset.split("train")), settings)
         names = [c.split(".")[0] for c in dataset.schema.channels(*roles)]
-        kept = np.array([wishes.get(field, "gaussian") == "identity" for field in names])
+        kept = np.array([settings.get(field, "gaussian") == "identity" for field in names])
         encoded = norm.encode(torch.from_numpy(train).float()).double().numpy()
         np.testing.assert_allclose(encoded[:, kept], train[:, kept], rtol=1e-6)
         np.testing.assert_allclose(encoded[:, ~kept].mean(0), 0, atol=1e-5)
@@ -150,7 +150,7 @@ def test_normalisers_see_the_training_part_alone_and_decode_what_they_encoded(na
         torch.testing.assert_close(norm.decode(norm.encode(held_out)), held_out, rtol=1e-6, atol=0)
 
 
-def test_it_goes_on_after_a_kill_and_a_second_call_finds_it_made(elasticity, tmp_path, monkeypatch):
+def test_a_killed_job_resumes_and_a_second_call_opens_the_result(elasticity, tmp_path, monkeypatch):
     files, *_ = elasticity
     whole = read_published(files, tmp_path / "whole", quiet=True)
     sample = ElasticityFiles.sample
@@ -166,90 +166,74 @@ def test_it_goes_on_after_a_kill_and_a_second_call_finds_it_made(elasticity, tmp
     monkeypatch.undo()
     read_published(files, tmp_path / "out", quiet=True)
     assert content(tmp_path / "out") == content(whole.path)
-    before = content(tmp_path / "out")
     read_published(files, tmp_path / "out", quiet=True)
-    assert content(tmp_path / "out") == before
+    assert content(tmp_path / "out") == content(whole.path)
 
 
-def test_the_provenance_says_published_and_has_the_files_checksums(elasticity, tmp_path):
+def test_the_provenance_has_kind_and_checksums(elasticity, tmp_path):
     provenance = read_published(elasticity[0], tmp_path / "out", quiet=True).about["provenance"]
     assert provenance["kind"] == "published"
     assert all(len(digest) == 64 for digest in provenance["files"].values())
     assert str(tmp_path) not in str(provenance)
 
 
-def test_bad_files_are_named(elasticity, darcy, airfoil, pipe, tmp_path):
-    files, *_ = elasticity
-    with pytest.raises(DataError, match=r"sigma_10.npy has 12 samples; 13 are asked for"):
-        read_published(ElasticityFiles(folder=files.folder, train=10, test=3), tmp_path / "out", quiet=True)
-    with pytest.raises(DataError, match=r"smooth2.mat has 6 samples; 7 are"):
-        read_published(DarcyFiles(folder=files.folder, train=5, test=7), tmp_path / "out", quiet=True)
-    with pytest.raises(ConfigError, match="total=8 is less"):
-        read_published(PipeFiles(folder=files.folder, train=7, test=2, total=8), tmp_path / "out", quiet=True)
-    (tmp_path / "empty").mkdir()
-    with pytest.raises(DataError, match=r"XY_10.npy is missing. Fetch .* flare data download elasticity"):
-        read_published(ElasticityFiles(folder=str(tmp_path / "empty")), tmp_path / "out", quiet=True)
-    with pytest.raises(DataError, match=r"no is no folder; name the one that has Random_UnitCell_XY_10.npy"):
-        read_published(ElasticityFiles(folder=str(tmp_path / "no")), tmp_path / "out", quiet=True)
-    np.save(tmp_path / "NACA_Cylinder_Y.npy", numbers(9, 11, 6))
-    with pytest.raises(DataError, match=r"\(sample, i, j\) twice"):
-        read_published(airfoil[0], tmp_path / "out", quiet=True)
-    np.save(tmp_path / "Pipe_Q.npy", numbers(9, 3, 81))
-    with pytest.raises(DataError, match=r"4 dimensions are expected"):
-        read_published(pipe[0], tmp_path / "out", quiet=True)
-    (tmp_path / "Pipe_X.npy").write_bytes(b"nonsense")
-    with pytest.raises(DataError, match="damaged"):
-        read_published(pipe[0], tmp_path / "out", quiet=True)
-    np.save(tmp_path / "Pipe_X.npy", np.array([{"a": 1}], dtype=object), allow_pickle=True)
-    with pytest.raises(DataError, match="no array of numbers"):
-        read_published(pipe[0], tmp_path / "out", quiet=True)
-    (tmp_path / "piececonst_r421_N1024_smooth1.mat").write_bytes(b"nonsense, and more of it" * 20)
-    with pytest.raises(DataError, match="no MATLAB file"):
-        read_published(DarcyFiles(folder=files.folder, train=5, test=2), tmp_path / "out", quiet=True)
-    assert not (tmp_path / "out").exists()
-    assert not (tmp_path / "out.partial").exists()
-
-
-def refused(tmp_path, files, match):
-    shutil.rmtree(tmp_path / "refused.partial", ignore_errors=True)
-    with pytest.raises(DataError, match=match):
-        read_published(replace(files), tmp_path / "refused", quiet=True)  # anew: it keeps what it opened
+def refused(tmp_path, files, match, error=DataError):
+    with pytest.raises(error, match=match):
+        read_published(replace(files), tmp_path / "refused", quiet=True)  # a copy: a reader keeps the arrays it opened
     assert not (tmp_path / "refused").exists()
+    shutil.rmtree(tmp_path / "refused.partial", ignore_errors=True)
 
 
-def test_values_that_are_no_numbers_are_refused(elasticity, tmp_path):
+def test_bad_files_are_named(elasticity, darcy, airfoil, pipe, tmp_path):
+    refused(tmp_path, replace(elasticity[0], train=10), "sigma_10.npy has 12 .* 13")
+    refused(tmp_path, replace(darcy[0], test=7), "smooth2.mat has 6 .* 7")
+    refused(tmp_path, replace(pipe[0], train=7), "total=8", ConfigError)
+    (tmp_path / "empty").mkdir()
+    refused(
+        tmp_path, replace(elasticity[0], folder=str(tmp_path / "empty")), "XY_10.npy.* flare data download elasticity"
+    )
+    refused(tmp_path, replace(elasticity[0], folder=str(tmp_path / "no")), "no is .*XY_10.npy")
+    np.save(tmp_path / "NACA_Cylinder_Y.npy", numbers(9, 11, 6))
+    refused(tmp_path, airfoil[0], r"Y.npy \(9, 11, 6\)")
+    np.save(tmp_path / "Pipe_Q.npy", numbers(9, 3, 81))
+    refused(tmp_path, pipe[0], "Pipe_Q.npy.* 4 dimensions")
+    (tmp_path / "Pipe_X.npy").write_bytes(b"nonsense")
+    refused(tmp_path, pipe[0], "Pipe_X.npy")
+    np.save(tmp_path / "Pipe_X.npy", np.array([{"a": 1}], dtype=object), allow_pickle=True)
+    refused(tmp_path, pipe[0], "Pipe_X.npy")
+
+
+def test_values_that_are_not_finite_numbers_are_refused(elasticity, tmp_path):
     files, _, stress = elasticity
-    stress[3, 2] = np.nan
-    np.save(tmp_path / files.stress_file, stress)
-    refused(tmp_path, files, r"published sample 2: 'stress' has NaN or infinity at 1 places \(first: \[3, 0\]\)")
-    stress[3, 2] = 1e300
-    np.save(tmp_path / files.stress_file, stress)
-    refused(tmp_path, files, "NaN or infinity")
+    for value, match in ((np.nan, r"sample 2: 'stress'.* 1 .*\[3, 0\]"), (1e300, "sample 2: 'stress'")):
+        stress[3, 2] = value
+        np.save(tmp_path / files.stress_file, stress)
+        refused(tmp_path, files, match)
     np.save(tmp_path / files.stress_file, stress.astype(complex))
-    refused(tmp_path, files, "holds complex128; real numbers are expected")
+    refused(tmp_path, files, "complex128")
     np.save(tmp_path / files.stress_file, stress[:0])
-    refused(tmp_path, files, "none of them empty")
+    refused(tmp_path, files, r"\(0, 12\)")
 
 
-def test_darcy_files_that_do_not_fit_are_refused(darcy, tmp_path):
-    with pytest.raises(ConfigError, match="stride=0: at least 1"):
+def test_bad_darcy_files_are_refused(darcy, tmp_path):
+    with pytest.raises(ConfigError, match="stride=0"):
         DarcyFiles(folder=str(tmp_path), stride=0)
-    refused(tmp_path, DarcyFiles(folder=str(tmp_path), train=5, test=2, stride=100), "more than stride=100")
+    refused(tmp_path, DarcyFiles(folder=str(tmp_path), train=5, test=2, stride=100), "stride=100")
     small = {"coeff": numbers(6, 11, 11), "sol": numbers(6, 11, 11)}
     savemat(tmp_path / "piececonst_r421_N1024_smooth2.mat", small)
-    refused(tmp_path, darcy[0], "21 points a side to train with, 11 to test")
+    refused(tmp_path, darcy[0], "21 .* 11")
     savemat(tmp_path / "piececonst_r421_N1024_smooth2.mat", small, do_compression=True)
     whole = bytearray((tmp_path / "piececonst_r421_N1024_smooth2.mat").read_bytes())
     whole[200:260] = b"\xff" * 60
     (tmp_path / "piececonst_r421_N1024_smooth2.mat").write_bytes(whole)
-    refused(tmp_path, DarcyFiles(folder=str(tmp_path), train=5, test=2), "damaged or no MATLAB file")
+    refused(tmp_path, DarcyFiles(folder=str(tmp_path), train=5, test=2), "smooth2.mat")
     (tmp_path / "piececonst_r421_N1024_smooth2.mat").write_bytes(b"")
-    refused(tmp_path, DarcyFiles(folder=str(tmp_path), train=5, test=2), "damaged or no MATLAB file")
+    refused(tmp_path, DarcyFiles(folder=str(tmp_path), train=5, test=2), "smooth2.mat")
 
 
-def test_another_dataset_is_found_before_anything_is_read(elasticity, tmp_path):
+def test_another_dataset_is_refused_before_anything_is_read(elasticity, tmp_path):
     generate(Elasticity(), tmp_path / "ours", samples=1, quiet=True)
-    with pytest.raises(DataError, match="holds another dataset already"):
+    with pytest.raises(DataError, match="ours"):
         read_published(ElasticityFiles(folder=str(tmp_path / "nowhere")), tmp_path / "ours", quiet=True)
 
 
@@ -263,7 +247,7 @@ def test_the_command(elasticity, tmp_path, capsys):
     assert "published 880" in page
     assert "median of the samples" in page
     assert main([*words[:-1], str(tmp_path)]) == 2
-    assert "is not a dataset" in capsys.readouterr().err
+    assert str(tmp_path) in capsys.readouterr().err
 
 
 SMALL = ["--epochs", "1", "--device", "cpu"] + [
@@ -286,5 +270,4 @@ def test_a_preset_trains_on_either_source(name, source, request, tmp_path, capsy
     printed = capsys.readouterr().out
     same_form = source == "published" or name == "elasticity"
     assert (f"{card(name).paper:.4f}   FLARE in the paper" in printed) == same_form
-    assert ("of another form" in printed) == (not same_form)
     assert 0 < json.loads((tmp_path / "run" / "result.json").read_text())["rel_l2"] < 100

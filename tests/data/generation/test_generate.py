@@ -1,4 +1,4 @@
-"""Making data: the same bytes for any number of workers, any scheduler, and any number of kills."""
+"""Generation: the same bytes for any number of workers, any scheduler and any number of kills."""
 
 import errno
 import json
@@ -56,14 +56,14 @@ def test_a_sample_depends_on_seed_and_index_alone(one_worker, tmp_path):
 
 
 def forget_option(folder, name):
-    """As though the folder were of a version that did not have this option."""
+    """Make the folder look like one of a version without this option."""
     manifest = folder / "dataset.json"
     about = json.loads(manifest.read_text())
     del about["provenance"]["options"][name]
     manifest.write_text(json.dumps(about))
 
 
-def test_datasets_of_before_an_option_are_accepted_and_gone_on_with_unless_it_is_used(tmp_path, monkeypatch):
+def test_datasets_of_versions_without_an_option_are_resumed_unless_it_is_used(tmp_path, monkeypatch):
     pipe, made, real = Pipe(nodes=9), [], Pipe.sample
     path, partial = tmp_path / "d", partial_folder(tmp_path / "d")
 
@@ -77,7 +77,7 @@ def test_datasets_of_before_an_option_are_accepted_and_gone_on_with_unless_it_is
     with pytest.raises(KeyboardInterrupt):
         generate(pipe, path, samples=3, quiet=True)
     forget_option(partial, "stride")
-    with pytest.raises(DataError, match="made with other settings"):
+    with pytest.raises(DataError, match="stride"):
         generate(replace(pipe, stride=2), path, samples=3, quiet=True)
     dataset = generate(pipe, path, samples=3, quiet=True)
     assert len(made) == 4, "the first sample was not made again"
@@ -85,15 +85,10 @@ def test_datasets_of_before_an_option_are_accepted_and_gone_on_with_unless_it_is
     again = generate(pipe, path, samples=3, quiet=True)
     assert len(made) == 4
     assert again.fingerprint == dataset.fingerprint
-    with pytest.raises(DataError, match="stride is None there, 2 here"):
+    with pytest.raises(DataError, match=r"stride.*None.*2"):
         generate(replace(pipe, stride=2), path, samples=3, quiet=True)
-    with pytest.raises(DataError, match=r"viscosity is 0\.005 there, 0\.01 here"):
+    with pytest.raises(DataError, match=r"viscosity.*0\.005.*0\.01"):
         generate(replace(pipe, viscosity=0.01), path, samples=3, quiet=True)
-
-
-def test_the_last_sixth_is_for_testing(one_worker):
-    assert one_worker.split("train").tolist() == list(range(8))
-    assert one_worker.split("test").tolist() == [8]
 
 
 def test_the_points_of_darcy_have_x_along_columns(one_worker):
@@ -109,14 +104,14 @@ def test_the_benchmarks_own_form_is_canonical_and_strided():
     assert 0 < np.abs(border).mean() < 0.05 * sample.values["pressure"].max(), "small, but half a cell from zero"
 
 
-def test_an_empty_folder_is_free_and_a_strangers_is_not(tmp_path):
+def test_an_empty_folder_is_used_and_others_are_refused(tmp_path):
     (tmp_path / "empty").mkdir()
     assert len(generate(SMALL, tmp_path / "empty", samples=3, quiet=True)) == 3
     (tmp_path / "theirs").mkdir()
     (tmp_path / "theirs" / "thesis.txt").write_text("mine")
-    with pytest.raises(DataError, match="is not a dataset"):
+    with pytest.raises(DataError, match="theirs"):
         generate(SMALL, tmp_path / "theirs", samples=3, quiet=True)
-    with pytest.raises(DataError, match="is a file"):
+    with pytest.raises(DataError, match=r"thesis\.txt"):
         generate(SMALL, tmp_path / "theirs" / "thesis.txt", samples=3, quiet=True)
     assert (tmp_path / "theirs" / "thesis.txt").read_text() == "mine"
 
@@ -125,9 +120,9 @@ def test_a_finished_dataset_is_returned_and_another_is_refused(one_worker):
     before = one_worker.path.stat().st_mtime_ns
     assert len(generate(SMALL, one_worker.path, samples=9, seed=3, quiet=True)) == 9
     assert one_worker.path.stat().st_mtime_ns == before
-    with pytest.raises(DataError, match="holds another dataset"):
+    with pytest.raises(DataError, match=r"seed.*3.*5"):
         generate(SMALL, one_worker.path, samples=9, seed=5, quiet=True)
-    with pytest.raises(DataError, match="holds another dataset"):
+    with pytest.raises(DataError, match=r"face_mean.*'harmonic'"):
         generate(replace(SMALL, face_mean="harmonic"), one_worker.path, samples=9, seed=3, quiet=True)
 
 
@@ -161,8 +156,8 @@ def test_killed_at_any_time_and_resumed_gives_the_same_bytes(workers, tmp_path):
         ("DatasetWriter.append", 3),  # between two samples
         ("zlib.crc32", 2 * 3 + 5),  # the arrays of a sample are written, its commit is not
         ("DatasetWriter.append", 1),  # at once
-        ("sha256", 2),  # while the folder is made whole
-        ("write_json", 1),  # just before its manifest is
+        ("sha256", 2),  # while the folder is completed
+        ("write_json", 1),  # just before the manifest is written
     ]
     for function, call in kills:
         (tmp_path / "driver.py").write_text(DRIVER.format(function=function, call=call))
@@ -204,9 +199,7 @@ class Fragile:
 
 
 def test_what_was_finished_before_a_failure_is_kept(tmp_path):
-    with pytest.raises(
-        DataError, match=r"sample 4 failed in 30 draws, the last: it is impossible.* 4 of 9 samples are"
-    ):
+    with pytest.raises(DataError, match=r"sample 4 .* 30 draws.*it is impossible.* 4 of 9 samples"):
         generate(Fragile(fatal=4), tmp_path / "d", samples=9, quiet=True)
     assert (tmp_path / "d.partial" / "samples.jsonl").read_text().count("\n") == 4
 
@@ -224,7 +217,7 @@ class Moody(Fragile):
         return replace(SMALL.sample(rng), notes={"residual": 1e-9})
 
 
-def test_a_sample_that_does_not_converge_is_drawn_anew_and_counted(one_worker, tmp_path):
+def test_a_sample_that_does_not_converge_is_drawn_again_and_counted(one_worker, tmp_path):
     dataset = generate(Moody(fatal=4), tmp_path / "d", samples=9, seed=3, quiet=True)
     notes = [json.loads(line)["notes"] for line in (tmp_path / "d" / "samples.jsonl").read_text().splitlines()]
     assert notes[4] == {"residual": 1e-9, "redrawn": ["residual 0.1 in draw []", "residual 0.1 in draw [1]"]}
@@ -238,16 +231,14 @@ def test_a_sample_that_does_not_converge_is_drawn_anew_and_counted(one_worker, t
 
 
 def test_a_sample_that_never_converges_ends_the_job(tmp_path):
-    with pytest.raises(DataError, match=r"sample 4 failed in 30 draws, the last: residual 0.1 in draw \[29\]"):
+    with pytest.raises(DataError, match=r"sample 4 .* 30 draws.*residual 0.1 in draw \[29\]"):
         generate(Moody(fatal=4, draws=99), tmp_path / "d", samples=9, quiet=True)
     assert (tmp_path / "d.partial" / "samples.jsonl").read_text().count("\n") == 4
 
 
 def test_a_dead_worker_ends_the_job_with_a_clear_message(tmp_path):
     generator = Fragile(fatal=6, kill=True, healed=str(tmp_path / "healed"))
-    with pytest.raises(
-        DataError, match=r"a worker process died .* of 9 samples are kept.* run the same command to go on"
-    ):
+    with pytest.raises(DataError, match=r"worker process died .* of 9 samples"):
         generate(generator, tmp_path / "d", samples=9, workers=2, quiet=True)
     assert (tmp_path / "d.partial").exists()
     (tmp_path / "healed").touch()
@@ -255,7 +246,7 @@ def test_a_dead_worker_ends_the_job_with_a_clear_message(tmp_path):
 
 
 def test_too_little_memory_ends_the_job_with_a_clear_message(tmp_path):
-    with pytest.raises(DataError, match=r"not enough memory for sample 2 .* 2 of 9 samples are kept"):
+    with pytest.raises(DataError, match=r"memory .*sample 2 .* 2 of 9 samples"):
         generate(Fragile(fatal=2, error="memory"), tmp_path / "d", samples=9, quiet=True)
 
 
@@ -265,7 +256,7 @@ def test_a_disk_that_fills_up_at_the_end_is_named_too(tmp_path, monkeypatch):
 
     with monkeypatch.context() as patch:
         patch.setattr("flare.data.writer.sha256", full)
-        with pytest.raises(DataError, match=r"cannot write .*No space left on device. 9 of 9 samples are kept"):
+        with pytest.raises(DataError, match=r"No space left on device. 9 of 9 samples"):
             generate(SMALL, tmp_path / "d", samples=9, quiet=True)
     whole = generate(SMALL, tmp_path / "whole", samples=9, quiet=True)
     generate(SMALL, tmp_path / "d", samples=9, quiet=True)
@@ -278,13 +269,13 @@ def test_dask_that_goes_away_or_fails_is_named(tmp_path):
     with distributed.LocalCluster(
         n_workers=1, threads_per_worker=1, processes=False, dashboard_address=None
     ) as cluster:
-        for error, message in (("cancelled", "the dask scheduler is gone"), ("dask", "the dask cluster failed")):
+        for error, message in (("cancelled", "dask scheduler"), ("dask", "dask cluster")):
             generator, how = Fragile(fatal=2, error=error), {"scheduler": cluster.scheduler_address, "quiet": True}
-            with pytest.raises(DataError, match=rf"{message}.* 2 of 9 samples are kept"):
+            with pytest.raises(DataError, match=rf"{message}.* 2 of 9 samples"):
                 generate(generator, tmp_path / error, samples=9, **how)
 
 
-def test_an_empty_beginning_does_not_stand_in_the_way(tmp_path):
+def test_an_unfinished_folder_without_samples_is_reused(tmp_path):
     with pytest.raises(DataError, match="0 of 2 samples"):
         generate(Fragile(fatal=0), tmp_path / "d", samples=2, quiet=True)
     assert len(generate(SMALL, tmp_path / "d", samples=2, quiet=True)) == 2
@@ -338,13 +329,13 @@ def test_a_full_disk_keeps_what_was_finished(tmp_path, monkeypatch):
         append(writer, sample)
 
     monkeypatch.setattr(DatasetWriter, "append", full)
-    with pytest.raises(DataError, match=r"No space left on device. 5 of 9 samples are kept"):
+    with pytest.raises(DataError, match=r"No space left on device. 5 of 9 samples"):
         generate(SMALL, tmp_path / "d", samples=9, quiet=True)
     monkeypatch.undo()
     assert len(generate(SMALL, tmp_path / "d", samples=9, quiet=True)) == 9
 
 
-def test_orphaned_workers_do_not_stay(tmp_path):
+def test_workers_end_with_their_parent(tmp_path):
     command = [sys.executable, "-m", "flare", "data", "make", "darcy", "--samples", "5000", "--workers", "2"]
     job = subprocess.Popen([*command, "--resolution", "60", "--out", str(tmp_path / "d")], stderr=subprocess.DEVNULL)
     import psutil
@@ -362,14 +353,14 @@ def test_orphaned_workers_do_not_stay(tmp_path):
 
 def test_an_unreachable_scheduler_is_named(tmp_path):
     pytest.importorskip("distributed")
-    with pytest.raises(DataError, match=r"no dask scheduler answers at tcp://127.0.0.1:9"):
+    with pytest.raises(DataError, match=r"tcp://127\.0\.0\.1:9"):
         generate(SMALL, tmp_path / "d", samples=2, scheduler="tcp://127.0.0.1:9", quiet=True)
 
 
 @pytest.mark.parametrize("change", [{"samples": 0}, {"test_samples": 11}, {"workers": 0}, {"seed": -1}])
 def test_impossible_jobs_are_refused_by_the_name_of_the_setting(tmp_path, change):
     (name,) = change
-    with pytest.raises(DataError, match=rf"^{name}={change[name]}: "):
+    with pytest.raises(DataError, match=f"{name}={change[name]}"):
         generate(SMALL, tmp_path / "d", **{"samples": 10, "quiet": True} | change)
     assert not list(tmp_path.iterdir())
 
@@ -380,21 +371,8 @@ def test_a_sixth_is_for_testing_and_at_least_one_of_two(tmp_path, samples, test)
     assert (len(dataset.split("train")), len(dataset.split("test"))) == (samples - test, test)
 
 
-def test_another_dataset_in_its_place_is_told_by_what_differs(one_worker):
-    with pytest.raises(DataError, match="already: seed is 3 there, 4 here"):
-        generate(SMALL, one_worker.path, samples=9, seed=4, quiet=True)
-    with pytest.raises(DataError, match="already: resolution is 8 there, 9 here"):
-        generate(replace(SMALL, resolution=9), one_worker.path, samples=9, seed=3, quiet=True)
-
-
 def test_loops_are_compiled_before_workers_start(tmp_path, monkeypatch):
     prepared = []
     monkeypatch.setattr(type(SMALL), "prepare", lambda self: prepared.append(self), raising=False)
     generate(SMALL, tmp_path / "d", samples=2, quiet=True)
     assert prepared == [SMALL]
-
-
-def test_a_dataset_can_be_opened_by_anyone(one_worker):
-    dataset = Dataset(one_worker.path)
-    assert dataset.about["provenance"]["options"]["resolution"] == 8
-    assert dataset.schema.grid == (8, 8)

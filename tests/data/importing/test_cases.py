@@ -57,9 +57,9 @@ def test_points_and_fields_come_back_from_every_kind_of_file(tmp_path, suffix):
     (place,) = find_cases(tmp_path)
     case = read_case(place)
     np.testing.assert_array_equal(case.points, POINTS)
-    np.testing.assert_array_equal(case.point_fields["heat"], HEAT)
-    np.testing.assert_array_equal(case.point_fields["flow"], FLOW)
-    assert set(case.point_fields) == {"heat", "flow"}
+    np.testing.assert_array_equal(case.point_data["heat"], HEAT)
+    np.testing.assert_array_equal(case.point_data["flow"], FLOW)
+    assert set(case.point_data) == {"heat", "flow"}
     if suffix in (".csv", ".parquet"):
         assert case.units["heat"] == "W"
     else:
@@ -69,8 +69,8 @@ def test_points_and_fields_come_back_from_every_kind_of_file(tmp_path, suffix):
 def test_a_mesh_has_fields_at_points_at_cells_and_of_the_whole(tmp_path):
     plate(2).save(tmp_path / "a.vtu")
     case = read_case(find_cases(tmp_path)[0])
-    assert set(case.point_fields) == {"pressure", "Wall Shear"}
-    assert set(case.cell_fields) == {"region"}
+    assert set(case.point_data) == {"pressure", "Wall Shear"}
+    assert set(case.cell_data) == {"region"}
     np.testing.assert_array_equal(case.parameters["speed"], [22.0])
 
 
@@ -82,7 +82,7 @@ def test_all_cases_of_one_file_along_the_first_axis(tmp_path):
     assert [place.name for place in places] == [f"{tmp_path}/all.npz:{i}" for i in (0, 1)]
     case = read_case(places[1])
     np.testing.assert_array_equal(case.points, 2 * POINTS)
-    np.testing.assert_array_equal(case.point_fields["heat"], -HEAT)
+    np.testing.assert_array_equal(case.point_data["heat"], -HEAT)
     np.testing.assert_array_equal(case.parameters["speed"], [2.0])
 
 
@@ -93,14 +93,14 @@ def test_cells_of_stacked_cases_are_shared_by_all(tmp_path):
         np.testing.assert_array_equal(read_case(place).cells["triangle"], cells)
 
 
-def test_a_damaged_array_is_said_and_not_passed_over(tmp_path):
+def test_a_damaged_array_is_an_error(tmp_path):
     import zipfile
 
     np.savez(tmp_path / "a.npz", points=POINTS, heat=HEAT)
     with zipfile.ZipFile(tmp_path / "a.npz") as whole, zipfile.ZipFile(tmp_path / "b.npz", "w") as cut:
         cut.writestr("points.npy", whole.read("points.npy"))
         cut.writestr("heat.npy", whole.read("heat.npy")[:-9])
-    with pytest.raises(DataError, match=r"b\.npz: 'heat' is damaged"):
+    with pytest.raises(DataError, match=r"b\.npz: 'heat'"):
         read_case(find_cases(tmp_path / "b.npz")[0])
 
 
@@ -132,14 +132,14 @@ def written(path, arrays, units=(), numbers=()):
 
 
 @pytest.mark.parametrize("suffix", [".h5", ".zarr"])
-def test_attributes_tell_units_and_numbers_of_the_whole(tmp_path, suffix):
+def test_attributes_are_units_and_parameters(tmp_path, suffix):
     units = {"pos": {"units": "mm"}, "heat": {"unit": " W "}, "flow": {"units": 3.0, "long_name": "flow"}}
     numbers = {"speed": 3.5, "count": 7, "title": "a run", "range": [1.0, 2.0], "_version": 4}
     path = written(tmp_path / f"a{suffix}", {"pos": POINTS, "heat": HEAT, "flow": FLOW}, units, numbers)
     case = read_case(find_cases(path)[0])
     assert case.units == {"points": "mm", "heat": "W"}
     assert {name: values.tolist() for name, values in case.parameters.items()} == {"speed": [3.5], "count": [7]}
-    np.testing.assert_array_equal(case.point_fields["heat"], HEAT)
+    np.testing.assert_array_equal(case.point_data["heat"], HEAT)
 
 
 def test_attributes_as_the_c_library_writes_them(tmp_path):
@@ -158,26 +158,26 @@ def test_attributes_as_the_c_library_writes_them(tmp_path):
     assert case.units == {"points": "mm", "heat": "W"}
     told = {name: values.tolist() for name, values in case.parameters.items()}
     assert told == {"angle": [2.0], "load": [9.0], "speed": [2.0]}
-    np.testing.assert_array_equal(case.point_fields["heat"], HEAT)  # an attribute of its name is not it
+    np.testing.assert_array_equal(case.point_data["heat"], HEAT)  # an attribute of its name is not it
 
 
-def test_a_number_that_is_one_as_an_array_and_another_as_an_attribute_is_refused(tmp_path):
+def test_an_array_and_an_attribute_that_differ_are_rejected(tmp_path):
     path = written(tmp_path / "a.h5", {"pos": POINTS, "heat": HEAT, "speed": 3.0}, numbers={"speed": 4.0})
-    with pytest.raises(DataError, match=r"a\.h5: 'speed' is 3 as an array and 4 as an attribute; remove one"):
+    with pytest.raises(DataError, match=r"a\.h5: 'speed' is 3 .* 4"):
         read_case(find_cases(path)[0])
 
 
 def test_units_of_arrays_are_guarded_at_import(tmp_path):
     for index, unit in enumerate(["Pa", "kPa", "Pa", "Pa"]):
         written(tmp_path / f"{index}.h5", {"pos": POINTS + index, "p": HEAT + index}, {"p": {"units": unit}})
-    with pytest.raises(DataError, match=r"'p' is in several units: Pa in .*kPa in "):
+    with pytest.raises(DataError, match=r"'p' .*Pa in .*kPa in "):
         plan_import(tmp_path, targets="p", quiet=True)
-    with pytest.raises(ConfigError, match=r"--unit p=bar: .*0\.h5 says that it is in Pa"):
+    with pytest.raises(ConfigError, match=r"'p' .*bar.*0\.h5 .*Pa"):
         plan_import(tmp_path, targets="p", units={"p": "bar"}, exclude="1.h5", quiet=True)
     assert plan_import(tmp_path, targets="p", exclude="1.h5", quiet=True).schema.fields["p"].unit == "Pa"
 
 
-def test_names_are_ordered_as_people_count(tmp_path):
+def test_names_are_in_natural_order(tmp_path):
     for i in (10, 2, 1):
         plate(i).save(tmp_path / f"case_{i}.vtu")
     (tmp_path / "runs.csv").write_text("file,speed\n")  # about the meshes, not one of them
@@ -195,7 +195,7 @@ def test_blocks_of_a_multiblock_file_are_no_cases_of_their_own(tmp_path):
 def test_several_kinds_in_one_folder_are_refused(tmp_path):
     plate(0).save(tmp_path / "a.vtu")
     pv.Sphere().save(tmp_path / "a.stl")
-    with pytest.raises(DataError, match=r"several kinds \(\.stl, \.vtu\); say which with a pattern"):
+    with pytest.raises(DataError, match=r"\.stl, \.vtu"):
         find_cases(tmp_path)
 
 
@@ -206,14 +206,14 @@ def test_nothing_is_unpickled(tmp_path):
 
     np.savez(tmp_path / "a.npz", points=POINTS, heat=HEAT, about=np.array([Bomb()], dtype=object))
     case = read_case(find_cases(tmp_path)[0])
-    assert set(case.point_fields) == {"heat"}
+    assert set(case.point_data) == {"heat"}
 
 
 def test_coordinates_of_an_unusual_name(tmp_path):
     np.savez(tmp_path / "a.npz", lieu=POINTS, heat=HEAT)
-    with pytest.raises(DataError, match=r"no coordinates in it; it has lieu, heat\..*: rename the array$"):
+    with pytest.raises(DataError, match=r"a\.npz .*lieu, heat"):
         find_cases(tmp_path)
-    with pytest.raises(DataError, match=r"no coordinates called 'leiu' in it; it has lieu, heat$"):
+    with pytest.raises(DataError, match=r"'leiu'.*lieu, heat"):
         find_cases(tmp_path, points="leiu")
     (place,) = find_cases(tmp_path, points="lieu")
     np.testing.assert_array_equal(read_case(place, points="lieu").points, POINTS)

@@ -1,4 +1,4 @@
-"""Files become a dataset: every decision is said, nothing is guessed, and what cannot be is refused in one sentence."""
+"""Files become a dataset: every decision is noted, and inconsistent files are rejected."""
 
 import json
 
@@ -61,7 +61,7 @@ def test_splits_depend_on_the_seed_alone_and_never_overlap(plates, tmp_path):
     }
 
 
-def test_a_stopped_import_goes_on_and_ends_with_the_same_bytes(plates, tmp_path, monkeypatch):
+def test_an_interrupted_import_resumes_and_ends_with_the_same_bytes(plates, tmp_path, monkeypatch):
     import flare.data.importing.importer as importing
 
     import_data(plates, tmp_path / "whole", targets="pressure", quiet=True)
@@ -82,26 +82,26 @@ def test_a_stopped_import_goes_on_and_ends_with_the_same_bytes(plates, tmp_path,
     assert content(tmp_path / "halved") == content(tmp_path / "whole")
 
 
-def test_cell_data_lives_at_centres_or_is_averaged_and_that_is_said(plates, tmp_path):
+def test_cell_data_stays_at_centers_or_is_averaged_with_a_note(plates, tmp_path):
     plan = plan_import(plates, targets="region", quiet=True)
-    assert any("taken at the cell centres" in remark for remark in plan.remarks)
+    assert any("cell centers" in remark for remark in plan.notes)
     centres = import_data(plates, tmp_path / "c", targets="region", quiet=True)
     mesh = pv.read(centres.notes()[0]["file"])
     assert centres.schema.points == "cell_centres"
     np.testing.assert_allclose(centres[0].values["cell_centres"], mesh.cell_centers().points, atol=1e-6)
     np.testing.assert_array_equal(centres[0].values["region"][:, 0], mesh.cell_data["region"])
     plan = plan_import(plates, targets="region", cell_data="points", quiet=True)
-    assert "'region' is cell data: averaged to the points" in plan.remarks
+    assert "'region' is cell data: averaged to the points" in plan.notes
     averaged = import_data(plates, tmp_path / "p", targets="region", cell_data="points", quiet=True)
     mean = mesh.cell_data_to_point_data().point_data["region"]  # VTK's own average
     np.testing.assert_allclose(averaged[0].values["region"][:, 0], mean, rtol=1e-6)
 
 
 def test_points_and_cells_are_never_mixed_silently(plates):
-    with pytest.raises(ConfigError, match="some of the fields are at points, some at cells"):
+    with pytest.raises(ConfigError, match="cell_data="):
         plan_import(plates, targets="pressure", inputs="region", quiet=True)
     plan = plan_import(plates, targets="pressure", inputs="region", cell_data="centres", quiet=True)
-    assert "'pressure' is point data: averaged to the cells" in plan.remarks
+    assert "'pressure' is point data: averaged to the cells" in plan.notes
 
 
 def test_a_field_at_points_here_and_at_cells_there_is_refused(tmp_path):
@@ -110,21 +110,20 @@ def test_a_field_at_points_here_and_at_cells_there_is_refused(tmp_path):
     odd.cell_data["pressure"] = np.zeros(odd.n_cells)
     odd.point_data.remove("pressure")
     odd.save(tmp_path / "plate_9.vtu")
-    with pytest.raises(DataError, match=r"of several kinds: at points in 4 files .*, at cells in 1 files .*plate_9"):
+    with pytest.raises(DataError, match=r"'pressure' .*at points in 4 files .*, at cells in 1 files .*plate_9"):
         plan_import(tmp_path, targets="pressure", quiet=True)
 
 
-def test_a_field_at_points_and_at_cells_is_said_and_either_can_be_had(tmp_path):
+def test_a_field_at_points_and_at_cells_can_be_taken_from_either(tmp_path):
     for i in range(6):
         mesh = plate(i)
         mesh.cell_data["pressure"] = np.full(mesh.n_cells, -1.0)
         mesh.save(tmp_path / f"p{i}.vtu")
     plan = plan_import(tmp_path, targets="pressure", quiet=True)
-    said = "'pressure' is at points and at cells: that at points is taken (--cell-data centres takes the other)"
-    assert said in plan.remarks
+    assert any("'pressure' is at points and at cells" in note for note in plan.notes)
     assert plan[0].values["pressure"].min() > 0
     other = plan_import(tmp_path, targets="pressure", cell_data="centres", quiet=True)
-    assert any("that at cells is taken (--cell-data points takes the other)" in remark for remark in other.remarks)
+    assert any("'pressure' is at cells and at points" in note for note in other.notes)
     assert (other[0].values["pressure"] == -1).all()
     assert any("'pressure' is at points and at cells in 6 files" in str(f) for f in check_files(tmp_path, quiet=True))
 
@@ -139,7 +138,7 @@ def test_files_of_two_and_of_three_coordinates_are_no_dataset(tmp_path):
     rng = np.random.default_rng(0)
     for i in range(4):
         np.savez(tmp_path / f"{i}.npz", points=rng.random((20, 2 if i == 1 else 3)), heat=rng.random(20))
-    with pytest.raises(DataError, match=r"1 of 4 files have 2 coordinates a point, the others 3 \(first: .*1\.npz\)"):
+    with pytest.raises(DataError, match=r"1 of 4 files have 2 .* 3 \(first: .*1\.npz\)"):
         plan_import(tmp_path, targets="heat", quiet=True)
 
 
@@ -154,13 +153,13 @@ def test_rows_of_the_table_are_matched_by_folder_and_never_shared_by_two_files(t
         wanted = 10 * int(place.path.stem[-1]) + (place.path.parent.name == "b")
         assert plan.table.values(place) == {"angle": [wanted]}
     table.write_text("file,angle\n" + "\n".join(f"plate_{i}.vtu,{i}" for i in range(3)))
-    with pytest.raises(DataError, match=r"the row 'plate_0.vtu' fits .*a/plate_0.vtu and .*b/plate_0.vtu"):
+    with pytest.raises(DataError, match=r"'plate_0.vtu' .*a/plate_0.vtu and .*b/plate_0.vtu"):
         plan_import(source, **how)
     table.write_text("file,angle\nplate_0.vtu,1\nplate_1.vtu,2\nplate_2.vtu,3\nplate_0.vtu,4")
-    with pytest.raises(DataError, match=r"row 5 is the second for 'plate_0.vtu'"):
+    with pytest.raises(DataError, match=r"row 5 .*'plate_0.vtu'"):
         plan_import(tmp_path / "a", **how)
     table.write_text("file,angle\nplate_0.vtu,1\nplate_1.vtu,2\nplate_2.vtu,3\nplate_0,4")
-    with pytest.raises(DataError, match=r"two rows for .*plate_0.vtu: .*plate_0.vtu and .*plate_0; leave one"):
+    with pytest.raises(DataError, match=r"two rows for .*plate_0.vtu: .*plate_0.vtu and .*plate_0"):
         plan_import(tmp_path / "a", **how)
 
 
@@ -184,7 +183,7 @@ def test_arrays_as_long_as_the_cells_are_cell_data(tmp_path):
             odd=rng.random(27),
         )
     plan = plan_import(tmp_path, targets="stress", quiet=True)
-    assert any("'odd' of shape (27,) is left out: neither at 20 points nor at 33 cells" in r for r in plan.remarks)
+    assert any("'odd' of shape (27,)" in r and "20 points" in r and "33 cells" in r for r in plan.notes)
     with np.load(plan.places[0].path) as arrays:
         np.testing.assert_array_equal(plan[0].values["stress"][:, 0], arrays["stress"])
         centres = arrays["points"][arrays["triangles"]].mean(1)
@@ -199,10 +198,10 @@ def test_near_copies_in_two_splits_are_announced_in_python_and_before_writing(tm
         mesh.points += 1e-6
         mesh.save(tmp_path / "f" / f"again_{i}.vtu")
     import_data(tmp_path / "f", tmp_path / "d", targets="pressure", test="again_*", calibration=0, quiet=True)
-    assert "WARNING: 6 samples nearly equal one of another split" in capsys.readouterr().err
+    assert "WARNING: 6 samples" in capsys.readouterr().err
     words = ["data", "import", str(tmp_path / "f"), "--target", "pressure", "--test", "again_*", "--calibration", "0"]
     assert main([*words, "--dry-run"]) == 0
-    assert "WARNING: 6 samples nearly equal one of another split" in capsys.readouterr().err
+    assert "WARNING: 6 samples" in capsys.readouterr().err
 
 
 def test_plane_meshes_have_two_coordinates(tmp_path):
@@ -212,7 +211,7 @@ def test_plane_meshes_have_two_coordinates(tmp_path):
         mesh.save(tmp_path / f"{i}.vtu")
     plan = plan_import(tmp_path, targets="pressure", quiet=True)
     assert plan.schema.fields["points"].components == ("x", "y")
-    assert "all files lie in one plane: only x and y of the coordinates are kept" in plan.remarks
+    assert any("one plane" in note and "x and y" in note for note in plan.notes)
 
 
 def test_parameters_and_groups_come_from_a_table(plates, tmp_path):
@@ -230,7 +229,7 @@ def test_parameters_and_groups_come_from_a_table(plates, tmp_path):
     with pytest.raises(DataError, match=r"has no row for plate_0\.vtu"):
         plan_import(plates, **how)
     (tmp_path / "runs.csv").write_text("\n".join(["file,angle,design", *rows[:-1], "plate_11.vtu,steep,a"]))
-    with pytest.raises(DataError, match=r"'angle' of plate_11\.vtu is 'steep', not a number"):
+    with pytest.raises(DataError, match=r"'angle' of plate_11\.vtu is 'steep'"):
         plan_import(plates, **how)
 
 
@@ -238,11 +237,9 @@ def test_columns_of_the_table_need_not_be_asked_for(plates, tmp_path):
     table = tmp_path / "runs.csv"
     table.write_text("\n".join(["file,angle,humidity", *(f"plate_{i}.vtu,{10 * i},{i}" for i in range(12))]))
     how = {"targets": "pressure", "parameters": table, "quiet": True}
-    with pytest.raises(
-        ConfigError, match=r"'angle' is no field of the files: columns of .*runs\.csv are inputs already"
-    ):
+    with pytest.raises(ConfigError, match=r"'angle' .*runs\.csv"):
         plan_import(plates, inputs="angle", **how)
-    with pytest.raises(DataError, match=r"did you mean 'humidity'\?.*; columns of .*runs\.csv are inputs already"):
+    with pytest.raises(DataError, match=r"'humidity'\?.*runs\.csv"):
         plan_import(plates, inputs="humiditty", **how)
     assert {"angle", "humidity"} <= {*plan_import(plates, inputs="speed", **how).schema.fields}
 
@@ -250,15 +247,15 @@ def test_columns_of_the_table_need_not_be_asked_for(plates, tmp_path):
 def test_files_can_be_left_out_even_unreadable_ones(tmp_path, capsys):
     folder_of_plates(tmp_path / "f", 12)
     (tmp_path / "f" / "junk.vtu").write_text("no mesh at all")
-    with pytest.raises(DataError, match=r"junk\.vtu.* \(an import leaves it out with --exclude junk\.vtu\)"):
+    with pytest.raises(DataError, match=r"junk\.vtu.*exclude=\"junk\.vtu"):
         plan_import(tmp_path / "f", targets="pressure", quiet=True)
     words = ["data", "import", str(tmp_path / "f"), "--target", "pressure", "--out", str(tmp_path / "d")]
     assert main([*words, "--exclude", "junk.vtu", "plate_3", "--exclude", "plate_1*"]) == 0
     kept = {f"plate_{i}.vtu" for i in range(12)} - {"plate_3.vtu", "plate_1.vtu", "plate_10.vtu", "plate_11.vtu"}
     assert {*Dataset(tmp_path / "d").files()} == kept
-    with pytest.raises(DataError, match="exclude: no file is called 'wing'"):
+    with pytest.raises(DataError, match=r"exclude: .*'wing'"):
         plan_import(tmp_path / "f", targets="pressure", exclude=["junk", "wing"], quiet=True)
-    with pytest.raises(DataError, match=r"exclude: \* leaves no file of"):
+    with pytest.raises(DataError, match=r"exclude: \*"):
         plan_import(tmp_path / "f", targets="pressure", exclude="*", quiet=True)
 
 
@@ -268,7 +265,7 @@ def test_copies_of_a_file_stay_in_one_split(plates, tmp_path):
         (tmp_path / f"copy_{i}.vtu").write_bytes((tmp_path / f"plate_{i}.vtu").read_bytes())
     for seed in range(3):
         plan = plan_import(tmp_path, targets="pressure", seed=seed, quiet=True)
-        assert "10 files hold exactly what another holds; copies stay in one split" in plan.remarks
+        assert any("10 files" in note for note in plan.notes)
         of = {name: {p.path.stem.split("_")[1] for p in plan.places[a:b]} for name, (a, b) in plan.splits.items()}
         assert not of["train"] & of["test"]
         assert not of["train"] & of["calibration"]
@@ -281,17 +278,15 @@ def test_test_cases_can_be_named(plates, tmp_path):
     (tmp_path / "held.txt").write_text("plate_3\nplate_4.vtu\n")
     plan = plan_import(plates, targets="pressure", test=str(tmp_path / "held.txt"), quiet=True)
     assert [p.path.stem for p in plan.places[-2:]] == ["plate_3", "plate_4"]
-    with pytest.raises(DataError, match="no case is called 'wing"):
+    with pytest.raises(DataError, match="'wing"):
         plan_import(plates, targets="pressure", test="wing*", quiet=True)
 
 
 def test_named_test_cases_that_cut_a_group_are_refused_with_group_and_remedy():
     names, groups = [f"plate_{i}.vtu" for i in range(12)], [f"wing {i // 4}" for i in range(12)]
-    with pytest.raises(
-        ConfigError, match=r"these groups: 'wing 0', 'wing 2'; 5 more .*\(first: plate_0\.vtu\)\. Name whole"
-    ):
+    with pytest.raises(ConfigError, match=r"'wing 0', 'wing 2'; 5 .*\(first: plate_0\.vtu\)"):
         split_cases(names, groups, test="plate_1*")
-    with pytest.raises(ConfigError, match=r"the group: 'wing 1'; 3 more .*--test 0\.2"):
+    with pytest.raises(ConfigError, match=r"'wing 1'; 3 "):
         split_cases(names, groups, test="plate_5*")
     assert split_cases(names, groups, test="plate_[4567]*")["test"] == [4, 5, 6, 7]
 
@@ -314,16 +309,14 @@ def test_error_bars_get_the_samples_they_need_or_a_warning_comes_in_time(plates,
         parts = split_cases(alone, alone, test=0.2, calibration=share, fewest=9, enough=19)
         assert len(parts["calibration"]) == held  # 19 where the share is near that
     plan = plan_import(plates, targets="pressure", quiet=True)
-    said = "2 files to calibrate: error bars need 9, so there will be none; hold out more with --calibration, or bring"
-    assert any(remark.startswith(said) for remark in plan.remarks)
+    assert any("2 files to calibrate" in remark and "need 9" in remark for remark in plan.notes)
     folder_of_plates(tmp_path, 30)
     plan = plan_import(tmp_path, targets="pressure", quiet=True)
     assert plan.splits["calibration"] == (15, 24)
-    assert any("9 files to calibrate, more than a share of 0.15" in remark for remark in plan.remarks)
-    assert any(remark.startswith("bars of 9 held-out samples, as wide as the largest") for remark in plan.remarks)
-    assert calibration_remarks(19, 0.15, 100) == [
-        "19 files to calibrate, more than a share of 0.15, for error bars of fewer are wide"
-    ]
+    assert any("9 files to calibrate" in remark and "0.15" in remark for remark in plan.notes)
+    assert any("9 samples" in remark for remark in plan.notes)
+    (remark,) = calibration_remarks(19, 0.15, 100)
+    assert "19 files" in remark
     assert calibration_remarks(20, 0.15, 130) == calibration_remarks(0, 0, 130) == []
 
 
@@ -332,9 +325,7 @@ def test_nan_is_refused_with_its_place_or_dropped(tmp_path):
     mesh = plate(1)
     mesh.point_data["pressure"][[5, 7]] = np.nan
     mesh.save(tmp_path / "f" / "plate_1.vtu")
-    with pytest.raises(
-        DataError, match=r"plate_1\.vtu: 'pressure' has NaN or infinity at 2 of \d+ points \(first: 5\)"
-    ):
+    with pytest.raises(DataError, match=r"plate_1\.vtu: 'pressure'.* 2 of \d+ points \(first: 5\)"):
         import_data(tmp_path / "f", tmp_path / "d", targets="pressure", quiet=True)
     assert [p.name for p in tmp_path.iterdir()] == ["f"]  # so that the same command with the remedy goes through
     dropped = import_data(tmp_path / "f", tmp_path / "d", targets="pressure", on_nan="drop", quiet=True)
@@ -354,7 +345,7 @@ def test_a_point_without_a_place_is_refused_before_anything_is_written(tmp_path)
         mesh.point_data["unused"] = np.full(mesh.n_points, np.nan)  # of a field that nobody asks for
         mesh.points[3, 0] = np.nan if index == 4 else 0.0
         mesh.save(tmp_path / "f" / f"plate_{index}.vtu")
-    with pytest.raises(DataError, match=r"plate_4\.vtu: 'points' has NaN.*--on-nan drop"):
+    with pytest.raises(DataError, match=r"plate_4\.vtu: 'points'.*\(first: 3\)"):
         import_data(tmp_path / "f", tmp_path / "d", targets="pressure", quiet=True)
     words = ["data", "import", str(tmp_path / "f"), "--target", "pressure", "--dry-run"]
     assert main(words) == 2  # what the import would refuse
@@ -375,24 +366,24 @@ def dropped_cells(mesh):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"targets": "presure"}, "no file has a field 'presure'; did you mean 'pressure'"),
-        ({"targets": []}, "say which field is to be predicted"),
-        ({"targets": "speed"}, "'speed' is one value of a whole file"),
-        ({"targets": "pressure", "units": {"presure": "Pa"}}, "a unit is given for 'presure'"),
-        ({"targets": "pressure", "inputs": "pressure"}, "asked for twice"),
-        ({"targets": "pressure", "group": "design"}, "name that file with --parameters"),
+        ({"targets": "presure"}, "'presure'.*'pressure'"),
+        ({"targets": []}, "targets="),
+        ({"targets": "speed"}, "'speed'"),
+        ({"targets": "pressure", "units": {"presure": "Pa"}}, "'presure'"),
+        ({"targets": "pressure", "inputs": "pressure"}, "'pressure'"),
+        ({"targets": "pressure", "group": "design"}, "parameters="),
         ({"targets": "pressure", "test": 0.9, "calibration": 0.3}, "together below 1"),
-        ({"targets": "pressure", "parameters": "none.csv"}, "none.csv does not exist"),
+        ({"targets": "pressure", "parameters": "none.csv"}, r"none\.csv"),
     ],
 )
-def test_what_cannot_be_is_refused(plates, options, message):
+def test_inconsistent_arguments_are_rejected(plates, options, message):
     with pytest.raises((ConfigError, DataError), match=message):
         plan_import(plates, quiet=True, **options)
 
 
-def test_geometry_alone_has_nothing_to_learn(tmp_path):
+def test_geometry_without_fields_is_rejected(tmp_path):
     pv.Sphere().save(tmp_path / "a.stl")
-    with pytest.raises(DataError, match="geometry only, and no field to learn"):
+    with pytest.raises(DataError, match="'pressure'"):
         plan_import(tmp_path, targets="pressure", quiet=True)
 
 

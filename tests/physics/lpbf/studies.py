@@ -1,6 +1,6 @@
-"""Studies of whole builds: the tests assert them, and this command writes their tables into docs/lpbf.md.
+"""Studies of whole builds: tests assert them, and this command writes their tables into docs/lpbf.md.
 
-.venv/bin/python -m tests.physics.lpbf.studies          some minutes on a quiet machine
+.venv/bin/python -m tests.physics.lpbf.studies          a few minutes on an idle machine
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ import numpy as np
 
 from flare.mesh.voxels import Voxels
 from flare.physics.lpbf import simulate
-from flare.utils.files import put_between
+from flare.utils.files import replace_between_marks
 from tests.physics.lpbf.shapes import bar, bracket, bridge, coarse_process, plate_with_hole, shaft, shelf, tube
 
 PAGE = Path(__file__).parents[3] / "docs" / "lpbf.md"
 BEGIN, END = "<!-- studies -->", "<!-- end of studies -->"
 
-CALIBRATION = {  # nodes; max and min of disp_z, max |disp_x|, max von Mises at centres, peak temperature; ε* = −0.008
+CALIBRATION = {  # nodes; max and min of disp_z, max |disp_x|, max von Mises at centers, peak temperature; ε* = −0.008
     "bar": (bar((60, 15, 6)), 2_706, (0.171, -0.082, 0.272, 440, 235)),
     "plate of one group": (bar((60, 60, 2.4)), 5_043, (0.0, 0.0, 0.240, 0, 177)),
     "plate with hole": (plate_with_hole(), 9_408, (0.232, -0.070, 0.280, 476, 182)),
@@ -27,26 +27,26 @@ CALIBRATION = {  # nodes; max and min of disp_z, max |disp_x|, max von Mises at 
     "tube": (tube(), 15_204, (0.192, -0.132, 0.354, 965, 137)),
     "bridge": (bridge(), 11_046, (0.640, -0.564, 1.263, 1312, 303)),
 }
-"""A prototype of the scheme, with plain boxes of 1.5 × 1.5 × 1.2 mm."""
+"""Results of a prototype of the scheme, with plain boxes of 1.5 × 1.5 × 1.2 mm."""
 GUESSED = {"shaft, sizes guessed": (shaft(), 7_291, (0.197, -0.127, 0.157, 966, 262))}
-"""The same for a shape whose sizes are not known."""
+"""The same for a shape of unknown size."""
 REFINEMENTS = (2, 4, 8, 16)
-"""Voxels of a layer group."""
+"""Voxels per layer group."""
 PLATES = (100.0, 300.0, 500.0)
 HEATED = {"bar": bar((36, 9, 4.8)), "shelf": shelf()}
 
 
 def calibrate(part: Voxels, *, incompatible_modes: bool) -> tuple[int, tuple[float, ...]]:
-    """Nodes and the numbers of one line of CALIBRATION."""
+    """Return the number of nodes and the numbers of one line of CALIBRATION."""
     process = coarse_process(incompatible_modes=incompatible_modes).with_inherent_strain(-0.008)
     result = simulate(part, process, keep_frames=False)
-    u, stress = result.released.displacement, result.released.centre_von_mises.max()
+    u, stress = result.released.displacement, result.released.center_von_mises.max()
     found = (u[:, 2].max(), u[:, 2].min(), np.abs(u[:, 0]).max(), stress, result.peak_temperature)
     return len(result.positions), tuple(map(float, found))
 
 
 def refined_curl(refinement: int) -> float:
-    """Distortion along z of a bar of cubes of 2.4 mm / refinement, for the same groups of 2.4 mm."""
+    """Return the range of disp_z of a bar of cubes of 2.4 mm / refinement, with the same groups of 2.4 mm."""
     edge = 2.4 / refinement
     process = replace(coarse_process(), layers_per_voxel=60, voxels_per_group=refinement)
     process = replace(process, machine=replace(process.machine, layer=edge / 60))
@@ -55,10 +55,10 @@ def refined_curl(refinement: int) -> float:
 
 
 def on_plate(part: Voxels, temperature: float, *, relaxing: bool = True) -> tuple[float, float]:
-    """Root mean square and range along z of the displacement in refined mode on a plate held at `temperature`.
+    """Return RMS displacement and range of disp_z in refined mode on a plate at `temperature`.
 
-    `relaxing=False` gives every voxel the full inherent strain however hot it was printed, so that only what heat does
-    to yield stress, stiffness and expansion is left.
+    `relaxing=False` gives every voxel the full inherent strain at any temperature, so that only the effect of heat on
+    yield stress, stiffness and expansion is left.
     """
     process = coarse_process().with_plate_temperature(temperature)
     if not relaxing:
@@ -86,7 +86,7 @@ def refinement_table() -> str:
     curls = [refined_curl(refinement) for refinement in REFINEMENTS]
     steps = [after - before for before, after in pairwise(curls)]
     factors = [before / after for before, after in pairwise(steps)]
-    limit = curls[-1] + steps[-1] / (factors[-1] - 1)  # if the steps go on falling by the last factor
+    limit = curls[-1] + steps[-1] / (factors[-1] - 1)  # if the steps continue to fall by the last factor
     columns = zip(REFINEMENTS, curls, ["–", *map("{:.4f}".format, steps)], strict=True)
     smaller = ["–", "–", *map("{:.2f}".format, factors)]
     rows = [
@@ -109,4 +109,4 @@ def plate_table() -> str:
 
 
 if __name__ == "__main__":
-    put_between(PAGE, BEGIN, END, "\n\n".join([calibration_table(), refinement_table(), plate_table()]))
+    replace_between_marks(PAGE, BEGIN, END, "\n\n".join([calibration_table(), refinement_table(), plate_table()]))

@@ -16,9 +16,9 @@ YOUNG, POISSON = 104_000.0, 0.34
 
 
 def direct_equilibrium(count, size, eigenstrain, held, *, young=YOUNG, poisson=POISSON, incompatible=True):
-    """Displacement of a box of voxels by a sparse direct solve.
+    """Compute the displacement of a box of voxels by a sparse direct solve.
 
-    `eigenstrain(centres)` gives (E, 6), `held(positions)` gives (N, 3) bool.
+    `eigenstrain(centers)` returns (E, 6), `held(positions)` returns (N, 3) bool.
     """
     hierarchy = Hierarchy(
         np.ones(count, bool), size, (0.0, 0.0), plate=None, young=young, poisson=poisson, incompatible=incompatible
@@ -39,11 +39,11 @@ def direct_equilibrium(count, size, eigenstrain, held, *, young=YOUNG, poisson=P
 
 
 def uniform(*strain):
-    return lambda centres: np.tile(np.array(strain, float), (len(centres), 1))
+    return lambda centers: np.tile(np.array(strain, float), (len(centers), 1))
 
 
 def three_planes(p):
-    """Held along the normal of the three coordinate planes: no rigid motion, no other restraint."""
+    """Fix the normal displacement of the three coordinate planes, which excludes rigid motions only."""
     return np.isclose(p, 0.0)
 
 
@@ -86,13 +86,14 @@ def test_one_layer_held_at_its_sides_and_bottom_has_the_biaxial_stress():
 
 
 def timoshenko_curvature(strain, film, substrate):
-    """Of a strip of two layers of one material, one of which shrinks."""
+    """Return the curvature of a strip of two layers of one material, one of which shrinks."""
     m, h = film / substrate, film + substrate
     return 6 * strain * (1 + m) ** 2 / (h * (3 * (1 + m) ** 2 + (1 + m) * (m**2 + 1 / m)))
 
 
 def strip_tip(along, *, through=2, film=1, thickness=2.4, incompatible=True):
-    """Lift of the end of a strip 48 mm long whose upper layers shrink by 0.008; its other end is a symmetry plane."""
+    """Return the lift of the end of a 48 mm strip whose upper layers shrink by 0.008; the other end is a symmetry
+    plane."""
 
     def held(p):
         fixed = np.zeros(p.shape, bool)
@@ -104,8 +105,8 @@ def strip_tip(along, *, through=2, film=1, thickness=2.4, incompatible=True):
     size = (48 / along, 1.0, thickness / through)
     split = thickness * (1 - film / through)
 
-    def shrink(centres):
-        return np.where(centres[:, 2] > split, -0.008, 0.0)[:, None] * [1.0, 0, 0, 0, 0, 0]
+    def shrink(centers):
+        return np.where(centers[:, 2] > split, -0.008, 0.0)[:, None] * [1.0, 0, 0, 0, 0, 0]
 
     p, u, _ = direct_equilibrium((along, 1, through), size, shrink, held, poisson=0.0, incompatible=incompatible)
     end = np.isclose(p[:, 0], 48) & np.isclose(p[:, 2], 0)

@@ -1,4 +1,5 @@
-"""The nested grid and its solver: exact Galerkin coarsening, bounded iterations, the same bytes on any threads."""
+"""The nested grid and its solver: exact Galerkin coarsening, bounded iterations, the same bytes at any number of
+threads."""
 
 from __future__ import annotations
 
@@ -7,7 +8,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from flare.physics.lpbf.grid import Hierarchy, coarse_lines, plate_for
+from flare.physics.lpbf.grid import Hierarchy, coarse_lines, make_plate
 from flare.physics.lpbf.loops import threads
 from flare.physics.lpbf.mechanics import Body, elastic_equilibrium
 from flare.physics.lpbf.multigrid import Multigrid, Operator, conjugate_gradients
@@ -17,12 +18,12 @@ SHRINK = np.array([-0.008, -0.008, 0, 0, 0, 0])
 
 
 def hierarchy_of(solid, size=(1.0, 1.0, 1.0), *, plate=True, thickness=25.0):
-    plate = plate_for(thickness, size[2]) if plate else None
+    plate = make_plate(thickness, size[2]) if plate else None
     return Hierarchy(solid, size, (0.0, 0.0), plate=plate, young=1e5, poisson=0.34)
 
 
 def ragged(shape=(11, 7, 6), seed=0):
-    """A part with holes, full in its lowest layer."""
+    """Return a part with holes, full in its lowest layer."""
     solid = np.random.default_rng(seed).random(shape) < 0.7
     solid[:, :, 0] = True
     return solid
@@ -76,7 +77,7 @@ def test_uniform_expansion_of_plate_and_part_is_exact_across_the_hanging_layers(
     assert level.volumes[level.kinds].sum() == pytest.approx(9 * 6 * (4 + 25))
 
 
-def test_cg_solves_what_a_direct_solve_does():
+def test_conjugate_gradients_agree_with_a_direct_solve():
     level = hierarchy_of(ragged((5, 4, 3))).levels[0]
     dofs = (3 * level.cells[:, :, None] + np.arange(3)).reshape(-1, 24)
     matrix = np.zeros((level.fixed.size,) * 2)
@@ -107,8 +108,8 @@ def test_iterations_stay_bounded_as_the_mesh_is_refined():
         assert counts[-1] <= counts[0] + 4
 
 
-def test_a_thin_plate_under_a_wide_part_is_solved_as_well():
-    """Its few layers leave a coarsest level of many nodes, which is then factorised."""
+def test_a_thin_plate_under_a_wide_part_is_solved():
+    """Few layers give a coarsest level of many nodes, which is factorized."""
     thin = hierarchy_of(np.ones((60, 60, 3), bool), thickness=4.0)
     assert len(thin.levels[-1].positions) > 400
     assert shrunk(thin).iterations <= 12
@@ -122,9 +123,9 @@ def test_two_threads_give_the_bytes_of_one():
     assert results[0] == results[1]
 
 
-def test_too_few_iterations_are_told():
+def test_conjugate_gradients_raise_at_the_iteration_limit():
     hierarchy = hierarchy_of(np.ones((4, 4, 2), bool))
     operator = Operator(hierarchy.levels[0], np.float64)
     b = np.ones(hierarchy.levels[0].fixed.shape) * ~hierarchy.levels[0].fixed
-    with pytest.raises(NotConverged, match="after 3 iterations"):
+    with pytest.raises(NotConverged, match="3 iterations"):
         conjugate_gradients(operator, b, 0 * b, Multigrid(hierarchy), tolerance=1e-8, limit=3)

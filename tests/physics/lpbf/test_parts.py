@@ -5,17 +5,15 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from flare.mesh.cad import triangulated
+from flare.mesh.io.cad import triangulated
 from flare.mesh.octree import merged
-from flare.mesh.pieces import pieces
 from flare.mesh.repair import solid_surface
-from flare.mesh.skin import skin
-from flare.mesh.voxelise import voxelise
-from flare.mesh.voxels import Voxels
-from flare.physics.lpbf.parts import FAMILIES, FEATURES, Limits, draw_part, random_part
+from flare.mesh.voxelization import voxelize
+from flare.mesh.voxels import Voxels, pieces, skin
+from flare.physics.lpbf.parts import FAMILIES, FEATURES, MeshLimits, draw_part, random_part
 from flare.utils.errors import NotConverged
 
-# Of the published set, after its filter: mean, standard deviation, quartiles.
+# Mean, standard deviation and quartiles of the published set after its filter.
 PUBLISHED = {
     "nodes": (20_972, 12_476, 10_229, 19_743, 30_503),
     "edges": (114_135, 68_308, 56_208, 107_677, 166_247),
@@ -52,7 +50,7 @@ def test_parts_stand_on_the_plate_in_one_piece_with_longest_edge_60(drawn):
         assert d.voxels.origin == pytest.approx(tuple(low), abs=1e-9)
 
 
-def test_parts_within_the_limits_are_what_is_kept(drawn):
+def test_drawn_parts_are_within_the_limits(drawn):
     for d in drawn:
         assert 700 <= len(d.mesh.points) <= 50_000
         assert d.mesh.edges().shape[1] <= 250_000
@@ -73,9 +71,9 @@ def test_descriptions_name_the_base_and_every_feature():
         assert up in everything
 
 
-def test_a_part_can_be_voxelised_at_any_size(drawn):
+def test_the_volume_of_voxels_converges(drawn):
     part = max(drawn, key=lambda d: d.voxels.volume).part
-    coarse, middle, fine = (voxelise(part.solid, h).volume for h in (2.0, 0.8, 0.3))
+    coarse, middle, fine = (voxelize(part.solid, h).volume for h in (2.0, 0.8, 0.3))
     assert middle == pytest.approx(fine, rel=0.01)
     assert coarse == pytest.approx(fine, rel=0.1)
 
@@ -83,15 +81,15 @@ def test_a_part_can_be_voxelised_at_any_size(drawn):
 def test_a_part_as_triangles_has_the_same_voxels(drawn):
     d = min(drawn, key=lambda d: d.voxels.count)
     surface = skin(d.voxels)
-    again = voxelise(surface, d.voxels.size)
+    again = voxelize(surface, d.voxels.size)
     np.testing.assert_array_equal(again.solid, d.voxels.solid)
 
 
 def same_as_cad(drawn):
-    """Voxels of a part that are otherwise by way of an exact shape, triangles and rays, as a share."""
+    """Return the share of voxels that differ from those of the exact CAD shape."""
     pytest.importorskip("gmsh")
-    surface = solid_surface(triangulated(drawn.part.solid))
-    again = voxelise(surface, drawn.voxels.size)
+    surface = solid_surface(triangulated(drawn.part.solid).surface())
+    again = voxelize(surface, drawn.voxels.size)
     np.testing.assert_allclose(surface.bounds, drawn.part.solid.bounds, atol=0.1)
     return np.count_nonzero(again.solid != drawn.voxels.solid) / drawn.voxels.count
 
@@ -115,18 +113,18 @@ def test_all_formulas_and_cad_shapes_have_the_same_voxels():
 @pytest.mark.parametrize(
     ("limits", "fault"),
     [
-        (Limits(most_nodes=100), "too many nodes"),
-        (Limits(most_edges=100), "too many edges"),
-        (Limits(fewest_nodes=100_000), "too few nodes"),
-        (Limits(aspect_ratio=1.1), "aspect ratio"),
-        (Limits(fewest_elements=10_000), "too few elements"),
-        (Limits(most_elements=10), "too many elements"),
+        (MeshLimits(max_nodes=100), "too many nodes"),
+        (MeshLimits(max_edges=100), "too many edges"),
+        (MeshLimits(min_nodes=100_000), "too few nodes"),
+        (MeshLimits(aspect_ratio=1.1), "aspect ratio"),
+        (MeshLimits(min_elements=10_000), "too few elements"),
+        (MeshLimits(max_elements=10), "too many elements"),
     ],
 )
 def test_every_limit_has_its_reason(limits, fault):
     voxels = Voxels(np.ones((20, 20, 9), dtype=bool), (0.5, 0.5, 0.6), (-5.0, -5.0, 0.0))
     mesh = merged(voxels)
-    assert Limits(fewest_elements=1, fewest_nodes=1).fault(voxels, mesh) is None
+    assert MeshLimits(min_elements=1, min_nodes=1).fault(voxels, mesh) is None
     assert limits.fault(voxels, mesh) == fault
 
 
@@ -134,15 +132,15 @@ def test_parts_that_fall_apart_or_float_have_their_reason():
     solid = np.ones((20, 20, 9), dtype=bool)
     solid[:, :, 4] = False
     apart = Voxels(solid, (0.5, 0.5, 0.6), (-5.0, -5.0, 0.0))
-    assert Limits().fault(apart, merged(apart)) == "not connected"
+    assert MeshLimits().fault(apart, merged(apart)) == "not connected"
     solid[:, :, :4] = False
     floating = Voxels(solid, (0.5, 0.5, 0.6), (-5.0, -5.0, 0.0))
-    assert Limits().fault(floating, merged(floating)) == "misses the plate"
+    assert MeshLimits().fault(floating, merged(floating)) == "misses the plate"
 
 
-def test_limits_nothing_can_meet_end_with_a_message():
-    with pytest.raises(NotConverged, match=r"none of 3 parts .*too many nodes"):
-        draw_part(rng(0), limits=Limits(most_nodes=1, aspect_ratio=np.inf), attempts=3)
+def test_limits_that_no_part_meets_raise():
+    with pytest.raises(NotConverged, match=r"3 parts .*too many nodes"):
+        draw_part(rng(0), limits=MeshLimits(max_nodes=1, aspect_ratio=np.inf), attempts=3)
 
 
 @pytest.mark.slow

@@ -9,8 +9,8 @@ import pytest
 
 from flare.mesh.voxels import Voxels
 from flare.physics.lpbf import Build, Machine, Material, process_preset
-from flare.physics.lpbf.grid import Hierarchy, plate_for
-from flare.physics.lpbf.thermal import faces_of, heat_step, heating
+from flare.physics.lpbf.grid import Hierarchy, make_plate
+from flare.physics.lpbf.thermal import find_faces, group_heating, heat_step
 
 METAL = Material()
 K, C = METAL.conductivity * 1e-3, METAL.density * 1e-9 * METAL.specific_heat  # W/(mm K), J/(mm³ K)
@@ -19,11 +19,11 @@ K, C = METAL.conductivity * 1e-3, METAL.density * 1e-9 * METAL.specific_heat  # 
 def bar_faces(cells, length, *, section=1.0):
     solid = np.ones((cells, 1, 1), bool)
     size = (length / cells, section, section)
-    return faces_of(Hierarchy(solid, size, (0.0, 0.0), plate=None, young=1.0, poisson=0.3)), size
+    return find_faces(Hierarchy(solid, size, (0.0, 0.0), plate=None, young=1.0, poisson=0.3)), size
 
 
 def flux_into_half_space(cells, steps, *, length=60.0, flux=0.05, duration=20.0):
-    """Temperature of the end face, heated from 0 °C by a constant flux (W/mm²), and its exact value."""
+    """Return the temperature of an end face heated from 0 °C by a constant flux (W/mm²), and its exact value."""
     faces, size = bar_faces(cells, length)
     machine = Machine(convection=0.0, ambient=0.0)
     temperature, source = np.zeros(cells), np.zeros(cells)
@@ -45,7 +45,7 @@ def test_half_space_under_constant_flux_converges_to_first_order_in_time():
 
 
 def steady_fin(cells, *, length=30.0, section=1.0, film=2000.0, flux=0.2):
-    """Excess temperatures of a fin with a flux into its base, and the cosh profile at the cells' centres."""
+    """Return the excess temperatures of a fin with a flux into its base, and the cosh profile at the cell centers."""
     faces, size = bar_faces(cells, length, section=section)
     machine = Machine(convection=film, ambient=0.0)
     source = np.zeros(cells)
@@ -70,8 +70,8 @@ def test_fin_has_the_cosh_profile_to_second_order():
     assert np.log2(np.array(errors[:-1]) / errors[1:]) == pytest.approx(2.0, abs=0.1)
 
 
-def test_heat_finds_its_way_through_a_long_thin_body():
-    """Iterations go with length, not with the cube root of the count."""
+def test_heat_conduction_converges_in_a_long_thin_body():
+    """Iterations grow with the length, not with the cube root of the count."""
     faces, _ = bar_faces(2000, 60.0)
     source = np.zeros(2000)
     source[0] = 0.05
@@ -83,17 +83,17 @@ def test_heat_finds_its_way_through_a_long_thin_body():
 def part_on_plate():
     solid = np.ones((9, 6, 5), bool)
     solid[3:, 2:, 2:] = False
-    return Hierarchy(solid, (1.2, 1.5, 1.2), (0.0, 0.0), plate=plate_for(25.0, 1.2), young=1.0, poisson=0.3)
+    return Hierarchy(solid, (1.2, 1.5, 1.2), (0.0, 0.0), plate=make_plate(25.0, 1.2), young=1.0, poisson=0.3)
 
 
 def test_faces_bound_the_part_and_its_plate_exactly():
     hierarchy = part_on_plate()
-    faces = faces_of(hierarchy)
+    faces = find_faces(hierarchy)
     footprint = 9 * 1.2 * 6 * 1.5
     sides = 2 * (9 * 1.2 + 6 * 1.5) * 25
     solid = np.pad(hierarchy.solid, 1)
     walls = [np.abs(np.diff(solid.astype(int), axis=axis)).sum() for axis in (2, 1, 0)]
-    # Along z, what rises from the plate hides as much of it as it shows on top.
+    # Along z, the part covers as much of the plate as it exposes on top.
     part = walls[0] * 1.5 * 1.2 + walls[1] * 1.2 * 1.2 + (walls[2] - 2 * 54) * 1.2 * 1.5
     assert faces.bare_area.sum() == pytest.approx(2 * footprint + sides + part)
     assert faces.bare_area[faces.bottom].sum() == pytest.approx(footprint)
@@ -107,9 +107,9 @@ def test_faces_bound_the_part_and_its_plate_exactly():
 def test_energy_balances_in_every_step(heater, curves):
     process = process_preset("ti64-am250")
     hierarchy = part_on_plate()
-    faces = faces_of(hierarchy)
+    faces = find_faces(hierarchy)
     size = faces.volumes.size
-    laser = heating(process.machine, area=97.2, height=2.4)
+    laser = group_heating(process.machine, area=97.2, height=2.4)
     source = np.where(np.arange(size) > size - 40, laser.energy / laser.duration / 39, 0.0)
     temperature = np.full(size, 25.0)
     for _ in range(3):
@@ -127,8 +127,8 @@ def test_energy_balances_in_every_step(heater, curves):
     assert temperature.min() > 25.0
 
 
-def test_a_cold_part_without_laser_stays_as_it_is():
-    faces = faces_of(part_on_plate())
+def test_a_cold_part_without_laser_stays_cold():
+    faces = find_faces(part_on_plate())
     start = np.full(faces.volumes.size, 25.0)
     step = heat_step(faces, start, duration=1e3, source=0 * start, material=METAL, machine=Machine())
     assert np.abs(step.temperature - 25.0).max() < 1e-12
@@ -139,12 +139,17 @@ def test_a_cold_part_without_laser_stays_as_it_is():
 )
 def test_group_times_are_those_of_the_public_log(area, layers, seconds):
     machine = process_preset("in625").machine
-    assert heating(machine, area=area, height=layers * machine.layer).duration == pytest.approx(seconds, abs=0.006)
+    assert group_heating(machine, area=area, height=layers * machine.layer).duration == pytest.approx(
+        seconds, abs=0.006
+    )
 
 
 def dome():
-    """A 20 mm dome of 11 layers of 0.8 mm. Known of the public example are its width, its groups' heights and their
-    mean areas; round sections and how they shrink within a group are assumed."""
+    """Return a 20 mm dome of 11 layers of 0.8 mm.
+
+    Only the width, the heights of the groups and their mean areas are known from the public example; round sections and
+    their taper within a group are assumed.
+    """
     counts = np.interp(np.arange(11) + 0.5, [0, 2, 6, 9.5, 11], np.array([305, 290.765, 180.851, 41.575, 10]))
     edge = 20 / 32
     x, y = np.meshgrid(*[(np.arange(32) + 0.5) * edge - 10] * 2, indexing="ij")
@@ -160,10 +165,10 @@ def dome():
 
 GENERATOR = [[169.5, 181.8, 209.7, 218.1], [144.4, 152.6, 168.8, 185.7], [80.0, 82.5, 86.1, 98.0]]
 PROTOTYPE = [[167, 179, 199, 207], [143, 150, 161, 176], [80.5, 82, 85, 96]]
-"""°C at the plate's bottom, middle and top and the part's top after each group: the public run, and what a prototype of
-our scheme made of it on the true shape."""
+"""Temperatures in °C at the plate's bottom, middle and top and the part's top after each group: of the public run
+(GENERATOR), and of a prototype of our scheme on the true shape."""
 MARGIN = 3.5
-"""K that we may be further away than the prototype, for the assumed shape: 3.0 at most, in the last, smallest group."""
+"""Additional error in K over the prototype's, for the assumed shape; at most 3.0 in the last, smallest group."""
 
 
 def test_inconel_example_has_the_temperatures_of_the_public_run():
@@ -172,9 +177,9 @@ def test_inconel_example_has_the_temperatures_of_the_public_run():
     for group in range(3):
         state, _ = build.advance(state)
         hierarchy = build._hierarchy(build.solid[:, :, : (group + 1) * 4], on_plate=True)
-        centre = hierarchy.levels[0].positions[hierarchy.levels[0].cells].mean(1)
-        middle = np.hypot(centre[:, 0], centre[:, 1]) < 4
-        depth = np.round(centre[middle, 2], 6)
+        center = hierarchy.levels[0].positions[hierarchy.levels[0].cells].mean(1)
+        middle = np.hypot(center[:, 0], center[:, 1]) < 4
+        depth = np.round(center[middle, 2], 6)
         column = [(z, state.temperature[middle][depth == z].mean()) for z in np.unique(depth)]
         z, t = np.array(column).T
         found.append([*np.interp([-25 + 1e-9, -12.5, 0.0], z, t), t[-1]])

@@ -1,4 +1,4 @@
-"""One layer is measured as it is, and what is told of sizes beyond rests on the law that its rows follow."""
+"""Measured costs of one layer, and their extrapolation."""
 
 import pytest
 
@@ -6,12 +6,12 @@ from flare.mixer import choose
 from flare.models import count_parameters
 from flare.reproduce.items.layer_costs import (
     SIZES,
-    beside_softmax,
     make_layer,
     measure_layer,
     rows_of,
-    summarised,
+    speedup_where_measured,
     summary,
+    with_summary,
 )
 
 
@@ -82,6 +82,6 @@ def test_exponents_rest_on_the_last_decade_that_was_measured():
 def test_an_older_summary_is_made_again_of_its_rows():
     rows = [lawful(name, n, 1) for name in ("softmax", "flare 128") for n in (1_000, 10_000)]
     record = {"rows": rows, "threads": 1, "largest": 10_000, "layers": {"softmax": {}, "flare 128": {"wrong": 1}}}
-    assert summarised(record)["layers"]["flare 128"]["seconds_exponent"] == pytest.approx(1)
-    assert "wrong" not in summarised(record)["layers"]["flare 128"]
-    assert beside_softmax(record, "flare 128") == (10_000, pytest.approx(1 / 1.128e-2))
+    assert with_summary(record)["layers"]["flare 128"]["seconds_exponent"] == pytest.approx(1)
+    assert "wrong" not in with_summary(record)["layers"]["flare 128"]
+    assert speedup_where_measured(record, "flare 128") == (10_000, pytest.approx(1 / 1.128e-2))

@@ -22,11 +22,10 @@ from flare.reproduce.items.optimizers import (
     equal_steps,
 )
 from flare.reproduce.ledger import Ledger, Record, address
-from flare.reproduce.registry import item_named, planned
-from flare.reproduce.study import chosen
+from flare.reproduce.registry import find_item, planned
+from flare.reproduce.study import select_cells
 from flare.reproduce.tables import Table
-from flare.train.presets import build_config, preset_path, read_yaml
-from flare.train.recipes import with_fast_recipe
+from flare.train.presets import build_config
 
 SMOKE, CPU, PAPER = (BUDGETS[name] for name in ("smoke", "cpu", "paper"))
 RECORDS = Path(__file__).parents[3] / "results" / "records"
@@ -49,7 +48,7 @@ def test_every_chosen_rate_belongs_to_a_search():
 
 
 def test_models_are_those_of_table_1_without_variants():
-    table1 = {c.parts for c in item_named("table1").cells(CPU) if not c.extra and c.parts[1] != "transolver-conv"}
+    table1 = {c.parts for c in find_item("table1").cells(CPU) if not c.extra and c.parts[1] != "transolver-conv"}
     assert {c.parts[:2] for c in cells(CPU) if not c.extra} == {parts for parts in table1 if parts[0] in DATASETS}
 
 
@@ -65,13 +64,6 @@ def test_optimizers_differ_in_their_own_settings_alone(model):
     assert runs[0] == runs[1] == runs[2]
 
 
-def test_the_fast_recipe_of_the_comparison_is_that_of_the_package():
-    run, recipe = settings_of("darcy/flare/fast/length=1"), with_fast_recipe(read_yaml(preset_path("darcy")), "darcy")
-    assert run["model"]["fourier"] == recipe["model"]["fourier"]
-    assert run["data"]["normalise"]["points"] == recipe["data"]["normalise"]["points"]
-    assert [run["optim"][name] for name in ("name", "schedule")] == [recipe["optim"][n] for n in ("name", "schedule")]
-
-
 def test_a_search_scales_both_rates_and_has_a_quarter_of_the_epochs():
     rates = [settings_of(f"search/elasticity/lno/muon/lr={factor}") for factor in FACTORS]
     assert [run["optim"]["lr"] for run in rates] == [1e-3, 3e-3, 9e-3, 3e-2]
@@ -83,39 +75,40 @@ def test_a_search_scales_both_rates_and_has_a_quarter_of_the_epochs():
 def test_flare_has_shorter_runs_of_all_but_adamw_with_all_seeds_on_elasticity():
     lengths = ("1", "1-2", "1-3", "1-4")
     assert [settings_of(f"elasticity/flare/muon/length={n}")["epochs"] for n in lengths] == [32, 16, 11, 8]
-    assert len(planned(ITEM, CPU, ["elasticity/flare"], None)) == 13 * 3
-    assert len(planned(ITEM, CPU, ["darcy/flare"], None)) == 13
+    assert len(planned(ITEM, CPU, ["elasticity/flare"], None)) == 9 * 3
+    assert len(planned(ITEM, CPU, ["darcy/flare"], None)) == 9
     assert len(planned(ITEM, CPU, ["elasticity/lno"], None)) == 3
 
 
 @pytest.mark.parametrize(
     ("only", "first", "count"),
     [
-        (None, set(DATASETS), 134),
+        (None, set(DATASETS), 114),
         (["search"], {"search"}, 120),
         (["search/elasticity"], {"search"}, 72),
-        (["elasticity/flare"], {"elasticity"}, 13),
+        (["elasticity/flare"], {"elasticity"}, 9),
         (["elasticity/flare/muon/length=1-3"], {"elasticity"}, 1),
         (["subsample/darcy"], {"subsample"}, 5),
-        (["darcy"], {"darcy"}, 28),
+        (["darcy"], {"darcy"}, 24),
     ],
 )
 def test_search_and_subsampling_are_done_when_named(only, first, count):
-    found = chosen(cells(CPU), only)
+    found = select_cells(cells(CPU), only)
     assert {cell.parts[0] for cell in found} == first
     assert len(found) == count
 
 
-def test_cells_of_one_name_are_one_job_but_for_the_rate_that_search_and_comparison_share():
+def test_cells_of_one_group_have_names_and_jobs_of_their_own():
     found = cells(CPU)
     assert len({cell.parts for cell in found}) == len(found)
-    shared = sum(cell.parts[2] in OPTIMIZERS and cell.parts[3:] == ("length=1-4",) for cell in found)
-    assert len({address(cell.job) for cell in found}) == len(found) - shared
+    for group in ("search", "inputs", "recipe", "subsample", *DATASETS):
+        jobs = [address(cell.job) for cell in found if cell.parts[0] == group]
+        assert len(jobs) == len(set(jobs)) > 0
 
 
 @pytest.mark.parametrize("budget", [SMOKE, CPU, PAPER])
 def test_settings_exist_and_agree(budget):
-    for cell in chosen(cells(budget), ["flare/adamw", "lno/muon/length=1", "subsample"]):
+    for cell in select_cells(cells(budget), ["flare/adamw", "lno/muon/length=1", "subsample"]):
         assert build_config(cell.job.settings(), "/".join(cell.parts)).epochs == cell.job.settings()["epochs"]
 
 
@@ -157,9 +150,9 @@ def test_the_report_has_the_minutes_to_the_error_of_adamw_over_seeds(tmp_path):
     found = rows(ledger)
     rate = settings_of("elasticity/flare/adamw/length=1")["optim"]["lr"]
     assert ("flare", "AdamW", "32", f"{rate:g}", "500 ± 0", "250 ± 71", "2", "2.50 ± 0.71") in found
-    reached = ("1.00; 1 of 2 seeds", "2.00×", "1.00 ± 0.00", "2.50 ± 0.71×", "", "")
+    reached = ("1.00; 1 of 2 seeds", "2.00×", "1.00 ± 0.00", "2.50 ± 0.71×")
     assert ("elasticity", "flare", "2.50 ± 0.71", *reached) in found
-    assert ("pipe", "lno", "1.00", "", "", "", "", "", "") in found
+    assert ("pipe", "lno", "1.00", "", "", "", "") in found
 
 
 def test_the_search_table_has_the_lowest_of_a_complete_search_in_bold(tmp_path):
@@ -168,11 +161,10 @@ def test_the_search_table_has_the_lowest_of_a_complete_search_in_bold(tmp_path):
         write(ledger, f"search/elasticity/lno/soap/lr={factor}", [[(60, error)]], test=1 - error)
     assert best_factors(ledger, CPU) == {}
     assert ("elasticity", "lno", "SOAP", "0.003", "300", "200", "400", "") in rows(ledger)
-    (last,) = chosen(cells(CPU), ["search/elasticity/lno/soap/lr=10"])
+    (last,) = select_cells(cells(CPU), ["search/elasticity/lno/soap/lr=10"])
     ledger.write(last.job, Record("failed", failure="TrainingDiverged: the loss is nan"))
     assert best_factors(ledger, CPU) == {("elasticity", "lno", "soap"): 1.0}
-    failed = "failed: TrainingDiverged: the loss is nan"
-    assert ("elasticity", "lno", "SOAP", "0.003", "300", "**200**", "400", failed) in rows(ledger)
+    assert ("elasticity", "lno", "SOAP", "0.003", "300", "**200**", "400", "failed") in rows(ledger)
 
 
 def test_search_and_subsampling_run_and_are_reported(tmp_path, capsys):

@@ -1,4 +1,4 @@
-"""The experiment of printed parts at a tiny size: what it keeps and what its tables say."""
+"""The experiment of printed parts at a tiny size: its records and tables."""
 
 import json
 from functools import partial
@@ -26,8 +26,8 @@ def ran(tmp_path_factory):
         patch.setattr(printed_parts, "SETTINGS", list({**dict(printed_parts.SETTINGS), **small}.items()))
         patch.setattr(printed_parts, "DRAFT_LAYERS", 75)
         patch.setattr(printed_parts, "EPOCHS", dict.fromkeys(printed_parts.EPOCHS, 1))
-        first = printed_parts.run(out, **sizes, tell=lambda text: None)
-        again = printed_parts.run(out, **sizes, tell=lambda text: None)
+        first = printed_parts.run(out, **sizes)
+        again = printed_parts.run(out, **sizes)
     assert first == again, "a finished experiment is read, not repeated"
     return out, first
 
@@ -39,12 +39,12 @@ def test_the_table_has_what_was_measured(ran):
     networks = record["networks"]
     best = networks["drafts"]["eight_images"]
     mean = networks["coordinates"]["result"]["rel_l2_mean_field"]
-    assert f"| training-mean field: one number, since meshes differ | {mean:.3f} | {mean / best:.2f}× |" in table
+    assert f"| training mean: one number, since meshes differ | {mean:.3f} | {mean / best:.2f} |" in table
     assert f"| {record['mean_by_place']:.3f} |" in table
-    assert f"| {record['linear_fit']:.3f} | {record['linear_fit'] / best:.2f}× |" in table
+    assert f"| {record['linear_fit']:.3f} | {record['linear_fit'] / best:.2f} |" in table
     for network in networks.values():
         rise = network["result"]["fields"]["displacement"]["rel_l2"]
-        assert f"one prediction a part | {rise:.3f} |" in table
+        assert f"one prediction per part | {rise:.3f} |" in table
         assert f"seven mirror images | {network['eight_images']:.3f} |" in table
     parameters = [network["result"]["parameters"] for network in networks.values()]
     assert parameters == sorted(set(parameters)), "each is told more than the one before"

@@ -1,4 +1,4 @@
-"""The experiment makes, trains and judges each small set, keeps what is finished, and writes what came out."""
+"""The experiment generates and trains each small set, reuses finished ones, and tabulates them."""
 
 import json
 
@@ -6,18 +6,18 @@ import pytest
 
 from flare.cli import main
 from flare.reproduce.items import small_sets
-from flare.reproduce.items.small_sets import CASES, Case
+from flare.reproduce.items.small_sets import SETS, SmallSet
 
 
 @pytest.fixture
 def tiny(monkeypatch):
     monkeypatch.setattr(
         small_sets,
-        "CASES",
+        "SETS",
         {
-            "darcy": Case(6, 2, 1, {"resolution": 8, "stride": 1, "grid": "node"}),
-            "elasticity": Case(6, 2, 1),
-            "pipe": Case(6, 2, 1, {"nodes": 9}),
+            "darcy": SmallSet(6, 2, 1, {"resolution": 8, "stride": 1, "grid": "node"}),
+            "elasticity": SmallSet(6, 2, 1),
+            "pipe": SmallSet(6, 2, 1, {"nodes": 9}),
         },
     )
     small = [("model.channels", 8), ("model.blocks", 1), ("model.heads", 2), ("model.latents", 4), ("device", "cpu")]
@@ -60,9 +60,8 @@ def test_the_table_goes_between_the_marks_of_a_page_and_rows_of_earlier_calls_st
     assert text.startswith("before\n")
     assert "old" not in text
     assert text.index("| darcy | resolution 8, stride 1, grid node | 64 |") < text.index("| pipe | nodes 9 | 81 |")
-    assert "**Not 4 times better: darcy, pipe.**" in text, "one epoch is not enough"
     assert main([*command[:-1], str(tmp_path / "no.md")]) == 2
-    assert "is no page with the mark" in capsys.readouterr().err
+    assert "no.md" in capsys.readouterr().err
 
 
 def test_an_unknown_set_or_experiment_is_refused(capsys):
@@ -76,4 +75,4 @@ def test_there_is_a_case_for_every_benchmark_with_a_solver():
     from flare.physics import GENERATORS
 
     others = {"lpbf", "car-potential"}
-    assert set(CASES) | others == set(GENERATORS), "others have experiments of their own: printed-parts, cars"
+    assert set(SETS) | others == set(GENERATORS), "others have experiments of their own: printed-parts, cars"

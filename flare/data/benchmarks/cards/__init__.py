@@ -1,6 +1,6 @@
-"""Dataset cards: what a benchmark is, where it comes from, what its published files hold, and what to beware of.
+"""Dataset cards: definition of each benchmark, its published files, and known pitfalls.
 
-A card is a YAML file of this folder. `docs/datasets.md` is made of them:  python -m flare.data.benchmarks.cards
+A card is a YAML file in this folder. docs/datasets.md is generated from them:  flare data card --all
 """
 
 from __future__ import annotations
@@ -15,30 +15,44 @@ from typing import Any
 import yaml
 
 from flare.data.sample import Field, Schema
-from flare.sequence.making import HOW_TO_MAKE
-from flare.utils.errors import DataError, nearest
+from flare.utils.errors import DataError, suggest_name
+from flare.utils.registry import imported
 
 KINDS = ("published", "recreated", "stand-in", "user")
-"""Where a dataset may come from, in its provenance: files of the benchmark; our solver of the same problem; another
-problem in its place; a user."""
+"""Kinds of data in the provenance of a dataset: files of the benchmark, our solver of the same problem, another problem
+in its place, data of a user."""
+
+
+INTRODUCTION = """# The benchmarks
+
+This page is generated from the cards in `flare/data/benchmarks/cards` by `flare data card --all`. Each benchmark has
+two sources with one schema, so that a preset works with either: the published files (`flare data download NAME`, `flare
+data read NAME`) and our solver of the same equations (`flare data make NAME`). Only DrivAerML has no solver;
+`car-potential` is its stand-in. The provenance of a dataset states its kind: `published`, `recreated`, `stand-in` or
+`user`.
+"""
+
+
+COMMANDS = ["flare.sequence:COMMANDS"]
+"""Tables, as `module:attribute`, of datasets without a card: name of the folder -> command that makes it."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Archive:
-    """Where the published files are: a dataset repository of the hub, a packed file of it, and a folder in that."""
+    """Location of published files: a dataset repository of the hub, an archive in it, and a folder in the archive."""
 
     repository: str
     file: str
-    """Or a pattern, such as `*.npz`, where the repository holds the files themselves."""
+    """Name of the archive, or a pattern such as `*.npz` if the repository holds the files themselves."""
     folder: str
-    """Of a pattern: where the files go, in the folders that they have in the repository."""
+    """Folder of the files in the archive; for a pattern, the folder to download them to."""
     only: tuple[str, ...] = ()
-    """Some of the files that match the pattern; empty for all."""
+    """Files to download, of those that match the pattern; empty for all."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Published:
-    """A statistic of the published files, to compare ours with."""
+    """A statistic of the published files."""
 
     value: float
     source: str
@@ -46,7 +60,7 @@ class Published:
 
 @dataclass(frozen=True, kw_only=True)
 class Card:
-    """All that is to be known of a benchmark before it is used."""
+    """Definition of a benchmark and what to know before using it."""
 
     name: str
     title: str
@@ -54,48 +68,52 @@ class Card:
     equation: str
     boundary: str
     random: str
-    """What differs between samples, and its distribution."""
+    """Distribution of what differs between samples."""
     fields: Mapping[str, Field]
     paper: float | None = None
-    """Test error of FLARE in the paper, relative L2; None of a stand-in."""
+    """Test error of FLARE in the paper, relative L2; None for a stand-in."""
     paper_offset: float = 0.0
-    """What the authors' code adds to truth and prediction before it compares them."""
+    """Constant that the authors' code adds to truth and prediction before computing the error."""
     points: int | str
-    """Of a sample; in words where they differ."""
+    """Number of points of a sample; a range as text if it varies."""
     grid: tuple[int, int] | None = None
     cell_type: str | None = None
+    mesher: str | None = None
+    """Function `module:name` that meshes a geometry like the samples; None if points are sampled."""
     samples: Mapping[str, int]
     rule: str = ""
-    """How the published files are split."""
+    """Split of the published files."""
     archive: Archive | None = None
-    """None where nothing is published."""
+    """Location of the published files; None if there are none."""
     stands_in_for: str | None = None
-    """Benchmark that this one takes the place of, where that cannot be had."""
+    """Benchmark that this one replaces where it is not available."""
     licence: str
     differs: tuple[str, ...]
     pitfalls: tuple[str, ...]
     published: Mapping[str, Published]
+    """Landmark -> statistic of the published files."""
     kept: Mapping[str, str] = field(default_factory=dict)
-    """How the note on a draw that was filtered out begins -> which draws are kept, and why."""
+    """Start of the note on a draw that was filtered out -> which draws are kept, and why."""
     note_units: Mapping[str, str] = field(default_factory=dict)
-    """Of numbers that the generator notes of a sample."""
+    """Units of numbers in the notes of a sample."""
     window: Mapping[str, tuple[float, float]] = field(default_factory=dict)
-    """Part of the domain to show in pictures; empty for all."""
+    """Part of the domain to show in plots; empty for all."""
 
     def schema(self, *, grid: tuple[int, int] | None = None) -> Schema:
-        """Of a dataset of this benchmark, whether from files or from a solver; `grid` of another resolution."""
+        """Return the schema of a dataset of this benchmark, with another resolution if `grid` is given."""
         return Schema(name=self.name, fields=self.fields, grid=grid or self.grid, cell_type=self.cell_type)
 
 
 def card_names() -> list[str]:
+    """Return the names of all cards."""
     return sorted(path.stem for path in _folder().glob("*.yaml"))
 
 
 @cache
 def card(name: str) -> Card:
-    """The card of a benchmark."""
+    """Load the card of a benchmark. Raises DataError if there is none."""
     if name not in card_names():
-        raise DataError(f"there is no dataset card {name!r}; {nearest(name, card_names())}")
+        raise DataError(f"there is no dataset card {name!r}; {suggest_name(name, card_names())}")
     record: dict[str, Any] = yaml.safe_load((_folder() / f"{name}.yaml").read_text(encoding="utf-8"))
     fields = {key: Field(**{**f, "components": tuple(f["components"])}) for key, f in record.pop("fields").items()}
     return Card(
@@ -113,74 +131,78 @@ def card(name: str) -> Card:
 
 def command_for(folder: Path) -> str:
     """The command that gives a dataset in a folder of such a name: `darcy`, or `drivaerml-1m` of a certain size."""
-    if folder.name in HOW_TO_MAKE:
-        return f"{HOW_TO_MAKE[folder.name]} --out {folder}"
+    for commands in map(imported, COMMANDS):
+        if folder.name in commands:
+            return f"{commands[folder.name]} --out {folder}"
     names = [name for name in card_names() if folder.name == name or folder.name.startswith(f"{name}-")]
     if not names:
         return f"flare data make NAME --out {folder}"
     name = max(names, key=len)
     if name not in {card(other).stands_in_for for other in card_names()}:
         return f"flare data make {name} --out {folder}"
-    # Another stands in for it because no solver here makes it.
+    # It has a stand-in because no solver makes it.
     size = re.fullmatch(r"-(\d+[km])", folder.name.removeprefix(name))
     return f"flare data download {name}{f' --size {size[1]}' if size else ''} --out {folder}"
 
 
 def is_benchmark(schema: Schema) -> bool:
-    """Whether a dataset is of a benchmark: by its fields, not its name alone, which a user may have chosen, too.
-
-    It may have more fields than its card, such as the history of a build.
-    """
+    """Return whether a dataset is of a benchmark: its name and fields match a card. It may have more fields."""
     if schema.name not in card_names():
         return False
     known = card(schema.name)
     return known.fields.items() <= schema.fields.items() and (schema.grid is None) == (known.grid is None)
 
 
-def papers_number(name: str, provenance: Mapping[str, Any], offset: float = 0.0) -> tuple[float | None, str]:
-    """The paper's error of FLARE to show beside ours, or None; and in words what to think of it.
+def paper_error(name: str, provenance: Mapping[str, Any], offset: float = 0.0) -> tuple[float | None, str]:
+    """Return the error of FLARE in the paper if it is comparable, and a note.
 
-    `offset` is what ours was measured with, see `LossConfig`.
+    The error of a stand-in, or of another form of the benchmark such as a coarser mesh, is not comparable.
 
-    A stand-in is another problem under the same name, and so is another form of it, such as a coarser mesh: no number
-    of the paper may stand beside them.
+    Args:
+        name: Name of the dataset.
+        provenance: Provenance of the dataset.
+        offset: Setting `loss.offset` with which our error was computed.
+
+    Returns:
+        The error, or None; and a note on how it compares, empty if the paper has no such benchmark.
     """
     kind = provenance.get("kind")
     if name not in card_names() or kind == "user":
         return None, ""
     if kind not in ("published", "recreated"):
-        return None, "the paper's numbers do not apply: these data are a stand-in"
+        return None, "the error in the paper is not comparable: this dataset is a stand-in"
     theirs = card(name).paper_offset
     if abs(offset - theirs) > 2e-3:
         return None, (
-            f"its number is not comparable: the authors' code adds {theirs:g} to truth and prediction before it "
-            f"measures the error, which makes it smaller; --loss.offset {theirs:g} measures as they do"
+            f"the error in the paper is not comparable: the authors' code adds {theirs:g} to truth and prediction, "
+            f"which makes the error smaller; the setting loss.offset={theirs:g} does the same"
         )
     if provenance.get("departures"):
         others = ", ".join(f"{key}={value}" for key, value in provenance["departures"].items())
-        return None, f"the paper's numbers do not apply: these data are of another form ({others})"
-    effort = _papers_effort(name)
+        return None, f"the error in the paper is not comparable: this dataset differs from the benchmark ({others})"
+    protocol = f"{card(name).samples['train']:,} samples, 500 epochs and the model sizes of the paper"
     if kind == "published":
-        return card(name).paper, f"FLARE in the paper, on these files with {effort}"
-    return card(name).paper, f"FLARE in the paper, on the published files with {effort}; these data are recreated"
+        return card(name).paper, f"FLARE in the paper, on these files with {protocol}"
+    return card(name).paper, f"FLARE in the paper, on the published files with {protocol}; this dataset is recreated"
 
 
-def _papers_effort(name: str) -> str:
-    return f"{card(name).samples['train']:,} samples, 500 epochs, its own sizes"
-
-
-def beside_the_paper(result: Mapping[str, Any]) -> str:
-    """One line on the paper's number for the record of a run, with what this run had; empty where there is none."""
+def compare_with_paper(result: Mapping[str, Any]) -> str:
+    """Return one line on the error in the paper for the result of a run; empty if the paper has no such benchmark."""
     made = {"kind": result["provenance"], "departures": result.get("departures")}
-    number, words = papers_number(result["dataset"], made, result.get("offset", 0.0))
-    if number is None:
-        return words
+    error, note = paper_error(result["dataset"], made, result.get("offset", 0.0))
+    if error is None:
+        return note
     ours = f"{result['train_samples']:,} samples, {result['epochs']:,} epochs, {result['parameters']:,} parameters"
-    return f"{number:.4f}   {words}. This run: {ours}"
+    return f"{error:.4f}   {note}. This run: {ours}"
+
+
+def datasets_page() -> str:
+    """Return docs/datasets.md."""
+    return "\n".join([INTRODUCTION, *(as_markdown(card(name)) for name in card_names())])
 
 
 def as_markdown(card: Card) -> str:
-    """The card as a section of a page."""
+    """Return a card as a section of a Markdown page."""
     count = f"{card.points:,}" if isinstance(card.points, int) else card.points
     shape = f"{count} points" + (f", a grid of {card.grid[0]} × {card.grid[1]}" if card.grid else "")
     lines = [
@@ -190,10 +212,10 @@ def as_markdown(card: Card) -> str:
         "",
         f"* **Equation**: {card.equation}",
         f"* **Boundary conditions**: {card.boundary}",
-        f"* **Random**: {card.random}",
-        f"* **Size**: {shape} a sample; {card.samples['train']:,} samples to train, {card.samples['test']:,} to test",
+        f"* **Random inputs**: {card.random}",
+        f"* **Size**: {shape} per sample; {card.samples['train']:,} training and {card.samples['test']:,} test samples",
         *_source(card),
-        f"* **Licence**: {card.licence}",
+        f"* **License**: {card.licence}",
         "",
         "| field | role | components | unit | |",
         "|---|---|---|---|---|",
@@ -202,13 +224,11 @@ def as_markdown(card: Card) -> str:
             for name, f in card.fields.items()
         ),
         "",
-        "How it differs from what it stands in for:"
-        if card.stands_in_for
-        else "How ours differs from the published one:",
+        f"Differences from {f'`{card.stands_in_for}`' if card.stands_in_for else 'the published data'}:",
         "",
         *(f"* {line}" for line in card.differs),
         "",
-        "Beware:",
+        "Pitfalls:",
         "",
         *(f"* {line}" for line in card.pitfalls),
     ]
@@ -217,7 +237,7 @@ def as_markdown(card: Card) -> str:
 
 def _source(card: Card) -> list[str]:
     if card.archive is None:
-        return [f"* **Stands in for** `{card.stands_in_for}`: never shown beside numbers of the paper"]
+        return [f"* **Stand-in for** `{card.stands_in_for}`: its errors are not comparable with the paper"]
     return [
         f"* **Split** of the published files: {card.rule}",
         f"* **Files**: `{card.archive.file}` of `{card.archive.repository}`, folder `{card.archive.folder}`",

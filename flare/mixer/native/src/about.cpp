@@ -1,4 +1,4 @@
-// What the kernels were compiled for, in words for people, and the two numbers that Python shares with them.
+// The instruction set that the kernels were compiled for, and two constants that Python reads.
 #include "attention.h"
 
 #if defined(__AVX512F__)

@@ -1,7 +1,8 @@
-// The mixer on a tile, one head at a time: scores exist only for 64 tokens and a chunk of latents.
+// The mixer on one tile and one head: scores exist only for 64 tokens and a chunk of latents.
 //
-// Scores are kept in powers of two: q carries scale * log2(e). Where |q| |k| bounds them, weights are 2^s with no shift and
-// one power serves both softmaxes; elsewhere the encode and the decode keep a running maximum (online softmax).
+// Exponentials are powers of two; the queries are multiplied by scale * log2(e). If |q| |k| bounds the scores, the weights
+// are 2^s without a shift, and one exponential serves both softmaxes. Otherwise encode and decode keep a running maximum
+// (online softmax).
 #pragma once
 
 #include <algorithm>
@@ -12,16 +13,17 @@
 
 namespace flare {
 
-constexpr Index kChunk = 64;       // latents at a time
-constexpr float kBounded = 40.0f;  // weights of 2^40 and sums of millions of them leave room for values up to kLargest
+constexpr Index kChunk = 64;       // latents per chunk
+constexpr float kBounded = 40.0f;  // sums of millions of weights 2^40 do not overflow with values up to kLargest
 constexpr float kLargest = 1e15f;
 
-// The queries, prepared once per call. B batch, H heads, M latents, D head width; MP is M rounded up to whole vectors.
+// Queries in the layouts that the loops read, made once per call. H heads, M latents, D head width; MP is M rounded up to
+// whole vectors.
 struct Queries {
   Index H, M, D, MP;
   float scale;
-  Floats rows;     // [H][M][D], times scale * log2(e)
-  Floats columns;  // [H][D][MP], the same
+  Floats rows;     // [H][M][D], multiplied by scale * log2(e)
+  Floats columns;  // [H][D][MP], the transpose
   Floats longest;  // [H], the largest |q|
 
   Queries(const float* q, Index heads, Index latents, Index width, float score_scale)
@@ -35,13 +37,13 @@ struct Queries {
       for (Index m = 0; m < MP; m += W) {
         Vec square = {};
         for (Index d = 0; d < D; d++) square += load(own + d * MP + m) * load(own + d * MP + m);
-        most = square <= most ? most : square;  // a NaN stays
+        most = square <= most ? most : square;  // NaN propagates
       }
       longest[h] = std::sqrt(lane_max(most));
     }
   }
 
-  // No score of the tile exceeds this. K is [D][T].
+  // Returns an upper bound of the scores of a tile. k is [D][T].
   float bound(Index h, const float* k, const Tokens& tokens) const {
     Vec longest_key = {};
     for (Index c = 0; c < tokens.columns; c += W) {
@@ -53,7 +55,7 @@ struct Queries {
   }
 };
 
-// The head widths of the paper get loops of fixed length: body(4), body(8), or body(0) for any other.
+// Calls body(4) or body(8) for the head widths of the paper, so that their loops have a fixed length; else body(0).
 template <class Body>
 void with_fixed_width(Index D, Body body) {
   if (D == 4) return body(std::integral_constant<int, 4>{});
@@ -63,7 +65,7 @@ void with_fixed_width(Index D, Body body) {
 template <int Width>
 FLARE_INLINE Index width_of(const Queries& q) { return Width ? Width : q.D; }
 
-// The largest |x| of a tile [rows][T]; NaN where one is.
+// Returns the largest |x| of a tile [rows][T], or NaN if there is one.
 inline float largest(const float* x, Index rows, Index columns) {
   Vec most = {};
   for (Index r = 0; r < rows; r++)
@@ -78,14 +80,14 @@ inline bool is_bounded(float bound) { return bound <= kBounded; }
 
 // ---- encode: lanes are latents --------------------------------------------------------------------------------
 
-// Running sums of one head over some tokens: sum_n 2^(s - shift) v_n and sum_n 2^(s - shift).
-struct Gathered {
+// Running sums of one head over tokens n: sum_n 2^(s - shift) v_n and sum_n 2^(s - shift).
+struct EncodeSums {
   float* values;  // [D][MP]
   float* sums;    // [MP]
   float* shift;   // [MP]
 };
 
-// Powers [n][kChunk] of the scores of all tokens with latents m ... m + count.
+// Computes power(score) of all tokens and the latents from m on, [n][kChunk].
 template <int Width, class Power>
 FLARE_INLINE void token_rows(const Queries& q, Index h, Index m, Index count, const float* k, Index n, float* powers,
                              Power power) {
@@ -94,8 +96,8 @@ FLARE_INLINE void token_rows(const Queries& q, Index h, Index m, Index count, co
           [&](Index t, Index c, Vec s) { store(powers + t * kChunk + c, power(t, s)); });
 }
 
-// Raises the shift of the sums to the largest score of the tile, and makes powers of the scores.
-inline void rescale(const Queries& q, const Tokens& tokens, Index m, Index count, Gathered g, float* scores) {
+// Raises the shift of the sums to the largest score of the tile and replaces the scores by 2^(score - shift).
+inline void rescale(const Queries& q, const Tokens& tokens, Index m, Index count, EncodeSums g, float* scores) {
   for (Index c = 0; c < count; c += W) {
     Vec largest = splat(-3e38f);
     for (Index t = 0; t < tokens.n; t++)
@@ -116,10 +118,10 @@ inline void rescale(const Queries& q, const Tokens& tokens, Index m, Index count
   }
 }
 
-// Adds a tile to the sums of head h. K and V are [D][T], zero at padding. `powers` holds T * kChunk.
+// Adds a tile to the sums of head h. k and v are [D][T], zero at padding. `powers` is scratch of T * kChunk.
 template <int Width>
 inline void encode_tile(const Queries& q, Index h, const float* k, const float* v, const Tokens& tokens, bool bounded,
-                        Gathered g, float* powers) {
+                        EncodeSums g, float* powers) {
   if (tokens.none_real) return;
   for (Index m = 0; m < q.M; m += kChunk) {
     Index count = std::min(kChunk, q.MP - m);
@@ -144,7 +146,7 @@ inline void encode_tile(const Queries& q, Index h, const float* k, const float* 
 
 // ---- decode: lanes are tokens ---------------------------------------------------------------------------------
 
-// Powers [count][T] of the scores of latents m ... with all tokens.
+// Computes power(score) of the latents from m on and all tokens, [count][T].
 template <int Width, class Power>
 FLARE_INLINE void latent_rows(const Queries& q, Index h, Index m, Index count, const float* k, Index columns, float* powers,
                               Power power) {
@@ -153,7 +155,7 @@ FLARE_INLINE void latent_rows(const Queries& q, Index h, Index m, Index count, c
           [&](Index r, Index c, Vec s) { store(powers + r * T + c, power(r, c, s)); });
 }
 
-// Y [D][T] = softmax over the latents, times Z [M][D]; and the log2 of the sums [T]. Zero at padding.
+// Computes y [D][T], the softmax over the latents times z [M][D], zero at padding, and log2 of the sums [T].
 template <int Width>
 inline void decode_tile(const Queries& q, Index h, const float* k, const float* z, const Tokens& tokens, bool bounded,
                         float* y, float* log_sums, float* powers) {
@@ -199,13 +201,13 @@ inline void decode_tile(const Queries& q, Index h, const float* k, const float* 
 
 // ---- backward -------------------------------------------------------------------------------------------------
 
-// Weights 2^(s - log_sum) are at most 1; the limit only bites where a padded token has none.
+// Returns the softmax weight 2^(s - log_sum), at most 1. The limit matters only for padded tokens, which have no sum.
 FLARE_INLINE Vec weight_of(Vec s, Vec log_sum) {
   Vec x = s - log_sum;
-  return exp2_any(x > 1.0f ? splat(1.0f) : x);  // written so that a NaN stays
+  return exp2_any(x > 1.0f ? splat(1.0f) : x);  // in this form NaN propagates
 }
 
-// Adds to dZ [D][MP] of head h: sum over tokens of the decode's weights times dY.
+// Adds the sum over tokens of the decode weights times dy to dz [D][MP] of head h.
 template <int Width>
 inline void latent_gradient_tile(const Queries& q, Index h, const float* k, const float* dy, const float* log_sums,
                                  const Tokens& tokens, bool bounded, float* dz, float* scaled, float* powers) {
@@ -230,9 +232,9 @@ inline void latent_gradient_tile(const Queries& q, Index h, const float* k, cons
   }
 }
 
-// What a latent brings to the gradient of its scores, one row of 2 (D + 1) per latent:
-//   [dz, -dz·z | z, 1], against the tokens' [v, 1 | dy, -dy·y].
-// The first half is the encode's, the second the decode's. In a bounded head every part carries 1 / its softmax sum.
+// The gradient of a score is an inner product of a latent row [dz, -dz·z | z, 1] and a token row [v, 1 | dy, -dy·y], of
+// 2 (D + 1) numbers each. The first half belongs to the encode, the second to the decode. In a bounded head, each half is
+// divided by its softmax sum.
 inline Index partner_width(Index D) { return 2 * (D + 1); }
 
 inline void prepare_latents(Index M, Index D, const float* z, const float* dz, const float* log_sums, bool bounded,
@@ -255,14 +257,14 @@ struct BackwardScratch {
   explicit BackwardScratch(Index D) : tokens(partner_width(D) * T) {}
 };
 
-// One head of one tile. `encoded` and `decoded`: which halves of the mixer take part.
+// Arguments of the backward of one head and tile. `encoded` and `decoded` say which halves of the mixer it includes.
 struct HeadGradient {
   const float *k, *v, *y, *dy;        // [D][T], zero at padding; v for the encode, y and dy for the decode
-  const float *log_sums, *enc_log_sums;  // decode's [T], encode's [M]
+  const float *log_sums, *enc_log_sums;  // of the decode [T], of the encode [M]
   const float* partners;              // [M][2 (D + 1)]
   bool encoded, decoded, bounded;
-  float *dk, *dv;                     // out, [D][T]
-  float* dq;                          // added to, [D][MP], of the scores without scale
+  float *dk, *dv;                     // outputs, [D][T]
+  float* dq;                          // accumulates, [D][MP], without the factor `scale`
 };
 
 template <int Width>

@@ -1,9 +1,9 @@
-// Entry points of the residual MLP and of the FLARE block, which is two passes over the points each way:
-//   forward   gather: norm, keys, values, encode        scatter: decode, output map, norm, MLP
-//   backward  scatter: all of it, down to dZ            gather: dQ, dK, dV, both MLPs, norm
-// Between the passes stand Z and dZ, which is all that one point ever learns of another.
-// The backward computes the activations inside the MLPs again, tile by tile, unless the caller gave the forward room to keep
-// them. Python decides that by size (block_ops.py); gradients have the same bits either way.
+// Entry points of the residual MLP and of the FLARE block. A block makes two passes over the points in each direction:
+//   forward   encode: norm, keys, values, latents Z       decode: mixed values, output map, norm, MLP
+//   backward  decode: everything down to dZ               encode: dQ, dK, dV, both MLPs, norm
+// Points interact only through Z and dZ, between the passes.
+// The backward recomputes the activations inside the MLPs tile by tile, unless the caller provided memory to keep them.
+// Python decides this by size (block_ops.py); gradients have the same bits either way.
 
 #include "mixer.h"
 #include "mlp.h"
@@ -12,10 +12,10 @@ using namespace flare;
 
 namespace {
 
-// in, hidden, out, depth, skip_in, skip_out, silu
+// Reads in, hidden, out, depth, skip_in, skip_out, silu.
 MlpShape mlp_shape(const Index* s) { return {s[0], s[1], s[2], s[3], s[4] != 0, s[5] != 0, s[6] != 0}; }
 
-// threads, B, H, M, N, D, kv_depth, ffn_depth, silu, rms, batch and token stride of x
+// Sizes of a block: threads, B, H, M, N, D, kv_depth, ffn_depth, silu, rms, batch and token stride of x.
 struct Block {
   MixerSizes sizes;
   Index C, kv_depth, ffn_depth;
@@ -34,8 +34,8 @@ struct Block {
   }
 };
 
-// Takes parameters one after the other. Their gradients, where wanted, lie end to end in the same order.
-struct Taker {
+// Reads parameters one after the other. Their gradients, if not null, are end to end in the same order.
+struct ParameterReader {
   const Block& block;
   float eps;
   const float* const* weights;
@@ -64,7 +64,7 @@ struct Taker {
   }
 };
 
-// Of a block, in the order of its modules.
+// Parameters of a block, in the order of its modules.
 struct Weights {
   Norm before;
   Mlp key, value;
@@ -72,12 +72,12 @@ struct Weights {
   Norm after;
   Mlp ffn;
 
-  explicit Weights(Taker next)
+  explicit Weights(ParameterReader next)
       : before(next.norm()), key(next.mlp(next.block.kv())), value(next.mlp(next.block.kv())), out(next.linear()),
         after(next.norm()), ffn(next.mlp(next.block.ffn())) {}
 };
 
-// What all passes have in common.
+// Arguments that all passes share.
 struct Pass {
   const Block b;
   const Index B, H, M, N, D, C;
@@ -95,7 +95,7 @@ struct Pass {
   void load_x(Index sample, Index first, Index n, float* stage, float* tile) const {
     load_tokens(x + sample * b.x_batch + first * b.x_token, b.x_token, n, C, stage, tile);
   }
-  // x plus the output map of the mixed features y: what stands between the two residual steps.
+  // Computes the features between the two residual steps: x plus the output map of the mixed features y.
   void to_middle(Index sample, Index first, Index n, const Linear& out, const float* y, float* stage, float* middle) const {
     load_x(sample, first, n, stage, middle);
     out.forward(y, round_up(n, W), [&](Index r, Index c, Vec v) { store(middle + r * T + c, load(middle + r * T + c) + v); });
@@ -105,24 +105,24 @@ struct Pass {
   }
 };
 
-// What spares the backward of one tile most products: the input of every activation in the three MLPs, and `middle`, what
-// stands between the two residual steps. Null pointers where it is not kept.
+// Activations of one tile that save the backward most products: the inputs of all activation functions in the three MLPs,
+// and `middle`, the features between the two residual steps. Null if they are not kept.
 struct Activations {
   float *key = nullptr, *value = nullptr, *middle = nullptr, *ffn = nullptr;
 };
 
-// What a forward makes on its way to the output, and a backward wants to see again.
+// Intermediate results of a forward that the backward needs.
 struct Kept {
   explicit Kept(float* const* p)
       : keys(p[0]), values(p[1]), mixed(p[2]), z(p[3]), enc_log_sums(p[4]), dec_log_sums(p[5]), bounds(p[6]),
         activations(p[7]) {}
 
-  float *keys, *values, *mixed;  // tiles [B tiles][C][T]; values, mixed and dec_log_sums are null where no gradient is wanted
+  float *keys, *values, *mixed;  // tiles [B tiles][C][T]; values, mixed and dec_log_sums are null without a backward
   float *z, *enc_log_sums;       // [B][H][M][D], [B][H][M]
   float *dec_log_sums, *bounds;  // [B tiles][H][T], [B][H]
   float* activations;            // four arrays [B tiles][rows][T], or null
 
-  // Each of the four is read from its first tile to its last, which is what prefetching expects.
+  // Each of the four arrays is read from the first tile to the last, which suits prefetching.
   Activations of_tile(const Block& b, Index tiles, Index tile) const {
     if (!activations) return {};
     const Index kv = b.kv().kept_rows() * T, middle = b.C * T, ffn = b.ffn().kept_rows() * T;
@@ -131,7 +131,7 @@ struct Kept {
   }
 };
 
-void gather(const Pass& p, const Weights& w, const Kept& kept) {
+void encode_pass(const Pass& p, const Weights& w, const Kept& kept) {
   Encoder encoder(p.work, p.q);
   struct Scratch {
     Floats stage, x, normed, v, powers{T * kChunk}, inverse{T};
@@ -158,7 +158,7 @@ void gather(const Pass& p, const Weights& w, const Kept& kept) {
   encoder.finish(kept.z, kept.enc_log_sums, kept.bounds);
 }
 
-void scatter(const Pass& p, const Weights& w, const Kept& kept, float* out) {
+void decode_pass(const Pass& p, const Weights& w, const Kept& kept, float* out) {
   struct Scratch {
     Floats stage, x, y, normed, unit, log_sums, powers{T * kChunk}, inverse{T};
     Mlp::Scratch mlp;
@@ -185,16 +185,16 @@ void scatter(const Pass& p, const Weights& w, const Kept& kept, float* out) {
   });
 }
 
-// What the two backward passes hand on: tiles of the gradients of `mixed` and of what stands between the two residual
-// steps, and dZ.
+// Results of the first backward pass for the second: the gradients of `mixed`, of the features between the two residual
+// steps, and of Z.
 struct Between {
   Floats mixed, middle, z;
   explicit Between(const Pass& p)
       : mixed(p.B * p.work.tiles * p.tile_size()), middle(p.B * p.work.tiles * p.tile_size()), z(p.B * p.H * p.M * p.D) {}
 };
 
-// `parts` has the weights with a gradient for each part. dout [B][N][C]
-void scatter_backward(const Pass& p, const std::vector<Weights>& parts, const Kept& kept, const float* dout,
+// `parts` has the weights and a gradient for each part. dout [B][N][C]
+void decode_backward_pass(const Pass& p, const std::vector<Weights>& parts, const Kept& kept, const float* dout,
                       const Between& between) {
   LatentGradient gradient(p.work, p.q);
   struct Scratch {
@@ -231,8 +231,8 @@ void scatter_backward(const Pass& p, const std::vector<Weights>& parts, const Ke
   gradient.finish(between.z);
 }
 
-// dx [B][N][C], dq [H][M][D]
-void gather_backward(const Pass& p, const std::vector<Weights>& parts, const Kept& kept, const Between& between, float* dx,
+// Writes dx [B][N][C] and dq [H][M][D].
+void encode_backward_pass(const Pass& p, const std::vector<Weights>& parts, const Kept& kept, const Between& between, float* dx,
                      float* dq) {
   HeadGradients gradients(p.work, p.q, kept.z, between.z, kept.enc_log_sums, kept.bounds);
   struct Scratch {
@@ -274,7 +274,7 @@ void gather_backward(const Pass& p, const std::vector<Weights>& parts, const Kep
 
 extern "C" {
 
-// x rows of in_dim with a stride, y [rows][out]. `kept` takes activations for a backward, [tiles][kept_rows()][T]; or null.
+// x [rows][in] with a stride, y [rows][out]. `kept` receives activations for the backward, [tiles][kept_rows()][T]; or null.
 int flare_resmlp(Index threads, Index rows, const Index* shape_, const float* x, Index x_stride, const float* const* weights,
                  float* kept, float* y) {
   return guarded([&] {
@@ -299,7 +299,7 @@ int flare_resmlp(Index threads, Index rows, const Index* shape_, const float* x,
   });
 }
 
-// dx may be null where nobody asks for it, and `kept` where the forward kept nothing.
+// dx is null if it is not needed, `kept` if the forward kept nothing.
 int flare_resmlp_backward(Index threads, Index rows, const Index* shape_, const float* x, Index x_stride,
                           const float* const* weights, float* kept, const float* dy, Index dy_stride, float* dx, float* dweights) {
   return guarded([&] {
@@ -331,27 +331,27 @@ int flare_resmlp_backward(Index threads, Index rows, const Index* shape_, const 
   });
 }
 
-// out [B][N][C]. `kept` is eight arrays to fill for a backward, in the order of Kept, or null. The last of them may be null.
+// out [B][N][C]. `kept` is null, or eight arrays to fill for the backward, in the order of Kept; the last may be null.
 int flare_block(const Index* sizes, float scale, float eps, const float* x, const float* q, const float* const* weights,
                 const uint8_t* mask, float* const* kept_, float* out) {
   return guarded([&] {
     const Pass p(sizes, scale, x, q, mask);
-    const Weights w(Taker{p.b, eps, weights, nullptr});
+    const Weights w(ParameterReader{p.b, eps, weights, nullptr});
     if (kept_) {
       const Kept kept(kept_);
-      gather(p, w, kept);
-      scatter(p, w, kept, out);
+      encode_pass(p, w, kept);
+      decode_pass(p, w, kept, out);
     } else {
       Floats keys(p.B * p.work.tiles * p.tile_size()), z(p.B * p.H * p.M * p.D), sums(p.B * p.H * p.M), bounds(p.B * p.H);
       float* const own[] = {keys, nullptr, nullptr, z, sums, nullptr, bounds, nullptr};
       const Kept kept(own);
-      gather(p, w, kept);
-      scatter(p, w, kept, out);
+      encode_pass(p, w, kept);
+      decode_pass(p, w, kept, out);
     }
   });
 }
 
-// From dout [B][N][C]: dx [B][N][C], dq [H][M][D], and the gradients of all weights end to end.
+// From dout [B][N][C], computes dx [B][N][C], dq [H][M][D] and the gradients of all weights, end to end.
 int flare_block_backward(const Index* sizes, float scale, float eps, const float* x, const float* q, const float* const* weights,
                          const uint8_t* mask, float* const* kept_, const float* dout, float* dx, float* dq, float* dweights) {
   return guarded([&] {
@@ -359,10 +359,10 @@ int flare_block_backward(const Index* sizes, float scale, float eps, const float
     const Kept kept(kept_);
     PartSums sums(p.work.parts, p.b.parameters());
     std::vector<Weights> parts;
-    for (Index part = 0; part < p.work.parts; part++) parts.emplace_back(Taker{p.b, eps, weights, sums[part]});
+    for (Index part = 0; part < p.work.parts; part++) parts.emplace_back(ParameterReader{p.b, eps, weights, sums[part]});
     const Between between(p);
-    scatter_backward(p, parts, kept, dout, between);
-    gather_backward(p, parts, kept, between, dx, dq);
+    decode_backward_pass(p, parts, kept, dout, between);
+    encode_backward_pass(p, parts, kept, between, dx, dq);
     sums.total(dweights);
   });
 }

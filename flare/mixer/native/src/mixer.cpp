@@ -1,5 +1,5 @@
 // Entry points of the mixer: encode, decode, and the backward of either or both.
-// q [H][M][D], z [B][H][M][D]; k, v, y, dy [B, H, N, D] with strides of batch, head and token, channels contiguous.
+// q [H][M][D], z [B][H][M][D]; k, v, y, dy [B, H, N, D] with strides of batch, head and token, and contiguous channels.
 
 #include "mixer.h"
 
@@ -11,7 +11,7 @@ struct PointTensor {
   const float* data;
   const Index* strides;  // batch, head, token
 
-  // All heads of some tokens as a tile [H D][T].
+  // Loads all heads of some tokens as a tile [H D][T].
   void load(Index sample, Index first, Index n, Index H, Index D, float* stage, float* tile) const {
     const float* p = data + sample * strides[0] + first * strides[2];
     if (strides[1] == D) return load_tokens(p, strides[2], n, H * D, stage, tile);
@@ -92,9 +92,9 @@ int flare_decode(const Index* sizes, float scale, const float* q_, const float* 
   });
 }
 
-// Backward of the encode (v, dz_given), the decode (dy), or both. A null pointer leaves its half out.
+// Computes the backward of the encode (v, dz_given), the decode (dy), or both. A null pointer omits that half.
 //   enc_log_sums [B][H][M], y and dy as k, dec_log_sums [B tiles][H][T], bounds [B][H]
-//   dz: out for the decode, [B][H][M][D]; dk, dv: out, [B][N][H][D]; dq: out, [H][M][D]
+//   outputs: dz of the decode [B][H][M][D]; dk, dv [B][N][H][D]; dq [H][M][D]
 int flare_mixer_backward(const Index* sizes, float scale, const float* q_, const float* k_, const Index* k_strides,
                          const float* v_, const Index* v_strides, const uint8_t* mask, const float* z,
                          const float* enc_log_sums, const float* y_, const Index* y_strides, const float* dy_,

@@ -1,4 +1,4 @@
-// The mixer over all tiles: sums that tiles add to, part by part, and what becomes of them at the end.
+// The mixer over all tiles: running sums for each thread, and their combination at the end.
 #pragma once
 
 #include <vector>
@@ -14,14 +14,14 @@ struct MixerSizes {
 };
 
 inline void keep_larger(float& kept, float value) {
-  if (!(value <= kept)) kept = value;  // a NaN stays
+  if (!(value <= kept)) kept = value;  // NaN propagates
 }
 
 inline const uint8_t* mask_at(const uint8_t* mask, Index sample, Index points, Index first) {
   return mask ? mask + sample * points + first : nullptr;
 }
 
-// body(sample, head, number of both), the heads shared out among the parts.
+// Calls body(sample, head, sample * H + head) for all heads, in parallel.
 template <class Body>
 void for_heads(const Work& work, const Queries& q, Body body) {
   in_parallel(work.parts, [&](Index part) {
@@ -29,14 +29,14 @@ void for_heads(const Work& work, const Queries& q, Body body) {
   });
 }
 
-// Z = softmax over the points, times V.
+// Computes Z, the softmax over the points times V.
 class Encoder {
  public:
   Encoder(const Work& work, const Queries& q)
       : work_(work), q_(q), head_((q.D + 2) * q.MP), sums_(Floats::zeros(work.segments() * q.H * head_)),
         bounds_(Floats::zeros(work.segments() * q.H)), shifted_(work.segments() * q.H) {}
 
-  // K and V tiles [H D][T], zero at padding.
+  // Adds tiles k and v, [H D][T], zero at padding.
   void add(Index part, Index sample, const float* k, const float* v, const Tokens& tokens, float* powers) {
     for (Index h = 0; h < q_.H; h++) {
       Index i = work_.segment(part, sample) * q_.H + h;
@@ -44,14 +44,14 @@ class Encoder {
       float bound = q_.bound(h, keys, tokens);
       if (!(largest(v + h * q_.D * T, q_.D, tokens.columns) < kLargest)) bound = __builtin_inff();
       keep_larger(bounds_[i], bound);
-      if (!is_bounded(bound)) shifted_[i] = 1;  // from now on its sums have a shift
+      if (!is_bounded(bound)) shifted_[i] = 1;  // from here on its sums have a shift
       with_fixed_width(q_.D, [&](auto width) {
-        encode_tile<width>(q_, h, keys, v + h * q_.D * T, tokens, !shifted_[i], gathered(i), powers);
+        encode_tile<width>(q_, h, keys, v + h * q_.D * T, tokens, !shifted_[i], encode_sums(i), powers);
       });
     }
   }
 
-  // z [B][H][M][D], log_sums [B][H][M] in powers of two, bounds [B][H]. A sample of padding alone gives zeros.
+  // Writes z [B][H][M][D], log_sums [B][H][M] to base 2 and bounds [B][H]; zeros for samples without a real point.
   void finish(float* z, float* log_sums, float* bounds) {
     for_heads(work_, q_, [&](Index sample, Index h, Index out) {
       bounds[out] = 0;
@@ -63,7 +63,7 @@ class Encoder {
           float* to = z + (out * q_.M + m + lane) * q_.D;
           for (Index d = 0; d < q_.D; d++) to[d] = 0;
           for_parts(sample, h, [&](Index i) {
-            for (Index d = 0; d < q_.D; d++) to[d] += gathered(i).values[d * q_.MP + m + lane];
+            for (Index d = 0; d < q_.D; d++) to[d] += encode_sums(i).values[d * q_.MP + m + lane];
           });
         }
       }
@@ -71,30 +71,30 @@ class Encoder {
   }
 
  private:
-  Gathered gathered(Index i) const {
+  EncodeSums encode_sums(Index i) const {
     float* p = sums_ + i * head_;
     return {p, p + q_.D * q_.MP, p + (q_.D + 1) * q_.MP};
   }
 
-  // body(number of the head in the segment), for every part that did some of the sample.
+  // Calls body(index of the head in the segment) for every part that has tiles of the sample.
   template <class Body>
   void for_parts(Index sample, Index h, Body body) const {
     for (Index part = 0; part < work_.parts; part++)
       if (work_.takes_part(part, sample)) body(work_.segment(part, sample) * q_.H + h);
   }
 
-  // Brings the values of all parts to one shift and divides by the total; returns its logarithm.
+  // Brings the values of all parts to one shift and divides them by the total; returns the logarithm of the total.
   Vec merge(Index sample, Index h, Index m) {
     Vec shift = splat(-3e38f), total = {};
-    auto used = [&](Index i, Vec yes, Vec no) { return load(gathered(i).sums + m) > 0.0f ? yes : no; };
-    auto factor = [&](Index i) { return used(i, exp2_any(load(gathered(i).shift + m) - shift), Vec{}); };
-    for_parts(sample, h, [&](Index i) { shift = used(i, larger(load(gathered(i).shift + m), shift), shift); });
-    for_parts(sample, h, [&](Index i) { total += factor(i) * load(gathered(i).sums + m); });
-    Vec inverse = total > 0.0f ? 1.0f / total : total * 0.0f;  // a NaN stays
+    auto used = [&](Index i, Vec yes, Vec no) { return load(encode_sums(i).sums + m) > 0.0f ? yes : no; };
+    auto factor = [&](Index i) { return used(i, exp2_any(load(encode_sums(i).shift + m) - shift), Vec{}); };
+    for_parts(sample, h, [&](Index i) { shift = used(i, larger(load(encode_sums(i).shift + m), shift), shift); });
+    for_parts(sample, h, [&](Index i) { total += factor(i) * load(encode_sums(i).sums + m); });
+    Vec inverse = total > 0.0f ? 1.0f / total : total * 0.0f;  // NaN propagates
     for_parts(sample, h, [&](Index i) {
       Vec share = factor(i) * inverse;
       for (Index d = 0; d < q_.D; d++) {
-        float* p = gathered(i).values + d * q_.MP + m;
+        float* p = encode_sums(i).values + d * q_.MP + m;
         store(p, load(p) * share);
       }
     });
@@ -108,7 +108,8 @@ class Encoder {
   std::vector<uint8_t> shifted_;
 };
 
-// Y = softmax over the latents, times Z: all heads of a tile. z [H][M][D], bounds [H], log_sums [H][T], y [H D][T]
+// Computes Y, the softmax over the latents times Z, for all heads of a tile. z [H][M][D], bounds [H], log_sums [H][T],
+// y [H D][T]
 inline void decode_heads(const Queries& q, const float* k, const float* z, const Tokens& tokens, const float* bounds, float* y,
                          float* log_sums, float* powers) {
   for (Index h = 0; h < q.H; h++)
@@ -118,13 +119,13 @@ inline void decode_heads(const Queries& q, const float* k, const float* z, const
     });
 }
 
-// dZ = the decode's weights, transposed, times dY.
+// Computes dZ, the transposed weights of the decode times dY.
 class LatentGradient {
  public:
   LatentGradient(const Work& work, const Queries& q)
       : work_(work), q_(q), head_(q.D * q.MP), sums_(Floats::zeros(work.segments() * q.H * head_)) {}
 
-  // K and dY tiles [H D][T], zero at padding; log_sums [H][T], bounds [B][H].
+  // Adds tiles k and dy, [H D][T], zero at padding; log_sums [H][T], bounds [B][H].
   void add(Index part, Index sample, const float* k, const float* dy, const float* log_sums, const float* bounds,
            const Tokens& tokens, float* scaled, float* powers) {
     for (Index h = 0; h < q_.H; h++)
@@ -155,10 +156,10 @@ class LatentGradient {
   Floats sums_;
 };
 
-// dQ, dK and dV, once dZ is known.
+// Computes dQ, dK and dV from dZ.
 class HeadGradients {
  public:
-  // z and dz [B][H][M][D], log_sums [B][H][M]; dz and log_sums are null without an encode.
+  // z and dz [B][H][M][D], log_sums [B][H][M]; dz and log_sums are null if there is no encode.
   HeadGradients(const Work& work, const Queries& q, const float* z, const float* dz, const float* log_sums,
                 const float* bounds)
       : q_(q), log_sums_(log_sums), bounds_(bounds), row_(q.M * partner_width(q.D)), partners_(work.batch * q.H * row_),
@@ -168,7 +169,8 @@ class HeadGradients {
                       is_bounded(bounds[i]), partners_ + i * row_);
   }
 
-  // Tiles [H D][T], zero at padding; v null without an encode, dy null without a decode; log_sums [H][T] of the decode.
+  // Takes tiles [H D][T], zero at padding, and log_sums [H][T] of the decode. v is null without an encode, dy without a
+  // decode.
   void add(Index part, Index sample, const float* k, const float* v, const float* y, const float* dy,
            const float* log_sums, const Tokens& tokens, float* dk, float* dv, BackwardScratch& scratch) {
     for (Index h = 0; h < q_.H; h++) {

@@ -1,4 +1,4 @@
-// Residual MLPs, linear maps and normalisation on a tile. Activations stay in the cache, unless a caller keeps them for a
+// Residual MLPs, linear maps and normalization on a tile. Activations stay in the cache unless a caller keeps them for the
 // backward.
 #pragma once
 
@@ -10,8 +10,8 @@
 
 namespace flare {
 
-// y = x * gate, gate = 1 / (1 + 2^(linear x + cubic x^3)): the tanh form of GELU, and SiLU with cubic = 0. Both numbers are
-// negative.
+// Activation y = x / (1 + 2^(linear x + cubic x^3)): the tanh form of GELU, or SiLU with cubic = 0. Both coefficients are
+// negative or zero.
 class Activation {
  public:
   static Activation gelu() {
@@ -22,8 +22,8 @@ class Activation {
 
   FLARE_INLINE Vec value(Vec x) const { return x * gate(x); }
 
-  // The slope does not use y, so that here too the product has a single use: compilers then fuse it with a sum that follows
-  // exactly where they do so for `value`, and both give the same bits.
+  // The slope does not use y, so that the product x * g has a single use, as in `value`. Compilers then contract it with a
+  // following sum in the same way, and both functions give the same bits.
   FLARE_INLINE Vec value_and_slope(Vec x, Vec& slope) const {
     Vec g = gate(x);
     slope = g + x * (g * (1.0f - g)) * (x * (-3.0f * kLn2 * cubic) * x - kLn2 * linear);
@@ -31,7 +31,7 @@ class Activation {
   }
 
  private:
-  // Multiplied in this order, no x overflows where cubic is zero.
+  // In this order nothing overflows if cubic is zero.
   FLARE_INLINE Vec exponent(Vec x) const { return x * (x * cubic * x + linear); }
   FLARE_INLINE Vec gate(Vec x) const { return reciprocal(1.0f + exp2_any(exponent(x))); }
 
@@ -39,7 +39,7 @@ class Activation {
   float linear, cubic;
 };
 
-// weight [out][in] as PyTorch keeps it, and bias [out]; their gradients lie end to end.
+// Linear layer: weight [out][in] as in PyTorch, bias [out], and their gradients end to end.
 struct Linear {
   Index in, out;
   const float *weight, *bias;
@@ -51,23 +51,23 @@ struct Linear {
     product_from([b](Index r) { return b[r]; }, out, in, {weight, in, 1}, x, T, columns, finish);
   }
 
-  // The same, or finish(r, c, ...) with the outputs that an earlier forward left in `known`, where that is not null.
+  // Does the same, but takes the outputs from `known`, where an earlier forward left them, unless that is null.
   template <class Finish>
   FLARE_INLINE void forward_or_read(const float* known, const float* x, Index columns, Finish finish) const {
     if (!known) return forward(x, columns, finish);
     for (Index r = 0; r < out; r++)
       for (Index c = 0; c < columns; c += W) {
         const float* p = known + r * T + c;
-        prefetch(p + out * T);  // what is read next: by now it has left the cache
+        prefetch(p + out * T);  // read by the next layer; no longer in the cache
         finish(r, c, load(p));
       }
   }
 
-  // Adds this tile's part of the gradient, given x and the gradient dy of the output; `flipped` is scratch.
+  // Adds the gradient of this tile, given x and the gradient dy of the output; `flipped` is scratch.
   void add_gradient(const float* x, const float* dy, Index columns, float* flipped) const {
     Index ld = round_up(in, W);
     transpose(x, T, in, columns, flipped, ld);
-    // Lanes beyond `in` add zeros to what follows (where a gradient is NaN, NaN).
+    // Lanes beyond `in` add zeros to what follows, or NaN if a gradient is NaN.
     product(out, columns, {dy, T, 1}, flipped, ld, ld, [&](Index r, Index c, Vec s) {
       float* p = gradient + r * in + c;
       store_any(p, load_any(p) + s);
@@ -75,7 +75,7 @@ struct Linear {
     add_row_sums(out, columns, gradient + out * in, [&](Index r, Index c) { return load(dy + r * T + c); });
   }
 
-  // dx(r, c) for the gradient dy of the output.
+  // Calls finish(r, c, dx) for the gradient dy of the output.
   template <class Finish>
   FLARE_INLINE void input_gradient(const float* dy, Index columns, Finish finish) const {
     product(in, out, {weight, 1, in}, dy, T, columns, finish);
@@ -83,11 +83,11 @@ struct Linear {
 };
 
 struct MlpShape {
-  Index in, hidden, out, depth;  // depth -1: one Linear
+  Index in, hidden, out, depth;  // depth -1 means one Linear
   bool skip_in, skip_out, silu;
 
   Index layers() const { return depth + 2; }
-  Index kept_rows() const { return (depth + 1) * hidden; }  // inputs of the activations of all hidden layers
+  Index kept_rows() const { return (depth + 1) * hidden; }  // inputs of all activation functions
   Index width(Index layer) const { return layer == 0 ? in : layer == layers() ? out : hidden; }
   float* kept_of_tile(float* kept, Index tile) const { return kept ? kept + tile * kept_rows() * T : nullptr; }
   Index widest() const { return std::max(in, std::max(depth < 0 ? Index(0) : hidden, out)); }
@@ -98,10 +98,10 @@ struct MlpShape {
   }
 };
 
-// h_1 = [h_0 +] act(L_0 h_0),  h_l+1 = h_l + act(L_l h_l),  y = [h_last +] L_last h_last
+// Residual MLP: h_1 = [h_0 +] act(L_0 h_0),  h_l+1 = h_l + act(L_l h_l),  y = [h_last +] L_last h_last
 class Mlp {
  public:
-  // Tiles of the widest layer. For a backward: what the forward before it leaves behind.
+  // Tiles as wide as the widest layer. For a backward they hold the inputs and slopes of all layers.
   struct Scratch {
     std::vector<Floats> inputs, slopes;
     Floats flipped, gradient[2];
@@ -118,7 +118,7 @@ class Mlp {
     }
   };
 
-  // weights: weight and bias of every layer.
+  // `weights` has the weight and bias of every layer.
   Mlp(const MlpShape& shape, const float* const* weights, float* gradient)
       : shape_(shape), act_(shape.silu ? Activation::silu() : Activation::gelu()) {
     for (Index l = 0; l < shape.layers(); l++) {
@@ -128,8 +128,8 @@ class Mlp {
     }
   }
 
-  // y may not be x. `extra` [out][T] is added to y where given. The inputs of the activations go to `keep`, which has
-  // `shape.kept_rows()` rows of T, or is null.
+  // Computes y from x; they must not overlap. `extra` [out][T] is added to y unless null. The inputs of the activation
+  // functions are written to `keep` [kept_rows()][T] unless null.
   void forward(const float* x, Index columns, const float* extra, float* y, float* keep, Scratch& scratch) const {
     Index last = shape_.layers() - 1;
     const float* h = x;
@@ -145,8 +145,8 @@ class Mlp {
     finish(h, columns, extra, y);
   }
 
-  // Before `backward`: leaves the input and the slope of every layer in `scratch`. It computes them from what the forward
-  // kept, or from scratch where `kept` is null. Both have the same bits.
+  // Writes the input and the slope of every layer to `scratch`, for `backward`. They come from what the forward kept, or
+  // are recomputed if `kept` is null, with the same bits.
   void prepare_backward(const float* x, Index columns, const float* kept, Scratch& scratch) const {
     for (Index l = 0; l < shape_.layers() - 1; l++) {
       const Activation act = act_;
@@ -158,7 +158,7 @@ class Mlp {
         store(slopes + at, slope);
         return y;
       };
-      // The sums are spelled as in `inner`, for the same bits.
+      // The sums are written as in `inner`, to get the same bits.
       if (has_skip(l))
         layer.forward_or_read(inputs, h, columns, [&](Index r, Index c, Vec a) {
           store(next + r * T + c, load(h + r * T + c) + value(r * T + c, a));
@@ -169,12 +169,12 @@ class Mlp {
     }
   }
 
-  // After prepare_backward: adds to the gradient of the weights, and calls finish(r, c, dx).
+  // Adds to the gradient of the weights and calls finish(r, c, dx). Requires prepare_backward.
   template <class Finish>
   void backward(const float* x, const float* dy, Index columns, Scratch& scratch, Finish finish) const {
     Index last = shape_.layers() - 1;
-    const float* da = dy;  // gradient of the Linear's output
-    const float* dh = dy;  // gradient of what its skip adds to
+    const float* da = dy;  // gradient of the output of the Linear
+    const float* dh = dy;  // gradient of the sum with the skip
     for (Index l = last; l >= 0; l--) {
       const float* h = input(l, x, scratch);
       if (l < last) {
@@ -191,7 +191,7 @@ class Mlp {
           finish(r, c, skip ? s + load(dh + r * T + c) : s);
         });
       } else {
-        float* next = scratch.gradient[1];  // in place where dh is it already: element by element
+        float* next = scratch.gradient[1];  // may be dh itself: updated element by element
         layers_[l].input_gradient(da, columns, [&](Index r, Index c, Vec s) {
           store(next + r * T + c, skip ? s + load(dh + r * T + c) : s);
         });
@@ -208,7 +208,7 @@ class Mlp {
 
   static const float* input(Index l, const float* x, const Scratch& s) { return l == 0 ? x : s.inputs[l]; }
 
-  // One hidden layer; `keep(at, a)` sees the input of the activation.
+  // Computes one hidden layer; calls keep(at, a) with the input of the activation function.
   template <class Keep>
   void inner(Index l, const float* h, Index columns, float* next, Keep keep) const {
     const Activation act = act_;
@@ -238,21 +238,21 @@ class Mlp {
   std::vector<Linear> layers_;
 };
 
-// LayerNorm, or RMSNorm where bias is null, over the channels of every token.
+// LayerNorm over the channels of every token, or RMSNorm if the bias is null.
 struct Norm {
   Index channels;
   float eps;
   const float *weight, *bias;
   float* gradient;
 
-  // Leaves the centred, scaled input in `unit` and 1 / deviation in `inverse` [T].
+  // Also writes the normalized input to `unit` and 1 / standard deviation to `inverse` [T].
   void forward(const float* x, Index columns, float* y, float* unit, float* inverse) const {
     Index c = 0;
     for (; c + 4 * W <= columns; c += 4 * W) forward_columns<4>(x + c, y + c, unit + c, inverse + c);
     for (; c < columns; c += W) forward_columns<1>(x + c, y + c, unit + c, inverse + c);
   }
 
-  // finish(r, c, dx) for the gradient dy, after a forward.
+  // Calls finish(r, c, dx) for the gradient dy. Requires a forward.
   template <class Finish>
   void backward(const float* dy, Index columns, const float* unit, const float* inverse, Finish finish) const {
     const bool rms = bias == nullptr;
@@ -275,7 +275,7 @@ struct Norm {
   }
 
  private:
-  // V vectors side by side, so that one sum need not wait for itself.
+  // V vectors at a time, so that additions need not wait for each other.
   template <int V>
   FLARE_INLINE void forward_columns(const float* x, float* y, float* unit, float* inverse) const {
     const float share = 1.0f / static_cast<float>(channels);

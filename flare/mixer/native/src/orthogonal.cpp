@@ -1,5 +1,5 @@
 // Newton-Schulz iterations for a stack of matrices: X <- a X + (b A + c A A) X with A = X X^T, which moves all singular
-// values toward 1. A matrix of 64 x 64 and its powers stay in the cache from the first iteration to the last.
+// values toward 1. A 64 x 64 matrix and its powers stay in the cache during all iterations.
 
 #include <cmath>
 

@@ -1,4 +1,4 @@
-// A tile is 64 tokens. It is kept channel by channel, [rows][64], so that lanes are tokens and any number of channels fits.
+// A tile is 64 tokens, stored by channel, [rows][64], so that vector lanes are tokens and any number of channels fits.
 #pragma once
 
 #include <memory>
@@ -14,7 +14,7 @@ constexpr int T = 64;
 
 constexpr Index round_up(Index n, Index unit) { return (n + unit - 1) / unit * unit; }
 
-// An aligned array with a vector's room behind its end, so that a last vector may reach over it. Not set to anything.
+// Aligned, uninitialized array with room for one vector behind its end, which the last vector may overlap.
 class Floats {
  public:
   Floats() = default;
@@ -36,13 +36,13 @@ class Floats {
 
 // ---- products -------------------------------------------------------------------------------------------------
 
-// The left factor of a product: element (r, k) is p[r * row + k * step], and is spread over all lanes.
+// Left factor of a product: element (r, k) is p[r * row + k * step], broadcast to all lanes.
 struct Scalars {
   const float* p;
   Index row, step;
 };
 
-// R rows and V vectors of columns in registers, starting from start(r). With Sum, also the sum of x over its rows.
+// Computes R rows and V vectors of columns in registers, starting from start(r). With Sum, also sums x over its rows.
 template <int R, int V, bool Sum, class Start, class Finish, class FinishSum>
 FLARE_INLINE void product_block(Index depth, Scalars a, const float* x, Index ldx, Start start, Finish finish,
                                 FinishSum finish_sum) {
@@ -88,7 +88,7 @@ FLARE_INLINE void product_columns(Index rows, Index depth, Scalars a, const floa
   auto begin = [&](int i) { return start(r + i); };
   auto end = [&](int i, int c, Vec s) { finish(r + i, c, s); };
   auto at = [&] { return Scalars{a.p + r * a.row, a.row, a.step}; };
-  if constexpr (Sum) {  // the sums ride with the first rows; registers then suffice for four
+  if constexpr (Sum) {  // sums are computed with the first rows; registers then suffice for four
     if (rows >= 4) product_block<4, V, true>(depth, at(), x, ldx, begin, end, finish_sum), r = 4;
     else product_block<1, V, true>(depth, at(), x, ldx, begin, end, finish_sum), r = 1;
   }
@@ -116,7 +116,7 @@ struct NoSum {
   FLARE_INLINE void operator()(Index, Vec) const {}
 };
 
-// finish(r, c, start(r) + sum over k of a(r, k) * x[k][c ... c + W - 1]) for all rows and for columns in steps of W.
+// Calls finish(r, c, start(r) + sum over k of a(r, k) * x[k][c ... c + W - 1]) for all rows, and columns in steps of W.
 template <class Start, class Finish>
 FLARE_INLINE void product_from(Start start, Index rows, Index depth, Scalars a, const float* x, Index ldx, Index columns,
                                Finish finish) {
@@ -128,7 +128,7 @@ FLARE_INLINE void product(Index rows, Index depth, Scalars a, const float* x, In
   product_tile<false>(rows, depth, a, x, ldx, columns, FromZero{}, finish, NoSum{});
 }
 
-// The same, and finish_sum(c, sum over k of x[k][c ...]).
+// Also calls finish_sum(c, sum over k of x[k][c ...]).
 template <class Finish, class FinishSum>
 FLARE_INLINE void product_and_sum(Index rows, Index depth, Scalars a, const float* x, Index ldx, Index columns,
                                   Finish finish, FinishSum finish_sum) {
@@ -137,7 +137,7 @@ FLARE_INLINE void product_and_sum(Index rows, Index depth, Scalars a, const floa
 
 // ---- transposes -----------------------------------------------------------------------------------------------
 
-// b[c][r] = a[r][c], at any addresses. Rows of b are filled with zeros up to a multiple of W.
+// Sets b[c][r] = a[r][c] at any alignment. Rows of b are filled with zeros up to a multiple of W.
 inline void transpose(const float* a, Index lda, Index rows, Index columns, float* b, Index ldb) {
   for (Index r = 0; r < rows; r += W)
     for (Index c = 0; c < columns; c += W) {
@@ -151,8 +151,8 @@ inline void transpose(const float* a, Index lda, Index rows, Index columns, floa
     }
 }
 
-// sums[r] += sum over the columns of term(r, c). W rows at a time: a transpose is cheaper than sums across lanes. The last
-// vector of sums adds zeros to what follows.
+// Adds the sum over the columns of term(r, c) to sums[r], W rows at a time: a transpose is cheaper than sums across lanes.
+// The last vector adds zeros to what follows the sums.
 template <class Term>
 FLARE_INLINE void add_row_sums(Index rows, Index columns, float* sums, Term term) {
   for (Index r = 0; r < rows; r += W) {
@@ -170,8 +170,8 @@ FLARE_INLINE void add_row_sums(Index rows, Index columns, float* sums, Term term
   }
 }
 
-// Token rows in memory -> a tile, and back. Tokens from n on are zero in the tile. Rows that are no whole vectors go by way
-// of `stage`, T padded rows.
+// Copies rows of tokens to a tile, or back. Tokens from n on are zero in the tile. Rows that are not whole vectors are
+// staged in `stage`, T padded rows.
 inline void load_tokens(const float* x, Index token_stride, Index n, Index channels, float* stage, float* tile) {
   if (channels % W == 0) return transpose(x, token_stride, n, channels, tile, T);
   Index ld = round_up(channels, W);
@@ -189,17 +189,17 @@ inline void store_tokens(const float* tile, Index n, Index channels, float* stag
   for (Index t = 0; t < n; t++) std::memcpy(y + t * token_stride, stage + t * ld, sizeof(float) * channels);
 }
 
-// Zeros in the columns of a shorter tile that no product fills: what a call returns must not hold bits of chance.
+// Clears the columns of a tile that no product fills, so that outputs have no uninitialized values.
 inline void clear_from(Index column, float* tile, Index rows) {
   for (Index r = 0; r < rows; r++)
     for (Index c = column; c < T; c += W) store(tile + r * T + c, Vec{});
 }
 
-// The tokens of a tile: how many there are, and which of them are real rather than padding.
+// Number of tokens in a tile, and which of them are real rather than padding.
 struct Tokens {
   Index n, columns;           // columns: n rounded up to whole vectors
-  bool all_real, none_real;  // of the T places
-  alignas(64) float real[T];  // 1 or 0; 0 from n on
+  bool all_real, none_real;  // of all T tokens
+  alignas(64) float real[T];  // 1 for real tokens, else 0
 
   Tokens(Index count, const uint8_t* mask) : n(count), columns(round_up(count, W)) {
     Index kept = 0;

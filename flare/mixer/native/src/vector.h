@@ -1,4 +1,4 @@
-// Vectors of W floats in the compiler's own notation, so that one source serves AVX-512, AVX2 and NEON.
+// Vectors of W floats as compiler extensions, so that one source supports AVX-512, AVX2, SSE and NEON.
 #pragma once
 
 #include <cstddef>
@@ -32,10 +32,10 @@ constexpr float kLn2 = 0.69314718055994530942f;
 FLARE_INLINE Vec load(const float* p) { return *reinterpret_cast<const Vec*>(p); }
 FLARE_INLINE void store(float* p, Vec v) { *reinterpret_cast<Vec*>(p) = v; }
 
-// Brings a vector into the cache. The address may lie beyond the end of an array.
+// Prefetches a cache line; the address may be beyond the end of an array.
 FLARE_INLINE void prefetch(const float* p) { __builtin_prefetch(p); }
 
-// For addresses that are not multiples of a vector.
+// Unaligned load and store.
 FLARE_INLINE Vec load_any(const float* p) {
   Vec v;
   std::memcpy(&v, p, sizeof v);
@@ -44,18 +44,18 @@ FLARE_INLINE Vec load_any(const float* p) {
 FLARE_INLINE void store_any(float* p, Vec v) { std::memcpy(p, &v, sizeof v); }
 
 FLARE_INLINE Vec splat(float x) { return x - Vec{}; }
-// Where a is NaN, both give b.
+// Maximum and minimum; both return b if a is NaN.
 FLARE_INLINE Vec larger(Vec a, Vec b) { return a > b ? a : b; }
 FLARE_INLINE Vec smaller(Vec a, Vec b) { return a < b ? a : b; }
 
 FLARE_INLINE float lane_max(Vec v) {
   float s = v[0];
   FLARE_UNROLL
-  for (int i = 1; i < W; i++) s = v[i] > s || v[i] != v[i] ? v[i] : s;  // a NaN stays
+  for (int i = 1; i < W; i++) s = v[i] > s || v[i] != v[i] ? v[i] : s;  // NaN propagates
   return s;
 }
 
-// 2^f for f in [-1/2, 1/2], to 1e-7: the best polynomial of degree 5 that is 1 at 0. Degree 4 would be good to 3e-6.
+// Returns 2^f for f in [-1/2, 1/2] with an error of 1e-7: the best polynomial of degree 5 that is 1 at 0.
 FLARE_INLINE Vec exp2_fraction(Vec f) {
   Vec p = splat(1.32746334e-3f);
   p = p * f + 9.67196168e-3f;
@@ -65,15 +65,15 @@ FLARE_INLINE Vec exp2_fraction(Vec f) {
   return p * f + 1.0f;
 }
 
-// 2^x for |x| <= 125: the score of a bounded tile.
+// Returns 2^x for |x| <= 125, which includes the scores of bounded tiles.
 FLARE_INLINE Vec exp2_bounded(Vec x) {
-  const float big = 12582912.0f;  // 1.5 * 2^23: adding it rounds to an integer, found in the lowest bits
+  const float big = 12582912.0f;  // 1.5 * 2^23: adding it rounds to an integer in the lowest bits
   Vec shifted = x + big;
   Vec p = exp2_fraction(x - (shifted - big));
   return (Vec)((Word)p + ((Word)shifted << 23));
 }
 
-// 2^x for any x: 0 or infinity beyond the range of floats, and a NaN stays NaN.
+// Returns 2^x for any x: 0 or infinity beyond the range of floats; NaN for NaN.
 FLARE_INLINE Vec exp2_any(Vec x) {
 #if defined(__AVX512F__)
   __m512 n = _mm512_roundscale_ps((__m512)x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
@@ -87,7 +87,7 @@ FLARE_INLINE Vec exp2_any(Vec x) {
 #endif
 }
 
-// log2(x) for normal x > 0; infinity and NaN stay.
+// Returns log2(x) for normal x > 0; infinity and NaN are returned as they are.
 FLARE_INLINE Vec log2_of(Vec x) {
   const int32_t root_half = 0x3f3504f3;
   Bits offset = (Bits)x - root_half;
@@ -102,7 +102,7 @@ FLARE_INLINE Vec log2_of(Vec x) {
   return x < __builtin_inff() ? __builtin_convertvector(exponent, Vec) + p * r : x;
 }
 
-// 1 / x for x >= 1, to the last bit or two; 0 for infinity, and a NaN stays NaN. A division takes twice as long.
+// Returns 1 / x for x >= 1, accurate to a bit or two, in half the time of a division; 0 for infinity, NaN for NaN.
 FLARE_INLINE Vec reciprocal(Vec x) {
 #if defined(__AVX512F__)
   Vec r = (Vec)_mm512_rcp14_ps((__m512)x);
@@ -113,7 +113,7 @@ FLARE_INLINE Vec reciprocal(Vec x) {
 #endif
 }
 
-// Lanes of a and b by constant index: i < W from a, else from b.
+// Selects lanes of a and b by constant index: i < W from a, else from b.
 #if defined(__clang__)
 template <int S, bool High, size_t... L>
 FLARE_INLINE Vec exchange(Vec a, Vec b, std::index_sequence<L...>) {
@@ -146,7 +146,7 @@ FLARE_INLINE void exchange_all(Vec (&row)[W]) {
     if (!(i & S)) exchange_rows<S>(row[i], row[i + S]);
 }
 
-// W rows of W floats become their transpose, in log2(W) rounds of exchanges.
+// Transposes W rows of W floats in log2(W) rounds of exchanges.
 FLARE_INLINE void transpose_square(Vec (&row)[W]) {
   exchange_all<1>(row);
   exchange_all<2>(row);

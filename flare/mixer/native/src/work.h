@@ -1,4 +1,5 @@
-// Who does which tiles. Parts are fixed by the number of threads asked for, so a result does not depend on scheduling.
+// Distribution of tiles over threads. Each thread has a part: a fixed run of tiles, so that results do not depend on
+// scheduling.
 #pragma once
 
 #include <algorithm>
@@ -8,13 +9,13 @@
 #include "tile.h"
 
 #if defined(_OPENMP)
-extern "C" int omp_get_thread_num(void);  // instead of omp.h, which Apple's compiler does not bring
+extern "C" int omp_get_thread_num(void);  // instead of omp.h, which Apple's compiler lacks
 extern "C" int omp_get_num_threads(void);
 #endif
 
 namespace flare {
 
-// Calls body(part) for every part, on as many threads as OpenMP grants.
+// Calls body(part) for every part, on as many threads as OpenMP provides.
 template <class Body>
 void in_parallel(Index parts, Body body) {
 #if defined(_OPENMP)
@@ -25,7 +26,7 @@ void in_parallel(Index parts, Body body) {
 #endif
 }
 
-// One Scratch for each part, made before the threads start: where memory runs out, an exception cannot leave a thread.
+// Makes one Scratch per part before the threads start, because an exception (out of memory) cannot leave a thread.
 template <class Scratch, class... Arguments>
 std::vector<Scratch> for_each_part(Index parts, const Arguments&... arguments) {
   std::vector<Scratch> all;
@@ -33,7 +34,7 @@ std::vector<Scratch> for_each_part(Index parts, const Arguments&... arguments) {
   return all;
 }
 
-// All tiles of a batch, sample by sample, cut into `parts` runs of equal length.
+// All tiles of a batch, sample by sample, divided into `parts` runs of equal length.
 struct Work {
   Index batch, points, tiles, parts;  // tiles per sample
 
@@ -43,7 +44,7 @@ struct Work {
 
   Index begin(Index part) const { return batch * tiles * part / parts; }
 
-  // body(sample, tile of the batch, first point, points)
+  // Calls body(sample, tile of the batch, first point, number of points) for the tiles of a part.
   template <class Body>
   void for_tiles(Index part, Body body) const {
     for (Index tile = begin(part); tile < begin(part + 1); tile++) {
@@ -52,7 +53,8 @@ struct Work {
     }
   }
 
-  // A segment is what one part does of one sample. Along the tiles either grows at every change, so their sum is a number.
+  // A segment is the tiles of one sample in one part. From segment to segment either number grows by one, so that their
+  // sum is a unique index.
   Index segments() const { return parts + batch - 1; }
   Index segment(Index part, Index sample) const { return part + sample; }
   bool takes_part(Index part, Index sample) const {
@@ -60,7 +62,7 @@ struct Work {
   }
 };
 
-// Gradients that every part adds to for itself; `total` puts them together in order.
+// Gradients accumulated separately by every part; `total` adds them in a fixed order.
 class PartSums {
  public:
   PartSums(Index parts, Index size) : size_(size) {
@@ -86,7 +88,7 @@ class PartSums {
   std::vector<Floats> sums_;
 };
 
-// 0 for success, 1 where memory ran out: no exception crosses into C.
+// Runs body and returns 0, or 1 if memory runs out: exceptions must not cross the C interface.
 template <class Body>
 int guarded(Body body) {
   try {

@@ -1,0 +1,164 @@
+"""`flare data import`: meshes and tables of simulations as a dataset."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from flare.cli import make_parser, parse
+from flare.cli.messages import option_names, to_options
+from flare.utils.errors import ConfigError
+from flare.utils.terminal import print_status
+from flare.utils.text import counted
+
+if TYPE_CHECKING:
+    from flare.data.importing.importer import ImportPlan
+    from flare.data.importing.survey import FieldSummary, Survey
+
+OPTIONS = {name: f"--{name}" for name in ("parameters", "dimensions", "test", "calibration", "group", "seed", "points")}
+OPTIONS |= {"targets": "--target", "inputs": "--input", "units": "--unit", "exclude": "--exclude"}
+OPTIONS |= {"cell_data": "--cell-data", "on_nan": "--on-nan"}
+"""Argument of `plan_import` -> option."""
+EPILOG = """examples:
+  flare data import results --dry-run                                       list the content of these files
+  flare data import results --target pressure --out data/wings
+  flare data import 'results/*.vtu' --target p U --input roughness --parameters runs.csv --group design \\
+      --unit points=m p=Pa U=m/s --cell-data centres --test 0.2 --out data/wings
+
+Files are VTK (vtu, vtp, vtk, vti, vtr, vts, vtm), CGNS, Exodus, OpenFOAM cases, Abaqus, Nastran, Ansys, Gmsh, Salome
+and SU2 meshes, STL, PLY, OBJ, and NPZ, HDF5, Zarr, CSV and Parquet with points and fields."""
+
+
+def run(words: Sequence[str]) -> int:
+    parser = make_parser("data import", "Make a dataset of simulation files.", EPILOG)
+    parser.add_argument("source", nargs="+", help="folder, file or 'pattern'; several are joined")
+    parser.add_argument("--out", help="dataset folder to write; must not exist")
+    parser.add_argument(
+        "--dry-run", action="store_true", help="show what was found and would be written; write nothing"
+    )
+    parser.add_argument("--target", nargs="+", default=[], metavar="NAME", help="fields to predict")
+    parser.add_argument(
+        "--input", nargs="+", default=[], metavar="NAME", help="fields or parameters that the model gets"
+    )
+    parser.add_argument(
+        "--unit", nargs="+", default=[], metavar="NAME=UNIT", help="units; points=m is the unit of length"
+    )
+    parser.add_argument(
+        "--parameters", metavar="CSV", help="one row per file: a column 'file', and a parameter in each other column"
+    )
+    parser.add_argument(
+        "--cell-data", choices=["centres", "points"], help="keep fields at cell centers, or average them to the points"
+    )
+    parser.add_argument("--dimensions", type=Literal[1, 2, 3], help="default: z is dropped if all files are planar")
+    parser.add_argument("--test", default="0.2", help="share of the files, a 'pattern' of names, or a .txt with names")
+    parser.add_argument("--calibration", type=float, default=0.15, help="share of the files held out for error bars")
+    parser.add_argument("--group", help="column of --parameters, or 'folder': files of a group stay in one split")
+    parser.add_argument("--seed", type=int, default=0, help="seed of the random split")
+    parser.add_argument(
+        "--on-nan", default="refuse", choices=["refuse", "drop"], help="points with NaN or infinite values"
+    )
+    parser.add_argument("--points", metavar="NAME", help="name of the coordinates in files of arrays")
+    several = {"nargs": "+", "action": "extend", "default": []}
+    parser.add_argument("--exclude", metavar="NAME", help="files or 'patterns' to skip; repeatable", **several)
+    args = parse(parser, words)
+    if not args.dry_run and not args.out:
+        raise ConfigError("name the dataset folder with --out, or preview the import with --dry-run")
+
+    from flare.utils.files import check_not_existing
+
+    if args.out and not args.dry_run:
+        check_not_existing(args.out)
+    with option_names(OPTIONS):
+        _import(args)
+    return 0
+
+
+def _import(args: Any) -> None:
+    from flare.data.importing.cases import find_cases
+    from flare.data.importing.importer import check_values, plan_import, warn_of_leaks, write_import
+    from flare.data.importing.schema import unused_parameters
+    from flare.data.importing.survey import survey
+
+    found = survey(find_cases(args.source, points=args.points, exclude=args.exclude), points=args.points)
+    if args.dry_run:
+        _show(found)
+        if not args.target:
+            _print_notes([*found.notes, *unused_parameters(found, args.input)])
+            print("choose targets with --target NAME and model inputs with --input NAME; then add --out FOLDER")
+            return
+    names = ("parameters", "cell_data", "dimensions", "test", "calibration", "group", "seed", "on_nan", "points")
+    plan = plan_import(
+        args.source,
+        targets=args.target,
+        inputs=args.input,
+        units=_units(args.unit),
+        exclude=args.exclude,
+        found=found,
+        name=Path(args.out).name if args.out else "imported",
+        **{name: getattr(args, name) for name in names},
+    )
+    _describe(plan)
+    if args.dry_run:
+        warn_of_leaks(plan, [place.name for place in plan.places])
+        check_values(plan)
+        return
+    dataset = write_import(plan, args.out)
+    print(f"{args.out}: {len(dataset):,} samples, {int(dataset.offsets[-1]):,} points")
+    print_status(f"check it with:  flare data check {args.out}")
+
+
+def _units(pairs: Sequence[str]) -> dict[str, str]:
+    units: dict[str, str] = {}
+    for pair in pairs:
+        name, sign, unit = pair.partition("=")
+        if not sign:
+            raise ConfigError(f"--unit {pair}: write NAME=UNIT, such as pressure=Pa")
+        if units.setdefault(name, unit) != unit:
+            raise ConfigError(f"--unit: {name!r} has two units, {units[name]} and {unit}; keep one")
+    return units
+
+
+def _show(found: Survey) -> None:
+    """Print the fields of the files as a table."""
+    from rich.console import Console
+    from rich.table import Table
+
+    points = [case.points for case in found.cases]
+    size = f"{min(points):,}" if min(points) == max(points) else f"{min(points):,} to {max(points):,}"
+    kinds = ", ".join(f"{kind} {number:,}" for kind, number in found.cell_kinds.items()) or "none"
+    print(f"{counted(len(found.cases), 'case')} of {size} points in {' '.join(found.axes)}; cells: {kinds}")
+    table = Table("field", "at", "components", "cases", "from", "to", "NaN, inf")
+    for (where, name), field in found.fields.items():
+        table.add_row(
+            name,
+            where,
+            " or ".join(map(str, sorted(field.widths))),
+            "all" if len(field.cases) == len(found.cases) else f"{len(field.cases)} of {len(found.cases)}",
+            f"{field.low:.4g}",
+            f"{field.high:.4g}",
+            _bad(field, found),
+        )
+    Console().print(table)
+
+
+def _bad(field: FieldSummary, found: Survey) -> str:
+    if field.first_bad is None:
+        return ""
+    case, place = field.first_bad
+    return f"{field.bad:,} (first: {found.cases[case].name}, {place})"
+
+
+def _describe(plan: ImportPlan) -> None:
+    """Print the fields and splits of the dataset, and the notes."""
+    for name, field in plan.schema.fields.items():
+        unit = "" if field.unit == "1" else f" [{field.unit}]"
+        print(f"  {field.role:<10} {name}{unit}: {', '.join(field.components)}")
+    sizes = [f"{name} {stop - start:,}" for name, (start, stop) in plan.splits.items()]
+    print(f"  splits     {', '.join(sizes)}")
+    _print_notes(plan.notes)
+
+
+def _print_notes(notes: Sequence[str]) -> None:
+    for note in notes:
+        print_status(f"note: {to_options(note, OPTIONS)}")

@@ -1,0 +1,1 @@
+"""Using a trained network: surrogates, predictions on points and meshes, encodings, error bars, export."""

@@ -1,0 +1,1 @@
+"""Calibration: conformal error bars, OOD score, ranges of the parameters."""

@@ -1,0 +1,266 @@
+"""Export of a surrogate as one file for other programs: torch.export (.pt2) or ONNX (.onnx).
+
+The file maps physical inputs [batch, points, in_dim] to physical fields [batch, points, out_dim]; batch and points are
+dynamic, the normalizers are included. A file is kept only if it agrees with the original at other sizes as well.
+"""
+
+# B batch, N points
+
+from __future__ import annotations
+
+import copy
+import json
+import logging
+import os
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from flare.data.sample import INPUT_ROLES
+from flare.inference.surrogate import Surrogate
+from flare.models import use_backend
+from flare.utils.errors import ConfigError, DataError, one_line, suggest_name
+from flare.utils.files import check_not_existing, create_file
+
+Format = Literal["torch", "onnx"]
+SUFFIX: dict[str, str] = {"torch": ".pt2", "onnx": ".onnx"}
+TOLERANCE = 1e-5
+"""Largest accepted difference from the original, relative to a channel's largest deviation from its mean.
+
+If the float32 and float64 results of the original differ by more, twice their difference is accepted.
+"""
+TRACED = (2, 37)
+"""Batch and points of the example that is traced."""
+TRIALS = ((1, 1), (1, 2), (2, 37), (3, 64), (5, 1), (1, 2000))
+"""Batch and points that are always compared; random ones follow."""
+LARGEST_TRIAL = 3000
+"""Largest number of points of a random size."""
+
+Program = Callable[[Tensor, Tensor | None], Tensor]
+"""Function of inputs and mask that runs an exported file."""
+
+
+@dataclass(frozen=True)
+class Exported:
+    """An exported file and its agreement with the original."""
+
+    path: Path
+    error: float
+    """Largest difference beyond rounding, relative to a channel's largest deviation from its mean."""
+    rounding: float
+    """The same between the original in float32 and in float64."""
+    sizes: list[tuple[int, int]]
+    """(batch, points) of the comparisons."""
+    differences: dict[str, float]
+    """Channel -> largest difference in physical units."""
+    steps: dict[str, float]
+    """Channel -> spacing of float32 numbers at the channel's largest value."""
+
+
+def export(
+    surrogate: Surrogate,
+    path: str | os.PathLike[str],
+    *,
+    format: Format | None = None,
+    mask: bool = False,
+    trials: int = 4,
+    seed: int = 0,
+) -> Exported:
+    """Write a surrogate for programs without flare, after comparing the file with the original.
+
+    Args:
+        surrogate: The surrogate.
+        path: File to write, ending in .pt2 or .onnx; must not exist.
+        format: `torch` or `onnx`; None: according to the path.
+        mask: Add a second input [batch, points], True at real points, for batches of samples of several sizes.
+        trials: Number of random sizes to compare, beside fixed ones that include a single point.
+        seed: Seed of the sizes and inputs.
+
+    Raises:
+        ConfigError: The format is unknown, a package is missing, or the model cannot be exported.
+        DataError: The file does not agree with the original to 1e-5, or as well as float32 allows. It is not written.
+    """
+    path = Path(path)
+    kind = _format(path, format)
+    write, open_file = _backend(kind)
+    check_not_existing(path)
+    original = copy.deepcopy(surrogate).cpu().eval()
+    traced = use_backend(copy.deepcopy(original), "sdpa")  # standard operators instead of our kernels
+    fixed = getattr(original.network, "grid", None)
+    points = None if fixed is None else fixed[0] * fixed[1]
+    with create_file(path) as temporary, _quiet(), torch.no_grad():
+        example = _inputs(original, (TRACED[0], points or TRACED[1]), mask, torch.Generator().manual_seed(seed))
+        batch = torch.export.Dim("batch", min=1)
+        free = {0: batch} if points else {0: batch, 1: torch.export.Dim("points", min=1)}
+        shapes = {"inputs": free, "mask": free if mask else None}
+        try:
+            program = torch.export.export(traced, example, dynamic_shapes=shapes, strict=False)
+            write(program, temporary, about(surrogate, mask=mask))
+        except RuntimeError as error:
+            name = surrogate.model["name"]
+            raise ConfigError(f"the model {name!r} cannot be exported as {kind}: {one_line(error)[:300]}") from None
+        return _compare(original, open_file(temporary), path, mask, _sizes(points, trials, seed), seed)
+
+
+def about(surrogate: Surrogate, *, mask: bool = False) -> dict[str, str]:
+    """Return the metadata of an exported file: channels in order, their units, schema and model."""
+    schema = surrogate.schema
+
+    def channels(*roles: Any) -> list[dict[str, str]]:
+        units = [schema.fields[name].unit for name in schema.named(*roles) for _ in schema.fields[name].components]
+        return [{"name": n, "unit": unit} for n, unit in zip(schema.channels(*roles), units, strict=True)]
+
+    return {
+        "flare.schema": json.dumps(schema.to_json()),
+        "flare.model": json.dumps(surrogate.model),
+        "flare.inputs": json.dumps(channels(*INPUT_ROLES)),
+        "flare.outputs": json.dumps(channels("target")),
+        "flare.mask": json.dumps(mask),
+    }
+
+
+# ---- the two formats ------------------------------------------------------------------------------------------------
+
+
+def _backend(format: str) -> tuple[Callable[[Any, Path, dict[str, str]], None], Callable[[Path], Program]]:
+    """Return the functions that write and open a file of a format."""
+    if format == "torch":
+        return _write_torch, _open_torch
+    try:
+        import onnx  # noqa: F401
+        import onnxruntime  # noqa: F401
+        import onnxscript  # noqa: F401
+    except ImportError as missing:
+        message = f"ONNX needs the package {missing.name}; install it with:  pip install 'flare-engine[export]'"
+        raise ConfigError(message) from None
+    return _write_onnx, _open_onnx
+
+
+def _write_torch(program: Any, path: Path, facts: dict[str, str]) -> None:
+    torch.export.save(program, path, extra_files=facts)
+
+
+def _open_torch(path: Path) -> Program:
+    run = torch.export.load(path).module()
+    return lambda inputs, mask: run(inputs, mask)
+
+
+def _write_onnx(program: Any, path: Path, facts: dict[str, str]) -> None:
+    names = ["inputs", "mask"] if json.loads(facts["flare.mask"]) else ["inputs"]
+    exported = torch.onnx.export(program, input_names=names, output_names=["outputs"], dynamo=True, verbose=False)
+    assert exported is not None
+    exported.model.metadata_props.update(facts)
+    exported.save(path, external_data=False)
+
+
+def _open_onnx(path: Path) -> Program:
+    import onnxruntime
+
+    session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+
+    def run(inputs: Tensor, mask: Tensor | None) -> Tensor:
+        given = {"inputs": inputs.numpy()} | ({} if mask is None else {"mask": mask.numpy()})
+        return torch.from_numpy(session.run(["outputs"], given)[0])
+
+    return run
+
+
+# ---- the comparison -------------------------------------------------------------------------------------------------
+
+
+def _compare(
+    original: Surrogate, run: Program, path: Path, mask: bool, sizes: list[tuple[int, int]], seed: int
+) -> Exported:
+    generator = torch.Generator().manual_seed(seed + 1)
+    exact = use_backend(copy.deepcopy(original).double(), "reference")
+    largest, spread, difference, size_of, own = torch.zeros(5, original.schema.out_dim)
+    for size in sizes:
+        inputs, real = _inputs(original, size, mask, generator)
+        truth = original(inputs, real)
+        try:
+            answer = run(inputs, real)
+        except Exception as error:  # runtimes raise many types
+            raise DataError(
+                f"{path} was not written: it does not run for batch {size[0]} of {size[1]} points: "
+                f"{one_line(error)[:300]}"
+            ) from None
+        if answer.shape != truth.shape:
+            raise DataError(
+                f"{path} was not written: its output is {list(answer.shape)}, that of the model {list(truth.shape)}"
+            )
+        # A field far from zero, such as an absolute pressure, is limited by the precision of float32.
+        held = 2 * torch.finfo(torch.float32).eps * truth.abs()
+        apart_by = (answer - truth).abs()
+        gap = (apart_by - held).clamp_min(0).nan_to_num(nan=torch.inf)
+        rounded = ((truth - exact(inputs.double(), real)).abs() - held).clamp_min(0).nan_to_num(0, 0).float()
+        departure = (truth - original.target_norm.shift).abs()
+        found = [rows if real is None else rows[real] for rows in (gap, departure, apart_by, truth.abs(), rounded)]
+        tops = [rows.reshape(-1, original.schema.out_dim).amax(0) for rows in found]
+        so_far = (largest, spread, difference, size_of, own)
+        largest, spread, difference, size_of, own = map(torch.maximum, so_far, tops)
+    spread = spread.clamp_min(torch.finfo(torch.float32).tiny)
+    apart, rounding = float((largest / spread).max()), float((own / spread).max())
+    accepted = max(TOLERANCE, 2 * rounding)
+    if not apart <= accepted:
+        raise DataError(
+            f"{path} was not written: it differs from the model by {apart:.1e} of a field's range, {accepted:.0e} is "
+            f"accepted. Check that the weights are trained and finite"
+        )
+    names = original.schema.channels("target")
+    differences = dict(zip(names, difference.tolist(), strict=True))
+    steps = dict(zip(names, np.spacing(size_of.numpy()).tolist(), strict=True))
+    return Exported(path, apart, rounding, sizes, differences, steps)
+
+
+def _inputs(
+    surrogate: Surrogate, size: tuple[int, int], mask: bool, generator: torch.Generator
+) -> tuple[Tensor, Tensor | None]:
+    """Draw random inputs with the statistics of the training data, and a mask."""
+    noise = torch.randn(*size, surrogate.schema.in_dim, generator=generator)
+    if not mask:
+        return surrogate.input_norm.decode(noise), None
+    real = torch.rand(size, generator=generator) < 0.8
+    real[:, 0] = True
+    return surrogate.input_norm.decode(noise), real
+
+
+def _sizes(points: int | None, trials: int, seed: int) -> list[tuple[int, int]]:
+    rng = np.random.default_rng(seed)
+    drawn = [(int(rng.integers(1, 5)), int(np.exp(rng.uniform(0, np.log(LARGEST_TRIAL))))) for _ in range(trials)]
+    return [(batch, points or count) for batch, count in (*TRIALS, *drawn)]
+
+
+def _format(path: Path, format: str | None) -> str:
+    if format is None:
+        found = [name for name, suffix in SUFFIX.items() if path.suffix == suffix]
+        if not found:
+            raise ConfigError(f"{path}: the name must end in .pt2 (torch) or .onnx")
+        return found[0]
+    if format not in SUFFIX:
+        raise ConfigError(f"unknown format {format!r}; {suggest_name(str(format), SUFFIX)}")
+    if path.suffix != SUFFIX[format]:
+        raise ConfigError(f"{path}: a file of the format {format!r} ends in {SUFFIX[format]}")
+    return format
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Silence the messages of the exporters."""
+    loggers = [logging.getLogger(name) for name in ("torch.onnx", "onnxscript", "onnx_ir")]
+    levels = [logger.level for logger in loggers]
+    for logger in loggers:
+        logger.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        for logger, level in zip(loggers, levels, strict=True):
+            logger.setLevel(level)

@@ -1,0 +1,327 @@
+"""Inputs of a model from a mesh: prediction, encoding, sensitivity and the server all use `mesh_inputs`.
+
+    inputs = mesh_inputs(surrogate, "part.stl", parameters={"speed": 30.0}, training_spacing=calibration.spacing)
+    inputs.sample.values["points"], inputs.mesh
+
+A surface without fields (STL, PLY, OBJ) gets points like those of the training data. Units that a file states must be
+those of the model.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, TypedDict
+
+import numpy as np
+
+from flare.data.benchmarks.cards import card, is_benchmark
+from flare.data.importing.cases import read_single_case
+from flare.data.importing.fields import CENTRES, extract_fields, find_field, identifier, uses_cells
+from flare.data.sample import INPUT_ROLES, Sample, Schema
+from flare.inference.array_folder import is_array_folder, map_inputs
+from flare.mesh.io import SURFACES, ReadLimits
+from flare.mesh.mesh import Mesh
+from flare.mesh.sampling import MAX_POINTS, center_spacing, fill_with_voxels, median_edge, points_on_surface
+from flare.utils.errors import ConfigError, DataError, TooLarge, suggest_name
+from flare.utils.registry import imported
+
+if TYPE_CHECKING:
+    from flare.inference.surrogate import Surrogate
+    from flare.mesh.octree import HexMesh
+
+logger = logging.getLogger(__name__)
+
+Points = Literal["auto", "vertices", "surface", "voxels"]
+Values = Mapping[str, float | Sequence[float]]
+SPARSE = 2.0
+"""Vertices further apart than this many training spacings are too sparse for a prediction."""
+
+
+@dataclass(frozen=True)
+class ModelInputs:
+    """A mesh and the checked inputs of a model on it."""
+
+    sample: Sample
+    mesh: Mesh | None = None
+    """Mesh that predicted fields are added to; None for a folder of arrays."""
+    points: np.ndarray | None = None
+    """(N, dimensions) points or cell centers at the precision of the file; None for a folder of arrays."""
+    given: tuple[str, ...] = ()
+    """Inputs that were passed as arguments."""
+    notes: list[str] = field(default_factory=list)
+    """What was decided: averaged fields, points made for a surface."""
+    name: str = ""
+    """File name, or the name of the mesh."""
+
+
+def mesh_inputs(
+    surrogate: Surrogate,
+    source: Mesh | str | os.PathLike[str],
+    *,
+    features: Values | None = None,
+    parameters: Values | None = None,
+    points: Points = "auto",
+    spacing: float | None = None,
+    training_spacing: float | None = None,
+    known: Mapping[str, np.ndarray] | None = None,
+    limits: ReadLimits | None = None,
+    log: Callable[[str], None] = logger.info,
+) -> ModelInputs:
+    """Read the inputs of a model from a mesh, a table, a file of arrays or a folder of arrays.
+
+    Arrays of a folder stay on disk.
+
+    Args:
+        surrogate: Trained model.
+        source: Mesh or file.
+        features: Features that the file lacks: a number, or one per component, the same at every point.
+        parameters: Parameters that the file lacks: a number, or one per component.
+        points: Points of a surface without fields: its `vertices`, points on the `surface`, or `voxels` that fill it;
+            `auto` follows the training data.
+        spacing: Distance between those points; None uses `training_spacing`.
+        training_spacing: Distance between the training points, if it is known.
+        known: Parameters of an encoded sample that is queried; the file may repeat them, but not change them.
+        limits: For untrusted files: safe readers only, and no more points than this.
+        log: Called with every note.
+
+    Raises:
+        DataError: An input is missing, given twice, in another unit, or not finite.
+        ConfigError: An argument does not apply to the file or to the model.
+        TooLarge: The limits are exceeded.
+    """
+    schema, given = surrogate.schema, {**(features or {}), **(parameters or {})}
+    check_names(schema, features or {}, parameters or {})
+    name = source.name if isinstance(source, Mesh) else str(source)
+    check_sampling(name, points, spacing)
+    if not isinstance(source, Mesh) and (is_array_folder(source) or (Path(source) / "dataset.json").exists()):
+        if given:
+            raise ConfigError(f"{name} is a folder of arrays; add {', '.join(given)} to it as .npy files")
+        values = map_inputs(Path(source), schema)
+        return _checked(surrogate, values, ModelInputs(Sample({}), name=name))
+    notes: list[str] = []
+
+    def note(message: str) -> None:
+        notes.append(message)
+        log(message)
+
+    mesh = source if isinstance(source, Mesh) else read_single_case(Path(source), schema, limits)
+    for message in mesh.notes:
+        note(f"{name}: {message}")
+    if is_bare_surface(name):
+        if points == "auto" and spacing is not None and benchmark_mesher(schema):
+            raise ConfigError(f"spacing={spacing:g}: the benchmark has its own mesh; choose points as well")
+        mesh = sample_surface(schema, mesh, points, spacing or training_spacing, limits=limits, log=note)
+    count = mesh.cell_count if uses_cells(mesh, schema) else len(mesh.points)
+    if limits is not None and count > limits.points:
+        raise TooLarge(f"{name} has {count:,} points; the limit is {limits.points:,}")
+    values = _input_values(mesh, schema, given, known or {}, count, note)
+    found = ModelInputs(Sample({}), mesh, values[schema.points], tuple(given), notes, name)
+    return _checked(surrogate, values, found)
+
+
+def _input_values(
+    mesh: Mesh,
+    schema: Schema,
+    given: Values,
+    known: Mapping[str, np.ndarray],
+    count: int,
+    log: Callable[[str], None],
+) -> dict[str, np.ndarray]:
+    """Collect the inputs from the mesh and from the arguments."""
+    values = {name: np.atleast_1d(np.asarray(value, dtype=np.float64)) for name, value in given.items()}
+    features = schema.named("feature")
+    passed = {name: np.tile(value, (count, 1)) if name in features else value for name, value in values.items()}
+    for name, value in {**known, **passed}.items():
+        own = find_field(mesh, schema, name)
+        if own is not None and (name in passed or not same_value(own, value)):
+            raise given_twice(name, mesh.name, own, value)
+    inputs = schema.named(*INPUT_ROLES)
+    check_units(mesh, schema, [name for name in inputs if name not in passed])
+    return extract_fields(mesh, schema, inputs, {**known, **passed}, log=log)
+
+
+def _checked(surrogate: Surrogate, values: dict[str, np.ndarray], inputs: ModelInputs) -> ModelInputs:
+    try:
+        return replace(inputs, sample=surrogate.sample(values.pop(surrogate.schema.points), values))
+    except DataError as error:
+        raise DataError(f"{inputs.name}: {error}") from None
+
+
+def check_names(schema: Schema, features: Values, parameters: Values) -> None:
+    """Raise ConfigError for names that are not inputs of the model."""
+    for argument, role, values in (("features", "feature", features), ("parameters", "parameter", parameters)):
+        known = schema.named(role)  # type: ignore[arg-type]
+        for name in values:
+            if name not in known:
+                raise ConfigError(f"{argument}: the model has no {role} {name!r}; {suggest_name(name, known)}")
+
+
+class GivenInputs(TypedDict):
+    """Arguments of `mesh_inputs` for inputs that a file lacks."""
+
+    features: Values
+    parameters: Values
+
+
+def split_settings(schema: Schema, settings: Values) -> GivenInputs:
+    """Return values by name as the arguments `features` and `parameters` of `mesh_inputs`."""
+    features = schema.named("feature")
+    for name in settings:
+        if name not in schema.named("feature", "parameter"):
+            raise ConfigError(
+                f"the model has no input {name!r}; {suggest_name(name, schema.named('feature', 'parameter'))}"
+            )
+    return {
+        "features": {name: value for name, value in settings.items() if name in features},
+        "parameters": {name: value for name, value in settings.items() if name not in features},
+    }
+
+
+def check_sampling(name: str, points: Points, spacing: float | None) -> None:
+    """Raise ConfigError if `points` or `spacing` have no effect on a file, or no meaning."""
+    if spacing is not None and not 0 < spacing < math.inf:
+        raise ConfigError(f"spacing={spacing:g} is not a positive number")
+    if not is_bare_surface(name) and (points != "auto" or spacing is not None):
+        argument = f'points="{points}"' if points != "auto" else f"spacing={spacing:g}"
+        raise ConfigError(f"{argument} applies to surface files ({', '.join(SURFACES)}); {name} has its own points")
+    if points == "vertices" and spacing is not None:
+        raise ConfigError(f'spacing={spacing:g} applies to points="surface" and points="voxels", not to vertices')
+
+
+def is_bare_surface(name: str) -> bool:
+    """Return whether a file holds a surface without fields, by its suffix."""
+    return Path(name).suffix.lower() in SURFACES
+
+
+def given_twice(name: str, where: str, own: np.ndarray, given: np.ndarray) -> DataError:
+    """Return the error for an input that is both in the file and passed as an argument."""
+    return DataError(
+        f"{name!r} is given twice: {_formatted(own)} in {where} and {_formatted(given)} as an argument; remove one"
+    )
+
+
+def same_value(own: np.ndarray, known: np.ndarray) -> bool:
+    """Return whether two values are equal in single precision."""
+    return np.array_equal(np.asarray(own, np.float32).reshape(-1), np.asarray(known, np.float32).reshape(-1))
+
+
+def _formatted(values: np.ndarray) -> str:
+    """Format a parameter, or the range of a feature."""
+    if not np.size(values):
+        return "nothing"
+    rows = np.asarray(values, np.float64).reshape(-1, np.shape(values)[-1] if np.ndim(values) else 1)
+    low, high = (",".join(f"{number:g}" for number in row) for row in (rows.min(0), rows.max(0)))
+    return low if low == high else f"{low} to {high}"
+
+
+def check_units(mesh: Mesh, schema: Schema, names: Sequence[str]) -> None:
+    """Raise DataError if the file states another unit than the model has; nothing is converted."""
+    for name in names:
+        other = other_unit(mesh, schema, name)
+        if other:
+            unit = schema.fields[name].unit
+            raise DataError(f"{mesh.name}: {name!r} is in {other}, but the model expects {unit}; convert it to {unit}")
+
+
+def other_unit(mesh: Mesh, schema: Schema, name: str) -> str | None:
+    """Return the unit that the file states for a field, if the model has another one."""
+    title = "points" if name == schema.points else name
+    stated = next((unit for own, unit in mesh.units.items() if identifier(own) == title), "1")
+    unit = schema.fields[name].unit
+    return stated if stated != unit and "1" not in (stated, unit) else None
+
+
+# ---- surfaces without fields -----------------------------------------------------------------------------------------
+
+
+def sample_surface(
+    schema: Schema,
+    mesh: Mesh,
+    points: Points,
+    spacing: float | None,
+    *,
+    limits: ReadLimits | None = None,
+    log: Callable[[str], None] = logger.info,
+) -> Mesh:
+    """Give a surface points like those of the training data.
+
+    Args:
+        schema: Schema of the model.
+        mesh: Triangles.
+        points: As in `mesh_inputs`.
+        spacing: Distance between points.
+        limits: Limits for untrusted files.
+        log: Called with a description of the points.
+    """
+    surface, most = mesh.surface(), limits.points if limits else None
+    if not np.isfinite(surface.vertices).all():
+        raise DataError(f"{mesh.name} has NaN or infinite coordinates")
+    mesher = benchmark_mesher(schema) if points == "auto" else None
+    if mesher is not None:
+        sampled, how = (
+            mesher(surface, mesh.name).to_mesh(mesh.name),
+            "placed and meshed as in the benchmark, 60 mm long",
+        )
+    else:
+        kind: str | None = training_kind(schema) if points == "auto" else points
+        if kind is None:
+            raise ConfigError(
+                f"{mesh.name}: the training data had no cells, so it is unknown whether its points were on surfaces or "
+                f'inside volumes; choose points="surface", points="voxels" or points="vertices", or use a mesh'
+            )
+        if points == "auto" and kind == "surface":
+            sparse = too_sparse(schema, mesh, spacing)
+            kind = "surface" if sparse else "vertices"
+            if sparse:
+                log(f'{mesh.name}: {sparse}; points are spread over the surface (points="vertices" keeps the mesh)')
+        if kind == "vertices":
+            where = "triangle centers" if schema.points == CENTRES else "vertices"
+            sampled, how = mesh, f"fields are at its {where}"
+        elif kind == "surface":
+            sampled = points_on_surface(mesh, _needed(spacing), max_points=most or MAX_POINTS)
+            how = f"points on the surface at a spacing of {spacing:.3g}"
+        else:
+            sampled, how = (
+                fill_with_voxels(mesh, _needed(spacing), max_points=most),
+                f"filled with voxels of {spacing:.3g}",
+            )
+    count = sampled.cell_count if schema.points == CENTRES and sampled.dimension else len(sampled.points)
+    log(f"{mesh.name}: {how}: {count:,} points")
+    return sampled
+
+
+def _needed(spacing: float | None) -> float:
+    if spacing is None or not 0 < spacing < math.inf:
+        raise ConfigError("the spacing of the training points is unknown; pass spacing=NUMBER, or calibrate the run")
+    return spacing
+
+
+def benchmark_mesher(schema: Schema) -> Callable[..., HexMesh] | None:
+    """Return the function that meshes a geometry as the samples of a benchmark are meshed, if the benchmark has one."""
+    mesher = card(schema.name).mesher if is_benchmark(schema) else None
+    return imported(mesher) if mesher else None
+
+
+def training_kind(schema: Schema) -> Literal["voxels", "surface"] | None:
+    """Return whether the training points were inside volumes or on surfaces; None if they had no cells."""
+    if schema.mesh_dimension == 3:
+        return "voxels"
+    solid = len(schema.fields[schema.points].components) == 3
+    return None if schema.mesh_dimension is None and solid else "surface"
+
+
+def too_sparse(schema: Schema, mesh: Mesh, spacing: float | None) -> str | None:
+    """Return why the points of a surface are too sparse for a prediction; None if they are not, or if it is unknown."""
+    if not spacing:
+        return None
+    at_cells = schema.points == CENTRES
+    apart = center_spacing(mesh.surface()) if at_cells else median_edge(mesh.surface())
+    if apart <= SPARSE * spacing:
+        return None
+    where = "triangle centers" if at_cells else "vertices"
+    return f"its {where} are {apart:.3g} apart, those of the training {spacing:.3g}"

@@ -1,0 +1,439 @@
+"""Prediction on a mesh: the same mesh with predicted fields and error bars.
+
+mesh = predict_mesh(surrogate, "part.vtu", parameters={"speed": 30.0}, calibration=calibration)
+mesh.point_data["pressure_predicted"], mesh.point_data["pressure_bar"]
+mesh.save("part_predicted.vtu")
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from flare.data.importing.fields import CENTRES, find_field, identifier, uses_cells
+from flare.data.sample import INPUT_ROLES, Role, Sample, Schema
+from flare.inference.calibration.parameter_ranges import range_warning
+from flare.inference.chunked import MANY, Chunk, as_fields, empty_outputs, passes, predict_into
+from flare.inference.mesh_inputs import ModelInputs, Points, Values, is_bare_surface, mesh_inputs, other_unit
+from flare.inference.surrogate import Surrogate
+from flare.mesh.io import POINT_FORMATS, ROW_FORMATS, vtk_suffixes
+from flare.mesh.io.arrays import write_npz
+from flare.mesh.io.tables import TableSource, write_csv
+from flare.mesh.mesh import Mesh
+from flare.utils.errors import DataError
+from flare.utils.progress import progress
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from flare.inference.calibration.calibrate import Assessment, Calibration
+
+logger = logging.getLogger(__name__)
+
+SCORE = "familiarity_score"
+"""Name of the OOD score in files."""
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """Predicted fields at the points of a mesh, and how far to trust them."""
+
+    inputs: ModelInputs
+    schema: Schema
+    fields: dict[str, np.ndarray]
+    """Target -> (N,) or (N, components), in physical units."""
+    judgement: Assessment | None
+    """Error bars and OOD score; None without a calibration."""
+    errors: dict[str, float]
+    """Target -> relative L2 error, for targets that the file holds."""
+
+    @property
+    def name(self) -> str:
+        """Name of the file."""
+        return self.inputs.name
+
+    @property
+    def sample(self) -> Sample:
+        """Inputs of the model."""
+        return self.inputs.sample
+
+    @property
+    def at_cells(self) -> bool:
+        """Whether the fields are at the cells of the mesh."""
+        return self.inputs.mesh is not None and uses_cells(self.inputs.mesh, self.schema)
+
+    @property
+    def added(self) -> dict[str, np.ndarray]:
+        """New fields of a file: `pressure_predicted`, and `pressure_bar` if there are error bars."""
+        bars = self.judgement.error_bars if self.judgement else None
+        named = {f"{name}_predicted": values for name, values in self.fields.items()}
+        return named | {f"{name}_bar": values for name, values in (bars or {}).items()}
+
+    @property
+    def score(self) -> dict[str, np.ndarray]:
+        """New field data of a file: `familiarity_score`, if it is known."""
+        known = self.judgement is not None and self.judgement.score is not None
+        return {SCORE: np.array([self.judgement.score])} if known and self.judgement else {}
+
+    @property
+    def warning(self) -> str:
+        """A warning for pictures; empty if the sample is like the training data, or if that is unknown."""
+        if self.judgement is None or not self.judgement.is_ood:
+            return ""
+        reasons = list(self.judgement.outside)
+        if self.judgement.rank == 0:
+            reasons.insert(0, f"unlike the training set (familiarity score {self.judgement.score:.2f})")
+        return f"WARNING: {'; '.join(reasons)}; error bars do not hold"
+
+    @cached_property
+    def kept(self) -> dict[str, np.ndarray]:
+        """Fields of the file at the predicted places that are not inputs: name -> (N,) or (N, components)."""
+        return other_fields(self.inputs.mesh, self.schema) if self.inputs.mesh is not None else {}
+
+    @cached_property
+    def mesh(self) -> Mesh:
+        """The mesh with predicted fields, error bars, OOD score, and inputs that it lacked.
+
+        Raises:
+            DataError: The file already has a field of one of the new names.
+        """
+        own = self.inputs.mesh
+        base = own if own is not None and own.has_cells else self._points_mesh()
+        names = [*base.point_data, *base.cell_data]
+        for name in self.added:
+            if name in names:
+                raise _taken(self.name, name)
+        features = self._lacking("feature", names if base is own else ())
+        parameters = self._lacking("parameter", base.field_data)
+        units = {name: self.schema.fields[name.rpartition("_")[0]].unit for name in self.added}
+        units |= {name: self.schema.fields[name].unit for name in (*features, *parameters)}
+        units |= input_units(self.schema, base)
+        new = {**features, **self.added}
+        return base.with_data(
+            point_data=None if self.at_cells else new,
+            cell_data=new if self.at_cells else None,
+            field_data={**self.score, **parameters},
+            units={name: unit for name, unit in units.items() if unit != "1"},
+        )
+
+    def _lacking(self, role: Role, names: Iterable[str]) -> dict[str, np.ndarray]:
+        """Return the inputs of a role that are not among the names of a file, as they are written."""
+        own = {identifier(name) for name in names}
+        values = {name: np.asarray(self.sample.values[name]) for name in self.schema.named(role) if name not in own}
+        return as_fields(values) if role == "feature" else values
+
+    def _points_mesh(self) -> Mesh:
+        """Return a mesh of vertices with the other fields of a table or of arrays without cells."""
+        number = np.arange(len(self.sample.values[self.schema.points]), dtype=np.int64)
+        return Mesh(
+            self._exact_points(),
+            number,
+            number + 1,
+            np.ones(len(number), np.uint8),
+            point_data=self.kept,
+            units=_units_of(self.inputs.mesh, self.kept),
+            name=self.name,
+        )
+
+    def _exact_points(self) -> np.ndarray:
+        """Return the points at the precision of the file, in a floating-point type."""
+        values = self.sample.values[self.schema.points]
+        if self.inputs.points is None:
+            return np.asarray(values)
+        exact = self.inputs.points
+        return exact.astype(np.result_type(exact, np.float32), copy=False).reshape(values.shape)
+
+    @property
+    def input_values(self) -> dict[str, np.ndarray]:
+        """Inputs as they are written: points at the precision of the file."""
+        return {**self.sample.values, self.schema.points: self._exact_points()}
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the mesh with its new fields, by the suffix; .csv and .npz hold one row per predicted place.
+
+        A CSV file that is saved as CSV keeps its titles and numbers as they were typed, with columns added.
+        """
+        suffix, own = Path(path).suffix.lower(), self.inputs.mesh
+        if suffix not in ROW_FORMATS:
+            self.mesh.save(path)
+            return
+        for name in self.added:
+            if name in self.kept:
+                raise _taken(self.name, name)
+        if suffix == ".npz":
+            write_npz(path, self._rows(), points=self.schema.points)
+        elif own is not None and isinstance(own._source, TableSource):
+            given = {name: self._at_points(name) for name in self.inputs.given}
+            table = own.with_data(point_data={**self.added, **given})
+            write_csv(path, replace(table, **self._titles()), points=self.schema.points)
+        else:
+            rows = self._rows()
+            inputs = {name: self._at_points(name) for name in self.schema.named("feature", "parameter")}
+            rows = replace(rows, point_data={**inputs, **rows.point_data}, field_data={})
+            write_csv(path, rows, points=self.schema.points)
+
+    def _at_points(self, name: str) -> np.ndarray:
+        """Return an input at every point; a parameter is repeated."""
+        values = np.asarray(self.sample.values[name])
+        return np.broadcast_to(values, (len(self.sample.values[self.schema.points]), values.shape[-1]))
+
+    def _rows(self) -> Mesh:
+        """Return the predicted places as points, with inputs, other fields of the file and new fields."""
+        schema, own = self.schema, self.inputs.mesh
+        features, parameters = (
+            {name: np.asarray(self.sample.values[name]) for name in schema.named(role)}
+            for role in ("feature", "parameter")
+        )
+        # Corners are indices of points, not of cell centers.
+        cells = {} if own is None or schema.points == CENTRES else own.cells
+        old = {schema.points, *features, *parameters, *self.kept}
+        return Mesh.from_cells(
+            self._exact_points(),
+            {kind: corners for kind, corners in cells.items() if corners.size and kind not in old},
+            point_data={**features, **self.kept, **self.added},
+            field_data={**parameters, **self.score},
+            name=self.name,
+            **self._titles(),
+        )
+
+    def _titles(self) -> dict[str, Any]:
+        """Return component names and units: of inputs and new fields by the model, of other fields by the file."""
+        schema = self.schema
+        components = {name: field.components for name, field in schema.fields.items()}
+        units = {name: schema.fields[name].unit for name in schema.named(*INPUT_ROLES)}
+        units["points"] = units.pop(schema.points)
+        for name in self.added:
+            target = name.rpartition("_")[0]
+            components[name], units[name] = schema.fields[target].components, schema.fields[target].unit
+        widths = {name: 1 if values.ndim == 1 else values.shape[1] for name, values in self.kept.items()}
+        components = {name: c for name, c in components.items() if len(c) == widths.get(name, len(c))}
+        return {"components": components, "units": units | _units_of(self.inputs.mesh, self.kept)}
+
+
+def predict_mesh(
+    surrogate: Surrogate,
+    source: Mesh | str | os.PathLike[str],
+    *,
+    features: Values | None = None,
+    parameters: Values | None = None,
+    points: Points = "auto",
+    spacing: float | None = None,
+    calibration: Calibration | None = None,
+    chunk: Chunk = "auto",
+    scratch: str | os.PathLike[str] | None = None,
+) -> Mesh:
+    """Predict the target fields at the points, or cell centers, of a mesh.
+
+    Args:
+        surrogate: Trained model.
+        source: Mesh or file; see `flare.mesh.read_mesh`.
+        features: Features that the file lacks, the same at every point.
+        parameters: Parameters that the file lacks.
+        points: Points of a surface without fields: `vertices`, `surface`, `voxels`, or `auto` as in the training data.
+        spacing: Distance between those points; None uses that of the training data.
+        calibration: Adds error bars and the OOD score.
+        chunk: Points at a time; see `Surrogate.predict`.
+        scratch: Folder for what does not fit into memory.
+
+    Returns:
+        The mesh with `<field>_predicted`, `<field>_bar` if there is a calibration, and inputs that it lacked.
+
+    Raises:
+        DataError: The file does not fit the model.
+    """
+    return predict(
+        surrogate,
+        source,
+        features=features,
+        parameters=parameters,
+        points=points,
+        spacing=spacing,
+        calibration=calibration,
+        chunk=chunk,
+        scratch=scratch,
+    ).mesh
+
+
+def predict(
+    surrogate: Surrogate,
+    source: Mesh | str | os.PathLike[str] | ModelInputs,
+    *,
+    features: Values | None = None,
+    parameters: Values | None = None,
+    points: Points = "auto",
+    spacing: float | None = None,
+    calibration: Calibration | None = None,
+    chunk: Chunk = "auto",
+    scratch: str | os.PathLike[str] | None = None,
+    done: Callable[[int], None] | None = None,
+) -> Prediction:
+    """Predict as `predict_mesh` does, and return the prediction with its inputs, error bars and known errors.
+
+    Args:
+        surrogate: Trained model.
+        source: Mesh or file, or the result of `mesh_inputs`, for which the next four arguments are ignored.
+        features: As in `predict_mesh`, like the arguments below.
+        parameters: Parameters that the file lacks.
+        points: Points of a surface without fields.
+        spacing: Distance between those points.
+        calibration: Adds error bars and the OOD score.
+        chunk: Points at a time.
+        scratch: Folder for what does not fit into memory.
+        done: Called with the number of points of each chunk, once per block; None shows a progress bar.
+    """
+    if isinstance(source, ModelInputs):
+        inputs = source
+    else:
+        trained = calibration.spacing if calibration else None
+        given: dict[str, Any] = {"features": features, "parameters": parameters, "points": points, "spacing": spacing}
+        inputs = mesh_inputs(surrogate, source, training_spacing=trained, **given)
+    count = len(inputs.sample.values[surrogate.schema.points])
+    outputs, quiet = empty_outputs(surrogate, count), done is not None or count < MANY
+    with progress("predicting", count * passes(surrogate), unit="points x blocks", quiet=quiet) as update:
+        latents = predict_into(surrogate, inputs.sample, outputs, chunk=chunk, scratch=scratch, done=done or update)
+    return assess(surrogate, inputs, as_fields(outputs), calibration, latents)
+
+
+def assess(
+    surrogate: Surrogate,
+    inputs: ModelInputs,
+    fields: dict[str, np.ndarray],
+    calibration: Calibration | None = None,
+    latents: list[Tensor] | None = None,
+) -> Prediction:
+    """Add error bars, OOD score and known errors to predicted fields.
+
+    Args:
+        surrogate: Model that predicted them.
+        inputs: Inputs of the model.
+        fields: Target -> (N,) or (N, components).
+        calibration: Calibration of the model, if there is one.
+        latents: Latents of the sample; None encodes it again if they are needed.
+    """
+    judgement = calibration.assess(surrogate, inputs.sample, fields, latents) if calibration else None
+    errors = _known_errors(inputs.mesh, surrogate.schema, fields) if inputs.mesh is not None else {}
+    return Prediction(inputs, surrogate.schema, fields, judgement, errors)
+
+
+def input_units(schema: Schema, mesh: Mesh) -> dict[str, str]:
+    """Return the units of points, features and parameters that the mesh does not state."""
+    stated = {identifier(name) for name in mesh.units}
+    titles = {name: "points" if name == schema.points else name for name in schema.named(*INPUT_ROLES)}
+    return {title: schema.fields[name].unit for name, title in titles.items() if title not in stated}
+
+
+def other_fields(mesh: Mesh, schema: Schema) -> dict[str, np.ndarray]:
+    """Return the fields of a mesh at the places of the model that are not inputs.
+
+    Names have the schema's spelling; two names of the same spelling stay as they are.
+    """
+    own = mesh.cell_data if uses_cells(mesh, schema) else mesh.point_data
+    spelled = Counter(map(identifier, own))
+    words = {name: identifier(name) if spelled[identifier(name)] == 1 else name for name in own}
+    return {word: own[name] for name, word in words.items() if word not in schema.named(*INPUT_ROLES)}
+
+
+def fields_without_rows(mesh: Mesh, schema: Schema) -> list[str]:
+    """Return one message per kind of field that .csv and .npz files of a prediction do not hold.
+
+    These are fields with the name of an input that they are not, and data at the other place, cells or points.
+    """
+    at_cells = uses_cells(mesh, schema)
+    own, others = (mesh.cell_data, mesh.point_data) if at_cells else (mesh.point_data, mesh.cell_data)
+    spelled, messages = Counter(map(identifier, own)), []
+    for name, values in own.items():
+        word = identifier(name) if spelled[identifier(name)] == 1 else name
+        is_input = word in schema.named("points", "parameter")
+        if is_input and _is_another(mesh, schema, word, values):
+            messages.append(f"{mesh.name}: {name!r} is not written to .csv and .npz files, where an input has its name")
+    names = [repr(name) for name in others if identifier(name) not in schema.named(*INPUT_ROLES)]
+    if names:
+        place, rows = ("point", "cells") if at_cells else ("cell", "points")
+        messages.append(
+            f"{mesh.name}: {place} data is not written to .csv and .npz files, whose rows are {rows}: "
+            f"{', '.join(names)}"
+        )
+    return messages
+
+
+def _taken(where: str, name: str) -> DataError:
+    return DataError(f"{where} already has a field {name!r}; rename it in the file to keep it")
+
+
+def _is_another(mesh: Mesh, schema: Schema, name: str, values: np.ndarray) -> bool:
+    """Return whether a field differs from the input of its name; a table may repeat a parameter in every row."""
+    return name == schema.points or name in map(identifier, mesh.parameters) or bool((values != values[:1]).any())
+
+
+def _units_of(mesh: Mesh | None, names: Iterable[str]) -> dict[str, str]:
+    """Return the stated units of fields, under their own name or in the schema's spelling."""
+    if mesh is None:
+        return {}
+    spelled = Counter(map(identifier, {*mesh.point_data, *mesh.cell_data}))
+    stated = {identifier(name): unit for name, unit in mesh.units.items() if spelled[identifier(name)] == 1}
+    stated |= dict(mesh.units)
+    return {name: stated[name].strip() for name in names if stated.get(name, "").strip() not in ("", "1")}
+
+
+def check_output(path: str | os.PathLike[str], inputs: ModelInputs) -> None:
+    """Raise DataError if a prediction for these inputs cannot be saved under this name."""
+    suffix, mesh = Path(path).suffix.lower(), inputs.mesh
+    on_cells = mesh is not None and mesh.has_cells
+    ways = [*vtk_suffixes(mesh), *ROW_FORMATS] if mesh and on_cells else [*ROW_FORMATS, *POINT_FORMATS]
+    if suffix in ways:
+        return
+    filled = mesh is not None and is_bare_surface(inputs.name) and mesh.dimension == 3
+    reason = f"; {inputs.name} is filled with voxels, which are not a surface" if filled else ""
+    raise DataError(f"{path}: cannot write {suffix or 'a file without suffix'}{reason}; use {', '.join(ways)}")
+
+
+def _known_errors(mesh: Mesh, schema: Schema, fields: Mapping[str, np.ndarray]) -> dict[str, float]:
+    """Return relative L2 errors of targets that the file holds in the model's unit."""
+    errors = {}
+    for name, predicted in fields.items():
+        if other_unit(mesh, schema, name):
+            continue
+        try:
+            truth = find_field(mesh, schema, name)
+        except DataError:
+            continue
+        if truth is None or truth.size != predicted.size:
+            continue
+        size = float(np.linalg.norm(truth))
+        if np.isfinite(size) and size > 0:
+            errors[name] = float(np.linalg.norm(predicted - truth.reshape(predicted.shape))) / size
+    return errors
+
+
+def describe(prediction: Prediction, calibration: Calibration | None) -> list[str]:
+    """Return lines about the range, error bars, known errors and OOD score of a prediction."""
+    lines, judgement = [], prediction.judgement
+    places = "cells" if prediction.at_cells else "points"
+    for name, values in prediction.fields.items():
+        unit = prediction.schema.fields[name].unit
+        bars = judgement.error_bars if judgement else None
+        bar = f", ± {np.median(bars[name]):.3g} at the median {places[:-1]}" if bars else ""
+        bar += " (does not hold here)" if bars and prediction.warning else ""
+        known = f"; error {prediction.errors[name]:.2%} against the file's own" if name in prediction.errors else ""
+        span = f"{values.min():.6g} to {values.max():.6g}{'' if unit == '1' else f' {unit}'}"
+        lines.append(f"{name}, {len(values):,} {places}, {span}{bar}{known}")
+    if calibration is None or judgement is None:
+        return lines
+    if "coverage" in calibration.report and not prediction.warning:
+        shares = calibration.report["coverage"].values()
+        low, high = f"{min(shares):.1%}", f"{max(shares):.1%}"
+        lines.append(
+            f"error bars are for {calibration.report['level']:.0%} of the {places}; on test samples they covered "
+            f"{low if low == high else f'{low} to {high}'}"
+        )
+    if judgement.score is not None and calibration.ood is not None:
+        lines.append(calibration.ood.describe(judgement.rank or 0, judgement.score))
+    return lines + [range_warning(clause) for clause in judgement.outside]

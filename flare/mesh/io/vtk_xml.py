@@ -1,0 +1,498 @@
+"""VTK XML files (VTU, VTP, PVD), read and written without VTK.
+
+The reader is safe for files from untrusted sources. It supports text, base64 and raw arrays, inline or appended,
+uncompressed, zlib or LZMA, with 32 or 64-bit headers. Appended data is memory-mapped and only the requested arrays are
+unpacked. No array is unpacked beyond the size that its header declares or beyond the limits of the caller, and XML
+entities and document types are rejected.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import lzma
+import mmap
+import os
+import warnings
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+from xml.sax.saxutils import quoteattr
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flare.mesh.io import ReadLimits
+from flare.mesh.mesh import Array, Arrays, Mesh, in_space, stated_units, written_field_data
+from flare.utils.errors import DataError, TooLarge
+from flare.utils.files import replace_atomically
+
+TYPES = {f"{kind}{8 * size}": f"{code}{size}" for kind, code in (("Int", "i"), ("UInt", "u")) for size in (1, 2, 4, 8)}
+TYPES |= {"Float32": "f4", "Float64": "f8"}
+"""VTK's number types -> NumPy's, without the byte order."""
+TYPE_NAMES = {code: name for name, code in TYPES.items()}
+STRING = "String"
+HEADERS = {"UInt32": "u4", "UInt64": "u8"}
+APPENDED = b"<AppendedData"
+MAX_ELEMENTS = 20_000
+"""Most XML elements of a file; a mesh has a few dozen."""
+MAX_CHARACTERS = 1 << 24
+"""Most characters of a string array, counting every string at the length of the longest, as NumPy stores it."""
+BLOCK = 1 << 20
+"""Bytes that are compressed at a time."""
+TENSOR = ("XX", "YY", "ZZ", "YZ", "XZ", "XY")
+"""Names of six components in our order; VTK's default order is XX YY ZZ XY YZ XZ."""
+POLYGON, POLYHEDRON = 7, 42
+OTHER_POLYDATA = ("NumberOfVerts", "NumberOfLines", "NumberOfStrips")
+
+
+class InvalidFile(Exception):
+    """A fault in a file; `open_xml` adds the name of the file."""
+
+
+# ---- reading ---------------------------------------------------------------------------------------------------------
+
+
+def read_vtu(path: str | os.PathLike[str], limits: ReadLimits | None = None) -> Mesh:
+    """Read an unstructured grid. Strings at points or cells and attributes of the file are not kept.
+
+    Raises:
+        DataError: The file is missing, damaged, or not an unstructured grid.
+        TooLarge: It exceeds one of the limits; no array has been unpacked beyond them.
+    """
+    with open_xml(path, "VTU", limit=limits.bytes if limits else None) as file:
+        return _unstructured_grid(file, str(path), limits.points if limits else None)
+
+
+def read_vtp(path: str | os.PathLike[str], fields: Iterable[str] = ()) -> Mesh:
+    """Read the polygons of a surface file; only the named cell fields are unpacked.
+
+    Raises:
+        DataError: The file is missing or damaged, has other cells than polygons, or lacks one of the fields.
+    """
+    with open_xml(path, "VTP") as file:
+        pieces = [_polygons(file, piece, list(fields)) for piece in file.root.iterfind("PolyData/Piece")]
+        if not pieces:
+            raise InvalidFile(f"holds {file.root.get('type', 'something else')}; expected PolyData")
+    before = np.cumsum([0, *(len(piece.points) for piece in pieces)])
+    earlier = np.cumsum([0, *(len(piece.connectivity) for piece in pieces)])
+    return Mesh(
+        np.concatenate([piece.points for piece in pieces]),
+        np.concatenate([piece.connectivity + n for piece, n in zip(pieces, before, strict=False)]),
+        np.concatenate([piece.offsets + n for piece, n in zip(pieces, earlier, strict=False)]),
+        np.concatenate([piece.cell_types for piece in pieces]),
+        cell_data={name: np.concatenate([piece.cell_data[name] for piece in pieces]) for name in fields},
+        name=str(path),
+    )
+
+
+def _unstructured_grid(file: XMLFile, name: str, max_points: int | None) -> Mesh:
+    pieces = file.root.findall("UnstructuredGrid/Piece")
+    if len(pieces) != 1:
+        held = f"{len(pieces)} pieces" if pieces else file.root.get("type", "something else")
+        raise InvalidFile(f"holds {held}; expected one piece of an UnstructuredGrid")
+    (piece,) = pieces
+    points, cells = (int(piece.attrib[f"NumberOf{what}"]) for what in ("Points", "Cells"))
+    if min(points, cells) < 0:
+        raise InvalidFile(f"declares {points} points and {cells} cells")
+    if max_points is not None and points > max_points:
+        raise TooLarge(f"{name} has {points:,} points; the limit is {max_points:,}")
+    place = piece.find("Points/DataArray")
+    about = {a.get("Name", ""): a for a in piece.iterfind("Cells/DataArray")}
+    if place is None or not {"connectivity", "offsets", "types"} <= about.keys():
+        raise InvalidFile("has no points or no cells")
+    if place.get("NumberOfComponents", "3") != "3":
+        raise InvalidFile(f"has points of {place.get('NumberOfComponents')} coordinates; expected 3")
+    nodes = file.array(place).reshape(-1, 3)
+    corners, ends, types = (_integers(file.array(about[key]), key) for key in ("connectivity", "offsets", "types"))
+    if len(nodes) != points or len(ends) != cells or len(types) != cells:
+        raise InvalidFile(f"declares {points:,} points and {cells:,} cells, but its arrays have other lengths")
+    if (types == POLYHEDRON).any():
+        raise InvalidFile("has polyhedra, which this reader does not support; convert them to tetrahedra")
+    _check_cells(corners, ends, points)
+    field_data = _data(file, file.root.iterfind("UnstructuredGrid/FieldData/*"), None)
+    return Mesh(
+        nodes,
+        corners,
+        ends,
+        types,
+        _data(file, piece.iterfind("PointData/DataArray"), points),
+        _data(file, piece.iterfind("CellData/DataArray"), cells),
+        field_data,
+        stated_units(field_data),
+        name=name,
+    )
+
+
+def _polygons(file: XMLFile, piece: ElementTree.Element, fields: list[str]) -> Mesh:
+    if any(int(piece.get(kind, "0")) for kind in OTHER_POLYDATA):
+        raise InvalidFile("has vertices, lines or strips besides polygons; keep the polygons only")
+    count, nodes = int(piece.attrib["NumberOfPolys"]), int(piece.attrib["NumberOfPoints"])
+    found = {a.get("Name", ""): a for a in piece.iterfind("CellData/DataArray")}
+    for name in fields:
+        if name not in found:
+            raise InvalidFile(f"has no cell field {name!r}; it has {', '.join(sorted(found)) or 'none'}")
+    about = {a.get("Name", ""): a for a in piece.iterfind("Polys/DataArray")}
+    place = piece.find("Points/DataArray")
+    if place is None or not {"connectivity", "offsets"} <= about.keys():
+        raise InvalidFile("has no points or no polygons")
+    points = file.array(place).reshape(-1, 3)
+    corners, ends = (file.array(about[key]).astype(np.int64) for key in ("connectivity", "offsets"))
+    values = {name: file.array(found[name]) for name in fields}
+    if len(points) != nodes or any(len(array) != count for array in (ends, *values.values())):
+        raise InvalidFile(f"declares {nodes:,} points and {count:,} polygons, but its arrays have other lengths")
+    if count and np.diff(ends, prepend=0).min() < 3:
+        raise InvalidFile("has polygons of fewer than three corners")
+    _check_cells(corners, ends, nodes)
+    return Mesh(points, corners, ends, np.full(count, POLYGON, np.uint8), cell_data=values)
+
+
+def _integers(array: Array, name: str) -> Array:
+    if array.dtype.kind not in "iu" or array.ndim != 1:
+        raise InvalidFile(f"has {name} of type {array.dtype} and shape {array.shape}; expected a list of integers")
+    return array
+
+
+def _check_cells(corners: Array, ends: Array, points: int) -> None:
+    steps = np.diff(ends.astype(np.float64), prepend=0)  # floats: a difference of unsigned integers would wrap
+    if (len(ends) and (steps.min() < 1 or int(ends[-1]) != len(corners))) or (not len(ends) and len(corners)):
+        raise InvalidFile("has cells that do not match its list of corners")
+    if len(corners) and not 0 <= int(corners.min()) <= int(corners.max()) < points:
+        raise InvalidFile(f"has cells that refer to points {corners.min()} to {corners.max()} of {points:,}")
+
+
+def _data(file: XMLFile, arrays: Iterable[ElementTree.Element], rows: int | None) -> dict[str, Array]:
+    found: dict[str, Array] = {}
+    for about in arrays:
+        name = about.get("Name", "")
+        text = rows is None and about.get("type") == STRING
+        if about.get("type") not in TYPES and not text:  # strings at points or cells
+            continue
+        if not name or name in found:
+            raise InvalidFile("has a field without a name" if not name else f"has two fields {name!r}")
+        values = file.strings(about) if text else file.array(about)
+        if rows is not None and len(values) != rows:
+            raise InvalidFile(f"has {len(values):,} values of field {name!r} for {rows:,} points or cells")
+        found[name] = values
+    return found
+
+
+@contextmanager
+def open_xml(path: str | os.PathLike[str], kind: str, *, limit: int | None = None) -> Iterator[XMLFile]:
+    """Open a file and turn every fault in it into one error that names the file.
+
+    Args:
+        path: File to read.
+        kind: `VTP` or `VTU`, for messages.
+        limit: Most bytes of all arrays together, once unpacked; None for no limit.
+
+    Raises:
+        DataError: The file is missing or damaged.
+        TooLarge: The arrays would take more than `limit`.
+    """
+    path = Path(path)
+    try:
+        with path.open("rb") as file:
+            if not os.fstat(file.fileno()).st_size:
+                raise InvalidFile("is empty")
+            with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
+                yield XMLFile(content, limit)
+    except OSError as error:
+        raise DataError(f"{path} cannot be read: {error.strerror or error}") from None
+    except InvalidFile as error:
+        raise DataError(f"{path} {error}") from None
+    except (DataError, MemoryError):
+        raise
+    except (ElementTree.ParseError, ValueError, LookupError, OverflowError, binascii.Error, zlib.error) as error:
+        raise DataError(f"{path} is damaged or not a {kind} file: {type(error).__name__}: {error}") from None
+    except lzma.LZMAError as error:
+        raise DataError(f"{path} is damaged: {error}") from None
+
+
+def _zlib(packed: bytes, limit: int) -> bytes:
+    return zlib.decompressobj().decompress(packed, limit)
+
+
+def _lzma(packed: bytes, limit: int) -> bytes:
+    return lzma.LZMADecompressor(memlimit=1 << 28).decompress(packed, limit)
+
+
+DECOMPRESSORS: dict[str, Callable[[bytes, int], bytes]] = {
+    "vtkZLibDataCompressor": _zlib,
+    "vtkLZMADataCompressor": _lzma,
+}
+
+
+class XMLFile:
+    """The element tree of a VTK XML file and access to its arrays."""
+
+    def __init__(self, content: mmap.mmap, limit: int | None = None) -> None:
+        self.content, self.left = content, limit
+        cut = content.find(APPENDED)
+        if cut < 0:
+            self.root = _tree(content[:])
+        else:
+            self.root = _tree(content[:cut] + b"</VTKFile>")
+            tag = content.find(b">", cut) + 1
+            self.raw = b'"raw"' in content[cut:tag]
+            self.start = content.find(b"_", tag) + 1
+        self.order = "<" if self.root.get("byte_order", "LittleEndian") == "LittleEndian" else ">"
+        self.header = np.dtype(self.order + HEADERS[self.root.get("header_type", "UInt32")])
+        packer = self.root.get("compressor")
+        if packer and packer not in DECOMPRESSORS:
+            known = " and ".join(DECOMPRESSORS)
+            raise InvalidFile(f"is compressed by {packer}; supported are {known}. Save it again with ParaView")
+        self.unpack = DECOMPRESSORS[packer] if packer else None
+
+    def array(self, about: ElementTree.Element) -> Array:
+        """Read the numbers of a DataArray, (rows,) or (rows, components)."""
+        kind = np.dtype(self.order + TYPES[about.attrib["type"]])
+        if about.get("format", "ascii") == "ascii":
+            numbers = self._text(about.text or "", kind.newbyteorder("="))
+        else:
+            numbers = np.frombuffer(self._bytes(about), dtype=kind)
+        components = int(about.get("NumberOfComponents", "1"))
+        if components < 1:
+            raise InvalidFile(f"has an array {about.get('Name')!r} of {components} components")
+        return numbers.reshape(-1, components) if components > 1 else numbers
+
+    def strings(self, about: ElementTree.Element) -> NDArray[np.str_]:
+        """Read an array of null-terminated strings."""
+        name = about.get("Name")
+        if about.get("format", "ascii") == "ascii":
+            codes = self._text(about.text or "", np.dtype(np.int16))  # some programs write signed bytes
+            if codes.size and not -128 <= codes.min() <= codes.max() <= 255:
+                raise InvalidFile(f"has a string array {name!r} with a character code that is not a byte")
+            content = codes.astype(np.uint8).tobytes()
+        else:
+            content = self._bytes(about)
+        try:
+            found = content.decode().removesuffix("\0").split("\0") if content else []
+        except UnicodeDecodeError:
+            raise InvalidFile(f"has a string array {name!r} that is not UTF-8") from None
+        characters = len(found) * max(map(len, found), default=0)
+        if characters > MAX_CHARACTERS:
+            raise InvalidFile(f"has a string array {name!r} that is too long; remove it")
+        self._spend(4 * characters)
+        return np.array(found, dtype=np.str_)
+
+    def _bytes(self, about: ElementTree.Element) -> bytes:
+        """Read the bytes of an array that is not stored as text."""
+        form = about.get("format")
+        if form == "appended":
+            return self._appended(int(about.attrib["offset"]))
+        if form == "binary":
+            return self._decoded("".join((about.text or "").split()).encode(), 0)
+        raise InvalidFile(f"has an array {about.get('Name')!r} of unknown format {form!r}")
+
+    def _text(self, text: str, kind: np.dtype[Any]) -> Array:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")  # older NumPy versions only warn about a word that is not a number
+            try:
+                numbers = np.fromstring(text, dtype=kind, sep=" ") if text and not text.isspace() else np.empty(0, kind)
+            except (DeprecationWarning, ValueError):
+                raise InvalidFile("has a text array with a word that is not a number") from None
+        self._spend(numbers.nbytes)  # at most four times the text
+        return numbers
+
+    def _appended(self, offset: int) -> bytes:
+        if not hasattr(self, "start"):
+            raise InvalidFile("is truncated: it has no appended data")
+        if offset < 0:
+            raise InvalidFile(f"has an array at offset {offset}")
+        return self._plain(self.start + offset) if self.raw else self._decoded(self.content, self.start + offset)
+
+    def _plain(self, place: int) -> bytes:
+        """Read raw bytes: a header, then the data or its compressed blocks."""
+        size = self.header.itemsize
+        first = self._numbers(self.content[place : place + size])[0]
+        if self.unpack is None:
+            return self._exactly(self.content[place + size : place + size + first], first)
+        head = self._numbers(self.content[place : place + (3 + first) * size])
+        start = place + (3 + first) * size
+        return self._unpacked(self.content[start : start + sum(head[3:])], head)
+
+    def _decoded(self, text: bytes | mmap.mmap, place: int) -> bytes:
+        """Read base64. The header of compressed data is encoded separately; that of other data may be, or not."""
+        size = self.header.itemsize
+        first = self._numbers(_base64(text, place, size))[0]
+        if self.unpack is not None:
+            head = self._numbers(_base64(text, place, (3 + first) * size))
+            return self._unpacked(_base64(text, place + _encoded_size((3 + first) * size), sum(head[3:])), head)
+        if text[place + _encoded_size(size) - 1 : place + _encoded_size(size)] == b"=":
+            return self._exactly(_base64(text, place + _encoded_size(size), first), first)
+        return self._exactly(_base64(text, place, size + first)[size:], first)
+
+    def _numbers(self, header: bytes) -> list[int]:
+        if not header or len(header) % self.header.itemsize:
+            raise InvalidFile("is truncated")
+        return [int(number) for number in np.frombuffer(header, dtype=self.header)]
+
+    def _unpacked(self, packed: bytes, head: list[int]) -> bytes:
+        """Unpack blocks by their header: number, bytes of each, bytes of the last, compressed bytes of each."""
+        assert self.unpack is not None
+        count, whole, last, *sizes = head
+        if len(sizes) != count or len(packed) != sum(sizes):
+            raise InvalidFile("is truncated")
+        total = whole * (count - bool(last)) + last if count else 0
+        self._spend(total)
+        ends, found = np.cumsum([0, *sizes]).tolist(), list[bytes]()
+        for number, (a, b) in enumerate(pairwise(ends), start=1):
+            size = last if last and number == count else whole
+            found.append(self.unpack(packed[a:b], size + 1))  # one byte more than declared, to detect excess
+            if len(found[-1]) != size:
+                raise InvalidFile(f"has an array whose block {number} does not unpack to the declared {size:,} bytes")
+        return b"".join(found)
+
+    def _exactly(self, data: bytes, size: int) -> bytes:
+        if len(data) != size:
+            raise InvalidFile(f"is truncated or damaged: an array has {len(data):,} of {size:,} bytes")
+        self._spend(size)
+        return data
+
+    def _spend(self, size: int) -> None:
+        if self.left is None:
+            return
+        self.left -= size
+        if self.left < 0:
+            raise TooLarge(f"the arrays of the file exceed the limit by {-self.left:,} bytes")
+
+
+class _LimitedBuilder(ElementTree.TreeBuilder):
+    """A tree builder that rejects document types and too many elements."""
+
+    count = 0
+
+    def start(self, tag: Any, attrs: dict[Any, Any], /) -> ElementTree.Element:
+        self.count += 1
+        if self.count > MAX_ELEMENTS:
+            raise InvalidFile(f"has more than {MAX_ELEMENTS:,} XML elements")
+        return super().start(tag, attrs)
+
+    def doctype(self, name: str, public: str | None, system: str | None) -> None:
+        raise InvalidFile("declares a document type, which is not accepted")
+
+
+def _tree(text: bytes) -> ElementTree.Element:
+    return ElementTree.fromstring(text, ElementTree.XMLParser(target=_LimitedBuilder()))
+
+
+def _encoded_size(size: int) -> int:
+    """Return the number of base64 characters of `size` bytes."""
+    return -(-size // 3) * 4
+
+
+def _base64(text: bytes | mmap.mmap, place: int, size: int) -> bytes:
+    return base64.b64decode(text[place : place + _encoded_size(size)])[:size]
+
+
+# ---- writing ---------------------------------------------------------------------------------------------------------
+
+
+def write_vtu(path: str | os.PathLike[str], mesh: Mesh) -> None:
+    """Write a mesh as an unstructured grid, arrays as base64 of zlib blocks at their own precision.
+
+    Points without cells are written with a vertex each, so that ParaView shows them. Components of vectors are named
+    X, Y, Z and those of symmetric tensors as in `TENSOR`.
+
+    Raises:
+        DataError: An array has the wrong length or a type that VTK does not have; no file is left.
+    """
+    for data, count, where in (
+        (mesh.point_data, len(mesh.points), "points"),
+        (mesh.cell_data, mesh.cell_count, "cells"),
+    ):
+        for name, values in data.items():
+            if values.ndim not in (1, 2) or len(values) != count:
+                raise DataError(f"{path}: field {name!r} has shape {values.shape}, but there are {count:,} {where}")
+    cells = {"connectivity": mesh.connectivity, "offsets": mesh.offsets, "types": mesh.cell_types}
+    if not mesh.has_cells:
+        number = np.arange(len(mesh.points), dtype=np.int64)
+        cells = {"connectivity": number, "offsets": number + 1, "types": np.ones(len(number), np.uint8)}
+    field_data = [
+        _string_array(name, values) if values.dtype.kind == "U" else _data_array(name, values, tuples=True)
+        for name, values in ((name, np.asarray(v)) for name, v in written_field_data(mesh).items())
+    ]
+    lines = [
+        '<?xml version="1.0"?>',
+        '<VTKFile type="UnstructuredGrid" version="1.0" byte_order="LittleEndian" header_type="UInt64" '
+        'compressor="vtkZLibDataCompressor">',
+        "<UnstructuredGrid>",
+        *(["<FieldData>", *field_data, "</FieldData>"] if field_data else []),
+        f'<Piece NumberOfPoints="{len(mesh.points)}" NumberOfCells="{len(cells["types"])}">',
+        "<Points>",
+        _data_array("Points", in_space(mesh.points)),
+        "</Points>",
+        "<Cells>",
+        *_data_arrays(cells),
+        "</Cells>",
+        "<PointData>",
+        *_data_arrays(mesh.point_data),
+        "</PointData>",
+        "<CellData>",
+        *_data_arrays(mesh.cell_data),
+        "</CellData>",
+        "</Piece>",
+        "</UnstructuredGrid>",
+        "</VTKFile>",
+    ]
+    with replace_atomically(path) as temporary:
+        temporary.write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+def write_pvd(path: str | os.PathLike[str], steps: Mapping[float, str | os.PathLike[str]]) -> None:
+    """Write a time series: time -> VTU file, relative to the series or absolute; paths are stored as relative."""
+    folder = Path(path).resolve().parent
+    lines = [
+        '<?xml version="1.0"?>',
+        '<VTKFile type="Collection" version="1.0" byte_order="LittleEndian">',
+        "<Collection>",
+    ]
+    for time in sorted(steps):
+        name = Path(os.path.relpath(folder / steps[time], folder)).as_posix()
+        lines.append(f'<DataSet timestep="{float(time)!r}" part="0" file={quoteattr(name)}/>')
+    with replace_atomically(path) as temporary:
+        temporary.write_text("\n".join([*lines, "</Collection>", "</VTKFile>"]) + "\n", encoding="utf-8")
+
+
+def _data_arrays(arrays: Arrays) -> list[str]:
+    return [_data_array(name, values) for name, values in arrays.items()]
+
+
+def _data_array(name: str, values: Array, *, tuples: bool = False) -> str:
+    """Format an array as XML; `tuples` adds the number of rows, which field data needs."""
+    if values.dtype == bool:
+        values = values.astype(np.uint8)
+    kind = f"{values.dtype.kind}{values.dtype.itemsize}"
+    if kind not in TYPE_NAMES:
+        raise DataError(f"field {name!r} has type {values.dtype}; use float32, float64, an integer type or bool")
+    data = np.ascontiguousarray(values, dtype=f"<{kind}").tobytes()
+    shape = _components(values.shape[1]) if values.ndim == 2 else ""
+    shape += f' NumberOfTuples="{len(np.atleast_1d(values))}"' if tuples else ""
+    head = f'<DataArray type="{TYPE_NAMES[kind]}" Name={quoteattr(name)}{shape} format="binary">'
+    return f"{head}{_compressed(data)}</DataArray>"
+
+
+def _string_array(name: str, words: Iterable[str]) -> str:
+    """Format strings as XML: the bytes of each in decimal, followed by a zero."""
+    words = list(words)
+    codes = " ".join(str(code) for word in words for code in (*str(word).encode(), 0))
+    return f'<Array type="String" Name={quoteattr(name)} NumberOfTuples="{len(words)}" format="ascii">{codes}</Array>'
+
+
+def _components(count: int) -> str:
+    names = {3: ("X", "Y", "Z"), 6: TENSOR}.get(count, ())
+    return f' NumberOfComponents="{count}"' + "".join(f' ComponentName{n}="{name}"' for n, name in enumerate(names))
+
+
+def _compressed(data: bytes) -> str:
+    """Encode a header (blocks, bytes of each, bytes of the last, compressed bytes of each) and the blocks."""
+    blocks = [data[start : start + BLOCK] for start in range(0, len(data), BLOCK)]
+    packed = [zlib.compress(block, level=4) for block in blocks]
+    last = len(blocks[-1]) if blocks else 0
+    header = np.array([len(blocks), BLOCK, last, *map(len, packed)], dtype="<u8")
+    return (base64.b64encode(header.tobytes()) + base64.b64encode(b"".join(packed))).decode("ascii")

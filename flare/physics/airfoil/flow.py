@@ -1,0 +1,135 @@
+"""Transonic flow around an airfoil on a C-mesh."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import inf
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from flare.physics.airfoil.dual import Array, DualMesh, Indices, dual_mesh, structured_cells
+from flare.physics.airfoil.euler import GAMMA, free_stream, mach_number
+from flare.physics.airfoil.geometry import c_mesh
+from flare.physics.airfoil.newton import SteadyFlow, steady_flow
+from flare.utils.errors import DataError
+
+COARSE_TARGET = 1e-3
+"""Residual to reach on a coarser mesh that provides the initial state."""
+FORCE_TOLERANCE = 1e-5
+"""Largest change of lift and drag coefficients in the last step."""
+
+
+@dataclass(frozen=True)
+class AirfoilFlow:
+    """Steady flow at the nodes (I, J) of a C-mesh, in units of the far field's density and pressure."""
+
+    points: Array
+    """Node positions in chords, shape (I, J, 2)."""
+    density: Array
+    """Shape (I, J)."""
+    velocity: Array
+    """Shape (I, J, 2), in units of √(p∞/ρ∞)."""
+    pressure: Array
+    """Shape (I, J)."""
+    mach: Array
+    """Shape (I, J)."""
+    lift: float
+    """Lift coefficient: force across the far flow / (½ ρ∞ u∞² chord)."""
+    drag: float
+    """Drag coefficient: force along the far flow / (½ ρ∞ u∞² chord)."""
+    residual: float
+    """Residual relative to that of uniform flow."""
+    steps: int
+    """Newton steps on the finest mesh."""
+
+
+def solve(points: ArrayLike, *, mach: float = 0.8, alpha: float = 0.0, target: float = 1e-8) -> AirfoilFlow:
+    """Compute the steady inviscid flow of a perfect gas, γ = 1.4, around the airfoil inside a C-mesh.
+
+    If every second node also makes a C-mesh, the flow is first solved there, roughly, as the initial state.
+
+    Args:
+        points: Nodes, shape (I, J, 2), as `c_mesh` returns them: j outwards, i counterclockwise. The nodes (i, 0) and
+            (I−1−i, 0) coincide along the wake, up to the trailing edge.
+        mach: Mach number of the far field.
+        alpha: Angle of attack in degrees.
+        target: Residual to reach, relative to that of uniform flow.
+
+    Raises:
+        DataError: The array is not a C-mesh, or cells are folded.
+        NotConverged: The residual or the forces did not converge.
+    """
+    grid = np.asarray(points, dtype=np.float64)
+    if not (mach > 0 and np.isfinite([mach, alpha]).all() and target > 0):
+        raise DataError(f"mach={mach}, alpha={alpha}, target={target}: all must be finite, mach and target positive")
+    numbers, mesh = _build_dual_mesh(grid)
+    far, dynamic_pressure = free_stream(mach, alpha), GAMMA * mach**2 / 2
+    flow = _solve_steady(grid, numbers, mesh, far, target=target, force_tolerance=FORCE_TOLERANCE * dynamic_pressure)
+    across, along = np.array([-far[2], far[1]]), far[1:3]
+    coefficient = flow.w[mesh.wall, 3] @ mesh.wall_normals / (dynamic_pressure * mach * np.sqrt(GAMMA))
+    w = flow.w[numbers]
+    return AirfoilFlow(
+        points=grid,
+        density=w[..., 0],
+        velocity=w[..., 1:3],
+        pressure=w[..., 3],
+        mach=mach_number(w),
+        lift=float(coefficient @ across),
+        drag=float(coefficient @ along),
+        residual=flow.residual,
+        steps=flow.steps,
+    )
+
+
+def compile_loops() -> None:
+    """Compile every loop by solving a rough flow on a coarse mesh."""
+    _, mesh = _build_dual_mesh(c_mesh(resolution="half"))
+    steady_flow(mesh, free_stream(0.8, 0.0), target=0.5)
+
+
+def _build_dual_mesh(grid: Array) -> tuple[Indices, DualMesh]:
+    """Return the numbers (I, J) of the nodes, equal where nodes coincide, and the dual mesh."""
+    wake = _count_wake_cells(grid)
+    rows = len(grid)
+    numbers = np.arange(rows * grid.shape[1]).reshape(grid.shape[:2])
+    numbers[rows - 1 - wake :, 0] = numbers[wake::-1, 0]
+    kept, numbers = np.unique(numbers, return_inverse=True)
+    wall = np.zeros(len(kept), dtype=bool)
+    wall[numbers[wake : rows - wake, 0]] = True
+    return numbers, dual_mesh(grid.reshape(-1, 2)[kept], structured_cells(numbers), wall)
+
+
+def _count_wake_cells(grid: Array) -> int:
+    """Return the number of cells along the wake."""
+    if grid.ndim != 3 or grid.shape[2] != 2 or min(grid.shape[:2]) < 3 or not np.isfinite(grid).all():
+        raise DataError(
+            f"points have shape {grid.shape}; they must be finite nodes of a C-mesh, (I, J, 2), as c_mesh returns"
+        )
+    same = (grid[:, 0] == grid[::-1, 0]).all(axis=1)
+    wake = int(np.argmin(same)) - 1
+    if same.all() or wake < 1:
+        raise DataError("points are not a C-mesh: the nodes (0, 0), (1, 0) … and (I−1, 0), (I−2, 0) … must coincide")
+    return wake
+
+
+def _solve_steady(
+    grid: Array, numbers: Indices, mesh: DualMesh, far: Array, *, target: float, force_tolerance: float = inf
+) -> SteadyFlow:
+    """Solve for the steady flow, starting from a coarser mesh if there is one."""
+    start = None
+    if (np.array([*grid.shape[:2], _count_wake_cells(grid) + 1]) % 2 == 1).all():
+        coarse = grid[::2, ::2]
+        coarse_numbers, coarse_mesh = _build_dual_mesh(coarse)
+        rough = _solve_steady(coarse, coarse_numbers, coarse_mesh, far, target=COARSE_TARGET)
+        start = np.empty((len(mesh.points), 4))
+        start[numbers] = _interpolate(_interpolate(rough.w[coarse_numbers], axis=0), axis=1)
+    return steady_flow(mesh, far, start=start, target=target, force_tolerance=force_tolerance)
+
+
+def _interpolate(values: Array, *, axis: int) -> Array:
+    """Insert the mean of any two neighbors along an axis: n values become 2n − 1."""
+    v = np.moveaxis(values, axis, 0)
+    finer = np.empty((2 * len(v) - 1, *v.shape[1:]))
+    finer[::2], finer[1::2] = v, (v[:-1] + v[1:]) / 2
+    return np.moveaxis(finer, 0, axis)

@@ -1,0 +1,249 @@
+"""Start a server: listening socket, private folder, worker pool and uvicorn."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import shutil
+import signal
+import socket
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import uvicorn
+from fastapi import FastAPI
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from flare.serve.app import make_app
+from flare.serve.limits import ServerLimits
+from flare.serve.metrics import ServerMetrics
+from flare.serve.pool import WorkerPool
+from flare.serve.responses import ApiError
+from flare.serve.security import MAX_HEADER_BYTES, check_token
+from flare.utils.errors import ConfigError
+
+try:
+    import fcntl
+except ImportError:  # Windows: folders of killed servers stay
+    fcntl = None  # type: ignore[assignment]
+
+MODEL_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+FOLDER_PREFIX = "flare-server-"
+
+
+def serve(
+    runs: Sequence[str],
+    *,
+    host: str = "127.0.0.1",
+    port: int = 8000,
+    token: str | None = None,
+    limits: ServerLimits | None = None,
+    scratch: str | None = None,
+    on_start: Callable[[str, list[str]], None] = lambda address, models: None,
+) -> None:
+    """Serve trained surrogates over HTTP until the process is interrupted.
+
+    Args:
+        runs: Run folders, or ``NAME=FOLDER``. Without a name, a model is called like its folder.
+        host: Address to listen at.
+        port: Port to listen at; 0 chooses a free one.
+        token: Token that every request must carry. Without one, only this machine is served.
+        limits: Limits of the server.
+        scratch: Folder in which the private temporary folder is created; default the system's.
+        on_start: Called with the address of the server and the names of its models once it accepts requests.
+
+    Raises:
+        ConfigError: A run cannot be loaded, the port is in use, or a token is required.
+    """
+    check_token(token, host)
+    limits = limits or ServerLimits()
+    models = name_runs(runs)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # clean up as on Ctrl-C
+    with listen(host, port) as listener, private_folder(scratch) as folder:
+        name = f"[{host}]" if ":" in host else host
+        address = f"http://{name}:{listener.getsockname()[1]}"
+        metrics = ServerMetrics()
+        pool = WorkerPool(models, folder, limits, on_end=metrics.count_job)
+        server = uvicorn.Server(make_config(make_app(pool, limits, metrics, token=token), limits))
+        try:
+            asyncio.run(run_server(server, pool, listener, lambda: on_start(address, list(models))))
+        except KeyboardInterrupt:
+            if not server.started:
+                raise
+
+
+async def run_server(
+    server: uvicorn.Server, pool: WorkerPool, listener: socket.socket, on_start: Callable[[], None] = lambda: None
+) -> None:
+    """Start the workers, then serve until the process is interrupted or `server.should_exit` is set."""
+    try:
+        await pool.start()
+        on_start()
+        await server.serve(sockets=[listener])
+    finally:
+        await pool.close()
+
+
+def name_runs(runs: Sequence[str]) -> dict[str, str]:
+    """Return the run folder of every model by its name in the API.
+
+    Raises:
+        ConfigError: A name is used twice or cannot be part of an address.
+    """
+    models: dict[str, str] = {}
+    for word in runs:
+        name, equals, folder = word.partition("=")
+        if not equals:
+            name, folder = Path(word).resolve().name, word
+        if not MODEL_NAME.fullmatch(name):
+            raise ConfigError(f"{name!r} cannot be part of an address; give another name, such as  bracket={folder}")
+        if name in models:
+            raise ConfigError(f"two runs are named {name!r}; give one another name, such as  other={folder}")
+        models[name] = folder
+    if not models:
+        raise ConfigError("runs is empty; give at least one run folder")
+    return models
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """Open the listening socket. Clients that connect before the server runs wait.
+
+    Raises:
+        ConfigError: The address cannot be used.
+    """
+    ipv6 = ":" in host
+    if not 0 <= port < 65536:
+        raise ConfigError(f"port {port} is not between 0 and 65535")
+    try:
+        listener = socket.create_server(
+            (host, port),
+            family=socket.AF_INET6 if ipv6 else socket.AF_INET,
+            dualstack_ipv6=ipv6 and socket.has_dualstack_ipv6(),
+        )
+    except OSError as error:
+        raise ConfigError(f"cannot listen at host {host}, port {port}: {error}; choose another port") from None
+    # Connections inherit it. asyncio sets it only for sockets made with an explicit protocol, which this one is not.
+    listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return listener
+
+
+@contextmanager
+def private_folder(scratch: str | None = None) -> Iterator[Path]:
+    """Create a folder that only this user can enter, and remove it at the end.
+
+    Folders of servers that were killed are removed first. A running server holds a lock on its folder; the lock is on
+    the folder itself, because a lock file could be removed by whatever cleans temporary folders.
+    """
+    parent = Path(scratch or tempfile.gettempdir())
+    parent.mkdir(parents=True, exist_ok=True)
+    remove_orphans(parent)
+    while True:
+        folder = Path(tempfile.mkdtemp(prefix=FOLDER_PREFIX, dir=parent))
+        with _lock(folder) as locked:
+            if not locked:  # another server took it for an orphan before it was locked
+                continue
+            try:
+                yield folder
+            finally:
+                shutil.rmtree(folder, ignore_errors=True)
+            return
+
+
+def remove_orphans(parent: Path) -> None:
+    """Remove the folders of this user whose servers have gone."""
+    if fcntl is None:
+        return
+    for folder in parent.glob(FOLDER_PREFIX + "*"):
+        with suppress(OSError):
+            if not folder.is_symlink() and folder.is_dir() and folder.stat().st_uid == os.getuid():
+                with _lock(folder) as locked:
+                    if locked:
+                        shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextmanager
+def _lock(folder: Path) -> Iterator[bool]:
+    """Lock a folder. Yields False if another process holds the lock or has removed the folder."""
+    if fcntl is None:
+        yield True
+        return
+    handle, locked = None, False
+    try:
+        with suppress(BlockingIOError, FileNotFoundError):
+            handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            locked = folder.exists()
+        yield locked
+    finally:
+        if handle is not None:
+            os.close(handle)
+
+
+def make_config(app: FastAPI, limits: ServerLimits) -> uvicorn.Config:
+    """Configure uvicorn."""
+    return uvicorn.Config(
+        app,
+        http=_limited_protocol(limits),
+        ws="none",
+        h11_max_incomplete_event_size=8 * MAX_HEADER_BYTES,  # larger than ours, so that our error is sent
+        log_level="warning",
+        access_log=False,
+        server_header=False,
+        timeout_graceful_shutdown=10,
+    )
+
+
+def _limited_protocol(limits: ServerLimits) -> type[asyncio.Protocol]:
+    """Return uvicorn's HTTP protocol with a limit of connections and of time for headers.
+
+    uvicorn's own `limit_concurrency` counts requests, not idle connections, and it waits for headers without limit.
+    """
+
+    class LimitedProtocol(H11Protocol):
+        _timer: asyncio.TimerHandle | None = None
+
+        def connection_made(self, transport: asyncio.Transport) -> None:
+            super().connection_made(transport)
+            if len(self.connections) > limits.connections:
+                transport.write(_raw_response(ApiError(503, "crowded", "too many open connections", retry_after=2)))
+                transport.close()
+            else:
+                self._update_timer()
+
+        def data_received(self, data: bytes) -> None:
+            super().data_received(data)
+            self._update_timer()
+
+        def connection_lost(self, exc: Exception | None) -> None:
+            self._stop_timer()
+            super().connection_lost(exc)
+
+        def _update_timer(self) -> None:
+            """Run the timer between requests and while headers arrive; more data does not reset it."""
+            if self.cycle is not None and not self.cycle.response_complete:
+                self._stop_timer()
+            elif self._timer is None:
+                self._timer = self.loop.call_later(limits.header_seconds, self._time_out)
+
+        def _time_out(self) -> None:
+            self._timer = None
+            if self.cycle is None or self.cycle.response_complete:
+                self.transport.close()
+
+        def _stop_timer(self) -> None:
+            if self._timer is not None:
+                self._timer.cancel()
+                self._timer = None
+
+    return LimitedProtocol
+
+
+def _raw_response(error: ApiError) -> bytes:
+    """Return an error response as bytes, for a connection that has not sent a request."""
+    response = error.response()
+    headers = [*response.raw_headers, (b"connection", b"close")]
+    lines = [b"HTTP/1.1 %d Service Unavailable" % error.status_code, *(b"%b: %b" % header for header in headers)]
+    return b"\r\n".join([*lines, b"", response.body])

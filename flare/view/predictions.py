@@ -1,0 +1,107 @@
+"""A single prediction as a source of the viewer, for results of `flare serve`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from flare.data.importing.fields import CENTRES
+from flare.mesh.topology import highest_cells, surface_triangles
+from flare.view.source import VERSION, Arrays, NotThere, unit_of
+from flare.view.standalone import record_answers
+
+if TYPE_CHECKING:
+    from flare.inference.prediction import Prediction
+    from flare.mesh import Mesh
+
+
+class PredictionSource:
+    """One sample: a prediction, compared with fields of the same names that its mesh had.
+
+    Args:
+        title: Title of the page.
+        prediction: The predicted fields.
+        summary: Summary of the result with the number of `points` and the `familiarity`.
+    """
+
+    def __init__(self, title: str, prediction: Prediction, summary: Mapping[str, Any]) -> None:
+        self.title, self.prediction, self.summary = title, prediction, summary
+        self.mesh = prediction.inputs.mesh
+        self.schema = prediction.schema
+        self._channels = {
+            channel: (name, column)
+            for name in prediction.fields
+            for column, channel in enumerate(self.schema.channels_of(name))
+        }
+
+    def catalogue(self) -> dict[str, Any]:
+        """Describe the sample; see `flare.view.source.Source`."""
+        schema, familiarity = self.schema, self.summary["familiarity"]
+        units = {name: unit_of(field.unit) for name, field in schema.fields.items()}
+        facts = [["familiarity", f"{familiarity['score']:.2f}, {familiarity['verdict']}"]] if familiarity else []
+        return {
+            "version": VERSION,
+            "title": self.title,
+            "facts": facts,
+            "dimension": len(schema.fields[schema.points].components),
+            "length_unit": units[schema.points],
+            "fields": [
+                {"name": channel, "unit": units[name], "role": "target"}
+                for channel, (name, _) in self._channels.items()
+            ],
+            "parameters": [{"name": name, "unit": units[name]} for name in schema.named("parameter")],
+            "samples": [{"id": 0, "split": "upload", "points": self.summary["points"]}],
+            "start": "upload",
+            "spectra": None,
+        }
+
+    def geometry(self, sample: int) -> Arrays:
+        """Return points, triangles and parameters; the page warns of a high OOD score."""
+        values = self.prediction.sample.values
+        parameters = {name: values[name] for name in self.schema.named("parameter")} | self.prediction.score
+        arrays = {"points": _as_float32(values[self.schema.points])}
+        arrays |= {f"parameter/{name}": _as_float32(value) for name, value in parameters.items()}
+        if self.mesh is not None and self.schema.points != CENTRES:
+            triangles = _outer_triangles(self.mesh)
+            if triangles is not None:
+                arrays["triangles"] = triangles
+        return arrays
+
+    def field(self, sample: int, name: str) -> Arrays:
+        """Return the prediction of one channel, and the truth if the mesh had it."""
+        if name not in self._channels:
+            raise NotThere(f"there is no field {name!r}")
+        field, column = self._channels[name]
+        predicted = self.prediction.fields[field]
+        arrays = {"prediction": predicted}
+        truth = self.prediction.kept.get(field) if self.mesh is not None and self.mesh.has_cells else None
+        if truth is not None and truth.size == predicted.size:
+            arrays["truth"] = truth
+        return {key: _as_float32(array.reshape(len(predicted), -1)[:, column]) for key, array in arrays.items()}
+
+    def spectra(self, sample: int) -> Arrays:
+        """Raise `NotThere`: a single prediction has no spectra."""
+        raise NotThere("a single prediction has no spectra")
+
+    def modes(self, sample: int, block: int, head: int) -> Arrays:
+        """Raise `NotThere`: a single prediction has no spectra."""
+        return self.spectra(sample)
+
+
+def write_view(folder: Path, title: str, prediction: Prediction, summary: Mapping[str, Any]) -> None:
+    """Write everything that the page may request about a prediction to a folder; see `PredictionSource`."""
+    record_answers(PredictionSource(title, prediction, summary), folder)
+
+
+def _outer_triangles(mesh: Mesh) -> np.ndarray | None:
+    """Return the triangles of surfaces, or of the outside of solids, (T, 3); the server does not use VTK."""
+    found = [surface_triangles(corners, kind) for kind, corners in highest_cells(mesh.cells).items()]
+    drawn = [triangles for triangles in found if triangles is not None]
+    return np.concatenate(drawn).astype(np.uint32) if drawn else None
+
+
+def _as_float32(values: np.ndarray) -> np.ndarray:
+    return np.ascontiguousarray(values, dtype=np.float32)

@@ -1,0 +1,314 @@
+"""Gradients are those of finite differences, and of the whole: the network's part and the geometry's."""
+
+import re
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from flare.cli import main
+from flare.inference.calibration.calibrate import FILE, Calibration, latent_vector
+from flare.inference.calibration.ood import fit_ood_detector
+from flare.inference.encoding import encode, fingerprint
+from flare.inference.sensitivity import area_vectors, force, integral, mean, peak, point_weights, sensitivity
+from flare.mesh import Mesh, read_mesh
+from flare.models import use_backend
+from flare.train.config import DataConfig, TrainConfig
+from flare.train.run_folder import RunFolder
+from flare.utils.errors import ConfigError, DataError
+from tests.factory import saved_run
+from tests.inference.test_export import surrogate
+
+RNG = np.random.default_rng(5)
+POINTS = np.stack(np.meshgrid(np.linspace(0, 2, 4), np.linspace(0, 1, 3)), -1).reshape(-1, 2)
+POINTS = (POINTS + 0.1 * RNG.uniform(-1, 1, POINTS.shape)).astype(np.float32)
+THICKNESS = RNG.uniform(0.5, 1.5, (12, 1)).astype(np.float32)
+
+
+def given(thickness=None, speed=2.0):
+    thickness = THICKNESS if thickness is None else thickness
+    return {"features": {"thickness": thickness}, "parameters": {"speed": speed}}
+
+
+QUADS = np.array([[r * 4 + c, r * 4 + c + 1, r * 4 + c + 5, r * 4 + c + 4] for r in range(2) for c in range(3)])
+RIM = np.array([0, 1, 2, 3, 7, 11, 10, 9, 8, 4])
+LINES = np.stack([RIM, np.roll(RIM, -1)], 1)
+SCALARS = {
+    "peak": peak("heat"),
+    "soft peak": peak("heat", softness=0.3),
+    "mean": mean("force", component=1),
+    "mean over the area": mean("force", cells={"quad": QUADS}),
+    "integral": integral("heat", {"quad": QUADS}),
+    "force": force("heat", {"line": LINES}, [1.0, 2.0]),
+    "any function": lambda fields, points: fields["heat"].square().sum() * fields["force"][:, 1].mean() + points.sum(),
+}
+
+
+@pytest.fixture(scope="module")
+def model():
+    return use_backend(surrogate().double(), "sdpa")
+
+
+@pytest.mark.parametrize("name", SCALARS)
+def test_the_gradient_is_that_of_finite_differences(name, model):
+    scalar, step = SCALARS[name], 2.0**-12  # exact in float32, which inputs are rounded to
+    found = sensitivity(model, POINTS, scalar, **given())
+
+    def value(points=POINTS, thickness=THICKNESS, speed=2.0):
+        return sensitivity(model, points, scalar, **given(thickness, speed)).value
+
+    base = (np.round(POINTS * 4096) / 4096).astype(np.float32)
+    found_at = sensitivity(model, base, scalar, **given())
+    assert np.isfinite(found.points).all()
+    for place in ((0, 0), (5, 1), (11, 0)):
+        move = np.zeros_like(base)
+        move[place] = step
+        slope = (value(base + move) - value(base - move)) / (2 * step)
+        np.testing.assert_allclose(found_at.points[place], slope, rtol=2e-3, atol=1e-5 * abs(found_at.points).max())
+    slope = (value(speed=2 + step) - value(speed=2 - step)) / (2 * step)
+    np.testing.assert_allclose(found.parameters["speed"], [slope], rtol=2e-3)
+    nodes = (np.round(THICKNESS * 4096) / 4096).astype(np.float32)
+    found_at = sensitivity(model, POINTS, scalar, **given(nodes)).features["thickness"]
+    assert found_at.shape == (12, 1)
+    for place in (0, 5, 11):
+        move = np.zeros_like(nodes)
+        move[place] = step
+        slope = (value(thickness=nodes + move) - value(thickness=nodes - move)) / (2 * step)
+        np.testing.assert_allclose(found_at[place, 0], slope, rtol=2e-3, atol=1e-5 * abs(found_at).max())
+
+
+def test_the_native_kernels_give_the_same_gradient(model):
+    plain = sensitivity(model, POINTS, SCALARS["soft peak"], **given())
+    fast = sensitivity(surrogate(), POINTS, SCALARS["soft peak"], **given())
+    np.testing.assert_allclose(fast.points, plain.points, rtol=1e-3, atol=1e-4 * abs(plain.points).max())
+
+
+def test_weights_add_up_to_the_size_of_the_cells():
+    square = torch.tensor([[0, 0], [2, 0], [2, 3], [0, 3]], dtype=torch.float64)
+    assert float(point_weights(square, {"quad": [[0, 1, 2, 3]]}).sum()) == pytest.approx(6)
+    corners = [[x, y, z] for z in (0, 5) for x, y in ((0, 0), (2, 0), (2, 3), (0, 3))]
+    box = torch.tensor(corners, dtype=torch.float64)
+    assert float(point_weights(box, {"hexahedron": [list(range(8))]}).sum()) == pytest.approx(30)
+    assert float(point_weights(box, {"wedge": [[0, 1, 2, 4, 5, 6]]}).sum()) == pytest.approx(15)
+    assert float(point_weights(box, {"pyramid": [[0, 1, 2, 3, 6]]}).sum()) == pytest.approx(10)
+    faces = {"quad": [[0, 3, 2, 1], [4, 5, 6, 7]], "triangle": [[0, 1, 5]]}
+    assert float(point_weights(box, faces).sum()) == pytest.approx(6 + 6 + 5)
+
+
+def test_a_closed_surface_has_no_net_area_and_a_constant_pressure_no_force():
+    corners = [[x, y, z] for z in (0, 5) for x, y in ((0, 0), (2, 0), (2, 3), (0, 3))]
+    box = torch.tensor(corners, dtype=torch.float64)
+    quads = [[0, 3, 2, 1], [4, 5, 6, 7], [0, 1, 5, 4], [1, 2, 6, 5], [2, 3, 7, 6], [3, 0, 4, 7]]
+    areas = area_vectors(box, {"quad": quads})
+    assert areas.sum(0).abs().max() < 1e-12
+    linear = {"p": box[:, :1]}  # p = x pushes a body towards -x by its volume, if a corner's mean is exact: here it is
+    assert float(force("p", {"quad": quads}, [1, 0, 0])(linear, box)) == pytest.approx(-30)
+
+
+def test_a_force_in_the_plane_is_that_of_the_outline():
+    square = torch.tensor([[0, 0], [2, 0], [2, 3], [0, 3]], dtype=torch.float64)
+    outline = {"line": [[0, 1], [1, 2], [2, 3], [3, 0]]}
+    assert float(force("p", outline, [0, 7])({"p": square[:, 1:]}, square)) == pytest.approx(-6)
+
+
+@pytest.mark.parametrize(
+    ("scalar", "error", "message"),
+    [
+        (lambda: peak("hate"), ConfigError, "no field 'hate'; did you mean 'heat'"),
+        (lambda: peak("heat", component=1), ConfigError, "1"),
+        (lambda: peak("heat", softness=-1.0), ConfigError, "softness=-1"),
+        (lambda: integral("heat", {"cube": QUADS}), DataError, "'cube'"),
+        (lambda: integral("heat", {"quad": QUADS + 9}), DataError, "9 to 20 of 12"),
+        (lambda: integral("heat", {}), DataError, "no cells"),
+        (lambda: force("heat", {"line": LINES}, [0, 0]), ConfigError, "not all zero"),
+        (lambda: force("heat", {"line": LINES}, [0, 0, 1]), ConfigError, "direction has 3 numbers, the points have 2"),
+        (lambda: force("heat", {"quad": QUADS}, [0, 1]), ConfigError, "lines in the plane"),
+        (lambda: lambda fields, points: fields["heat"], ConfigError, "scalar"),
+        (lambda: lambda fields, points: torch.zeros(()), ConfigError, "scalar"),
+    ],
+)
+def test_what_is_no_scalar_is_refused(scalar, error, message, model):
+    with pytest.raises(error, match=message):
+        sensitivity(model, POINTS, scalar(), **given())
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    return saved_run(surrogate(), tmp_path_factory.mktemp("run") / "part")
+
+
+def test_the_verb_writes_a_vector_field_onto_the_mesh(run, tmp_path, capsys):
+    data = {"point_data": {"thickness": THICKNESS[:, 0]}, "field_data": {"speed": np.array([2.0])}}
+    Mesh.from_cells(POINTS, {"quad": QUADS}, **data).save(tmp_path / "part.vtu")
+    words = ["sensitivity", str(run), str(tmp_path / "part.vtu"), "--of", "mean", "--field", "force.x"]
+    assert main([*words, "--out", str(tmp_path / "slopes.vtu")]) == 0
+    said = capsys.readouterr().out
+    assert re.search(r"mean of force.x over the area of 6 cells: \S+ N\n  by speed: \S+ N / \(m/s\)\n", said)
+    summed = ["integral" if word == "mean" else word for word in words]
+    assert main([*summed, "--out", str(tmp_path / "summed.vtu")]) == 0
+    assert re.search(r"integral of force\.x: \S+ N m\^2\n", capsys.readouterr().out)
+    found = read_mesh(tmp_path / "slopes.vtu")
+    expected = sensitivity(surrogate(), POINTS, SCALARS["mean over the area"], **given())
+    np.testing.assert_allclose(found.point_data["d_mean_d_position"][:, :2], expected.points, rtol=1e-5)
+    np.testing.assert_allclose(found.field_data["d_mean_d_speed"], expected.parameters["speed"], rtol=1e-5)
+    assert found.field_data["mean_of_force.x"] == pytest.approx(expected.value, rel=1e-5)
+    assert read_mesh(tmp_path / "slopes.vtu").units == {
+        "mean_of_force.x": "N",
+        "d_mean_d_position": "N / (m)",
+        "d_mean_d_speed": "N / (m/s)",
+        "d_mean_d_thickness": "N / (mm)",
+        "points": "m",
+        "speed": "m/s",
+        "thickness": "mm",
+    }
+    assert main([*words, "--out", str(tmp_path / "slopes.npz")]) == 0
+    with np.load(tmp_path / "slopes.npz") as arrays:
+        assert arrays["mean_of_force.x"] == found.field_data["mean_of_force.x"]
+        assert arrays["d_mean_d_position"].shape == (12, 2)
+
+
+def test_the_verb_takes_other_meshes_and_what_they_lack_beside_them(run, tmp_path, capsys):
+    pyvista = pytest.importorskip("pyvista")
+    part = pyvista.PolyData(np.pad(POINTS, [(0, 0), (0, 1)]), np.insert(QUADS, 0, 4, axis=1).ravel())
+    part.save(tmp_path / "part.vtp")
+    words = ["sensitivity", str(run), str(tmp_path / "part.vtp"), "--of", "mean", "--field", "force.x"]
+    assert main([*words, "--out", str(tmp_path / "a.vtp")]) == 2
+    ways = "--set thickness=VALUE and --set speed=VALUE"
+    assert ways in capsys.readouterr().err
+    words += ["--set", "speed=2", "thickness=1"]
+    assert main([*words, "--out", str(tmp_path / "slopes.vtp")]) == 0
+    found = pyvista.read(tmp_path / "slopes.vtp")
+    expected = sensitivity(surrogate(), POINTS, SCALARS["mean over the area"], **given(np.ones(12)))
+    np.testing.assert_allclose(found.point_data["d_mean_d_position"][:, :2], expected.points, rtol=1e-5, atol=1e-7)
+    np.testing.assert_allclose(found.point_data["d_mean_d_thickness"], expected.features["thickness"][:, 0], rtol=1e-5)
+    np.testing.assert_allclose(found.field_data["d_mean_d_speed"], expected.parameters["speed"], rtol=1e-5)
+    assert main([*words, "--set", "sped=2", "--out", str(tmp_path / "b.vtp")]) == 2
+    assert "did you mean 'speed'" in capsys.readouterr().err
+
+
+def test_a_feature_is_not_taken_for_a_parameter_by_its_name(tmp_path):
+    """`pull_d_speed` ends as a slope by the parameter `speed` does."""
+    pyvista = pytest.importorskip("pyvista")
+    made = surrogate()
+    fields = {("pull_d_speed" if name == "thickness" else name): f for name, f in made.schema.fields.items()}
+    made.schema = replace(made.schema, fields=fields)
+    part = pyvista.PolyData(np.pad(POINTS, [(0, 0), (0, 1)]))
+    part.point_data["pull_d_speed"] = THICKNESS[:, 0]
+    part.save(tmp_path / "part.vtp")
+    words = ["sensitivity", str(saved_run(made, tmp_path / "run")), str(tmp_path / "part.vtp"), "--set", "speed=2"]
+    assert main([*words, "--of", "peak", "--field", "heat", "--out", str(tmp_path / "slopes.vtp")]) == 0
+    found = pyvista.read(tmp_path / "slopes.vtp")
+    assert found.point_data["d_peak_d_pull_d_speed"].shape == (12,)
+    assert list(found.field_data) == ["peak_of_heat", "d_peak_d_speed", "units"]
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--of", "integral", "--out", "a.npz"], "--of integral"),
+        (["--of", "mean", "--out", "a.vtu"], "p.csv"),
+        (["--of", "mean", "--out", "a.txt"], "a.txt"),
+        (["--of", "mean", "--direction", "1,0", "--out", "a.npz"], "--direction"),
+        (["--of", "mean", "--points", "surface", "--out", "a.npz"], "--points surface"),
+    ],
+)
+def test_the_verb_refuses_what_makes_no_sense(words, message, run, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "p.csv").write_text("position.x,position.y,thickness,speed\n0,0,1,2\n1,1,1,2\n")
+    assert main(["sensitivity", str(run), "p.csv", "--field", "heat", *words]) == 2
+    assert message in capsys.readouterr().err
+    assert [path.name for path in tmp_path.iterdir()] == ["p.csv"]
+
+
+def test_a_force_asks_for_its_direction_and_polygons_for_triangles(run, tmp_path, capsys):
+    pyvista = pytest.importorskip("pyvista")
+    flat, given = np.pad(POINTS, [(0, 0), (0, 1)]), ["--set", "speed=2", "thickness=1", "--field", "heat"]
+    pyvista.PolyData(flat, np.insert(QUADS, 0, 4, axis=1).ravel()).save(tmp_path / "a.vtp")
+    words = ["sensitivity", str(run), str(tmp_path / "a.vtp"), *given, "--out", str(tmp_path / "b.vtp")]
+    assert main([*words, "--of", "force"]) == 2
+    said = capsys.readouterr().err
+    assert "--direction" in said
+    assert "None" not in said
+    pyvista.PolyData(flat, [5, 0, 1, 2, 3, 4]).save(tmp_path / "a.vtp")
+    assert main([*words, "--of", "integral"]) == 2
+    assert "cells of other types than line, triangle, quad" in capsys.readouterr().err
+
+
+def test_arrays_with_cells_are_a_mesh_to_integrate_over(run, tmp_path):
+    pyvista = pytest.importorskip("pyvista")
+    np.savez(tmp_path / "a.npz", pos=POINTS, quads=QUADS, thickness=THICKNESS[:, 0], speed=2.0)
+    words = ["sensitivity", str(run), str(tmp_path / "a.npz"), "--of", "integral", "--field", "force.x"]
+    assert main([*words, "--out", str(tmp_path / "b.vtu")]) == 0
+    found = pyvista.read(tmp_path / "b.vtu").point_data["d_integral_d_position"]
+    scalar = integral("force", {"quad": QUADS})
+    expected = sensitivity(surrogate(), POINTS, scalar, **given())
+    np.testing.assert_allclose(found[:, :2], expected.points, rtol=1e-5, atol=1e-7)
+
+
+def test_of_several_components_none_is_taken_silently(run, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "p.csv").write_text("position.x,position.y,thickness,speed\n0,0,1,2\n1,1,1,2\n")
+    words = ["sensitivity", str(run), "p.csv", "--of", "mean", "--out", "a.npz", "--field"]
+    for wrong, message in (
+        (["force"], "'force' has 2 components, x, y; choose one with --field force.x or --component x"),
+        (["force.z"], "'force' has no component 'z'; known: x, y"),
+        (["force", "--component", "2"], "'force' has no component '2'"),
+        (["force.y", "--component", "1"], "--field force.y"),
+        (["fore.y"], "predicts no field 'fore'; did you mean 'force'?"),
+    ):
+        assert main([*words, *wrong]) == 2
+        assert message in capsys.readouterr().err
+    values = set()
+    for number, right in enumerate((["force.y"], ["force", "--component", "y"], ["force", "--component", "1"])):
+        words[6] = f"{number}.npz"
+        assert main([*words, *right]) == 0
+        said = capsys.readouterr()
+        assert "flare calibrate" in said.err
+        values.add(said.out.splitlines()[0])
+    assert len(values) == 1
+    assert values.pop().startswith("mean of force.y over 2 points: ")
+
+
+def test_a_part_that_is_strange_gets_the_warning_of_predict(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    made = surrogate()
+    samples = [
+        made.sample(POINTS + np.float32(0.01 * i), {"thickness": THICKNESS, "speed": 2.0 + 0.1 * (i % 7)})
+        for i in range(20)
+    ]
+    vectors = np.stack([latent_vector(encode(made, sample).latents) for sample in samples])
+    familiar = fit_ood_detector(vectors[::2], vectors[1::2])
+    run = saved_run(made, tmp_path / "run")
+    Calibration(fingerprint(made), 0.25, None, familiar, {}).save(run / FILE)
+    np.savez("near.npz", position=POINTS + np.float32(0.1), thickness=THICKNESS, speed=2.3)
+    np.savez("far.npz", position=30 * POINTS, thickness=THICKNESS, speed=2.3)
+    words = ["--of", "mean", "--field", "heat", "--out"]
+    assert main(["sensitivity", "run", "near.npz", *words, "a.npz"]) == 0
+    assert "WARNING" not in capsys.readouterr().err
+    assert main(["sensitivity", "run", "far.npz", *words, "b.npz"]) == 0
+    assert "far.npz: OOD score" in (said := capsys.readouterr().err)
+    assert "WARNING: unlike the training set, far beyond all 10 held-out samples; do not trust the fields" in said
+    assert np.load("a.npz")["familiarity_score"] < 1 < np.load("b.npz")["familiarity_score"]
+    assert main(["predict", "run", "near.npz", "--out", "near.vtu"]) == 0
+    assert main(["sensitivity", "run", "near.vtu", *words, "c.vtu"]) == 0, "a prediction keeps the score it has"
+    score = read_mesh("c.vtu").field_data["familiarity_score"]
+    np.testing.assert_allclose(score, np.load("a.npz")["familiarity_score"], rtol=1e-5)
+
+
+def test_a_parameter_that_never_varied_has_a_slope_that_means_nothing(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "p.csv").write_text("position.x,position.y,thickness,speed\n0,0,1,2\n1,1,1,2\n")
+    made = surrogate()
+    words = ["p.csv", "--of", "mean", "--field", "heat", "--out"]
+    for name, scale, normalise, still in (
+        ("a", 1.0, {}, True),
+        ("b", 0.5, {}, False),
+        ("c", 1.0, {"speed": "identity"}, False),
+    ):
+        made.input_norm.scale[-1] = scale  # of speed, the last input
+        saved_run(made, tmp_path / name)
+        RunFolder(name).write_config(TrainConfig(data=DataConfig(path="d", normalise=normalise)))
+        assert main(["sensitivity", name, *words, f"{name}.npz"]) == 0
+        line = next(line for line in capsys.readouterr().out.splitlines() if "by speed" in line)
+        assert line.endswith("(constant in the training data: meaningless)") == still

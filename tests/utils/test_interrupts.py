@@ -1,0 +1,27 @@
+"""Interrupts wait for compiled code."""
+
+import signal
+
+import pytest
+
+from flare.utils.interrupts import defer_interrupts
+
+
+def test_an_interrupt_waits_for_compiled_code_and_comes_then():
+    done = []
+
+    def work():
+        with defer_interrupts():
+            signal.raise_signal(signal.SIGINT)
+            done.append("to the end")
+
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            work()
+        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        work()
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert done == ["to the end"] * 2
