@@ -68,10 +68,17 @@ def serve(
         metrics = ServerMetrics()
         pool = WorkerPool(models, folder, limits, on_end=metrics.count_job)
         server = uvicorn.Server(make_config(make_app(pool, limits, metrics, token=token), limits))
+        announced = False
+
+        def announce() -> None:
+            nonlocal announced
+            announced = True
+            on_start(address, list(models))
+
         try:
-            asyncio.run(run_server(server, pool, listener, lambda: on_start(address, list(models))))
+            asyncio.run(run_server(server, pool, listener, announce))
         except KeyboardInterrupt:
-            if not server.started:
+            if not announced:
                 raise
 
 
