@@ -187,7 +187,7 @@ def test_half_of_a_symmetric_body_gives_the_flow_past_the_whole():
 def test_quadrature_of_distant_panels_agrees_with_the_closed_form():
     from flare.physics.cars.shape import ROAD, Car
 
-    panels = Panels(Car().half(0.5), ROAD, True)
+    panels = Panels(Car().half(0.25), ROAD, True)
     fast, exact = panels.normal_velocities(), panels.normal_velocities(exact=True)
     assert fast == pytest.approx(exact, abs=1e-7)
     sources = np.sin(np.arange(len(fast)))

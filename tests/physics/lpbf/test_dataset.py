@@ -28,7 +28,7 @@ COARSE = {"layers": 60}
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory):
-    return generate(LPBF(**COARSE), tmp_path_factory.mktemp("lpbf") / "d", samples=3, test_samples=1, quiet=True)
+    return generate(LPBF(**COARSE), tmp_path_factory.mktemp("lpbf") / "d", samples=2, test_samples=1, quiet=True)
 
 
 def test_a_sample_is_the_simulation_at_its_nodes():
@@ -65,10 +65,10 @@ def test_an_old_dataset_without_the_process_is_recognized(made, tmp_path):
     about = json.loads((tmp_path / "d" / "dataset.json").read_text())
     del about["provenance"]["process"]
     (tmp_path / "d" / "dataset.json").write_text(json.dumps(about))
-    found = generate(LPBF(**COARSE), tmp_path / "d", samples=3, test_samples=1, quiet=True)
+    found = generate(LPBF(**COARSE), tmp_path / "d", samples=2, test_samples=1, quiet=True)
     assert found.fingerprint == made.fingerprint
     with pytest.raises(DataError, match="layers is 60 there, 30 here"):
-        generate(LPBF(layers=30), tmp_path / "d", samples=3, test_samples=1, quiet=True)
+        generate(LPBF(layers=30), tmp_path / "d", samples=2, test_samples=1, quiet=True)
 
 
 @pytest.mark.slow
@@ -77,7 +77,7 @@ def test_an_unfinished_old_dataset_without_the_process_is_resumed(made, tmp_path
     writer = DatasetWriter(tmp_path / "d", made.schema, before)
     writer.append(Sample(made[0].values, made[0].cells, made.notes()[0]))
     writer.close()
-    generate(LPBF(**COARSE), tmp_path / "d", samples=3, test_samples=1, quiet=True)
+    generate(LPBF(**COARSE), tmp_path / "d", samples=2, test_samples=1, quiet=True)
     assert content(tmp_path / "d") == content(made.path)
 
 
@@ -101,7 +101,7 @@ def test_the_page_of_parts_has_their_landmarks_and_every_part(made, tmp_path):
 
 @pytest.mark.slow
 def test_two_workers_make_the_same_bytes(made, tmp_path):
-    generate(LPBF(**COARSE), tmp_path / "d", samples=3, test_samples=1, workers=2, quiet=True)
+    generate(LPBF(**COARSE), tmp_path / "d", samples=2, test_samples=1, workers=2, quiet=True)
     assert content(tmp_path / "d") == content(made.path)
 
 
