@@ -92,7 +92,7 @@ class Trainer:
         Raises:
             Interrupted: A signal arrived; the run is saved.
             TrainingDiverged: The loss or gradient is non-finite, or the loss is far above its lowest value.
-            RankLost: Another rank failed.
+            RankFailure: Another rank failed.
         """
         self._begin = time.monotonic() - self.position.seconds
         self._cpu_begin = time.process_time() - self.position.cpu_seconds
