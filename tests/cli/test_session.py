@@ -3,6 +3,7 @@
 import csv
 import json
 import re
+import shutil
 import subprocess
 import sys
 
@@ -15,6 +16,7 @@ from flare.data.dataset import Dataset
 from flare.data.sample import Field, Sample, Schema
 from flare.data.writer import DatasetWriter
 from flare.mixer import choose
+from flare.report import run as report
 from tests.cli.conftest import TINY
 from tests.factory import ragged_dataset
 
@@ -31,17 +33,16 @@ def test_make_info_and_check(tmp_path, capsys):
     assert "6 samples" in capsys.readouterr().out
 
 
-def test_training_prints_error_baseline_and_report(darcy, tmp_path, capsys):
-    words = ["train", "--data.path", str(darcy.path), "--epochs", "2", "--out", str(tmp_path / "run"), *TINY]
-    assert main(words) == 0
-    printed = capsys.readouterr()
-    lines, result = printed.out.splitlines(), json.loads((tmp_path / "run" / "result.json").read_text())
-    assert f"{result['parameters']:,} parameters" in printed.err.split("training: ")[0]
+def test_training_prints_error_baseline_and_report(run, darcy, tmp_path, capsys):
+    lines, result = (run.parent / "out.txt").read_text().splitlines(), json.loads((run / "result.json").read_text())
+    assert f"{result['parameters']:,} parameters" in (run.parent / "err.txt").read_text().split("training: ")[0]
     assert f"{result['rel_l2']:.4f}" in lines[0]
     assert f"{result['rel_l2_mean_field']:.4f}" in lines[1]
-    assert lines[-1].split() == ["report", str(tmp_path / "run" / "report.html")]
+    assert lines[-1].split() == ["report", str(run / "report.html")]
+    copy = shutil.copytree(run, tmp_path / "run")
+    words = ["train", "--data.path", str(darcy.path), "--epochs", "2", "--out", str(copy), *TINY]
     assert main([*words, "--if-exists", "resume"]) == 0
-    assert capsys.readouterr().out.splitlines() == lines
+    assert capsys.readouterr().out.replace(str(copy), str(run)).splitlines() == lines
 
 
 def test_the_report_is_one_file(run):
@@ -141,7 +142,7 @@ def test_evaluation_of_a_set_without_a_training_split(run, darcy, tmp_path, caps
     assert "0.0000" in capsys.readouterr().out, "a model agrees with its own predictions"
 
 
-def test_points_on_a_line_train_and_report(tmp_path, capsys):
+def test_points_on_a_line_train_and_report_and_a_failed_plot_does_not_lose_the_result(tmp_path, capsys, monkeypatch):
     schema = Schema(
         name="line",
         fields={
@@ -154,23 +155,18 @@ def test_points_on_a_line_train_and_report(tmp_path, capsys):
         s = np.linspace(0, 1, 20 + i)[:, None]
         writer.append(Sample({"s": s, "u": 1 + s * i}))
     writer.finish({"train": [(0, 4)], "test": [(4, 6)]})
-    assert (
-        main(["train", "--data.path", str(tmp_path / "d"), "--out", str(tmp_path / "r"), "--epochs", "1", *TINY]) == 0
-    )
-    assert capsys.readouterr().out.splitlines()[-1].endswith("report.html")
-    assert {p.stem for p in (tmp_path / "r" / "pictures").glob("*.png")} == {"loss", "errors", "spectra"}
-
-
-def test_a_failed_plot_does_not_lose_the_result(darcy, tmp_path, capsys, monkeypatch):
-    from flare.report import run as report
+    out = tmp_path / "r"
 
     def fail(*_):
         raise flare.utils.errors.DataError("no ink")
 
-    monkeypatch.setattr(report, "loss_curves", fail)
-    assert main(["train", "--data.path", str(darcy.path), "--out", str(tmp_path / "r"), "--epochs", "1", *TINY]) == 0
+    with monkeypatch.context() as patch:
+        patch.setattr(report, "loss_curves", fail)
+        assert main(["train", "--data.path", str(tmp_path / "d"), "--out", str(out), "--epochs", "1", *TINY]) == 0
     assert "no ink" in capsys.readouterr().err
-    assert (tmp_path / "r" / "result.json").exists()
-    monkeypatch.undo()
-    assert main(["train", "--resume", str(tmp_path / "r")]) == 0
-    assert (tmp_path / "r" / "report.html").exists()
+    assert (out / "result.json").exists()
+    assert not (out / "report.html").exists()
+    assert main(["train", "--resume", str(out)]) == 0
+    assert capsys.readouterr().out.splitlines()[-1].endswith("report.html")
+    assert (out / "report.html").exists()
+    assert {p.stem for p in (out / "pictures").glob("*.png")} == {"loss", "errors", "spectra"}
