@@ -54,9 +54,22 @@ def test_pictures_are_compared_by_pixels(tmp_path):
     assert (shown(same) == shown(other)) == (not SAME_PIXELS)
 
 
-def test_the_committed_pages_come_out_of_the_committed_records(tmp_path):
-    write_pages(Ledger(ROOT / "results" / "records"), tmp_path / "pages")
-    assert files(tmp_path / "pages") == files(ROOT / "docs" / "results")
+@pytest.fixture(scope="module")
+def written(tmp_path_factory):
+    """The folder of the pages of the committed records, and the names of the records that were looked up for them."""
+    pages, found = tmp_path_factory.mktemp("results") / "pages", set()
+
+    class Watching(Ledger):
+        def find(self, job):
+            found.add(self.path(job).name)
+            return super().find(job)
+
+    write_pages(Watching(ROOT / "results" / "records"), pages)
+    return pages, found
+
+
+def test_the_committed_pages_come_out_of_the_committed_records(written):
+    assert files(written[0]) == files(ROOT / "docs" / "results")
 
 
 @pytest.mark.slow
@@ -87,18 +100,10 @@ def test_every_claim_has_numbers_and_a_status():
         assert len(paper.split("; ")) == len(ours.split("; ")) == len(claim["numbers"]), title
 
 
-def test_every_committed_record_is_shown_and_tells_of_no_machine(tmp_path):
-    shown = set()
-
-    class Watching(Ledger):
-        def find(self, job):
-            shown.add(self.path(job).name)
-            return super().find(job)
-
-    write_pages(Watching(ROOT / "results" / "records"), tmp_path / "pages")
+def test_every_committed_record_is_shown_and_tells_of_no_machine(written):
     records = {path.name: path for path in (ROOT / "results" / "records").glob("*.json")}
     assert records
-    assert set(records) <= shown, "a record that no page shows"
+    assert set(records) <= written[1], "a record that no page shows"
     for name, path in records.items():
         assert '"/' not in path.read_text(), f"{name} has an absolute path"
 
