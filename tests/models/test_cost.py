@@ -6,7 +6,7 @@ import torch
 from flare import build_model, use_backend
 from flare.models import count_parameters
 from flare.models.cost import cost_of
-from tests.models.test_registry import BUILT_IN
+from tests.models.test_registry import SMALL
 
 
 def test_transformer_cost_is_that_of_its_matrix_products():
@@ -25,7 +25,7 @@ def test_flare_is_linear_and_the_transformer_quadratic_in_the_points():
     assert other[1].flops > 3.9 * other[0].flops
 
 
-@pytest.mark.parametrize("name", BUILT_IN)
+@pytest.mark.parametrize("name", SMALL)
 def test_activations_equal_what_autograd_saves(name):
     model, x = use_backend(build_model(name, 2, 1), "sdpa"), torch.randn(1, 300, 2)
     own = {t.untyped_storage().data_ptr() for t in (*model.parameters(), *model.buffers(), x)}

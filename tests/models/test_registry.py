@@ -21,11 +21,19 @@ from flare.models import (
 )
 from flare.utils.errors import ConfigError
 
-BUILT_IN = ["flare", "transformer", "perceiver", "transolver", "transolver++", "lno", "gnot"]
-SIZES = {"channels": 16, "blocks": 2, "heads": 4}
+SMALL = {
+    "flare": {"latents": 8, "kv_depth": 1, "ffn_depth": 1, "io_depth": 1},
+    "transformer": {"io_depth": 1},
+    "perceiver": {"latents": 8, "io_depth": 1},
+    "transolver": {"slices": 8},
+    "transolver++": {"slices": 8},
+    "lno": {"modes": 8, "mlp_depth": 1},
+    "gnot": {},
+}
+"""Every built-in model and options that make it small."""
 GRID = {"grid": (5, 4)}
 VARIANTS = [
-    *((name, {}) for name in BUILT_IN),
+    *((name, {}) for name in SMALL),
     *(("flare", option) for option in ({"latent_blocks": 1}, {"qk_norm": True}, {"fourier": 2}, {"ffn": "standard"})),
     ("flare", {"backend": "reference"}),
     ("perceiver", {"flavour": "self"}),
@@ -33,6 +41,15 @@ VARIANTS = [
     ("transolver", {"unified_pos": True, **GRID}),
     ("gnot", {"unified_pos": True, **GRID}),
 ]
+PRECISIONS = [
+    (name, options, dtype)
+    for name, options in VARIANTS
+    for dtype in ([torch.bfloat16] if options else [torch.float32, torch.bfloat16])
+]
+
+
+def small(name, **options):
+    return build_model(name, 3, 2, **{"channels": 16, "blocks": 1, "heads": 4, **SMALL[name], **options})
 
 
 @pytest.fixture(autouse=True)
@@ -42,7 +59,7 @@ def _own_registry(monkeypatch):
 
 
 def test_built_in_models_are_registered():
-    assert set(BUILT_IN) <= set(MODELS.names())
+    assert set(SMALL) <= set(MODELS.names())
 
 
 def test_registered_model_is_built_with_its_own_options():
@@ -90,12 +107,11 @@ def test_registry_does_not_import_torch():
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
-@pytest.mark.parametrize(("name", "options"), VARIANTS, ids=str)
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize(("name", "options", "dtype"), PRECISIONS, ids=str)
 def test_forward_and_backward_on_the_meta_device(name, options, dtype):
     with torch.device("meta"):
-        built_there = build_model(name, 3, 2, **SIZES, **options).to(dtype)
-    for model in (built_there, build_model(name, 3, 2, **SIZES, **options).to("meta", dtype)):
+        built_there = small(name, **options).to(dtype)
+    for model in (built_there, small(name, **options).to("meta", dtype)):
         x = torch.empty(2, 20, 3, device="meta", dtype=dtype, requires_grad=True)
         for mask in (None, torch.empty(2, 20, device="meta", dtype=torch.bool)):
             y = model(x, mask)
@@ -106,7 +122,7 @@ def test_forward_and_backward_on_the_meta_device(name, options, dtype):
 
 @pytest.mark.parametrize(("name", "options"), VARIANTS, ids=str)
 def test_default_dtype_and_device_do_not_matter_after_construction(name, options):
-    model, x = build_model(name, 3, 2, **SIZES, **options).eval(), torch.randn(2, 20, 3)
+    model, x = small(name, **options).eval(), torch.randn(2, 20, 3)
     expected = model(x)
     torch.set_default_dtype(torch.float64)
     torch.set_default_device("meta")
@@ -118,7 +134,7 @@ def test_default_dtype_and_device_do_not_matter_after_construction(name, options
 
 
 def test_use_backend_switches_every_module():
-    model = use_backend(build_model("flare", 3, 2, **SIZES), "reference")
+    model = use_backend(small("flare"), "reference")
     assert {module.backend for module in model.modules() if hasattr(module, "backend")} == {"reference"}
 
 

@@ -12,7 +12,7 @@ from flare.train.presets import preset_path, read_yaml
 from flare.train.recipes import recipe_names, with_model
 from flare.utils.errors import ConfigError
 from tests.models import golden
-from tests.models.test_registry import BUILT_IN
+from tests.models.test_registry import SMALL
 
 IN_DIM = {"elasticity": 2, "darcy": 3, "airfoil": 2, "pipe": 2, "drivaerml": 3, "lpbf": 3}
 COUNTS = {
@@ -108,17 +108,6 @@ def test_golden_values(name, points, options, values):
     torch.testing.assert_close(got, torch.tensor(values, dtype=torch.float64), rtol=0, atol=tolerance)
 
 
-SMALL = {
-    "flare": {"latents": 8},
-    "transformer": {},
-    "perceiver": {"latents": 8},
-    "transolver": {"slices": 8},
-    "transolver++": {"slices": 8},
-    "lno": {"modes": 8},
-    "gnot": {},
-}
-
-
 def small(name, in_dim=3, out_dim=2, **options):
     sizes = {"channels": 16, "blocks": 2, "heads": 4, **SMALL[name], **options}
     torch.manual_seed(1)
@@ -126,10 +115,6 @@ def small(name, in_dim=3, out_dim=2, **options):
     for p in model.parameters():  # fresh weights give almost uniform attention
         p.data.add_(0.3 * torch.randn_like(p))
     return model
-
-
-def test_every_built_in_model_is_tested():
-    assert set(SMALL) == set(BUILT_IN)
 
 
 @pytest.mark.parametrize("name", SMALL)
