@@ -18,6 +18,8 @@ from flare.utils.terminal import attach, is_attached
 
 Task = TypeVar("Task")
 Result = TypeVar("Result")
+SCHEDULER_TIMEOUT = 10
+"""Seconds to wait for a dask scheduler to answer."""
 
 
 def in_order(
@@ -108,7 +110,7 @@ def _dask_client(address: str) -> Any:
     except ImportError:
         raise DataError("a dask scheduler needs an extra; install it with:  pip install 'flare-engine[dask]'") from None
     try:
-        return Client(address, timeout=10)
+        return Client(address, timeout=SCHEDULER_TIMEOUT)
     except (OSError, ValueError) as error:
         raise DataError(f"no dask scheduler answers at {address}: {error}") from None
 

@@ -149,7 +149,7 @@ RECIPES: dict[str, Overrides] = {
 """Part of a cell's name -> settings in place of those of `base`."""
 LONGER = {"fourier=4+points=486": 2, "adamw+lr=1e-3+epochs=36": 3, "adamw+lr=3e-3+epochs=36": 3}
 """Part of a cell's name -> multiple of the epochs: half of the points for twice the epochs cost about the same."""
-REPEATED = ("base", "fourier=4", "fourier=4+lr=3e-3", "adamw+lr=1e-3+epochs=36", "adamw+lr=3e-3+epochs=36")
+REPEATED = ("base", "lr=9e-3", "fourier=4", "fourier=4+lr=3e-3", "adamw+lr=1e-3+epochs=36", "adamw+lr=3e-3+epochs=36")
 """Recipes with three seeds."""
 
 
