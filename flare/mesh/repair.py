@@ -41,42 +41,30 @@ def solid_surface(surface: Surface, name: str = "the part") -> Surface:
         place = clean.vertices[odd[0]].mean(0)
         clean = _without_copies(_near_merged(clean))
         if not len(clean.faces) or len(_odd_edges(clean)):
-            raise GeometryError(
-                "open",
-                f"{name} is open: {len(odd):,} of its edges belong to one triangle only (or three), the first at "
-                f"{_at(place)}; close its holes in the CAD program or with a repair tool, or export it as a solid",
-            )
+            edges = f"{len(odd):,} of its edges belong to one triangle only (or three), the first at {_at(place)}"
+            raise GeometryError("open", f"{name} is open: {edges}; close its holes in the CAD program")
     turned, shell = _turned_alike(clean, name)
     shells, depths = _nested(turned, shell, name)
     faces = [s.faces if depth % 2 == 0 else s.faces[:, ::-1] for s, depth in zip(shells, depths, strict=True)]
     outward = Surface(turned.vertices, np.concatenate(faces))
-    _check_overlap(outward, shells, name)
+    _check_overlap(outward, name)
     return outward
 
 
 def _check_numbers(surface: Surface, name: str) -> None:
     vertices, faces = surface.vertices, surface.faces
-    if vertices.ndim != 2 or vertices.shape[1:] != (3,) or faces.ndim != 2 or faces.shape[1:] != (3,):
-        raise GeometryError(
-            "not triangles",
-            f"{name}: vertices have shape {vertices.shape}, faces {faces.shape}; expected (V, 3) and (F, 3)",
-        )
+    if vertices.shape[1:] != (3,) or faces.shape[1:] != (3,):
+        raise GeometryError("not triangles", f"{name}: vertices have shape {vertices.shape}, faces {faces.shape}")
     if not len(faces):
         raise GeometryError("empty", f"{name} has no triangles; it may be a drawing, a point cloud or empty")
     if faces.min() < 0 or faces.max() >= len(vertices):
-        raise GeometryError(
-            "not triangles",
-            f"{name}: faces refer to vertices {faces.min()} to {faces.max()} of {len(vertices):,}",
-        )
+        raise GeometryError("not triangles", f"{name}: faces refer to vertices {faces.min()} to {faces.max()}")
     stray = np.ones(len(vertices), dtype=bool)  # vertices without a face are harmless
     stray[faces] = False
     bad = ~(np.isfinite(vertices).all(1) | stray)
     if bad.any():
-        raise GeometryError(
-            "not finite",
-            f"{name}: {bad.sum():,} of {len(vertices):,} vertices are not finite (first: {int(np.argmax(bad))}, "
-            f"{vertices[bad][0].tolist()}); export it again",
-        )
+        first = f"first: {int(np.argmax(bad))}, {vertices[bad][0].tolist()}"
+        raise GeometryError("not finite", f"{name}: {bad.sum():,} vertices are not finite ({first}); export it again")
 
 
 def _equal_rows(rows: NDArray) -> tuple[Indices, Indices]:
@@ -138,9 +126,7 @@ def _turned_alike(surface: Surface, name: str) -> tuple[Surface, Indices]:
     as_is, over = state[:count], state[count:]
     if (as_is == over).any():
         place = surface.vertices[faces[np.argmax(as_is == over)]].mean(0)
-        raise GeometryError(
-            "one side only", f"{name} is one-sided like a Möbius strip (near {_at(place)}) and has no inside"
-        )
+        raise GeometryError("one side only", f"{name} is one-sided like a Möbius strip, near {_at(place)}")
     turn = as_is > over
     turned = np.where(turn[:, None], faces[:, ::-1], faces)
     _, shell = np.unique(np.minimum(as_is, over), return_inverse=True)
@@ -154,45 +140,25 @@ def _nested(surface: Surface, shell: Indices, name: str) -> tuple[list[Surface],
     whole = float(np.prod(surface.extents))
     shells = [s for s in shells if s.volume > 1e-12 * whole]
     if not shells:
-        raise GeometryError(
-            "no volume", f"{name} encloses no volume: it is a sheet of {_by(surface.extents)} mm; give it a thickness"
-        )
+        raise GeometryError("no volume", f"{name} is a sheet without a volume; give it a thickness")
     inside = _depths(shells)
-    bodies = [s for s, depth in zip(shells, inside, strict=True) if depth % 2 == 0]
-    if len(bodies) > 1:
-        sizes = ", ".join(f"{b.volume:.3g}" for b in sorted(bodies, key=lambda b: -b.volume)[:5])
-        raise GeometryError(
-            "several bodies",
-            f"{name} has {len(bodies)} bodies of {sizes} mm³; join them in the CAD program if they overlap or touch, "
-            f"or export one at a time",
-        )
+    bodies = sum(depth % 2 == 0 for depth in inside)
+    if bodies > 1:
+        message = f"{name} has {bodies} bodies; join them in the CAD program, or export one at a time"
+        raise GeometryError("several bodies", message)
     return shells, inside
 
 
-def _check_overlap(surface: Surface, shells: list[Surface], name: str) -> None:
+def _check_overlap(surface: Surface, name: str) -> None:
     size = surface.extents / PROBE
     if not (size > 0).all():
-        raise GeometryError("no volume", f"{name} is flat: {_by(surface.extents)} mm; give it a thickness")
+        raise GeometryError("no volume", f"{name} is flat; give it a thickness")
     numbers, edges, origin = winding_numbers(surface, (float(size[0]), float(size[1]), float(size[2])))
     wrong: Mask = (numbers != 0) & (numbers != 1)
     if wrong.any():
-        first = np.argwhere(wrong)[0]
-        place = np.asarray(origin) + (first + 0.5) * np.asarray(edges)
-        around = [round(_winding(s, place)) for s in shells]
-        if len(shells) > 1 and set(around) <= {0, 1}:  # each shell is valid, so they overlap each other
-            # A shell that starts inside another was taken for its cavity and sticks out of it.
-            sizes = ", ".join(f"{s.volume:.3g}" for s in sorted(shells, key=lambda s: -s.volume)[:5])
-            raise GeometryError(
-                "overlapping bodies",
-                f"{name} has {len(shells)} closed bodies of {sizes} mm³ that overlap near {_at(place)}; join them in "
-                f"the CAD program (union), or export one at a time",
-            )
-        raise GeometryError(
-            "self-intersecting",
-            f"{name} intersects itself: its winding number is {int(numbers[tuple(first)])} at {_at(place)} instead of "
-            f"0 or 1, and likewise wrong at {wrong.sum():,} of {numbers.size:,} points; join its bodies in the CAD "
-            f"program or use a repair tool",
-        )
+        place = np.asarray(origin) + (np.argwhere(wrong)[0] + 0.5) * np.asarray(edges)
+        message = f"{name} intersects itself near {_at(place)}; join its bodies in the CAD program"
+        raise GeometryError("self-intersecting", message)
 
 
 def _depths(shells: list[Surface]) -> list[int]:
@@ -224,7 +190,3 @@ def _winding(surface: Surface, point: Array) -> float:
 
 def _at(place: Array) -> str:
     return f"({place[0]:.4g}, {place[1]:.4g}, {place[2]:.4g})"
-
-
-def _by(lengths: Array) -> str:
-    return " × ".join(f"{length:.4g}" for length in lengths)

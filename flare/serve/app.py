@@ -9,6 +9,7 @@ import json
 import os
 from collections import OrderedDict
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
@@ -21,13 +22,13 @@ from flare.serve.limits import ServerLimits
 from flare.serve.metrics import RequestCounter, ServerMetrics
 from flare.serve.pool import UploadJob, WorkerPool
 from flare.serve.responses import (
+    ERRORS,
     ApiError,
     EncodingResponse,
     FieldsResponse,
     JobResponse,
     add_error_handlers,
     binary,
-    errors,
 )
 from flare.serve.security import AccessGuard
 from flare.serve.uploads import RESULT_MEDIA, UPLOAD_MEDIA, JobQuery, PredictQuery, UploadQuery, receive
@@ -57,11 +58,9 @@ class Service:
 
     def find_encoding(self, model: str, id: str) -> UploadJob:
         """Return the job that made an encoding."""
-        job = self.encodings.get(id)
-        if job is None or job.model != model:
-            message = "there is no such encoding, or newer ones have replaced it; encode the mesh again"
-            raise ApiError(404, "no_code", message)
-        return job
+        if id not in self.encodings or self.encodings[id].model != model:
+            raise ApiError(404, "no_code", "there is no such encoding, or newer ones have replaced it")
+        return self.encodings[id]
 
     def find_finished(self, id: str) -> UploadJob:
         """Return a job that is done; raises its error if it failed."""
@@ -87,21 +86,28 @@ class Service:
         upload = f"upload.{query.find_kind(request)}"
         settings = query.parse_settings()
         details = {"upload": upload, "result": f"result.{answer}", "settings": settings, "encoding": ENCODING_FILE}
-        job = None
         try:
             job = self.pool.admit(task, model, details, kept=kept)
-            if encoding is not None:
-                (job.folder / ENCODING_FILE).hardlink_to(encoding)  # stays if the encoding is removed meanwhile
-            self.metrics.uploaded.inc(await receive(request, job.folder / upload, self.limits))
-        except BaseException as error:
-            if job is not None:
-                self.pool.remove(job)
-            if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
-                message = "the server has no disk space for the upload"
-                raise ApiError(503, "disk_full", message, retry_after=60) from None
-            raise
+            with self.removed_on_error(job):
+                if encoding is not None:
+                    (job.folder / ENCODING_FILE).hardlink_to(encoding)  # stays if the encoding is removed meanwhile
+                self.metrics.uploaded.inc(await receive(request, job.folder / upload, self.limits))
+        except OSError as error:
+            if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+                raise
+            message = "the server has no disk space for the upload"
+            raise ApiError(503, "disk_full", message, retry_after=60) from None
         self.pool.submit(job)
         return job
+
+    @contextmanager
+    def removed_on_error(self, job: UploadJob) -> Iterator[None]:
+        """Remove a job if its request fails."""
+        try:
+            yield
+        except BaseException:
+            self.pool.remove(job)
+            raise
 
     async def wait(self, request: Request, job: UploadJob) -> dict[str, Any]:
         """Wait for a job and return its summary, or raise its error or that the client has disconnected."""
@@ -126,8 +132,7 @@ class Service:
 
     def describe_job(self, job: UploadJob) -> dict[str, Any]:
         """Return the JSON body about a job."""
-        body: dict[str, Any] = {"job": job.id, "model": job.model, "state": job.state}
-        body["progress"] = round(job.progress, 4)
+        body = {"job": job.id, "model": job.model, "state": job.state, "progress": round(job.progress, 4)}
         if job.ended is None:
             return body | {"before": self.pool.position(job)}
         if job.error is not None:
@@ -163,7 +168,7 @@ def stream_file(path: Path, media_type: str, summary: dict[str, Any] | None = No
 
 public = APIRouter()
 """Routes without access control."""
-router = APIRouter(responses=errors(401, 403, 431, 500))
+router = APIRouter(responses=ERRORS)
 
 
 async def _get_service(request: Request) -> Service:
@@ -171,14 +176,12 @@ async def _get_service(request: Request) -> Service:
 
 
 Shared = Annotated[Service, Depends(_get_service)]
-UPLOAD_ERRORS = errors(400, 404, 408, 409, 413, 415, 422, 429, 503, 504)
-RESULT_ERRORS = errors(404, 409, 413, 422, 504)
 FIELDS = {
     "model": FieldsResponse,
     "description": "predicted fields",
     "content": binary(*(media for kind, media in RESULT_MEDIA.items() if kind != "json")),
 }
-PAGE = {200: {"content": binary("text/html", "text/javascript")}, **errors(404, 422)}
+PAGE = {200: {"content": binary("text/html", "text/javascript")}}
 UPLOAD_BODY = {
     "requestBody": {
         "required": True,
@@ -202,7 +205,7 @@ async def index(service: Shared) -> dict[str, Any]:
     return {"server": f"flare {__version__}", "models": models, "cards": "/models", "api": "/openapi.json"}
 
 
-@router.get("/ready", responses=errors(503))
+@router.get("/ready")
 async def ready(service: Shared) -> dict[str, Any]:
     """Report whether all workers have loaded their models."""
     if not service.pool.ready:
@@ -222,13 +225,13 @@ async def list_models(service: Shared) -> dict[str, Any]:
     return {"models": list(service.pool.cards.values()), "limits": asdict(service.limits)}
 
 
-@router.get("/models/{name}", responses=errors(404, 422))
+@router.get("/models/{name}")
 async def show_model(name: str, service: Shared) -> dict[str, Any]:
     """Return the card of a model: fields, units, size, calibration, evaluation."""
     return service.find_card(name)
 
 
-@router.post("/models/{name}/predict", responses={200: FIELDS, **UPLOAD_ERRORS}, openapi_extra=UPLOAD_BODY)
+@router.post("/models/{name}/predict", responses={200: FIELDS}, openapi_extra=UPLOAD_BODY)
 async def predict(request: Request, name: str, query: Annotated[PredictQuery, Query()], service: Shared) -> Response:
     """Predict the fields of the mesh or the points in the body, in physical units."""
     job = await service.begin(request, "predict", name, query, query.answer)
@@ -236,10 +239,7 @@ async def predict(request: Request, name: str, query: Annotated[PredictQuery, Qu
 
 
 @router.post(
-    "/models/{name}/jobs",
-    status_code=202,
-    responses={202: {"model": JobResponse}, **UPLOAD_ERRORS},
-    openapi_extra=UPLOAD_BODY,
+    "/models/{name}/jobs", status_code=202, responses={202: {"model": JobResponse}}, openapi_extra=UPLOAD_BODY
 )
 async def start_job(request: Request, name: str, query: Annotated[JobQuery, Query()], service: Shared) -> JSONResponse:
     """Start a prediction and return the address at which its progress and result are found."""
@@ -247,13 +247,13 @@ async def start_job(request: Request, name: str, query: Annotated[JobQuery, Quer
     return JSONResponse(service.describe_job(job), status_code=202, headers={"Location": f"/jobs/{job.id}"})
 
 
-@router.get("/jobs/{id}", responses={200: {"model": JobResponse}, **errors(404, 422)})
+@router.get("/jobs/{id}", responses={200: {"model": JobResponse}})
 async def show_job(id: str, service: Shared) -> JSONResponse:
     """Return the state of a job, its progress from 0 to 1, and the number of earlier jobs."""
     return JSONResponse(service.describe_job(service.pool.find(id)))
 
 
-@router.get("/jobs/{id}/result", responses={200: FIELDS, **RESULT_ERRORS})
+@router.get("/jobs/{id}/result", responses={200: FIELDS})
 async def download_result(id: str, service: Shared) -> Response:
     """Return the result of a job. It can be downloaded repeatedly while it is kept."""
     job = service.find_finished(id)
@@ -263,23 +263,16 @@ async def download_result(id: str, service: Shared) -> Response:
     return stream_file(job.result, RESULT_MEDIA[job.result.suffix[1:]], job.summary)
 
 
-@router.get(
-    "/jobs/{id}/view/{question:path}",
-    responses={200: {"content": binary("application/octet-stream")}, **RESULT_ERRORS},
-)
+@router.get("/jobs/{id}/view/{question:path}", responses={200: {"content": binary("application/octet-stream")}})
 async def view_result(id: str, question: str, service: Shared) -> Response:
-    """Return what the page of `flare view` requests about a result. Errors have the form that the page expects."""
-    try:
-        job = service.find_finished(id)
-        path = find_recorded(job.result, question) if job.result.suffix == ".view" else None
-        if path is None:
-            raise ApiError(404, "no_view", "not part of this result; start the job with answer=view to look at it")
-        return stream_file(path, "application/json" if question == "catalogue" else "application/octet-stream")
-    except ApiError as error:
-        return JSONResponse({"error": error.detail}, status_code=error.status_code, headers=error.headers)
+    """Return what the page of `flare view` requests about a result."""
+    path = find_recorded(service.find_finished(id).result, question)
+    if path is None:
+        raise ApiError(404, "no_view", "not part of this result; start the job with answer=view to look at it")
+    return stream_file(path, "application/json" if question == "catalogue" else "application/octet-stream")
 
 
-@router.delete("/jobs/{id}", responses=errors(404, 422))
+@router.delete("/jobs/{id}")
 async def remove_job(id: str, service: Shared) -> dict[str, str]:
     """Cancel a job, or remove its result."""
     service.pool.remove(service.pool.find(id))
@@ -298,29 +291,23 @@ async def view_page(file: str = "index.html") -> Response:
 
 
 @router.post(
-    "/models/{name}/codes",
-    status_code=201,
-    responses={201: {"model": EncodingResponse}, **UPLOAD_ERRORS},
-    openapi_extra=UPLOAD_BODY,
+    "/models/{name}/codes", status_code=201, responses={201: {"model": EncodingResponse}}, openapi_extra=UPLOAD_BODY
 )
 async def encode(request: Request, name: str, query: Annotated[UploadQuery, Query()], service: Shared) -> JSONResponse:
     """Encode a mesh and keep its latents, so that its fields can be queried at any points."""
     if not service.find_card(name)["can_encode"]:
         raise ApiError(422, "unfit", f"{name} cannot encode; only FLARE models can")
     job = await service.begin(request, "encode", name, query, "code")
-    try:
+    with service.removed_on_error(job):
         summary = await service.wait(request, job)
         response = JSONResponse({"code": job.id, "model": name, **summary}, status_code=201)
-    except BaseException:
-        service.pool.remove(job)
-        raise
     service.encodings[job.id] = job
     while len(service.encodings) > service.limits.codes:
         service.encodings.popitem(last=False)[1].remove_files()
     return response
 
 
-@router.post("/models/{name}/codes/{code}/query", responses={200: FIELDS, **UPLOAD_ERRORS}, openapi_extra=UPLOAD_BODY)
+@router.post("/models/{name}/codes/{code}/query", responses={200: FIELDS}, openapi_extra=UPLOAD_BODY)
 async def query_encoding(
     request: Request, name: str, code: str, query: Annotated[PredictQuery, Query()], service: Shared
 ) -> Response:
@@ -331,7 +318,7 @@ async def query_encoding(
     return await service.respond(request, job, query.answer)
 
 
-@router.delete("/models/{name}/codes/{code}", responses=errors(404, 422))
+@router.delete("/models/{name}/codes/{code}")
 async def remove_encoding(name: str, code: str, service: Shared) -> dict[str, str]:
     """Remove an encoding."""
     service.find_encoding(name, code).remove_files()

@@ -6,119 +6,44 @@ Uploads are read by our own readers only, within limits; nothing is unpickled.
 from __future__ import annotations
 
 import json
-import re
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from flare.data.importing.fields import missing_fields
+from flare.data.importing.fields import layout_of
 from flare.inference.calibration.parameter_ranges import range_warning
-from flare.inference.mesh_inputs import ModelInputs, given_twice, mesh_inputs, same_value, split_settings
-from flare.mesh.io import ReadLimits
-from flare.utils.errors import DataError, FlareError, TooLarge
+from flare.mesh import Mesh
+from flare.mesh.io.arrays import mesh_from_arrays
+from flare.utils.errors import DataError
 from flare.utils.files import replace_atomically
-from flare.view.predictions import write_view
+from flare.view.predictions import PredictionSource
+from flare.view.standalone import record_answers
 
 if TYPE_CHECKING:
     from flare.data.sample import Role, Schema
     from flare.inference.calibration.calibrate import Assessment, Calibration
     from flare.inference.prediction import Prediction
-    from flare.inference.surrogate import Surrogate
-    from flare.serve.limits import ServerLimits
 
 MAX_NOTE = 300
 """Most characters of a note, which may quote the upload."""
-ARGUMENT = re.compile(r'\b(?:features|parameters)=\{"(\w+)": \.\.\.\}')
-"""Arguments of the library, such as features={"wind": ...}."""
 
 
-@contextmanager
-def query_names() -> Iterator[None]:
-    """Replace arguments in error messages by parameters of the address, such as &set=wind=VALUE."""
-    try:
-        yield
-    except FlareError as error:
-        error.args = (ARGUMENT.sub(r"&set=\1=VALUE", str(error)), *error.args[1:])
-        raise
-
-
-def read_upload(
-    path: Path,
-    surrogate: Surrogate,
-    settings: Mapping[str, Any],
-    limits: ServerLimits,
-    *,
-    known: Mapping[str, np.ndarray] | None = None,
-    spacing: float | None = None,
-) -> ModelInputs:
-    """Read an upload by its suffix.
-
-    Args:
-        path: Uploaded file.
-        surrogate: Model that gets it.
-        settings: Features, the same at all points, and parameters from the address: name -> components.
-        limits: ServerLimits of the server.
-        known: Parameters of the encoded sample that is queried; the file may repeat them, but not change them.
-        spacing: Spacing of the training points, if it is known.
+def read_json(path: Path, schema: Schema) -> Mesh:
+    """Read points and fields by name, as from a file of arrays.
 
     Raises:
-        DataError: The upload is damaged or does not fit the model.
-        TooLarge: It exceeds a limit.
+        DataError: The file is damaged, or has no points or values that are not numbers.
     """
-    with query_names():
-        if path.suffix == ".json":
-            return _json_inputs(path, surrogate, settings, limits, known or {})
-        return mesh_inputs(
-            surrogate,
-            path,
-            **split_settings(surrogate.schema, settings),
-            training_spacing=spacing,
-            known=known,
-            limits=ReadLimits(limits.points, limits.array_bytes),
-            log=lambda message: None,
-        )
-
-
-def _json_inputs(
-    path: Path, surrogate: Surrogate, settings: Mapping[str, Any], limits: ServerLimits, known: Mapping[str, np.ndarray]
-) -> ModelInputs:
-    schema = surrogate.schema
-    fields, split = _read_json(path, schema), split_settings(schema, settings)
-    given = {**known, **settings}
-    for name in fields.keys() & given.keys():
-        if name in settings or not same_value(fields[name], given[name]):
-            raise given_twice(name, path.name, fields[name], np.asarray(given[name]))
-    points = fields.pop(schema.points, np.zeros(0))
-    count = len(np.atleast_1d(points))
-    if count == 0:
-        raise DataError(f"{path.name} has no points; the model needs {schema.points!r}")
-    if count > limits.points:
-        raise TooLarge(f"{path.name} has {count:,} points; the limit is {limits.points:,}")
-    values = {**fields, **given} | {name: np.tile(value, (count, 1)) for name, value in split["features"].items()}
-    missing = [name for name in schema.named("feature", "parameter") if name not in values]
-    if missing:
-        raise missing_fields(path.name, schema, missing, tuple(values))
-    return ModelInputs(surrogate.sample(points, values), None, points, tuple(settings), [], path.name)
-
-
-def _read_json(path: Path, schema: Schema) -> dict[str, np.ndarray]:
     try:
-        record = json.loads(path.read_bytes(), parse_constant=_reject_constant)
+        record = json.loads(path.read_bytes())
     except (ValueError, RecursionError) as error:
-        if isinstance(error, DataError):
-            raise
         raise DataError(f"{path.name} is not JSON: {str(error)[:200]}") from None
-    if not isinstance(record, dict):
-        example = json.dumps({schema.points: [[0.0] * len(schema.fields[schema.points].components)]})
-        raise DataError(f"{path.name} must be an object of fields by name, such as {example}")
-    return {name: _numbers(path, name, values) for name, values in record.items()}
-
-
-def _reject_constant(name: str) -> NoReturn:
-    raise DataError(f"{name} is not a number")
+    if not isinstance(record, dict) or schema.points not in record:
+        raise DataError(f"{path.name} must be an object of fields by name, with the points as {schema.points!r}")
+    arrays = {name: _numbers(path, name, values) for name, values in record.items()}
+    return mesh_from_arrays(path.name, schema.points, arrays, layout_of(schema))
 
 
 def _numbers(path: Path, name: str, values: Any) -> np.ndarray:
@@ -174,7 +99,7 @@ def write_answer(path: Path, title: str, prediction: Prediction, summary: dict[s
         summary: Result of `summarize`.
     """
     if path.suffix == ".view":
-        write_view(path, title, prediction, summary)
+        record_answers(PredictionSource(title, prediction, summary), path)
     elif path.suffix in (".vtu", ".npz"):
         prediction.save(path)
     else:

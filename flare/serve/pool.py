@@ -11,12 +11,11 @@ import logging
 import multiprocessing
 import secrets
 import shutil
-import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Coroutine
-from contextlib import suppress
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -59,7 +58,6 @@ class UploadJob:
     error: ApiError | None = None
     summary: dict[str, Any] = field(default_factory=dict)
     """What the worker reports about the result."""
-    removed: bool = False
 
     @property
     def result(self) -> Path:
@@ -100,8 +98,7 @@ class WorkerPool:
         self.restarts = 0
         self.workers: list[WorkerProcess] = []
         self._idle: asyncio.Queue[WorkerProcess] = asyncio.Queue()
-        self._open: dict[str, UploadJob] = {}
-        self._kept: dict[str, UploadJob] = {}
+        self._jobs: dict[str, UploadJob] = {}
         self._tasks: set[asyncio.Task[Any]] = set()
 
     async def start(self) -> None:
@@ -133,7 +130,7 @@ class WorkerPool:
     @property
     def open_jobs(self) -> int:
         """Number of jobs that are not finished."""
-        return len(self._open)
+        return sum(job.ended is None for job in self._jobs.values())
 
     def admit(self, task: str, model: str, request: dict[str, Any], *, kept: bool = False) -> UploadJob:
         """Create a job with a folder for its upload. The caller must then `submit` or `remove` it.
@@ -142,28 +139,25 @@ class WorkerPool:
             ApiError: Status 429, the queue is full.
             OSError: The folder cannot be created. The job then takes no place in the queue.
         """
-        if len(self._open) >= self.limits.queue:
-            raise ApiError(429, "busy", f"{len(self._open)} jobs are waiting or running", retry_after=2)
+        if self.open_jobs >= self.limits.queue:
+            raise ApiError(429, "busy", f"{self.open_jobs} jobs are waiting or running", retry_after=2)
         job = UploadJob(task, model, self.folder / secrets.token_hex(16), request, kept)
         job.folder.mkdir(mode=0o700)
-        self._open[job.id] = job
+        self._jobs[job.id] = job
         return job
 
-    def submit(self, job: UploadJob) -> asyncio.Task[dict[str, Any]]:
-        """Queue a job whose upload is complete. Returns the task that runs it."""
+    def submit(self, job: UploadJob) -> None:
+        """Queue a job whose upload is complete."""
         job.state = "waiting"
         job.running = self._spawn(self._run(job))
         job.running.add_done_callback(lambda task: self._finish(job, task))
-        return job.running
 
     def remove(self, job: UploadJob) -> None:
         """Cancel a job if it is not finished, and remove its files."""
-        job.removed = True
-        self._kept.pop(job.id, None)
+        self._jobs.pop(job.id, None)
         if job.ended is None and job.running is not None:
             job.running.cancel()  # `_finish` removes the files
         else:
-            self._open.pop(job.id, None)
             job.remove_files()
 
     def find(self, id: str) -> UploadJob:
@@ -172,28 +166,24 @@ class WorkerPool:
         Raises:
             ApiError: Status 404, there is no such job.
         """
-        job = self._open.get(id) or self._kept.get(id)
-        if job is None or job.removed:
+        if id not in self._jobs:
             raise ApiError(404, "no_job", "there is no such job, or its result has been removed")
-        return job
+        return self._jobs[id]
 
     def position(self, job: UploadJob) -> int:
         """Return the number of earlier jobs that are not finished."""
-        return sum(other.created < job.created for other in self._open.values())
+        return sum(other.ended is None and other.created < job.created for other in self._jobs.values())
 
     def tidy(self) -> None:
         """Remove results that are too old, too many or too large together."""
-        jobs, now = list(self._kept.values()), time.monotonic()
-        surplus = [job for job in jobs if now - (job.ended or now) > self.limits.keep_seconds]
-        done = [job for job in jobs if job.state == "done"]
-        failed = [job for job in jobs if job.state != "done"]  # counted apart: they must not displace results
-        for group in (done, failed):
-            surplus += group[: max(0, len(group) - self.limits.kept)]
-        newest = done[::-1]
-        used = list(accumulate(job.size for job in newest))
-        surplus += [job for job, size in zip(newest[1:], used[1:], strict=True) if size > self.limits.kept_bytes]
-        for job in dict.fromkeys(surplus):
-            self.remove(job)
+        count, used, now = Counter[str](), 0, time.monotonic()
+        ended = {job: job.ended for job in self._jobs.values() if job.ended is not None}
+        for job in sorted(ended, key=lambda job: -ended[job]):
+            count[job.state] += 1  # failed jobs are counted apart: they must not displace results
+            used += job.size
+            too_large = used > self.limits.kept_bytes and 0 < job.size < used  # the newest result is always kept
+            if count[job.state] > self.limits.kept or too_large or now - ended[job] > self.limits.keep_seconds:
+                self.remove(job)
 
     def _spawn(self, coroutine: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
         """Start a task and keep a reference to it until it ends."""
@@ -235,13 +225,14 @@ class WorkerPool:
             job.state = "running"
             worker.send({"task": job.task, "model": job.model, "folder": str(job.folder), **job.request})
             async with asyncio.timeout(self.limits.seconds):
-                while not ("done" in (message := await worker.receive()) or "error" in message):
+                while "progress" in (message := await worker.receive()):
                     job.progress = message["progress"]
             finished = True
         except TimeoutError:
-            message = {"error": _error(504, "too_slow", f"the job exceeded the limit of {self.limits.seconds:g} s")}
+            limit = f"the job exceeded the limit of {self.limits.seconds:g} s; try a smaller mesh"
+            raise ApiError(504, "too_slow", limit) from None
         except (EOFError, OSError):
-            message = {"error": _error(500, "failed", "the worker process ended during the job, perhaps out of memory")}
+            raise ApiError(500, "failed", "the worker process ended; try a smaller mesh") from None
         finally:
             if not finished:
                 worker.end()  # it may still be computing
@@ -253,7 +244,6 @@ class WorkerPool:
     def _finish(self, job: UploadJob, task: asyncio.Task[dict[str, Any]]) -> None:
         """Record the outcome of a job and remove the files that are no longer needed."""
         job.ended = time.monotonic()
-        del self._open[job.id]
         if task.cancelled():
             job.state, job.error = "cancelled", ApiError(409, "cancelled", "the job was cancelled")
         elif (error := task.exception()) is not None:
@@ -265,16 +255,12 @@ class WorkerPool:
             job.state, job.progress, job.summary = "done", 1.0, task.result()
             (job.folder / job.request["upload"]).unlink(missing_ok=True)
             job.size = sum(path.stat().st_size for path in job.folder.rglob("*") if path.is_file())
-        if job.error is not None or job.removed:
+        if job.error is not None or job.id not in self._jobs:
             job.remove_files()
-        if job.kept and not job.removed:
-            self._kept[job.id] = job
+        if not job.kept:
+            self._jobs.pop(job.id, None)
         self.on_end(job)
         self.tidy()
-
-
-def _error(status: int, code: str, message: str) -> dict[str, Any]:
-    return {"status": status, "code": code, "message": f"{message}; try a smaller mesh"}
 
 
 class WorkerProcess:
@@ -282,6 +268,8 @@ class WorkerProcess:
 
     def __init__(self, runs: dict[str, str], folder: Path, limits: ServerLimits) -> None:
         self._arguments = runs, str(folder), limits
+        self._thread = ThreadPoolExecutor(1)
+        """Waits for messages."""
         self.process: Any = None
         self.loaded, self.retry_at = False, 0.0
 
@@ -297,15 +285,12 @@ class WorkerProcess:
         self.process = context.Process(target=work, args=(channel, *self._arguments), daemon=True)
         self.process.start()
         channel.close()
-        self._messages: asyncio.Queue[dict[str, Any] | None] = asyncio.Queue()
-        reader = self._channel, self._messages, asyncio.get_running_loop()
-        threading.Thread(target=_read_messages, args=reader, daemon=True).start()
         try:
             async with asyncio.timeout(START_SECONDS):
                 message = await self.receive()
         except TimeoutError:
             message = {"failed": f"a worker did not start within {START_SECONDS:g} s"}
-        except EOFError:
+        except (EOFError, OSError):
             message = {"failed": "a worker ended while loading its models, perhaps out of memory"}
         if "failed" in message:
             raise ConfigError(message["failed"])
@@ -325,12 +310,10 @@ class WorkerProcess:
         """Return the next message.
 
         Raises:
-            EOFError: The process has ended.
+            EOFError | OSError: The process has ended.
         """
-        message = await self._messages.get()
-        if message is None:
-            raise EOFError
-        return message
+        message = await asyncio.get_running_loop().run_in_executor(self._thread, self._channel.recv_bytes)
+        return json.loads(message)
 
     def end(self) -> None:
         """Kill the process if it is running."""
@@ -338,12 +321,3 @@ class WorkerProcess:
         if self.process is not None:
             self.process.kill()
             self.process.join()
-
-
-def _read_messages(channel: Any, messages: asyncio.Queue[Any], loop: asyncio.AbstractEventLoop) -> None:
-    """Pass the messages of a process to the event loop, and None when the process has ended."""
-    with suppress(RuntimeError), channel:  # the loop may be closed
-        with suppress(EOFError, OSError):
-            while True:
-                loop.call_soon_threadsafe(messages.put_nowait, json.loads(channel.recv_bytes()))
-        loop.call_soon_threadsafe(messages.put_nowait, None)

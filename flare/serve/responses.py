@@ -13,10 +13,6 @@ from fastapi.responses import JSONResponse
 from pydantic import BaseModel, Field, RootModel
 from starlette.exceptions import HTTPException
 
-from flare.utils.errors import suggest_name
-
-QUERY_PARAMETERS = {"kind", "set", "answer"}
-
 
 class ApiError(HTTPException):
     """An error response. It may be raised wherever a request is processed.
@@ -63,11 +59,7 @@ def _convert_http(error: Any) -> ApiError:
 def _convert_validation(error: Any) -> ApiError:
     first = error.errors()[0]
     name, given = str(first["loc"][-1])[:100], str(first.get("input"))[:100]
-    if first["type"] == "extra_forbidden":
-        known = suggest_name(name, QUERY_PARAMETERS - {name})
-        return ApiError(422, "unfit", f"unknown query parameter {name!r}; {known}. Give inputs as &set=NAME=VALUE")
-    accepted = str(first.get("ctx", {}).get("expected", first["msg"])).replace("'", "")
-    return ApiError(422, "unfit", f"{name}={given} is not accepted; choose {accepted}")
+    return ApiError(422, "unfit", f"{name}={given} is not accepted: {first['msg']}")
 
 
 # ---- bodies, as OpenAPI describes them -------------------------------------------------------------------------------
@@ -87,6 +79,10 @@ class ErrorResponse(BaseModel):
     """Body of every error response."""
 
     error: ErrorDetail
+
+
+ERRORS: dict[int | str, dict[str, Any]] = {"4XX": {"model": ErrorResponse}, "5XX": {"model": ErrorResponse}}
+"""Error responses, for the `responses` argument of a router."""
 
 
 class Inputs(RootModel[dict[str, float | Values]]):
@@ -153,11 +149,6 @@ class JobResponse(BaseModel, extra="allow"):
     before: int = Field(default=0, description="number of earlier jobs, while the job is not done")
     result: str = Field(default="", description="address of the file, once the job is done")
     error: ErrorDetail | None = None
-
-
-def errors(*statuses: int) -> dict[int | str, dict[str, Any]]:
-    """Describe error responses for the `responses` argument of a route."""
-    return {status: {"model": ErrorResponse} for status in statuses}
 
 
 def binary(*media_types: str) -> dict[str, Any]:

@@ -108,7 +108,9 @@ def check_token(token: str | None, host: str) -> None:
     """
     if token is None:
         if not is_loopback(host):
-            raise ConfigError(f"host {host} can be reached from other machines; a token is required")
+            raise ConfigError(
+                f"host {host} can be reached from other machines; a token is required (FLARE_TOKEN or --token-file)"
+            )
     elif len(token) < MIN_TOKEN_LENGTH or not token.isascii():
         raise ConfigError(
             f"the token has {len(token)} characters; at least {MIN_TOKEN_LENGTH} ASCII characters are required"

@@ -21,7 +21,6 @@ from flare.serve.app import make_app
 from flare.serve.limits import ServerLimits
 from flare.serve.metrics import ServerMetrics
 from flare.serve.pool import WorkerPool
-from flare.serve.responses import ApiError
 from flare.serve.security import MAX_HEADER_BYTES, check_token
 from flare.utils.errors import ConfigError
 
@@ -32,6 +31,13 @@ except ImportError:  # Windows: folders of killed servers stay
 
 MODEL_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 FOLDER_PREFIX = "flare-server-"
+CROWDED = b"""HTTP/1.1 503 Service Unavailable\r
+content-type: application/json\r
+retry-after: 2\r
+connection: close\r
+\r
+{"error": {"code": "crowded", "message": "too many open connections"}}"""
+"""Response to a connection beyond the limit, which has not sent a request yet."""
 
 
 def serve(
@@ -68,18 +74,8 @@ def serve(
         metrics = ServerMetrics()
         pool = WorkerPool(models, folder, limits, on_end=metrics.count_job)
         server = uvicorn.Server(make_config(make_app(pool, limits, metrics, token=token), limits))
-        announced = False
-
-        def announce() -> None:
-            nonlocal announced
-            announced = True
-            on_start(address, list(models))
-
-        try:
-            asyncio.run(run_server(server, pool, listener, announce))
-        except KeyboardInterrupt:
-            if not announced:
-                raise
+        with suppress(KeyboardInterrupt):
+            asyncio.run(run_server(server, pool, listener, lambda: on_start(address, list(models))))
 
 
 async def run_server(
@@ -105,13 +101,9 @@ def name_runs(runs: Sequence[str]) -> dict[str, str]:
         name, equals, folder = word.partition("=")
         if not equals:
             name, folder = Path(word).resolve().name, word
-        if not MODEL_NAME.fullmatch(name):
-            raise ConfigError(f"{name!r} cannot be part of an address; give another name, such as  bracket={folder}")
-        if name in models:
-            raise ConfigError(f"two runs are named {name!r}; give one another name, such as  other={folder}")
+        if not MODEL_NAME.fullmatch(name) or name in models:
+            raise ConfigError(f"{name!r} is taken or cannot be in an address; give another name: other={folder}")
         models[name] = folder
-    if not models:
-        raise ConfigError("runs is empty; give at least one run folder")
     return models
 
 
@@ -146,47 +138,32 @@ def private_folder(scratch: str | None = None) -> Iterator[Path]:
     """
     parent = Path(scratch or tempfile.gettempdir())
     parent.mkdir(parents=True, exist_ok=True)
-    remove_orphans(parent)
-    while True:
-        folder = Path(tempfile.mkdtemp(prefix=FOLDER_PREFIX, dir=parent))
-        with _lock(folder) as locked:
-            if not locked:  # another server took it for an orphan before it was locked
-                continue
-            try:
-                yield folder
-            finally:
-                shutil.rmtree(folder, ignore_errors=True)
-            return
-
-
-def remove_orphans(parent: Path) -> None:
-    """Remove the folders of this user whose servers have gone."""
-    if fcntl is None:
-        return
-    for folder in parent.glob(FOLDER_PREFIX + "*"):
-        with suppress(OSError):
-            if not folder.is_symlink() and folder.is_dir() and folder.stat().st_uid == os.getuid():
-                with _lock(folder) as locked:
-                    if locked:
-                        shutil.rmtree(folder, ignore_errors=True)
+    for orphan in parent.glob(FOLDER_PREFIX + "*") if fcntl else ():
+        with suppress(OSError), _lock(orphan):
+            shutil.rmtree(orphan, ignore_errors=True)
+    unnamed = Path(tempfile.mkdtemp(dir=parent))
+    with _lock(unnamed):
+        folder = unnamed.rename(parent / f"{FOLDER_PREFIX}{unnamed.name}")  # locked before another server can find it
+        try:
+            yield folder
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 @contextmanager
-def _lock(folder: Path) -> Iterator[bool]:
-    """Lock a folder. Yields False if another process holds the lock or has removed the folder."""
+def _lock(folder: Path) -> Iterator[None]:
+    """Lock a folder, or raise OSError if another process holds the lock or another user owns the folder."""
     if fcntl is None:
-        yield True
+        yield
         return
-    handle, locked = None, False
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     try:
-        with suppress(BlockingIOError, FileNotFoundError):
-            handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            locked = folder.exists()
-        yield locked
+        if os.fstat(handle).st_uid != os.getuid():
+            raise PermissionError(folder)
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
     finally:
-        if handle is not None:
-            os.close(handle)
+        os.close(handle)
 
 
 def make_config(app: FastAPI, limits: ServerLimits) -> uvicorn.Config:
@@ -215,7 +192,7 @@ def _limited_protocol(limits: ServerLimits) -> type[asyncio.Protocol]:
         def connection_made(self, transport: asyncio.Transport) -> None:
             super().connection_made(transport)
             if len(self.connections) > limits.connections:
-                transport.write(_raw_response(ApiError(503, "crowded", "too many open connections", retry_after=2)))
+                transport.write(CROWDED)
                 transport.close()
             else:
                 self._update_timer()
@@ -246,11 +223,3 @@ def _limited_protocol(limits: ServerLimits) -> type[asyncio.Protocol]:
                 self._timer = None
 
     return LimitedProtocol
-
-
-def _raw_response(error: ApiError) -> bytes:
-    """Return an error response as bytes, for a connection that has not sent a request."""
-    response = error.response()
-    headers = [*response.raw_headers, (b"connection", b"close")]
-    lines = [b"HTTP/1.1 %d Service Unavailable" % error.status_code, *(b"%b: %b" % header for header in headers)]
-    return b"\r\n".join([*lines, b"", response.body])

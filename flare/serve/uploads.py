@@ -17,7 +17,6 @@ RESULT_MEDIA = {"vtu": "application/xml", "npz": "application/x-npz", "json": "a
 """Media type of every format of results."""
 UPLOAD_MEDIA = {**RESULT_MEDIA, "csv": "text/csv", "stl": "model/stl"}
 """Media type of every format of uploads."""
-HOW_TO_SEND = "send the file as the body, as curl --data-binary @FILE does"
 
 
 class UploadQuery(BaseModel, extra="forbid"):
@@ -34,7 +33,7 @@ class UploadQuery(BaseModel, extra="forbid"):
         """Return the format of the upload, from `kind` or the Content-Type."""
         media = request.headers.get("content-type", "").partition(";")[0].strip().lower()
         if media == "multipart/form-data":
-            raise ApiError(415, "a_form", f"the upload is a form, as curl -F sends it; {HOW_TO_SEND}")
+            raise ApiError(415, "a_form", "the upload is a form; send the file itself (curl --data-binary @FILE)")
         kind = self.kind or {known: kind for kind, known in UPLOAD_MEDIA.items()}.get(media)
         if kind is None:
             raise ApiError(415, "no_kind", f"give the format of the upload as ?kind= ({', '.join(UPLOAD_MEDIA)})")
@@ -76,11 +75,10 @@ async def receive(request: Request, path: Path, limits: ServerLimits) -> int:
         Number of bytes.
 
     Raises:
-        ApiError: The body is empty, incomplete, a form, too large or too slow.
+        ApiError: The body is empty, incomplete, too large or too slow.
     """
     too_large = ApiError(413, "too_large", f"the upload is larger than the limit of {limits.upload_mb:,} MB")
-    declared = request.headers.get("content-length", "")
-    if declared.isdigit() and int(declared) > limits.upload_bytes:
+    if int(request.headers.get("content-length", 0)) > limits.upload_bytes:  # h11 has checked that it is a number
         raise too_large
     size = 0
     try:
@@ -96,16 +94,5 @@ async def receive(request: Request, path: Path, limits: ServerLimits) -> int:
     except ClientDisconnect:
         raise ApiError(400, "cut_short", "the connection was closed before the upload was complete") from None
     if size == 0:
-        raise ApiError(400, "empty", f"the upload is empty; {HOW_TO_SEND}")
-    _reject_curl_mistakes(path)
+        raise ApiError(400, "empty", "the upload is empty")
     return size
-
-
-def _reject_curl_mistakes(path: Path) -> None:
-    """Reject forms (curl -F) under another media type and tables without line breaks (curl -d)."""
-    with path.open("rb") as file:
-        start = file.readline(1 << 16)
-    if start.startswith(b"--"):  # no accepted format starts like this
-        raise ApiError(400, "a_form", f"the upload is a form, as curl -F sends it; {HOW_TO_SEND}")
-    if path.suffix == ".csv" and b"," in start and not start.endswith(b"\n"):
-        raise ApiError(400, "one_line", f"the table is a single line: curl -d removes line breaks; {HOW_TO_SEND}")

@@ -10,6 +10,7 @@ import ctypes
 import json
 import os
 import queue
+import re
 import shutil
 import signal
 import threading
@@ -32,6 +33,8 @@ if TYPE_CHECKING:
 
 MAX_MESSAGE_LENGTH = 600
 """Most characters of an error message; some quote the upload."""
+ARGUMENT = re.compile(r'\b(?:features|parameters)=\{"(\w+)": \.\.\.\}')
+"""Arguments of the library in error messages, such as features={"wind": ...}."""
 PROGRESS_SECONDS = 0.2
 """Time between two progress messages."""
 
@@ -129,11 +132,9 @@ def run_job(
     except TooLarge as error:
         return _error(413, "too_large", error)
     except FlareError as error:
-        return _error(422, "unfit", error)
-    except MemoryError:
-        return _error(413, "too_large", f"the job needs more than the limit of {limits.memory_mb:,} MB of memory")
+        return _error(422, "unfit", ARGUMENT.sub(r"&set=\1=VALUE", str(error)))
     except Exception as error:  # an internal error must not end the worker
-        if isinstance(error, RuntimeError) and "alloc" in str(error):  # how PyTorch reports a lack of memory
+        if isinstance(error, MemoryError) or "alloc" in str(error):  # PyTorch raises a RuntimeError
             return _error(413, "too_large", f"the job needs more than the limit of {limits.memory_mb:,} MB of memory")
         return _error(500, "failed", f"{type(error).__name__}: {one_line(error)[:300]}")
     finally:
@@ -187,12 +188,20 @@ def _read_upload(
     served: ServedModel, request: dict[str, Any], limits: ServerLimits, *, known: dict[str, Any] | None = None
 ) -> tuple[ModelInputs, int]:
     """Read the upload as inputs of the model, and count its points; `known` are the parameters of an encoding."""
-    from flare.serve.payloads import read_upload
+    from flare.inference.mesh_inputs import mesh_inputs, split_settings
+    from flare.mesh.io import ReadLimits
+    from flare.serve.payloads import read_json
 
-    spacing = served.calibration.spacing if served.calibration else None
-    path, settings = Path(request["upload"]), request["settings"]
-    inputs = read_upload(path, served.surrogate, settings, limits, known=known, spacing=spacing)
-    return inputs, len(inputs.sample.values[served.surrogate.schema.points])
+    path, schema = Path(request["upload"]), served.surrogate.schema
+    inputs = mesh_inputs(
+        served.surrogate,
+        read_json(path, schema) if path.suffix == ".json" else path,
+        **split_settings(schema, request["settings"]),
+        training_spacing=served.calibration.spacing if served.calibration else None,
+        known=known,
+        limits=ReadLimits(limits.points, limits.array_bytes),
+    )
+    return inputs, len(inputs.sample.values[schema.points])
 
 
 def _write_result(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,7 +10,6 @@ import numpy as np
 from flare.data.importing.fields import CENTRES
 from flare.mesh.topology import highest_cells, surface_triangles
 from flare.view.source import VERSION, Arrays, NotThere, unit_of
-from flare.view.standalone import record_answers
 
 if TYPE_CHECKING:
     from flare.inference.prediction import Prediction
@@ -89,11 +87,6 @@ class PredictionSource:
     def modes(self, sample: int, block: int, head: int) -> Arrays:
         """Raise `NotThere`: a single prediction has no spectra."""
         return self.spectra(sample)
-
-
-def write_view(folder: Path, title: str, prediction: Prediction, summary: Mapping[str, Any]) -> None:
-    """Write everything that the page may request about a prediction to a folder; see `PredictionSource`."""
-    record_answers(PredictionSource(title, prediction, summary), folder)
 
 
 def _outer_triangles(mesh: Mesh) -> np.ndarray | None:

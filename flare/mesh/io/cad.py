@@ -9,7 +9,6 @@ gmsh is an optional dependency that is imported when needed.
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import subprocess
@@ -57,34 +56,23 @@ def read_cad(path: str | os.PathLike[str]) -> Mesh:
         command = [sys.executable, "-m", "flare.mesh.io.cad", str(path), folder]
         environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
         try:
-            code = subprocess.run(command, env=environment, capture_output=True, timeout=TIMEOUT).returncode
-        except subprocess.TimeoutExpired:
-            raise GeometryError(
-                "unreadable", f"{path} cannot be read as CAD within {TIMEOUT} s; export it as STL"
-            ) from None
-        fault, triangles = Path(folder) / "fault.json", Path(folder) / "surface.npz"
-        if fault.exists():
-            reason, message = json.loads(fault.read_text(encoding="utf-8"))
-            raise GeometryError(reason, message) if reason else DataError(message)
-        if code != 0 or not triangles.exists():
-            raise GeometryError(
-                "unreadable", f"{path} cannot be read as CAD: gmsh crashed ({code}); the file may be damaged"
-            )
-        with np.load(triangles) as arrays:
-            return Mesh.from_cells(arrays["vertices"], {"triangle": arrays["faces"]}, name=str(path))
+            subprocess.run(command, env=environment, capture_output=True, timeout=TIMEOUT, check=True)
+        except subprocess.SubprocessError as error:  # it crashed or takes too long
+            raise GeometryError("unreadable", f"{path} cannot be read as CAD: {one_line(error)[-200:]}") from None
+        with np.load(Path(folder) / "read.npz") as read:
+            if "reason" in read:
+                raise GeometryError(str(read["reason"]), str(read["message"]))
+            return Mesh.from_cells(read["points"], {"triangle": read["triangles"]}, name=str(path))
 
 
 def _read_in_subprocess(path: str, folder: str) -> None:
-    """Write the triangles, or the fault, to a folder for the parent process."""
-    if hasattr(signal, "alarm"):
-        signal.alarm(TIMEOUT + 10)  # if the parent process is killed meanwhile
+    """Write the triangles, or the fault, to a file for the parent process."""
     try:
         mesh = _read_solid(path)
-    except DataError as error:
-        fault = [getattr(error, "reason", None), str(error)]
-        (Path(folder) / "fault.json").write_text(json.dumps(fault), encoding="utf-8")
-    else:
-        np.savez(Path(folder) / "surface.npz", vertices=mesh.points, faces=mesh.cells["triangle"])
+        found = {"points": mesh.points, "triangles": mesh.cells["triangle"]}
+    except GeometryError as error:
+        found = {"reason": np.array(error.reason), "message": np.array(str(error))}
+    np.savez(Path(folder) / "read.npz", **found)  # type: ignore[arg-type]
 
 
 def _read_solid(path: str) -> Mesh:
@@ -205,7 +193,6 @@ def _placed(occ: Any, shape: Tags, place: Placed) -> Tags:
         occ.dilate(shape, 0, 0, 0, place.scale, place.scale, place.scale)
     occ.translate(shape, *place.shift)
     return shape
-
 
 if __name__ == "__main__":
     _read_in_subprocess(*sys.argv[1:])

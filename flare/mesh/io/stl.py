@@ -36,12 +36,9 @@ def parse_stl(data: bytes, name: str) -> Array:
     Raises:
         GeometryError: The data is truncated or not STL; the message starts with `name`.
     """
-    return _text(data, name) if _is_text(data) else _binary(data, name)
-
-
-def is_stl(data: bytes) -> bool:
-    """Return whether data is STL: text that starts like it, or binary of the length that its header declares."""
-    return _is_text(data) or len(data) == _declared_size(data)
+    words = data[:2000].lower()
+    is_text = words.lstrip().startswith(b"solid") and b"facet" in words  # the comment of a binary file may start alike
+    return _text(data, name) if is_text else _binary(data, name)
 
 
 def write_stl(path: str | os.PathLike[str], mesh: Mesh) -> None:
@@ -70,25 +67,11 @@ def _merged(corners: Array) -> tuple[Array, Array]:
     return corners[first[order]], rank[inverse.reshape(-1)]
 
 
-def _is_text(data: bytes) -> bool:
-    words = data[:2000].lower()
-    return words.lstrip().startswith(b"solid") and b"facet" in words  # the comment of a binary file may start alike
-
-
-def _declared_size(data: bytes) -> int:
-    """Return the size of a binary file according to its header."""
-    return HEADER + int.from_bytes(data[80:HEADER], "little") * TRIANGLE.itemsize
-
-
 def _binary(data: bytes, name: str) -> Array:
-    whole = _declared_size(data) if len(data) >= HEADER else HEADER
-    count = (whole - HEADER) // TRIANGLE.itemsize
-    if len(data) < whole:
-        raise GeometryError(
-            "unreadable",
-            f"{name} is truncated or not STL: it has {len(data):,} bytes, and its header declares {count:,} triangles "
-            f"in {whole:,}; copy it again",
-        )
+    count = int.from_bytes(data[80:HEADER], "little")
+    if len(data) < HEADER + count * TRIANGLE.itemsize:
+        reason = f"it has {len(data):,} bytes, and its header declares {count:,} triangles"
+        raise GeometryError("unreadable", f"{name} is truncated or not STL: {reason}")
     return np.frombuffer(data, TRIANGLE, count, HEADER)["corners"].reshape(-1, 3)
 
 
@@ -98,16 +81,12 @@ def _text(data: bytes, name: str) -> Array:
         raise GeometryError("unreadable", f"{name} is not STL: it has words of more than {MAX_WORD} characters")
     words = np.array(parts)
     if b"endsolid" not in words[-1000:]:
-        raise GeometryError(
-            "unreadable", f"{name} is truncated: a text STL file ends with 'endsolid', this one does not; copy it again"
-        )
+        raise GeometryError("unreadable", f"{name} is truncated: it does not end with 'endsolid'")
     starts = np.flatnonzero(words == b"vertex")
     try:
         corners = words[starts[:, None] + [1, 2, 3]].astype(np.float64)
     except (IndexError, ValueError):
         corners = np.zeros((1, 3))
     if len(corners) % 3:
-        raise GeometryError(
-            "unreadable", f"{name} is damaged: its {len(starts):,} vertices are not triangles of numbers; copy it again"
-        )
+        raise GeometryError("unreadable", f"{name} is damaged: its vertices are not triangles of numbers")
     return corners

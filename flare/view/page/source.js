@@ -21,7 +21,7 @@ async function bytes(...path) {
   });
   if (answer.ok) return answer.arrayBuffer();
   const why = await answer.json().catch(() => ({}));
-  throw new Error(why.error ?? why.detail ?? `the server returned ${answer.status} ${answer.statusText}`);
+  throw new Error(why.error?.message ?? why.error ?? why.detail ?? `the server returned ${answer.status} ${answer.statusText}`);
 }
 
 async function unpack(text, path) {
