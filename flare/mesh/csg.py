@@ -77,10 +77,7 @@ class Cylinder(Solid):
 
     def __post_init__(self) -> None:
         if not (self.radius > 0 and self.low < self.high):
-            raise ConfigError(
-                f"radius={self.radius}, low={self.low}, high={self.high}: a cylinder needs a positive radius and low "
-                f"< high"
-            )
+            raise ConfigError(f"a cylinder needs a positive radius and low < high; got {self}")
 
     @property
     def bounds(self) -> Array:
@@ -175,13 +172,6 @@ class Placed(Solid):
     """Direction of each, 1 or -1."""
     scale: float = 1.0
     shift: Vector = (0.0, 0.0, 0.0)
-
-    def __post_init__(self) -> None:
-        if sorted(self.axes) != [0, 1, 2] or {abs(s) for s in self.signs} != {1} or not self.scale > 0:
-            raise ConfigError(
-                f"axes={self.axes}, signs={self.signs}, scale={self.scale}: use three different axes, signs of 1 or "
-                f"-1 and a positive scale"
-            )
 
     @property
     def bounds(self) -> Array:

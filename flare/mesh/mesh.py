@@ -12,7 +12,7 @@ A file that is read and saved again keeps its points, cells and data bit for bit
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -254,16 +254,13 @@ class Mesh:
         write_mesh(self, path)
 
 
-def parse_units(words: Iterable[str]) -> dict[str, str]:
-    """Return name -> unit from strings such as `pressure=Pa`; strings of any other form are ignored."""
-    parts = [str(word).partition("=") for word in words]
-    return {name: unit for name, sign, unit in parts if sign}
-
-
 def stated_units(field_data: Arrays) -> dict[str, str]:
-    """Return the units that the field data of a file states."""
+    """Return the units that the field data of a file states, by name; strings of any other form are ignored."""
     words = field_data.get(UNITS)
-    return parse_units(words.reshape(-1)) if words is not None and words.dtype.kind == "U" else {}
+    if words is None or words.dtype.kind != "U":
+        return {}
+    parts = [str(word).partition("=") for word in words.reshape(-1)]
+    return {name: unit for name, sign, unit in parts if sign}
 
 
 def written_field_data(mesh: Mesh) -> Arrays:

@@ -117,9 +117,8 @@ def unmerged(points: Array, hexahedra: Indices) -> tuple[Voxels, Indices]:
     off = np.abs(corners - places).max(1)
     if off.max() > 0.1:
         raise DataError(
-            f"{np.count_nonzero(off > 0.1):,} of {len(points):,} nodes are not on a grid of boxes of "
-            f"{' × '.join(f'{s:.4g}' for s in size)} (first: node {int(np.argmax(off > 0.1))}); a mesh of axis-aligned "
-            "hexahedra is needed, the larger of them whole multiples of the smallest"
+            f"{np.count_nonzero(off > 0.1):,} of {len(points):,} nodes are not on one grid of boxes (first: node "
+            f"{int(np.argmax(off > 0.1))}); expected axis-aligned hexahedra, whole multiples of the smallest"
         )
     solid = np.zeros(shape, dtype=bool)
     for (x, y, z), (i, j, k) in zip(places[hexahedra].min(1), places[hexahedra].max(1), strict=True):

@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-import logging
-
 import numpy as np
 from numpy.typing import NDArray
 
 from flare.mesh.mesh import Mesh
-from flare.mesh.surface import THINNER, Array, GeometryError, Surface
+from flare.mesh.surface import Array, GeometryError, Surface
 from flare.utils.errors import ConfigError, DataError, TooLarge
-
-logger = logging.getLogger(__name__)
 
 MAX_POINTS = 50_000_000
 """Most points on one surface; they take about 200 bytes each while they are made."""
-MANY_POINTS = 5_000_000
-"""Points whose number is logged before they are made, because they take long."""
 MAX_BOX = 8
 """Voxels of the bounding box per accepted point, at most; most of them are outside the solid."""
 
@@ -50,11 +44,8 @@ def points_on_surface(mesh: Mesh, spacing: float, *, seed: int = 0, max_points: 
     area = _areas(surface)
     needed = float(area.sum()) / spacing**2
     if needed > max_points:
-        raise TooLarge(
-            f"{mesh.name} needs {needed:.3g} points at a spacing of {spacing:.3g}; the limit is {max_points:.2g}. Is "
-            f"the geometry in the same unit as the training data? If so, use a larger spacing"
-        )
-    _log_many(mesh.name, needed, "points", spacing)
+        limit = f"at a spacing of {spacing:.3g}; the limit is {max_points:.2g}. Is it in the unit of the training data?"
+        raise TooLarge(f"{mesh.name} needs {needed:.3g} points {limit}")
     a, b, c = _corners(surface)
     count = max(1, round(needed))
     rng = np.random.default_rng(seed)
@@ -82,20 +73,10 @@ def fill_with_voxels(mesh: Mesh, spacing: float, *, max_points: int | None = Non
     if max_points is not None and np.prod(mesh.surface().extents / spacing) > MAX_BOX * max_points:
         raise TooLarge(f"{mesh.name} is too large for voxels of {spacing:.3g}; the limit is {max_points:,} points")
     solid = read_part(mesh, unit=None)
-    _log_many(mesh.name, abs(solid.volume) / spacing**3, "voxels", spacing)
     try:
         return merged(voxelize(solid, spacing), levels=0).to_mesh(mesh.name)
     except GeometryError as error:
-        if error.reason != THINNER:
-            raise GeometryError(error.reason, f"{mesh.name}: {error}") from None
-        size = " × ".join(f"{edge:.4g}" for edge in solid.extents)
-        raise GeometryError(
-            THINNER,
-            f"{mesh.name}: no voxel center is inside; it measures {size}, a voxel {spacing:.4g}. Is the geometry in "
-            f"the same unit as the training data? If so, use a smaller spacing",
-        ) from None
-    except DataError as error:
-        raise DataError(f"{mesh.name}: {error}") from None
+        raise GeometryError(error.reason, f"{mesh.name}: {error}. Is it in the unit of the training data?") from None
 
 
 def center_spacing(surface: Surface) -> float:
@@ -112,13 +93,6 @@ def median_edge(surface: Surface) -> float:
     """Return the median length of the edges of a surface."""
     corners = surface.vertices[surface.faces]
     return float(np.median(np.linalg.norm(corners - np.roll(corners, 1, axis=1), axis=2)))
-
-
-def _log_many(name: str, count: float, what: str, spacing: float) -> None:
-    if count > MANY_POINTS:
-        logger.info(
-            f"{name}: making about {count / 1e6:.3g} million {what}; a larger spacing than {spacing:.3g} makes fewer"
-        )
 
 
 def _corners(surface: Surface) -> tuple[Array, Array, Array]:

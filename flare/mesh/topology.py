@@ -49,14 +49,18 @@ def outer_faces(cells: ArrayLike, cell_type: str = "hexahedron") -> tuple[Number
 
 def surface_triangles(cells: ArrayLike, cell_type: str) -> Numbers | None:
     """Return the triangles of the outer surface, (T, 3); None for lines, which have no surface."""
-    if cell_type == "line":
-        return None
-    cells = np.asarray(cells)
+    return None if cell_type == "line" else _triangles_with_cells(np.asarray(cells), cell_type)[0]
+
+
+def _triangles_with_cells(cells: Array, cell_type: str) -> tuple[Array, Array]:
+    """Return the triangles of the outer surface, (T, 3), and the cell of each, (T,)."""
+    number = np.arange(len(cells))
     if cell_type == "triangle":
-        return cells
-    faces = cells if cell_type == "quad" else outer_faces(cells, cell_type)[0]
+        return cells, number
+    faces, owners = (cells, number) if cell_type == "quad" else outer_faces(cells, cell_type)
     whole = faces[:, 3] != NONE
-    return np.concatenate([faces[:, [0, 1, 2]], faces[whole][:, [0, 2, 3]]])
+    triangles = np.concatenate([faces[:, [0, 1, 2]], faces[whole][:, [0, 2, 3]]])
+    return triangles, np.concatenate([owners, owners[whole]])
 
 
 def grid_triangles(rows: int, columns: int) -> Numbers:
@@ -92,13 +96,9 @@ def outer_triangles(mesh: Mesh) -> tuple[Array, Array] | None:
 
 def _triangles_with_owners(mesh: Mesh, kind: str) -> tuple[Array, Array]:
     numbers = {"quad": (8, 9), "hexahedron": (11, 12)}.get(kind, (CELL_TYPES[kind],))  # in the order of `Mesh.cells`
-    cells, owners = mesh.cells[kind], np.concatenate([np.flatnonzero(mesh.cell_types == n) for n in numbers])
-    if kind == "triangle":
-        return cells, owners
-    faces, own = (cells, np.arange(len(cells))) if kind == "quad" else outer_faces(cells, kind)
-    whole = faces[:, 3] != NONE
-    triangles = np.concatenate([faces[:, [0, 1, 2]], faces[whole][:, [0, 2, 3]]])
-    return triangles, owners[np.concatenate([own, own[whole]])]
+    places = np.concatenate([np.flatnonzero(mesh.cell_types == n) for n in numbers])
+    triangles, owners = _triangles_with_cells(mesh.cells[kind], kind)
+    return triangles, places[owners]
 
 
 def select_cells(mesh: Mesh, chosen: NDArray[np.integer]) -> Mesh:

@@ -79,11 +79,8 @@ def voxelize(part: Surface | Solid, size: Vector | float) -> Voxels:
         solid = np.broadcast_to(part.inside(x[:, None, None], y[:, None], z), shape)
         voxels = Voxels(solid=solid, size=_vector(edges), origin=_vector(start))
     if not voxels.count:
-        raise GeometryError(
-            THINNER,
-            f"no voxel center is inside the part: it measures {_by(part.extents)}, a voxel {_by(voxels.size)}; "
-            f"use smaller voxels",
-        )
+        sizes = f"it measures {_by(part.extents)}, a voxel {_by(voxels.size)}"
+        raise GeometryError(THINNER, f"no voxel center is inside the part: {sizes}; use smaller voxels")
     top = int(np.flatnonzero(voxels.solid.any((0, 1)))[-1]) + 1
     return replace(voxels, solid=voxels.solid[:, :, :top])
 
@@ -107,11 +104,8 @@ def winding_numbers(surface: Surface, size: Vector | float) -> tuple[NDArray[np.
     open_rays = np.argwhere(numbers[:, :, -1])
     if len(open_rays):
         x, y = origin[:2] + (open_rays[0] + 0.5) * edges[:2]
-        raise GeometryError(
-            "open",
-            f"the surface is open: {len(open_rays):,} of {shape[0] * shape[1]:,} vertical rays enter it without "
-            f"leaving (first at x = {x:.4g}, y = {y:.4g}); close its holes in the CAD program or with a repair tool",
-        )
+        first = f"{len(open_rays):,} vertical rays enter it without leaving (first at x = {x:.4g}, y = {y:.4g})"
+        raise GeometryError("open", f"the surface is open: {first}; close its holes in the CAD program")
     return numbers[:, :, :-1], _vector(edges), _vector(origin)
 
 
@@ -123,10 +117,8 @@ def _grid(bounds: Array, size: Vector | float) -> tuple[tuple[int, int, int], Ar
     low, high = bounds
     fit = (high - low) / edges
     if not np.prod(fit) < MAX_VOXELS:
-        raise DataError(
-            f"a part of {_by(high - low)} has {np.prod(fit):.3g} voxels of {_by(edges)}; the limit is "
-            f"{MAX_VOXELS:.2g}. Use larger voxels, or check the unit of the part"
-        )
+        parts = f"a part of {_by(high - low)} has {np.prod(fit):.3g} voxels of {_by(edges)}"
+        raise DataError(f"{parts}; the limit is {MAX_VOXELS:.2g}. Use larger voxels, or check the unit of the part")
     shape = _whole(fit[0]), _whole(fit[1]), _whole(fit[2])
     origin = (low + high - np.array(shape) * edges) / 2
     origin[2] = low[2]
@@ -142,14 +134,8 @@ def _cross(lattice: Indices, height: Array, faces: Indices, step: Indices, chang
     columns, rows, layers = change.shape[0], change.shape[1], change.shape[2] - 1
     for face in range(len(faces)):
         a, b, c = faces[face]
-        ax, ay, bx, by, cx, cy = (
-            lattice[a, 0],
-            lattice[a, 1],
-            lattice[b, 0],
-            lattice[b, 1],
-            lattice[c, 0],
-            lattice[c, 1],
-        )
+        ax, ay, bx, by = lattice[a, 0], lattice[a, 1], lattice[b, 0], lattice[b, 1]
+        cx, cy = lattice[c, 0], lattice[c, 1]
         area = (bx - ax) * (cy - ay) - (by - ay) * (cx - ax)
         if area == 0:  # a vertical face meets no ray
             continue

@@ -75,20 +75,14 @@ def one_piece_on_plate(voxels: Voxels, *, crumbs: float = FRAGMENTS) -> Voxels:
     largest = int(np.argmax(sizes[1:])) + 1
     others = int(sizes[1:].sum() - sizes[largest])
     if others > crumbs * voxels.count:
-        raise GeometryError(
-            "not connected",
-            f"the part has {len(sizes) - 1} disconnected pieces; the largest has {sizes[largest]:,} of "
-            f"{voxels.count:,} voxels of {voxels.size[0]:.3g} × {voxels.size[1]:.3g} × {voxels.size[2]:.3g} mm. If its "
-            f"walls are thinner than a voxel, use smaller voxels; otherwise simulate one piece at a time",
-        )
+        share = f"the largest has {sizes[largest]:,} of {voxels.count:,} voxels"
+        message = f"the part has {len(sizes) - 1} disconnected pieces ({share}); use smaller voxels, or one piece"
+        raise GeometryError("not connected", message)
     solid = numbers == largest
     if not solid[:, :, 0].any():
         bottom = int(np.argmax(solid.any((0, 1)))) * voxels.size[2]
-        raise GeometryError(
-            "misses the plate",
-            f"the part misses the plate: its lowest voxel is {bottom:.3g} mm above it. If it stands on a tip or an "
-            f"edge, turn it over or use smaller voxels; otherwise place it on z = 0",
-        )
+        message = f"the part misses the plate by {bottom:.3g} mm; turn it, use smaller voxels, or place it on z = 0"
+        raise GeometryError("misses the plate", message)
     top = int(np.flatnonzero(solid.any((0, 1)))[-1]) + 1  # a fragment may have been the highest
     return replace(voxels, solid=solid[:, :, :top])
 

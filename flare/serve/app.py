@@ -238,9 +238,7 @@ async def predict(request: Request, name: str, query: Annotated[PredictQuery, Qu
     return await service.respond(request, job, query.answer)
 
 
-@router.post(
-    "/models/{name}/jobs", status_code=202, responses={202: {"model": JobResponse}}, openapi_extra=UPLOAD_BODY
-)
+@router.post("/models/{name}/jobs", status_code=202, responses={202: {"model": JobResponse}}, openapi_extra=UPLOAD_BODY)
 async def start_job(request: Request, name: str, query: Annotated[JobQuery, Query()], service: Shared) -> JSONResponse:
     """Start a prediction and return the address at which its progress and result are found."""
     job = await service.begin(request, "predict", name, query, query.answer, kept=True)

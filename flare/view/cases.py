@@ -16,7 +16,7 @@ import numpy as np
 from flare.data.importing.cases import CaseLocation, find_cases, read_case
 from flare.mesh.topology import outer_triangles
 from flare.utils.errors import DataError
-from flare.view.source import VERSION, Arrays, NotThere, drawable, unit_of
+from flare.view.source import VERSION, Arrays, NotThere, Source, unit_of
 
 PREDICTED = "_predicted"
 KEPT = 4
@@ -25,7 +25,7 @@ MAX_SHOWN = 6
 """Most numbers of a parameter that the page shows."""
 
 
-class CaseSource:
+class CaseSource(Source):
     """One file, or those of a folder or pattern, in natural order. The fields are those of the first file."""
 
     def __init__(self, what: str | os.PathLike[str]) -> None:
@@ -63,9 +63,9 @@ class CaseSource:
     def geometry(self, sample: int) -> Arrays:
         """Return points, triangles and parameters; see `Source`."""
         shown = self._find(sample)
-        triangles = shown.triangles()
         arrays = {"points": shown.points} | {f"parameter/{name}": values for name, values in shown.parameters.items()}
-        return arrays | ({} if triangles is None else {"triangles": triangles.astype(np.uint32)})
+        surface = outer_triangles(shown.mesh)
+        return arrays | ({} if surface is None else {"triangles": surface[0].astype(np.uint32)})
 
     def field(self, sample: int, name: str) -> Arrays:
         """Return one channel; see `Source`."""
@@ -74,14 +74,6 @@ class CaseSource:
             raise NotThere(f"{self.places[sample].name} has no field {name!r}; it has {', '.join(channels)}")
         compared = {"prediction": channels[name + PREDICTED]} if name + PREDICTED in channels else {}
         return {"truth": channels[name], **compared}
-
-    def spectra(self, sample: int) -> Arrays:
-        """Raise NotThere: files have no spectra."""
-        raise NotThere("only trained models have spectra; view a run")
-
-    def modes(self, sample: int, block: int, head: int) -> Arrays:
-        """Raise NotThere: files have no spectra."""
-        return self.spectra(sample)
 
     def _find(self, sample: int) -> _MeshView:
         if not 0 <= sample < len(self.places):
@@ -94,9 +86,9 @@ class _MeshView:
 
     def __init__(self, location: CaseLocation) -> None:
         self.mesh = mesh = read_case(location)
-        points = drawable(np.asarray(mesh.points), mesh.name)
-        if not np.isfinite(points).all():
-            raise DataError(f"{mesh.name}: {np.count_nonzero(~np.isfinite(points)):,} coordinates are not finite")
+        points = np.asarray(mesh.points)
+        if points.shape[1] not in (2, 3) or not len(points) or not np.isfinite(points).all():
+            raise DataError(f"{mesh.name}: points of shape {points.shape} cannot be drawn, or some are not finite")
         flat = points.shape[1] == 3 and bool(np.ptp(points[:, 2]) == 0)
         self.points = _floats(points[:, :2] if flat else points)
         few = {name: np.atleast_1d(values).ravel() for name, values in mesh.parameters.items()}
@@ -108,11 +100,6 @@ class _MeshView:
             self.notes.append(f"cell data, averaged to the points: {', '.join(by_cell)}")
             averaged = {name: mesh.to_points(values) for name, values in by_cell.items()}
             self.channels |= _channels(averaged, {})[0]
-
-    def triangles(self) -> np.ndarray | None:
-        """Return the triangles of the outer surface, (T, 3); None if there is none."""
-        found = outer_triangles(self.mesh)
-        return None if found is None else found[0]
 
 
 def _channels(

@@ -10,10 +10,10 @@ from flare.data.dataset import Dataset
 from flare.data.sample import Sample
 from flare.mesh.topology import grid_triangles, surface_triangles
 from flare.utils.errors import DataError
-from flare.view.source import VERSION, Arrays, NotThere, unit_of
+from flare.view.source import VERSION, Arrays, NotThere, Source, unit_of
 
 
-class DatasetSource:
+class DatasetSource(Source):
     """Every field of every sample; surfaces if the dataset has cells or a grid, points otherwise."""
 
     def __init__(self, dataset: Dataset, *, split: str | None = None) -> None:
@@ -62,14 +62,6 @@ class DatasetSource:
         """Return one channel; see `Source`."""
         field, column = self._find(name)
         return {"truth": np.asarray(self.read(sample).values[field][:, column])}
-
-    def spectra(self, sample: int) -> Arrays:
-        """Raise NotThere: datasets have no spectra."""
-        raise NotThere("only trained models have spectra; view a run")
-
-    def modes(self, sample: int, block: int, head: int) -> Arrays:
-        """Raise NotThere: datasets have no spectra."""
-        return self.spectra(sample)
 
     def read(self, sample: int) -> Sample:
         """Read a sample by its number."""

@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from flare.data.importing.fields import CENTRES
-from flare.mesh.topology import highest_cells, surface_triangles
-from flare.view.source import VERSION, Arrays, NotThere, unit_of
+from flare.mesh.mesh import OTHER
+from flare.mesh.topology import outer_triangles
+from flare.view.source import VERSION, Arrays, NotThere, Source, unit_of
 
 if TYPE_CHECKING:
     from flare.inference.prediction import Prediction
-    from flare.mesh import Mesh
 
 
-class PredictionSource:
+class PredictionSource(Source):
     """One sample: a prediction, compared with fields of the same names that its mesh had.
 
     Args:
@@ -62,10 +62,10 @@ class PredictionSource:
         parameters = {name: values[name] for name in self.schema.named("parameter")} | self.prediction.score
         arrays = {"points": _as_float32(values[self.schema.points])}
         arrays |= {f"parameter/{name}": _as_float32(value) for name, value in parameters.items()}
-        if self.mesh is not None and self.schema.points != CENTRES:
-            triangles = _outer_triangles(self.mesh)
-            if triangles is not None:
-                arrays["triangles"] = triangles
+        if self.mesh is not None and self.schema.points != CENTRES and OTHER not in self.mesh.cells:  # without VTK
+            surface = outer_triangles(self.mesh)
+            if surface is not None:
+                arrays["triangles"] = surface[0].astype(np.uint32)
         return arrays
 
     def field(self, sample: int, name: str) -> Arrays:
@@ -79,21 +79,6 @@ class PredictionSource:
         if truth is not None and truth.size == predicted.size:
             arrays["truth"] = truth
         return {key: _as_float32(array.reshape(len(predicted), -1)[:, column]) for key, array in arrays.items()}
-
-    def spectra(self, sample: int) -> Arrays:
-        """Raise `NotThere`: a single prediction has no spectra."""
-        raise NotThere("a single prediction has no spectra")
-
-    def modes(self, sample: int, block: int, head: int) -> Arrays:
-        """Raise `NotThere`: a single prediction has no spectra."""
-        return self.spectra(sample)
-
-
-def _outer_triangles(mesh: Mesh) -> np.ndarray | None:
-    """Return the triangles of surfaces, or of the outside of solids, (T, 3); the server does not use VTK."""
-    found = [surface_triangles(corners, kind) for kind, corners in highest_cells(mesh.cells).items()]
-    drawn = [triangles for triangles in found if triangles is not None]
-    return np.concatenate(drawn).astype(np.uint32) if drawn else None
 
 
 def _as_float32(values: np.ndarray) -> np.ndarray:

@@ -36,11 +36,11 @@ class Source(Protocol):
 
     def spectra(self, sample: int) -> Arrays:
         """Return `eigenvalues` [blocks, heads, latents] and `effective_rank` [blocks, heads]."""
-        ...
+        raise NotThere("only trained models have spectra; view a run")
 
     def modes(self, sample: int, block: int, head: int) -> Arrays:
         """Return `eigenvalues` [R] and `eigenvectors` [R, N] of one head; blocks and heads count from 0."""
-        ...
+        raise NotThere("only trained models have spectra; view a run")
 
 
 class NotThere(DataError):
@@ -50,10 +50,3 @@ class NotThere(DataError):
 def unit_of(unit: str) -> str:
     """Return the unit as the page shows it: empty for dimensionless numbers."""
     return "" if unit == "1" else unit
-
-
-def drawable(points: np.ndarray, where: str) -> np.ndarray:
-    """Return points of 2 or 3 dimensions; others raise DataError."""
-    if points.ndim != 2 or points.shape[1] not in (2, 3) or not len(points):
-        raise DataError(f"{where}: points have shape {points.shape}; only 2 or 3 dimensions can be drawn")
-    return points

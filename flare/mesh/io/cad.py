@@ -118,7 +118,7 @@ def _gmsh() -> Iterator[Any]:
         import gmsh  # type: ignore[import-untyped]
     except (ImportError, OSError) as error:  # it may be installed but lack a system library
         raise DataError(f"{NO_GMSH} ({one_line(error)})") from None
-    with _silence():
+    with silenced(1):
         gmsh.initialize(["-noenv"], readConfigFiles=False, run=False, interruptible=False)
         if current_thread() is main_thread():  # gmsh resets SIGPIPE, which would kill this process on a broken pipe
             signal.signal(signal.SIGPIPE, signal.SIG_IGN)
@@ -133,14 +133,15 @@ def _gmsh() -> Iterator[Any]:
 
 
 @contextmanager
-def _silence() -> Iterator[None]:
-    sys.stdout.flush()
-    kept, nowhere = os.dup(1), os.open(os.devnull, os.O_WRONLY)
+def silenced(descriptor: int) -> Iterator[None]:
+    """Discard what libraries write directly to standard output (1) or standard error (2)."""
+    (sys.stdout if descriptor == 1 else sys.stderr).flush()
+    kept, nowhere = os.dup(descriptor), os.open(os.devnull, os.O_WRONLY)
     try:
-        os.dup2(nowhere, 1)
+        os.dup2(nowhere, descriptor)
         yield
     finally:
-        os.dup2(kept, 1)
+        os.dup2(kept, descriptor)
         os.close(kept)
         os.close(nowhere)
 
@@ -193,6 +194,7 @@ def _placed(occ: Any, shape: Tags, place: Placed) -> Tags:
         occ.dilate(shape, 0, 0, 0, place.scale, place.scale, place.scale)
     occ.translate(shape, *place.shift)
     return shape
+
 
 if __name__ == "__main__":
     _read_in_subprocess(*sys.argv[1:])

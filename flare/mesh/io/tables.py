@@ -72,11 +72,8 @@ def read_table(path: Path, *, layout: ArrayLayout | None = None, limits: ReadLim
         stated |= {"points": lengths[0]} if lengths else {}
         fields = {name: values for name, values in fields.items() if name not in axes}
     if key is None:
-        form = "; write units in square brackets, such as x [mm]" if any("(" in name for name in header) else ""
-        raise DataError(f"{path} has no columns x, y (and z); it has {', '.join(header)}{form}")
+        raise DataError(f"{path} has no columns x, y (and z), with units such as x [mm]; it has {', '.join(header)}")
     points = fields.pop(key)
-    if points.shape[1] not in (1, 2, 3):
-        raise DataError(f"{path}: {key!r} has {points.shape[1]} columns; expected 1 to 3 coordinates")
     return Mesh(
         points,
         point_data={name: values if values.shape[1] > 1 else values[:, 0] for name, values in fields.items()},
@@ -129,7 +126,7 @@ def _parse_csv(path: Path, file: Iterable[str]) -> tuple[list[str], list[str], A
         raise DataError(f"{path} has no header of comma-separated columns; its first line is {','.join(titles)!r}")
     check_unique(path, header)
     table = []
-    for number, row in enumerate(_without_trailing_blanks(rows), start=2):
+    for number, row in enumerate(_without_blanks(rows), start=2):
         try:
             table.append([float(cell) for cell in row])
         except ValueError:
@@ -141,28 +138,15 @@ def _parse_csv(path: Path, file: Iterable[str]) -> tuple[list[str], list[str], A
     return header, units, np.array(table)
 
 
-def _without_trailing_blanks(rows: Iterable[list[str]]) -> Iterator[list[str]]:
-    """Yield rows up to the last that is not blank; earlier blank rows are yielded as empty."""
-    blank = 0  # counted, not collected: an untrusted file may consist of them
-    for row in rows:
-        if not "".join(row).strip():
-            blank += 1
-            continue
-        for _ in range(blank):
-            yield []
-        blank = 0
-        yield row
+def _without_blanks(rows: Iterable[list[str]]) -> Iterator[list[str]]:
+    return (row for row in rows if "".join(row).strip())
 
 
 def check_separator(path: Path, titles: Sequence[str]) -> None:
     """Raise DataError if a table is separated by other characters than commas."""
-    line = ",".join(titles)
     for sign, name in SEPARATORS.items():
-        if line.count(sign) >= max(1, len(titles)):
-            raise DataError(
-                f"{path} is separated by {name}; save it with commas between columns and decimal points in numbers. "
-                f"Its first line is {line!r}"
-            )
+        if ",".join(titles).count(sign) >= max(1, len(titles)):
+            raise DataError(f"{path} is separated by {name}; save it with commas and decimal points")
 
 
 def check_unique(path: Path, names: Sequence[str]) -> None:
@@ -212,7 +196,7 @@ def write_csv(path: str | os.PathLike[str], mesh: Mesh, *, points: str = "points
     """Write points, point data and parameters, one row per point; parameters are repeated in every row.
 
     A mesh that was read from a CSV file is written as that file with columns added at the end: titles and numbers stay
-    as they were typed. Trailing blank lines are dropped.
+    as they were typed. Blank lines are dropped.
 
     Args:
         path: File to write.
@@ -234,7 +218,7 @@ def write_csv(path: str | os.PathLike[str], mesh: Mesh, *, points: str = "points
             rows, writer = csv.reader(file), csv.writer(out, lineterminator="\n")
             writer.writerow([*next(rows), *titles])
             new = np.stack(columns, 1) if columns else np.zeros((len(mesh.points), 0))
-            for row, values in zip(_without_trailing_blanks(rows), new, strict=True):
+            for row, values in zip(_without_blanks(rows), new, strict=True):
                 writer.writerow([*row, *(f"{value:.9g}" for value in values)])
 
 

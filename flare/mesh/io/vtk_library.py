@@ -9,11 +9,7 @@ from __future__ import annotations
 import contextlib
 import io
 import logging
-import os
-import re
 import shutil
-import sys
-import tempfile
 import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -24,6 +20,7 @@ from typing import Any
 import numpy as np
 
 from flare.mesh.io import MESHES, MESHIO, SURFACES, VTK, is_foam
+from flare.mesh.io.cad import silenced
 from flare.mesh.mesh import NUMERIC, Array, Mesh, in_space, stated_units, written_field_data
 from flare.utils.errors import DataError, one_line
 from flare.utils.files import create_folder, replace_atomically
@@ -111,32 +108,12 @@ def _read_foam(path: Path) -> tuple[Any, list[str]]:
 def _read_vtk(path: Path) -> tuple[Any, list[str]]:
     vtk = pyvista()
     noisy = path.suffix.lower() in (".cgns", ".e", ".exo", ".ex2")
-    with _captured_stderr(path) if noisy else contextlib.nullcontext():
+    with silenced(2) if noisy else contextlib.nullcontext():  # their libraries print past VTK and Python
         reader = vtk.get_reader(path)
         if isinstance(reader, vtk.CGNSReader):
             reader.load_boundary_patch = False  # its points repeat those of the zone
         notes = _select_last_time(reader)
         return reader.read(), notes
-
-
-@contextlib.contextmanager
-def _captured_stderr(path: Path) -> Iterator[None]:
-    """Capture what the CGNS and Exodus libraries print past VTK and Python, and report it if reading fails."""
-    sys.stderr.flush()
-    kept = os.dup(2)
-    with tempfile.TemporaryFile() as file:
-        os.dup2(file.fileno(), 2)
-        failed = True
-        try:
-            yield
-            failed = False
-        finally:
-            os.dup2(kept, 2)
-            os.close(kept)
-            file.seek(0)
-            printed = one_line(file.read().decode(errors="replace"))
-            if failed and printed:
-                raise DataError(f"{path} is damaged or truncated. Its library reports: {printed[:150]}") from None
 
 
 def _select_last_time(reader: Any) -> list[str]:
@@ -189,32 +166,13 @@ def vtk_errors(path: str, verb: str) -> Iterator[None]:
     except DataError:
         raise
     except Exception as error:  # readers raise anything for a damaged file
-        if "ERROR: In vtk" in str(error):
-            raise _damaged(path, str(error)) from None
         raise DataError(f"cannot {verb} {path}: {one_line(error)[:200] or type(error).__name__}") from None
     finally:
         logging.disable(disabled)
         vtk.vtkOutputWindow.SetInstance(window)
-    errors = [str(w.message).split("file.")[-1] for w in caught if "raised an error" in str(w.message)]
-    if heard.GetOutput():
-        errors.append(heard.GetOutput().split("):")[-1])
-    if errors:
-        raise _damaged(path, errors[0])
-
-
-def _damaged(path: str, message: str) -> DataError:
-    reason = _plain(message)
-    kind = Path(path).suffix or "mesh"
-    return DataError(
-        f"{path} is damaged or truncated" + (f". VTK reports: {reason}" if reason else f", or not a {kind} file")
-    )
-
-
-def _plain(message: str) -> str:
-    """Remove source lines, class names, addresses and follow-up errors of the pipeline from a message of VTK."""
-    words = re.sub(r"ERROR: In \S+ line \d+ \w+|\(0x[0-9a-f]+\):?|Debug: .*", "", one_line(message))
-    words = re.sub(r"No update piece number .*|Algorithm vtk\w+ .*", "", words)
-    return words.strip(' "')[:150]
+    errors = [str(w.message) for w in caught if "raised an error" in str(w.message)] + [heard.GetOutput() or ""]
+    if reason := one_line(" ".join(errors)):
+        raise DataError(f"{path} is damaged or truncated. VTK reports: {reason.split('):')[-1].strip()[:150]}")
 
 
 def _numbers(data: Any) -> dict[str, Array]:
@@ -241,31 +199,15 @@ def _join_blocks(blocks: list[Any]) -> tuple[Any, list[str]]:
                 continue
             known = [np.asarray(own[name]) if name in own else None for own in data]
             there = [values for values in known if values is not None]
-            reason = _conflict(there, len(blocks))
-            if reason:
-                notes.append(f"{name!r} {reason}: dropped")
+            if any(v.dtype.kind not in NUMERIC or v.shape[1:] != there[0].shape[1:] for v in there):
+                notes.append(f"{name!r} is dropped: it is text in some blocks, or its components differ")
                 continue
-            rows = [
-                np.full((size, *there[0].shape[1:]), np.nan) if v is None else v
-                for v, size in zip(known, sizes, strict=True)
-            ]
+            missing = [np.full((size, *there[0].shape[1:]), np.nan) for size in sizes]
+            rows = [nan if values is None else values for values, nan in zip(known, missing, strict=True)]
             getattr(grid, place)[name] = np.concatenate(rows)
-            lacking = len(known) - len(there)
-            if lacking:
-                notes.append(f"{lacking} of {len(known)} blocks have no {name!r}: NaN there")
+            if len(there) < len(known):
+                notes.append(f"{len(known) - len(there)} of {len(known)} blocks have no {name!r}: NaN there")
     return grid, notes
-
-
-def _conflict(there: list[Array], blocks: int) -> str:
-    """Return why arrays of one name cannot be joined over all blocks; empty if they can."""
-    numbers = {values.dtype.kind in NUMERIC for values in there}
-    if len(numbers) == 2:
-        return "is text in some blocks and numeric in others"
-    if numbers == {False}:
-        return f"is text in {len(there)} of {blocks} blocks only"
-    if len({values.shape[1:] for values in there}) > 1:
-        return "has different numbers of components in different blocks"
-    return ""
 
 
 def _share_field_data(root: Any, grid: Any) -> list[str]:
@@ -283,8 +225,7 @@ def _share_field_data(root: Any, grid: Any) -> list[str]:
         if len(known) == len(parts) and all(np.array_equal(known[0], values) for values in known):
             whole.AddArray(blocks[0].GetFieldData().GetAbstractArray(name))
         elif known[0].dtype.kind in NUMERIC:
-            some = f"only {len(known)} of {len(parts)} blocks have" if len(known) < len(parts) else "blocks differ in"
-            notes.append(f"{some} field data {name!r}: it is not a parameter of the file")
+            notes.append(f"not all blocks have the same field data {name!r}: it is not a parameter of the file")
     for index in range(own.GetNumberOfArrays()):
         whole.AddArray(own.GetAbstractArray(index))
     return notes

@@ -9,13 +9,12 @@ entities and document types are rejected.
 from __future__ import annotations
 
 import base64
-import binascii
 import lzma
 import mmap
 import os
 import warnings
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import Path
@@ -75,80 +74,64 @@ def read_vtp(path: str | os.PathLike[str], fields: Iterable[str] = ()) -> Mesh:
         DataError: The file is missing or damaged, has other cells than polygons, or lacks one of the fields.
     """
     with open_xml(path, "VTP") as file:
-        pieces = [_polygons(file, piece, list(fields)) for piece in file.root.iterfind("PolyData/Piece")]
-        if not pieces:
-            raise InvalidFile(f"holds {file.root.get('type', 'something else')}; expected PolyData")
-    before = np.cumsum([0, *(len(piece.points) for piece in pieces)])
-    earlier = np.cumsum([0, *(len(piece.connectivity) for piece in pieces)])
-    return Mesh(
-        np.concatenate([piece.points for piece in pieces]),
-        np.concatenate([piece.connectivity + n for piece, n in zip(pieces, before, strict=False)]),
-        np.concatenate([piece.offsets + n for piece, n in zip(pieces, earlier, strict=False)]),
-        np.concatenate([piece.cell_types for piece in pieces]),
-        cell_data={name: np.concatenate([piece.cell_data[name] for piece in pieces]) for name in fields},
-        name=str(path),
-    )
+        piece = _only_piece(file, "PolyData")
+        if any(int(piece.get(kind, "0")) for kind in OTHER_POLYDATA):
+            raise InvalidFile("has vertices, lines or strips besides polygons; keep the polygons only")
+        points, corners, ends, _ = _read_cells(file, piece, "Polys", ("connectivity", "offsets"))
+        types = np.full(len(ends), POLYGON, np.uint8)
+        known = {about.get("Name", ""): about for about in piece.iterfind("CellData/DataArray")}
+        if lacking := set(fields) - known.keys():
+            raise InvalidFile(f"has no cell field {min(lacking)!r}; it has {', '.join(sorted(known)) or 'none'}")
+        data = _data(file, [known[name] for name in fields], len(ends))
+        return Mesh(points, corners.astype(np.int64), ends.astype(np.int64), types, cell_data=data, name=str(path))
 
 
 def _unstructured_grid(file: XMLFile, name: str, max_points: int | None) -> Mesh:
-    pieces = file.root.findall("UnstructuredGrid/Piece")
-    if len(pieces) != 1:
-        held = f"{len(pieces)} pieces" if pieces else file.root.get("type", "something else")
-        raise InvalidFile(f"holds {held}; expected one piece of an UnstructuredGrid")
-    (piece,) = pieces
-    points, cells = (int(piece.attrib[f"NumberOf{what}"]) for what in ("Points", "Cells"))
-    if min(points, cells) < 0:
-        raise InvalidFile(f"declares {points} points and {cells} cells")
-    if max_points is not None and points > max_points:
-        raise TooLarge(f"{name} has {points:,} points; the limit is {max_points:,}")
-    place = piece.find("Points/DataArray")
-    about = {a.get("Name", ""): a for a in piece.iterfind("Cells/DataArray")}
-    if place is None or not {"connectivity", "offsets", "types"} <= about.keys():
-        raise InvalidFile("has no points or no cells")
-    if place.get("NumberOfComponents", "3") != "3":
-        raise InvalidFile(f"has points of {place.get('NumberOfComponents')} coordinates; expected 3")
-    nodes = file.array(place).reshape(-1, 3)
-    corners, ends, types = (_integers(file.array(about[key]), key) for key in ("connectivity", "offsets", "types"))
-    if len(nodes) != points or len(ends) != cells or len(types) != cells:
-        raise InvalidFile(f"declares {points:,} points and {cells:,} cells, but its arrays have other lengths")
+    piece = _only_piece(file, "UnstructuredGrid")
+    points, corners, ends, (types,) = _read_cells(
+        file, piece, "Cells", ("connectivity", "offsets", "types"), max_points
+    )
     if (types == POLYHEDRON).any():
         raise InvalidFile("has polyhedra, which this reader does not support; convert them to tetrahedra")
-    _check_cells(corners, ends, points)
     field_data = _data(file, file.root.iterfind("UnstructuredGrid/FieldData/*"), None)
     return Mesh(
-        nodes,
+        points,
         corners,
         ends,
         types,
-        _data(file, piece.iterfind("PointData/DataArray"), points),
-        _data(file, piece.iterfind("CellData/DataArray"), cells),
+        _data(file, piece.iterfind("PointData/DataArray"), len(points)),
+        _data(file, piece.iterfind("CellData/DataArray"), len(ends)),
         field_data,
         stated_units(field_data),
         name=name,
     )
 
 
-def _polygons(file: XMLFile, piece: ElementTree.Element, fields: list[str]) -> Mesh:
-    if any(int(piece.get(kind, "0")) for kind in OTHER_POLYDATA):
-        raise InvalidFile("has vertices, lines or strips besides polygons; keep the polygons only")
-    count, nodes = int(piece.attrib["NumberOfPolys"]), int(piece.attrib["NumberOfPoints"])
-    found = {a.get("Name", ""): a for a in piece.iterfind("CellData/DataArray")}
-    for name in fields:
-        if name not in found:
-            raise InvalidFile(f"has no cell field {name!r}; it has {', '.join(sorted(found)) or 'none'}")
-    about = {a.get("Name", ""): a for a in piece.iterfind("Polys/DataArray")}
-    place = piece.find("Points/DataArray")
-    if place is None or not {"connectivity", "offsets"} <= about.keys():
-        raise InvalidFile("has no points or no polygons")
-    points = file.array(place).reshape(-1, 3)
-    corners, ends = (file.array(about[key]).astype(np.int64) for key in ("connectivity", "offsets"))
-    values = {name: file.array(found[name]) for name in fields}
-    if len(points) != nodes or any(len(array) != count for array in (ends, *values.values())):
-        raise InvalidFile(f"declares {nodes:,} points and {count:,} polygons, but its arrays have other lengths")
-    if count and np.diff(ends, prepend=0).min() < 3:
-        raise InvalidFile("has polygons of fewer than three corners")
-    _check_cells(corners, ends, nodes)
-    return Mesh(points, corners, ends, np.full(count, POLYGON, np.uint8), cell_data=values)
+def _only_piece(file: XMLFile, kind: str) -> ElementTree.Element:
+    pieces = file.root.findall(f"{kind}/Piece")
+    if len(pieces) != 1:
+        raise InvalidFile(f"holds {len(pieces)} pieces of {file.root.get('type')}; expected one of {kind}")
+    return pieces[0]
+
+
+def _read_cells(
+    file: XMLFile, piece: ElementTree.Element, place: str, names: Sequence[str], max_points: int | None = None
+) -> tuple[Array, Array, Array, list[Array]]:
+    """Read and check points, corners, ends and further arrays of the cells."""
+    count = int(piece.attrib["NumberOfPoints"])
+    if max_points is not None and count > max_points:
+        raise TooLarge(f"the file has {count:,} points; the limit is {max_points:,}")
+    position = piece.find("Points/DataArray")
+    about = {a.get("Name", ""): a for a in piece.iterfind(f"{place}/DataArray")}
+    if position is None or position.get("NumberOfComponents", "3") != "3" or not set(names) <= about.keys():
+        raise InvalidFile("has no points of three coordinates, or no cells")
+    points = file.array(position).reshape(-1, 3)
+    corners, ends, *others = (_integers(file.array(about[name]), name) for name in names)
+    cells = int(piece.attrib["NumberOfPolys" if place == "Polys" else "NumberOfCells"])
+    if len(points) != count or any(len(array) != cells for array in (ends, *others)):
+        raise InvalidFile(f"declares {count:,} points and {cells:,} cells, but its arrays have other lengths")
+    _check_cells(corners, ends, count)
+    return points, corners, ends, others
 
 
 def _integers(array: Array, name: str) -> Array:
@@ -173,7 +156,7 @@ def _data(file: XMLFile, arrays: Iterable[ElementTree.Element], rows: int | None
         if about.get("type") not in TYPES and not text:  # strings at points or cells
             continue
         if not name or name in found:
-            raise InvalidFile("has a field without a name" if not name else f"has two fields {name!r}")
+            raise InvalidFile(f"has two fields {name!r}, or one without a name")
         values = file.strings(about) if text else file.array(about)
         if rows is not None and len(values) != rows:
             raise InvalidFile(f"has {len(values):,} values of field {name!r} for {rows:,} points or cells")
@@ -205,25 +188,15 @@ def open_xml(path: str | os.PathLike[str], kind: str, *, limit: int | None = Non
         raise DataError(f"{path} cannot be read: {error.strerror or error}") from None
     except InvalidFile as error:
         raise DataError(f"{path} {error}") from None
-    except (DataError, MemoryError):
-        raise
-    except (ElementTree.ParseError, ValueError, LookupError, OverflowError, binascii.Error, zlib.error) as error:
+    except TooLarge as error:
+        raise TooLarge(f"{path}: {error}") from None
+    except (ElementTree.ParseError, ValueError, LookupError, OverflowError, zlib.error, lzma.LZMAError) as error:
         raise DataError(f"{path} is damaged or not a {kind} file: {type(error).__name__}: {error}") from None
-    except lzma.LZMAError as error:
-        raise DataError(f"{path} is damaged: {error}") from None
 
 
-def _zlib(packed: bytes, limit: int) -> bytes:
-    return zlib.decompressobj().decompress(packed, limit)
-
-
-def _lzma(packed: bytes, limit: int) -> bytes:
-    return lzma.LZMADecompressor(memlimit=1 << 28).decompress(packed, limit)
-
-
-DECOMPRESSORS: dict[str, Callable[[bytes, int], bytes]] = {
-    "vtkZLibDataCompressor": _zlib,
-    "vtkLZMADataCompressor": _lzma,
+DECOMPRESSORS: dict[str, Callable[[], Any]] = {
+    "vtkZLibDataCompressor": zlib.decompressobj,
+    "vtkLZMADataCompressor": lambda: lzma.LZMADecompressor(memlimit=1 << 28),
 }
 
 
@@ -244,8 +217,7 @@ class XMLFile:
         self.header = np.dtype(self.order + HEADERS[self.root.get("header_type", "UInt32")])
         packer = self.root.get("compressor")
         if packer and packer not in DECOMPRESSORS:
-            known = " and ".join(DECOMPRESSORS)
-            raise InvalidFile(f"is compressed by {packer}; supported are {known}. Save it again with ParaView")
+            raise InvalidFile(f"is compressed by {packer}; supported are {', '.join(DECOMPRESSORS)}")
         self.unpack = DECOMPRESSORS[packer] if packer else None
 
     def array(self, about: ElementTree.Element) -> Array:
@@ -256,27 +228,19 @@ class XMLFile:
         else:
             numbers = np.frombuffer(self._bytes(about), dtype=kind)
         components = int(about.get("NumberOfComponents", "1"))
-        if components < 1:
-            raise InvalidFile(f"has an array {about.get('Name')!r} of {components} components")
         return numbers.reshape(-1, components) if components > 1 else numbers
 
     def strings(self, about: ElementTree.Element) -> NDArray[np.str_]:
         """Read an array of null-terminated strings."""
-        name = about.get("Name")
         if about.get("format", "ascii") == "ascii":
             codes = self._text(about.text or "", np.dtype(np.int16))  # some programs write signed bytes
-            if codes.size and not -128 <= codes.min() <= codes.max() <= 255:
-                raise InvalidFile(f"has a string array {name!r} with a character code that is not a byte")
             content = codes.astype(np.uint8).tobytes()
         else:
             content = self._bytes(about)
-        try:
-            found = content.decode().removesuffix("\0").split("\0") if content else []
-        except UnicodeDecodeError:
-            raise InvalidFile(f"has a string array {name!r} that is not UTF-8") from None
+        found = content.decode().removesuffix("\0").split("\0") if content else []
         characters = len(found) * max(map(len, found), default=0)
         if characters > MAX_CHARACTERS:
-            raise InvalidFile(f"has a string array {name!r} that is too long; remove it")
+            raise InvalidFile(f"has a string array {about.get('Name')!r} that is too long; remove it")
         self._spend(4 * characters)
         return np.array(found, dtype=np.str_)
 
@@ -302,8 +266,6 @@ class XMLFile:
     def _appended(self, offset: int) -> bytes:
         if not hasattr(self, "start"):
             raise InvalidFile("is truncated: it has no appended data")
-        if offset < 0:
-            raise InvalidFile(f"has an array at offset {offset}")
         return self._plain(self.start + offset) if self.raw else self._decoded(self.content, self.start + offset)
 
     def _plain(self, place: int) -> bytes:
@@ -343,7 +305,9 @@ class XMLFile:
         ends, found = np.cumsum([0, *sizes]).tolist(), list[bytes]()
         for number, (a, b) in enumerate(pairwise(ends), start=1):
             size = last if last and number == count else whole
-            found.append(self.unpack(packed[a:b], size + 1))  # one byte more than declared, to detect excess
+            found.append(
+                self.unpack().decompress(packed[a:b], size + 1)
+            )  # one byte more than declared, to detect excess
             if len(found[-1]) != size:
                 raise InvalidFile(f"has an array whose block {number} does not unpack to the declared {size:,} bytes")
         return b"".join(found)

@@ -11,7 +11,7 @@ import numpy as np
 from flare.data.benchmarks.cards import card
 from flare.data.sample import Field, Sample, Schema
 from flare.mesh.octree import HexMesh
-from flare.mesh.parts import PartFolder
+from flare.mesh.parts import part_files, read_part
 from flare.mesh.surface import GeometryError, placed
 from flare.mesh.voxels import Voxels
 from flare.physics.lpbf.build import Frame, Result, simulate
@@ -70,7 +70,7 @@ class LPBF:
             raise ConfigError(f"tolerance={self.tolerance}: must be above 0 and at most 0.01")
         if self.inherent_strain is not None and not -0.1 < self.inherent_strain < 0.1:
             raise ConfigError(f"inherent_strain={self.inherent_strain}: must be between -0.1 and 0.1")
-        known = PartFolder(self.parts).files if self.parts else {}  # fails early for a missing folder
+        known = part_files(self.parts) if self.parts else {}  # fails early for a missing folder
         if self.part and self.part not in known:
             raise ConfigError(f"part={self.part!r} is not in parts={self.parts!r}; {suggest_name(self.part, known)}")
 
@@ -136,7 +136,7 @@ class LPBF:
         """
         if not self.parts or self.part:
             return self
-        names = list(PartFolder(self.parts).files)
+        names = list(part_files(self.parts))
         place = index + draw * samples
         if place >= len(names):
             raise Exhausted(f"parts={self.parts}: all {len(names):,} files have been tried; ask for fewer samples")
@@ -169,9 +169,9 @@ class LPBF:
             drawn = draw_part(rng, layers=self._process.layers_per_voxel)
             about = {"family": drawn.part.family, "description": drawn.part.description, "rejected": drawn.rejected}
             return drawn.voxels, drawn.mesh, about
-        name = self.part or str(rng.choice(list(PartFolder(self.parts).files)))
+        name = self.part or str(rng.choice(list(part_files(self.parts))))
         try:
-            surface = placed(PartFolder(self.parts).read(name), longest=60.0)
+            surface = placed(read_part(part_files(self.parts)[name], unit=None), longest=60.0)
             voxels, mesh = mesh_part(surface, layers=self._process.layers_per_voxel, name=name)
         except GeometryError as fault:
             raise NotConverged(f"{fault.reason}: {fault}") from None
