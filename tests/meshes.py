@@ -47,7 +47,7 @@ def same(a, b, added=()):
     np.testing.assert_array_equal(a.points, b.points)
     assert a.points.dtype == b.points.dtype
     joined = {pv.UnstructuredGrid: ("cells", "celltypes"), pv.PolyData: ("verts", "lines", "faces", "strips")}
-    for cells in joined.get(type(a), ("extent",)):
+    for cells in joined.get(type(a), ("dimensions",)):
         np.testing.assert_array_equal(getattr(a, cells), getattr(b, cells))
     more = set()
     for place in ("point_data", "cell_data", "field_data"):

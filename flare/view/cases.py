@@ -7,13 +7,13 @@ is shown as parameters.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
 from flare.data.importing.cases import CaseLocation, find_cases, read_case
+from flare.mesh.io.tables import component_names
 from flare.mesh.topology import outer_triangles
 from flare.utils.errors import DataError
 from flare.view.source import VERSION, Arrays, NotThere, Source, unit_of
@@ -36,25 +36,20 @@ class CaseSource(Source):
 
     def catalogue(self) -> dict[str, Any]:
         """Return the title, fields and samples; see `Source`."""
-        fields, length = self.first.channels, unit_of(self.first.mesh.units.get("points", "1"))
+        first, fields = self.first, self.first.channels
         return {
             "version": VERSION,
             "title": self.title,
-            "facts": [["note", note] for note in self.first.notes],
-            "dimension": self.first.points.shape[1],
-            "length_unit": length,
+            "facts": [["note", note] for note in first.notes],
+            "dimension": first.points.shape[1],
+            "length_unit": unit_of(first.mesh.units.get("points", "1")),
             "fields": [
-                {
-                    "name": name,
-                    "unit": unit_of(self.first.units.get(name, "1")),
-                    "role": "extra",
-                    "compared": name + PREDICTED in fields,
-                }
-                for name in fields
+                {"name": name, "unit": unit, "role": "extra", "compared": name + PREDICTED in fields}
+                for name, unit in first.units.items()
                 if name.removesuffix(PREDICTED) == name or name.removesuffix(PREDICTED) not in fields
             ],
             "parameters": [
-                {"name": name, "unit": unit_of(self.first.mesh.units.get(name, "1"))} for name in self.first.parameters
+                {"name": name, "unit": unit_of(first.mesh.units.get(name, "1"))} for name in first.parameters
             ],
             "samples": [{"id": i, "split": "files", "name": p.path.name} for i, p in enumerate(self.places)],
             "spectra": None,
@@ -91,30 +86,18 @@ class _MeshView:
             raise DataError(f"{mesh.name}: points of shape {points.shape} cannot be drawn, or some are not finite")
         flat = points.shape[1] == 3 and bool(np.ptp(points[:, 2]) == 0)
         self.points = _floats(points[:, :2] if flat else points)
-        few = {name: np.atleast_1d(values).ravel() for name, values in mesh.parameters.items()}
-        self.parameters = {name: _floats(values) for name, values in few.items() if values.size <= MAX_SHOWN}
-        self.notes: list[str] = []
-        self.channels, self.units = _channels(mesh.point_data, mesh.units)
+        few = {name: values for name, values in mesh.parameters.items() if values.size <= MAX_SHOWN}
+        self.parameters = {name: _floats(values) for name, values in few.items()}
         by_cell = {name: values for name, values in mesh.cell_data.items() if name not in mesh.point_data}
-        if by_cell:
-            self.notes.append(f"cell data, averaged to the points: {', '.join(by_cell)}")
-            averaged = {name: mesh.to_points(values) for name, values in by_cell.items()}
-            self.channels |= _channels(averaged, {})[0]
-
-
-def _channels(
-    fields: Mapping[str, np.ndarray], units: Mapping[str, str]
-) -> tuple[dict[str, np.ndarray], dict[str, str]]:
-    """Return channel -> (N,) and channel -> unit; components are named x, y, z, or numbered if there are more."""
-    found, stated = {}, {}
-    for name, values in fields.items():
-        columns = _floats(values).reshape(len(values), -1)
-        count = columns.shape[1]
-        letters = "xyz"[:count] if count <= 3 else [str(i) for i in range(count)]
-        for letter, column in zip(letters, columns.T, strict=True):
-            channel = name if count == 1 else f"{name}.{letter}"
-            found[channel], stated[channel] = column, units.get(name, "1")
-    return found, stated
+        self.notes = [f"cell data, averaged to the points: {', '.join(by_cell)}"] if by_cell else []
+        fields = {**mesh.point_data, **{name: mesh.to_points(values) for name, values in by_cell.items()}}
+        self.channels: dict[str, np.ndarray] = {}
+        self.units: dict[str, str] = {}
+        for name, values in fields.items():
+            columns = _floats(values).reshape(len(values), -1).T
+            for component, column in zip(component_names(len(columns)), columns, strict=True):
+                channel = name if len(columns) == 1 else f"{name}.{component}"
+                self.channels[channel], self.units[channel] = column, unit_of(mesh.units.get(name, "1"))
 
 
 def _floats(values: np.ndarray) -> np.ndarray:

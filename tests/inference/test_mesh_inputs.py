@@ -10,9 +10,9 @@ from flare.cli import main
 from flare.data.sample import Field, Schema
 from flare.inference.calibration.calibrate import FILE, Assessment, Calibration, calibrate
 from flare.inference.encoding import fingerprint
-from flare.inference.mesh_inputs import mesh_inputs, sample_surface
+from flare.inference.mesh_inputs import sample_surface
 from flare.inference.prediction import describe, predict
-from flare.mesh import read_mesh, sampling
+from flare.mesh import read_mesh
 from flare.mesh.sampling import median_edge
 from flare.utils.errors import ConfigError
 from tests.factory import ragged_dataset, saved_run
@@ -71,13 +71,6 @@ def test_a_part_smaller_than_a_voxel_may_be_in_another_unit(tmp_path, capsys):
     )
     said = capsys.readouterr().err
     assert "0.001 × 0.001 × 0.001, a voxel 0.25" in said
-
-
-def test_the_number_of_many_points_is_said_before_they_are_made(tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr(sampling, "MANY_POINTS", 100)
-    _, cube = blocks(tmp_path)
-    mesh_inputs(made(3), cube, parameters={"speed": 1.0}, spacing=0.1)
-    assert "0.001 million voxels" in capsys.readouterr().err
 
 
 def test_the_coverage_is_one_number_and_not_said_where_bars_do_not_hold(tmp_path):

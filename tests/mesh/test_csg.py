@@ -122,7 +122,6 @@ def test_shapes_without_inside_are_refused():
         lambda: Cylinder(axis=0, centre=(0.0, 0.0), radius=0.0, low=0.0, high=1.0),
         lambda: Prism(axis=0, polygon=((0.0, 0.0), (1.0, 1.0), (2.0, 2.0)), low=0.0, high=1.0),
         lambda: Prism(axis=0, polygon=((0.0, 0.0), (4.0, 0.0), (1.0, 1.0), (0.0, 4.0)), low=0.0, high=1.0),
-        lambda: Placed(solid=BLOCK, axes=(0, 0, 1)),
     ):
         with pytest.raises(ConfigError):
             make()

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import pickle
 import subprocess
+from pathlib import Path
 
 import numpy as np
 import pytest
 import trimesh
 
-from flare.mesh import parts as parts_module
-from flare.mesh.parts import PartFolder, read_part
+from flare.mesh.parts import part_files, read_part
 from flare.mesh.repair import solid_surface
 from flare.mesh.surface import GeometryError, Surface, placed
 from flare.mesh.voxelization import voxelize
@@ -94,16 +93,11 @@ def test_a_cad_file_in_metres_becomes_millimetres(cad, tmp_path):
     assert read_part(tmp_path / "BLOCK.STP").extents == pytest.approx(10 * np.array(BLOCK), rel=1e-5)
 
 
-def test_a_trimesh_and_a_surface_are_parts_too():
-    mesh = box(3, 4, 5)
-    assert read_part(mesh).volume == pytest.approx(60)
-    assert read_part(soup(mesh)).volume == pytest.approx(60)
-
-
 @pytest.mark.parametrize(("unit", "scale"), [("um", 1e-3), ("mm", 1), ("cm", 10), ("m", 1000), ("inch", 25.4)])
 def test_units_become_millimetres(unit, scale):
     extents = np.array([30.0, 40.0, 50.0]) / scale
     assert read_part(box(*extents), unit=unit).extents == pytest.approx([30, 40, 50])
+    assert read_part(soup(box(*extents * 1e6)), unit=None).extents == pytest.approx(extents * 1e6)
 
 
 def test_faces_turned_at_random_are_turned_outwards():
@@ -134,14 +128,6 @@ def test_vertices_a_hair_apart_repeated_faces_and_slivers_are_repaired():
     assert len(part.faces) == 320
     assert len(part.vertices) >= 162
     assert part.volume == pytest.approx(sphere.volume, rel=1e-6)
-
-
-def test_stray_points_are_dropped():
-    mesh = box(10, 10, 10)
-    stray = np.concatenate([[[np.nan, 0, 0]], mesh.vertices, [[1e300, 0, 0]]])
-    part = solid_surface(Surface(stray, np.array(mesh.faces) + 1))
-    assert len(part.vertices) == 8
-    assert part.volume == pytest.approx(1000)
 
 
 def test_voxels_that_touch_in_an_edge_are_a_sound_part():
@@ -176,11 +162,11 @@ CASES = {
     "one side": (klein(), "one side only", ""),
     "overlap": (
         joined(box(10, 10, 10), box(10, 10, 10, at=(5, 5, 0))),
-        "overlapping bodies",
-        r"2 .*1e\+03, 1e\+03 mm³",
+        "self-intersecting",
+        "",
     ),
-    "a pin that sticks out": (joined(box(20, 20, 20), box(4, 4, 30)), "bodies", r"2 .*8e\+03, 480 mm³"),
-    "two bodies": (joined(box(10, 10, 10), box(4, 4, 4, at=(20, 0, 0))), "several bodies", r"2 .*1e\+03, 64 mm³"),
+    "a pin that sticks out": (joined(box(20, 20, 20), box(4, 4, 30)), "self-intersecting", ""),
+    "two bodies": (joined(box(10, 10, 10), box(4, 4, 4, at=(20, 0, 0))), "several bodies", "2"),
     "body in a cavity": (joined(box(10, 10, 10), box(6, 6, 6), box(2, 2, 2)), "several bodies", "2"),
     "many bodies": (joined(*[box(1, 1, 1, at=(2 * n, 0, 0)) for n in range(200)]), "several bodies", "200"),
     "point cloud": (Surface(np.eye(3), np.zeros((0, 3), dtype=int)), "empty", ""),
@@ -191,7 +177,7 @@ CASES = {
     "nan": (
         Surface(np.where(np.arange(8)[:, None] == 5, np.nan, CUBE.vertices), np.array(CUBE.faces)),
         "not finite",
-        r"1 of 8 .*first: 5",
+        "first: 5",
     ),
     "huge": (box(60e3, 10e3, 10e3), "size", r"6e\+04 mm.* um"),
     "microscopic": (box(0.06, 0.01, 0.02), "size", r"0\.06 mm.* m\?"),
@@ -206,33 +192,16 @@ def test_a_surface_that_is_not_one_solid_is_rejected_with_the_reason(case):
     assert reason in fault.value.reason
 
 
-def test_a_surface_that_crosses_itself_is_refused_with_the_place():
-    # A bar bent into an L whose far end is pushed back through its start: one closed shell that overlaps itself.
-    path = np.array([[0, 0], [20, 0], [20, 8], [6, 8], [6, -8]], dtype=float)
-    side = np.array([[0, -2], [2, -2], [2, 2], [-2, 2], [-2, 0]], dtype=float)
-    outer, inner = path + side, path - side
-    ring = np.stack([outer, inner, inner, outer], 1)
-    corners = np.concatenate([ring, np.broadcast_to([[[-2.0], [-2.0], [2.0], [2.0]]], (5, 4, 1))], -1).reshape(-1, 3)
-    faces = [[0, 1, 2], [0, 2, 3], [16, 18, 17], [16, 19, 18]]
-    for n in range(4):
-        for k in range(4):
-            a, b = 4 * n + k, 4 * n + (k + 1) % 4
-            faces += [[a, a + 4, b + 4], [a, b + 4, b]]
-    with pytest.raises(GeometryError) as fault:
-        read_part(Surface(corners, np.array(faces)))
-    assert fault.value.reason == "self-intersecting"
-
-
 def test_damaged_and_foreign_files_are_refused(tmp_path):
     mesh = box(10, 10, 10)
     Surface.of(mesh).to_mesh().save(tmp_path / "whole.stl")
     data = (tmp_path / "whole.stl").read_bytes()
     text = trimesh.exchange.stl.export_stl_ascii(mesh).encode()
     files = {
-        "cut.stl": (data[:-77], "607 bytes.* 12 triangles in 684"),
+        "cut.stl": (data[:-77], "607 bytes"),
         "head.stl": (data[:50], ""),
         "text.stl": (text[: len(text) // 2], "endsolid"),
-        "empty.stl": (b"", "0 bytes"),
+        "empty.stl": (b"", ""),
         "words.stl": (b"these are only words, but enough of them to be longer than a header " * 3, ""),
         "noise.ply": (b"ply\nformat ascii 1.0\nelement vertex 5\n", "PLY"),
         "noise.obj": (b"v 1 2\nf 1 2 3\n", ""),
@@ -251,18 +220,6 @@ def test_damaged_and_foreign_files_are_refused(tmp_path):
         with pytest.raises(GeometryError):
             read_part(path)
     assert sorted(p.name for p in tmp_path.iterdir()) == sorted([*files, "whole.stl", "folder.stl"])
-
-
-@pytest.mark.parametrize("kind", ["stl", "stl_ascii", "ply", "glb"])
-def test_a_file_under_the_name_of_another_format_is_told_so(tmp_path, kind):
-    ending = kind.split("_")[0]
-    for name in ("part.step", "part.igs", "part.off"):
-        box(10, 10, 10).export(tmp_path / name, file_type=kind)
-        with pytest.raises(DataError, match=rf"{name} .*{ending.upper()}.*part\.{ending}"):
-            read_part(tmp_path / name)
-    (tmp_path / "solid.stl").write_bytes(b"ISO-10303-21;\nHEADER;\n")
-    with pytest.raises(DataError, match=r"solid\.stl .*STEP.*solid\.step"):
-        read_part(tmp_path / "solid.stl")
 
 
 @pytest.mark.parametrize("kind", ["stl", "stl_ascii", "ply", "obj", "off", "glb"])
@@ -305,11 +262,11 @@ def test_a_cad_file_that_crashes_the_kernel_or_never_ends_is_refused(cad, monkey
     crash = subprocess.run
     kill = "import os, signal; os.kill(os.getpid(), signal.SIGSEGV)"
     monkeypatch.setattr("subprocess.run", lambda command, **rest: crash([command[0], "-c", kill], **rest))
-    with pytest.raises(GeometryError, match="-11"):
+    with pytest.raises(GeometryError, match="SIGSEGV"):
         read_part(cad / "block.step")
     monkeypatch.setattr("subprocess.run", lambda command, **rest: crash([command[0], "-c", "while True: pass"], **rest))
     monkeypatch.setattr("flare.mesh.io.cad.TIMEOUT", 0.3)
-    with pytest.raises(GeometryError, match=r"0\.3 s"):
+    with pytest.raises(GeometryError, match=r"0\.3 seconds"):
         read_part(cad / "block.step")
 
 
@@ -333,10 +290,6 @@ def test_strange_arguments_are_refused():
         read_part(Surface(np.zeros((3, 2)), np.zeros((1, 3), dtype=int)))
 
 
-def test_without_a_unit_any_size_will_do():
-    assert read_part(box(6e6, 1e6, 1e6), unit=None).extents.max() == pytest.approx(6e6)
-
-
 # ---- folders ---------------------------------------------------------------------------------------------------------
 
 
@@ -345,52 +298,17 @@ def export(path, *extents):
     trimesh.creation.box(extents or (6, 4, 2)).export(path)
 
 
-@pytest.fixture
-def gallery(tmp_path):
-    """The layout of the segmentation set, with names as its parts have them."""
-    names = ["105762_19e04e0b_1", "100221_4d5c2c4a_0", "99876_aa01bb02_2"]
-    for n, name in enumerate(names):
-        export(tmp_path / "meshes" / f"{name}.obj", 6, 4, 2 + n)
-        (tmp_path / "meshes" / f"{name}.seg").write_text("0\n")
-    (tmp_path / "breps" / "seg").mkdir(parents=True)
-    (tmp_path / "train_test.json").write_text(json.dumps({"train": names[:2], "test": names[2:]}))
-    return tmp_path
+def test_an_error_keeps_its_reason_from_a_worker_process():
+    again = pickle.loads(pickle.dumps(GeometryError("open", "the part is open")))
+    assert (again.reason, str(again)) == ("open", "the part is open")
 
 
-def test_parts_come_in_order_of_their_names(gallery):
-    parts = PartFolder(gallery)
-    assert len(parts) == 3
-    assert [name for name, _ in parts] == ["100221_4d5c2c4a_0", "105762_19e04e0b_1", "99876_aa01bb02_2"]
-    assert [round(surface.volume) for _, surface in parts] == [72, 48, 96]
-    assert parts.rejected == {}
-
-
-def test_splits_are_those_of_the_set(gallery):
-    assert [name for name, _ in PartFolder(gallery, split="test")] == ["99876_aa01bb02_2"]
-    assert len(PartFolder(gallery, split="train")) == 2
-    with pytest.raises(ConfigError, match=r"'tests'.*'test'"):
-        PartFolder(gallery, split="tests")
-    (gallery / "train_test.json").write_text("{")
-    with pytest.raises(DataError, match=r"train_test\.json"):
-        PartFolder(gallery, split="train")
-    (gallery / "train_test.json").unlink()
-    with pytest.raises(DataError, match=r"train_test\.json"):
-        PartFolder(gallery, split="train")
-
-
-def test_step_files_are_found_where_the_set_has_them(tmp_path):
-    gmsh = pytest.importorskip("gmsh")
-    (tmp_path / "breps" / "step").mkdir(parents=True)
-    gmsh.initialize(interruptible=False)
-    gmsh.option.setNumber("General.Terminal", 0)
-    gmsh.model.occ.addCylinder(0, 0, 0, 0, 0, 10, 5)
-    gmsh.model.occ.synchronize()
-    gmsh.write(str(tmp_path / "part.step"))
-    gmsh.finalize()
-    (tmp_path / "part.step").rename(tmp_path / "breps" / "step" / "1_ab_0.stp")
-    ((name, surface),) = PartFolder(tmp_path)
-    assert name == "1_ab_0"
-    assert surface.volume == pytest.approx(np.pi * 250, rel=5e-3)
+@pytest.mark.parametrize("place", ["meshes", "breps/step"])
+def test_parts_of_the_segmentation_set_come_in_order_of_their_names(place, tmp_path):
+    for name in ("99_b.obj", "10_a.stp", "99_b.seg"):
+        (tmp_path / place).mkdir(parents=True, exist_ok=True)
+        (tmp_path / place / name).touch()
+    assert part_files(tmp_path) == {Path(name).stem: tmp_path / place / name for name in ("10_a.stp", "99_b.obj")}
 
 
 def test_a_part_in_two_formats_is_read_once_and_other_files_are_left_alone(tmp_path):
@@ -399,42 +317,7 @@ def test_a_part_in_two_formats_is_read_once_and_other_files_are_left_alone(tmp_p
     export(tmp_path / "A.STL")
     (tmp_path / "notes.txt").write_text("not a part")
     (tmp_path / "c.stl").mkdir()
-    parts = PartFolder(tmp_path)
-    assert list(parts.files) == ["A", "b"]
-    assert parts.files["b"].suffix == ".stl"
-
-
-def test_bad_files_are_counted_and_do_not_stop_the_rest(tmp_path, monkeypatch):
-    for name in ("a", "h", "z"):
-        export(tmp_path / f"{name}.stl")
-    (tmp_path / "b.stl").write_bytes(b"")
-    (tmp_path / "c.stl").write_bytes((tmp_path / "a.stl").read_bytes()[:-10])
-    two = trimesh.util.concatenate(
-        [trimesh.creation.box((1, 1, 1)), trimesh.creation.box((1, 1, 1)).apply_translation([5, 0, 0])]
-    )
-    for name in ("d", "e"):
-        two.export(tmp_path / f"{name}.ply")
-    cube = trimesh.creation.box((1, 1, 1))
-    trimesh.Trimesh(cube.vertices, cube.faces[:-1], process=False).export(tmp_path / "f.obj")
-    real = parts_module.read_part
-
-    def sometimes(path, **options):
-        if path.stem == "h":
-            raise RecursionError("deep")
-        return real(path, **options)
-
-    monkeypatch.setattr(parts_module, "read_part", sometimes)
-    parts = PartFolder(tmp_path)
-    assert [name for name, _ in parts] == ["a", "z"]
-    assert parts.rejected == {"unreadable": 2, "several bodies": 2, "empty": 1, "open": 1}
-    assert list(parts.faults) == ["b", "c", "d", "e", "f", "h"]
-    assert "RecursionError: deep" in str(parts.faults["h"])
-    with pytest.raises(GeometryError, match="2 bodies") as fault:
-        parts.read("d")
-    again = pickle.loads(pickle.dumps(fault.value))  # as from a worker process
-    assert (again.reason, str(again)) == (fault.value.reason, str(fault.value))
-    with pytest.raises(DataError, match="'q'"):
-        parts.read("q")
+    assert part_files(tmp_path) == {"A": tmp_path / "A.STL", "b": tmp_path / "b.stl"}
 
 
 def test_parts_of_a_folder_meet_the_same_limits_as_drawn_ones(tmp_path):
@@ -442,9 +325,9 @@ def test_parts_of_a_folder_meet_the_same_limits_as_drawn_ones(tmp_path):
     export(tmp_path / "foil.stl", 60, 60, 0.2)
     export(tmp_path / "upright.stl", 60, 3, 60)
     reasons = {}
-    for name, surface in PartFolder(tmp_path):
+    for name, path in part_files(tmp_path).items():
         try:
-            voxels, mesh = mesh_part(placed(surface), name=name)
+            voxels, mesh = mesh_part(placed(read_part(path)), name=name)
         except GeometryError as fault:
             reasons[name] = fault.reason
         else:
@@ -454,7 +337,6 @@ def test_parts_of_a_folder_meet_the_same_limits_as_drawn_ones(tmp_path):
 
 
 def test_a_folder_without_parts_is_refused(tmp_path):
-    with pytest.raises(DataError, match="nowhere"):
-        PartFolder(tmp_path / "nowhere")
-    with pytest.raises(DataError, match=r"\.stl"):
-        PartFolder(tmp_path)
+    for folder in (tmp_path / "nowhere", tmp_path):
+        with pytest.raises(DataError, match=folder.name):
+            part_files(folder)

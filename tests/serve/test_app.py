@@ -19,7 +19,7 @@ from flare.serve.metrics import ServerMetrics
 from flare.serve.pool import WorkerPool
 from flare.serve.server import listen, make_config, run_server
 from tests.serve.conftest import TOKEN, settled
-from tests.serve.test_pool import RUNS, fake_work
+from tests.serve.fake_worker import RUNS, fake_work
 
 
 @contextmanager
@@ -136,8 +136,7 @@ def test_the_job_of_a_client_that_disconnects_is_cancelled(impatient):
     restarts = pool.restarts
     with client(address) as hasty, pytest.raises(httpx.ReadTimeout):
         hasty.post("/models/sleep/predict?kind=json", content=b"{}", timeout=0.5)
-    assert settled(lambda: pool.open_jobs == 0)
-    assert not list(pool.folder.iterdir())
+    assert settled(lambda: pool.open_jobs == 0 and not list(pool.folder.iterdir()))
     assert settled(lambda: pool.restarts > restarts and pool.ready)
 
 
@@ -169,7 +168,7 @@ def test_the_description_lists_uploads_results_and_errors(description):
         assert {"application/json", "application/xml", "application/x-npz", "text/csv", "model/stl"} <= set(
             body["content"]
         )
-        assert {"400", "401", "408", "413", "415", "422", "429", "503", "504"} <= set(post["responses"])
+        assert {"4XX", "5XX"} <= set(post["responses"])
         kinds = {p["name"]: p for p in post["parameters"]}
         assert {"kind", "set"} <= set(kinds)
     answer = description["paths"]["/models/{name}/predict"]["post"]["responses"]["200"]["content"]
@@ -183,10 +182,9 @@ def test_every_error_response_and_every_schema_is_described(description):
     assert {"ErrorResponse", "Inputs", "FieldsResponse", "EncodingResponse", "JobResponse"} <= set(schemas)
     for methods in description["paths"].values():
         for route in methods.values():
-            for status, response in route["responses"].items():
-                if int(status) >= 400:
-                    schema = response["content"]["application/json"]["schema"]
-                    assert schema == {"$ref": "#/components/schemas/ErrorResponse"}
+            for status in {"4XX", "5XX"} & set(route["responses"]):
+                schema = route["responses"][status]["content"]["application/json"]["schema"]
+                assert schema == {"$ref": "#/components/schemas/ErrorResponse"}
 
 
 def test_the_token_is_described_for_all_routes_but_health(description):
@@ -194,7 +192,7 @@ def test_the_token_is_described_for_all_routes_but_health(description):
     for path, methods in description["paths"].items():
         for route in methods.values():
             assert route.get("security") == (None if path == "/health" else [{"token": []}])
-            assert ("401" in route["responses"]) == (path != "/health")
+            assert ("4XX" in route["responses"]) == (path != "/health")
 
 
 def test_the_content_type_gives_the_upload_format(impatient):
@@ -204,22 +202,8 @@ def test_the_content_type_gives_the_upload_format(impatient):
             response = one.post("/models/work/predict", content=b"{}", headers={"Content-Type": media})
             assert response.status_code == 200, media
         assert one.post("/models/work/predict", content=b"{}").status_code == 415
-
-
-def test_mistakes_with_curl_get_the_correct_option(impatient):
-    _, address = impatient
-    form = b"--boundary\r\nContent-Disposition: form-data; name=file\r\n\r\nx,y\r\n--boundary--\r\n"
-    plain = "application/x-www-form-urlencoded"  # which curl says of --data-binary, too
-    with client(address) as web:
-        for content, kind, status, code in (
-            (form, "multipart/form-data; boundary=boundary", 415, "a_form"),
-            (form, plain, 400, "a_form"),
-            (b"x,y,speed0,0,11,1,1", plain, 400, "one_line"),
-        ):
-            headers = {"Content-Type": kind}
-            refused = web.post("/models/work/predict?kind=csv", content=content, headers=headers)
-            assert (refused.status_code, refused.json()["error"]["code"]) == (status, code)
-            assert "--data-binary" in refused.json()["error"]["message"]
+        form = {"Content-Type": "multipart/form-data; boundary=b"}  # as curl -F sends it
+        assert one.post("/models/work/predict?kind=csv", content=b"--b--", headers=form).status_code == 415
 
 
 def test_a_result_that_cannot_be_sent_leaves_no_files(tmp_path):

@@ -201,16 +201,6 @@ def test_a_failed_job_reports_its_error(server):
     server.client.delete(address)
 
 
-def test_the_oldest_results_are_removed_first(server):
-    addresses = [post(server, "/models/part/jobs", npz(), kind="npz").headers["location"] for _ in range(7)]
-    assert settled(lambda: server.client.get(addresses[-1]).json().get("state") == "done")
-    assert settled(lambda: len([a for a in addresses if server.client.get(a).status_code == 200]) == 4)
-    assert [server.client.get(a).status_code for a in addresses] == [404] * 3 + [200] * 4
-    for address in addresses[3:]:
-        server.client.delete(address)
-    assert not server.files()
-
-
 def test_an_encoding_is_queried_at_other_points(server, part_run):
     made = post(server, "/models/part/codes", npz(), kind="npz")
     assert made.status_code == 201
@@ -252,8 +242,8 @@ def test_bad_addresses_and_query_parameters_get_an_error(method, path, status, c
     assert response.status_code == status
     error = error_of(response, server)
     assert code in (None, error["code"])
-    for word, facts in {"answer=exe": ["answer=exe", "vtu", "npz", "json"], "sett=": ["'sett'", "'set'"]}.items():
-        assert word not in path or all(fact in error["message"] for fact in facts)
+    if "answer=exe" in path:
+        assert all(fact in error["message"] for fact in ("answer=exe", "vtu", "npz", "json"))
 
 
 def test_a_large_upload_is_rejected_with_and_without_a_content_length(server):
@@ -316,7 +306,7 @@ def check_bombardment(server, count, extra, tmp_path):
 
 
 def test_malformed_uploads_get_a_4xx_and_leave_nothing_behind(server, tmp_path):
-    check_bombardment(server, 300, 60, tmp_path)
+    check_bombardment(server, 200, 40, tmp_path)
 
 
 @pytest.mark.slow
@@ -358,29 +348,6 @@ def test_metrics_count_requests_and_jobs(server):
     assert 'flare_requests_total{method="POST",route="/models/{name}/predict",status="200"}' in text
     assert "flare_job_seconds_bucket" in text
     assert "flare_open_jobs 0.0" in text
-
-
-# ---- from here on processes are killed, the server last --------------------------------------------------------------
-
-
-def test_a_worker_killed_during_a_job_fails_that_job_alone(server):
-    (worker,) = server.workers
-    worker.suspend()
-    address = post(server, "/models/part/jobs", npz(), kind="npz").headers["location"]
-    assert settled(lambda: server.client.get(address).json()["state"] == "running")
-    worker.kill()
-    assert settled(lambda: server.client.get(address).json()["state"] == "failed")
-    assert server.client.get(address).json()["error"]["code"] == "failed"
-    assert not server.files()
-    assert predict(server, "json", json_()).status_code == 200
-
-
-def test_an_idle_worker_that_is_killed_is_replaced(server):
-    (worker,) = server.workers
-    worker.kill()
-    assert settled(lambda: server.workers and server.workers[0].pid != worker.pid)
-    assert settled(lambda: server.client.get("/ready").status_code == 200)
-    assert predict(server, "json", json_()).status_code == 200
 
 
 def test_a_killed_server_leaves_no_process_and_no_file(server):

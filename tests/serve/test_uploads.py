@@ -1,6 +1,5 @@
 """What an upload holds beside its inputs: units that it states, inputs that are set, too, and fields to be kept."""
 
-import io
 import json
 
 import numpy as np
@@ -13,14 +12,7 @@ from flare.mesh.io.vtk_xml import read_vtu, write_vtu
 from flare.serve.limits import ServerLimits
 from flare.view.standalone import find_recorded
 from tests.serve.test_worker import sent
-from tests.serve.uploads import FACES, KINDS, MISSING, POINTS, SPEED, THICKNESS, csv, good, json_, npz, vtu
-
-
-def test_a_table_in_another_unit_is_refused(served, do):
-    other = csv().replace(b"position.x,position.y", b"position.x [mm],position.y [mm]")
-    last, _, _ = do(served, "predict", "csv", other)
-    assert last["error"]["status"] == 422
-    assert "'position' is in mm" in last["error"]["message"]
+from tests.serve.uploads import KINDS, MISSING, POINTS, SPEED, csv, good, json_, npz, vtu
 
 
 def test_blank_lines_at_the_end_are_no_rows(served, do):
@@ -71,14 +63,6 @@ def test_an_input_that_is_in_the_upload_and_set_is_refused(kind, served, do, tmp
     assert f"{SPEED:g} in upload.{kind} and 2.75" in asked["error"]["message"]
 
 
-def test_parameters_that_were_set_stand_in_the_file(served, do, tmp_path):
-    for kind, content, more in (("vtu", sent(tmp_path), {"settings": {"speed": [SPEED]}}), ("npz", npz(), {})):
-        _, _, result = do(served, "predict", kind, content, "vtu", **more)
-        values = read_mesh(result).field_data
-        np.testing.assert_allclose(values["speed"], [SPEED])
-        assert "speed=m/s" in values["units"]
-
-
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_json_answer_says_where_its_values_are_and_of_which_inputs(kind, served, do, tmp_path):
     settings = {word.partition("=")[0]: [float(word.partition("=")[2])] for word in MISSING.get(kind, [])}
@@ -98,73 +82,10 @@ def test_a_json_answer_says_where_its_values_are_and_of_which_inputs(kind, serve
         np.testing.assert_allclose(same["fields"][name]["values"], field["values"], rtol=1e-6)
 
 
-def test_points_keep_their_precision(served, do):
-    exact = POINTS.astype(np.float64) / 3
-    for wanted in (exact, POINTS.astype(np.int16)):
-        content = npz(position=wanted)
-        _, _, result = do(served, "predict", "npz", content, "npz")
-        np.testing.assert_array_equal(np.load(io.BytesIO(result.read_bytes()))["position"], wanted)
-        _, _, result = do(served, "predict", "npz", content, "vtu")
-        np.testing.assert_array_equal(read_mesh(result).points[:, :2], wanted)
-
-
-@pytest.mark.parametrize("kind", ["npz", "cells", "csv", "vtu"])
-def test_what_else_an_upload_has_is_kept_and_never_replaced(kind, served, do, tmp_path):
-    def upload(**more):
-        if kind == "csv":
-            lines = csv().decode().splitlines()
-            rows = zip(lines[1:], *more.values(), strict=True)
-            return "\n".join([",".join([lines[0], *more]), *(",".join(map(str, row)) for row in rows)]).encode()
-        return sent(tmp_path, **more) if kind == "vtu" else npz(**more, **({"cells": FACES} if kind == "cells" else {}))
-
-    colour, how = np.arange(5.0), {"settings": {"speed": [SPEED]}} if kind == "vtu" else {}
-    suffix = "npz" if kind == "cells" else kind
-    for answer in ("npz", "vtu"):
-        last, _, result = do(served, "predict", suffix, upload(colour=colour), answer, **how)
-        assert "done" in last, last
-        found = np.load(io.BytesIO(result.read_bytes())) if answer == "npz" else read_mesh(result).point_data
-        np.testing.assert_array_equal(found["colour"], colour)
-        again, _, _ = do(served, "predict", suffix, upload(heat_predicted=colour), answer, **how)
-        assert f"upload.{suffix} already has a field 'heat_predicted'" in again["error"]["message"]
-
-
-@pytest.mark.parametrize("answer", ["npz", "vtu"])
-def test_names_that_a_schema_spells_alike_stay_apart(answer, served, do):
-    own = {"T": np.arange(5.0), "T*": np.arange(5.0) + 100, "thickness*": np.arange(5.0) + 200}
-    last, _, result = do(served, "predict", "npz", npz(**own), answer)
-    assert "done" in last, last
-    found = np.load(io.BytesIO(result.read_bytes())) if answer == "npz" else read_mesh(result).point_data
-    for name, values in {**own, "thickness": THICKNESS}.items():
-        np.testing.assert_array_equal(found[name], values)
-
-
-def test_a_table_tells_its_units_in_a_cloud(served, do):
-    lines = csv().decode().splitlines()
-    content = "\n".join([f"{lines[0]},heat [kW],T [K]", *(f"{line},1,2" for line in lines[1:])]).encode()
-    _, _, result = do(served, "predict", "csv", content, "vtu")
-    assert read_mesh(result).field_data["units"].tolist()[:2] == ["heat=kW", "T=K"]
-
-
-def test_the_truth_to_look_at_is_the_field_of_this_very_name(served, do, tmp_path):
-    heat = np.arange(5.0)
-    content = sent(tmp_path, heat=heat, **{"heat*": heat + 100})
-    _, _, view = do(served, "predict", "vtu", content, "view", settings={"speed": [SPEED]})
-    np.testing.assert_array_equal(load_file(find_recorded(view, "samples/0/fields/heat"))["truth"], heat)
-
-
 def test_a_view_holds_the_score_of_which_the_page_warns(served, do):
     last, _, view = do(served, "predict", "json", json_(), "view")
     score = load_file(find_recorded(view, "samples/0"))["parameter/familiarity_score"]
     np.testing.assert_allclose(score, [last["done"]["familiarity"]["score"]], rtol=1e-6)
-
-
-def test_a_field_that_an_input_takes_the_name_of_is_told(served, do, tmp_path):
-    content = sent(tmp_path, position=np.arange(5.0))
-    last, _, _ = do(served, "predict", "vtu", content, "npz", settings={"speed": [SPEED]})
-    assert "'position'" in last["done"]["remarks"][0]
-    last, _, result = do(served, "predict", "vtu", content, "vtu", settings={"speed": [SPEED]})
-    assert last["done"]["remarks"] == []
-    np.testing.assert_array_equal(read_mesh(result).point_data["position"], np.arange(5.0))
 
 
 def test_a_code_does_not_vouch_for_points_outside_its_part(served, do):

@@ -2,10 +2,6 @@
 
 import io
 import json
-import multiprocessing
-import shutil
-import struct
-import time
 from dataclasses import replace
 
 import numpy as np
@@ -24,7 +20,7 @@ from flare.serve.limits import ServerLimits
 from flare.serve.worker import ServedModel
 from flare.view.standalone import find_recorded
 from tests.inference.test_export import SMALL, surrogate
-from tests.serve.uploads import FACES, HUGE, POINTS, SPEED, THICKNESS, csv, flat, json_, npz, stl, vtu
+from tests.serve.uploads import HUGE, POINTS, SPEED, THICKNESS, csv, json_, npz, stl, vtu
 
 HEXAHEDRA = np.array([[[x, y, z] for z in (0, 1) for x, y in ((0, 0), (1, 0), (1, 1), (0, 1))]], np.float32)
 
@@ -129,26 +125,8 @@ def test_a_parameter_outside_the_trainings_range_is_remarked_and_bars_do_not_hol
     assert last["done"]["bars"]["hold"] is False
 
 
-def test_a_large_part_is_judged_by_what_its_prediction_found(served, do, monkeypatch):
-    points, thickness = np.random.default_rng(0).uniform(0, 1, (5000, 2)), np.ones(5000)
-    part = json_(position=points.tolist(), thickness=thickness.tolist())
-
-    def again(*_, **__):
-        raise AssertionError("encoded again")
-
-    monkeypatch.setattr(flare.inference.chunked, "CHUNK", 1024)
-    monkeypatch.setattr(worker, "PROGRESS_SECONDS", 0.0)
-    sample = served.surrogate.sample(points, {"thickness": thickness, "speed": SPEED})
-    score, _ = served.calibration.ood_score(served.surrogate, sample)
-    for module in (flare.inference.encoding, flare.inference.calibration.calibrate):
-        monkeypatch.setattr(module, "encode", again)
-    last, heard, _ = do(served, "predict", "json", part)
-    assert last["done"]["familiarity"]["score"] == pytest.approx(score, rel=1e-6)
-    assert heard[-1]["progress"] == 1.0
-
-
-@pytest.mark.parametrize("far", HUGE)
-@pytest.mark.parametrize("answer", ["json", "npz", "vtu", "view"])
+@pytest.mark.parametrize("far", HUGE[:2])
+@pytest.mark.parametrize("answer", ["json", "vtu", "view"])
 def test_points_beyond_the_model_are_refused_and_nothing_is_left(far, answer, served, do):
     points = POINTS.tolist()
     points[1][0] = far
@@ -190,72 +168,13 @@ def test_a_model_at_cell_centres_is_served_a_mesh(do, tmp_path):
     expected = served.surrogate.predict(centres, features={"porosity": np.array([0.2, 0.4])})["pressure"]
     np.testing.assert_allclose(back.cell_data["pressure_predicted"], expected, rtol=1e-6)
     assert back.cell_data["pressure"].tolist() == [1.0, 2.0]
+    assert back.units == {"pressure_predicted": "Pa"}
+    many, _, _ = do(served, "predict", "vtu", two_boxes(tmp_path), "vtu", limits=ServerLimits(points=1))
+    assert many["error"]["status"] == 413
     assert not back.point_data
     last, _, view = do(served, "predict", "vtu", two_boxes(tmp_path), "view")
     assert "done" in last, last
     assert json.loads(find_recorded(view, "catalogue").read_text())["samples"][0]["points"] == 2
-
-
-def test_more_cells_than_points_are_accepted_are_refused(do, tmp_path):
-    last, _, _ = do(of_centres(), "predict", "vtu", two_boxes(tmp_path), "vtu", limits=ServerLimits(points=1))
-    assert last["error"]["status"] == 413
-
-
-# ---- bare surfaces ---------------------------------------------------------------------------------------------------
-
-
-def cube(size):
-    """Twelve triangles."""
-    corners = size * HEXAHEDRA[0]
-    quads = [[0, 3, 2, 1], [4, 5, 6, 7], [0, 1, 5, 4], [1, 2, 6, 5], [2, 3, 7, 6], [3, 0, 4, 7]]
-    triangles = corners[np.array([[q[i] for i in t] for q in quads for t in ((0, 1, 2), (0, 2, 3))])].astype("<f4")
-    body = b"".join(bytes(12) + triangle.tobytes() + bytes(2) for triangle in triangles)
-    return bytes(80) + struct.pack("<I", 12) + body
-
-
-def with_spacing(served, spacing):
-    return replace(served, calibration=replace(served.calibration, spacing=spacing))
-
-
-def test_a_coarse_surface_gets_points_as_dense_as_the_training_had(served, do):
-    settings = {"speed": [SPEED], "thickness": [1.0]}
-    fine, _, _ = do(with_spacing(served, 1.0), "predict", "stl", stl(), "vtu", settings=settings)
-    assert fine["done"]["points"] == 5
-    assert "vertices" in fine["done"]["remarks"][0]
-    dense, _, result = do(with_spacing(served, 0.1), "predict", "stl", stl(), "vtu", settings=settings)
-    assert dense["done"]["points"] == 200  # an area of two, and a hundredth for each
-    assert "spread over the surface" in dense["done"]["remarks"][0]
-    assert np.ptp(read_mesh(result).points, axis=0).tolist() == pytest.approx([2, 1, 0], abs=0.1)
-    refused, _, _ = do(with_spacing(served, 1e-5), "predict", "stl", stl(), "vtu", settings=settings)
-    assert refused["error"]["status"] == 413
-
-
-def of_volumes():
-    fields = {
-        "points": Field(role="points", components=("x", "y", "z")),
-        "stress": Field(role="target", components=("s",), unit="Pa"),
-    }
-    schema = Schema(name="bracket", fields=fields, cell_type="hexahedron")
-    model = Surrogate({"name": "flare", **SMALL["flare"]}, schema, Affine([0.0] * 3, [1.0] * 3), Affine([0.0], [1.0]))
-    return model.eval()
-
-
-def test_a_surface_for_a_model_of_volumes_is_filled(served, do):
-    known = ServedModel(of_volumes(), replace(served.calibration, spacing=0.5, error_bars=None, ood=None, ranges={}))
-    last, _, result = do(known, "predict", "stl", cube(2.0), "vtu")
-    assert last["done"]["points"] == 125, last
-    assert read_mesh(result).cell_types.tolist() == [12] * 64
-    far, _, _ = do(known, "predict", "stl", cube(2e4), "vtu")
-    assert far["error"]["status"] == 413
-    small, _, _ = do(known, "predict", "stl", cube(1e-3), "vtu")
-    assert "a voxel 0.5" in small["error"]["message"]
-    unknown, _, _ = do(ServedModel(known.surrogate, None), "predict", "stl", cube(2.0), "vtu")
-    assert "spacing" in unknown["error"]["message"]
-
-
-def test_a_surface_for_a_model_of_no_known_cells_is_refused(do):
-    last, _, _ = do(of_centres(), "predict", "stl", cube(2.0), "vtu")
-    assert last["error"]["status"] == 422
 
 
 def test_a_surface_for_a_model_of_triangles_has_its_fields_at_their_centres(served, do):
@@ -271,24 +190,6 @@ def test_a_surface_for_a_model_of_triangles_has_its_fields_at_their_centres(serv
     assert "triangle centers" in last["done"]["remarks"][0]
 
 
-def test_cells_of_an_npz_file_come_back_with_the_fields_on_them(served, do):
-    last, _, result = do(served, "predict", "npz", npz(cells=FACES, note=np.array(["by hand"])), "vtu")
-    back = read_mesh(result)
-    np.testing.assert_array_equal(back.cells["triangle"], FACES)
-    np.testing.assert_array_equal(back.points[:, :2], POINTS)
-    plain, _, _ = do(served, "predict", "npz", npz())
-    assert last["done"] == {key: value for key, value in plain["done"].items() if key != "fields"}
-    boxed = npz(points=flat(), triangle=FACES, porosity=np.full(4, 0.1), position=None, thickness=None, speed=None)
-    centres, _, result = do(of_centres(), "predict", "npz", boxed, "vtu")
-    assert centres["done"]["points"] == 4
-    assert read_mesh(result).cell_data["pressure_predicted"].shape == (4,)
-
-
-def test_the_units_of_the_new_fields_stand_in_the_file(do, tmp_path):
-    _, _, result = do(of_centres(), "predict", "vtu", two_boxes(tmp_path), "vtu")
-    assert read_mesh(result).units == {"pressure_predicted": "Pa"}
-
-
 @pytest.mark.parametrize("kind", ["vtu", "json", "npz", "csv"])
 def test_a_missing_input_is_said_with_the_way_to_give_it(kind, served, do, tmp_path):
     content = {
@@ -300,26 +201,3 @@ def test_a_missing_input_is_said_with_the_way_to_give_it(kind, served, do, tmp_p
     last, _, _ = do(served, "predict", kind, content[kind])
     assert last["error"]["status"] == 422
     assert "&set=speed=VALUE" in last["error"]["message"]
-
-
-def work_and_remove_slowly(channel, folder):
-    def remove(path, ignore_errors):
-        time.sleep(0.5)
-        rmtree(path, ignore_errors=ignore_errors)
-
-    rmtree, shutil.rmtree = shutil.rmtree, remove
-    worker.work(channel, {}, folder, ServerLimits())
-
-
-def test_a_worker_whose_server_has_gone_removes_the_folder_before_it_ends(tmp_path):
-    folder, context = tmp_path / "private", multiprocessing.get_context("spawn")
-    (folder / "job").mkdir(parents=True)
-    ours, theirs = context.Pipe()
-    process = context.Process(target=work_and_remove_slowly, args=(theirs, str(folder)))
-    process.start()
-    theirs.close()
-    assert ours.poll(100)
-    ours.close()
-    process.join(100)
-    assert process.exitcode == 1
-    assert not folder.exists()

@@ -10,7 +10,6 @@ import flare
 from flare.cli import main
 from flare.inference.spectra import surrogate_eigenvectors, surrogate_spectra
 from flare.mesh import Mesh
-from flare.mesh.surface import Surface
 from flare.utils.errors import DataError
 from flare.view import runs
 from flare.view.cases import CaseSource
@@ -156,25 +155,6 @@ def test_arrays_of_an_npz_file_are_shown_by_component(tmp_path):
     assert source.geometry(0)["parameter/speed"].tolist() == [3.0]
 
 
-def test_field_data_of_a_mesh_is_shown_with_its_unit_unless_it_is_long(tmp_path):
-    pv = pytest.importorskip("pyvista", reason="the extra 'mesh' is not installed")
-    mesh = pv.Plane().cast_to_unstructured_grid()
-    mesh.field_data["speed"], mesh.field_data["units"] = [29.06], ["speed=m/s"]
-    mesh.field_data["times"] = np.arange(1000.0)
-    mesh.save(tmp_path / "part.vtu")
-    source = CaseSource(tmp_path / "part.vtu")
-    assert source.catalogue()["parameters"] == [{"name": "speed", "unit": "m/s"}]
-    assert source.geometry(0)["parameter/speed"].tolist() == [29.06]
-
-
-def test_a_surface_without_fields_has_a_shape(tmp_path):
-    corners = np.array([[0, 0, 0], [1, 0, 0], [0, 1, 0], [0, 0, 1.0]])
-    Surface(corners, np.array([[0, 2, 1], [0, 1, 3], [1, 2, 3], [2, 0, 3]])).to_mesh().save(tmp_path / "part.stl")
-    source = CaseSource(tmp_path / "part.stl")
-    assert source.catalogue()["fields"] == []
-    assert source.geometry(0)["triangles"].shape == (4, 3)
-
-
 def test_a_prediction_beside_its_truth_is_compared(tmp_path):
     (tmp_path / "b10.csv").write_text("x,y,p,p_predicted,q_predicted\n0,0,1,1.5,3\n1,0,2,2.5,4\n")
     (tmp_path / "b9.csv").write_text("x,y,q_predicted\n0,0,7\n1,0,8\n")
@@ -194,6 +174,7 @@ def test_a_prediction_beside_its_truth_is_compared(tmp_path):
     [
         ("part.txt", "x", "cannot read .txt"),
         ("part.csv", "a,b\n1,2\n", "no columns x, y"),
+        ("part.csv", "points\n1\n2\n", "header"),
         ("part.csv", "x,y\n1,nan\n", "not finite"),
         ("part.npz", "no archive", "part.npz"),
         ("part.stl", "no triangles", "part.stl"),
@@ -204,17 +185,3 @@ def test_a_file_that_cannot_be_shown_is_refused_with_its_name(tmp_path, name, te
     with pytest.raises(DataError, match=message) as error:
         CaseSource(tmp_path / name)
     assert name in str(error.value)
-
-
-def test_a_damaged_mesh_file_is_refused(tmp_path):
-    pytest.importorskip("pyvista", reason="the extra 'mesh' is not installed")
-    cube_vtu(tmp_path / "whole.vtu")
-    (tmp_path / "part.vtu").write_bytes((tmp_path / "whole.vtu").read_bytes()[:600])
-    with pytest.raises(DataError, match=r"part\.vtu"):
-        CaseSource(tmp_path / "part.vtu")
-
-
-def test_points_on_a_line_cannot_be_drawn(tmp_path):
-    np.savez(tmp_path / "line.npz", points=np.zeros((4, 1)))
-    with pytest.raises(DataError, match="2 or 3 dimensions"):
-        CaseSource(tmp_path / "line.npz")

@@ -119,20 +119,14 @@ def write_mesh(mesh: Mesh, path: str | os.PathLike[str]) -> None:
         from flare.mesh.io.stl import write_stl
 
         write_stl(path, mesh)
-    elif suffix == ".vtu" and not _came_from_vtk(mesh):
+    else:
+        from flare.mesh.io.vtk_library import VTKSource, write
         from flare.mesh.io.vtk_xml import write_vtu
 
-        write_vtu(path, mesh)
-    else:
-        from flare.mesh.io.vtk_library import write
-
-        write(path, mesh)
-
-
-def _came_from_vtk(mesh: Mesh) -> bool:
-    from flare.mesh.io.vtk_library import VTKSource
-
-    return isinstance(mesh._source, VTKSource)
+        if suffix == ".vtu" and not isinstance(mesh._source, VTKSource):
+            write_vtu(path, mesh)
+        else:
+            write(path, mesh)
 
 
 def vtk_suffixes(mesh: Mesh) -> list[str]:
@@ -147,11 +141,8 @@ def check_suffix(mesh: Mesh, path: str | os.PathLike[str]) -> None:
     """Raise DataError if the mesh cannot be written as a file of this name."""
     suffix = Path(path).suffix.lower()
     ways = [*vtk_suffixes(mesh), *ROW_FORMATS]
-    if suffix in ways or (suffix == ".stl" and "triangle" in mesh.cells):
-        return
-    raise DataError(
-        f"{path}: this mesh cannot be written as {suffix or 'a file without suffix'}; use {', '.join(ways)}"
-    )
+    if suffix not in ways and not (suffix == ".stl" and "triangle" in mesh.cells):
+        raise DataError(f"{path}: this mesh cannot be written as {suffix!r}; use {', '.join(ways)}")
 
 
 def is_foam(path: Path) -> bool:

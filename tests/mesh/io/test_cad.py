@@ -26,7 +26,7 @@ def agreement(a, b):
     return (a.solid == b.solid).mean()
 
 
-@pytest.mark.parametrize("axes", [(0, 1, 2), (1, 0, 2), (2, 0, 1), (1, 2, 0), (2, 1, 0), (0, 2, 1)])
+@pytest.mark.parametrize("axes", [(1, 0, 2), (2, 0, 1), (1, 2, 0)])
 def test_a_shape_lies_as_its_formula_does(axes):
     part = on_plate(Placed(solid=(BLOCK | WEDGE) - ROD, axes=axes, signs=(1, -1, -1)))
     surface = solid_surface(triangulated(part).surface())
