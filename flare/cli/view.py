@@ -42,15 +42,15 @@ def run(words: Sequence[str]) -> int:
         raise ConfigError(f"--modes {args.modes} --samples {args.samples}: both must be at least 1")
     if args.only and not args.out:
         raise ConfigError("--only chooses the samples for --out; the served page has all samples")
-    ids = _parse_ids(args.only)
-    if not args.out:
-        return _serve(_open_source(args), args.port, open_page=not args.no_open)
-    from flare.utils.files import check_not_existing
-    from flare.view.standalone import choose_samples
-
-    check_not_existing(args.out)
-    source = _open_source(args)
-    return _write(source, args.out, ids or choose_samples(source.catalogue(), args.samples))
+    try:
+        ids = list(dict.fromkeys(map(int, args.only.split(",")))) if args.only else []
+    except ValueError:
+        raise ConfigError(f"--only {args.only}: expected ids of samples, such as 17,4,8") from None
+    if args.out:
+        _write(args, ids)
+    else:
+        _serve(_open_source(args), args.port, open_page=not args.no_open)
+    return 0
 
 
 def _open_source(args: Any) -> Source:
@@ -75,25 +75,21 @@ def _open_source(args: Any) -> Source:
     return DatasetSource(Dataset(what), split=args.split)
 
 
-def _parse_ids(text: str | None) -> list[int]:
-    words = [word.strip() for word in text.split(",")] if text else []
-    if not all(word.isdigit() for word in words):
-        raise ConfigError(f"--only {text}: expected ids of samples, such as 17,4,8")
-    return [int(word) for word in dict.fromkeys(words)]
-
-
-def _write(source: Source, out: str, samples: list[int]) -> int:
+def _write(args: Any, ids: list[int]) -> None:
+    from flare.utils.files import check_not_existing
     from flare.utils.text import counted
-    from flare.view.standalone import write_standalone
+    from flare.view.standalone import choose_samples, write_standalone
 
-    catalogue = write_standalone(source, out, samples)
-    print(f"{out}: {counted(len(samples), 'sample')}, {Path(out).stat().st_size / 1e6:.1f} MB, needs no network")
+    check_not_existing(args.out)  # before a model is loaded
+    source = _open_source(args)
+    catalogue = write_standalone(source, args.out, ids or choose_samples(source.catalogue(), args.samples))
+    size, count = Path(args.out).stat().st_size / 1e6, counted(len(catalogue["samples"]), "sample")
+    print(f"{args.out}: {count}, {size:.1f} MB, needs no network")
     if catalogue["spectra"] and not catalogue["spectra"]["painted"]:
         print("Eigenvectors are left out because of their size; reduce --samples or --modes to include them.")
-    return 0
 
 
-def _serve(source: Source, port: int, *, open_page: bool) -> int:
+def _serve(source: Source, port: int, *, open_page: bool) -> None:
     from flare.view.server import ViewServer
 
     with ViewServer(source, port=port) as server:
@@ -106,4 +102,3 @@ def _serve(source: Source, port: int, *, open_page: bool) -> int:
             server.serve_forever()
         except KeyboardInterrupt:
             print("stopped")
-    return 0

@@ -81,11 +81,8 @@ class Cylinder(Solid):
 
     @property
     def bounds(self) -> Array:
-        a, b = self.centre
-        low, high = [a - self.radius, b - self.radius], [a + self.radius, b + self.radius]
-        low.insert(self.axis, self.low)
-        high.insert(self.axis, self.high)
-        return np.array([low, high])
+        around = np.add(self.centre, [[-self.radius], [self.radius]])
+        return np.insert(around, self.axis, [self.low, self.high], axis=1)
 
     def inside(self, x: Array, y: Array, z: Array) -> Mask:
         along, (u, v) = _along(self.axis, x, y, z)

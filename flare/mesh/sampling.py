@@ -75,8 +75,9 @@ def fill_with_voxels(mesh: Mesh, spacing: float, *, max_points: int | None = Non
     solid = read_part(mesh, unit=None)
     try:
         return merged(voxelize(solid, spacing), levels=0).to_mesh(mesh.name)
-    except GeometryError as error:
-        raise GeometryError(error.reason, f"{mesh.name}: {error}. Is it in the unit of the training data?") from None
+    except DataError as error:
+        message = f"{mesh.name}: {error}. Is it in the unit of the training data?"
+        raise GeometryError(getattr(error, "reason", "size"), message) from None
 
 
 def center_spacing(surface: Surface) -> float:

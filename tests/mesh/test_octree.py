@@ -107,15 +107,6 @@ def test_a_field_on_the_grid_is_picked_at_the_nodes():
     np.testing.assert_array_equal(mesh.pick(np.stack(np.meshgrid(*axes, indexing="ij"), -1)), mesh.points)
 
 
-def test_hanging_nodes_are_present():
-    solid = np.ones((4, 2, 2), dtype=bool)
-    solid[2, 0, 0] = False
-    mesh = merged(Voxels(solid, (1.0, 1.0, 1.0), (0.0, 0.0, 0.0)))
-    assert np.bincount(mesh.sizes).tolist() == [0, 7, 1]
-    assert [2, 1, 1] in mesh.corners.tolist()  # the middle of the large element's face
-    assert [1, 1, 1] not in mesh.corners.tolist()
-
-
 def test_edges_are_those_of_a_loop_over_the_elements():
     mesh = merged(blob(2))
     edges = mesh.edges()
@@ -127,10 +118,6 @@ def test_edges_are_those_of_a_loop_over_the_elements():
     assert set(zip(*edges, strict=True)) == expected
     cube = merged(Voxels(np.ones((1, 1, 1), dtype=bool), SIZE, ORIGIN))
     assert cube.edges().shape == (2, 24)
-
-
-def test_aspect_ratio_is_longest_over_shortest_edge_of_any_element():
-    np.testing.assert_allclose(merged(blob(0)).aspect_ratio(), 0.6 / 0.4, rtol=1e-12)
 
 
 def test_a_dome_meshes_as_the_public_example_does():

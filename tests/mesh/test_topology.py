@@ -49,13 +49,6 @@ def test_outer_faces_of_a_block_are_its_sides():
     assert volume(mesh.points, surface_triangles(mesh.hexahedra, "hexahedron")) == pytest.approx(24)
 
 
-def test_a_hole_has_faces_of_its_own():
-    solid = np.ones((3, 3, 3), bool)
-    solid[1, 1, :] = False
-    mesh = merged(Voxels(solid, (1.0, 1.0, 1.0), (0.0, 0.0, 0.0)), levels=0)
-    assert len(outer_faces(mesh.hexahedra)[0]) == 4 * 9 + 2 * 8 + 4 * 3
-
-
 def test_a_shared_triangle_is_inside():
     faces, owner = outer_faces([[0, 1, 2, 3], [1, 2, 3, 4]], "tetra")
     assert len(faces) == 6

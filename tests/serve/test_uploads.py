@@ -4,14 +4,11 @@ import json
 
 import numpy as np
 import pytest
-import pyvista as pv
 from safetensors.numpy import load_file
 
 from flare.mesh import read_mesh
-from flare.mesh.io.vtk_xml import read_vtu, write_vtu
 from flare.serve.limits import ServerLimits
 from flare.view.standalone import find_recorded
-from tests.serve.test_worker import sent
 from tests.serve.uploads import KINDS, MISSING, POINTS, SPEED, csv, good, json_, npz, vtu
 
 
@@ -20,29 +17,6 @@ def test_blank_lines_at_the_end_are_no_rows(served, do):
     assert last["done"]["points"] == 5
     last, _, _ = do(served, "predict", "csv", csv() + b"\n1,1,1,2\n", limits=ServerLimits(points=5))
     assert last["error"]["status"] == 413
-
-
-@pytest.mark.parametrize("form", ["ours", "ascii", "binary"])
-def test_a_mesh_whose_field_data_state_another_unit_is_refused(form, served, do, tmp_path):
-    def stated(*units):
-        (tmp_path / "part.vtu").write_bytes(sent(tmp_path))
-        if form == "ours":
-            values = {"speed": np.array([SPEED]), "units": np.array(units)}
-            write_vtu(tmp_path / "part.vtu", read_vtu(tmp_path / "part.vtu").with_data(field_data=values))
-        else:
-            mesh = pv.read(tmp_path / "part.vtu")
-            mesh.field_data["speed"] = [SPEED]
-            mesh.field_data["units"] = list(units)
-            mesh.save(tmp_path / "part.vtu", binary=form == "binary")
-        return (tmp_path / "part.vtu").read_bytes()
-
-    last, _, _ = do(served, "predict", "vtu", stated("colour=1", "speed=m/min"))
-    assert last["error"]["status"] == 422
-    assert "'speed' is in m/min" in last["error"]["message"]
-    last, _, result = do(served, "predict", "vtu", stated("SI", "speed=m/s"), "vtu")
-    assert "done" in last, last
-    units = ["force_predicted=N", "heat_predicted=W", "force_bar=N", "heat_bar=W"]
-    assert read_mesh(result).field_data["units"].tolist() == ["SI", "speed=m/s", *units, "points=m", "thickness=mm"]
 
 
 @pytest.mark.parametrize("kind", ["vtu", "npz", "csv", "json"])

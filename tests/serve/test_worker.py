@@ -29,28 +29,6 @@ def sent(tmp_path, **fields):
     return vtu(tmp_path, fields={"thickness": THICKNESS, **fields})
 
 
-def test_a_field_that_came_along_is_kept_beside_the_prediction(served, do, tmp_path):
-    own = np.arange(5.0)
-    last, _, result = do(served, "predict", "vtu", sent(tmp_path, heat=own), "vtu", settings={"speed": [SPEED]})
-    assert "done" in last, last
-    back = read_mesh(result)
-    assert list(back.point_data) == [
-        "thickness",
-        "heat",
-        "force_predicted",
-        "heat_predicted",
-        "force_bar",
-        "heat_bar",
-    ]
-    assert back.point_data["heat"].dtype == np.float64
-    assert back.point_data["heat"].tobytes() == own.tobytes()
-    expected = served.surrogate.predict(POINTS, features={"thickness": THICKNESS}, parameters={"speed": SPEED})
-    np.testing.assert_allclose(back.point_data["heat_predicted"], expected["heat"], rtol=1e-6)
-    again, _, _ = do(served, "predict", "vtu", result.read_bytes(), "vtu")
-    assert "upload.vtu already has a field 'force_predicted'" in again["error"]["message"]
-    assert again["error"]["status"] == 422
-
-
 def test_bars_and_familiarity_are_those_of_flare_predict_in_every_format(served, do, tmp_path):
     pytest.importorskip("pyvista")
     (tmp_path / "part.vtu").write_bytes(sent(tmp_path))

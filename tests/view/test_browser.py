@@ -307,7 +307,7 @@ def test_parameters_of_a_file_are_shown_with_a_warning_if_it_is_out_of_distribut
 def test_a_large_body_is_drawn_with_fewer_points_while_it_moves(opened):
     import view
 
-    page = opened(view.Ripples(130, "surface"))
+    page = opened(view.Ripples(210, "surface"))
     count = page.evaluate("() => [flare.state.body.few.count, flare.state.body.index.count]")
     assert 1000 < count[0] < 0.9 * count[1]
     drawn = """([whole, moving, all]) => {

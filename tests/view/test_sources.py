@@ -7,7 +7,6 @@ import pytest
 import torch
 
 import flare
-from flare.cli import main
 from flare.inference.spectra import surrogate_eigenvectors, surrogate_spectra
 from flare.mesh import Mesh
 from flare.utils.errors import DataError
@@ -34,12 +33,6 @@ def test_a_dataset_shows_every_channel_of_every_sample(tmp_path):
         np.testing.assert_array_equal(shown["parameter/speed"], values["speed"])
         np.testing.assert_array_equal(source.field(index, "force.y")["truth"], values["force"][:, 1])
         np.testing.assert_array_equal(source.field(index, "thickness")["truth"], values["thickness"][:, 0])
-
-
-def test_a_dataset_may_have_a_dot_in_its_name(tmp_path):
-    ragged_dataset(tmp_path / "data.v2")
-    assert main(["view", str(tmp_path / "data.v2"), "--out", str(tmp_path / "page.html"), "--split", "test"]) == 0
-    assert (tmp_path / "page.html").exists()
 
 
 def test_a_run_shows_what_its_model_predicts(plate):

@@ -130,9 +130,7 @@ def _read(path: Path, name: str, layout: ArrayLayout, group: str, row: int | Non
     arrays = {title: a for title, a in read.items() if a is not None and a.dtype.kind in NUMERIC}
     for title in layout.numeric:
         if title in read and title not in arrays:
-            raise DataError(
-                f"{name}: {title!r} holds {getattr(read[title], 'dtype', 'objects')}; expected real numbers"
-            )
+            raise DataError(f"{name}: {title!r} holds {getattr(read[title], 'dtype', 'objects')}; expected numbers")
     if row is not None:
         stacked = arrays[key]
         arrays = {
@@ -179,16 +177,8 @@ def mesh_from_arrays(
     ]
     if count == len(points):
         notes += [f"{k!r} has as many values as there are points and cells: taken as point data" for k in at_points]
-    return Mesh.from_cells(
-        points,
-        cells,
-        point_data=at_points,
-        cell_data=at_cells,
-        field_data=whole,
-        units=units or {},
-        name=name,
-        notes=tuple(notes),
-    )
+    data = {"point_data": at_points, "cell_data": at_cells, "field_data": whole}
+    return Mesh.from_cells(points, cells, **data, units=units or {}, name=name, notes=tuple(notes))
 
 
 def _cells(name: str, array: Array, points: Array) -> tuple[str, Array] | None:

@@ -49,14 +49,10 @@ def read_table(path: Path, *, layout: ArrayLayout | None = None, limits: ReadLim
     layout = layout or ArrayLayout()
     if limits is not None:
         _check_rows(path, limits)
-    if path.suffix.lower() == ".csv":
-        header, units, rows = read_csv(path)
-        columns = dict(zip(header, rows.T, strict=True))
-    else:
-        titles, arrays = _read_parquet(path)
-        header, units = split_titles(titles)
-        check_unique(path, header)
-        columns = dict(zip(header, arrays, strict=True))
+    titles, arrays = read_csv(path) if path.suffix.lower() == ".csv" else _read_parquet(path)
+    header, units = split_titles(titles)
+    check_unique(path, header)
+    columns = dict(zip(header, arrays, strict=True))
     unit_of = dict(zip(header, units, strict=True))
     grouped = _group_columns(header, layout)
     fields: dict[str, Array] = {name: np.stack([columns[c] for c in parts], 1) for name, parts in grouped.items()}
@@ -108,8 +104,8 @@ def _matching(header: Sequence[str], layout: ArrayLayout, field: str, component:
     return [name for name in names if name in header]
 
 
-def read_csv(path: Path) -> tuple[list[str], list[str], Array]:
-    """Return names, units ("1" if a title states none) and rows of a CSV file of numbers."""
+def read_csv(path: Path) -> tuple[list[str], list[Array]]:
+    """Return titles and columns of a CSV file of numbers."""
     try:
         with path.open(newline="", encoding="utf-8-sig") as file:
             return _parse_csv(path, file)
@@ -117,25 +113,23 @@ def read_csv(path: Path) -> tuple[list[str], list[str], Array]:
         raise DataError(f"{path} is damaged or not a text file of numbers: {error}") from None
 
 
-def _parse_csv(path: Path, file: Iterable[str]) -> tuple[list[str], list[str], Array]:
+def _parse_csv(path: Path, file: Iterable[str]) -> tuple[list[str], list[Array]]:
     rows = csv.reader(file)
     titles = [name.strip() for name in next(rows, [])]
     check_separator(path, titles)
-    header, units = split_titles(titles)
-    if len(header) < 2:
+    if len(titles) < 2:
         raise DataError(f"{path} has no header of comma-separated columns; its first line is {','.join(titles)!r}")
-    check_unique(path, header)
     table = []
-    for number, row in enumerate(_without_blanks(rows), start=2):
+    for row in _without_blanks(rows):
         try:
             table.append([float(cell) for cell in row])
         except ValueError:
-            raise DataError(f"{path}: line {number} has a value that is not a number: {','.join(row)}") from None
-        if len(row) != len(header):
-            raise DataError(f"{path}: line {number} has {len(row)} columns, the header has {len(header)}")
+            raise DataError(f"{path}: line {rows.line_num} has a value that is not a number: {','.join(row)}") from None
+        if len(row) != len(titles):
+            raise DataError(f"{path}: line {rows.line_num} has {len(row)} columns, the header has {len(titles)}")
     if not table:
         raise DataError(f"{path} has a header but no rows")
-    return header, units, np.array(table)
+    return titles, list(np.array(table).T)
 
 
 def _without_blanks(rows: Iterable[list[str]]) -> Iterator[list[str]]:

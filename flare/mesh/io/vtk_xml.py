@@ -305,9 +305,8 @@ class XMLFile:
         ends, found = np.cumsum([0, *sizes]).tolist(), list[bytes]()
         for number, (a, b) in enumerate(pairwise(ends), start=1):
             size = last if last and number == count else whole
-            found.append(
-                self.unpack().decompress(packed[a:b], size + 1)
-            )  # one byte more than declared, to detect excess
+            # One byte more than declared, to detect excess.
+            found.append(self.unpack().decompress(packed[a:b], size + 1))
             if len(found[-1]) != size:
                 raise InvalidFile(f"has an array whose block {number} does not unpack to the declared {size:,} bytes")
         return b"".join(found)
