@@ -142,7 +142,7 @@ def dumbbell():
 
 UNFIT = {
     "open": (soup(opened(box(20, 10, 10))), "3 of its edges"),
-    "self-intersecting": (soup(joined(box(10, 10, 10), box(10, 10, 10, at=(5, 5, 0)))), "overlap"),
+    "self-intersecting": (soup(joined(box(10, 10, 10), box(10, 10, 10, at=(5, 5, 0)))), "intersects"),
     "empty": (b"", "0 bytes"),
     "no triangles": (bytes(84), "triangles"),
     "huge": (soup(box(60e3, 20e3, 20e3)), "unit"),

@@ -137,6 +137,10 @@ def _read(path: Path, name: str, layout: ArrayLayout, group: str, row: int | Non
             title: a[row] if a.ndim and len(a) == len(stacked) and not _cells(title, a, stacked[0]) else a
             for title, a in arrays.items()  # arrays without a row per mesh, such as the cells, are shared by all
         }
+    for title in attributes.keys() & arrays.keys():
+        one, other = arrays[title], attributes[title].item()
+        if one.size == 1 and one.item() != other:
+            raise DataError(f"{name}: {title!r} is {one.item():g} as an array and {other:g} as an attribute")
     return mesh_from_arrays(name, key, {**attributes, **arrays}, layout, units)
 
 

@@ -140,7 +140,7 @@ def check_separator(path: Path, titles: Sequence[str]) -> None:
     """Raise DataError if a table is separated by other characters than commas."""
     for sign, name in SEPARATORS.items():
         if ",".join(titles).count(sign) >= max(1, len(titles)):
-            raise DataError(f"{path} is separated by {name}; save it with commas and decimal points")
+            raise DataError(f"{path} is separated by {name}, not commas; it starts with {','.join(titles)!r}")
 
 
 def check_unique(path: Path, names: Sequence[str]) -> None:
