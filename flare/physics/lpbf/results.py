@@ -19,7 +19,7 @@ from flare.physics.lpbf.build import Build, BuildState, Frame
 from flare.physics.lpbf.grid import Ints
 from flare.physics.lpbf.hexahedron import Array
 from flare.physics.lpbf.setup import Setup
-from flare.utils.errors import ConfigError, suggest_name
+from flare.utils.errors import ConfigError
 from flare.utils.files import replace_atomically
 from flare.utils.text import counted
 
@@ -28,7 +28,6 @@ FIELDS = ("displacement", "elastic_strain", "stress", "von_mises", "temperature"
 TRACKED = ("mean_temperature", "peak_von_mises", "largest_displacement", "iterations")
 """Numbers of a group that the state does not hold: °C over the part, MPa at voxel centers, mm, CG iterations."""
 MeshKind = Literal["voxels", "octree"]
-MESH_KINDS = ("voxels", "octree")
 COLUMNS = (
     *("group", "top_mm", "interference_mm", "x_mm", "y_mm", "z_mm"),
     *("peak_temperature_C", "mean_temperature_C", "peak_von_mises_MPa", "largest_displacement_mm", "iterations"),
@@ -47,14 +46,10 @@ class OutputOptions:
 
     def __post_init__(self) -> None:
         if self.steps is not None and self.steps < 1:
-            raise ConfigError(f"steps={self.steps}: must be at least 1; use series=False to write no series")
-        if self.mesh not in MESH_KINDS:
-            raise ConfigError(f"mesh={self.mesh!r} is unknown; {suggest_name(str(self.mesh), MESH_KINDS)}")
-        for name in self.fields:
-            if name not in FIELDS:
-                raise ConfigError(f"fields: {name!r} is unknown; {suggest_name(str(name), FIELDS)}")
-        if not self.fields:
-            raise ConfigError("fields is empty; name at least one, or use series=False to write no series")
+            raise ConfigError(f"steps={self.steps}: must be at least 1")
+        for name, values, known in (("mesh", [self.mesh], ("voxels", "octree")), ("fields", self.fields, FIELDS)):
+            if not values or not set(values) <= set(known):
+                raise ConfigError(f"{name}={', '.join(values)}: must be of {', '.join(known)}")
 
     def record(self) -> dict[str, Any]:
         """Return the options as plain values for `job.json`."""
@@ -104,8 +99,7 @@ class FinishedBuild:
 
     def voxel_center(self, voxel: int) -> Array:
         """Return the nominal center of a voxel, shape (3,)."""
-        center: Array = self.positions[self.cells[voxel]].mean(0)
-        return center
+        return np.asarray(self.positions[self.cells[voxel]].mean(0))
 
     def summary(self) -> str:
         """Return two lines: largest displacements and peak stress with their positions; recoater interference."""
