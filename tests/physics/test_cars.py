@@ -12,7 +12,7 @@ from flare.mesh.repair import solid_surface
 from flare.physics import generator_class
 from flare.physics.cars import Car, CarPotential, car_flow, random_car
 from flare.physics.cars.shape import RANGES, ROAD, mirror
-from flare.utils.errors import ConfigError, NotConverged
+from flare.utils.errors import ConfigError
 
 SMALL = {"points": 200, "refinement": 0.25}
 
@@ -49,7 +49,7 @@ def assert_watertight(surface):
 
 
 @pytest.mark.parametrize(
-    ("seeds", "refinement", "step"), [(40, 0.5, 8), pytest.param(1000, 1.0, 1, marks=pytest.mark.slow)]
+    ("seeds", "refinement", "step"), [(8, 0.5, 4), pytest.param(1000, 1.0, 1, marks=pytest.mark.slow)]
 )
 def test_random_cars_are_watertight_without_self_intersection(seeds, refinement, step):
     for seed in range(seeds):
@@ -80,26 +80,6 @@ def test_a_car_has_the_size_of_its_parameters():
     assert high[1] - low[1] == pytest.approx(1.9, abs=0.03)
     assert high[2] - ROAD == pytest.approx(1.4, abs=0.02)
     assert low[2] - ROAD == pytest.approx(0.2, abs=0.005)
-
-
-def test_a_positive_pitch_lowers_the_nose():
-    level, pitched = (Car(pitch=angle).half(0.5).vertices for angle in (0.0, 1.0))
-    nose, tail = np.argmin(level[:, 0]), np.argmax(level[:, 0])
-    assert pitched[nose, 2] < level[nose, 2] - 0.02
-    assert pitched[tail, 2] > level[tail, 2] + 0.02
-
-
-def test_both_sides_are_mirror_images():
-    surface, same = mirror(Car().half(0.25))
-    assert np.array_equal(np.abs(surface.vertices), np.abs(surface.vertices[same]))
-    assert surface.vertices[:, 1].min() == -surface.vertices[:, 1].max()
-
-
-def test_parameters_out_of_range_raise():
-    with pytest.raises(ConfigError, match="length=46"):
-        Car(length=46)
-    with pytest.raises(ConfigError, match="refinement=9"):
-        Car().half(9)
 
 
 # The flow
@@ -156,16 +136,6 @@ def test_points_are_uniform_by_area_and_carry_the_pressure(flow):
     assert points.dtype == np.float32
 
 
-def test_chunked_sampling_gives_the_same_points(flow, monkeypatch):
-    monkeypatch.setattr("flare.physics.cars.flow.CHUNK", 64)
-    points, cp, _ = flow.sample(150, np.random.default_rng(3))
-    assert np.isfinite(points).all()
-    assert len(np.unique(points, axis=0)) == 150
-    first = flow.sample(64, np.random.default_rng(3))
-    np.testing.assert_array_equal(points[:64], first[0])
-    np.testing.assert_array_equal(cp[:64], first[1])
-
-
 @pytest.mark.slow
 def test_ten_million_points_take_little_memory(flow):
     import tracemalloc
@@ -206,15 +176,11 @@ def test_no_number_of_the_paper_stands_beside_it(tmp_path, capsys):
     assert paper_error("drivaerml", {"kind": "stand-in"})[0] is None
 
 
-def test_too_coarse_panels_raise(monkeypatch):
-    monkeypatch.setattr("flare.physics.cars.dataset.MAX_DRAG", 1e-9)
-    with pytest.raises(NotConverged):
-        CarPotential(**SMALL).sample(np.random.default_rng(0))
-
-
 def test_invalid_options_of_the_generator_exit_with_code_2(tmp_path, capsys):
     assert generator_class("car-potential") is CarPotential
-    for option, value in (("points", "0"), ("points", "10000001"), ("refinement", "5"), ("pints", "5")):
+    with pytest.raises(ConfigError, match="length=46"):
+        Car(length=46)
+    for option, value in (("points", "0"), ("refinement", "5"), ("pints", "5")):
         assert main(["data", "make", "car-potential", "--out", str(tmp_path / "d"), f"--{option}", value]) == 2
         assert option in capsys.readouterr().err
     assert not list(tmp_path.iterdir())

@@ -30,7 +30,6 @@ from flare.physics.lpbf.results import (
     MeshKind,
     OutputOptions,
     group_file,
-    track_frame,
     write_frame,
     write_part,
     write_series,
@@ -100,7 +99,7 @@ def run(
         setup = prepare(setup)
     build = Build(setup.voxels, setup.process, mode=setup.mode)
     partial = path.with_name(f"{path.name}.partial")
-    settings = {**setup.record(), **options.record(), **(post_process_settings or {}), "flare": __version__}
+    settings = {**setup.record(), **vars(options), **(post_process_settings or {}), "flare": __version__}
     settings = json.loads(json.dumps(settings))
     whole = partial / "whole"  # exists once all files are complete; holds the summary
     if not whole.exists():
@@ -141,13 +140,16 @@ def _simulate(
             state, frame = build.advance(state)
             if state.group in kept:
                 write_frame(staged / group_file(state.group), build, frame, options.fields)
-            tracked = np.concatenate([tracked, [track_frame(frame)]])
+            largest = np.linalg.norm(frame.displacement, axis=1).max()
+            numbers = (frame.temperature.mean(), frame.center_von_mises.max(), largest, frame.iterations)
+            tracked = np.concatenate([tracked, [numbers]])
             save_state(partial / "state.npz", state, tracked=tracked)
-            recoater = f", recoater {frame.interference:.3f} mm" if state.group < build.groups else ""
-            update(text=f"{frame.temperature.max():.0f} °C{recoater}")
+            update(text=f"{frame.temperature.max():.0f} °C, recoater {frame.interference:.3f} mm")
         cooled, released = build.finish(state)
-        if not quiet:
-            _warn_if_molten(setup, state)
+        peak, metal = state.peak_temperature.max(), setup.process.material
+        if peak > metal.solidus and not quiet:
+            where = f"the solidus of {metal.name} ({metal.solidus:g} °C)"
+            logger.info(f"note: {peak:.0f} °C is above {where}; the model has no melting")
         if kept:
             write_series(staged, build, kept, cooled, released, options)
         if kept or post_process:
@@ -158,13 +160,6 @@ def _simulate(
             post_process(finished, staged)
         write_part(partial / "part.vtu", setup, build, released, options.mesh)
         return finished.summary()
-
-
-def _warn_if_molten(setup: Setup, state: BuildState) -> None:
-    peak, solidus = state.peak_temperature.max(), setup.process.material.solidus
-    if peak > solidus:
-        name = setup.process.material.name
-        logger.info(f"note: {peak:.0f} °C is above the solidus of {name} ({solidus:g} °C); the model has no melting")
 
 
 def _load(build: Build, path: Path) -> tuple[BuildState, Array]:

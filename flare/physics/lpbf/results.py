@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -50,11 +49,6 @@ class OutputOptions:
         for name, values, known in (("mesh", [self.mesh], ("voxels", "octree")), ("fields", self.fields, FIELDS)):
             if not values or not set(values) <= set(known):
                 raise ConfigError(f"{name}={', '.join(values)}: must be of {', '.join(known)}")
-
-    def record(self) -> dict[str, Any]:
-        """Return the options as plain values for `job.json`."""
-        fields = [name for name in FIELDS if name in self.fields]
-        return {"mesh": self.mesh, "series": self.series, "steps": self.steps, "fields": fields}
 
     def groups(self, count: int) -> set[int]:
         """Return the groups to write, numbered from 1, of a build with `count` groups."""
@@ -114,30 +108,18 @@ class FinishedBuild:
 
     def _highest_group(self) -> str:
         above = self.recoater_interference
-        if not len(above):
-            return "only one layer group, so no layer is spread on the part"
+        if not (above[:, 0] > 0).any():
+            return "no group below the last stands above its nominal top"
         worst = int(above[:, 0].argmax())
-        height = above[worst, 0]
-        if height <= 0:
-            return "no group stands above its nominal top"
+        height, *place = above[worst]
         layers = height / self.setup.process.machine.layer
-        where = format_position(above[worst, 1:])
+        where = format_position(place)
         return f"highest after group {worst + 1}: {height:.3f} mm ({layers:.1f} layers) above nominal at {where}"
 
 
 def format_position(position: ArrayLike) -> str:
     """Format a position in mm as `(12.0, -3.5, 0.6)`."""
     return "({:.1f}, {:.1f}, {:.1f})".format(*(np.asarray(position) + 0.0))
-
-
-def track_frame(frame: Frame) -> tuple[float, ...]:
-    """Return the `TRACKED` numbers of a group."""
-    return (
-        float(frame.temperature.mean()),
-        float(frame.center_von_mises.max()),
-        float(np.linalg.norm(frame.displacement, axis=1).max()),
-        frame.iterations,
-    )
 
 
 def group_file(group: int) -> str:
@@ -164,12 +146,10 @@ def write_series(
 
 def write_table(path: Path, setup: Setup, state: BuildState, tracked: Array) -> None:
     """Write one CSV row per group, with six significant digits."""
-    columns = np.column_stack([setup.tops, state.interference, state.peak_temperature, tracked[:, :-1]])
-    with replace_atomically(path) as temporary, temporary.open("w", newline="", encoding="utf-8") as file:
-        table = csv.writer(file, lineterminator="\n")
-        table.writerow(COLUMNS)
-        for group, (row, iterations) in enumerate(zip(columns.tolist(), tracked[:, -1], strict=True), 1):
-            table.writerow([group, *(f"{number + 0.0:.6g}" for number in row), int(iterations)])
+    groups = np.arange(1, state.group + 1)
+    columns = np.column_stack([groups, setup.tops, state.interference, state.peak_temperature, tracked])
+    with replace_atomically(path) as temporary:
+        np.savetxt(temporary, columns + 0.0, fmt="%.6g", delimiter=",", header=",".join(COLUMNS), comments="")
 
 
 def write_part(path: Path, setup: Setup, build: Build, frame: Frame, mesh: MeshKind) -> None:
