@@ -178,3 +178,8 @@ def test_quadrature_of_distant_panels_agrees_with_the_closed_form():
 def test_invalid_surfaces_and_streams_raise(surface, options, error, fact):
     with pytest.raises(error, match=fact):
         solve(surface, **options)
+
+
+def test_potential_is_proportional_to_the_stream():
+    body = icosphere(1)
+    assert solve(body, stream=(2.0, 0.0, 0.0)).potential == pytest.approx(2 * solve(body).potential, abs=1e-9)
