@@ -154,10 +154,9 @@ def _join_up(words: Sequence[str]) -> list[str]:
     """Write `--up -z` as `--up=-z`, because the parser would read -z as an option."""
     joined: list[str] = []
     for word in words:
-        if joined and joined[-1] == "--up":
-            joined[-1] += f"={word}"
-        else:
-            joined.append(word)
+        if joined[-1:] == ["--up"]:
+            word = f"{joined.pop()}={word}"
+        joined.append(word)
     return joined
 
 

@@ -69,12 +69,6 @@ def test_displacements_are_uniform_and_zero_at_the_first_node():
     np.testing.assert_allclose(d[:, 1:].std(axis=0), 0.05 / np.sqrt(3), rtol=0.05)
 
 
-def test_displacements_of_the_published_files_give_the_published_section():
-    y = c_mesh(PUBLISHED)[SECTION][:, 1]
-    assert y.min() == pytest.approx(-0.045, abs=0.001)
-    assert y.max() == pytest.approx(0.076, abs=0.001)
-
-
 # Mesh
 
 

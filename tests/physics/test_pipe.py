@@ -9,7 +9,7 @@ from flare.data.benchmarks.cards import card
 from flare.data.benchmarks.landmarks import landmarks
 from flare.data.generation.generate import generate
 from flare.physics.pipe import Pipe, center_line, mesh, navier_stokes, random_parameters, solve
-from flare.physics.pipe.taylor_hood import BULK_VISCOSITY, GAUSS, TaylorHoodElements, topology
+from flare.physics.pipe.taylor_hood import BULK_VISCOSITY, GAUSS, TaylorHoodElements
 from flare.utils.errors import ConfigError, DataError, NotConverged
 from tests.physics.helpers import relative_l2, rms
 
@@ -110,29 +110,6 @@ def test_derivative_is_that_of_the_equations(inertia):
     order, free = elements.topology.order, np.zeros(len(state), dtype=bool)
     matrix = elements.assemble(elements.equations(state, inertia=inertia)[1], free)
     np.testing.assert_allclose(matrix @ change[order], ((ahead - behind) / 2)[order], atol=1e-13)
-
-
-def test_fixed_unknowns_are_decoupled():
-    elements, rng = TaylorHoodElements(bent(7, 5), 0.3), np.random.default_rng(2)
-    fixed = rng.random(elements.topology.size) < 0.3
-    matrix = elements.assemble(elements.equations(np.zeros(len(fixed)))[1], fixed).toarray()
-    at = fixed[elements.topology.order]
-    assert not matrix[np.ix_(at, ~at)].any()
-    assert not matrix[np.ix_(~at, at)].any()
-    corner = matrix[np.ix_(at, at)]
-    assert (np.diag(corner) >= 1).all()
-    np.testing.assert_array_equal(corner, np.diag(np.diag(corner)))
-
-
-@pytest.mark.parametrize("shape", [(3, 3), (5, 9), (13, 7), (65, 65)])
-def test_unknowns_are_eliminated_once_each_and_halves_before_the_line_between(shape):
-    order = topology(*shape).order
-    np.testing.assert_array_equal(np.sort(order), np.arange(order.size))
-    node = np.arange(shape[0] * shape[1]).reshape(shape)
-    place = np.argsort(order)[node]
-    axis, cut = int(shape[1] > shape[0]), max(shape) // 4 * 2
-    assert place.max() == np.take(place, cut, axis).max()
-    assert np.take(place, cut, axis).min() > np.delete(place, cut, axis).max()
 
 
 # Exact flows
@@ -281,17 +258,6 @@ def test_the_numbering_of_the_nodes_does_not_matter():
     for name in ("u", "v", "p"):
         np.testing.assert_allclose(getattr(flipped, name)[:, ::-1], getattr(flow, name), atol=1e-13)
         np.testing.assert_allclose(getattr(swapped, name).T, getattr(flow, name), atol=1e-13)
-
-
-def test_in_a_closed_domain_the_pressure_is_zero_at_the_first_node():
-    x = bent(9, 7)
-    u, v, _ = kovasznay(x, 0.1)
-    flow = navier_stokes(x, border(np.stack([u, v], -1)), viscosity=0.1)
-    assert flow.p[0, 0] == 0.0
-    _, continuity = weak_form(x, flow.u, flow.v, flow.p, 0.1)
-    leftover = continuity[0, 0]
-    assert abs(leftover) > 1e-6, "interpolated, the velocities on the border carry a small flux"
-    assert np.abs(continuity.ravel()[1:]).max() < 1e-14
 
 
 # The geometry

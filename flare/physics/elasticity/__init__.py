@@ -8,12 +8,11 @@
 The square has side 1 and thickness 1. The traction is 100, in the unit of the material's constants. Strains stay near
 1e-3, so the linear solution is within about 0.1 % of the rubber's, and its stress does not depend on the modulus.
 
-Modules: `void` (random hole and O-grid), `elements` (mesh and shape functions), `material`, `equilibrium` (the solver),
-`dataset` (the benchmark's generator).
+Modules: `void` (random hole and O-grid), `elements` (mesh and shape functions), `material`, `equilibrium` (the solver and
+the benchmark's generator).
 """
 
-from flare.physics.elasticity.dataset import Elasticity
-from flare.physics.elasticity.equilibrium import clamped, solve
+from flare.physics.elasticity.equilibrium import Elasticity, clamped, solve
 from flare.physics.elasticity.material import LinearElastic, Rubber, von_mises
 from flare.physics.elasticity.void import OGrid, Void, random_void
 

@@ -118,7 +118,10 @@ def prepare(
         solid, corner = check_printable(source)
         x, y, z = map(float, source.size)
         voxels = filled = Voxels(solid, size=(x, y, z), origin=(*corner, 0.0))
-        process = with_voxel_layers(given, _whole_layers(given, z))
+        count = max(1, round(z / given.machine.layer))
+        if abs(count * given.machine.layer - z) > 1e-6 * z:
+            raise ConfigError(f"voxels of {z:g} mm do not hold whole powder layers of {given.machine.layer:g} mm")
+        process = with_voxel_layers(given, count)
         part = skin(voxels)
         hint = "is the size of its voxels in mm?"
         _check_fits(part, process, hint)
@@ -176,18 +179,8 @@ def _layers(process: Process, voxel: float | None, layers: int | None) -> int:
     thin = process.machine.layer
     if voxel is not None and not thin <= voxel < np.inf:
         raise ConfigError(f"voxel={voxel:g}: must be an edge in mm of at least a powder layer, {thin:g} mm")
-    if layers is not None and layers < 1:
-        raise ConfigError(f"layers={layers}: must be at least 1")
-    if layers is not None:
-        return layers
-    return process.layers_per_voxel if voxel is None else round(voxel / thin)
-
-
-def _whole_layers(process: Process, height: float) -> int:
-    layer = process.machine.layer
-    layers = max(1, round(height / layer))
-    if abs(layers * layer - height) > 1e-6 * height:
-        raise ConfigError(f"voxels of {height:g} mm do not hold whole powder layers of {layer:g} mm")
+    if layers is None:
+        return process.layers_per_voxel if voxel is None else round(voxel / thin)
     return layers
 
 

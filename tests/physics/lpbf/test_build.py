@@ -174,24 +174,6 @@ def test_a_looser_tolerance_takes_fewer_iterations_and_changes_little():
     assert 0 < np.linalg.norm(moved - right) < 0.01 * np.linalg.norm(right)
 
 
-def test_frames_cover_prefixes_of_the_nodes_and_hold_finite_fields():
-    result = simulate(bridge_small(), coarse_process())
-    for group, frame in enumerate(result.frames, 1):
-        count = len(frame.displacement)
-        boxes = len(frame.center_von_mises)
-        assert set(np.unique(result.cells[:boxes])) == set(range(count))
-        assert result.positions[:count, 2].max() == pytest.approx(min(2.4 * group, result.positions[:, 2].max()))
-        for field in (frame.displacement, frame.elastic_strain, frame.stress, frame.von_mises, frame.temperature):
-            assert len(field) == count
-            assert np.isfinite(field).all()
-    assert np.allclose(result.released.temperature, 25.0)
-    assert result.peak_temperature == pytest.approx(max(f.temperature.max() for f in result.frames), abs=5)
-
-
-def bridge_small():
-    return carve(lambda x, y, z: (np.abs(x) > 6) | (z > 4.8), (18, 6, 8.4))
-
-
 def test_an_island_in_the_powder_is_held_until_it_is_connected():
     def hook(x, y, z):  # a column, an arm at the top, and a finger that hangs from the arm's end
         return (x < -6) | (z > 9.6) | ((x > 6) & (z > 4.8))

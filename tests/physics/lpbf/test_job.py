@@ -389,7 +389,7 @@ LONG = skin(bar((300, 15, 12), (15.0, 15.0, 2.4)))
         (
             GeometryError,
             "part is only 2.36 mm long",
-            lambda: prepare(Surface(skin(SHEET).vertices / 25.4, skin(SHEET).faces)),
+            lambda: prepare(SHEET),
         ),
         (DataError, f"{MAX_VOXELS:,}", lambda: prepare(skin(bar((150, 150, 60), (15.0, 15.0, 12.0))))),
         (ConfigError, "voxel=nan", lambda: prepare(LONG, voxel=float("nan"))),

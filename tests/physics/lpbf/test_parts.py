@@ -9,7 +9,7 @@ from flare.mesh.io.cad import triangulated
 from flare.mesh.octree import merged
 from flare.mesh.repair import solid_surface
 from flare.mesh.voxelization import voxelize
-from flare.mesh.voxels import Voxels, pieces, skin
+from flare.mesh.voxels import Voxels, pieces
 from flare.physics.lpbf.parts import FAMILIES, FEATURES, draw_part, find_fault, random_part
 
 # Mean, standard deviation and quartiles of the published set after its filter.
@@ -70,13 +70,6 @@ def test_descriptions_name_the_base_and_every_feature():
         assert up in everything
 
 
-def test_a_part_as_triangles_has_the_same_voxels(drawn):
-    d = min(drawn, key=lambda d: d.voxels.count)
-    surface = skin(d.voxels)
-    again = voxelize(surface, d.voxels.size)
-    np.testing.assert_array_equal(again.solid, d.voxels.solid)
-
-
 def same_as_cad(drawn):
     """Return the share of voxels that differ from those of the exact CAD shape."""
     pytest.importorskip("gmsh")
@@ -84,15 +77,6 @@ def same_as_cad(drawn):
     again = voxelize(surface, drawn.voxels.size)
     np.testing.assert_allclose(surface.bounds, drawn.part.solid.bounds, atol=0.1)
     return np.count_nonzero(again.solid != drawn.voxels.solid) / drawn.voxels.count
-
-
-def test_formulas_and_cad_shapes_have_the_same_voxels(drawn):
-    flat = [d for d in drawn if not any(word in d.part.description for word in ("Ø", "slot"))]
-    curved = [d for d in drawn if "hole" in d.part.description]
-    assert flat
-    for d in flat[:2]:
-        assert same_as_cad(d) == 0.0
-    assert same_as_cad(curved[0]) < 0.01  # triangles on round faces
 
 
 @pytest.mark.slow
