@@ -8,8 +8,8 @@
 The square has side 1 and thickness 1. The traction is 100, in the unit of the material's constants. Strains stay near
 1e-3, so the linear solution is within about 0.1 % of the rubber's, and its stress does not depend on the modulus.
 
-Modules: `void` (random hole and O-grid), `elements` (mesh and shape functions), `material`, `equilibrium` (the solver and
-the benchmark's generator).
+Modules: `void` (random hole and O-grid), `elements` (mesh and shape functions), `material`, `equilibrium` (the
+solver and the benchmark's generator).
 """
 
 from flare.physics.elasticity.equilibrium import Elasticity, clamped, solve

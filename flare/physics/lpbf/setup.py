@@ -167,10 +167,10 @@ def voxel_size(extents: np.ndarray, process: Process, voxel: float | None = None
 def with_voxel_layers(process: Process, layers: int) -> Process:
     """Return the process on voxels of `layers` powder layers, with groups of nearly the same height."""
     group = process.layers_per_voxel * process.voxels_per_group
-    if layers > group:
+    if not 1 <= layers <= group:
         raise ConfigError(
-            f"voxels of {layers * process.machine.layer:g} mm are higher than a layer group of "
-            f"{process.group_height:g} mm; use layers={group} or less"
+            f"voxels of {layers * process.machine.layer:g} mm do not fit in a layer group of {process.group_height:g} mm; "
+            f"use layers=1 to layers={group}"
         )
     return replace(process, layers_per_voxel=layers, voxels_per_group=round(group / layers))
 
