@@ -31,11 +31,8 @@ EXAMPLES = """examples:
 
 def run(words: Sequence[str]) -> int:
     """Run `flare lpbf`."""
-    actions: dict[str, Callable[[Sequence[str]], int]] = {
-        "simulate": _simulate,
-        "part": _part,
-        "processes": _processes,
-    }
+    actions: dict[str, Callable[[Sequence[str]], int]]
+    actions = {"simulate": _simulate, "part": _part, "processes": _processes}
     if not words or words[0] in ("-h", "--help"):
         print(HELP)
         return 0
@@ -117,34 +114,22 @@ def _simulate_parser() -> ArgumentParser:
     add("part", help="STL, PLY, OBJ, OFF, GLB, 3MF, STEP, IGES or BREP file of one solid")
     add("--out", required=True, help="VTU file of the released part; the folder NAME_build beside it gets the rest")
     add("--process", default="ti64-am250", help="built-in name (flare lpbf processes) or a YAML file")
-    add(
-        "--mode",
-        default="benchmark",
-        choices=["benchmark", "refined"],
-        help="linear with an inherent strain, or with plastic flow and temperature-dependent properties",
-    )
+    modes = "linear with an inherent strain, or with plastic flow and temperature-dependent properties"
+    add("--mode", default="benchmark", choices=["benchmark", "refined"], help=modes)
     add("--voxel", type=float, help="largest edge of a voxel, mm; default: the benchmark's rule")
     add("--layers", type=int, help="powder layers in the height of a voxel; default: from --voxel or the process")
     add("--unit", default="mm", choices=["um", "mm", "cm", "m", "inch"], help="unit of the file's coordinates")
     add("--scale", default="keep", choices=["keep", "fit"], help="keep the size, or scale the longest edge to 60 mm")
     add("--up", default="+z", choices=["+x", "-x", "+y", "-y", "+z", "-z"], help="build direction, an axis of the file")
     add("--plate-temperature", type=float, help="temperature of a heated plate, °C; default: no heater")
-    add(
-        "--mesh",
-        default="voxels",
-        choices=["voxels", "octree"],
-        help="mesh of the released part: all voxels, or merged ones inside, as in the dataset",
-    )
+    meshes = "mesh of the released part: all voxels, or merged ones inside, as in the dataset"
+    add("--mesh", default="voxels", choices=["voxels", "octree"], help=meshes)
     add("--series", type=bool, default=True, help="write a VTU file of every layer group, and a PVD file")
     add("--steps", type=int, help="largest number of layer groups in the series, evenly spread; default: all")
     add("--fields", default="all", help="fields in the series, such as displacement,von_mises; default: all")
     add("--report", type=bool, default=True, help="write pictures and report.html")
-    add(
-        "--plates",
-        default="200,400",
-        help="plate temperatures (°C) that the report compares on coarser voxels in refined mode (adds half of the "
-        "time); none: no comparison",
-    )
+    plates = "plate temperatures (°C) that the report compares on coarser voxels in refined mode; none: no comparison"
+    add("--plates", default="200,400", help=plates)
     add("--exaggerate", type=float, help="scale of the deformation in pictures; default: automatic")
     add("--threads", type=PositiveInt, help="number of threads, which does not change the result; default: every core")
     return parser

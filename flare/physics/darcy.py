@@ -23,7 +23,7 @@ from scipy.sparse.linalg import splu
 
 from flare.data.benchmarks.cards import card
 from flare.data.sample import Sample, Schema
-from flare.physics.strided import every
+from flare.physics.grids import every
 from flare.utils.errors import ConfigError, DataError, NotConverged, suggest_name
 
 Array = NDArray[np.float64]

@@ -15,7 +15,7 @@ from flare.physics.airfoil.dual import Array, DualMesh, Indices, dual_mesh, stru
 from flare.physics.airfoil.euler import GAMMA, free_stream, mach_number
 from flare.physics.airfoil.geometry import c_mesh, grid_shape, random_displacements
 from flare.physics.airfoil.newton import SteadyFlow, steady_flow
-from flare.physics.strided import check_stride, every
+from flare.physics.grids import check_stride, every, insert_means
 from flare.utils.errors import ConfigError, DataError
 
 COARSE_TARGET = 1e-3
@@ -126,16 +126,8 @@ def _solve_steady(
         coarse_numbers, coarse_mesh = _build_dual_mesh(coarse)
         rough = _solve_steady(coarse, coarse_numbers, coarse_mesh, far, target=COARSE_TARGET)
         start = np.empty((len(mesh.points), 4))
-        start[numbers] = _interpolate(_interpolate(rough.w[coarse_numbers], axis=0), axis=1)
+        start[numbers] = insert_means(insert_means(rough.w[coarse_numbers], 0), 1)
     return steady_flow(mesh, far, start=start, target=target, force_tolerance=force_tolerance)
-
-
-def _interpolate(values: Array, *, axis: int) -> Array:
-    """Insert the mean of any two neighbors along an axis: n values become 2n − 1."""
-    v = np.moveaxis(values, axis, 0)
-    finer = np.empty((2 * len(v) - 1, *v.shape[1:]))
-    finer[::2], finer[1::2] = v, (v[:-1] + v[1:]) / 2
-    return np.moveaxis(finer, 0, axis)
 
 
 @dataclass(frozen=True, kw_only=True)

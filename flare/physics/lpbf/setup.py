@@ -168,10 +168,8 @@ def with_voxel_layers(process: Process, layers: int) -> Process:
     """Return the process on voxels of `layers` powder layers, with groups of nearly the same height."""
     group = process.layers_per_voxel * process.voxels_per_group
     if not 1 <= layers <= group:
-        raise ConfigError(
-            f"voxels of {layers * process.machine.layer:g} mm do not fit in a layer group of {process.group_height:g} mm; "
-            f"use layers=1 to layers={group}"
-        )
+        high, most = layers * process.machine.layer, process.group_height
+        raise ConfigError(f"layers={layers}: voxels of {high:g} mm; must be 1 to {group}, a layer group of {most:g} mm")
     return replace(process, layers_per_voxel=layers, voxels_per_group=round(group / layers))
 
 

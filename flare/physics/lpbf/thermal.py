@@ -63,7 +63,7 @@ class _Collector:
     """Faces found so far: between two boxes, and bare."""
 
     def __init__(self) -> None:
-        self.inner: list[tuple[Numbers, Numbers, Array, Array, Array]] = []
+        self.inner: list[tuple[NDArray, ...]] = []
         self.bare: list[tuple[Numbers, Array, Array, bool]] = []
 
     def along(self, axis: int, boxes: Numbers, widths: Array, areas: Array, *, standing: bool = False) -> None:
@@ -76,15 +76,9 @@ class _Collector:
         outside = np.full((*boxes.shape[:-1], 1), -1)
         padded = np.concatenate([outside + standing, boxes, outside], -1)
         solid, joined = boxes >= 0, (boxes[..., :-1] >= 0) & (boxes[..., 1:] >= 0)
-        self.inner.append(
-            (
-                boxes[..., :-1][joined],
-                boxes[..., 1:][joined],
-                areas[..., 1:][joined],
-                distance[..., :-1][joined],
-                distance[..., 1:][joined],
-            )
-        )
+        low, high = np.s_[..., :-1], np.s_[..., 1:]
+        pairs = (boxes[low], boxes[high], areas[high], distance[low], distance[high])
+        self.inner.append(tuple(values[joined] for values in pairs))
         for neighbor in (padded[..., :-2], padded[..., 2:]):
             alone = solid & (neighbor < 0)
             self.bare.append((boxes[alone], areas[alone], distance[alone], False))

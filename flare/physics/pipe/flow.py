@@ -15,9 +15,9 @@ from scipy.sparse.linalg import SuperLU, splu
 
 from flare.data.benchmarks.cards import card
 from flare.data.sample import Sample, Schema
+from flare.physics.grids import check_stride, every, insert_means
 from flare.physics.pipe.geometry import check_nodes, mesh, random_parameters
 from flare.physics.pipe.taylor_hood import TaylorHoodElements
-from flare.physics.strided import check_stride, every
 from flare.utils.errors import ConfigError, DataError, NotConverged
 
 Array = NDArray[np.float64]
@@ -94,7 +94,8 @@ def navier_stokes(points: ArrayLike, prescribed: ArrayLike, *, viscosity: float)
 
     state, residuals = _newton(elements, state, fixed)
     u, v = state[: 2 * count].reshape(2, *x.shape[:2])
-    return PipeFlow(x, u, v, _interpolate_pressure(state[2 * count :].reshape(x.shape[0] // 2 + 1, -1)), residuals)
+    pressure = state[2 * count :].reshape(x.shape[0] // 2 + 1, -1)
+    return PipeFlow(x, u, v, insert_means(insert_means(pressure, 0), 1), residuals)
 
 
 def _newton(elements: TaylorHoodElements, state: Array, fixed: NDArray[np.bool_]) -> tuple[Array, tuple[float, ...]]:
@@ -127,13 +128,6 @@ def _factors(matrix: csc_array) -> SuperLU:
         raise NotConverged(
             "the equations are singular; prescribe more velocities on the border or fewer inside"
         ) from None
-
-
-def _interpolate_pressure(pressure: Array) -> Array:
-    """Interpolate (n, m) values bilinearly to (2n−1, 2m−1)."""
-    rows = np.repeat(pressure, 2, axis=0)
-    columns = np.repeat((rows[:-1] + rows[1:]) / 2, 2, axis=1)
-    return (columns[:, :-1] + columns[:, 1:]) / 2
 
 
 def _checked_points(points: ArrayLike) -> Array:
