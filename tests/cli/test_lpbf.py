@@ -1,6 +1,5 @@
 """`flare lpbf`: from a CAD file to complete files, and errors for parts that cannot be printed."""
 
-import meshio
 import numpy as np
 import pytest
 import trimesh
@@ -63,15 +62,6 @@ def test_process_files_units_and_scale(tmp_path, capsys):
     assert "block.stl: 60 × 30 × 15 mm" in capsys.readouterr().err
 
 
-def test_octree_mesh_and_chosen_fields(tmp_path, capsys):
-    skin(bar((6, 6, 2.4))).to_mesh().save(tmp_path / "pad.stl")
-    simulate = ["lpbf", "simulate", str(tmp_path / "pad.stl"), "--out", str(tmp_path / "pad.vtu"), *QUICK]
-    assert main([*simulate, "--mesh", "octree", "--fields", "von_mises, temperature", "--report", "false"]) == 0
-    assert len(meshio.read(tmp_path / "pad.vtu").cells_dict["hexahedron"]) == 4  # of 4 × 4 × 2 voxels
-    step = meshio.read(tmp_path / "pad_build" / "group_001.vtu")
-    assert set(step.point_data) == {"von_mises", "temperature"}
-
-
 def test_an_interrupted_report_resumes_with_its_plates(tmp_path, monkeypatch):
     """It is stopped in the study of the second plate; the pages are the same as without the interruption."""
     skin(bar((9, 6, 4.8))).to_mesh().save(tmp_path / "bar.stl")
@@ -100,18 +90,6 @@ def test_an_interrupted_report_resumes_with_its_plates(tmp_path, monkeypatch):
     assert not (tmp_path / "stopped.vtu.partial").exists()
     for name in names(tmp_path / "whole_build"):
         assert (tmp_path / "stopped_build" / name).read_bytes() == (tmp_path / "whole_build" / name).read_bytes()
-
-
-def test_an_interrupted_command_resumes_with_the_same_settings_only(part, tmp_path, capsys, monkeypatch):
-    finish = Build.finish
-    monkeypatch.setattr(Build, "finish", lambda self, state: (_ for _ in ()).throw(KeyboardInterrupt))
-    command = ["lpbf", "simulate", str(part), "--out", str(tmp_path / "a.vtu"), *QUICK, "--report", "false"]
-    assert main(command) == 130
-    assert "6 of 6 layer groups" in capsys.readouterr().err
-    monkeypatch.setattr(Build, "finish", finish)
-    assert "mode = benchmark, not refined" in fails(capsys, *command, "--mode", "refined")
-    assert main(command) == 0
-    assert not (tmp_path / "a.vtu.partial").exists()
 
 
 def soup(mesh):

@@ -32,11 +32,6 @@ def flow_around_naca0012(alpha, resolution):
     return solve(c_mesh(resolution=resolution), alpha=alpha, target=1e-11)
 
 
-@cache
-def sample_on_half_mesh():
-    return Airfoil(resolution="half").sample(np.random.default_rng(3))
-
-
 def shocks(flow):
     """Return x of the steepest rise of pressure along the upper and the lower side, refined by a parabola."""
     wake = 5 * (len(flow.mach) - 1) // 22
@@ -112,15 +107,6 @@ def test_graded_sequences_are_those_of_the_recipe(first):
     assert expected[-1] == pytest.approx(1, abs=1e-12)
 
 
-def test_coarser_meshes_have_every_second_node():
-    d = random_displacements(np.random.default_rng(1))
-    half, full, double = (c_mesh(d, resolution=r) for r in ("half", "full", "double"))
-    assert half.shape == (111, 26, 2)
-    assert double.shape == (441, 101, 2)
-    np.testing.assert_allclose(half, full[::2, ::2], atol=1e-13)
-    np.testing.assert_allclose(full, double[::2, ::2], atol=1e-13)
-
-
 # Flow
 
 
@@ -176,7 +162,7 @@ def test_drag_falls_towards_the_converged_value_on_finer_meshes(alpha, lift):
 
 def test_a_sample_holds_the_flow_with_wake_nodes_twice():
     generator = Airfoil(resolution="half")
-    sample = sample_on_half_mesh()
+    sample = generator.sample(np.random.default_rng(3))
     values = {name: value.reshape(111, 26, -1) for name, value in sample.values.items()}
     assert set(values) == set(generator.schema().fields)
     assert generator.schema().grid == (111, 26)
@@ -190,15 +176,6 @@ def test_a_sample_holds_the_flow_with_wake_nodes_twice():
     np.testing.assert_array_equal(values["mach"][..., 0], expected.mach)
     assert sample.notes["residual"] <= 1e-8
     assert (sample.notes["lift"], sample.notes["drag"]) == (expected.lift, expected.drag)
-
-
-def test_a_stride_keeps_nodes_of_the_same_flow_and_both_ends_of_the_mesh():
-    whole, thin = sample_on_half_mesh(), Airfoil(resolution="half", stride=5).sample(np.random.default_rng(3))
-    grid = Airfoil(resolution="half", stride=5).schema().grid
-    assert grid == (23, 6)
-    assert Airfoil(stride=5).schema().grid == (45, 11)
-    for name, value in thin.values.items():
-        np.testing.assert_array_equal(value.reshape(*grid, -1), whole.values[name].reshape(111, 26, -1)[::5, ::5])
 
 
 @pytest.mark.slow

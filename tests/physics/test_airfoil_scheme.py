@@ -86,15 +86,6 @@ def test_the_faces_of_every_dual_volume_close_and_volumes_fill_the_mesh():
     np.testing.assert_allclose(mesh.far_normals.sum(axis=0), [0, 2], atol=1e-15)
 
 
-def test_gradients_of_linear_fields_are_exact():
-    _, mesh = mesh_of(*wavy_grid(9))
-    jump = (mesh.points[mesh.edges[:, 1]] - mesh.points[mesh.edges[:, 0]]) @ [3.0, -2.0]
-    gradient = np.zeros_like(mesh.points)
-    for end in (0, 1):
-        np.add.at(gradient, mesh.edges[:, end], mesh.slopes[:, end] * jump[:, None])
-    np.testing.assert_allclose(gradient, np.tile([3.0, -2.0], (100, 1)), rtol=1e-12)
-
-
 def test_folded_cells_are_counted_in_the_error():
     x, y = wavy_grid(8)
     x[3, 4] += 0.6

@@ -72,16 +72,6 @@ def test_every_parameter_moves_the_surface_and_extremes_are_watertight():
     assert len(RANGES) >= 10
 
 
-def test_a_car_has_the_size_of_its_parameters():
-    car = Car(length=4.7, width=1.9, height=1.4, ride_height=0.2, front_overhang=0.9, pitch=0.0, approach_angle=0.0)
-    low, high = whole(car, 1.0).bounds
-    assert low[0] == pytest.approx(-0.9, abs=1e-6)
-    assert high[0] == pytest.approx(3.8, abs=1e-6)
-    assert high[1] - low[1] == pytest.approx(1.9, abs=0.03)
-    assert high[2] - ROAD == pytest.approx(1.4, abs=0.02)
-    assert low[2] - ROAD == pytest.approx(0.2, abs=0.005)
-
-
 # The flow
 
 

@@ -391,7 +391,7 @@ class Build:
 def save_state(path: Path, state: BuildState, **extra: Array) -> None:
     """Write a state, and extra arrays beside it, to an NPZ file."""
     with replace_atomically(path) as temporary:
-        np.savez(temporary, **{**extra, **vars(state)})  # type: ignore[arg-type]
+        np.savez(temporary, **{**extra, **vars(state)})
 
 
 def load_state(path: Path, *extra: str) -> tuple[BuildState, list[Array]]:

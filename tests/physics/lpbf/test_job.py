@@ -382,7 +382,7 @@ LONG = skin(bar((300, 15, 12), (15.0, 15.0, 2.4)))
         (ConfigError, "'benchmark'", lambda: run(prepare(shelf(), mode="benchmrk"), "a.vtu")),
         (ConfigError, "voxel", lambda: prepare(shelf(), voxel=1.0)),
         (ConfigError, r"1\.21 mm.* 0\.04 mm", lambda: prepare(replace(shelf(), size=(1.5, 1.5, 1.21)))),
-        (ConfigError, r"3\.2 mm .* 2\.4 mm", lambda: prepare(replace(shelf(), size=(1.5, 1.5, 3.2)))),
+        (ConfigError, "layers=80.* 2.4 mm", lambda: prepare(replace(shelf(), size=(1.5, 1.5, 3.2)))),
         (DataError, "z = 5 mm", lambda: prepare(replace(shelf(), origin=(0.0, 0.0, 5.0)))),
         (GeometryError, r"600 × 150 × 14\.4 mm", lambda: prepare(replace(shelf(), size=(37.5, 37.5, 1.2)))),
         (GeometryError, "300 × 15 × 12 mm.* 250 × 250 × 300 mm", lambda: prepare(LONG, **COARSE)),
@@ -393,7 +393,7 @@ LONG = skin(bar((300, 15, 12), (15.0, 15.0, 2.4)))
         ),
         (DataError, f"{MAX_VOXELS:,}", lambda: prepare(skin(bar((150, 150, 60), (15.0, 15.0, 12.0))))),
         (ConfigError, "voxel=nan", lambda: prepare(LONG, voxel=float("nan"))),
-        (ConfigError, "layers=60", lambda: prepare(LONG, layers=61)),
+        (ConfigError, "layers=61.* 60", lambda: prepare(LONG, layers=61)),
         (ConfigError, "'z'", lambda: prepare(LONG, up="z")),
     ],
 )
