@@ -31,11 +31,8 @@ EXAMPLES = """examples:
 
 def run(words: Sequence[str]) -> int:
     """Run `flare lpbf`."""
-    actions: dict[str, Callable[[Sequence[str]], int]] = {
-        "simulate": _simulate,
-        "part": _part,
-        "processes": _processes,
-    }
+    actions: dict[str, Callable[[Sequence[str]], int]]
+    actions = {"simulate": _simulate, "part": _part, "processes": _processes}
     if not words or words[0] in ("-h", "--help"):
         print(HELP)
         return 0
@@ -58,8 +55,6 @@ def _simulate(words: Sequence[str]) -> int:
     if not path.with_name(f"{path.name}.partial").exists():  # a resumed job may be about to move its files in place
         check_not_existing(path)
         check_not_existing(folder)
-    if args.threads is not None and args.threads < 1:
-        raise ConfigError(f"--threads {args.threads}: must be at least 1")
     process = find_process(args.process)
     if args.plate_temperature is not None:
         process = process.with_plate_temperature(args.plate_temperature)
@@ -79,6 +74,14 @@ def _simulate(words: Sequence[str]) -> int:
     print_status(_describe(setup))
     for note in setup.notes:
         print_status(f"note: {note}")
+
+    def report(build: FinishedBuild, folder: Path) -> None:
+        from flare.physics.lpbf.plates import compare_plate_temperatures
+        from flare.report.lpbf import write_build_page
+
+        study = compare_plate_temperatures(setup, plates, save_folder=folder.parent / "plates") if plates else None
+        write_build_page(build, folder, plates=study, exaggerate=args.exaggerate)
+
     with threads(args.threads) if args.threads else nullcontext():
         summary = job.run(
             setup,
@@ -87,57 +90,48 @@ def _simulate(words: Sequence[str]) -> int:
             series=args.series,
             steps=args.steps,
             fields=FIELDS if args.fields == "all" else [word.strip() for word in args.fields.split(",")],
-            post_process=_make_reporter(plates, args.exaggerate) if args.report else None,
+            post_process=report if args.report else None,
             post_process_settings={"report": args.report, "plates": plates, "exaggerate": args.exaggerate},
         )
     print(summary)
-    print(f"{path}: displacement, strain and stress of the released part")
-    if args.series or args.report:
-        print(f"{folder / 'groups.csv'}: recoater interference and temperature of every layer group")
-    if args.series:
-        print(f"{folder / 'build.pvd'}: every layer group, for ParaView")
-    if args.report:
-        print(f"{folder / 'report.html'}: figures and tables of distortion, recoater interference and stress")
+    for file, content in (
+        (path, "displacement, strain and stress of the released part"),
+        (folder / "groups.csv", "recoater interference and temperature of every layer group"),
+        (folder / "build.pvd", "every layer group, for ParaView"),
+        (folder / "report.html", "figures and tables of distortion, recoater interference and stress"),
+    ):
+        if file.exists():
+            print(f"{file}: {content}")
     return 0
 
 
 def _simulate_parser() -> ArgumentParser:
     about = "Simulate a print: displacement and stress after every layer group. Run a stopped command again to resume."
+    from jsonargparse.typing import PositiveInt
+
     parser = make_parser("lpbf simulate", about, EXAMPLES)
     add = parser.add_argument
     add("part", help="STL, PLY, OBJ, OFF, GLB, 3MF, STEP, IGES or BREP file of one solid")
     add("--out", required=True, help="VTU file of the released part; the folder NAME_build beside it gets the rest")
     add("--process", default="ti64-am250", help="built-in name (flare lpbf processes) or a YAML file")
-    add(
-        "--mode",
-        default="benchmark",
-        choices=["benchmark", "refined"],
-        help="linear with an inherent strain, or with plastic flow and temperature-dependent properties",
-    )
+    modes = "linear with an inherent strain, or with plastic flow and temperature-dependent properties"
+    add("--mode", default="benchmark", choices=["benchmark", "refined"], help=modes)
     add("--voxel", type=float, help="largest edge of a voxel, mm; default: the benchmark's rule")
     add("--layers", type=int, help="powder layers in the height of a voxel; default: from --voxel or the process")
     add("--unit", default="mm", choices=["um", "mm", "cm", "m", "inch"], help="unit of the file's coordinates")
     add("--scale", default="keep", choices=["keep", "fit"], help="keep the size, or scale the longest edge to 60 mm")
     add("--up", default="+z", choices=["+x", "-x", "+y", "-y", "+z", "-z"], help="build direction, an axis of the file")
     add("--plate-temperature", type=float, help="temperature of a heated plate, °C; default: no heater")
-    add(
-        "--mesh",
-        default="voxels",
-        choices=["voxels", "octree"],
-        help="mesh of the released part: all voxels, or merged ones inside, as in the dataset",
-    )
+    meshes = "mesh of the released part: all voxels, or merged ones inside, as in the dataset"
+    add("--mesh", default="voxels", choices=["voxels", "octree"], help=meshes)
     add("--series", type=bool, default=True, help="write a VTU file of every layer group, and a PVD file")
     add("--steps", type=int, help="largest number of layer groups in the series, evenly spread; default: all")
     add("--fields", default="all", help="fields in the series, such as displacement,von_mises; default: all")
     add("--report", type=bool, default=True, help="write pictures and report.html")
-    add(
-        "--plates",
-        default="200,400",
-        help="plate temperatures (°C) that the report compares on coarser voxels in refined mode (adds half of the "
-        "time); none: no comparison",
-    )
+    plates = "plate temperatures (°C) that the report compares on coarser voxels in refined mode; none: no comparison"
+    add("--plates", default="200,400", help=plates)
     add("--exaggerate", type=float, help="scale of the deformation in pictures; default: automatic")
-    add("--threads", type=int, help="number of threads, which does not change the result; default: every core")
+    add("--threads", type=PositiveInt, help="number of threads, which does not change the result; default: every core")
     return parser
 
 
@@ -145,24 +139,10 @@ def _join_up(words: Sequence[str]) -> list[str]:
     """Write `--up -z` as `--up=-z`, because the parser would read -z as an option."""
     joined: list[str] = []
     for word in words:
-        if joined and joined[-1] == "--up":
-            joined[-1] += f"={word}"
-        else:
-            joined.append(word)
+        if joined[-1:] == ["--up"]:
+            word = f"{joined.pop()}={word}"
+        joined.append(word)
     return joined
-
-
-def _make_reporter(plates: list[float], exaggerate: float | None) -> Callable[[FinishedBuild, Path], None]:
-    def report(build: FinishedBuild, folder: Path) -> None:
-        from flare.physics.lpbf.plates import compare_plate_temperatures
-        from flare.report.lpbf import write_build_page
-
-        study = None
-        if plates:
-            study = compare_plate_temperatures(build.setup, plates, save_folder=folder.parent / "plates")
-        write_build_page(build, folder, plates=study, exaggerate=exaggerate)
-
-    return report
 
 
 def _temperatures(text: str) -> list[float]:
@@ -185,12 +165,12 @@ def _describe(setup: Setup) -> str:
 
 def _part(words: Sequence[str]) -> int:
     about = "Write a random part, 60 mm long: a plate, bracket, tube or block with holes, ribs and arms."
+    from jsonargparse.typing import NonNegativeInt
+
     parser = make_parser("lpbf part", about)
     parser.add_argument("--out", required=True, help="STL, STEP or BREP file to write; must not exist")
-    parser.add_argument("--seed", type=int, default=0, help="random seed; the same seed gives the same part")
+    parser.add_argument("--seed", type=NonNegativeInt, default=0, help="random seed; the same seed gives the same part")
     args = parse(parser, words)
-    if args.seed < 0:
-        raise ConfigError(f"--seed {args.seed}: must not be negative")
 
     import numpy as np
 

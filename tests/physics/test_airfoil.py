@@ -15,10 +15,10 @@ from scipy.optimize import brentq
 from flare.data.benchmarks.landmarks import landmarks
 from flare.data.generation.generate import generate
 from flare.physics.airfoil import Airfoil, c_mesh, naca0012, random_displacements, solve
-from flare.physics.airfoil.euler import GAMMA, conserved, free_stream, mach_number, residual
+from flare.physics.airfoil.euler import GAMMA, free_stream, mach_number
 from flare.physics.airfoil.flow import _build_dual_mesh
 from flare.physics.airfoil.geometry import CONTROL_X, CONTROL_Y, displace, graded
-from flare.physics.airfoil.newton import SOFTNESS, steady_flow
+from flare.physics.airfoil.newton import steady_flow
 from flare.utils.errors import ConfigError, DataError
 
 PUBLISHED = (0, 0.0220435, 0.0016907, 0.0494944, -0.0043324, -0.0206309, 0.0151534, -0.0397992)
@@ -30,11 +30,6 @@ SECTION = np.s_[50:171, 0]
 @cache
 def flow_around_naca0012(alpha, resolution):
     return solve(c_mesh(resolution=resolution), alpha=alpha, target=1e-11)
-
-
-@cache
-def sample_on_half_mesh():
-    return Airfoil(resolution="half").sample(np.random.default_rng(3))
 
 
 def shocks(flow):
@@ -54,24 +49,11 @@ def shocks(flow):
 # Shape
 
 
-def test_naca0012_is_closed_and_twelve_per_cent_thick():
-    assert naca0012(0.0) == 0
-    assert abs(naca0012(1.0)) < 1e-16
-    assert 2 * naca0012(np.linspace(0, 1, 1001)).max() == pytest.approx(0.12, abs=1e-4)
-
-
 def test_control_nodes_move_by_their_displacements():
     bottom = [(x, CONTROL_Y[0]) for x in CONTROL_X]
     top = [(x, CONTROL_Y[1]) for x in reversed(CONTROL_X)]
     nodes, d = np.array(bottom + top), np.arange(1, 9) / 100
     np.testing.assert_allclose(displace(nodes, d) - nodes, np.stack([np.zeros(8), d], axis=1), atol=1e-15)
-
-
-def test_equal_displacements_move_a_section_and_equal_slopes_shear_it():
-    points = np.random.default_rng(0).uniform([0, -0.1], [1, 0.1], (50, 2))
-    np.testing.assert_allclose(displace(points, np.full(8, 0.03)), points + np.array([0, 0.03]), atol=1e-15)
-    sheared = displace(points, 0.1 * np.array([*CONTROL_X, *reversed(CONTROL_X)]))
-    np.testing.assert_allclose(sheared[:, 1], points[:, 1] + 0.1 * points[:, 0], atol=1e-15)
 
 
 def test_displacements_are_uniform_and_zero_at_the_first_node():
@@ -80,12 +62,6 @@ def test_displacements_are_uniform_and_zero_at_the_first_node():
     assert np.abs(d).max() <= 0.05
     np.testing.assert_allclose(d[:, 1:].mean(axis=0), 0, atol=3 * 0.05 / np.sqrt(3 * 2000))
     np.testing.assert_allclose(d[:, 1:].std(axis=0), 0.05 / np.sqrt(3), rtol=0.05)
-
-
-def test_displacements_of_the_published_files_give_the_published_section():
-    y = c_mesh(PUBLISHED)[SECTION][:, 1]
-    assert y.min() == pytest.approx(-0.045, abs=0.001)
-    assert y.max() == pytest.approx(0.076, abs=0.001)
 
 
 # Mesh
@@ -131,84 +107,32 @@ def test_graded_sequences_are_those_of_the_recipe(first):
     assert expected[-1] == pytest.approx(1, abs=1e-12)
 
 
-def test_coarser_meshes_have_every_second_node():
-    d = random_displacements(np.random.default_rng(1))
-    half, full, double = (c_mesh(d, resolution=r) for r in ("half", "full", "double"))
-    assert half.shape == (111, 26, 2)
-    assert double.shape == (441, 101, 2)
-    np.testing.assert_allclose(half, full[::2, ::2], atol=1e-13)
-    np.testing.assert_allclose(full, double[::2, ::2], atol=1e-13)
-
-
-def test_uniform_flow_is_preserved_on_a_deformed_mesh():
-    """The airfoil is treated as an open boundary, because a wall would turn the flow."""
-    _, mesh = _build_dual_mesh(c_mesh(PUBLISHED))
-    assert len(mesh.points) == 11220
-    nothing = mesh.wall[:0], mesh.wall_normals[:0]
-    everything = np.concatenate([mesh.far, mesh.wall]), np.concatenate([mesh.far_normals, mesh.wall_normals])
-    mesh = mesh._replace(wall=nothing[0], wall_normals=nothing[1], far=everything[0], far_normals=everything[1])
-    far = free_stream(0.8, 3.0)
-    assert np.abs(residual(mesh, far, SOFTNESS, np.tile(conserved(far), (11220, 1)))).max() < 1e-12
-
-
 # Flow
 
 
 def test_flow_without_incidence_is_symmetric_with_a_shock_at_half_chord():
-    flow = flow_around_naca0012(0.0, "full")
+    flow = flow_around_naca0012(0.0, "half")
     assert abs(flow.lift) < 1e-10
     np.testing.assert_allclose(flow.mach, flow.mach[::-1], atol=1e-8)
     np.testing.assert_allclose(flow.velocity, flow.velocity[::-1] * [1, -1], atol=1e-8)
     assert shocks(flow) == pytest.approx([0.50, 0.50], abs=0.02)
     assert 1.24 < flow.mach.max() < 1.26
-    assert flow.drag == pytest.approx(0.0151, abs=0.0002)  # on this mesh; converged 0.0083 to 0.0086
+    assert flow.drag == pytest.approx(0.0255, abs=0.0002)  # on this mesh; converged 0.0083 to 0.0086
 
 
 def test_flow_with_incidence_has_the_known_lift_and_shocks():
-    flow = flow_around_naca0012(1.25, "full")
+    flow = flow_around_naca0012(1.25, "half")
     assert 0.35 < flow.lift < 0.36
     upper, lower = shocks(flow)
     assert 0.62 < upper < 0.64
     assert 0.33 < lower < 0.36
-    assert flow.drag == pytest.approx(0.0303, abs=0.0003)  # on this mesh; converged 0.0225 to 0.0230
-
-
-def test_the_flow_around_the_published_airfoil_is_physical():
-    flow = solve(c_mesh(PUBLISHED, resolution="half"))
-    assert flow.residual <= 1e-8
-    assert flow.pressure.min() > 0.2
-    assert flow.density.min() > 0.3
-    assert (flow.mach > 1).any()
-    enthalpy = GAMMA / (GAMMA - 1) * flow.pressure / flow.density + (flow.velocity**2).sum(axis=-1) / 2
-    assert enthalpy.mean() == pytest.approx(3.5 + 0.448, abs=0.002)
-    assert enthalpy.std() < 0.01
-    far = np.hypot(*np.moveaxis(flow.points, -1, 0)) > 20
-    assert np.abs(flow.pressure[far] - 1).mean() < 0.005
-    assert np.abs(flow.density[far] - 1).mean() < 0.005
-
-
-def test_a_mirrored_airfoil_has_the_mirrored_flow():
-    d = np.array(PUBLISHED)
-    flow = solve(c_mesh(d, resolution="half"), alpha=0.5, target=1e-11)
-    other = solve(c_mesh(-d[::-1], resolution="half"), alpha=-0.5, target=1e-11)
-    assert abs(flow.lift) > 0.05
-    assert other.lift == pytest.approx(-flow.lift, abs=1e-9)
-    assert other.drag == pytest.approx(flow.drag, abs=1e-9)
-    np.testing.assert_allclose(other.mach, flow.mach[::-1], atol=1e-7)
+    assert flow.drag == pytest.approx(0.0409, abs=0.0003)  # on this mesh; converged 0.0225 to 0.0230
 
 
 def test_without_a_shock_the_spurious_drag_falls_with_the_mesh():
     half, full = (solve(c_mesh(resolution=resolution), mach=0.5) for resolution in ("half", "full"))
     assert half.mach.max() < 0.65
     assert 0 < full.drag < 0.55 * half.drag < 0.01
-
-
-def test_forces_converge_even_if_the_target_is_loose():
-    points = c_mesh(resolution="half")
-    early, late = solve(points, alpha=1.25, target=0.5), solve(points, alpha=1.25, target=1e-10)
-    assert early.residual > 10 * late.residual
-    assert early.lift == pytest.approx(late.lift, abs=2e-5)
-    assert early.drag == pytest.approx(late.drag, abs=2e-5)
 
 
 def test_a_start_from_a_coarser_mesh_does_not_change_the_result():
@@ -238,7 +162,7 @@ def test_drag_falls_towards_the_converged_value_on_finer_meshes(alpha, lift):
 
 def test_a_sample_holds_the_flow_with_wake_nodes_twice():
     generator = Airfoil(resolution="half")
-    sample = sample_on_half_mesh()
+    sample = generator.sample(np.random.default_rng(3))
     values = {name: value.reshape(111, 26, -1) for name, value in sample.values.items()}
     assert set(values) == set(generator.schema().fields)
     assert generator.schema().grid == (111, 26)
@@ -252,15 +176,6 @@ def test_a_sample_holds_the_flow_with_wake_nodes_twice():
     np.testing.assert_array_equal(values["mach"][..., 0], expected.mach)
     assert sample.notes["residual"] <= 1e-8
     assert (sample.notes["lift"], sample.notes["drag"]) == (expected.lift, expected.drag)
-
-
-def test_a_stride_keeps_nodes_of_the_same_flow_and_both_ends_of_the_mesh():
-    whole, thin = sample_on_half_mesh(), Airfoil(resolution="half", stride=5).sample(np.random.default_rng(3))
-    grid = Airfoil(resolution="half", stride=5).schema().grid
-    assert grid == (23, 6)
-    assert Airfoil(stride=5).schema().grid == (45, 11)
-    for name, value in thin.values.items():
-        np.testing.assert_array_equal(value.reshape(*grid, -1), whole.values[name].reshape(111, 26, -1)[::5, ::5])
 
 
 @pytest.mark.slow
@@ -300,23 +215,19 @@ def test_statistics_of_fifty_samples(tmp_path):
 # Errors
 
 
-def test_points_that_are_not_a_c_mesh_raise():
-    points = c_mesh(resolution="half")
-    wrong = (points[..., 0], points[:2], np.full((111, 26, 2), np.nan), points[3:], np.zeros((111, 26, 2)))
-    for bad in (*wrong, points[::-1]):  # the last one has folded cells
-        with pytest.raises(DataError):
-            solve(bad)
-
-
-def test_invalid_settings_raise():
-    points = c_mesh(resolution="half")
-    for bad in ({"mach": 0.0}, {"mach": np.nan}, {"alpha": np.inf}, {"target": 0.0}):
-        with pytest.raises(DataError, match="mach="):
-            solve(points, **bad)
-    with pytest.raises(DataError, match="displacements"):
-        c_mesh(np.zeros(7))
-    with pytest.raises(ConfigError, match="'double'"):
-        c_mesh(resolution="doubel")
-    for name, value in {"resolution": "double", "stride": 4, "residual": 1e-3}.items():
-        with pytest.raises(ConfigError, match=f"{name}="):
-            Airfoil(**{name: value})
+@pytest.mark.parametrize(
+    ("error", "fact", "call"),
+    [
+        (DataError, "C-mesh", lambda points: solve(np.zeros_like(points))),
+        (DataError, r"\(111, 26\)", lambda points: solve(points[..., 0])),
+        (DataError, "folded", lambda points: solve(points[::-1])),
+        (DataError, "mach=", lambda points: solve(points, mach=0.0)),
+        (DataError, "displacements", lambda points: c_mesh(np.zeros(7))),
+        (ConfigError, "'double'", lambda points: c_mesh(resolution="doubel")),
+        (ConfigError, "stride=4", lambda points: Airfoil(stride=4)),
+        (ConfigError, "residual=", lambda points: Airfoil(residual=1e-3)),
+    ],
+)
+def test_invalid_input_raises(error, fact, call):
+    with pytest.raises(error, match=fact):
+        call(c_mesh(resolution="half"))

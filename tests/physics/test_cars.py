@@ -12,7 +12,7 @@ from flare.mesh.repair import solid_surface
 from flare.physics import generator_class
 from flare.physics.cars import Car, CarPotential, car_flow, random_car
 from flare.physics.cars.shape import RANGES, ROAD, mirror
-from flare.utils.errors import ConfigError, NotConverged
+from flare.utils.errors import ConfigError
 
 SMALL = {"points": 200, "refinement": 0.25}
 
@@ -49,7 +49,7 @@ def assert_watertight(surface):
 
 
 @pytest.mark.parametrize(
-    ("seeds", "refinement", "step"), [(40, 0.5, 8), pytest.param(1000, 1.0, 1, marks=pytest.mark.slow)]
+    ("seeds", "refinement", "step"), [(8, 0.5, 4), pytest.param(1000, 1.0, 1, marks=pytest.mark.slow)]
 )
 def test_random_cars_are_watertight_without_self_intersection(seeds, refinement, step):
     for seed in range(seeds):
@@ -70,36 +70,6 @@ def test_every_parameter_moves_the_surface_and_extremes_are_watertight():
     for corner in (0, 1):
         assert_watertight(whole(Car(**{name: ends[corner] for name, ends in RANGES.items()})))
     assert len(RANGES) >= 10
-
-
-def test_a_car_has_the_size_of_its_parameters():
-    car = Car(length=4.7, width=1.9, height=1.4, ride_height=0.2, front_overhang=0.9, pitch=0.0, approach_angle=0.0)
-    low, high = whole(car, 1.0).bounds
-    assert low[0] == pytest.approx(-0.9, abs=1e-6)
-    assert high[0] == pytest.approx(3.8, abs=1e-6)
-    assert high[1] - low[1] == pytest.approx(1.9, abs=0.03)
-    assert high[2] - ROAD == pytest.approx(1.4, abs=0.02)
-    assert low[2] - ROAD == pytest.approx(0.2, abs=0.005)
-
-
-def test_a_positive_pitch_lowers_the_nose():
-    level, pitched = (Car(pitch=angle).half(0.5).vertices for angle in (0.0, 1.0))
-    nose, tail = np.argmin(level[:, 0]), np.argmax(level[:, 0])
-    assert pitched[nose, 2] < level[nose, 2] - 0.02
-    assert pitched[tail, 2] > level[tail, 2] + 0.02
-
-
-def test_both_sides_are_mirror_images():
-    surface, same = mirror(Car().half(0.25))
-    assert np.array_equal(np.abs(surface.vertices), np.abs(surface.vertices[same]))
-    assert surface.vertices[:, 1].min() == -surface.vertices[:, 1].max()
-
-
-def test_parameters_out_of_range_raise():
-    with pytest.raises(ConfigError, match="length=46"):
-        Car(length=46)
-    with pytest.raises(ConfigError, match="refinement=9"):
-        Car().half(9)
 
 
 # The flow
@@ -156,16 +126,6 @@ def test_points_are_uniform_by_area_and_carry_the_pressure(flow):
     assert points.dtype == np.float32
 
 
-def test_chunked_sampling_gives_the_same_points(flow, monkeypatch):
-    monkeypatch.setattr("flare.physics.cars.flow.CHUNK", 64)
-    points, cp, _ = flow.sample(150, np.random.default_rng(3))
-    assert np.isfinite(points).all()
-    assert len(np.unique(points, axis=0)) == 150
-    first = flow.sample(64, np.random.default_rng(3))
-    np.testing.assert_array_equal(points[:64], first[0])
-    np.testing.assert_array_equal(cp[:64], first[1])
-
-
 @pytest.mark.slow
 def test_ten_million_points_take_little_memory(flow):
     import tracemalloc
@@ -194,27 +154,16 @@ def test_the_dataset_is_a_stand_in_and_depends_on_the_seed_alone(tmp_path):
     assert made[0].schema == card("car-potential").schema()
 
 
-def test_no_number_of_the_paper_stands_beside_it(tmp_path, capsys):
-    data = generate(CarPotential(**SMALL), tmp_path / "data", samples=3, test_samples=1, quiet=True)
-    sizes = ["--model.channels", "8", "--model.blocks", "1", "--model.heads", "2", "--model.latents", "4"]
-    run = ["--epochs", "1", "--device", "cpu", "--out", str(tmp_path / "run")]
-    assert main(["train", "--preset", "car-potential", "--data.path", str(data.path), *run, *sizes]) == 0
-    printed = capsys.readouterr().out
-    assert "stand-in" in printed
-    assert "FLARE in the paper" not in printed
+def test_no_number_of_the_paper_stands_beside_it():
     assert card("car-potential").paper is None
     assert paper_error("drivaerml", {"kind": "stand-in"})[0] is None
 
 
-def test_too_coarse_panels_raise(monkeypatch):
-    monkeypatch.setattr("flare.physics.cars.dataset.MAX_DRAG", 1e-9)
-    with pytest.raises(NotConverged):
-        CarPotential(**SMALL).sample(np.random.default_rng(0))
-
-
 def test_invalid_options_of_the_generator_exit_with_code_2(tmp_path, capsys):
     assert generator_class("car-potential") is CarPotential
-    for option, value in (("points", "0"), ("points", "10000001"), ("refinement", "5"), ("pints", "5")):
+    with pytest.raises(ConfigError, match="length=46"):
+        Car(length=46)
+    for option, value in (("points", "0"), ("refinement", "5"), ("pints", "5")):
         assert main(["data", "make", "car-potential", "--out", str(tmp_path / "d"), f"--{option}", value]) == 2
         assert option in capsys.readouterr().err
     assert not list(tmp_path.iterdir())

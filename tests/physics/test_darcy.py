@@ -9,7 +9,6 @@ import pytest
 from scipy.interpolate import CubicSpline
 
 from flare.physics.darcy import (
-    boundary_flux,
     cell_centers,
     gaussian_random_field,
     nodes,
@@ -22,11 +21,17 @@ from tests.physics.helpers import relative_l2
 
 PI = np.pi
 MEANS = ("arithmetic", "harmonic")
-SPEC_ERROR = {53: 1.09e-3, 106: 2.67e-4, 211: 6.68e-5, 421: 1.67e-5}  # max norm, arithmetic mean
 
 
 def medium(resolution, seed, **options):
     return random_coefficient(resolution, np.random.default_rng(seed), **options)
+
+
+def boundary_flux(a, u, face_mean):
+    """Return the outflow Σ a_face u_inside / 1 of a pressure that is zero on the border."""
+    edges = [(v[0, 1:-1], v[1, 1:-1]) for v in (np.rot90(np.stack([a, u], -1), k) for k in range(4))]
+    mean = (lambda p, q: (p + q) / 2) if face_mean == "arithmetic" else (lambda p, q: 2 / (1 / p + 1 / q))
+    return sum((mean(out[:, 0], inside[:, 0]) * inside[:, 1]).sum() for out, inside in edges)
 
 
 def spline(values, source, target):
@@ -75,17 +80,6 @@ def test_smooth_solution_converges_at_second_order(face_mean):
     np.testing.assert_allclose(orders, 2.0, atol=0.05)
 
 
-@pytest.mark.parametrize("resolution", [53, 106, *(pytest.param(k, marks=pytest.mark.slow) for k in (211, 421))])
-def test_smooth_solution_has_the_recorded_error(resolution):
-    assert manufactured_error(resolution) == pytest.approx(SPEC_ERROR[resolution], rel=0.05)
-
-
-def test_constant_coefficient_is_the_poisson_series():
-    coarse, fine = (solve(np.ones((k, k)))[k // 2, k // 2] for k in (51, 101))
-    assert fine == pytest.approx(0.0736713, abs=1e-5)
-    assert (4 * fine - coarse) / 3 == pytest.approx(0.0736713, abs=1e-7)  # Richardson: the h² term removed
-
-
 @pytest.mark.parametrize("face_mean", MEANS)
 @pytest.mark.parametrize("resolution", [4, 5, 11])
 def test_equals_the_dense_scheme(resolution, face_mean):
@@ -124,12 +118,12 @@ def test_the_flux_through_the_border_equals_the_source(resolution, face_mean):
     a = medium(resolution, seed=resolution)
     u = solve(a, face_mean=face_mean)
     share = ((resolution - 2) / (resolution - 1)) ** 2  # interior nodes times h²
-    assert boundary_flux(a, u, face_mean=face_mean) == pytest.approx(share, rel=1e-11)
+    assert boundary_flux(a, u, face_mean) == pytest.approx(share, rel=1e-11)
 
     f = np.random.default_rng(0).uniform(0, 1, a.shape)
     total = f[1:-1, 1:-1].sum() / (resolution - 1) ** 2
     u = solve(a, source=f, face_mean=face_mean)
-    assert boundary_flux(a, u, face_mean=face_mean) == pytest.approx(total, rel=1e-11)
+    assert boundary_flux(a, u, face_mean) == pytest.approx(total, rel=1e-11)
 
 
 @pytest.mark.parametrize("face_mean", MEANS)
@@ -145,15 +139,6 @@ def test_maximum_principle(seed, face_mean):
     assert f[np.unravel_index(patch.argmax(), patch.shape)] == 1.0
 
 
-@pytest.mark.parametrize("seed", range(3))
-def test_mean_pressure_obeys_the_dirichlet_principle(seed):
-    """Σu falls when any face conducts better: between the two pure phases, and harmonic above arithmetic."""
-    poisson = solve(np.ones((41, 41))).mean()
-    a = medium(41, seed)
-    arithmetic, harmonic = solve(a).mean(), solve(a, face_mean="harmonic").mean()
-    assert poisson / 12 < arithmetic < harmonic < poisson / 3
-
-
 @pytest.mark.parametrize("solver", [solve, solve_canonical])
 @pytest.mark.parametrize("turn", [np.transpose, np.flipud, np.fliplr, np.rot90])
 def test_the_pressure_is_equivariant_under_symmetries_of_the_square(turn, solver):
@@ -161,7 +146,7 @@ def test_the_pressure_is_equivariant_under_symmetries_of_the_square(turn, solver
     assert relative_l2(solver(turn(a)), turn(solver(a))) < 1e-12
 
 
-@pytest.mark.parametrize("scale", [1e-6, 0.3, 7.0, 1e9])
+@pytest.mark.parametrize("scale", [1e-6, 1e9])
 def test_pressure_is_linear_in_source_and_inverse_in_coefficient(scale):
     a, u = medium(40, seed=1), solve(medium(40, seed=1))
     assert relative_l2(solve(scale * a), u / scale) < 1e-12
@@ -169,56 +154,19 @@ def test_pressure_is_linear_in_source_and_inverse_in_coefficient(scale):
     assert relative_l2(solve(scale * a, source=np.full_like(a, scale)), u) < 1e-12
 
 
-def test_no_source_gives_no_pressure():
-    assert not solve(medium(20, seed=0), source=0.0).any()
-
-
-def test_corners_and_the_sources_border_have_no_influence():
-    a, f = medium(20, seed=0), np.ones((20, 20))
-    other, padded = a.copy(), np.pad(f[1:-1, 1:-1], 1, constant_values=-5.0)
-    other[[0, 0, -1, -1], [0, -1, 0, -1]] = 99.0
-    np.testing.assert_array_equal(solve(other, source=padded), solve(a, source=f))
-
-
 # The random medium
 
 
 @pytest.mark.parametrize(("grid", "points"), [("node", nodes), ("canonical", cell_centers)])
-@pytest.mark.parametrize(("alpha", "tau"), [(2.0, 3.0), (3.5, 1.5)])
-def test_field_is_its_cosine_series(grid, points, alpha, tau):
+def test_field_is_its_cosine_series(grid, points):
     """One generator state gives one function on both grids."""
     size, k = 24, np.arange(24)
     xi = np.random.default_rng(4).standard_normal((size, size))
     xi[0, 0] = 0.0
     phi = np.where(k == 0, 1.0, np.sqrt(2) * np.cos(PI * np.outer(points(size), k)))  # (points, modes)
-    decay = tau ** (alpha - 1) * (PI**2 * np.add.outer(k**2, k**2) + tau**2) ** (-alpha / 2)
-    field = gaussian_random_field(size, np.random.default_rng(4), grid=grid, alpha=alpha, tau=tau)
+    decay = 3 / (PI**2 * np.add.outer(k**2, k**2) + 9)
+    field = gaussian_random_field(size, np.random.default_rng(4), grid=grid)
     np.testing.assert_allclose(field, phi @ (decay * xi) @ phi.T, atol=1e-12)
-
-
-def test_canonical_field_has_zero_mean_and_the_series_variance():
-    rng, size, k = np.random.default_rng(0), 16, np.arange(16)
-    fields = np.stack([gaussian_random_field(size, rng, grid="canonical") for _ in range(2000)])
-    assert np.abs(fields.mean(axis=(1, 2))).max() < 1e-14
-    decay = 3.0 / (PI**2 * np.add.outer(k**2, k**2) + 9)
-    decay[0, 0] = 0.0
-    assert (fields**2).mean() == pytest.approx((decay**2).sum(), rel=0.05)  # the φ are orthonormal on this grid
-
-
-@pytest.mark.parametrize("grid", ["node", "canonical"])
-def test_phases_are_equally_likely(grid):
-    rng = np.random.default_rng(0)
-    high = np.array([(random_coefficient(24, rng, grid=grid) == 12).mean() for _ in range(2000)])
-    assert high.mean() == pytest.approx(0.5, abs=0.006)  # four standard errors
-    assert 0.04 < high.std() < 0.1
-
-
-@pytest.mark.parametrize("grid", ["node", "canonical"])
-def test_coefficient_has_two_values_by_the_sign_of_the_field(grid):
-    a = medium(30, seed=3, grid=grid, low=0.5, high=4.0)
-    g = gaussian_random_field(30, np.random.default_rng(3), grid=grid)
-    np.testing.assert_array_equal(a, np.where(g >= 0, 4.0, 0.5))
-    assert a.dtype == np.float64
 
 
 @pytest.mark.parametrize("grid", ["node", "canonical"])
@@ -228,16 +176,6 @@ def test_the_same_seed_gives_the_same_bytes(grid):
     assert first.tobytes() == again.tobytes()
     assert first.tobytes() != other.tobytes()
     assert solver(first).tobytes() == solver(again).tobytes()
-
-
-def test_inputs_are_not_modified_and_may_have_any_real_dtype():
-    a = medium(20, seed=0)
-    a.setflags(write=False)
-    for solver in (solve, solve_canonical):
-        u = solver(a)
-        assert u.dtype == np.float64
-        np.testing.assert_array_equal(solver(a.astype(np.float32)), u)
-        np.testing.assert_array_equal(solver(a.astype(int).tolist()), u)
 
 
 # The recipe of the published files
@@ -277,46 +215,25 @@ def test_canonical_has_the_statistics_of_the_published_files():
 
 
 @pytest.mark.parametrize("solver", [solve, solve_canonical])
-@pytest.mark.parametrize("shape", [(20,), (20, 21), (2, 20, 20), (3, 3), (0, 0)])
-def test_other_shapes_raise(solver, shape):
-    with pytest.raises(DataError, match="has shape"):
-        solver(np.ones(shape))
-
-
-@pytest.mark.parametrize("solver", [solve, solve_canonical])
-@pytest.mark.parametrize("value", [np.nan, np.inf, 0.0, -1.0])
+@pytest.mark.parametrize("value", [np.nan, 0.0])
 def test_bad_coefficients_raise_with_count_and_index(solver, value):
     a = medium(20, seed=0)
     a[[4, 4, 17], [9, 11, 0]] = value
     with pytest.raises(DataError, match=r"coefficient.* 3 of 400 .*\[4, 9\]"):
         solver(a)
+    with pytest.raises(DataError, match=r"\(20, 19\)"):
+        solver(a[:, 1:])
 
 
-@pytest.mark.parametrize("source", [np.ones((6, 6)), np.ones(5), np.nan])
-def test_bad_sources_raise(source):
+def test_unknown_choices_and_other_sources_raise():
     with pytest.raises(DataError, match="source"):
-        solve(np.ones((5, 5)), source=source)
-
-
-@pytest.mark.parametrize("face_mean", MEANS)
-@pytest.mark.parametrize(("scale", "source"), [(1e-320, 1.0), (1e-320, 0.0), (1e308, 1.0)])
-def test_non_finite_solutions_raise(scale, source, face_mean):
-    with pytest.raises(NotConverged):
-        solve(np.full((5, 5), scale), source=source, face_mean=face_mean)
+        solve(np.ones((5, 5)), source=np.ones((6, 6)))
+    with pytest.raises(ConfigError, match="'harmonic'"):
+        solve(np.ones((5, 5)), face_mean="harmonik")
+    with pytest.raises(ConfigError, match="resolution=3"):
+        medium(3, seed=0)
 
 
 def test_solutions_dominated_by_rounding_raise():
-    with pytest.raises(NotConverged, match=r"residual \d.*1e\+13"):
-        solve(medium(45, seed=1, low=1.0, high=1e13))
-
-
-def test_unknown_choices_and_invalid_settings_raise():
-    rng = np.random.default_rng(0)
-    with pytest.raises(ConfigError, match="'harmonic'"):
-        solve(np.ones((5, 5)), face_mean="harmonik")
-    invalid = ({"low": 0.0}, {"low": 5.0, "high": 4.0}, {"high": np.nan}, {"tau": 0.0}, {"alpha": np.nan})
-    for resolution, options in ((20, {"grid": "x"}), (3, {}), *((20, bad) for bad in invalid)):
-        with pytest.raises(ConfigError):
-            random_coefficient(resolution, rng, **options)
-    with pytest.raises(DataError, match=r"\(6, 6\)"):
-        boundary_flux(np.ones((5, 5)), np.ones((6, 6)))
+    with pytest.raises(NotConverged, match="residual"):
+        solve(np.where(medium(45, seed=1) > 3, 1e13, 1.0))

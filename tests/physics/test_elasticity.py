@@ -9,21 +9,18 @@ from flare.physics.elasticity import (
     Elasticity,
     LinearElastic,
     OGrid,
-    QuadMesh,
     Rubber,
-    Void,
     clamped,
-    equilibrium,
-    on_rollers,
     random_void,
     solve,
     von_mises,
 )
-from flare.physics.elasticity.elements import GAUSS_POINTS, shape
+from flare.physics.elasticity.elements import GAUSS_POINTS, QuadMesh, shape
 from flare.utils.errors import ConfigError, DataError, NotConverged
 from tests.physics.helpers import relative_l2
 
 C1, C2 = 1.863e5, 9.79e3
+PRESSURE = {"top": (0, -1e5)}  # too high for rubber
 
 
 def void(seed):
@@ -45,6 +42,14 @@ def square(count, *, wobble=0.0):
     elements = number[triple[:, None, :, None], triple[None, :, None, :]].reshape(-1, 9)
     sides = {"bottom": number[:, 0], "top": number[:, -1], "left": number[0], "right": number[-1]}
     return QuadMesh(nodes.reshape(-1, 2), elements, {name: side[triple] for name, side in sides.items()})
+
+
+def on_rollers(mesh):
+    """Let the bottom edge slide along itself, but for its first node."""
+    held = np.full(mesh.nodes.shape, np.nan)
+    held[mesh.edges["bottom"], 1] = 0.0
+    held[mesh.edges["bottom"][0, 0], 0] = 0.0
+    return held
 
 
 def held_all_round(mesh, displacement):
@@ -78,7 +83,7 @@ def test_a_patch_on_rollers_is_in_uniform_tension(mesh, law):
     np.testing.assert_allclose(solution.displacement, exact, atol=1e-13 * strain)
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(2))
 def test_a_linear_displacement_all_round_is_carried_through_bent_elements(seed):
     mesh, gradient = OGrid(void(seed).radius).mesh(), np.array([[1e-3, 2e-3], [-5e-4, 3e-3]])
     solution = solve(mesh, held=held_all_round(mesh, lambda x: x @ gradient.T), traction={})
@@ -208,13 +213,6 @@ def test_linear_stress_is_proportional_to_the_load_and_independent_of_the_modulu
     assert relative_l2(solve(mesh, load_steps=3).gauss_stress(), stress) < 1e-10
 
 
-def test_no_load_gives_no_stress():
-    for material in ("linear", "rubber"):
-        solution = solve(OGrid(void(0).radius).mesh(), material=material, traction={})
-        assert not solution.displacement.any()
-        assert solution.residuals == ((0.0,),)
-
-
 # Rubber: the law, large strain, and the limit of small strain
 
 
@@ -275,13 +273,6 @@ def test_rubber_at_small_strain_is_linear():
     assert relative_l2(rubber, linear) < 1e-10  # strains of 1e-11: nothing may cancel
 
 
-@pytest.mark.parametrize("seed", range(5))
-def test_rubber_and_linear_agree_at_the_benchmarks_load(seed):
-    mesh = OGrid(void(seed).radius).mesh()
-    linear, rubber = (von_mises(solve(mesh, material=m).gauss_stress()) for m in ("linear", "rubber"))
-    assert 2e-4 < relative_l2(rubber, linear) < 1.5e-3
-
-
 @pytest.mark.parametrize("stretch", [0.6, 1.5, 3.0])
 @pytest.mark.parametrize("mesh", [square(1), square(3, wobble=0.1)], ids=["one", "bent"])
 def test_uniaxial_tension_at_large_strain_is_exact(mesh, stretch):
@@ -294,26 +285,6 @@ def test_uniaxial_tension_at_large_strain_is_exact(mesh, stretch):
     np.testing.assert_allclose(solution.gauss_stress(), exact, atol=1e-9 * C1)
 
 
-@pytest.mark.parametrize("stretch", [0.7, 1.5, 3.0])
-@pytest.mark.parametrize("mesh", [square(1), square(3, wobble=0.1)], ids=["one", "bent"])
-def test_equal_tension_both_ways_at_large_strain_is_exact(mesh, stretch):
-    """P = 2 (λ − λ⁻⁵) (C1 + C2 λ²) along both axes."""
-    force = 2 * (stretch - stretch**-5) * (C1 + C2 * stretch**2)
-    held, load = held_by_symmetry(mesh), {"top": (0, force), "right": (force, 0)}
-    solution = solve(mesh, material="rubber", held=held, traction=load, load_steps=4)
-    np.testing.assert_allclose(solution.displacement, mesh.nodes * (stretch - 1), atol=1e-9)
-    exact = np.broadcast_to(stretch * force * np.eye(2), (9 * len(mesh.elements), 2, 2))
-    np.testing.assert_allclose(solution.gauss_stress(), exact, atol=1e-9 * C1)
-
-
-def test_any_uniform_deformation_all_round_is_carried_through_bent_elements():
-    mesh = OGrid(void(0).radius).mesh()
-    for gradient in gradients(5, 0.3):
-        held = held_all_round(mesh, lambda x, gradient=gradient: x @ gradient.T)
-        solution = solve(mesh, material="rubber", held=held, traction={}, load_steps=3)
-        np.testing.assert_allclose(solution.displacement, mesh.nodes @ gradient.T, atol=1e-9)
-
-
 def test_newton_converges_quadratically():
     mesh = OGrid(void(0).radius).mesh()
     (residuals,) = solve(mesh, material="rubber", traction={"top": (0, 2e4)}).residuals  # strains of 0.2
@@ -324,22 +295,7 @@ def test_newton_converges_quadratically():
     assert len(at_the_benchmark) == 4
 
 
-def test_load_steps_do_not_change_the_solution():
-    mesh = OGrid(void(0).radius).mesh()
-    once, often = (solve(mesh, material="rubber", traction={"top": (0, 2e4)}, load_steps=n) for n in (1, 5))
-    assert relative_l2(often.displacement, once.displacement) < 1e-9
-    assert len(often.residuals) == 5
-
-
 # The hole and its mesh
-
-
-def test_radius_is_its_fourier_series():
-    hole, angle = void(3), np.linspace(0, 2 * np.pi, 42)
-    g = np.zeros_like(angle)
-    for k, (a, b) in enumerate(hole.coefficients, start=1):
-        g += 4 / np.sqrt(np.pi) / np.sqrt(k**2 + 9) * (a * np.cos(k * angle) + b * np.sin(k * angle))
-    np.testing.assert_allclose(hole.radius(angle), 0.2 + 0.2 / (1 + np.exp(g)), rtol=1e-14)
 
 
 def test_holes_are_between_a_fifth_and_two_fifths_and_spread_as_the_field_says():
@@ -367,9 +323,6 @@ def test_mesh_fills_the_square_but_the_hole(seed):
     for side, axis, end in (("bottom", 1, 0), ("top", 1, 1), ("left", 0, 0), ("right", 0, 1)):
         assert mesh.edges[side].shape == (9, 3)
         np.testing.assert_allclose(mesh.nodes[mesh.edges[side], axis], end, atol=1e-15)
-    ray = mesh.nodes.reshape(7, 72, 2)[:, 5]  # from hole to square, at any angle: rings end at (j/3)^0.8
-    fraction = np.linalg.norm(ray - ray[0], axis=1) / np.linalg.norm(ray[-1] - ray[0])
-    np.testing.assert_allclose(fraction[::2], [0, (1 / 3) ** 0.8, (2 / 3) ** 0.8, 1], rtol=1e-12)
     hole = mesh.nodes[np.unique(mesh.edges["void"])] - 0.5
     np.testing.assert_allclose(np.hypot(*hole.T), radius(np.arctan2(hole[:, 1], hole[:, 0])), rtol=1e-14)
 
@@ -389,7 +342,7 @@ def test_points_are_located_in_their_elements(around, across, grading):
 
 @pytest.mark.parametrize(
     ("count", "material"),
-    [(120, "linear"), *(pytest.param(500, name, marks=pytest.mark.slow) for name in ("linear", "rubber"))],
+    [(60, "linear"), *(pytest.param(500, name, marks=pytest.mark.slow) for name in ("linear", "rubber"))],
 )
 def test_statistics_are_near_the_published_ones(count, material):
     generator, rngs = Elasticity(material=material), (np.random.default_rng([0, i]) for i in range(count))
@@ -402,26 +355,20 @@ def test_statistics_are_near_the_published_ones(count, material):
     assert 400 < stress.max(1).min() < stress.max() < 1500
 
 
-def test_a_sample_is_points_and_stress_of_the_schema():
-    generator = Elasticity()
-    sample, schema = generator.sample(np.random.default_rng(0)), generator.schema()
-    assert set(sample.values) == set(schema.fields)
-    assert sample.values["points"].shape == (972, 2)
-    assert sample.values["stress"].shape == (972, 1)
-    assert sample.notes["iterations"] == 1
-    assert 0 < sample.notes["residual"] < 1e-11
-    assert generator.provenance()["kind"] == "recreated"
-
-
 def test_fine_data_have_the_same_points_and_a_few_per_cent_other_stress():
     coarse, fine = (Elasticity(fine=fine).sample(np.random.default_rng(0)).values for fine in (False, True))
     np.testing.assert_array_equal(fine["points"], coarse["points"])
     assert 0.03 < relative_l2(coarse["stress"], fine["stress"]) < 0.06
 
 
+# Errors
+
+
 @pytest.mark.parametrize("options", [{}, {"material": "rubber"}, {"fine": True}])
-def test_the_same_seed_gives_the_same_bytes(options):
-    first, again, other = (Elasticity(**options).sample(np.random.default_rng(seed)).values for seed in (5, 5, 6))
+def test_a_sample_has_the_fields_of_the_schema_and_depends_on_the_seed_alone(options):
+    generator = Elasticity(**options)
+    first, again, other = (generator.sample(np.random.default_rng(seed)).values for seed in (5, 5, 6))
+    assert set(first) == set(generator.schema().fields)
     for name, values in first.items():
         assert values.dtype == np.float64
         assert values.tobytes() == again[name].tobytes()
@@ -431,70 +378,23 @@ def test_the_same_seed_gives_the_same_bytes(options):
 # Errors
 
 
-def test_a_hole_that_inverts_elements_raises_with_count_and_position():
-    with pytest.raises(NotConverged, match=r"18 of 108 .* 30 near \(0\.333, 0\.5"):
-        OGrid(lambda angle: 0.25 + 0.2 * np.cos(18 * angle)).mesh()
-
-
-@pytest.mark.parametrize("radius", [0.0, -0.1, 0.5, np.nan])
-def test_a_hole_of_no_size_or_beyond_the_square_raises(radius):
-    with pytest.raises(DataError, match="radius"):
-        OGrid(disc(radius)).mesh()
-
-
-@pytest.mark.parametrize("bad", [{"around": 34}, {"around": 0}, {"across": 0}, {"grading": 0.0}, {"grading": np.nan}])
-def test_an_invalid_grid_raises(bad):
-    with pytest.raises(ConfigError, match=f"{next(iter(bad))}="):
-        OGrid(disc(0.2), **bad)
-
-
-def test_locating_points_in_the_hole_raises_with_count_and_position():
-    grid = OGrid(disc(0.2))
-    points = np.array([[0.5, 0.9], [0.5, 0.6], [0.5, 0.5], [1.1, 0.3], [0.2, 0.2]])
-    with pytest.raises(NotConverged, match=r"3 of 5 .*\(0\.5000, 0\.6000\)"):
-        grid.locate(grid.mesh(), points)
-
-
 @pytest.mark.parametrize(
     ("error", "fact", "call"),
     [
         (ConfigError, "'rubber'", lambda mesh: solve(mesh, material="ruber")),
-        (ConfigError, "steel", lambda mesh: Elasticity(material="steel")),
         (ConfigError, "'top'", lambda mesh: solve(mesh, traction={"topp": (0, 1)})),
-        (ConfigError, "void", lambda mesh: clamped(mesh, "void")),
-        (DataError, r"\(10,\)", lambda mesh: Void(np.zeros(10))),
-        (ConfigError, "load_steps=0", lambda mesh: solve(mesh, load_steps=0)),
-        (DataError, r"held .*\(2,\).*\(9, 2\)", lambda mesh: solve(mesh, held=np.zeros(2))),
-        (DataError, r"'top' .*\(3,\)", lambda mesh: solve(mesh, traction={"top": (0, 1, 2)})),
-        (ConfigError, "youngs_modulus=0", lambda mesh: LinearElastic(youngs_modulus=0.0)),
-        (ConfigError, "poisson=0.6", lambda mesh: LinearElastic(poisson=0.6)),
-        (ConfigError, "poisson=nan", lambda mesh: LinearElastic(poisson=np.nan)),
-        (ConfigError, "c1=-1", lambda mesh: Rubber(c1=-1.0)),
-        (ConfigError, "c1=0", lambda mesh: Rubber(c1=0.0, c2=0.0)),
-        (ConfigError, "c2=nan", lambda mesh: Rubber(c2=np.nan)),
+        (ConfigError, "around=34", lambda mesh: OGrid(disc(0.2), around=34)),
+        (DataError, "hole", lambda mesh: OGrid(disc(0.5)).mesh()),
+        (NotConverged, "18 of 108", lambda mesh: OGrid(lambda angle: 0.25 + 0.2 * np.cos(18 * angle)).mesh()),
+        (NotConverged, "1 of 1", lambda mesh: OGrid(disc(0.2)).locate(OGrid(disc(0.2)).mesh(), np.array([[0.5, 0.6]]))),
+        (
+            NotConverged,
+            "rubber",
+            lambda mesh: solve(OGrid(void(0).radius).mesh(), material="rubber", traction=PRESSURE),
+        ),
+        (DataError, "rigid", lambda mesh: solve(mesh, held=np.full(mesh.nodes.shape, np.nan))),
     ],
 )
-def test_invalid_arguments_raise(error, fact, call):
+def test_invalid_problems_raise(error, fact, call):
     with pytest.raises(error, match=fact):
         call(square(1))
-
-
-def test_a_sheet_with_a_rigid_motion_raises():
-    mesh = square(2)
-    free, sliding, hinged = np.full(mesh.nodes.shape, np.nan), on_rollers(mesh), np.full(mesh.nodes.shape, np.nan)
-    sliding[:, 0] = np.nan
-    hinged[7] = 0.0
-    for held in (free, sliding, hinged):
-        with pytest.raises(DataError, match="held"):
-            solve(mesh, held=held)
-
-
-def test_rubber_under_too_high_pressure_does_not_converge():
-    with pytest.raises(NotConverged, match=r"\d+ of 972 points"):
-        solve(OGrid(void(0).radius).mesh(), material="rubber", traction={"top": (0, -1e5)})
-
-
-def test_newton_reports_its_residual_when_it_fails(monkeypatch):
-    monkeypatch.setattr(equilibrium, "MAX_NEWTON_STEPS", 2)
-    with pytest.raises(NotConverged, match=r"residual 0\.02\d* after 2 steps, limit 1e-10"):
-        solve(OGrid(void(0).radius).mesh(), material="rubber", traction={"top": (0, 2e4)})

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from functools import cache
-
 import numpy as np
 import pytest
-from scipy.sparse.linalg import splu
 
 from flare.data.benchmarks.cards import card
 from flare.data.benchmarks.landmarks import landmarks
 from flare.data.generation.generate import generate
 from flare.physics.pipe import Pipe, center_line, mesh, navier_stokes, random_parameters, solve
-from flare.physics.pipe.taylor_hood import BULK_VISCOSITY, GAUSS, TaylorHoodElements, topology
+from flare.physics.pipe.taylor_hood import BULK_VISCOSITY, GAUSS, TaylorHoodElements
 from flare.utils.errors import ConfigError, DataError, NotConverged
 from tests.physics.helpers import relative_l2, rms
 
@@ -23,11 +20,6 @@ NEWTON = (3, 4)  # steps
 
 def pipe(seed, nodes):
     return mesh(random_parameters(np.random.default_rng(seed)), nodes=nodes)
-
-
-@cache
-def benchmark_flow(parameters):
-    return solve(mesh(parameters))
 
 
 def border(values):
@@ -120,57 +112,16 @@ def test_derivative_is_that_of_the_equations(inertia):
     np.testing.assert_allclose(matrix @ change[order], ((ahead - behind) / 2)[order], atol=1e-13)
 
 
-def test_fixed_unknowns_are_decoupled():
-    elements, rng = TaylorHoodElements(bent(7, 5), 0.3), np.random.default_rng(2)
-    fixed = rng.random(elements.topology.size) < 0.3
-    matrix = elements.assemble(elements.equations(np.zeros(len(fixed)))[1], fixed).toarray()
-    at = fixed[elements.topology.order]
-    assert not matrix[np.ix_(at, ~at)].any()
-    assert not matrix[np.ix_(~at, at)].any()
-    corner = matrix[np.ix_(at, at)]
-    assert (np.diag(corner) >= 1).all()
-    np.testing.assert_array_equal(corner, np.diag(np.diag(corner)))
-
-
-@pytest.mark.parametrize("shape", [(3, 3), (5, 9), (13, 7), (65, 65)])
-def test_unknowns_are_eliminated_once_each_and_halves_before_the_line_between(shape):
-    order = topology(*shape).order
-    np.testing.assert_array_equal(np.sort(order), np.arange(order.size))
-    node = np.arange(shape[0] * shape[1]).reshape(shape)
-    place = np.argsort(order)[node]
-    axis, cut = int(shape[1] > shape[0]), max(shape) // 4 * 2
-    assert place.max() == np.take(place, cut, axis).max()
-    assert np.take(place, cut, axis).min() > np.delete(place, cut, axis).max()
-
-
-def test_dissection_leaves_less_fill_than_minimum_degree():
-    elements = TaylorHoodElements(pipe(0, 65), 0.005)
-    fixed = np.zeros(elements.topology.size, dtype=bool)
-    fixed[: 2 * 65**2] = np.isfinite(border(np.zeros((2, 65, 65)).swapaxes(0, 2)).swapaxes(0, 2)).ravel()
-    fixed[2 * 65**2] = True
-    matrix = elements.assemble(elements.equations(np.zeros(len(fixed)))[1], fixed)
-    ours, theirs = (splu(matrix, permc_spec=spec, diag_pivot_thresh=0.0).nnz for spec in ("NATURAL", "MMD_AT_PLUS_A"))
-    assert ours < 0.9 * theirs
-
-
 # Exact flows
 
 
-@pytest.mark.parametrize("nodes", [9, 33, 129])
-@pytest.mark.parametrize("viscosity", [0.005, 0.5])
+@pytest.mark.parametrize(("nodes", "viscosity"), [(9, 0.5), (33, 0.005)])
 def test_a_straight_pipe_has_the_flow_of_poiseuille(nodes, viscosity):
     flow, t = solve(mesh(np.zeros(9), nodes=nodes), viscosity=viscosity), np.arange(nodes) / (nodes - 1)
     pressure = 2 * viscosity * (10 - flow.points[..., 0])
     assert np.abs(flow.u - t * (1 - t)).max() <= 1e-14 * 0.25
     assert np.abs(flow.v).max() <= 1e-14 * 0.25
     assert np.abs(flow.p - pressure).max() <= 1e-14 * pressure.max()
-
-
-def test_poiseuille_is_exact_on_a_graded_mesh_of_any_height():
-    x, y = graded(21, lambda s: s**1.5), graded(13, lambda t: (1 - np.cos(PI * t)) / 2)
-    flow = solve(np.stack(np.meshgrid(10 * x, 7 + 3 * y, indexing="ij"), -1), viscosity=0.1)
-    assert np.abs(flow.u - y * (1 - y)).max() < 1e-14
-    assert np.abs(flow.p - 2 * 0.1 / 9 * 10 * (1 - x[:, None])).max() < 1e-14
 
 
 def kovasznay(x, viscosity):
@@ -204,12 +155,15 @@ def entrance(reynolds):
     """Return flux, center line (x, u) and its pressure behind a uniform inlet, on a mesh refined at the inlet and
     the walls."""
     x, y = (0.12 * reynolds + 4) * graded(65, lambda s: s**1.5), graded(33, lambda t: (1 - np.cos(PI * t)) / 2)
-    flow = solve(np.stack(np.meshgrid(x, y, indexing="ij"), -1), viscosity=1 / reynolds, inlet="uniform")
+    prescribed = np.full((65, 33, 2), np.nan)
+    prescribed[0] = [1.0, 0.0]
+    prescribed[:, [0, -1]] = 0.0
+    flow = navier_stokes(np.stack(np.meshgrid(x, y, indexing="ij"), -1), prescribed, viscosity=1 / reynolds)
     flux = (np.diff(y[::2]) * (flow.u[:, :-2:2] + 4 * flow.u[:, 1::2] + flow.u[:, 2::2]) / 6).sum(axis=1)
     return flux, x, flow.u[:, 16], flow.p[:, 16]
 
 
-@pytest.mark.parametrize("reynolds", [20, 50, 100])
+@pytest.mark.parametrize("reynolds", [20, 100])
 def test_entrance_flow_develops_into_poiseuille_flow_after_the_known_length(reynolds):
     """Length to 99 %: (0.631^1.6 + (0.0442 Re)^1.6)^(1/1.6) of Durst et al. 2005, roughly 0.05 Re."""
     flux, x, center, pressure = entrance(reynolds)
@@ -226,26 +180,18 @@ def test_entrance_flow_develops_into_poiseuille_flow_after_the_known_length(reyn
 # Properties of every flow
 
 
-@pytest.mark.parametrize("seed", range(3))
-def test_the_solution_solves_the_weak_form_wherever_nothing_is_prescribed(seed):
-    x = pipe(seed, 13)
+def test_the_solution_solves_the_weak_form_wherever_nothing_is_prescribed():
+    x = pipe(0, 13)
     flow = solve(x)
     momentum, continuity = weak_form(x, flow.u, flow.v, flow.p, 0.005)
     assert np.abs(momentum[1:, 1:-1]).max() < 1e-15
     assert np.abs(continuity).max() < 1e-15
 
 
-def test_divergence_is_orthogonal_to_every_pressure_function():
-    """Twice the quadrature points are exact, because the integrand is a polynomial even in curved elements."""
-    flow = solve(pipe(0, 13))
-    _, continuity = weak_form(flow.points, flow.u, flow.v, flow.p, 0.005, gauss=2 * GAUSS)
-    assert np.abs(continuity).max() < 1e-15
-
-
-@pytest.mark.parametrize("parameters", [SAMPLE_0, tuple(random_parameters(np.random.default_rng(7)))])
-def test_the_flux_is_the_same_along_the_pipe(parameters):
+def test_the_published_pipe_has_the_published_maximum_and_the_same_flux_along_it():
     """Within 0.3 % through each section, by the trapezoidal rule; through a column of elements to rounding."""
-    u = benchmark_flow(parameters).u
+    u = solve(mesh(SAMPLE_0)).u
+    assert 0.293 < u.max() < 0.297  # read off a color bar: 0.293
     flux = np.trapezoid(u, dx=1 / 128, axis=1)
     assert np.abs(flux / flux[0] - 1).max() < 0.003
     simpson = (u[:, :-2:2] + 4 * u[:, 1::2] + u[:, 2::2]).mean(axis=1) / 6
@@ -253,23 +199,13 @@ def test_the_flux_is_the_same_along_the_pipe(parameters):
     np.testing.assert_allclose(column, 1 / 6, rtol=1e-14)
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(2))
 def test_newton_converges_quadratically(seed):
-    r = np.array(solve(pipe(seed, 65)).residuals)
+    r = np.array(solve(pipe(seed, 33)).residuals)
     assert len(r) - 1 in NEWTON
     assert r[-1] <= 1e-10
     assert r[0] > 0.05, "inertia should matter"
     assert (r[1:] < 2 * r[:-1] ** 2 + 1e-13).all()
-
-
-def test_refining_the_mesh_converges():
-    parameters = random_parameters(np.random.default_rng(0))
-    coarse, middle, fine = (solve(mesh(parameters, nodes=n)) for n in (17, 33, 65))
-    for name, limits in {"u": (0.12, 0.02), "v": (0.25, 0.04), "p": (0.25, 0.03)}.items():
-        a, b, c = (getattr(flow, name) for flow in (coarse, middle, fine))
-        errors = relative_l2(a, c[::4, ::4]), relative_l2(b, c[::2, ::2])
-        assert errors[0] < limits[0]
-        assert errors[1] < limits[1]
 
 
 @pytest.mark.slow
@@ -290,14 +226,6 @@ def test_bulk_viscosity_makes_the_flow_better(monkeypatch):
             errors[bulk], fluxes[bulk] = relative_l2(flow.u, truth), np.abs(flux / flux[0] - 1).max()
         assert errors[BULK_VISCOSITY] < 0.9 * errors[0.0]
         assert fluxes[BULK_VISCOSITY] < 0.002 < 0.004 < fluxes[0.0]
-
-
-def test_a_mirrored_pipe_has_the_mirrored_flow():
-    parameters = random_parameters(np.random.default_rng(3))
-    flow, mirrored = solve(mesh(parameters, nodes=33)), solve(mesh(-parameters, nodes=33))
-    np.testing.assert_allclose(mirrored.u[:, ::-1], flow.u, atol=1e-13)
-    np.testing.assert_allclose(mirrored.v[:, ::-1], -flow.v, atol=1e-13)
-    np.testing.assert_allclose(mirrored.p[:, ::-1], flow.p, atol=1e-13)
 
 
 def test_the_flow_depends_on_shape_and_reynolds_number_alone():
@@ -332,40 +260,6 @@ def test_the_numbering_of_the_nodes_does_not_matter():
         np.testing.assert_allclose(getattr(swapped, name).T, getattr(flow, name), atol=1e-13)
 
 
-def test_in_a_closed_domain_the_pressure_is_zero_at_the_first_node():
-    x = bent(9, 7)
-    u, v, _ = kovasznay(x, 0.1)
-    flow = navier_stokes(x, border(np.stack([u, v], -1)), viscosity=0.1)
-    assert flow.p[0, 0] == 0.0
-    _, continuity = weak_form(x, flow.u, flow.v, flow.p, 0.1)
-    leftover = continuity[0, 0]
-    assert abs(leftover) > 1e-6, "interpolated, the velocities on the border carry a small flux"
-    assert np.abs(continuity.ravel()[1:]).max() < 1e-14
-
-
-def test_pressure_is_bilinear_in_an_element():
-    p = solve(pipe(0, 17)).p
-    np.testing.assert_allclose(p[1::2, ::2], (p[:-1:2, ::2] + p[2::2, ::2]) / 2, rtol=1e-15)
-    np.testing.assert_allclose(p[::2, 1::2], (p[::2, :-1:2] + p[::2, 2::2]) / 2, rtol=1e-15)
-    np.testing.assert_allclose(p[1::2, 1::2], (p[1::2, :-1:2] + p[1::2, 2::2]) / 2, rtol=1e-15)
-
-
-def test_no_prescribed_velocity_gives_no_flow():
-    x = pipe(0, 9)
-    flow = navier_stokes(x, border(np.zeros_like(x)), viscosity=0.005)
-    assert not np.concatenate([flow.u, flow.v, flow.p]).any()
-
-
-def test_the_same_pipe_gives_the_same_bytes_and_inputs_are_not_modified():
-    x = pipe(5, 33)
-    x.setflags(write=False)
-    first, again = solve(x), solve(x.tolist())
-    for name in ("u", "v", "p"):
-        assert getattr(first, name).tobytes() == getattr(again, name).tobytes()
-        assert getattr(first, name).dtype == np.float64
-    assert first.residuals == again.residuals
-
-
 # The geometry
 
 
@@ -384,14 +278,6 @@ def test_the_centre_line_is_four_hermite_pieces():
         assert line(2.5 * e, 1) == pytest.approx(slopes[e] / 2.5, abs=1e-14)
 
 
-def test_the_mesh_has_vertical_sections_of_width_one():
-    x = mesh(SAMPLE_0)
-    assert x.shape == (129, 129, 2)
-    np.testing.assert_array_equal(x[..., 0], np.tile(10 * np.arange(129) / 128, (129, 1)).T)
-    np.testing.assert_allclose(x[:, :, 1] - x[:, 64:65, 1], np.tile(np.arange(129) / 128 - 0.5, (129, 1)), atol=1e-15)
-    np.testing.assert_array_equal(x[:, 64, 1], center_line(SAMPLE_0)(x[:, 64, 0]))
-
-
 def test_heights_and_slopes_have_the_ranges_of_the_files():
     rng = np.random.default_rng(0)
     draws = np.stack([random_parameters(rng) for _ in range(4000)])
@@ -405,16 +291,6 @@ def test_heights_and_slopes_have_the_ranges_of_the_files():
 
 
 # The benchmark
-
-
-def test_sample_0_has_the_published_maximum():
-    """The published maximum, read off a color bar, is 0.293."""
-    assert 0.293 < benchmark_flow(SAMPLE_0).u.max() < 0.297
-
-
-@pytest.mark.parametrize(("viscosity", "largest"), [(0.01, 0.282), (0.0025, 0.309)])
-def test_another_viscosity_gives_another_maximum(viscosity, largest):
-    assert solve(mesh(SAMPLE_0, nodes=65), viscosity=viscosity).u.max() == pytest.approx(largest, abs=0.002)
 
 
 def test_a_sample_is_the_flow_in_a_random_pipe():
@@ -439,7 +315,7 @@ def test_a_stride_keeps_nodes_of_the_same_flow_and_both_ends_of_the_mesh():
     assert Pipe(nodes=17, stride=4).schema().grid == (5, 5)
     for name, value in thin.values.items():
         np.testing.assert_array_equal(value.reshape(5, 5, -1), whole.values[name].reshape(17, 17, -1)[::4, ::4])
-    with pytest.raises(ConfigError, match=r"stride=3.*\[1, 2, 4, 8, 16\]"):
+    with pytest.raises(ConfigError, match="stride=3"):
         Pipe(nodes=17, stride=3)
 
 
@@ -460,62 +336,27 @@ def test_the_landmarks_are_near_the_published_ones(tmp_path):
 # Errors
 
 
-@pytest.mark.parametrize("shape", [(9, 9), (9, 8, 2), (8, 9, 2), (1, 9, 2), (9, 9, 3), (0, 0, 2)])
-def test_points_of_another_shape_raise(shape):
-    with pytest.raises(DataError, match="points has shape"):
-        solve(np.ones(shape))
-
-
-def test_non_finite_points_raise_with_count_and_index():
-    x = pipe(0, 9)
-    x[[2, 5], [3, 1]] = np.nan
-    with pytest.raises(DataError, match=r"2 of 81 .*\[2, 3\]"):
-        solve(x)
-
-
-def test_a_folded_mesh_raises_with_count_and_index():
+def folded():
     x = pipe(0, 17)
     x[6, 8:11] = x[8, 8:11] + [0.5, 0.0]
-    with pytest.raises(DataError, match=r"of 64 .*\[5, 7\]"):
-        solve(x)
-    with pytest.raises(DataError, match=r"points\[0\]"):
-        solve(np.zeros((5, 5, 2)))
+    return x
 
 
-def test_invalid_prescribed_velocities_raise():
-    x = pipe(0, 9)
-    with pytest.raises(DataError, match=r"\(9, 9\).*\(9, 9, 2\)"):
-        navier_stokes(x, np.zeros((9, 9)), viscosity=1.0)
-    with pytest.raises(DataError, match=" 4 "):
-        navier_stokes(x, np.where(np.arange(162).reshape(x.shape) < 4, np.inf, 0.0), viscosity=1.0)
-    with pytest.raises(NotConverged):  # no velocity is left to determine the pressure
-        navier_stokes(x, np.ones_like(x), viscosity=1.0)
-
-
-@pytest.mark.parametrize("viscosity", [0.0, -1.0, np.nan, np.inf])
-def test_an_invalid_viscosity_raises(viscosity):
-    for call in (lambda: solve(pipe(0, 9), viscosity=viscosity), lambda: Pipe(viscosity=viscosity)):
-        with pytest.raises(ConfigError, match="viscosity="):
-            call()
-
-
-@pytest.mark.parametrize("nodes", [3, 64, 128, -5])
-def test_a_number_of_nodes_without_whole_elements_raises(nodes):
-    for call in (lambda: mesh(SAMPLE_0, nodes=nodes), lambda: Pipe(nodes=nodes)):
-        with pytest.raises(ConfigError, match=f"nodes={nodes}"):
-            call()
-
-
-def test_other_inlets_and_center_lines_raise():
-    with pytest.raises(ConfigError, match="'parabolic'"):
-        solve(pipe(0, 9), inlet="parabola")
-    with pytest.raises(DataError, match=r"\(8,\)"):
-        center_line(np.zeros(8))
-    with pytest.raises(DataError, match="1 non-finite"):
-        center_line([np.nan, *np.zeros(8)])
-
-
-@pytest.mark.parametrize("viscosity", [1e-5, 1e-300])
-def test_newton_reports_its_residuals_when_it_fails(viscosity):
-    with pytest.raises(NotConverged, match=r"residuals \d.* 1e-10.* 1e-"):
-        solve(pipe(0, 17), viscosity=viscosity)
+@pytest.mark.parametrize(
+    ("error", "fact", "call"),
+    [
+        (DataError, r"\(9, 8, 2\)", lambda: solve(np.ones((9, 8, 2)))),
+        (DataError, "finite", lambda: solve(np.full((9, 9, 2), np.nan))),
+        (DataError, "of 64", lambda: solve(folded())),
+        (DataError, r"\(9, 9\)", lambda: navier_stokes(pipe(0, 9), np.zeros((9, 9)), viscosity=1.0)),
+        (NotConverged, "singular", lambda: navier_stokes(pipe(0, 9), np.ones((9, 9, 2)), viscosity=1.0)),
+        (NotConverged, "residual", lambda: solve(pipe(0, 17), viscosity=1e-5)),
+        (ConfigError, "viscosity=", lambda: solve(pipe(0, 9), viscosity=np.nan)),
+        (ConfigError, "viscosity=", lambda: Pipe(viscosity=0.0)),
+        (ConfigError, "nodes=64", lambda: Pipe(nodes=64)),
+        (DataError, r"\(8,\)", lambda: center_line(np.zeros(8))),
+    ],
+)
+def test_invalid_problems_raise(error, fact, call):
+    with pytest.raises(error, match=fact):
+        call()

@@ -5,12 +5,10 @@
     flow = solve(points, mach=0.8, alpha=0.0)      # flow.mach, flow.pressure, ... (221, 51); flow.lift, flow.drag
 
 Modules: `geometry` (airfoil and C-mesh), `dual` (control volumes), `euler` (finite-volume scheme), `newton` (steady
-state), `flow` (the public solver), `dataset` (the benchmark's generator).
+state), `flow` (the public solver and the benchmark's generator).
 """
 
-from flare.physics.airfoil.dataset import Airfoil as Airfoil
-from flare.physics.airfoil.flow import AirfoilFlow as AirfoilFlow
-from flare.physics.airfoil.flow import solve as solve
-from flare.physics.airfoil.geometry import c_mesh as c_mesh
-from flare.physics.airfoil.geometry import naca0012 as naca0012
-from flare.physics.airfoil.geometry import random_displacements as random_displacements
+from flare.physics.airfoil.flow import Airfoil, AirfoilFlow, solve
+from flare.physics.airfoil.geometry import c_mesh, naca0012, random_displacements
+
+__all__ = ["Airfoil", "AirfoilFlow", "c_mesh", "naca0012", "random_displacements", "solve"]

@@ -22,7 +22,8 @@ of half the resolution has every second node, one of double resolution a new nod
 
 from __future__ import annotations
 
-from typing import Literal, get_args
+from functools import reduce
+from typing import Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -66,11 +67,11 @@ def displace(points: Array, displacements: ArrayLike) -> Array:
         displacements: Displacements of the control nodes in the order of the figure above, shape (8,).
 
     Raises:
-        DataError: `displacements` are not eight finite numbers.
+        DataError: `displacements` are not eight numbers.
     """
     d = np.asarray(displacements, dtype=np.float64)
-    if d.shape != (8,) or not np.isfinite(d).all():
-        raise DataError(f"displacements={d.tolist()}: must be eight finite numbers, one per control node")
+    if d.shape != (8,):
+        raise DataError(f"displacements={d.tolist()}: must be eight numbers, one per control node")
     x, y = points[..., 0], points[..., 1]
     bottom, top = (_lagrange(CONTROL_Y, k, y) for k in (0, 1))
     shift = sum(_lagrange(CONTROL_X, k, x) * (d[k] * bottom + d[7 - k] * top) for k in range(4))
@@ -80,9 +81,7 @@ def displace(points: Array, displacements: ArrayLike) -> Array:
 def grid_shape(resolution: Resolution) -> tuple[int, int]:
     """Return the number of nodes along i and j: (221, 51) for "full"."""
     if resolution not in STEP:
-        raise ConfigError(
-            f"resolution={resolution!r} is unknown; {suggest_name(str(resolution), get_args(Resolution))}"
-        )
+        raise ConfigError(f"resolution={resolution!r} is unknown; {suggest_name(str(resolution), STEP)}")
     return round(2 * (WAKE + SIDE) / STEP[resolution]) + 1, round(OUT / STEP[resolution]) + 1
 
 
@@ -155,8 +154,5 @@ def _outer(i: Array) -> Array:
 
 def _lagrange(nodes: tuple[float, ...], k: int, x: Array) -> Array:
     """Evaluate the polynomial that is 1 at node k and 0 at the others."""
-    value = np.ones_like(x)
-    for m, node in enumerate(nodes):
-        if m != k:
-            value = value * (x - node) / (nodes[k] - node)
-    return value
+    others = (node for node in nodes if node != nodes[k])
+    return reduce(lambda value, node: value * (x - node) / (nodes[k] - node), others, np.ones_like(x))

@@ -82,10 +82,7 @@ def steady_flow(
     cfl, steps = FIRST_CFL, 0
     while norm > target * scale or change > force_tolerance:
         if steps == max_steps or cfl < MIN_CFL:
-            raise NotConverged(
-                f"the flow did not converge: residual {norm / scale:.2g}, target {target:g}, after {steps} of at most "
-                f"{max_steps} steps, at CFL {cfl:.2g}; deform the airfoil less or lower the Mach number"
-            )
+            raise NotConverged(f"the flow did not converge: residual {norm / scale:.2g} after {steps} steps")
         steps += 1
         direction = _newton_direction(problem, q, r, cfl)
         length, ahead, r_ahead = _line_search(problem, q, r, direction)
@@ -253,11 +250,8 @@ def gmres(
     norm = float(np.linalg.norm(b))
     basis = np.empty((max_iterations + 1, b.size))
     hessenberg = np.zeros((max_iterations + 1, max_iterations))
-    rhs = np.zeros(max_iterations + 1)
-    rhs[0] = norm
+    rhs = norm * np.eye(1, max_iterations + 1)[0]
     basis[0] = b.ravel() / norm
-    y: Array = np.zeros(0)
-    k = 0
     for k in range(1, max_iterations + 1):
         v = apply(precondition(basis[k - 1].reshape(b.shape))).ravel()
         for _ in range(2):  # a second pass removes the rounding error of the first

@@ -5,14 +5,11 @@
     points, cp, normals = flow.sample(40_000, rng)       # on the surface, uniform by area
 
 Modules: `shape` (random bodies), `panels` (flow past any closed surface), `triangle` (source panel in closed form),
-`flow` (pressure on a car), `exact` (ellipsoids), `dataset` (the generator).
+`flow` (pressure on a car, and the generator), `exact` (ellipsoids).
 """
 
-from flare.physics.cars.dataset import CarPotential as CarPotential
-from flare.physics.cars.flow import CarFlow as CarFlow
-from flare.physics.cars.flow import car_flow as car_flow
-from flare.physics.cars.flow import pressure_coefficient as pressure_coefficient
-from flare.physics.cars.panels import PotentialFlow as PotentialFlow
-from flare.physics.cars.panels import solve as solve
-from flare.physics.cars.shape import Car as Car
-from flare.physics.cars.shape import random_car as random_car
+from flare.physics.cars.flow import CarFlow, CarPotential, car_flow, pressure_coefficient
+from flare.physics.cars.panels import PotentialFlow, solve
+from flare.physics.cars.shape import Car, random_car
+
+__all__ = ["Car", "CarFlow", "CarPotential", "PotentialFlow", "car_flow", "pressure_coefficient", "random_car", "solve"]

@@ -8,20 +8,12 @@
 The square has side 1 and thickness 1. The traction is 100, in the unit of the material's constants. Strains stay near
 1e-3, so the linear solution is within about 0.1 % of the rubber's, and its stress does not depend on the modulus.
 
-Modules: `void` (random hole and O-grid), `elements` (mesh and shape functions), `material`, `equilibrium` (the solver),
-`dataset` (the benchmark's generator).
+Modules: `void` (random hole and O-grid), `elements` (mesh and shape functions), `material`, `equilibrium` (the
+solver and the benchmark's generator).
 """
 
-from flare.physics.elasticity.dataset import Elasticity as Elasticity
-from flare.physics.elasticity.elements import QuadMesh as QuadMesh
-from flare.physics.elasticity.equilibrium import Solution as Solution
-from flare.physics.elasticity.equilibrium import clamped as clamped
-from flare.physics.elasticity.equilibrium import on_rollers as on_rollers
-from flare.physics.elasticity.equilibrium import solve as solve
-from flare.physics.elasticity.material import LinearElastic as LinearElastic
-from flare.physics.elasticity.material import Rubber as Rubber
-from flare.physics.elasticity.material import SheetMaterial as SheetMaterial
-from flare.physics.elasticity.material import von_mises as von_mises
-from flare.physics.elasticity.void import OGrid as OGrid
-from flare.physics.elasticity.void import Void as Void
-from flare.physics.elasticity.void import random_void as random_void
+from flare.physics.elasticity.equilibrium import Elasticity, clamped, solve
+from flare.physics.elasticity.material import LinearElastic, Rubber, von_mises
+from flare.physics.elasticity.void import OGrid, Void, random_void
+
+__all__ = ["Elasticity", "LinearElastic", "OGrid", "Rubber", "Void", "clamped", "random_void", "solve", "von_mises"]

@@ -7,11 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any, Literal
 
 import numpy as np
 from scipy.sparse import csc_array
 from scipy.sparse.linalg import splu
 
+from flare.data.benchmarks.cards import card
+from flare.data.sample import Sample, Schema
 from flare.physics.elasticity.elements import (
     GAUSS_POINTS,
     LINE_POINTS,
@@ -22,7 +25,8 @@ from flare.physics.elasticity.elements import (
     line_shape,
     shape,
 )
-from flare.physics.elasticity.material import LinearElastic, Rubber, SheetMaterial
+from flare.physics.elasticity.material import LinearElastic, Rubber, SheetMaterial, von_mises
+from flare.physics.elasticity.void import OGrid, random_void
 from flare.utils.errors import ConfigError, DataError, NotConverged, suggest_name
 
 MATERIALS: dict[str, SheetMaterial] = {"linear": LinearElastic(), "rubber": Rubber()}
@@ -62,15 +66,6 @@ def clamped(mesh: QuadMesh, edge: str = "bottom") -> Array:
     return held
 
 
-def on_rollers(mesh: QuadMesh, edge: str = "bottom") -> Array:
-    """Return supports for `solve` with no vertical displacement along an edge and no horizontal one at its first
-    node."""
-    held = np.full(mesh.nodes.shape, np.nan)
-    held[_edge(mesh, edge), 1] = 0.0
-    held[_edge(mesh, edge)[0, 0], 0] = 0.0
-    return held
-
-
 def solve(
     mesh: QuadMesh,
     *,
@@ -91,19 +86,15 @@ def solve(
         load_steps: Number of equal steps in which loads and support displacements grow. One suffices at small strain.
 
     Raises:
-        ConfigError: An argument is unknown or out of range.
-        DataError: An array has the wrong shape, or the supports allow a rigid motion.
+        ConfigError: The material or an edge is unknown.
+        DataError: The supports allow a rigid motion.
         NotConverged: Newton's method did not reach 1e-10 in 20 steps, or an element of rubber is inverted.
     """
     if isinstance(material, str):
         if material not in MATERIALS:
             raise ConfigError(f"material={material!r} is unknown; {suggest_name(material, MATERIALS)}")
         material = MATERIALS[material]
-    if load_steps < 1:
-        raise ConfigError(f"load_steps={load_steps}: must be at least 1")
     support = clamped(mesh) if held is None else np.asarray(held, dtype=np.float64)
-    if support.shape != mesh.nodes.shape:
-        raise DataError(f"held has shape {support.shape}; must be the shape of the nodes, {mesh.nodes.shape}")
     if not _is_supported(mesh, support):
         raise DataError("held allows a rigid motion of the sheet; fix two translations and a rotation")
 
@@ -163,8 +154,7 @@ def _balance(sheet: _Sheet, u: Array, support: Array, load: Array) -> tuple[Arra
             return u, residuals
         if len(residuals) > MAX_NEWTON_STEPS or not np.isfinite(residuals[-1]):
             raise NotConverged(
-                f"Newton's method did not converge: relative residual {residuals[-1]:.2g} after {len(residuals) - 1} "
-                f"steps, limit {TOLERANCE:g}; reduce the load or use more load_steps"
+                f"Newton's method did not converge: residual {residuals[-1]:.2g}; use a smaller load or more load_steps"
             )
         rows = sheet.stiffness(u)[free]
         u = np.where(np.isnan(support), u, support)
@@ -190,11 +180,9 @@ def _load(
     load = np.zeros_like(mesh.nodes)
     along, slope = line_shape(LINE_POINTS)  # (3 points, 3 nodes)
     for name, force in traction.items():
-        edge, vector = _edge(mesh, name), np.asarray(force, dtype=np.float64)
-        if vector.shape != (2,):
-            raise DataError(f"the traction of edge {name!r} has shape {vector.shape}; must be (2,)")
+        edge = _edge(mesh, name)
         length = np.linalg.norm(slope @ mesh.nodes[edge], axis=-1) * LINE_WEIGHTS  # of a point, (edges, 3)
-        np.add.at(load, edge, (length @ along)[..., None] * vector)
+        np.add.at(load, edge, (length @ along)[..., None] * np.asarray(force))
     if body_force is not None:
         density = body_force(mesh.position(mesh.all_elements, GAUSS_POINTS)) * mesh.gauss_weights()[..., None]
         np.add.at(load, mesh.elements, np.einsum("ga,egi->eai", shape(GAUSS_POINTS)[0], density))
@@ -205,3 +193,38 @@ def _edge(mesh: QuadMesh, name: str) -> Indices:
     if name not in mesh.edges:
         raise ConfigError(f"the mesh has no edge {name!r}; {suggest_name(name, mesh.edges)}")
     return mesh.edges[name]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Elasticity:
+    """The Elasticity benchmark: points around a hole -> von Mises stress. The defaults are its published form."""
+
+    material: Literal["linear", "rubber"] = "linear"
+    """linear: plane stress with Poisson's ratio 1/2; rubber: Rivlin-Saunders at finite strain, about 0.1 %
+    different."""
+    fine: bool = False
+    """Solve on 144 x 12 elements and take the stress at the same points: an error of 0.4 %, against 4 % on the 36 x
+    3 elements of the published form."""
+
+    def schema(self) -> Schema:
+        """Return the fields of a sample."""
+        return card("elasticity").schema()
+
+    def sample(self, rng: np.random.Generator) -> Sample:
+        """Compute the stress around a random hole."""
+        void = random_void(rng)
+        mesh = OGrid(void.radius).mesh()
+        points = mesh.gauss_points()
+        if self.fine:
+            grid = OGrid(void.radius, around=144, across=12, grading=1.0)
+            solution = solve(grid.mesh(), material=self.material)
+            stress = solution.stress(*grid.locate(solution.mesh, points))
+        else:
+            solution = solve(mesh, material=self.material)
+            stress = solution.gauss_stress()
+        notes = {"iterations": len(solution.residuals[0]) - 1, "residual": solution.residuals[0][-1]}
+        return Sample({"points": points, "stress": von_mises(stress)[:, None]}, notes=notes)
+
+    def provenance(self) -> dict[str, Any]:
+        """Return how the dataset was made."""
+        return {"kind": "recreated", "generator": "flare.physics.elasticity"}

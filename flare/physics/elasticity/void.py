@@ -28,10 +28,6 @@ class Void:
     coefficients: Array
     """a_k and b_k, shape (5, 2)."""
 
-    def __post_init__(self) -> None:
-        if np.shape(self.coefficients) != (MODES, 2):
-            raise DataError(f"coefficients have shape {np.shape(self.coefficients)}; must be ({MODES}, 2): a_k, b_k")
-
     def radius(self, angle: Array) -> Array:
         """Return r at polar angles (...) in radians around (½, ½)."""
         k = np.arange(1, MODES + 1)
@@ -63,11 +59,8 @@ class OGrid:
     """Ring j ends at (j / across)^grading; below 1, rings get thinner towards the square."""
 
     def __post_init__(self) -> None:
-        if self.around < 4 or self.around % 4 or self.across < 1 or not 0 < self.grading < np.inf:
-            raise ConfigError(
-                f"around={self.around}, across={self.across}, grading={self.grading}: around must be a multiple of 4, "
-                f"across at least 1, and grading positive"
-            )
+        if self.around < 4 or self.around % 4:
+            raise ConfigError(f"around={self.around}: must be a multiple of 4")
 
     def levels(self) -> Array:
         """Return the fractions of the way from hole to square at which rings end, shape (across + 1,)."""
@@ -86,13 +79,8 @@ class OGrid:
         reach = np.linalg.norm(ray, axis=1)
         angle = np.arctan2(ray[:, 1], ray[:, 0])
         radius = self.radius(angle)
-        bad = ~((radius > 0) & (radius < reach))
-        if bad.any():
-            n = int(np.argmax(bad))
-            raise DataError(
-                f"the hole has radius {radius[n]:.4g} at angle {angle[n]:.3f}; must be between 0 and {reach[n]:.4g}, "
-                f"the distance to the square"
-            )
+        if not ((radius > 0) & (radius < reach)).all():
+            raise DataError("the hole must have a positive radius and end within the square")
         # Mid-nodes lie halfway: graded ones would distort the first ring on every mesh and reduce the order.
         fraction = np.interp(np.arange(2 * self.across + 1) / 2, np.arange(self.across + 1), self.levels())[:, None]
         distance = (1 - fraction) * radius + fraction * reach  # (2 across + 1, 2 around)
@@ -131,9 +119,5 @@ class OGrid:
         local = mesh.local_coordinates(points, element, 2 * np.stack([inside, position - sector], -1) - 1)
         outside = abs(local).max(-1) > 1 + SLACK
         if outside.any():
-            x, y = points[np.argmax(outside)]
-            raise NotConverged(
-                f"{outside.sum()} of {len(points)} points are in the hole or outside the square "
-                f"(first: ({x:.4f}, {y:.4f}))"
-            )
+            raise NotConverged(f"{outside.sum()} of {len(points)} points are in the hole or outside the square")
         return element, local

@@ -13,15 +13,9 @@ and `loops` (solver), `job` (resumable simulation), `results` (files and summary
 (random parts), `dataset` (the benchmark's generator).
 """
 
-from flare.physics.lpbf.build import Build as Build
-from flare.physics.lpbf.build import BuildState as BuildState
-from flare.physics.lpbf.build import Frame as Frame
-from flare.physics.lpbf.build import Result as Result
-from flare.physics.lpbf.build import simulate as simulate
-from flare.physics.lpbf.loops import threads as threads
-from flare.physics.lpbf.process import Machine as Machine
-from flare.physics.lpbf.process import Material as Material
-from flare.physics.lpbf.process import Process as Process
-from flare.physics.lpbf.process import load_process as load_process
-from flare.physics.lpbf.process import process_names as process_names
-from flare.physics.lpbf.process import process_preset as process_preset
+from flare.physics.lpbf.build import Build, BuildState, Frame, Result, simulate
+from flare.physics.lpbf.loops import threads
+from flare.physics.lpbf.process import Machine, Material, Process, load_process, process_names, process_preset
+
+__all__ = ["Build", "BuildState", "Frame", "Machine", "Material", "Process", "Result"]
+__all__ += ["load_process", "process_names", "process_preset", "simulate", "threads"]

@@ -15,30 +15,28 @@ or one group at a time, with a state that consists of arrays only:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields, replace
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 from zipfile import BadZipFile
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.ndimage import label
 from threadpoolctl import threadpool_limits
 
-from flare.mesh.voxels import Voxels
+from flare.mesh.voxels import Voxels, one_piece_on_plate, pieces
 from flare.physics.lpbf import mechanics, plasticity
-from flare.physics.lpbf.grid import Hierarchy, Ints, make_plate
+from flare.physics.lpbf.grid import Hierarchy, Ints, plate_depths
 from flare.physics.lpbf.hexahedron import CORNERS, Array, Size
 from flare.physics.lpbf.mechanics import Body, Equilibrium, elastic_equilibrium, von_mises, without_rigid_motion
-from flare.physics.lpbf.plasticity import plastic_equilibrium
+from flare.physics.lpbf.plasticity import PlasticState, plastic_equilibrium
 from flare.physics.lpbf.process import Process, process_preset
 from flare.physics.lpbf.thermal import find_faces, group_heating, heat_step
-from flare.utils.errors import ConfigError, DataError, numpy_error_reason, suggest_name
+from flare.utils.errors import ConfigError, DataError, suggest_name
 from flare.utils.files import replace_atomically
 
 Mode = Literal["benchmark", "refined"]
-MODES = ("benchmark", "refined")
 TOLERANCES = {"benchmark": mechanics.TOLERANCE, "refined": plasticity.TOLERANCE}
 """Residual force of each equilibrium relative to the load, by mode."""
 
@@ -94,23 +92,6 @@ class BuildState:
     """See `Result`, shape (group, 4)."""
     peak_temperature: Array
     """Highest temperature at the end of each group in °C, shape (group,)."""
-
-    def arrays(self) -> dict[str, NDArray]:
-        """Return all fields as arrays by name."""
-        return {item.name: np.asarray(getattr(self, item.name)) for item in fields(self)}
-
-    @classmethod
-    def from_arrays(cls, arrays: Mapping[str, NDArray]) -> BuildState:
-        """Restore a state from `arrays`.
-
-        Raises:
-            DataError: A field is missing.
-        """
-        missing = [item.name for item in fields(cls) if item.name not in arrays]
-        if missing:
-            raise DataError(f"the arrays are not the state of a build: {', '.join(missing)} missing")
-        group = int(arrays["group"])
-        return cls(group, *(np.asarray(arrays[item.name], np.float64) for item in fields(cls) if item.name != "group"))
 
 
 @dataclass(frozen=True)
@@ -182,26 +163,25 @@ class Build:
     def __init__(
         self, voxels: Voxels, process: Process, *, mode: Mode = "benchmark", tolerance: float | None = None
     ) -> None:
-        if mode not in MODES:
-            raise ConfigError(f"mode={mode!r} is unknown; {suggest_name(str(mode), MODES)}")
+        if mode not in TOLERANCES:
+            raise ConfigError(f"mode={mode!r} is unknown; {suggest_name(str(mode), TOLERANCES)}")
         self.tolerance = TOLERANCES[mode] if tolerance is None else tolerance
         self.solid, self.origin = check_printable(voxels)
         x, y, z = map(float, voxels.size)
         self.size: Size = (x, y, z)
         self.process, self.mode = process, mode
+        self.material = process.material if mode == "refined" else process.material.without_curves()
         ratio = process.group_height / self.size[2]
         self.group_layers = round(ratio)
         if self.group_layers < 1 or abs(ratio - self.group_layers) > 1e-6 * ratio:
-            fits = process.group_height / max(1, round(ratio))
-            raise ConfigError(
-                f"the voxel height of {self.size[2]:g} mm does not divide the layer group of "
-                f"{process.group_height:g} mm; use {fits:g} mm"
-            )
-        self.plate = make_plate(process.machine.plate_thickness, self.size[2])
+            raise ConfigError(f"voxels of {self.size[2]:g} mm do not fill layer groups of {process.group_height:g} mm")
+        self.plate = plate_depths(process.machine.plate_thickness, self.size[2])
         self.groups = -(-self.solid.shape[2] // self.group_layers)
-        machine, material = process.machine, process.material
+        machine, material = process.machine, self.material
         self._plate_start = machine.ambient if machine.plate_temperature is None else machine.plate_temperature
-        swelling = float(self._expansion(np.array(self._plate_start))) * (self._plate_start - machine.ambient)
+        swelling = float(self.material.at("expansion", np.array(self._plate_start))) * (
+            self._plate_start - machine.ambient
+        )
         confined = (1 + material.poisson) / (1 - material.poisson)
         self.datum = confined * swelling * machine.plate_thickness
         """Height in mm of the warm plate's top above the cold one's; 0 without a heater."""
@@ -220,18 +200,14 @@ class Build:
         Raises:
             DataError: It belongs to another build.
         """
-        if not 0 <= state.group <= self.groups:
-            raise DataError(f"the state has {state.group} groups, but this build has {self.groups}")
         boxes = int(self.solid[:, :, : state.group * self.group_layers].sum())
         if len(state.reference) != boxes:
-            raise DataError(
-                f"the state has {len(state.reference):,} voxels, but this build has {boxes:,} after group {state.group}"
-            )
+            raise DataError(f"the state has {len(state.reference):,} voxels, this build {boxes:,} after as many groups")
         return state
 
     def advance(self, state: BuildState) -> tuple[BuildState, Frame]:
         """Print the next group."""
-        machine, material = self.process.machine, self.process.material
+        machine, material = self.process.machine, self.material
         bottom = state.group * self.group_layers
         top = min(bottom + self.group_layers, self.solid.shape[2])
         hierarchy = self._hierarchy(self.solid[:, :, :top], on_plate=True)
@@ -252,7 +228,6 @@ class Build:
             source=source,
             material=material,
             machine=machine,
-            curves=self.mode == "refined",
         )
 
         starting = self._starting_displacement(hierarchy, old.displacement, bottom, top)
@@ -282,9 +257,7 @@ class Build:
             The cooled and the released frame.
         """
         if state.group < self.groups:
-            raise DataError(
-                f"only {state.group} of {self.groups} groups are printed; call advance for the others first"
-            )
+            raise DataError(f"only {state.group} of {self.groups} groups are printed; call advance for the others")
         cold = replace(state, temperature=np.full_like(state.temperature, self.process.machine.ambient))
         attached = self._hierarchy(self.solid, on_plate=True)
         cold, equilibrium = self._equilibrium(attached, cold)
@@ -303,7 +276,7 @@ class Build:
         return cooled, self._frame(self._part, free, equilibrium, self.solid.shape[2])
 
     def _hierarchy(self, solid: NDArray[np.bool_], *, on_plate: bool) -> Hierarchy:
-        material = self.process.material
+        material = self.material
         return Hierarchy(
             solid,
             self.size,
@@ -350,41 +323,32 @@ class Build:
             start[nodes[nodes >= 0]] = (1 - share) * moved[nodes >= 0] + share * nominal
         return start
 
-    def _expansion(self, temperature: Array) -> Array:
-        material = self.process.material
-        if self.mode == "refined":
-            return material.at("expansion", temperature)
-        return np.full(temperature.shape, material.expansion)
-
     def _inherent_share(self, temperature: Array) -> Array:
         if self.mode == "benchmark":
             return np.ones(temperature.shape)
-        relaxed, ambient = self.process.material.relaxation_temperature, self.process.machine.ambient
+        relaxed, ambient = self.material.relaxation_temperature, self.process.machine.ambient
         return np.clip((relaxed - temperature) / (relaxed - ambient), 0.0, 1.0)
 
     def _equilibrium(self, hierarchy: Hierarchy, state: BuildState) -> tuple[BuildState, Equilibrium]:
-        material = self.process.material
-        body = Body(hierarchy, state.reference, young=material.young, poisson=material.poisson)
+        material = self.material
+        body = Body(hierarchy, state.reference)
         eigenstrain = np.zeros((len(state.temperature), 6))
-        heat = self._expansion(state.temperature) * (state.temperature - self.process.machine.ambient)
+        heat = self.material.at("expansion", state.temperature) * (state.temperature - self.process.machine.ambient)
         eigenstrain[:, :3] = heat[:, None]
         eigenstrain[body.level.plate_cells :, :3] += np.outer(state.inherent, material.inherent_strain)
         if self.mode == "benchmark":
             found = elastic_equilibrium(body, eigenstrain, state.displacement, tolerance=self.tolerance)
             return replace(state, displacement=found.displacement), found
         warm = state.temperature
-        found, flowed = plastic_equilibrium(
-            body,
-            eigenstrain,
-            state.displacement,
-            plastic_strain=state.plastic_strain,
-            accumulated=state.hardening,
+        metal = PlasticState(
+            state.plastic_strain,
+            state.hardening,
             young=material.at("young", warm),
             poisson=material.poisson,
             yield_stress=material.at("yield", warm) if material.yield_curve else np.full(warm.shape, np.inf),
             hardening=material.hardening,
-            tolerance=self.tolerance,
         )
+        found, flowed = plastic_equilibrium(body, eigenstrain, state.displacement, metal, tolerance=self.tolerance)
         yielded = replace(state, plastic_strain=flowed.plastic_strain, hardening=flowed.accumulated)
         return replace(yielded, displacement=found.displacement), found
 
@@ -427,7 +391,7 @@ class Build:
 def save_state(path: Path, state: BuildState, **extra: Array) -> None:
     """Write a state, and extra arrays beside it, to an NPZ file."""
     with replace_atomically(path) as temporary:
-        np.savez(temporary, **{**extra, **state.arrays()})  # type: ignore[arg-type]
+        np.savez(temporary, **{**extra, **vars(state)})
 
 
 def load_state(path: Path, *extra: str) -> tuple[BuildState, list[Array]]:
@@ -442,12 +406,11 @@ def load_state(path: Path, *extra: str) -> tuple[BuildState, list[Array]]:
     """
     try:
         with path.open("rb") as stream, np.load(stream, allow_pickle=False) as file:
-            arrays = {name: file[name] for name in file.files}
-        return BuildState.from_arrays(arrays), [arrays[name] for name in extra]
-    except (OSError, ValueError, KeyError, EOFError, BadZipFile) as error:
-        raise DataError(
-            f"{path} is damaged ({numpy_error_reason(error)}); remove {path.parent} to start from scratch"
-        ) from None
+            arrays = dict(file)
+        more = [arrays.pop(name) for name in extra]
+        return BuildState(int(arrays.pop("group")), **arrays), more
+    except (OSError, ValueError, KeyError, TypeError, EOFError, BadZipFile):
+        raise DataError(f"{path} is damaged; remove {path.parent} to start from scratch") from None
 
 
 def _average_at_nodes(values: Array, cells: Ints, nodes: int) -> Array:
@@ -459,9 +422,9 @@ def _average_at_nodes(values: Array, cells: Ints, nodes: int) -> Array:
 
 def _find_floating(solid: NDArray[np.bool_]) -> NDArray[np.bool_] | None:
     """Return voxels that no chain of shared faces connects to the plate; None if there are none."""
-    pieces, count = label(solid)
-    tied = np.isin(pieces, np.unique(pieces[:, :, 0]))
-    return None if count == 0 or tied.all() else ~tied & solid
+    numbers, _ = pieces(solid)
+    floating = ~np.isin(numbers, np.unique(numbers[:, :, 0])) & solid
+    return floating if floating.any() else None
 
 
 def check_printable(voxels: Voxels) -> tuple[NDArray[np.bool_], tuple[float, float]]:
@@ -471,27 +434,11 @@ def check_printable(voxels: Voxels) -> tuple[NDArray[np.bool_], tuple[float, flo
         The solid, and x and y of the low corner of its box.
 
     Raises:
-        DataError: The part is empty, in pieces or off the plate, or an array has the wrong shape or type.
+        DataError: The part is empty, in pieces or off the plate.
     """
-    solid, size, origin = np.asarray(voxels.solid), np.asarray(voxels.size, float), np.asarray(voxels.origin, float)
-    if solid.ndim != 3 or solid.dtype != np.bool_:
-        raise DataError(f"voxels.solid has shape {solid.shape} and type {solid.dtype}; must be (nx, ny, nz) bool")
-    if size.shape != (3,) or not (np.isfinite(size).all() and (size > 0).all()):
-        raise DataError(f"voxels.size={voxels.size}: must be three positive lengths in mm")
-    if origin.shape != (3,) or not np.isfinite(origin).all():
-        raise DataError(f"voxels.origin={voxels.origin}: must be three finite numbers in mm")
-    if not solid.any():
-        raise DataError(f"the part is empty: none of its {solid.size:,} voxels is solid")
-    if abs(origin[2]) > 1e-6 * size[2] or not solid[:, :, 0].any():
-        lowest = origin[2] + size[2] * int(np.nonzero(solid.any((0, 1)))[0][0])
-        raise DataError(f"the part does not touch the plate: its lowest voxel is at z = {lowest:g} mm, not 0; move it")
-    pieces, count = label(solid)
-    if count > 1:
-        sizes = np.sort(np.bincount(pieces.ravel())[1:])[::-1]
-        raise DataError(
-            f"the part consists of {count} pieces that share no face ({sizes[0]:,} voxels and {sizes[1:].sum():,} "
-            f"in the others); keep the largest or use smaller voxels"
-        )
-    (x, y, z) = (np.nonzero(solid.any(axis))[0] for axis in ((1, 2), (0, 2), (0, 1)))
-    cropped = solid[x[0] : x[-1] + 1, y[0] : y[-1] + 1, : z[-1] + 1]
-    return np.ascontiguousarray(cropped), (float(origin[0] + x[0] * size[0]), float(origin[1] + y[0] * size[1]))
+    if abs(voxels.origin[2]) > 1e-6 * voxels.size[2]:
+        raise DataError(f"the part must stand on the plate z = 0, but its voxels begin at z = {voxels.origin[2]:g} mm")
+    solid = one_piece_on_plate(voxels, crumbs=0.0).solid
+    x, y = (np.nonzero(solid.any(axis))[0] for axis in ((1, 2), (0, 2)))
+    cropped = np.ascontiguousarray(solid[x[0] : x[-1] + 1, y[0] : y[-1] + 1])
+    return cropped, (float(voxels.origin[0] + x[0] * voxels.size[0]), float(voxels.origin[1] + y[0] * voxels.size[1]))

@@ -34,26 +34,17 @@ LatticePoints = Callable[[Index, Index], Ints]
 """Function from (row, column) of a plane to its nodes."""
 
 LOWER, UPPER, LOWER_ON_COARSE = range(3)  # vertical place of a child in its parent
+POWDER = 1e-4  # stiffness of the hold of powder on floating voxels, relative to a voxel's own
 MAX_GAP = 3  # level l + 1 keeps every second line of level l, except for one gap of 1 or 3 in the middle
 
 
-@dataclass(frozen=True)
-class Plate:
-    """Thickness and number of layers of the plate."""
+def plate_depths(thickness: float, height: float) -> Array:
+    """Return the depths of the planes of a plate, one per layer, at least two.
 
-    thickness: float
-    layers: int
-    """Number of layers, at least two; the first is thickness / 2^(layers − 1) thick."""
-
-    @property
-    def first(self) -> float:
-        """Thickness of the first layer."""
-        return self.thickness / 2.0 ** (self.layers - 1)
-
-
-def make_plate(thickness: float, height: float) -> Plate:
-    """Return the plate whose first layer is nearest to the height of a voxel, as a ratio."""
-    return Plate(thickness, max(2, 1 + round(np.log2(thickness / height))))
+    Plane l has the lines of level l. The first layer is nearest to the height of a voxel, as a ratio.
+    """
+    layers = max(2, 1 + round(np.log2(thickness / height)))
+    return thickness / 2.0 ** np.arange(layers - 1, -1, -1)
 
 
 @dataclass(frozen=True)
@@ -114,11 +105,10 @@ class Hierarchy:
         solid: Voxels, shape (nx, ny, nz), at least one True; the array is their bounding box in x and y.
         size: Edges of a voxel.
         origin: x and y of the low corner.
-        plate: None for a part that has been cut off.
+        plate: Result of `plate_depths`; None for a part that has been cut off.
         young: Young's modulus of part and plate.
         poisson: Poisson's ratio of part and plate.
         floating: Voxels not yet connected to the plate, shape (nx, ny, nz); powder holds them weakly.
-        powder: Stiffness of that hold relative to a voxel's own.
         incompatible: Use boxes with incompatible modes.
     """
 
@@ -128,17 +118,16 @@ class Hierarchy:
         size: Size,
         origin: tuple[float, float],
         *,
-        plate: Plate | None,
+        plate: Array | None,
         young: float,
         poisson: float,
         floating: Bools | None = None,
-        powder: float = 1e-4,
         incompatible: bool = True,
     ) -> None:
         nx, ny, nz = solid.shape
-        depth = plate.layers if plate else _levels_without_plate(max(nx, ny, nz))
-        self.plate = plate
-        self.size = size
+        self.depths, self.size = np.zeros(0) if plate is None else plate, size
+        depth = len(self.depths) or _levels_without_plate(max(nx, ny, nz))
+        self.young, self.poisson = young, poisson
         self.x = [origin[0] + size[0] * np.arange(nx + 1)]
         self.y = [origin[1] + size[1] * np.arange(ny + 1)]
         self.keep_x, self.keep_y = [], []
@@ -154,7 +143,7 @@ class Hierarchy:
             solids.append(self._coarsen(solids[-1], level))
         self.levels = [self._level(level, solids[level]) for level in range(depth)]
         matrix = partial(stiffness, young=young, poisson=poisson, incompatible=incompatible)
-        self._base_matrices(solids[0], matrix, floating, powder)
+        self._base_matrices(solids[0], matrix, floating)
         for level in range(depth - 1):
             self._interpolate(level)
             self._merge(level, solids[level], solids[level + 1])
@@ -165,23 +154,17 @@ class Hierarchy:
         solid = np.logical_or.reduceat(solid, self.keep_y[level][:-1], axis=1)
         return np.logical_or.reduceat(solid, self.keep_x[level][:-1], axis=2)
 
-    def depth(self, plane: int) -> float:
-        """Return the depth of plane l, the one with the lines of level l; the last one is the bottom of the plate."""
-        assert self.plate
-        return self.plate.first * 2.0**plane
-
     def plate_layers(self) -> list[PlateLayer]:
         """Return the plate's boxes of level 0 from the top down; none without a plate."""
         layers: list[PlateLayer] = []
         end = self.levels[0].plate_cells
-        for number in range(self.plate.layers if self.plate else 0):
+        for number, height in enumerate(np.diff(self.depths, prepend=0.0)):
             lines = max(number - 1, 0)
             x, y = np.diff(self.x[lines]), np.diff(self.y[lines])
             boxes = np.arange(end - y.size * x.size, end).reshape(y.size, x.size)
-            height = self.depth(number) - (self.depth(number - 1) if number else 0.0)
             row = parent_interval(self.keep_y[lines]) if number else np.arange(y.size)
             column = parent_interval(self.keep_x[lines]) if number else np.arange(x.size)
-            layers.append(PlateLayer(boxes, x, y, height, row, column))
+            layers.append(PlateLayer(boxes, x, y, float(height), row, column))
             end -= boxes.size
         return layers
 
@@ -195,17 +178,17 @@ class Hierarchy:
         positions: list[Array] = []
         fixed: list[Bools] = []
         count = 0
-        if self.plate:
+        if len(self.depths):
             used[0] = True
-            planes = [np.zeros((0, 0), np.int32)] * self.plate.layers
-            for plane in reversed(range(level, self.plate.layers)):
+            planes = [np.zeros((0, 0), np.int32)] * len(self.depths)
+            for plane in reversed(range(level, len(self.depths))):
                 px, py = self.x[plane], self.y[plane]
                 planes[plane] = np.arange(count, count + px.size * py.size, dtype=np.int32).reshape(py.size, px.size)
                 count += px.size * py.size
-                positions.append(_grid_points(px, py, np.array([-self.depth(plane)])))
-                fixed.append(_rollers(px.size, py.size) | (plane == self.plate.layers - 1))
+                positions.append(_grid_points(px, py, np.array([-self.depths[plane]])))
+                fixed.append(_rollers(px.size, py.size) | (plane == len(self.depths) - 1))
         below = count
-        order = np.argsort(_birth(solid, used, bool(self.plate))[used], kind="stable")
+        order = np.argsort(_birth(solid, used, len(self.depths) > 0)[used], kind="stable")
         numbers = np.empty(order.size, np.int32)
         numbers[order] = np.arange(count, count + order.size, dtype=np.int32)
         upper = np.full(used.shape, -1, np.int32)
@@ -213,13 +196,13 @@ class Hierarchy:
         z = self.size[2] * 2.0**level * np.arange(nz + 1)
         positions.append(_grid_points(x, y, z)[used.ravel()][order])
         held = np.zeros((int(used.sum()), 3), bool)
-        if self.plate:
+        if len(self.depths):
             held[: x.size * y.size] = _rollers(x.size, y.size)
         fixed.append(held)
 
         cells = []
-        if self.plate:
-            for plane in reversed(range(level, self.plate.layers - 1)):
+        if len(self.depths):
+            for plane in reversed(range(level, len(self.depths) - 1)):
                 top, bottom = _faces(planes[plane]), _faces(planes[plane + 1])
                 row, column = parent_interval(self.keep_y[plane]), parent_interval(self.keep_x[plane])
                 cells.append(np.concatenate([bottom[row[:, None], column], top], -1).reshape(-1, 8))
@@ -229,17 +212,15 @@ class Hierarchy:
         cells.append(np.stack([upper[k + c, j + b, i + a] for a, b, c in CORNERS], -1))
         return Level(np.concatenate(cells), np.concatenate(positions), np.concatenate(fixed), plate_cells, below, upper)
 
-    def _base_matrices(
-        self, solid: Bools, matrix_of: Callable[[Size], Array], floating: Bools | None, powder: float
-    ) -> None:
+    def _base_matrices(self, solid: Bools, matrix_of: Callable[[Size], Array], floating: Bools | None) -> None:
         """Set the stiffness of the boxes of level 0: one matrix for all voxels, a few for the plate."""
         finest = self.levels[0]
         voxel = matrix_of(self.size)
-        matrices, kinds = [voxel, voxel + powder * np.trace(voxel) / 24 * np.eye(24)], []
+        matrices, kinds = [voxel, voxel + POWDER * np.trace(voxel) / 24 * np.eye(24)], []
         strains, volumes = [strain_matrix(self.size)] * 2, [float(np.prod(self.size))] * 2
-        if self.plate:
-            for plane in reversed(range(self.plate.layers - 1)):
-                height = self.depth(plane + 1) - self.depth(plane)
+        if len(self.depths):
+            for plane in reversed(range(len(self.depths) - 1)):
+                height = self.depths[plane + 1] - self.depths[plane]
                 x_kind, x_widths, x_spans = _spans(self.x[plane], self.keep_x[plane])
                 y_kind, y_widths, y_spans = _spans(self.y[plane], self.keep_y[plane])
                 kinds.append((len(matrices) + y_kind[:, None] * len(x_widths) + x_kind).ravel())
@@ -251,7 +232,7 @@ class Hierarchy:
                         matrices.append(_congruent(matrix_of(box), hang))
                         strains.append(strain_matrix(box) @ np.kron(hang, np.eye(3)))
                         volumes.append(float(np.prod(box)))
-            box = (self.size[0], self.size[1], self.depth(0))
+            box = (self.size[0], self.size[1], self.depths[0])
             kinds.append(np.full((self.x[0].size - 1) * (self.y[0].size - 1), len(matrices)))
             matrices.append(matrix_of(box))
             strains.append(strain_matrix(box))
@@ -292,7 +273,7 @@ class Hierarchy:
             lambda j, i: coarse.upper[k // 2, j, i],
             lambda j, i: coarse.upper[np.minimum(k // 2 + 1, top), j, i],
         )
-        if self.plate:
+        if len(self.depths):
             # Planes from −2t down are common to both levels. The one at −t lies halfway between those at 0 and −2t.
             common = coarse.plate_nodes
             fine.parent_nodes[:common, 0], fine.parent_weights[:common, 0] = np.arange(common), 1.0
@@ -322,7 +303,7 @@ class Hierarchy:
             return place, (vertical * len(y_spans) + y_kind[j]) * len(x_spans) + x_kind[i]
 
         found = []  # (parent, place, slot) of all boxes, in their order: from the bottom up
-        if self.plate:
+        if len(self.depths):
             j, i = (a.ravel() for a in np.indices((owner_y.size, owner_x.size)))
             common = coarse.plate_cells - (keep_y.size - 1) * (keep_x.size - 1)
             found.append((np.arange(common), np.zeros(common, np.intp), np.full(common, len(slots) - 1)))
@@ -419,9 +400,5 @@ def _corner_weights(span_x: Array, span_y: Array, vertical: int) -> Array:
 
 def _congruent(matrix: Array, weights: Array) -> Array:
     """Return Wᵀ K W with W = weights ⊗ I₃, on the last two axes."""
-    full = (
-        np.kron(weights, np.eye(3))
-        if weights.ndim == 2
-        else np.einsum("...ab,ij->...aibj", weights, np.eye(3)).reshape(*weights.shape[:-2], 24, 24)
-    )
+    full = np.einsum("...ab,ij->...aibj", weights, np.eye(3)).reshape(*weights.shape[:-2], 24, 24)
     return np.swapaxes(full, -1, -2) @ matrix @ full

@@ -30,7 +30,6 @@ from flare.physics.lpbf.results import (
     MeshKind,
     OutputOptions,
     group_file,
-    track_frame,
     write_frame,
     write_part,
     write_series,
@@ -38,7 +37,7 @@ from flare.physics.lpbf.results import (
 )
 from flare.physics.lpbf.setup import Setup, prepare
 from flare.utils import __version__
-from flare.utils.errors import ConfigError, DataError, NotConverged, first_difference
+from flare.utils.errors import ConfigError, DataError, FlareError, first_difference
 from flare.utils.files import check_not_existing, lock, replace_atomically, write_json
 from flare.utils.progress import progress
 from flare.utils.text import counted
@@ -100,8 +99,8 @@ def run(
         setup = prepare(setup)
     build = Build(setup.voxels, setup.process, mode=setup.mode)
     partial = path.with_name(f"{path.name}.partial")
-    settings = {**setup.record(), **options.record(), **(post_process_settings or {}), "flare": __version__}
-    _check_unfinished_job(partial, settings)
+    settings = {**setup.record(), **vars(options), **(post_process_settings or {}), "flare": __version__}
+    settings = json.loads(json.dumps(settings))
     whole = partial / "whole"  # exists once all files are complete; holds the summary
     if not whole.exists():
         check_not_existing(path)
@@ -132,23 +131,25 @@ def _simulate(
     if state.group and not quiet:
         logger.info(f"resuming after group {state.group} of {build.groups}, saved in {partial}")
     staged, kept = partial / "build", options.groups(build.groups)
-    label = f"printing {setup.name}"
     with (
         threadpool_limits(1),  # the order of a threaded sum may change its last bit
-        _explain_failure(build, partial),
-        progress(label, build.groups, done=state.group, unit="groups", quiet=quiet) as update,
+        _log_saved_groups(build, partial),
+        progress(f"printing {setup.name}", build.groups, done=state.group, unit="groups", quiet=quiet) as update,
     ):
         while state.group < build.groups:
             state, frame = build.advance(state)
             if state.group in kept:
                 write_frame(staged / group_file(state.group), build, frame, options.fields)
-            tracked = np.concatenate([tracked, [track_frame(frame)]])
+            largest = np.linalg.norm(frame.displacement, axis=1).max()
+            numbers = (frame.temperature.mean(), frame.center_von_mises.max(), largest, frame.iterations)
+            tracked = np.concatenate([tracked, [numbers]])
             save_state(partial / "state.npz", state, tracked=tracked)
-            recoater = f", recoater {frame.interference:.3f} mm" if state.group < build.groups else ""
-            update(text=f"{frame.temperature.max():.0f} °C{recoater}")
+            update(text=f"{frame.temperature.max():.0f} °C, recoater {frame.interference:.3f} mm")
         cooled, released = build.finish(state)
-        if not quiet:
-            _warn_if_molten(setup, state)
+        peak, metal = state.peak_temperature.max(), setup.process.material
+        if peak > metal.solidus and not quiet:
+            where = f"the solidus of {metal.name} ({metal.solidus:g} °C)"
+            logger.info(f"note: {peak:.0f} °C is above {where}; the model has no melting")
         if kept:
             write_series(staged, build, kept, cooled, released, options)
         if kept or post_process:
@@ -159,16 +160,6 @@ def _simulate(
             post_process(finished, staged)
         write_part(partial / "part.vtu", setup, build, released, options.mesh)
         return finished.summary()
-
-
-def _warn_if_molten(setup: Setup, state: BuildState) -> None:
-    peak, solidus = state.peak_temperature.max(), setup.process.material.solidus
-    if peak > solidus:
-        group = int(state.peak_temperature.argmax()) + 1
-        logger.info(
-            f"note: group {group} ends at {peak:.0f} °C, above the solidus of {setup.process.material.name} "
-            f"({solidus:g} °C); the model has no melting, so check power, speed and dwell"
-        )
 
 
 def _load(build: Build, path: Path) -> tuple[BuildState, Array]:
@@ -193,28 +184,16 @@ def _check_unfinished_job(partial: Path, settings: dict[str, Any]) -> None:
     if difference:
         key, before, now = difference
         raise DataError(
-            f"{partial} holds an unfinished simulation with {key} = {before}, not {now}; use its settings to resume, "
-            f"remove it to start from scratch, or choose another out"
+            f"{partial} holds an unfinished simulation with {key} = {before}, not {now}; remove it or use another out"
         )
 
 
 @contextmanager
-def _explain_failure(build: Build, partial: Path) -> Iterator[None]:
-    """Add to the message of a failure how many groups are saved and what to do next."""
-
-    def saved() -> str:
-        state, _ = _load(build, partial / "state.npz")
-        return f"{state.group} of {counted(build.groups, 'layer group')} saved in {partial}"
-
+def _log_saved_groups(build: Build, partial: Path) -> Iterator[None]:
+    """Log after a failure how many groups are saved."""
     try:
         yield
-    except KeyboardInterrupt:
-        logger.info(f"{saved()}; run the same command to resume")
+    except (KeyboardInterrupt, FlareError, MemoryError, OSError):
+        state, _ = _load(build, partial / "state.npz")
+        logger.info(f"{state.group} of {counted(build.groups, 'layer group')} saved in {partial}; run again to resume")
         raise
-    except NotConverged as error:
-        raise NotConverged(f"{error}. {saved()}; try another voxel size with another out") from None
-    except MemoryError as error:
-        raise DataError(f"out of memory: {error}. {saved()}; use larger voxels with another out") from None
-    except OSError as error:
-        message = f"cannot write {partial}: {error.strerror or error}. {saved()}; free some space and run it again"
-        raise DataError(message) from None

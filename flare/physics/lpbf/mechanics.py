@@ -54,16 +54,13 @@ class Body:
     Args:
         hierarchy: Mesh and its coarser levels.
         reference: Displacement in which each box of the part was added, shape (part boxes, 8, 3); the plate's is zero.
-        young: Young's modulus.
-        poisson: Poisson's ratio.
     """
 
-    def __init__(self, hierarchy: Hierarchy, reference: Array, *, young: float, poisson: float) -> None:
+    def __init__(self, hierarchy: Hierarchy, reference: Array) -> None:
         self.hierarchy = hierarchy
         self.level = hierarchy.levels[0]
         self.operator = Operator(self.level, np.float64)
-        self.elastic_young = young
-        self.elasticity = elasticity_matrix(young, poisson)
+        self.elasticity = elasticity_matrix(hierarchy.young, hierarchy.poisson)
         self.reference = reference.reshape(-1, 24)
         self.part_kinds = self.level.kinds[self.level.plate_cells :]
 
@@ -95,20 +92,16 @@ class Body:
 
     def strain(self, displacement: Array) -> Array:
         """Return the mean strain of every box since it was added, shape (E, 6)."""
-        strain = np.empty((len(self.level.cells), 6))
-        level = self.level
-        run_loop(
-            _mean_strains, len(strain), displacement, level.cells, level.kinds, level.strains, strain, min_rows=2000
-        )
+        level, strain = self.level, np.empty((len(self.level.cells), 6))
+        arrays = (displacement, level.cells, level.kinds, level.strains, strain)
+        run_loop(_mean_strains, len(strain), *arrays, min_rows=2000)
         return strain - self.reference_strain
 
     def forces_of_stress(self, stress: Array) -> Array:
         """Return the corner forces (E, 24) of uniform stresses (E, 6)."""
-        forces = np.empty((len(stress), 24))
-        level = self.level
-        run_loop(
-            _forces_of_stress, len(forces), stress, level.kinds, level.strains, level.volumes, forces, min_rows=2000
-        )
+        level, forces = self.level, np.empty((len(stress), 24))
+        arrays = (stress, level.kinds, level.strains, level.volumes, forces)
+        run_loop(_forces_of_stress, len(forces), *arrays, min_rows=2000)
         return forces
 
     def at_nodes(self, forces: Array) -> Array:

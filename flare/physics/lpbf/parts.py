@@ -15,6 +15,7 @@ import os
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import product
 
 import numpy as np
 
@@ -29,6 +30,12 @@ from flare.utils.errors import NotConverged
 LONGEST = 60.0  # mm, edge of the build volume
 FAMILIES = {"plate": 0.35, "bracket": 0.20, "round": 0.25, "block": 0.20}
 MAX_FEATURES = 6
+ATTEMPTS = 200  # parts drawn for one within the limits, which two in three are
+# Limits of the benchmark on the merged mesh; those on elements are the extremes of the published set.
+MIN_NODES, MAX_NODES = 700, 50_000
+MIN_ELEMENTS, MAX_ELEMENTS = 170, 25_680
+MAX_EDGES = 250_000  # directed
+MAX_ASPECT_RATIO = 3.0  # longest by shortest edge of an element
 AXES = "xyz"
 
 Rng = np.random.Generator
@@ -45,42 +52,20 @@ class RandomPart:
     """Base shape, orientation and features; lengths before the part is scaled to 60 mm."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class MeshLimits:
-    """Limits of the benchmark on a part's mesh."""
-
-    max_nodes: int = 50_000
-    """Most nodes of the merged mesh."""
-    max_edges: int = 250_000
-    """Most directed edges of its elements."""
-    aspect_ratio: float = 3.0
-    """Largest ratio of the longest to the shortest edge of an element."""
-    min_nodes: int = 700
-    """Fewest nodes of the merged mesh."""
-    min_elements: int = 170
-    """Fewest elements of the merged mesh, as in the published set."""
-    max_elements: int = 25_680
-    """Most elements of the merged mesh, as in the published set."""
-
-    def fault(self, voxels: Voxels, mesh: HexMesh) -> str | None:
-        """Return the limit that a part violates, in a word or two; None if there is none."""
-        if len(pieces(voxels.solid)[1]) > 2:
-            return "not connected"
-        if not voxels.solid[:, :, 0].any():
-            return "misses the plate"
-        if mesh.aspect_ratio().max() > self.aspect_ratio * (1 + 1e-9):
-            return "aspect ratio"
-        if len(mesh.hexahedra) < self.min_elements:
-            return "too few elements"
-        if len(mesh.points) < self.min_nodes:
-            return "too few nodes"
-        if len(mesh.points) > self.max_nodes:
-            return "too many nodes"
-        if len(mesh.hexahedra) > self.max_elements:
-            return "too many elements"
-        if mesh.edges().shape[1] > self.max_edges:
-            return "too many edges"
-        return None
+def find_fault(voxels: Voxels, mesh: HexMesh) -> str | None:
+    """Return the limit of the benchmark that a part violates, in a word or two; None if there is none."""
+    nodes, elements = len(mesh.points), len(mesh.hexahedra)
+    faults = {
+        "not connected": len(pieces(voxels.solid)[1]) > 2,
+        "misses the plate": not voxels.solid[:, :, 0].any(),
+        "aspect ratio": mesh.aspect_ratio().max() > MAX_ASPECT_RATIO * (1 + 1e-9),
+        "too few elements": elements < MIN_ELEMENTS,
+        "too few nodes": nodes < MIN_NODES,
+        "too many nodes": nodes > MAX_NODES,
+        "too many elements": elements > MAX_ELEMENTS,
+        "too many edges": mesh.edges().shape[1] > MAX_EDGES,
+    }
+    return next((name for name, violated in faults.items() if violated), None)
 
 
 @dataclass(frozen=True)
@@ -94,28 +79,26 @@ class DrawnPart:
     """Number of rejected parts by reason."""
 
 
-def draw_part(rng: Rng, *, layers: int = 15, limits: MeshLimits | None = None, attempts: int = 200) -> DrawnPart:
+def draw_part(rng: Rng, *, layers: int = 15) -> DrawnPart:
     """Draw parts until one is within the limits; voxels and merged mesh follow the benchmark's rules.
 
     Args:
         rng: Generator. How many numbers are drawn depends on the part, so give every sample its own.
         layers: Powder layers per voxel.
-        limits: None for the benchmark's, which two in three parts meet.
-        attempts: Largest number of parts to draw.
 
     Raises:
         NotConverged: None of them is within the limits.
     """
     rejected: Counter[str] = Counter()
-    for _ in range(attempts):
+    for _ in range(ATTEMPTS):
         part = random_part(rng)
         try:
-            voxels, mesh = mesh_part(part.solid, layers=layers, limits=limits)
+            voxels, mesh = mesh_part(part.solid, layers=layers)
         except GeometryError as fault:
             rejected[fault.reason] += 1
         else:
             return DrawnPart(part, voxels, mesh, dict(rejected))
-    raise NotConverged(f"none of {attempts} parts is within the limits ({dict(rejected)}); widen them")
+    raise NotConverged(f"none of {ATTEMPTS} parts is within the limits ({dict(rejected)})")
 
 
 def benchmark_mesh(part: str | os.PathLike[str] | Surface, name: str) -> HexMesh:
@@ -123,30 +106,23 @@ def benchmark_mesh(part: str | os.PathLike[str] | Surface, name: str) -> HexMesh
     return mesh_part(placed(read_part(part, unit=None), longest=60.0), name=name)[1]
 
 
-def mesh_part(
-    part: Surface | Solid, *, layers: int = 15, limits: MeshLimits | None = None, name: str = "the part"
-) -> tuple[Voxels, HexMesh]:
+def mesh_part(part: Surface | Solid, *, layers: int = 15, name: str = "the part") -> tuple[Voxels, HexMesh]:
     """Voxelize and merge a part that stands on the plate, by the benchmark's rules.
 
     Args:
         part: Result of `flare.mesh.surface.placed` or `flare.mesh.csg.on_plate`.
         layers: Powder layers per voxel.
-        limits: None for the benchmark's.
         name: Name of the part in messages.
 
     Raises:
         GeometryError: The part is thinner than a voxel or outside the limits; `reason` is the violated limit.
     """
-    limits = limits or MeshLimits()
     voxels = voxelize(part, benchmark_size(part.extents, layers=layers))
     mesh = merged(voxels)
-    fault = limits.fault(voxels, mesh)
+    fault = find_fault(voxels, mesh)
     if fault is not None:
-        raise GeometryError(
-            fault,
-            f"{name} is outside the limits ({fault}): {len(mesh.points):,} nodes, {len(mesh.hexahedra):,} elements, "
-            f"aspect ratio {mesh.aspect_ratio().max():.3g}; the limits are {limits}",
-        )
+        sizes = f"{len(mesh.points):,} nodes, {len(mesh.hexahedra):,} elements"
+        raise GeometryError(fault, f"{name} is outside the limits of the benchmark ({fault}): {sizes}")
     return voxels, mesh
 
 
@@ -231,9 +207,8 @@ def _bracket(rng: Rng) -> PartDraft:
     foot = _slab(length, width, thick)
     place = {"L": [0.0], "T": [(length - thick) / 2], "U": [0.0, length - thick]}[str(kind)]
     legs = [Slab((x, 0.0, 0.0), (x + thick, width, height)) for x in place]
-    draft = PartDraft(
-        foot, [foot, *legs], [f"{kind} bracket {length:g} × {width:.3g} × {height:.3g}, {thick:.3g} thick"], 0.5
-    )
+    text = f"{kind} bracket {length:g} × {width:.3g} × {height:.3g}, {thick:.3g} thick"
+    draft = PartDraft(foot, [foot, *legs], [text], 0.5)
     for leg in legs:
         draft.solid = draft.solid | leg
     return draft
@@ -275,10 +250,9 @@ def _block(rng: Rng) -> PartDraft:
     along, across = (LONGEST - wall) / columns, (width - wall) / rows
     if across <= 1.5 * wall:
         return draft
-    for i in range(columns):
-        for j in range(rows):
-            low = (wall + i * along, wall + j * across, floor)
-            draft.solid = draft.solid - Box(low, (low[0] + along - wall, low[1] + across - wall, height))
+    for i, j in np.ndindex(columns, rows):
+        low = (wall + i * along, wall + j * across, floor)
+        draft.solid = draft.solid - Box(low, (low[0] + along - wall, low[1] + across - wall, height))
     draft.text.append(f"{columns} × {rows} pockets {height - floor:.3g} deep, walls {wall:.3g}")
     return draft
 
@@ -293,15 +267,11 @@ def _hole(draft: PartDraft, slab: Slab, rng: Rng) -> None:
     """Cut one hole through the slab, or one at each corner."""
     short = min(slab.length(slab.u), slab.length(slab.v))
     four = rng.random() < 0.4
-    radius = short * rng.uniform(0.05, 0.1) if four else short * rng.uniform(0.08, 0.3)
-    radius = max(radius, 1.2)
+    radius = max(short * (rng.uniform(0.05, 0.1) if four else rng.uniform(0.08, 0.3)), 1.2)
     if four:
         margin = radius + short * rng.uniform(0.04, 0.12)
-        centers = [
-            (a, b)
-            for a in (slab.low[slab.u] + margin, slab.high[slab.u] - margin)
-            for b in (slab.low[slab.v] + margin, slab.high[slab.v] - margin)
-        ]
+        ends = ((slab.low[axis] + margin, slab.high[axis] - margin) for axis in (slab.u, slab.v))
+        centers = [(a, b) for a, b in product(*ends)]
     else:
         centers = [(slab.somewhere(slab.u, 1.3 * radius, rng), slab.somewhere(slab.v, 1.3 * radius, rng))]
     low, high = slab.low[slab.thin], slab.high[slab.thin]
@@ -350,11 +320,9 @@ def _rib(draft: PartDraft, slab: Slab, rng: Rng) -> None:
     start = slab.low[along] + (slab.length(along) - length) * rng.random()
     side = slab.somewhere(across, thick / 2, rng)
     foot, top = slab.low[slab.thin], slab.high[slab.thin] + rng.uniform(2.0, 15.0)
-    slope = (
-        (top - slab.high[slab.thin]) * rng.choice([0.0, 1.0]) if length > 2.2 * (top - slab.high[slab.thin]) else 0.0
-    )
-    # Drawn in the plane of `along` and `thin`, from the far side of the slab so that it is surely attached.
     middle = slab.high[slab.thin]
+    slope = (top - middle) * rng.choice([0.0, 1.0]) if length > 2.2 * (top - middle) else 0.0
+    # Drawn in the plane of `along` and `thin`, from the far side of the slab so that it is surely attached.
     corners = [(start, foot), (start + length, foot), (start + length, middle), (start + length - slope, top)]
     corners += [(start + slope, top), (start, middle)]
     if slope == 0.0:

@@ -43,34 +43,38 @@ class ReturnMapping:
     """Consistent tangent of the yielding boxes, shape (len(yielding), 6, 6)."""
 
 
-def return_to_yield_surface(
-    strain: Array,
-    plastic_strain: Array,
-    accumulated: Array,
-    *,
-    young: Array,
-    poisson: float,
-    yield_stress: Array,
-    hardening: float,
-) -> ReturnMapping:
+@dataclass(frozen=True)
+class PlasticState:
+    """Yielding boxes at the last state and their current properties."""
+
+    plastic_strain: Array
+    """Shape (E, 6)."""
+    accumulated: Array
+    """Equivalent plastic strain, shape (E,)."""
+    young: Array
+    """Current Young's modulus in MPa, shape (E,)."""
+    poisson: float
+    yield_stress: Array
+    """Current yield stress before hardening in MPa, shape (E,)."""
+    hardening: float
+    """MPa per unit of plastic strain."""
+
+
+def return_to_yield_surface(strain: Array, last: PlasticState) -> ReturnMapping:
     """Apply the radial return with linear isotropic hardening, exact for a straight strain path since the last state.
 
     Args:
         strain: Current elastic and plastic strain, shape (E, 6).
-        plastic_strain: Plastic strain of the last state, shape (E, 6).
-        accumulated: Equivalent plastic strain of the last state, shape (E,).
-        young: Current Young's modulus in MPa, shape (E,).
-        poisson: Poisson's ratio.
-        yield_stress: Current yield stress before hardening in MPa, shape (E,).
-        hardening: MPa per unit of plastic strain.
+        last: The last state.
     """
+    young, poisson, hardening = last.young, last.poisson, last.hardening
     shear, bulk = young / (2 * (1 + poisson)), young / (3 * (1 - 2 * poisson))
-    elastic = strain - plastic_strain
+    elastic = strain - last.plastic_strain
     volume = elastic @ _TRACE
     deviator = 2 * shear[:, None] * (elastic @ _DEVIATOR)
     norm = np.sqrt((deviator**2) @ _TENSOR)
     equivalent = np.sqrt(1.5) * norm
-    excess = equivalent - yield_stress - hardening * accumulated
+    excess = equivalent - last.yield_stress - hardening * last.accumulated
     yielding = np.nonzero(excess > 0)[0]
 
     g, q = shear[yielding], equivalent[yielding]
@@ -78,7 +82,7 @@ def return_to_yield_surface(
     normal = deviator[yielding] / norm[yielding, None]
     stress = deviator + (bulk * volume)[:, None] * _TRACE
     stress[yielding] -= (3 * g * flow / q)[:, None] * deviator[yielding]
-    plastic, total = plastic_strain.copy(), accumulated.copy()
+    plastic, total = last.plastic_strain.copy(), last.accumulated.copy()
     plastic[yielding] += np.sqrt(1.5) * flow[:, None] * normal * _TENSOR
     total[yielding] += flow
     tangent = bulk[yielding, None, None] * np.outer(_TRACE, _TRACE)
@@ -149,13 +153,8 @@ def plastic_equilibrium(
     body: Body,
     eigenstrain: Array,
     guess: Array,
+    last: PlasticState,
     *,
-    plastic_strain: Array,
-    accumulated: Array,
-    young: Array,
-    poisson: float,
-    yield_stress: Array,
-    hardening: float,
     tolerance: float = TOLERANCE,
 ) -> tuple[Equilibrium, ReturnMapping]:
     """Solve ∫ Bᵀ σ = 0 by Newton's method from the last state; all linear steps share the elastic preconditioner.
@@ -164,33 +163,20 @@ def plastic_equilibrium(
         body: The boxes, with their stiffness at room temperature.
         eigenstrain: Strain of heat and printing, shape (E, 6).
         guess: Initial displacement, shape (N, 3).
-        plastic_strain: See `return_to_yield_surface`.
-        accumulated: See `return_to_yield_surface`.
-        young: See `return_to_yield_surface`.
-        poisson: See `return_to_yield_surface`.
-        yield_stress: See `return_to_yield_surface`.
-        hardening: See `return_to_yield_surface`.
+        last: The last state.
         tolerance: Residual force relative to the load.
 
     Raises:
         NotConverged: Newton's method did not reach the tolerance.
     """
-    softness = young / body.elastic_young
+    softness = last.young / body.hierarchy.young
     stretch = softness[:, None]
-    stress = (eigenstrain + plastic_strain) @ body.elasticity
+    stress = (eigenstrain + last.plastic_strain) @ body.elasticity
     load = float(np.linalg.norm(body.at_nodes(body.reference_force + body.forces_of_stress(stress))))
 
     def state_at(u: Array) -> tuple[ReturnMapping, Array, float]:
         strain = body.strain(u)
-        returned = return_to_yield_surface(
-            strain - eigenstrain,
-            plastic_strain,
-            accumulated,
-            young=young,
-            poisson=poisson,
-            yield_stress=yield_stress,
-            hardening=hardening,
-        )
+        returned = return_to_yield_surface(strain - eigenstrain, last)
         boxes = np.empty_like(body.reference_force)
         boxes[body.operator.order] = body.operator.box_forces(u)
         boxes = stretch * (boxes - body.reference_force)
@@ -218,7 +204,4 @@ def plastic_equilibrium(
             length /= 2
         u = u + length * step.x
         returned, residual, norm = trial
-    raise NotConverged(
-        f"plastic flow did not converge in {NEWTON_LIMIT} steps: residual {norm / size:.2g}, limit {tolerance:g}; more "
-        f"hardening or a cooler plate may help"
-    )
+    raise NotConverged(f"plastic flow did not converge: residual {norm / size:.2g} after {NEWTON_LIMIT} steps")

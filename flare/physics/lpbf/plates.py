@@ -11,7 +11,6 @@ from flare.mesh.surface import GeometryError
 from flare.mesh.voxelization import divisions, voxelize
 from flare.mesh.voxels import one_piece_on_plate
 from flare.physics.lpbf.build import BuildState, Frame, Result, load_state, save_state, simulate
-from flare.physics.lpbf.process import Process
 from flare.physics.lpbf.setup import Setup
 from flare.utils.progress import progress
 
@@ -66,10 +65,13 @@ def compare_plate_temperatures(
 def coarsen(setup: Setup) -> Setup:
     """Return the setup in refined mode on voxels twice as large.
 
-    A part with an odd number of voxels along x or y gets slightly smaller ones that end with the part. A part that
-    would fall apart or leave the plate keeps its voxels.
+    The height of the layer groups stays the same. A part with an odd number of voxels along x or y gets slightly
+    smaller ones that end with the part. A part that would fall apart or leave the plate keeps its voxels.
     """
-    process = _coarsen_layers(setup.process)
+    process = setup.process
+    group, most = process.layers_per_voxel * process.voxels_per_group, process.voxels_per_group
+    per_group = next(n for n in range(-(-most // COARSENING), most + 1) if group % n == 0)
+    process = replace(process, layers_per_voxel=group // per_group, voxels_per_group=per_group)
     lengths = setup.part.extents[:2]
     x, y = (n / divisions(n, COARSENING * edge) for n, edge in zip(lengths, setup.voxels.size, strict=False))
     try:
@@ -77,10 +79,3 @@ def coarsen(setup: Setup) -> Setup:
     except GeometryError:
         return replace(setup, mode="refined")
     return replace(setup, voxels=voxels, process=process, mode="refined")
-
-
-def _coarsen_layers(process: Process) -> Process:
-    """Make voxels up to twice as high without changing the height of the layer groups."""
-    group, most = process.layers_per_voxel * process.voxels_per_group, process.voxels_per_group
-    per_group = next(n for n in range(-(-most // COARSENING), most + 1) if group % n == 0)
-    return replace(process, layers_per_voxel=group // per_group, voxels_per_group=per_group)

@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from pathlib import Path
-from typing import Any, get_origin, get_type_hints
+from typing import Any, cast, get_type_hints
 
 import numpy as np
 import yaml
 
 from flare.physics.lpbf.hexahedron import Array
-from flare.utils.errors import ConfigError, suggest_name
+from flare.utils.errors import ConfigError, one_line, suggest_name
 
 Curve = tuple[tuple[float, float], ...]
 """(temperature °C, value) pairs with ascending temperatures; linear between them, constant outside."""
@@ -24,11 +24,25 @@ Curve = tuple[tuple[float, float], ...]
 _PRESETS = Path(__file__).parent / "presets"
 
 # Values beyond these limits are typing errors or in another unit.
+TINY, INF = 1e-12, np.inf
 MAX_STRAIN = 0.1
 MAX_POWER = 20_000.0  # W, all lasers together; the largest machines have twelve of 1 kW
-MIN_SPEED, MAX_SPEED = 1.0, 50_000.0  # mm/s, all lasers together
 MAX_TEMPERATURE = 3500.0  # °C; tungsten melts at 3422
-MIN_AMBIENT = -100.0  # °C
+LIMITS: dict[str, tuple[float, float]] = {
+    **dict.fromkeys(("density", "conductivity", "specific_heat", "young", "relaxation_temperature"), (TINY, INF)),
+    **dict.fromkeys(("expansion", "hardening", "dwell", "convection"), (0.0, INF)),
+    **dict.fromkeys(("hatch", "layer"), (TINY, 5.0)),  # mm
+    **dict.fromkeys(("plate_thickness", "build_volume"), (TINY, INF)),
+    **dict.fromkeys(("layers_per_voxel", "voxels_per_group"), (1, INF)),
+    "poisson": (TINY - 1, 0.5 - TINY),
+    "inherent_strain": (-MAX_STRAIN, MAX_STRAIN),
+    "solidus": (TINY, MAX_TEMPERATURE),
+    "power": (0.0, MAX_POWER),
+    "speed": (1.0, 50_000.0),  # mm/s, all lasers together
+    "absorptivity": (0.0, 1.0),
+    "ambient": (-100.0, MAX_TEMPERATURE),
+}
+"""Smallest and largest value of each number."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,19 +79,15 @@ class Material:
     """Start of melting, °C. The model has no melting, so higher temperatures are reported."""
 
     def __post_init__(self) -> None:
-        for name in ("density", "conductivity", "specific_heat", "young"):
-            _check(f"material.{name}", getattr(self, name), above=0.0)
-        _check("material.poisson", self.poisson, above=-1.0, below=0.5)
-        for name in ("expansion", "hardening"):
-            _check(f"material.{name}", getattr(self, name), at_least=0.0)
-        _check_vector("material.inherent_strain", self.inherent_strain, above=-MAX_STRAIN, below=MAX_STRAIN)
-        _check("material.solidus", self.solidus, above=0.0, at_most=MAX_TEMPERATURE)
-        _check(
-            "material.relaxation_temperature", self.relaxation_temperature, above=0.0
-        )  # no upper limit: a huge one never relaxes
+        _check_limits(self)
         for item in fields(self):
             if item.name.endswith("_curve"):
-                _check_curve(f"material.{item.name}", getattr(self, item.name))
+                _check_curve(item.name, getattr(self, item.name))
+
+    def without_curves(self) -> Material:
+        """Return the material with the same properties at every temperature."""
+        constant: dict[str, Any] = {item.name: () for item in fields(self) if item.name.endswith("_curve")}
+        return replace(self, **constant)
 
     def at(self, name: str, temperature: Array) -> Array:
         """Return a property at each temperature: from its curve if there is one, else its constant."""
@@ -115,18 +125,9 @@ class Machine:
     """Largest part (x, y, z), mm. A larger part usually has another unit."""
 
     def __post_init__(self) -> None:
-        _check("machine.power", self.power, at_least=0.0, at_most=MAX_POWER)
-        _check("machine.speed", self.speed, at_least=MIN_SPEED, at_most=MAX_SPEED)
-        for name in ("hatch", "layer"):
-            _check(f"machine.{name}", getattr(self, name), above=0.0, at_most=5.0)
-        _check("machine.plate_thickness", self.plate_thickness, above=0.0)
-        for name in ("dwell", "convection"):
-            _check(f"machine.{name}", getattr(self, name), at_least=0.0)
-        _check("machine.absorptivity", self.absorptivity, at_least=0.0, at_most=1.0)
-        _check("machine.ambient", self.ambient, at_least=MIN_AMBIENT)
-        _check_vector("machine.build_volume", self.build_volume, above=0.0)
-        if self.plate_temperature is not None:
-            _check("machine.plate_temperature", self.plate_temperature, at_least=self.ambient)
+        _check_limits(self)
+        if self.plate_temperature is not None and not self.ambient <= self.plate_temperature < INF:
+            raise ConfigError(f"plate_temperature={self.plate_temperature}: must be at least ambient={self.ambient:g}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -145,14 +146,12 @@ class Process:
     comparison."""
 
     def __post_init__(self) -> None:
-        for name in ("layers_per_voxel", "voxels_per_group"):
-            _check(name, getattr(self, name), at_least=1)
-        relaxed, plate = self.material.relaxation_temperature, self.machine.plate_temperature
-        _check("material.relaxation_temperature", relaxed, above=self.machine.ambient)
-        if plate is not None and plate >= relaxed:
+        _check_limits(self)
+        relaxed, machine = self.material.relaxation_temperature, self.machine
+        hottest = machine.ambient if machine.plate_temperature is None else machine.plate_temperature
+        if hottest >= relaxed:
             raise ConfigError(
-                f"machine.plate_temperature={plate:g} must be below material.relaxation_temperature={relaxed:g}, above "
-                f"which {self.material.name} carries no stress"
+                f"relaxation_temperature={relaxed:g}: must be above the temperature of gas and plate, {hottest:g}"
             )
 
     @property
@@ -222,101 +221,62 @@ def load_process(path: str | Path) -> Process:
     Raises:
         ConfigError: The file cannot be read, or a field is unknown or out of range.
     """
-    path = Path(path)
     try:
-        record = yaml.safe_load(path.read_text(encoding="utf-8"))
+        record = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
+        return _build(Process, record or {})
     except OSError as error:
         raise ConfigError(f"{path}: cannot be read ({error.strerror})") from error
-    except UnicodeDecodeError as error:
-        raise ConfigError(
-            f"{path}: not UTF-8 text (byte {error.object[error.start]:#04x} at {error.start:,}); save it as UTF-8"
-        ) from error
-    except yaml.YAMLError as error:
-        raise ConfigError(f"{path}: not YAML ({' '.join(str(error).split())})") from error
-    try:
-        return _build(Process, record or {}, "")
-    except ConfigError as error:
-        raise ConfigError(f"{path}: {error}") from error
+    except (ValueError, TypeError, yaml.YAMLError) as error:
+        raise ConfigError(f"{path}: {one_line(error)}") from error
 
 
-def _build(cls: type[Any], record: Any, prefix: str) -> Any:
+def _build(cls: type[Any], record: Any) -> Any:
+    """Build a dataclass from names and values. (YAML reads 1e-6 as text.)"""
     if not isinstance(record, Mapping):
-        raise ConfigError(f"{prefix or 'the file'} must hold names and values, got {record!r}")
-    types = get_type_hints(cls)
-    record = {str(key).replace("-", "_"): value for key, value in record.items()}  # accept the spelling of options
-    for key in record:
-        if key not in types:
-            raise ConfigError(f"{prefix}{key} is unknown; {suggest_name(str(key), types)}")
-    values = {}
+        raise ConfigError(f"{cls.__name__.lower()} must hold names and values, got {record!r}")
+    types, values = get_type_hints(cls), {}
     for key, value in record.items():
-        kind = types[key]
+        name = str(key).replace("-", "_")  # accept the spelling of options
+        if name not in types:
+            raise ConfigError(f"{key} is unknown; {suggest_name(name, types)}")
+        kind = types[name]
         if is_dataclass(kind):
-            values[key] = _build(kind, value, f"{prefix}{key}.")  # type: ignore[arg-type]
+            values[name] = _build(cast(type[Any], kind), value)
+        elif kind in (str, bool):
+            values[name] = value
         else:
-            values[key] = _converted(value, kind, f"{prefix}{key}")
+            values[name] = _numbers(value, name, int if kind is int else float)
     return cls(**values)
 
 
-def _converted(value: Any, kind: Any, name: str) -> Any:
-    """Convert a YAML value to the type of its field. (YAML reads 1e-6 as text.)"""
+def _numbers(value: Any, name: str, kind: type[int] | type[float]) -> Any:
+    """Convert a number, or lists of numbers to tuples."""
+    if isinstance(value, list):
+        return tuple(_numbers(item, name, kind) for item in value)
     try:
-        if kind is str:
-            return str(value)
-        if kind is bool:
-            if not isinstance(value, bool):
-                raise ValueError
-            return value
-        if isinstance(value, list) != (get_origin(kind) is tuple):
-            raise ValueError
-        if isinstance(value, list):
-            return tuple(tuple(map(float, item)) if isinstance(item, list) else float(item) for item in value)
-        if value is None and kind == float | None:
-            return None
-        if isinstance(value, bool):
-            raise ValueError
-        return int(str(value)) if kind is int else float(value)
-    except (TypeError, ValueError):
-        raise ConfigError(f"{name}={value!r}: must be {_wanted(kind, name)}") from None
+        return None if value is None else kind(str(value))
+    except ValueError:
+        raise ConfigError(f"{name}={value!r}: must be {'a whole number' if kind is int else 'a number'}") from None
 
 
-def _wanted(kind: Any, name: str) -> str:
-    if kind == tuple[float, float, float]:
-        usual = getattr(Material() if name.startswith("material.") else Machine(), name.rsplit(".")[-1])
-        return f"a list of three numbers, along x, y and z, such as [{', '.join(f'{number:g}' for number in usual)}]"
-    names = {bool: "true or false", int: "a whole number", Curve: "a list of [temperature, value] pairs"}
-    return names.get(kind, "a number")
-
-
-def _check(
-    name: str,
-    value: float,
-    *,
-    above: float = -np.inf,
-    at_least: float = -np.inf,
-    below: float = np.inf,
-    at_most: float = np.inf,
-) -> None:
-    if isinstance(value, bool) or not isinstance(value, int | float | np.number) or not np.isfinite(value):
-        raise ConfigError(f"{name}={value!r} must be a finite number")
-    if not (value > above and value >= at_least and value < below and value <= at_most):
-        limits = [f"above {above:g}"] * (above > -np.inf) + [f"at least {at_least:g}"] * (at_least > -np.inf)
-        limits += [f"below {below:g}"] * (below < np.inf) + [f"at most {at_most:g}"] * (at_most < np.inf)
-        raise ConfigError(f"{name}={value:g} must be {' and '.join(limits)}")
-
-
-def _check_vector(name: str, values: tuple[float, ...], *, above: float = -np.inf, below: float = np.inf) -> None:
-    if len(values) != 3 or not np.isfinite(values).all():
-        raise ConfigError(f"{name}={values}: must be three finite numbers")
-    for axis, value in zip("xyz", values, strict=True):
-        _check(f"{name}.{axis}", value, above=above, below=below)
+def _check_limits(record: Material | Machine | Process) -> None:
+    for item in fields(record):
+        value: Any = getattr(record, item.name)
+        default: Any = item.default
+        if isinstance(default, bool) and not isinstance(value, bool):
+            raise ConfigError(f"{item.name}={value!r}: must be true or false")
+        if item.name not in LIMITS:
+            continue
+        low, high = LIMITS[item.name]
+        array = np.array(value, dtype=np.float64)  # NaN for None
+        finite = np.isfinite(array) & (low <= array) & (array <= high)
+        if array.shape != np.shape(default) or not finite.all():
+            count = "three numbers" if np.ndim(default) else "a number"
+            raise ConfigError(f"{item.name}={value}: must be {count} from {low:g} to {high:g}")
 
 
 def _check_curve(name: str, curve: Curve) -> None:
-    if not curve:
-        return
-    try:
-        table = np.array(curve, dtype=np.float64).reshape(len(curve), 2)
-    except (TypeError, ValueError):
-        raise ConfigError(f"{name} must be a list of (temperature, value) pairs") from None
-    if not np.isfinite(table).all() or (np.diff(table[:, 0]) <= 0).any() or (table[:, 1] <= 0).any():
-        raise ConfigError(f"{name}: temperatures must ascend and values be positive, all finite")
+    table = np.array(curve or np.empty((0, 2)), dtype=np.float64)
+    valid = table.shape[1:] == (2,) and np.isfinite(table).all()
+    if not valid or (np.diff(table[:, 0]) <= 0).any() or (table[:, 1] <= 0).any():
+        raise ConfigError(f"{name}={curve}: must be (temperature, value) pairs of ascending, positive values")

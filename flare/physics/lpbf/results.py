@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -19,7 +18,7 @@ from flare.physics.lpbf.build import Build, BuildState, Frame
 from flare.physics.lpbf.grid import Ints
 from flare.physics.lpbf.hexahedron import Array
 from flare.physics.lpbf.setup import Setup
-from flare.utils.errors import ConfigError, suggest_name
+from flare.utils.errors import ConfigError
 from flare.utils.files import replace_atomically
 from flare.utils.text import counted
 
@@ -28,7 +27,6 @@ FIELDS = ("displacement", "elastic_strain", "stress", "von_mises", "temperature"
 TRACKED = ("mean_temperature", "peak_von_mises", "largest_displacement", "iterations")
 """Numbers of a group that the state does not hold: °C over the part, MPa at voxel centers, mm, CG iterations."""
 MeshKind = Literal["voxels", "octree"]
-MESH_KINDS = ("voxels", "octree")
 COLUMNS = (
     *("group", "top_mm", "interference_mm", "x_mm", "y_mm", "z_mm"),
     *("peak_temperature_C", "mean_temperature_C", "peak_von_mises_MPa", "largest_displacement_mm", "iterations"),
@@ -47,19 +45,10 @@ class OutputOptions:
 
     def __post_init__(self) -> None:
         if self.steps is not None and self.steps < 1:
-            raise ConfigError(f"steps={self.steps}: must be at least 1; use series=False to write no series")
-        if self.mesh not in MESH_KINDS:
-            raise ConfigError(f"mesh={self.mesh!r} is unknown; {suggest_name(str(self.mesh), MESH_KINDS)}")
-        for name in self.fields:
-            if name not in FIELDS:
-                raise ConfigError(f"fields: {name!r} is unknown; {suggest_name(str(name), FIELDS)}")
-        if not self.fields:
-            raise ConfigError("fields is empty; name at least one, or use series=False to write no series")
-
-    def record(self) -> dict[str, Any]:
-        """Return the options as plain values for `job.json`."""
-        fields = [name for name in FIELDS if name in self.fields]
-        return {"mesh": self.mesh, "series": self.series, "steps": self.steps, "fields": fields}
+            raise ConfigError(f"steps={self.steps}: must be at least 1")
+        for name, values, known in (("mesh", [self.mesh], ("voxels", "octree")), ("fields", self.fields, FIELDS)):
+            if not values or not set(values) <= set(known):
+                raise ConfigError(f"{name}={', '.join(values)}: must be of {', '.join(known)}")
 
     def groups(self, count: int) -> set[int]:
         """Return the groups to write, numbered from 1, of a build with `count` groups."""
@@ -104,8 +93,7 @@ class FinishedBuild:
 
     def voxel_center(self, voxel: int) -> Array:
         """Return the nominal center of a voxel, shape (3,)."""
-        center: Array = self.positions[self.cells[voxel]].mean(0)
-        return center
+        return np.asarray(self.positions[self.cells[voxel]].mean(0))
 
     def summary(self) -> str:
         """Return two lines: largest displacements and peak stress with their positions; recoater interference."""
@@ -120,30 +108,18 @@ class FinishedBuild:
 
     def _highest_group(self) -> str:
         above = self.recoater_interference
-        if not len(above):
-            return "only one layer group, so no layer is spread on the part"
+        if not (above[:, 0] > 0).any():
+            return "no group below the last stands above its nominal top"
         worst = int(above[:, 0].argmax())
-        height = above[worst, 0]
-        if height <= 0:
-            return "no group stands above its nominal top"
+        height, *place = above[worst]
         layers = height / self.setup.process.machine.layer
-        where = format_position(above[worst, 1:])
+        where = format_position(place)
         return f"highest after group {worst + 1}: {height:.3f} mm ({layers:.1f} layers) above nominal at {where}"
 
 
 def format_position(position: ArrayLike) -> str:
     """Format a position in mm as `(12.0, -3.5, 0.6)`."""
     return "({:.1f}, {:.1f}, {:.1f})".format(*(np.asarray(position) + 0.0))
-
-
-def track_frame(frame: Frame) -> tuple[float, ...]:
-    """Return the `TRACKED` numbers of a group."""
-    return (
-        float(frame.temperature.mean()),
-        float(frame.center_von_mises.max()),
-        float(np.linalg.norm(frame.displacement, axis=1).max()),
-        frame.iterations,
-    )
 
 
 def group_file(group: int) -> str:
@@ -170,12 +146,10 @@ def write_series(
 
 def write_table(path: Path, setup: Setup, state: BuildState, tracked: Array) -> None:
     """Write one CSV row per group, with six significant digits."""
-    columns = np.column_stack([setup.tops, state.interference, state.peak_temperature, tracked[:, :-1]])
-    with replace_atomically(path) as temporary, temporary.open("w", newline="", encoding="utf-8") as file:
-        table = csv.writer(file, lineterminator="\n")
-        table.writerow(COLUMNS)
-        for group, (row, iterations) in enumerate(zip(columns.tolist(), tracked[:, -1], strict=True), 1):
-            table.writerow([group, *(f"{number + 0.0:.6g}" for number in row), int(iterations)])
+    groups = np.arange(1, state.group + 1)
+    columns = np.column_stack([groups, setup.tops, state.interference, state.peak_temperature, tracked])
+    with replace_atomically(path) as temporary:
+        np.savetxt(temporary, columns + 0.0, fmt="%.6g", delimiter=",", header=",".join(COLUMNS), comments="")
 
 
 def write_part(path: Path, setup: Setup, build: Build, frame: Frame, mesh: MeshKind) -> None:

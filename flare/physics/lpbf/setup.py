@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -20,10 +19,10 @@ from flare.mesh.parts import USUAL, read_part, unit_hint
 from flare.mesh.surface import GeometryError, Surface, placed
 from flare.mesh.voxelization import benchmark_size, divisions, voxelize
 from flare.mesh.voxels import Vector, Voxels, one_piece_on_plate, skin, thin_share
-from flare.physics.lpbf.build import MODES, Mode, check_printable
+from flare.physics.lpbf.build import Mode, check_printable
 from flare.physics.lpbf.process import Process, process_preset
 from flare.physics.lpbf.thermal import group_heating
-from flare.utils.errors import ConfigError, DataError, suggest_name
+from flare.utils.errors import ConfigError, DataError
 from flare.utils.text import counted
 
 MAX_VOXELS = 1_500_000  # about 5 kB each, 8 GB in all
@@ -70,7 +69,7 @@ class Setup:
         return [group_heating(self.process.machine, area=area, height=high).duration for area, high in areas]
 
     def record(self) -> dict[str, Any]:
-        """Return everything the result depends on as plain values. Two setups are equal if their records are."""
+        """Return everything the result depends on. Two setups are equal if their records are."""
         part = {"name": self.name, "fingerprint": _fingerprint(self.part.vertices, self.part.faces)}
         voxels = {
             "shape": list(self.voxels.solid.shape),
@@ -78,7 +77,7 @@ class Setup:
             "origin": list(self.voxels.origin),
             "fingerprint": _fingerprint(self.voxels.solid),
         }
-        return {"part": part, "mode": self.mode, "voxels": voxels, "process": _plain(asdict(self.process))}
+        return {"part": part, "mode": self.mode, "voxels": voxels, "process": asdict(self.process)}
 
 
 def prepare(
@@ -111,16 +110,18 @@ def prepare(
         DataError: The part cannot be printed, is larger than the machine, or has too many voxels.
         ConfigError: A setting is invalid.
     """
-    if mode not in MODES:
-        raise ConfigError(f"mode={mode!r} is unknown; {suggest_name(str(mode), MODES)}")
     given = process or process_preset("ti64-am250")
     name = Path(source).name if isinstance(source, str | os.PathLike) else "part"
     if isinstance(source, Voxels):
-        _refuse_settings(voxel=voxel, layers=layers, unit=None if unit == "mm" else unit, longest=longest, up=up)
+        if (voxel, layers, unit, longest, up) != (None, None, "mm", None, "+z"):
+            raise ConfigError("voxels are used as they are; voxel, layers, unit, longest and up cannot be set")
         solid, corner = check_printable(source)
         x, y, z = map(float, source.size)
         voxels = filled = Voxels(solid, size=(x, y, z), origin=(*corner, 0.0))
-        process = with_voxel_layers(given, _whole_layers(given, z))
+        count = max(1, round(z / given.machine.layer))
+        if abs(count * given.machine.layer - z) > 1e-6 * z:
+            raise ConfigError(f"voxels of {z:g} mm do not hold whole powder layers of {given.machine.layer:g} mm")
+        process = with_voxel_layers(given, count)
         part = skin(voxels)
         hint = "is the size of its voxels in mm?"
         _check_fits(part, process, hint)
@@ -129,16 +130,18 @@ def prepare(
         part = placed(read_part(source, unit=None if longest is not None else unit), up=up, longest=longest)
         hint = unit_hint(float(part.extents.max()), name, unit)
         _check_fits(part, process, f"{hint}.")
-        with _unit_first(part, name, hint):
+        try:
             filled = voxelize(part, voxel_size(part.extents, process, voxel))
             voxels = one_piece_on_plate(filled)
+        except GeometryError as fault:
+            longest_edge = float(part.extents.max())
+            small = f"{name} is only {longest_edge:.3g} mm long: {hint}. " if longest_edge < USUAL[0] else ""
+            raise GeometryError(fault.reason, f"{small}{fault}") from None
     if voxels.count > MAX_VOXELS:
         raise DataError(
-            f"{name} has {voxels.count:,} voxels (about {voxels.count * 5e-6:.0f} GB), more than {MAX_VOXELS:,}; use "
-            f"larger ones with {_larger(voxels.volume, process)}, or check the unit"
+            f"{name} has {voxels.count:,} voxels, more than {MAX_VOXELS:,}; use a larger `voxel`, or check the unit"
         )
-    dropped_voxels = filled.count - voxels.count
-    setup = Setup(name, part, voxels, process, mode, dropped_voxels)
+    setup = Setup(name, part, voxels, process, mode, filled.count - voxels.count)
     return replace(setup, notes=tuple(_notes(setup, given, hint)))
 
 
@@ -164,12 +167,9 @@ def voxel_size(extents: np.ndarray, process: Process, voxel: float | None = None
 def with_voxel_layers(process: Process, layers: int) -> Process:
     """Return the process on voxels of `layers` powder layers, with groups of nearly the same height."""
     group = process.layers_per_voxel * process.voxels_per_group
-    if layers > group:
-        raise ConfigError(
-            f"voxels of {layers * process.machine.layer:g} mm are higher than a layer group of "
-            f"{process.group_height:g} mm; use voxel={process.group_height:g} or less, layers={group} for flat "
-            f"voxels, or a process with higher groups"
-        )
+    if not 1 <= layers <= group:
+        high, most = layers * process.machine.layer, process.group_height
+        raise ConfigError(f"layers={layers}: voxels of {high:g} mm; must be 1 to {group}, a layer group of {most:g} mm")
     return replace(process, layers_per_voxel=layers, voxels_per_group=round(group / layers))
 
 
@@ -177,37 +177,9 @@ def _layers(process: Process, voxel: float | None, layers: int | None) -> int:
     thin = process.machine.layer
     if voxel is not None and not thin <= voxel < np.inf:
         raise ConfigError(f"voxel={voxel:g}: must be an edge in mm of at least a powder layer, {thin:g} mm")
-    if layers is not None and layers < 1:
-        raise ConfigError(f"layers={layers}: must be at least 1")
-    if layers is not None:
-        return layers
-    return process.layers_per_voxel if voxel is None else round(voxel / thin)
-
-
-def _larger(volume: float, process: Process) -> str:
-    """Return settings that give a part of this volume (mm³) few enough voxels: cubes, or flat ones as high as a
-    group."""
-    each, high = volume / (0.8 * MAX_VOXELS), process.group_height
-    if each <= high**3:
-        return f"voxel={each ** (1 / 3):.2g}"
-    return f"voxel={(each / high) ** 0.5:.2g} and layers={process.layers_per_voxel * process.voxels_per_group}"
-
-
-def _whole_layers(process: Process, height: float) -> int:
-    layer = process.machine.layer
-    layers = max(1, round(height / layer))
-    if abs(layers * layer - height) > 1e-6 * height:
-        raise ConfigError(
-            f"the voxel height of {height:g} mm is not a multiple of the powder layer of {layer:g} mm; use "
-            f"{layers * layer:g} mm, or a process with other layers"
-        )
+    if layers is None:
+        return process.layers_per_voxel if voxel is None else round(voxel / thin)
     return layers
-
-
-def _refuse_settings(*, up: str, **settings: object) -> None:
-    given = [name for name, value in settings.items() if value is not None] + ["up"] * (up != "+z")
-    if given:
-        raise ConfigError(f"{given[0]} cannot be set for voxels, which are used as they are")
 
 
 def _check_fits(part: Surface, process: Process, hint: str) -> None:
@@ -216,47 +188,25 @@ def _check_fits(part: Surface, process: Process, hint: str) -> None:
     (x, y, z), (wide, deep, high) = part.extents, np.array(machine.build_volume) * (1 + 1e-6)
     if max(x, y) <= max(wide, deep) and min(x, y) <= min(wide, deep) and z <= high:
         return
-    raise GeometryError(
-        "size",
-        f"the part of {_by(part.extents)} mm is larger than the build volume of {machine.name}, "
-        f"{_by(machine.build_volume)} mm; {hint} For a larger machine set machine.build_volume in the process file",
-    )
-
-
-@contextmanager
-def _unit_first(part: Surface, name: str, hint: str) -> Iterator[None]:
-    """Put the hint about units first in errors about a very small part, because its unit is usually wrong."""
-    try:
-        yield
-    except GeometryError as fault:
-        longest = float(part.extents.max())
-        if longest >= USUAL[0]:
-            raise
-        message = f"{name} is only {longest:.3g} mm long: {hint}. With this unit, {fault}"
-        raise GeometryError(fault.reason, message) from None
+    sizes = f"{_by(part.extents)} mm is larger than the build volume of {machine.name}, {_by(machine.build_volume)} mm"
+    raise GeometryError("size", f"the part of {sizes}; {hint}")
 
 
 def _notes(setup: Setup, given: Process, hint: str) -> Iterator[str]:
-    part, process, dropped_voxels = setup.part, setup.process, setup.dropped_voxels
+    part, process = setup.part, setup.process
     longest = float(part.extents.max())
     if longest < USUAL[0]:
         yield f"the part is only {longest:.3g} mm long: {hint}"
     if not np.isclose(process.group_height, given.group_height, rtol=1e-9):
         group = given.layers_per_voxel * given.voxels_per_group
         whole = min((n for n in range(1, group + 1) if group % n == 0), key=lambda n: abs(n - process.layers_per_voxel))
-        yield (
-            f"layer groups are {process.group_height:g} mm high, not {given.group_height:g} mm, to hold whole voxels; "
-            f"voxels of {whole * given.machine.layer:g} mm (layers={whole}) would fit"
-        )
-    if dropped_voxels:
-        yield f"{counted(dropped_voxels, 'voxel')} dropped behind walls thinner than a voxel; use a smaller voxel"
+        yield f"layer groups are {process.group_height:g} mm high to hold whole voxels; layers={whole} would fit"
+    if setup.dropped_voxels:
+        yield f"{counted(setup.dropped_voxels, 'voxel')} dropped behind walls thinner than a voxel; use a smaller voxel"
     finer = f"compare with voxel={max(setup.voxels.size) / 2:.2g}"
     thin, volume = thin_share(setup.voxels.solid), setup.voxels.volume / abs(part.volume)
     if thin > THIN_SHARE:
-        yield (
-            f"{100 * thin:.0f} % of the voxels are in walls one voxel thick, where peak stress and bending depend on "
-            f"the voxel size; {finer}"
-        )
+        yield f"{100 * thin:.0f} % of the voxels are in walls one voxel thick: stress depends on their size; {finer}"
     if abs(volume - 1) > VOLUME_ERROR:
         yield f"the voxels have {100 * volume:.0f} % of the part's volume: stress depends on the voxel size; {finer}"
 
@@ -270,10 +220,3 @@ def _fingerprint(*arrays: np.ndarray) -> str:
     for array in arrays:
         digest.update(array.tobytes())
     return digest.hexdigest()[:16]
-
-
-def _plain(value: Any) -> Any:
-    """Convert a value to what JSON returns."""
-    if isinstance(value, dict):
-        return {key: _plain(item) for key, item in value.items()}
-    return [_plain(item) for item in value] if isinstance(value, tuple | list) else value

@@ -63,7 +63,7 @@ class _Collector:
     """Faces found so far: between two boxes, and bare."""
 
     def __init__(self) -> None:
-        self.inner: list[tuple[Numbers, Numbers, Array, Array, Array]] = []
+        self.inner: list[tuple[NDArray, ...]] = []
         self.bare: list[tuple[Numbers, Array, Array, bool]] = []
 
     def along(self, axis: int, boxes: Numbers, widths: Array, areas: Array, *, standing: bool = False) -> None:
@@ -76,15 +76,9 @@ class _Collector:
         outside = np.full((*boxes.shape[:-1], 1), -1)
         padded = np.concatenate([outside + standing, boxes, outside], -1)
         solid, joined = boxes >= 0, (boxes[..., :-1] >= 0) & (boxes[..., 1:] >= 0)
-        self.inner.append(
-            (
-                boxes[..., :-1][joined],
-                boxes[..., 1:][joined],
-                areas[..., 1:][joined],
-                distance[..., :-1][joined],
-                distance[..., 1:][joined],
-            )
-        )
+        low, high = np.s_[..., :-1], np.s_[..., 1:]
+        pairs = (boxes[low], boxes[high], areas[high], distance[low], distance[high])
+        self.inner.append(tuple(values[joined] for values in pairs))
         for neighbor in (padded[..., :-2], padded[..., 2:]):
             alone = solid & (neighbor < 0)
             self.bare.append((boxes[alone], areas[alone], distance[alone], False))
@@ -133,7 +127,6 @@ class HeatStep:
     """Energy taken up by the boxes in J."""
     lost: float
     """Energy lost through bare faces and the heater in J; negative if the heater supplies energy."""
-    iterations: int
 
 
 def heat_step(
@@ -144,7 +137,6 @@ def heat_step(
     source: Array,
     material: Material,
     machine: Machine,
-    curves: bool = False,
 ) -> HeatStep:
     """Take one backward-Euler step, (C/t + K + H) T = C T_old/t + H T_gas + q.
 
@@ -153,17 +145,15 @@ def heat_step(
         temperature: Temperature before the step in °C, shape (E,).
         duration: Time step in s.
         source: Heat source in W, shape (E,).
-        material: Conductivity and heat capacity.
+        material: Conductivity and heat capacity, at the temperature before the step.
         machine: Gas and heater.
-        curves: Use properties at the temperature before the step (refined mode) instead of constants.
 
     Raises:
         NotConverged: The linear solver did not reach its tolerance.
     """
     size = temperature.size
-    k = (material.at("conductivity", temperature) if curves else np.full(size, material.conductivity)) * 1e-3
-    c = material.at("specific_heat", temperature) if curves else np.full(size, material.specific_heat)
-    capacity = material.density * 1e-9 * c * faces.volumes  # J/K
+    k = material.at("conductivity", temperature) * 1e-3
+    capacity = material.density * 1e-9 * material.at("specific_heat", temperature) * faces.volumes  # J/K
     between = faces.area / (faces.first_distance / k[faces.first] + faces.second_distance / k[faces.second])
     heated = faces.bottom & (machine.plate_temperature is not None)
     film = np.full(faces.bare.size, machine.convection * 1e-6)
@@ -180,14 +170,14 @@ def heat_step(
     matrix = csr_array((np.concatenate([diagonal, -between, -between]), (rows, columns)), shape=(size, size))
     right = capacity / duration * temperature + source + np.bincount(faces.bare, outward * outside, size)
     # Solve for the change of temperature, so that a uniform state stays exact.
-    change, iterations = _solve(matrix, diagonal, right - matrix @ temperature)
+    change = _solve(matrix, diagonal, right - matrix @ temperature)
     new = temperature + change
     stored = float(capacity @ change)
     lost = float(outward @ (new[faces.bare] - outside)) * duration
-    return HeatStep(new, stored, lost, iterations)
+    return HeatStep(new, stored, lost)
 
 
-def _solve(matrix: csr_array, diagonal: Array, right: Array) -> tuple[Array, int]:
+def _solve(matrix: csr_array, diagonal: Array, right: Array) -> Array:
     """Solve by conjugate gradients with a diagonal preconditioner."""
     x, residual = np.zeros_like(right), right.copy()
     # Iterations grow with the longest path through the boxes, which in a thin wall is far above their cube root.
@@ -195,7 +185,7 @@ def _solve(matrix: csr_array, diagonal: Array, right: Array) -> tuple[Array, int
     direction, previous = np.zeros_like(right), 1.0
     for iteration in range(limit):
         if float(np.abs(residual).sum()) <= TOLERANCE * scale:
-            return x, iteration
+            return x
         step = residual / diagonal
         energy = float(residual @ step)
         direction = step + (energy / previous if iteration else 0.0) * direction

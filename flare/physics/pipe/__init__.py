@@ -5,14 +5,11 @@
 
 Everything is dimensionless: the pipe has length 10 and width 1, its sections are vertical, the density is 1.
 
-Modules: `geometry` (random pipes), `taylor_hood` (finite elements), `flow` (the solver, also for other domains),
-`dataset` (the benchmark's generator).
+Modules: `geometry` (random pipes), `taylor_hood` (finite elements), `flow` (the solver, also for other domains, and the
+benchmark's generator).
 """
 
-from flare.physics.pipe.dataset import Pipe as Pipe
-from flare.physics.pipe.flow import PipeFlow as PipeFlow
-from flare.physics.pipe.flow import navier_stokes as navier_stokes
-from flare.physics.pipe.flow import solve as solve
-from flare.physics.pipe.geometry import center_line as center_line
-from flare.physics.pipe.geometry import mesh as mesh
-from flare.physics.pipe.geometry import random_parameters as random_parameters
+from flare.physics.pipe.flow import Pipe, PipeFlow, navier_stokes, solve
+from flare.physics.pipe.geometry import center_line, mesh, random_parameters
+
+__all__ = ["Pipe", "PipeFlow", "center_line", "mesh", "navier_stokes", "random_parameters", "solve"]

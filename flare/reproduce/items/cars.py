@@ -16,7 +16,7 @@ from scipy.spatial import cKDTree
 
 from flare.data.dataset import Dataset
 from flare.data.generation.generate import generate, seconds_of_making
-from flare.physics.cars.dataset import CarPotential
+from flare.physics.cars import CarPotential
 from flare.report.dataset import write_dataset_page
 from flare.reproduce.tables import Table, facts_table
 from flare.train.presets import build_config, merged, preset_path, read_yaml

@@ -8,14 +8,13 @@ import numpy as np
 import pytest
 
 from flare.mesh.voxels import Voxels
-from flare.physics.lpbf import Build, BuildState, process_preset, simulate
+from flare.physics.lpbf import Build, simulate
 from flare.physics.lpbf.build import load_state, save_state
 from flare.physics.lpbf.mechanics import Body, elastic_equilibrium, rigid_motions
 from flare.utils.errors import ConfigError, DataError
 from tests.physics.lpbf.shapes import COARSE, bar, carve, coarse_process, shelf
 from tests.physics.lpbf.studies import (
     CALIBRATION,
-    GUESSED,
     HEATED,
     PLATES,
     REFINEMENTS,
@@ -54,7 +53,7 @@ def test_several_groups_differ_from_one_shot_and_one_group_does_not():
     material = build.process.material
     hierarchy = build._hierarchy(build.solid, on_plate=True)
     level = hierarchy.levels[0]
-    body = Body(hierarchy, np.zeros((build.solid.sum(), 8, 3)), young=material.young, poisson=material.poisson)
+    body = Body(hierarchy, np.zeros((build.solid.sum(), 8, 3)))
     strain = np.zeros((len(level.cells), 6))
     strain[level.plate_cells :, :3] = material.inherent_strain
     once = elastic_equilibrium(body, strain, np.zeros(level.positions.shape))
@@ -76,7 +75,7 @@ def test_after_release_forces_and_moments_vanish_and_no_rigid_motion_is_left():
     assert released.residual < 1e-8
     # total force and moment are the virtual work of the rigid motions
     material = build.process.material
-    body = Body(build._part, state.reference, young=material.young, poisson=material.poisson)
+    body = Body(build._part, state.reference)
     eigenstrain = np.zeros((len(build.cells), 6))
     eigenstrain[:, :3] = material.inherent_strain
     load = body.at_nodes(body.reference_force + body.forces_of_stress(eigenstrain @ body.elasticity))
@@ -89,7 +88,7 @@ def test_after_release_forces_and_moments_vanish_and_no_rigid_motion_is_left():
 
 
 @pytest.mark.parametrize("mode", ["benchmark", "refined"])
-@pytest.mark.parametrize("count", [(8, 6, 4), (7, 5, 4)])
+@pytest.mark.parametrize("count", [(7, 5, 4)])
 def test_symmetric_part_gives_symmetric_fields(mode, count):
     solid = np.ones(count, bool)
     solid[2:-2, :, 2:] = False
@@ -134,21 +133,6 @@ def test_overhang_tips_rise_and_cause_recoater_interference():
         assert result.positions[above.argmax()] == pytest.approx(place)
 
 
-@pytest.mark.parametrize("name", HEATED)
-def test_hotter_plate_distorts_less_in_refined_mode(name):
-    distortion = [on_plate(HEATED[name], temperature) for temperature in PLATES]
-    assert (np.diff(distortion, axis=0) < 0).all()
-    assert distortion[-1][1] < 0.5 * distortion[0][1]
-
-
-@pytest.mark.parametrize("name", HEATED)
-def test_hotter_plate_distorts_less_even_with_the_full_inherent_strain(name):
-    """The ratio is 0.72 (bar) and 0.76 (shelf); the rest of the effect is the smaller strain of hot metal."""
-    distortion = [on_plate(HEATED[name], temperature, relaxing=False) for temperature in PLATES]
-    assert (np.diff(distortion, axis=0) < 0).all()
-    assert 0.6 < distortion[-1][1] / distortion[0][1] < 0.85
-
-
 def test_yielding_limits_the_stress_in_refined_mode():
     part = bar((24, 9, 4.8))
     linear, refined = simulate(part, coarse_process()), simulate(part, coarse_process(), mode="refined")
@@ -158,7 +142,7 @@ def test_yielding_limits_the_stress_in_refined_mode():
 
 
 def test_displacement_is_linear_in_the_inherent_strain_without_heat():
-    part = shelf()
+    part = bar((18, 9, 4.8))
     one = simulate(part, cold().with_inherent_strain(-0.004)).released.displacement
     two = simulate(part, cold().with_inherent_strain(-0.008)).released.displacement
     assert np.abs(two - 2 * one).max() < 1e-6 * np.abs(two).max()
@@ -182,31 +166,12 @@ def test_a_resumed_build_equals_an_uninterrupted_one_bit_for_bit(mode, tmp_path)
     assert whole.peak_temperature == resumed.peak_temperature
 
 
-@pytest.mark.parametrize("mode", ["benchmark", "refined"])
-def test_a_looser_tolerance_takes_fewer_iterations_and_changes_little(mode):
-    part = shelf()
-    exact, rough = (simulate(part, coarse_process(), mode=mode, tolerance=t) for t in (None, 1e-4))
+def test_a_looser_tolerance_takes_fewer_iterations_and_changes_little():
+    part = bar((18, 9, 4.8))
+    exact, rough = (simulate(part, coarse_process(), mode="refined", tolerance=t) for t in (None, 1e-4))
     assert sum(f.iterations for f in rough.frames) < sum(f.iterations for f in exact.frames)
     moved, right = (each.released.displacement for each in (rough, exact))
     assert 0 < np.linalg.norm(moved - right) < 0.01 * np.linalg.norm(right)
-
-
-def test_frames_cover_prefixes_of_the_nodes_and_hold_finite_fields():
-    result = simulate(bridge_small(), coarse_process())
-    for group, frame in enumerate(result.frames, 1):
-        count = len(frame.displacement)
-        boxes = len(frame.center_von_mises)
-        assert set(np.unique(result.cells[:boxes])) == set(range(count))
-        assert result.positions[:count, 2].max() == pytest.approx(min(2.4 * group, result.positions[:, 2].max()))
-        for field in (frame.displacement, frame.elastic_strain, frame.stress, frame.von_mises, frame.temperature):
-            assert len(field) == count
-            assert np.isfinite(field).all()
-    assert np.allclose(result.released.temperature, 25.0)
-    assert result.peak_temperature == pytest.approx(max(f.temperature.max() for f in result.frames), abs=5)
-
-
-def bridge_small():
-    return carve(lambda x, y, z: (np.abs(x) > 6) | (z > 4.8), (18, 6, 8.4))
 
 
 def test_an_island_in_the_powder_is_held_until_it_is_connected():
@@ -246,7 +211,7 @@ def cut_comb(strain, refinement):
     found = []
     for solid, chosen in ((build.solid, where | True), (kept, where)):
         hierarchy = build._hierarchy(solid, on_plate=True)
-        body = Body(hierarchy, state.reference[chosen], young=young, poisson=0.34)
+        body = Body(hierarchy, state.reference[chosen])
         eigenstrain = np.zeros((len(body.level.cells), 6))
         eigenstrain[body.level.plate_cells :, :2] = strain
         equilibrium = elastic_equilibrium(body, eigenstrain, np.zeros(body.level.positions.shape), tolerance=1e-9)
@@ -268,88 +233,67 @@ def cut_comb(strain, refinement):
     return lift[2], lift[0] - 2 * lift[1] + lift[2], predicted
 
 
-def test_cantilever_springs_up_by_its_stress_gradient_when_its_teeth_are_cut():
-    """Beam theory predicts 6.2 % more with 4 voxels through the beam, 0.1 % less with 12."""
-    coarse, fine = cut_comb(-0.008, 1), cut_comb(-0.008, 3)
-    assert coarse[1] == pytest.approx(coarse[2], rel=0.1)
-    assert fine[1] == pytest.approx(fine[2], rel=0.01)
-    assert coarse[0] == pytest.approx(fine[0], rel=0.02)
-    assert cut_comb(-0.004, 1)[0] == pytest.approx(coarse[0] / 2, rel=1e-5)
-
-
-@pytest.mark.slow
-def test_lift_of_the_cantilever_converges_as_voxels_shrink():
-    lift = [cut_comb(-0.008, refinement)[0] for refinement in (1, 3, 5)]
-    assert abs(lift[2] - lift[1]) < 0.5 * abs(lift[1] - lift[0])
-
-
-@pytest.mark.parametrize(
-    ("change", "fact"),
-    [
-        ({"solid": np.zeros((3, 3, 3), bool)}, "27 voxels"),
-        ({"solid": np.pad(np.ones((2, 2, 2), bool), ((0, 0), (0, 0), (1, 0)))}, "z = 1.2 mm"),
-        ({"origin": (0.0, 0.0, 3.0)}, "z = 3 mm"),
-        ({"size": (1.0, float("nan"), 1.2)}, "size"),
-        ({"size": (1.0, -1.0, 1.2)}, "size"),
-        ({"origin": (float("inf"), 0.0, 0.0)}, "origin"),
-        ({"solid": np.eye(3, dtype=bool)[:, :, None].repeat(2, 2)}, "3 pieces"),
-        ({"solid": np.ones((2, 2), bool)}, r"\(2, 2\)"),
-        ({"solid": np.ones((2, 2, 2))}, "float64"),
-    ],
-)
-def test_parts_that_cannot_be_printed_raise(change, fact):
-    whole = {"solid": np.ones((2, 2, 2), bool), "size": (1.0, 1.0, 1.2), "origin": (0.0, 0.0, 0.0)}
-    with pytest.raises(DataError, match=fact):
-        simulate(Voxels(**{**whole, **change}), coarse_process())
-
-
-def test_settings_and_states_that_do_not_fit_raise():
-    part = Voxels(np.ones((2, 2, 2), bool), (1.0, 1.0, 0.7), (0.0, 0.0, 0.0))
-    with pytest.raises(ConfigError, match=r"0.7 mm.* 0.8 mm"):
-        simulate(part, process_preset("ti64-am250"))
-    with pytest.raises(ConfigError, match="'refined'"):
-        simulate(bar((6, 6, 2.4)), coarse_process(), mode="refine")
-    build = Build(bar((6, 6, 4.8)), coarse_process())
-    with pytest.raises(DataError, match="0 of 2 groups"):
-        build.finish(build.start())
-    with pytest.raises(DataError, match="displacement"):
-        BuildState.from_arrays({"group": np.array(1)})
-    other = Build(bar((9, 6, 4.8)), coarse_process())
-    with pytest.raises(DataError, match=r"48 voxels.* 32 "):
-        simulate(bar((6, 6, 4.8)), coarse_process(), state=other.advance(other.start())[0])
-
-
 QUICK = ("bar", "plate of one group")
 SHAPES = [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in CALIBRATION]
 
 
 @pytest.mark.parametrize("name", SHAPES)
-def test_plain_boxes_have_the_values_of_the_calibration_table(name):
-    part, nodes, expected = CALIBRATION[name]
-    count, found = calibrate(part, incompatible_modes=False)
-    assert count == nodes
-    assert found == pytest.approx(expected, rel=0.05, abs=1e-3)
-
-
-@pytest.mark.slow
-def test_the_estimated_shaft_has_nearly_the_displacements_of_the_calibration_table():
-    """Its true size is unknown: displacements are off by 2, 2 and 16 %, stress by 17 % and temperature by 25 %; see
-    `shaft`."""
-    part, nodes, expected = GUESSED["shaft, sizes guessed"]
-    count, found = calibrate(part, incompatible_modes=False)
-    assert count == nodes
-    assert found[:2] == pytest.approx(expected[:2], rel=0.05)
-    assert found[2] == pytest.approx(expected[2], rel=0.2)
-
-
-@pytest.mark.parametrize("name", SHAPES)
-def test_default_elements_stay_within_eight_percent_of_the_calibration_table(name):
+def test_the_calibration_table_is_met_within_five_percent_and_by_default_elements_within_eight(name):
     """The table has plain boxes, which bend too little: with incompatible modes the bar curls 6.2 % more, the plate
     with a hole 7.0 %, and the bar's largest stress is 6.0 % lower."""
     part, nodes, expected = CALIBRATION[name]
-    count, found = calibrate(part, incompatible_modes=True)
-    assert count == nodes
-    assert found == pytest.approx(expected, rel=0.08, abs=1e-3)
+    for incompatible_modes, limit in ((False, 0.05), (True, 0.08)):
+        count, found = calibrate(part, incompatible_modes=incompatible_modes)
+        assert count == nodes
+        assert found == pytest.approx(expected, rel=limit, abs=1e-3)
+
+
+@pytest.mark.parametrize("name", HEATED)
+def test_hotter_plate_distorts_less_in_refined_mode(name):
+    """Even with the full inherent strain, to 0.72 (bar) and 0.76 (shelf) times the range."""
+    for relaxing, low, high in ((True, 0, 0.5), (False, 0.6, 0.85)):
+        distortion = [on_plate(HEATED[name], temperature, relaxing=relaxing) for temperature in PLATES[::2]]
+        assert (np.diff(distortion, axis=0) < 0).all()
+        assert low < distortion[-1][1] / distortion[0][1] < high
+
+
+def test_cantilever_springs_up_by_its_stress_gradient_when_its_teeth_are_cut():
+    """Beam theory predicts 6.2 % more with 4 voxels through the beam."""
+    _, bending, predicted = cut_comb(-0.008, 1)
+    assert bending == pytest.approx(predicted, rel=0.1)
+
+
+@pytest.mark.slow
+def test_lift_of_the_cantilever_converges_as_voxels_shrink():
+    """Beam theory predicts 0.1 % less with 12 voxels through the beam."""
+    coarse, fine, finest = (cut_comb(-0.008, refinement) for refinement in (1, 3, 5))
+    assert fine[1] == pytest.approx(fine[2], rel=0.01)
+    assert coarse[0] == pytest.approx(fine[0], rel=0.02)
+    assert abs(finest[0] - fine[0]) < 0.5 * abs(fine[0] - coarse[0])
+
+
+@pytest.mark.parametrize(
+    ("change", "fact"),
+    [
+        ({"solid": np.zeros((3, 3, 3), bool)}, "no solid voxel"),
+        ({"solid": np.pad(np.ones((2, 2, 2), bool), ((0, 0), (0, 0), (1, 0)))}, "1.2 mm"),
+        ({"origin": (0.0, 0.0, 3.0)}, "z = 3 mm"),
+        ({"solid": np.eye(3, dtype=bool)[:, :, None].repeat(2, 2)}, "3 .*pieces"),
+        ({"size": (1.0, 1.0, 0.7)}, "0.7 mm"),
+    ],
+)
+def test_parts_that_cannot_be_printed_raise(change, fact):
+    whole = {"solid": np.ones((2, 2, 2), bool), "size": (1.0, 1.0, 1.2), "origin": (0.0, 0.0, 0.0)}
+    with pytest.raises((DataError, ConfigError), match=fact):
+        simulate(Voxels(**{**whole, **change}), coarse_process())
+
+
+def test_states_that_do_not_fit_raise():
+    build, other = (Build(bar((length, 6, 4.8)), coarse_process()) for length in (6, 9))
+    with pytest.raises(DataError, match="0 of 2 groups"):
+        build.finish(build.start())
+    with pytest.raises(DataError, match=r"48 voxels.* 32 "):
+        build.check_state(other.advance(other.start())[0])
 
 
 @pytest.mark.slow
@@ -361,7 +305,7 @@ def test_curl_converges_with_first_order():
     assert abs(steps[-1]) < 0.015 * curls[-1]
 
 
-@pytest.mark.parametrize("count", [(1, 1, 1), (1, 1, 5), (5, 1, 2), (1, 3, 3)])
+@pytest.mark.parametrize("count", [(1, 1, 1), (5, 1, 3)])
 @pytest.mark.parametrize("mode", ["benchmark", "refined"])
 def test_the_smallest_parts_print(count, mode):
     result = simulate(Voxels(np.ones(count, bool), (1.0, 1.0, 1.2), (0.0, 0.0, 0.0)), coarse_process(), mode=mode)

@@ -24,7 +24,7 @@ def direct_equilibrium(count, size, eigenstrain, held, *, young=YOUNG, poisson=P
         np.ones(count, bool), size, (0.0, 0.0), plate=None, young=young, poisson=poisson, incompatible=incompatible
     )
     level = hierarchy.levels[0]
-    body = Body(hierarchy, np.zeros((len(level.cells), 8, 3)), young=young, poisson=poisson)
+    body = Body(hierarchy, np.zeros((len(level.cells), 8, 3)))
     strain = eigenstrain(level.positions[level.cells].mean(1))
     load = body.at_nodes(body.forces_of_stress(strain @ body.elasticity))
     dofs = (3 * level.cells[:, :, None] + np.arange(3)).reshape(-1, 24)
@@ -42,11 +42,6 @@ def uniform(*strain):
     return lambda centers: np.tile(np.array(strain, float), (len(centers), 1))
 
 
-def three_planes(p):
-    """Fix the normal displacement of the three coordinate planes, which excludes rigid motions only."""
-    return np.isclose(p, 0.0)
-
-
 def test_stiffness_is_symmetric_with_six_rigid_motions_and_no_other_soft_mode():
     values = np.linalg.eigvalsh(stiffness(SIZE, YOUNG, POISSON))
     assert np.abs(values[:6]).max() < 1e-10 * values[-1]
@@ -61,13 +56,6 @@ def test_uniform_strain_gives_the_same_force_with_and_without_incompatible_modes
     for incompatible in (True, False):
         force = stiffness(SIZE, YOUNG, POISSON, incompatible=incompatible) @ u
         assert np.abs(force - expected).max() < 1e-12 * np.abs(expected).max()
-
-
-def test_free_body_takes_any_uniform_eigenstrain_without_stress():
-    strain = (-0.008, 0.003, 0.001, 0.0, 0.0, 0.0)
-    positions, u, stress = direct_equilibrium((4, 3, 5), SIZE, uniform(*strain), three_planes)
-    assert np.abs(u - positions * strain[:3]).max() < 1e-14
-    assert np.abs(stress).max() < 1e-8
 
 
 def test_one_layer_held_at_its_sides_and_bottom_has_the_biaxial_stress():
@@ -120,7 +108,7 @@ def test_bimetal_strip_curls_as_timoshenko_says():
         assert strip_tip(along) == pytest.approx(exact, rel=1e-8)
 
 
-@pytest.mark.parametrize(("along", "tip"), [(40, 5.12), (80, 5.58), (160, 5.71)])
+@pytest.mark.parametrize(("along", "tip"), [(40, 5.12), (160, 5.71)])
 def test_plain_boxes_are_too_stiff_by_the_known_amount(along, tip):
     assert strip_tip(along, incompatible=False) == pytest.approx(tip, abs=0.01)
 

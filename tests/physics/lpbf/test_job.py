@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import functools
 import io
+import os
+import pkgutil
 import signal
-import subprocess
-import sys
-import textwrap
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -18,17 +17,16 @@ import pytest
 import trimesh
 from scipy.spatial import KDTree
 
-from flare.mesh.octree import merged
 from flare.mesh.surface import GeometryError, Surface
 from flare.mesh.voxels import Voxels, skin
-from flare.physics.lpbf import Process, process_preset, simulate
+from flare.physics.lpbf import Material, Process, process_preset, simulate
 from flare.physics.lpbf.build import Build
 from flare.physics.lpbf.job import run
 from flare.physics.lpbf.plates import coarsen, compare_plate_temperatures
-from flare.physics.lpbf.results import FIELDS, NodeMap
+from flare.physics.lpbf.results import FIELDS
 from flare.physics.lpbf.setup import MAX_VOXELS, prepare, voxel_size, with_voxel_layers
 from flare.physics.lpbf.thermal import group_heating
-from flare.utils.errors import ConfigError, DataError, NotConverged
+from flare.utils.errors import ConfigError, DataError
 from tests.physics.lpbf.shapes import bar, carve, coarse_process, shelf
 
 COARSE = {"voxel": 1.5, "layers": 30}
@@ -120,56 +118,6 @@ def test_the_part_may_be_written_on_merged_voxels(setup, whole, tmp_path):
     assert coarse.cell_data["von_mises"][0].max() == fine.cell_data["von_mises"][0].max()
 
 
-def test_a_merged_hexahedron_has_the_largest_stress_of_its_voxels(setup):
-    result = simulate(setup.voxels, setup.process, keep_frames=False)
-    mesh, values = merged(setup.voxels), result.released.center_von_mises
-    peaks = NodeMap(setup.voxels, mesh, result.positions).peaks(values, result.cells)
-    centers = result.positions[result.cells].mean(1)
-    low, high = mesh.points[mesh.hexahedra[:, 0]], mesh.points[mesh.hexahedra[:, 6]]
-    inside = ((centers >= low[:, None]) & (centers <= high[:, None])).all(2)
-    assert inside.sum() == len(values)
-    assert peaks.tolist() == [values[some].max() for some in inside]
-
-
-KILLED_AT = {
-    "a layer group": ("flare.physics.lpbf.job.Build.advance", 4),
-    "saving a state": ("numpy.savez", 3),
-    "writing a step": ("flare.physics.lpbf.job.write_frame", 3),
-    "writing the table": ("flare.physics.lpbf.job.write_table", 1),
-    "the end": ("flare.physics.lpbf.job.write_part", 1),
-    "putting files in place": ("pathlib.Path.rename", 1),
-}
-
-
-@pytest.mark.parametrize("moment", KILLED_AT)
-def test_a_job_killed_at_any_moment_resumes_and_ends_with_the_same_bytes(moment, stl, setup, whole, tmp_path):
-    """The process kills itself with signal 9 after the n-th call of a function."""
-    name, calls = KILLED_AT[moment]
-    place, function = name.rsplit(".", 1)
-    code = f"""
-        import os, pkgutil, signal
-        from flare.physics.lpbf.job import run
-        from flare.physics.lpbf.setup import prepare
-        place = pkgutil.resolve_name({place!r})
-        call, left = getattr(place, {function!r}), {calls}
-        def killed(*args, **kwargs):
-            global left
-            result = call(*args, **kwargs)
-            left -= 1
-            if left == 0:
-                os.kill(os.getpid(), signal.SIGKILL)
-            return result
-        setattr(place, {function!r}, killed)
-        run(prepare({str(stl)!r}, voxel=1.5, layers=30), {str(tmp_path / "shelf.vtu")!r}, quiet=True)
-    """
-    done = subprocess.run([sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True)
-    assert done.returncode == -signal.SIGKILL, done.stderr
-    assert not (tmp_path / "shelf.vtu").exists()
-    assert (tmp_path / "shelf.vtu.partial").is_dir()
-    run(setup, tmp_path / "shelf.vtu", quiet=True)
-    assert content(tmp_path) == whole
-
-
 @pytest.fixture
 def printed(monkeypatch):
     """Groups that `Build.advance` prints, as (plate temperature, group); `interrupt_at` stops before the n-th."""
@@ -252,24 +200,6 @@ def test_a_file_that_appears_during_the_job_is_not_overwritten(setup, tmp_path):
     assert sorted(p.name for p in tmp_path.iterdir()) == ["a.vtu", "a_build"]
 
 
-def test_failures_report_the_saved_groups(setup, whole, tmp_path, monkeypatch):
-    def fail(error):
-        def raise_(*_, **__):
-            raise error
-
-        return raise_
-
-    with monkeypatch.context() as patch:
-        patch.setattr("flare.physics.lpbf.job.write_part", fail(OSError(28, "No space left on device")))
-        with pytest.raises(DataError, match=r"No space left on device.* 6 of 6 "):
-            run(setup, tmp_path / "shelf.vtu", quiet=True)
-    run(setup, tmp_path / "shelf.vtu", quiet=True)
-    assert content(tmp_path) == whole
-    monkeypatch.setattr("flare.physics.lpbf.job.Build.advance", fail(NotConverged("diverged")))
-    with pytest.raises(NotConverged, match=r"diverged.* 0 of 6 "):
-        run(setup, tmp_path / "other.vtu", quiet=True)
-
-
 def test_two_jobs_cannot_write_one_file(setup, tmp_path):
     refused = []
 
@@ -282,38 +212,12 @@ def test_two_jobs_cannot_write_one_file(setup, tmp_path):
     assert refused == [True]
 
 
-@pytest.mark.parametrize(("steps", "kept"), [(1, [6]), (2, [1, 6]), (3, [1, 4, 6]), (99, [1, 2, 3, 4, 5, 6])])
-def test_a_series_may_be_thinned(setup, tmp_path, steps, kept):
-    run(setup, tmp_path / "a.vtu", steps=steps, quiet=True)
-    groups = sorted(int(p.stem[6:]) for p in (tmp_path / "a_build").glob("group_*.vtu"))
-    assert groups == kept
-
-
-def test_a_series_may_have_fewer_fields(setup, tmp_path):
-    run(setup, tmp_path / "a.vtu", steps=1, fields=["temperature", "displacement"], quiet=True)
-    for name in ("group_006", "cooled", "released"):
-        assert set(meshio.read(tmp_path / f"a_build/{name}.vtu").point_data) == {"displacement", "temperature"}
-    assert set(meshio.read(tmp_path / "a.vtu").point_data) == set(FIELDS)
-
-
-def test_without_series_and_report_there_is_one_file(setup, tmp_path, whole):
-    run(setup, tmp_path / "shelf.vtu", series=False, quiet=True)
-    assert content(tmp_path) == {"shelf.vtu": whole["shelf.vtu"]}
-
-
 def test_voxels_follow_the_benchmark_unless_walls_are_thin():
     process = process_preset("ti64-am250")
     assert voxel_size(np.array([60.0, 12.0, 30.0]), process) == pytest.approx((0.46875, 0.375, 0.6))
     assert voxel_size(np.array([60.0, 3.0, 30.0]), process) == pytest.approx((0.46875, 0.6, 0.6))
     assert voxel_size(np.array([60.0, 1.0, 30.0]), process) == pytest.approx((0.46875, 0.5, 0.6))
     assert voxel_size(np.array([60.0, 10.0, 30.0]), process, 1.6) == pytest.approx((60 / 38, 10 / 7, 0.6))
-
-
-@pytest.mark.parametrize(("layers", "per_group", "height"), [(15, 4, 2.4), (30, 2, 2.4), (25, 2, 2.0), (60, 1, 2.4)])
-def test_layer_groups_hold_whole_voxels(layers, per_group, height):
-    process = with_voxel_layers(Process(), layers)
-    assert process.voxels_per_group == per_group
-    assert process.group_height == pytest.approx(height)
 
 
 def test_voxels_give_the_same_job_as_their_file(setup, whole, tmp_path, monkeypatch):
@@ -333,82 +237,6 @@ def test_voxels_give_the_same_job_as_their_file(setup, whole, tmp_path, monkeypa
     assert content(tmp_path) == whole
 
 
-@pytest.mark.parametrize(
-    "settings", [{"voxel": 1.0}, {"layers": 15}, {"unit": "cm"}, {"longest": 60.0}, {"up": "+x"}], ids=str
-)
-def test_voxels_allow_no_other_settings(settings):
-    with pytest.raises(ConfigError, match=next(iter(settings))):
-        prepare(shelf(), **settings)
-
-
-@pytest.mark.parametrize(
-    ("change", "error", "fact"),
-    [
-        ({"size": (1.5, 1.5, 1.21)}, ConfigError, r"1\.21 mm.* 0\.04 mm.* 1\.2 mm"),
-        ({"size": (1.5, 1.5, 3.2)}, ConfigError, r"3\.2 mm .* 2\.4 mm"),
-        ({"origin": (0.0, 0.0, 5.0)}, DataError, "z = 5 mm"),
-        ({"size": (37.5, 37.5, 1.2)}, DataError, r"600 × 150 × 14\.4 mm"),
-        ({"size": (1.5, 1.5, float("nan"))}, DataError, "size"),
-    ],
-)
-def test_voxels_that_are_not_a_part_raise(change, error, fact):
-    with pytest.raises(error, match=fact):
-        prepare(replace(shelf(), **change))
-
-
-def test_a_part_larger_than_the_machine_raises_with_both_sizes():
-    long = skin(bar((300, 15, 12), (15.0, 15.0, 2.4)))
-    with pytest.raises(GeometryError, match=r"300 × 15 × 12 mm.*Renishaw AM250.* 250 × 250 × 300 mm"):
-        prepare(long, **COARSE)
-    assert prepare(long, voxel=5.0, layers=60, up="+x").part.extents == pytest.approx([12, 15, 300])
-    inches = Surface(long.vertices / 3, long.faces)
-    for unit, fact in (("inch", r"2540 (×|mm)"), ("cm", "1000 × 50 × 40 mm")):
-        with pytest.raises(GeometryError, match=fact):
-            prepare(inches, unit=unit)
-    process = Process()
-    narrow = replace(process, machine=replace(process.machine, build_volume=(10.0, 30.0, 20.0)))
-    assert prepare(skin(shelf()), narrow, **COARSE).voxels.count == 384  # fits after a quarter turn
-    low = replace(process, machine=replace(process.machine, build_volume=(250.0, 250.0, 14.0)))
-    with pytest.raises(GeometryError, match=r"24 × 6 × 14\.4 mm"):
-        prepare(skin(shelf()), low, **COARSE)
-
-
-def test_notes_report_doubtful_sizes(setup):
-    def notes(surface, **settings):
-        return prepare(surface, **settings).notes
-
-    part, wall = skin(shelf()), skin(bar((24, 1.5, 14.4)))
-    assert setup.notes == ()
-    assert "4 mm" in notes(Surface(part.vertices / 6, part.faces))[0]
-    assert "layers=20" in notes(part, voxel=1.0)[0]
-    assert notes(part, voxel=1.0, layers=20) == ()
-    (thin,) = notes(wall, voxel=1.5, layers=30)
-    assert "100 %" in thin
-    assert notes(wall, voxel=0.6) == ()
-    (volume,) = notes(skin(bar((24, 12, 5.6), (1.0, 1.0, 0.1))), voxel=1.5, layers=30)
-    assert "107 %" in volume
-    assert "voxel=0.75" in volume
-
-
-def test_errors_about_tiny_parts_start_with_their_size():
-    sheet = Surface(skin(bar((60, 30, 6))).vertices / 25.4, skin(bar((60, 30, 6))).faces)
-    with pytest.raises(GeometryError, match=r"^part is only 2\.36 mm long"):
-        prepare(sheet)
-    assert prepare(sheet, unit="inch", voxel=1.2).notes == ()
-    with pytest.raises(GeometryError) as caught:
-        prepare(skin(bar((60, 30, 0.2), (1.0, 1.0, 0.2))))
-    assert "60" not in str(caught.value).split(":")[0]
-
-
-def test_metal_above_its_solidus_is_logged(setup, tmp_path, caplog):
-    caplog.set_level("INFO", logger="flare")
-    metal = replace(setup.process.material, solidus=1.0)
-    run(setup, tmp_path / "b.vtu", series=False)
-    assert "solidus" not in caplog.text
-    run(replace(setup, process=replace(setup.process, material=metal)), tmp_path / "a.vtu", series=False)
-    assert "solidus of Ti-6Al-4V (1 °C)" in caplog.text
-
-
 def test_parts_are_rotated_and_scaled():
     block = skin(carve(lambda x, y, z: x == x, (12, 6, 3), (1.5, 1.5, 0.6)))
     assert prepare(block, voxel=1.2, up="+x").part.extents == pytest.approx([3, 6, 12])
@@ -416,63 +244,6 @@ def test_parts_are_rotated_and_scaled():
     inches = Surface(block.vertices / 25.4, block.faces)
     assert prepare(inches, voxel=1.2, unit="inch").part.extents == pytest.approx([12, 6, 3])
     assert prepare(block, voxel=1.2).voxels.size == pytest.approx((1.2, 1.2, 1.2))
-
-
-def test_voxels_behind_thin_walls_are_dropped_and_counted(tmp_path):
-    """A disc with a small knob on a thread thinner than a voxel."""
-    outline = np.array([[0, 0], [10, 0], [10, 6], [0.05, 6], [0.05, 9], [1, 9], [1, 11], [0, 11]])
-    setup = prepare(trimesh.creation.revolve(outline, sections=32), voxel=1.0)
-    assert setup.dropped_voxels == pytest.approx(2 * np.pi, rel=0.4)
-    assert setup.tops[-1] == pytest.approx(6)
-    builds = []
-    run(setup, tmp_path / "a.vtu", series=False, post_process=lambda build, _: builds.append(build), quiet=True)
-    assert len(builds[0].interference) == setup.groups == 3
-
-
-@pytest.mark.parametrize(
-    ("settings", "fact"),
-    [
-        ({"voxel": 0.01}, "voxel=0.01"),
-        ({"voxel": float("nan")}, "voxel=nan"),
-        ({"voxel": 100.0}, "100 mm .* 2.4 mm"),
-        ({"layers": 0}, "layers=0"),
-        ({"layers": 61}, "layers=60"),
-        ({"mode": "benchmrk"}, "'benchmark'"),
-        ({"up": "z"}, "'z'"),
-    ],
-)
-def test_invalid_settings_of_a_part_raise(stl, settings, fact):
-    with pytest.raises(ConfigError, match=fact):
-        prepare(stl, **settings)
-
-
-@pytest.mark.parametrize(
-    ("out", "options", "fact"),
-    [
-        ("part.vtk", {}, "out=.*part.vtk"),
-        ("part.vtu", {"mesh": "octre"}, "'octree'"),
-        ("part.vtu", {"fields": ["stres"]}, "'stress'"),
-        ("part.vtu", {"fields": []}, "fields"),
-        ("part.vtu", {"steps": 0}, "steps=0"),
-    ],
-)
-def test_invalid_output_options_raise_and_write_nothing(setup, tmp_path, out, options, fact):
-    with pytest.raises(ConfigError, match=fact):
-        run(setup, tmp_path / out, **options)
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_too_many_voxels_raise():
-    with pytest.raises(DataError, match=f"{MAX_VOXELS:,}"):
-        prepare(skin(bar((150, 150, 60), (15.0, 15.0, 12.0))))
-
-
-def test_a_hotter_plate_distorts_less_in_the_study(setup):
-    study, found = compare_plate_temperatures(setup, [300.0, 500.0], quiet=True)
-    assert study.mode == "refined"
-    assert list(found) == [None, 300.0, 500.0]
-    spans = [np.ptp(result.released.displacement[:, 2]) for result in found.values()]
-    assert spans[0] > spans[1] > spans[2]
 
 
 def test_an_interrupted_plate_study_resumes_at_its_group(setup, tmp_path, printed):
@@ -493,13 +264,6 @@ def test_an_interrupted_plate_study_resumes_at_its_group(setup, tmp_path, printe
         compare_plate_temperatures(setup, [300.0], save_folder=tmp_path, quiet=True)
 
 
-@pytest.mark.parametrize(("layers", "high"), [(15, 1.2), (20, 1.2), (12, 0.8), (60, 2.4), (10, 0.8)])
-def test_the_study_keeps_the_height_of_layer_groups(layers, high):
-    study = coarsen(prepare(skin(bar((24, 6, 4.8))), voxel=1.5, layers=layers))
-    assert study.voxels.size[2] == pytest.approx(high)
-    assert study.process.group_height == pytest.approx(2.4)
-
-
 def test_the_study_doubles_the_voxels_if_the_part_stays_whole(setup):
     study = coarsen(setup)
     assert study.voxels.size == (3.0, 3.0, pytest.approx(2.4))
@@ -508,7 +272,133 @@ def test_the_study_doubles_the_voxels_if_the_part_stays_whole(setup):
     odd = coarsen(prepare(skin(bar((60, 12, 4.8), (2.4, 2.4, 2.4))), voxel=2.4))
     assert odd.voxels.size == pytest.approx((60 / 13, 12 / 3, 2.4))
     assert odd.voxels.origin[0] == pytest.approx(-30), "voxels end with the part"
-    wall = prepare(skin(bar((24, 1.5, 14.4))), **COARSE)
     wires = prepare(skin(carve(lambda x, y, z: (np.abs(x) > 9) | (z < 1.2), (21, 1.5, 12))), **COARSE)
-    assert coarsen(wall).voxels.count > 0
     assert coarsen(wires).mode == "refined"
+
+
+KILLED_AT = {
+    "a layer group": ("flare.physics.lpbf.job.Build.advance", 4),
+    "saving a state": ("numpy.savez", 3),
+    "writing a step": ("flare.physics.lpbf.job.write_frame", 3),
+    "the end": ("flare.physics.lpbf.job.write_part", 1),
+    "putting files in place": ("pathlib.Path.rename", 1),
+}
+
+
+@pytest.mark.parametrize("moment", KILLED_AT)
+def test_a_job_killed_at_any_moment_resumes_and_ends_with_the_same_bytes(moment, setup, whole, tmp_path):
+    """A forked process kills itself with signal 9 after the n-th call of a function."""
+    name, left = KILLED_AT[moment]
+    place, function = name.rsplit(".", 1)
+    call, child = getattr(pkgutil.resolve_name(place), function), os.fork()
+    if child == 0:
+
+        def killed(*args, **kwargs):
+            nonlocal left
+            result, left = call(*args, **kwargs), left - 1
+            if left == 0:
+                os.kill(os.getpid(), signal.SIGKILL)
+            return result
+
+        try:
+            setattr(pkgutil.resolve_name(place), function, killed)
+            run(setup, tmp_path / "shelf.vtu", quiet=True)
+        finally:
+            os._exit(1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
+    assert not (tmp_path / "shelf.vtu").exists()
+    assert (tmp_path / "shelf.vtu.partial").is_dir()
+    run(setup, tmp_path / "shelf.vtu", quiet=True)
+    assert content(tmp_path) == whole
+
+
+def test_a_failed_job_logs_the_saved_groups_and_resumes(setup, whole, tmp_path, monkeypatch, caplog):
+    def fail(*_):
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("flare.physics.lpbf.job.write_part", fail)
+        with pytest.raises(OSError, match="No space left"):
+            run(setup, tmp_path / "shelf.vtu", quiet=True)
+    assert "6 of 6 layer groups" in caplog.text
+    run(setup, tmp_path / "shelf.vtu", quiet=True)
+    assert content(tmp_path) == whole
+
+
+def test_the_series_may_be_thinned_or_left_out(setup, tmp_path, whole):
+    run(setup, tmp_path / "a.vtu", steps=3, fields=["temperature", "displacement"], quiet=True)
+    assert sorted(int(p.stem[6:]) for p in (tmp_path / "a_build").glob("group_*.vtu")) == [1, 4, 6]
+    for name in ("group_006", "cooled", "released"):
+        assert set(meshio.read(tmp_path / f"a_build/{name}.vtu").point_data) == {"displacement", "temperature"}
+    assert (tmp_path / "a.vtu").read_bytes() == whole["shelf.vtu"]
+    run(setup, tmp_path / "b.vtu", series=False, quiet=True)
+    assert not (tmp_path / "b_build").exists()
+
+
+@pytest.mark.parametrize(("layers", "per_group", "height"), [(15, 4, 2.4), (25, 2, 2.0), (60, 1, 2.4)])
+def test_layer_groups_hold_whole_voxels(layers, per_group, height):
+    process = with_voxel_layers(Process(), layers)
+    assert process.voxels_per_group == per_group
+    assert process.group_height == pytest.approx(height)
+
+
+def test_notes_report_doubtful_sizes(setup, tmp_path, caplog):
+    def notes(surface, **settings):
+        return prepare(surface, **settings).notes
+
+    part, wall = skin(shelf()), skin(bar((24, 1.5, 14.4)))
+    assert setup.notes == ()
+    assert "4 mm" in notes(Surface(part.vertices / 6, part.faces))[0]
+    assert "layers=20" in notes(part, voxel=1.0)[0]
+    (thin,) = notes(wall, voxel=1.5, layers=30)
+    assert "100 %" in thin
+    (volume,) = notes(skin(bar((24, 12, 5.6), (1.0, 1.0, 0.1))), voxel=1.5, layers=30)
+    assert "107 %" in volume
+    hot = prepare(skin(bar((6, 6, 2.4))), replace(setup.process, material=Material(solidus=1.0)))
+    caplog.set_level("INFO", logger="flare")
+    run(hot, tmp_path / "a.vtu", series=False)
+    assert "solidus of Ti-6Al-4V (1 °C)" in caplog.text
+
+
+def test_voxels_behind_thin_walls_are_dropped_and_counted():
+    """A disc with a small knob on a thread thinner than a voxel."""
+    outline = np.array([[0, 0], [10, 0], [10, 6], [0.05, 6], [0.05, 9], [1, 9], [1, 11], [0, 11]])
+    setup = prepare(trimesh.creation.revolve(outline, sections=32), voxel=1.0)
+    assert setup.dropped_voxels == pytest.approx(2 * np.pi, rel=0.4)
+    assert setup.tops[-1] == pytest.approx(6)
+
+
+SHEET = Surface(skin(bar((60, 30, 6))).vertices / 25.4, skin(bar((60, 30, 6))).faces)
+LONG = skin(bar((300, 15, 12), (15.0, 15.0, 2.4)))
+
+
+@pytest.mark.parametrize(
+    ("error", "fact", "call"),
+    [
+        (ConfigError, "out=part.vtk", lambda: run(shelf(), "part.vtk")),
+        (ConfigError, "mesh=octre", lambda: run(shelf(), "a.vtu", mesh="octre")),
+        (ConfigError, "fields=", lambda: run(shelf(), "a.vtu", fields=[])),
+        (ConfigError, "steps=0", lambda: run(shelf(), "a.vtu", steps=0)),
+        (ConfigError, "'benchmark'", lambda: run(prepare(shelf(), mode="benchmrk"), "a.vtu")),
+        (ConfigError, "voxel", lambda: prepare(shelf(), voxel=1.0)),
+        (ConfigError, r"1\.21 mm.* 0\.04 mm", lambda: prepare(replace(shelf(), size=(1.5, 1.5, 1.21)))),
+        (ConfigError, "layers=80.* 2.4 mm", lambda: prepare(replace(shelf(), size=(1.5, 1.5, 3.2)))),
+        (DataError, "z = 5 mm", lambda: prepare(replace(shelf(), origin=(0.0, 0.0, 5.0)))),
+        (GeometryError, r"600 × 150 × 14\.4 mm", lambda: prepare(replace(shelf(), size=(37.5, 37.5, 1.2)))),
+        (GeometryError, "300 × 15 × 12 mm.* 250 × 250 × 300 mm", lambda: prepare(LONG, **COARSE)),
+        (
+            GeometryError,
+            "part is only 2.36 mm long",
+            lambda: prepare(SHEET),
+        ),
+        (DataError, f"{MAX_VOXELS:,}", lambda: prepare(skin(bar((150, 150, 60), (15.0, 15.0, 12.0))))),
+        (ConfigError, "voxel=nan", lambda: prepare(LONG, voxel=float("nan"))),
+        (ConfigError, "layers=61.* 60", lambda: prepare(LONG, layers=61)),
+        (ConfigError, "'z'", lambda: prepare(LONG, up="z")),
+    ],
+)
+def test_invalid_parts_and_settings_raise_and_write_nothing(tmp_path, monkeypatch, error, fact, call):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(error, match=fact):
+        call()
+    assert list(tmp_path.iterdir()) == []

@@ -9,9 +9,8 @@ from flare.mesh.io.cad import triangulated
 from flare.mesh.octree import merged
 from flare.mesh.repair import solid_surface
 from flare.mesh.voxelization import voxelize
-from flare.mesh.voxels import Voxels, pieces, skin
-from flare.physics.lpbf.parts import FAMILIES, FEATURES, MeshLimits, draw_part, random_part
-from flare.utils.errors import NotConverged
+from flare.mesh.voxels import Voxels, pieces
+from flare.physics.lpbf.parts import draw_part, find_fault
 
 # Mean, standard deviation and quartiles of the published set after its filter.
 PUBLISHED = {
@@ -29,7 +28,7 @@ def rng(*seed):
 
 @pytest.fixture(scope="module")
 def drawn():
-    return [draw_part(rng(n)) for n in range(14)]
+    return [draw_part(rng(n)) for n in range(8)]
 
 
 def test_the_same_seed_gives_the_same_part():
@@ -59,32 +58,6 @@ def test_drawn_parts_are_within_the_limits(drawn):
         assert d.mesh.volume == pytest.approx(d.voxels.volume, rel=1e-9)
 
 
-def test_descriptions_name_the_base_and_every_feature():
-    texts = [random_part(rng(n)) for n in range(300)]
-    families = {f: np.mean([p.family == f for p in texts]) for f in FAMILIES}
-    for family, share in FAMILIES.items():
-        assert families[family] == pytest.approx(share, abs=0.08)
-    everything = " ".join(p.description for p in texts)
-    for word in ["plate", "L bracket", "T bracket", "U bracket", "cylinder", "tube", "flange", "pockets", *FEATURES]:
-        assert word in everything
-    for up in ("(x up)", "(y up)", "(z up)", "(-z up)"):
-        assert up in everything
-
-
-def test_the_volume_of_voxels_converges(drawn):
-    part = max(drawn, key=lambda d: d.voxels.volume).part
-    coarse, middle, fine = (voxelize(part.solid, h).volume for h in (2.0, 0.8, 0.3))
-    assert middle == pytest.approx(fine, rel=0.01)
-    assert coarse == pytest.approx(fine, rel=0.1)
-
-
-def test_a_part_as_triangles_has_the_same_voxels(drawn):
-    d = min(drawn, key=lambda d: d.voxels.count)
-    surface = skin(d.voxels)
-    again = voxelize(surface, d.voxels.size)
-    np.testing.assert_array_equal(again.solid, d.voxels.solid)
-
-
 def same_as_cad(drawn):
     """Return the share of voxels that differ from those of the exact CAD shape."""
     pytest.importorskip("gmsh")
@@ -94,15 +67,6 @@ def same_as_cad(drawn):
     return np.count_nonzero(again.solid != drawn.voxels.solid) / drawn.voxels.count
 
 
-def test_formulas_and_cad_shapes_have_the_same_voxels(drawn):
-    flat = [d for d in drawn if not any(word in d.part.description for word in ("Ø", "slot"))]
-    curved = [d for d in drawn if "hole" in d.part.description]
-    assert flat
-    for d in flat[:2]:
-        assert same_as_cad(d) == 0.0
-    assert same_as_cad(curved[0]) < 0.01  # triangles on round faces
-
-
 @pytest.mark.slow
 def test_all_formulas_and_cad_shapes_have_the_same_voxels():
     shares = [same_as_cad(draw_part(rng(5, n))) for n in range(30)]
@@ -110,37 +74,16 @@ def test_all_formulas_and_cad_shapes_have_the_same_voxels():
     assert np.mean(shares) < 0.002
 
 
-@pytest.mark.parametrize(
-    ("limits", "fault"),
-    [
-        (MeshLimits(max_nodes=100), "too many nodes"),
-        (MeshLimits(max_edges=100), "too many edges"),
-        (MeshLimits(min_nodes=100_000), "too few nodes"),
-        (MeshLimits(aspect_ratio=1.1), "aspect ratio"),
-        (MeshLimits(min_elements=10_000), "too few elements"),
-        (MeshLimits(max_elements=10), "too many elements"),
-    ],
-)
-def test_every_limit_has_its_reason(limits, fault):
-    voxels = Voxels(np.ones((20, 20, 9), dtype=bool), (0.5, 0.5, 0.6), (-5.0, -5.0, 0.0))
-    mesh = merged(voxels)
-    assert MeshLimits(min_elements=1, min_nodes=1).fault(voxels, mesh) is None
-    assert limits.fault(voxels, mesh) == fault
-
-
-def test_parts_that_fall_apart_or_float_have_their_reason():
+def test_parts_beyond_a_limit_have_their_reason():
+    thin = Voxels(np.ones((4, 4, 1), dtype=bool), (3.0, 0.5, 0.6), (0.0, 0.0, 0.0))
+    assert find_fault(thin, merged(thin)) == "aspect ratio"
     solid = np.ones((20, 20, 9), dtype=bool)
     solid[:, :, 4] = False
     apart = Voxels(solid, (0.5, 0.5, 0.6), (-5.0, -5.0, 0.0))
-    assert MeshLimits().fault(apart, merged(apart)) == "not connected"
+    assert find_fault(apart, merged(apart)) == "not connected"
     solid[:, :, :4] = False
     floating = Voxels(solid, (0.5, 0.5, 0.6), (-5.0, -5.0, 0.0))
-    assert MeshLimits().fault(floating, merged(floating)) == "misses the plate"
-
-
-def test_limits_that_no_part_meets_raise():
-    with pytest.raises(NotConverged, match=r"3 parts .*too many nodes"):
-        draw_part(rng(0), limits=MeshLimits(max_nodes=1, aspect_ratio=np.inf), attempts=3)
+    assert find_fault(floating, merged(floating)) == "misses the plate"
 
 
 @pytest.mark.slow

