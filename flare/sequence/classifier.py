@@ -18,9 +18,8 @@ from numpy.typing import ArrayLike
 from torch import Tensor
 
 from flare.inference.surrogate import VERSION, Learner, find_checkpoint, load_weights, placed
-from flare.sequence.attention import ATTENTIONS
 from flare.sequence.batch import collate
-from flare.sequence.encoder import SequenceEncoder, attention_class, attention_options, options_of
+from flare.sequence.encoder import SequenceEncoder, attention_class, attention_options
 from flare.sequence.store import Example, SequenceSchema, checked_tokens
 from flare.utils.errors import CheckpointError, ConfigError, DataError, suggest_name
 
@@ -100,23 +99,17 @@ def predicted_class(logits: Tensor) -> Tensor:
     return (logits[:, 0] > 0).long() if logits.shape[1] == 1 else logits.argmax(1)
 
 
-def model_length(model: Mapping[str, Any], schema: SequenceSchema, found: int | None = None) -> int:
+def model_length(model: Mapping[str, Any], schema: SequenceSchema) -> int:
     """Return the longest sequence that a model takes.
-
-    Args:
-        model: Settings of the model.
-        schema: Schema of the data.
-        found: Longest sequence of the data, for the error message.
 
     Raises:
         ConfigError: `model.length` is shorter than sequences of the task may be.
     """
     length = model.get("length", schema.longest)
     if not isinstance(length, int) or length < schema.longest:
-        longest = "" if found is None else f" (longest in the data: {found:,})"
         raise ConfigError(
-            f"model.length={length} is too short: sequences of {schema.name} have up to {schema.longest:,} tokens"
-            f"{longest}. Leave model.length out or set it to at least {schema.longest}"
+            f"model.length={length} is too short: sequences of {schema.name} have up to {schema.longest:,} tokens. "
+            f"Leave model.length out or set it to at least {schema.longest}"
         )
     return length
 
@@ -128,10 +121,7 @@ def _check_settings(model: Mapping[str, Any]) -> None:
     known = known_settings(attention)
     for name in model:
         if name not in known:
-            owners = [other for other in ATTENTIONS if name in options_of(other)]
-            own = f"it has {', '.join(sorted(options_of(attention)))}; {name!r} belongs to {', '.join(owners)}"
-            hint = own if owners else suggest_name(name, known)
-            raise ConfigError(f"attention {attention!r} has no option {name!r}; {hint}")
+            raise ConfigError(f"attention {attention!r} has no option {name!r}; {suggest_name(name, known)}")
 
 
 def known_settings(attention: str) -> set[str]:

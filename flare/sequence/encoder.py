@@ -12,8 +12,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from flare.mixer import check_mask
 from flare.models.flare import NORMS, ResMLP
-from flare.models.layers import at_least, check_heads, check_mask, small_normal, transformer_mlp
+from flare.models.layers import at_least, check_heads, small_normal, transformer_mlp
 from flare.sequence.attention import ATTENTIONS, LearnedPositions, PerformerAttention, Rotation, SinusoidalPositions
 from flare.utils.errors import ConfigError, suggest_name
 
@@ -159,7 +160,7 @@ class SequenceEncoder(nn.Module):
         if ids.ndim != 2 or ids.shape[1] % self.documents:
             wanted = "[B, N]" if self.documents == 1 else "[B, 2 N], two documents end to end"
             raise ConfigError(f"ids have shape {list(ids.shape)}; this model takes {wanted}")
-        check_mask(ids, mask)
+        check_mask(mask, *ids.shape)
         batch = len(ids)
         ids = ids.reshape(batch * self.documents, -1)
         mask = None if mask is None else mask.reshape(ids.shape)

@@ -8,12 +8,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import scaled_dot_product_attention
 
+from flare.mixer import check_mask
 from flare.models.flare import ResMLP
 from flare.models.layers import (
     TransformerBlock,
     at_least,
     check_heads,
-    check_mask,
     key_mask,
     merge_heads,
     small_normal,
@@ -118,7 +118,7 @@ class PerceiverIO(nn.Module):
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
         """Map [B, N, in_dim] to [B, N, out_dim]; the mask is a boolean [B, N], True at real points."""
-        check_mask(x, mask)
+        check_mask(mask, *x.shape[:2])
         x_BNC = self.lift(x)
         z_BMC = self.encoder(self.latents.expand(x.shape[0], -1, -1), self.encoder_norm(x_BNC), mask)
         for block in self.blocks:

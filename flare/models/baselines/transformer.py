@@ -4,13 +4,13 @@
 
 from __future__ import annotations
 
-from torch import Tensor, nn
+from torch import nn
 
 from flare.models.flare import ResMLP
-from flare.models.layers import TransformerBlock, at_least, check_mask, small_normal
+from flare.models.layers import PointModel, TransformerBlock, at_least, small_normal
 
 
-class Transformer(nn.Module):
+class Transformer(PointModel):
     """Transformer of the paper; the defaults have its 660k parameters.
 
     Args:
@@ -47,11 +47,3 @@ class Transformer(nn.Module):
         self.head_norm = nn.LayerNorm(channels)
         self.head = ResMLP(channels, channels, out_dim, io_depth, skip_out=False)
         self.apply(small_normal)
-
-    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
-        """Map [B, N, in_dim] to [B, N, out_dim]; the mask is a boolean [B, N], True at real points."""
-        check_mask(x, mask)
-        x_BNC = self.lift(x)
-        for block in self.blocks:
-            x_BNC = block(x_BNC, mask)
-        return self.head(self.head_norm(x_BNC))

@@ -12,10 +12,11 @@ from torch.nn.functional import scaled_dot_product_attention
 
 from flare.models.baselines.grid import REFERENCE, check_grid, check_unified, distances, require_grid
 from flare.models.layers import (
+    PointModel,
     at_least,
     check_heads,
-    check_mask,
     merge_heads,
+    mlp,
     small_normal,
     split_heads,
     transformer_mlp,
@@ -120,7 +121,7 @@ class Placeholder(nn.Module):
         return x_BNC + self.vector
 
 
-class Transolver(nn.Module):
+class Transolver(PointModel):
     """Transolver: lift, blocks of physics attention, head; the defaults have the paper's 713k parameters.
 
     Args:
@@ -160,7 +161,7 @@ class Transolver(nn.Module):
                 raise ConfigError("unified_pos replaces the two coordinates, and in_dim=2 leaves no other feature")
             self.register_buffer("distances", distances(self.grid), persistent=False)  # type: ignore[arg-type]
             in_dim += REFERENCE**2 - 2
-        self.lift = nn.Sequential(nn.Linear(in_dim, 2 * channels), nn.GELU(), nn.Linear(2 * channels, channels))
+        self.lift = mlp(in_dim, 2 * channels, channels)
         self.has_function = unified_pos and in_dim > REFERENCE**2
         # The published code always has this vector and counts it. Unused, it is frozen for distributed training.
         self.placeholder = Placeholder(channels).requires_grad_(not self.has_function)
@@ -172,16 +173,11 @@ class Transolver(nn.Module):
         self.head = nn.Linear(channels, out_dim)
         self.apply(small_normal)
 
-    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
-        """Map [B, N, in_dim] to [B, N, out_dim]; the mask is a boolean [B, N], True at real points."""
-        check_mask(x, mask)
+    def embed(self, x: Tensor, mask: Tensor | None) -> Tensor:
+        """Map [B, N, in_dim] to [B, N, C]."""
         if self.grid is not None:
             require_grid(x, mask, self.grid)
         if self.unified_pos:
             x = torch.cat([self.distances.to(x.dtype).expand(x.shape[0], -1, -1), x[..., 2:]], dim=-1)
         x_BNC = self.lift(x)
-        if not self.has_function:
-            x_BNC = self.placeholder(x_BNC)
-        for block in self.blocks:
-            x_BNC = block(x_BNC, mask)
-        return self.head(self.head_norm(x_BNC))
+        return x_BNC if self.has_function else self.placeholder(x_BNC)
