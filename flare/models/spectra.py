@@ -144,26 +144,6 @@ def flare_layers(model: nn.Module) -> list[FLARE]:
     return [layer for _, layer in named]
 
 
-def visit_layers(model: nn.Module, run: Callable[[], object], visit: Callable[[FLARE, Tensor], None]) -> None:
-    """Call visit(layer, x_BNC) with the input of every FLARE layer during a forward pass.
-
-    Layers are visited one at a time, so that a large mesh needs no copy of its features per layer.
-
-    Args:
-        model: Model with FLARE layers. Hooks are added for the call and removed again.
-        run: Runs a forward pass of the model.
-        visit: Called with each layer and its input.
-    """
-    hooks = [
-        layer.register_forward_pre_hook(lambda layer, inputs: visit(layer, inputs[0])) for layer in flare_layers(model)
-    ]
-    try:
-        run()
-    finally:
-        for hook in hooks:
-            hook.remove()
-
-
 def model_spectra(
     model: nn.Module, inputs: Iterable[tuple[Tensor, Tensor | None]], *, dtype: torch.dtype = torch.float64
 ) -> Spectra:
@@ -224,13 +204,16 @@ def _each_head(model: nn.Module, x: Tensor, mask: Tensor | None, analyze: Callab
     found: list[list[T]] = []
     real = None if mask is None else mask[0]
 
-    def visit(layer: FLARE, x_BNC: Tensor) -> None:
-        q_HMD, k_BHND = layer.queries_and_keys(x_BNC)
+    def visit(layer: FLARE, inputs: tuple[Tensor, ...]) -> None:  # one at a time: no copy of the features per layer
+        q_HMD, k_BHND = layer.queries_and_keys(inputs[0])
         heads = zip(q_HMD.expand(layer.heads, -1, -1), k_BHND[0], strict=True)
         found.append([analyze(q_MD, k_ND, scale=layer.scale, mask=real) for q_MD, k_ND in heads])
 
+    hooks = [layer.register_forward_pre_hook(visit) for layer in flare_layers(model)]
     with torch.no_grad():
-        visit_layers(model, lambda: model(x, mask), visit)
+        model(x, mask)
+    for hook in hooks:
+        hook.remove()
     return found
 
 

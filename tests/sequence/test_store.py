@@ -54,12 +54,6 @@ def test_both_documents_of_a_pair_come_back(tmp_path):
     assert pickle.loads(pickle.dumps(dataset))[3].tokens.tolist() == pair(3).tokens.tolist()
 
 
-def test_the_arrays_are_plain_and_small(listops):
-    tokens, labels, offsets = (np.load(listops.path / f"{name}.npy") for name in ("tokens", "labels", "offsets"))
-    assert (tokens.dtype, labels.dtype, tokens.shape) == (np.uint8, np.uint8, (offsets[-1],))
-    assert SequenceSchema(name="t", vocabulary=257, classes=("a",), longest=1).dtype == np.uint16
-
-
 def test_two_workers_make_the_same_bytes(listops, tmp_path):
     generate_sequences(
         SHORT, tmp_path / "d", samples=250, val_samples=20, test_samples=30, seed=5, workers=2, quiet=True
@@ -173,7 +167,7 @@ def test_damage_is_found(tmp_path):
     tokens.flush()
     changed, token = check_sequences(SequenceDataset(tmp_path / "d"), quiet=True)
     assert changed.where.endswith("tokens_2.npy")
-    assert token.where.startswith("sample ")
+    assert (token.where, token.first) == ("tokens_2.npy", 3)
     np.save(tmp_path / "d" / "labels.npy", np.zeros(3, np.uint8))
     with pytest.raises(DataError, match=r"labels.npy.*\(3,\).*\(7,\)"):
         SequenceDataset(tmp_path / "d")
@@ -209,11 +203,9 @@ def test_the_command_line_makes_shows_and_checks(tmp_path, capsys):
     assert "'listops'" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("workers", ["1", "2"])
-@pytest.mark.parametrize("task", ["pathfinder", "listops"])
-def test_an_interrupted_job_reports_what_it_keeps(tmp_path, task, workers):
-    sizes = ["--samples", "1000000", "--val-samples", "10", "--test-samples", "10", "--workers", workers]
-    words = ["data", "make", task, *sizes, "--out", str(tmp_path / "d")]
+def test_an_interrupted_job_reports_what_it_keeps(tmp_path):
+    sizes = ["--samples", "1000000", "--val-samples", "10", "--test-samples", "10", "--workers", "2"]
+    words = ["data", "make", "listops", *sizes, "--out", str(tmp_path / "d")]
     job = subprocess.Popen(
         [sys.executable, "-m", "flare", *words],
         stderr=subprocess.PIPE,
@@ -228,6 +220,6 @@ def test_an_interrupted_job_reports_what_it_keeps(tmp_path, task, workers):
     printed = job.communicate(timeout=100)[1]
     kept = log.read_bytes().count(b"\n")
     assert kept > 0
-    lines = [line for line in printed.splitlines() if not line.startswith(f"making {task}: ")]  # without progress
+    lines = [line for line in printed.splitlines() if not line.startswith("making listops: ")]  # without progress
     assert f"{kept} of 1000000" in lines[0]
     assert (len(lines), job.returncode) == (2, 130)

@@ -5,13 +5,11 @@ import platform
 import re
 import subprocess
 import sys
-import threading
 import zipfile
 
 import pytest
 import torch
 
-from flare import build_model
 from flare.cli.info import run as info
 from flare.mixer import mix
 from flare.mixer.native import cache, library
@@ -62,27 +60,6 @@ def test_first_use_builds_with_one_log_line(compiler, folder, links, capsys, mon
     assert {path.name for path in folder.iterdir()} == {find().name, "kernels.lock"}
 
 
-def test_two_threads_compile_once(compiler, whole, links):
-    compiler(f"sleep 0.2; cp '{whole}' \"$target\"")
-    reasons = []
-    threads = [threading.Thread(target=lambda: reasons.append(library.why_not())) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert reasons == [None] * 4
-    assert links() == 1
-
-
-def test_torch_compile_may_be_the_first_use(compiler):
-    model = build_model("flare", 2, 1, channels=16, blocks=1, heads=4, latents=5)
-    x = torch.randn(1, 30, 2)
-    y = torch.compile(model, backend="eager", fullgraph=True)(x)
-    assert_works()
-    torch.testing.assert_close(y, model(x))
-    torch.compiler.reset()
-
-
 # ---- ahead of time ---------------------------------------------------------------------------------------------------
 
 
@@ -115,15 +92,6 @@ def test_module_builds_into_a_folder(compiler, tmp_path, links, capsys, monkeypa
         (path,) = libraries(tmp_path)
         assert capsys.readouterr().out.startswith(f"{path} (")
     assert links() == 1
-
-
-def test_module_builds_into_the_named_cache_even_with_a_library_elsewhere(compiler, folder, tmp_path, monkeypatch):
-    monkeypatch.setenv("FLARE_CACHE", str(tmp_path / "file"))
-    (tmp_path / "file").write_text("not a folder")
-    assert_works()  # with a library in the temporary folder
-    monkeypatch.setenv("FLARE_CACHE", str(folder))
-    assert main([]) == 0
-    assert len(libraries(folder)) == 1
 
 
 def test_module_fails_with_one_message(no_compiler, tmp_path, capsys):
@@ -167,17 +135,6 @@ def test_wheel_with_kernels_contains_the_library(compiler, whole, tmp_path, link
     assert held >= SOURCES | {f"flare/mixer/native/{whole.name}"}
     assert not any(path.endswith(".lock") for path in held)
     assert links() == 1
-
-
-def test_wheel_with_kernels_requires_torch(compiler, tmp_path, monkeypatch):
-    (tmp_path / "sitecustomize.py").write_text("import sys; sys.modules['torch'] = None")  # as in an isolated build
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    monkeypatch.setenv("FLARE_BUILD_NATIVE", "1")
-    process = start("-m", "hatchling", "build", "--target", "wheel", "--directory", str(tmp_path / "dist"))
-    _, err = process.communicate()
-    assert process.returncode == 1
-    assert "pip wheel --no-build-isolation --no-deps ." in err
-    assert not list(tmp_path.rglob("*.whl"))
 
 
 @pytest.mark.slow
