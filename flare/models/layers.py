@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from contextlib import AbstractContextManager, nullcontext
 from itertools import pairwise
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -35,24 +36,26 @@ class TransformerBlock(nn.Module):
 
     Args:
         channels: Feature width C.
-        heads: Number of heads; must divide C.
+        attention: Takes (x, mask).
         mlp_ratio: Hidden width of the MLP divided by C.
         gelu: `tanh`, or `none` for the exact GELU.
-        qkv_bias: Whether the query/key/value map has a bias.
     """
 
-    def __init__(
-        self, channels: int, heads: int, *, mlp_ratio: int = 4, gelu: str = "tanh", qkv_bias: bool = False
-    ) -> None:
+    def __init__(self, channels: int, attention: nn.Module, *, mlp_ratio: int = 4, gelu: str = "tanh") -> None:
         super().__init__()
         self.attention_norm = nn.LayerNorm(channels)
-        self.attention = SelfAttention(channels, heads, bias=qkv_bias)
+        self.attention = attention
         self.mlp_norm = nn.LayerNorm(channels)
         self.mlp = transformer_mlp(channels, mlp_ratio, gelu)
 
     def forward(self, x_BNC: Tensor, mask: Tensor | None = None) -> Tensor:
         x_BNC = x_BNC + self.attention(self.attention_norm(x_BNC), mask)
         return x_BNC + self.mlp(self.mlp_norm(x_BNC))
+
+
+def self_attention_block(channels: int, heads: int, *, bias: bool = False, **how: Any) -> TransformerBlock:
+    """Build a transformer block with self-attention; `bias` is that of queries, keys and values."""
+    return TransformerBlock(channels, SelfAttention(channels, heads, bias=bias), **how)
 
 
 class PointModel(nn.Module):

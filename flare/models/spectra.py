@@ -119,12 +119,6 @@ class Spectra:
         with replace_atomically(path) as temporary, temporary.open("wb") as file:
             np.savez(file, eigenvalues=self.eigenvalues.cpu(), spread=self.spread.cpu(), samples=self.samples)
 
-    @classmethod
-    def load(cls, path: str | Path) -> Spectra:
-        """Read a file written by `save`."""
-        with np.load(path, allow_pickle=False) as file:
-            return cls(torch.from_numpy(file["eigenvalues"]), torch.from_numpy(file["spread"]), int(file["samples"]))
-
 
 def flare_layers(model: nn.Module) -> list[FLARE]:
     """Return the FLARE layers of a model in order.

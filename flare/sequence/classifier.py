@@ -83,11 +83,7 @@ class Classifier(Learner):
         return self.schema.classes[int(predicted_class(self(batch.ids, batch.mask)))]
 
     def _checked(self, document: ArrayLike) -> np.ndarray:
-        try:
-            array = np.asarray(document)
-        except ValueError:
-            raise DataError("the sequence is ragged; a vector of integers is needed") from None
-        tokens = checked_tokens(array, replace(self.schema, longest=self.length), "the sequence")
+        tokens = checked_tokens(np.asarray(document), replace(self.schema, longest=self.length), "the sequence")
         if self.schema.pad is None and len(tokens) != self.schema.longest:  # an image, which cannot be padded
             expected = self.schema.longest
             raise DataError(f"the sequence has {len(tokens):,} tokens; {self.schema.name} needs exactly {expected:,}")

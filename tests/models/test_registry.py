@@ -88,18 +88,16 @@ def test_registry_does_not_import_torch():
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
-@pytest.mark.parametrize(("name", "options"), VARIANTS, ids=str)
+@pytest.mark.parametrize(("name", "options"), [*((name, {}) for name in SMALL), VARIANTS[-1]], ids=str)
 def test_forward_and_backward_on_the_meta_device(name, options):
-    dtype = torch.bfloat16
     with torch.device("meta"):
-        built_there = small(name, **options).to(dtype)
-    for model in (built_there, small(name, **options).to("meta", dtype)):
-        x = torch.empty(2, 20, 3, device="meta", dtype=dtype, requires_grad=True)
-        for mask in (None, torch.empty(2, 20, device="meta", dtype=torch.bool)):
-            y = model(x, mask)
-            assert (y.shape, y.dtype, y.is_meta) == ((2, 20, 2), dtype, True)
-            y.sum().backward()
-        assert all(p.grad.is_meta for p in [x, *model.parameters()] if p.requires_grad)
+        model = small(name, **options).bfloat16()
+    x = torch.empty(2, 20, 3, device="meta", dtype=torch.bfloat16, requires_grad=True)
+    for mask in (None, torch.empty(2, 20, device="meta", dtype=torch.bool)):
+        y = model(x, mask)
+        assert (y.shape, y.dtype, y.is_meta) == ((2, 20, 2), x.dtype, True)
+        y.sum().backward()
+    assert all(p.grad.is_meta for p in [x, *model.parameters()] if p.requires_grad)
 
 
 @pytest.mark.parametrize(("name", "options"), VARIANTS, ids=str)

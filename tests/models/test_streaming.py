@@ -58,14 +58,14 @@ def test_chunks_of_any_size_give_the_same_output(options, dtype, masked):
     mask = mask if masked else None
     with torch.no_grad():
         whole = model(x, mask)
-    for chunk in (7,) if options else (1, 7, 40, 41, 50):
+    for chunk in (7,) if options else (1, 40, 41):
         answer, latents = streamed(model, x, mask, chunk=chunk)
         assert error(answer, whole) < TOLERANCE[dtype], "includes padded points"
         with torch.no_grad():
             assert error(query(model, x, latents), whole, mask) < TOLERANCE[dtype]
 
 
-PAPER = ["elasticity", "darcy", "lpbf", "drivaer-1m"]
+PAPER = ["elasticity", "drivaer-1m"]
 """Presets of 8 blocks and 64 to 512 latents, 8 or 16 heads."""
 
 

@@ -10,7 +10,6 @@ from flare.sequence.attention import (
     KernelAttention,
     PerformerAttention,
     Rotation,
-    SinusoidalPositions,
     orthogonal_rows,
 )
 from flare.sequence.encoder import SequenceEncoder
@@ -94,14 +93,6 @@ def test_rotation_keeps_norms_and_scores_depend_only_on_distance():
     rotated_q, rotated_k = (rotate(t.expand(1, 1, 100, 8))[0, 0] for t in (q, k))
     torch.testing.assert_close(rotated_q[10] @ rotated_k[3], rotated_q[90] @ rotated_k[83], rtol=0, atol=1e-6)
     torch.testing.assert_close(rotated_q[0], q)
-
-
-def test_sinusoids_start_with_amplitude_one_over_the_root_of_the_channels():
-    positions = SinusoidalPositions(50, 16)
-    waves = positions(50)
-    assert waves.shape == (50, 16)
-    torch.testing.assert_close(waves[0], torch.tensor([0.0, 1.0] * 8) / 4)
-    torch.testing.assert_close(waves[3, 0], torch.tensor(3.0).sin() / 4)
 
 
 def test_scores_of_rotated_latents_depend_only_on_the_distance_to_the_token():

@@ -129,7 +129,6 @@ def test_a_document_of_padding_alone_spoils_nothing(attention, pool):
         ({"norm": "batch"}, "norm='batch'"),
         ({"documents": 3}, "documents=3"),
         ({"heads": 7}, "heads=7"),
-        ({"attention": "vanilla", "latents": 8}, "'vanilla' has no option 'latents'"),
         ({"attention": "linear", "kernel": "relu"}, "kernel='relu'"),
         ({"attention": "performer", "kind": "best"}, "kind='best'"),
         ({"channels": 12, "position": "rotary"}, "head width 3"),

@@ -65,12 +65,6 @@ def write_python_2(folder):
         (folder / name).write_bytes(python_2_pickle(batch))
 
 
-def write_python_3(folder):
-    for batch, name in enumerate(NAMES):
-        record = {b"data": planes(batch), b"labels": LABELS[batch].tolist(), b"filenames": [b"a.png"] * COUNT}
-        (folder / name).write_bytes(pickle.dumps(record, protocol=4))
-
-
 def write_sheets(folder):
     for batch, name in enumerate(NAMES):
         Image.fromarray(COLORS[batch]).save(folder / f"{name}.png")
@@ -99,7 +93,7 @@ def read(folder, **options):
     return read_sequences(ImageFiles(folder=str(folder), **{"val": 5} | options), folder / "d", quiet=True)
 
 
-@pytest.mark.parametrize("write", [write_binary, write_python_2, write_python_3, write_sheets, write_hub])
+@pytest.mark.parametrize("write", [write_binary, write_python_2, write_sheets, write_hub])
 def test_every_layout_gives_the_same_tokens(tmp_path, write):
     write(tmp_path)
     dataset = read(tmp_path)
@@ -162,11 +156,6 @@ def swap_header(path, width, height):
     path.write_bytes(content[:8] + chunk(b"IHDR", struct.pack(">II", width, height) + content[24:29]) + content[33:])
 
 
-def shorten_header(path):
-    content = path.read_bytes()
-    path.write_bytes(content[:8] + chunk(b"IHDR", content[16:20]) + content[33:])
-
-
 def put(name, text):
     return lambda folder: (folder / name).write_bytes(text)
 
@@ -183,9 +172,7 @@ def put(name, text):
         (write_sheets, put("test_lables.json", b"[1, 2]"), "test_lables.json .* 4 labels"),
         (write_sheets, put("test_lables.json", b"[1, 2"), "test_lables.json"),
         (write_sheets, put("test_lables.json", b"[1, 2, 10, 3]"), "test_batch.png: image 2 has the label 10"),
-        (write_sheets, put("test_lables.json", b"[" * 100_000), "test_lables.json"),
         (write_sheets, lambda f: swap_header(f / "data_batch_1.png", 60_000, 60_000), "data_batch_1.png"),
-        (write_sheets, lambda f: shorten_header(f / "data_batch_1.png"), "data_batch_1.png"),
         (write_sheets, put("data_batch_1.png", b"\x89PNG"), "data_batch_1.png"),
     ],
 )

@@ -13,12 +13,11 @@ import numpy as np
 import pytest
 
 from flare.cli import main
-from flare.data.dataset import Dataset
 from flare.sequence.checks import check_sequences
 from flare.sequence.listops import ListOps
 from flare.sequence.store import Example, SequenceDataset, SequenceSchema, SequenceWriter, generate_sequences
 from flare.utils.errors import DataError
-from tests.factory import content, darcy_dataset
+from tests.factory import content
 
 SHORT = ListOps(min_length=5, max_length=60)
 PAIRS = SequenceSchema(name="pairs", vocabulary=257, classes=("no", "yes"), longest=9, documents=2)
@@ -109,19 +108,6 @@ def test_a_folder_without_departures_of_an_older_version_is_resumed(listops, tmp
     assert generate_sequences(SHORT, tmp_path / "d", **job).fingerprint == listops.fingerprint
 
 
-def test_a_sample_depends_only_on_seed_and_index(listops):
-    rng = np.random.default_rng([5, 133])
-    np.testing.assert_array_equal(listops[133].tokens, SHORT.sample(rng).tokens)
-
-
-def test_a_finished_dataset_is_returned_and_another_is_refused(listops):
-    job = {"samples": 250, "val_samples": 20, "test_samples": 30, "quiet": True}
-    assert len(generate_sequences(SHORT, listops.path, seed=5, **job)) == 250
-    for other, seed in ((SHORT, 6), (replace(SHORT, max_depth=4), 5)):
-        with pytest.raises(DataError, match=str(listops.path)):
-            generate_sequences(other, listops.path, seed=seed, **job)
-
-
 def test_the_provenance_is_complete(listops):
     about = json.loads((listops.path / "dataset.json").read_text())
     assert about["splits"] == {"train": [[0, 200]], "val": [[200, 220]], "test": [[220, 250]]}
@@ -149,14 +135,6 @@ def test_invalid_samples_are_refused(tmp_path, second, label, fact):
         writer.append(Example((np.array([1]), second), label))
     assert len(writer) == 0
     writer.close()
-
-
-def test_sequences_and_fields_are_not_mistaken_for_each_other(listops, tmp_path):
-    fields = darcy_dataset(tmp_path / "fields", samples=3, test=1)
-    with pytest.raises(DataError, match="sequences"):
-        Dataset(listops.path)
-    with pytest.raises(DataError, match="fields"):
-        SequenceDataset(fields.path)
 
 
 def test_damage_is_found(tmp_path):

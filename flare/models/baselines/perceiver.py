@@ -11,11 +11,11 @@ from torch.nn.functional import scaled_dot_product_attention
 from flare.mixer import check_mask
 from flare.models.flare import ResMLP
 from flare.models.layers import (
-    TransformerBlock,
     at_least,
     check_heads,
     key_mask,
     merge_heads,
+    self_attention_block,
     small_normal,
     split_heads,
     transformer_mlp,
@@ -105,7 +105,7 @@ class PerceiverIO(nn.Module):
         self.latents = nn.Parameter(torch.randn(latents, channels))
         self.encoder_norm = nn.LayerNorm(channels)
         self.encoder = CrossAttention(channels, heads, query=False, joint=False)
-        block = CrossBlock if flavour == "cross" else TransformerBlock
+        block = CrossBlock if flavour == "cross" else self_attention_block
         self.blocks = nn.ModuleList(block(channels, heads, mlp_ratio=mlp_ratio, gelu=gelu) for _ in range(blocks))
         self.decoder_point_norm, self.decoder_latent_norm = nn.LayerNorm(channels), nn.LayerNorm(channels)
         self.decoder = CrossAttention(channels, heads, joint=False)

@@ -7,7 +7,7 @@ from __future__ import annotations
 from torch import nn
 
 from flare.models.flare import ResMLP
-from flare.models.layers import PointModel, TransformerBlock, at_least, small_normal
+from flare.models.layers import PointModel, at_least, self_attention_block, small_normal
 
 
 class Transformer(PointModel):
@@ -42,7 +42,7 @@ class Transformer(PointModel):
         at_least(1, channels=channels, blocks=blocks, heads=heads, mlp_ratio=mlp_ratio)
         self.lift = ResMLP(in_dim, channels, channels, io_depth, skip_in=False)
         self.blocks = nn.ModuleList(
-            TransformerBlock(channels, heads, mlp_ratio=mlp_ratio, gelu=gelu, qkv_bias=qkv_bias) for _ in range(blocks)
+            self_attention_block(channels, heads, mlp_ratio=mlp_ratio, gelu=gelu, bias=qkv_bias) for _ in range(blocks)
         )
         self.head_norm = nn.LayerNorm(channels)
         self.head = ResMLP(channels, channels, out_dim, io_depth, skip_out=False)

@@ -7,8 +7,17 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from flare.models.baselines.transolver import Placeholder, SliceTokens, TransolverBlock, exchange
-from flare.models.layers import PointModel, at_least, check_heads, merge_heads, mlp, small_normal, split_heads
+from flare.models.baselines.transolver import Placeholder, SliceTokens, exchange
+from flare.models.layers import (
+    PointModel,
+    TransformerBlock,
+    at_least,
+    check_heads,
+    merge_heads,
+    mlp,
+    small_normal,
+    split_heads,
+)
 from flare.utils.errors import ConfigError
 
 NOISE = ("training", "always", "never")
@@ -78,10 +87,8 @@ class TransolverPP(PointModel):
             raise ConfigError(f"unknown noise {noise!r}; use one of {', '.join(NOISE)}")
         self.lift = mlp(in_dim, 2 * channels, channels)
         self.placeholder = Placeholder(channels)
-        self.blocks = nn.ModuleList(
-            TransolverBlock(channels, AdaptiveAttention(channels, heads, slices, noise), mlp_ratio)
-            for _ in range(blocks)
-        )
+        attentions = (AdaptiveAttention(channels, heads, slices, noise) for _ in range(blocks))
+        self.blocks = nn.ModuleList(TransformerBlock(channels, a, mlp_ratio=mlp_ratio, gelu="none") for a in attentions)
         self.head_norm = nn.LayerNorm(channels)
         self.head = nn.Linear(channels, out_dim)
         # The published code has this unused map and counts its parameters.

@@ -348,3 +348,13 @@ def test_activation_checkpointing_is_bit_exact():
         y = function(x)
         gradients.append(torch.autograd.grad(y, [x, *block.parameters()], noise(y.shape, 4)))
     assert all(torch.equal(a, b) for a, b in zip(*gradients, strict=True))
+
+
+def test_lazily_negated_input():
+    mlp = lively(ResMLP(1, 8, 3, 1))
+    x = torch.complex(noise((9, 1), 1), noise((9, 1), 2)).conj().imag
+    assert x.is_neg()
+    for a, b in zip(results(mlp, x), results(mlp, x.clone()), strict=True):
+        torch.testing.assert_close(a, b, rtol=0, atol=0)
+    with torch.no_grad():
+        torch.testing.assert_close(mlp(x), mlp(x.resolve_neg()), rtol=0, atol=0)

@@ -33,11 +33,6 @@ def test_unknown_compiler_is_named(folder, monkeypatch):
     assert "CXX=no-such-compiler -O2" in library.why_not()
 
 
-def test_compiler_may_have_options(compiler, tmp_path, monkeypatch):
-    monkeypatch.setenv("CXX", f"env LANGUAGE=de {tmp_path / 'cxx'}")
-    assert_works()
-
-
 def test_user_flags_come_last_and_give_another_library(compiler, folder, whole, links, tmp_path, monkeypatch):
     commands = tmp_path / "commands"
     compiler(f"echo \"$*\" >> '{commands}'; cp '{whole}' \"$target\"")

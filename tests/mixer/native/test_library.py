@@ -2,7 +2,6 @@
 
 import os
 import platform
-import re
 import subprocess
 import sys
 import zipfile
@@ -78,11 +77,6 @@ def test_info_prints_the_path_of_the_library(compiler, folder, capsys):
     assert info([]) == 0
     (path,) = libraries(folder)
     assert str(path) in capsys.readouterr().out
-
-
-def test_info_prints_why_there_are_no_kernels(no_compiler, capsys):
-    assert info([]) == 0
-    assert re.search(r"mixer +sdpa: .*g\+\+", capsys.readouterr().out)
 
 
 def test_module_builds_into_a_folder(compiler, tmp_path, links, capsys, monkeypatch):

@@ -112,15 +112,6 @@ def test_scores_far_beyond_the_bound(spread):
     assert torch.ops.flare.encode(q, k, v, None, 1.0)[2].max() > 40, "the scores were bounded"
 
 
-@pytest.mark.parametrize("order", ["small first", "large first", "large between"])
-def test_running_sum_is_rescaled_when_scores_grow(order):
-    """Tiles with bounded and unbounded scores in one running sum."""
-    q, k, v = tensors(B=1, N=256)
-    factor = torch.ones(256)
-    factor[{"small first": slice(128, 256), "large first": slice(0, 64), "large between": slice(64, 192)}[order]] = 40.0
-    check(mix, [q, k * factor[None, None, :, None], v])
-
-
 def test_sample_without_real_points_is_zero_and_has_no_gradient():
     mask = torch.ones(2, 37, dtype=torch.bool)
     mask[1] = False
@@ -281,3 +272,12 @@ def test_autocast_goes_to_sdpa():
 def test_rounding_does_not_accumulate_over_a_million_points():
     qkv = tensors(B=1, H=2, M=8, N=1_000_000, D=4)
     assert_exact(results(mix, qkv, backend="native"), results(mix, qkv, torch.float64, backend="reference"))
+
+
+@pytest.mark.parametrize("order", ["small first", "large first", "large between"])
+def test_running_sum_is_rescaled_when_scores_grow(order):
+    """Tiles with bounded and unbounded scores in one running sum."""
+    q, k, v = tensors(B=1, N=256)
+    factor = torch.ones(256)
+    factor[{"small first": slice(128, 256), "large first": slice(0, 64), "large between": slice(64, 192)}[order]] = 40.0
+    check(mix, [q, k * factor[None, None, :, None], v])
