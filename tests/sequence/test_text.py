@@ -140,12 +140,11 @@ def test_parquet_without_pyarrow_names_the_extra(tmp_path, monkeypatch):
 def test_an_unreadable_disk_is_not_mistaken_for_a_full_one(tmp_path, monkeypatch):
     write_pairs(tmp_path)
 
-    def fails(path):
-        raise OSError(5, "Input/output error", str(path))
-        yield
+    def fails(*_):
+        raise OSError(5, "Input/output error", "a.tsv")
 
-    monkeypatch.setattr("flare.sequence.files.read_lines", fails)
-    with pytest.raises(DataError, match=r"new_aan_pairs.train.tsv: Input/output error"):
+    monkeypatch.setattr(RetrievalFiles, "parse", fails)
+    with pytest.raises(DataError, match=r"a.tsv: Input/output error"):
         read_sequences(RetrievalFiles(folder=str(tmp_path)), tmp_path / "d", quiet=True)
 
 
