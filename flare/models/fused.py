@@ -129,13 +129,9 @@ def _is_plain_mixer(mixer: Any) -> bool:
 
 
 def _are_equal_norms(before: Any, after: Any) -> bool:
-    kind = type(before)
-    if kind not in (nn.LayerNorm, nn.RMSNorm) or type(after) is not kind:
+    if type(before) not in (nn.LayerNorm, nn.RMSNorm) or type(after) is not type(before):
         return False
-    if before.weight is None or after.weight is None:
-        return False
-    shapes = {before.normalized_shape, after.normalized_shape, tuple(before.weight.shape), tuple(after.weight.shape)}
-    return len(shapes) == 1 and before.eps == after.eps is not None
+    return before.normalized_shape == after.normalized_shape and before.eps == after.eps is not None
 
 
 # ---- whether they are as built --------------------------------------------------------------------------------------

@@ -134,5 +134,4 @@ def at_least(minimum: int, **sizes: int) -> None:
 def check_heads(channels: int, heads: int) -> None:
     """Raise ConfigError unless `heads` divides `channels`."""
     if heads < 1 or channels % heads:
-        divisors = [h for h in range(1, channels + 1) if channels % h == 0]
-        raise ConfigError(f"heads={heads} does not divide channels={channels}; use one of {divisors}")
+        raise ConfigError(f"heads={heads} does not divide channels={channels}")
