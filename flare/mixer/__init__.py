@@ -59,8 +59,7 @@ def mix(
         >>> mix(q, k, v).shape
         torch.Size([1, 8, 1000, 4])
     """
-    check_queries_and_keys(q_HMD, k_BHND, mask)
-    check_values(v_BHND, k_BHND)
+    check_inputs(q_HMD, k_BHND, mask, v_BHND)
     implementation = get_backend(backend)
     if hasattr(implementation, "mix"):
         return implementation.mix(q_HMD, k_BHND, v_BHND, scale=scale, mask=mask)
@@ -78,8 +77,7 @@ def encode(
     backend: str = "auto",
 ) -> Tensor:
     """Compute the first half of `mix`: the latents Z, [B, H, M, D]."""
-    check_queries_and_keys(q_HMD, k_BHND, mask)
-    check_values(v_BHND, k_BHND)
+    check_inputs(q_HMD, k_BHND, mask, v_BHND)
     return get_backend(backend).encode(q_HMD, k_BHND, v_BHND, scale=scale, mask=mask)
 
 
@@ -93,7 +91,7 @@ def decode(
     backend: str = "auto",
 ) -> Tensor:
     """Compute the second half of `mix`: the mixed values Y, [B, H, N, D], from the latents Z, [B, H, M, D]."""
-    check_queries_and_keys(q_HMD, k_BHND, mask)
+    check_inputs(q_HMD, k_BHND, mask)
     expected = [*k_BHND.shape[:2], q_HMD.shape[1]]
     if z_BHMD.ndim != 4 or list(z_BHMD.shape[:3]) != expected:
         raise ConfigError(f"z is {list(z_BHMD.shape)}; with these q and k it must be {expected} by any width")
@@ -122,23 +120,20 @@ def get_backend(backend: str) -> Any:
     return native if backend == "auto" else BACKENDS.get(backend)
 
 
-def check_queries_and_keys(q_HMD: Tensor, k_BHND: Tensor, mask: Tensor | None) -> None:
+def check_inputs(q_HMD: Tensor, k_BHND: Tensor, mask: Tensor | None, v_BHND: Tensor | None = None) -> None:
     """Raise ConfigError for shapes or masks that a backend would misread or reject with an obscure message."""
-    if (
-        q_HMD.ndim != 3
-        or k_BHND.ndim != 4
-        or q_HMD.shape[0] not in (1, k_BHND.shape[1])
-        or q_HMD.shape[2] != k_BHND.shape[3]
-    ):
-        raise ConfigError(f"q {list(q_HMD.shape)} and k {list(k_BHND.shape)} must be [H, M, D] and [B, H, N, D]")
-    if mask is not None and (mask.dtype != torch.bool or mask.shape != (k_BHND.shape[0], k_BHND.shape[2])):
-        expected = [k_BHND.shape[0], k_BHND.shape[2]]
+    q, k = list(q_HMD.shape), list(k_BHND.shape)
+    if len(q) != 3 or len(k) != 4 or q[0] not in (1, k[1]) or q[2] != k[3]:
+        raise ConfigError(f"q {q} and k {k} must be [H, M, D] and [B, H, N, D]")
+    if v_BHND is not None and (v_BHND.ndim != 4 or list(v_BHND.shape[:3]) != k[:3]):
+        raise ConfigError(f"v is {list(v_BHND.shape)}; it must be {k[:3]} by any width, like k")
+    check_mask(mask, k[0], k[2])
+
+
+def check_mask(mask: Tensor | None, samples: int, points: int) -> None:
+    """Raise ConfigError unless the mask is None or a boolean [samples, points]."""
+    if mask is not None and (mask.dtype != torch.bool or mask.shape != (samples, points)):
+        expected = [samples, points]
         raise ConfigError(
             f"mask is {mask.dtype} {list(mask.shape)}; it must be torch.bool {expected}, True at real points"
         )
-
-
-def check_values(v_BHND: Tensor, k_BHND: Tensor) -> None:
-    """Raise ConfigError unless the values belong to the points and heads of the keys."""
-    if v_BHND.ndim != 4 or v_BHND.shape[:3] != k_BHND.shape[:3]:
-        raise ConfigError(f"v is {list(v_BHND.shape)}; it must be {list(k_BHND.shape[:3])} by any width, like k")

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from flare.mixer import check_queries_and_keys, check_values, get_backend, native, reference, sdpa
+from flare.mixer import check_inputs, get_backend, native, reference, sdpa
 
 TILE = 4096
 """Number of points whose scores exist at the same time where PyTorch computes them."""
@@ -41,8 +41,7 @@ def encode_partial(
     backend: str = "auto",
 ) -> PartialLatents:
     """Compute `flare.mixer.encode` together with its denominator, without gradients."""
-    check_queries_and_keys(q_HMD, k_BHND, mask)
-    check_values(v_BHND, k_BHND)
+    check_inputs(q_HMD, k_BHND, mask, v_BHND)
     (B, H, N, _), M = k_BHND.shape, q_HMD.shape[1]
     if N == 0:
         wide = torch.promote_types(k_BHND.dtype, torch.float32)

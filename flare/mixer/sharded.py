@@ -45,16 +45,8 @@ def encode(
 
 class _ShardedEncode(torch.autograd.Function):
     @staticmethod
-    def forward(
-        ctx: Any,
-        q_HMD: Tensor,
-        k_BHND: Tensor,
-        v_BHND: Tensor,
-        mask: Tensor | None,
-        scale: float,
-        backend: str,
-        group: Group,
-    ) -> Tensor:
+    def forward(ctx: Any, q_HMD: Tensor, k_BHND: Tensor, v_BHND: Tensor, mask: Tensor | None, *how: Any) -> Tensor:
+        scale, backend, group = how
         own = encode_partial(q_HMD, k_BHND, v_BHND, scale=scale, mask=mask, backend=backend)
         total = merge_over_ranks(own, group)
         ctx.save_for_backward(q_HMD, k_BHND, v_BHND, mask, total.z_BHMD, total.log_sum_BHM)

@@ -23,10 +23,10 @@ from flare.mixer import check_backend, decode, encode, mix, sharded
 from flare.mixer.chunked import PartialLatents, encode_partial
 from flare.models import fused
 from flare.models.layers import (
-    TransformerBlock,
     at_least,
     check_heads,
     merge_heads,
+    self_attention_block,
     small_normal,
     split_heads,
     transformer_mlp,
@@ -174,7 +174,7 @@ class FLARE(nn.Module):
         make_norm = _lookup(NORMS, norm, "norm") if qk_norm else lambda width: nn.Identity()
         self.query_norm, self.key_norm = make_norm(width), make_norm(width)
         self.latent_blocks = nn.Sequential(
-            *[TransformerBlock(channels, heads, gelu=latent_gelu) for _ in range(latent_blocks)]
+            *[self_attention_block(channels, heads, gelu=latent_gelu) for _ in range(latent_blocks)]
         )
         self.out = nn.Linear(channels, channels)
 

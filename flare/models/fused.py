@@ -68,19 +68,17 @@ def flare_block(block: Any, x_BNC: Tensor, mask: Tensor | None = None) -> Tensor
         return None
     weights, (kv_depth, ffn_depth, silu, rms) = found
     mixer, latents = block.mixer, block.mixer.latents
-    if not (
-        native.supports(x_BNC, latents, *weights)
-        and native.supports_mask(mask)
-        and native.supports_scale(mixer.scale)
-        and (mask is None or mask.shape == x_BNC.shape[:2])
-    ):
+    if not native.supports(x_BNC, latents, *weights, mask=mask, scale=mixer.scale):
+        return None
+    if mask is not None and mask.shape != x_BNC.shape[:2]:
         return None
     channels = mixer.heads * latents.shape[2]
     shapes = block_ops.block_shapes if torch.compiler.is_compiling() else block_ops.cached_block_shapes
     if x_BNC.shape[2] != channels or [w.shape for w in weights] != shapes(channels, kv_depth, ffn_depth, rms):
         return None
     q_HMD, eps = latents.expand(mixer.heads, -1, -1), block.mixer_norm.eps
-    return block_ops.block(x_BNC, q_HMD, weights, mask, mixer.scale, eps, [kv_depth, ffn_depth, silu, rms])
+    shape = [kv_depth, ffn_depth, silu, rms]
+    return block_ops.block(block_ops.BlockInputs(x_BNC, q_HMD, weights, mask, mixer.scale, eps, shape))
 
 
 # ---- which modules a kernel can replace -----------------------------------------------------------------------------
@@ -103,31 +101,22 @@ def _plan_mlp(mlp: Any) -> Plan | None:
 
 def _plan_block(block: Any) -> Plan | None:
     mixer, before, after, ffn = block.mixer, block.mixer_norm, block.ffn_norm, block.ffn
-    if not (_is_built_in(mixer, "FLARE") and _is_built_in(ffn, "ResMLP")):
+    if not (_is_built_in(mixer, "FLARE") and _is_plain_mixer(mixer) and _are_equal_norms(before, after)):
         return None
-    key, value = mixer.key, mixer.value
-    if not (_is_built_in(key, "ResMLP") and _is_built_in(value, "ResMLP")):
+    mlps = mixer.key, mixer.value, ffn
+    if not all(_is_built_in(mlp, "ResMLP") and mlp.skip_in and mlp.skip_out for mlp in mlps):
         return None
-    if not (_is_plain_mixer(mixer) and _are_equal_norms(before, after) and key.depth == value.depth):
+    plans = [plan for plan in map(_plan_mlp, mlps) if plan]
+    if len(plans) < len(mlps) or len({plan[1][-1] for plan in plans}) > 1 or mixer.key.depth != mixer.value.depth:
         return None
-    if not type(key.activation) is type(value.activation) is type(ffn.activation):
-        return None
-    plans = [_plan_mlp(mlp) for mlp in (key, value, ffn)]
-    if any(plan is None for plan in plans) or not all(mlp.skip_in and mlp.skip_out for mlp in (key, value, ffn)):
-        return None
-    key_layers, value_layers, ffn_layers = (plan[0] for plan in plans if plan)
-    silu, rms = type(ffn.activation) is nn.SiLU, type(before) is nn.RMSNorm
+    (key_layers, _), (value_layers, _), (ffn_layers, (_, _, _, silu)) = plans
     layers = [before, *key_layers, *value_layers, mixer.out, after, *ffn_layers]
-    return layers, [key.depth, ffn.depth, int(silu), int(rms)]
+    return layers, [mixer.key.depth, ffn.depth, silu, int(type(before) is nn.RMSNorm)]
 
 
 def _is_built_in(module: nn.Module, name: str) -> bool:
-    """Return whether the class is that of `flare.models.flare`, with its own methods, and not a subclass."""
-    kind = type(module)
-    if kind.__module__ != "flare.models.flare" or kind.__qualname__ != name:
-        return False
-    methods = [getattr(kind, method, None) for method in _METHODS]
-    return all(method is None or method.__module__ == "flare.models.flare" for method in methods)
+    """Return whether the class is that of `flare.models.flare`, and not a subclass."""
+    return (type(module).__module__, type(module).__qualname__) == ("flare.models.flare", name)
 
 
 def _is_plain_mixer(mixer: Any) -> bool:
@@ -140,13 +129,9 @@ def _is_plain_mixer(mixer: Any) -> bool:
 
 
 def _are_equal_norms(before: Any, after: Any) -> bool:
-    kind = type(before)
-    if kind not in (nn.LayerNorm, nn.RMSNorm) or type(after) is not kind:
+    if type(before) not in (nn.LayerNorm, nn.RMSNorm) or type(after) is not type(before):
         return False
-    if before.weight is None or after.weight is None:
-        return False
-    shapes = {before.normalized_shape, after.normalized_shape, tuple(before.weight.shape), tuple(after.weight.shape)}
-    return len(shapes) == 1 and before.eps == after.eps is not None
+    return before.normalized_shape == after.normalized_shape and before.eps == after.eps is not None
 
 
 # ---- whether they are as built --------------------------------------------------------------------------------------
@@ -184,17 +169,11 @@ def _cached_plan(module: Any, make_plan: Callable[[Any], Plan | None]) -> Plan |
     last = module.__dict__.get("_fused_plan")
     if last is not None and last.still_holds(module):
         return last.plan
-    plan = _checked_plan(module, make_plan) if _torch_forwards() == _TORCH_FORWARDS else None
+    plan = _checked_plan(module, make_plan)
     module.__dict__["_fused_plan"] = None if plan is None else _CachedPlan(module, plan)
     return plan
 
 
-def _torch_forwards() -> list[Any]:
-    """Return the forwards of PyTorch's modules, which other libraries may replace for the whole process."""
-    return [nn.Linear.forward, nn.LayerNorm.forward, nn.RMSNorm.forward, nn.GELU.forward, nn.SiLU.forward]
-
-
-_TORCH_FORWARDS = _torch_forwards()
 _HOOKS = itemgetter("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 _METHODS = ("forward", "queries_and_keys", "process_latents")
 _SETTINGS = ("backend", "depth", "skip_in", "skip_out", "heads", "eps", "normalized_shape", "approximate")
@@ -206,7 +185,6 @@ class _CachedPlan:
     def __init__(self, module: nn.Module, plan: Plan) -> None:
         self.plan = plan
         _, *self._inner = module.modules()
-        self._types = list({type(inner) for inner in self._inner})
         self._getters = []
         for place, inner in enumerate([module, *self._inner]):
             if names := [name for name in _SETTINGS if name in inner.__dict__]:
@@ -223,7 +201,6 @@ class _CachedPlan:
         own = [module.__dict__, *[inner.__dict__ for inner in self._inner]]
         return [
             [type(inner) for inner in self._inner],
-            [getattr(kind, method, None) for kind in self._types for method in _METHODS],
             [tuple(attributes["_modules"].values()) for attributes in own],
             [get(own[place]) for place, get in self._getters],
             [any(_HOOKS(attributes)) for attributes in own[1:]],

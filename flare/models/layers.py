@@ -5,11 +5,14 @@
 from __future__ import annotations
 
 from contextlib import AbstractContextManager, nullcontext
+from itertools import pairwise
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import scaled_dot_product_attention
 
+from flare.mixer import check_mask
 from flare.utils.errors import ConfigError
 
 
@@ -33,18 +36,15 @@ class TransformerBlock(nn.Module):
 
     Args:
         channels: Feature width C.
-        heads: Number of heads; must divide C.
+        attention: Takes (x, mask).
         mlp_ratio: Hidden width of the MLP divided by C.
         gelu: `tanh`, or `none` for the exact GELU.
-        qkv_bias: Whether the query/key/value map has a bias.
     """
 
-    def __init__(
-        self, channels: int, heads: int, *, mlp_ratio: int = 4, gelu: str = "tanh", qkv_bias: bool = False
-    ) -> None:
+    def __init__(self, channels: int, attention: nn.Module, *, mlp_ratio: int = 4, gelu: str = "tanh") -> None:
         super().__init__()
         self.attention_norm = nn.LayerNorm(channels)
-        self.attention = SelfAttention(channels, heads, bias=qkv_bias)
+        self.attention = attention
         self.mlp_norm = nn.LayerNorm(channels)
         self.mlp = transformer_mlp(channels, mlp_ratio, gelu)
 
@@ -53,13 +53,43 @@ class TransformerBlock(nn.Module):
         return x_BNC + self.mlp(self.mlp_norm(x_BNC))
 
 
-def transformer_mlp(channels: int, ratio: int, gelu: str = "none") -> nn.Sequential:
-    """Build an MLP with one hidden layer of `ratio` · C channels; `gelu` is `none` (exact) or `tanh`."""
+def self_attention_block(channels: int, heads: int, *, bias: bool = False, **how: Any) -> TransformerBlock:
+    """Build a transformer block with self-attention; `bias` is that of queries, keys and values."""
+    return TransformerBlock(channels, SelfAttention(channels, heads, bias=bias), **how)
+
+
+class PointModel(nn.Module):
+    """Base of models with a lift, blocks that take (x, mask), and a head after a norm."""
+
+    lift: nn.Module
+    blocks: nn.ModuleList
+    head_norm: nn.Module
+    head: nn.Module
+
+    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
+        """Map [B, N, in_dim] to [B, N, out_dim]; the mask is a boolean [B, N], True at real points."""
+        check_mask(mask, *x.shape[:2])
+        x_BNC = self.embed(x, mask)
+        for block in self.blocks:
+            x_BNC = block(x_BNC, mask)
+        return self.head(self.head_norm(x_BNC))
+
+    def embed(self, x: Tensor, mask: Tensor | None) -> Tensor:
+        """Map [B, N, in_dim] to [B, N, C]."""
+        return self.lift(x)
+
+
+def mlp(*widths: int, gelu: str = "none") -> nn.Sequential:
+    """Build Linear layers with GELU between them; `gelu` is `none` (exact) or `tanh`."""
     if gelu not in ("tanh", "none"):
         raise ConfigError(f"unknown gelu {gelu!r}; use 'tanh' or 'none' (exact)")
-    return nn.Sequential(
-        nn.Linear(channels, ratio * channels), nn.GELU(approximate=gelu), nn.Linear(ratio * channels, channels)
-    )
+    first, *rest = (nn.Linear(a, b) for a, b in pairwise(widths))
+    return nn.Sequential(first, *(module for linear in rest for module in (nn.GELU(approximate=gelu), linear)))
+
+
+def transformer_mlp(channels: int, ratio: int, gelu: str = "none") -> nn.Sequential:
+    """Build an MLP with one hidden layer of `ratio` · C channels."""
+    return mlp(channels, ratio * channels, channels, gelu=gelu)
 
 
 def split_heads(x_BNC: Tensor, heads: int) -> Tensor:
@@ -104,13 +134,4 @@ def at_least(minimum: int, **sizes: int) -> None:
 def check_heads(channels: int, heads: int) -> None:
     """Raise ConfigError unless `heads` divides `channels`."""
     if heads < 1 or channels % heads:
-        divisors = [h for h in range(1, channels + 1) if channels % h == 0]
-        raise ConfigError(f"heads={heads} does not divide channels={channels}; use one of {divisors}")
-
-
-def check_mask(x: Tensor, mask: Tensor | None) -> None:
-    """Raise ConfigError unless the mask is None or a boolean [B, N] for x of shape [B, N, ...]."""
-    if mask is not None and (mask.dtype is not torch.bool or mask.shape != x.shape[:2]):
-        raise ConfigError(
-            f"mask is {mask.dtype} {list(mask.shape)}; it must be torch.bool {list(x.shape[:2])}, True at real points"
-        )
+        raise ConfigError(f"heads={heads} does not divide channels={channels}")

@@ -119,12 +119,6 @@ class Spectra:
         with replace_atomically(path) as temporary, temporary.open("wb") as file:
             np.savez(file, eigenvalues=self.eigenvalues.cpu(), spread=self.spread.cpu(), samples=self.samples)
 
-    @classmethod
-    def load(cls, path: str | Path) -> Spectra:
-        """Read a file written by `save`."""
-        with np.load(path, allow_pickle=False) as file:
-            return cls(torch.from_numpy(file["eigenvalues"]), torch.from_numpy(file["spread"]), int(file["samples"]))
-
 
 def flare_layers(model: nn.Module) -> list[FLARE]:
     """Return the FLARE layers of a model in order.
@@ -142,26 +136,6 @@ def flare_layers(model: nn.Module) -> list[FLARE]:
                 "spectrum; use a model with latent_blocks=0"
             )
     return [layer for _, layer in named]
-
-
-def visit_layers(model: nn.Module, run: Callable[[], object], visit: Callable[[FLARE, Tensor], None]) -> None:
-    """Call visit(layer, x_BNC) with the input of every FLARE layer during a forward pass.
-
-    Layers are visited one at a time, so that a large mesh needs no copy of its features per layer.
-
-    Args:
-        model: Model with FLARE layers. Hooks are added for the call and removed again.
-        run: Runs a forward pass of the model.
-        visit: Called with each layer and its input.
-    """
-    hooks = [
-        layer.register_forward_pre_hook(lambda layer, inputs: visit(layer, inputs[0])) for layer in flare_layers(model)
-    ]
-    try:
-        run()
-    finally:
-        for hook in hooks:
-            hook.remove()
 
 
 def model_spectra(
@@ -224,13 +198,16 @@ def _each_head(model: nn.Module, x: Tensor, mask: Tensor | None, analyze: Callab
     found: list[list[T]] = []
     real = None if mask is None else mask[0]
 
-    def visit(layer: FLARE, x_BNC: Tensor) -> None:
-        q_HMD, k_BHND = layer.queries_and_keys(x_BNC)
+    def visit(layer: FLARE, inputs: tuple[Tensor, ...]) -> None:  # one at a time: no copy of the features per layer
+        q_HMD, k_BHND = layer.queries_and_keys(inputs[0])
         heads = zip(q_HMD.expand(layer.heads, -1, -1), k_BHND[0], strict=True)
         found.append([analyze(q_MD, k_ND, scale=layer.scale, mask=real) for q_MD, k_ND in heads])
 
+    hooks = [layer.register_forward_pre_hook(visit) for layer in flare_layers(model)]
     with torch.no_grad():
-        visit_layers(model, lambda: model(x, mask), visit)
+        model(x, mask)
+    for hook in hooks:
+        hook.remove()
     return found
 
 

@@ -69,7 +69,7 @@ class Stream:
     def _run(self, write: Callable[[int, int, Tensor], None] | None) -> list[Tensor]:
         model = flare_model(self.model)
         blocks, latents, sums = flare_blocks(model), list[Tensor](), LatentAccumulator()
-        with _FeatureStore(self, blocks[0].mixer.latents.device) as features:
+        with _FeatureStore(self) as features:
             for start, stop in spans(self.points, self.chunk):
                 x_BnC = model.lift(self.read(start, stop))
                 features.write(start, stop, x_BnC)
@@ -119,15 +119,15 @@ def flare_model(model: nn.Module) -> FLAREModel:
     Raises:
         ConfigError: It is not a `FLAREModel`, or chunks would bypass a mixer, a `forward` or a hook of the user's own.
     """
-    if not isinstance(model, FLAREModel):
-        raise ConfigError(f"{type(model).__name__} cannot take its points in chunks; only a FLAREModel can")
-    modules: list[tuple[str, nn.Module, type[nn.Module]]] = [("the model", model, FLAREModel)]
-    for i, block in enumerate(flare_blocks(model)):
-        modules.append((f"blocks.{i}", block, FLAREBlock))
-        modules.append((f"blocks.{i}.mixer", getattr(block, "mixer", block), FLARE))
-    for name, module, base in modules:
-        if reason := _bypassed(module, base):
-            raise ConfigError(f"{name} {reason}, which evaluation in chunks would skip; take all points at once")
+    if not isinstance(model, FLAREModel) or type(model).forward is not FLAREModel.forward or is_customized(model):
+        raise ConfigError(f"{type(model).__name__} cannot take its points in chunks; only a plain FLAREModel can")
+    for i, block in enumerate(model.blocks):
+        for name, module, kind in ((f"blocks.{i}", block, FLAREBlock), (f"blocks.{i}.mixer", block.mixer, FLARE)):
+            if type(module) is not kind or is_customized(module):
+                raise ConfigError(
+                    f"{name} is not a plain {kind.__name__}: chunks would skip its own methods and hooks; take all "
+                    "points at once"
+                )
     return model
 
 
@@ -138,17 +138,6 @@ def can_stream(model: nn.Module) -> bool:
     except ConfigError:
         return False
     return True
-
-
-def _bypassed(module: nn.Module, base: type[nn.Module]) -> str | None:
-    """Return what of a module would not be called, because chunks go through `decode_points` instead of `forward`."""
-    kind = type(module)
-    if not isinstance(module, base):
-        return f"is a {kind.__name__}, not a {base.__name__}"
-    if is_customized(module):
-        return "has a hook or a replaced method"
-    first = next(cls for cls in kind.__mro__ if "forward" in vars(cls) or "decode_points" in vars(cls))
-    return None if first is base or "decode_points" in vars(first) else f"is a {kind.__name__} with its own forward"
 
 
 def flare_blocks(model: FLAREModel) -> list[FLAREBlock]:
@@ -162,58 +151,45 @@ class _FeatureStore:
     The file is read and written, not memory-mapped, so that it does not count as memory of this process.
     """
 
-    def __init__(self, stream: Stream, device: torch.device) -> None:
-        self._stream, self._device = stream, device
+    def __init__(self, stream: Stream) -> None:
+        self._stream = stream
         self._memory: Tensor | None = None
-        self._file: int | None = None
+        self._file: Any = None
 
     def __enter__(self) -> _FeatureStore:
         return self
 
     def __exit__(self, *_: object) -> None:
         if self._file is not None:
-            os.close(self._file)
+            self._file.close()
 
     def write(self, start: int, stop: int, x_BnC: Tensor) -> None:
         rows_nBC = x_BnC.transpose(0, 1)
         if self._memory is None and self._file is None:
-            self._allocate(rows_nBC)
+            self._allocate(rows_nBC[:1])
         if self._memory is not None:
             self._memory[start:stop] = rows_nBC
-            return
-        assert self._file is not None
-        rows = rows_nBC.cpu().contiguous()
-        self._row_bytes = rows[0].numel() * rows.element_size()
-        self._shape, self._dtype = rows.shape[1:], rows.dtype
-        rest, offset = _bytes(rows), start * self._row_bytes
-        while rest:
-            count = os.pwrite(self._file, rest, offset)
-            rest, offset = rest[count:], offset + count
+        else:
+            self._file.seek(start * self._row.nbytes)
+            self._file.write(_bytes(rows_nBC.cpu().contiguous()))
 
     def read(self, start: int, stop: int) -> Tensor:
         if self._memory is not None:
             return self._memory[start:stop].transpose(0, 1)
-        assert self._file is not None
-        rows = torch.empty((stop - start, *self._shape), dtype=self._dtype, device="cpu")
-        rest, offset = _bytes(rows), start * self._row_bytes
-        while rest:
-            count = os.preadv(self._file, [rest], offset)
-            if count == 0:
-                raise OSError(f"the scratch file ends at byte {offset}")
-            rest, offset = rest[count:], offset + count
-        return rows.to(self._device).transpose(0, 1)
+        rows_nBC = torch.empty(stop - start, *self._row.shape[1:], dtype=self._row.dtype, device="cpu")
+        self._file.seek(start * self._row.nbytes)
+        self._file.readinto(_bytes(rows_nBC))
+        return rows_nBC.to(self._row.device).transpose(0, 1)
 
-    def _allocate(self, rows_nBC: Tensor) -> None:
-        shape = (self._stream.points, *rows_nBC.shape[1:])
-        size = rows_nBC.element_size() * self._stream.points * rows_nBC[0].numel()
-        if size <= (MOST_IN_MEMORY if self._stream.in_memory is None else self._stream.in_memory):
-            self._memory = rows_nBC.new_empty(shape)
+    def _allocate(self, row_1BC: Tensor) -> None:
+        self._row, points = row_1BC.clone(), self._stream.points
+        most = MOST_IN_MEMORY if self._stream.in_memory is None else self._stream.in_memory
+        if points * row_1BC.nbytes <= most:
+            self._memory = row_1BC.new_empty(points, *row_1BC.shape[1:])
             return
-        folder = self._stream.scratch or tempfile.gettempdir()
-        check_disk_space(folder, size, f"the features of {self._stream.points:,} points", "use another scratch folder")
-        # The name is removed at once, so that the file vanishes with the process, however that ends.
-        self._file, name = tempfile.mkstemp(prefix="flare-", dir=folder)
-        os.unlink(name)  # noqa: PTH108
+        folder, what = self._stream.scratch or tempfile.gettempdir(), f"the features of {points:,} points"
+        check_disk_space(folder, points * row_1BC.nbytes, what, "use another scratch folder")
+        self._file = tempfile.TemporaryFile(dir=folder)  # noqa: SIM115 (`__exit__` closes it)
 
 
 def _bytes(tensor: Tensor) -> memoryview:

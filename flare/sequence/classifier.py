@@ -18,9 +18,8 @@ from numpy.typing import ArrayLike
 from torch import Tensor
 
 from flare.inference.surrogate import VERSION, Learner, find_checkpoint, load_weights, placed
-from flare.sequence.attention import ATTENTIONS
 from flare.sequence.batch import collate
-from flare.sequence.encoder import SequenceEncoder, attention_class, attention_options, options_of
+from flare.sequence.encoder import SequenceEncoder, attention_class, attention_options
 from flare.sequence.store import Example, SequenceSchema, checked_tokens
 from flare.utils.errors import CheckpointError, ConfigError, DataError, suggest_name
 
@@ -84,11 +83,7 @@ class Classifier(Learner):
         return self.schema.classes[int(predicted_class(self(batch.ids, batch.mask)))]
 
     def _checked(self, document: ArrayLike) -> np.ndarray:
-        try:
-            array = np.asarray(document)
-        except ValueError:
-            raise DataError("the sequence is ragged; a vector of integers is needed") from None
-        tokens = checked_tokens(array, replace(self.schema, longest=self.length), "the sequence")
+        tokens = checked_tokens(np.asarray(document), replace(self.schema, longest=self.length), "the sequence")
         if self.schema.pad is None and len(tokens) != self.schema.longest:  # an image, which cannot be padded
             expected = self.schema.longest
             raise DataError(f"the sequence has {len(tokens):,} tokens; {self.schema.name} needs exactly {expected:,}")
@@ -100,23 +95,17 @@ def predicted_class(logits: Tensor) -> Tensor:
     return (logits[:, 0] > 0).long() if logits.shape[1] == 1 else logits.argmax(1)
 
 
-def model_length(model: Mapping[str, Any], schema: SequenceSchema, found: int | None = None) -> int:
+def model_length(model: Mapping[str, Any], schema: SequenceSchema) -> int:
     """Return the longest sequence that a model takes.
-
-    Args:
-        model: Settings of the model.
-        schema: Schema of the data.
-        found: Longest sequence of the data, for the error message.
 
     Raises:
         ConfigError: `model.length` is shorter than sequences of the task may be.
     """
     length = model.get("length", schema.longest)
     if not isinstance(length, int) or length < schema.longest:
-        longest = "" if found is None else f" (longest in the data: {found:,})"
         raise ConfigError(
-            f"model.length={length} is too short: sequences of {schema.name} have up to {schema.longest:,} tokens"
-            f"{longest}. Leave model.length out or set it to at least {schema.longest}"
+            f"model.length={length} is too short: sequences of {schema.name} have up to {schema.longest:,} tokens. "
+            f"Leave model.length out or set it to at least {schema.longest}"
         )
     return length
 
@@ -128,10 +117,7 @@ def _check_settings(model: Mapping[str, Any]) -> None:
     known = known_settings(attention)
     for name in model:
         if name not in known:
-            owners = [other for other in ATTENTIONS if name in options_of(other)]
-            own = f"it has {', '.join(sorted(options_of(attention)))}; {name!r} belongs to {', '.join(owners)}"
-            hint = own if owners else suggest_name(name, known)
-            raise ConfigError(f"attention {attention!r} has no option {name!r}; {hint}")
+            raise ConfigError(f"attention {attention!r} has no option {name!r}; {suggest_name(name, known)}")
 
 
 def known_settings(attention: str) -> set[str]:

@@ -5,15 +5,16 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from functools import partial
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
+from flare.mixer import check_mask
 from flare.models.flare import NORMS, ResMLP
-from flare.models.layers import at_least, check_heads, check_mask, small_normal, transformer_mlp
+from flare.models.layers import at_least, check_heads, small_normal, transformer_mlp
 from flare.sequence.attention import ATTENTIONS, LearnedPositions, PerformerAttention, Rotation, SinusoidalPositions
 from flare.utils.errors import ConfigError, suggest_name
 
@@ -117,7 +118,7 @@ class SequenceEncoder(nn.Module):
         self.cls = nn.Parameter(0.02 * torch.randn(channels)) if pool == "cls" else None
         self.positions = POSITIONS[position](positions, channels) if position != "rotary" else None
         rotate = Rotation(positions, channels // heads) if position == "rotary" else None
-        make = attention_class(attention, options)
+        make = attention_class(attention)
         if attention == "flare":
             make = partial(make, norm=norm)
 
@@ -159,7 +160,7 @@ class SequenceEncoder(nn.Module):
         if ids.ndim != 2 or ids.shape[1] % self.documents:
             wanted = "[B, N]" if self.documents == 1 else "[B, 2 N], two documents end to end"
             raise ConfigError(f"ids have shape {list(ids.shape)}; this model takes {wanted}")
-        check_mask(ids, mask)
+        check_mask(mask, *ids.shape)
         batch = len(ids)
         ids = ids.reshape(batch * self.documents, -1)
         mask = None if mask is None else mask.reshape(ids.shape)
@@ -204,14 +205,10 @@ class SequenceEncoder(nn.Module):
         return x_BNC.masked_fill(~mask[..., None], 0.0).sum(1) / mask.sum(1, keepdim=True).clamp_min(1)
 
 
-def attention_class(name: str, options: Iterable[str] = ()) -> Callable[..., nn.Module]:
-    """Return an attention by name, after checking that it has these options."""
+def attention_class(name: str) -> Callable[..., nn.Module]:
+    """Return an attention by name."""
     if name not in ATTENTIONS:
         raise ConfigError(f"attention={name!r} is unknown; {suggest_name(name, ATTENTIONS)}")
-    known = attention_options(name)
-    for option in options:
-        if option not in known:
-            raise ConfigError(f"attention {name!r} has no option {option!r}; {suggest_name(option, known)}")
     return ATTENTIONS[name]
 
 

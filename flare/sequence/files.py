@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-import json
-import logging
-import shutil
 from abc import ABC, abstractmethod
 from codecs import BOM_UTF8
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, fields
 from io import BytesIO
 from itertools import accumulate, islice, pairwise
@@ -18,14 +15,11 @@ from typing import Any, ClassVar, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from flare.data.dataset import partial_folder, sha256
+from flare.data.dataset import sha256
 from flare.data.generation.job import already_made, fill, unfinished
 from flare.sequence.store import Example, SequenceDataset, SequenceSchema, SequenceWriter, other_sizes
 from flare.utils.errors import DataError
-from flare.utils.files import take_lock
 from flare.utils.progress import progress
-
-logger = logging.getLogger(__name__)
 
 Item = TypeVar("Item")
 MOST_PIXELS = 20_000_000
@@ -90,14 +84,27 @@ class SplitFiles(SequenceFiles):
         return {split: self.path(name) for split, name in names.items()}
 
     def files(self) -> dict[str, list[Path]]:
-        return {name: [self.path(name)] for name in (self.train_file, self.val_file, self.test_file)}
+        return {path.name: [path] for path in self.split_files().values()}
 
     def counts(self) -> dict[str, int]:
-        return {split: self.count(path) for split, path in self.split_files().items()}
+        counts = {split: sum(1 for _ in self.rows(path)) for split, path in self.split_files().items()}
+        for split, path in self.split_files().items():
+            if not counts[split]:
+                raise DataError(f"{path} has no examples; check that it is complete")
+        return counts
+
+    def examples(self) -> Iterator[Example]:
+        for path in self.split_files().values():
+            for number, line in self.rows(path):
+                yield self.parse(line, f"{path}, line {number}")
+
+    def rows(self, path: Path) -> Iterator[tuple[int, str]]:
+        """Yield the numbered lines that hold an example each."""
+        return read_lines(path)
 
     @abstractmethod
-    def count(self, path: Path) -> int:
-        """Return the number of examples in a file."""
+    def parse(self, line: str, where: str) -> Example:
+        """Return the example of a line; `where` begins the message of an error."""
 
 
 def read_sequences(files: SequenceFiles, out: str | Path, *, quiet: bool = False) -> SequenceDataset:
@@ -120,30 +127,13 @@ def read_sequences(files: SequenceFiles, out: str | Path, *, quiet: bool = False
     total = sum(counts.values())
     if total < 1:
         raise DataError(f"{files.folder} has no examples of {files.name}")
-    departures = files.departures()
-    if departures:
+    if departures := files.departures():
         provenance["departures"] = departures
-    _remove_outdated(partial_folder(Path(out)), provenance)
     writer = SequenceWriter(out, schema, provenance)
     ranges = pairwise(accumulate(counts.values(), initial=0))
     with unfinished(writer, total):
         fill(writer, islice(_examples(files), len(writer), None), total, f"reading {files.name}", quiet=quiet)
         return writer.finish({name: [bounds] for name, bounds in zip(counts, ranges, strict=True)})
-
-
-def _remove_outdated(partial: Path, provenance: Mapping[str, Any]) -> None:
-    """Remove a partial dataset whose files have changed since, for example because a bad line was fixed."""
-    try:
-        begun = json.loads((partial / "dataset.json").read_text(encoding="utf-8"))["provenance"]
-        same = all(begun[key] == provenance[key] for key in ("reader", "options"))
-        changed = [name for name, digest in provenance["files"].items() if begun["files"].get(name) != digest]
-    except (OSError, ValueError, KeyError, TypeError):
-        return  # the writer reports what is wrong with it
-    if same and changed:
-        with (partial / "samples.jsonl").open("a+b") as log:
-            take_lock(log, f"another process is writing {partial}; wait for it, or choose another folder")
-            shutil.rmtree(partial)
-        logger.info(f"{changed[0]} has changed since {partial} was started; reading all files again")
 
 
 def _examples(files: SequenceFiles) -> Iterator[Example]:
@@ -166,15 +156,11 @@ def read_lines(path: Path) -> Iterator[tuple[int, str]]:
 
 def decode(text: bytes, where: str) -> str:
     """Decode UTF-8. An error names `where` and the position."""
-    if b"\0" in text:
-        raise DataError(f"{where}: zero bytes are not UTF-8 text (perhaps UTF-16); convert the file to UTF-8")
     try:
         return text.decode("utf-8")
     except UnicodeDecodeError as error:
-        *earlier, line = text[: error.start].split(b"\n")
-        place = f"line {len(earlier) + 1}, byte {len(line)}" if earlier else f"byte {error.start}"
         bad = text[error.start]
-        raise DataError(f"{where}: {place} is {bad:#04x}, which is not UTF-8; convert the file to UTF-8") from None
+        raise DataError(f"{where}: byte {error.start} is {bad:#04x}, not UTF-8; convert the file to UTF-8") from None
 
 
 def read_parquet(path: Path, columns: list[str]) -> dict[str, list[Any]]:
@@ -189,18 +175,9 @@ def read_parquet(path: Path, columns: list[str]) -> dict[str, list[Any]]:
         missing = [name for name in columns if name not in file.schema_arrow.names]
         if missing:
             raise DataError(f"{path} has no column {missing[0]!r}; it has {', '.join(file.schema_arrow.names)}")
-        table = file.read(columns)
-    except (pyarrow.ArrowException, OSError) as error:
+        return file.read(columns).to_pydict()
+    except (pyarrow.ArrowException, OSError, UnicodeDecodeError) as error:
         raise DataError(f"{path} is damaged, truncated or not a parquet file: {error}") from None
-    return {name: [_value(cell, f"{path}, row {row}") for row, cell in enumerate(table[name], 1)] for name in columns}
-
-
-def _value(cell: Any, where: str) -> Any:
-    try:
-        return cell.as_py()
-    except UnicodeDecodeError as error:
-        bad = error.object[error.start]
-        raise DataError(f"{where}: byte {error.start} is {bad:#04x}, which is not UTF-8") from None
 
 
 def read_image(source: Path | bytes, mode: str, where: str) -> NDArray[np.uint8]:

@@ -1,8 +1,8 @@
 """ListOps: evaluate a nested list expression over digits, such as [MAX 4 3 [MIN 2 3 ] 1 0 ], which is 4.
 
-    tokens = random_expression(np.random.default_rng(0))
-    evaluate(tokens)                        # 0 … 9
-    to_text(tokens)                         # "[SM [MED 3 ...
+    example = ListOps().sample(np.random.default_rng(0))
+    example.label                           # 0 … 9
+    to_text(example.tokens)                 # "[SM [MED 3 ...
 
 MIN, MAX, MED (median, rounded down) and SM (sum modulo 10) take two or more arguments. Each depends only on how often
 each digit occurs among its arguments, so that an expression is evaluated with one histogram per open bracket.
@@ -11,7 +11,7 @@ each digit occurs among its arguments, so that an expression is evaluated with o
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -55,20 +55,31 @@ class ListOps:
     test_samples: ClassVar[int] = 2_000
 
     def __post_init__(self) -> None:
-        if self.max_arguments < 2 or self.max_depth < 2 or self.max_length < 5 or self.min_length < 0:
+        room = self.max_length - self.min_length
+        if self.max_arguments < 2 or self.max_depth < 2 or self.max_length < 5 or self.min_length < 0 or room < 2:
             raise ConfigError(
                 f"max_arguments={self.max_arguments}, max_depth={self.max_depth}, max_length={self.max_length}, "
-                f"min_length={self.min_length} must be at least 2, 2, 5 and 0"
+                f"min_length={self.min_length} must be at least 2, 2, min_length + 2 (and 5), 0"
             )
-        if self.min_length + 2 > self.max_length:
-            raise ConfigError(f"no length is between min_length={self.min_length} and max_length={self.max_length}")
 
     def schema(self) -> SequenceSchema:
         return _schema(self.max_length)
 
     def sample(self, rng: np.random.Generator) -> Example:
-        tokens = random_expression(rng, **asdict(self))
-        return Example((tokens,), evaluate(tokens))
+        """Draw an expression with min_length < tokens < max_length.
+
+        Every node is an operator with probability 1/4, with 2 … max_arguments arguments, and a digit otherwise. At
+        `max_depth` it is a digit. Expressions of other lengths are rejected.
+
+        Raises:
+            ConfigError: `DRAWS` expressions were rejected.
+        """
+        tokens = np.empty(self.max_length - 1, np.uint8)
+        with defer_interrupts():
+            length = _draw(rng, tokens, self.min_length, self.max_depth, self.max_arguments)
+        if not length:
+            raise ConfigError(f"none of {DRAWS:,} expressions had an accepted length with {self}; reduce min_length")
+        return Example((tokens[:length],), evaluate(tokens[:length]))
 
     def provenance(self) -> dict[str, Any]:
         return {"kind": "recreated", "generator": "flare.sequence.listops", "numba": numba.__version__}
@@ -88,51 +99,25 @@ class ListOpsFiles(SplitFiles):
     def schema(self) -> SequenceSchema:
         return _schema(LONGEST)
 
-    def count(self, path: Path) -> int:
-        count = sum(1 for _ in self._rows(path))
-        if not count:
-            raise DataError(f"{path} has no expressions; check that it is complete")
-        return count
-
-    def examples(self) -> Iterator[Example]:
-        for path in self.split_files().values():
-            yield from (_parse(line, where) for where, line in self._rows(path))
-
-    def _rows(self, path: Path) -> Iterator[tuple[str, str]]:
-        """Yield the lines below the header, each with its position."""
+    def rows(self, path: Path) -> Iterator[tuple[int, str]]:
         for number, line in read_lines(path):
-            where = f"{path}, line {number}"
             if number > 1:
-                yield where, line
+                yield number, line
             elif line.split("\t") != ["Source", "Target"]:
-                raise DataError(f"{where}: {line[:40]!r} must be the header, Source and Target separated by a tab")
+                raise DataError(f"{path}, line 1: {line[:40]!r} must be the header, Source and Target with a tab")
 
-
-def random_expression(
-    rng: np.random.Generator,
-    *,
-    min_length: int = 500,
-    max_length: int = LONGEST,
-    max_depth: int = 10,
-    max_arguments: int = 10,
-) -> Tokens:
-    """Draw an expression with min_length < tokens < max_length.
-
-    Every node is an operator with probability 1/4, with 2 … max_arguments arguments, and a digit otherwise. At
-    `max_depth` it is a digit. Expressions of other lengths are rejected.
-
-    Raises:
-        ConfigError: `DRAWS` expressions were rejected.
-    """
-    tokens = np.empty(max_length - 1, np.uint8)
-    with defer_interrupts():
-        length = _draw(rng, tokens, min_length, max_depth, max_arguments)
-    if length:
-        return tokens[:length]
-    raise ConfigError(
-        f"none of {DRAWS:,} expressions had between min_length={min_length} and max_length={max_length} tokens with "
-        f"max_depth={max_depth}, max_arguments={max_arguments}; reduce min_length or increase max_depth"
-    )
+    def parse(self, line: str, where: str) -> Example:
+        source, tab, target = line.rpartition("\t")
+        if not tab or target not in DIGITS:
+            raise DataError(f"{where}: the target {target[-20:]!r} must be a digit after a tab; is the file complete?")
+        try:
+            tokens = from_text(source)
+            value = evaluate(tokens)
+        except DataError as error:
+            raise DataError(f"{where}: {error}") from None
+        if value != int(target):
+            raise DataError(f"{where}: the target is {target}, but the value of the expression is {value}")
+        return Example((tokens,), value)
 
 
 def evaluate(tokens: Tokens) -> int:
@@ -158,22 +143,6 @@ def from_text(text: str) -> Tokens:
 
 def _schema(longest: int) -> SequenceSchema:
     return SequenceSchema(name="listops", vocabulary=len(WORDS), classes=DIGITS, longest=longest)
-
-
-def _parse(line: str, where: str) -> Example:
-    source, tab, target = line.rpartition("\t")
-    if not tab or target not in DIGITS:
-        raise DataError(f"{where}: the target {target[-20:]!r} must be a digit after a tab; is the file complete?")
-    try:
-        tokens = from_text(source)
-        if len(tokens) > LONGEST:
-            raise DataError(f"{len(tokens):,} tokens; an expression has at most {LONGEST:,}")
-        value = evaluate(tokens)
-    except DataError as error:
-        raise DataError(f"{where}: {error}") from None
-    if value != int(target):
-        raise DataError(f"{where}: the target is {target}, but the value of the expression is {value}")
-    return Example((tokens,), value)
 
 
 @compiled

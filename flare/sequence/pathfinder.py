@@ -12,7 +12,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from tokenize import TokenError
 from typing import Any, ClassVar, Literal
 
 import numba
@@ -20,14 +19,13 @@ import numpy as np
 import PIL
 from numpy.typing import NDArray
 
-from flare.sequence.files import SequenceFiles, decode, read_image, read_lines, shuffled
+from flare.sequence.files import SequenceFiles, read_image, read_lines, shuffled
 from flare.sequence.pathfinder_drawing import draw_disc, grow_distractors, grow_targets, make_stamps, to_bytes
 from flare.sequence.store import Example, SequenceSchema
-from flare.utils.errors import ConfigError, DataError, NotConverged, numpy_error_reason, suggest_name
+from flare.utils.errors import ConfigError, DataError, NotConverged, suggest_name
 from flare.utils.interrupts import defer_interrupts
 
 CLASSES = ("apart", "connected")
-NUMPY_MAGIC = b"\x93NUMPY"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,8 +47,6 @@ class DrawingRules:
     """Penalty of turns."""
     target_brightness: float
     distractor_brightness: float
-    padding: int = 1
-    """Border without paths."""
 
 
 RULES = {
@@ -121,66 +117,61 @@ class Pathfinder:
     def __post_init__(self) -> None:
         if self.dashes < 3:
             raise ConfigError(f"dashes={self.dashes}; a long path has at least 3 dashes")
-        _rules(self.size)
+        if self.size not in RULES:
+            raise ConfigError(f"size={self.size} is unknown; {suggest_name(str(self.size), map(str, RULES))}")
 
     def schema(self) -> SequenceSchema:
         return SequenceSchema(name="pathfinder", vocabulary=256, classes=CLASSES, longest=self.size**2, pad=None)
 
     def sample(self, rng: np.random.Generator) -> Example:
-        scene = draw(rng, size=self.size, dashes=self.dashes, border=self.border, ambiguous=self.ambiguous)
+        scene = self.draw(rng)
         notes = {"attempts": scene.attempts, "distractors": scene.distractors}
         return Example((scene.image.ravel(),), scene.label, notes)
+
+    def draw(self, rng: np.random.Generator) -> Scene:
+        """Draw a random image.
+
+        Raises:
+            NotConverged: There is no room for two paths of so many dashes.
+        """
+        rules, strict = RULES[self.size], self.border == "published"
+        label, margin = int(rng.integers(2)), rules.margins[rng.integers(len(rules.margins))]
+        dash = make_stamps(rules.dash, rules.thickness, margin)
+        attempts, clear = 0, False
+        while not clear:
+            with defer_interrupts():
+                tried, paths, mask, ends = grow_targets(
+                    rng, self.size, dash, self.dashes, rules.distance, rules.continuity, strict
+                )
+            if not tried:
+                raise NotConverged(
+                    f"two paths with dashes={self.dashes} do not fit into {self.size}² pixels; use fewer"
+                )
+            attempts += tried
+            first = int(rng.integers(2))
+            discs = np.stack([ends[first, 0], ends[first if label else 1 - first, 1]])
+            # Ambiguous: both paths pass under the center of a disc. Their last dashes may overlap.
+            clear = self.ambiguous or not (paths[:, discs[:, 0], discs[:, 1]] > 0.1).all(axis=0).any()
+        short, dashes = np.zeros_like(mask), self.dashes // 3
+        with defer_interrupts():
+            placed = grow_distractors(rng, mask, short, dash, rules.distractors, dashes, rules.continuity, strict)
+        layers = [*rules.target_brightness * paths, rules.distractor_brightness * short]
+        layers += [draw_disc(self.size, place, rules.disc) for place in discs]
+        return Scene(to_bytes(np.max(layers, axis=0)), label, discs, paths, placed, attempts)
 
     def provenance(self) -> dict[str, Any]:
         made_with = {"numba": numba.__version__, "pillow": PIL.__version__}
         return {"kind": "recreated", "generator": "flare.sequence.pathfinder", **made_with}
 
 
-def draw(
-    rng: np.random.Generator, *, size: int = 32, dashes: int = 14, border: str = "published", ambiguous: bool = False
-) -> Scene:
-    """Draw a random image. The arguments are those of `Pathfinder`.
-
-    Raises:
-        NotConverged: There is no room for two paths of so many dashes.
-    """
-    rules, strict = _rules(size), border == "published"
-    label, margin = int(rng.integers(2)), rules.margins[rng.integers(len(rules.margins))]
-    dash = make_stamps(rules.dash, rules.thickness, margin)
-    attempts, clear = 0, False
-    while not clear:
-        with defer_interrupts():
-            tried, paths, mask, ends = grow_targets(
-                rng, size, dash, dashes, rules.distance, rules.continuity, rules.padding, strict
-            )
-        if not tried:
-            raise NotConverged(f"two paths with dashes={dashes} do not fit into {size} × {size} pixels; use fewer")
-        attempts += tried
-        first = int(rng.integers(2))
-        discs = np.stack([ends[first, 0], ends[first if label else 1 - first, 1]])
-        clear = ambiguous or not _is_ambiguous(paths, discs)
-    short = np.zeros_like(mask)
-    with defer_interrupts():
-        placed = grow_distractors(rng, mask, short, dash, rules.distractors, dashes // 3, rules.continuity, strict)
-    layers = [*rules.target_brightness * paths, rules.distractor_brightness * short]
-    layers += [draw_disc(size, place, rules.disc) for place in discs]
-    return Scene(to_bytes(np.max(layers, axis=0)), label, discs, paths, placed, attempts)
-
-
-def _is_ambiguous(paths: NDArray[np.float64], discs: NDArray[np.int64]) -> bool:
-    """Return whether both paths pass under the center of a disc. Their last dashes may overlap."""
-    return bool((paths[:, discs[:, 0], discs[:, 1]] > 0.1).all(axis=0).any())
-
-
-def _rules(size: int) -> DrawingRules:
-    if size not in RULES:
-        raise ConfigError(f"size={size} is unknown; {suggest_name(str(size), map(str, RULES))}")
-    return RULES[size]
+def draw(rng: np.random.Generator, **options: Any) -> Scene:
+    """Draw a random image; the options are those of `Pathfinder`."""
+    return Pathfinder(**options).draw(rng)
 
 
 @dataclass(frozen=True, kw_only=True)
 class PathfinderFiles(SequenceFiles):
-    """Published files: `<level>/metadata/<batch>.npy`, text or arrays of text, and `<level>/imgs/<batch>/*.png`."""
+    """Published files: `<level>/metadata/<batch>.npy`, which are text, and `<level>/imgs/<batch>/*.png`."""
 
     name: ClassVar[str] = "pathfinder"
     reader: ClassVar[str] = "flare.sequence.pathfinder.files.PathfinderFiles"
@@ -234,27 +225,10 @@ class PathfinderFiles(SequenceFiles):
         return shuffled(whole, self.seed)
 
     def _entries(self, path: Path) -> Iterator[tuple[Path, int]]:
-        for number, words in _read_list(path):
+        for number, line in read_lines(path):
+            words = line.split(" ")
             if len(words) < 4 or words[3] not in ("0", "1"):
                 raise DataError(
                     f"{path}, line {number}: {' '.join(words)[:60]!r} must be folder, file, number, label (0 or 1), ..."
                 )
             yield self.path(self.level) / words[0] / words[1], int(words[3])
-
-
-def _read_list(path: Path) -> Iterator[tuple[int, list[str]]]:
-    """Yield numbered lines, each as a list of words."""
-    with path.open("rb") as file:
-        is_array = file.read(len(NUMPY_MAGIC)) == NUMPY_MAGIC
-    if not is_array:
-        yield from ((number, line.split(" ")) for number, line in read_lines(path))
-        return
-    try:
-        rows = np.load(path, allow_pickle=False)
-    except (ValueError, EOFError, OSError, OverflowError, MemoryError, TokenError) as error:
-        raise DataError(f"{path} is damaged or not an array of text: {numpy_error_reason(error)}") from None
-    if rows.ndim != 2 or rows.dtype.kind not in "US":
-        raise DataError(f"{path} has {rows.dtype} of shape {rows.shape}; a table of text is expected")
-    for number, row in enumerate(rows.tolist(), 1):
-        where = f"{path}, line {number}"
-        yield number, [decode(word, where) if isinstance(word, bytes) else word for word in row]

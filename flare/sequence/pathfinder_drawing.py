@@ -126,7 +126,6 @@ def grow_targets(
     dashes: int,
     distance: int,
     continuity: float,
-    padding: int,
     strict: bool,
 ) -> tuple[int, Array, Array, NDArray[np.int64]]:
     """Grow two long paths, from scratch until both have all their dashes.
@@ -138,7 +137,6 @@ def grow_targets(
         dashes: Dashes per path.
         distance: Distance between the positions where the paths begin.
         continuity: Penalty of turns.
-        padding: Border without paths.
         strict: Follow the published code at the border; see `available`.
 
     Returns:
@@ -149,7 +147,7 @@ def grow_targets(
     ends, paths = np.zeros((2, 2, 2), np.int64), np.zeros((2, 6))
     for attempt in range(1, ATTEMPTS + 1):
         layers[:], mask[:] = 0.0, 0.0
-        block_border(mask, padding)
+        block_border(mask, 1)
         if not begin_anywhere(rng, mask, stamps, 2 * distance, strict, paths[0]):
             continue
         if not begin_beside(rng, size, stamps, distance, paths[0], paths[1]):

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import ClassVar
 
-from flare.sequence.files import SplitFiles, byte_tokens, read_lines
+from flare.sequence.files import SplitFiles, byte_tokens
 from flare.sequence.store import Example, SequenceSchema
 from flare.utils.errors import ConfigError, DataError
 
@@ -38,31 +36,11 @@ class RetrievalFiles(SplitFiles):
     def schema(self) -> SequenceSchema:
         return SequenceSchema(name="retrieval", vocabulary=257, classes=CLASSES, longest=self.longest, documents=2)
 
-    def count(self, path: Path) -> int:
-        """Return the number of lines. A file that ends in the middle of a text is refused."""
-        count, last = 0, b""
-        with path.open("rb") as file:
-            for line in file:
-                count, last = count + 1, line
-        if not count:
-            raise DataError(f"{path} is empty; check that it is complete")
-        text = last.rpartition(b"\t")[2]
-        if not last.endswith(b"\n") and not _ends(text):
-            raise DataError(f"{path}, line {count}: the text {text[:20]!r} ... does not end; is the file complete?")
-        return count
-
-    def examples(self) -> Iterator[Example]:
-        for path in self.split_files().values():
-            for number, line in read_lines(path):
-                yield self._parse(line, f"{path}, line {number}")
-
-    def _parse(self, line: str, where: str) -> Example:
+    def parse(self, line: str, where: str) -> Example:
         columns = line.split("\t")
-        if len(columns) == 3:
-            raise DataError(f"{where}: has ids but no texts; use the file with label, two ids and two texts")
         if len(columns) != 5:
             raise DataError(
-                f"{where}: {len(columns)} columns; label, two ids and two texts are expected, separated by tabs"
+                f"{where}: {len(columns)} columns instead of label, two ids and two texts; use another file"
             )
         label, _, _, *texts = columns
         if label not in ("0", "1", "0.0", "1.0"):
@@ -70,12 +48,3 @@ class RetrievalFiles(SplitFiles):
         if not all(text.strip() for text in texts):
             raise DataError(f"{where}: a text is empty")
         return Example(tuple(byte_tokens(text, self.longest) for text in texts), int(float(label)))
-
-
-def _ends(text: bytes) -> bool:
-    """Return whether a printed byte string, b'...', has its closing quote, which no backslash escapes."""
-    if text[:2] not in (b"b'", b'b"'):
-        return text != b"b"
-    inner = text[2:-1]
-    backslashes = len(inner) - len(inner.rstrip(b"\\"))
-    return len(text) > 2 and text[-1:] == text[1:2] and backslashes % 2 == 0

@@ -11,8 +11,8 @@ from http.client import HTTPException
 from pathlib import Path
 from urllib.error import HTTPError
 
-from flare.data.benchmarks.download import unpack
-from flare.data.benchmarks.hub import hub_failure, hub_library
+from flare.data.benchmarks.cards import Archive
+from flare.data.benchmarks.download import download, unpack
 from flare.data.dataset import sha256
 from flare.utils.errors import DataError
 from flare.utils.progress import progress
@@ -159,16 +159,6 @@ def _unzip(path: Path, to: Path, *, quiet: bool) -> None:
 
 
 def _download_from_hub(source: Hub, to: Path, *, quiet: bool) -> Path:
-    hub = hub_library()
-    folder = to / source.repository.replace("/", "-")
-    if not quiet:
-        logger.info(f"downloading {source.pattern} of {source.repository} into {folder} ...")
-    try:
-        hub.snapshot_download(source.repository, repo_type="dataset", local_dir=folder, allow_patterns=[source.pattern])
-    except Exception as error:
-        reason = hub_failure(error)
-        raise DataError(
-            f"cannot download {source.pattern} of {source.repository}: {reason}. Try again to resume, choose another "
-            f"source, or get the files by other means and read them with: flare data read"
-        ) from None
-    return folder / Path(source.pattern).parent
+    folder = source.repository.replace("/", "-")
+    found = download(Archive(repository=source.repository, file=source.pattern, folder=folder), to, quiet=quiet)
+    return found / Path(source.pattern).parent

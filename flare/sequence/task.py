@@ -44,17 +44,11 @@ class ClassTask:
         self.as_published = data.protocol == "dev-split-no-mask"
         if self.as_published and data.val_split is None:
             raise ConfigError("data.protocol=dev-split-no-mask evaluates the validation split; set data.val_split")
-        length = model_length(config.model, self.dataset.schema, int(self.dataset.lengths.max()))
+        length = model_length(config.model, self.dataset.schema)
         self.fixed = length if self.as_published else None
         self.train = first_samples(self.dataset, data.train_split, data.train_samples)
         splits = [(data.val_split, data.val_samples), (data.test_split, data.test_samples)]
-        if self.as_published:
-            splits = splits[:1]
-        elif data.val_split == data.test_split and data.val_samples not in (None, data.test_samples):
-            raise ConfigError(
-                f"data.val_split and data.test_split are both {data.test_split!r}, which is evaluated once; set "
-                f"data.test_samples instead of data.val_samples"
-            )
+        splits = splits[:1] if self.as_published else splits
         self.evaluated = {s: first_samples(self.dataset, s, count) for s, count in splits if s is not None}
 
     @classmethod
@@ -163,7 +157,7 @@ class ClassTask:
         predicted = predict_labels(classifier, dataset, indices, size, place, fixed=classifier.fixed)
         labels = dataset.labels[indices]
         right = predicted == labels
-        baselines = trivial_baselines(dataset, _training_samples(config, dataset), {split: indices})
+        baselines = trivial_baselines(dataset, _training_samples(config), {split: indices})
         accuracy, counts = {split: float(right.mean())}, {split: len(indices)}
         weights = f"{checkpoint} weights" + (", averaged" if ema else "")
         lines = [f"{dataset.path}, {split}: {len(indices)} samples, {weights}"]
@@ -201,21 +195,16 @@ def final_split(data: DataConfig) -> tuple[str, int | None]:
     return data.test_split, data.test_samples
 
 
-def _training_samples(config: TrainConfig, evaluated: SequenceDataset) -> Samples | None:
-    """Return the training samples for trivial baselines: those of the run or, if missing, of the evaluated dataset."""
+def _training_samples(config: TrainConfig) -> Samples | None:
+    """Return the training samples of a run for trivial baselines, or None if they are gone."""
     data = config.data
     try:
         own = SequenceDataset(data.path)
         check_ranges(own)
         return own, first_samples(own, data.train_split, data.train_samples)
     except FlareError as error:
-        try:
-            instead = evaluated, first_samples(evaluated, data.train_split, None)
-        except FlareError:
-            logger.info(f"no trivial baseline but chance: {error}; {evaluated.path} has no training samples either")
-            return None
-        logger.info(f"trivial baselines use the training samples of {evaluated.path}: {error}")
-        return instead
+        logger.info(f"no trivial baseline but chance: {error}")
+        return None
 
 
 def _refuse_field_settings(config: TrainConfig) -> None:

@@ -99,7 +99,7 @@ class TextFiles(SequenceFiles):
     def _reviews(self, split: str) -> Iterator[Review]:
         for path in self._files(split):
             if path.suffix == ".txt":
-                yield _checked(decode(path.read_bytes(), str(path)), _label_of(path), str(path))
+                yield _checked(decode(path.read_bytes(), str(path)), path.parent.name == "pos", str(path))
             elif path.suffix == ".csv":
                 yield from _read_table(path)
             else:
@@ -114,37 +114,24 @@ def _number(path: Path) -> tuple[str, int, str]:
     return path.parent.name, int(number) if number.isdecimal() else -1, str(path)
 
 
-def _label_of(path: Path) -> int:
-    """Return the label of a folder, after checking it against the rating in the name <id>_<rating>.txt."""
-    rating, label = path.stem.rpartition("_")[2], int(path.parent.name == "pos")
-    if rating.isdecimal() and int(rating) not in (range(7, 11) if label else range(1, 5)):
-        raise DataError(f"{path}: rating {rating} is not {CLASSES[label]}; is it in the wrong folder?")
-    return label
-
-
 def _read_table(path: Path) -> Iterator[Review]:
     """Yield the rows whose source is imdb."""
     rows = csv.reader((line + "\n" for _, line in read_lines(path)), strict=True)
     try:
         for row in rows:
             where = f"{path}, line {rows.line_num}"
-            if rows.line_num == 1:
-                if row != ["text", "label", "source"]:
-                    raise DataError(f"{where}: the header is {row}; text, label, source is expected")
-            elif len(row) != 3:
-                raise DataError(f"{where}: {len(row)} columns instead of text, label, source; is the file complete?")
-            elif row[2] not in TABLE_SOURCES:
-                raise DataError(f"{where}: the source is {row[2][:40]!r}; {' or '.join(TABLE_SOURCES)} is expected")
-            elif row[2] == "imdb":
+            if len(row) != 3 or row[2] not in (("source",) if rows.line_num == 1 else TABLE_SOURCES):
+                raise DataError(f"{where}: {str(row)[:60]} is not text, label, source; is the file complete?")
+            if row[2] == "imdb":
                 yield _checked(row[0], row[1], where)
     except csv.Error as error:
         raise DataError(f"{path}, line {rows.line_num}: {error}; is the file complete?") from None
 
 
 def _checked(text: object, label: object, where: str) -> Review:
-    if str(label) not in ("0", "1"):
+    if label not in (0, 1, "0", "1"):
         raise DataError(f"{where}: the label is {label!r}; 0 (negative) or 1 (positive) is expected")
     stripped = text.strip() if isinstance(text, str) else ""
     if not stripped:
         raise DataError(f"{where}: there is no text")
-    return stripped, int(str(label))
+    return stripped, int(label)

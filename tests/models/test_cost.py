@@ -18,16 +18,16 @@ def test_transformer_cost_is_that_of_its_matrix_products():
 
 
 def test_flare_is_linear_and_the_transformer_quadratic_in_the_points():
-    flare = [cost_of({"name": "flare"}, 2, 1, n) for n in (100_000, 200_000)]
+    flare = [cost_of({"name": "flare", "blocks": 1}, 2, 1, n) for n in (100_000, 200_000)]
     assert flare[1].flops == pytest.approx(2 * flare[0].flops, rel=1e-6)
     assert flare[1].activations == pytest.approx(2 * flare[0].activations, rel=1e-3)
-    other = [cost_of({"name": "transformer"}, 2, 1, n) for n in (100_000, 200_000)]
+    other = [cost_of({"name": "transformer", "blocks": 1}, 2, 1, n) for n in (100_000, 200_000)]
     assert other[1].flops > 3.9 * other[0].flops
 
 
 @pytest.mark.parametrize("name", SMALL)
 def test_activations_equal_what_autograd_saves(name):
-    model, x = use_backend(build_model(name, 2, 1), "sdpa"), torch.randn(1, 300, 2)
+    model, x = use_backend(build_model(name, 2, 1, blocks=2), "sdpa"), torch.randn(1, 300, 2)
     own = {t.untyped_storage().data_ptr() for t in (*model.parameters(), *model.buffers(), x)}
     kept = {}
 
@@ -38,6 +38,6 @@ def test_activations_equal_what_autograd_saves(name):
     with torch.autograd.graph.saved_tensors_hooks(keep, lambda t: t):
         model(x)
     real = sum(storage.nbytes() for at, storage in kept.items() if at not in own)
-    cost = cost_of({"name": name}, 2, 1, 300)
+    cost = cost_of({"name": name, "blocks": 2}, 2, 1, 300)
     assert cost.activations == pytest.approx(real, rel=0.02)
     assert cost.parameters == count_parameters(model)

@@ -3,9 +3,7 @@
 import copy
 import gc
 import pickle
-import statistics
 import weakref
-from itertools import combinations
 
 import pytest
 import torch
@@ -34,17 +32,13 @@ def test_backend_of_a_model_can_be_changed(calls):
     model, x = build_model("flare", 3, 2, **SMALL), noise((1, 50, 3), 1)
     want = model(x)
     calls.clear()
-    torch.testing.assert_close(use_backend(model, "sdpa")(x), want, rtol=1e-5, atol=1e-6)
+    for backend in ("sdpa", "reference"):
+        torch.testing.assert_close(use_backend(model, backend)(x), want, rtol=1e-5, atol=1e-6)
+    assert {module.backend for module in model.modules() if hasattr(module, "backend")} == {"reference"}
     assert calls == []
     assert torch.equal(use_backend(model, "auto")(x), want)
     with pytest.raises(ConfigError, match="'native'"):
         use_backend(model, "natve")
-
-
-@pytest.mark.parametrize("backend", ["sdpa", "reference"])
-def test_other_backends_call_no_kernel(backend, calls):
-    build_model("flare", 3, 2, **SMALL, backend=backend)(noise((1, 50, 3), 1))
-    assert calls == []
 
 
 @pytest.mark.parametrize(
@@ -68,23 +62,6 @@ def test_global_hooks_are_called():
     finally:
         handle.remove()
     assert called.count(nn.Linear) == 16
-
-
-def test_replaced_linear_layers_are_called():
-    class Doubled(nn.Linear):
-        def forward(self, x):
-            return 2 * super().forward(x)
-
-    block, x = lively(FLAREBlock(16, 4, 8)), noise((1, 50, 16), 1)
-    block(x)
-    twice = Doubled(16, 16)
-    twice.load_state_dict(block.mixer.out.state_dict())
-    block.mixer.out = twice
-    torch.testing.assert_close(block(x), with_backend(block, "sdpa")(x), rtol=1e-5, atol=1e-4)
-
-    block = lively(FLAREBlock(16, 4, 8))
-    nn.utils.parametrizations.weight_norm(block.ffn.layers[1])
-    torch.testing.assert_close(block(x), with_backend(block, "sdpa")(x), rtol=1e-5, atol=1e-4)
 
 
 @pytest.mark.parametrize(
@@ -117,6 +94,7 @@ def test_replaced_linear_layers_are_called():
         lambda b: b.__setstate__(lively(FLAREBlock(16, 4, 8), 5).__dict__),
         lambda b: b.ffn.__setstate__(lively(ResMLP(16, 16, 16, 3), 5).__dict__),
         lambda b: setattr(b.ffn.layers, "_modules", {str(i): nn.Linear(16, 16) for i in range(5)}),
+        lambda b: nn.utils.parametrizations.weight_norm(b.ffn.layers[1]),
         lambda b: delattr(b.mixer_norm, "eps") or setattr(b.mixer_norm, "eps", 1e-3),
     ],
 )
@@ -179,22 +157,6 @@ def test_own_modules_in_a_block_are_called(name, module, masked):
     assert called
 
 
-def test_patched_methods_of_flare_classes_are_called(monkeypatch):
-    block, x = lively(FLAREBlock(16, 4, 8)), noise((1, 50, 16), 1)
-    block(x)
-    original = FLARE.queries_and_keys
-
-    def scaled(self, x_BNC):
-        q_HMD, k_BHND = original(self, x_BNC)
-        return 3 * q_HMD, k_BHND
-
-    for patch in ({"queries_and_keys": scaled}, {"forward": lambda self, x, mask=None: 2 * x}):
-        with monkeypatch.context() as context:
-            for name, method in patch.items():
-                context.setattr(FLARE, name, method)
-            torch.testing.assert_close(block(x), with_backend(block, "sdpa")(x), rtol=1e-5, atol=1e-4)
-
-
 def test_tensor_subclasses_go_to_pytorch():
     class Halved(torch.Tensor):
         @classmethod
@@ -208,15 +170,6 @@ def test_tensor_subclasses_go_to_pytorch():
     halved.layers[1].bias.data /= 2
     mlp.layers[1]._parameters["bias"] = mlp.layers[1].bias.detach().as_subclass(Halved)
     torch.testing.assert_close(mlp(x), halved(x))
-
-
-def test_patched_torch_classes_are_called(monkeypatch, calls):
-    block, x = lively(FLAREBlock(16, 4, 8)), noise((1, 50, 16), 1)
-    block(x)
-    original = nn.Linear.forward
-    monkeypatch.setattr(nn.Linear, "forward", lambda self, x: 2 * original(self, x))
-    torch.testing.assert_close(block(x), with_backend(block, "sdpa")(x), rtol=1e-5, atol=1e-4)
-    assert calls == ["flare_block"]
 
 
 def test_replaced_weights_are_used(calls):
@@ -295,18 +248,6 @@ def test_model_variants_equal_float64(options):
     check(model, noise((2, 90, 3), 1), torch.arange(90).expand(2, -1) < torch.tensor([[90], [40]]))
 
 
-def test_backends_share_weights():
-    models = {b: build_model("flare", 3, 2, **SMALL, backend=b) for b in ("auto", "native", "sdpa", "reference")}
-    x = noise((1, 50, 3), 1)
-    outputs = []
-    for model in models.values():
-        model.load_state_dict(models["native"].state_dict())
-        outputs.append(model(x))
-    assert torch.equal(outputs[0], outputs[1])
-    for y in outputs:
-        torch.testing.assert_close(y, outputs[0], rtol=1e-5, atol=1e-6)
-
-
 def test_distributed_training_runs_in_kernels(calls, tmp_path):
     model, x = build_model("flare", 3, 2, **SMALL), noise((2, 90, 3), 1)
     want = results(model, x)
@@ -348,68 +289,9 @@ def test_compiled_model_has_the_same_gradients_for_any_number_of_points(backend)
             torch.testing.assert_close(a, b, rtol=1e-5, atol=1e-5)
 
 
-def test_compiled_transforms_go_to_pytorch():
-    mlp, x, t = lively(ResMLP(4, 4, 4, 1)), noise((5, 4), 1), noise((5, 4), 2)
-    torch._dynamo.reset()
-    compiled = torch.compile(lambda x, t: torch.func.jvp(mlp, (x,), (t,))[1], backend="aot_eager")
-    torch.testing.assert_close(compiled(x, t), torch.func.jvp(mlp, (x,), (t,))[1])
-    assert compiled(x, t).abs().max() > 0.1
-
-
 def test_exported_model_contains_no_flare_operators():
     model, x = lively(build_model("flare", 3, 2, **SHALLOW)).eval(), noise((1, 50, 3), 1)
     program = torch.export.export(model, (x,), dynamic_shapes={"x": {1: torch.export.Dim("points", min=2)}})
     assert not any("flare" in str(node.target) for node in program.graph.nodes if node.op == "call_function")
     longer = noise((1, 300, 3), 2)
     torch.testing.assert_close(program.module()(longer), model(longer), rtol=1e-5, atol=1e-5)
-
-
-@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::torch.jit.TracerWarning")
-def test_traced_model_contains_no_flare_operators():
-    model, x = build_model("flare", 3, 2, **SHALLOW).eval(), noise((1, 50, 3), 1)
-    traced = torch.jit.trace(model, x)
-    assert "flare::" not in str(traced.graph)
-    torch.testing.assert_close(traced(x), model(x), rtol=1e-5, atol=1e-6)
-
-
-@pytest.mark.slow
-def test_training_follows_the_eager_loss_curve():
-    """Loss curves are on average as close to eager ones as these, with other numbers of threads, are to each other.
-
-    The average is geometric, over four seeds; a single seed may be further away.
-    """
-    x = noise((8, 300, 2), 0)
-    target = torch.sin(2 * x[..., :1]) + 0.5 * x[..., 1:] ** 2 + x.mean(1, keepdim=True)[..., :1]
-
-    def train(backend, threads, seed):
-        torch.set_num_threads(threads)
-        torch.manual_seed(seed)
-        model = build_model("flare", 2, 1, channels=32, blocks=2, heads=4, latents=16, backend=backend)
-        optimizer = torch.optim.AdamW(model.parameters(), lr=3e-4)
-        losses = []
-        for step in range(500):
-            pair = torch.tensor([step % 4, 4 + step % 4])
-            loss = (model(x[pair]) - target[pair]).square().mean()
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
-            losses.append(loss.item())
-        return model, torch.tensor(losses)
-
-    def distance(a, b):
-        return (a.view(25, 20).mean(1).log() - b.view(25, 20).mean(1).log()).abs().max().item()
-
-    before = torch.get_num_threads()
-    ratios = []
-    try:
-        for seed in range(4):  # the effect of rounding varies between seeds
-            eager = [train("sdpa", threads, seed)[1] for threads in (1, 2, 3)]
-            model, native = train("native", 2, seed)
-            assert native[-20:].mean() < 0.1 * native[:20].mean(), "the model did not learn"
-            torch.testing.assert_close(native[:50], eager[0][:50], rtol=1e-4, atol=0)
-            spread = max(distance(a, b) for a, b in combinations(eager, 2))
-            ratios.append(min(distance(native, other) for other in eager) / spread)
-    finally:
-        torch.set_num_threads(before)
-    assert statistics.geometric_mean(ratios) <= 1
-    check(model, x)  # with trained weights

@@ -14,10 +14,8 @@ from flare.models import (
     MODELS,
     build_model,
     check_options,
-    count_parameters,
     model_options,
     register_model,
-    use_backend,
 )
 from flare.utils.errors import ConfigError
 
@@ -41,11 +39,6 @@ VARIANTS = [
     ("transolver", {"unified_pos": True, **GRID}),
     ("gnot", {"unified_pos": True, **GRID}),
 ]
-PRECISIONS = [
-    (name, options, dtype)
-    for name, options in VARIANTS
-    for dtype in ([torch.bfloat16] if options else [torch.float32, torch.bfloat16])
-]
 
 
 def small(name, **options):
@@ -56,10 +49,6 @@ def small(name, **options):
 def _own_registry(monkeypatch):
     """Drop what a test registers."""
     monkeypatch.setattr(MODELS, "_entries", dict(MODELS._entries))
-
-
-def test_built_in_models_are_registered():
-    assert set(SMALL) <= set(MODELS.names())
 
 
 def test_registered_model_is_built_with_its_own_options():
@@ -78,22 +67,14 @@ def test_registered_model_is_built_with_its_own_options():
         build_model("own", 3, 2, widht=4)
 
 
-def test_name_of_another_model_is_refused():
+def test_unknown_names_and_names_of_other_models_are_refused():
+    with pytest.raises(ConfigError, match="'flare'"):
+        build_model("flair", 2, 1)
     with pytest.raises(ConfigError, match="'flare'"):
 
         @register_model("flare")
         class Other(nn.Module):
             pass
-
-
-def test_nearest_name_is_suggested():
-    with pytest.raises(ConfigError, match="'flare'"):
-        build_model("flair", 2, 1)
-
-
-def test_options_are_those_of_the_paper_by_default():
-    assert model_options("flare")["latents"] == 64
-    assert count_parameters(build_model("flare", 2, 1)) == 592_641
 
 
 def test_integer_is_accepted_for_a_float_and_none_for_anything():
@@ -107,17 +88,16 @@ def test_registry_does_not_import_torch():
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
-@pytest.mark.parametrize(("name", "options", "dtype"), PRECISIONS, ids=str)
-def test_forward_and_backward_on_the_meta_device(name, options, dtype):
+@pytest.mark.parametrize(("name", "options"), [*((name, {}) for name in SMALL), VARIANTS[-1]], ids=str)
+def test_forward_and_backward_on_the_meta_device(name, options):
     with torch.device("meta"):
-        built_there = small(name, **options).to(dtype)
-    for model in (built_there, small(name, **options).to("meta", dtype)):
-        x = torch.empty(2, 20, 3, device="meta", dtype=dtype, requires_grad=True)
-        for mask in (None, torch.empty(2, 20, device="meta", dtype=torch.bool)):
-            y = model(x, mask)
-            assert (y.shape, y.dtype, y.is_meta) == ((2, 20, 2), dtype, True)
-            y.sum().backward()
-        assert all(p.grad.is_meta for p in [x, *model.parameters()] if p.requires_grad)
+        model = small(name, **options).bfloat16()
+    x = torch.empty(2, 20, 3, device="meta", dtype=torch.bfloat16, requires_grad=True)
+    for mask in (None, torch.empty(2, 20, device="meta", dtype=torch.bool)):
+        y = model(x, mask)
+        assert (y.shape, y.dtype, y.is_meta) == ((2, 20, 2), x.dtype, True)
+        y.sum().backward()
+    assert all(p.grad.is_meta for p in [x, *model.parameters()] if p.requires_grad)
 
 
 @pytest.mark.parametrize(("name", "options"), VARIANTS, ids=str)
@@ -131,11 +111,6 @@ def test_default_dtype_and_device_do_not_matter_after_construction(name, options
     finally:
         torch.set_default_device(None)
         torch.set_default_dtype(torch.float32)
-
-
-def test_use_backend_switches_every_module():
-    model = use_backend(small("flare"), "reference")
-    assert {module.backend for module in model.modules() if hasattr(module, "backend")} == {"reference"}
 
 
 @pytest.mark.parametrize("module", [flare.mixer, flare.models, flare.models.flare], ids=lambda module: module.__name__)

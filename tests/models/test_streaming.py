@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from flare.models import build_model, streaming
-from flare.models.flare import FLARE, FLAREBlock
+from flare.models.flare import FLAREBlock
 from flare.models.streaming import Stream, can_stream, query
 from flare.train.presets import load_config, preset_path
 from flare.utils.errors import ConfigError
@@ -22,7 +22,7 @@ def case(dtype, **options):
     with torch.no_grad():
         for parameter in model.parameters():  # fresh weights are so small that all outputs are equal
             parameter += 0.1 * torch.randn_like(parameter)
-    return model, torch.randn(2, 101, 3, dtype=dtype), torch.rand(2, 101) > 0.3
+    return model, torch.randn(2, 41, 3, dtype=dtype), torch.rand(2, 41) > 0.3
 
 
 def streamed(model, x, mask=None, **options):
@@ -58,24 +58,14 @@ def test_chunks_of_any_size_give_the_same_output(options, dtype, masked):
     mask = mask if masked else None
     with torch.no_grad():
         whole = model(x, mask)
-    for chunk in (7,) if options else (1, 7, 50, 101, 500):
+    for chunk in (7,) if options else (1, 40, 41):
         answer, latents = streamed(model, x, mask, chunk=chunk)
         assert error(answer, whole) < TOLERANCE[dtype], "includes padded points"
         with torch.no_grad():
             assert error(query(model, x, latents), whole, mask) < TOLERANCE[dtype]
 
 
-@pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
-def test_no_chunk_size_is_special(dtype):
-    model, x, mask = case(dtype)
-    x, mask = x[:, :40], mask[:, :40]
-    with torch.no_grad():
-        whole = model(x, mask)
-    for chunk in range(1, x.shape[1] + 2):
-        assert error(streamed(model, x, mask, chunk=chunk)[0], whole) < TOLERANCE[dtype], chunk
-
-
-PAPER = ["elasticity", "darcy", "lpbf", "drivaer-1m"]
+PAPER = ["elasticity", "drivaer-1m"]
 """Presets of 8 blocks and 64 to 512 latents, 8 or 16 heads."""
 
 
@@ -91,44 +81,17 @@ def deep_case(preset, noise):
     return model, torch.rand(2, 200, 3), mask
 
 
-@pytest.mark.parametrize("preset", PAPER)
-@pytest.mark.parametrize("noise", [0.0, 0.05], ids=["as initialised", "with large weights"])
+@pytest.mark.parametrize(("preset", "noise"), [("elasticity", 0.0), *((preset, 0.05) for preset in PAPER)])
 def test_eight_blocks_in_chunks_are_as_accurate_as_the_whole(preset, noise):
     model, x, mask = deep_case(preset, noise)
     whole, truth = model(x, mask), deepcopy(model).double()(x.double(), mask)
-    for chunk in (64, 77):
-        answer, latents = streamed(model, x, mask, chunk=chunk)
-        for found in (answer[mask], query(model, x, latents)[mask]):
-            assert error(found, truth[mask]) < 1.25 * error(whole[mask], truth[mask])
-            if noise == 0:
-                assert error(found, whole[mask]) < TOLERANCE[torch.float32]
-
-
-@pytest.mark.parametrize("preset", PAPER)
-@pytest.mark.parametrize("noise", [0.0, 0.05], ids=["as initialised", "with large weights"])
-def test_features_after_eight_blocks_equal_those_of_the_whole(preset, noise):
-    """Compares before the head, whose outputs may be so small that the rounding of the features shows."""
-    model, x, mask = deep_case(preset, noise)
-    model.head_norm = model.head = nn.Identity()
-    assert error(streamed(model, x, mask, chunk=64)[0], model(x, mask)) < TOLERANCE[torch.float32]
-
-
-@pytest.mark.parametrize("preset", PAPER)
-def test_eight_blocks_in_chunks_equal_the_whole_in_float64(preset):
-    model, x, mask = deep_case(preset, 0.05)
-    model, x = model.double(), x.double()
-    assert error(streamed(model, x, mask, chunk=77)[0], model(x, mask)) < TOLERANCE[torch.float64]
-
-
-def test_rounding_features_once_per_block_costs_as_much_as_chunks():
-    """No order of float32 sums can bring chunks closer to the whole; all other operations are in float64 here."""
-    model, x, _ = deep_case("elasticity", 0.05)
-    whole, model, x = model(x), model.double(), x.double()
-    exact = rounded = model.lift(x)
-    for block in model.blocks:
-        exact, rounded = block(exact), block(rounded).float().double()
-    truth, floor = model.head(model.head_norm(exact)), model.head(model.head_norm(rounded))
-    assert error(floor, truth) > 0.1 * error(whole, truth)
+    answer, latents = streamed(model, x, mask, chunk=77)
+    for found in (answer[mask], query(model, x, latents)[mask]):
+        assert error(found, truth[mask]) < 1.25 * error(whole[mask], truth[mask])
+        if noise == 0:
+            assert error(found, whole[mask]) < TOLERANCE[torch.float32]
+    answer, _ = streamed(deepcopy(model).double(), x.double(), mask, chunk=77)
+    assert error(answer, truth) < TOLERANCE[torch.float64]
 
 
 def test_features_in_a_file_give_the_same_bits(monkeypatch, tmp_path):
@@ -144,16 +107,7 @@ def test_progress_counts_every_point_once_per_block():
     model, x, _ = case(torch.float32)
     counted = []
     streamed(model, x, chunk=7, done=counted.append)
-    assert sum(counted) == 3 * 101
-
-
-def test_query_depends_smoothly_on_the_point():
-    model, x, _ = case(torch.float64)
-    _, latents = streamed(model, x)
-    latents, at = [z.detach() for z in latents], torch.randn(2, 4, 3, dtype=torch.float64)
-    model.requires_grad_(False)
-    away = [float((query(model, at + step, latents) - query(model, at, latents)).abs().max()) for step in (1e-4, 1e-6)]
-    assert away[1] == pytest.approx(away[0] / 100, rel=0.02)
+    assert sum(counted) == 3 * 41
 
 
 def test_latents_of_the_elasticity_model_take_128_kb():
@@ -165,16 +119,6 @@ def test_latents_of_the_elasticity_model_take_128_kb():
 class OwnBlock(FLAREBlock):
     def forward(self, x_BNC, mask=None):
         return 2 * super().forward(x_BNC, mask)
-
-
-class OwnHalves(FLARE):
-    """A subclass that overrides forward together with its halves, and so may be streamed."""
-
-    def forward(self, x_BNC, mask=None):
-        return 2 * super().forward(x_BNC, mask)
-
-    def decode_points(self, x_BNC, z_BHMD, mask=None):
-        return 2 * super().decode_points(x_BNC, z_BHMD, mask)
 
 
 @pytest.mark.parametrize(
@@ -193,16 +137,6 @@ def test_streams_do_not_bypass_modules_hooks_or_methods_of_users(where, change):
     assert not can_stream(model)
     with pytest.raises(ConfigError, match=where):
         streamed(model, x)
-
-
-def test_subclass_with_its_own_halves_is_streamed():
-    model, x, _ = case(torch.float64)
-    for block in model.blocks:
-        mixer = OwnHalves(32, 4, 8).double()
-        mixer.load_state_dict(block.mixer.state_dict())
-        block.mixer = mixer
-    with torch.no_grad():
-        assert error(streamed(model, x, chunk=7)[0], model(x)) < TOLERANCE[torch.float64]
 
 
 def test_invalid_streams_are_refused():

@@ -6,18 +6,13 @@ import pytest
 import torch
 from torch.nn.functional import elu, scaled_dot_product_attention
 
-from flare.sequence import attention as attention_module
 from flare.sequence.attention import (
-    SMALL,
     KernelAttention,
-    LinformerAttention,
     PerformerAttention,
     Rotation,
-    SinusoidalPositions,
     orthogonal_rows,
 )
 from flare.sequence.encoder import SequenceEncoder
-from flare.utils.errors import ConfigError
 
 
 def parts(tokens=50, width=8, seed=0):
@@ -41,13 +36,6 @@ def test_linear_attention_keeps_no_pair_of_tokens():
     assert max(kept) <= 4000 * 3 * 32
 
 
-def test_linformer_refuses_sequences_longer_than_built_for():
-    attention = LinformerAttention(32, 4, length=20, projected=5)
-    attention(torch.randn(1, 20, 32))
-    with pytest.raises(ConfigError, match="20 tokens, not 21"):
-        attention(torch.randn(1, 21, 32))
-
-
 def test_orthogonal_rows_are_orthogonal_and_as_long_as_gaussian_ones():
     torch.manual_seed(0)
     rows = orthogonal_rows(2000, 8)
@@ -64,57 +52,13 @@ def test_performers_error_falls_as_one_over_the_root_of_its_features():
     errors = {}
     for features in (64, 1024):
         tries = []
-        for _ in range(30):
+        for _ in range(12):
             attention = PerformerAttention(32, 4, length=50, features=features).eval()
             tries.append((attention.attend(q, k, v, None) - want).square().mean())
         errors[features] = torch.stack(tries).mean().sqrt().item()
     ratio = errors[64] / errors[1024]
     assert 3.0 < ratio < 5.5, "16 times the features: 4 times the accuracy"
     assert errors[1024] < 0.05 * want.square().mean().sqrt()
-
-
-def test_orthogonal_features_beat_independent_ones_and_unit_ones_are_biased():
-    torch.manual_seed(0)
-    q, k, v = (t * 0.35 for t in parts())
-    want = scaled_dot_product_attention(q, k, v)
-
-    def error(kind, features, draws, change=None):
-        tries = []
-        for _ in range(draws):
-            attention = PerformerAttention(32, 4, length=50, features=features, kind=kind).eval()
-            if change:
-                attention.omega.copy_(change(attention.omega))
-            tries.append((attention.attend(q, k, v, None) - want).square().mean())
-        return torch.stack(tries).mean().sqrt().item()
-
-    assert error("orthogonal", 256, 30) < error("orthogonal", 256, 30, torch.randn_like)
-    assert error("simple", 2048, 3) > 4 * error("orthogonal", 2048, 3), "more features do not remove a bias"
-
-
-@pytest.mark.parametrize(("small", "tolerance"), [(0.0, 1e-10), (SMALL, 1e-4)])
-@pytest.mark.parametrize("kind", ["orthogonal", "simple"])
-def test_performers_shifts_need_no_gradient(kind, small, tolerance, monkeypatch):
-    """They cancel in the quotient except for SMALL: gradients equal those of the formula in which they move."""
-    monkeypatch.setattr(attention_module, "SMALL", small)
-    torch.manual_seed(0)
-    attention = PerformerAttention(32, 4, length=50, features=64, kind=kind).double()
-
-    def moving(x, is_query, mask=None):
-        x = x * x.shape[-1] ** -0.25
-        scores = x @ attention.omega.transpose(-1, -2) - x.square().sum(-1, keepdim=True) / 2
-        shift = scores.amax(-1, keepdim=True)
-        if not is_query and kind == "orthogonal":
-            shift = shift.amax(-2, keepdim=True)
-        return ((scores - shift).exp() + small) / 8
-
-    found = []
-    for features in (attention.random_features, moving):
-        attention.random_features = features
-        q, k, v = ((0.35 * t).requires_grad_() for t in parts())
-        y = attention.attend(q, k, v, None)
-        found.append([y.detach(), *torch.autograd.grad((y * torch.linspace(-1, 1, 8)).sum(), (q, k, v))])
-    for ours, theirs in zip(*found, strict=True):
-        torch.testing.assert_close(ours, theirs, rtol=0, atol=tolerance * float(theirs.abs().max()))
 
 
 def test_performer_redraws_while_training_and_saves_its_features_with_its_weights():
@@ -141,16 +85,6 @@ def test_performer_at_large_scores_is_finite(padded):
     assert torch.isfinite(y).all()
 
 
-def test_two_forwards_before_a_backward_see_the_same_features():
-    attention = PerformerAttention(32, 4, length=50, features=16, redraw_every=1)
-    x = torch.randn(1, 10, 32)
-    first = attention(x)
-    attention.redraw(1)
-    assert not torch.equal(attention(x), first)
-    first.sum().backward()
-    assert attention.qkv.weight.grad.isfinite().all()
-
-
 def test_rotation_keeps_norms_and_scores_depend_only_on_distance():
     rotate = Rotation(100, 8)
     q, k = torch.randn(2, 8).double()
@@ -159,14 +93,6 @@ def test_rotation_keeps_norms_and_scores_depend_only_on_distance():
     rotated_q, rotated_k = (rotate(t.expand(1, 1, 100, 8))[0, 0] for t in (q, k))
     torch.testing.assert_close(rotated_q[10] @ rotated_k[3], rotated_q[90] @ rotated_k[83], rtol=0, atol=1e-6)
     torch.testing.assert_close(rotated_q[0], q)
-
-
-def test_sinusoids_start_with_amplitude_one_over_the_root_of_the_channels():
-    positions = SinusoidalPositions(50, 16)
-    waves = positions(50)
-    assert waves.shape == (50, 16)
-    torch.testing.assert_close(waves[0], torch.tensor([0.0, 1.0] * 8) / 4)
-    torch.testing.assert_close(waves[3, 0], torch.tensor(3.0).sin() / 4)
 
 
 def test_scores_of_rotated_latents_depend_only_on_the_distance_to_the_token():
@@ -180,35 +106,6 @@ def test_scores_of_rotated_latents_depend_only_on_the_distance_to_the_token():
             if 0 <= n - place + places[0] < 60:
                 torch.testing.assert_close(scores[m, n], scores[0, n - place + places[0]], rtol=1e-4, atol=1e-5)
     assert scores[0].std() > 0.1
-
-
-@pytest.mark.parametrize("options", [{"qk_norm": True}, {"rotate_latents": True}])
-def test_variants_of_flare_change_the_output_and_add_only_the_parameters_of_norms(options):
-    position = "rotary" if "rotate_latents" in options else "learned"
-    sizes = {"channels": 16, "heads": 2, "blocks": 1, "latents": 4, "kv_depth": 0, "position": position}
-    torch.manual_seed(0)
-    plain = SequenceEncoder(9, 3, 20, **sizes)
-    torch.manual_seed(0)
-    improved = SequenceEncoder(9, 3, 20, **sizes, **options)
-    ids = torch.randint(0, 9, (2, 20))
-    for model in (plain, improved):  # the initial scores are too small to differ
-        for p in model.parameters():
-            p.data.mul_(5.0)
-    assert not torch.allclose(improved(ids), plain(ids), atol=1e-6)
-    extra = sum(p.numel() for p in improved.parameters()) - sum(p.numel() for p in plain.parameters())
-    assert extra == (2 * 2 * 8 if "qk_norm" in options else 0)
-
-
-@pytest.mark.parametrize(("norm", "kind"), [("layer", torch.nn.LayerNorm), ("rms", torch.nn.RMSNorm)])
-def test_qk_norm_has_the_kind_of_the_encoders_norm(norm, kind):
-    model = SequenceEncoder(9, 3, 20, channels=16, heads=2, blocks=1, latents=4, norm=norm, qk_norm=True)
-    modules = model.blocks[0].attention.layer.modules()
-    assert [type(m) for m in modules if "Norm" in type(m).__name__] == [kind, kind]
-
-
-def test_latents_are_not_rotated_without_rotary_positions():
-    with pytest.raises(ConfigError, match="rotate_latents"):
-        SequenceEncoder(9, 3, 20, channels=16, heads=2, latents=4, rotate_latents=True)
 
 
 def test_new_features_depend_only_on_seed_and_step():

@@ -65,12 +65,6 @@ def write_python_2(folder):
         (folder / name).write_bytes(python_2_pickle(batch))
 
 
-def write_python_3(folder):
-    for batch, name in enumerate(NAMES):
-        record = {b"data": planes(batch), b"labels": LABELS[batch].tolist(), b"filenames": [b"a.png"] * COUNT}
-        (folder / name).write_bytes(pickle.dumps(record, protocol=4))
-
-
 def write_sheets(folder):
     for batch, name in enumerate(NAMES):
         Image.fromarray(COLORS[batch]).save(folder / f"{name}.png")
@@ -99,7 +93,7 @@ def read(folder, **options):
     return read_sequences(ImageFiles(folder=str(folder), **{"val": 5} | options), folder / "d", quiet=True)
 
 
-@pytest.mark.parametrize("write", [write_binary, write_python_2, write_python_3, write_sheets, write_hub])
+@pytest.mark.parametrize("write", [write_binary, write_python_2, write_sheets, write_hub])
 def test_every_layout_gives_the_same_tokens(tmp_path, write):
     write(tmp_path)
     dataset = read(tmp_path)
@@ -162,11 +156,6 @@ def swap_header(path, width, height):
     path.write_bytes(content[:8] + chunk(b"IHDR", struct.pack(">II", width, height) + content[24:29]) + content[33:])
 
 
-def shorten_header(path):
-    content = path.read_bytes()
-    path.write_bytes(content[:8] + chunk(b"IHDR", content[16:20]) + content[33:])
-
-
 def put(name, text):
     return lambda folder: (folder / name).write_bytes(text)
 
@@ -182,10 +171,8 @@ def put(name, text):
         (write_python_2, put("test_batch", pickle.dumps(Harmful())), "test_batch: 0 labels"),
         (write_sheets, put("test_lables.json", b"[1, 2]"), "test_lables.json .* 4 labels"),
         (write_sheets, put("test_lables.json", b"[1, 2"), "test_lables.json"),
-        (write_sheets, put("test_lables.json", b"[1, 2, 10, 3]"), "test_lables.json: label 2 is 10"),
-        (write_sheets, put("test_lables.json", b"[" * 100_000), "test_lables.json"),
+        (write_sheets, put("test_lables.json", b"[1, 2, 10, 3]"), "test_batch.png: image 2 has the label 10"),
         (write_sheets, lambda f: swap_header(f / "data_batch_1.png", 60_000, 60_000), "data_batch_1.png"),
-        (write_sheets, lambda f: shorten_header(f / "data_batch_1.png"), "data_batch_1.png"),
         (write_sheets, put("data_batch_1.png", b"\x89PNG"), "data_batch_1.png"),
     ],
 )
@@ -201,11 +188,10 @@ def test_bad_files_are_named(tmp_path, capsys, write, spoil, fact):
 @pytest.mark.parametrize(
     ("image", "label", "fact"),
     [
-        (png(COLORS[0][0]), 10, "10"),
-        (png(COLORS[0][0]), -1, "-1"),
-        (png(COLORS[0][0]), None, "None"),
-        (None, 1, "image"),
-        ({"bytes": b"\x89PNG", "path": None}, 1, "PNG"),
+        (png(COLORS[0][0]), -1, "image 1 .*-1"),
+        (png(COLORS[0][0]), None, "image 1 .*None"),
+        (None, 1, "row 2.*PNG"),
+        ({"bytes": b"\x89PNG", "path": None}, 1, "row 2.*PNG"),
     ],
 )
 def test_a_bad_row_of_the_hub_is_named(tmp_path, image, label, fact):
@@ -213,7 +199,7 @@ def test_a_bad_row_of_the_hub_is_named(tmp_path, image, label, fact):
     pyarrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
     rows = pyarrow.table({"img": [png(COLORS[0][0]), image], "label": [3, label]})
     parquet.write_table(rows, tmp_path / "train-00000-of-00001.parquet")
-    with pytest.raises(DataError, match=f"train-00000-of-00001.parquet, row 2: .*{fact}"):
+    with pytest.raises(DataError, match=f"train-00000-of-00001.parquet.*{fact}"):
         read(tmp_path)
 
 
@@ -223,29 +209,26 @@ def test_training_images_must_remain(tmp_path):
         read(tmp_path, val=20)
 
 
-def test_smaller_images_are_means_of_blocks_and_recorded_as_departures(tmp_path):
+def test_smaller_images_and_fewer_gray_levels_are_recorded_as_departures(tmp_path):
     write_binary(tmp_path)
-    whole = read_sequences(ImageFiles(folder=str(tmp_path), val=5), tmp_path / "whole", quiet=True)
-    small = read_sequences(ImageFiles(folder=str(tmp_path), val=5, side=16), tmp_path / "small", quiet=True)
+    whole, small, coarse = (
+        read_sequences(ImageFiles(folder=str(tmp_path), val=5, **how), tmp_path / str(len(how) and how), quiet=True)
+        for how in ({}, {"side": 16}, {"levels": 16})
+    )
     assert (small.schema.longest, whole.schema.longest) == (256, 1024)
     picture = whole[3].tokens.reshape(32, 32).astype(float)
     for row, column in ((0, 0), (3, 7), (15, 15)):
         block = picture[2 * row : 2 * row + 2, 2 * column : 2 * column + 2]
         assert small[3].tokens[16 * row + column] == int(block.mean() + 0.5)
     assert np.array_equal(small.labels, whole.labels)
-    assert small.about["provenance"]["departures"] == {"side": 16, **FEW}
     assert downsample(np.full(1024, 255, np.uint8), 8).tolist() == [255] * 64
-    with pytest.raises(ConfigError, match="side=10"):
-        ImageFiles(folder=str(tmp_path), side=10)
-
-
-def test_fewer_gray_levels_are_a_smaller_vocabulary_and_recorded_as_departures(tmp_path):
-    write_binary(tmp_path)
-    whole = read_sequences(ImageFiles(folder=str(tmp_path), val=5), tmp_path / "whole", quiet=True)
-    coarse = read_sequences(ImageFiles(folder=str(tmp_path), val=5, levels=16), tmp_path / "coarse", quiet=True)
     assert (coarse.schema.vocabulary, coarse.schema.pad) == (16, None)
     assert all(np.array_equal(coarse[i].tokens, whole[i].tokens // 16) for i in range(len(whole)))
-    assert coarse.about["provenance"]["departures"] == {"levels": 16, **FEW}
-    assert whole.about["provenance"]["departures"] == FEW
-    with pytest.raises(ConfigError, match="levels=300"):
-        ImageFiles(folder=str(tmp_path), levels=300)
+    found = [dataset.about["provenance"]["departures"] for dataset in (whole, small, coarse)]
+    assert found == [FEW, {"side": 16, **FEW}, {"levels": 16, **FEW}]
+
+
+@pytest.mark.parametrize("wrong", [{"side": 10}, {"levels": 300}, {"val": -1}])
+def test_impossible_options_are_refused(tmp_path, wrong):
+    with pytest.raises(ConfigError, match=next(iter(wrong))):
+        ImageFiles(folder=str(tmp_path), **wrong)

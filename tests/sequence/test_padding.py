@@ -67,12 +67,11 @@ def test_scrambled_padding_changes_no_bit(kind, documents):
 @pytest.mark.parametrize("kind", KINDS)
 def test_neither_does_it_in_float16(kind):
     """Where what padding is answered may overflow: the quotients of the identity kernel do."""
-    for seed in range(4):
-        model = disturbed(seed, **KINDS[kind])
-        ids, scrambled, mask = padded_batch(seed)
-        plain = logits_and_gradients(model, ids, mask, half=True)
-        assert plain.isfinite().all()
-        assert torch.equal(logits_and_gradients(model, scrambled, mask, half=True), plain)
+    model = disturbed(0, **KINDS[kind])
+    ids, scrambled, mask = padded_batch(0)
+    plain = logits_and_gradients(model, ids, mask, half=True)
+    assert plain.isfinite().all()
+    assert torch.equal(logits_and_gradients(model, scrambled, mask, half=True), plain)
 
 
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if not kind.startswith("dropped")])

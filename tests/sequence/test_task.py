@@ -86,7 +86,7 @@ def first_token_task(path):
 
 def test_it_learns_and_the_result_equals_single_predictions(tmp_path):
     dataset = first_token_task(tmp_path / "d")
-    settings = config(dataset, model=tiny("vanilla"), epochs=30, evaluate_every=10, optim={"lr": 1e-2})
+    settings = config(dataset, model=tiny("vanilla"), epochs=15, evaluate_every=5, optim={"lr": 1e-2})
     result = start(settings, tmp_path / "run")
     assert result["accuracy"]["test"] > 0.9
     model = load_classifier(tmp_path / "run")
@@ -97,7 +97,7 @@ def test_it_learns_and_the_result_equals_single_predictions(tmp_path):
         share = result["accuracy"][split]
         assert result["standard_error"][split] == pytest.approx(math.sqrt(share * (1 - share) / 30))
     evaluations = [r for r in RunFolder(tmp_path / "run").records() if r["kind"] == "evaluate"]
-    assert [(r["epoch"], r["split"]) for r in evaluations] == [(10, "val"), (20, "val"), (30, "val")]
+    assert [(r["epoch"], r["split"]) for r in evaluations] == [(5, "val"), (10, "val"), (15, "val")]
     assert evaluations[-1]["accuracy"] == pytest.approx(result["accuracy"]["val"])
     kept = json.loads((tmp_path / "run" / "test_errors.json").read_text())
     assert 1 - np.mean(kept["test"]["wrong"]) == pytest.approx(result["accuracy"]["test"])
@@ -116,16 +116,8 @@ def test_pairs_have_one_logit_and_binary_cross_entropy(pairs, tmp_path):
     assert set(result["accuracy"]) == {"val", "test"}
 
 
-def test_steps_replace_epochs(listops, tmp_path):
-    result = start(config(listops, steps=17, epochs=99, evaluate_every=1), tmp_path / "run")
-    assert (result["steps"], result["epochs"]) == (17, round(17 / 15, 2))
-    evaluations = [r["step"] for r in RunFolder(tmp_path / "run").records() if r["kind"] == "evaluate"]
-    assert evaluations == [15, 17], "after the epoch of 150 samples, and at the end"
-
-
-@pytest.mark.parametrize("attention", ["flare", "performer"])
-def test_a_resumed_run_ends_like_an_uninterrupted_one(listops, tmp_path, attention, monkeypatch):
-    model = tiny(attention) | {"dropout": 0.1} | ({"redraw_every": 4} if attention == "performer" else {})
+def test_a_resumed_run_ends_like_an_uninterrupted_one(listops, tmp_path, monkeypatch):
+    model = tiny("performer") | {"dropout": 0.1, "redraw_every": 4}
     settings = config(listops, model=model, epochs=2, checkpoint_minutes=1e-9)
     start(settings, tmp_path / "whole")
 
@@ -188,23 +180,13 @@ def test_batches_of_similar_length_hold_every_sample_once_and_little_padding(lis
 
     assert padding(sorted_by_length) < 0.25 * padding(plain)
     first = list(sorted_by_length)
+    shares = [list(BatchPlan(train, 10, lengths=lengths, rank=rank, ranks=2)) for rank in range(2)]
+    assert [sorted(a + b) for a, b in zip(*shares, strict=True)] == [sorted(batch) for batch in first]
     assert list(sorted_by_length) == first
     sorted_by_length.begin(1)
     assert list(sorted_by_length) != first
     means = [np.mean([lengths[i] for _, i in batch]) for batch in first]
     assert means != sorted(means), "short batches do not come first"
-
-
-def test_lengths_change_neither_the_shares_of_ranks_nor_resuming(listops):
-    train, lengths = listops.split("train"), listops.lengths.max(1)
-    whole = list(BatchPlan(train, 10, lengths=lengths))
-    shares = [list(BatchPlan(train, 10, lengths=lengths, rank=r, ranks=2)) for r in range(2)]
-    assert [sorted(a + b) for a, b in zip(*shares, strict=True)] == [sorted(batch) for batch in whole]
-    tokens = [sum(lengths[i] for batch in share for _, i in batch) for share in shares]
-    assert max(tokens) < 1.02 * min(tokens)
-    later = BatchPlan(train, 10, lengths=lengths)
-    later.begin(0, 6)
-    assert list(later) == whole[6:]
 
 
 def test_evaluation_does_not_depend_on_the_size_of_batches(listops):
@@ -239,12 +221,6 @@ def test_the_published_protocol_pads_to_one_length_without_mask_and_never_reads_
     assert not torch.allclose(model(scrambled), model(batch.ids)), "padding counts as tokens"
 
 
-def test_the_published_protocol_evaluates_the_test_split_if_it_is_the_validation_split(listops, tmp_path):
-    settings = config(listops, data={"protocol": "dev-split-no-mask", "val_split": "test", "val_samples": 9}, steps=3)
-    result = start(settings, tmp_path / "run")
-    assert result["samples"] == {"test": 9}
-
-
 def test_a_model_trained_without_a_mask_predicts_without_one(listops, tmp_path):
     settings = config(listops, data={"protocol": "dev-split-no-mask"}, model=TINY | {"length": 40}, steps=3)
     start(settings, tmp_path / "run")
@@ -273,9 +249,7 @@ def test_sequences_of_another_task_are_refused(listops, tokens, fact):
         Classifier(TINY, listops.schema).predict(np.array(tokens))
 
 
-def test_ragged_lists_and_images_of_another_size_are_refused(listops):
-    with pytest.raises(DataError):
-        Classifier(TINY, listops.schema).predict([[1, 2], [3]])
+def test_images_of_another_size_are_refused():
     images = SequenceSchema(name="image", vocabulary=4, classes=("a", "b", "c"), longest=9, pad=None)
     model = Classifier(TINY | {"length": 12}, images)
     assert model.predict([0] * 9) in images.classes
@@ -315,23 +289,15 @@ def test_published_accuracies_on_listops_are_not_above_the_root_operator(accurac
     assert compare_accuracy(accuracy, 2000, {"chance": 0.1, "majority class": 0.17, "root operator": 0.363}) == words
 
 
-def test_trivial_baselines_may_use_another_dataset(listops):
-    train, test = listops.split("train"), listops.split("test")
-    few = trivial_baselines(listops, (listops, train[:1]), {"test": test})
-    only = listops[int(train[0])].label
-    assert few["majority class"]["test"] == np.mean([listops[int(i)].label == only for i in test])
-    assert trivial_baselines(listops, None, {"test": test}) == {"chance": {"test": 0.1}}
-
-
 @pytest.mark.parametrize(
     ("changes", "fact"),
     [
         ({"model": {"name": "flare"}}, "model.name='flare'"),
         ({"model": TINY | {"attention": "flair"}}, "'flair'.*'flare'"),
         ({"model": TINY | {"latent": 4}}, "'latent'.*'latents'"),
-        ({"model": tiny("linear") | {"latents": 4}}, "'latents' belongs to flare"),
+        ({"model": tiny("linear") | {"latents": 4}}, "'linear' has no option 'latents'"),
         ({"model": TINY | {"vocabulary": 4}}, "'vocabulary'"),
-        ({"model": TINY | {"length": 10}}, r"model.length=10 .* 30 tokens .* 2\d"),
+        ({"model": TINY | {"length": 10}}, r"model.length=10 .* 30 tokens"),
         ({"data": {"subsample": 4}}, "data.subsample$"),
         ({"data": {"subsample_from": 4}}, "data.subsample_from$"),
         ({"data": {"mirror": ["x"], "turn": ["x", "y"]}}, "data.mirror, data.turn$"),
@@ -341,7 +307,6 @@ def test_trivial_baselines_may_use_another_dataset(listops):
         ({"data": {"val_split": "dev"}}, "'dev'"),
         ({"data": {"val_samples": 21}}, "21"),
         ({"data": {"protocol": "dev-split-no-mask", "val_split": None}}, "data.val_split"),
-        ({"data": {"val_split": "test", "val_samples": 3}}, "data.test_samples"),
         ({"loss": LossConfig(offset=1.0)}, "loss$"),
     ],
 )
@@ -373,14 +338,6 @@ def test_labels_and_tokens_out_of_range_are_refused_before_the_first_step(listop
         SequenceDataset(copy)
 
 
-def test_a_dataset_without_validation_samples_trains_without_them(tmp_path):
-    short = ListOps(min_length=3, max_length=30, max_depth=3)
-    dataset = generate_sequences(short, tmp_path / "d", samples=30, val_samples=0, test_samples=10, quiet=True)
-    with pytest.raises(DataError, match=r"'val'.*data.val_split"):
-        start(config(dataset), tmp_path / "run")
-    assert set(ClassTask(config(dataset, data={"val_split": None})).evaluated) == {"test"}
-
-
 def test_fields_and_sequences_are_not_mistaken_for_each_other(listops, tmp_path):
     darcy = darcy_dataset(tmp_path / "d", samples=6, test=2, resolution=6)
     with pytest.raises(ConfigError, match="dev-split-no-mask"):
@@ -392,14 +349,3 @@ def test_fields_and_sequences_are_not_mistaken_for_each_other(listops, tmp_path)
         load(tmp_path / "run")
     with pytest.raises(DataError, match="1 document"):
         load_classifier(tmp_path / "run").predict(np.ones(3, int), np.ones(3, int))
-
-
-def test_a_validation_split_is_evaluated_for_fields_too(tmp_path):
-    darcy = darcy_dataset(tmp_path / "d", samples=12, test=4, resolution=6)
-    model = {"name": "flare", "channels": 8, "blocks": 1, "heads": 2, "latents": 2, "kv_depth": 0, "ffn_depth": 0}
-    settings = config(darcy, model=model, data={"val_split": "train", "val_samples": 3, "batch_size": 2})
-    result = start(settings, tmp_path / "run")
-    evaluations = [r for r in RunFolder(tmp_path / "run").records() if r["kind"] == "evaluate"]
-    assert {r["split"] for r in evaluations} == {"train"}
-    assert evaluations[-1]["rel_l2"] == pytest.approx(result["rel_l2_train"])
-    assert result["split"] == "test"

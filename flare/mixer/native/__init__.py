@@ -18,11 +18,15 @@ from flare.utils.errors import ConfigError
 _PLAIN = {Tensor, nn.Parameter}
 
 
-def supports(*tensors: Tensor) -> bool:
-    """Return whether the kernels can compute with these tensors in the present context."""
+def supports(*tensors: Tensor, mask: Tensor | None = None, scale: object = 1.0) -> bool:
+    """Return whether the kernels can compute with these tensors, mask and scale in the present context."""
     for t in tensors:
         if t.dtype is not torch.float32 or not t.is_cpu or t.layout is not torch.strided or t.is_nested:
             return False
+    if mask is not None and not (mask.is_cpu and mask.dtype is torch.bool):
+        return False
+    if not isinstance(scale, int | float):  # a tensor might need a gradient
+        return False
     if torch.is_autocast_enabled("cpu") or torch._C._get_tracing_state() is not None:
         return False
     if torch._C._are_functorch_transforms_active():  # torch.func needs operators that it can look into
@@ -34,19 +38,10 @@ def supports(*tensors: Tensor) -> bool:
     return torch.autograd.forward_ad._current_level < 0 and why_not() is None
 
 
-def supports_mask(mask: Tensor | None) -> bool:
-    """Return whether the kernels can read this mask."""
-    return mask is None or (mask.is_cpu and mask.dtype is torch.bool)
-
-
-def supports_scale(scale: object) -> bool:
-    """Return whether the scale is a plain number; a tensor might need a gradient."""
-    return isinstance(scale, int | float)
-
-
 def supports_encode(q_HMD: Tensor, k_BHND: Tensor, v_BHND: Tensor, mask: Tensor | None, scale: float) -> bool:
     """Return whether the kernels can encode these tensors."""
-    return v_BHND.shape == k_BHND.shape and _supports_mixer(q_HMD, k_BHND, v_BHND, mask, scale)
+    fits = v_BHND.shape == k_BHND.shape and q_HMD.numel() > 0
+    return fits and supports(q_HMD, k_BHND, v_BHND, mask=mask, scale=scale)
 
 
 def require() -> None:
@@ -74,13 +69,10 @@ def encode(q_HMD: Tensor, k_BHND: Tensor, v_BHND: Tensor, *, scale: float = 1.0,
 def decode(q_HMD: Tensor, k_BHND: Tensor, z_BHMD: Tensor, *, scale: float = 1.0, mask: Tensor | None = None) -> Tensor:
     """Compute the mixed values Y = softmax(Sᵀ over M) Z, [B, H, N, D], zero at padding."""
     q_HMD = _expand(q_HMD, k_BHND)
-    if z_BHMD.shape != (k_BHND.shape[0], *q_HMD.shape) or not _supports_mixer(q_HMD, k_BHND, z_BHMD, mask, scale):
+    fits = z_BHMD.shape == (k_BHND.shape[0], *q_HMD.shape) and q_HMD.numel() > 0
+    if not (fits and supports(q_HMD, k_BHND, z_BHMD, mask=mask, scale=scale)):
         return sdpa.decode(q_HMD, k_BHND, z_BHMD, scale=scale, mask=mask)
     return torch.ops.flare.decode(q_HMD, k_BHND, z_BHMD, mask, scale)[0]
-
-
-def _supports_mixer(q_HMD: Tensor, k_BHND: Tensor, other: Tensor, mask: Tensor | None, scale: float) -> bool:
-    return q_HMD.numel() > 0 and supports_mask(mask) and supports_scale(scale) and supports(q_HMD, k_BHND, other)
 
 
 def _expand(q_HMD: Tensor, k_BHND: Tensor) -> Tensor:

@@ -14,7 +14,7 @@ import weakref
 from collections.abc import Callable, Sequence
 from functools import cache
 from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -29,7 +29,9 @@ from flare.mixer.native.mixer_ops import (
     define,
     differentiate,
     forbid_second_derivative,
+    tensors,
     tiles,
+    unless_unused,
 )
 
 Shapes = list[tuple[int, ...]]
@@ -67,11 +69,6 @@ def _check_weights(weights: Sequence[Tensor], shapes: Shapes) -> None:
 def _ready(tensors: Sequence[Tensor]) -> list[Tensor]:
     """Return the tensors contiguous and without the lazy negative bit, as the kernels read weights."""
     return [t.resolve_neg().contiguous() for t in tensors]
-
-
-def _flat(weights: Sequence[Tensor]) -> Tensor:
-    """Allocate the gradients of all weights, end to end."""
-    return weights[0].new_empty(sum(w.numel() for w in weights))
 
 
 def _unflatten(flat: Tensor, weights: Sequence[Tensor]) -> list[Tensor]:
@@ -210,44 +207,35 @@ def _resmlp_backward(
     _check_mlp(x, weights, shape)
     rows, drows = contiguous_channels(x.reshape(-1, shape[0])), contiguous_channels(dy.reshape(-1, shape[2]))
     check_shapes(dy=(dy, (*x.shape[:-1], shape[2])), kept=(kept, mlp_activations(len(rows), shape[1], shape[3])))
-    dx, dweights = out = _resmlp_backward_fake(x, weights, kept, dy, shape, wants_dx)
-    weights = _ready(weights)
-    call(
-        "flare_resmlp_backward",
-        torch.get_num_threads(),
-        len(rows),
-        sizes(*shape),
-        rows,
-        rows.stride(0),
-        addresses(weights),
-        aligned(kept),
-        drows,
-        drows.stride(0),
-        dx if wants_dx else None,
-        dweights,
-    )
-    return out
+    dx, dweights = _resmlp_backward_fake(x, weights, kept, dy, shape, wants_dx)
+    weights, kept = _ready(weights), aligned(kept)
+    given = torch.get_num_threads(), len(rows), sizes(*shape), rows, rows.stride(0), addresses(weights), kept
+    call("flare_resmlp_backward", *given, drows, drows.stride(0), dx if wants_dx else None, dweights)
+    return dx, dweights
 
 
 def _resmlp_backward_fake(
     x: Tensor, weights: Sequence[Tensor], kept: Tensor, dy: Tensor, shape: Sequence[int], wants_dx: bool
 ) -> tuple[Tensor, Tensor]:
-    return x.new_empty(x.shape if wants_dx else 0), _flat(weights)
+    return x.new_empty(x.shape if wants_dx else 0), weights[0].new_empty(sum(w.numel() for w in weights))
+
+
+def _keep_outputs(ctx: Any, keep: bool, output: Sequence[Tensor], *inputs: Tensor | None) -> None:
+    """Save tensors for the backward: inputs, and all outputs but the first, which are not differentiable."""
+    if not keep:
+        raise ValueError("an operator with keep=False keeps nothing for a backward; use keep=True")
+    ctx.set_materialize_grads(False)
+    ctx.mark_non_differentiable(*output[1:])
+    ctx.save_for_backward(*inputs, *output[1:])
 
 
 def _keep_resmlp(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
     x, weights, ctx.shape, keep = inputs
-    if not keep:
-        raise ValueError("flare::resmlp with keep=False keeps nothing for a backward; use keep=True")
-    ctx.set_materialize_grads(False)
-    ctx.mark_non_differentiable(output[1])
-    ctx.save_for_backward(x, output[1], *weights)
+    _keep_outputs(ctx, keep, output, x, *weights)
 
 
-def _resmlp_gradient(ctx: Any, dy: Tensor | None, _: None = None) -> tuple[Any, ...]:
-    if dy is None:
-        return None, None, None, None
-    x, kept, *weights = ctx.saved_tensors
+def _resmlp_gradient(ctx: Any, dy: Tensor) -> tuple[Any, ...]:
+    x, *weights, kept = ctx.saved_tensors
     wants_dx = ctx.needs_input_grad[0]
     backward = _operator("resmlp_backward", _resmlp_backward)
     dx, dweights = backward(x, weights, kept, dy, ctx.shape, wants_dx)
@@ -264,7 +252,7 @@ class _Resmlp(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, dy: Tensor | None) -> Any:
-        dx, dweights, *_ = _resmlp_gradient(ctx, dy)
+        dx, dweights, *_ = unless_unused(_resmlp_gradient)(ctx, dy)
         return dx, None, *(dweights or [None] * (len(ctx.needs_input_grad) - 2))
 
 
@@ -274,92 +262,68 @@ KEPT = 8
 """Number of tensors kept for a backward: keys, values, mixed features, latents, both sums, bounds, activations."""
 
 
-def block(
-    x: Tensor,
-    q: Tensor,
-    weights: Sequence[Tensor],
-    mask: Tensor | None,
-    scale: float,
-    eps: float,
-    shape: Sequence[int],
-) -> Tensor:
-    """Compute a FLARE block, [B, N, C] to [B, N, C]; shape: kv_depth, ffn_depth, silu, rms."""
-    keep = _wants_gradient(x, q, *weights)
+class BlockInputs(NamedTuple):
+    """Inputs of a block, in the order of the operators."""
+
+    x: Tensor
+    q: Tensor
+    weights: Sequence[Tensor]
+    mask: Tensor | None
+    scale: float
+    eps: float
+    shape: Sequence[int]
+    """kv_depth, ffn_depth, silu, rms."""
+
+    def check(self) -> None:
+        (B, N, C), (H, _, D), (kv_depth, ffn_depth, _, rms) = self.x.shape, self.q.shape, self.shape
+        check_shapes(x=(self.x, (B, N, H * D)), mask=(self.mask, (B, N)))
+        _check_weights(self.weights, cached_block_shapes(C, kv_depth, ffn_depth, rms))
+
+    def kept(self) -> list[tuple[int, ...]]:
+        """Return the shapes of what is kept for a backward, the activations last."""
+        (B, N, C), (H, M, D) = self.x.shape, self.q.shape
+        count = B * tiles(N)
+        points = [(count, C, T)] * 3
+        return [*points, (B, H, M, D), (B, H, M), (count, H, T), (B, H), block_activations(B, N, C, *self.shape[:2])]
+
+    def call(self, kernel: str, kept: Sequence[Tensor], *rest: Tensor) -> None:
+        x, (q, *weights) = contiguous_channels(self.x.resolve_neg()), _ready((self.q, *self.weights))
+        (B, N, _), (H, M, D), mask = x.shape, q.shape, contiguous_mask(self.mask)
+        numbers = sizes(torch.get_num_threads(), B, H, M, N, D, *self.shape, x.stride(0), x.stride(1))
+        given = numbers, self.scale, self.eps, x, q, addresses(weights), mask
+        call(kernel, *given, addresses(kept) if kept else None, *rest)
+
+
+def block(inputs: BlockInputs) -> Tensor:
+    """Compute a FLARE block, [B, N, C] to [B, N, C]."""
+    keep = _wants_gradient(inputs.x, inputs.q, *inputs.weights)
     if is_watched():
-        return torch.ops.flare.block(x, q, weights, mask, scale, eps, shape, keep)[0]
+        return torch.ops.flare.block(*inputs, keep)[0]
     if keep:
-        return _Block.apply(x, q, (mask, scale, eps, shape), *weights)
-    return _run_block(x, q, weights, mask, scale, eps, shape, keep)[0]
+        return _Block.apply(inputs.x, inputs.q, inputs[3:], *inputs.weights)
+    return _run_block(inputs, keep)[0]
 
 
-def _check_block(x: Tensor, q: Tensor, weights: Sequence[Tensor], mask: Tensor | None, shape: Sequence[int]) -> None:
-    (B, N, C), (H, _, D), (kv_depth, ffn_depth, _, rms) = x.shape, q.shape, shape
-    check_shapes(x=(x, (B, N, H * D)), mask=(mask, (B, N)))
-    _check_weights(weights, cached_block_shapes(C, kv_depth, ffn_depth, rms))
+def _block(*arguments: Any) -> tuple[Tensor, ...]:
+    *given, keep = arguments
+    inputs = BlockInputs(*given)
+    inputs.check()
+    return _with_empty(_run_block(inputs, keep))
 
 
-def _block(
-    x: Tensor,
-    q: Tensor,
-    weights: Sequence[Tensor],
-    mask: Tensor | None,
-    scale: float,
-    eps: float,
-    shape: Sequence[int],
-    keep: bool,
-) -> tuple[Tensor, ...]:
-    _check_block(x, q, weights, mask, shape)
-    return _with_empty(_run_block(x, q, weights, mask, scale, eps, shape, keep))
-
-
-def _run_block(
-    x: Tensor,
-    q: Tensor,
-    weights: Sequence[Tensor],
-    mask: Tensor | None,
-    scale: float,
-    eps: float,
-    shape: Sequence[int],
-    keep: bool,
-) -> list[Tensor]:
-    made = [x.new_empty(size) for size in [x.shape, *(_kept_shapes(x, q) if keep else [])]]
+def _run_block(inputs: BlockInputs, keep: bool) -> list[Tensor]:
+    x, kept = inputs.x, inputs.kept() if keep else []
+    made = [x.new_empty(shape) for shape in [x.shape, *kept[:-1]]]
     if keep:
-        made.append(_allocate_activations(keep, block_activations(*x.shape, *shape[:2])))
-    out, *kept = made
-    _call_block("flare_block", x, q, weights, mask, scale, eps, shape, kept, out)
+        made.append(_allocate_activations(keep, kept[-1]))
+    inputs.call("flare_block", made[1:], made[0])
     return made
 
 
-def _call_block(
-    name: str,
-    x: Tensor,
-    q: Tensor,
-    weights: Sequence[Tensor],
-    mask: Tensor | None,
-    scale: float,
-    eps: float,
-    shape: Sequence[int],
-    kept: Sequence[Tensor],
-    *rest: Tensor,
-) -> None:
-    x, (q, *weights), mask = contiguous_channels(x.resolve_neg()), _ready((q, *weights)), contiguous_mask(mask)
-    (B, N, _), (H, M, D) = x.shape, q.shape
-    numbers = sizes(torch.get_num_threads(), B, H, M, N, D, *shape, x.stride(0), x.stride(1))
-    call(name, numbers, scale, eps, x, q, addresses(weights), mask, addresses(kept) if kept else None, *rest)
-
-
-def _block_fake(
-    x: Tensor,
-    q: Tensor,
-    weights: Sequence[Tensor],
-    mask: Tensor | None,
-    scale: float,
-    eps: float,
-    shape: Sequence[int],
-    keep: bool,
-) -> tuple[Tensor, ...]:
-    kept = [*_kept_shapes(x, q), block_activations(*x.shape, *shape[:2])] if keep else []
-    return _with_empty([x.new_empty(size) for size in [x.shape, *kept]])
+def _block_fake(*arguments: Any) -> tuple[Tensor, ...]:
+    *given, keep = arguments
+    inputs = BlockInputs(*given)
+    return _with_empty([inputs.x.new_empty(shape) for shape in [inputs.x.shape, *(inputs.kept() if keep else [])]])
 
 
 def _with_empty(made: list[Tensor]) -> tuple[Tensor, ...]:
@@ -367,65 +331,32 @@ def _with_empty(made: list[Tensor]) -> tuple[Tensor, ...]:
     return *made, *(made[0].new_empty(0) for _ in range(1 + KEPT - len(made)))
 
 
-def _kept_shapes(x: Tensor, q: Tensor) -> list[tuple[int, ...]]:
-    """Return the shapes of what is always kept, which is all but the activations."""
-    (B, N, C), (H, M, D) = x.shape, q.shape
-    count = B * tiles(N)
-    return [*[(count, C, T)] * 3, (B, H, M, D), (B, H, M), (count, H, T), (B, H)]
-
-
-def _block_backward(
-    dout: Tensor,
-    x: Tensor,
-    q: Tensor,
-    weights: Sequence[Tensor],
-    mask: Tensor | None,
-    kept: Sequence[Tensor],
-    scale: float,
-    eps: float,
-    shape: Sequence[int],
-) -> tuple[Tensor, Tensor, Tensor]:
-    _check_block(x, q, weights, mask, shape)
-    wanted = [*_kept_shapes(x, q), block_activations(*x.shape, *shape[:2])]
-    shapes = {f"kept[{i}]": pair for i, pair in enumerate(zip(kept, wanted, strict=True))}
-    check_shapes(dout=(dout, x.shape), **shapes)
-    out = _block_backward_fake(dout, x, q, weights, mask, kept, scale, eps, shape)
-    kept, dout = [aligned(t) for t in kept], dout.contiguous()
-    _call_block("flare_block_backward", x, q, weights, mask, scale, eps, shape, kept, dout, *out)
+def _block_backward(dout: Tensor, kept: Sequence[Tensor], *given: Any) -> tuple[Tensor, Tensor, Tensor]:
+    inputs = BlockInputs(*given)
+    inputs.check()
+    shapes = {f"kept[{i}]": pair for i, pair in enumerate(zip(kept, inputs.kept(), strict=True))}
+    check_shapes(dout=(dout, inputs.x.shape), **shapes)
+    out = _block_backward_fake(dout, kept, *given)
+    inputs.call("flare_block_backward", [aligned(t) for t in kept], dout.contiguous(), *out)
     return out
 
 
-def _block_backward_fake(
-    dout: Tensor,
-    x: Tensor,
-    q: Tensor,
-    weights: Sequence[Tensor],
-    mask: Tensor | None,
-    kept: Sequence[Tensor],
-    scale: float,
-    eps: float,
-    shape: Sequence[int],
-) -> tuple[Tensor, Tensor, Tensor]:
-    return x.new_empty(x.shape), q.new_empty(q.shape), _flat(weights)
+def _block_backward_fake(dout: Tensor, kept: Sequence[Tensor], *given: Any) -> tuple[Tensor, Tensor, Tensor]:
+    x, q, weights, *_ = given
+    return x.new_empty(x.shape), q.new_empty(q.shape), x.new_empty(sum(w.numel() for w in weights))
 
 
 def _keep_block(ctx: Any, inputs: tuple[Any, ...], output: Sequence[Tensor]) -> None:
-    x, q, weights, mask, ctx.scale, ctx.eps, ctx.shape, keep = inputs
-    if not keep:
-        raise ValueError("flare::block with keep=False keeps nothing for a backward; use keep=True")
-    ctx.set_materialize_grads(False)
-    ctx.mark_non_differentiable(*output[1:])
-    ctx.save_for_backward(x, q, mask, *weights, *output[1:])
+    x, q, weights, mask, *ctx.how, keep = inputs
+    _keep_outputs(ctx, keep, output, x, q, mask, *weights)
 
 
-def _block_gradient(ctx: Any, dout: Tensor | None, *_: None) -> tuple[Any, ...]:
-    if dout is None:
-        return (None,) * 8
+def _block_gradient(ctx: Any, dout: Tensor) -> tuple[Any, ...]:
     x, q, mask, *rest = ctx.saved_tensors
     weights, kept = rest[:-KEPT], rest[-KEPT:]
     backward = _operator("block_backward", _block_backward)
-    dx, dq, dweights = backward(dout, x, q, weights, mask, kept, ctx.scale, ctx.eps, ctx.shape)
-    return dx, dq, _unflatten_block(dweights, x.shape[2], *ctx.shape), None, None, None, None, None
+    dx, dq, dweights = backward(dout, kept, x, q, weights, mask, *ctx.how)
+    return dx, dq, _unflatten_block(dweights, x.shape[2], *ctx.how[-1]), None, None, None, None, None
 
 
 def _unflatten_block(flat: Tensor, C: int, kv_depth: int, ffn_depth: int, silu: int, rms: int) -> list[Tensor]:
@@ -447,36 +378,25 @@ class _Block(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, q: Tensor, how: tuple[Any, ...], *weights: Tensor) -> Tensor:
-        inputs = x, q, weights, *how, True
-        output = _run_block(*inputs)
-        _keep_block(ctx, inputs, output)
+        inputs = BlockInputs(x, q, weights, *how)
+        _keep_block(ctx, (*inputs, True), output := _run_block(inputs, True))
         return output[0]
 
     @staticmethod
     def backward(ctx: Any, dout: Tensor | None) -> Any:
-        dx, dq, dweights, *_ = _block_gradient(ctx, dout)
+        dx, dq, dweights, *_ = unless_unused(_block_gradient)(ctx, dout)
         return dx, dq, None, *(dweights or [None] * (len(ctx.needs_input_grad) - 3))
 
 
-define("resmlp(Tensor x, Tensor[] weights, int[] shape, bool keep) -> (Tensor, Tensor)", _resmlp, _resmlp_fake)
+define(f"resmlp(Tensor x, Tensor[] weights, int[] shape, bool keep) -> {tensors(2)}", _resmlp, _resmlp_fake)
 define(
-    "resmlp_backward(Tensor x, Tensor[] weights, Tensor kept, Tensor dy, int[] shape, bool wants_dx) "
-    "-> (Tensor, Tensor)",
+    f"resmlp_backward(Tensor x, Tensor[] weights, Tensor kept, Tensor dy, int[] shape, bool wants_dx) -> {tensors(2)}",
     _resmlp_backward,
     _resmlp_backward_fake,
 )
-define(
-    "block(Tensor x, Tensor q, Tensor[] weights, Tensor? mask, float scale, float eps, int[] shape, bool keep) "
-    f"-> ({', '.join(['Tensor'] * (1 + KEPT))})",
-    _block,
-    _block_fake,
-)
-define(
-    "block_backward(Tensor dout, Tensor x, Tensor q, Tensor[] weights, Tensor? mask, Tensor[] kept, float scale, "
-    "float eps, int[] shape) -> (Tensor, Tensor, Tensor)",
-    _block_backward,
-    _block_backward_fake,
-)
+_TAKES = "Tensor x, Tensor q, Tensor[] weights, Tensor? mask, float scale, float eps, int[] shape"
+define(f"block({_TAKES}, bool keep) -> {tensors(1 + KEPT)}", _block, _block_fake)
+define(f"block_backward(Tensor dout, Tensor[] kept, {_TAKES}) -> {tensors(3)}", _block_backward, _block_backward_fake)
 differentiate("resmlp", _resmlp_gradient, _keep_resmlp)
 differentiate("block", _block_gradient, _keep_block)
 forbid_second_derivative("resmlp_backward")

@@ -10,10 +10,8 @@ import ctypes
 import hashlib
 import os
 import platform
-import shutil
 import subprocess
 import tempfile
-import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from functools import cache
@@ -26,7 +24,6 @@ SOURCES = HERE / "src"
 FLAGS = ["-std=c++17", "-O3", "-fno-math-errno", "-fPIC", "-Wall", "-Wextra", "-Wno-maybe-uninitialized"]
 KEEP = 32
 """Number of libraries in a cache: machines that share a home, and versions of torch and flare, have one each."""
-HOUR = 3600
 
 Loader = Callable[[Path], ctypes.CDLL]
 """Opens a library file; raises KernelsUnavailable if it is not a kernel library."""
@@ -34,11 +31,6 @@ Loader = Callable[[Path], ctypes.CDLL]
 
 class KernelsUnavailable(Exception):
     """There are no kernels on this machine; the message has the reason and a remedy."""
-
-
-def find() -> Path | None:
-    """Return an intact library for this machine from the package or a cache, or None."""
-    return next(_intact(folders()), None)
 
 
 def folders() -> list[Path]:
@@ -96,14 +88,10 @@ def checksum(path: Path) -> str:
 
 
 def tidy(folder: Path) -> None:
-    """Remove leftovers of killed builds and all but the newest libraries."""
+    """Remove all but the newest libraries."""
     with suppress(OSError):
-        by_age = sorted(folder.glob("kernels-*.so"), key=lambda path: path.stat().st_mtime)
-        for path in by_age[:-KEEP]:
+        for path in sorted(folder.glob("kernels-*.so"), key=lambda path: path.stat().st_mtime)[:-KEEP]:
             path.unlink()
-        for left in folder.glob(".building-*"):
-            if time.time() - left.stat().st_mtime > HOUR:  # no build takes so long
-                shutil.rmtree(left)
 
 
 # ---- what a library is built from ------------------------------------------------------------------------------------
@@ -127,7 +115,8 @@ def _key(*flags: str) -> str:
 
 def flags() -> list[str]:
     """Return the compiler flags."""
-    return [*FLAGS, _host_flag(), *extra_flags()]
+    host = "-march=native" if platform.machine().lower() in ("x86_64", "amd64") else "-mcpu=native"
+    return [*FLAGS, host, *extra_flags()]
 
 
 def extra_flags() -> list[str]:
@@ -135,16 +124,15 @@ def extra_flags() -> list[str]:
     return os.environ.get("FLARE_CXXFLAGS", "").split()
 
 
-def _host_flag() -> str:
-    return "-march=native" if platform.machine().lower() in ("x86_64", "amd64") else "-mcpu=native"
-
-
 def _processor_features() -> list[str]:
     """Return what distinguishes processors, so that machines with a shared home never load each other's library."""
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     except OSError:
-        return [platform.processor(), platform.platform(), output("sysctl", "-n", "machdep.cpu.brand_string")]
+        brand = subprocess.run(
+            ["sysctl", "-n", "machdep.cpu.brand_string"], capture_output=True, text=True, check=False
+        )
+        return [platform.platform(), brand.stdout]
     wanted = ("flags", "Features", "CPU implementer", "CPU part")
     return sorted({word for line in lines if line.startswith(wanted) for word in line.split(":", 1)[1].split()})
 
@@ -158,11 +146,3 @@ def openmp_runtime() -> Path | None:
     from threadpoolctl import threadpool_info
 
     return next((Path(found["filepath"]) for found in threadpool_info() if found["user_api"] == "openmp"), None)
-
-
-def output(*command: str) -> str:
-    """Return the standard output of a command, or an empty string if it cannot run."""
-    try:
-        return subprocess.run(command, capture_output=True, text=True, errors="replace", check=False).stdout
-    except OSError:
-        return ""

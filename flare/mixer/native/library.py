@@ -82,19 +82,16 @@ def _load() -> ctypes.CDLL | KernelsUnavailable:
 
 def _is_disabled() -> bool:
     value = os.environ.get("FLARE_NATIVE") or "1"
-    if value.lower() in ("0", "off", "no", "false"):
-        return True
-    if value.lower() in ("1", "on", "yes", "true"):
-        return False
-    raise ConfigError(f"FLARE_NATIVE={value} must be 1 (use the native kernels, the default) or 0 (disable them)")
+    if value not in ("0", "1"):
+        raise ConfigError(f"FLARE_NATIVE={value} must be 1 (use the native kernels, the default) or 0 (disable them)")
+    return value == "0"
 
 
-def obtain(folder: Path | None = None, *, again: bool = False) -> ctypes.CDLL:
+def obtain(folder: Path | None = None) -> ctypes.CDLL:
     """Load the library, after building it if necessary.
 
     Args:
         folder: Folder of the library. None means the first one that loads from the package or a cache.
-        again: Retry a build that failed recently.
 
     Raises:
         KernelsUnavailable: The library cannot be built or loaded.
@@ -102,8 +99,8 @@ def obtain(folder: Path | None = None, *, again: bool = False) -> ctypes.CDLL:
     if platform.system() == "Windows":
         raise KernelsUnavailable("the kernels support Linux and macOS only")
     if folder:
-        return open_library(build(open_library, folder, again=again))
-    return first_that_loads(folders(), open_library) or open_library(build(open_library, again=again))
+        return open_library(build(open_library, folder))
+    return first_that_loads(folders(), open_library) or open_library(build(open_library))
 
 
 def open_library(path: Path) -> ctypes.CDLL:

@@ -24,14 +24,31 @@ def define(schema: str, kernel: Callable[..., Any], fake: Callable[..., Any]) ->
 
 
 def differentiate(name: str, backward: Callable[..., Any], keep: Callable[..., Any]) -> None:
-    """Register the gradient of an operator; `keep` saves what the gradient needs."""
-    torch.library.register_autograd(f"flare::{name}", backward, setup_context=keep, lib=LIBRARY)
+    """Register the gradient of an operator, `backward(ctx, gradient)`; `keep` saves what it needs.
+
+    Only the first output is differentiable.
+    """
+    torch.library.register_autograd(f"flare::{name}", unless_unused(backward), setup_context=keep, lib=LIBRARY)
+
+
+def unless_unused(backward: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a gradient that is None for all inputs if the loss does not depend on the first output."""
+
+    def gradient(ctx: Any, dy: Tensor | None, *_: None) -> Any:
+        return (None,) * len(ctx.needs_input_grad) if dy is None else backward(ctx, dy)
+
+    return gradient
+
+
+def tensors(count: int) -> str:
+    """Return the type of so many tensors in a schema."""
+    return f"({', '.join(['Tensor'] * count)})"
 
 
 def forbid_second_derivative(name: str) -> None:
     """Make the gradient of an operator, itself a gradient, an error instead of a silent zero."""
 
-    def fail(ctx: Any, *gradients: Tensor) -> None:
+    def fail(ctx: Any, gradient: Tensor) -> None:
         raise NotImplementedError(
             "the native kernels have first derivatives only; for higher ones use backend='reference'"
         )
@@ -74,8 +91,8 @@ def check_shapes(**tensors: tuple[Tensor | None, tuple[int, ...]]) -> None:
             raise ValueError(f"{name} is {list(tensor.shape)}; it must be {list(shape)}")
 
 
-def _strides(x_BHND: Tensor) -> Any:
-    return sizes(*x_BHND.stride()[:3])
+def _strides(x_BHND: Tensor | None) -> Any:
+    return None if x_BHND is None else sizes(*x_BHND.stride()[:3])
 
 
 def _like_points(k_BHND: Tensor) -> Tensor:
@@ -119,99 +136,38 @@ def _decode_fake(q: Tensor, k: Tensor, z: Tensor, mask: Tensor | None, scale: fl
 
 
 def _mixer_backward(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor | None,
-    mask: Tensor | None,
-    scale: float,
-    z: Tensor,
-    enc_log_sums: Tensor | None,
-    y: Tensor | None,
-    dy: Tensor | None,
-    dec_log_sums: Tensor | None,
-    bounds: Tensor,
-    dz: Tensor | None,
+    q: Tensor, k: Tensor, v: Tensor | None, mask: Tensor | None, scale: float, *others: Any
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Compute dq, dk, dv, dz of the encode (given v, dz), the decode (given y, dy) or both; unused ones are empty."""
-    dq, dk, dv, dz_out = out = _mixer_backward_fake(
-        q, k, v, mask, scale, z, enc_log_sums, y, dy, dec_log_sums, bounds, dz
-    )
+    z, enc_log_sums, y, dy, dec_log_sums, bounds, dz = others
     (B, H, N, D), M = k.shape, q.shape[1]
-    check_shapes(
-        q=(q, (H, M, D)),
-        v=(v, (B, H, N, D)),
-        mask=(mask, (B, N)),
-        z=(z, (B, H, M, D)),
-        enc_log_sums=(enc_log_sums, (B, H, M)),
-        y=(y, (B, H, N, D)),
-        dy=(dy, (B, H, N, D)),
-        dec_log_sums=(dec_log_sums, (B * tiles(N), H, T)),
-        bounds=(bounds, (B, H)),
-        dz=(dz, (B, H, M, D)),
-    )
-    if v is None and dy is None:
-        raise ValueError("neither v (for the encode) nor dy (for the decode) is given")
-    if (v is not None and enc_log_sums is None) or (dy is not None and (y is None or dec_log_sums is None)):
-        raise ValueError("v requires enc_log_sums; dy requires y and dec_log_sums")
-    if v is not None and dy is None and dz is None:
-        raise ValueError("the encode alone requires dz")
-    q, k, z, bounds, mask = (
-        q.contiguous(),
-        contiguous_channels(k),
-        z.contiguous(),
-        bounds.contiguous(),
-        contiguous_mask(mask),
-    )
-    v, y, dy = (None if t is None else contiguous_channels(t) for t in (v, y, dy))
-    enc_log_sums = None if enc_log_sums is None else enc_log_sums.contiguous()
-    dec_log_sums = None if dec_log_sums is None else aligned(dec_log_sums)
+    points, latents = (B, H, N, D), (B, H, M, D)
+    check_shapes(q=(q, (H, M, D)), v=(v, points), mask=(mask, (B, N)), z=(z, latents), dz=(dz, latents))
+    check_shapes(y=(y, points), dy=(dy, points), bounds=(bounds, (B, H)))
+    check_shapes(enc_log_sums=(enc_log_sums, (B, H, M)), dec_log_sums=(dec_log_sums, (B * tiles(N), H, T)))
+    missing = (enc_log_sums is None and v is not None) or ((y is None or dec_log_sums is None) and dy is not None)
+    if missing or (dy is None and (v is None or dz is None)):
+        raise ValueError("the encode requires v, enc_log_sums and dz, the decode y, dy and dec_log_sums")
+    out = _mixer_backward_fake(q, k, v, mask, scale, *others)
     if k.numel() == 0:
-        dq.zero_(), dz_out.zero_()
+        out[0].zero_(), out[3].zero_()
         return out
-    call(
-        "flare_mixer_backward",
-        _sizes(q, k),
-        scale,
-        q,
-        k,
-        _strides(k),
-        v,
-        None if v is None else _strides(v),
-        mask,
-        z,
-        enc_log_sums,
-        y,
-        None if y is None else _strides(y),
-        dy,
-        None if dy is None else _strides(dy),
-        dec_log_sums,
-        bounds,
-        None if dz is None else dz.contiguous(),
-        dq,
-        dk,
-        dv,
-        dz_out,
-    )
+    q, k = q.contiguous(), contiguous_channels(k)
+    z, enc_log_sums, bounds, dz = (None if t is None else t.contiguous() for t in (z, enc_log_sums, bounds, dz))
+    v, y, dy = (None if t is None else contiguous_channels(t) for t in (v, y, dy))
+    encoded = v, _strides(v), contiguous_mask(mask), z, enc_log_sums
+    decoded = y, _strides(y), dy, _strides(dy), None if dec_log_sums is None else aligned(dec_log_sums)
+    call("flare_mixer_backward", _sizes(q, k), scale, q, k, _strides(k), *encoded, *decoded, bounds, dz, *out)
     return out
 
 
 def _mixer_backward_fake(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor | None,
-    mask: Tensor | None,
-    scale: float,
-    z: Tensor,
-    enc_log_sums: Tensor | None,
-    y: Tensor | None,
-    dy: Tensor | None,
-    dec_log_sums: Tensor | None,
-    bounds: Tensor,
-    dz: Tensor | None,
+    q: Tensor, k: Tensor, v: Tensor | None, mask: Tensor | None, scale: float, *others: Any
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    z, _, _, dy, *_ = others
     dv = k.new_empty(0) if v is None else _like_points(k)
-    dz_out = k.new_empty(0) if dy is None else torch.empty_like(z, memory_format=torch.contiguous_format)
-    return torch.empty_like(q, memory_format=torch.contiguous_format), _like_points(k), dv, dz_out
+    dz = k.new_empty(0) if dy is None else k.new_empty(z.shape)
+    return q.new_empty(q.shape), _like_points(k), dv, dz
 
 
 def _keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
@@ -222,17 +178,13 @@ def _keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None
     ctx.save_for_backward(*tensors, *output)
 
 
-def _encode_gradient(ctx: Any, dz: Tensor | None, *_: None) -> tuple[Tensor | None, ...]:
-    if dz is None:
-        return None, None, None, None, None
+def _encode_gradient(ctx: Any, dz: Tensor) -> tuple[Tensor | None, ...]:
     q, k, v, mask, z, log_sums, bounds = ctx.saved_tensors
     dq, dk, dv, _ = torch.ops.flare.mixer_backward(q, k, v, mask, ctx.scale, z, log_sums, None, None, None, bounds, dz)
     return dq, dk, dv, None, None
 
 
-def _decode_gradient(ctx: Any, dy: Tensor | None, *_: None) -> tuple[Tensor | None, ...]:
-    if dy is None:
-        return None, None, None, None, None
+def _decode_gradient(ctx: Any, dy: Tensor) -> tuple[Tensor | None, ...]:
     q, k, z, mask, y, log_sums, bounds = ctx.saved_tensors
     dq, dk, _, dz = torch.ops.flare.mixer_backward(q, k, None, mask, ctx.scale, z, None, y, dy, log_sums, bounds, None)
     return dq, dk, dz, None, None
@@ -250,9 +202,7 @@ def _mix_fake(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, scale: float
     return y, z, enc_log_sums, dec_log_sums, bounds
 
 
-def _mix_gradient(ctx: Any, dy: Tensor | None, *_: None) -> tuple[Tensor | None, ...]:
-    if dy is None:
-        return None, None, None, None, None
+def _mix_gradient(ctx: Any, dy: Tensor) -> tuple[Tensor | None, ...]:
     q, k, v, mask, y, z, enc_log_sums, dec_log_sums, bounds = ctx.saved_tensors
     dq, dk, dv, _ = torch.ops.flare.mixer_backward(
         q, k, v, mask, ctx.scale, z, enc_log_sums, y, dy, dec_log_sums, bounds, None
@@ -260,20 +210,13 @@ def _mix_gradient(ctx: Any, dy: Tensor | None, *_: None) -> tuple[Tensor | None,
     return dq, dk, dv, None, None
 
 
-define(
-    "encode(Tensor q, Tensor k, Tensor v, Tensor? mask, float scale) -> (Tensor, Tensor, Tensor)", _encode, _encode_fake
-)
-define(
-    "decode(Tensor q, Tensor k, Tensor z, Tensor? mask, float scale) -> (Tensor, Tensor, Tensor)", _decode, _decode_fake
-)
-define(
-    "mix(Tensor q, Tensor k, Tensor v, Tensor? mask, float scale) -> (Tensor, Tensor, Tensor, Tensor, Tensor)",
-    _mix,
-    _mix_fake,
-)
+_TAKES = "(Tensor q, Tensor k, Tensor v, Tensor? mask, float scale)"
+define(f"encode{_TAKES} -> {tensors(3)}", _encode, _encode_fake)
+define(f"decode{_TAKES.replace('Tensor v', 'Tensor z')} -> {tensors(3)}", _decode, _decode_fake)
+define(f"mix{_TAKES} -> {tensors(5)}", _mix, _mix_fake)
 define(
     "mixer_backward(Tensor q, Tensor k, Tensor? v, Tensor? mask, float scale, Tensor z, Tensor? enc_log_sums, "
-    "Tensor? y, Tensor? dy, Tensor? dec_log_sums, Tensor bounds, Tensor? dz) -> (Tensor, Tensor, Tensor, Tensor)",
+    f"Tensor? y, Tensor? dy, Tensor? dec_log_sums, Tensor bounds, Tensor? dz) -> {tensors(4)}",
     _mixer_backward,
     _mixer_backward_fake,
 )

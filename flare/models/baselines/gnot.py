@@ -9,13 +9,14 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
+from flare.mixer import check_mask
 from flare.models.baselines.grid import REFERENCE, check_grid, check_unified, distances, require_grid
 from flare.models.baselines.transolver import Placeholder
 from flare.models.layers import (
     at_least,
     check_heads,
-    check_mask,
     merge_heads,
+    mlp,
     no_autocast,
     small_normal,
     split_heads,
@@ -65,9 +66,7 @@ class GNOTBlock(nn.Module):
     def __init__(self, channels: int, heads: int, mlp_ratio: int, experts: int, gate_dim: int) -> None:
         super().__init__()
         wide = 2 * channels
-        self.gate = nn.Sequential(
-            nn.Linear(gate_dim, wide), nn.GELU(), nn.Linear(wide, wide), nn.GELU(), nn.Linear(wide, experts)
-        )
+        self.gate = mlp(gate_dim, wide, wide, experts)
         self.geometry_norm, self.field_norm, self.self_norm = (nn.LayerNorm(channels) for _ in range(3))
         self.cross, self.self = (GNOTAttention(channels, heads) for _ in range(2))
         self.first, self.second = (Experts(channels, mlp_ratio, experts) for _ in range(2))
@@ -130,18 +129,16 @@ class GNOT(nn.Module):
             if not published:
                 function_dim, gate_dim = (in_dim - 2 or 2), 2
         wide = 2 * channels
-        self.lift_geometry, self.lift_field = (
-            nn.Sequential(nn.Linear(width, wide), nn.GELU(), nn.Linear(wide, channels))
-            for width in (geometry_dim, geometry_dim + function_dim)
-        )
+        self.lift_geometry = mlp(geometry_dim, wide, channels)
+        self.lift_field = mlp(geometry_dim + function_dim, wide, channels)
         self.placeholder = Placeholder(channels)
         self.blocks = nn.ModuleList(GNOTBlock(channels, heads, mlp_ratio, experts, gate_dim) for _ in range(blocks))
-        self.head = nn.Sequential(nn.Linear(channels, wide), nn.GELU(), nn.Linear(wide, out_dim))
+        self.head = mlp(channels, wide, out_dim)
         self.apply(small_normal)
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
         """Map [B, N, in_dim] to [B, N, out_dim]; the mask is a boolean [B, N], True at real points."""
-        check_mask(x, mask)
+        check_mask(mask, *x.shape[:2])
         geometry, function, position = self._inputs(x, mask)
         geometry_BNC = self.lift_geometry(geometry)
         field_BNC = self.placeholder(self.lift_field(torch.cat([geometry, *function], dim=-1)))

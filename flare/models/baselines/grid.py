@@ -33,12 +33,10 @@ def require_grid(x: Tensor, mask: Tensor | None, grid: tuple[int, int]) -> None:
         raise ConfigError("mask excludes points, but this model needs the whole grid; use a model for any mesh")
 
 
-def check_unified(grid: tuple[int, int] | None, in_dim: int) -> None:
-    """Raise ConfigError unless there are a grid and two coordinates for `unified_pos` to replace."""
-    if grid is None:
-        raise ConfigError("unified_pos replaces the two coordinates of a grid and requires grid=(rows, columns)")
-    if in_dim < 2:
-        raise ConfigError(f"unified_pos replaces the first two features, the coordinates; in_dim={in_dim}")
+def check_unified(grid: tuple[int, int] | None, in_dim: int, least: int = 2) -> None:
+    """Raise ConfigError unless there are a grid and at least so many features, with two coordinates to replace."""
+    if grid is None or in_dim < least:
+        raise ConfigError(f"unified_pos replaces two coordinates: grid={grid}, in_dim={in_dim} (at least {least})")
 
 
 def distances(grid: tuple[int, int]) -> Tensor:

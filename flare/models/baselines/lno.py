@@ -8,7 +8,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import scaled_dot_product_attention
 
-from flare.models.layers import at_least, check_heads, check_mask, merge_heads, split_heads, transformer_mlp
+from flare.mixer import check_mask
+from flare.models.layers import at_least, check_heads, merge_heads, split_heads, transformer_mlp
 from flare.utils.errors import ConfigError
 
 
@@ -89,7 +90,7 @@ class LNO(nn.Module):
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
         """Map [B, N, in_dim] to [B, N, out_dim]; the mask is a boolean [B, N], True at real points."""
-        check_mask(x, mask)
+        check_mask(mask, *x.shape[:2])
         e_BNM = self.scores(self.trunk(x[..., : self.trunk_dim]))
         own = e_BNM if mask is None else e_BNM.masked_fill(~mask[..., None], torch.finfo(e_BNM.dtype).min)
         z_BMC = own.softmax(1).transpose(1, 2) @ self.branch(x)

@@ -8,14 +8,14 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import scaled_dot_product_attention
 
+from flare.mixer import check_mask
 from flare.models.flare import ResMLP
 from flare.models.layers import (
-    TransformerBlock,
     at_least,
     check_heads,
-    check_mask,
     key_mask,
     merge_heads,
+    self_attention_block,
     small_normal,
     split_heads,
     transformer_mlp,
@@ -29,20 +29,17 @@ class CrossAttention(nn.Module):
     Args:
         channels: Feature width C.
         heads: Number of heads; must divide C.
-        bias: Whether the query, key and value maps have a bias.
         query: Whether there is a query map. Without one, the targets are the queries.
-        joint: Whether one Linear makes keys and values, instead of two.
+        joint: Whether one Linear makes keys and values, and no map has a bias; otherwise two Linear with biases.
     """
 
-    def __init__(
-        self, channels: int, heads: int, *, bias: bool = False, query: bool = True, joint: bool = True
-    ) -> None:
+    def __init__(self, channels: int, heads: int, *, query: bool = True, joint: bool = True) -> None:
         super().__init__()
         check_heads(channels, heads)
         self.heads = heads
-        self.query = nn.Linear(channels, channels, bias=bias) if query else nn.Identity()
+        self.query = nn.Linear(channels, channels, bias=not joint) if query else nn.Identity()
         widths = [2 * channels] if joint else [channels, channels]
-        self.key_value = nn.ModuleList(nn.Linear(channels, width, bias=bias) for width in widths)
+        self.key_value = nn.ModuleList(nn.Linear(channels, width, bias=not joint) for width in widths)
         self.out = nn.Linear(channels, channels)
 
     def forward(self, target: Tensor, source: Tensor, mask: Tensor | None = None) -> Tensor:
@@ -107,18 +104,18 @@ class PerceiverIO(nn.Module):
         self.lift = ResMLP(in_dim, channels, channels, io_depth, skip_in=False)
         self.latents = nn.Parameter(torch.randn(latents, channels))
         self.encoder_norm = nn.LayerNorm(channels)
-        self.encoder = CrossAttention(channels, heads, bias=True, query=False, joint=False)
-        block = CrossBlock if flavour == "cross" else TransformerBlock
+        self.encoder = CrossAttention(channels, heads, query=False, joint=False)
+        block = CrossBlock if flavour == "cross" else self_attention_block
         self.blocks = nn.ModuleList(block(channels, heads, mlp_ratio=mlp_ratio, gelu=gelu) for _ in range(blocks))
         self.decoder_point_norm, self.decoder_latent_norm = nn.LayerNorm(channels), nn.LayerNorm(channels)
-        self.decoder = CrossAttention(channels, heads, bias=True, joint=False)
+        self.decoder = CrossAttention(channels, heads, joint=False)
         self.head_norm = nn.LayerNorm(channels)
         self.head = ResMLP(channels, channels, out_dim, io_depth, skip_out=False)
         self.apply(small_normal)
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
         """Map [B, N, in_dim] to [B, N, out_dim]; the mask is a boolean [B, N], True at real points."""
-        check_mask(x, mask)
+        check_mask(mask, *x.shape[:2])
         x_BNC = self.lift(x)
         z_BMC = self.encoder(self.latents.expand(x.shape[0], -1, -1), self.encoder_norm(x_BNC), mask)
         for block in self.blocks:

@@ -4,13 +4,13 @@
 
 from __future__ import annotations
 
-from torch import Tensor, nn
+from torch import nn
 
 from flare.models.flare import ResMLP
-from flare.models.layers import TransformerBlock, at_least, check_mask, small_normal
+from flare.models.layers import PointModel, at_least, self_attention_block, small_normal
 
 
-class Transformer(nn.Module):
+class Transformer(PointModel):
     """Transformer of the paper; the defaults have its 660k parameters.
 
     Args:
@@ -42,16 +42,8 @@ class Transformer(nn.Module):
         at_least(1, channels=channels, blocks=blocks, heads=heads, mlp_ratio=mlp_ratio)
         self.lift = ResMLP(in_dim, channels, channels, io_depth, skip_in=False)
         self.blocks = nn.ModuleList(
-            TransformerBlock(channels, heads, mlp_ratio=mlp_ratio, gelu=gelu, qkv_bias=qkv_bias) for _ in range(blocks)
+            self_attention_block(channels, heads, mlp_ratio=mlp_ratio, gelu=gelu, bias=qkv_bias) for _ in range(blocks)
         )
         self.head_norm = nn.LayerNorm(channels)
         self.head = ResMLP(channels, channels, out_dim, io_depth, skip_out=False)
         self.apply(small_normal)
-
-    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
-        """Map [B, N, in_dim] to [B, N, out_dim]; the mask is a boolean [B, N], True at real points."""
-        check_mask(x, mask)
-        x_BNC = self.lift(x)
-        for block in self.blocks:
-            x_BNC = block(x_BNC, mask)
-        return self.head(self.head_norm(x_BNC))

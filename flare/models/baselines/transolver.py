@@ -12,15 +12,15 @@ from torch.nn.functional import scaled_dot_product_attention
 
 from flare.models.baselines.grid import REFERENCE, check_grid, check_unified, distances, require_grid
 from flare.models.layers import (
+    PointModel,
+    TransformerBlock,
     at_least,
     check_heads,
-    check_mask,
     merge_heads,
+    mlp,
     small_normal,
     split_heads,
-    transformer_mlp,
 )
-from flare.utils.errors import ConfigError
 
 
 class SliceTokens(nn.Module):
@@ -94,21 +94,6 @@ class PhysicsAttention(nn.Module):
         return [convolution(image).flatten(2).transpose(1, 2) for convolution in maps]
 
 
-class TransolverBlock(nn.Module):
-    """Pre-norm block: X ← X + attention(norm(X)), X ← X + MLP(norm(X))."""
-
-    def __init__(self, channels: int, attention: nn.Module, mlp_ratio: int) -> None:
-        super().__init__()
-        self.attention_norm = nn.LayerNorm(channels)
-        self.attention = attention
-        self.mlp_norm = nn.LayerNorm(channels)
-        self.mlp = transformer_mlp(channels, mlp_ratio)
-
-    def forward(self, x_BNC: Tensor, mask: Tensor | None = None) -> Tensor:
-        x_BNC = x_BNC + self.attention(self.attention_norm(x_BNC), mask)
-        return x_BNC + self.mlp(self.mlp_norm(x_BNC))
-
-
 class Placeholder(nn.Module):
     """Learned vector, added at every point, that stands for a missing input function."""
 
@@ -120,7 +105,7 @@ class Placeholder(nn.Module):
         return x_BNC + self.vector
 
 
-class Transolver(nn.Module):
+class Transolver(PointModel):
     """Transolver: lift, blocks of physics attention, head; the defaults have the paper's 713k parameters.
 
     Args:
@@ -155,33 +140,23 @@ class Transolver(nn.Module):
         self.grid = check_grid(grid)
         self.unified_pos = unified_pos
         if unified_pos:
-            check_unified(self.grid, in_dim)
-            if in_dim == 2:
-                raise ConfigError("unified_pos replaces the two coordinates, and in_dim=2 leaves no other feature")
+            check_unified(self.grid, in_dim, 3)
             self.register_buffer("distances", distances(self.grid), persistent=False)  # type: ignore[arg-type]
             in_dim += REFERENCE**2 - 2
-        self.lift = nn.Sequential(nn.Linear(in_dim, 2 * channels), nn.GELU(), nn.Linear(2 * channels, channels))
-        self.has_function = unified_pos and in_dim > REFERENCE**2
+        self.lift = mlp(in_dim, 2 * channels, channels)
         # The published code always has this vector and counts it. Unused, it is frozen for distributed training.
-        self.placeholder = Placeholder(channels).requires_grad_(not self.has_function)
-        self.blocks = nn.ModuleList(
-            TransolverBlock(channels, PhysicsAttention(channels, heads, slices, self.grid), mlp_ratio)
-            for _ in range(blocks)
-        )
+        self.placeholder = Placeholder(channels).requires_grad_(not unified_pos)
+        attentions = (PhysicsAttention(channels, heads, slices, self.grid) for _ in range(blocks))
+        self.blocks = nn.ModuleList(TransformerBlock(channels, a, mlp_ratio=mlp_ratio, gelu="none") for a in attentions)
         self.head_norm = nn.LayerNorm(channels)
         self.head = nn.Linear(channels, out_dim)
         self.apply(small_normal)
 
-    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
-        """Map [B, N, in_dim] to [B, N, out_dim]; the mask is a boolean [B, N], True at real points."""
-        check_mask(x, mask)
+    def embed(self, x: Tensor, mask: Tensor | None) -> Tensor:
+        """Map [B, N, in_dim] to [B, N, C]."""
         if self.grid is not None:
             require_grid(x, mask, self.grid)
         if self.unified_pos:
             x = torch.cat([self.distances.to(x.dtype).expand(x.shape[0], -1, -1), x[..., 2:]], dim=-1)
         x_BNC = self.lift(x)
-        if not self.has_function:
-            x_BNC = self.placeholder(x_BNC)
-        for block in self.blocks:
-            x_BNC = block(x_BNC, mask)
-        return self.head(self.head_norm(x_BNC))
+        return x_BNC if self.unified_pos else self.placeholder(x_BNC)

@@ -7,8 +7,17 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from flare.models.baselines.transolver import Placeholder, SliceTokens, TransolverBlock, exchange
-from flare.models.layers import at_least, check_heads, check_mask, merge_heads, small_normal, split_heads
+from flare.models.baselines.transolver import Placeholder, SliceTokens, exchange
+from flare.models.layers import (
+    PointModel,
+    TransformerBlock,
+    at_least,
+    check_heads,
+    merge_heads,
+    mlp,
+    small_normal,
+    split_heads,
+)
 from flare.utils.errors import ConfigError
 
 NOISE = ("training", "always", "never")
@@ -45,7 +54,7 @@ def gumbel_like(scores: Tensor) -> Tensor:
     return -torch.log(-torch.log(torch.rand_like(scores, dtype=wide) + 1e-8) + 1e-8).to(scores.dtype)
 
 
-class TransolverPP(nn.Module):
+class TransolverPP(PointModel):
     """Transolver++: lift, blocks of adaptive physics attention, head.
 
     Args:
@@ -76,22 +85,16 @@ class TransolverPP(nn.Module):
         at_least(1, channels=channels, blocks=blocks, heads=heads, slices=slices, mlp_ratio=mlp_ratio)
         if noise not in NOISE:
             raise ConfigError(f"unknown noise {noise!r}; use one of {', '.join(NOISE)}")
-        self.lift = nn.Sequential(nn.Linear(in_dim, 2 * channels), nn.GELU(), nn.Linear(2 * channels, channels))
+        self.lift = mlp(in_dim, 2 * channels, channels)
         self.placeholder = Placeholder(channels)
-        self.blocks = nn.ModuleList(
-            TransolverBlock(channels, AdaptiveAttention(channels, heads, slices, noise), mlp_ratio)
-            for _ in range(blocks)
-        )
+        attentions = (AdaptiveAttention(channels, heads, slices, noise) for _ in range(blocks))
+        self.blocks = nn.ModuleList(TransformerBlock(channels, a, mlp_ratio=mlp_ratio, gelu="none") for a in attentions)
         self.head_norm = nn.LayerNorm(channels)
         self.head = nn.Linear(channels, out_dim)
         # The published code has this unused map and counts its parameters.
         self.unused = nn.Linear(3, channels).requires_grad_(False)
         self.apply(small_normal)
 
-    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
-        """Map [B, N, in_dim] to [B, N, out_dim]; the mask is a boolean [B, N], True at real points."""
-        check_mask(x, mask)
-        x_BNC = self.placeholder(self.lift(x))
-        for block in self.blocks:
-            x_BNC = block(x_BNC, mask)
-        return self.head(self.head_norm(x_BNC))
+    def embed(self, x: Tensor, mask: Tensor | None) -> Tensor:
+        """Map [B, N, in_dim] to [B, N, C]."""
+        return self.placeholder(self.lift(x))
