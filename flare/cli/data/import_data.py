@@ -14,7 +14,7 @@ from flare.utils.text import counted
 
 if TYPE_CHECKING:
     from flare.data.importing.importer import ImportPlan
-    from flare.data.importing.survey import FieldSummary, Survey
+    from flare.data.importing.survey import Survey
 
 OPTIONS = {name: f"--{name}" for name in ("parameters", "dimensions", "test", "calibration", "group", "seed", "points")}
 OPTIONS |= {"targets": "--target", "inputs": "--input", "units": "--unit", "exclude": "--exclude"}
@@ -76,7 +76,7 @@ def run(words: Sequence[str]) -> int:
 
 def _import(args: Any) -> None:
     from flare.data.importing.cases import find_cases
-    from flare.data.importing.importer import check_values, plan_import, warn_of_leaks, write_import
+    from flare.data.importing.importer import check_values, plan_import, write_import
     from flare.data.importing.schema import unused_parameters
     from flare.data.importing.survey import survey
 
@@ -100,7 +100,6 @@ def _import(args: Any) -> None:
     )
     _describe(plan)
     if args.dry_run:
-        warn_of_leaks(plan, [place.name for place in plan.places])
         check_values(plan)
         return
     dataset = write_import(plan, args.out)
@@ -137,16 +136,9 @@ def _show(found: Survey) -> None:
             "all" if len(field.cases) == len(found.cases) else f"{len(field.cases)} of {len(found.cases)}",
             f"{field.low:.4g}",
             f"{field.high:.4g}",
-            _bad(field, found),
+            f"{field.bad:,}" if field.bad else "",
         )
     Console().print(table)
-
-
-def _bad(field: FieldSummary, found: Survey) -> str:
-    if field.first_bad is None:
-        return ""
-    case, place = field.first_bad
-    return f"{field.bad:,} (first: {found.cases[case].name}, {place})"
 
 
 def _describe(plan: ImportPlan) -> None:
