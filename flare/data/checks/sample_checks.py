@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import astuple, dataclass, fields
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from flare.utils.files import create_file
 
@@ -49,9 +50,10 @@ class Finding:
 
 
 def find_marked(
-    where: str, what: str, bad: np.ndarray, fix: str, at: str = "points", *, serious: bool = False
+    where: str, what: str, bad: ArrayLike, fix: str, at: str = "points", *, serious: bool = False
 ) -> Iterator[Finding]:
     """Report the rows where `bad`, shape (N,), is True, if there are any."""
+    bad = np.asarray(bad)
     if bad.any():
         places = f"{bad.sum():,} of {len(bad):,} {at} (first: {bad.argmax()})"
         yield Finding(where, f"{what} at {places}", int(bad.sum()), int(bad.argmax()), fix, serious)
@@ -77,7 +79,7 @@ def find_bad_values(where: str, name: str, values: np.ndarray, fix: str, at: str
     far = (np.abs(rows - middle) > SPIKE * np.maximum(high - low, 1e-300)) & (high > low) & finite[:, None]
     what = f"{name!r} is far outside its usual range ({rows[far][0] if far.any() else 0:.4g})"
     remedy = "If this value marks missing data, replace it by NaN in the files and import with `on_nan=drop`"
-    yield from find_marked(where, what, np.any(far, axis=1), remedy, at)
+    yield from find_marked(where, what, far.any(1), remedy, at)
 
 
 def find_constant_field(where: str, name: str, values: np.ndarray, at: str = "points") -> Iterator[Finding]:

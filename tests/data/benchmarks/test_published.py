@@ -187,12 +187,11 @@ def refused(tmp_path, files, match, error=DataError):
 def test_bad_files_are_named(elasticity, darcy, airfoil, pipe, tmp_path):
     refused(tmp_path, replace(elasticity[0], train=10), "sigma_10.npy has 12 .* 13")
     refused(tmp_path, replace(darcy[0], test=7), "smooth2.mat has 6 .* 7")
-    refused(tmp_path, replace(pipe[0], train=7), "total=8", ConfigError)
+    refused(tmp_path, replace(pipe[0], train=7), "total=8")
     (tmp_path / "empty").mkdir()
     refused(
         tmp_path, replace(elasticity[0], folder=str(tmp_path / "empty")), "XY_10.npy.* flare data download elasticity"
     )
-    refused(tmp_path, replace(elasticity[0], folder=str(tmp_path / "no")), "no is .*XY_10.npy")
     np.save(tmp_path / "NACA_Cylinder_Y.npy", numbers(9, 11, 6))
     refused(tmp_path, airfoil[0], r"Y.npy \(9, 11, 6\)")
     np.save(tmp_path / "Pipe_Q.npy", numbers(9, 3, 81))
@@ -221,7 +220,7 @@ def test_bad_darcy_files_are_refused(darcy, tmp_path):
     refused(tmp_path, DarcyFiles(folder=str(tmp_path), train=5, test=2, stride=100), "stride=100")
     small = {"coeff": numbers(6, 11, 11), "sol": numbers(6, 11, 11)}
     savemat(tmp_path / "piececonst_r421_N1024_smooth2.mat", small)
-    refused(tmp_path, darcy[0], "21 .* 11")
+    refused(tmp_path, darcy[0], "11, 11.* 21, 21")
     savemat(tmp_path / "piececonst_r421_N1024_smooth2.mat", small, do_compression=True)
     whole = bytearray((tmp_path / "piececonst_r421_N1024_smooth2.mat").read_bytes())
     whole[200:260] = b"\xff" * 60
