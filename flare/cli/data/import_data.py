@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from flare.cli import make_parser, parse
 from flare.cli.messages import option_names, to_options
 from flare.utils.errors import ConfigError
+from flare.utils.files import check_not_existing
 from flare.utils.terminal import print_status
 from flare.utils.text import counted
 
@@ -34,40 +35,29 @@ def run(words: Sequence[str]) -> int:
     parser = make_parser("data import", "Make a dataset of simulation files.", EPILOG)
     parser.add_argument("source", nargs="+", help="folder, file or 'pattern'; several are joined")
     parser.add_argument("--out", help="dataset folder to write; must not exist")
-    parser.add_argument(
-        "--dry-run", action="store_true", help="show what was found and would be written; write nothing"
-    )
-    parser.add_argument("--target", nargs="+", default=[], metavar="NAME", help="fields to predict")
-    parser.add_argument(
-        "--input", nargs="+", default=[], metavar="NAME", help="fields or parameters that the model gets"
-    )
-    parser.add_argument(
-        "--unit", nargs="+", default=[], metavar="NAME=UNIT", help="units; points=m is the unit of length"
-    )
-    parser.add_argument(
-        "--parameters", metavar="CSV", help="one row per file: a column 'file', and a parameter in each other column"
-    )
-    parser.add_argument(
-        "--cell-data", choices=["centres", "points"], help="keep fields at cell centers, or average them to the points"
-    )
+    parser.add_argument("--dry-run", action="store_true", help="show what would be written; write nothing")
+    several: dict[str, Any] = {"nargs": "+", "default": [], "metavar": "NAME"}
+    parser.add_argument("--target", help="fields to predict", **several)
+    parser.add_argument("--input", help="fields or parameters that the model gets", **several)
+    unit = several | {"metavar": "NAME=UNIT"}
+    parser.add_argument("--unit", help="units; points=m is the unit of length", **unit)
+    help_text = "one row per file: a column 'file', and a parameter in each other column"
+    parser.add_argument("--parameters", metavar="CSV", help=help_text)
+    help_text = "keep fields at cell centers, or average them to the points"
+    parser.add_argument("--cell-data", choices=["centres", "points"], help=help_text)
     parser.add_argument("--dimensions", type=Literal[1, 2, 3], help="default: z is dropped if all files are planar")
     parser.add_argument("--test", default="0.2", help="share of the files, a 'pattern' of names, or a .txt with names")
     parser.add_argument("--calibration", type=float, default=0.15, help="share of the files held out for error bars")
     parser.add_argument("--group", help="column of --parameters, or 'folder': files of a group stay in one split")
     parser.add_argument("--seed", type=int, default=0, help="seed of the random split")
-    parser.add_argument(
-        "--on-nan", default="refuse", choices=["refuse", "drop"], help="points with NaN or infinite values"
-    )
+    help_text = "points with NaN or infinite values"
+    parser.add_argument("--on-nan", default="refuse", choices=["refuse", "drop"], help=help_text)
     parser.add_argument("--points", metavar="NAME", help="name of the coordinates in files of arrays")
-    several = {"nargs": "+", "action": "extend", "default": []}
-    parser.add_argument("--exclude", metavar="NAME", help="files or 'patterns' to skip; repeatable", **several)
+    parser.add_argument("--exclude", action="extend", help="files or 'patterns' to skip; repeatable", **several)
     args = parse(parser, words)
-    if not args.dry_run and not args.out:
-        raise ConfigError("name the dataset folder with --out, or preview the import with --dry-run")
-
-    from flare.utils.files import check_not_existing
-
-    if args.out and not args.dry_run:
+    if not args.dry_run:
+        if not args.out:
+            raise ConfigError("name the dataset folder with --out, or preview the import with --dry-run")
         check_not_existing(args.out)
     with option_names(OPTIONS):
         _import(args)
@@ -124,9 +114,11 @@ def _show(found: Survey) -> None:
     from rich.table import Table
 
     points = [case.points for case in found.cases]
-    size = f"{min(points):,}" if min(points) == max(points) else f"{min(points):,} to {max(points):,}"
     kinds = ", ".join(f"{kind} {number:,}" for kind, number in found.cell_kinds.items()) or "none"
-    print(f"{counted(len(found.cases), 'case')} of {size} points in {' '.join(found.axes)}; cells: {kinds}")
+    print(
+        f"{counted(len(found.cases), 'case')} of {min(points):,} to {max(points):,} points in {' '.join(found.axes)}; "
+        f"cells: {kinds}"
+    )
     table = Table("field", "at", "components", "cases", "from", "to", "NaN, inf")
     for (where, name), field in found.fields.items():
         table.add_row(

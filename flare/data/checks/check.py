@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 
-from flare.data.checks.near_duplicates import channel_ranges, find_near_duplicates
+from flare.data.checks.copies import find_copies
 from flare.data.checks.sample_checks import (
     FIX_IN_MESHER,
     Finding,
@@ -15,10 +15,11 @@ from flare.data.checks.sample_checks import (
     find_constant_field,
     find_duplicate_points,
     find_other_units,
+    plain,
 )
 from flare.data.dataset import ArrayFolder, Dataset, sha256
 from flare.data.importing.cases import Source, find_cases, read_case
-from flare.data.importing.survey import Survey, survey
+from flare.data.importing.survey import Survey, Where, survey
 from flare.data.sample import INPUT_ROLES, Sample, target_array
 from flare.data.statistics import describe_zero_field
 from flare.mesh.mesh import Mesh
@@ -44,14 +45,20 @@ def check_files(source: Source, *, quiet: bool = False) -> list[Finding]:
     """
     places = find_cases(source)
     found = survey(places, quiet=quiet)
-    findings = [*_find_mixed_locations(found), *_find_equal_files(found), *_find_constant_fields(found)]
+    findings = [*_find_mixed_locations(found)]
+    first: dict[str, str] = {}
+    for index, case in enumerate(found.cases):
+        other = first.setdefault(case.digest, case.name)
+        if other != case.name:
+            what, fix = f"its content equals that of {other}", "The import keeps copies in one split; one is enough"
+            findings.append(Finding(case.name, what, 1, index, fix, serious=False))
     sizes = {"the extent": np.array([(case.high - case.low).max() for case in found.cases])}
     sizes |= {f"{name!r} at {where}": np.zeros(len(places)) for where, name in found.fields if where != "whole"}
     with progress("checking", len(places), unit="files", quiet=quiet) as update:
         for index, place in enumerate(places):
-            case = read_case(place)
-            findings += _check_case(case, found)
-            for where, fields in (("points", case.point_data), ("cells", case.cell_data)):
+            mesh = read_case(place)
+            findings += _check_case(mesh, found)
+            for where, fields in (("points", mesh.point_data), ("cells", mesh.cell_data)):
                 for name, values in fields.items():
                     sizes[f"{name!r} at {where}"][index] = _rms(values)
             update()
@@ -64,10 +71,12 @@ def _check_case(case: Mesh, found: Survey) -> Iterator[Finding]:
     """Check the values of one file."""
     fix = "Import with `on_nan=drop`, or export the file again"
     yield from find_bad_values(case.name, "points", case.points, fix)
-    for at, fields in (("points", case.point_data), ("cells", case.cell_data)):
+    groups: list[tuple[Where, Mapping[str, np.ndarray]]] = [("points", case.point_data), ("cells", case.cell_data)]
+    for at, fields in groups:
         for name, values in fields.items():
             yield from find_bad_values(case.name, name, values, fix, at)
-            if (at, name) not in _constant_everywhere(found):
+            field = found.fields[at, name]
+            if field.low < field.high:  # otherwise it is the same in all files
                 yield from find_constant_field(case.name, name, values, at)
     remedy = "Export the file again, or leave it out with `exclude`"
     for name, values in case.parameters.items():
@@ -77,20 +86,6 @@ def _check_case(case: Mesh, found: Survey) -> Iterator[Finding]:
     for kind, cells in case.cells.items():
         if kind != "other":
             yield from find_broken_cells(case.name, kind, cells, case.points, FIX_IN_MESHER)
-
-
-def _constant_everywhere(found: Survey) -> set[tuple[str, str]]:
-    return {key for key, field in found.fields.items() if field.low == field.high and len(field.cases) > 1}
-
-
-def _find_constant_fields(found: Survey) -> Iterator[Finding]:
-    """Find fields that have one value in all files. A parameter that never varies is no error of a file."""
-    for where, name in sorted(_constant_everywhere(found)):
-        field = found.fields[where, name]  # type: ignore[index]
-        if where != "whole":
-            what = f"{name!r} is {field.low:g} at all {where} of all {len(field.cases)} files that have it"
-            fix = "A model learns nothing from it: use it neither as a target nor as an input"
-            yield Finding(found.cases[field.cases[0]].name, what, len(field.cases), field.cases[0], fix, serious=False)
 
 
 def _find_mixed_locations(found: Survey) -> Iterator[Finding]:
@@ -108,15 +103,6 @@ def _find_mixed_locations(found: Survey) -> Iterator[Finding]:
             what = f"{name!r} is missing in {len(odd):,} of {counted(len(files), 'file')}"
         fix = "Export all files alike, or leave files out with `exclude`"
         yield Finding(found.cases[odd[0]].name, what, len(odd), odd[0], fix, serious=len(here) > 1)
-
-
-def _find_equal_files(found: Survey) -> Iterator[Finding]:
-    first: dict[str, str] = {}
-    for index, case in enumerate(found.cases):
-        other = first.setdefault(case.digest, case.name)
-        if other != case.name:
-            fix = "The import keeps copies in one split; one of them is enough"
-            yield Finding(case.name, f"its content equals that of {other}", 1, index, fix, serious=False)
 
 
 def check_folder(dataset: ArrayFolder) -> Iterator[Finding]:
@@ -141,6 +127,7 @@ def _check_values(dataset: Dataset, *, quiet: bool) -> list[Finding]:
     sizes: dict[str, list[float]] = {"the extent": []}
     sizes |= {repr(name): [] for name in schema.named("target", "feature")}
     findings: list[Finding] = []
+    firsts, varying = dict[str, np.ndarray](), set[str]()
     with progress(f"checking {dataset.path}", len(dataset), quiet=quiet) as update:
         for index, where in enumerate(names):
             sample = dataset[index]
@@ -148,16 +135,18 @@ def _check_values(dataset: Dataset, *, quiet: bool) -> list[Finding]:
             sizes["the extent"].append(_extent(sample.values[schema.points]))
             for name in schema.named("target", "feature"):
                 sizes[repr(name)].append(_rms(sample.values[name]))
+            for name in schema.named("feature", "parameter"):
+                rows = np.atleast_2d(sample.values[name])
+                if len(rows) and (rows != firsts.setdefault(name, rows[:1])).any():
+                    varying.add(name)
             update()
+    for name in firsts.keys() - varying:
+        what = f"the input {name!r} is {plain(firsts[name][0])} everywhere: a model learns nothing from it"
+        findings.append(Finding(str(dataset.path), what, len(dataset), 0, "Import again without it", serious=False))
     findings += find_other_units(sizes, names)
-    ranges = channel_ranges(dataset)
-    for name, low, high in zip(schema.channels(*INPUT_ROLES, "target"), *ranges, strict=True):
-        if low == high:
-            what, fix = f"{name!r} is {low:g} everywhere", "A model learns nothing from it: import again without it"
-            findings.append(Finding(str(dataset.path), what, len(dataset), 0, fix, serious=False))
-    leaks, contradictions = find_near_duplicates(dataset, ranges, quiet=quiet)
+    leaks, contradictions = find_copies(dataset, quiet=quiet)
     for first, later in leaks:
-        what = f"it is nearly the same as {names[first]}, which is in another split"
+        what = f"it is the same as {names[first]}, which is in another split"
         fix = f"Leave copies out with `flare data check {dataset.path} --fix FOLDER`, or import with `group`"
         findings.append(Finding(names[later], what, 1, later, fix))
     for first, later in contradictions:

@@ -10,7 +10,7 @@ from dataclasses import replace
 import numpy as np
 
 from flare.data.checks.check import check_folder
-from flare.data.checks.near_duplicates import channel_ranges, find_near_duplicates
+from flare.data.checks.copies import find_copies
 from flare.data.checks.sample_checks import flat_cells
 from flare.data.dataset import Dataset
 from flare.data.sample import Sample, Schema
@@ -73,7 +73,7 @@ def fix_dataset(
     """Write a copy of a dataset without points, cells and samples that cannot be right.
 
     Drops points with NaN or inf, duplicate points with equal values, broken cells, samples without points, and samples
-    that nearly equal one of an earlier split: of such a pair, the sample of `train` stays, then that of `calibration`.
+    that equal one of an earlier split: of such a pair, the sample of `train` stays, then that of `calibration`.
 
     Returns:
         The copy, and the number of dropped `points`, `cells` and `samples`.
@@ -86,7 +86,7 @@ def fix_dataset(
     if changed:
         raise DataError(f"{dataset.path} is not copied because it has changed. {changed[0]}")
     schema, notes = dataset.schema, dataset.notes()
-    leaks, _ = find_near_duplicates(dataset, channel_ranges(dataset), quiet=quiet)
+    leaks, _ = find_copies(dataset, quiet=quiet)
     copies = {other for _, other in leaks}
     dropped = Counter[str]()
     about = {"kind": "user", "maker": "flare data check --fix", "of": dataset.fingerprint}

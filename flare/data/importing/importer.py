@@ -18,8 +18,8 @@ from typing import Any, Literal
 import numpy as np
 
 from flare.data.checks.fixes import drop_nonfinite_points
-from flare.data.checks.near_duplicates import channel_ranges, find_near_duplicates
 from flare.data.dataset import Dataset, sha256
+from flare.data.generation.job import fill
 from flare.data.importing.case_table import CaseTable, read_case_table
 from flare.data.importing.cases import CaseLocation, Source, find_cases, read_case
 from flare.data.importing.fields import extract_fields
@@ -31,7 +31,6 @@ from flare.data.statistics import describe_bad_values
 from flare.data.writer import DatasetWriter
 from flare.mesh.mesh import Mesh
 from flare.utils.errors import ConfigError, DataError
-from flare.utils.progress import progress
 from flare.utils.text import counted
 
 logger = logging.getLogger(__name__)
@@ -191,25 +190,14 @@ def write_import(plan: ImportPlan, out: str | os.PathLike[str], *, quiet: bool =
         "on_nan": plan.on_nan,
         "files": [place.name for place in plan.places],
     }
-    with (
-        DatasetWriter(out, plan.schema, provenance) as writer,
-        progress("importing", len(plan.places), done=len(writer), unit="files", quiet=quiet) as update,
-    ):
-        for place in plan.places[len(writer) :]:
-            writer.append(plan.sample(place))
-            update()
+    with DatasetWriter(out, plan.schema, provenance) as writer:
+        samples = map(plan.sample, plan.places[len(writer) :])
+        fill(writer, samples, len(plan.places), "importing", quiet=quiet)
         dropped = [notes["left_out"] for notes in writer.notes() if "left_out" in notes]
         dataset = writer.finish({name: [part] for name, part in plan.splits.items()})
     if dropped:
         points, cells = (counted(sum(count[what] for count in dropped), what[:-1]) for what in ("points", "cells"))
         logger.info(f"note: {points} and {cells} of {counted(len(dropped), 'file')} are dropped because of NaN or inf")
-    leaks, _ = find_near_duplicates(dataset, channel_ranges(dataset), quiet=quiet)
-    if leaks:
-        first = " and ".join(plan.places[i].name for i in leaks[0])
-        logger.info(
-            f"WARNING: {counted(len(leaks), 'sample')} nearly equal to one of another split (first: {first}); test "
-            f"errors would be too optimistic: keep related files in one group"
-        )
     return dataset
 
 

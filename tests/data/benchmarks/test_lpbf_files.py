@@ -362,9 +362,9 @@ def test_the_command_downloads_and_reads_through_a_broken_transfer(dataset, repo
     ],
 )
 def test_wrong_checksums_unsafe_paths_and_missing_files_are_refused(fetch, repository, tmp_path, change, how, message):
-    with serve({"README.md": b"moved"} if change is None else repository | change, **how) as hub:
-        with pytest.raises(DataError, match=message):
-            fetch(hub)
+    files = {"README.md": b"moved"} if change is None else repository | change
+    with serve(files, **how) as hub, pytest.raises(DataError, match=message):
+        fetch(hub)
     assert not list((tmp_path / "files").rglob("*.npz"))
     assert not list(tmp_path.rglob("evil.npz"))
 

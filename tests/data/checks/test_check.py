@@ -8,7 +8,7 @@ import pytest
 from flare.cli import main
 from flare.data.checks.check import check_dataset, check_files
 from flare.data.checks.fixes import fix_dataset
-from flare.data.checks.near_duplicates import channel_ranges, find_near_duplicates, group_copies, signature
+from flare.data.checks.copies import find_copies
 from flare.data.checks.sample_checks import cell_sizes, find_broken_cells
 from flare.data.dataset import Dataset
 from flare.data.importing.importer import import_data
@@ -147,7 +147,7 @@ def test_a_copy_that_no_split_uses_is_no_leak_and_hides_none(tmp_path):
     for index in (0, 1, 2, 3, 4, 1, 5, 6, 1):
         writer.append(healthy(index))
     dataset = writer.finish({"train": [(2, 7)], "test": [(7, 9)]})
-    assert find_near_duplicates(dataset, channel_ranges(dataset)) == ([(5, 8)], [])
+    assert find_copies(dataset) == ([(5, 8)], [])
 
 
 def test_a_fixed_dataset_is_sound_and_the_rest_is_unchanged(tmp_path):
@@ -181,15 +181,6 @@ def test_volumes_and_areas_are_exact():
     assert (turned.count, turned.first) == (1, 0)
     thin = np.array([[0, 0, 0], [1, 0, 0], [0, 1, 0], [0, 0, 1e-5]])
     assert not list(find_broken_cells("a", "tetra", np.array([[0, 1, 2, 3]]), thin))
-
-
-def test_a_signature_knows_the_cloud_not_its_order():
-    rng = np.random.default_rng(0)
-    clouds = [rng.random((200, 3)) for _ in range(12)]
-    again = clouds[4][rng.permutation(200)]
-    near = clouds[7] + 1e-6
-    marks = np.array([signature(c, np.zeros(3), np.ones(3)) for c in [*clouds, again, near]])
-    assert group_copies(marks) == [[4, 12], [7, 13]]
 
 
 def test_the_command_fixes(tmp_path, capsys):
@@ -267,11 +258,11 @@ def test_files_are_checked_before_they_are_imported(tmp_path, capsys):
     (tmp_path / "8.npz").write_bytes((tmp_path / "0.npz").read_bytes())
     found = check_files(tmp_path, quiet=True)
     assert all(finding.fix for finding in found)
+    assert not any("'area'" in finding.what for finding in found)  # the same in all files
     for file, names, count, first, serious in (
         ("6.npz", "'points'", 1, 4, True),
         ("7.npz", "'speed'", 1, 0, True),
         ("1.npz", "'heat' is 7", 40, 0, False),
-        ("0.npz", "'area' is 0.5", 9, 0, False),
         ("2.npz", "'heat'", 1, 2, False),
         ("8.npz", "0.npz", 1, 8, False),
         (tmp_path.name, "40 to 2,000", 9, 5, False),
