@@ -207,7 +207,7 @@ def test_checks_find_nan_changed_files_and_samples_in_two_splits(tmp_path):
     (dataset.path / "dataset.json").write_text(json.dumps(about))
     found = [f for f in check_dataset(Dataset(dataset.path), quiet=True) if f.serious]
     heat = str(dataset.path / "heat.npy")
-    assert {(f.where, f.first) for f in found} == {(heat, None), ("sample 1", 2), ("sample 4", 4)}
+    assert {(f.where, f.first) for f in found} == {(heat, None), ("sample 1", 2), ("split 'test'", 4)}
 
 
 @pytest.mark.parametrize(

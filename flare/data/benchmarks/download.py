@@ -8,9 +8,9 @@ import logging
 import lzma
 import tarfile
 import zlib
+from dataclasses import replace
 from fnmatch import fnmatch
 from pathlib import Path
-from typing import Any
 
 from flare.data.benchmarks.cards import Archive
 from flare.data.benchmarks.hub import hub_failure, hub_library
@@ -41,39 +41,23 @@ def download(archive: Archive, to: str | Path, *, quiet: bool = False) -> Path:
     to = Path(to)
     if "*" in archive.file:
         return _fetch_files(archive, to, quiet=quiet)
-    folder = to / archive.folder
+    folder, path = to / archive.folder, to / archive.file
     done = to / f".{archive.file}.unpacked"
     if done.exists() and folder.is_dir() and any(folder.iterdir()):
         return folder
-    path = _fetch_archive(archive, to, quiet=quiet)
+    try:
+        _fetch_files(replace(archive, folder="", only=(archive.file,)), to, quiet=quiet)
+    except DataError as error:
+        if not path.exists():
+            raise DataError(
+                f"{error}, or copy the file to {path} yourself. `flare data make` needs no network"
+            ) from None
+        logger.info(f"{error}; using {path} without verifying its checksum")
     unpack(path, to, quiet=quiet)
     if not folder.is_dir():
         raise DataError(f"{path} has no folder {archive.folder}, so it is not the expected archive")
     done.touch()
     return folder
-
-
-def _fetch_archive(archive: Archive, to: Path, *, quiet: bool) -> Path:
-    hub = hub_library()
-    if not quiet:
-        logger.info(f"downloading {archive.file} of {archive.repository} into {to} ...")
-    where: dict[str, Any] = {"repo_id": archive.repository, "filename": archive.file, "repo_type": "dataset"}
-    try:
-        facts = hub.get_hf_file_metadata(hub.hf_hub_url(**where))
-        path = Path(hub.hf_hub_download(local_dir=to, **where))
-    except Exception as error:
-        reason, path = hub_failure(error), to / archive.file
-        if path.exists():
-            logger.info(f"the hub does not answer ({reason}); using {path} without verifying its checksum")
-            return path
-        raise DataError(
-            f"cannot download {hub.hf_hub_url(**where)}: {reason}. Run the same command to resume, or copy the file "
-            f"to {path} yourself. `flare data make` needs no network"
-        ) from None
-    if facts.etag is None or _checksum(path, facts.etag) != facts.etag:
-        path.unlink()
-        raise DataError(f"{path} did not have the checksum that the hub states and was removed; download it again")
-    return path
 
 
 def _fetch_files(archive: Archive, to: Path, *, quiet: bool) -> Path:

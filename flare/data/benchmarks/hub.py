@@ -34,7 +34,7 @@ def hub_failure(error: Exception) -> str:
     """Return one line about a failure of the hub, the network or the disk; raise any other error again."""
     from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
 
-    known = isinstance(error, HfHubHTTPError | LocalEntryNotFoundError | OSError)
+    known = isinstance(error, HfHubHTTPError | LocalEntryNotFoundError | OSError | DataError)
     if not known and type(error).__module__.split(".")[0] not in CLIENTS:
         raise error
     return (str(error).strip() or type(error).__name__).splitlines()[0]
@@ -85,8 +85,6 @@ def upload(folder: str | Path, to: str, *, private: bool = False, quiet: bool = 
             allow_patterns=list(SHARED),
             commit_message=f"Parts exported by flare-engine {__version__}",
         )
-    except DataError:
-        raise
     except Exception as error:
         # A ValueError is a name or a card that the hub refuses, for example an unknown license.
         reason = one_line(error) if isinstance(error, ValueError) else hub_failure(error)

@@ -63,12 +63,6 @@ class DrivAerMLFiles(SplitFolders):
             published, file=published.file.replace("40k", size), folder=published.folder.replace("40k", size)
         )
 
-    def check(self) -> None:
-        super().check()
-        for size, points in POINTS.items():
-            if self._points == (points, points) and size != self.size:
-                raise ConfigError(f"{self.folder} has {points:,} points per run, not {self.size}; use `size={size}`")
-
     def origin(self) -> dict[str, Any]:
         other: dict[str, Any] = {"size": self.size} if self.size != "40k" else {}
         least, most = self._points

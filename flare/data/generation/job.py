@@ -41,15 +41,13 @@ def already_made(
     if not is_occupied(path):
         return None
     dataset = folder(path)
-    made, wanted = dataset.about["provenance"], json.loads(json.dumps(dict(provenance)))
-    if dataset.schema.name != schema.name:
-        raise other_dataset(path, f"{dataset.schema.name}, not {schema.name}")
-    difference = first_difference({key: made.get(key) for key in keys}, {key: wanted[key] for key in keys})
+    made, job = dataset.about["provenance"], json.loads(json.dumps(dict(provenance)))
+    was = {"name": dataset.schema.name, **{key: made.get(key) for key in keys}, "schema": dataset.schema.to_json()}
+    wanted = {"name": schema.name, **{key: job[key] for key in keys}, "schema": schema.to_json()}
+    difference = first_difference(was, wanted)
     if difference:
-        key, was, now = difference
-        raise other_dataset(path, f"{key.removeprefix('options.')} is {was!r} there, {now!r} here")
-    if dataset.schema != schema:
-        raise other_dataset(path, f"{schema.name} with other fields or another grid")
+        key, there, here = difference
+        raise other_dataset(path, f"{key.removeprefix('options.')} is {there!r} there, {here!r} here")
     return dataset
 
 

@@ -23,7 +23,7 @@ from flare.data.generation.job import fill
 from flare.data.importing.case_table import CaseTable, read_case_table
 from flare.data.importing.cases import CaseLocation, Source, find_cases, read_case
 from flare.data.importing.fields import extract_fields
-from flare.data.importing.schema import CellData, constant_inputs, import_schema, unused_parameters
+from flare.data.importing.schema import CellData, import_schema, unused_parameters
 from flare.data.importing.survey import Survey, survey
 from flare.data.sample import Sample, Schema
 from flare.data.splits import as_share, few_samples_note, joined, split_cases
@@ -163,8 +163,7 @@ def plan_import(
         dimensions=dimensions,
         notes=notes,
     )
-    notes += [*(table.unused(places) if table else ()), *constant_inputs(found, inputs, table, places)]
-    notes += unused_parameters(found, schema.fields)
+    notes += [*(table.unused(places) if table else ()), *unused_parameters(found, schema.fields)]
     groups = _groups(found, places, table, group, notes)
     parts = split_cases([p.name for p in places], groups, test=test, calibration=calibration, seed=seed)
     if calibration and (note := few_samples_note(len(parts.get("calibration", [])))):

@@ -6,7 +6,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal
 
 from flare.data.importing.case_table import CaseTable
-from flare.data.importing.cases import CaseLocation
 from flare.data.importing.fields import AXES, CENTRES, extends_along, identifier
 from flare.data.importing.survey import Survey, Where
 from flare.data.sample import Field, Role, Schema
@@ -63,17 +62,6 @@ def import_schema(
     return Schema(name=name, fields=fields, cell_type=cell_type, cell_dimension=None if cell_type else found.dimension)
 
 
-def constant_inputs(
-    found: Survey, inputs: Sequence[str], table: CaseTable | None, locations: Sequence[CaseLocation]
-) -> list[str]:
-    """Return a note about inputs that are constant over all files, whose effect a model cannot learn."""
-    constant = [name for name in inputs if not any(field.varies for field in found.named(name).values())]
-    if table:
-        rows = [table.values(location) for location in locations]
-        constant += [column for column in table.columns if len({float(row[column][0]) for row in rows}) == 1]
-    return [f"inputs without effect, because all files have the same value: {_listed(constant)}"] if constant else []
-
-
 def unused_parameters(found: Survey, used: Iterable[str]) -> list[str]:
     """Return a note about parameters that vary between files and are not inputs; their effect looks like noise.
 
@@ -84,11 +72,8 @@ def unused_parameters(found: Survey, used: Iterable[str]) -> list[str]:
     known = {identifier(name) for name in used}
     varying = [name for (where, name), field in found.fields.items() if where == "whole" and field.varies]
     left = [name for name in varying if identifier(name) not in known]
-    return [f"parameters that vary between files but are not in inputs=: {_listed(left)}"] if left else []
-
-
-def _listed(names: Iterable[str]) -> str:
-    return ", ".join(map(repr, names))
+    listed = ", ".join(map(repr, left))
+    return [f"parameters that vary between files but are not in inputs=: {listed}"] if left else []
 
 
 def _at_centres(

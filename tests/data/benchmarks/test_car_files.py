@@ -1,7 +1,6 @@
 """DrivAerML: published point sets and original surfaces are read, downloaded and split; bad files are refused."""
 
 import io
-import re
 import tarfile
 from dataclasses import replace
 
@@ -110,7 +109,7 @@ def test_the_error_in_the_paper_is_for_the_complete_set_of_40k(tmp_path):
     assert ten["departures"] == {"size": "10k", "runs": "2, 1"}
 
 
-def test_points_are_counted_in_the_files(tmp_path, capsys, monkeypatch):
+def test_points_are_counted_in_the_files(tmp_path, monkeypatch):
     monkeypatch.setattr(published_cars, "_departures", lambda train, test: {})  # as if all 387 and 97 runs were there
     few = points_of(tmp_path / "f")
     for size, expected in (("40k", {}), ("1m", {"size": "1m"})):
@@ -120,21 +119,12 @@ def test_points_are_counted_in_the_files(tmp_path, capsys, monkeypatch):
     uneven = DrivAerMLFiles(folder=str(few)).origin()
     assert uneven["departures"] == {"points": "50 to 40000"}
     assert paper_error("drivaerml", uneven)[0] is None
-    ten = str(points_of(tmp_path / "g", count=10_000))
-    words = ["data", "read", "drivaerml", "--folder", ten, "--out", str(tmp_path / "d")]
-    assert main(words) == 2
-    assert re.search("10,000 .* --size 10k", capsys.readouterr().err)
-    assert not list(tmp_path.glob("d*"))
 
 
 def test_some_runs_of_each_folder(tmp_path):
     files = points_of(tmp_path / "f", train=(1, 2, 4), test=(3, 5))
     some = DrivAerMLFiles(folder=str(files), train=2, test=1).files()
     assert some == ["train/run_1.npz", "train/run_2.npz", "test/run_3.npz"]
-    with pytest.raises(DataError, match=r"train has 3 .* 9"):
-        DrivAerMLFiles(folder=str(files), train=9).files()
-    with pytest.raises(ConfigError, match="train=0"):
-        DrivAerMLFiles(folder=str(files), train=0)
     with pytest.raises(DataError, match="flare data download drivaerml --size 40k"):
         DrivAerMLFiles(folder=str(tmp_path / "g")).files()
 
@@ -144,11 +134,9 @@ def test_some_runs_of_each_folder(tmp_path):
     [
         ({"surface_fields": None}, "surface_fields"),
         ({"surface_fields": np.zeros((COUNT, 3))}, r"surface_fields \(50, 3\)"),
-        ({"surface_mesh_centers": np.zeros((0, 3)), "surface_fields": np.zeros((0, 4))}, r"\(0, 3\)"),
         ({"surface_fields": np.full((COUNT, 4), "x")}, "<U1"),
         ({"surface_fields": np.full((COUNT, 4), np.nan)}, r"train/run_2\.npz: 'pressure'.* 50"),
         ({"surface_mesh_centers": None}, "surface_mesh_centers"),
-        ({"surface_mesh_centers": np.float32(3)}, r"surface_mesh_centers \(\)"),
     ],
 )
 def test_files_of_another_layout_are_refused_and_nothing_is_left(change, message, tmp_path):

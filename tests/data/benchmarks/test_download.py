@@ -90,7 +90,7 @@ def test_without_a_hub_the_file_can_be_copied_by_hand(use_hub, tmp_path, capsys)
     use_hub(hub)
     assert main(command(tmp_path)) == 2
     errors = capsys.readouterr().err
-    assert "datasets/vedantpuri/PDESurrogates/resolve/main/Geo-FNO.tar.gz" in errors
+    assert "Geo-FNO.tar.gz of vedantpuri/PDESurrogates" in errors
     assert str(tmp_path / "files" / "Geo-FNO.tar.gz") in errors
     (tmp_path / "files").mkdir(exist_ok=True)
     (tmp_path / "files" / "Geo-FNO.tar.gz").write_bytes(packed())
@@ -110,4 +110,4 @@ def test_a_missing_file_is_named(use_hub, tmp_path, capsys):
     with Hub({NAME: packed()}) as hub:
         use_hub(hub)
         assert main(command(tmp_path, "darcy")) == 2
-    assert "datasets/vedantpuri/PDESurrogates/resolve/main/FNO.tar.gz" in capsys.readouterr().err
+    assert "FNO.tar.gz of vedantpuri/PDESurrogates" in capsys.readouterr().err

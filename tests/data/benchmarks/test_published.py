@@ -196,14 +196,8 @@ def test_bad_darcy_files_are_refused(darcy, tmp_path):
     with pytest.raises(ConfigError, match="stride=0"):
         DarcyFiles(folder=str(tmp_path), stride=0)
     refused(tmp_path, DarcyFiles(folder=str(tmp_path), train=5, test=2, stride=100), "stride=100")
-    small = {"coeff": numbers(6, 11, 11), "sol": numbers(6, 11, 11)}
-    savemat(tmp_path / "piececonst_r421_N1024_smooth2.mat", small)
+    savemat(tmp_path / "piececonst_r421_N1024_smooth2.mat", {"coeff": numbers(6, 11, 11), "sol": numbers(6, 11, 11)})
     refused(tmp_path, darcy[0], "11, 11.* 21, 21")
-    savemat(tmp_path / "piececonst_r421_N1024_smooth2.mat", small, do_compression=True)
-    whole = bytearray((tmp_path / "piececonst_r421_N1024_smooth2.mat").read_bytes())
-    whole[200:260] = b"\xff" * 60
-    (tmp_path / "piececonst_r421_N1024_smooth2.mat").write_bytes(whole)
-    refused(tmp_path, DarcyFiles(folder=str(tmp_path), train=5, test=2), "smooth2.mat")
     (tmp_path / "piececonst_r421_N1024_smooth2.mat").write_bytes(b"")
     refused(tmp_path, DarcyFiles(folder=str(tmp_path), train=5, test=2), "smooth2.mat")
 

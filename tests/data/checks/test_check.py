@@ -7,8 +7,8 @@ import pytest
 
 from flare.cli import main
 from flare.data.checks.check import check_dataset, check_files
-from flare.data.checks.fixes import fix_dataset
 from flare.data.checks.copies import find_copies
+from flare.data.checks.fixes import fix_dataset
 from flare.data.checks.sample_checks import cell_sizes, find_broken_cells
 from flare.data.dataset import Dataset
 from flare.data.importing.importer import import_data
