@@ -59,9 +59,6 @@ def pipe(tmp_path):
     return PipeFiles(folder=str(tmp_path), train=5, test=2, total=8), *arrays
 
 
-SMALL_FORMS = {"darcy": {"resolution": 8, "stride": 1}, "airfoil": {"resolution": "half"}, "pipe": {"nodes": 9}}
-
-
 def both(dataset, split):
     """Inputs and targets of a split as a model gets them before normalization."""
     samples = [dataset[i] for i in dataset.split(split)]
@@ -115,17 +112,10 @@ def test_pipe(pipe, tmp_path):
     np.testing.assert_array_equal(dataset[0].values["cross_velocity"][:, 0], q[0, 1].ravel())
 
 
-ALL = pytest.mark.parametrize("name", ["elasticity", "darcy", "airfoil", "pipe"])
-
-
-@ALL
+@pytest.mark.parametrize("name", ["elasticity", "darcy", "airfoil", "pipe"])
 def test_files_and_solver_give_the_same_fields(name, request, tmp_path):
-    made = generator_class(name)(**SMALL_FORMS.get(name, {}))
     read = read_published(request.getfixturevalue(name)[0], tmp_path / "read", quiet=True)
-    ours = generate(made, tmp_path / "made", samples=1, quiet=True)
-    assert read.schema.fields == ours.schema.fields
-    for field, values in ours[0].values.items():
-        assert values.shape[1] == read[0].values[field].shape[1]
+    assert read.schema.fields == generator_class(name)().schema().fields
 
 
 def test_a_killed_job_resumes_and_a_second_call_opens_the_result(elasticity, tmp_path, monkeypatch):
