@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
@@ -23,7 +23,7 @@ from flare.data.generation.job import fill
 from flare.data.importing.case_table import CaseTable, read_case_table
 from flare.data.importing.cases import CaseLocation, Source, find_cases, read_case
 from flare.data.importing.fields import extract_fields
-from flare.data.importing.schema import CellData, import_schema, unused_parameters
+from flare.data.importing.schema import CellData, ImportOptions, OnNan, import_schema, unused_parameters
 from flare.data.importing.survey import Survey, survey
 from flare.data.sample import Sample, Schema
 from flare.data.splits import as_share, few_samples_note, joined, split_cases
@@ -34,8 +34,6 @@ from flare.utils.errors import ConfigError, DataError
 from flare.utils.text import counted
 
 logger = logging.getLogger(__name__)
-
-OnNan = Literal["refuse", "drop"]
 
 
 @dataclass(frozen=True)
@@ -51,8 +49,7 @@ class ImportPlan:
     table: CaseTable | None
     notes: Sequence[str]
     """Decisions that were made, one sentence each."""
-    on_nan: OnNan
-    points: str | None
+    options: ImportOptions
     choices: Mapping[str, Any]
     """Arguments, as dataset.json records them: the same arguments and files give the same dataset."""
 
@@ -62,7 +59,7 @@ class ImportPlan:
         Raises:
             DataError: A value is not finite and `on_nan` is "refuse", or a parameter is not finite.
         """
-        mesh = read_case(location, points=self.points)
+        mesh = read_case(location, points=self.options.points)
         given = self.table.values(location) if self.table else {}
         values = extract_fields(mesh, self.schema, list(self.schema.fields), given, log=lambda message: None)
         for name in self.schema.named("parameter"):
@@ -77,7 +74,7 @@ class ImportPlan:
         finite = np.isfinite(table).all(1)
         if finite.all():
             return sample
-        if self.on_nan == "drop":
+        if self.options.on_nan == "drop":
             return drop_nonfinite_points(self.schema, sample, finite)
         raise DataError(
             f"{mesh.name}: {describe_bad_values(table, self.schema.channels('points', 'feature', 'target'))}. Drop "
@@ -85,93 +82,41 @@ class ImportPlan:
         )
 
 
-def plan_import(
-    source: Source,
-    *,
-    targets: Sequence[str] | str,
-    inputs: Sequence[str] | str = (),
-    name: str = "imported",
-    units: Mapping[str, str] | None = None,
-    parameters: str | os.PathLike[str] | None = None,
-    cell_data: CellData | None = None,
-    dimensions: int | None = None,
-    test: float | str = 0.2,
-    calibration: float = 0.15,
-    group: str | None = None,
-    seed: int = 0,
-    on_nan: OnNan = "refuse",
-    points: str | None = None,
-    exclude: Sequence[str] | str = (),
-    found: Survey | None = None,
-    quiet: bool = False,
-) -> ImportPlan:
+def plan_import(source: Source, *, found: Survey | None = None, quiet: bool = False, **options: Any) -> ImportPlan:
     """Read all files once and plan the dataset; nothing is written.
 
     Args:
         source: A folder, a pattern, a file, or a list of them.
-        targets: Names of the fields to predict.
-        inputs: Names of the model inputs: data at points or cells is a feature, of the whole file a parameter.
-        name: Name of the dataset.
-        units: Field -> unit; `points` is the unit of length. Default: the stated unit, or dimensionless.
-        parameters: CSV file with one row per file: a column `file`, and a parameter in each other column.
-        cell_data: `centres` keeps the fields at cell centers; `points` averages cell data to the points. None: at the
-            points if all fields are there, at the centers if all are there, an error if they are mixed.
-        dimensions: Number of coordinates; None drops z if all files lie in one plane.
-        test: Share of the files, a pattern of their names, or a .txt file with one name per line.
-        calibration: Share of the files held out for error bars; at least the 9 that they need, and 19 for narrower ones
-            if the share is close to that, while half of the files remain for training. 0: error bars use half of the
-            test files.
-        group: Column of the parameter file, or `folder`: files of one group stay in one split.
-        seed: Seed of the random split.
-        on_nan: `drop` drops points with NaN or infinite values; a parameter with such a value is always an error.
-        points: Name of the coordinates in files of arrays, if it is an unusual one.
-        exclude: Patterns of names of files to skip.
         found: Result of `survey` for these files, if it exists already.
         quiet: Shows no progress.
+        options: Keyword arguments of `import_data`.
 
     Raises:
         DataError: Files are missing, damaged or inconsistent.
         ConfigError: An argument does not match the files.
     """
-    exclude, targets, inputs = ([n] if isinstance(n, str) else list(n) for n in (exclude, targets, inputs))
-    choices = {
-        "targets": targets,
-        "inputs": inputs,
-        "units": dict(units or {}),
-        "parameters": None if parameters is None else _file(parameters),
-        "cell_data": cell_data,
-        "dimensions": dimensions,
-        "test": as_share(test) or (_file(str(test)) if str(test).endswith(".txt") else test),
-        "calibration": calibration,
-        "group": group,
-        "seed": seed,
-        "points": points,
-        "exclude": exclude,
+    asked = ImportOptions(**options)
+    choices = {name: value for name, value in vars(asked).items() if name not in ("name", "on_nan")} | {
+        "units": dict(asked.units or {}),
+        "parameters": None if asked.parameters is None else _file(asked.parameters),
+        "test": as_share(asked.test) or (_file(str(asked.test)) if str(asked.test).endswith(".txt") else asked.test),
     }
-    places = find_cases(source, points=points, exclude=exclude)
-    found = found or survey(places, points=points, quiet=quiet)
-    table = read_case_table(parameters, places, group) if parameters is not None else None
+    places = find_cases(source, points=asked.points, exclude=asked.exclude)
+    found = found or survey(places, points=asked.points, quiet=quiet)
+    table = read_case_table(asked.parameters, places, asked.group) if asked.parameters is not None else None
     notes = [*found.notes]
-    schema = import_schema(
-        found,
-        name,
-        targets=targets,
-        inputs=inputs,
-        units=units or {},
-        table=table,
-        cell_data=cell_data,
-        dimensions=dimensions,
-        notes=notes,
-    )
+    schema = import_schema(found, asked, table, notes)
     notes += [*(table.unused(places) if table else ()), *unused_parameters(found, schema.fields)]
-    groups = _groups(found, places, table, group, notes)
-    parts = split_cases([p.name for p in places], groups, test=test, calibration=calibration, seed=seed)
-    if calibration and (note := few_samples_note(len(parts.get("calibration", [])))):
+    groups = _groups(found, places, table, asked.group, notes)
+    parts = split_cases(
+        [p.name for p in places], groups, test=asked.test, calibration=asked.calibration, seed=asked.seed
+    )
+    if asked.calibration and (note := few_samples_note(len(parts.get("calibration", [])))):
         notes.append(note)
     order = [i for part in parts.values() for i in part]
     ends = np.cumsum([0, *[len(part) for part in parts.values()]]).tolist()
     splits = dict(zip(parts, pairwise(ends), strict=True))
-    return ImportPlan(schema, [places[i] for i in order], splits, found, table, notes, on_nan, points, choices)
+    return ImportPlan(schema, [places[i] for i in order], splits, found, table, notes, asked, choices)
 
 
 def write_import(plan: ImportPlan, out: str | os.PathLike[str], *, quiet: bool = False) -> Dataset:
@@ -186,7 +131,7 @@ def write_import(plan: ImportPlan, out: str | os.PathLike[str], *, quiet: bool =
         "choices": plan.choices,
         "contents": {case.name: case.digest[:16] for case in plan.survey.cases},
         "remarks": list(plan.notes),
-        "on_nan": plan.on_nan,
+        "on_nan": plan.options.on_nan,
         "files": [place.name for place in plan.places],
     }
     with DatasetWriter(out, plan.schema, provenance) as writer:
@@ -244,18 +189,21 @@ def import_data(
         source: A folder, a pattern, a file, or a list of them.
         out: Folder to write; it must not exist.
         targets: Names of the fields to predict.
-        inputs: Names of the model inputs; see `plan_import`, also for the arguments below.
+        inputs: Names of the model inputs: data at points or cells is a feature, of the whole file a parameter.
         name: Name of the dataset.
-        units: Field -> unit.
-        parameters: CSV file with one row per file.
-        cell_data: `centres` or `points`.
-        dimensions: Number of coordinates.
-        test: Share of the files, a pattern, or a .txt file of names.
-        calibration: Share of the files held out for error bars.
-        group: Column of the parameter file, or `folder`.
+        units: Field -> unit; `points` is the unit of length. Default: the stated unit, or dimensionless.
+        parameters: CSV file with one row per file: a column `file`, and a parameter in each other column.
+        cell_data: `centres` keeps the fields at cell centers; `points` averages cell data to the points. None: at the
+            points if all fields are there, at the centers if all are there, an error if they are mixed.
+        dimensions: Number of coordinates; None drops z if all files lie in one plane.
+        test: Share of the files, a pattern of their names, or a .txt file with one name per line.
+        calibration: Share of the files held out for error bars; at least the 9 that they need, and 19 for narrower ones
+            if the share is close to that, while half of the files remain for training. 0: error bars use half of the
+            test files.
+        group: Column of the parameter file, or `folder`: files of one group stay in one split.
         seed: Seed of the random split.
-        on_nan: `refuse` or `drop`.
-        points: Name of the coordinates in files of arrays.
+        on_nan: `drop` drops points with NaN or infinite values; a parameter with such a value is always an error.
+        points: Name of the coordinates in files of arrays, if it is an unusual one.
         exclude: Patterns of names of files to skip.
         quiet: Shows no progress.
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Literal
 
 from flare.data.importing.case_table import CaseTable
@@ -12,21 +14,37 @@ from flare.data.sample import Field, Role, Schema
 from flare.utils.errors import ConfigError, DataError, suggest_name
 
 CellData = Literal["centres", "points"]
+OnNan = Literal["refuse", "drop"]
 
 
-def import_schema(
-    found: Survey,
-    name: str,
-    *,
-    targets: Sequence[str],
-    inputs: Sequence[str],
-    units: Mapping[str, str],
-    table: CaseTable | None,
-    cell_data: CellData | None,
-    dimensions: int | None,
-    notes: list[str],
-) -> Schema:
-    """Return the schema of the dataset; decisions are added to `notes`. Arguments are those of `plan_import`."""
+@dataclass(frozen=True, kw_only=True)
+class ImportOptions:
+    """Arguments of an import; see `import_data`."""
+
+    targets: Sequence[str]
+    inputs: Sequence[str] = ()
+    name: str = "imported"
+    units: Mapping[str, str] | None = None
+    parameters: str | os.PathLike[str] | None = None
+    cell_data: CellData | None = None
+    dimensions: int | None = None
+    test: float | str = 0.2
+    calibration: float = 0.15
+    group: str | None = None
+    seed: int = 0
+    on_nan: OnNan = "refuse"
+    points: str | None = None
+    exclude: Sequence[str] = ()
+
+    def __post_init__(self) -> None:
+        for name in ("targets", "inputs", "exclude"):  # one name may come without a list
+            value = getattr(self, name)
+            object.__setattr__(self, name, [value] if isinstance(value, str) else list(value))
+
+
+def import_schema(found: Survey, options: ImportOptions, table: CaseTable | None, notes: list[str]) -> Schema:
+    """Return the schema of the dataset; decisions are added to `notes`."""
+    targets, inputs = options.targets, options.inputs
     names = sorted({own for (_, own) in found.fields})
     if not targets:
         known = f"the files have {', '.join(names)}" if names else "the files have geometry only, without fields"
@@ -36,9 +54,9 @@ def import_schema(
             used = f"; columns of {table.path} are inputs already" if table else ""
             close = suggest_name(own, [*names, *(table.columns if table else ())])
             raise DataError(f"no file has a field {own!r}; {close}{used}")
-    wanted = {identifier(field): unit.strip() for field, unit in units.items()}
-    at_centres = _at_centres(found, targets, inputs, cell_data, notes)
-    axes = _axes(found, dimensions, at_centres, notes)
+    wanted = {identifier(field): unit.strip() for field, unit in (options.units or {}).items()}
+    at_centres = _at_centres(found, options, notes)
+    axes = _axes(found, options.dimensions, at_centres, notes)
     points = Field(role="points", components=axes, unit=_unit("points", found, wanted))
     fields = {CENTRES if at_centres else "points": points}
     chosen: list[tuple[str, bool]] = [*((n, False) for n in inputs), *((n, True) for n in targets)]
@@ -59,7 +77,8 @@ def import_schema(
     if found.cell_kinds and not cell_type and not at_centres:
         kinds = ", ".join(f"{kind} {number:,}" for kind, number in found.cell_kinds.items())
         notes.append(f"cells of several types ({kinds}) are not stored; predictions keep all cells")
-    return Schema(name=name, fields=fields, cell_type=cell_type, cell_dimension=None if cell_type else found.dimension)
+    dimension = None if cell_type else found.dimension
+    return Schema(name=options.name, fields=fields, cell_type=cell_type, cell_dimension=dimension)
 
 
 def unused_parameters(found: Survey, used: Iterable[str]) -> list[str]:
@@ -76,12 +95,10 @@ def unused_parameters(found: Survey, used: Iterable[str]) -> list[str]:
     return [f"parameters that vary between files but are not in inputs=: {listed}"] if left else []
 
 
-def _at_centres(
-    found: Survey, targets: Sequence[str], inputs: Sequence[str], requested: CellData | None, notes: list[str]
-) -> bool:
+def _at_centres(found: Survey, options: ImportOptions, notes: list[str]) -> bool:
     """Return whether fields are at cell centers; fields that a file lacks, or has elsewhere, raise DataError."""
     places: list[set[Where]] = []
-    for name in [*targets, *inputs]:
+    for name in [*options.targets, *options.inputs]:
         here = found.named(name)
         everywhere = {where for where, field in here.items() if len(field.cases) == len(found.cases)}
         if not everywhere:
@@ -93,10 +110,10 @@ def _at_centres(
             )
         if everywhere != {"whole"}:
             places.append(everywhere)
-        elif name in targets:
+        elif name in options.targets:
             raise DataError(f"{name!r} is a parameter of the whole file; a target must be at points or cells")
-    if requested is not None:
-        return requested == "centres"
+    if options.cell_data is not None:
+        return options.cell_data == "centres"
     if all("points" in where for where in places):
         return False
     if all("cells" in where for where in places):
