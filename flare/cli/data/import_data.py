@@ -78,11 +78,14 @@ def _import(args: Any) -> None:
             print("choose targets with --target NAME and model inputs with --input NAME; then add --out FOLDER")
             return
     names = ("parameters", "cell_data", "dimensions", "test", "calibration", "group", "seed", "on_nan", "points")
+    wrong = [pair for pair in args.unit if "=" not in pair]
+    if wrong:
+        raise ConfigError(f"--unit {wrong[0]}: write NAME=UNIT, such as pressure=Pa")
     plan = plan_import(
         args.source,
         targets=args.target,
         inputs=args.input,
-        units=_units(args.unit),
+        units=dict(pair.split("=", 1) for pair in args.unit),
         exclude=args.exclude,
         found=found,
         name=Path(args.out).name if args.out else "imported",
@@ -95,17 +98,6 @@ def _import(args: Any) -> None:
     dataset = write_import(plan, args.out)
     print(f"{args.out}: {len(dataset):,} samples, {int(dataset.offsets[-1]):,} points")
     print_status(f"check it with:  flare data check {args.out}")
-
-
-def _units(pairs: Sequence[str]) -> dict[str, str]:
-    units: dict[str, str] = {}
-    for pair in pairs:
-        name, sign, unit = pair.partition("=")
-        if not sign:
-            raise ConfigError(f"--unit {pair}: write NAME=UNIT, such as pressure=Pa")
-        if units.setdefault(name, unit) != unit:
-            raise ConfigError(f"--unit: {name!r} has two units, {units[name]} and {unit}; keep one")
-    return units
 
 
 def _show(found: Survey) -> None:

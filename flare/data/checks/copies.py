@@ -26,9 +26,9 @@ def find_copies(dataset: Dataset, *, quiet: bool = False) -> tuple[Pairs, Pairs]
     """
     leaks, contradictions = Pairs(), Pairs()
     firsts: dict[bytes, dict[bytes, tuple[int, str]]] = {}  # inputs -> inputs and targets -> first sample, its split
-    members = [(int(index), split) for split in dataset.splits for index in dataset.split(split)]
+    members = {int(i): split for split in dataset.splits for i in dataset.split(split) if i < len(dataset)}
     with progress("searching for copies", len(members), quiet=quiet) as update:
-        for index, split in members:
+        for index, split in members.items():
             sample = dataset[index]
             inputs, targets = input_array(dataset.schema, sample), target_array(dataset.schema, sample)
             alike = firsts.setdefault(_digest(inputs), {})

@@ -105,7 +105,11 @@ def find_field(
         own = _own_name(mesh, name, [*mesh.parameters, *constant])
         if own in mesh.parameters:
             return mesh.parameters[own]
-        return _constant_value(mesh, name, constant[own]) if own in constant else None
+        if own not in constant:
+            return None
+        if (constant[own] != constant[own][:1]).any():
+            raise DataError(f"{mesh.name}: {name!r} varies between rows; a parameter has one value per sample")
+        return np.atleast_1d(constant[own][0])
     at_cells = uses_cells(mesh, schema)
     own = _own_name(mesh, name, [*mesh.point_data, *mesh.cell_data])
     here, there = (mesh.cell_data, mesh.point_data) if at_cells else (mesh.point_data, mesh.cell_data)
@@ -175,9 +179,3 @@ def _own_name(mesh: Mesh, name: str, present: Sequence[str]) -> str:
             f"{mesh.name}: {' and '.join(map(repr, spelled))} could both be {name!r}; rename one of them to {name!r}"
         )
     return spelled[0]
-
-
-def _constant_value(mesh: Mesh, name: str, rows: np.ndarray) -> np.ndarray:
-    if (rows != rows[:1]).any():
-        raise DataError(f"{mesh.name}: {name!r} varies between rows; a parameter has one value per sample")
-    return np.atleast_1d(rows[0])

@@ -17,12 +17,11 @@ import pytest
 
 from flare.cli import main
 from flare.data import writer
-from flare.data.dataset import Dataset, partial_folder
+from flare.data.dataset import Dataset
 from flare.data.generation.generate import generate
 from flare.data.sample import Sample
 from flare.physics import generator_class
 from flare.physics.darcy import Darcy
-from flare.physics.pipe import Pipe
 from flare.utils.errors import DataError, NotConverged
 from tests.factory import content
 
@@ -59,53 +58,15 @@ def test_a_sample_depends_on_seed_and_index_alone(one_worker, tmp_path):
     assert not np.array_equal(other[0].values["coefficient"], one_worker[0].values["coefficient"])
 
 
-def forget_option(folder, name):
-    """Make the folder look like one of a version without this option."""
-    manifest = folder / "dataset.json"
+def test_datasets_of_versions_without_an_option_are_opened_unless_it_is_used(tmp_path):
+    made = generate(SMALL, tmp_path / "d", samples=2, quiet=True)
+    manifest = made.path / "dataset.json"
     about = json.loads(manifest.read_text())
-    del about["provenance"]["options"][name]
+    del about["provenance"]["options"]["face_mean"]
     manifest.write_text(json.dumps(about))
-
-
-def test_datasets_of_versions_without_an_option_are_resumed_unless_it_is_used(tmp_path, monkeypatch):
-    pipe, made, real = Pipe(nodes=9), [], Pipe.sample
-    path, partial = tmp_path / "d", partial_folder(tmp_path / "d")
-
-    def stop_at_the_second(self, rng):
-        made.append(self)
-        if len(made) == 2:
-            raise KeyboardInterrupt
-        return real(self, rng)
-
-    monkeypatch.setattr(Pipe, "sample", stop_at_the_second)
-    with pytest.raises(KeyboardInterrupt):
-        generate(pipe, path, samples=3, quiet=True)
-    forget_option(partial, "stride")
-    with pytest.raises(DataError, match="stride"):
-        generate(replace(pipe, stride=2), path, samples=3, quiet=True)
-    dataset = generate(pipe, path, samples=3, quiet=True)
-    assert len(made) == 4, "the first sample was not made again"
-    assert "stride" not in dataset.about["provenance"]["options"]
-    again = generate(pipe, path, samples=3, quiet=True)
-    assert len(made) == 4
-    assert again.fingerprint == dataset.fingerprint
-    with pytest.raises(DataError, match=r"stride.*None.*2"):
-        generate(replace(pipe, stride=2), path, samples=3, quiet=True)
-    with pytest.raises(DataError, match=r"viscosity.*0\.005.*0\.01"):
-        generate(replace(pipe, viscosity=0.01), path, samples=3, quiet=True)
-
-
-def test_the_points_of_darcy_have_x_along_columns(one_worker):
-    points = one_worker[0].values["points"].reshape(8, 8, 2)
-    np.testing.assert_allclose(points[3, :, 0], np.linspace(0, 1, 8), atol=1e-6)
-    np.testing.assert_allclose(points[:, 3, 1], np.linspace(0, 1, 8), atol=1e-6)
-
-
-def test_the_benchmarks_own_form_is_canonical_and_strided():
-    sample = Darcy(resolution=17, stride=5).sample(np.random.default_rng(0))
-    assert set(np.unique(sample.values["coefficient"])) <= {3.0, 12.0}
-    border = sample.values["pressure"].reshape(17, 17)[0]
-    assert 0 < np.abs(border).mean() < 0.05 * sample.values["pressure"].max(), "small, but half a cell from zero"
+    assert generate(SMALL, made.path, samples=2, quiet=True).fingerprint == made.fingerprint
+    with pytest.raises(DataError, match=r"face_mean.*None.*'harmonic'"):
+        generate(replace(SMALL, face_mean="harmonic"), made.path, samples=2, quiet=True)
 
 
 def test_an_empty_folder_is_used_and_others_are_refused(tmp_path):
