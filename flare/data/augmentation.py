@@ -42,21 +42,15 @@ class Symmetry:
         for mirror in self.mirror:
             axes = mirror.split("=")
             if not (set(axes) <= set(known) and len(set(axes)) == len(axes) <= 2):
-                raise DataError(
-                    f"data.mirror has {mirror!r}; name an axis of the points of {schema.name!r} ({', '.join(known)}), "
-                    f"or two for the plane between them, such as {'='.join(known[:2])}"
-                )
+                raise DataError(f"data.mirror has {mirror!r}; name one of {', '.join(known)}, or two, such as x=y")
         if self.turn and not (set(self.turn) <= set(known) and len(set(self.turn)) == len(self.turn) == 2):
-            raise DataError(
-                f"data.turn is {list(self.turn)}; name two axes of the points of {schema.name!r} ({', '.join(known)})"
-            )
+            raise DataError(f"data.turn is {list(self.turn)}; name two axes of {', '.join(known)}")
         for name in schema.named("feature", "parameter", "target"):
             components = schema.fields[name].components
             if self and len(components) > 1 and not self._transforms(components, known):
                 raise DataError(
-                    f"data.{'mirror' if self.mirror else 'turn'} cannot transform {name!r}: its components are "
-                    f"{', '.join(components)}, those of the points {', '.join(known)}. Give vectors the component "
-                    f"names of the points, or train without this setting"
+                    f"data.mirror and data.turn cannot transform {name!r}, a vector of {', '.join(components)}; the "
+                    f"axes of the points are {', '.join(known)}"
                 )
 
     def _transforms(self, components: Sequence[str], known: Sequence[str]) -> bool:

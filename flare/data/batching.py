@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -21,32 +21,37 @@ from flare.utils.errors import ConfigError
 # B batch, N points of the largest sample
 
 
-@dataclass(frozen=True)
-class Batch:
-    """Samples in physical units, padded with zeros to the size of the largest."""
+@dataclass(frozen=True, kw_only=True)
+class PaddedBatch:
+    """Samples of any kind, padded to the size of the largest."""
 
-    inputs: Tensor
-    """Model inputs, shape [B, N, in_dim]."""
-    targets: Tensor
-    """Targets, shape [B, N, out_dim]."""
     mask: Tensor | None
-    """Shape [B, N], True at real points; None if no sample is padded."""
+    """Shape [B, N], True at what is real; None if no sample is padded."""
     indices: tuple[int, ...]
     """Sample numbers in the dataset."""
 
     def __len__(self) -> int:
         return len(self.indices)
 
+    def to(self, device: torch.device) -> Self:
+        """Return a copy of the batch on `device`."""
+        moved: dict[str, Any] = {n: v.to(device, non_blocking=True) for n, v in vars(self).items() if hasattr(v, "to")}
+        return replace(self, **moved)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Batch(PaddedBatch):
+    """Samples in physical units, padded with zeros."""
+
+    inputs: Tensor
+    """Model inputs, shape [B, N, in_dim]."""
+    targets: Tensor
+    """Targets, shape [B, N, out_dim]."""
+
     @property
     def points(self) -> int:
         """Total number of points without padding."""
         return self.targets[..., 0].numel() if self.mask is None else int(self.mask.sum())
-
-    def to(self, device: torch.device) -> Batch:
-        """Return a copy of the batch on `device`."""
-        mask = None if self.mask is None else self.mask.to(device, non_blocking=True)
-        inputs, targets = (t.to(device, non_blocking=True) for t in (self.inputs, self.targets))
-        return replace(self, inputs=inputs, targets=targets, mask=mask)
 
 
 @dataclass(frozen=True)
@@ -89,20 +94,25 @@ NONE = Symmetry()
 
 def collate(samples: Sequence[tuple[int, np.ndarray, np.ndarray]]) -> Batch:
     """Combine (index, inputs, targets) triples of any size into a batch."""
-    sizes = torch.tensor([len(inputs) for _, inputs, _ in samples])
-    return Batch(
-        inputs=_pad([inputs for _, inputs, _ in samples]),
-        targets=_pad([targets for _, _, targets in samples]),
-        mask=None if (sizes == sizes[0]).all() else torch.arange(int(sizes.max())) < sizes[:, None],
-        indices=tuple(index for index, _, _ in samples),
-    )
+    inputs, mask = pad([inputs for _, inputs, _ in samples])
+    targets, _ = pad([targets for _, _, targets in samples])
+    return Batch(inputs=inputs, targets=targets, mask=mask, indices=tuple(index for index, _, _ in samples))
 
 
-def _pad(arrays: list[np.ndarray]) -> Tensor:
-    padded = torch.zeros(len(arrays), max(map(len, arrays)), arrays[0].shape[1])
+def pad(
+    arrays: Sequence[np.ndarray], *, value: int = 0, length: int | None = None, dtype: torch.dtype = torch.float32
+) -> tuple[Tensor, Tensor | None]:
+    """Put arrays of shape (n, ...) below each other, filled with `value` to the longest or to `length`.
+
+    Returns:
+        The arrays, shape (arrays, N, ...), and a mask, shape (arrays, N), that is None if nothing is padded.
+    """
+    sizes = torch.tensor([len(array) for array in arrays])
+    longest = int(sizes.max()) if length is None else length
+    padded = torch.full((len(arrays), longest, *arrays[0].shape[1:]), value, dtype=dtype)
     for row, array in zip(padded, arrays, strict=True):
         row[: len(array)] = torch.from_numpy(array)
-    return padded
+    return padded, None if (sizes == longest).all() else torch.arange(longest) < sizes[:, None]
 
 
 POOL = 50
@@ -266,6 +276,12 @@ def evaluation_batches(
     dataset: Dataset, indices: Sequence[int] | np.ndarray, batch_size: int, points: Share = WHOLE
 ) -> Iterator[Batch]:
     """Yield batches of all points of the samples in order, or of a part of the points. The last may be smaller."""
-    arrays = _Arrays(dataset, ALL, 0, points)
+    return batches_in_order(_Arrays(dataset, ALL, 0, points), indices, batch_size, collate)
+
+
+def batches_in_order(
+    arrays: TorchDataset[Any], indices: Sequence[int] | np.ndarray, batch_size: int, collate: Callable[[Any], Any]
+) -> Iterator[Any]:
+    """Collate `arrays[0, index]` over the indices in order; the last batch may be smaller."""
     for start in range(0, len(indices), batch_size):
         yield collate([arrays[0, int(i)] for i in indices[start : start + batch_size]])

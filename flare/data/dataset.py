@@ -251,9 +251,11 @@ def read_about(path: Path) -> dict[str, Any]:
         raise DataError(f"{path} is a file; a dataset is a folder with a dataset.json")
     partial = path if path.name.endswith(PARTIAL) else partial_folder(path)
     if partial.is_dir() and (partial == path or not manifest.exists()):
+        log = partial / "samples.jsonl"
+        done = log.read_bytes().count(b"\n") if log.exists() else 0
         raise DataError(
-            f"{str(path).removesuffix(PARTIAL)} is not finished: {_describe_progress(partial)} in {partial}. Run the "
-            f"command that makes it again to resume, or remove that folder to start from scratch"
+            f"{str(path).removesuffix(PARTIAL)} is not finished: {done:,} samples are in {partial}. Run the command "
+            f"that makes it again to resume, or remove that folder to start from scratch"
         )
     if not manifest.exists():
         if path.is_dir():
@@ -282,16 +284,6 @@ def _damaged(manifest: Path, error: Exception) -> DataError:
     return DataError(f"{manifest} is damaged ({error}); restore it or make the dataset again")
 
 
-def _describe_progress(partial: Path) -> str:
-    """Return how much an unfinished folder holds: `12 of 100 samples are`."""
-    try:
-        done = (partial / "samples.jsonl").read_bytes().count(b"\n")
-        wanted = json.loads((partial / "dataset.json").read_text(encoding="utf-8"))["provenance"].get("samples")
-    except (OSError, ValueError, KeyError, AttributeError):
-        return "its first files are"
-    return f"{done:,} samples are" if wanted is None else f"{done:,} of {wanted:,} samples are"
-
-
 def open_array(path: Path, remedy: str = "restore it or make the dataset again") -> np.ndarray:
     """Memory-map an .npy file. Pickled objects are refused.
 
@@ -300,10 +292,5 @@ def open_array(path: Path, remedy: str = "restore it or make the dataset again")
     """
     try:
         return np.load(path, mmap_mode="r", allow_pickle=False)
-    except FileNotFoundError:
-        raise DataError(f"{path} is missing; {remedy}") from None
     except (ValueError, EOFError, OSError) as error:
-        size = path.stat().st_size
-        raise DataError(
-            f"{path} is damaged or truncated ({size:,} bytes: {numpy_error_reason(error)}); {remedy}"
-        ) from None
+        raise DataError(f"{path} is missing, damaged or truncated ({numpy_error_reason(error)}); {remedy}") from None

@@ -6,16 +6,15 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from flare.data.dataset import Dataset
+from flare.data.generation.job import fill
 from flare.data.sample import Field, Sample, Schema
 from flare.data.surroundings import FIELDS, surroundings
 from flare.data.writer import DatasetWriter, Splits
 from flare.utils.errors import DataError, suggest_name
-from flare.utils.progress import progress
 
 
 def add_surroundings(
@@ -37,9 +36,8 @@ def add_surroundings(
     schema = dataset.schema
     if schema.cell_type != "hexahedron":
         raise DataError(f"{dataset.path} has no hexahedra, which the features are computed from")
-    known = [name for name in FIELDS if name in schema.fields]
-    if known:
-        raise DataError(f"{dataset.path} has a field {known[0]!r} already; is it enriched?")
+    if FIELDS.keys() & schema.fields.keys():
+        raise DataError(f"{dataset.path} has these features already")
     for name in targets:
         if name not in schema.named("extra"):
             raise DataError(
@@ -62,8 +60,7 @@ def add_surroundings(
             yield Sample({**sample.values, **features}, sample.cells, notes[index])
 
     schema = replace(schema, fields={**schema.fields, **promoted, **FIELDS})
-    provenance = _provenance([dataset], departures)
-    return _write(out, schema, provenance, dataset.about["splits"], len(dataset), samples, quiet=quiet)
+    return _write(out, schema, [dataset], departures, dataset.about["splits"], samples, quiet=quiet)
 
 
 def join_datasets(datasets: Sequence[Dataset], out: str | os.PathLike[str], *, quiet: bool = False) -> Dataset:
@@ -99,35 +96,27 @@ def join_datasets(datasets: Sequence[Dataset], out: str | os.PathLike[str], *, q
                 sample = dataset[index]
                 yield Sample({**sample.values, "source": np.array([[number]])}, sample.cells, notes[index])
 
-    provenance = _provenance(datasets, {"joined": f"{len(datasets)} datasets"})
-    return _write(out, schema, provenance, splits, sum(map(len, datasets)), samples, quiet=quiet)
-
-
-def _provenance(datasets: Sequence[Dataset], departures: dict[str, str]) -> dict[str, Any]:
-    old = datasets[0].about["provenance"]
-    made_of = [dataset.fingerprint for dataset in datasets]
-    return {**old, "departures": {**old.get("departures", {}), **departures}, "made_of": made_of}
+    return _write(out, schema, datasets, {"joined": f"{len(datasets)} datasets"}, splits, samples, quiet=quiet)
 
 
 def _write(
     out: str | os.PathLike[str],
     schema: Schema,
-    provenance: dict[str, Any],
+    datasets: Sequence[Dataset],
+    departures: dict[str, str],
     splits: Splits,
-    count: int,
     samples: Callable[[int], Iterator[Sample]],
     *,
     quiet: bool,
 ) -> Dataset:
     """Write the samples that are missing, or open `out` if it is finished and made of the same data."""
+    old, made_of = datasets[0].about["provenance"], [dataset.fingerprint for dataset in datasets]
     if Path(out).exists():
         made = Dataset(out)
-        if made.about["provenance"].get("made_of") != provenance["made_of"] or made.schema != schema:
+        if made.about["provenance"].get("made_of") != made_of or made.schema != schema:
             raise DataError(f"{out} was made of other data; remove it, or choose another folder")
         return made
+    provenance = {**old, "departures": {**old.get("departures", {}), **departures}, "made_of": made_of}
     with DatasetWriter(out, schema, provenance) as writer:
-        with progress("writing", count, done=len(writer), quiet=quiet) as advance:
-            for sample in samples(len(writer)):
-                writer.append(sample)
-                advance()
+        fill(writer, samples(len(writer)), sum(map(len, datasets)), "writing", quiet=quiet)
         return writer.finish(splits)

@@ -107,11 +107,7 @@ def check_normalizer_names(settings: Mapping[str, Any], schema: Schema) -> None:
 def _shift_and_scale(
     name: str, setting: str | Mapping[str, Any], statistics: ChannelStatistics, columns: slice
 ) -> tuple[np.ndarray, np.ndarray]:
-    if not isinstance(setting, (str, Mapping)):
-        raise ConfigError(
-            f"data.normalise.{name} is {setting!r}; give one of {', '.join(CONSTANTS)}, or a mapping with a kind"
-        )
-    setting = {"kind": setting} if isinstance(setting, str) else dict(setting)
+    setting = dict(setting) if isinstance(setting, Mapping) else {"kind": setting}
     kind = setting.pop("kind", None)
     mean, std, low, high = (getattr(statistics, key)[columns] for key in ("mean", "std", "low", "high"))
     if kind == "identity":
@@ -122,7 +118,7 @@ def _shift_and_scale(
         shift = _constant(name, setting, "low", low)
         scale = _constant(name, setting, "high", high) - shift
     else:
-        raise ConfigError(f"data.normalise.{name}: unknown kind {kind!r}; {suggest_name(str(kind), CONSTANTS)}")
+        raise ConfigError(f"data.normalise.{name} is {kind!r}; {suggest_name(str(kind), CONSTANTS)}")
     if setting:
         raise ConfigError(f"data.normalise.{name}: {kind} takes no {', '.join(setting)}")
     # A constant channel has no spread; dividing by zero would turn rounding into noise.
@@ -135,13 +131,8 @@ def _constant(name: str, setting: dict[str, Any], key: str, fitted: np.ndarray) 
         return fitted
     value = setting.pop(key)
     try:
-        given = np.asarray(value, dtype=np.float64)
+        return np.broadcast_to(np.asarray(value, dtype=np.float64), fitted.shape)
     except (TypeError, ValueError):
         raise ConfigError(
-            f"data.normalise.{name}.{key} is {value!r}; it must be a number or a list of numbers"
+            f"data.normalise.{name}.{key} is {value!r}; give one number, or one for each of {len(fitted)} components"
         ) from None
-    if given.shape not in ((), fitted.shape):
-        raise ConfigError(
-            f"data.normalise.{name}.{key} has {given.size} numbers, the field has {len(fitted)} components"
-        )
-    return np.broadcast_to(given, fitted.shape)

@@ -131,7 +131,11 @@ class ArrayWriter(Generic[Appended, AnyFolder]):
 
     def make_whole(self, splits: Splits) -> None:
         """Write final array headers, offsets and checksums, and give the folder its final name."""
-        self._check_splits(splits)
+        if self._log.closed:
+            raise DataError(f"{self.path}: this writer is closed; open a new one to resume")
+        for name, start, stop in [(name, *part) for name, ranges in splits.items() for part in ranges]:
+            if not 0 <= start <= stop <= len(self):
+                raise DataError(f"{self.path}: split {name!r} has samples {start} … {stop - 1} of {len(self)}")
         for name, file in self._files.items():
             file.seek(0)
             file.write(self._columns[name].header(self._rows_of(name, self._commits)))
@@ -149,14 +153,6 @@ class ArrayWriter(Generic[Appended, AnyFolder]):
         write_json(self.partial / "dataset.json", about)
         self.partial.rename(self.path)
 
-    def _check_splits(self, splits: Splits) -> None:
-        if self._log.closed:
-            raise DataError(f"{self.path}: this writer is closed; open a new one to resume")
-        for name, ranges in splits.items():
-            for start, stop in ranges:
-                if not 0 <= start <= stop <= len(self):
-                    raise DataError(f"{self.path}: split {name!r} has samples {start} … {stop - 1} of {len(self)}")
-
     def close(self) -> None:
         """Close all files. An unfinished folder stays and can be resumed by a new writer."""
         for file in [*self._files.values(), self._log]:
@@ -169,11 +165,7 @@ class ArrayWriter(Generic[Appended, AnyFolder]):
         take_lock(self._log, f"another process is writing {self.partial}; wait for it, or choose another folder")
         commits, ends = _read_commits(self._log)
         if commits:
-            try:
-                self._refuse_another_job()
-            except DataError:
-                self._log.close()
-                raise
+            self._refuse_another_job()
         else:  # an empty folder may become another job
             write_json(self.partial / "dataset.json", self._about)
         self._files: dict[str, IO[bytes]] = {}
@@ -196,19 +188,22 @@ class ArrayWriter(Generic[Appended, AnyFolder]):
             begun = json.loads(manifest.read_text(encoding="utf-8"))
         except (OSError, ValueError) as error:
             raise DataError(f"{manifest} is damaged ({error}); remove {self.partial} to start from scratch") from None
-        now, then = dict(self._about), begun.get("provenance")
-        if isinstance(then, dict):  # ignore keys that older versions did not store
-            # `departures` follows from options and sizes, which are compared; its wording has changed.
-            then = {key: value for key, value in then.items() if key != "departures"}
-            now["provenance"] = {key: value for key, value in now["provenance"].items() if key in then}
-            begun["provenance"] = then
-        keys = [key for key in now if key != "version"]
-        difference = first_difference({key: begun.get(key) for key in keys}, {key: now[key] for key in keys})
+        # `departures` follows from options and sizes. Keys that only one version of flare stores are ignored.
+        shared = begun["provenance"].keys() & self._about["provenance"].keys() - {"departures"}
+        then, now = (
+            {
+                **{key: about.get(key) for key in self._about if key != "version"},
+                "provenance": {key: about["provenance"][key] for key in shared},
+            }
+            for about in (begun, self._about)
+        )
+        difference = first_difference(then, now)
         if difference:
-            key, was, now_is = difference
+            self._log.close()
+            key, was, is_now = difference
             raise DataError(
                 f"{self.partial} holds an unfinished dataset made with other settings or files: {key} was {was!r}, is "
-                f"now {now_is!r}. Use the same ones to resume, or remove the folder to start from scratch"
+                f"now {is_now!r}. Use the same ones to resume, or remove the folder to start from scratch"
             )
 
     def _count_intact(self, commits: list[dict[str, Any]]) -> int:

@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
@@ -13,36 +13,28 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset as TorchDataset
 
-from flare.data.batching import BatchPlan, planned_loader
+from flare.data.batching import BatchPlan, PaddedBatch, batches_in_order, planned_loader
+from flare.data.batching import pad as pad_arrays
 from flare.sequence.store import Example, SequenceDataset
 from flare.utils.errors import DataError
 
 
-@dataclass(frozen=True)
-class TokenBatch:
-    """Sequences padded to the same length; the two documents of a pair are end to end."""
+@dataclass(frozen=True, kw_only=True)
+class TokenBatch(PaddedBatch):
+    """Sequences padded to the same length; the two documents of a pair are end to end.
+
+    Without a mask, nothing is padded, or padding counts as tokens.
+    """
 
     ids: Tensor
     """Token ids, [B, N], or [B, 2 N] for pairs."""
     labels: Tensor
     """[B]."""
-    mask: Tensor | None
-    """Shape of `ids`, True at real tokens; None if nothing is padded or padding counts as tokens."""
-    indices: tuple[int, ...]
-    """Indices of the samples in the dataset."""
-
-    def __len__(self) -> int:
-        return len(self.indices)
 
     @property
     def points(self) -> int:
         """Number of tokens without masked padding."""
         return self.ids.numel() if self.mask is None else int(self.mask.sum())
-
-    def to(self, device: torch.device) -> TokenBatch:
-        mask = None if self.mask is None else self.mask.to(device, non_blocking=True)
-        ids, labels = (t.to(device, non_blocking=True) for t in (self.ids, self.labels))
-        return replace(self, ids=ids, labels=labels, mask=mask)
 
 
 def collate(samples: Sequence[tuple[int, Example]], *, pad: int | None, fixed: int | None = None) -> TokenBatch:
@@ -54,15 +46,11 @@ def collate(samples: Sequence[tuple[int, Example]], *, pad: int | None, fixed: i
         fixed: Pad to this length and return no mask, so that padding counts as tokens. None pads to the longest.
     """
     documents = [tokens for _, example in samples for tokens in example.documents]
-    lengths = torch.tensor([len(tokens) for tokens in documents])
-    longest = int(lengths.max()) if fixed is None else fixed
-    padded = bool((lengths < longest).any())
-    if padded and pad is None:
-        raise DataError(f"sequences have {int(lengths.min())} and {longest} tokens, and there is no id to pad with")
-    ids = torch.full((len(documents), longest), pad or 0, dtype=torch.long)
-    for row, tokens in zip(ids, documents, strict=True):
-        row[: len(tokens)] = torch.from_numpy(tokens.astype(np.int64))
-    mask = torch.arange(longest) < lengths[:, None] if padded and fixed is None else None
+    tokens = [document.astype(np.int64) for document in documents]
+    ids, mask = pad_arrays(tokens, value=pad or 0, length=fixed, dtype=torch.long)
+    if mask is not None and pad is None:
+        raise DataError(f"sequences have {min(map(len, tokens))} and {ids.shape[1]} tokens, and no id to pad with")
+    mask = mask if fixed is None else None
     return TokenBatch(
         ids=ids.reshape(len(samples), -1),
         labels=torch.tensor([example.label for _, example in samples]),
@@ -94,6 +82,5 @@ def evaluation_batches(
     dataset: SequenceDataset, indices: np.ndarray, batch_size: int, *, fixed: int | None = None
 ) -> Iterator[TokenBatch]:
     """Yield all samples in the order given; the last batch may be smaller."""
-    for start in range(0, len(indices), batch_size):
-        chosen = map(int, indices[start : start + batch_size])
-        yield collate([(i, dataset[i]) for i in chosen], pad=dataset.schema.pad, fixed=fixed)
+    collate_fn = partial(collate, pad=dataset.schema.pad, fixed=fixed)
+    return batches_in_order(_Examples(dataset), indices, batch_size, collate_fn)

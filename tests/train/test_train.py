@@ -181,7 +181,9 @@ def test_library_calls_print_nothing(ragged, capsys):
 def test_a_training_step_runs_on_the_meta_device(name, optimizer):
     schema = ragged_schema()
     surrogate = Surrogate({"name": name, **SMALL[name], "channels": 16}, schema).to("meta").train()
-    batch = Batch(torch.rand(2, 9, schema.in_dim), torch.rand(2, 9, schema.out_dim), torch.ones(2, 9) > 0, (0, 1))
+    shapes = {"inputs": schema.in_dim, "targets": schema.out_dim}
+    tensors = {name: torch.rand(2, 9, width) for name, width in shapes.items()}
+    batch = Batch(**tensors, mask=torch.ones(2, 9) > 0, indices=(0, 1))
     batch = batch.to(torch.device("meta"))
     step = build_optimizer(surrogate, OptimConfig(name=optimizer), fused=False)
     average = WeightAverage(surrogate, 0.9)

@@ -27,20 +27,8 @@ HELP = """usage: flare data import FILES --out FOLDER ...     make a dataset of 
        flare data upload FOLDER --to user/name     upload exported files to the hub
 
 Each has its own help, such as:  flare data make darcy --help"""
-MODULES = {
-    "import": "import_data",
-    "make": "make",
-    "download": "download",
-    "read": "read",
-    "card": "card",
-    "info": "info",
-    "report": "report",
-    "check": "check",
-    "enrich": "enrich",
-    "join": "join",
-    "export": "export",
-    "upload": "upload",
-}
+VERBS = ["make", "download", "read", "card", "info", "report", "check", "enrich", "join", "export", "upload"]
+MODULES = {"import": "import_data"} | {verb: verb for verb in VERBS}
 """Sub-verb -> module of this package."""
 
 

@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Any, Literal
 from flare.cli import make_parser, parse
 from flare.cli.messages import option_names, to_options
 from flare.utils.errors import ConfigError
+from flare.utils.files import check_not_existing
 from flare.utils.terminal import print_status
 from flare.utils.text import counted
 
 if TYPE_CHECKING:
     from flare.data.importing.importer import ImportPlan
-    from flare.data.importing.survey import FieldSummary, Survey
+    from flare.data.importing.survey import Survey
 
 OPTIONS = {name: f"--{name}" for name in ("parameters", "dimensions", "test", "calibration", "group", "seed", "points")}
 OPTIONS |= {"targets": "--target", "inputs": "--input", "units": "--unit", "exclude": "--exclude"}
@@ -34,40 +35,29 @@ def run(words: Sequence[str]) -> int:
     parser = make_parser("data import", "Make a dataset of simulation files.", EPILOG)
     parser.add_argument("source", nargs="+", help="folder, file or 'pattern'; several are joined")
     parser.add_argument("--out", help="dataset folder to write; must not exist")
-    parser.add_argument(
-        "--dry-run", action="store_true", help="show what was found and would be written; write nothing"
-    )
-    parser.add_argument("--target", nargs="+", default=[], metavar="NAME", help="fields to predict")
-    parser.add_argument(
-        "--input", nargs="+", default=[], metavar="NAME", help="fields or parameters that the model gets"
-    )
-    parser.add_argument(
-        "--unit", nargs="+", default=[], metavar="NAME=UNIT", help="units; points=m is the unit of length"
-    )
-    parser.add_argument(
-        "--parameters", metavar="CSV", help="one row per file: a column 'file', and a parameter in each other column"
-    )
-    parser.add_argument(
-        "--cell-data", choices=["centres", "points"], help="keep fields at cell centers, or average them to the points"
-    )
+    parser.add_argument("--dry-run", action="store_true", help="show what would be written; write nothing")
+    several: dict[str, Any] = {"nargs": "+", "default": [], "metavar": "NAME"}
+    parser.add_argument("--target", help="fields to predict", **several)
+    parser.add_argument("--input", help="fields or parameters that the model gets", **several)
+    unit = several | {"metavar": "NAME=UNIT"}
+    parser.add_argument("--unit", help="units; points=m is the unit of length", **unit)
+    help_text = "one row per file: a column 'file', and a parameter in each other column"
+    parser.add_argument("--parameters", metavar="CSV", help=help_text)
+    help_text = "keep fields at cell centers, or average them to the points"
+    parser.add_argument("--cell-data", choices=["centres", "points"], help=help_text)
     parser.add_argument("--dimensions", type=Literal[1, 2, 3], help="default: z is dropped if all files are planar")
     parser.add_argument("--test", default="0.2", help="share of the files, a 'pattern' of names, or a .txt with names")
     parser.add_argument("--calibration", type=float, default=0.15, help="share of the files held out for error bars")
     parser.add_argument("--group", help="column of --parameters, or 'folder': files of a group stay in one split")
     parser.add_argument("--seed", type=int, default=0, help="seed of the random split")
-    parser.add_argument(
-        "--on-nan", default="refuse", choices=["refuse", "drop"], help="points with NaN or infinite values"
-    )
+    help_text = "points with NaN or infinite values"
+    parser.add_argument("--on-nan", default="refuse", choices=["refuse", "drop"], help=help_text)
     parser.add_argument("--points", metavar="NAME", help="name of the coordinates in files of arrays")
-    several = {"nargs": "+", "action": "extend", "default": []}
-    parser.add_argument("--exclude", metavar="NAME", help="files or 'patterns' to skip; repeatable", **several)
+    parser.add_argument("--exclude", action="extend", help="files or 'patterns' to skip; repeatable", **several)
     args = parse(parser, words)
-    if not args.dry_run and not args.out:
-        raise ConfigError("name the dataset folder with --out, or preview the import with --dry-run")
-
-    from flare.utils.files import check_not_existing
-
-    if args.out and not args.dry_run:
+    if not args.dry_run:
+        if not args.out:
+            raise ConfigError("name the dataset folder with --out, or preview the import with --dry-run")
         check_not_existing(args.out)
     with option_names(OPTIONS):
         _import(args)
@@ -76,7 +66,7 @@ def run(words: Sequence[str]) -> int:
 
 def _import(args: Any) -> None:
     from flare.data.importing.cases import find_cases
-    from flare.data.importing.importer import check_values, plan_import, warn_of_leaks, write_import
+    from flare.data.importing.importer import check_values, plan_import, write_import
     from flare.data.importing.schema import unused_parameters
     from flare.data.importing.survey import survey
 
@@ -88,11 +78,14 @@ def _import(args: Any) -> None:
             print("choose targets with --target NAME and model inputs with --input NAME; then add --out FOLDER")
             return
     names = ("parameters", "cell_data", "dimensions", "test", "calibration", "group", "seed", "on_nan", "points")
+    wrong = [pair for pair in args.unit if "=" not in pair]
+    if wrong:
+        raise ConfigError(f"--unit {wrong[0]}: write NAME=UNIT, such as pressure=Pa")
     plan = plan_import(
         args.source,
         targets=args.target,
         inputs=args.input,
-        units=_units(args.unit),
+        units=dict(pair.split("=", 1) for pair in args.unit),
         exclude=args.exclude,
         found=found,
         name=Path(args.out).name if args.out else "imported",
@@ -100,23 +93,11 @@ def _import(args: Any) -> None:
     )
     _describe(plan)
     if args.dry_run:
-        warn_of_leaks(plan, [place.name for place in plan.places])
         check_values(plan)
         return
     dataset = write_import(plan, args.out)
     print(f"{args.out}: {len(dataset):,} samples, {int(dataset.offsets[-1]):,} points")
     print_status(f"check it with:  flare data check {args.out}")
-
-
-def _units(pairs: Sequence[str]) -> dict[str, str]:
-    units: dict[str, str] = {}
-    for pair in pairs:
-        name, sign, unit = pair.partition("=")
-        if not sign:
-            raise ConfigError(f"--unit {pair}: write NAME=UNIT, such as pressure=Pa")
-        if units.setdefault(name, unit) != unit:
-            raise ConfigError(f"--unit: {name!r} has two units, {units[name]} and {unit}; keep one")
-    return units
 
 
 def _show(found: Survey) -> None:
@@ -125,9 +106,11 @@ def _show(found: Survey) -> None:
     from rich.table import Table
 
     points = [case.points for case in found.cases]
-    size = f"{min(points):,}" if min(points) == max(points) else f"{min(points):,} to {max(points):,}"
     kinds = ", ".join(f"{kind} {number:,}" for kind, number in found.cell_kinds.items()) or "none"
-    print(f"{counted(len(found.cases), 'case')} of {size} points in {' '.join(found.axes)}; cells: {kinds}")
+    print(
+        f"{counted(len(found.cases), 'case')} of {min(points):,} to {max(points):,} points in {' '.join(found.axes)}; "
+        f"cells: {kinds}"
+    )
     table = Table("field", "at", "components", "cases", "from", "to", "NaN, inf")
     for (where, name), field in found.fields.items():
         table.add_row(
@@ -137,16 +120,9 @@ def _show(found: Survey) -> None:
             "all" if len(field.cases) == len(found.cases) else f"{len(field.cases)} of {len(found.cases)}",
             f"{field.low:.4g}",
             f"{field.high:.4g}",
-            _bad(field, found),
+            f"{field.bad:,}" if field.bad else "",
         )
     Console().print(table)
-
-
-def _bad(field: FieldSummary, found: Survey) -> str:
-    if field.first_bad is None:
-        return ""
-    case, place = field.first_bad
-    return f"{field.bad:,} (first: {found.cases[case].name}, {place})"
 
 
 def _describe(plan: ImportPlan) -> None:

@@ -26,10 +26,7 @@ def run(words: Sequence[str]) -> int:
     else:
         print(*describe(dataset), sep="\n")
     for key, value in dataset.about["provenance"].items():
-        deep = isinstance(value, dict) and any(isinstance(inner, dict) for inner in value.values())
-        for name, item in {f"{key}.{inner}": value[inner] for inner in value}.items() if deep else [(key, value)]:
-            if item != {}:
-                print(f"{name}: {format_record(item)}")
+        print(f"{key}: {format_record(value)}")
     print(f"fingerprint: {dataset.fingerprint}")
     return 0
 

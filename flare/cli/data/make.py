@@ -31,15 +31,13 @@ def run(words: Sequence[str]) -> int:
     )
     names = ["samples", "test_samples", "seed", "workers", "scheduler"]
     parser.add_argument("--out", default=f"data/{name}", help="folder to write")
+    total = generator.samples if is_sequence else 1200
+    parser.add_argument("--samples", type=int, default=total, help="number of all samples")
+    share = "as in the benchmark" if is_sequence else "a sixth"
+    parser.add_argument("--test-samples", type=int, help=f"number of test samples, the last ones; default {share}")
     if is_sequence:
-        parser.add_argument("--samples", type=int, default=generator.samples, help="number of all examples")
-        share = "; default the same share as in the benchmark"
-        parser.add_argument("--test-samples", type=int, help=f"number of test examples, the last ones{share}")
-        parser.add_argument("--val-samples", type=int, help=f"number of validation examples, before them{share}")
+        parser.add_argument("--val-samples", type=int, help=f"number of validation samples; default {share}")
         names.append("val_samples")
-    else:
-        parser.add_argument("--samples", type=int, default=1200, help="number of all samples")
-        parser.add_argument("--test-samples", type=int, help="number of test samples, the last ones; default a sixth")
     parser.add_argument("--seed", type=int, default=0, help="sample i depends on (seed, i) alone")
     parser.add_argument(
         "--workers", type=int, default=os.cpu_count() or 1, help="processes; the bytes do not depend on it"

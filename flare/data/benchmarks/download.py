@@ -8,9 +8,9 @@ import logging
 import lzma
 import tarfile
 import zlib
+from dataclasses import replace
 from fnmatch import fnmatch
 from pathlib import Path
-from typing import Any
 
 from flare.data.benchmarks.cards import Archive
 from flare.data.benchmarks.hub import hub_failure, hub_library
@@ -41,11 +41,18 @@ def download(archive: Archive, to: str | Path, *, quiet: bool = False) -> Path:
     to = Path(to)
     if "*" in archive.file:
         return _fetch_files(archive, to, quiet=quiet)
-    folder = to / archive.folder
+    folder, path = to / archive.folder, to / archive.file
     done = to / f".{archive.file}.unpacked"
     if done.exists() and folder.is_dir() and any(folder.iterdir()):
         return folder
-    path = _fetch_archive(archive, to, quiet=quiet)
+    try:
+        _fetch_files(replace(archive, folder="", only=(archive.file,)), to, quiet=quiet)
+    except DataError as error:
+        if not path.exists():
+            raise DataError(
+                f"{error}, or copy the file to {path} yourself. `flare data make` needs no network"
+            ) from None
+        logger.info(f"{error}; using {path} without verifying its checksum")
     unpack(path, to, quiet=quiet)
     if not folder.is_dir():
         raise DataError(f"{path} has no folder {archive.folder}, so it is not the expected archive")
@@ -53,36 +60,13 @@ def download(archive: Archive, to: str | Path, *, quiet: bool = False) -> Path:
     return folder
 
 
-def _fetch_archive(archive: Archive, to: Path, *, quiet: bool) -> Path:
-    hub = hub_library()
-    if not quiet:
-        logger.info(f"downloading {archive.file} of {archive.repository} into {to} ...")
-    where: dict[str, Any] = {"repo_id": archive.repository, "filename": archive.file, "repo_type": "dataset"}
-    try:
-        facts = hub.get_hf_file_metadata(hub.hf_hub_url(**where))
-        path = Path(hub.hf_hub_download(local_dir=to, **where))
-    except Exception as error:
-        reason, path = hub_failure(error), to / archive.file
-        if path.exists():
-            logger.info(f"the hub does not answer ({reason}); using {path} without verifying its checksum")
-            return path
-        raise DataError(
-            f"cannot download {hub.hf_hub_url(**where)}: {reason}. Run the same command to resume, or copy the file "
-            f"to {path} yourself. `flare data make` needs no network"
-        ) from None
-    if facts.etag is None or _checksum(path, facts.etag) != facts.etag:
-        path.unlink()
-        raise DataError(f"{path} did not have the checksum that the hub states and was removed; download it again")
-    return path
-
-
 def _fetch_files(archive: Archive, to: Path, *, quiet: bool) -> Path:
     """Download the files of a repository that match a pattern, into the folders they have there."""
     folder = to / archive.folder
     done = to / f".{archive.repository.replace('/', '--')}{'.some' if archive.only else ''}.fetched"
-    before: dict[str, int] = json.loads(done.read_text(encoding="utf-8")) if done.exists() else {}
-    wanted = archive.only or before
-    if before and before.keys() >= set(wanted) and _is_complete(folder, {file: before[file] for file in wanted}):
+    sizes: dict[str, int] = json.loads(done.read_text(encoding="utf-8")) if done.exists() else {}
+    paths = {file: folder / file for file in archive.only or sizes}
+    if sizes and all(path.is_file() and path.stat().st_size == sizes.get(file) for file, path in paths.items()):
         return folder
     hub = hub_library()
     if not quiet:
@@ -90,53 +74,36 @@ def _fetch_files(archive: Archive, to: Path, *, quiet: bool) -> Path:
     try:
         api, where = hub.HfApi(), {"repo_id": archive.repository, "repo_type": "dataset"}
         where["revision"] = api.repo_info(**where).sha  # one revision, even if the repository changes meanwhile
-        tree = api.list_repo_tree(recursive=True, **where)
-        found = [
-            entry
-            for entry in tree
-            if isinstance(entry, hub.hf_api.RepoFile)
-            and fnmatch(entry.path, archive.file)
-            and (not archive.only or entry.path in archive.only)
-        ]
-        missing = set(archive.only) - {entry.path for entry in found}
-        if missing or not found:
-            raise DataError(
-                f"{archive.repository} has no file {min(missing, default=archive.file)}; the repository has changed"
-            )
-        for entry in found:
-            if not (folder / entry.path).resolve().is_relative_to(folder.resolve()):
-                raise DataError(f"{archive.repository} is unsafe: its file {entry.path} would leave the folder")
+        entries = [e for e in api.list_repo_tree(recursive=True, **where) if isinstance(e, hub.hf_api.RepoFile)]
+        found = {e.path: e for e in entries if fnmatch(e.path, archive.file)}
+        found = {path: found.get(path) for path in archive.only or found}
+        if not found or None in found.values():
+            lost = next((path for path, entry in found.items() if entry is None), archive.file)
+            raise DataError(f"{archive.repository} has no file {lost}; the repository has changed")
+        for path in found:
+            if not (folder / path).resolve().is_relative_to(folder.resolve()):
+                raise DataError(f"{archive.repository} is unsafe: its file {path} would leave the folder")
         hub.snapshot_download(local_dir=folder, allow_patterns=list(archive.only) or archive.file, **where)
     except Exception as error:
         raise DataError(
             f"cannot download {archive.file} of {archive.repository}: {hub_failure(error)}. Run the same command to "
             f"resume"
         ) from None
-    expected = {entry.path: entry.lfs.sha256 if entry.lfs else entry.blob_id for entry in found}
-    _verify(folder, expected, quiet=quiet)
-    write_json(done, before | {entry.path: entry.size for entry in found})
-    return folder
-
-
-def _is_complete(folder: Path, sizes: dict[str, int]) -> bool:
-    return all((folder / file).is_file() and (folder / file).stat().st_size == size for file, size in sizes.items())
-
-
-def _verify(folder: Path, expected: dict[str, str], *, quiet: bool) -> None:
-    """Remove files with a wrong checksum, so that the next call downloads them again, and raise DataError."""
     bad = []
-    with progress("checksums", len(expected), unit="files", quiet=quiet) as update:
-        for file, digest in expected.items():
-            path = folder / file
+    with progress("checksums", len(found), unit="files", quiet=quiet) as update:
+        for file, entry in found.items():
+            path, digest = folder / file, entry.lfs.sha256 if entry.lfs else entry.blob_id
             if not path.is_file() or _checksum(path, digest) != digest:
-                path.unlink(missing_ok=True)
+                path.unlink(missing_ok=True)  # so that the next call downloads it again
                 bad.append(file)
             update()
     if bad:
         raise DataError(
-            f"{folder}: {len(bad):,} of {len(expected):,} files did not have the checksum that the hub states (first: "
+            f"{folder}: {len(bad):,} of {len(found):,} files did not have the checksum that the hub states (first: "
             f"{bad[0]}) and were removed; run the same command to download them again"
         )
+    write_json(done, sizes | {file: entry.size for file, entry in found.items()})
+    return folder
 
 
 def _checksum(path: Path, expected: str) -> str:

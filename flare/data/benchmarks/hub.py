@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import csv
 import logging
 import re
 from pathlib import Path
@@ -35,7 +34,7 @@ def hub_failure(error: Exception) -> str:
     """Return one line about a failure of the hub, the network or the disk; raise any other error again."""
     from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
 
-    known = isinstance(error, HfHubHTTPError | LocalEntryNotFoundError | OSError)
+    known = isinstance(error, HfHubHTTPError | LocalEntryNotFoundError | OSError | DataError)
     if not known and type(error).__module__.split(".")[0] not in CLIENTS:
         raise error
     return (str(error).strip() or type(error).__name__).splitlines()[0]
@@ -61,25 +60,24 @@ def upload(folder: str | Path, to: str, *, private: bool = False, quiet: bool = 
     folder = Path(folder)
     if not re.fullmatch(r"[\w.-]+/[\w.-]+", to):
         raise ConfigError(f"`to={to}` is not a repository; give user/name")
-    files = _shared_files(folder)
+    files = {path.relative_to(folder).as_posix() for pattern in SHARED for path in folder.glob(pattern)}
+    if not {"README.md", "provenance.json"} <= files:
+        raise DataError(
+            f"{folder} is not an exported dataset. Make one with:  flare data export DATASET --out {folder}"
+        )
     hub = hub_library()
     if not hub.get_token():
-        raise DataError(
-            "the hub needs a token with write access: create one at https://huggingface.co/settings/tokens, then run "
-            "`hf auth login` or set HF_TOKEN"
-        )
+        raise DataError("the hub needs a token with write access: run `hf auth login` or set HF_TOKEN")
     if not quiet:
-        kind = "private" if private else "public"
-        logger.info(f"uploading {len(files):,} files of {folder} to the {kind} repository {to} ...")
+        logger.info(f"uploading {len(files):,} files of {folder} to {to} ...")
     try:
         api = hub.HfApi()
         address = api.create_repo(to, repo_type="dataset", private=private, exist_ok=True)
         there = api.repo_info(to, repo_type="dataset")
-        if private and not there.private:
-            raise DataError(f"{to} exists and is public; choose another name, or make it private first")
         others = {file.rfilename for file in there.siblings or ()} - files - {".gitattributes"}
-        if others:
-            raise DataError(f"{to} holds {len(others):,} other files (first: {min(others)}); choose another name")
+        if others or (private and not there.private):
+            problem = f"holds {len(others):,} other files (first: {min(others)})" if others else "is public"
+            raise DataError(f"{to} exists and {problem}; choose another name")
         api.upload_folder(
             repo_id=to,
             repo_type="dataset",
@@ -87,30 +85,11 @@ def upload(folder: str | Path, to: str, *, private: bool = False, quiet: bool = 
             allow_patterns=list(SHARED),
             commit_message=f"Parts exported by flare-engine {__version__}",
         )
-    except DataError:
-        raise
-    except ValueError as error:  # the hub refuses the name or the card, for example an unknown license
-        raise DataError(f"the hub refuses {folder} as {to}: {one_line(error)}") from None
     except Exception as error:
+        # A ValueError is a name or a card that the hub refuses, for example an unknown license.
+        reason = one_line(error) if isinstance(error, ValueError) else hub_failure(error)
         raise DataError(
-            f"cannot upload {folder} to {to}: {hub_failure(error)}. Check that your token has write access, and run "
-            f"the same command to resume"
+            f"cannot upload {folder} to {to}: {reason}. Check that your token has write access, and run the same "
+            f"command to resume"
         ) from None
     return str(address)
-
-
-def _shared_files(folder: Path) -> set[str]:
-    """Return the files of a complete export, relative to its folder."""
-    indices = sorted(folder.glob("data/*.csv"))
-    if not (folder / "README.md").is_file() or not indices:
-        raise DataError(
-            f"{folder} is not an exported dataset. Make one with:  flare data export DATASET --out {folder}"
-        )
-    for index in indices:
-        with index.open(encoding="utf-8", newline="") as file:
-            missing = [row["file"] for row in csv.DictReader(file) if not (folder / row["file"]).is_file()]
-        if missing:
-            raise DataError(
-                f"{folder} lacks {len(missing):,} files of {index.name} (first: {missing[0]}); export it again"
-            )
-    return {path.relative_to(folder).as_posix() for pattern in SHARED for path in folder.glob(pattern)}

@@ -9,12 +9,13 @@ import numpy as np
 
 from flare.data.benchmarks.cards import is_benchmark
 from flare.data.dataset import Dataset
-from flare.data.sample import Sample
+from flare.mesh.octree import edges_of
 
 GAMMA = 1.4
 CAR_SPEED = 38.889  # m/s
-HEXAHEDRON_EDGES = [[0, 1], [1, 2], [2, 3], [3, 0], [4, 5], [5, 6], [6, 7], [7, 4], [0, 4], [1, 5], [2, 6], [3, 7]]
 
+Landmarks = dict[str, Any]
+"""Name of a statistic -> its value."""
 STATISTICS: dict[str, Callable[[Any], Any]] = {
     "mean": np.mean,
     "spread": np.std,
@@ -39,116 +40,107 @@ def landmarks(dataset: Dataset, indices: Sequence[int] | None = None) -> dict[st
     if not is_benchmark(dataset.schema):
         return {}
     measure = MEASURES[dataset.schema.name]
-    return measure(dataset, list(range(len(dataset))) if indices is None else list(indices))
+    found = measure(dataset, list(range(len(dataset))) if indices is None else list(indices))
+    return {name: float(value) for name, value in found.items()}
 
 
-def _elasticity(dataset: Dataset, indices: Sequence[int]) -> dict[str, float]:
-    stress = [dataset[i].values["stress"].astype(np.float64) for i in indices]
+def _elasticity(dataset: Dataset, indices: Sequence[int]) -> Landmarks:
+    stress = _doubles(dataset, indices, "stress")
+    means, largest = [s.mean() for s in stress], [s.max() for s in stress]
     return {
-        "mean": float(np.mean([s.mean() for s in stress])),
-        "median of the samples' means": float(np.median([s.mean() for s in stress])),
-        "median of the samples' maxima": float(np.median([s.max() for s in stress])),
-        "smallest of the samples' means": float(min(s.mean() for s in stress)),
-        "largest of the samples' means": float(max(s.mean() for s in stress)),
-        "smallest of the samples' maxima": float(min(s.max() for s in stress)),
-        "share of points below 18.2": float(np.mean([(s < 18.2).mean() for s in stress])),
-        "share of points from 18.2 to 36.4": float(np.mean([((s >= 18.2) & (s < 36.4)).mean() for s in stress])),
-        "smallest": float(min(s.min() for s in stress)),
-        "largest": float(max(s.max() for s in stress)),
+        "mean": np.mean(means),
+        "median of the samples' means": np.median(means),
+        "median of the samples' maxima": np.median(largest),
+        "smallest of the samples' means": min(means),
+        "largest of the samples' means": max(means),
+        "smallest of the samples' maxima": min(largest),
+        "share of points below 18.2": np.mean([(s < 18.2).mean() for s in stress]),
+        "share of points from 18.2 to 36.4": np.mean([((s >= 18.2) & (s < 36.4)).mean() for s in stress]),
+        "smallest": min(s.min() for s in stress),
+        "largest": max(largest),
     }
 
 
-def _darcy(dataset: Dataset, indices: Sequence[int]) -> dict[str, float]:
-    border, largest, inside, phase = [], [], [], []
-    for i in indices:
-        sample = dataset[i]
-        u = _on_grid(dataset, sample, "pressure")[..., 0]
-        edge = np.abs(np.concatenate([u[0], u[-1], u[1:-1, 0], u[1:-1, -1]]))
-        border.append(edge.mean())
-        largest.append(edge.max())
-        inside.append(np.square(u[1:-1, 1:-1]).mean())
-        phase.append((sample.values["coefficient"] > 7.5).mean())
+def _darcy(dataset: Dataset, indices: Sequence[int]) -> Landmarks:
+    u = _on_grid(dataset, indices, "pressure")
+    border = [np.abs(np.concatenate([a[0], a[-1], a[1:-1, 0], a[1:-1, -1]])) for a in u]
+    phase = [(coefficient > 7.5).mean() for coefficient in _doubles(dataset, indices, "coefficient")]
     return {
-        "mean of |u| at the border": float(np.mean(border)),
-        "largest |u| at the border": float(np.max(largest)),
-        "RMS of u inside": float(np.sqrt(np.mean(inside))),
-        "share of the phase a = 12": float(np.mean(phase)),
-        "spread of that share": float(np.std(phase)),
+        "mean of |u| at the border": np.mean([edge.mean() for edge in border]),
+        "largest |u| at the border": np.max([edge.max() for edge in border]),
+        "RMS of u inside": np.sqrt(np.mean([np.square(a[1:-1, 1:-1]).mean() for a in u])),
+        "share of the phase a = 12": np.mean(phase),
+        "spread of that share": np.std(phase),
     }
 
 
-def _airfoil(dataset: Dataset, indices: Sequence[int]) -> dict[str, float]:
-    supersonic, energy, enthalpy, entropy, uneven, far, largest = [], [], [], [], [], [], []
+def _airfoil(dataset: Dataset, indices: Sequence[int]) -> Landmarks:
+    rows = []
     for i in indices:
         values = {name: array.astype(np.float64) for name, array in dataset[i].values.items()}
         density, pressure = values["density"][:, 0], values["pressure"][:, 0]
-        speed_squared = np.square(values["velocity"]).sum(1)
-        supersonic.append((values["mach"] > 1).mean())
-        energy.append((pressure / density / (GAMMA - 1) + speed_squared / 2).std())
-        enthalpy.append((GAMMA / (GAMMA - 1) * pressure / density + speed_squared / 2).std())
-        entropy.append((pressure / density**GAMMA).std())
-        uneven.append(np.abs(pressure / density**GAMMA - 1).max())
+        kinetic, isentropic = np.square(values["velocity"]).sum(1) / 2, pressure / density**GAMMA
         away = np.linalg.norm(values["points"], axis=1) > 20
-        far.append(max(np.abs(density[away] - 1).mean(), np.abs(pressure[away] - 1).mean()))
-        largest.append(values["mach"].max())
+        rows.append(
+            (
+                (values["mach"] > 1).mean(),
+                (pressure / density / (GAMMA - 1) + kinetic).std(),
+                (GAMMA / (GAMMA - 1) * pressure / density + kinetic).std(),
+                isentropic.std(),
+                np.abs(isentropic - 1).max(),
+                max(np.abs(density[away] - 1).mean(), np.abs(pressure[away] - 1).mean()),
+                values["mach"].max(),
+            )
+        )
+    supersonic, energy, enthalpy, entropy, uneven, far, largest = zip(*rows, strict=True)
     return {
-        "share of supersonic nodes": float(np.mean(supersonic)),
-        "spread of total energy": float(np.mean(energy)),
-        "spread of total enthalpy": float(np.mean(enthalpy)),
-        "spread of entropy": float(np.mean(entropy)),
-        "largest departure of entropy from 1": float(np.max(uneven)),
-        "mean departure of density or pressure beyond 20 chords": float(np.max(far)),
-        "median of the samples' largest Mach number": float(np.median(largest)),
+        "share of supersonic nodes": np.mean(supersonic),
+        "spread of total energy": np.mean(energy),
+        "spread of total enthalpy": np.mean(enthalpy),
+        "spread of entropy": np.mean(entropy),
+        "largest departure of entropy from 1": np.max(uneven),
+        "mean departure of density or pressure beyond 20 chords": np.max(far),
+        "median of the samples' largest Mach number": np.median(largest),
     }
 
 
-def _pipe(dataset: Dataset, indices: Sequence[int]) -> dict[str, float]:
-    u = [_on_grid(dataset, dataset[i], "velocity")[..., 0] for i in indices]
+def _pipe(dataset: Dataset, indices: Sequence[int]) -> Landmarks:
+    u = _on_grid(dataset, indices, "velocity")
     return {
-        "mean at the inlet": float(np.mean([a[0].mean() for a in u])),
-        "mean at the outlet": float(np.mean([a[-1].mean() for a in u])),
-        "mean of the row above the lower wall": float(np.mean([a[:, 1].mean() for a in u])),
-        "mean of the row below the upper wall": float(np.mean([a[:, -2].mean() for a in u])),
-        "median of the samples' maxima": float(np.median([a.max() for a in u])),
-        "smallest": float(min(a.min() for a in u)),
+        "mean at the inlet": np.mean([a[0].mean() for a in u]),
+        "mean at the outlet": np.mean([a[-1].mean() for a in u]),
+        "mean of the row above the lower wall": np.mean([a[:, 1].mean() for a in u]),
+        "mean of the row below the upper wall": np.mean([a[:, -2].mean() for a in u]),
+        "median of the samples' maxima": np.median([a.max() for a in u]),
+        "smallest": min(a.min() for a in u),
     }
 
 
-def _lpbf(dataset: Dataset, indices: Sequence[int]) -> dict[str, float]:
-    samples = [dataset[i] for i in indices]
+def _lpbf(dataset: Dataset, indices: Sequence[int]) -> Landmarks:
     nodes = dataset.sizes[list(indices)]
-    points = [sample.values["points"].astype(np.float64) for sample in samples]
-    edges = [_edges(sample.cells) for sample in samples if sample.cells is not None]
-    rise = [float(sample.values["displacement"].max()) for sample in samples]
+    points = _doubles(dataset, indices, "points")
+    edges = [edges_of(dataset[i].cells, n).T for i, n in zip(indices, nodes, strict=True)]  # type: ignore[arg-type]
     found = {
         "nodes": nodes,
         "edges": [len(e) for e in edges],
         "edges per node": [len(e) / n for e, n in zip(edges, nodes, strict=True)],
         "aspect ratio": [_aspect_ratio(p, e) for p, e in zip(points, edges, strict=True)],
-        "height": [float(np.ptp(p[:, 2])) for p in points],
-        "largest rise": rise,
-        "largest von Mises stress": [float(sample.values["von_mises"].max()) for sample in samples],
+        "height": [np.ptp(p[:, 2]) for p in points],
+        "largest rise": [rise.max() for rise in _doubles(dataset, indices, "displacement")],
+        "largest von Mises stress": [stress.max() for stress in _doubles(dataset, indices, "von_mises")],
     }
-    return {
-        f"{name} of {what}": float(take(values)) for what, values in found.items() for name, take in STATISTICS.items()
-    }
+    return {f"{name} of {what}": take(values) for what, values in found.items() for name, take in STATISTICS.items()}
 
 
-def _cars(dataset: Dataset, indices: Sequence[int]) -> dict[str, float]:
-    cp = [dataset[i].values["pressure"].astype(np.float64) / (CAR_SPEED**2 / 2) for i in indices]
+def _cars(dataset: Dataset, indices: Sequence[int]) -> Landmarks:
+    cp = [pressure / (CAR_SPEED**2 / 2) for pressure in _doubles(dataset, indices, "pressure")]
     mean = np.mean([c.mean() for c in cp])
     return {
-        "mean of Cp": float(mean),
-        "spread of Cp": float(np.sqrt(np.mean([np.square(c - mean).mean() for c in cp]))),
-        "median of the samples' smallest Cp": float(np.median([c.min() for c in cp])),
-        "median of the samples' largest Cp": float(np.median([c.max() for c in cp])),
+        "mean of Cp": mean,
+        "spread of Cp": np.sqrt(np.mean([np.square(c - mean).mean() for c in cp])),
+        "median of the samples' smallest Cp": np.median([c.min() for c in cp]),
+        "median of the samples' largest Cp": np.median([c.max() for c in cp]),
     }
-
-
-def _edges(cells: np.ndarray) -> np.ndarray:
-    """Return the edges of hexahedra in both directions, each once, shape (E, 2)."""
-    pairs = cells[:, HEXAHEDRON_EDGES].reshape(-1, 2)
-    return np.unique(np.concatenate([pairs, pairs[:, ::-1]]), axis=0)
 
 
 def _aspect_ratio(points: np.ndarray, edges: np.ndarray) -> float:
@@ -158,12 +150,16 @@ def _aspect_ratio(points: np.ndarray, edges: np.ndarray) -> float:
     return float(max(shortest) / min(shortest))
 
 
-def _on_grid(dataset: Dataset, sample: Sample, name: str) -> np.ndarray:
+def _doubles(dataset: Dataset, indices: Sequence[int], name: str) -> list[np.ndarray]:
+    return [dataset[i].values[name].astype(np.float64) for i in indices]
+
+
+def _on_grid(dataset: Dataset, indices: Sequence[int], name: str) -> list[np.ndarray]:
     assert dataset.schema.grid is not None
-    return sample.values[name].astype(np.float64).reshape(*dataset.schema.grid, -1)
+    return [values.reshape(dataset.schema.grid) for values in _doubles(dataset, indices, name)]
 
 
-MEASURES: dict[str, Callable[[Dataset, Sequence[int]], dict[str, float]]] = {
+MEASURES: dict[str, Callable[[Dataset, Sequence[int]], Landmarks]] = {
     "elasticity": _elasticity,
     "darcy": _darcy,
     "airfoil": _airfoil,

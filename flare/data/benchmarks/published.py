@@ -43,6 +43,12 @@ class PublishedFiles(ABC):
     folder: str
     """Folder of the files."""
 
+    def __post_init__(self) -> None:
+        for name, value in asdict(self).items():
+            least = 0 if name in ("test", "points") else 1
+            if isinstance(value, int) and value < least:
+                raise ConfigError(f"`{name}={value}`: it must be at least {least}")
+
     @abstractmethod
     def files(self) -> list[str]:
         """Return the files to read, relative to the folder."""
@@ -72,8 +78,6 @@ class PublishedFiles(ABC):
 
     def check(self) -> None:
         """Check that all files are there and have the expected layout. Raises DataError."""
-        if not Path(self.folder).is_dir():
-            raise DataError(f"{self.folder} is not a folder; name the one that holds {', '.join(self.files())}")
         for file in self.files():
             if not self.path(file).is_file():
                 raise DataError(f"{self.path(file)} is missing. Download the published files with:  {self.fetch()}")
@@ -101,10 +105,6 @@ class ArrayFiles(PublishedFiles):
     test: int = 200
     """Number of test samples."""
 
-    def __post_init__(self) -> None:
-        if self.train < 1 or self.test < 0:
-            raise ConfigError(f"`train={self.train}`, `test={self.test}`: they must be at least 1 and 0")
-
     def counts(self) -> tuple[int, int]:
         return self.train, self.test
 
@@ -128,28 +128,24 @@ class ElasticityFiles(ArrayFiles):
         return [self.points_file, self.stress_file]
 
     def schema(self) -> Schema:
-        points, stress = self._points, self._stress
-        if points.shape != (stress.shape[0], 2, stress.shape[1]):
+        points, stress = self._arrays
+        if points.shape != (len(stress), 2, stress.shape[1]):
             raise DataError(
-                f"{self.path(self.points_file)} has shape {points.shape}; with {stress.shape} of {self.stress_file} "
-                f"it must be {(stress.shape[0], 2, stress.shape[1])}: point, coordinate, sample"
+                f"{self.folder}: {self.points_file} {points.shape} and {self.stress_file} {stress.shape} must be "
+                f"(point, 2, sample) and (point, sample)"
             )
         self.check_count(stress.shape[1], self.train + self.test, self.stress_file)
         return card(self.name).schema()
 
     def sample(self, index: int) -> Sample:
-        total = self._stress.shape[1]
-        place = index if index < self.train else total - self.test + (index - self.train)
-        values = {"points": self._points[:, :, place], "stress": self._stress[:, place, None]}
+        points, stress = self._arrays
+        place = index if index < self.train else stress.shape[1] - self.test + (index - self.train)
+        values = {"points": points[:, :, place], "stress": stress[:, place, None]}
         return Sample(values, notes={"published index": place})
 
     @cached_property
-    def _points(self) -> np.ndarray:
-        return _open_numbers(self.path(self.points_file), 3)
-
-    @cached_property
-    def _stress(self) -> np.ndarray:
-        return _open_numbers(self.path(self.stress_file), 2)
+    def _arrays(self) -> tuple[np.ndarray, np.ndarray]:
+        return _open_numbers(self.path(self.points_file), 3), _open_numbers(self.path(self.stress_file), 2)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -164,32 +160,22 @@ class DarcyFiles(ArrayFiles):
     stride: int = 5
     """Keep every stride-th row and column."""
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.stride < 1:
-            raise ConfigError(f"`stride={self.stride}`: it must be at least 1")
-
     def files(self) -> list[str]:
         return [self.train_file, self.test_file]
 
     def schema(self) -> Schema:
-        for (a, u), wanted, file in (
-            (self._train, self.train, self.train_file),
-            (self._test, self.test, self.test_file),
-        ):
-            if a.ndim != 3 or a.shape != u.shape or a.shape[1] != a.shape[2] or a.shape[1] <= self.stride:
+        side = self._arrays[0][0].shape[-1]
+        for (a, u), wanted, file in zip(self._arrays, self.counts(), self.files(), strict=True):
+            if not a.shape[1:] == u.shape[1:] == (side, side) or len(a) != len(u) or side <= self.stride:
                 raise DataError(
-                    f"{self.path(file)}: coeff {a.shape} and sol {u.shape} must both be (sample, K, K) with K above "
-                    f"`stride={self.stride}`"
+                    f"{self.path(file)}: coeff {a.shape} and sol {u.shape} must both be (sample, {side}, {side}), more "
+                    f"than `stride={self.stride}`"
                 )
             self.check_count(len(a), wanted, file)
-        sides = [a.shape[1] for a, _ in (self._train, self._test)]
-        if sides[0] != sides[1]:
-            raise DataError(f"{self.folder}: training samples have {sides[0]} points per side, test samples {sides[1]}")
         return card(self.name).schema(grid=(self._resolution, self._resolution))
 
     def sample(self, index: int) -> Sample:
-        (a, u), place = (self._train, index) if index < self.train else (self._test, index - self.train)
+        (a, u), place = (self._arrays[0], index) if index < self.train else (self._arrays[1], index - self.train)
         line = np.linspace(0, 1, self._resolution)
         x, y = np.meshgrid(line, line)  # x along a row
         kept = np.s_[place, :: self.stride, :: self.stride]
@@ -199,15 +185,12 @@ class DarcyFiles(ArrayFiles):
 
     @property
     def _resolution(self) -> int:
-        return -(-self._train[0].shape[1] // self.stride)
+        return -(-self._arrays[0][0].shape[1] // self.stride)
 
     @cached_property
-    def _train(self) -> tuple[np.ndarray, np.ndarray]:
-        return _read_matlab(self.path(self.train_file))
-
-    @cached_property
-    def _test(self) -> tuple[np.ndarray, np.ndarray]:
-        return _read_matlab(self.path(self.test_file))
+    def _arrays(self) -> list[tuple[np.ndarray, np.ndarray]]:
+        """Coefficient and solution of the training samples, and of the test samples."""
+        return [_read_matlab(self.path(file)) for file in self.files()]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -285,8 +268,7 @@ class PipeFiles(_MeshFiles):
     """Number of samples in the files that are used."""
 
     def schema(self) -> Schema:
-        if self.total < self.train + self.test:
-            raise ConfigError(f"`total={self.total}` is less than `train={self.train}` plus `test={self.test}`")
+        self.check_count(self.total, self.train + self.test, f"{self.x_file}, `total={self.total}`,")
         self.check_count(len(self._arrays[0]), self.total, self.x_file)
         return super().schema()
 
@@ -304,10 +286,6 @@ class SplitFolders(PublishedFiles):
     """Number of training samples, the first of their folder; all by default."""
     test: int | None = None
     """Number of test samples, likewise."""
-
-    def __post_init__(self) -> None:
-        if (self.train is not None and self.train < 1) or (self.test is not None and self.test < 0):
-            raise ConfigError(f"`train={self.train}`, `test={self.test}`: they must be at least 1 and 0")
 
     def schema(self) -> Schema:
         return card(self.name).schema()
@@ -329,15 +307,10 @@ class SplitFolders(PublishedFiles):
             # Some systems leave hidden files beside the samples.
             there = (path.name for path in self.path(split).glob(self.pattern) if not path.name.startswith("."))
             names = sorted(there, key=self.sort_key)
-            if wanted is None and not names:
+            if len(names) < (1 if wanted is None else wanted):
                 raise DataError(
-                    f"{self.path(split)} has no files {self.pattern}; the published layout is train/{self.pattern} "
-                    f"and test/{self.pattern}. Download them with `{self.fetch()}`, or use `test=0` if there are no "
-                    f"test samples"
-                )
-            if len(names) < (wanted or 0):
-                raise DataError(
-                    f"{self.path(split)} has {len(names):,} files {self.pattern}, fewer than the {wanted:,} to read"
+                    f"{self.path(split)} has {len(names):,} files {self.pattern}, fewer than the {wanted or 1:,} to "
+                    f"read. Download the published files with `{self.fetch()}`"
                 )
             found[split] = [f"{split}/{name}" for name in names[:wanted]]
         return found
@@ -361,7 +334,7 @@ def reading_npz(path: Path) -> Iterator[None]:
         yield
     except DataError:
         raise
-    except (OSError, ValueError, TypeError, EOFError, RuntimeError, zlib.error, zipfile.BadZipFile) as error:
+    except (OSError, ValueError, TypeError, EOFError, KeyError, RuntimeError, zlib.error, zipfile.BadZipFile) as error:
         raise DataError(f"{path} is damaged or no NPZ file of numbers: {numpy_error_reason(error)}") from None
 
 
@@ -384,11 +357,8 @@ def reader_class(name: str) -> type[PublishedFiles]:
 
 def refuse_another(reader: type[PublishedFiles], out: str | Path) -> None:
     """Raise DataError if `out` holds a dataset that this reader did not write, before gigabytes are downloaded."""
-    if is_occupied(out):
-        dataset = Dataset(out)
-        if dataset.about["provenance"].get("reader") != _name(reader):
-            kind = dataset.about["provenance"].get("kind")
-            raise other_dataset(Path(out), f"{dataset.schema.name} ({kind}), not of the published files")
+    if is_occupied(out) and Dataset(out).about["provenance"].get("reader") != _name(reader):
+        raise other_dataset(Path(out), "not of the published files")
 
 
 def _name(reader: type[PublishedFiles]) -> str:
@@ -425,14 +395,13 @@ def read_published(files: PublishedFiles, out: str | Path, *, quiet: bool = Fals
 
 def _check_finite(sample: Sample, files: PublishedFiles) -> Sample:
     """Return the sample, or raise DataError if a value is NaN or inf in single precision."""
-    file, number = sample.notes.get("file"), sample.notes.get("published index")
-    where = files.path(file) if file else f"{files.folder}, published sample {number}"
     for name, values in sample.values.items():
         with np.errstate(over="ignore"):
             bad = ~np.isfinite(np.asarray(values, dtype=np.float32))
         if bad.any():
+            where = sample.notes.get("file", f"published sample {sample.notes['published index']}")
             raise DataError(
-                f"{where}: {name!r} is NaN or inf at {bad.sum():,} of {bad.size:,} values (first: "
+                f"{files.path(where)}: {name!r} is NaN or inf at {bad.sum():,} of {bad.size:,} values (first: "
                 f"{np.argwhere(bad)[0].tolist()})"
             )
     return sample
@@ -460,10 +429,8 @@ def _read_matlab(path: Path) -> tuple[np.ndarray, np.ndarray]:
 
     try:
         found = loadmat(path, variable_names=["coeff", "sol"])
-    except FileNotFoundError:
-        raise DataError(f"{path} is missing") from None
     except (ValueError, TypeError, OSError, NotImplementedError, EOFError, zlib.error, MatReadError) as error:
-        raise DataError(f"{path} is damaged or no MATLAB file of version 4 to 7.2: {error}") from None
+        raise DataError(f"{path} is missing, damaged or no MATLAB file of version 4 to 7.2: {error}") from None
     if not {"coeff", "sol"} <= set(found):
         raise DataError(f"{path} has no variables coeff and sol")
     return check_numbers(found["coeff"], path), check_numbers(found["sol"], path)

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, get_args
 
 import numpy as np
 
@@ -31,11 +31,9 @@ from flare.data.sample import Field, Sample, Schema
 from flare.mesh.io.vtk_xml import read_vtp
 from flare.mesh.topology import area_vectors, select_cells
 from flare.utils.errors import ConfigError, DataError
-from flare.utils.text import counted
 
 PointSetSize = Literal["10k", "40k", "100k", "200k", "300k", "400k", "500k", "1m"]
-POINTS = {"10k": 10_000, "40k": 40_000, "100k": 100_000, "200k": 200_000}
-POINTS |= {"300k": 300_000, "400k": 400_000, "500k": 500_000, "1m": 1_000_000}
+POINTS = {size: int(size.replace("k", "000").replace("1m", "1000000")) for size in get_args(PointSetSize)}
 """Size -> number of points of every run."""
 CENTRES, FIELDS = "surface_mesh_centers", "surface_fields"
 PRESSURE, SHEAR = "pMeanTrim", "wallShearStressMeanTrim"
@@ -60,18 +58,10 @@ class DrivAerMLFiles(SplitFolders):
 
     @classmethod
     def archive(cls, options: Mapping[str, Any]) -> Archive:
-        published = super().archive(options)
+        published, size = super().archive(options), options["size"]
         return replace(
-            published,
-            file=published.file.replace("40k", options["size"]),
-            folder=published.folder.replace("40k", options["size"]),
+            published, file=published.file.replace("40k", size), folder=published.folder.replace("40k", size)
         )
-
-    def check(self) -> None:
-        super().check()
-        for size, points in POINTS.items():
-            if self._points == (points, points) and size != self.size:
-                raise ConfigError(f"{self.folder} has {points:,} points per run, not {self.size}; use `size={size}`")
 
     def origin(self) -> dict[str, Any]:
         other: dict[str, Any] = {"size": self.size} if self.size != "40k" else {}
@@ -111,11 +101,6 @@ class DrivAerMLBoundary(PublishedFiles):
     """Number of cells to draw from each run; 0 for all, about 8.8 million."""
     split_like: str = ""
     """Folder of a point set of the authors whose split is used; empty for our fixed split of 387 and 97 runs."""
-
-    def __post_init__(self) -> None:
-        if self.points < 0:
-            raise ConfigError(f"`points={self.points}`: it must be at least 1, or 0 for all cells")
-        chosen_runs(self.runs)
 
     @classmethod
     def archive(cls, options: Mapping[str, Any]) -> Archive:
@@ -166,16 +151,11 @@ class DrivAerMLBoundary(PublishedFiles):
         """Training runs and test runs, of those that are chosen or in the folder."""
         there = {_number(path.name) for path in Path(self.folder).glob(BOUNDARY.file)}
         wanted = set(chosen_runs(self.runs)) if self.runs else there
-        if not wanted:
-            raise DataError(
-                f"{self.folder} has no files {BOUNDARY.file}; the published layout is run_1/boundary_1.vtp, ... "
-                f"Download some with:  flare data download {self.name} --runs 1-20"
-            )
         train, test = _split_of(self.split_like) if self.split_like else own_split()
         if not wanted & set(train):
             raise DataError(
-                f"{self.folder}: none of {counted(len(wanted), 'run')} is among the {len(train)} training runs. "
-                f"Download some with:  flare data download {self.name} --runs {','.join(map(str, train[:5]))}"
+                f"{self.folder} has no training run of {self.runs or BOUNDARY.file}. Download some with:  flare data "
+                f"download {self.name} --runs {','.join(map(str, train[:5]))}"
             )
         return [run for run in train if run in wanted], [run for run in test if run in wanted]
 
@@ -203,11 +183,9 @@ def chosen_runs(words: str) -> list[int]:
     chosen: set[int] = set()
     for part in filter(None, words.split(",")):
         ends = re.fullmatch(r"\s*(\d+)(?:-(\d+))?\s*", part)
-        if not ends:
-            raise ConfigError(f"`runs={words!r}`: {part!r} is not a run number; give a list such as 1-20,33, or all")
-        found = {run for run in RUNS if int(ends[1]) <= run <= int(ends[2] or ends[1])}
+        found = {run for run in RUNS if ends and int(ends[1]) <= run <= int(ends[2] or ends[1])}
         if not found:
-            raise ConfigError(f"`runs={words!r}`: there is no run {part}; there are {len(RUNS)} from 1 to {RUNS[-1]}")
+            raise ConfigError(f"`runs={words!r}`: there is no run {part!r}; give a list such as 1-20,33, or all")
         chosen |= found
     return sorted(chosen)
 
@@ -237,13 +215,9 @@ def _number(file: str) -> int:
 
 def _count_points(path: Path) -> int:
     """Return the number of points from the header of the array."""
-    with reading_npz(path), zipfile.ZipFile(path) as archive:
-        if f"{CENTRES}.npy" not in archive.namelist():
-            raise DataError(f"{path} has no array {CENTRES}; it has {', '.join(archive.namelist()) or 'none'}")
-        with archive.open(f"{CENTRES}.npy") as file:
-            version = np.lib.format.read_magic(file)
-            header = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-            shape = header(file)[0]
+    with reading_npz(path), zipfile.ZipFile(path) as archive, archive.open(f"{CENTRES}.npy") as file:
+        header = {1: np.lib.format.read_array_header_1_0, 2: np.lib.format.read_array_header_2_0}
+        shape = header[np.lib.format.read_magic(file)[0]](file)[0]
     return shape[0] if shape else 0
 
 
@@ -252,8 +226,6 @@ def _read_points(path: Path) -> tuple[np.ndarray, np.ndarray]:
         centres, fields = archive.get(CENTRES), archive.get(FIELDS)
     if centres is None or fields is None:
         raise DataError(f"{path} has no array {CENTRES if centres is None else FIELDS}; both are needed")
-    if centres.ndim != 2 or centres.shape[1] != 3 or fields.shape != (len(centres), 4) or not len(centres):
-        raise DataError(
-            f"{path}: {CENTRES} {centres.shape} and {FIELDS} {fields.shape} must be (N, 3) and (N, 4), N at least 1"
-        )
+    if centres.shape != (*fields.shape[:1], 3) or fields.shape[1:] != (4,) or not fields.size:
+        raise DataError(f"{path}: {CENTRES} {centres.shape} and {FIELDS} {fields.shape} must be (N, 3) and (N, 4)")
     return check_numbers(centres, path), check_numbers(fields, path)

@@ -64,27 +64,19 @@ def read_part(path: Path) -> dict[str, np.ndarray]:
     Raises:
         DataError: The file is damaged, or an array is missing or has another shape or type.
     """
-    wanted = [*COLUMNS, "elems"]
+    wanted = {**COLUMNS, "elems": CORNERS}
     with reading_npz(path), path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
         arrays = {key: archive[key] for key in wanted if key in archive}  # reads these members only
     missing = [key for key in wanted if key not in arrays]
     if missing:
         raise DataError(f"{path} has no array {', '.join(missing)}; a part has {', '.join(wanted)}")
-    nodes = len(arrays["pos"]) if arrays["pos"].ndim else 0
-    for key, columns in COLUMNS.items():
+    nodes = arrays["pos"].shape[:1]
+    for key, columns in wanted.items():
         array = check_numbers(arrays[key], f"{path}: {key!r}")
-        if array.shape != (nodes, columns) or not array.size:
-            raise DataError(f"{path}: {key!r} has shape {array.shape}; expected {(nodes or 'N', columns)}")
-    _check_cells(path, arrays["elems"], nodes)
+        rows = array.shape[:1] if key == "elems" else nodes
+        if array.shape != (*rows, columns) or not array.size:
+            raise DataError(f"{path}: {key!r} has shape {array.shape}; expected {(*rows, columns)}")
+    cells = arrays["elems"]
+    if cells.dtype.kind not in "iu" or cells.min() < 0 or cells.max() >= nodes[0]:
+        raise DataError(f"{path}: 'elems' of {cells.dtype} must be integers, nodes 0 … {nodes[0] - 1}")
     return arrays
-
-
-def _check_cells(path: Path, cells: np.ndarray, nodes: int) -> None:
-    if cells.ndim != 2 or cells.shape[1] != CORNERS or not len(cells) or cells.dtype.kind not in "iu":
-        raise DataError(f"{path}: 'elems' has shape {cells.shape} of {cells.dtype}; expected (E, {CORNERS}) integers")
-    outside = ((cells < 0) | (cells >= nodes)).any(1)
-    if outside.any():
-        raise DataError(
-            f"{path}: 'elems' refers to nodes outside 0 … {nodes - 1} in {outside.sum():,} of {len(cells):,} "
-            f"hexahedra (first: {outside.argmax()})"
-        )

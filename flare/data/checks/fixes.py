@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterator
+from collections import Counter
 from dataclasses import replace
 
 import numpy as np
 
 from flare.data.checks.check import check_folder
-from flare.data.checks.near_duplicates import find_near_duplicates
-from flare.data.checks.sample_checks import Finding, flat_cells
+from flare.data.checks.copies import find_copies
+from flare.data.checks.sample_checks import flat_cells
 from flare.data.dataset import Dataset
 from flare.data.sample import Sample, Schema
 from flare.data.writer import DatasetWriter
 from flare.utils.errors import DataError
 from flare.utils.progress import progress
-from flare.utils.text import counted
 
 
 def drop_points(schema: Schema, sample: Sample, keep: np.ndarray) -> Sample:
@@ -33,8 +32,13 @@ def drop_points(schema: Schema, sample: Sample, keep: np.ndarray) -> Sample:
 def drop_nonfinite_points(schema: Schema, sample: Sample, finite: np.ndarray) -> Sample:
     """Return a sample with only the points where `finite` is True, and note how many points and cells it lost."""
     kept = drop_points(schema, sample, finite)
-    cells = 0 if sample.cells is None or kept.cells is None else len(sample.cells) - len(kept.cells)
-    return replace(kept, notes={**sample.notes, "left_out": {"points": int((~finite).sum()), "cells": cells}})
+    return replace(kept, notes={**sample.notes, "left_out": _losses(schema, sample, kept)})
+
+
+def _losses(schema: Schema, before: Sample, after: Sample) -> dict[str, int]:
+    cells = [0 if sample.cells is None else len(sample.cells) for sample in (before, after)]
+    points = [len(sample.values[schema.points]) for sample in (before, after)]
+    return {"points": points[0] - points[1], "cells": cells[0] - cells[1]}
 
 
 def merge_points(schema: Schema, sample: Sample) -> Sample:
@@ -69,57 +73,45 @@ def fix_dataset(
     """Write a copy of a dataset without points, cells and samples that cannot be right.
 
     Drops points with NaN or inf, duplicate points with equal values, broken cells, samples without points, and samples
-    that nearly equal one of an earlier split: of such a pair, the sample of `train` stays, then that of `calibration`.
+    that equal one of an earlier split: of such a pair, the sample of `train` stays, then that of `calibration`.
 
     Returns:
         The copy, and the number of dropped `points`, `cells` and `samples`.
 
     Raises:
-        DataError: No sample would be left. Or files have changed since they were written, or splits are impossible: a
-            copy would have new checksums and hide it.
+        DataError: No sample of a split would be left. Or files have changed since they were written, or splits are
+            impossible: a copy would have new checksums and hide it.
     """
     changed = list(check_folder(dataset))
     if changed:
-        more = f" ({len(changed) - 1} more of this kind)" if len(changed) > 1 else ""
-        raise DataError(f"{dataset.path} is not copied because it has changed. {changed[0]}{more}")
+        raise DataError(f"{dataset.path} is not copied because it has changed. {changed[0]}")
     schema, notes = dataset.schema, dataset.notes()
-    dropped = {"points": 0, "cells": 0, "samples": 0}
-    leaks = {other for _, other in find_near_duplicates(dataset).leaks}
+    leaks, _ = find_copies(dataset, quiet=quiet)
+    copies = {other for _, other in leaks}
+    dropped = Counter[str]()
     about = {"kind": "user", "maker": "flare data check --fix", "of": dataset.fingerprint}
     writer = DatasetWriter(out, schema, {**dataset.about["provenance"], "repaired": about})
     splits: dict[str, list[tuple[int, int]]] = {}
     kept = 0
-    with progress(f"fixing {dataset.path}", len(dataset), quiet=quiet) as update:
+    with writer, progress(f"fixing {dataset.path}", len(dataset), quiet=quiet) as update:
         for split in dataset.splits:
-            start = kept
-            for index in map(int, dataset.split(split)):
+            start, members = kept, dataset.split(split)
+            for index in map(int, members):
                 sample = dataset[index]
-                fixed = _fix_sample(schema, sample)
+                fixed = None if index in copies else _fix_sample(schema, sample)
                 update()
-                if fixed is None or index in leaks:
+                if fixed is None:
                     dropped["samples"] += 1
                     continue
-                dropped["points"] += len(sample.values[schema.points]) - len(fixed.values[schema.points])
-                if sample.cells is not None and fixed.cells is not None:
-                    dropped["cells"] += len(sample.cells) - len(fixed.cells)
+                dropped.update(_losses(schema, sample, fixed))
                 kept += 1
                 if kept > len(writer):
                     writer.append(Sample(fixed.values, fixed.cells, notes[index]))
             splits[split] = [(start, kept)]
-    if not kept:
-        writer.close()
-        shutil.rmtree(writer.partial)  # it holds no sample
-        raise DataError(f"{dataset.path}: no sample would be left; make the dataset again from sound files")
-    return writer.finish(splits), dropped
-
-
-def find_emptied_splits(before: Dataset, after: Dataset) -> Iterator[Finding]:
-    """Find splits of which a fixed copy has no sample left."""
-    for split in before.splits:
-        count = len(before.split(split))
-        if count and not len(after.split(split)):
-            what = f"none of its {counted(count, 'sample')} is left: all were broken or near copies of another split"
-            yield Finding(f"split {split!r}", what, count, fix="Add other files, or import again with `group`")
+            if len(members) and kept == start:
+                shutil.rmtree(writer.partial)
+                raise DataError(f"{dataset.path}: no sample of {split!r} would be left; make it again from sound files")
+        return writer.finish(splits), dict(dropped)
 
 
 def _fix_sample(schema: Schema, sample: Sample) -> Sample | None:

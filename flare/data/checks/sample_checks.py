@@ -5,9 +5,10 @@ from __future__ import annotations
 import csv
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import astuple, dataclass, fields
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from flare.utils.files import create_file
 
@@ -15,12 +16,6 @@ SPIKE = 1e4
 """Distance from the median, in multiples of the usual spread, from which a value is a marker such as 1e30 or -9999."""
 OTHER_UNIT = 20.0
 """Ratio to the usual size from which a sample may be in another unit; an inch is 25.4 mm."""
-KNOWN_FACTORS = {
-    1000.0: "mm for m, or kPa for Pa",
-    25.4: "mm for inch",
-    1e6: "MPa for Pa",
-    100.0: "cm for m",
-}
 TETRAHEDRA = {
     "tetra": [[0, 1, 2, 3]],
     "pyramid": [[0, 1, 2, 4], [0, 2, 3, 4]],
@@ -31,9 +26,6 @@ TETRAHEDRA = {
 NO_SIZE = 1.25
 """Largest size of a flat cell due to rounding, in float32 steps times its extent (at most 1.01 in 20,000 trials)."""
 FIX_IN_MESHER = "Fix the mesh where it is made; points and fields, which a model learns from, are not affected"
-
-Quantity = tuple[str, str]
-"""A size of a sample that is compared between samples: ("extent", ""), or a location and the name of a field."""
 
 
 @dataclass(frozen=True)
@@ -54,8 +46,17 @@ class Finding:
     """Whether training would fail or its result mislead; otherwise the finding is a note."""
 
     def __str__(self) -> str:
-        end = "" if self.what.endswith("?") else "."
-        return f"{self.where}: {self.what}" + (f"{end} {self.fix}" if self.fix else "")
+        return f"{self.where}: {self.what}" + (f". {self.fix}" if self.fix else "")
+
+
+def find_marked(
+    where: str, what: str, bad: ArrayLike, fix: str, at: str = "points", *, serious: bool = False
+) -> Iterator[Finding]:
+    """Report the rows where `bad`, shape (N,), is True, if there are any."""
+    bad = np.asarray(bad)
+    if bad.any():
+        places = f"{bad.sum():,} of {len(bad):,} {at} (first: {bad.argmax()})"
+        yield Finding(where, f"{what} at {places}", int(bad.sum()), int(bad.argmax()), fix, serious)
 
 
 def find_bad_values(where: str, name: str, values: np.ndarray, fix: str, at: str = "points") -> Iterator[Finding]:
@@ -70,31 +71,23 @@ def find_bad_values(where: str, name: str, values: np.ndarray, fix: str, at: str
     """
     rows = values.reshape(len(values), -1)
     finite = np.isfinite(rows).all(1)
-    if not finite.all():
-        bad = np.flatnonzero(~finite)
-        what = f"{name!r} is NaN or inf at {len(bad):,} of {len(rows):,} {at} (first: {bad[0]})"
-        yield Finding(where, what, len(bad), int(bad[0]), fix)
+    yield from find_marked(where, f"{name!r} is NaN or inf", ~finite, fix, at, serious=True)
     whole = rows[finite].astype(np.float64)
     if len(whole) < 10:
         return
     low, middle, high = np.quantile(whole, [0.05, 0.5, 0.95], axis=0)
     far = (np.abs(rows - middle) > SPIKE * np.maximum(high - low, 1e-300)) & (high > low) & finite[:, None]
-    if far.any():
-        places = np.flatnonzero(far.any(1))
-        value = rows[places[0]][far[places[0]]][0]
-        share = f"{len(places):,} of {len(rows):,} {at} (first: {places[0]}, {value:.4g})"
-        what = f"{name!r} is far outside its usual range at {share}"
-        fix = "If this value marks missing data, replace it by NaN in the files and import with `on_nan=drop`"
-        yield Finding(where, what, len(places), int(places[0]), fix, serious=False)
+    what = f"{name!r} is far outside its usual range ({rows[far][0] if far.any() else 0:.4g})"
+    remedy = "If this value marks missing data, replace it by NaN in the files and import with `on_nan=drop`"
+    yield from find_marked(where, what, far.any(1), remedy, at)
 
 
 def find_constant_field(where: str, name: str, values: np.ndarray, at: str = "points") -> Iterator[Finding]:
     """Find a field that does not vary within a sample."""
     rows = values.reshape(len(values), -1)
     if len(rows) > 1 and (rows == rows[0]).all():
-        what = f"{name!r} is {plain(rows[0])} at all {len(rows):,} {at}"
         fix = "If it should vary, run the simulation again, or leave the file out with `exclude`"
-        yield Finding(where, what, len(rows), 0, fix, serious=False)
+        yield from find_marked(where, f"{name!r} is {plain(rows[0])}", np.ones(len(rows), dtype=bool), fix, at)
 
 
 def find_duplicate_points(where: str, points: np.ndarray, values: Sequence[np.ndarray], fix: str) -> Iterator[Finding]:
@@ -111,13 +104,8 @@ def find_duplicate_points(where: str, points: np.ndarray, values: Sequence[np.nd
         return
     equal = _repeats(np.concatenate([points, *(v.reshape(len(points), -1) for v in values)], axis=1))
     seam = "If they are meant as one point, merge them in the mesh; a model learns the average of two values"
-    for which, text, remedy in (
-        (duplicate & equal, "coincide with another point", fix),
-        (duplicate & ~equal, "coincide with another point that has other values", seam),
-    ):
-        if which.any():
-            what = f"{which.sum():,} of {len(points):,} points {text} (first: {which.argmax()})"
-            yield Finding(where, what, int(which.sum()), int(which.argmax()), remedy, serious=False)
+    yield from find_marked(where, "another point has the same place and values", duplicate & equal, fix)
+    yield from find_marked(where, "another point has the same place, but other values", duplicate & ~equal, seam)
 
 
 def _repeats(rows: np.ndarray) -> np.ndarray:
@@ -147,83 +135,63 @@ def flat_cells(kind: str, cells: np.ndarray, points: np.ndarray) -> tuple[np.nda
     finite = np.isfinite(points).all(1)
     points = np.where(finite[:, None], points, 0.0)
     size = cell_sizes(kind, cells, points)
-    inverted = np.zeros(len(cells), dtype=bool)
-    if size is not None:
-        known = finite[cells].all(1)  # NaN is a finding of its own
-        corner = points[cells]
-        extent = np.ptp(corner, axis=1).max(1)
-        step = np.spacing(np.abs(corner).max((1, 2)).astype(np.float32)).astype(np.float64)
-        flat |= known & (np.abs(size) <= NO_SIZE * step * (extent**2 if kind in TETRAHEDRA else extent))
-        inverted = known & (size < 0) & ~flat if kind in TETRAHEDRA else inverted
-    return flat, inverted
+    if size is None:
+        return flat, np.zeros_like(flat)
+    known = finite[cells].all(1)  # NaN is a finding of its own
+    corner = points[cells]
+    extent = np.ptp(corner, axis=1).max(1)
+    step = np.spacing(np.abs(corner).max((1, 2)).astype(np.float32)).astype(np.float64)
+    solid = kind in TETRAHEDRA
+    flat |= known & (np.abs(size) <= NO_SIZE * step * (extent**2 if solid else extent))
+    return flat, known & (size < 0) & ~flat & solid
 
 
 def find_broken_cells(where: str, kind: str, cells: np.ndarray, points: np.ndarray, fix: str = "") -> Iterator[Finding]:
     """Find cells with corners that do not exist, cells without size, and cells that are inside out."""
     outside = ((cells < 0) | (cells >= len(points))).any(1)
     if outside.any():
-        first = outside.argmax()
-        what = f"{outside.sum():,} of {len(cells):,} cells refer to points that do not exist (first: {first})"
-        yield Finding(where, what, int(outside.sum()), int(first), fix)
+        yield from find_marked(where, "corners do not exist", outside, fix, "cells", serious=True)
         return
     flat, inverted = flat_cells(kind, cells, points)
-    for bad, text, remedy in ((flat, "have no size", fix), (inverted, "are inside out", FIX_IN_MESHER)):
-        if bad.any():
-            what = f"{bad.sum():,} of {len(cells):,} cells {text} (first: {bad.argmax()})"
-            yield Finding(where, what, int(bad.sum()), int(bad.argmax()), remedy, serious=False)
+    yield from find_marked(where, "no size", flat, fix, "cells")
+    yield from find_marked(where, "inside out", inverted, FIX_IN_MESHER, "cells")
 
 
 def cell_sizes(kind: str, cells: np.ndarray, points: np.ndarray) -> np.ndarray | None:
     """Return areas of plane cells or signed volumes of solid ones, shape (E,); None for other cells."""
-    x = np.zeros((len(points), 3))
-    x[:, : points.shape[1]] = points
-    corner = x[cells]
+    corner = np.pad(points, [(0, 0), (0, 3 - points.shape[1])])[cells]
     if kind in ("triangle", "quad"):
-        diagonal = (corner[:, 1] - corner[:, 0], corner[:, 2] - corner[:, 0])
-        if kind == "quad":
-            diagonal = (corner[:, 2] - corner[:, 0], corner[:, 3] - corner[:, 1])
-        return 0.5 * np.linalg.norm(np.cross(*diagonal), axis=1)
+        ends = [(0, 1), (0, 2)] if kind == "triangle" else [(0, 2), (1, 3)]  # two edges, or the diagonals
+        a, b = (corner[:, end] - corner[:, start] for start, end in ends)
+        return 0.5 * np.linalg.norm(np.cross(a, b), axis=1)
     if kind not in TETRAHEDRA:
         return None
-    volume = np.zeros(len(cells))
-    for four in TETRAHEDRA[kind]:
-        a, b, c, d = (corner[:, i] for i in four)
-        volume += np.einsum("ij,ij->i", np.cross(b - a, c - a), d - a) / 6
-    return volume
+    edges = corner[:, TETRAHEDRA[kind]]
+    edges = edges[:, :, 1:] - edges[:, :, :1]
+    return np.einsum("etx,etx->e", np.cross(edges[:, :, 0], edges[:, :, 1]), edges[:, :, 2]) / 6
 
 
-def find_other_units(
-    sizes: Mapping[Quantity, np.ndarray | Sequence[float]], labels: Sequence[str]
-) -> Iterator[Finding]:
+def find_other_units(sizes: Mapping[str, np.ndarray | Sequence[float]], labels: Sequence[str]) -> Iterator[Finding]:
     """Find samples whose extent or field differs from the others by a factor, as values in another unit do.
 
     Args:
         sizes: Quantity -> its size in each sample, 0 if a sample lacks it.
         labels: Name of each sample.
     """
-    for (kind, field), numbers in sizes.items():
-        name, values = "the extent" if kind == "extent" else repr(field), np.asarray(numbers)
-        usual = float(np.median(values[values > 0])) if (values > 0).any() else 0.0
-        if usual == 0 or len(values) < 3:
+    for quantity, numbers in sizes.items():
+        values = np.asarray(numbers)
+        if len(values) < 3 or not (values > 0).any():
             continue
-        ratio = np.maximum(values, 1e-300) / usual
-        odd = (ratio > OTHER_UNIT) | ((ratio < 1 / OTHER_UNIT) & (values > 0))
-        for index in map(int, np.flatnonzero(odd)):
-            factor = float(max(ratio[index], 1 / ratio[index]))
-            nearest = min(KNOWN_FACTORS, key=lambda known: abs(np.log(known / factor)))
-            guess = f": {KNOWN_FACTORS[nearest]}?" if abs(np.log(nearest / factor)) < np.log(1.6) else ""
-            side = "larger" if ratio[index] > 1 else "smaller"
-            what = f"{name} is {factor:,.3g} times {side} than usual{guess}"
+        ratio = values / np.median(values[values > 0])
+        for index in map(int, np.flatnonzero((ratio > OTHER_UNIT) | ((ratio < 1 / OTHER_UNIT) & (values > 0)))):
+            what = f"{quantity} is {ratio[index]:,.3g} times the usual; is it in another unit?"
             yield Finding(labels[index], what, 1, index, "Convert it, or leave it out with `exclude`", serious=False)
 
 
 def write_findings(path: str | os.PathLike[str], found: Sequence[Finding]) -> None:
     """Write findings as a CSV table."""
-    names = [field.name for field in fields(Finding)]
     with create_file(path) as temporary, temporary.open("w", encoding="utf-8", newline="") as file:
-        table = csv.writer(file)
-        table.writerow(names)
-        table.writerows([getattr(finding, name) for name in names] for finding in found)
+        csv.writer(file).writerows([[field.name for field in fields(Finding)], *map(astuple, found)])
 
 
 def plain(row: np.ndarray) -> str:

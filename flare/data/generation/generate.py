@@ -12,7 +12,7 @@ import os
 import time
 from collections.abc import Callable
 from collections.abc import Generator as Generating
-from contextlib import closing, nullcontext
+from contextlib import closing
 from dataclasses import asdict, fields, replace
 from functools import partial
 from importlib.metadata import version
@@ -27,6 +27,7 @@ from flare.data.generation.job import already_made, fill, unfinished
 from flare.data.generation.parallel import in_order, workers_of
 from flare.data.sample import Sample, Schema
 from flare.data.writer import ArrayWriter, DatasetWriter
+from flare.utils import __version__
 from flare.utils.errors import DataError, Exhausted
 from flare.utils.progress import log_if_slow
 
@@ -133,38 +134,30 @@ def make_folder(
         other_sizes: Departures from the benchmark that the sizes cause.
     """
     samples, val, test = sizes["samples"], sizes.get("val_samples", 0), sizes["test_samples"]
-    for name, value, least in (("samples", samples, 1), ("workers", workers, 1), ("seed", seed, 0)):
-        if value < least:
-            raise DataError(f"`{name}={value}`: it must be at least {least}")
-    for name, value, most in (("test_samples", test, samples), ("val_samples", val, samples - test)):
-        if not 0 <= value <= most:
-            rest = f"{most:,}, the samples that are not for testing" if most < samples else f"all {samples:,} samples"
-            raise DataError(f"`{name}={value}`: it must be from 0 to {rest}")
+    limits = {"samples": (samples, 1, samples), "workers": (workers, 1, workers), "seed": (seed, 0, seed)}
+    limits |= {"test_samples": (test, 0, samples), "val_samples": (val, 0, samples - test)}
+    for name, (value, least, most) in limits.items():
+        if not least <= value <= most:
+            raise DataError(f"`{name}={value}`: it must be at least {least}, and at most {most:,}")
     schema, job = generator.schema(), {**sizes, "seed": seed}
     options = {"options": _options(generator, path), "departures": departures(generator) | (other_sizes or {})}
-    provenance = generator.provenance() | job | options | {"versions": _versions()}
+    versions = {"flare": __version__} | {name: version(name) for name in ("numpy", "scipy", "numba")}
+    provenance = generator.provenance() | job | options | {"versions": versions}
     finished = already_made(path, folder, schema, provenance, (*job, "options"))
     if finished:
         return finished
-    ends = {
-        "train": samples - val - test,
-        **({"val": samples - test} if "val_samples" in sizes else {}),
-        "test": samples,
-    }
+    ends = {"train": samples - val - test, "val": samples - test, "test": samples}
+    if "val_samples" not in sizes:
+        del ends["val"]
     splits = {name: [bounds] for name, bounds in zip(ends, pairwise([0, *ends.values()]), strict=True)}
     writer = open_writer(path, schema, provenance)
     tasks = [range(start, min(start + at_once, samples)) for start in range(len(writer), samples, at_once)]
     with unfinished(writer, samples):
-        if isinstance(generator, Compiling) and len(writer) < samples:
-            with (
-                nullcontext()
-                if quiet
-                else log_if_slow("compiling the solver for this machine, once: about a minute ...")
-            ):
+        if isinstance(generator, Compiling) and tasks:
+            with log_if_slow("compiling the solver for this machine, once: about a minute ..."):
                 generator.prepare()
-        with closing(
-            _generate_in_order(writer, partial(_draw_samples, generator, seed, samples), tasks, workers, scheduler)
-        ) as made:
+        make = partial(_draw_samples, generator, seed, samples)
+        with closing(_generate_in_order(writer, make, tasks, workers, scheduler)) as made:
             fill(writer, made, samples, f"making {schema.name}", quiet=quiet)
         writer.provenance["redrawn"] = sum("redrawn" in notes for notes in writer.notes())
         return writer.finish(splits)
@@ -207,7 +200,9 @@ def _generate_in_order(
         for made in in_order(executor, make, tasks, ahead):
             for sample, seconds in made:
                 yield sample
-                _record_time(writer, seconds)
+                # A separate file: times differ from run to run, the files of the dataset do not.
+                with (writer.partial / "making.jsonl").open("a", encoding="utf-8") as file:
+                    file.write(json.dumps({"sample": len(writer) - 1, "seconds": round(seconds, 4)}) + "\n")
 
 
 def _draw_samples(
@@ -244,23 +239,7 @@ def _draw_sample(generator: Generator[Any, Any], seed: int, samples: int, index:
     )
 
 
-def _record_time(writer: ArrayWriter[Any, Any], seconds: float) -> None:
-    """Append to a separate file: times differ from run to run, the files of the dataset do not."""
-    with (writer.partial / "making.jsonl").open("a", encoding="utf-8") as file:
-        file.write(json.dumps({"sample": len(writer) - 1, "seconds": round(seconds, 4)}) + "\n")
-
-
 def seconds_of_making(dataset: ArrayFolder) -> float:
     """Return the CPU seconds of all samples; samples made twice because a job was killed count twice."""
     lines = (dataset.path / "making.jsonl").read_text(encoding="utf-8").splitlines()
     return sum(json.loads(line)["seconds"] for line in lines)
-
-
-def _versions() -> dict[str, str]:
-    import numpy
-    import scipy
-
-    from flare.utils import __version__
-
-    versions = {"flare": __version__, "numpy": numpy.__version__, "scipy": scipy.__version__}
-    return versions | {"numba": version("numba")}

@@ -13,7 +13,7 @@ from typing import Any
 
 from flare.data.dataset import AnyFolder
 from flare.data.writer import Appended, ArrayWriter
-from flare.utils.errors import DataError, first_difference
+from flare.utils.errors import DataError, first_difference, one_line
 from flare.utils.files import is_occupied
 from flare.utils.progress import progress
 
@@ -41,15 +41,13 @@ def already_made(
     if not is_occupied(path):
         return None
     dataset = folder(path)
-    made, wanted = dataset.about["provenance"], json.loads(json.dumps(dict(provenance)))
-    if dataset.schema.name != schema.name:
-        raise other_dataset(path, f"{dataset.schema.name}, not {schema.name}")
-    difference = first_difference({key: made.get(key) for key in keys}, {key: wanted[key] for key in keys})
+    made, job = dataset.about["provenance"], json.loads(json.dumps(dict(provenance)))
+    was = {"name": dataset.schema.name, **{key: made.get(key) for key in keys}, "schema": dataset.schema.to_json()}
+    wanted = {"name": schema.name, **{key: job[key] for key in keys}, "schema": schema.to_json()}
+    difference = first_difference(was, wanted)
     if difference:
-        key, was, now = difference
-        raise other_dataset(path, f"{key.removeprefix('options.')} is {was!r} there, {now!r} here")
-    if dataset.schema != schema:
-        raise other_dataset(path, f"{schema.name} with other fields or another grid")
+        key, there, here = difference
+        raise other_dataset(path, f"{key.removeprefix('options.')} is {there!r} there, {here!r} here")
     return dataset
 
 
@@ -75,27 +73,20 @@ def unfinished(writer: ArrayWriter[Any, Any], total: int) -> Iterator[None]:
     Raises:
         DataError: A worker died, memory or disk is full, or a sample failed. Committed samples are kept.
     """
-    resume = "run the same command to resume"
     try:
         yield
     except KeyboardInterrupt:
-        logger.info(f"{_kept(writer, total)}; {resume}")
+        logger.info(f"{_kept(writer, total)}; run the same command to resume")
         raise
-    except DataError as error:
-        message = str(error)
-        raise DataError(f"{message}{'' if message.endswith(('.', '?')) else '.'} {_kept(writer, total)}") from None
-    except (BrokenProcessPool, MemoryError, CancelledError, OSError) as error:
-        near = f"sample {len(writer)} of {writer.path} or one of the next"
-        if isinstance(error, BrokenProcessPool):
-            problem = f"a worker process died while making {near}, perhaps for lack of memory"
-            resume += ", with fewer `workers` if need be"
-        elif isinstance(error, MemoryError):
-            problem, resume = f"not enough memory for {near}: {error}", "use fewer `workers` or a lower resolution"
+    except (DataError, BrokenProcessPool, MemoryError, CancelledError, OSError) as error:
+        if isinstance(error, DataError):
+            problem = str(error).rstrip(".")
         elif isinstance(error, OSError):
-            problem, resume = f"cannot write {writer.path}: {error.strerror or error}", f"free some space and {resume}"
+            problem = f"cannot write {writer.path}: {error.strerror or error}"
         else:
-            problem, resume = "the dask scheduler stopped", f"start one and {resume}"
-        raise DataError(f"{problem}. {_kept(writer, total)}; {resume}") from None
+            problem = f"sample {len(writer)} or one of the next failed with {type(error).__name__}: {one_line(error)}"
+            problem += ". A worker or the scheduler died, perhaps for lack of memory: try fewer `workers`"
+        raise DataError(f"{problem}. {_kept(writer, total)}; run the same command to resume") from None
     finally:
         writer.close()
 

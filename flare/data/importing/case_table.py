@@ -35,8 +35,18 @@ class CaseTable:
 
     def values(self, location: CaseLocation) -> dict[str, np.ndarray]:
         """Return the parameters of a case: name -> (1,)."""
-        row = self.rows[self.key(location)]
-        return {column: np.array([self._number(location, column, row[column])]) for column in self.columns}
+        row, values = self.rows[self.key(location)], {}
+        for column in self.columns:
+            try:
+                values[column] = np.array([float(row[column])])
+                if not np.isfinite(values[column]):
+                    raise ValueError
+            except ValueError:
+                raise DataError(
+                    f"{self.path}: {column!r} of {location.path.name} is {row[column]!r}, not a finite number; a "
+                    f"column of text can only be used as group={column!r}"
+                ) from None
+        return values
 
     def group(self, location: CaseLocation) -> str:
         """Return the group of a case."""
@@ -60,26 +70,12 @@ class CaseTable:
             for start in range(len(parts)):
                 path = Path(*parts[start:])
                 names = dict.fromkeys([f"{path}{ending}", f"{path.with_suffix('')}{ending}"])
-                fits = [name for name in names if name in self.rows]
-                if len(fits) > 1:
-                    raise DataError(f"{self.path} has two rows for {location.name}: {' and '.join(fits)}; keep one")
-                if fits:
-                    return fits[0]
+                for name in names:
+                    if name in self.rows:
+                        return name
         raise DataError(
             f"{self.path} has no row for {location.path.name}{inside}; its first rows are {', '.join([*self.rows][:3])}"
         )
-
-    def _number(self, location: CaseLocation, column: str, text: str) -> float:
-        try:
-            value = float(text)
-        except ValueError:
-            value = float("nan")
-        if not np.isfinite(value):
-            raise DataError(
-                f"{self.path}: {column!r} of {location.path.name} is {text!r}, not a finite number; a column of text "
-                f"can only be used as group={column!r}"
-            )
-        return value
 
 
 def read_case_table(

@@ -54,16 +54,15 @@ def find_cases(source: Source, *, points: str | None = None, exclude: Sequence[s
         DataError: Nothing is found, or a pattern of `exclude` matches nothing.
     """
     files = _files(source)
-    unused = {pattern for pattern in exclude if not any(name_matches(str(path), pattern) for path in files)}
+    names = [str(path) for path in files]
     files = [path for path in files if not any(name_matches(str(path), pattern) for pattern in exclude)]
     found = [location for path in files for location in _cases_in(path, ArrayLayout(points=points))]
-    unused -= {pattern for pattern in unused if any(name_matches(location.name, pattern) for location in found)}
-    if unused:
-        first = ", ".join(location.name for location in found[:3])
-        raise DataError(f"exclude: no file matches {sorted(unused)[0]!r}; the first files are {first}")
+    names += [location.name for location in found]
+    unused = [pattern for pattern in exclude if not any(name_matches(name, pattern) for name in names)]
     found = [location for location in found if not any(name_matches(location.name, p) for p in exclude)]
-    if not found:
-        raise DataError(f"exclude: {', '.join(exclude)} leaves no file of {source}")
+    if unused or not found:
+        problem = f"no file matches {unused[0]!r}" if unused else f"{', '.join(exclude)} leaves no file of {source}"
+        raise DataError(f"exclude: {problem}; the first files are {', '.join(names[:3])}")
     return found
 
 

@@ -13,22 +13,10 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 
 from flare.data.sample import INPUT_ROLES, RESERVED, Schema
-from flare.mesh.io.arrays import CENTRES, ArrayLayout
+from flare.mesh.io.arrays import CENTRES as CENTRES
+from flare.mesh.io.arrays import ArrayLayout
 from flare.mesh.mesh import Mesh
 from flare.utils.errors import DataError, suggest_name
-
-__all__ = [
-    "AXES",
-    "CENTRES",
-    "coordinates",
-    "extends_along",
-    "extract_fields",
-    "find_field",
-    "identifier",
-    "layout_of",
-    "missing_fields",
-    "uses_cells",
-]
 
 logger = logging.getLogger(__name__)
 
@@ -117,7 +105,11 @@ def find_field(
         own = _own_name(mesh, name, [*mesh.parameters, *constant])
         if own in mesh.parameters:
             return mesh.parameters[own]
-        return _constant_value(mesh, name, constant[own]) if own in constant else None
+        if own not in constant:
+            return None
+        if (constant[own] != constant[own][:1]).any():
+            raise DataError(f"{mesh.name}: {name!r} varies between rows; a parameter has one value per sample")
+        return np.atleast_1d(constant[own][0])
     at_cells = uses_cells(mesh, schema)
     own = _own_name(mesh, name, [*mesh.point_data, *mesh.cell_data])
     here, there = (mesh.cell_data, mesh.point_data) if at_cells else (mesh.point_data, mesh.cell_data)
@@ -141,14 +133,10 @@ def missing_fields(where: str, schema: Schema, names: Sequence[str], present: Se
         names: Missing fields.
         present: Fields of the file, for suggestions.
     """
-    listed = ", ".join(f"{schema.fields[name].role} {name!r}" for name in names)
-    known = {identifier(own) for own in present}
-    close = f"; {suggest_name(names[0], known)}" if len(names) == 1 and known else ""
-    ways = [
-        f'{schema.fields[name].role}s={{"{name}": ...}}'
-        for name in names
-        if schema.fields[name].role in ("feature", "parameter")
-    ]
+    roles = {name: schema.fields[name].role for name in names}
+    listed = ", ".join(f"{role} {name!r}" for name, role in roles.items())
+    close = f"; {suggest_name(names[0], {identifier(own) for own in present})}" if len(names) == 1 and present else ""
+    ways = [f'{role}s={{"{name}": ...}}' for name, role in roles.items() if role in ("feature", "parameter")]
     remedy = f"; pass {' and '.join(ways)}" if ways else ""
     return DataError(f"{where} has no {listed}{close}{remedy}")
 
@@ -191,9 +179,3 @@ def _own_name(mesh: Mesh, name: str, present: Sequence[str]) -> str:
             f"{mesh.name}: {' and '.join(map(repr, spelled))} could both be {name!r}; rename one of them to {name!r}"
         )
     return spelled[0]
-
-
-def _constant_value(mesh: Mesh, name: str, rows: np.ndarray) -> np.ndarray:
-    if (rows != rows[:1]).any():
-        raise DataError(f"{mesh.name}: {name!r} varies between rows; a parameter has one value per sample")
-    return np.atleast_1d(rows[0])

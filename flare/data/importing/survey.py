@@ -10,7 +10,6 @@ from typing import Literal
 
 import numpy as np
 
-from flare.data.checks.precision import merged_by_rounding, steps_between
 from flare.data.importing.cases import CaseLocation, read_case
 from flare.data.importing.fields import AXES, identifier
 from flare.mesh.mesh import DIMENSION, OTHER, Mesh
@@ -19,6 +18,8 @@ from flare.utils.progress import progress
 from flare.utils.text import counted
 
 Where = Literal["points", "cells", "whole"]
+STEPS = 1000
+"""Fewest float32 steps across a mesh: datasets store float32, in which a mesh far from the origin collapses."""
 
 
 @dataclass
@@ -35,44 +36,23 @@ class FieldSummary:
     high: float = -np.inf
     bad: int = 0
     """Number of NaN and infinite values."""
-    first_bad: tuple[int, int] | None = None
-    """Case and row of the first of them."""
-    bad_cases: list[int] = field(default_factory=list)
-    """Cases that have some."""
     first: np.ndarray | None = None
-    """Value in the first case, for data of the whole mesh."""
+    """Its first row of components."""
     varies: bool = False
-    """Whether it has more than one value; for a vector of the whole mesh, whether any component varies."""
-    counts: bool = True
-    """Whether it only numbers the points or cells in every file, such as node numbers."""
+    """Whether any row differs from the first."""
 
     def add(self, index: int, values: np.ndarray) -> None:
         """Add the values of a case."""
         rows = values.reshape(1, -1) if self.where == "whole" else values.reshape(len(values), -1)
         self.widths.add(rows.shape[1])
         self.cases.append(index)
-        self.counts = self.counts and _counts(rows)
-        finite = np.isfinite(rows)
-        if not finite.all():
-            self.bad += int((~finite).sum())
-            self.bad_cases.append(index)
-            self.first_bad = self.first_bad or (index, int((~finite).any(1).argmax()))
-        if finite.any():
-            self.low = min(self.low, float(rows[finite].min()))
-            self.high = max(self.high, float(rows[finite].max()))
-        if self.where == "whole":
-            self.first = rows if self.first is None else self.first
-            self.varies = self.varies or not np.array_equal(rows, self.first)
-        else:
-            self.varies = self.low < self.high
-
-
-def _counts(rows: np.ndarray) -> bool:
-    """Return whether (N, components) is one column of consecutive integers, in any order."""
-    if rows.shape[1] != 1 or len(rows) < 2 or rows.max() - rows.min() != len(rows) - 1:
-        return False
-    ordered = np.sort(rows[:, 0])
-    return bool(ordered[0] == np.floor(ordered[0]) and (np.diff(ordered) == 1).all())
+        finite = rows[np.isfinite(rows)]
+        self.bad += rows.size - finite.size
+        if finite.size:
+            self.low, self.high = min(self.low, float(finite.min())), max(self.high, float(finite.max()))
+        if len(rows):
+            self.first = rows[:1] if self.first is None else self.first
+            self.varies = self.varies or rows.shape[1] != self.first.shape[1] or bool((rows != self.first).any())
 
 
 @dataclass(frozen=True)
@@ -87,18 +67,12 @@ class CaseSummary:
     high: np.ndarray
     """Corners of the bounding box."""
     digest: str
-    """Digest of points and fields; equal if two files have the same content."""
+    """Digest of points, cells and fields; equal if two files have the same content."""
     dimension: int | None
     """Dimension of its cells; None if it has none."""
-    notes: Sequence[str] = ()
-    lost: int = 0
-    """Points with non-finite coordinates."""
-    content: str = ""
-    """Digest of everything that is read, cells included; equal if nothing has changed."""
-    merged: int = 0
-    """Points that coincide with others in single precision."""
-    steps: float = np.inf
-    """Steps of single precision between neighboring points."""
+    notes: Sequence[str]
+    finite: bool
+    """Whether it has no NaN or infinite value."""
 
 
 @dataclass(frozen=True)
@@ -121,14 +95,11 @@ class Survey:
             DataError: Two names have the same spelling in a schema. A prediction, which only has that spelling, could
                 not tell them apart.
         """
-        alike = {own: found for (_, own), found in self.fields.items() if identifier(own) == identifier(name)}
+        alike = sorted({own for _, own in self.fields if identifier(own) == identifier(name)})
         if len(alike) > 1:
-            both = " and ".join(
-                f"{own!r} (first: {self.cases[found.cases[0]].name})" for own, found in sorted(alike.items())
-            )
             raise DataError(
-                f"{both} would all become {identifier(name)} in a dataset, where names have letters, digits and _ "
-                f"only; rename all but one of them in the files"
+                f"{' and '.join(map(repr, alike))} would both become {identifier(name)} in a dataset, where names have "
+                f"letters, digits and _ only; rename one of them in the files"
             )
         return self.exactly(next(iter(alike), name))
 
@@ -208,47 +179,48 @@ def survey(locations: Iterable[CaseLocation], *, points: str | None = None, quie
                 for name, values in arrays.items():
                     fields.setdefault((where, name), FieldSummary(name, where)).add(index, values)
             update()
-    _check_dimensions(cases)
+    _check_points(cases)
     return Survey(cases, fields, units)
 
 
-def _check_dimensions(cases: Sequence[CaseSummary]) -> None:
-    """Raise DataError if files have different numbers of coordinates."""
-    usual = Counter(len(case.low) for case in cases).most_common(1)[0][0] if cases else 0
-    odd = [case for case in cases if len(case.low) != usual]
-    if odd:
-        raise DataError(
-            f"{len(odd)} of {len(cases)} files have {len(odd[0].low)} coordinates per point, the others {usual} "
-            f"(first: "
-            f'{odd[0].name}); skip them with exclude="NAME", or export all files alike'
-        )
+def _check_points(cases: Sequence[CaseSummary]) -> None:
+    """Raise DataError if files have different numbers of coordinates, or if points would coincide in a dataset."""
+    for case in cases:
+        if len(case.low) != len(cases[0].low):
+            raise DataError(
+                f"{case.name} has {len(case.low)} coordinates per point, {cases[0].name} has {len(cases[0].low)}; skip "
+                f'one of them with exclude="NAME", or export all files alike'
+            )
+        step = np.spacing(np.float32(max(np.abs(case.low).max(), np.abs(case.high).max())))
+        extent = (case.high - case.low).max()
+        if 0 < extent < STEPS * step:
+            raise DataError(
+                f"{case.name} extends over {extent:.4g}, but single precision, which a dataset has, has steps of "
+                f"{step:.4g} so far from the origin: move it closer in the program that writes the files"
+            )
 
 
 def _summary(mesh: Mesh) -> CaseSummary:
+    arrays = [("", mesh.points), *sorted(mesh.point_data.items()), *sorted(mesh.cell_data.items())]
     digest = hashlib.sha256()
-    for name, array in [("", mesh.points), *sorted(mesh.point_data.items()), *sorted(mesh.cell_data.items())]:
+    for name, array in arrays:
         digest.update(name.encode())
         digest.update(np.ascontiguousarray(array).tobytes())
     for name, array in sorted(mesh.parameters.items()):
         digest.update(f"{name}{array.tolist()}".encode())
-    content = digest.copy()
     for kind, cells in sorted(mesh.cells.items()):
-        content.update(f"{kind}{cells.shape}".encode())
-        content.update(np.ascontiguousarray(cells).tobytes())
+        digest.update(f"{kind}{cells.shape}".encode())
+        digest.update(np.ascontiguousarray(cells).tobytes())
     box = mesh.points[np.isfinite(mesh.points).all(1)]  # a NaN must not affect the bounding box
-    lost = len(mesh.points) - len(box)
     box = box if len(box) else np.zeros((1, mesh.points.shape[1]))
     return CaseSummary(
-        mesh.name,
-        len(mesh.points),
-        {kind: len(cells) for kind, cells in mesh.cells.items()},
-        box.min(0).astype(np.float64),
-        box.max(0).astype(np.float64),
-        digest.hexdigest(),
-        mesh.dimension,
-        mesh.notes,
-        lost,
-        content.hexdigest(),
-        merged_by_rounding(box),
-        steps_between(box),
+        name=mesh.name,
+        points=len(mesh.points),
+        cells={kind: len(cells) for kind, cells in mesh.cells.items()},
+        low=box.min(0).astype(np.float64),
+        high=box.max(0).astype(np.float64),
+        digest=digest.hexdigest(),
+        dimension=mesh.dimension,
+        notes=mesh.notes,
+        finite=all(np.isfinite(array).all() for _, array in [*arrays, *mesh.parameters.items()]),
     )

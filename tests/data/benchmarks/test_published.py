@@ -6,7 +6,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-import torch
 from scipy.io import savemat
 
 from flare.cli import main
@@ -14,12 +13,9 @@ from flare.data.benchmarks.cards import card
 from flare.data.benchmarks.published import AirfoilFiles, DarcyFiles, ElasticityFiles, PipeFiles, read_published
 from flare.data.dataset import Dataset
 from flare.data.generation.generate import generate
-from flare.data.normalization import fit_normalizer
-from flare.data.sample import INPUT_ROLES, input_array, target_array
-from flare.data.statistics import input_statistics, target_statistics
+from flare.data.sample import input_array, target_array
 from flare.physics import generator_class
 from flare.physics.elasticity import Elasticity
-from flare.train.presets import load_config, preset_path
 from flare.utils.errors import ConfigError, DataError
 from tests.factory import content
 
@@ -61,9 +57,6 @@ def pipe(tmp_path):
     for axis, array in zip("XYQ", arrays, strict=True):
         np.save(tmp_path / f"Pipe_{axis}.npy", array)
     return PipeFiles(folder=str(tmp_path), train=5, test=2, total=8), *arrays
-
-
-SMALL_FORMS = {"darcy": {"resolution": 8, "stride": 1}, "airfoil": {"resolution": "half"}, "pipe": {"nodes": 9}}
 
 
 def both(dataset, split):
@@ -119,35 +112,10 @@ def test_pipe(pipe, tmp_path):
     np.testing.assert_array_equal(dataset[0].values["cross_velocity"][:, 0], q[0, 1].ravel())
 
 
-ALL = pytest.mark.parametrize("name", ["elasticity", "darcy", "airfoil", "pipe"])
-
-
-@ALL
+@pytest.mark.parametrize("name", ["elasticity", "darcy", "airfoil", "pipe"])
 def test_files_and_solver_give_the_same_fields(name, request, tmp_path):
-    made = generator_class(name)(**SMALL_FORMS.get(name, {}))
     read = read_published(request.getfixturevalue(name)[0], tmp_path / "read", quiet=True)
-    ours = generate(made, tmp_path / "made", samples=1, quiet=True)
-    assert read.schema.fields == ours.schema.fields
-    for field, values in ours[0].values.items():
-        assert values.shape[1] == read[0].values[field].shape[1]
-
-
-@ALL
-def test_normalizers_are_fitted_on_the_training_split_and_decode_inverts_encode(name, request, tmp_path):
-    dataset = read_published(request.getfixturevalue(name)[0], tmp_path / "out", quiet=True)
-    settings = load_config(preset_path(name)).data.normalise
-    for roles, read in ((INPUT_ROLES, input_array), (("target",), target_array)):
-        train = np.concatenate([read(dataset.schema, dataset[i]) for i in dataset.split("train")]).astype(np.float64)
-        statistics = target_statistics if roles == ("target",) else input_statistics
-        norm = fit_normalizer(dataset.schema, roles, statistics(dataset, dataset.split("train")), settings)
-        names = [c.split(".")[0] for c in dataset.schema.channels(*roles)]
-        kept = np.array([settings.get(field, "gaussian") == "identity" for field in names])
-        encoded = norm.encode(torch.from_numpy(train).float()).double().numpy()
-        np.testing.assert_allclose(encoded[:, kept], train[:, kept], rtol=1e-6)
-        np.testing.assert_allclose(encoded[:, ~kept].mean(0), 0, atol=1e-5)
-        np.testing.assert_allclose(encoded[:, ~kept].std(0, ddof=1), 1, rtol=1e-5)
-        held_out = torch.from_numpy(read(dataset.schema, dataset[dataset.split("test")[-1]]))
-        torch.testing.assert_close(norm.decode(norm.encode(held_out)), held_out, rtol=1e-6, atol=0)
+    assert read.schema.fields == generator_class(name)().schema().fields
 
 
 def test_a_killed_job_resumes_and_a_second_call_opens_the_result(elasticity, tmp_path, monkeypatch):
@@ -187,12 +155,11 @@ def refused(tmp_path, files, match, error=DataError):
 def test_bad_files_are_named(elasticity, darcy, airfoil, pipe, tmp_path):
     refused(tmp_path, replace(elasticity[0], train=10), "sigma_10.npy has 12 .* 13")
     refused(tmp_path, replace(darcy[0], test=7), "smooth2.mat has 6 .* 7")
-    refused(tmp_path, replace(pipe[0], train=7), "total=8", ConfigError)
+    refused(tmp_path, replace(pipe[0], train=7), "total=8")
     (tmp_path / "empty").mkdir()
     refused(
         tmp_path, replace(elasticity[0], folder=str(tmp_path / "empty")), "XY_10.npy.* flare data download elasticity"
     )
-    refused(tmp_path, replace(elasticity[0], folder=str(tmp_path / "no")), "no is .*XY_10.npy")
     np.save(tmp_path / "NACA_Cylinder_Y.npy", numbers(9, 11, 6))
     refused(tmp_path, airfoil[0], r"Y.npy \(9, 11, 6\)")
     np.save(tmp_path / "Pipe_Q.npy", numbers(9, 3, 81))
@@ -219,14 +186,8 @@ def test_bad_darcy_files_are_refused(darcy, tmp_path):
     with pytest.raises(ConfigError, match="stride=0"):
         DarcyFiles(folder=str(tmp_path), stride=0)
     refused(tmp_path, DarcyFiles(folder=str(tmp_path), train=5, test=2, stride=100), "stride=100")
-    small = {"coeff": numbers(6, 11, 11), "sol": numbers(6, 11, 11)}
-    savemat(tmp_path / "piececonst_r421_N1024_smooth2.mat", small)
-    refused(tmp_path, darcy[0], "21 .* 11")
-    savemat(tmp_path / "piececonst_r421_N1024_smooth2.mat", small, do_compression=True)
-    whole = bytearray((tmp_path / "piececonst_r421_N1024_smooth2.mat").read_bytes())
-    whole[200:260] = b"\xff" * 60
-    (tmp_path / "piececonst_r421_N1024_smooth2.mat").write_bytes(whole)
-    refused(tmp_path, DarcyFiles(folder=str(tmp_path), train=5, test=2), "smooth2.mat")
+    savemat(tmp_path / "piececonst_r421_N1024_smooth2.mat", {"coeff": numbers(6, 11, 11), "sol": numbers(6, 11, 11)})
+    refused(tmp_path, darcy[0], "11, 11.* 21, 21")
     (tmp_path / "piececonst_r421_N1024_smooth2.mat").write_bytes(b"")
     refused(tmp_path, DarcyFiles(folder=str(tmp_path), train=5, test=2), "smooth2.mat")
 
@@ -250,29 +211,10 @@ def test_the_command(elasticity, tmp_path, capsys):
     assert str(tmp_path) in capsys.readouterr().err
 
 
-SMALL = ["--epochs", "1", "--device", "cpu"] + [
-    word
-    for key, size in {"channels": 4, "blocks": 1, "heads": 1, "latents": 2}.items()
-    for word in (f"--model.{key}", str(size))
-]
-
-
-@pytest.mark.parametrize(
-    ("name", "source"),
-    [
-        *((name, "published") for name in ("elasticity", "darcy", "airfoil", "pipe")),
-        *((name, "recreated") for name in ("elasticity", "darcy")),
-    ],
-)
-def test_a_preset_trains_on_either_source(name, source, request, tmp_path, capsys):
-    if source == "published":
-        dataset = read_published(request.getfixturevalue(name)[0], tmp_path / "out", quiet=True)
-    else:
-        generator = generator_class(name)(**SMALL_FORMS.get(name, {}))
-        dataset = generate(generator, tmp_path / "out", samples=3, test_samples=1, quiet=True)
-    command = ["train", "--preset", name, "--data.path", str(dataset.path), "--out", str(tmp_path / "run"), *SMALL]
-    assert main(command) == 0
-    printed = capsys.readouterr().out
-    same_form = source == "published" or name == "elasticity"
-    assert (f"{card(name).paper:.4f}   FLARE in the paper" in printed) == same_form
+def test_a_preset_trains_on_published_files(elasticity, tmp_path, capsys):
+    dataset = read_published(elasticity[0], tmp_path / "out", quiet=True)
+    sizes = ["--model.channels=4", "--model.blocks=1", "--model.heads=1", "--model.latents=2", "--report=false"]
+    command = ["train", "--preset", "elasticity", "--data.path", str(dataset.path), "--out", str(tmp_path / "run")]
+    assert main([*command, "--epochs=1", "--device=cpu", *sizes]) == 0
+    assert f"{card('elasticity').paper:.4f}   FLARE in the paper" in capsys.readouterr().out
     assert 0 < json.loads((tmp_path / "run" / "result.json").read_text())["rel_l2"] < 100

@@ -18,6 +18,7 @@ from flare.data.sample import Field, Schema
 from flare.utils.errors import DataError, suggest_name
 from flare.utils.registry import imported
 
+FOLDER = Path(__file__).parent
 KINDS = ("published", "recreated", "stand-in", "user")
 """Kinds of data in the provenance of a dataset: files of the benchmark, our solver of the same problem, another problem
 in its place, data of a user."""
@@ -106,7 +107,7 @@ class Card:
 
 def card_names() -> list[str]:
     """Return the names of all cards."""
-    return sorted(path.stem for path in _folder().glob("*.yaml"))
+    return sorted(path.stem for path in FOLDER.glob("*.yaml"))
 
 
 @cache
@@ -114,7 +115,7 @@ def card(name: str) -> Card:
     """Load the card of a benchmark. Raises DataError if there is none."""
     if name not in card_names():
         raise DataError(f"there is no dataset card {name!r}; {suggest_name(name, card_names())}")
-    record: dict[str, Any] = yaml.safe_load((_folder() / f"{name}.yaml").read_text(encoding="utf-8"))
+    record: dict[str, Any] = yaml.safe_load((FOLDER / f"{name}.yaml").read_text(encoding="utf-8"))
     fields = {key: Field(**{**f, "components": tuple(f["components"])}) for key, f in record.pop("fields").items()}
     return Card(
         name=name,
@@ -171,19 +172,18 @@ def paper_error(name: str, provenance: Mapping[str, Any], offset: float = 0.0) -
         return None, ""
     if kind not in ("published", "recreated"):
         return None, "the error in the paper is not comparable: this dataset is a stand-in"
-    theirs = card(name).paper_offset
+    theirs, departures = card(name).paper_offset, provenance.get("departures")
     if abs(offset - theirs) > 2e-3:
         return None, (
             f"the error in the paper is not comparable: the authors' code adds {theirs:g} to truth and prediction, "
             f"which makes the error smaller; the setting loss.offset={theirs:g} does the same"
         )
-    if provenance.get("departures"):
-        others = ", ".join(f"{key}={value}" for key, value in provenance["departures"].items())
+    if departures:
+        others = ", ".join(f"{key}={value}" for key, value in departures.items())
         return None, f"the error in the paper is not comparable: this dataset differs from the benchmark ({others})"
+    files = "these files" if kind == "published" else "the published files, of which this dataset is a recreation,"
     protocol = f"{card(name).samples['train']:,} samples, 500 epochs and the model sizes of the paper"
-    if kind == "published":
-        return card(name).paper, f"FLARE in the paper, on these files with {protocol}"
-    return card(name).paper, f"FLARE in the paper, on the published files with {protocol}; this dataset is recreated"
+    return card(name).paper, f"FLARE in the paper, on {files} with {protocol}"
 
 
 def compare_with_paper(result: Mapping[str, Any]) -> str:
@@ -205,6 +205,11 @@ def as_markdown(card: Card) -> str:
     """Return a card as a section of a Markdown page."""
     count = f"{card.points:,}" if isinstance(card.points, int) else card.points
     shape = f"{count} points" + (f", a grid of {card.grid[0]} × {card.grid[1]}" if card.grid else "")
+    if card.archive is None:
+        source = [f"* **Stand-in for** `{card.stands_in_for}`: its errors are not comparable with the paper"]
+    else:
+        files = f"`{card.archive.file}` of `{card.archive.repository}`, folder `{card.archive.folder}`"
+        source = [f"* **Split** of the published files: {card.rule}", f"* **Files**: {files}"]
     lines = [
         f"## {card.title} · `{card.name}`",
         "",
@@ -214,7 +219,7 @@ def as_markdown(card: Card) -> str:
         f"* **Boundary conditions**: {card.boundary}",
         f"* **Random inputs**: {card.random}",
         f"* **Size**: {shape} per sample; {card.samples['train']:,} training and {card.samples['test']:,} test samples",
-        *_source(card),
+        *source,
         f"* **License**: {card.licence}",
         "",
         "| field | role | components | unit | |",
@@ -233,16 +238,3 @@ def as_markdown(card: Card) -> str:
         *(f"* {line}" for line in card.pitfalls),
     ]
     return "\n".join(lines) + "\n"
-
-
-def _source(card: Card) -> list[str]:
-    if card.archive is None:
-        return [f"* **Stand-in for** `{card.stands_in_for}`: its errors are not comparable with the paper"]
-    return [
-        f"* **Split** of the published files: {card.rule}",
-        f"* **Files**: `{card.archive.file}` of `{card.archive.repository}`, folder `{card.archive.folder}`",
-    ]
-
-
-def _folder() -> Path:
-    return Path(__file__).parent
