@@ -100,35 +100,24 @@ def slender(points: ArrayLike) -> bool:
 
 def color_bar(axes: Axes, drawn: ScalarMappable, label: str, values: ArrayLike, *, below: bool = False) -> None:
     """Add a color bar beside the axes, with pointed ends where `values` exceed its range, or one `below` them."""
-    low, high = drawn.get_clim()
-    v = np.asarray(values, dtype=float)
-    under, over = bool((v < low).any()), bool((v > high).any())
-    flat = axes.name != "3d"
+    figure: Any = axes.get_figure()
     if below:
-        _bar_below(axes, drawn, label)
-        return
-    place = axes.inset_axes((1.04, 0.0, 0.05, 1.0) if flat else (1.2, 0.15, 0.05, 0.7))
-    extend = "both" if under and over else "min" if under else "max" if over else "neither"
-    bar = axes.get_figure().colorbar(drawn, cax=place, extend=extend, extendfrac=0.04)  # type: ignore[union-attr]
+        bar, ticks = figure.colorbar(drawn, ax=axes, location="bottom", aspect=30), 4
+        axis = bar.ax.xaxis
+    else:
+        low, high = drawn.get_clim()
+        v = np.asarray(values, dtype=float)
+        under, over = bool((v < low).any()), bool((v > high).any())
+        place = axes.inset_axes((1.2, 0.15, 0.05, 0.7) if axes.name == "3d" else (1.04, 0.0, 0.05, 1.0))
+        extend = "both" if under and over else "min" if under else "max" if over else "neither"
+        bar = figure.colorbar(drawn, cax=place, extend=extend, extendfrac=0.04)
+        axis, ticks = bar.ax.yaxis, round(3 * place.get_window_extent().height / place.figure.dpi)
+        axis.set_offset_position("left")  # growing to the right, away from the title of the axes
     form = ScalarFormatter(useMathText=True)
     form.set_powerlimits((-2, 4))
-    inches = place.get_window_extent().height / place.figure.dpi
-    bar.ax.yaxis.set_major_locator(round_ticks(round(3 * inches)))
-    bar.ax.yaxis.set_major_formatter(form)
-    bar.ax.yaxis.set_offset_position("left")  # growing to the right, away from the title of the axes
-    bar.ax.yaxis.get_offset_text().set(fontsize=SMALL, color=INK)
-    bar.ax.tick_params(labelsize=SMALL, colors=INK, length=2.5)
-    bar.outline.set(color=GREY, linewidth=0.6)
-    bar.set_label(label, fontsize=SMALL, color=INK)
-
-
-def _bar_below(axes: Axes, drawn: ScalarMappable, label: str) -> None:
-    bar = axes.get_figure().colorbar(drawn, ax=axes, location="bottom", aspect=30)  # type: ignore[union-attr]
-    form = ScalarFormatter(useMathText=True)
-    form.set_powerlimits((-2, 4))
-    bar.ax.xaxis.set_major_locator(round_ticks(4))
-    bar.ax.xaxis.set_major_formatter(form)
-    bar.ax.xaxis.get_offset_text().set(fontsize=SMALL, color=INK)
+    axis.set_major_locator(round_ticks(ticks))
+    axis.set_major_formatter(form)
+    axis.get_offset_text().set(fontsize=SMALL, color=INK)
     bar.ax.tick_params(labelsize=SMALL, colors=INK, length=2.5)
     bar.outline.set(color=GREY, linewidth=0.6)
     bar.set_label(label, fontsize=SMALL, color=INK)

@@ -7,7 +7,7 @@ from math import log2, prod
 
 from flare.data.benchmarks.cards import card
 from flare.physics import generator_class
-from flare.reproduce.analyses import CostAnalysis, DatasetStatistics, Experiment
+from flare.reproduce.analyses import CostAnalysis, DataAnalysis, Experiment
 from flare.reproduce.jobs import Data, Job, Training, recipe
 from flare.reproduce.sequences import Classification, Sequences
 
@@ -69,7 +69,7 @@ def job_seconds(job: Job) -> float:
         return 0.5
     if isinstance(job, Experiment):
         return job.seconds
-    return 0.05 * job.of.samples if isinstance(job, DatasetStatistics) else 10.0
+    return 0.05 * job.of.samples if isinstance(job, DataAnalysis) else 10.0
 
 
 def points(data: Data) -> float:
