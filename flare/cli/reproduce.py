@@ -88,10 +88,8 @@ def _list(given: Any) -> int:
     if given.records is not None:
         ledgers["cpu"].check_exists()
     workers = given.workers or os.cpu_count() or 1
-    lines = list_items(ledgers, workers)
-    for line in lines:
-        costs = "".join(f"  {budget}: {_cost(cost)};" for budget, cost in line.costs.items())
-        print(f"{line.name:<26}{costs.rstrip(';')}   {line.title}".rstrip())
+    for name, costs in list_items(ledgers, workers).items():
+        print(f"{name:<26}" + "; ".join(f"{budget}: {_cost(cost)}" for budget, cost in costs.items()))
     print(f"\nEstimated time of all jobs with {counted(workers, 'worker')} of one core each, without a GPU.")
     print("Recorded jobs are not done again; unfinished ones are resumed.")
     return 0

@@ -88,30 +88,20 @@ class JobCost:
     seconds: float
 
 
-@dataclass(frozen=True)
-class ListedItem:
-    """Line of the list of items: an item, or its cells of one benchmark if it has several."""
-
-    name: str
-    title: str
-    costs: Mapping[str, JobCost]
-    """Budget -> cost."""
-
-
-def list_items(ledgers: Mapping[str, Ledger], workers: int) -> list[ListedItem]:
-    """List all items with their costs.
+def list_items(ledgers: Mapping[str, Ledger], workers: int) -> dict[str, dict[str, JobCost]]:
+    """Return item, or item and benchmark if it has several, -> budget -> cost.
 
     Args:
         ledgers: Budget -> its records.
         workers: Number of processes that share the work.
     """
-    lines = []
+    lines = {}
     for name in ITEMS:
         item = find_item(name)
-        lines.append(ListedItem(name, item.heading, _costs(item, None, ledgers, workers)))
+        lines[name] = _costs(item, None, ledgers, workers)
         benchmarks = [b for b in BENCHMARKS if any(b == cell.parts[0] for cell in item.cells(BUDGETS["paper"]))]
         if len(benchmarks) > 1:
-            lines += [ListedItem(f"{name}/{b}", "", _costs(item, [b], ledgers, workers)) for b in benchmarks]
+            lines |= {f"{name}/{b}": _costs(item, [b], ledgers, workers) for b in benchmarks}
     return lines
 
 

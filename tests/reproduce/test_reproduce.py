@@ -316,11 +316,11 @@ def test_the_list_does_not_count_what_is_unfinished_as_recorded(tmp_path, capsys
         assert main(words) == 0
         return capsys.readouterr().out
 
-    assert re.search(r"blocks-latents/darcy +4 jobs, \d+ s \(2 of 4 recorded, 1 unfinished\) ", told())
-    assert re.search(r"kv-depth +2 jobs, \d+ s  ", told())
+    assert re.search(r"blocks-latents/darcy +smoke: 4 jobs, \d+ s \(2 of 4 recorded, 1 unfinished\);", told())
+    assert re.search(r"kv-depth +smoke: 2 jobs, \d+ s;", told())
     for job in (first, second, fourth):
         ledger.write(job, half)
-    assert re.search(r"blocks-latents/darcy +4 jobs, \d+ s \(4 unfinished\) ", told())
+    assert re.search(r"blocks-latents/darcy +smoke: 4 jobs, \d+ s \(4 unfinished\);", told())
     assert "with 2 workers of one core each" in told()
 
 
