@@ -144,7 +144,6 @@ def _reproduce(given: Any) -> int:
             check_writable(workspace.root, "work")
             cells = [cell for item, only in items for cell in select_cells(item.cells(budget), only)]
             return 0 if verify(cells, ledger, workspace, seeds=given.seeds, **how) else 1
-        _warn_if_modified(ledger.folder)
         out = Path(given.out or f"{given.work}/{budget.name}")
         for name, folder in (("work", workspace.root), ("out", out)):
             check_writable(folder, name)  # fails before hours of work
@@ -176,14 +175,3 @@ def _only(text: str | None) -> list[str] | None:
     if text is not None and not any(pieces):
         raise ConfigError(f"--only {text!r} is empty; omit it to do all cells")
     return [piece for piece in pieces if piece] or None
-
-
-def _warn_if_modified(records: Path) -> None:
-    """Warn if records of the repository would be made with files that differ from the commit."""
-    from flare.utils.environment import commit
-
-    ours = Path(__file__).parents[2] / RECORDS
-    if records.resolve() == ours.resolve() and (now := commit()).endswith("+"):
-        print_status(
-            f"warning: files differ from commit {now[:-1]}; new records in {records} will name {now}. Commit first?"
-        )

@@ -14,7 +14,6 @@ from matplotlib.tri import Triangulation
 from numpy.typing import ArrayLike, NDArray
 
 from flare.report.style import GREY, INK, PALE, SMALL, TEXT, round_ticks
-from flare.utils.errors import DataError
 
 Floats = NDArray[np.floating]
 
@@ -64,13 +63,8 @@ def draw_field(
 
     Returns:
         The artist, for `color_bar`.
-
-    Raises:
-        DataError: Shapes do not match.
     """
     x, v = np.asarray(points, dtype=float), np.asarray(values, dtype=float)
-    if x.ndim != 2 or x.shape[1] not in (2, 3) or v.shape != x.shape[:1]:
-        raise DataError(f"points must have shape (N, 2) or (N, 3) and values (N,); got {x.shape} and {v.shape}")
     low, high = value_range(v) if limits is None else limits
     look: dict[str, Any] = {"cmap": colors, "vmin": low, "vmax": high, "rasterized": True}
     if x.shape[1] == 3:
@@ -147,8 +141,6 @@ def symmetric_range(values: ArrayLike) -> tuple[float, float]:
 
 
 def _draw_grid(axes: Axes, x: Floats, v: Floats, grid: tuple[int, int], look: dict[str, Any]) -> ScalarMappable:
-    if grid[0] * grid[1] != len(x):
-        raise DataError(f"grid={grid} does not have {len(x)} points")
     a, b = x[:, 0].reshape(grid), x[:, 1].reshape(grid)
     slack = 1e-5 * float(np.ptp(x, axis=0).max())
     bends = [np.abs(s - s[:1]).max() + np.abs(t - t[:, :1]).max() for s, t in ((a, b), (b, a))]
@@ -175,8 +167,6 @@ def _draw_cloud(axes: Any, x: Floats, v: Floats, look: dict[str, Any]) -> Scalar
 
 def _triangles(cells: ArrayLike) -> NDArray[np.integer]:
     c = np.asarray(cells)
-    if c.ndim != 2 or c.shape[1] not in (3, 4):
-        raise DataError(f"cells must have shape (K, 3) or (K, 4); got {c.shape}")
     return c if c.shape[1] == 3 else np.concatenate([c[:, [0, 1, 2]], c[:, [0, 2, 3]]])
 
 

@@ -288,9 +288,7 @@ def _default_scale(build: FinishedBuild) -> float:
     largest = float(np.linalg.norm(build.released.displacement, axis=1).max())
     if largest == 0:
         return 1.0
-    factor = float(build.setup.part.extents.max()) / 15 / largest
-    decade = 10.0 ** np.floor(np.log10(factor))
-    return max(1.0, float(decade * max(step for step in (1, 2, 5) if step * decade <= factor * (1 + 1e-9))))
+    return max(1.0, float(f"{build.setup.part.extents.max() / 15 / largest:.0e}"))
 
 
 def _longest_axis(build: FinishedBuild) -> int:

@@ -15,6 +15,7 @@ from flare.data.dataset import Dataset
 from flare.data.sample import target_array
 from flare.report.dataset import COLORS, gallery, sample_numbers
 from flare.report.page import png
+from flare.report.run import target_units
 from flare.reproduce.jobs import Data, Job, Training, Workspace
 from flare.reproduce.ledger import Arrays
 
@@ -110,13 +111,12 @@ class MedianSample(ModelAnalysis):
         }
         if sample.cells is not None:
             arrays["cells"] = np.asarray(sample.cells, dtype=np.int32)
-        units = [schema.fields[name].unit for name in schema.named("target") for _ in schema.fields[name].components]
         return {
             "index": index,
             "of_samples": len(tested["samples"]),
             "rel_l2": tested["rel_l2"][median],
             "fields": schema.channels("target"),
-            "units": ["" if unit == "1" else unit for unit in units],
+            "units": target_units(schema),
             "grid": schema.grid and list(schema.grid),
             "data_fingerprint": result["data_fingerprint"],
         }, arrays

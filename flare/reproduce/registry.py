@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -20,24 +19,12 @@ def find_item(name: str) -> Item:
     """Return the table or figure of a name.
 
     Raises:
-        ConfigError: The name is unknown. The message suggests another one, also for names such as `figure-9`.
+        ConfigError: The name is unknown.
     """
-    if name in ITEMS:
-        item: Item = imported(ITEMS[name])
-        return item
-    number = re.fullmatch(r"(fig|tab)(?:ure|le)?[-_. ]*(\d+)", name.lower())
-    where = (("Figure" if number[1] == "fig" else "Table"), number[2]) if number else None
-    found = [each for each in ITEMS if where in _places(find_item(each))]
-    if found:
-        raise ConfigError(f"unknown item {name!r}: {' '.join(where or ())} of the paper is {' and '.join(found)}")
-    hint = f"for several, use:  all --only {name}" if "," in name else suggest_name(name, ITEMS)
-    raise ConfigError(f"unknown item {name!r}; {hint}")
-
-
-def _places(item: Item) -> set[tuple[str, str]]:
-    """Return the numbers of tables and figures that an item reproduces, but not those it only refers to."""
-    found = re.findall(r"(?<!in )(?<!of )(Figure|Table)s? (\d+)(?: and (\d+))?", item.heading)
-    return {(kind, number) for kind, *numbers in found for number in numbers if number}
+    if name not in ITEMS:
+        raise ConfigError(f"unknown item {name!r}; {suggest_name(name, ITEMS)}  (see: flare reproduce list)")
+    item: Item = imported(ITEMS[name])
+    return item
 
 
 def select_items(what: str, only: Sequence[str] | None) -> list[tuple[Item, list[str] | None]]:

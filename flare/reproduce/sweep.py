@@ -219,7 +219,7 @@ def perform(job: Job, records: Path, workspace: Workspace, threads: int, shared:
         except Exception as error:
             if isinstance(error, NOT_RECORDED) and not isinstance(error, TrainingDiverged):
                 raise
-            failure = _without_folders(f"{type(error).__name__}: {one_line(error)}", workspace)
+            failure = ABSOLUTE.sub("", f"{type(error).__name__}: {one_line(error)}")
             ledger.write(job, Record("failed", failure=failure, made=describe_environment() | measured()))
             return failure
         finally:
@@ -253,9 +253,3 @@ def _keep_unfinished(job: Training, ledger: Ledger, workspace: Workspace) -> Non
     if curve:
         result = {"curve": curve, "epochs": job.epochs(workspace)}
         ledger.write(job, Record("unfinished", result, made=describe_environment()))
-
-
-def _without_folders(text: str, workspace: Workspace) -> str:
-    """Remove the folders of this machine from a message."""
-    text = text.replace(f"{workspace.root.resolve()}/", "").replace(f"{workspace.root}/", "")
-    return ABSOLUTE.sub("", text)

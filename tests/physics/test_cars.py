@@ -227,6 +227,6 @@ def test_the_nearby_mean_is_exact_for_a_field_of_the_place_in_the_box(tmp_path):
     for size in (1.0, 2.0, 3.0):
         place = rng.uniform(size=(3000, 3))
         pressure = 1 + place[:, :1]
-        writer.append(Sample({"points": size * place, "pressure": pressure}))
+        writer.append(Sample({"points": size * place, "normal": place, "pressure": pressure}))
     dataset = writer.finish({"train": [(0, 2)], "test": [(2, 3)]})
     assert nearby_mean_error(dataset) < 0.02

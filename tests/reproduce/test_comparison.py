@@ -44,7 +44,7 @@ FAST = [("model.channels", 16), ("model.blocks", 1), ("model.heads", 2)]
 
 @pytest.fixture(scope="module")
 def darcy(tmp_path_factory):
-    return darcy_dataset(tmp_path_factory.mktemp("darcy") / "d", samples=102, test=2, resolution=8)
+    return darcy_dataset(tmp_path_factory.mktemp("darcy") / "d", samples=204, test=4, resolution=12)
 
 
 @pytest.fixture(scope="module")
@@ -76,20 +76,20 @@ def small(model):
 
 @pytest.mark.parametrize("model", recipe_names())
 def test_one_epoch_of_every_model_runs_the_loss_falls_and_the_checkpoint_loads_back(model, preset, darcy, tmp_path):
-    rate, share = (3e-3, 0.995) if model == "perceiver" else (1e-2, 0.95)  # PerceiverIO starts from a plateau
+    rate, share = (3e-3, 0.95) if model == "perceiver" else (1e-2, 0.9)  # PerceiverIO starts from a plateau
     overrides = [*small(model), ("data.batch_size", 1), ("optim.lr", rate)]
     (cell,) = cells = model_cells(str(preset), [model], 1, None, overrides)
     text = compare_models(cells, tmp_path, seeds=1)
     folder = Workspace(tmp_path).run(cell.job)
     losses = [r["loss"] for r in RunFolder(folder).records() if r["kind"] == "train"]
-    assert len(losses) == 100
-    assert np.mean(losses[-30:]) < share * np.mean(losses[:20])
-    surrogate, sample = flare.load(folder), darcy[101]
+    assert len(losses) == 200
+    assert np.mean(losses[-40:]) < share * np.mean(losses[:20])
+    surrogate, sample = flare.load(folder), darcy[201]
     predicted, truth = surrogate.predict_sample(sample)["pressure"], sample.values["pressure"][:, 0]
     assert predicted.shape == truth.shape
     errors = json.loads((folder / "test_errors.json").read_text())
     again = np.linalg.norm(predicted - truth) / np.linalg.norm(truth)
-    assert again == pytest.approx(errors["rel_l2"][errors["samples"].index(101)], rel=1e-4)
+    assert again == pytest.approx(errors["rel_l2"][errors["samples"].index(201)], rel=1e-4)
     assert f"| {model} | {json.loads((folder / 'result.json').read_text())['parameters']:,} | " in text
 
 
@@ -101,7 +101,11 @@ def test_the_table_has_mean_and_spread_the_best_first_and_nothing_is_trained_twi
     cells = model_cells(str(preset), ["lno", "flare"], 2, "flare", [*FAST, ("data.train_samples", 8)])
     text = compare_models(cells, tmp_path, seeds=2)
     found = sorted(outcomes(Ledger(tmp_path / "records"), cells), key=lambda outcome: outcome.mean)
-    rows = [line.split(" | ") for line in text.splitlines() if line.startswith(("| flare |", "| lno |"))]
+    rows = [
+        line.split(" | ")
+        for line in text.split("Provenance")[0].splitlines()
+        if line.startswith(("| flare |", "| lno |"))
+    ]
     assert [row[0].strip("| ") for row in rows] == [outcome.cell.name for outcome in found]
     for row, outcome in zip(rows, found, strict=True):
         assert len(set(outcome.values())) == 2
@@ -127,7 +131,9 @@ def test_a_model_that_diverges_does_not_stop_the_others(preset, tmp_path, monkey
     monkeypatch.setattr("flare.train.run.start_or_resume", fail)
     cells = model_cells(str(preset), ["lno", "flare"], 2, None, [*FAST, ("data.train_samples", 8)])
     text = compare_models(cells, tmp_path, seeds=2)
-    assert "; failed | " in next(line for line in text.splitlines() if line.startswith("| lno | "))
+    assert "; failed | " in next(
+        line for line in text.split("Provenance")[0].splitlines() if line.startswith("| lno | ")
+    )
     assert "| lno | 1 | TrainingDiverged: the loss is nan |" in text
 
 
