@@ -199,7 +199,6 @@ def test_a_look_at_a_trained_model_brings_its_training_along():
         (["pages", "--records", "mistyped"], "mistyped"),
         (["list", "--records", "mistyped"], "mistyped"),
         (["kv-depth", "--budget", "cpu", "--verify", "--records", "mistyped"], "mistyped"),
-        (["kv-depth", "--budget", "smoke", "--records", "/proc/nope"], "/proc/nope"),
         (["table1", "--budget", "cpu", "--published"], "'paper'"),
         (["table1", "--budget", "smoke", "--seeds", "0"], "--seeds 0"),
         (["table1", "--budget", "huge"], "--budget"),

@@ -87,7 +87,7 @@ def test_two_workers_leave_the_same_ledger_as_one(alone, place, tmp_path):
 
 def test_so_does_a_dask_cluster_whose_worker_has_two_threads(alone, place, tmp_path):
     distributed = pytest.importorskip("distributed")
-    cluster = distributed.LocalCluster(n_workers=1, threads_per_worker=2, processes=False, dashboard_address=None)
+    cluster = distributed.LocalCluster(n_workers=1, threads_per_worker=2, processes=False, dashboard_address=":0")
     with cluster:
         there, _ = run(JOBS, tmp_path, place, scheduler=cluster.scheduler_address)
     assert without_made(there) == without_made(alone)
@@ -245,12 +245,15 @@ class SeesGpu(Job):
 
 
 def test_each_worker_sees_a_gpu_of_its_own(tmp_path, monkeypatch):
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
-    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    assert gpus() == ["0", "1"]
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,6")
-    ledger, shared = Ledger(tmp_path / "records"), gpus()
+    with monkeypatch.context() as patch:
+        patch.setattr(torch.cuda, "is_available", lambda: True)
+        patch.setattr(torch.cuda, "device_count", lambda: 2)
+        patch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+        assert gpus() == ["0", "1"]
+        patch.setenv("CUDA_VISIBLE_DEVICES", "4,6")
+        shared = gpus()
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")  # restored at the end, which `perform` does not do
+    ledger = Ledger(tmp_path / "records")
     for folder in (ledger.folder, tmp_path / "locks"):
         folder.mkdir()
     for number in (2, 3):
