@@ -87,6 +87,8 @@ SMALLER = {
     "flare reproduce pages": "",
     "flare reproduce scaling --budget cpu --only fp32-study": "--budget smoke --only precision=32 --workers 1",
     "flare reproduce table1 --budget cpu --only elasticity/transformer": "--budget smoke --only elasticity --workers 1",
+    "flare reproduce table2 --budget cpu --only image": "--budget smoke --only flare --workers 1",
+    "flare reproduce table2 --budget cpu --only listops-small/flare": "--budget smoke --only flare --workers 1",
     "flare reproduce table2 --budget cpu --only listops-small/lin": "--budget smoke --only identity-kernel --workers 1",
     "flare reproduce table2 --budget paper": "--budget smoke --only listops-small/dev-split --workers 1",
     "flare serve": "--port 0",
