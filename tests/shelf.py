@@ -219,7 +219,5 @@ MAKERS: dict[str, Callable[[Shelf, Path], object]] = {
     "settings.yaml": settings,
     "examples": copied,
     "results/records": copied,
-    "docs/lra.md": copied,
-    "docs/million.md": copied,
 }
 """Name -> how it is made. What a page calls otherwise, it names in its list of needs."""

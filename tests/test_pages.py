@@ -36,9 +36,9 @@ NEEDS = {
     "docs/export.md": "runs/demo",
     "docs/faq.md": "data/mine runs/mine data/drivaerml-1m=data/mine",
     "docs/lpbf.md": "bracket.step=block.step bracket.stl=block.stl",
-    "docs/lra.md": "lra_release/tsv_data=published/papers docs/lra.md runs/listops",
+    "docs/lra.md": "lra_release/tsv_data=published/papers runs/listops",
     "docs/million.md": "runs/demo runs/darcy runs/car=runs/mine data/drivaerml-1m=data/mine points flow.code car.code "
-    "part.csv=in-the-plane.csv docs/million.md",
+    "part.csv=in-the-plane.csv",
     "docs/peers.md": "data/darcy data/darcy-small",
     "docs/predicting.md": "runs/demo data/mine runs/mine part.vtu=plate.vtu part.stl=surface.stl points "
     "part.csv=in-space.csv points.csv=in-space.csv",
@@ -60,11 +60,10 @@ SLICES = f"{MODEL} --model.slices 4 --epochs 1"
 RANKS = f"--nproc-per-node 2 {FIELDS}"
 CLASSES = "--samples 60 --val-samples 10 --test-samples 10 --workers 1"
 PRINTED = "--layers 60 --voxel 3 --plates none --threads 1"
-STUDY = "--points 400 --blocks 1 --latents 4 --steps 8 --subsample 100 --workers 1"
 PLAN = "--points 20000 --blocks 1 --latents 4 --channels 8 --heads 2"
 SMALLER = {
     "FLARE_TOKEN=$(cat token) flare serve": "--port 0 --host 127.0.0.1",
-    "flare compare": "--models flare,lno --seeds 1 --epochs 1",
+    "flare compare": "--models flare,lno --seeds 1 --epochs 1 --workers 1",
     "flare data make car-potential": "--samples 4 --test-samples 2 --points 300 --refinement 0.3 --workers 1",
     "flare data make darcy": "--samples 12 --resolution 8 --stride 1 --workers 1",
     "flare data make elasticity": "--samples 14 --test-samples 4 --workers 1",
@@ -77,9 +76,6 @@ SMALLER = {
     "flare data read elasticity": "--train 8 --test 4",
     "flare data read lpbf": "--train 3 --test 2",
     "flare data read lpbf --folder parts": "--out data/again",
-    "flare experiment lra": "--tasks listops-small --steps 2 --samples 300 --seeds 1 --workers 1",
-    "flare experiment million": STUDY,
-    "flare experiment scaling": "--points 200,400,800 --latents 8 --limit 60 --memory 2",
     "flare lpbf simulate": PRINTED,
     "flare lpbf simulate --help": "",
     "flare lpbf simulate bracket.stl --out fitted.vtu --scale": "--layers 60 --voxel 6 --plates 150 --threads 1",
@@ -91,6 +87,8 @@ SMALLER = {
     "flare reproduce pages": "",
     "flare reproduce scaling --budget cpu --only fp32-study": "--budget smoke --only precision=32 --workers 1",
     "flare reproduce table1 --budget cpu --only elasticity/transformer": "--budget smoke --only elasticity --workers 1",
+    "flare reproduce table2 --budget cpu --only image": "--budget smoke --only flare --workers 1",
+    "flare reproduce table2 --budget cpu --only listops-small/flare": "--budget smoke --only flare --workers 1",
     "flare reproduce table2 --budget cpu --only listops-small/lin": "--budget smoke --only identity-kernel --workers 1",
     "flare reproduce table2 --budget paper": "--budget smoke --only listops-small/dev-split --workers 1",
     "flare serve": "--port 0",
@@ -121,14 +119,11 @@ NOT_RUN = {
     "docker": "wants a container engine, and fetches packages",
     "flare data download": "fetches files; tests/data and tests/sequence run it against servers that answer alike",
     "flare data upload": "sends files to the hub; tests/data/benchmarks/test_lpbf_files.py runs it against a small one",
-    "flare experiment cars": "a day; tests/physics/test_cars.py has its parts",
-    "flare experiment printed-parts": "hours; tests/reproduce/items/test_printed_parts.py runs it small",
     "flare train --preset airfoil": "wants flows that take minutes to solve; tests/test_docs.py checks its settings",
     "flare train --preset pipe": "the same",
     "flare train --data.path data/mine --minutes": "takes that long; tests/train/test_loop.py has a short one",
     "flare train --preset darcy --recipe fast --minutes": "the same",
     "flare train --resume runs/mine --epochs": "tests/train/test_loop.py extends runs",
-    "flare experiment small-sets": "hours; tests/reproduce/items/test_small_sets.py runs it small",
 }
 """Beginning of a command -> why no test runs it as printed."""
 

@@ -32,7 +32,6 @@ VERBS = {
     "models": "list every model with its parameters, operations and memory",
     "compare": "train several models with several seeds and compare them",
     "plan": "estimate memory and time of a run, and the largest size that fits",
-    "experiment": "make a table of several runs",
     "reproduce": "reproduce the tables and figures of the paper",
     "lpbf": "simulate distortion and stress of a part printed by laser powder bed fusion",
     "info": "show versions, devices and the mixer in use",

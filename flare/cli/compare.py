@@ -17,7 +17,8 @@ EPILOG = """examples:
   flare compare --preset small --models flare,lno,transolver --seeds 5 --epochs 20 --out runs/three
   flare compare --preset elasticity --recipe flare --out runs/common     all with the recipe of FLARE
 
-Runs are in OUT/<model>/seed-<n>, the table in OUT/table.md. Repeat the command to resume a stopped comparison.
+Records are in OUT/records, run folders in OUT/runs, the table in OUT/compare.md and, as CSV and LaTeX, in OUT/tables.
+Repeat the command to resume a stopped comparison.
 A size such as --model.channels 32 applies to every model that has it."""
 
 
@@ -26,6 +27,7 @@ def run(words: Sequence[str]) -> int:
     parser.add_argument("--preset", required=True, help=f"the dataset: {', '.join(preset_names())}, or a YAML file")
     parser.add_argument("--models", help=f"such as flare,lno; default all: {', '.join(recipe_names())}")
     parser.add_argument("--seeds", type=int, default=3, help="runs of every model, with seeds 0, 1, ...")
+    parser.add_argument("--workers", type=int, help="processes of one thread; default number of GPUs, or of cores")
     parser.add_argument("--recipe", help="train all models with the recipe of this one; default: each with its own")
     parser.add_argument("--out", help="folder of the runs and the table; default runs/compare-<preset>")
     parser.add_class_arguments(TrainConfig, None, skip={"seed"})
@@ -33,27 +35,24 @@ def run(words: Sequence[str]) -> int:
         raise ConfigError("--model is not an option of compare; name the models with --models, such as flare,lno")
     given = parse(parser, words, defaults=False).as_dict()
     preset, models, recipe, out = (given.pop(name, None) for name in ("preset", "models", "recipe", "out"))
-    seeds = given.pop("seeds", 3)
+    seeds, workers = given.pop("seeds", 3), given.pop("workers", None)
     if not preset:
         raise ConfigError("--preset is required, such as --preset small")
     if not predicts_fields(read_yaml(preset_path(preset))):
-        raise ConfigError(f"--preset {preset} has sequences; compare attentions with:  flare experiment lra")
-    if seeds < 1:
-        raise ConfigError(f"--seeds {seeds}: at least 1")
-    folder = Path(out or f"runs/compare-{Path(preset).stem}")
+        raise ConfigError(f"--preset {preset} has sequences; compare attentions with:  flare reproduce table2")
     overrides = list(dotted(given))
 
-    from flare.reproduce.comparison import compare_models, model_configs
+    from flare.reproduce.comparison import compare_models, model_cells
+    from flare.reproduce.sweep import default_workers
     from flare.train.signals import Interrupted
 
-    wanted = model_configs(preset, _names(models, preset, overrides), seeds, recipe, overrides)
+    cells = model_cells(preset, _names(models, preset, overrides), seeds, recipe, overrides)
+    folder = Path(out or f"runs/compare-{Path(preset).stem}")
     try:
-        rows = compare_models(wanted, folder, recipe=recipe)
+        print(compare_models(cells, folder, seeds=seeds, workers=workers or default_workers()), end="")
     except Interrupted as stop:
         print_status("saved; repeat the command to resume")
         raise SystemExit(stop.exit_code) from None
-    if any(row["errors"] for row in rows):
-        print((folder / "table.md").read_text(encoding="utf-8"), end="")
     return 0
 
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import os
-import tempfile
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,12 +21,6 @@ RECORDS = "results/records"
 """Records of the budgets cpu and paper. Those of smoke are in the work folder."""
 TAKEN = {"list": ("workers", "records", "work"), "pages": ("records", "out")}
 """Command -> its options."""
-EXCLUSIVE = (
-    ("verify", "retry", "does all recorded jobs again"),
-    ("verify", "out", "writes no report"),
-    ("scheduler", "workers", "uses the workers of its cluster"),
-)
-"""An option, another that has no effect beside it, and why."""
 EPILOG = f"""WHAT is one of: {", ".join(ITEMS)}; or
   list     all of them, with estimated time and recorded jobs
   pages    write docs/results from the records
@@ -72,30 +65,14 @@ def run(words: Sequence[str]) -> int:
         value = getattr(given, name)
         if value is not None and value < 1:
             raise ConfigError(f"--{name} {value}: at least 1")
-    _check_options(given)
-    given.work, given.threads = given.work or WORK, given.threads or 1
-    if given.what == "list":
-        return _list(given)
-    if given.what == "pages":
-        return _pages(given)
-    return _reproduce(given)
-
-
-def _check_options(given: Any) -> None:
-    """Refuse options that would have no effect."""
     used = [name for name, value in vars(given).items() if name != "what" and value not in (None, False)]
-    if given.what in TAKEN:
-        taken = TAKEN[given.what]
-        idle = [name for name in used if name not in taken]
-        if idle:
-            raise ConfigError(f"{given.what} does not take --{', --'.join(idle)}, only --{', --'.join(taken)}")
-    for option, name, why in EXCLUSIVE:
-        if option in used and name in used:
-            raise ConfigError(f"--{option} {why}; it does not take --{name}")
-
-
-def _cores() -> int:
-    return os.cpu_count() or 1
+    taken = TAKEN.get(given.what, used)
+    if idle := [name for name in used if name not in taken]:
+        raise ConfigError(f"{given.what} does not take --{', --'.join(idle)}, only --{', --'.join(taken)}")
+    if given.scheduler and given.workers:
+        raise ConfigError("--scheduler uses the workers of its cluster; it does not take --workers")
+    given.work = given.work or WORK
+    return {"list": _list, "pages": _pages}.get(given.what, _reproduce)(given)
 
 
 def _records(given: Any, budget: str | None = None) -> Path:
@@ -110,35 +87,28 @@ def _list(given: Any) -> int:
     ledgers = {budget: Ledger(_records(given, budget)) for budget in BUDGETS}
     if given.records is not None:
         ledgers["cpu"].check_exists()
-    workers = given.workers or _cores()
-    lines = list_items(ledgers, workers)
-    rows = [
-        [f"{counted(cost.jobs, 'job')}, {duration(cost.seconds)}{_recorded(cost)}" for cost in line.costs.values()]
-        for line in lines
-    ]
-    width = 2 + max(len(cell) for row in rows for cell in row)
-    print(f"{'':<26}" + "".join(f"{budget:>{width}}" for budget in lines[0].costs))
-    for line, row in zip(lines, rows, strict=True):
-        print(f"{line.name:<26}" + "".join(f"{cell:>{width}}" for cell in row) + f"   {line.title}".rstrip())
+    workers = given.workers or os.cpu_count() or 1
+    for name, costs in list_items(ledgers, workers).items():
+        print(f"{name:<26}" + "; ".join(f"{budget}: {_cost(cost)}" for budget, cost in costs.items()))
     print(f"\nEstimated time of all jobs with {counted(workers, 'worker')} of one core each, without a GPU.")
     print("Recorded jobs are not done again; unfinished ones are resumed.")
     return 0
 
 
-def _recorded(cost: JobCost) -> str:
+def _cost(cost: JobCost) -> str:
     recorded = "all recorded" if cost.recorded == cost.jobs else f"{cost.recorded} of {cost.jobs} recorded"
     texts = [recorded] * (cost.recorded > 0) + [f"{cost.unfinished} unfinished"] * (cost.unfinished > 0)
-    return f" ({', '.join(texts)})" if texts else ""
+    return f"{counted(cost.jobs, 'job')}, {duration(cost.seconds)}" + (f" ({', '.join(texts)})" if texts else "")
 
 
 def _pages(given: Any) -> int:
-    from flare.reproduce.ledger import Ledger
+    from flare.reproduce.ledger import Ledger, check_writable
     from flare.reproduce.pages import write_pages
 
     ledger = Ledger(_records(given))
     ledger.check_exists()
     out = Path(given.out or "docs/results")
-    _check_writable(out, "--out")
+    check_writable(out, "out")
     for page in write_pages(ledger, out):
         print(page)
     return 0
@@ -147,11 +117,12 @@ def _pages(given: Any) -> int:
 def _reproduce(given: Any) -> int:
     from flare.reproduce.budgets import budget_named
     from flare.reproduce.jobs import Workspace
-    from flare.reproduce.ledger import Ledger
+    from flare.reproduce.ledger import Ledger, check_writable
     from flare.reproduce.pages import write_report
     from flare.reproduce.registry import cell_jobs, job_names, planned, select_items
     from flare.reproduce.study import MOST_SEEDS, select_cells
-    from flare.reproduce.sweep import gpus, sweep
+    from flare.reproduce.sweep import default_workers, sweep
+    from flare.reproduce.verify import verify
     from flare.train.signals import Interrupted
 
     if given.seeds is not None and given.seeds > MOST_SEEDS:
@@ -161,19 +132,21 @@ def _reproduce(given: Any) -> int:
         raise ConfigError("--budget is required: smoke, cpu or paper  (see: flare reproduce list)")
     budget = budget_named(given.budget, published=given.published)
     ledger, workspace = Ledger(_records(given, given.budget)), Workspace(Path(given.work))
-    how: dict[str, Any] = {"workers": given.workers or len(gpus()) or _cores(), "generators": given.workers or _cores()}
-    how |= {"threads": given.threads, "scheduler": given.scheduler}
+    cores = given.workers or os.cpu_count() or 1
+    how: dict[str, Any] = {"workers": given.workers or default_workers(), "generators": cores}
+    how |= {"threads": given.threads or 1, "scheduler": given.scheduler}
     plans = [planned(item, budget, only, given.seeds) for item, only in items]  # checks --only before anything is done
+    if not any(plans):
+        raise ConfigError(f"{given.what} has no cells in budget {budget.name}")
     try:
         if given.verify:
             ledger.check_exists()
-            _check_writable(workspace.root, "--work")
-            how["seeds"] = given.seeds
-            return _verify([select_cells(item.cells(budget), only) for item, only in items], ledger, workspace, how)
-        _warn_if_modified(ledger.folder)
+            check_writable(workspace.root, "work")
+            cells = [cell for item, only in items for cell in select_cells(item.cells(budget), only)]
+            return 0 if verify(cells, ledger, workspace, seeds=given.seeds, **how) else 1
         out = Path(given.out or f"{given.work}/{budget.name}")
-        for option, folder in (("--work", workspace.root), ("--out", out)):
-            _check_writable(folder, option)  # fails before hours of work
+        for name, folder in (("work", workspace.root), ("out", out)):
+            check_writable(folder, name)  # fails before hours of work
         done = 0
         for (item, only), jobs in zip(items, plans, strict=True):
             names = job_names(cell_jobs(item, budget, only, given.seeds))
@@ -189,43 +162,11 @@ def _reproduce(given: Any) -> int:
         print_status(
             f"all jobs are recorded in {ledger.folder}; --verify does them again, --records DIR starts new records"
         )
-    return _failed(ledger, {ledger.path(job): job for jobs in plans for job in jobs}.values())
-
-
-def _check_writable(folder: Path, option: str) -> None:
-    """Raise a ConfigError unless a folder exists, or can be created, and can be written to."""
-    places = (folder.absolute(), *folder.absolute().parents)
-    there = next(place for place in places if os.path.exists(place))  # noqa: PTH110 - Path.exists raises without permission
-    try:
-        with tempfile.TemporaryFile(dir=there):  # permissions are not enough, as in /proc
-            pass
-    except OSError:
-        raise ConfigError(f"{option} {folder}: {there} is not a folder that can be written to") from None
-
-
-def _failed(ledger: Any, jobs: Collection[Any]) -> int:
-    """Return 1 if jobs have failed, now or in an earlier call, and print how many."""
-    failed = sum(record is not None and record.outcome == "failed" for record in map(ledger.find, jobs))
+    planned_jobs = {ledger.path(job): job for plan in plans for job in plan}.values()
+    failed = sum(record is not None and record.outcome == "failed" for record in map(ledger.find, planned_jobs))
     if failed:
-        print_status(f"{failed} of {len(jobs)} jobs have failed; --retry does them again")
+        print_status(f"{failed} of {len(planned_jobs)} jobs have failed; --retry does them again")
     return 1 if failed else 0
-
-
-def _verify(items: Sequence[Any], ledger: Any, workspace: Any, how: dict[str, Any]) -> int:
-    """Return 1 if a cell does not agree with its records. Items that cannot be verified are skipped."""
-    from flare.reproduce.verify import NothingToVerify, verify
-
-    agree: list[bool] = []
-    for cells in items:
-        try:
-            agree.append(verify(cells, ledger, workspace, **how))
-        except NothingToVerify as error:
-            if len(items) == 1:
-                raise
-            print_status(str(error))
-    if not agree:
-        raise NothingToVerify(f"no record of these items in {ledger.folder} can be verified")
-    return 0 if all(agree) else 1
 
 
 def _only(text: str | None) -> list[str] | None:
@@ -234,14 +175,3 @@ def _only(text: str | None) -> list[str] | None:
     if text is not None and not any(pieces):
         raise ConfigError(f"--only {text!r} is empty; omit it to do all cells")
     return [piece for piece in pieces if piece] or None
-
-
-def _warn_if_modified(records: Path) -> None:
-    """Warn if records of the repository would be made with files that differ from the commit."""
-    from flare.utils.environment import commit
-
-    ours = Path(__file__).parents[2] / RECORDS
-    if records.resolve() == ours.resolve() and (now := commit()).endswith("+"):
-        print_status(
-            f"warning: files differ from commit {now[:-1]}; new records in {records} will name {now}. Commit first?"
-        )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import cycle
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,6 @@ from numpy.typing import ArrayLike
 
 from flare.report.fields import Floats
 from flare.report.style import ACCENT, GREY, INK, SMALL, log_ticks, new_figure, plain, round_ticks
-from flare.utils.errors import DataError
 
 MetricsRecord = Mapping[str, Any]
 SPLIT_COLORS = ("#c2410c", "#0f766e", "#7c3aed", "#a16207")
@@ -24,18 +24,13 @@ def loss_curves(records: Sequence[MetricsRecord]) -> Figure:
     Args:
         records: Lines of `metrics.jsonl`; those of kind `train` and `evaluate` are drawn. If a resumed run has several
             records of a step, the last one counts.
-
-    Raises:
-        DataError: There is nothing to draw.
     """
     steps, losses = _series(records, "loss", kind="train")
     splits = sorted({str(r["split"]) for r in records if r.get("kind") == "evaluate"})
-    if not len(steps) and not splits:
-        raise DataError("records has none of kind 'train' or 'evaluate'; is metrics.jsonl empty?")
     figure = new_figure(7.5, 4.6)
     upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=[3.5, 1])
     upper.plot(steps, losses, **_line(losses), color=GREY, linewidth=0.8, label="training loss")
-    for split, color in zip(splits, _cycle(len(splits)), strict=True):
+    for split, color in zip(splits, cycle(SPLIT_COLORS)):
         for key, dashes, note in (("rel_l2", "-", ""), ("rel_l2_ema", "--", ", averaged weights")):
             x, y = _series(records, key, kind="evaluate", split=split)
             if len(x):
@@ -59,14 +54,9 @@ def error_histogram(errors: ArrayLike, baseline: float | None = None) -> Figure:
     Args:
         errors: One error per test sample.
         baseline: Error of the training-mean field. None: not drawn.
-
-    Raises:
-        DataError: No error is finite.
     """
     e = np.asarray(errors, dtype=float).ravel()
     e = e[np.isfinite(e)]
-    if not e.size:
-        raise DataError("errors has no finite value")
     everything = e if baseline is None else np.append(e, baseline)
     low, high = everything.min(), everything.max()
     logarithmic = bool(low > 0 and high > 10 * low)
@@ -100,10 +90,6 @@ def _series(records: Sequence[MetricsRecord], key: str, **wanted: str) -> tuple[
 def _line(values: Floats) -> dict[str, Any]:
     """Return a marker for a line of one point."""
     return {"marker": "o", "markersize": 3.5} if len(values) == 1 else {}
-
-
-def _cycle(count: int) -> list[str]:
-    return [SPLIT_COLORS[i % len(SPLIT_COLORS)] for i in range(count)]
 
 
 def _log_if_positive(axes: Axes) -> None:

@@ -22,7 +22,7 @@ from flare.data.sample import ROLES, Schema
 from flare.data.statistics import channel_statistics
 from flare.report.fields import color_bar, draw_field, field_axes, panel_size, robust_range
 from flare.report.hexahedra import draw_hexahedra
-from flare.report.page import save_png, write_page
+from flare.report.page import Grid, save_png, write_page
 from flare.report.samples import landmark_grid, number, sample_grid
 from flare.report.style import INK, TEXT, new_figure, plain
 from flare.utils.text import counted, duration, format_record
@@ -58,19 +58,17 @@ def write_dataset_page(dataset: Dataset) -> Path:
     about, notes = {"kind": "unknown", **dataset.about["provenance"]}, dataset.notes()
     known = card(schema.name) if is_benchmark(schema) else None
     kept = known.kept if known else {}
+    grids: list[Grid] = []
     if dataset.sizes.min() < dataset.sizes.max():
-        of_samples = sample_histograms(dataset, [notes[i] for i in indices], indices)
-        figures.append(
-            ("Samples", "Points, largest values and numbers noted by the generator, per sample.", of_samples)
-        )
+        numbers = number_histograms(sample_numbers(dataset, [notes[i] for i in indices], indices))
+        figures.append(("Samples", "Points, largest values and numbers noted by the generator, per sample.", numbers))
+        grids.append(sample_grid(dataset, notes, indices))
     redrawn, draws = sum(bool(_failures(note)) for note in notes), sum(len(_failures(note)) for note in notes)
     found, published, departures = _landmarks(dataset, indices)
     grid = landmark_grid(found, published)
-    grids = [grid] if grid else []
     landmark_rows = [*departures, *(_sources(published) if grid else _landmark_rows(found, published))]
-    if dataset.sizes.min() < dataset.sizes.max():
-        grids.append(sample_grid(dataset, notes, indices))
-    deep = {key: value for key, value in about.items() if _is_deep(value)}
+    if grid:
+        grids.insert(0, grid)
     page = dataset.path / "statistics.html"
     write_page(
         page,
@@ -87,16 +85,9 @@ def write_dataset_page(dataset: Dataset) -> Path:
             ("About the landmarks" if grid else "Landmarks", landmark_rows),
             ("Solver", [*_solver_rows(notes, known.note_units if known else {}), *_time_rows(dataset)]),
             ("Rejected draws", _rejections(notes, kept)),
-            (
-                "Made with",
-                [(key, format_record(value)) for key, value in about.items() if value != {} and key not in deep],
-            ),
         ],
         grids=grids,
-        texts=[
-            *([(f"Redrawn: {counted(draws, 'draw')}", _redraws(notes, kept))] if redrawn else []),
-            *((key.capitalize(), yaml.safe_dump(value, sort_keys=False)) for key, value in deep.items()),
-        ],
+        texts=[("Made with", yaml.safe_dump(about, sort_keys=False))],
         footer=f"Statistics of {len(indices):,} of {len(dataset):,} samples. Fingerprint {dataset.fingerprint}.",
     )
     return page
@@ -152,30 +143,20 @@ def _shown(schema: Schema) -> dict[str, str]:
 
 def histograms(dataset: Dataset, indices: Sequence[int]) -> Figure:
     """Draw a histogram of every channel except coordinates, over the points of some samples."""
-    schema = dataset.schema
-    names = [name for name in schema.named(*ROLES) if schema.fields[name].role != "points"]
-    channels = [(name, c) for name in names for c in range(len(schema.fields[name].components))]
-    columns = min(3, len(channels))
-    rows = -(-len(channels) // columns)
-    figure = new_figure(3.3 * columns, 2.4 * rows)
-    panels = figure.subplots(rows, columns, squeeze=False).ravel()
-    for axes, (name, c) in zip(panels, channels, strict=False):
-        values = np.concatenate([np.atleast_2d(dataset[i].values[name])[:, c] for i in indices])
+    schema, panels = dataset.schema, []
+    for name in schema.named(*ROLES):
         field = schema.fields[name]
-        title = name if len(field.components) == 1 else f"{name}.{field.components[c]}"
-        _histogram(axes, values, 60, title, "" if field.unit == "1" else field.unit, "% of points")
-    for axes in panels[len(channels) :]:
-        axes.remove()
-    return figure
+        if field.role == "points":
+            continue
+        values = np.concatenate([np.atleast_2d(dataset[i].values[name]) for i in indices])
+        for component, column in zip(field.components, values.T, strict=True):
+            title = name if len(field.components) == 1 else f"{name}.{component}"
+            panels.append((title, "" if field.unit == "1" else field.unit, column))
+    return _histograms(panels, 60, "% of points")
 
 
 Numbers = dict[str, tuple[str, Sequence[float]]]
 """Title -> unit, and one value per sample."""
-
-
-def sample_histograms(dataset: Dataset, notes: Sequence[Mapping[str, Any]], indices: Sequence[int]) -> Figure:
-    """Draw histograms over samples of the numbers that `sample_numbers` returns."""
-    return number_histograms(sample_numbers(dataset, notes, indices))
 
 
 def sample_numbers(dataset: Dataset, notes: Sequence[Mapping[str, Any]], indices: Sequence[int]) -> Numbers:
@@ -193,14 +174,20 @@ def sample_numbers(dataset: Dataset, notes: Sequence[Mapping[str, Any]], indices
 
 
 def number_histograms(found: Numbers) -> Figure:
-    """Draw a histogram of each number."""
-    columns = min(3, len(found))
-    rows = -(-len(found) // columns)
+    """Draw a histogram of each number over samples."""
+    panels = [(title.replace("_", " "), unit, np.asarray(values, float)) for title, (unit, values) in found.items()]
+    return _histograms(panels, 30, "% of samples")
+
+
+def _histograms(panels: Sequence[tuple[str, str, np.ndarray]], bins: int, of: str) -> Figure:
+    """Draw a histogram of each (title, unit, values), three per row."""
+    columns = min(3, len(panels))
+    rows = -(-len(panels) // columns)
     figure = new_figure(3.3 * columns, 2.4 * rows)
-    panels = figure.subplots(rows, columns, squeeze=False).ravel()
-    for axes, (title, (unit, numbers)) in zip(panels, found.items(), strict=False):
-        _histogram(axes, np.asarray(numbers, dtype=float), 30, title.replace("_", " "), unit, "% of samples")
-    for axes in panels[len(found) :]:
+    places = figure.subplots(rows, columns, squeeze=False).ravel()
+    for axes, (title, unit, values) in zip(places, panels, strict=False):
+        _histogram(axes, values, bins, title, unit, of)
+    for axes in places[len(panels) :]:
         axes.remove()
     return figure
 
@@ -316,19 +303,6 @@ def _failures(note: Mapping[str, Any]) -> list[str]:
 
 def _explained(reason: str, kept: Mapping[str, str]) -> str:
     return next((f" ({why})" for begin, why in kept.items() if reason.startswith(begin)), "")
-
-
-def _is_deep(value: object) -> bool:
-    """Return whether a value is a nested mapping, too long for a row of a table."""
-    return isinstance(value, Mapping) and any(isinstance(item, Mapping) for item in value.values())
-
-
-def _redraws(notes: Sequence[Mapping[str, Any]], kept: Mapping[str, str]) -> str:
-    return "\n".join(
-        f"sample {index}, draw {draw}: {reason}{_explained(reason, kept)}"
-        for index, note in enumerate(notes)
-        for draw, reason in enumerate(_failures(note))
-    )
 
 
 def _span(sizes: np.ndarray) -> str:

@@ -14,7 +14,6 @@ from matplotlib.tri import Triangulation
 from numpy.typing import ArrayLike, NDArray
 
 from flare.report.style import GREY, INK, PALE, SMALL, TEXT, round_ticks
-from flare.utils.errors import DataError
 
 Floats = NDArray[np.floating]
 
@@ -64,13 +63,8 @@ def draw_field(
 
     Returns:
         The artist, for `color_bar`.
-
-    Raises:
-        DataError: Shapes do not match.
     """
     x, v = np.asarray(points, dtype=float), np.asarray(values, dtype=float)
-    if x.ndim != 2 or x.shape[1] not in (2, 3) or v.shape != x.shape[:1]:
-        raise DataError(f"points must have shape (N, 2) or (N, 3) and values (N,); got {x.shape} and {v.shape}")
     low, high = value_range(v) if limits is None else limits
     look: dict[str, Any] = {"cmap": colors, "vmin": low, "vmax": high, "rasterized": True}
     if x.shape[1] == 3:
@@ -100,35 +94,24 @@ def slender(points: ArrayLike) -> bool:
 
 def color_bar(axes: Axes, drawn: ScalarMappable, label: str, values: ArrayLike, *, below: bool = False) -> None:
     """Add a color bar beside the axes, with pointed ends where `values` exceed its range, or one `below` them."""
-    low, high = drawn.get_clim()
-    v = np.asarray(values, dtype=float)
-    under, over = bool((v < low).any()), bool((v > high).any())
-    flat = axes.name != "3d"
+    figure: Any = axes.get_figure()
     if below:
-        _bar_below(axes, drawn, label)
-        return
-    place = axes.inset_axes((1.04, 0.0, 0.05, 1.0) if flat else (1.2, 0.15, 0.05, 0.7))
-    extend = "both" if under and over else "min" if under else "max" if over else "neither"
-    bar = axes.get_figure().colorbar(drawn, cax=place, extend=extend, extendfrac=0.04)  # type: ignore[union-attr]
+        bar, ticks = figure.colorbar(drawn, ax=axes, location="bottom", aspect=30), 4
+        axis = bar.ax.xaxis
+    else:
+        low, high = drawn.get_clim()
+        v = np.asarray(values, dtype=float)
+        under, over = bool((v < low).any()), bool((v > high).any())
+        place = axes.inset_axes((1.2, 0.15, 0.05, 0.7) if axes.name == "3d" else (1.04, 0.0, 0.05, 1.0))
+        extend = "both" if under and over else "min" if under else "max" if over else "neither"
+        bar = figure.colorbar(drawn, cax=place, extend=extend, extendfrac=0.04)
+        axis, ticks = bar.ax.yaxis, round(3 * place.get_window_extent().height / place.figure.dpi)
+        axis.set_offset_position("left")  # growing to the right, away from the title of the axes
     form = ScalarFormatter(useMathText=True)
     form.set_powerlimits((-2, 4))
-    inches = place.get_window_extent().height / place.figure.dpi
-    bar.ax.yaxis.set_major_locator(round_ticks(round(3 * inches)))
-    bar.ax.yaxis.set_major_formatter(form)
-    bar.ax.yaxis.set_offset_position("left")  # growing to the right, away from the title of the axes
-    bar.ax.yaxis.get_offset_text().set(fontsize=SMALL, color=INK)
-    bar.ax.tick_params(labelsize=SMALL, colors=INK, length=2.5)
-    bar.outline.set(color=GREY, linewidth=0.6)
-    bar.set_label(label, fontsize=SMALL, color=INK)
-
-
-def _bar_below(axes: Axes, drawn: ScalarMappable, label: str) -> None:
-    bar = axes.get_figure().colorbar(drawn, ax=axes, location="bottom", aspect=30)  # type: ignore[union-attr]
-    form = ScalarFormatter(useMathText=True)
-    form.set_powerlimits((-2, 4))
-    bar.ax.xaxis.set_major_locator(round_ticks(4))
-    bar.ax.xaxis.set_major_formatter(form)
-    bar.ax.xaxis.get_offset_text().set(fontsize=SMALL, color=INK)
+    axis.set_major_locator(round_ticks(ticks))
+    axis.set_major_formatter(form)
+    axis.get_offset_text().set(fontsize=SMALL, color=INK)
     bar.ax.tick_params(labelsize=SMALL, colors=INK, length=2.5)
     bar.outline.set(color=GREY, linewidth=0.6)
     bar.set_label(label, fontsize=SMALL, color=INK)
@@ -158,8 +141,6 @@ def symmetric_range(values: ArrayLike) -> tuple[float, float]:
 
 
 def _draw_grid(axes: Axes, x: Floats, v: Floats, grid: tuple[int, int], look: dict[str, Any]) -> ScalarMappable:
-    if grid[0] * grid[1] != len(x):
-        raise DataError(f"grid={grid} does not have {len(x)} points")
     a, b = x[:, 0].reshape(grid), x[:, 1].reshape(grid)
     slack = 1e-5 * float(np.ptp(x, axis=0).max())
     bends = [np.abs(s - s[:1]).max() + np.abs(t - t[:, :1]).max() for s, t in ((a, b), (b, a))]
@@ -186,8 +167,6 @@ def _draw_cloud(axes: Any, x: Floats, v: Floats, look: dict[str, Any]) -> Scalar
 
 def _triangles(cells: ArrayLike) -> NDArray[np.integer]:
     c = np.asarray(cells)
-    if c.ndim != 2 or c.shape[1] not in (3, 4):
-        raise DataError(f"cells must have shape (K, 3) or (K, 4); got {c.shape}")
     return c if c.shape[1] == 3 else np.concatenate([c[:, [0, 1, 2]], c[:, [0, 2, 3]]])
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import yaml
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
@@ -139,18 +140,26 @@ def _plot_views(
     return figure
 
 
+def _wide_figure() -> tuple[Figure, Axes]:
+    figure = new_figure(7.5, 2.8)
+    return figure, figure.add_subplot()
+
+
+def _with_legend(figure: Figure) -> Figure:
+    figure.axes[0].legend(fontsize=SMALL, frameon=False, labelcolor=INK)
+    return figure
+
+
 def plot_profile(build: FinishedBuild) -> Figure:
     """Plot mean and range of the vertical displacement along the longest axis."""
     axis = _longest_axis(build)
     at, mean, low, high = _section_profile(build.positions, build.released.displacement[:, 2], axis)
-    figure = new_figure(7.5, 2.8)
-    axes = figure.add_subplot()
+    figure, axes = _wide_figure()
     axes.fill_between(at, low, high, color="#94a3b8", alpha=0.45, linewidth=0, label="range over the section")
     axes.plot(at, mean, color=INK, linewidth=1.4, label="mean of the section")
     axes.axhline(0, color=GREY, linewidth=0.6)
     plain(axes, x=f"{'xyz'[axis]}, mm", y="z displacement, mm")
-    axes.legend(fontsize=SMALL, frameon=False, labelcolor=INK)
-    return figure
+    return _with_legend(figure)
 
 
 def plot_recoater(build: FinishedBuild) -> Figure:
@@ -158,27 +167,23 @@ def plot_recoater(build: FinishedBuild) -> Figure:
     heights, layer = build.recoater_interference[:, 0], build.setup.process.machine.layer
     tops = np.array(build.setup.tops)
     width = 0.8 * np.diff(np.concatenate([[0.0], tops]))
-    figure = new_figure(7.5, 2.8)
-    axes = figure.add_subplot()
+    figure, axes = _wide_figure()
     axes.bar(tops[:-1], heights, width=width[:-1], color=[ACCENT if h > layer else "#94a3b8" for h in heights])
     look: dict[str, Any] = {"fill": False, "edgecolor": GREY, "linestyle": ":"}
     axes.bar(tops[-1:], build.interference[-1:, 0], width=width[-1:], label="last group: no layer follows", **look)
     axes.axhline(layer, color=INK, linewidth=1, linestyle="--", label=f"one powder layer, {layer:g} mm")
     plain(axes, x="top of the layer group, mm", y="above nominal, mm")
-    axes.legend(fontsize=SMALL, frameon=False, labelcolor=INK)
-    return figure
+    return _with_legend(figure)
 
 
 def plot_temperatures(build: FinishedBuild) -> Figure:
     """Plot the highest and mean temperature after each group."""
-    figure = new_figure(7.5, 2.8)
-    axes = figure.add_subplot()
+    figure, axes = _wide_figure()
     tops = build.setup.tops
     axes.plot(tops, build.peak_temperature, marker="o", markersize=3.5, color=ACCENT, label="hottest voxel")
     axes.plot(tops, build.tracked[:, 0], marker="o", markersize=3.5, color=INK, label="mean of the part")
     plain(axes, x="top of the layer group, mm", y="°C")
-    axes.legend(fontsize=SMALL, frameon=False, labelcolor=INK)
-    return figure
+    return _with_legend(figure)
 
 
 def plot_plate_temperatures(plates: Plates) -> Figure:
@@ -198,8 +203,7 @@ def plot_plate_temperatures(plates: Plates) -> Figure:
     right.text(1.0, layer, "one layer ", transform=right.get_yaxis_transform(), **look)
     plain(left, x=f"{'xyz'[axis]}, mm", y="mm", title="z displacement, mean of the section")
     plain(right, x="top of the layer group, mm", y="mm", title="above nominal under the recoater")
-    left.legend(fontsize=SMALL, frameon=False, labelcolor=INK)
-    return figure
+    return _with_legend(figure)
 
 
 def distortion_rows(build: FinishedBuild) -> Rows:
@@ -284,9 +288,7 @@ def _default_scale(build: FinishedBuild) -> float:
     largest = float(np.linalg.norm(build.released.displacement, axis=1).max())
     if largest == 0:
         return 1.0
-    factor = float(build.setup.part.extents.max()) / 15 / largest
-    decade = 10.0 ** np.floor(np.log10(factor))
-    return max(1.0, float(decade * max(step for step in (1, 2, 5) if step * decade <= factor * (1 + 1e-9))))
+    return max(1.0, float(f"{build.setup.part.extents.max() / 15 / largest:.0e}"))
 
 
 def _longest_axis(build: FinishedBuild) -> int:

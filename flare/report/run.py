@@ -14,7 +14,7 @@ from torch import Tensor
 
 from flare.data.benchmarks.cards import compare_with_paper
 from flare.data.dataset import Dataset
-from flare.data.sample import target_array
+from flare.data.sample import Schema, target_array
 from flare.inference.spectra import surrogate_eigenvectors, surrogate_spectra
 from flare.inference.surrogate import Surrogate
 from flare.models.spectra import Spectra, flare_layers
@@ -142,6 +142,12 @@ def _samples(surrogate: Surrogate, dataset: Dataset, test: np.ndarray, errors: n
     ]
 
 
+def target_units(schema: Schema) -> list[str]:
+    """Return the unit of every target channel, empty for dimensionless ones."""
+    fields = [schema.fields[name] for name in schema.named("target")]
+    return ["" if field.unit == "1" else field.unit for field in fields for _ in field.components]
+
+
 def _picture(surrogate: Surrogate, dataset: Dataset, index: int, title: str) -> Figure:
     schema, sample = dataset.schema, dataset[index]
     predicted = surrogate.predict_sample(sample)
@@ -149,12 +155,8 @@ def _picture(surrogate: Surrogate, dataset: Dataset, index: int, title: str) -> 
         sample.values[schema.points],
         target_array(schema, sample),
         np.concatenate([v.reshape(len(v), -1) for v in predicted.values()], axis=1),
-        name=schema.channels("target"),
-        unit=[
-            "" if schema.fields[name].unit == "1" else schema.fields[name].unit
-            for name in schema.named("target")
-            for _ in schema.fields[name].components
-        ],
+        names=schema.channels("target"),
+        units=target_units(schema),
         grid=schema.grid,
         cells=sample.cells,
         title=f"sample {dataset.titles()[index]}, {title}",

@@ -29,7 +29,7 @@ def spectra_figure(spectra: Spectra, blocks: Sequence[int] | None = None) -> Fig
         ConfigError: A block does not exist.
     """
     total, heads, latents = spectra.eigenvalues.shape
-    blocks = shown_blocks(total) if blocks is None else list(blocks)
+    blocks = sorted({1, total // 2 + 1, total}) if blocks is None else list(blocks)
     if not blocks or min(blocks) < 1 or max(blocks) > total:
         raise ConfigError(f"blocks={blocks}: the model has blocks 1 to {total}")
     figure = new_figure(1.2 + 3.0 * len(blocks), 3.4)
@@ -47,11 +47,6 @@ def spectra_figure(spectra: Spectra, blocks: Sequence[int] | None = None) -> Fig
     look: dict[str, Any] = {"fontsize": SMALL, "title_fontsize": SMALL, "frameon": False, "ncols": -(-heads // 16)}
     figure.legend(handles, labels, title="Head", loc="outside right center", **look)
     return figure
-
-
-def shown_blocks(total: int) -> list[int]:
-    """Return the first, the middle and the last block, counted from 1."""
-    return sorted({1, total // 2 + 1, total})
 
 
 def eigenvector_figure(

@@ -10,7 +10,6 @@ from numpy.typing import ArrayLike
 
 from flare.report.fields import Floats, color_bar, draw_field, field_axes, panel_size, symmetric_range, value_range
 from flare.report.style import INK, TEXT, new_figure
-from flare.utils.errors import DataError
 
 
 def triptych(
@@ -18,8 +17,8 @@ def triptych(
     truth: ArrayLike,
     prediction: ArrayLike,
     *,
-    name: str | Sequence[str],
-    unit: str | Sequence[str] = "",
+    names: Sequence[str],
+    units: Sequence[str],
     grid: tuple[int, int] | None = None,
     cells: ArrayLike | None = None,
     title: str = "",
@@ -28,22 +27,17 @@ def triptych(
 
     Args:
         points: Points, shape (N, 2) or (N, 3).
-        truth: Field, shape (N,) or (N, F). It sets the color range of truth and prediction; that of the error is
+        truth: Fields, shape (N, F). They set the color range of truth and prediction; that of the error is
             symmetric about zero.
         prediction: Like `truth`. If it exceeds the range of the truth, the color bar has a pointed end.
-        name: Name of the field, or one per component.
-        unit: Unit of the field, or one per component; empty for none.
+        names: Name of each component.
+        units: Unit of each component; empty for none.
         grid: See `draw_field`.
         cells: See `draw_field`.
         title: Title, to which the relative L2 error of all components is added.
-
-    Raises:
-        DataError: Shapes do not match.
     """
-    x, t, p = np.asarray(points, dtype=float), _columns(truth), _columns(prediction)
-    if t.shape != p.shape or len(t) != len(x):
-        raise DataError(f"{len(x)} points, but truth of shape {t.shape} and prediction of shape {p.shape}")
-    labels = _labels(name, unit, t.shape[1])
+    x, t, p = (np.asarray(values, dtype=float) for values in (points, truth, prediction))
+    labels = [f"{name} [{unit}]" if unit else name for name, unit in zip(names, units, strict=True)]
     width, height = panel_size(x)
     figure = new_figure(3 * width + 2.4, (height + 0.25) * t.shape[1] + 0.75)
     places = figure.add_gridspec(t.shape[1], 3)
@@ -64,21 +58,6 @@ def triptych(
             if bar is not None:
                 color_bar(axes, drawn, bar, values)
     return figure
-
-
-def _columns(values: ArrayLike) -> Floats:
-    v = np.asarray(values, dtype=float)
-    return v[:, None] if v.ndim == 1 else v
-
-
-def _labels(name: str | Sequence[str], unit: str | Sequence[str], components: int) -> list[str]:
-    """Return `name [unit]` of each component. A single name is numbered, a single unit is used for all."""
-    if isinstance(name, str):
-        name = [name] if components == 1 else [f"{name} {i + 1}" for i in range(components)]
-    units = [unit] * components if isinstance(unit, str) else unit
-    if not len(name) == len(units) == components:
-        raise DataError(f"{components} components, but names {list(name)} and units {list(units)}")
-    return [f"{n} [{u}]" if u else n for n, u in zip(name, units, strict=True)]
 
 
 def _relative_l2(prediction: Floats, truth: Floats) -> str:

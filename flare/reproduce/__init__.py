@@ -16,6 +16,8 @@ ITEMS = {
     "lpbf": "flare.reproduce.items.lpbf_statistics:ITEM",
     "architectures": "flare.reproduce.items.architectures:ITEM",
     "elasticity-run": "flare.reproduce.items.table1:ELASTICITY_RUN",
+    "cars": "flare.reproduce.items.cars:ITEM",
+    "printed-parts": "flare.reproduce.items.printed_parts:ITEM",
     "optimizers": "flare.reproduce.items.optimizers:ITEM",
 }
 """Name of a table or figure -> its `Item`, as `module:attribute`."""

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import json
-import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
-from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
@@ -18,9 +15,27 @@ from flare.data.dataset import Dataset
 from flare.data.sample import target_array
 from flare.report.dataset import COLORS, gallery, sample_numbers
 from flare.report.page import png
+from flare.report.run import target_units
 from flare.reproduce.jobs import Data, Job, Training, Workspace
 from flare.reproduce.ledger import Arrays
-from flare.utils.files import write_json
+
+
+@dataclass(frozen=True)
+class DataAnalysis(Job):
+    """An analysis of a dataset."""
+
+    of: Data
+
+    @property
+    def label(self) -> str:
+        return f"{self.of.name}-{self.kind.replace(' ', '-')}"
+
+    @property
+    def data(self) -> Data:
+        return self.of
+
+    def definition(self) -> dict[str, Any]:
+        return {"kind": self.kind, "data": self.of.definition()}
 
 
 @dataclass(frozen=True)
@@ -28,6 +43,10 @@ class ModelAnalysis(Job):
     """An analysis of a trained model."""
 
     of: Training
+
+    @property
+    def label(self) -> str:
+        return f"{self.of.label}-{self.kind.split()[0]}"
 
     @property
     def numbers(self) -> Sequence[str]:
@@ -41,6 +60,9 @@ class ModelAnalysis(Job):
     def training(self) -> Training:
         return self.of
 
+    def definition(self) -> dict[str, Any]:
+        return {"kind": self.kind, "of": self.of.definition()}
+
 
 @dataclass(frozen=True)
 class TrainedSpectra(ModelAnalysis):
@@ -50,12 +72,8 @@ class TrainedSpectra(ModelAnalysis):
 
     kind: ClassVar[str] = "spectra"
 
-    @property
-    def label(self) -> str:
-        return f"{self.of.label}-spectra"
-
     def definition(self) -> dict[str, Any]:
-        return {"kind": self.kind, "of": self.of.definition(), "samples": self.samples}
+        return super().definition() | {"samples": self.samples}
 
     def perform(self, workspace: Workspace) -> tuple[dict[str, Any], Arrays]:
         from flare.inference.spectra import surrogate_spectra
@@ -76,13 +94,6 @@ class MedianSample(ModelAnalysis):
 
     kind: ClassVar[str] = "median sample"
 
-    @property
-    def label(self) -> str:
-        return f"{self.of.label}-median"
-
-    def definition(self) -> dict[str, Any]:
-        return {"kind": self.kind, "of": self.of.definition()}
-
     def perform(self, workspace: Workspace) -> tuple[dict[str, Any], Arrays]:
         from flare.inference.surrogate import load
 
@@ -100,36 +111,22 @@ class MedianSample(ModelAnalysis):
         }
         if sample.cells is not None:
             arrays["cells"] = np.asarray(sample.cells, dtype=np.int32)
-        units = [schema.fields[name].unit for name in schema.named("target") for _ in schema.fields[name].components]
         return {
             "index": index,
             "of_samples": len(tested["samples"]),
             "rel_l2": tested["rel_l2"][median],
             "fields": schema.channels("target"),
-            "units": ["" if unit == "1" else unit for unit in units],
+            "units": target_units(schema),
             "grid": schema.grid and list(schema.grid),
             "data_fingerprint": result["data_fingerprint"],
         }, arrays
 
 
 @dataclass(frozen=True)
-class DatasetStatistics(Job):
+class DatasetStatistics(DataAnalysis):
     """Landmarks of a dataset, numbers of its samples for histograms, and a gallery."""
 
-    of: Data
-
     kind: ClassVar[str] = "statistics"
-
-    @property
-    def label(self) -> str:
-        return f"{self.of.name}-statistics"
-
-    @property
-    def data(self) -> Data:
-        return self.of
-
-    def definition(self) -> dict[str, Any]:
-        return {"kind": self.kind, "data": self.of.definition()}
 
     def perform(self, workspace: Workspace) -> tuple[dict[str, Any], Arrays]:
         dataset = Dataset(workspace.data(self.of))
@@ -182,7 +179,7 @@ class Experiment(Job):
     """An experiment that is done as a whole. It keeps finished rows in its run folder and resumes from them."""
 
     name: str
-    """Module in `flare.reproduce.items` whose `run` writes `<name>.json`."""
+    """Module in `flare.reproduce.items` whose `run` returns the result."""
     settings: Mapping[str, Any]
     """Keyword arguments of `run`."""
     seconds: float
@@ -208,34 +205,6 @@ class Experiment(Job):
         folder = workspace.run(self)
         folder.mkdir(parents=True, exist_ok=True)
         data = {"data": workspace.data(self.on)} if self.on else {}
-        kept = folder / f"{self.name}.json"
-        with _timed(folder / "calls.json", started=kept.exists()) as calls:
-            import_module(f"flare.reproduce.items.{self.name}").run(folder, **self.settings, **data)
-        record: dict[str, Any] = json.loads(kept.read_text(encoding="utf-8"))
-        known = [seconds for seconds in calls if seconds is not None]
+        record = import_module(f"flare.reproduce.items.{self.name}").run(folder, **self.settings, **data)
         # Peak memory of the measured processes, not of this one, which waited for them.
-        peak = max((row["peak_mb"] for row in record["rows"]), default=0.0)
-        seconds = round(sum(known), 1) if len(known) == len(calls) else None
-        return record | {"peak_memory_mb": round(peak), "seconds": seconds}, {}
-
-
-@contextmanager
-def _timed(path: Path, *, started: bool) -> Iterator[list[float | None]]:
-    """Measure a call of an experiment and store the seconds of all its calls.
-
-    Args:
-        path: File with the seconds of earlier calls. A call that was killed has None.
-        started: Whether there was an earlier call. Without a file, its time is unknown.
-
-    Yields:
-        Seconds of all calls, to which this one is appended when it ends.
-    """
-    known = path.exists()
-    calls: list[float | None] = json.loads(path.read_text(encoding="utf-8"))["seconds"] if known else [None] * started
-    write_json(path, {"seconds": [*calls, None]})
-    start = time.monotonic()
-    try:
-        yield calls
-    finally:
-        calls.append(round(time.monotonic() - start, 1))
-        write_json(path, {"seconds": calls})
+        return record | {"peak_memory_mb": round(max((row["peak_mb"] for row in record["rows"]), default=0.0))}, {}

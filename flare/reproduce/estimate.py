@@ -7,7 +7,8 @@ from math import log2, prod
 
 from flare.data.benchmarks.cards import card
 from flare.physics import generator_class
-from flare.reproduce.analyses import CostAnalysis, DatasetStatistics, Experiment
+from flare.reproduce.analyses import CostAnalysis, DataAnalysis, Experiment
+from flare.reproduce.items.printed_parts import COARSER, EnrichedParts
 from flare.reproduce.jobs import Data, Job, Training, recipe
 from flare.reproduce.sequences import Classification, Sequences
 
@@ -51,6 +52,8 @@ def making_seconds(data: Data) -> float:
         return 0.0
     if isinstance(data, Sequences):
         return data.samples * SEQUENCES[data.name]
+    if isinstance(data, EnrichedParts):  # the parts themselves are another dataset
+        return data.drafts * MAKING[data.name] / COARSER**3
     if data.name == "lpbf":  # the time is that of voxels before they are merged
         return data.samples * MAKING[data.name] * _coarser(data) ** 3
     if data.name == "car-potential":  # the time is that of panels, not of points
@@ -69,7 +72,7 @@ def job_seconds(job: Job) -> float:
         return 0.5
     if isinstance(job, Experiment):
         return job.seconds
-    return 0.05 * job.of.samples if isinstance(job, DatasetStatistics) else 10.0
+    return 0.05 * job.of.samples if isinstance(job, DataAnalysis) else 10.0
 
 
 def points(data: Data) -> float:

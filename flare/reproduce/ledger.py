@@ -62,8 +62,6 @@ def address(job: Defined) -> str:
 
 
 REMEDY = "Restore it, or remove it to do the job again"
-MEASURED = ("seconds", "cpu_seconds", "peak_memory_mb")
-"""Keys of `made` that are numbers or None."""
 
 
 def _damage(record: Record, job: Defined) -> str:
@@ -73,17 +71,7 @@ def _damage(record: Record, job: Defined) -> str:
     for name, value in (("result", record.result), ("made", record.made)):
         if not isinstance(value, Mapping):
             return f"{name} is {value!r}, not a mapping"
-    if not isinstance(record.failure, str) or bool(record.failure) != (record.outcome == "failed"):
-        return f"failure is {record.failure!r} for the outcome {record.outcome}"
-    for name in MEASURED:
-        if record.made.get(name) is not None and not is_finite(record.made[name]):
-            return f"made.{name} is {record.made[name]!r}, not a number"
-    curve = record.result.get("curve", [])
-    if not _is_curve(curve):
-        return "result.curve is not a list of (epoch, value)"
-    if not _is_curve(record.made.get("cpu_curve", [])):
-        return "made.cpu_curve is not a list of (CPU seconds, value)"
-    if record.outcome == "unfinished" and not (curve and is_finite(record.result.get("epochs"))):
+    if record.outcome == "unfinished" and not (record.result.get("curve") and is_finite(record.result.get("epochs"))):
         return "the outcome is unfinished, but result has no curve or no epochs"
     for name in job.numbers if record.outcome == "done" else ():
         if not is_finite(record.result.get(name)):
@@ -91,13 +79,19 @@ def _damage(record: Record, job: Defined) -> str:
     return ""
 
 
-def _is_curve(value: Any) -> bool:
-    return isinstance(value, list) and all(isinstance(point, list) and len(point) == 2 for point in value)
-
-
 def is_finite(value: Any) -> bool:
     """Return whether a value is a finite number."""
     return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def check_writable(folder: Path, name: str) -> None:
+    """Create a folder, and raise a DataError that calls it `name` if it cannot be written to."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):  # permissions are not enough, as in /proc
+            pass
+    except OSError as error:
+        raise DataError(f"`{name}={folder}` cannot be written to ({error.strerror}); give another folder") from None
 
 
 class Ledger:
@@ -119,17 +113,6 @@ class Ledger:
         if not self.folder.is_dir():
             what = "is not a folder" if self.folder.exists() else "does not exist"
             raise DataError(f"records={str(self.folder)!r} {what}; give the folder of the records")
-
-    def check_writable(self) -> None:
-        """Create the folder, and raise a DataError if it cannot be written to."""
-        try:
-            self.folder.mkdir(parents=True, exist_ok=True)
-            with tempfile.TemporaryFile(dir=self.folder):
-                pass
-        except OSError as error:
-            raise DataError(
-                f"records={str(self.folder)!r} cannot be written to ({error.strerror}); give another folder"
-            ) from None
 
     def find(self, job: Defined) -> Record | None:
         """Return the record of a job, None if there is none.

@@ -59,6 +59,13 @@ def write_report(item: Item, ledger: Ledger, budget: Budget, folder: Path) -> st
     return text
 
 
+def write_blocks(blocks: Iterable[Block], folder: Path, stem: str, about: str) -> str:
+    """Write a report as `<stem>.md` with its tables and figures, and return it as Markdown."""
+    text = "\n\n".join(_written(blocks, folder, stem, about)) + "\n"
+    _write(folder / f"{stem}.md", text.encode())
+    return text
+
+
 def write_pages(ledger: Ledger, folder: Path) -> list[Path]:
     """Write a page for every item with records, and the index `README.md`.
 

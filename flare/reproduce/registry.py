@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -20,24 +19,12 @@ def find_item(name: str) -> Item:
     """Return the table or figure of a name.
 
     Raises:
-        ConfigError: The name is unknown. The message suggests another one, also for names such as `figure-9`.
+        ConfigError: The name is unknown.
     """
-    if name in ITEMS:
-        item: Item = imported(ITEMS[name])
-        return item
-    number = re.fullmatch(r"(fig|tab)(?:ure|le)?[-_. ]*(\d+)", name.lower())
-    where = (("Figure" if number[1] == "fig" else "Table"), number[2]) if number else None
-    found = [each for each in ITEMS if where in _places(find_item(each))]
-    if found:
-        raise ConfigError(f"unknown item {name!r}: {' '.join(where or ())} of the paper is {' and '.join(found)}")
-    hint = f"for several, use:  all --only {name}" if "," in name else suggest_name(name, ITEMS)
-    raise ConfigError(f"unknown item {name!r}; {hint}")
-
-
-def _places(item: Item) -> set[tuple[str, str]]:
-    """Return the numbers of tables and figures that an item reproduces, but not those it only refers to."""
-    found = re.findall(r"(?<!in )(?<!of )(Figure|Table)s? (\d+)(?: and (\d+))?", item.heading)
-    return {(kind, number) for kind, *numbers in found for number in numbers if number}
+    if name not in ITEMS:
+        raise ConfigError(f"unknown item {name!r}; {suggest_name(name, ITEMS)}  (see: flare reproduce list)")
+    item: Item = imported(ITEMS[name])
+    return item
 
 
 def select_items(what: str, only: Sequence[str] | None) -> list[tuple[Item, list[str] | None]]:
@@ -88,30 +75,20 @@ class JobCost:
     seconds: float
 
 
-@dataclass(frozen=True)
-class ListedItem:
-    """Line of the list of items: an item, or its cells of one benchmark if it has several."""
-
-    name: str
-    title: str
-    costs: Mapping[str, JobCost]
-    """Budget -> cost."""
-
-
-def list_items(ledgers: Mapping[str, Ledger], workers: int) -> list[ListedItem]:
-    """List all items with their costs.
+def list_items(ledgers: Mapping[str, Ledger], workers: int) -> dict[str, dict[str, JobCost]]:
+    """Return item, or item and benchmark if it has several, -> budget -> cost.
 
     Args:
         ledgers: Budget -> its records.
         workers: Number of processes that share the work.
     """
-    lines = []
+    lines = {}
     for name in ITEMS:
         item = find_item(name)
-        lines.append(ListedItem(name, item.heading, _costs(item, None, ledgers, workers)))
+        lines[name] = _costs(item, None, ledgers, workers)
         benchmarks = [b for b in BENCHMARKS if any(b == cell.parts[0] for cell in item.cells(BUDGETS["paper"]))]
         if len(benchmarks) > 1:
-            lines += [ListedItem(f"{name}/{b}", "", _costs(item, [b], ledgers, workers)) for b in benchmarks]
+            lines |= {f"{name}/{b}": _costs(item, [b], ledgers, workers) for b in benchmarks}
     return lines
 
 

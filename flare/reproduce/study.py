@@ -258,13 +258,12 @@ def error_table(
         paper: Title of the column with the paper's numbers.
         more: Further columns: title -> one text per outcome.
     """
-    more = more or {}
-    head = (*axes, "parameters", ERROR, MEAN_FIELD, "seeds", paper, *more)
-    rows = [
-        (*labels(o.cell), o.parameters, o.error(), o.mean_field, o.seeds, o.paper, *further)
-        for o, *further in zip(found, *more.values(), strict=True)
-    ]
-    return Table(head, rows, text=len(axes))
+    columns = {"parameters": [o.parameters for o in found], ERROR: [o.error() for o in found]}
+    columns |= {MEAN_FIELD: [o.mean_field for o in found], "seeds": [o.seeds for o in found]}
+    columns |= {paper: [o.paper for o in found]} if any(o.paper for o in found) else {}
+    columns |= {title: list(texts) for title, texts in (more or {}).items()}
+    names = zip(*(labels(o.cell) for o in found), strict=True)
+    return Table((*axes, *columns), list(zip(*names, *columns.values(), strict=True)), text=len(axes))
 
 
 def matrix(

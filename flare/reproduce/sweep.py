@@ -26,7 +26,7 @@ from typing import Any
 
 from flare.data.generation.parallel import workers_of
 from flare.reproduce.jobs import Job, Training, Workspace, needed_data
-from flare.reproduce.ledger import Ledger, Record, address, is_finite
+from flare.reproduce.ledger import Ledger, Record, address, check_writable, is_finite
 from flare.train.signals import Interrupted
 from flare.utils.environment import describe_environment, peak_memory_mb, reset_peak_memory
 from flare.utils.errors import DataError, FlareError, TrainingDiverged, one_line
@@ -81,7 +81,7 @@ def sweep(
     missing = [job for job in wanted if _is_missing(ledger.find(job), retry=retry)]
     logger.info("%s, %d already recorded", counted(len(wanted), "job"), len(wanted) - len(missing))
     if missing:
-        ledger.check_writable()
+        check_writable(ledger.folder, "records")
     first = [job for job in missing if job.training is None]
     second = [job for job in missing if job.training is not None]
     # A training may have a record but no run folder, as in a fresh clone. Then its model is trained again.
@@ -158,6 +158,11 @@ def gpus() -> list[str]:
     return named.split(",") if named else [str(number) for number in range(torch.cuda.device_count())]
 
 
+def default_workers() -> int:
+    """Return the number of GPUs, or of cores without any."""
+    return len(gpus()) or os.cpu_count() or 1
+
+
 def perform(job: Job, records: Path, workspace: Workspace, threads: int, shared: Sequence[str] = ()) -> str:
     """Do one job and write its record, also if it fails.
 
@@ -214,7 +219,7 @@ def perform(job: Job, records: Path, workspace: Workspace, threads: int, shared:
         except Exception as error:
             if isinstance(error, NOT_RECORDED) and not isinstance(error, TrainingDiverged):
                 raise
-            failure = _without_folders(f"{type(error).__name__}: {one_line(error)}", workspace)
+            failure = ABSOLUTE.sub("", f"{type(error).__name__}: {one_line(error)}")
             ledger.write(job, Record("failed", failure=failure, made=describe_environment() | measured()))
             return failure
         finally:
@@ -248,9 +253,3 @@ def _keep_unfinished(job: Training, ledger: Ledger, workspace: Workspace) -> Non
     if curve:
         result = {"curve": curve, "epochs": job.epochs(workspace)}
         ledger.write(job, Record("unfinished", result, made=describe_environment()))
-
-
-def _without_folders(text: str, workspace: Workspace) -> str:
-    """Remove the folders of this machine from a message."""
-    text = text.replace(f"{workspace.root.resolve()}/", "").replace(f"{workspace.root}/", "")
-    return ABSOLUTE.sub("", text)

@@ -24,7 +24,7 @@ import numpy as np
 
 from flare.reproduce.analyses import Experiment
 from flare.reproduce.jobs import Job, Training, Workspace
-from flare.reproduce.ledger import Arrays, Ledger, Record, is_finite
+from flare.reproduce.ledger import Ledger, Record
 from flare.reproduce.registry import job_names
 from flare.reproduce.study import Cell, Outcome, outcomes
 from flare.reproduce.sweep import sweep
@@ -41,10 +41,6 @@ MOST = 0.5
 """Largest allowed difference relative to the recorded mean."""
 TOLERANCE = 1e-6
 """Relative difference of analyses that counts as rounding."""
-
-
-class NothingToVerify(DataError):
-    """No cell has a record that can be verified."""
 
 
 def verify(
@@ -70,39 +66,31 @@ def verify(
         Whether all cells agree.
 
     Raises:
-        NothingToVerify: No cell has a record that can be verified.
+        DataError: No cell has a record that can be verified.
     """
     recorded = outcomes(ledger, cells)
-    if not recorded:
-        raise NothingToVerify(f"none of these cells has a record in {ledger.folder}; run them first")
-    found = [again for outcome in recorded if (again := _comparable(outcome, seeds)) is not None]
-    if not found:
-        raise NothingToVerify(f"no record of these cells in {ledger.folder} can be verified")
+    pairs = [(again, before.spread) for before in recorded if (again := _comparable(before, seeds)) is not None]
+    if not pairs:
+        raise DataError(f"no record of these cells in {ledger.folder} can be verified")
     workspace.root.mkdir(parents=True, exist_ok=True)
     folder = Path(tempfile.mkdtemp(prefix="again-", dir=workspace.root))
     try:
         rerun = Ledger(folder / "records")
-        jobs = [(outcome.cell, job) for outcome in found for job in outcome.jobs]
-        sweep(
-            [job for _, job in jobs],
-            rerun,
-            replace(workspace, runs=f"{folder.name}/runs"),
-            names=job_names(jobs),
-            **how,
-        )
-        spreads = {outcome.cell.parts: outcome.spread for outcome in recorded}
-        agree = []
-        for before in found:
+        jobs = [(outcome.cell, job) for outcome, _ in pairs for job in outcome.jobs]
+        place = replace(workspace, runs=f"{folder.name}/runs")
+        sweep([job for _, job in jobs], rerun, place, names=job_names(jobs), **how)
+        verdicts = []
+        for before, spread in pairs:
             if isinstance(before.cell.job, Training):
                 records = [record for job in before.jobs if (record := rerun.find(job)) is not None]
-                good, line = compare_training(before, replace(before, records=records), spreads[before.cell.parts])
+                good, line = compare_training(before, replace(before, records=records), spread)
             else:
                 good, line = compare_analysis(before.cell.job, ledger, rerun)
             logger.info("%s: %s", before.cell.name, line)
-            agree.append(good)
+            verdicts.append(good)
     finally:
         shutil.rmtree(folder)
-    return all(agree)
+    return all(verdicts)
 
 
 def _comparable(outcome: Outcome, seeds: int | None) -> Outcome | None:
@@ -134,51 +122,26 @@ def compare_training(before: Outcome, after: Outcome, spread: float | None) -> t
     Returns:
         Whether they agree, and a line for the log.
     """
-    line = f"recorded {before.error()}, now {after.error()}"
     then, now = before.values(), after.values()
+    allowed = bound(before.measure, before.mean, spread, len(then)) if then else 0.0
     if len(then) != len(now):
-        return False, f"{line}  (DIFFERENT: {len(now)} of {len(after.records)} seeds finished, not {len(then)})"
-    if then == now:
+        good, text = False, f"DIFFERENT: {len(now)} of {len(after.records)} seeds finished, not {len(then)}"
+    elif then == now:
         good, text = True, "bit-equal" if then else "failed again"
+    elif allowed > MOST * before.mean:
+        good, text = False, f"SCATTERS: the bound {allowed / before.unit:.3g} is over {MOST:.0%} of the mean"
     else:
-        good, text = _compare_means(before, after, spread)
-    other = _other_data(before, after)
-    return good and not other, f"{line}  ({text}{other})"
+        good = abs(after.mean - before.mean) <= allowed
+        text = f"{'within' if good else 'OUTSIDE'} the bound {allowed / before.unit:.3g}"
+    data = [[record.result.get("data_fingerprint") for record in of.records] for of in (before, after)]
+    if any(there and there != here for there, here in zip(*data, strict=True)):
+        good, text = False, f"{text}; OTHER DATA, fingerprints {data[0]} recorded, {data[1]} now"
+    return good, f"recorded {before.error()}, now {after.error()}  ({text})"
 
 
-def _compare_means(before: Outcome, after: Outcome, spread: float | None) -> tuple[bool, str]:
-    """Return whether the means agree within the bound, and the bound as text."""
-    typical = TYPICAL[before.measure] * before.mean
-    s, allowed = bound(before.measure, before.mean, spread, len(before.values()))
-    difference = abs(after.mean - before.mean)
-    rule = f"{allowed / before.unit:.3g}, {_rule(before, spread, typical)}"
-    near = f"{'also' if difference <= s else 'not'} within ± s"
-    if allowed > MOST * before.mean:
-        return False, f"SCATTERS too much to be verified by its mean: {rule}, is over {MOST:.0%} of it; {near}"
-    good = difference <= allowed
-    return good, f"{'within' if good else 'OUTSIDE'} {rule}; {near}"
-
-
-def bound(measure: str, mean: float, spread: float | None, n: int) -> tuple[float, float]:
-    """Return the assumed standard deviation of seeds, and the allowed difference of two means of `n` seeds."""
-    s = max(spread or 0.0, TYPICAL[measure] * mean)
-    return s, DEVIATIONS * s * math.sqrt(2 / n)
-
-
-def _rule(before: Outcome, spread: float | None, typical: float) -> str:
-    own = spread is not None and spread >= typical
-    source = "the recorded spread s" if own else f"s = {TYPICAL[before.measure]:.0%}, a typical spread"
-    return f"{DEVIATIONS:g} s √(2/{len(before.values())}) with {source}"
-
-
-def _other_data(before: Outcome, after: Outcome) -> str:
-    """Return the fingerprints of data that differ from the record; empty if none do."""
-    pairs = {
-        (a.result.get("data_fingerprint"), b.result.get("data_fingerprint"))
-        for a, b in zip(before.records, after.records, strict=True)
-    }
-    other = [f"{there} recorded, {here} now" for there, here in sorted(pairs, key=str) if there and here != there]
-    return f"; OTHER DATA, fingerprint {', '.join(other)}" if other else ""
+def bound(measure: str, mean: float, spread: float | None, n: int) -> float:
+    """Return the allowed difference of two means of `n` seeds."""
+    return DEVIATIONS * max(spread or 0.0, TYPICAL[measure] * mean) * math.sqrt(2 / n)
 
 
 def compare_analysis(job: Job, ledger: Ledger, rerun: Ledger) -> tuple[bool, str]:
@@ -190,52 +153,34 @@ def compare_analysis(job: Job, ledger: Ledger, rerun: Ledger) -> tuple[bool, str
     then, now = ledger.find(job), rerun.find(job)
     assert then is not None
     if now is None or now.outcome != then.outcome:  # an analysis of a failed model has no record
-        outcome = now.failure or now.outcome if now else "not done"
-        return False, f"DIFFERENT: {then.outcome} recorded, {outcome} now"
+        return False, f"DIFFERENT: {then.outcome} recorded, {now.failure or now.outcome if now else 'not done'} now"
     if then.outcome == "failed":
         return True, "failed again"
-    if job.training is not None and (other := _other_model(ledger.find(job.training), rerun.find(job.training))):
-        return False, other
-    here, there = _arrays(job, now, rerun), _arrays(job, then, ledger)
+    errors = [record.result.get("rel_l2") for of in (ledger, rerun) if (record := _model(job, of)) is not None]
+    if len(errors) == 2 and errors[0] != errors[1]:
+        return False, f"DIFFERENT: the model has the error {errors[1]}, not {errors[0]}; verify its training"
     # Checksums depend on the file format, older records lack some keys, and pixels depend on library versions.
     pairs = {key: (value, now.result.get(key)) for key, value in then.result.items() if key != "arrays"}
-    pairs |= {key: (value, here.get(key)) for key, value in there.items() if not key.endswith(".png")}
-    for key, (value, again) in pairs.items():
-        if where := _unlike(value, again):
-            return False, f"DIFFERENT: {key}{where}"
-    exact = all(_unlike(value, again, tolerance=0.0) == "" for value, again in pairs.values())
-    return True, "equal" if exact else f"equal within {TOLERANCE:g}"
+    if "arrays" in then.result:
+        here = rerun.arrays(job)
+        pairs |= {k: (value, here.get(k)) for k, value in ledger.arrays(job).items() if not k.endswith(".png")}
+    if unlike := [key for key, pair in pairs.items() if not agree(*pair)]:
+        return False, f"DIFFERENT: {', '.join(unlike)}"
+    return True, "equal" if all(
+        agree(*pair, tolerance=0.0) for pair in pairs.values()
+    ) else f"equal within {TOLERANCE:g}"
 
 
-def _arrays(job: Job, record: Record, ledger: Ledger) -> Arrays:
-    return ledger.arrays(job) if "arrays" in record.result else {}
+def _model(job: Job, ledger: Ledger) -> Record | None:
+    """Return the record of the model that a job analyzes."""
+    return None if job.training is None else ledger.find(job.training)
 
 
-def _other_model(then: Record | None, now: Record | None) -> str:
-    """Return how the error of the analyzed model differs from its record; empty if it is equal or unknown."""
-    if then is None or now is None or then.result.get("rel_l2") == now.result.get("rel_l2"):
-        return ""
-    errors = f"{then.result.get('rel_l2')} recorded, {now.result.get('rel_l2')} now"
-    return f"DIFFERENT: the analyzed model is not bit-equal (rel-L2 {errors}); verify its training"
-
-
-def _unlike(then: Any, now: Any, tolerance: float = TOLERANCE) -> str:
-    """Describe where two values of a result differ by more than rounding; empty if they do not."""
-    if isinstance(then, dict) and isinstance(now, dict):
-        found = (f".{key}{where}" for key in then if (where := _unlike(then[key], now.get(key), tolerance)))
-        return next(found, "")
-    if isinstance(then, list | np.ndarray) and isinstance(now, list | np.ndarray):
-        return _unlike_arrays(np.asarray(then), np.asarray(now), tolerance)
-    if is_finite(then) and is_finite(now):
-        return "" if abs(then - now) <= tolerance * abs(then) else f" is {then:g} recorded, {now:g} now"
-    return "" if then == now else f" is {then!r} recorded, {now!r} now"
-
-
-def _unlike_arrays(then: np.ndarray, now: np.ndarray, tolerance: float) -> str:
-    if then.shape != now.shape:
-        return f" has shape {then.shape} recorded, {now.shape} now"
-    if then.dtype.kind not in "iuf" or now.dtype.kind not in "iuf":
-        return "" if np.array_equal(then, now) else " differs from the record"
-    apart = float(np.abs(then.astype(float) - now.astype(float)).max(initial=0.0))
-    largest = float(np.abs(then).max(initial=0.0))
-    return "" if apart <= tolerance * largest else f" differs by up to {apart:g}; its largest value is {largest:g}"
+def agree(then: Any, now: Any, tolerance: float = TOLERANCE) -> bool:
+    """Return whether two values of a result are equal up to rounding, relative to the largest number of an array."""
+    if isinstance(then, dict):
+        return isinstance(now, dict) and all(agree(then[key], now.get(key), tolerance) for key in then)
+    a, b = np.asarray(then), np.asarray(now)
+    if a.shape != b.shape or a.dtype.kind not in "iuf" or b.dtype.kind not in "iuf":
+        return np.array_equal(a, b)
+    return bool(np.abs(a.astype(float) - b).max(initial=0.0) <= tolerance * np.abs(a).max(initial=0.0))

@@ -7,12 +7,15 @@ from copy import deepcopy
 from dataclasses import fields, is_dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any, get_type_hints
+from typing import TYPE_CHECKING, Any, get_type_hints
 
 import yaml
 
 from flare.train.config import OPTIMIZER_DEFAULTS, OPTIMIZERS, TrainConfig
 from flare.utils.errors import ConfigError, one_line, suggest_name
+
+if TYPE_CHECKING:
+    from jsonargparse import ArgumentParser
 
 
 def preset_folder() -> Path:
@@ -112,20 +115,26 @@ def build_config(record: Mapping[str, Any], where: str = "settings") -> TrainCon
     """
     import argparse
 
-    from jsonargparse import ArgumentParser
-
     refuse_unknown_keys(record, where)
     optim = record.get("optim", {})
     name = optim.get("name", "adamw")
     # Otherwise the parser fills in the values of the default optimizer.
     own = OPTIMIZER_DEFAULTS[name] if isinstance(name, str) and name in OPTIMIZERS else {}
     given = {name: value for name, value in optim.items() if value is not None or name not in own}
-    parser = ArgumentParser(exit_on_error=False)
-    parser.add_class_arguments(TrainConfig, "run")
+    parser = _parser()
     try:
         return parser.instantiate(parser.parse_object({"run": {**record, "optim": own | given}})).run
     except (argparse.ArgumentError, TypeError) as error:
         raise ConfigError(f"{where}: {one_line(error)}") from None
+
+
+@cache
+def _parser() -> ArgumentParser:
+    from jsonargparse import ArgumentParser
+
+    parser = ArgumentParser(exit_on_error=False)
+    parser.add_class_arguments(TrainConfig, "run")
+    return parser
 
 
 def load_config(path: Path) -> TrainConfig:

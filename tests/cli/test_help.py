@@ -45,11 +45,3 @@ def test_help_and_import_do_not_load_torch(words):
 def test_the_version_is_printed(capsys):
     assert main(["--version"]) == 0
     assert capsys.readouterr().out.strip() == flare.__version__
-
-
-@pytest.mark.parametrize(("name", "page"), [("lra", "docs/lra.md"), ("small-sets", "docs/solvers.md")])
-def test_an_experiment_names_the_page_of_its_own_table(name, page, capsys):
-    with pytest.raises(SystemExit):
-        main(["experiment", name, "--help"])
-    text = " ".join(capsys.readouterr().out.split())
-    assert f"such as {page}" in text

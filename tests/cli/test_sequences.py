@@ -9,7 +9,8 @@ import pytest
 
 from flare.cli import main
 from flare.data.benchmarks.cards import command_for
-from flare.reproduce import comparison
+from flare.reproduce import sequences
+from flare.reproduce.items.table2 import SMALL_LISTOPS
 from flare.sequence import store
 from flare.utils.errors import DataError
 
@@ -138,19 +139,19 @@ def test_sequences_are_trained_without_a_preset(session, tmp_path):
     assert list(json.loads((tmp_path / "r" / "result.json").read_text())["accuracy"]) == ["test"]
 
 
-def test_the_command_for_listops_small_makes_the_dataset_of_the_experiment(tmp_path, monkeypatch):
+def test_the_command_for_listops_small_makes_the_dataset_of_table_2(tmp_path, monkeypatch):
     asked = []
 
     def ask(generator, path, **how):
-        asked.append((generator, {key: how[key] for key in ("samples", "val_samples", "test_samples", "seed")}))
+        asked.append((generator, [how[key] for key in ("samples", "val_samples", "test_samples")], how.get("seed", 0)))
         raise DataError("stop")
 
     monkeypatch.setattr(store, "generate_sequences", ask)
-    monkeypatch.setattr(comparison, "generate_sequences", ask)
+    monkeypatch.setattr(sequences, "generate_sequences", ask)
     command = command_for(tmp_path / "listops-small")
     assert main(shlex.split(command)[1:]) == 2
     with pytest.raises(DataError):
-        comparison.run(tmp_path / "o", tasks=["listops-small"], data=tmp_path)
+        SMALL_LISTOPS.make(tmp_path / "o", tmp_path)
     assert asked[0] == asked[1]
 
 

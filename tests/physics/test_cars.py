@@ -1,17 +1,18 @@
 """Car-like bodies and the stand-in dataset: closed surfaces, convergence, sampling, provenance."""
 
-import json
-
 import numpy as np
 import pytest
 
 from flare.cli import main
 from flare.data.benchmarks.cards import card, paper_error
 from flare.data.generation.generate import generate
+from flare.data.sample import Sample
+from flare.data.writer import DatasetWriter
 from flare.mesh.repair import solid_surface
 from flare.physics import generator_class
 from flare.physics.cars import Car, CarPotential, car_flow, random_car
 from flare.physics.cars.shape import RANGES, ROAD, mirror
+from flare.reproduce.items.cars import nearby_mean_error
 from flare.utils.errors import ConfigError
 
 SMALL = {"points": 200, "refinement": 0.25}
@@ -169,20 +170,12 @@ def test_invalid_options_of_the_generator_exit_with_code_2(tmp_path, capsys):
     assert not list(tmp_path.iterdir())
 
 
-def test_the_experiment_makes_trains_judges_and_does_nothing_twice(tmp_path, capsys, monkeypatch):
-    from flare.reproduce.items import cars
-
-    small = [("model.channels", 8), ("model.blocks", 1), ("model.heads", 2), ("model.latents", 4), ("device", "cpu")]
-    monkeypatch.setattr(cars, "SETTINGS", small)
-    page = tmp_path / "page.md"
-    page.write_text(f"before\n{cars.BEGIN}\nold\n{cars.END}\nafter\n")
-    sizes = ["--cars", "5", "--test", "2", "--points", "150", "--epochs", "1", "--refinement", "0.25"]
-    command = ["experiment", "cars", "--out", str(tmp_path / "o"), "--workers", "1", *sizes, "--page", str(page)]
-    assert main(command) == 0
-    printed = capsys.readouterr().out
-    record = json.loads((tmp_path / "o" / "table.json").read_text())
-    assert f"| training-mean field | {record['result']['rel_l2_mean_field']:.4f} |" in printed
-    assert printed.splitlines()[2] in page.read_text()
-    assert 0 < record["nearby_mean"] < 1
-    assert main(command) == 0
-    assert capsys.readouterr().out == printed
+def test_the_nearby_mean_is_exact_for_a_field_of_the_place_in_the_box(tmp_path):
+    rng = np.random.default_rng(0)
+    writer = DatasetWriter(tmp_path / "d", card("car-potential").schema(), {"kind": "user"})
+    for size in (1.0, 2.0, 3.0):
+        place = rng.uniform(size=(3000, 3))
+        pressure = 1 + place[:, :1]
+        writer.append(Sample({"points": size * place, "normal": place, "pressure": pressure}))
+    dataset = writer.finish({"train": [(0, 2)], "test": [(2, 3)]})
+    assert nearby_mean_error(dataset) < 0.02

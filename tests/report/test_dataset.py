@@ -19,7 +19,6 @@ from flare.report.dataset import (
     gallery,
     histograms,
     number_histograms,
-    sample_histograms,
     sample_numbers,
     write_dataset_page,
 )
@@ -59,7 +58,8 @@ def test_statistics_stand_beside_the_published_ones(elasticity):
 def test_a_redrawn_sample_is_counted_with_its_reason(tmp_path):
     dataset = generate(Fickle(resolution=8, stride=1, grid="node"), tmp_path / "d", samples=3, quiet=True)
     page = write_dataset_page(dataset).read_text()
-    assert "sample 1, draw 0: it would not" in page
+    assert "<dd>1 sample, 1 draw</dd>" in page
+    assert "it would not" in page
     assert "differs from the published form" in page
     assert "(published" not in page, "published numbers do not apply to another form"
 
@@ -73,8 +73,6 @@ def test_draws_that_were_not_taken_are_counted_by_their_reasons(tmp_path):
     page = write_dataset_page(dataset).read_text()
     assert '<th scope="row">filtered: rises</th><td>3</td>' in page
     assert "<dd>2 samples, 3 draws</dd>" in page
-    assert "<h2>Redrawn: 3 draws</h2>" in page
-    assert page.count(": filtered: rises") == 3, "the list has every draw that is counted"
     assert '<th scope="row">rejected: too thin</th><td>3</td>' in page
 
 
@@ -122,7 +120,7 @@ def test_filtered_draws_are_explained_by_the_limits_of_the_generator():
 
 def test_samples_that_differ_in_size_have_histograms_of_their_own(tmp_path):
     dataset = ragged_dataset(tmp_path / "d", (5, 7, 6))
-    panels = sample_histograms(dataset, [{"height": 1.0}, {"height": 2.0}, {}], [0, 1, 2]).axes
+    panels = number_histograms(sample_numbers(dataset, [{"height": 1.0}, {"height": 2.0}, {}], [0, 1, 2])).axes
     titles = [axes.get_title() for axes in panels]
     assert titles[0] == "points"
     assert titles[-1] == "height"

@@ -7,7 +7,6 @@ from matplotlib.figure import Figure
 from matplotlib.tri import Triangulation
 
 from flare.report.fields import color_bar, draw_field, field_axes, symmetric_range, value_range
-from flare.utils.errors import DataError
 
 
 def drawn(points, values, **options):
@@ -128,17 +127,3 @@ def test_a_color_bar_is_as_high_as_its_axes_and_points_to_what_it_lacks(values, 
     bar, panel = mesh.colorbar.ax.get_window_extent(), axes.get_window_extent()
     if extend == "neither":
         assert (bar.y0, bar.y1) == pytest.approx((panel.y0, panel.y1), abs=0.5)
-
-
-@pytest.mark.parametrize(
-    ("points", "options", "message"),
-    [
-        (grid(), {"grid": (4, 4)}, r"\(4, 4\).*20"),
-        (grid(), {"cells": [[0, 1]]}, r"\(1, 2\)"),
-        (grid()[:, :1], {}, r"\(20, 1\)"),
-        (grid()[:9], {}, r"\(9, 2\) and \(20,\)"),
-    ],
-)
-def test_what_cannot_be_drawn_is_refused(points, options, message):
-    with pytest.raises(DataError, match=message):
-        drawn(points, np.arange(20.0), **options)

@@ -66,8 +66,7 @@ def test_the_list_counts_what_is_recorded_and_the_whole_time_all_the_same(tmp_pa
     ledger = Ledger(tmp_path)
 
     def cost():
-        lines = list_items(dict.fromkeys(BUDGETS, ledger), workers=2)
-        return next(line.costs["cpu"] for line in lines if line.name == "kv-depth")
+        return list_items(dict.fromkeys(BUDGETS, ledger), workers=2)["kv-depth"]["cpu"]
 
     before = cost()
     for job in planned(find_item("kv-depth"), CPU, ["depth=3"], None):
@@ -95,9 +94,8 @@ ALLOWED = {
 
 
 def test_the_cpu_budget_is_estimated_at_minutes_on_two_cores(tmp_path):
-    costs = {
-        line.name: line.costs["cpu"].seconds for line in list_items(dict.fromkeys(BUDGETS, Ledger(tmp_path)), workers=2)
-    }
+    lines = list_items(dict.fromkeys(BUDGETS, Ledger(tmp_path)), workers=2)
+    costs = {name: costs["cpu"].seconds for name, costs in lines.items()}
     assert {name: seconds for name, seconds in costs.items() if seconds > ALLOWED.get(name, 5 * HOUR)} == {}
     assert set(ALLOWED) <= set(costs)
 

@@ -8,7 +8,7 @@ import torch
 import yaml
 
 from flare.models.spectra import Spectra, effective_rank
-from flare.reproduce import ITEMS
+from flare.reproduce import ITEMS, pages
 from flare.reproduce.budgets import BUDGETS, budget_named
 from flare.reproduce.items.spectra import rank_rows
 from flare.reproduce.jobs import Training
@@ -35,8 +35,11 @@ def records_for(cells, folder, errors):
     return ledger
 
 
-def page(ledger, name, folder):
-    write_pages(ledger, folder)
+def page(ledger, name, folder, *others):
+    """Write the pages of some items, and return that of the first."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(pages, "ITEMS", [name, *others])
+        write_pages(ledger, folder)
     return (folder / f"{name}.md").read_text()
 
 
@@ -165,7 +168,7 @@ def test_notes_and_claims_beside_the_records_are_included(tmp_path):
     assert "\n\nRead this first.\n\n" in index
     (tmp_path / "claims.yaml").write_text(yaml.safe_dump([claim | {"numbers": {"flare": "elasticity/flair"}}]))
     with pytest.raises(DataError, match="elasticity/flair"):
-        write_pages(ledger, tmp_path / "pages")
+        page(ledger, "table1", tmp_path / "pages")
 
 
 def test_an_unfinished_training_shows_its_last_epoch_and_its_curve(tmp_path):
@@ -181,13 +184,13 @@ def test_an_unfinished_training_shows_its_last_epoch_and_its_curve(tmp_path):
 def test_outdated_files_are_removed_and_files_of_others_stay(tmp_path):
     folder = tmp_path / "pages"
     pipe, kv = cells("table1", "pipe/flare"), cells("kv-depth", "depth=0", "depth=1")
-    write_pages(records_for([*pipe, *kv], tmp_path / "more", lambda parts: [0.01]), folder)
+    page(records_for([*pipe, *kv], tmp_path / "more", lambda parts: [0.01]), "table1", folder, "kv-depth")
     (folder / "an-old-item.md").write_text(f"{MARKER}\n")
     strangers = [folder / "mine.md", folder / "images" / "mine.png", folder / "tables" / "mine-1.csv"]
     for path in strangers:
         path.write_text("of a person")
     before = {path for path in folder.rglob("*") if path.is_file()}
-    write_pages(records_for(pipe, tmp_path / "fewer", lambda parts: [0.01]), folder)
+    page(records_for(pipe, tmp_path / "fewer", lambda parts: [0.01]), "table1", folder, "kv-depth")
     after = {path for path in folder.rglob("*") if path.is_file()}
     assert {path.name for path in before - after if path.suffix != ".tex"} >= {
         *("kv-depth.md", "an-old-item.md", "kv-depth-cpu-kv-depth.png", "kv-depth-cpu-1.csv"),
@@ -205,7 +208,7 @@ def test_the_offset_of_the_authors_code_has_a_table_of_its_own(tmp_path):
     ledger.write(offset.job, Record("done", {"rel_l2": 0.02, "offset": 1.318, "rel_l2_mean_field": 0.025, **common}))
     text = page(ledger, "table1", tmp_path / "pages")
     assert row(text, "lpbf", "flare-offset")[2:] == ["20.0", "25.0", "1", "18.5"]
-    assert row(text, "lpbf", "flare", "7")[3:] == ["400", "500", "1", ""]
+    assert row(text, "lpbf", "flare", "7")[3:] == ["400", "500", "1"]
     assert row(text, "lpbf", "flare", "30.0")[3:] == ["", "1", "18.5"]
     assert row(text, "flare", "loss.offset")[-1] == "#12"
 

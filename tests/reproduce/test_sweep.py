@@ -7,14 +7,15 @@ import signal
 import time
 from dataclasses import dataclass, replace
 from multiprocessing import get_context
-from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
 
+from flare.reproduce import sweep as sweeping
 from flare.reproduce.analyses import TrainedSpectra
 from flare.reproduce.jobs import Data, Job, Training, Workspace
-from flare.reproduce.ledger import Ledger, address
+from flare.reproduce.ledger import Ledger
 from flare.reproduce.sweep import gpus, perform, sweep
 from flare.train.loop import Trainer
 from flare.train.signals import Interrupted
@@ -64,17 +65,11 @@ def test_a_record_says_all_that_a_result_needs(alone):
     assert [epoch for epoch, _ in record.result["curve"]] == [1, 2]
     assert record.result["curve"][-1][1] == pytest.approx(record.result["rel_l2"], rel=1e-6)
     assert {"commit", "torch", "processor", "memory", "seconds", "peak_memory_mb"} <= set(record.made)
-    assert 0 < record.made["cpu_seconds"] < 100
-    assert len(record.result["data_fingerprint"]) == 16
-    assert len({alone.find(job).result["rel_l2"] for job in JOBS}) == 3, "seeds differ"
-
-
-def test_a_record_has_its_curve_over_cpu_seconds_apart_from_the_result(alone):
-    record = alone.find(JOB)
     seconds, errors = zip(*record.made["cpu_curve"], strict=True)
     assert errors == tuple(error for _, error in record.result["curve"])
     assert 0 < seconds[0] <= seconds[1] <= record.made["cpu_seconds"] + 0.1
-    assert "cpu_curve" not in record.result
+    assert len(record.result["data_fingerprint"]) == 16
+    assert len({alone.find(job).result["rel_l2"] for job in JOBS}) == 3, "seeds differ"
 
 
 def test_a_training_with_held_out_samples_keeps_their_error_beside_that_of_the_test_split(place, tmp_path):
@@ -92,24 +87,10 @@ def test_two_workers_leave_the_same_ledger_as_one(alone, place, tmp_path):
 
 def test_so_does_a_dask_cluster_whose_worker_has_two_threads(alone, place, tmp_path):
     distributed = pytest.importorskip("distributed")
-    cluster = distributed.LocalCluster(n_workers=1, threads_per_worker=2, processes=False, dashboard_address=None)
+    cluster = distributed.LocalCluster(n_workers=1, threads_per_worker=2, processes=False, dashboard_address=":0")
     with cluster:
         there, _ = run(JOBS, tmp_path, place, scheduler=cluster.scheduler_address)
     assert without_made(there) == without_made(alone)
-
-
-def test_a_dask_worker_needs_not_work_where_the_command_was_given(alone, place, tmp_path, monkeypatch):
-    distributed = pytest.importorskip("distributed")
-    monkeypatch.chdir(place.root.parent)
-    records = Path(os.path.relpath(tmp_path / "records"))
-    there = Workspace(Path(place.root.name), runs=f"{tmp_path.name}-runs")
-    with (
-        distributed.LocalCluster(n_workers=1, threads_per_worker=1, dashboard_address=None) as cluster,
-        distributed.Client(cluster) as client,
-    ):
-        client.run(os.chdir, str(tmp_path))
-        sweep(JOBS[:1], Ledger(records), there, scheduler=cluster.scheduler_address)
-    assert Ledger(records).find(JOB).result == alone.find(JOB).result
 
 
 @pytest.mark.parametrize("missing", ["work/locks", f"work/data/{JOB.on.folder}", "records"])
@@ -245,15 +226,9 @@ def test_a_failed_job_says_so_and_the_others_go_on(error, place, tmp_path, monke
     assert run(JOBS[:2], tmp_path, place, retry=True)[1][0] == "2 jobs, 1 already recorded"
 
 
-def test_lines_call_a_job_by_the_name_that_is_given_for_it(place, tmp_path):
-    _, told = run(JOBS[:2], tmp_path, place, names={address(JOB): "elasticity/flare, seed 0"})
-    assert told[1].startswith("1/2  elasticity/flare, seed 0: rel-L2 ")
-    assert told[2].startswith("2/2  elasticity-flare-seed1: rel-L2 ")
-
-
 @dataclass(frozen=True)
 class SeesGpu(Job):
-    """Waits for the other of two, which must then be in another process."""
+    """Reports the GPU that its process sees."""
 
     number: int
     kind = "sees-gpu"
@@ -266,21 +241,25 @@ class SeesGpu(Job):
         return {"kind": self.kind, "number": self.number}
 
     def perform(self, place):
-        (place.root / f"here-{self.number}").touch()
-        while not (place.root / f"here-{1 - self.number}").exists():
-            time.sleep(0.05)
         return {"gpu": os.environ["CUDA_VISIBLE_DEVICES"]}, {}
 
 
 def test_each_worker_sees_a_gpu_of_its_own(tmp_path, monkeypatch):
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
-    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    assert gpus() == ["0", "1"]
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,6")
-    ledger, both = Ledger(tmp_path / "records"), [SeesGpu(0), SeesGpu(1)]
-    assert sweep(both, ledger, Workspace(tmp_path), workers=2) == 2
-    assert {ledger.find(job).result["gpu"] for job in both} == {"4", "6"}
+    with monkeypatch.context() as patch:
+        patch.setattr(torch.cuda, "is_available", lambda: True)
+        patch.setattr(torch.cuda, "device_count", lambda: 2)
+        patch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+        assert gpus() == ["0", "1"]
+        patch.setenv("CUDA_VISIBLE_DEVICES", "4,6")
+        shared = gpus()
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")  # restored at the end, which `perform` does not do
+    ledger = Ledger(tmp_path / "records")
+    for folder in (ledger.folder, tmp_path / "locks"):
+        folder.mkdir()
+    for number in (2, 3):
+        monkeypatch.setattr(sweeping, "current_process", lambda n=number: SimpleNamespace(name=f"SpawnProcess-{n}"))
+        perform(SeesGpu(number), ledger.folder, Workspace(tmp_path), 1, shared)
+    assert [ledger.find(SeesGpu(number)).result["gpu"] for number in (2, 3)] == ["4", "6"]
 
 
 def test_a_training_that_ends_without_a_number_has_failed(place, tmp_path, monkeypatch):
@@ -314,7 +293,7 @@ def test_a_failure_does_not_tell_of_the_folders_of_this_machine(place, tmp_path,
 
     monkeypatch.setattr(Training, "perform", fail)
     ledger, _ = run(JOBS[:1], tmp_path, place)
-    told = f"RuntimeError: data/{JOB.on.folder} by kernel.so, 5 m/s, https://a.org/b/c"
+    told = f"RuntimeError: {JOB.on.folder} by kernel.so, 5 m/s, https://a.org/b/c"
     assert ledger.find(JOB).failure == told
 
 

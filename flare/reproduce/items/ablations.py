@@ -30,10 +30,6 @@ Point = tuple[Any, Any]
 Settings = Sequence[tuple[str, Any]]
 
 
-def _no_columns(found: Sequence[Outcome], budget: Budget) -> dict[str, list[str]]:
-    return {}
-
-
 @dataclass(frozen=True)
 class Ablation:
     """A grid of two options of FLARE on some benchmarks."""
@@ -56,7 +52,7 @@ class Ablation:
     """Text before the second option in the legend of the figure."""
     log: bool = True
     """Whether the abscissa of the figure is logarithmic."""
-    more: Callable[[Sequence[Outcome], Budget], dict[str, list[str]]] = _no_columns
+    more: Callable[[Sequence[Outcome], Budget], dict[str, list[str]]] = lambda found, budget: {}
     """Returns further columns of the table of errors."""
 
     def cells(self, budget: Budget) -> list[Cell]:
@@ -170,10 +166,6 @@ def _depth_grids(depths: Sequence[int]) -> dict[str, list[Point]]:
     }
 
 
-def _kv_depth(budget: Budget, depth: int, latents: int) -> Settings:
-    return [("model.kv_depth", depth), ("model.latents", latents)]
-
-
 KV_DEPTH = Ablation(
     name="kv-depth",
     title="K/V depth",
@@ -181,7 +173,7 @@ KV_DEPTH = Ablation(
     axes=("depth", "latents"),
     columns=("K/V depth", "latents"),
     grids=_depth_grids(range(6)),
-    settings=_kv_depth,
+    settings=lambda budget, depth, latents: [("model.kv_depth", depth), ("model.latents", latents)],
     paper={
         "elasticity": _table(
             range(6),
@@ -197,10 +189,6 @@ KV_DEPTH = Ablation(
 ).item()
 
 
-def _ffn_depth(budget: Budget, depth: int, latents: int) -> Settings:
-    return [("model.ffn_depth", depth), ("model.latents", latents)]
-
-
 FFN_DEPTH = Ablation(
     name="ffn-depth",
     title="FFN depth",
@@ -208,7 +196,7 @@ FFN_DEPTH = Ablation(
     axes=("depth", "latents"),
     columns=("FFN depth", "latents"),
     grids=_depth_grids(range(6)),
-    settings=_ffn_depth,
+    settings=lambda budget, depth, latents: [("model.ffn_depth", depth), ("model.latents", latents)],
     paper={
         "elasticity": _table(
             range(6),

@@ -56,13 +56,11 @@ def make_layer(name: str, sizes: Sizes = SIZES, backend: str = "auto") -> nn.Mod
     return PhysicsAttention(channels, heads, int(size), None, width)
 
 
-def measure_layer(
-    name: str, points: int, thread_count: int, precision: str = "32", sizes: Sizes = SIZES, backend: str = "auto"
-) -> Row:
-    """Measure seconds and MiB of a forward and backward pass. To be called in a process of its own."""
+def measure_layer(name: str, points: int, precision: str = "32", sizes: Sizes = SIZES, backend: str = "auto") -> Row:
+    """Measure seconds and MiB of a forward and backward pass on one thread. To be called in a process of its own."""
     torch.manual_seed(0)
     device, mixed = "cuda" if torch.cuda.is_available() else "cpu", DTYPES[precision]
-    with threads(thread_count):
+    with threads(1):
         layer, channels = make_layer(name, sizes, backend).to(device), sizes[name.split()[0]][0]
 
         def step(x: torch.Tensor, target: torch.Tensor) -> None:
@@ -78,10 +76,8 @@ def measure_layer(
         x, target = data(points)
         peak = peak_above(lambda: step(x, target))
         seconds = median_seconds(lambda: step(x, target), max(1, min(CALLS, MOST_POINTS // points)))
-    measured = {"seconds": seconds, "peak_mb": peak}
-    how = {"threads": thread_count, "precision": precision, "sizes": list(sizes[name.split()[0]]), "warm_up": WARM_UP}
-    how |= {"backend": backend, "mixer": choose()[0] if backend == "auto" else backend} if "flare" in name else {}
-    return {"layer": name, "points": points, **measured, **how}
+    used = {"mixer": choose()[0] if backend == "auto" else backend} if "flare" in name else {}
+    return {"layer": name, "points": points, "seconds": seconds, "peak_mb": peak, "warm_up": WARM_UP, **used}
 
 
 def with_known_memory(rows: Sequence[Row]) -> list[Row]:
@@ -127,41 +123,18 @@ def summary(rows: Sequence[Row], *, names: Sequence[str], largest: int) -> dict[
             at_last = last[key] if last in known else float("nan")
             about[f"{key}_at_largest"] = at_last * growth if about["extrapolated"] else at_last
         layers_[name] = about
-    if "softmax" in layers_:
-        for about in layers_.values():
-            about["faster_than_softmax"] = layers_["softmax"]["seconds_at_largest"] / about["seconds_at_largest"]
+    for about in layers_.values():
+        about["faster_than_softmax"] = layers_["softmax"]["seconds_at_largest"] / about["seconds_at_largest"]
     return {"largest": largest, "layers": layers_}
 
 
 def with_summary(record: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a record with the summary of its rows computed again."""
-    return {**record, **summary(rows_of(record), names=list(record["layers"]), largest=record["largest"])}
+    """Return a record with the summary of its rows computed again. Older ones had other fits."""
+    return {**record, **summary(record["rows"], names=list(record["layers"]), largest=record["largest"])}
 
 
-def speedup_where_measured(record: Mapping[str, Any], name: str, key: str = "seconds") -> tuple[int, float] | None:
+def speedup_where_measured(record: Mapping[str, Any], name: str) -> tuple[int, float] | None:
     """Return the most points at which a layer and softmax were both measured, and the ratio softmax / layer there."""
-    values: dict[str, dict[int, float]] = {"softmax": {}, name: {}}
-    for row in with_known_memory(rows_of(record)):
-        if row["layer"] in values and row["points"] <= record["largest"] and row[key] is not None:
-            values[row["layer"]][row["points"]] = row[key]
-    common = values["softmax"].keys() & values[name].keys()
-    return (most := max(common), values["softmax"][most] / values[name][most]) if common else None
-
-
-def rows_of(record: Mapping[str, Any]) -> list[Row]:
-    """Return the rows with the threads, precision, sizes and backend of the record. Older rows have the defaults."""
-    sizes, found = sizes_of(record), []
-    for row in record["rows"]:
-        kind = row["layer"].split()[0]
-        usual = {"precision": "32", "sizes": list(SIZES[kind])}
-        how = {"threads": record["threads"], "precision": record.get("precision", "32"), "sizes": sizes[kind]}
-        if kind == "flare":
-            usual, how = usual | {"backend": "auto"}, how | {"backend": record.get("backend", "auto")}
-        if {**usual, **row}.items() >= how.items():
-            found.append(row)
-    return found
-
-
-def sizes_of(record: Mapping[str, Any]) -> dict[str, list[int]]:
-    """Return channels, heads and width per kind of layer. Older records have the defaults."""
-    return {kind: list(of) for kind, of in record.get("sizes", SIZES).items()}
+    seconds = {(row["layer"], row["points"]): row["seconds"] for row in record["rows"]}
+    common = [n for layer, n in seconds if layer == name and ("softmax", n) in seconds and n <= record["largest"]]
+    return (most := max(common), seconds["softmax", most] / seconds[name, most]) if common else None

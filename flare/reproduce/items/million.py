@@ -27,14 +27,13 @@ from flare.reproduce.budgets import Budget
 from flare.reproduce.figures import million_figure
 from flare.reproduce.ledger import Ledger
 from flare.reproduce.study import READ_OFF, Block, Cell, Item, Picture, outcomes
-from flare.reproduce.tables import Table, facts_table
+from flare.reproduce.tables import Table
 from flare.train.config import TrainConfig
 from flare.train.presets import build_config, merged, preset_path, read_yaml
 from flare.train.profiling import Workload, measure, run_isolated
 from flare.train.run import start_or_resume
 from flare.train.run_folder import RunFolder
 from flare.utils.environment import gigabytes
-from flare.utils.errors import ConfigError
 from flare.utils.files import write_json
 
 logger = logging.getLogger(__name__)
@@ -44,14 +43,11 @@ BLOCKS, LATENTS = (1, 2, 4, 8), (128, 512, 1024, 2048)
 TRAIN, TEST = 8, 2
 """Number of generated samples."""
 STEPS = 64
-BEGIN, END = "<!-- million table -->", "<!-- end of million -->"
-DEFAULTS = {"precision": "32", "constants": False, "fingerprint": None}
-"""Settings of older records, which do not name them."""
 Row = dict[str, Any]
 
 
 def run(
-    out: Path,
+    folder: Path,
     *,
     data: Path | None = None,
     points: int = POINTS,
@@ -62,12 +58,11 @@ def run(
     precision: str = "32",
     constants: bool = False,
     limit_seconds: float = 3600.0,
-    workers: int = 1,
-) -> str:
-    """Train all models, or resume, and write `million.json`, `million.md` and `million.png` into `out`.
+) -> dict[str, Any]:
+    """Train all models, or resume.
 
     Args:
-        out: Folder of data, runs and results.
+        folder: Folder of data, runs and rows.
         data: Dataset folder. None: Darcy flows are generated.
         points: Points of the generated flows.
         blocks: Numbers of blocks.
@@ -77,87 +72,53 @@ def run(
         precision: Precision of training.
         constants: Normalize by the published constants of DrivAerML instead of the training samples.
         limit_seconds: Runs that are predicted to take longer are skipped.
-        workers: Processes that generate data.
 
     Returns:
-        The table as Markdown.
+        The settings, one row per model, and the models that were skipped.
     """
-    about = {**_of_data(data, points), "steps": steps, "subsample": subsample}
-    about |= {"precision": precision, "constants": constants}
-    record = _begun(out / "million.json", about) | {"left_out": [], "limit_seconds": limit_seconds}
-    record["samples"] = _sizes_of_splits(data)
-    rows: list[Row] = record["rows"]
-    done = {(row["blocks"], row["latents"]) for row in rows}
-    missing = [(b, m) for b in sorted(blocks) for m in sorted(latents) if (b, m) not in done]
-    if missing:
-        dataset = Dataset(data) if data else _darcy(out / "data", points, workers)
-    for b, m in missing:
-        expected = _seconds_of(b, m, rows) * steps * min(1.0, (subsample or math.inf) / about["points"])
-        if expected > limit_seconds:
-            logger.info("%d blocks, %d latents: skipped, predicted %.0f s exceed limit_seconds", b, m, expected)
-            record["left_out"].append({"blocks": b, "latents": m, "seconds": expected})
-            continue
-        logger.info("%d blocks, %d latents", b, m)
-        folder = out / "runs" / f"blocks-{b}-latents-{m}"
-        config = _config(dataset, b, m, about)
-        result = run_isolated(start_or_resume, config, folder, {"data.path"})  # data and run may have been moved
-        cost = _cost_of_training(result, folder) if subsample is None else _cost_of_a_step(dataset, config, folder)
-        made = {"data_fingerprint": dataset.fingerprint, "training_seconds": result["seconds"]}
-        made["environment"] = result["environment"]
-        rows.append({"blocks": b, "latents": m, **cost, **_errors(result), **made})
-        rows.sort(key=lambda row: (row["blocks"], row["latents"]))
-        record["environment"] = result["environment"]
-        write_json(out / "million.json", record)
-    write_json(out / "million.json", record)  # with the runs that were skipped last
-    million_figure(record).savefig(out / "million.png", dpi=150)
-    text = table(record)
-    (out / "million.md").write_text(text, encoding="utf-8")
-    return text
-
-
-def _of_data(data: Path | None, points: int) -> dict[str, Any]:
-    """Return name, points and fingerprint of the data. Generated flows need no fingerprint."""
-    if data is None:
-        return {"data": "darcy", "points": _side(points) ** 2, "fingerprint": None}
-    dataset = Dataset(data)
-    return {
+    path = folder / "million.json"
+    rows: list[Row] = json.loads(path.read_text(encoding="utf-8"))["rows"] if path.exists() else []
+    skipped = []
+    dataset = Dataset(data) if data else _darcy(folder / "data", points)
+    about = {
         "data": dataset.schema.name,
         "points": int(dataset.sizes.max()),
         "fingerprint": dataset.fingerprint,
+        "samples": [len(dataset.split(name)) for name in ("train", "test")],
+        "steps": steps,
+        "subsample": subsample,
+        "precision": precision,
+        "constants": constants,
     }
+    done = {(row["blocks"], row["latents"]) for row in rows}
+    for b, m in ((b, m) for b in sorted(blocks) for m in sorted(latents) if (b, m) not in done):
+        expected = _seconds_of(b, m, rows) * steps * min(1.0, (subsample or math.inf) / about["points"])
+        if expected > limit_seconds:
+            logger.info("%d blocks, %d latents: skipped, predicted %.0f s exceed limit_seconds", b, m, expected)
+            skipped.append({"blocks": b, "latents": m, "seconds": expected})
+            continue
+        logger.info("%d blocks, %d latents", b, m)
+        run_folder = folder / "runs" / f"blocks-{b}-latents-{m}"
+        config = _config(dataset, b, m, about)
+        result = run_isolated(start_or_resume, config, run_folder, {"data.path"})  # data and run may have been moved
+        cost = _cost_of_training(result, run_folder) if subsample is None else _cost_of_a_step(dataset, config)
+        errors = {"rel_l2": result["rel_l2"], "mean_field": result["rel_l2_mean_field"]}
+        rows.append({"blocks": b, "latents": m, "parameters": result["parameters"], **cost, **errors})
+        write_json(path, {"rows": rows})
+    rows.sort(key=lambda row: (row["blocks"], row["latents"]))
+    return about | {"rows": rows, "left_out": skipped, "limit_seconds": limit_seconds}
 
 
-def _sizes_of_splits(data: Path | None) -> list[int]:
-    """Return the number of training and test samples."""
-    if data is None:
-        return [TRAIN, TEST]
-    dataset = Dataset(data)
-    return [len(dataset.split(name)) for name in ("train", "test")]
-
-
-def _begun(path: Path, about: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the stored record if its settings are the same, or a new one. Blocks and latents may differ."""
-    kept = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
-    same = {**DEFAULTS, **kept}.items() >= about.items()
-    return {**about, **({"rows": kept["rows"], "environment": kept["environment"]} if same else {"rows": []})}
-
-
-def _side(points: int) -> int:
-    return isqrt(points - 1) + 1
-
-
-def _darcy(path: Path, points: int, workers: int) -> Dataset:
+def _darcy(path: Path, points: int) -> Dataset:
     from flare.physics.darcy import Darcy
 
-    generator = Darcy(resolution=_side(points), stride=1, grid="node")
-    return generate(generator, path, samples=TRAIN + TEST, test_samples=TEST, seed=0, workers=workers)
+    generator = Darcy(resolution=isqrt(points - 1) + 1, stride=1, grid="node")
+    return generate(generator, path, samples=TRAIN + TEST, test_samples=TEST)
 
 
 def _config(dataset: Dataset, blocks: int, latents: int, about: Mapping[str, Any]) -> TrainConfig:
     """Return the settings of a run: the recipe of the preset with this model."""
     train, steps = len(dataset.split("train")), about["steps"]
-    if steps % train:
-        raise ConfigError(f"steps={steps} must be a multiple of the {train} training samples of {dataset.path}")
     overrides = [
         ("data.path", str(dataset.path)),
         *([] if about["constants"] else [("data.normalise", {})]),
@@ -177,19 +138,11 @@ def _cost_of_training(result: Mapping[str, Any], folder: Path) -> Row:
     return {"seconds": statistics.median(steps), "peak_mb": result["peak_memory_mb"]}
 
 
-def _cost_of_a_step(dataset: Dataset, config: TrainConfig, folder: Path) -> Row:
-    """Measure one step on all points, once, and store it beside the run."""
-    path, schema = folder / "step.json", dataset.schema
-    if not path.exists():
-        points = int(dataset.sizes.max())
-        need = measure(Workload(model=config.model, in_dim=schema.in_dim, out_dim=schema.out_dim, points=points))
-        write_json(path, {"seconds": need.seconds, "peak_mb": need.memory_mb})
-    kept: Row = json.loads(path.read_text(encoding="utf-8"))
-    return kept
-
-
-def _errors(result: Mapping[str, Any]) -> Row:
-    return {"parameters": result["parameters"], "rel_l2": result["rel_l2"], "mean_field": result["rel_l2_mean_field"]}
+def _cost_of_a_step(dataset: Dataset, config: TrainConfig) -> Row:
+    """Measure one step on all points."""
+    schema, points = dataset.schema, int(dataset.sizes.max())
+    need = measure(Workload(model=config.model, in_dim=schema.in_dim, out_dim=schema.out_dim, points=points))
+    return {"seconds": need.seconds, "peak_mb": need.memory_mb}
 
 
 def _seconds_of(blocks: int, latents: int, rows: Sequence[Row]) -> float:
@@ -213,23 +166,13 @@ def million_table(record: Mapping[str, Any], *, paper: bool = False) -> Table:
     for row in record["rows"]:
         cells = [f"{row['blocks']}", f"{row['latents']}", f"{row['parameters']:,}", f"{row['seconds']:.2f}"]
         cells += [f"{gigabytes(row['peak_mb']):.2f}", f"{row['rel_l2']:.4f}", f"{row['mean_field']:.4f}"]
-        known = row["latents"] in PAPER and row["blocks"] in BLOCKS
-        place = BLOCKS.index(row["blocks"]) if known else 0
         if paper:
-            seconds = PAPERS_EPOCH[row["latents"]][place] / STEPS_OF_AN_EPOCH if known else None
-            cells += ["" if seconds is None else f"{seconds:.2f}", f"{PAPERS_GB[place]}" if known else ""]
-        cells += [f"{1e-3 * PAPER[row['latents']][place]:.4f}" if known else ""] * errors
+            place = BLOCKS.index(row["blocks"])
+            cells += [f"{PAPERS_EPOCH[row['latents']][place] / STEPS_OF_AN_EPOCH:.2f}", f"{PAPERS_GB[place]}"]
+        if errors:
+            cells.append(f"{1e-3 * PAPER[row['latents']][place]:.4f}")
         rows.append(cells)
     return Table(head, rows, text=0)
-
-
-def table(record: Mapping[str, Any]) -> str:
-    """Return the table and the settings of a study as Markdown."""
-    made = record["environment"]
-    facts = {name: here for name, here, _ in _setting_rows(record)} | {"points": record["points"]}
-    facts |= {key: made[key] for key in ("processor", "torch", "commit")}
-    tables = [million_table(record), *_skipped(record), facts_table(facts)]
-    return "\n".join(each.markdown() for each in tables)
 
 
 def _skipped(record: Mapping[str, Any]) -> list[Table]:
@@ -241,16 +184,14 @@ def _skipped(record: Mapping[str, Any]) -> list[Table]:
 
 def _setting_rows(record: Mapping[str, Any]) -> list[tuple[str, str, str]]:
     """Return (setting, here, paper)."""
-    how = {**DEFAULTS, **record}
-    # Older records of generated flows do not name their samples.
-    samples = how.get("samples") or ([TRAIN, TEST] if record["data"] == "darcy" else CARS_OF_THE_PAPER)
+    samples = record.get("samples", [TRAIN, TEST])  # an older record of generated flows does not name them
     return [
         ("data", record["data"], "drivaerml"),
         ("samples (train + test)", "{} + {}".format(*samples), "{} + {}".format(*CARS_OF_THE_PAPER)),
         ("training steps", f"{record['steps']:,}", f"{STEPS_OF_THE_PAPER:,}"),
         ("points per training step", f"{record['subsample'] or record['points']:,}", f"{POINTS:,}"),
-        ("precision", how["precision"], "16"),
-        ("normalization", "published constants" if how["constants"] else "training samples", "published constants"),
+        ("precision", record["precision"], "16"),
+        ("normalization", "published constants" if record["constants"] else "training samples", "published constants"),
     ]
 
 

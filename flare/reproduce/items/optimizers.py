@@ -18,7 +18,6 @@ at 1; they differ in name, learning rates, betas and weight decay (`OPTIMIZER_DE
 from __future__ import annotations
 
 import math
-import statistics
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -33,7 +32,7 @@ from flare.reproduce.figures import cpu_curves
 from flare.reproduce.items.table1 import PAPER
 from flare.reproduce.jobs import Data, Overrides, Training
 from flare.reproduce.ledger import Ledger, Record
-from flare.reproduce.study import ERROR, Block, Cell, Item, Outcome, digits, outcomes
+from flare.reproduce.study import ERROR, Block, Cell, Item, Outcome, mean_spread, outcomes
 from flare.reproduce.tables import Table
 from flare.train.config import OPTIMIZER_DEFAULTS
 
@@ -313,11 +312,11 @@ def report(ledger: Ledger, budget: Budget) -> list[Block]:
     if searched := [o for o in found if o.cell.parts[0] == "search"]:
         blocks += [SEARCH, _search_table(searched, best_factors(ledger, budget))]
     if entered := [o for o in found if o.cell.parts[0] == "inputs"]:
-        blocks += [INPUTS_TITLE, _recipe_table(entered)]
+        blocks += [INPUTS_TITLE, _variants_table(entered)]
     if tried := [o for o in found if o.cell.parts[0] == "recipe"]:
-        blocks += [RECIPE, _recipe_table(tried)]
+        blocks += [RECIPE, _variants_table(tried)]
     if drawn := [o for o in found if o.cell.parts[0] == "subsample"]:
-        blocks += [SUBSAMPLE, _subsample_table(drawn), *_subsample_figures(drawn)]
+        blocks += [SUBSAMPLE, _variants_table(drawn, "steps"), *_subsample_figures(drawn)]
     return blocks
 
 
@@ -345,18 +344,12 @@ def _settings(outcome: Outcome) -> dict[str, Any]:
     return outcome.cell.job.settings()
 
 
-def _mean(values: Sequence[float], unit: float) -> str:
-    if not values:
-        return ""
-    return digits(statistics.mean(values), statistics.stdev(values) if len(values) > 1 else None, unit)
-
-
 def _validation(outcome: Outcome) -> str:
-    return _mean(outcome.values(VALIDATION), outcome.unit)
+    return mean_spread(outcome.values(VALIDATION), outcome.unit)
 
 
 def _minutes(outcome: Outcome) -> str:
-    return _mean([curve[-1][0] for record in outcome.records if (curve := _curve(record))], 60.0)
+    return mean_spread([curve[-1][0] for record in outcome.records if (curve := _curve(record))], 60.0)
 
 
 def _curve(record: Record) -> Sequence[tuple[float, float]]:
@@ -374,12 +367,12 @@ def _reached(found: Sequence[Outcome]) -> list[Block]:
         goals = {seed: runs[0][-1] for seed, runs in _runs(found, (dataset, model, "adamw")).items()}
         if not goals:
             continue
-        row = [dataset, model, _mean([seconds for seconds, _ in goals.values()], 60.0)]
+        row = [dataset, model, mean_spread([seconds for seconds, _ in goals.values()], 60.0)]
         for name in others:
             times = earliest(goals, _runs(found, (dataset, model, name)))
             besides = f"; {len(times)} of {len(goals)} seeds" if 0 < len(times) < len(goals) else ""
-            ratio = _mean([goals[seed][0] / seconds for seed, seconds in times.items()], 1.0)
-            row += [_mean(list(times.values()), 60.0) + besides, f"{ratio}×" if ratio else ""]
+            ratio = mean_spread([goals[seed][0] / seconds for seed, seconds in times.items()], 1.0)
+            row += [mean_spread(list(times.values()), 60.0) + besides, f"{ratio}×" if ratio else ""]
         rows.append(row)
     return [REACHED, Table(head, rows, text=2)] if rows else []
 
@@ -445,22 +438,13 @@ def _search_table(found: Sequence[Outcome], best: Mapping[Key, float]) -> Table:
     return Table(("dataset", "model", "optimizer", "rate", *rates), rows, text=3)
 
 
-def _recipe_table(found: Sequence[Outcome]) -> Table:
-    head = ("dataset", "setting", "epochs", f"test {ERROR}", f"validation {ERROR}", "seeds", "minutes")
+def _variants_table(found: Sequence[Outcome], length: str = "epochs") -> Table:
+    """Build a table of the cells of a group: dataset, setting and length, which is a setting of the training."""
+    head = ("dataset", "setting", length, f"test {ERROR}", f"validation {ERROR}", "seeds", "minutes")
     rows = []
     for o in found:
-        about = (*o.cell.parts[1:], str(_settings(o)["epochs"]))
+        about = (*o.cell.parts[1:], f"{_settings(o)[length]:,}")
         rows.append((*about, o.error(), _validation(o), o.seeds, _minutes(o)))
-    return Table(head, rows, text=2)
-
-
-def _subsample_table(found: Sequence[Outcome]) -> Table:
-    head = ("dataset", "points", "steps", f"test {ERROR}", f"validation {ERROR}", "minutes")
-    rows = []
-    for outcome in found:
-        _, dataset, name = outcome.cell.parts
-        about = (dataset, name.split("=")[1], f"{_settings(outcome)['steps']:,}")
-        rows.append((*about, outcome.error(), _validation(outcome), _minutes(outcome)))
     return Table(head, rows, text=2)
 
 

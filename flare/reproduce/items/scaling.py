@@ -12,7 +12,6 @@ from math import isnan
 from pathlib import Path
 from typing import Any
 
-from flare.mixer import check_backend
 from flare.report.page import png
 from flare.reproduce.analyses import Experiment
 from flare.reproduce.budgets import Budget
@@ -23,11 +22,10 @@ from flare.reproduce.items.layer_costs import (
     LATENTS,
     POINTS,
     SIZES,
+    Row,
     Sizes,
     layers,
     measure_layer,
-    rows_of,
-    sizes_of,
     speedup_where_measured,
     stays_within,
     summary,
@@ -37,14 +35,12 @@ from flare.reproduce.items.layer_costs import (
 from flare.reproduce.ledger import Ledger
 from flare.reproduce.study import READ_OFF, Block, Cell, Item, Picture, outcomes
 from flare.reproduce.tables import Table, facts_table
-from flare.train.profiling import DTYPES, run_isolated
-from flare.utils.environment import describe_environment, gigabytes
-from flare.utils.errors import ConfigError, suggest_name
+from flare.train.profiling import run_isolated
+from flare.utils.environment import gigabytes
 from flare.utils.files import write_json
 
 logger = logging.getLogger(__name__)
 
-BEGIN, END = "<!-- scaling table -->", "<!-- end of scaling -->"
 PAPERS_POINTS = (1_000, 100_000, 500_000, 1_000_000)
 """Numbers of points at which the paper's curves were read off."""
 _OOM = "out of memory"
@@ -64,60 +60,45 @@ FACTORS = {"flare 128": "255×", "flare 512": "228×", "flare 2048": "150×", "p
 
 
 def run(
-    out: Path,
+    folder: Path,
     *,
     points: Sequence[int] = POINTS,
     latents: Sequence[int] = LATENTS,
     limit_seconds: float = 600.0,
     limit_gb: float = 16.0,
-    thread_count: int = 1,
     precision: str = "32",
     sizes: Sizes = SIZES,
     backend: str = "auto",
-) -> str:
-    """Measure all layers, or resume, and write `scaling.json`, `scaling.md` and `scaling.png` into `out`.
+) -> dict[str, Any]:
+    """Measure all layers, or resume: each finished row is stored at once in `scaling.json`.
 
     Args:
-        out: Folder of the results. Each finished row is stored at once.
+        folder: Run folder.
         points: Numbers of points.
         latents: Latents of FLARE and slices of physics attention.
         limit_seconds: Longest time of a call. Larger sizes are extrapolated.
         limit_gb: Largest memory of a call. Larger sizes are extrapolated.
-        thread_count: Threads of torch.
         precision: `32`, or `bf16` or `16` under autocast.
         sizes: Kind of layer -> channels, heads and width of a head.
         backend: Mixer backend of FLARE.
 
     Returns:
-        The table as Markdown.
+        The settings, the rows and their summary.
     """
-    if precision not in DTYPES:
-        raise ConfigError(f"unknown precision {precision!r}; {suggest_name(precision, DTYPES)}")
-    check_backend(backend)
-    path = out / "scaling.json"
-    record: dict[str, Any] = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {"rows": []}
-    record |= {"limit_seconds": limit_seconds, "limit_gb": limit_gb, "threads": thread_count, "precision": precision}
-    record |= {"sizes": {kind: list(of) for kind, of in sizes.items()}, "backend": backend}
+    path = folder / "scaling.json"
+    rows: list[Row] = json.loads(path.read_text(encoding="utf-8"))["rows"] if path.exists() else []
     for name in layers(latents):
         for n in sorted(points):
-            mine = [r for r in rows_of(record) if r["layer"] == name]
-            if any(r["points"] == n for r in mine) or not stays_within(mine, name, n, limit_seconds, limit_gb):
+            mine = [row for row in rows if row["layer"] == name]
+            if any(row["points"] == n for row in mine) or not stays_within(mine, name, n, limit_seconds, limit_gb):
                 continue
-            row = run_isolated(measure_layer, name, n, thread_count, precision, sizes, backend)
+            row = run_isolated(measure_layer, name, n, precision, sizes, backend)
             logger.info("%s, %s points: %.4g s, %.0f MiB", name, f"{n:,}", row["seconds"], row["peak_mb"])
-            record["rows"].append(row)
-            record["environment"] = describe_environment()
-            write_json(path, record)
-    record |= summary(rows_of(record), names=layers(latents), largest=max(points))
-    write_json(path, record)
-    _figure(record).savefig(out / "scaling.png", dpi=150)
-    text = table(record)
-    (out / "scaling.md").write_text(text, encoding="utf-8")
-    return text
-
-
-def _figure(record: Mapping[str, Any]) -> Any:
-    return scaling_figure({**record, "rows": with_known_memory(rows_of(record))})
+            rows.append(row)
+            write_json(path, {"rows": rows})
+    about = {"limit_seconds": limit_seconds, "limit_gb": limit_gb, "threads": 1, "precision": precision}
+    about |= {"sizes": {kind: list(of) for kind, of in sizes.items()}, "backend": backend, "rows": rows}
+    return about | summary(rows, names=layers(latents), largest=max(points))
 
 
 def scaling_table(record: Mapping[str, Any], paper: Mapping[str, str] | None = None) -> Table:
@@ -140,9 +121,9 @@ def scaling_table(record: Mapping[str, Any], paper: Mapping[str, str] | None = N
         values = ["–" if isnan(value) else f"{value:,.4g}" for value in at_largest]
         if about["extrapolated"]:
             values = [value if value == "–" else f"*{value}*" for value in values]
-        ratio, both = about.get("faster_than_softmax"), speedup_where_measured(record, name)
-        guessed = about["extrapolated"] or record["layers"].get("softmax", about)["extrapolated"]
-        factor = "–" if ratio is None else f"*{_factor(ratio)}*" if guessed and name != "softmax" else _factor(ratio)
+        factor, both = _factor(about["faster_than_softmax"]), speedup_where_measured(record, name)
+        if name != "softmax" and (about["extrapolated"] or record["layers"]["softmax"]["extrapolated"]):
+            factor = f"*{factor}*"
         measured = ["–", "–"] if both is None else [_factor(both[1]), f"{both[0]:,}"]
         theirs = [paper.get(name, "")] if paper else []
         rows.append([name, *powers, f"{about['measured_to']:,}", *values, factor, *measured, *theirs])
@@ -154,21 +135,13 @@ def _factor(ratio: float) -> str:
     return f"{ratio:,.0f}×" if ratio >= 100 else f"{ratio:.3g}×"
 
 
-def table(record: Mapping[str, Any]) -> str:
-    """Return the table and the settings of a study as Markdown."""
-    record = with_summary(record)
-    made = record["environment"]
-    facts = _settings(record) | {key: made[key] for key in ("processor", "torch", "commit")}
-    return f"{scaling_table(record).markdown()}\n{facts_table(facts).markdown()}"
-
-
 def _settings(record: Mapping[str, Any]) -> dict[str, Any]:
     """Return the settings of a study."""
-    sizes = {f"channels, heads, head width of {kind}": f"{c}, {h}, {d}" for kind, (c, h, d) in sizes_of(record).items()}
-    used = {row["mixer"] for row in rows_of(record) if "mixer" in row} or {record.get("backend", "auto")}
+    sizes = {f"channels, heads, head width of {kind}": f"{c}, {h}, {d}" for kind, (c, h, d) in record["sizes"].items()}
+    used = {row["mixer"] for row in record["rows"] if "mixer" in row} or {record.get("backend", "auto")}
     return {
         **sizes,
-        "precision": record.get("precision", "32"),
+        "precision": record["precision"],
         "threads": record["threads"],
         "mixer backend of FLARE": ", ".join(sorted(used)),
         "calls per measurement (median), at most": CALLS,
@@ -234,18 +207,20 @@ def report(ledger: Ledger, budget: Budget) -> list[Block]:
         if comparable:
             blocks += [f"{name}, beside the paper's H100 in float16:", papers_table(record)]
         caption = f"{name}: time and memory of one layer."
-        blocks.append(Picture(name.replace("=", "-"), caption, png(_figure(record))))
+        drawn = scaling_figure({**record, "rows": with_known_memory(record["rows"])})
+        blocks.append(Picture(name.replace("=", "-"), caption, png(drawn)))
     return blocks
 
 
 def _is_mixed_study(record: Mapping[str, Any]) -> bool:
     """Return whether a record has the layers and the largest number of points of the paper's mixed study."""
-    return record["largest"] == PAPERS_STUDIES["16"]["points"][-1] and sizes_of(record) == sizes_of({})
+    usual = {kind: list(of) for kind, of in SIZES.items()}
+    return record["largest"] == PAPERS_STUDIES["16"]["points"][-1] and record["sizes"] == usual
 
 
 def papers_table(record: Mapping[str, Any]) -> Table:
     """Build a table of milliseconds and GB, ours and the paper's, one row per layer and number of points."""
-    ours = {(row["layer"], row["points"]): row for row in with_known_memory(rows_of(record))}
+    ours = {(row["layer"], row["points"]): row for row in with_known_memory(record["rows"])}
     lines = []
     for layer, columns in PAPER.items():
         for points, *theirs in zip(PAPERS_POINTS, *columns, strict=True):

@@ -16,6 +16,7 @@ from flare.reproduce.budgets import TINY, Budget
 from flare.reproduce.jobs import Overrides
 from flare.reproduce.ledger import Ledger
 from flare.reproduce.sequences import ATTENTIONS, PAPER, Classification, Sequences
+from flare.reproduce.sequences import VARIANTS as OF_FLARE
 from flare.reproduce.study import Block, Cell, Item, Outcome, mean_spread, outcomes
 from flare.reproduce.tables import Table
 from flare.sequence import SHORT_LISTOPS, SHORT_SIZES
@@ -100,11 +101,11 @@ VARIANTS = {
 def cells(budget: Budget) -> list[Cell]:
     found = []
     for name, task in TASKS[budget.name].items():
-        for attention in ATTENTIONS:
+        for attention in OF_FLARE if budget.name == "cpu" else ATTENTIONS:
             usual = Classification(task.data, attention, task.overrides, task=name)
             paper = PAPER[name][attention] / 100 if name in PAPER else None
             ways: list[tuple[tuple[str, ...], Overrides, bool]] = [((), (), True)]
-            if not task.extra:
+            if not task.extra and attention in ATTENTIONS:
                 ways.append(((DEV,), (AS_PUBLISHED,), True))
             for way, variant in VARIANTS.items():
                 if name in variant.tasks and attention in variant.attentions:
@@ -116,7 +117,7 @@ def cells(budget: Budget) -> list[Cell]:
                         usual.with_settings(*settings) if settings else usual,
                         exact=_script(usual) if name in PAPER else None,
                         paper=paper if has_number else None,
-                        extra=task.extra or bool(way_parts),
+                        extra=task.extra or bool(way_parts) or attention not in ATTENTIONS,
                         seeds=task.seeds,
                         discrepancies=dict.fromkeys(("data.protocol", "optim.lr", "model.kernel"), 20),
                     )

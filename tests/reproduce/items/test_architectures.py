@@ -1,5 +1,7 @@
 """What the table of architectures says of this code is counted: costs that follow their formula, and the criteria."""
 
+from functools import cache
+
 import pytest
 import torch
 from torch._subclasses import FakeTensorMode
@@ -23,6 +25,7 @@ def built(model, points, latents, blocks):
     return build_model(sizes.pop("name"), 2, 1, **sizes)
 
 
+@cache
 def counted(model, points, latents, blocks):
     """Operations of products between tokens, by kind: fused attention, and all others that are no linear map."""
     with FakeTensorMode():
