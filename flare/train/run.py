@@ -115,7 +115,7 @@ def _check_fits_resumed(folder: Path, fit: str) -> None:
 
 def _check_fits(config: TrainConfig, fit: str) -> None:
     if fit != "ignore":
-        from flare.train.memory import check_fits
+        from flare.train.profiling import check_fits
 
         check_fits(config)
 
