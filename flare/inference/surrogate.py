@@ -152,10 +152,10 @@ class Surrogate(Learner):
             The mesh with the predicted fields, and with error bars if the run is calibrated.
         """
         from flare.inference.calibration.calibrate import load_calibration
-        from flare.inference.prediction import predict_mesh
+        from flare.inference.prediction import predict
 
         calibration = load_calibration(self.run, self) if self.run else None
-        return predict_mesh(self, mesh, features=features, parameters=parameters, calibration=calibration)
+        return predict(self, mesh, features=features, parameters=parameters, calibration=calibration).mesh
 
     def encode(
         self,

@@ -90,7 +90,7 @@ def _json_inputs(
     given = {**known, **settings}
     for name in fields.keys() & given.keys():
         if name in settings or not same_value(fields[name], given[name]):
-            raise given_twice(name, path.name, fields[name], np.asarray(given[name]))
+            raise given_twice(name, path.name)
     points = fields.pop(schema.points, np.zeros(0))
     count = len(np.atleast_1d(points))
     if count == 0:
@@ -157,7 +157,7 @@ def summarize(
         familiarity = {
             "score": judgement.score,
             "unlike": rank == 0,
-            "verdict": calibration.ood.verdict(rank, judgement.score),
+            "verdict": calibration.ood.verdict(rank),
         }
     ranges = map(range_warning, judgement.outside if judgement else ())
     remarks = [note[:MAX_NOTE] for note in (*notes, *ranges, *filter(None, [outside]))]
