@@ -139,7 +139,7 @@ def test_a_large_part_is_judged_by_what_its_prediction_found(served, do, monkeyp
     monkeypatch.setattr(flare.inference.chunked, "CHUNK", 1024)
     monkeypatch.setattr(worker, "PROGRESS_SECONDS", 0.0)
     sample = served.surrogate.sample(points, {"thickness": thickness, "speed": SPEED})
-    score, _ = served.calibration.ood_score(served.surrogate, sample)
+    score = served.calibration.assess(served.surrogate, sample).score
     for module in (flare.inference.encoding, flare.inference.calibration.calibrate):
         monkeypatch.setattr(module, "encode", again)
     last, heard, _ = do(served, "predict", "json", part)
