@@ -258,9 +258,7 @@ class TrainConfig:
         if start is not None and end is not None and start > end:
             raise ConfigError(f"data.subsample_from={start} is larger than data.subsample={end}")
         if optim.schedule == "wsd" and optim.warmup + optim.decay > 1:
-            raise ConfigError(
-                f"optim.warmup={optim.warmup} and optim.decay={optim.decay} sum to more than 1"
-            )
+            raise ConfigError(f"optim.warmup={optim.warmup} and optim.decay={optim.decay} sum to more than 1")
         if self.shard and (optim.name != "adamw" or self.precision == "16"):
             raise ConfigError("shard needs optim.name='adamw' and precision 32 or bf16")
         if data.holdout is not None and data.val_split is not None:

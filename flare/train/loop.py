@@ -26,7 +26,7 @@ from flare.train.optimizers import build_optimizer
 from flare.train.run_folder import RunFolder
 from flare.train.schedule import decay_start, first_beta, learning_rate
 from flare.train.signals import Interrupted, SignalGuard
-from flare.train.tasks import Feed, Task
+from flare.train.tasks import Task
 from flare.utils.environment import gigabytes, peak_memory_mb
 from flare.utils.errors import CheckpointError, RankFailure, TrainingDiverged
 from flare.utils.progress import progress
@@ -140,7 +140,7 @@ class Trainer:
         if finished or epoch % self.config.checkpoint_every == 0:
             self.save("last")
 
-    def _step(self, micro_batches: list[Feed]) -> dict[str, Any]:
+    def _step(self, micro_batches: list[Any]) -> dict[str, Any]:
         """Do one optimizer step; return the mean loss, the gradient norm and the number of points of all ranks."""
         optim, position = self.config.optim, self.position
         for group in self.optimizer.param_groups:
@@ -182,7 +182,7 @@ class Trainer:
         self._save_due = bool(saves)
         return float(total) / self.fabric.world_size, int(all_points)
 
-    def _watch_loss(self, loss: float, micro_batches: list[Feed]) -> None:
+    def _watch_loss(self, loss: float, micro_batches: list[Any]) -> None:
         """Update the smoothed loss; stop if it is non-finite or far above its lowest value."""
         if not math.isfinite(loss):
             self._stop(f"the loss is {loss}", micro_batches)
@@ -194,7 +194,7 @@ class Trainer:
             self._stop(f"the loss rose to {smooth:.3g}, {smooth / reference:.0f} times its lowest value", micro_batches)
         position.smooth_loss, position.lowest_loss = smooth, lowest
 
-    def _stop(self, reason: str, micro_batches: list[Feed]) -> NoReturn:
+    def _stop(self, reason: str, micro_batches: list[Any]) -> NoReturn:
         samples = [i for batch in micro_batches for i in batch.indices]
         raise TrainingDiverged(
             f"training stopped at step {self.position.step} (epoch {self.position.epoch}): {reason}, on samples "

@@ -30,18 +30,6 @@ TASKS: Registry[Any] = Registry(
 """Content of a dataset -> class of the task that trains on it, with a class method `from_config(config, ranks)`."""
 
 
-class Feed(Protocol):
-    """A batch of any kind."""
-
-    @property
-    def indices(self) -> tuple[int, ...]: ...
-
-    @property
-    def points(self) -> int: ...
-
-    def to(self, device: torch.device) -> Feed: ...
-
-
 class Task(Protocol):
     """A learning task on a dataset, as the training loop sees it."""
 

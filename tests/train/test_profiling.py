@@ -375,15 +375,6 @@ def test_a_preset_gives_precision_batch_and_recompute(measured, tmp_path, capsys
     assert not any(w.recompute for w in measured)
 
 
-@pytest.mark.usefixtures("measured")
-def test_a_plan_takes_the_chunks_a_prediction_would(monkeypatch, capsys):
-    monkeypatch.setattr(environment, "available_memory_mb", lambda device, ranks=1: 512.0 / ranks)
-    assert main(["plan", "--points", "100000", "--ranks", "2"]) == 0
-    printed = capsys.readouterr().out
-    assert "0.2 GiB each" in printed
-    assert "32,768 points" in printed, "chunks of one process, which has the machine to itself"
-
-
 # -- does it fit? ------------------------------------------------------------------------------------------------------
 
 

@@ -53,7 +53,7 @@ def dataset(path, family, splits, seed) -> Dataset:
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
     folder = tmp_path_factory.mktemp("calibrated")
-    data = dataset(folder / "d", "ellipse", {"train": 80, "calibration": 120, "test": 120}, 0)
+    data = dataset(folder / "d", "ellipse", {"train": 60, "calibration": 120, "test": 120}, 0)
     settings = {"data": DataConfig(path=str(data.path), batch_size=8), "optim": OptimConfig(lr=3e-3)}
     start(TrainConfig(**settings, model=MODEL, epochs=15, device="cpu"), folder / "run")
     calibrate_run(folder / "run")
@@ -145,7 +145,4 @@ def test_a_file_with_unknown_entries_loads_and_a_damaged_one_is_refused(run, sur
 
 def test_only_a_sample_farther_than_all_others_gets_a_warning(run, surrogate):
     detector = load_calibration(run, surrogate).ood
-    for rank, score, warns in ((0, 1.26, True), (0, 154.0, True), (3, 0.9, False), (120, 0.1, False)):
-        assert ("WARNING" in detector.verdict(rank, score)) == warns
-    assert "121" in detector.verdict(0, 1.26), "one in 121 by chance"
-    assert "121" not in detector.verdict(0, 154.0)
+    assert ["WARNING" in detector.verdict(rank) for rank in (0, 3, 120)] == [True, False, False]
