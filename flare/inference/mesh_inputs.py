@@ -15,7 +15,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, TypedDict
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -161,14 +161,7 @@ def check_names(schema: Schema, features: Values, parameters: Values) -> None:
                 raise ConfigError(f"the model has no {role} {name!r}; {suggest_name(name, known)}")
 
 
-class GivenInputs(TypedDict):
-    """Arguments of `mesh_inputs` for inputs that a file lacks."""
-
-    features: Values
-    parameters: Values
-
-
-def split_settings(schema: Schema, settings: Values) -> GivenInputs:
+def split_settings(schema: Schema, settings: Values) -> dict[str, Any]:
     """Return values by name as the arguments `features` and `parameters` of `mesh_inputs`."""
     features = {name: value for name, value in settings.items() if name in schema.named("feature")}
     return {"features": features, "parameters": {n: value for n, value in settings.items() if n not in features}}
@@ -176,13 +169,13 @@ def split_settings(schema: Schema, settings: Values) -> GivenInputs:
 
 def check_sampling(name: str, points: Points, spacing: float | None) -> None:
     """Raise ConfigError if `points` or `spacing` have no effect on a file, or no meaning."""
+    argument = f"spacing={spacing:g}" if spacing is not None else f'points="{points}"'
     if spacing is not None and not 0 < spacing < math.inf:
-        raise ConfigError(f"spacing={spacing:g} is not a positive number")
+        raise ConfigError(f"{argument} is not a positive number")
     if not is_bare_surface(name) and (points != "auto" or spacing is not None):
-        argument = f'points="{points}"' if points != "auto" else f"spacing={spacing:g}"
         raise ConfigError(f"{argument} applies to surface files ({', '.join(SURFACES)}); {name} has its own points")
     if points == "vertices" and spacing is not None:
-        raise ConfigError(f'spacing={spacing:g} applies to points="surface" and points="voxels", not to vertices')
+        raise ConfigError(f"{argument} has no effect on vertices")
 
 
 def is_bare_surface(name: str) -> bool:

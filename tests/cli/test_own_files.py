@@ -157,17 +157,6 @@ def test_a_dry_run_writes_nothing(folder, tmp_path, capsys, monkeypatch):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_near_duplicates_in_two_splits_are_reported(tmp_path, capsys):
-    folder_of_plates(tmp_path / "files", 8)
-    for i in range(8):  # the same mesh computed again, on points that moved a little
-        mesh = plate(i)
-        mesh.points += 1e-6
-        mesh.save(tmp_path / "files" / f"again_{i}.vtu")
-    words = ["data", "import", str(tmp_path / "files"), "--target", "pressure", "--out", str(tmp_path / "d")]
-    assert main([*words, "--test", "again_*", "--calibration", "0"]) == 0
-    assert "WARNING: 8 samples" in capsys.readouterr().err
-
-
 def test_bad_requests_are_one_message(folder, tmp_path, capsys):
     run, part = folder / "runs" / "mine", folder / "part.vtu"
     results = folder / "results"

@@ -92,6 +92,8 @@ def test_a_run_is_resumed_extended_and_refused(ragged, tmp_path):
         ({"recipe": "slow"}, "slow"),
         ({"preset": "darcey"}, "darcey"),
         ({"batch_size": 0}, "data.batch_size=0"),
+        ({"settings": {"optim.undecayed": ["bias"]}}, "bias"),
+        ({"settings": {"shard": True, "optim.name": "soap"}}, "shard"),
     ],
 )
 def test_a_bad_setting_is_named_and_leaves_no_folder(ragged, tmp_path, settings, fact):

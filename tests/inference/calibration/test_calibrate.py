@@ -53,7 +53,7 @@ def dataset(path, family, splits, seed) -> Dataset:
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
     folder = tmp_path_factory.mktemp("calibrated")
-    data = dataset(folder / "d", "ellipse", {"train": 60, "calibration": 120, "test": 120}, 0)
+    data = dataset(folder / "d", "ellipse", {"train": 80, "calibration": 120, "test": 120}, 0)
     settings = {"data": DataConfig(path=str(data.path), batch_size=8), "optim": OptimConfig(lr=3e-3)}
     start(TrainConfig(**settings, model=MODEL, epochs=15, device="cpu"), folder / "run")
     calibrate_run(folder / "run")
@@ -96,13 +96,6 @@ def test_another_family_of_shapes_has_larger_ood_scores(run, surrogate, tmp_path
     assert (outside[:, None] > inside[None]).mean() >= 0.95, "area under the ROC curve"
     assert (inside > 1).mean() < 0.1
     assert (outside > 1).mean() > 0.5
-
-
-def test_a_geometry_of_another_scale_is_out_of_distribution(run, surrogate):
-    points, _ = outline(np.random.default_rng(5), "ellipse")
-    detector = load_calibration(run, surrogate).ood
-    scores = [detector.score(latent_vector(surrogate.encode(scale * points).latents)) for scale in (1.0, 3.0, 1000.0)]
-    assert scores[0] < 1.5 < min(scores[1:])
 
 
 def test_a_calibration_is_for_its_weights_alone(run, surrogate, tmp_path):
