@@ -479,27 +479,20 @@ def calibrate(workload: Workload) -> CostModel:
 
 
 def _calibration_workloads(workload: Workload) -> list[Workload]:
+    low, high = (size // workload.point_bytes for size in (LARGE if workload.returns_memory else SMALL))
+    if workload.is_streamed:
+        low, high = 2 * workload.chunk, 3 * workload.chunk
+    elif not workload.returns_memory:
+        high = min(max(workload.total_points, low), high)
+        low = high // 4
     # PyTorch's own operators keep much memory; a calibration should fit wherever the run does.
-    more = 3 if workload.uses_kernels else 2
-    latents = min(workload.latents, MOST_LATENTS)
-    small, large = _calibration_points(workload)
-    tries = [(small, 1, latents), (large, 1, latents), (small, more, latents), (large, more, latents)]
-    tries += [(small, more, 4 * latents)]
+    more, latents = 3 if workload.uses_kernels else 2, min(workload.latents, MOST_LATENTS)
+    tries = [(points, blocks, latents) for blocks in (1, more) for points in (low, high)]
+    tries.append((low, more, 4 * latents))
     return [
         replace(workload, points=points, batch=1, model={**workload.model, "blocks": blocks, "latents": count})
         for points, blocks, count in dict.fromkeys(tries)
     ]
-
-
-def _calibration_points(workload: Workload) -> tuple[int, int]:
-    """Return the points of the smaller and the larger workloads of a calibration."""
-    if workload.is_streamed:
-        return 2 * workload.chunk, 3 * workload.chunk
-    low, high = (size // workload.point_bytes for size in (LARGE if workload.returns_memory else SMALL))
-    if workload.returns_memory:
-        return low, high
-    large = min(max(workload.total_points, low), high)
-    return large // 4, large
 
 
 class Planner:
