@@ -119,30 +119,21 @@ def mesh_inputs(
     count = mesh.cell_count if uses_cells(mesh, schema) else len(mesh.points)
     if limits is not None and count > limits.points:
         raise TooLarge(f"{name} has {count:,} points; the limit is {limits.points:,}")
-    values = _input_values(mesh, schema, given, known or {}, count, note)
+    named = {name: np.atleast_1d(np.asarray(value, dtype=np.float64)) for name, value in given.items()}
+    features_of_model, inputs = schema.named("feature"), schema.named(*INPUT_ROLES)
+    passed = {n: np.tile(value, (count, 1)) if n in features_of_model else value for n, value in named.items()}
+    known = {**(known or {}), **passed}
+    for key, value in known.items():
+        own = find_field(mesh, schema, key)
+        if own is not None and (key in passed or not same_value(own, value)):
+            raise given_twice(key, mesh.name)
+    for key in inputs:
+        if key not in passed and (other := other_unit(mesh, schema, key)):
+            unit = schema.fields[key].unit
+            raise DataError(f"{mesh.name}: {key!r} is in {other}, but the model expects {unit}; convert it to {unit}")
+    values = extract_fields(mesh, schema, inputs, known, log=note)
     found = ModelInputs(Sample({}), mesh, values[schema.points], tuple(given), notes, name)
     return _checked(surrogate, values, found)
-
-
-def _input_values(
-    mesh: Mesh,
-    schema: Schema,
-    given: Values,
-    known: Mapping[str, np.ndarray],
-    count: int,
-    log: Callable[[str], None],
-) -> dict[str, np.ndarray]:
-    """Collect the inputs from the mesh and from the arguments."""
-    values = {name: np.atleast_1d(np.asarray(value, dtype=np.float64)) for name, value in given.items()}
-    features = schema.named("feature")
-    passed = {name: np.tile(value, (count, 1)) if name in features else value for name, value in values.items()}
-    for name, value in {**known, **passed}.items():
-        own = find_field(mesh, schema, name)
-        if own is not None and (name in passed or not same_value(own, value)):
-            raise given_twice(name, mesh.name)
-    inputs = schema.named(*INPUT_ROLES)
-    check_units(mesh, schema, [name for name in inputs if name not in passed])
-    return extract_fields(mesh, schema, inputs, {**known, **passed}, log=log)
 
 
 def _checked(surrogate: Surrogate, values: dict[str, np.ndarray], inputs: ModelInputs) -> ModelInputs:
@@ -191,15 +182,6 @@ def given_twice(name: str, where: str) -> DataError:
 def same_value(own: np.ndarray, known: np.ndarray) -> bool:
     """Return whether two values are equal in single precision."""
     return np.array_equal(np.asarray(own, np.float32).reshape(-1), np.asarray(known, np.float32).reshape(-1))
-
-
-def check_units(mesh: Mesh, schema: Schema, names: Sequence[str]) -> None:
-    """Raise DataError if the file states another unit than the model has; nothing is converted."""
-    for name in names:
-        other = other_unit(mesh, schema, name)
-        if other:
-            unit = schema.fields[name].unit
-            raise DataError(f"{mesh.name}: {name!r} is in {other}, but the model expects {unit}; convert it to {unit}")
 
 
 def other_unit(mesh: Mesh, schema: Schema, name: str) -> str | None:

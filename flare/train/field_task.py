@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -99,9 +99,8 @@ class FieldTask:
     def check_grid(self, model: Mapping[str, Any]) -> None:
         """Raise a `ConfigError` if a model was built for another grid than the dataset's."""
         grid, wanted = self.dataset.schema.grid, model.get("grid")
-        if wanted is not None and not (isinstance(wanted, Sequence) and tuple(wanted) == grid):
-            found = "has no grid" if grid is None else f"has the grid {list(grid)}"
-            raise ConfigError(f"model.grid is {wanted}, but {self.data.path} {found}")
+        if wanted is not None and (grid is None or list(wanted) != list(grid)):
+            raise ConfigError(f"model.grid is {wanted}, but the grid of {self.data.path} is {grid and list(grid)}")
 
     def surrogate(self, model: Mapping[str, Any], *, fitted: bool = True) -> Surrogate:
         """Build an untrained model with normalizers fitted to the training samples.
