@@ -234,7 +234,8 @@ class FieldTask:
         from flare.data.benchmarks.cards import compare_with_paper
 
         fields = {name: (of["rel_l2"], of["rel_l2_mean_field"]) for name, of in result["fields"].items()}
-        lines = [f"test rel-L2           {result['rel_l2']:.4f}   mean of {counted(result['test_samples'], 'sample')}"]
+        samples = counted(result["test_samples"], "sample")
+        lines = [f"test rel-L2           {result['rel_l2']:.4f}   mean of {samples}, last weights"]
         lines += _mean_field_lines(result["rel_l2"], result["rel_l2_mean_field"], result["mean_field"], fields)
         return lines + [f"the paper             {paper}" for paper in filter(None, [compare_with_paper(result)])]
 
@@ -283,7 +284,9 @@ class FieldTask:
 
 def compare_errors(error: float, baseline: float) -> str:
     """Compare an error with that of the training-mean field."""
-    return f"{baseline / error:.2f} times ours" if error > 0 else "ours is exact"
+    if error >= baseline:
+        return f"ours is WORSE, {error / baseline:.1f} times its error"
+    return f"ours is {baseline / error:.1f} times better" if error > 0 else "ours is exact"
 
 
 def _mean_field_lines(error: float, baseline: float, kind: str, fields: Mapping[str, tuple[float, float]]) -> list[str]:

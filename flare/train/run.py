@@ -120,16 +120,22 @@ def _finish(folder: Path, result: dict[str, Any], *, report: bool) -> Run:
     if not result:  # another rank than the first
         return Run(folder, result)
     try:
-        if calibration_path(folder).exists():
-            calibration = load_calibration(folder, load(folder))
-        if calibration is None:
-            calibration = calibrate_run(folder, device=RunFolder(folder).config().device)
-        if report and not (folder / "report.html").exists():
-            logger.info("writing the report ...")
-            write_run_report(folder)
+        calibration = _calibrated(folder)
     except FlareError as error:
-        logger.warning(f"the run is trained, but its error bars or its report failed: {error}")
+        logger.warning(f"no error bars: {error}")
+    if report and not (folder / "report.html").exists():
+        logger.info("writing the report ...")
+        try:
+            write_run_report(folder)
+        except FlareError as error:
+            logger.warning(f"no report: {error}")
     return Run(folder, result, calibration)
+
+
+def _calibrated(folder: Path) -> Calibration | None:
+    if calibration_path(folder).exists() and (found := load_calibration(folder, load(folder))):
+        return found
+    return calibrate_run(folder, device=RunFolder(folder).config().device)
 
 
 def calibrate_run(
