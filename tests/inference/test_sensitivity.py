@@ -183,7 +183,6 @@ def test_the_verb_takes_other_meshes_and_what_they_lack_beside_them(run, tmp_pat
     [
         (["--of", "integral", "--out", "a.npz"], "--of integral"),
         (["--of", "mean", "--out", "a.vtu"], "p.csv"),
-        (["--of", "mean", "--out", "a.txt"], "a.txt"),
         (["--of", "mean", "--direction", "1,0", "--out", "a.npz"], "--direction"),
         (["--of", "mean", "--points", "surface", "--out", "a.npz"], "--points surface"),
     ],
