@@ -99,7 +99,7 @@ PRESET = ["--preset", "lra/listops-small"]
         (["spectra", "RUN"], "sequences"),
         (["encode", "RUN", "x.csv", "--out", "OUT"], "sequences"),
         (["plan", *PRESET, "--points", "1000"], "'sequence'"),
-        (["train", *PRESET, "--data.path", "DATA", "--split", "points", "--out", "OUT"], "split=points"),
+        (["train", *PRESET, "--data.path", "DATA", "--split", "points", "--out", "OUT"], "--split points"),
         (["train", "--preset", "lra/listop", "--out", "o"], "lra/listops"),
         (["train", *PRESET, "--data.path", "DATA", "--model.attention", "x"], "attention='x'"),
         (["train", "--data.path", "DATA", "--out", "OUT"], "model.name=sequence"),
