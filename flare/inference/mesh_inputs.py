@@ -217,6 +217,7 @@ def sample_surface(
     surface, most = mesh.surface(), limits.points if limits else None
     if not np.isfinite(surface.vertices).all():
         raise DataError(f"{mesh.name} has NaN or infinite coordinates")
+    where = "triangle centers" if schema.points == CENTRES else "vertices"
     mesher = benchmark_mesher(schema) if points == "auto" else None
     kind = _training_points(schema, mesh, spacing) if points == "auto" else points
     if mesher is not None:
@@ -227,12 +228,12 @@ def sample_surface(
             f'inside volumes; choose points="surface", points="voxels" or points="vertices", or use a mesh'
         )
     elif kind == "vertices":
-        sampled, how = mesh, "fields are at its own points or triangles"
+        sampled, how = mesh, f"fields are at its {where}"
     elif spacing is None or not 0 < spacing < math.inf:
         raise ConfigError("the spacing of the training points is unknown; pass spacing=NUMBER, or calibrate the run")
     elif kind == "surface":
         sampled = points_on_surface(mesh, spacing, max_points=most or MAX_POINTS)
-        how = f'spread over the surface at a spacing of {spacing:.3g} (points="vertices" keeps the mesh)'
+        how = f'spread over the surface at a spacing of {spacing:.3g}, not at its {where} (points="vertices")'
     else:
         sampled, how = fill_with_voxels(mesh, spacing, max_points=most), f"filled with voxels of {spacing:.3g}"
     count = sampled.cell_count if schema.points == CENTRES and sampled.dimension else len(sampled.points)

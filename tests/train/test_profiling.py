@@ -343,7 +343,7 @@ def test_plan_on_the_command_line(tmp_path, capsys):
 @pytest.mark.parametrize(
     ("words", "fact"),
     [
-        (["--points", "100", "--heads", "7", "--channels", "16"], "heads=7"),
+        (["--points", "100", "--heads", "7", "--channels", "16"], "--heads 7"),
         (["--points", "many"], "--points"),
         ([], "--points"),
         (["--points", "100", "--ranks", "0"], "--ranks"),
