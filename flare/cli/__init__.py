@@ -83,19 +83,21 @@ def _describe(error: Exception) -> str:
 def with_options(message: str, options: Collection[str]) -> str:
     """Name options instead of arguments in a message of the library.
 
-    The library writes arguments as `name` or `name=value` in backticks. Those that are options of the command line
-    become `--name` and `--name value`.
+    The library writes arguments as `name=value`, or as `name` in backticks. Those that are options of the command line
+    become `--name value` and `--name`. Inputs to pass, such as `parameters={"speed": ...}`, become `--set speed=VALUE`.
     """
 
     def replace(found: re.Match[str]) -> str:
-        name, value = found[1], found[2]
+        name = found["quoted"] or found["name"]
         spellings = (f"--{name}", f"--{name.replace('_', '-')}")
         option = next((spelling for spelling in spellings if spelling in options), None)
-        if option is None:
-            return found[0]
-        return option if value is None else f"{option} {value}"
+        value = (found["value"] or "").strip("\"'")
+        return found[0] if option is None else f"{option} {value}".strip()
 
-    return re.sub(r"`(\w+)(?:=([^`]*))?`", replace, message)
+    if "--set" in options:
+        message = re.sub(r'\b(?:features|parameters)=\{"(\w+)": \.\.\.\}', r"--set \1=VALUE", message)
+    value = r"""=(?P<value>"[^"]*"|'[^']*'|[\w.+-]*\w)"""
+    return re.sub(rf"`(?P<quoted>[\w.]+)`|(?<![\w-])`?(?P<name>[A-Za-z][\w.]*){value}`?", replace, message)
 
 
 def _dispatch(words: list[str]) -> int:

@@ -6,28 +6,25 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from flare.cli import make_parser, parse
+from flare.cli.surrogates import add_weights, weights
 from flare.utils.errors import ConfigError
 
 
 def run(words: Sequence[str]) -> int:
     """Run the command."""
     parser = make_parser("calibrate", "Measure error bars and the OOD score of a run, and save them in its folder.")
-    parser.add_argument("run", help="run folder")
-    parser.add_argument("--checkpoint", default="last", choices=["last", "best"], help="which weights")
-    parser.add_argument("--ema", action="store_true", help="the averaged weights, if the run has them")
-    parser.add_argument("--device", default="auto", help="auto, cpu, cuda, ...")
+    add_weights(parser)
     args = parse(parser, words)
 
     from flare.inference.calibration.calibrate import calibration_path
     from flare.train.run import calibrate_run
 
-    weights = {"checkpoint": args.checkpoint, "ema": args.ema}
-    calibration = calibrate_run(args.run, device=args.device, **weights)
+    calibration = calibrate_run(args.run, **weights(args))
     if calibration is None:
         raise ConfigError(f"{args.run} is a classifier; only surrogates of fields have error bars")
     for line in calibration_lines(calibration.report):
         print(line)
-    print(f"written to {calibration_path(args.run, **weights)}")
+    print(f"written to {calibration_path(args.run, args.checkpoint, args.ema)}")
     return 0
 
 

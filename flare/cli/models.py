@@ -53,9 +53,8 @@ def run(words: Sequence[str]) -> int:
     grid, points = (shape, shape[0] * shape[1]) if isinstance(shape, tuple) else (None, shape)
     points = points if chosen.points is None else chosen.points
     in_dim = in_dim if chosen.in_dim is None else chosen.in_dim
-    for option, value in {"points": points, "in-dim": in_dim, "out-dim": chosen.out_dim}.items():
-        if value < 1:
-            raise ConfigError(f"--{option} {value} must be at least 1")
+    if min(points, in_dim, chosen.out_dim) < 1:
+        raise ConfigError(f"--points {points}, --in-dim {in_dim}, --out-dim {chosen.out_dim}: each must be at least 1")
 
     from flare.models.cost import cost_of
 

@@ -14,8 +14,7 @@ from flare.utils.terminal import print_status
 from flare.utils.text import counted, duration
 
 if TYPE_CHECKING:
-    from flare.train.memory import Planner
-    from flare.train.profiling import Workload
+    from flare.train.profiling import Planner, Workload
 
 EPILOG = """examples:
   flare plan --points 1000000
@@ -44,18 +43,17 @@ def run(words: Sequence[str]) -> int:
         "--recompute", type=bool, help="recompute blocks in the backward pass; default: the preset's, or false"
     )
     parser.add_argument("--chunk", default="auto", choices=["auto", "whole"], help="points at a time in a prediction")
-    parser.add_argument("--device", default="cpu", help="cpu or cuda")
+    parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"])
     parser.add_argument("--memory", type=float, help="GB per rank; default: what is free, divided among CPU ranks")
     parser.add_argument("--steps", type=whole_number, help="steps of the whole run, to predict its duration")
     parser.add_argument("--calibration", help="file that keeps calibrations for later calls")
     args = parse(parser, words)
     for name in ("ranks", "memory", "steps"):
         if (value := getattr(args, name)) is not None and value <= 0:
-            raise ConfigError(f"{name}={value}; it must be above 0")
+            raise ConfigError(f"--{name} {value} must be above 0")
 
     from flare.inference.chunked import chunk_within
-    from flare.train.memory import Planner
-    from flare.train.profiling import prediction_workload
+    from flare.train.profiling import Planner, prediction_workload
     from flare.utils.environment import available_memory_mb
 
     training = _training_workload(args)
@@ -65,8 +63,7 @@ def run(words: Sequence[str]) -> int:
     chunk = chunk_within(whole, width) if args.chunk == "auto" else None
     planner = Planner(Path(args.calibration) if args.calibration else None)
     share = f"{training.batch} x {training.points:,} points on each of {counted(args.ranks, 'rank')}"
-    note = " if all run on this machine" if args.ranks > 1 and args.device == "cpu" and not given else ""
-    print(f"{share}, precision {training.precision}, {per_rank / 1024:.1f} GiB each{note}")
+    print(f"{share}, precision {training.precision}, {per_rank / 1024:.1f} GiB each")
     _show_training(planner, training, per_rank, args)
     _show_prediction(planner, prediction_workload(training, args.points, chunk=chunk), whole)
     return 0
@@ -74,10 +71,7 @@ def run(words: Sequence[str]) -> int:
 
 def whole_number(text: str) -> int:
     """Parse `1000000`, `1_000_000` or `1e6`."""
-    try:
-        number = float(text)
-    except ValueError:
-        raise ValueError(f"{text!r} is not a number") from None
+    number = float(text)
     if not number.is_integer():
         raise ValueError(f"{text} is not a whole number")
     return int(number)
@@ -85,12 +79,9 @@ def whole_number(text: str) -> int:
 
 def _training_workload(args: Any) -> Workload:
     """Return the training step of one rank, from the options and otherwise from the preset."""
-    from flare.train.memory import points_per_rank
     from flare.train.profiling import Workload
 
-    record = (
-        read_yaml(preset_path(args.preset)) if args.preset else {"model": {"name": "flare"}, "data": {"batch_size": 1}}
-    )
+    record = read_yaml(preset_path(args.preset)) if args.preset else {"data": {"batch_size": 1}}
     config = build_config(record, args.preset or "settings")
     given = {name: getattr(args, name) for name in SIZES if getattr(args, name) is not None}
     batch = args.batch if args.batch is not None else math.ceil(config.data.batch_size / config.optim.accumulate)
@@ -103,7 +94,7 @@ def _training_workload(args: Any) -> Workload:
         model=dict(config.model) | given,
         in_dim=args.in_dim,
         out_dim=args.out_dim,
-        points=points_per_rank(args.points, args.ranks) if by_points else args.points,
+        points=math.ceil(args.points / args.ranks) if by_points else args.points,
         batch=batch if by_points else math.ceil(batch / args.ranks),
         precision=precision,
         recompute=config.recompute if args.recompute is None else args.recompute,
@@ -114,36 +105,30 @@ def _training_workload(args: Any) -> Workload:
 
 def _show_training(planner: Planner, workload: Workload, memory_mb: float, args: Any) -> None:
     usage = planner.predict(workload)
-    print(f"{'training':<11} {_memory(usage.memory_mb, memory_mb)}; {_time(usage.seconds)} a step")
+    print(f"training    {_memory(usage.memory_mb, memory_mb)}; {_time(usage.seconds)} a step")
     if args.steps:
-        print(f"{'':<11} {args.steps:,} steps take {duration(usage.seconds * args.steps)}")
+        print(f"            {args.steps:,} steps take {duration(usage.seconds * args.steps)}")
     ranks = {args.split: args.ranks}  # workloads are per rank; what is printed is the total of all ranks
-    label = "at most"
     for what, most in planner.largest(workload, memory_mb).items():
-        if most is None:
-            continue
-        count = {
-            "points": most.points * ranks.get("points", 1),
-            "samples at a time": most.batch * ranks.get("samples", 1),
-            "latents": most.latents,
-        }[what]
-        cap = ", the points of a rank," if what == "latents" and most.latents == most.points else ""
-        print(f"{label:<11} {count:,} {what}{cap} with {_time(planner.predict(most).seconds)} a step")
-        label = "or"
+        if most is not None:
+            count = {
+                "points": most.points * ranks.get("points", 1),
+                "samples at a time": most.batch * ranks.get("samples", 1),
+                "latents": most.latents,
+            }[what]
+            print(f"at most     {count:,} {what} with {_time(planner.predict(most).seconds)} a step")
 
 
 def _show_prediction(planner: Planner, workload: Workload, memory_mb: float) -> None:
     usage = planner.predict(workload)
     chunks = f" in chunks of {workload.chunk:,} points" if workload.is_streamed else ""
-    print(f"{'prediction':<11} {_memory(usage.memory_mb, memory_mb)}; {_time(usage.seconds)} a sample{chunks}")
+    print(f"prediction  {_memory(usage.memory_mb, memory_mb)}; {_time(usage.seconds)} a sample{chunks}")
     if workload.kind == "scratch":
-        print(f"{'':<11} with a scratch file of {workload.point_bytes * workload.points / 1e9:.2f} GB")
-    if workload.is_streamed:
-        print(f"{'at most':<11} any number of points: the memory stays constant, the time grows in proportion")
+        print(f"            with a scratch file of {workload.point_bytes * workload.points / 1e9:.2f} GB")
 
 
 def _memory(need_mb: float, memory_mb: float) -> str:
-    from flare.train.memory import fits
+    from flare.train.profiling import fits
 
     return f"{need_mb / 1024:8.2f} GiB at the peak, {'fits' if fits(need_mb, memory_mb) else 'does NOT fit'}"
 

@@ -7,26 +7,23 @@ from contextlib import nullcontext
 from pathlib import Path
 
 from flare.cli import make_parser, parse
+from flare.cli.surrogates import add_weights, weights
 from flare.utils.errors import ConfigError, DataError
 
 
 def run(words: Sequence[str]) -> int:
     """Write spectra and pictures, print the ranks; return the exit code."""
     parser = make_parser("spectra", "Analyze the mixing matrices of every FLARE layer of a run, averaged over samples.")
-    parser.add_argument("run", help="run folder")
+    add_weights(parser, ema=False)
     parser.add_argument("--data", help="another dataset with the same fields; default: that of the run")
     parser.add_argument("--split", help="default: the test split of the run")
     parser.add_argument("--samples", type=int, default=20, help="number of samples to average over")
     parser.add_argument("--vectors", type=int, default=6, help="number of leading eigenvectors, for the first sample")
-    parser.add_argument("--checkpoint", default="last", choices=["last", "best"], help="weights to use")
-    parser.add_argument("--device", default="auto", help="auto, cpu, cuda, ...")
     parser.add_argument("--out", help="output folder; default: <run>/spectra")
     args = parse(parser, words)
     for option in ("samples", "vectors"):
         if args[option] < 1:
             raise ConfigError(f"--{option} {args[option]} must be at least 1")
-
-    import numpy as np
 
     from flare.data.dataset import Dataset
     from flare.inference.spectra import surrogate_eigenvectors, surrogate_spectra
@@ -35,13 +32,13 @@ def run(words: Sequence[str]) -> int:
     from flare.report.run import leading_eigenvectors
     from flare.report.spectra import spectra_figure
     from flare.train.run_folder import RunFolder
-    from flare.utils.files import check_not_existing, create_file, replace_atomically
+    from flare.utils.files import check_not_existing, create_file, replace_atomically, save_arrays
     from flare.utils.progress import progress
     from flare.utils.text import counted
 
     if args.out:
         check_not_existing(args.out)
-    surrogate = load(args.run, checkpoint=args.checkpoint, device=args.device)
+    surrogate = load(args.run, **weights(args))
     data = RunFolder(args.run).config().data
     dataset = Dataset(args.data or data.path)
     surrogate.check_fields(dataset.schema, dataset.path)
@@ -65,7 +62,7 @@ def run(words: Sequence[str]) -> int:
         save_png(spectra_figure(spectra), folder / "spectra.png")
         with replace_atomically(folder / "eigenvectors.npz") as path:
             fields = {f"block_{b + 1}": vectors.cpu().numpy() for b, (_, vectors) in enumerate(pairs)}
-            np.savez(path, points=sample.values[schema.points], **fields)  # type: ignore[arg-type]
+            save_arrays(path, {"points": sample.values[schema.points], **fields})
         if sample.values[schema.points].shape[1] in (2, 3):
             for block, pair in enumerate(pairs):
                 figure = leading_eigenvectors(dataset, indices[0], pair, spectra, block)

@@ -29,7 +29,6 @@ RECIPE = """how to train: fast (Muon; the default without a preset), paper (the 
 is trained in the paper"""
 SHORT = {
     "--batch-size": "--data.batch_size",
-    "--batch_size": "--data.batch_size",
     "--lr": "--optim.lr",
     "--optimizer": "--optim.name",
 }
@@ -96,4 +95,5 @@ def short_names(words: Sequence[str]) -> Iterator[str]:
     for word, following in zip(words, [*words[1:], ""], strict=False):
         name, equals, value = word.partition("=")
         is_model_name = name == "--model" and not (value if equals else following).startswith("{")
-        yield f"{'--model.name' if is_model_name else SHORT.get(name, name)}{equals}{value}"
+        long = "--model.name" if is_model_name else SHORT.get(name.replace("_", "-"), name)
+        yield f"{long}{equals}{value}"

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -17,6 +17,7 @@ from flare.data.sample import Sample, input_array
 from flare.models.streaming import CHUNK, Stream, can_stream, flare_blocks, flare_model, spans
 from flare.utils.environment import available_memory_mb
 from flare.utils.errors import ConfigError, DataError
+from flare.utils.progress import Update, progress
 from flare.utils.text import counted
 
 if TYPE_CHECKING:
@@ -94,6 +95,14 @@ def stream(
 def passes(surrogate: Surrogate) -> int:
     """Return the number of passes over the points: one per block."""
     return len(getattr(surrogate.network, "blocks", [0]))
+
+
+def prediction_progress(
+    surrogate: Surrogate, count: int, *, quiet: bool = False, skipped: int = 0
+) -> AbstractContextManager[Update]:
+    """Report the progress of a prediction at many points: one pass over them per block, but the last `skipped` ones."""
+    total = count * (passes(surrogate) - skipped)
+    return progress("predicting", total, unit="points x blocks", quiet=quiet or count < MANY)
 
 
 def pointwise(

@@ -135,19 +135,13 @@ def load_encoding(path: str | os.PathLike[str], surrogate: Surrogate) -> Encodin
     about, tensors = _read(Path(path))
     if about["model"] != fingerprint(surrogate):
         raise DataError(f"{path} was encoded with other weights (another run, checkpoint or ema); encode again")
-    network = flare_model(surrogate.network)
-    latents = []
-    for i, block in enumerate(flare_blocks(network)):
-        mixer, z = block.mixer, tensors.get(f"latents/{i}")
-        shape = [1, mixer.heads, *mixer.latents.shape[1:]]
-        if z is None or list(z.shape) != shape:
-            raise DataError(f"{path} is damaged: latents of block {i} should be {shape}; encode again")
-        latents.append(z.to(surrogate.device))
-    names = surrogate.schema.named("parameter")
-    if "box" not in tensors or any(f"parameter/{name}" not in tensors for name in names):
-        raise DataError(f"{path} is damaged: its box or parameters are missing; encode again")
-    parameters = {name: tensors[f"parameter/{name}"].numpy() for name in names}
-    return Encoding(surrogate, latents, parameters, tensors["box"].numpy(), int(about["points"]))
+    blocks = len(flare_blocks(flare_model(surrogate.network)))
+    try:
+        latents = [tensors[f"latents/{i}"].to(surrogate.device) for i in range(blocks)]
+        parameters = {name: tensors[f"parameter/{name}"].numpy() for name in surrogate.schema.named("parameter")}
+        return Encoding(surrogate, latents, parameters, tensors["box"].numpy(), int(about["points"]))
+    except KeyError as missing:
+        raise DataError(f"{path} is damaged: it has no {missing}; encode again") from None
 
 
 def _read(path: Path) -> tuple[dict[str, str], dict[str, Tensor]]:

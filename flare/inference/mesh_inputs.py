@@ -15,7 +15,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, TypedDict
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -119,30 +119,21 @@ def mesh_inputs(
     count = mesh.cell_count if uses_cells(mesh, schema) else len(mesh.points)
     if limits is not None and count > limits.points:
         raise TooLarge(f"{name} has {count:,} points; the limit is {limits.points:,}")
-    values = _input_values(mesh, schema, given, known or {}, count, note)
+    named = {name: np.atleast_1d(np.asarray(value, dtype=np.float64)) for name, value in given.items()}
+    features_of_model, inputs = schema.named("feature"), schema.named(*INPUT_ROLES)
+    passed = {n: np.tile(value, (count, 1)) if n in features_of_model else value for n, value in named.items()}
+    known = {**(known or {}), **passed}
+    for key, value in known.items():
+        own = find_field(mesh, schema, key)
+        if own is not None and (key in passed or not same_value(own, value)):
+            raise given_twice(key, mesh.name)
+    for key in inputs:
+        if key not in passed and (other := other_unit(mesh, schema, key)):
+            unit = schema.fields[key].unit
+            raise DataError(f"{mesh.name}: {key!r} is in {other}, but the model expects {unit}; convert it to {unit}")
+    values = extract_fields(mesh, schema, inputs, known, log=note)
     found = ModelInputs(Sample({}), mesh, values[schema.points], tuple(given), notes, name)
     return _checked(surrogate, values, found)
-
-
-def _input_values(
-    mesh: Mesh,
-    schema: Schema,
-    given: Values,
-    known: Mapping[str, np.ndarray],
-    count: int,
-    log: Callable[[str], None],
-) -> dict[str, np.ndarray]:
-    """Collect the inputs from the mesh and from the arguments."""
-    values = {name: np.atleast_1d(np.asarray(value, dtype=np.float64)) for name, value in given.items()}
-    features = schema.named("feature")
-    passed = {name: np.tile(value, (count, 1)) if name in features else value for name, value in values.items()}
-    for name, value in {**known, **passed}.items():
-        own = find_field(mesh, schema, name)
-        if own is not None and (name in passed or not same_value(own, value)):
-            raise given_twice(name, mesh.name, own, value)
-    inputs = schema.named(*INPUT_ROLES)
-    check_units(mesh, schema, [name for name in inputs if name not in passed])
-    return extract_fields(mesh, schema, inputs, {**known, **passed}, log=log)
 
 
 def _checked(surrogate: Surrogate, values: dict[str, np.ndarray], inputs: ModelInputs) -> ModelInputs:
@@ -154,43 +145,28 @@ def _checked(surrogate: Surrogate, values: dict[str, np.ndarray], inputs: ModelI
 
 def check_names(schema: Schema, features: Values, parameters: Values) -> None:
     """Raise ConfigError for names that are not inputs of the model."""
-    for argument, role, values in (("features", "feature", features), ("parameters", "parameter", parameters)):
-        known = schema.named(role)  # type: ignore[arg-type]
+    for role, values in (("feature", features), ("parameter", parameters)):
         for name in values:
-            if name not in known:
-                raise ConfigError(f"{argument}: the model has no {role} {name!r}; {suggest_name(name, known)}")
+            if name not in schema.named(role):  # type: ignore[arg-type]
+                known = schema.named("feature", "parameter")
+                raise ConfigError(f"the model has no {role} {name!r}; {suggest_name(name, known)}")
 
 
-class GivenInputs(TypedDict):
-    """Arguments of `mesh_inputs` for inputs that a file lacks."""
-
-    features: Values
-    parameters: Values
-
-
-def split_settings(schema: Schema, settings: Values) -> GivenInputs:
+def split_settings(schema: Schema, settings: Values) -> dict[str, Any]:
     """Return values by name as the arguments `features` and `parameters` of `mesh_inputs`."""
-    features = schema.named("feature")
-    for name in settings:
-        if name not in schema.named("feature", "parameter"):
-            raise ConfigError(
-                f"the model has no input {name!r}; {suggest_name(name, schema.named('feature', 'parameter'))}"
-            )
-    return {
-        "features": {name: value for name, value in settings.items() if name in features},
-        "parameters": {name: value for name, value in settings.items() if name not in features},
-    }
+    features = {name: value for name, value in settings.items() if name in schema.named("feature")}
+    return {"features": features, "parameters": {n: value for n, value in settings.items() if n not in features}}
 
 
 def check_sampling(name: str, points: Points, spacing: float | None) -> None:
     """Raise ConfigError if `points` or `spacing` have no effect on a file, or no meaning."""
+    argument = f"spacing={spacing:g}" if spacing is not None else f'points="{points}"'
     if spacing is not None and not 0 < spacing < math.inf:
-        raise ConfigError(f"spacing={spacing:g} is not a positive number")
+        raise ConfigError(f"{argument} is not a positive number")
     if not is_bare_surface(name) and (points != "auto" or spacing is not None):
-        argument = f'points="{points}"' if points != "auto" else f"spacing={spacing:g}"
         raise ConfigError(f"{argument} applies to surface files ({', '.join(SURFACES)}); {name} has its own points")
     if points == "vertices" and spacing is not None:
-        raise ConfigError(f'spacing={spacing:g} applies to points="surface" and points="voxels", not to vertices')
+        raise ConfigError(f"{argument} has no effect on vertices")
 
 
 def is_bare_surface(name: str) -> bool:
@@ -198,34 +174,14 @@ def is_bare_surface(name: str) -> bool:
     return Path(name).suffix.lower() in SURFACES
 
 
-def given_twice(name: str, where: str, own: np.ndarray, given: np.ndarray) -> DataError:
+def given_twice(name: str, where: str) -> DataError:
     """Return the error for an input that is both in the file and passed as an argument."""
-    return DataError(
-        f"{name!r} is given twice: {_formatted(own)} in {where} and {_formatted(given)} as an argument; remove one"
-    )
+    return DataError(f"{name!r} is given twice: in {where} and as an argument; remove one")
 
 
 def same_value(own: np.ndarray, known: np.ndarray) -> bool:
     """Return whether two values are equal in single precision."""
     return np.array_equal(np.asarray(own, np.float32).reshape(-1), np.asarray(known, np.float32).reshape(-1))
-
-
-def _formatted(values: np.ndarray) -> str:
-    """Format a parameter, or the range of a feature."""
-    if not np.size(values):
-        return "nothing"
-    rows = np.asarray(values, np.float64).reshape(-1, np.shape(values)[-1] if np.ndim(values) else 1)
-    low, high = (",".join(f"{number:g}" for number in row) for row in (rows.min(0), rows.max(0)))
-    return low if low == high else f"{low} to {high}"
-
-
-def check_units(mesh: Mesh, schema: Schema, names: Sequence[str]) -> None:
-    """Raise DataError if the file states another unit than the model has; nothing is converted."""
-    for name in names:
-        other = other_unit(mesh, schema, name)
-        if other:
-            unit = schema.fields[name].unit
-            raise DataError(f"{mesh.name}: {name!r} is in {other}, but the model expects {unit}; convert it to {unit}")
 
 
 def other_unit(mesh: Mesh, schema: Schema, name: str) -> str | None:
@@ -261,44 +217,28 @@ def sample_surface(
     surface, most = mesh.surface(), limits.points if limits else None
     if not np.isfinite(surface.vertices).all():
         raise DataError(f"{mesh.name} has NaN or infinite coordinates")
+    where = "triangle centers" if schema.points == CENTRES else "vertices"
     mesher = benchmark_mesher(schema) if points == "auto" else None
+    kind = _training_points(schema, mesh, spacing) if points == "auto" else points
     if mesher is not None:
-        sampled, how = (
-            mesher(surface, mesh.name).to_mesh(mesh.name),
-            "placed and meshed as in the benchmark, 60 mm long",
+        sampled, how = mesher(surface, mesh.name).to_mesh(mesh.name), "placed and meshed as in the benchmark"
+    elif kind is None:
+        raise ConfigError(
+            f"{mesh.name}: the training data had no cells, so it is unknown whether its points were on surfaces or "
+            f'inside volumes; choose points="surface", points="voxels" or points="vertices", or use a mesh'
         )
+    elif kind == "vertices":
+        sampled, how = mesh, f"fields are at its {where}"
+    elif spacing is None or not 0 < spacing < math.inf:
+        raise ConfigError("the spacing of the training points is unknown; pass spacing=NUMBER, or calibrate the run")
+    elif kind == "surface":
+        sampled = points_on_surface(mesh, spacing, max_points=most or MAX_POINTS)
+        how = f'spread over the surface at a spacing of {spacing:.3g}, not at its {where} (points="vertices")'
     else:
-        kind: str | None = training_kind(schema) if points == "auto" else points
-        if kind is None:
-            raise ConfigError(
-                f"{mesh.name}: the training data had no cells, so it is unknown whether its points were on surfaces or "
-                f'inside volumes; choose points="surface", points="voxels" or points="vertices", or use a mesh'
-            )
-        if points == "auto" and kind == "surface":
-            sparse = too_sparse(schema, mesh, spacing)
-            kind = "surface" if sparse else "vertices"
-            if sparse:
-                log(f'{mesh.name}: {sparse}; points are spread over the surface (points="vertices" keeps the mesh)')
-        if kind == "vertices":
-            where = "triangle centers" if schema.points == CENTRES else "vertices"
-            sampled, how = mesh, f"fields are at its {where}"
-        elif kind == "surface":
-            sampled = points_on_surface(mesh, _needed(spacing), max_points=most or MAX_POINTS)
-            how = f"points on the surface at a spacing of {spacing:.3g}"
-        else:
-            sampled, how = (
-                fill_with_voxels(mesh, _needed(spacing), max_points=most),
-                f"filled with voxels of {spacing:.3g}",
-            )
+        sampled, how = fill_with_voxels(mesh, spacing, max_points=most), f"filled with voxels of {spacing:.3g}"
     count = sampled.cell_count if schema.points == CENTRES and sampled.dimension else len(sampled.points)
     log(f"{mesh.name}: {how}: {count:,} points")
     return sampled
-
-
-def _needed(spacing: float | None) -> float:
-    if spacing is None or not 0 < spacing < math.inf:
-        raise ConfigError("the spacing of the training points is unknown; pass spacing=NUMBER, or calibrate the run")
-    return spacing
 
 
 def benchmark_mesher(schema: Schema) -> Callable[..., HexMesh] | None:
@@ -307,21 +247,11 @@ def benchmark_mesher(schema: Schema) -> Callable[..., HexMesh] | None:
     return imported(mesher) if mesher else None
 
 
-def training_kind(schema: Schema) -> Literal["voxels", "surface"] | None:
-    """Return whether the training points were inside volumes or on surfaces; None if they had no cells."""
+def _training_points(schema: Schema, mesh: Mesh, spacing: float | None) -> Points | None:
+    """Return the points of a surface that are like those of the training data; None if those had no cells."""
     if schema.mesh_dimension == 3:
         return "voxels"
-    solid = len(schema.fields[schema.points].components) == 3
-    return None if schema.mesh_dimension is None and solid else "surface"
-
-
-def too_sparse(schema: Schema, mesh: Mesh, spacing: float | None) -> str | None:
-    """Return why the points of a surface are too sparse for a prediction; None if they are not, or if it is unknown."""
-    if not spacing:
+    if schema.mesh_dimension is None and len(schema.fields[schema.points].components) == 3:
         return None
-    at_cells = schema.points == CENTRES
-    apart = center_spacing(mesh.surface()) if at_cells else median_edge(mesh.surface())
-    if apart <= SPARSE * spacing:
-        return None
-    where = "triangle centers" if at_cells else "vertices"
-    return f"its {where} are {apart:.3g} apart, those of the training {spacing:.3g}"
+    apart = center_spacing(mesh.surface()) if schema.points == CENTRES else median_edge(mesh.surface())
+    return "surface" if spacing and apart > SPARSE * spacing else "vertices"

@@ -1,13 +1,12 @@
 """Prediction on a mesh: the same mesh with predicted fields and error bars.
 
-mesh = predict_mesh(surrogate, "part.vtu", parameters={"speed": 30.0}, calibration=calibration)
+mesh = predict(surrogate, "part.vtu", parameters={"speed": 30.0}, calibration=calibration).mesh
 mesh.point_data["pressure_predicted"], mesh.point_data["pressure_bar"]
 mesh.save("part_predicted.vtu")
 """
 
 from __future__ import annotations
 
-import logging
 import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
@@ -21,25 +20,19 @@ import numpy as np
 from flare.data.importing.fields import CENTRES, find_field, identifier, uses_cells
 from flare.data.sample import INPUT_ROLES, Role, Sample, Schema
 from flare.inference.calibration.parameter_ranges import range_warning
-from flare.inference.chunked import MANY, Chunk, as_fields, empty_outputs, passes, predict_into
-from flare.inference.mesh_inputs import ModelInputs, Points, Values, is_bare_surface, mesh_inputs, other_unit
+from flare.inference.chunked import Chunk, as_fields, empty_outputs, predict_into, prediction_progress
+from flare.inference.mesh_inputs import ModelInputs, Points, Values, mesh_inputs, other_unit
 from flare.inference.surrogate import Surrogate
 from flare.mesh.io import POINT_FORMATS, ROW_FORMATS, vtk_suffixes
 from flare.mesh.io.arrays import write_npz
 from flare.mesh.io.tables import TableSource, write_csv
 from flare.mesh.mesh import Mesh
 from flare.utils.errors import DataError
-from flare.utils.progress import progress
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from flare.inference.calibration.calibrate import Assessment, Calibration
-
-logger = logging.getLogger(__name__)
-
-SCORE = "familiarity_score"
-"""Name of the OOD score in files."""
 
 
 @dataclass(frozen=True)
@@ -73,15 +66,15 @@ class Prediction:
     @property
     def added(self) -> dict[str, np.ndarray]:
         """New fields of a file: `pressure_predicted`, and `pressure_bar` if there are error bars."""
-        bars = self.judgement.error_bars if self.judgement else None
+        bars = (self.judgement and self.judgement.error_bars) or {}
         named = {f"{name}_predicted": values for name, values in self.fields.items()}
-        return named | {f"{name}_bar": values for name, values in (bars or {}).items()}
+        return named | {f"{name}_bar": values for name, values in bars.items()}
 
     @property
     def score(self) -> dict[str, np.ndarray]:
         """New field data of a file: `familiarity_score`, if it is known."""
-        known = self.judgement is not None and self.judgement.score is not None
-        return {SCORE: np.array([self.judgement.score])} if known and self.judgement else {}
+        score = self.judgement.score if self.judgement else None
+        return {} if score is None else {"familiarity_score": np.array([score])}
 
     @property
     def warning(self) -> str:
@@ -218,50 +211,6 @@ class Prediction:
         return {"components": components, "units": units | _units_of(self.inputs.mesh, self.kept)}
 
 
-def predict_mesh(
-    surrogate: Surrogate,
-    source: Mesh | str | os.PathLike[str],
-    *,
-    features: Values | None = None,
-    parameters: Values | None = None,
-    points: Points = "auto",
-    spacing: float | None = None,
-    calibration: Calibration | None = None,
-    chunk: Chunk = "auto",
-    scratch: str | os.PathLike[str] | None = None,
-) -> Mesh:
-    """Predict the target fields at the points, or cell centers, of a mesh.
-
-    Args:
-        surrogate: Trained model.
-        source: Mesh or file; see `flare.mesh.read_mesh`.
-        features: Features that the file lacks, the same at every point.
-        parameters: Parameters that the file lacks.
-        points: Points of a surface without fields: `vertices`, `surface`, `voxels`, or `auto` as in the training data.
-        spacing: Distance between those points; None uses that of the training data.
-        calibration: Adds error bars and the OOD score.
-        chunk: Points at a time; see `Surrogate.predict`.
-        scratch: Folder for what does not fit into memory.
-
-    Returns:
-        The mesh with `<field>_predicted`, `<field>_bar` if there is a calibration, and inputs that it lacked.
-
-    Raises:
-        DataError: The file does not fit the model.
-    """
-    return predict(
-        surrogate,
-        source,
-        features=features,
-        parameters=parameters,
-        points=points,
-        spacing=spacing,
-        calibration=calibration,
-        chunk=chunk,
-        scratch=scratch,
-    ).mesh
-
-
 def predict(
     surrogate: Surrogate,
     source: Mesh | str | os.PathLike[str] | ModelInputs,
@@ -275,19 +224,27 @@ def predict(
     scratch: str | os.PathLike[str] | None = None,
     done: Callable[[int], None] | None = None,
 ) -> Prediction:
-    """Predict as `predict_mesh` does, and return the prediction with its inputs, error bars and known errors.
+    """Predict the target fields at the points, or cell centers, of a mesh.
 
     Args:
         surrogate: Trained model.
-        source: Mesh or file, or the result of `mesh_inputs`, for which the next four arguments are ignored.
-        features: As in `predict_mesh`, like the arguments below.
+        source: Mesh or file, see `flare.mesh.read_mesh`; or the result of `mesh_inputs`, for which the next four
+            arguments are ignored.
+        features: Features that the file lacks, the same at every point.
         parameters: Parameters that the file lacks.
-        points: Points of a surface without fields.
-        spacing: Distance between those points.
+        points: Points of a surface without fields: `vertices`, `surface`, `voxels`, or `auto` as in the training data.
+        spacing: Distance between those points; None uses that of the training data.
         calibration: Adds error bars and the OOD score.
-        chunk: Points at a time.
+        chunk: Points at a time; see `Surrogate.predict`.
         scratch: Folder for what does not fit into memory.
         done: Called with the number of points of each chunk, once per block; None shows a progress bar.
+
+    Returns:
+        The prediction with its inputs, error bars and known errors. Its `mesh` has `<field>_predicted`, `<field>_bar`
+        if there is a calibration, and inputs that the file lacked.
+
+    Raises:
+        DataError: The file does not fit the model.
     """
     if isinstance(source, ModelInputs):
         inputs = source
@@ -296,8 +253,8 @@ def predict(
         given: dict[str, Any] = {"features": features, "parameters": parameters, "points": points, "spacing": spacing}
         inputs = mesh_inputs(surrogate, source, training_spacing=trained, **given)
     count = len(inputs.sample.values[surrogate.schema.points])
-    outputs, quiet = empty_outputs(surrogate, count), done is not None or count < MANY
-    with progress("predicting", count * passes(surrogate), unit="points x blocks", quiet=quiet) as update:
+    outputs = empty_outputs(surrogate, count)
+    with prediction_progress(surrogate, count, quiet=done is not None) as update:
         latents = predict_into(surrogate, inputs.sample, outputs, chunk=chunk, scratch=scratch, done=done or update)
     return assess(surrogate, inputs, as_fields(outputs), calibration, latents)
 
@@ -342,35 +299,15 @@ def other_fields(mesh: Mesh, schema: Schema) -> dict[str, np.ndarray]:
 
 
 def fields_without_rows(mesh: Mesh, schema: Schema) -> list[str]:
-    """Return one message per kind of field that .csv and .npz files of a prediction do not hold.
-
-    These are fields with the name of an input that they are not, and data at the other place, cells or points.
-    """
+    """Return a message about the data at the other place, cells or points, that .csv and .npz files do not hold."""
     at_cells = uses_cells(mesh, schema)
-    own, others = (mesh.cell_data, mesh.point_data) if at_cells else (mesh.point_data, mesh.cell_data)
-    spelled, messages = Counter(map(identifier, own)), []
-    for name, values in own.items():
-        word = identifier(name) if spelled[identifier(name)] == 1 else name
-        is_input = word in schema.named("points", "parameter")
-        if is_input and _is_another(mesh, schema, word, values):
-            messages.append(f"{mesh.name}: {name!r} is not written to .csv and .npz files, where an input has its name")
-    names = [repr(name) for name in others if identifier(name) not in schema.named(*INPUT_ROLES)]
-    if names:
-        place, rows = ("point", "cells") if at_cells else ("cell", "points")
-        messages.append(
-            f"{mesh.name}: {place} data is not written to .csv and .npz files, whose rows are {rows}: "
-            f"{', '.join(names)}"
-        )
-    return messages
+    others, place = (mesh.point_data, "point") if at_cells else (mesh.cell_data, "cell")
+    names = ", ".join(repr(name) for name in others if identifier(name) not in schema.named(*INPUT_ROLES))
+    return [f"{mesh.name}: {place} data is not written to .csv and .npz files: {names}"] if names else []
 
 
 def _taken(where: str, name: str) -> DataError:
     return DataError(f"{where} already has a field {name!r}; rename it in the file to keep it")
-
-
-def _is_another(mesh: Mesh, schema: Schema, name: str, values: np.ndarray) -> bool:
-    """Return whether a field differs from the input of its name; a table may repeat a parameter in every row."""
-    return name == schema.points or name in map(identifier, mesh.parameters) or bool((values != values[:1]).any())
 
 
 def _units_of(mesh: Mesh | None, names: Iterable[str]) -> dict[str, str]:
@@ -385,31 +322,24 @@ def _units_of(mesh: Mesh | None, names: Iterable[str]) -> dict[str, str]:
 
 def check_output(path: str | os.PathLike[str], inputs: ModelInputs) -> None:
     """Raise DataError if a prediction for these inputs cannot be saved under this name."""
-    suffix, mesh = Path(path).suffix.lower(), inputs.mesh
-    on_cells = mesh is not None and mesh.has_cells
-    ways = [*vtk_suffixes(mesh), *ROW_FORMATS] if mesh and on_cells else [*ROW_FORMATS, *POINT_FORMATS]
-    if suffix in ways:
-        return
-    filled = mesh is not None and is_bare_surface(inputs.name) and mesh.dimension == 3
-    reason = f"; {inputs.name} is filled with voxels, which are not a surface" if filled else ""
-    raise DataError(f"{path}: cannot write {suffix or 'a file without suffix'}{reason}; use {', '.join(ways)}")
+    mesh = inputs.mesh
+    ways = [*vtk_suffixes(mesh), *ROW_FORMATS] if mesh and mesh.has_cells else [*ROW_FORMATS, *POINT_FORMATS]
+    if Path(path).suffix.lower() not in ways:
+        raise DataError(f"{path}: a prediction for {inputs.name} can be written as {', '.join(ways)}")
 
 
 def _known_errors(mesh: Mesh, schema: Schema, fields: Mapping[str, np.ndarray]) -> dict[str, float]:
     """Return relative L2 errors of targets that the file holds in the model's unit."""
     errors = {}
     for name, predicted in fields.items():
-        if other_unit(mesh, schema, name):
-            continue
         try:
-            truth = find_field(mesh, schema, name)
+            truth = None if other_unit(mesh, schema, name) else find_field(mesh, schema, name)
         except DataError:
             continue
-        if truth is None or truth.size != predicted.size:
-            continue
-        size = float(np.linalg.norm(truth))
-        if np.isfinite(size) and size > 0:
-            errors[name] = float(np.linalg.norm(predicted - truth.reshape(predicted.shape))) / size
+        if truth is not None and truth.size == predicted.size:
+            size = float(np.linalg.norm(truth))
+            if np.isfinite(size) and size > 0:
+                errors[name] = float(np.linalg.norm(predicted - truth.reshape(predicted.shape))) / size
     return errors
 
 
@@ -417,23 +347,18 @@ def describe(prediction: Prediction, calibration: Calibration | None) -> list[st
     """Return lines about the range, error bars, known errors and OOD score of a prediction."""
     lines, judgement = [], prediction.judgement
     places = "cells" if prediction.at_cells else "points"
+    bars = judgement.error_bars if judgement and not prediction.warning else None
     for name, values in prediction.fields.items():
         unit = prediction.schema.fields[name].unit
-        bars = judgement.error_bars if judgement else None
         bar = f", ± {np.median(bars[name]):.3g} at the median {places[:-1]}" if bars else ""
-        bar += " (does not hold here)" if bars and prediction.warning else ""
         known = f"; error {prediction.errors[name]:.2%} against the file's own" if name in prediction.errors else ""
         span = f"{values.min():.6g} to {values.max():.6g}{'' if unit == '1' else f' {unit}'}"
         lines.append(f"{name}, {len(values):,} {places}, {span}{bar}{known}")
     if calibration is None or judgement is None:
         return lines
-    if "coverage" in calibration.report and not prediction.warning:
-        shares = calibration.report["coverage"].values()
-        low, high = f"{min(shares):.1%}", f"{max(shares):.1%}"
-        lines.append(
-            f"error bars are for {calibration.report['level']:.0%} of the {places}; on test samples they covered "
-            f"{low if low == high else f'{low} to {high}'}"
-        )
+    if bars and "coverage" in calibration.report:
+        level, shares = calibration.report["level"], calibration.report["coverage"].values()
+        lines.append(f"error bars are for {level:.0%} of the {places}; on test samples they covered {min(shares):.1%}")
     if judgement.score is not None and calibration.ood is not None:
         lines.append(calibration.ood.describe(judgement.rank or 0, judgement.score))
     return lines + [range_warning(clause) for clause in judgement.outside]

@@ -29,24 +29,20 @@ class Probe:
 
 def line(start: ArrayLike, end: ArrayLike, count: int) -> Probe:
     """Return `count` points from one end to the other, both included."""
-    a, b = _corners(start, end)
-    _check_count(count)
-    _check_size("this line", [count], "use a smaller count")
-    if (a == b).all():
-        raise ConfigError(f"the ends of a line must differ; both are {a.tolist()}")
+    a, b = np.asarray(start, np.float64), np.asarray(end, np.float64)
+    _check_count([count])
     t = np.linspace(0, 1, count)[:, None]
     return Probe(((1 - t) * a + t * b).astype(np.float32), (count,))
 
 
 def plane(corner: ArrayLike, first: ArrayLike, second: ArrayLike, count: int) -> Probe:
     """Return points on a parallelogram: `count` along the longer side, at the same spacing along the other."""
-    o, a, b = _corners(corner, first, second)
-    _check_count(count)
+    o, a, b = (np.asarray(point, np.float64) for point in (corner, first, second))
     sides = [float(np.linalg.norm(end - o)) for end in (a, b)]
     if min(sides) == 0:
         raise ConfigError("the three corners of a plane must differ: one corner, and the ends of the two sides from it")
     rows, columns = (max(2, round(1 + (count - 1) * side / max(sides))) for side in sides)
-    _check_size("this plane", [rows, columns], "use a smaller count")
+    _check_count([rows, columns])
     s, t = np.ix_(np.linspace(0, 1, rows), np.linspace(0, 1, columns))
     points = np.empty((rows, columns, len(o)), np.float32)
     for axis in range(len(o)):  # one axis at a time, to save memory
@@ -59,18 +55,16 @@ def grids(low: ArrayLike, high: ArrayLike, cells: int, levels: int) -> Iterator[
 
     Every point of a grid is also in the next one. Grids are made one at a time; errors are raised before the first.
     """
-    a, b = _corners(low, high)
+    a, b = np.asarray(low, np.float64), np.asarray(high, np.float64)
     if cells < 1 or levels < 1:
         raise ConfigError(f"cells={cells}, levels={levels}: both must be at least 1")
     if (b < a).any() or (b == a).all():
-        raise ConfigError(
-            f"a box must go from its lowest to its highest corner; this one goes from {a.tolist()} to {b.tolist()}"
-        )
+        raise ConfigError(f"a box goes from its lowest to its highest corner, not from {a.tolist()} to {b.tolist()}")
     sides = [max(1, round(side)) for side in (cells * (b - a) / (b - a).max()).tolist()]
-    shapes = []
-    for level in range(levels):
-        shapes.append([1 if x == y else n * 2**level + 1 for n, x, y in zip(sides, a, b, strict=True)])
-        _check_size(f"level {level} of these grids", shapes[-1], "use fewer levels or cells")
+    shapes = [
+        [1 if x == y else n * 2**level + 1 for n, x, y in zip(sides, a, b, strict=True)] for level in range(levels)
+    ]
+    _check_count(shapes[-1])
     return (_grid(a, b, shape, level) for level, shape in enumerate(shapes))
 
 
@@ -82,20 +76,6 @@ def _grid(low: np.ndarray, high: np.ndarray, shape: Sequence[int], level: int) -
     return Probe(points.reshape(-1, len(shape)), tuple(shape), level)
 
 
-def _corners(*corners: ArrayLike) -> list[np.ndarray]:
-    arrays = [np.asarray(corner, np.float64) for corner in corners]
-    if len({array.shape for array in arrays}) != 1 or arrays[0].ndim != 1:
-        sizes = ", ".join(str(array.size) for array in arrays)
-        raise ConfigError(f"corners have {sizes} coordinates; they must have the same number")
-    return arrays
-
-
-def _check_size(what: str, shape: Sequence[int], remedy: str) -> None:
-    if math.prod(shape) > MAX_PROBE_POINTS:
-        sides = " x ".join(f"{n:,}" for n in shape)
-        raise ConfigError(f"{what} has {sides} = {math.prod(shape):,} points, more than {MAX_PROBE_POINTS:,}; {remedy}")
-
-
-def _check_count(count: int) -> None:
-    if count < 2:
-        raise ConfigError(f"count={count}; a probe needs at least 2 points")
+def _check_count(shape: Sequence[int]) -> None:
+    if not 2 <= math.prod(shape) <= MAX_PROBE_POINTS:
+        raise ConfigError(f"a probe of {math.prod(shape):,} points; use 2 to {MAX_PROBE_POINTS:,}")

@@ -94,7 +94,7 @@ def sensitivity(
         value = scalar(predicted, leaves[schema.points])
         if value.numel() != 1 or not value.requires_grad:
             raise ConfigError(
-                f"the scalar has shape {list(value.shape)}; it must be one number that depends on the fields"
+                f"the scalar, of shape {list(value.shape)}, must be one number that depends on the fields"
             )
         gradients = torch.autograd.grad(value.reshape(()), list(leaves.values()), allow_unused=True)
     found = {
@@ -167,13 +167,13 @@ def force(pressure: str, cells: Cells, direction: ArrayLike, *, component: int =
         component: Index of the component.
     """
     along = np.asarray(direction, dtype=np.float64)
-    if along.ndim != 1 or not np.linalg.norm(along) > 0:
+    if not np.linalg.norm(along) > 0:
         raise ConfigError(f"direction={along.tolist()}: use one number per axis, not all zero")
 
     def scalar(fields: Mapping[str, Tensor], points: Tensor) -> Tensor:
         areas = area_vectors(points, cells)
-        if len(along) != areas.shape[1]:
-            raise ConfigError(f"direction has {len(along)} numbers, the points have {areas.shape[1]} coordinates")
+        if along.shape != areas.shape[1:]:
+            raise ConfigError(f"direction has {along.size} numbers, the points have {areas.shape[1]} coordinates")
         unit = torch.as_tensor(along / np.linalg.norm(along), dtype=points.dtype, device=points.device)
         return -(_channel(fields, pressure, component) * (areas @ unit)).sum()
 
@@ -218,9 +218,7 @@ def _simplices(points: Tensor, cells: Cells) -> list[Tensor]:
             raise DataError(f"unknown cell type {kind!r}; {suggest_name(kind, SIMPLICES)}")
         indices = torch.as_tensor(np.asarray(corners), dtype=torch.long, device=points.device)
         if len(indices) and not 0 <= int(indices.min()) <= int(indices.max()) < len(points):
-            raise DataError(
-                f"{kind} cells refer to points {int(indices.min())} to {int(indices.max())} of {len(points):,}"
-            )
+            raise DataError(f"{kind} cells refer to points beyond the {len(points):,} that there are")
         found.append(indices[:, SIMPLICES[kind]].flatten(0, 1))
     if not found or not sum(map(len, found)):
         raise DataError("there are no cells to integrate over")
@@ -230,6 +228,4 @@ def _simplices(points: Tensor, cells: Cells) -> list[Tensor]:
 def _channel(fields: Mapping[str, Tensor], name: str, component: int) -> Tensor:
     if name not in fields:
         raise ConfigError(f"this model predicts no field {name!r}; {suggest_name(name, fields)}")
-    if not 0 <= component < fields[name].shape[1]:
-        raise ConfigError(f"{name!r} has {fields[name].shape[1]} components; there is no component {component}")
     return fields[name][:, component]

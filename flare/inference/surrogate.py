@@ -18,7 +18,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from flare.data.normalization import Affine
-from flare.data.sample import INPUT_ROLES, Field, Sample, Schema
+from flare.data.sample import INPUT_ROLES, Sample, Schema
 from flare.inference.chunked import Chunk, as_fields, empty_outputs, predict_into
 from flare.inference.encoding import Encoding, encode
 from flare.models import build_model
@@ -152,10 +152,10 @@ class Surrogate(Learner):
             The mesh with the predicted fields, and with error bars if the run is calibrated.
         """
         from flare.inference.calibration.calibrate import load_calibration
-        from flare.inference.prediction import predict_mesh
+        from flare.inference.prediction import predict
 
         calibration = load_calibration(self.run, self) if self.run else None
-        return predict_mesh(self, mesh, features=features, parameters=parameters, calibration=calibration)
+        return predict(self, mesh, features=features, parameters=parameters, calibration=calibration).mesh
 
     def encode(
         self,
@@ -185,13 +185,9 @@ class Surrogate(Learner):
 
     def check_fields(self, schema: Schema, where: str | os.PathLike[str]) -> None:
         """Raise a `DataError` that names `where` if a schema has other fields or channels than this model."""
-        for name in [*self.schema.named(*INPUT_ROLES, "target"), *schema.named(*INPUT_ROLES, "target")]:
-            mine, theirs = (_meaning(fields.get(name)) for fields in (self.schema.fields, schema.fields))
-            if mine != theirs:
-                raise DataError(f"{where} does not fit this model: field {name!r} is {theirs}, trained on {mine}")
-        mine, theirs = (", ".join(s.channels(*INPUT_ROLES, "target")) for s in (self.schema, schema))
+        mine, theirs = _meaning(self.schema), _meaning(schema)
         if mine != theirs:
-            raise DataError(f"{where} does not fit this model: its channels are {theirs}, trained on {mine}")
+            raise DataError(f"{where} does not fit this model: it has {theirs}; the model was trained on {mine}")
 
     def _by_name(self, features: Inputs, parameters: Inputs) -> dict[str, ArrayLike]:
         """Join features and parameters; refuse a field that is given as the wrong argument."""
@@ -258,8 +254,10 @@ def _refuse_non_finite(name: str, array: np.ndarray) -> None:
         raise DataError(f"{name!r} has NaN or infinity at {count:,} places (first: {first})")
 
 
-def _meaning(field: Field | None) -> str:
-    return f"{field.role} ({', '.join(field.components)}) in {field.unit}" if field else "absent"
+def _meaning(schema: Schema) -> str:
+    """Return names, roles, channels and units of all fields in order."""
+    fields = ((name, schema.fields[name]) for name in schema.named(*INPUT_ROLES, "target"))
+    return "; ".join(f"{name} ({f.role}: {', '.join(f.components)}) in {f.unit}" for name, f in fields)
 
 
 def save_model(state: Mapping[str, Tensor], about: Mapping[str, Any], folder: Path) -> None:

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from flare.sequence.encoder import options_of
-from flare.train.presets import merged, preset_folder, sequence_presets
-from flare.train.recipes import ALL, read_recipe
+from flare.train.presets import merged, preset_folder, read_mapping
+from flare.train.recipes import ALL
 from flare.utils.errors import ConfigError, suggest_name
 
 
@@ -35,7 +35,7 @@ def with_attention(preset: Mapping[str, Any], preset_name: str, attention: str) 
         return dict(preset)
     sizes = {name: value for name, value in preset.get("model", {}).items() if name not in options_of(own)}
     settings = merged(preset, [("model", sizes | {"attention": attention})])
-    record = {} if attention == "flare" else read_recipe(_folder() / f"{attention}.yaml", sequence_presets())
+    record = {} if attention == "flare" else read_mapping(_folder() / f"{attention}.yaml")
     for group in (record.get(ALL, {}), record.get(preset_name, {})):
         for section, value in group.items():
             changes = value.items() if isinstance(value, Mapping) else [("", value)]

@@ -82,7 +82,7 @@ def summarize(
         familiarity = {
             "score": judgement.score,
             "unlike": rank == 0,
-            "verdict": calibration.ood.verdict(rank, judgement.score),
+            "verdict": calibration.ood.verdict(rank),
         }
     ranges = map(range_warning, judgement.outside if judgement else ())
     remarks = [note[:MAX_NOTE] for note in (*notes, *ranges, *filter(None, [outside]))]

@@ -250,27 +250,17 @@ class TrainConfig:
         for kind in optim.undecayed:
             if kind not in UNDECAYED:
                 raise ConfigError(f"optim.undecayed has {kind!r}; known: {', '.join(UNDECAYED)}")
-        if self.loss.gradient_weight and (data.subsample or data.subsample_from):
-            raise ConfigError("loss.gradient_weight needs the whole grid; drop data.subsample or the gradient term")
-        if self.loss.gradient_weight and self.split == "points":
-            raise ConfigError("loss.gradient_weight needs the whole grid on every rank; use split='samples'")
+        if self.loss.gradient_weight and (data.subsample or data.subsample_from or self.split == "points"):
+            raise ConfigError("loss.gradient_weight needs the whole grid; use split='samples' and no data.subsample")
         if self.loss.name != "relative_l2" and self.split == "points":
             raise ConfigError(f"loss.name={self.loss.name!r} needs all points on every rank; use split='samples'")
         start, end = data.subsample_from, data.subsample
         if start is not None and end is not None and start > end:
             raise ConfigError(f"data.subsample_from={start} is larger than data.subsample={end}")
         if optim.schedule == "wsd" and optim.warmup + optim.decay > 1:
-            raise ConfigError(
-                f"optim.warmup={optim.warmup} and optim.decay={optim.decay} leave wsd no stable phase; "
-                "their sum must be at most 1"
-            )
-        if self.shard and optim.name != "adamw":
-            raise ConfigError(
-                f"optim.name={optim.name!r} needs whole weight matrices, which shard splits over ranks; use "
-                "optim.name='adamw' or shard=False"
-            )
-        if self.shard and self.precision == "16":
-            raise ConfigError("shard needs precision 32 or bf16: there is no loss scaler for sharded float16")
+            raise ConfigError(f"optim.warmup={optim.warmup} and optim.decay={optim.decay} sum to more than 1")
+        if self.shard and (optim.name != "adamw" or self.precision == "16"):
+            raise ConfigError("shard needs optim.name='adamw' and precision 32 or bf16")
         if data.holdout is not None and data.val_split is not None:
             raise ConfigError("data.holdout and data.val_split both define a validation split; drop one of them")
         if self.point_ranks is not None and self.split != "points":

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -64,9 +64,9 @@ class FieldTask:
         self.dataset = Dataset(data_path(data))
         self.train = first_samples(self.dataset, data.train_split, data.train_samples)
         self.test = first_samples(self.dataset, data.test_split, data.test_samples)
-        watched = (
-            {data.val_split: first_samples(self.dataset, data.val_split, data.val_samples)} if data.val_split else {}
-        )
+        watched = {}
+        if data.val_split is not None:
+            watched = {data.val_split: first_samples(self.dataset, data.val_split, data.val_samples)}
         if data.holdout is not None:
             if data.holdout >= len(self.train):
                 raise ConfigError(f"data.holdout={data.holdout} leaves none of the {len(self.train)} training samples")
@@ -99,9 +99,8 @@ class FieldTask:
     def check_grid(self, model: Mapping[str, Any]) -> None:
         """Raise a `ConfigError` if a model was built for another grid than the dataset's."""
         grid, wanted = self.dataset.schema.grid, model.get("grid")
-        if wanted is not None and not (isinstance(wanted, Sequence) and tuple(wanted) == grid):
-            found = "has no grid" if grid is None else f"has the grid {list(grid)}"
-            raise ConfigError(f"model.grid is {wanted}, but {self.data.path} {found}")
+        if wanted is not None and (grid is None or list(wanted) != list(grid)):
+            raise ConfigError(f"model.grid is {wanted}, but the grid of {self.data.path} is {grid and list(grid)}")
 
     def surrogate(self, model: Mapping[str, Any], *, fitted: bool = True) -> Surrogate:
         """Build an untrained model with normalizers fitted to the training samples.
@@ -234,14 +233,11 @@ class FieldTask:
         """Return the test error beside those of the mean field and of the paper."""
         from flare.data.benchmarks.cards import compare_with_paper
 
-        error, baseline = result["rel_l2"], result["rel_l2_mean_field"]
-        lines = [
-            f"test rel-L2           {error:.4f}   mean of {counted(result['test_samples'], 'sample')}, last weights",
-            f"training-mean field   {baseline:.4f}   {result['mean_field']}; {compare_errors(error, baseline)}",
-        ]
-        if paper := compare_with_paper(result):
-            lines.append(f"the paper             {paper}")
-        return lines + _field_lines({n: (of["rel_l2"], of["rel_l2_mean_field"]) for n, of in result["fields"].items()})
+        fields = {name: (of["rel_l2"], of["rel_l2_mean_field"]) for name, of in result["fields"].items()}
+        samples = counted(result["test_samples"], "sample")
+        lines = [f"test rel-L2           {result['rel_l2']:.4f}   mean of {samples}, last weights"]
+        lines += _mean_field_lines(result["rel_l2"], result["rel_l2_mean_field"], result["mean_field"], fields)
+        return lines + [f"the paper             {paper}" for paper in filter(None, [compare_with_paper(result)])]
 
     @staticmethod
     def evaluate_run(
@@ -280,35 +276,25 @@ class FieldTask:
             logger.info(f"no training-mean field to compare with: {error}")
         else:
             baseline, kind = mean_field_errors(task.dataset, task.train, test, dataset)
-            compared = compare_errors(errors.mean(), baseline.mean())
-            lines.append(f"training-mean field   {baseline.mean():.4f}   {kind}; {compared}")
-            lines += _field_lines(dict(zip(names, zip(by_field.mean(0), baseline.mean(0), strict=True), strict=True)))
+            fields = dict(zip(names, zip(by_field.mean(0), baseline.mean(0), strict=True), strict=True))
+            lines += _mean_field_lines(errors.mean(), baseline.mean(), kind, fields)
             record["rel_l2_mean_field"] = baseline.mean(1).tolist()
         return lines, record
 
 
-ABOUT_ONE = 1.05
-"""Ratio below which a difference is given in percent."""
-
-
 def compare_errors(error: float, baseline: float) -> str:
-    """Compare an error with that of the training-mean field, as a factor, or in percent if they are close."""
-    if error < baseline:
-        if error <= 0:
-            return "ours is exact"
-        close = baseline / error < ABOUT_ONE
-        return f"ours is {1 - error / baseline:.1%} better" if close else f"ours is {baseline / error:.1f} times better"
-    if error < ABOUT_ONE * baseline:
-        return f"ours is WORSE by {error / baseline - 1:.1%}"
-    return f"ours is WORSE, {error / baseline:.1f} times its error"
+    """Compare an error with that of the training-mean field."""
+    if error >= baseline:
+        return f"ours is WORSE, {error / baseline:.1f} times its error"
+    return f"ours is {baseline / error:.1f} times better" if error > 0 else "ours is exact"
 
 
-def _field_lines(errors: Mapping[str, tuple[float, float]]) -> list[str]:
-    """Return a line for each field, name -> (error, error of the mean field), if there are several."""
-    return [
-        f"  {name:<20}{ours:.4f}   training-mean field {theirs:.4f}; {compare_errors(ours, theirs)}"
-        for name, (ours, theirs) in (errors.items() if len(errors) > 1 else ())
-    ]
+def _mean_field_lines(error: float, baseline: float, kind: str, fields: Mapping[str, tuple[float, float]]) -> list[str]:
+    """Return the error of the mean field beside ours, and a line for each of several fields, name -> both errors."""
+    lines = [f"training-mean field   {baseline:.4f}   {kind}; {compare_errors(error, baseline)}"]
+    for name, (ours, theirs) in fields.items() if len(fields) > 1 else ():
+        lines.append(f"  {name:<20}{ours:.4f}   training-mean field {theirs:.4f}; {compare_errors(ours, theirs)}")
+    return lines
 
 
 @torch.no_grad()

@@ -6,7 +6,6 @@ import logging
 import math
 import signal
 import time
-from pathlib import Path
 from typing import Any, NoReturn
 
 import numpy as np
@@ -27,7 +26,7 @@ from flare.train.optimizers import build_optimizer
 from flare.train.run_folder import RunFolder
 from flare.train.schedule import decay_start, first_beta, learning_rate
 from flare.train.signals import Interrupted, SignalGuard
-from flare.train.tasks import Feed, Task
+from flare.train.tasks import Task
 from flare.utils.environment import gigabytes, peak_memory_mb
 from flare.utils.errors import CheckpointError, RankFailure, TrainingDiverged
 from flare.utils.progress import progress
@@ -141,7 +140,7 @@ class Trainer:
         if finished or epoch % self.config.checkpoint_every == 0:
             self.save("last")
 
-    def _step(self, micro_batches: list[Feed]) -> dict[str, Any]:
+    def _step(self, micro_batches: list[Any]) -> dict[str, Any]:
         """Do one optimizer step; return the mean loss, the gradient norm and the number of points of all ranks."""
         optim, position = self.config.optim, self.position
         for group in self.optimizer.param_groups:
@@ -183,7 +182,7 @@ class Trainer:
         self._save_due = bool(saves)
         return float(total) / self.fabric.world_size, int(all_points)
 
-    def _watch_loss(self, loss: float, micro_batches: list[Feed]) -> None:
+    def _watch_loss(self, loss: float, micro_batches: list[Any]) -> None:
         """Update the smoothed loss; stop if it is non-finite or far above its lowest value."""
         if not math.isfinite(loss):
             self._stop(f"the loss is {loss}", micro_batches)
@@ -195,12 +194,12 @@ class Trainer:
             self._stop(f"the loss rose to {smooth:.3g}, {smooth / reference:.0f} times its lowest value", micro_batches)
         position.smooth_loss, position.lowest_loss = smooth, lowest
 
-    def _stop(self, reason: str, micro_batches: list[Feed]) -> NoReturn:
+    def _stop(self, reason: str, micro_batches: list[Any]) -> NoReturn:
         samples = [i for batch in micro_batches for i in batch.indices]
         raise TrainingDiverged(
             f"training stopped at step {self.position.step} (epoch {self.position.epoch}): {reason}, on samples "
-            f"{samples} of {self.task.dataset.path}. {self._last_checkpoint()} Try a lower optim.lr or optim.clip, or "
-            f"check the data:  flare data check {self.task.dataset.path}"
+            f"{samples} of {self.task.dataset.path}. Try a lower optim.lr or optim.clip, or check the data: "
+            f"flare data check {self.task.dataset.path}"
         )
 
     def _save_after_failure(self, error: RuntimeError) -> RankFailure:
@@ -217,12 +216,6 @@ class Trainer:
         self.run.close()
         when = f"in step {self.position.step}"
         return rank_failure(error, self.fabric.world_size, when, self.run, shards=self.config.shard)
-
-    def _last_checkpoint(self) -> str:
-        for name in ("last", "best"):
-            if self.run.has_checkpoint(name):
-                return f"The last checkpoint is {find_checkpoint(self.run.path, name)}."
-        return "There is no checkpoint yet."
 
     def profile(self, seconds: float = 10.0) -> tuple[float, float]:
         """Measure an optimizer step and an evaluation of the watched split. The trainer is not usable afterwards.
@@ -247,10 +240,9 @@ class Trainer:
         started = time.monotonic()
         self.task.errors(self.model, self.fabric.device, few)
         evaluation = (time.monotonic() - started) * len(watched) / len(few)
-        step, evaluation = (
-            self.ranks.add_up(np.array([np.median(times[1:] or times), evaluation])) / self.ranks.all.count
-        )
-        return float(step), float(evaluation)
+        own = np.array([np.median(times[1:] or times), evaluation])
+        step, evaluation = (self.ranks.add_up(own) / self.ranks.all.count).tolist()
+        return step, evaluation
 
     # -- evaluation and log -------------------------------------------------------------------------------------------
 
@@ -343,7 +335,11 @@ class Trainer:
         if self.run.has_checkpoint("last"):
             folder = find_checkpoint(self.run.path)
             self.position, random_states = load_checkpoint(folder, self.surrogate, self.optimizer, self.ema)
-            self._refuse_other_data(folder)
+            if self.position.data_fingerprint != self.task.dataset.fingerprint:
+                raise CheckpointError(
+                    f"{folder} was trained on other data: {self.task.dataset.path} has another fingerprint. Restore "
+                    "the dataset, or start a new run"
+                )
             self.position.finished &= self.position.step == self.total_steps  # an extended run continues
             self._restore_random(random_states)
         if self._scaler is not None and self.position.loss_scaler is not None:
@@ -351,14 +347,6 @@ class Trainer:
         if self.fabric.is_global_zero:
             self.run.forget_after(self.position.step, evaluated=self.position.step_in_epoch == 0)
         self.fabric.barrier()
-
-    def _refuse_other_data(self, folder: Path) -> None:
-        now = self.task.dataset.fingerprint
-        if self.position.data_fingerprint != now:
-            raise CheckpointError(
-                f"{folder} was trained on other data: {self.task.dataset.path} has fingerprint {now}, the checkpoint "
-                f"{self.position.data_fingerprint}. Restore the dataset, or start a new run"
-            )
 
     def _random_states(self) -> dict[str, Tensor]:
         """Collect the random states of every rank, shape [ranks, bytes]."""
@@ -378,9 +366,7 @@ class Trainer:
     def _restore_random(self, states: dict[str, Tensor]) -> None:
         rank, ranks = self.fabric.global_rank, self.fabric.world_size
         if len(states["random/cpu"]) != ranks:
-            logger.info(
-                f"the run began with {len(states['random/cpu'])} rank(s) and resumes with {ranks}: new random states"
-            )
+            logger.info(f"the run resumes with {ranks} rank(s), not {len(states['random/cpu'])}: new random states")
             fresh = np.random.SeedSequence([self.config.seed, self.position.step, rank])
             torch.manual_seed(int(fresh.generate_state(1)[0]))
             return

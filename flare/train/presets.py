@@ -86,11 +86,8 @@ def refuse_unknown_keys(record: Mapping[str, Any], where: str) -> None:
     known = set(setting_names())
     sections = {name.split(".")[0] for name in known if "." in name}
     for key, value in record.items():
-        if key == "model" and not isinstance(value, Mapping):
-            raise ConfigError(f"{where}: 'model' holds a name and sizes, such as {{name: lno}}; it cannot be {value!r}")
-        if key in sections and not isinstance(value, Mapping):
-            example = next(name for name in setting_names() if name.startswith(f"{key}."))
-            raise ConfigError(f"{where}: {key!r} is a group of settings, such as {example}; it cannot be {value!r}")
+        if key in {"model", *sections} and not isinstance(value, Mapping):
+            raise ConfigError(f"{where}: {key!r} is a group of settings; it cannot be {value!r}")
         for name in [f"{key}.{name}" for name in value] if key in sections else [str(key)]:
             if name not in known:
                 raise ConfigError(f"{where}: unknown setting {name!r}; {suggest_name(name, known)}")

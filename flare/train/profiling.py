@@ -1,8 +1,18 @@
-"""Measure the memory and time of one workload of a FLARE model.
+"""Measure the memory and time of workloads, predict those of a run before it starts, and refuse one that does not fit.
 
-A workload is a training step, an evaluation or a prediction on one rank. Training steps and evaluations are measured
-by a profiling run: a training of a few steps on generated data, with the code that `flare train` uses. Predictions are
-measured directly. Every measurement has a process of its own, whose peak memory is then that of the workload.
+A workload is a training step, an evaluation or a prediction of a FLARE model on one rank. Training steps and
+evaluations are measured by a profiling run: a training of a few steps on generated data, with the code that
+`flare train` uses. Predictions are measured directly. Every measurement has a process of its own, whose peak memory is
+then that of the workload.
+
+A FLARE model costs the same for every point and block, so that small steps predict large ones. With w = batch x points
+of a rank, B blocks and M latents:
+
+    time   = t0 + t1 w + t2 w B + t3 w B M          memory = m0 + m1 w + m2 w B + m3 tiles + known
+
+`known` is what `Workload.known_mb` computes: weights, latents, the features of a stream. Tiles are the scores that
+PyTorch's own operators compute. All chunks of a stream are alike: its memory is m0 plus what is known. The coefficients
+come from a calibration: five small workloads of the same model, measured on this machine.
 """
 
 from __future__ import annotations
@@ -11,6 +21,7 @@ import contextlib
 import gc
 import io
 import json
+import logging
 import math
 import os
 import statistics
@@ -18,45 +29,54 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cache
 from multiprocessing import active_children
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 
 from flare.data.generation.parallel import inheriting_no_interrupts, worker_pool
 from flare.mixer import native
+from flare.mixer.chunked import TILE
 from flare.mixer.native.block_ops import block_activations, mlp_activations
 from flare.models import build_model, count_parameters
 from flare.models.streaming import CHUNK, MOST_IN_MEMORY, Stream
-from flare.utils.environment import peak_memory_mb, reset_peak_memory
-from flare.utils.errors import ConfigError
+from flare.utils.environment import available_memory_mb, peak_memory_mb, processor, reset_peak_memory
+from flare.utils.errors import ConfigError, DataError
+from flare.utils.files import write_json
 
 if TYPE_CHECKING:
     from flare.train.config import TrainConfig
+    from flare.train.field_task import FieldTask
     from flare.train.run_folder import RunFolder
+
+logger = logging.getLogger(__name__)
 
 DTYPES = {"32": None, "bf16": torch.bfloat16, "16": torch.float16}
 """Precision -> data type of matrix products under autocast."""
-KINDS = {
-    "training": "one optimizer step",
-    "evaluation": "the prediction at all points at once, within a training",
-    "whole": "the prediction of `flare predict` at all points at once",
-    "stream": "the prediction of `flare predict` in chunks, with the features of all points in memory",
-    "scratch": "the same with the features in a scratch file",
-}
-SHARED = {
-    "": "one rank",
-    "samples": "ranks share the samples of a batch",
-    "points": "ranks share the points of a sample",
-}
+KINDS = ("training", "evaluation", "whole", "stream", "scratch")
+"""One optimizer step; the prediction at all points at once within a training; that of `flare predict` at all points at
+once, in chunks with the features of all points in memory, and in chunks with the features in a scratch file."""
 MMAP_BYTES = 32 * 2**20
 """Size from which the C library returns an array to the system when it is freed. It caches smaller arrays, so that
 workloads with small arrays need more memory than the law of large ones predicts: they are calibrated separately."""
 FILLER_POINTS = 64
 """Points of the training samples of a profiling run that measures an evaluation."""
+SMALL = (4 * 2**20, 16 * 2**20)
+"""Bounds for the bytes of one array in the larger workloads of a calibration, if freed arrays are cached."""
+LARGE = (36 * 2**20, 52 * 2**20)
+"""Bytes of one array in the smaller and larger workloads of a calibration, if freed arrays are returned."""
+MOST_LATENTS = 512
+"""Most latents of a calibration, which also measures four times as many: its time grows with them."""
+MARGIN = 1.15
+"""Free memory must exceed the prediction by this factor, the accuracy of predictions."""
+REMEDIES = {
+    "training": "recompute=true, a larger optim.accumulate, a smaller data.subsample",
+    "evaluation": "data.eval_batch_size=1",
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,7 +97,8 @@ class Workload:
     recompute: bool = False
     device: str = "cpu"
     shared: str = ""
-    """One of `SHARED`. With shared points a block is not one kernel. With either, gradients are kept twice."""
+    """What the ranks share: `samples` of a batch, `points` of a sample, or nothing. With shared points a block is not
+    one kernel. With either, gradients are kept twice."""
     chunk: int = CHUNK
     """Points per chunk of a streamed prediction."""
 
@@ -86,14 +107,9 @@ class Workload:
             raise ConfigError(f"model {self.model['name']!r}: memory and time are predicted for FLARE models only")
         if min(self.points, self.batch, self.chunk) < 1:
             raise ConfigError(f"points={self.points}, batch={self.batch}, chunk={self.chunk}: each must be at least 1")
-        for name, known in (("precision", DTYPES), ("kind", KINDS), ("shared", SHARED)):
-            if getattr(self, name) not in known:
-                raise ConfigError(f"{name}={getattr(self, name)!r}; use one of {', '.join(map(repr, known))}")
-        if self.device != "cpu" and not self.device.startswith("cuda"):
-            raise ConfigError(f"device={self.device!r}; use cpu or cuda")
         if self.device != "cpu" and not torch.cuda.is_available():
             raise ConfigError(f"device={self.device!r}: torch finds no CUDA device on this machine; use device='cpu'")
-        self._parameters_with(min(self.latents, 2))  # raises if the sizes do not fit together
+        assert self.parameters  # raises if the sizes do not fit together
 
     @property
     def total_points(self) -> int:
@@ -139,13 +155,8 @@ class Workload:
 
     @property
     def parameters(self) -> int:
-        """Number of parameters, which is linear in the number of latents."""
-        first, second = self._parameters_with(1), self._parameters_with(2)
-        return first + (self.latents - 1) * (second - first)
-
-    def _parameters_with(self, latents: int) -> int:
-        sizes = json.dumps(self.sizes | {"latents": latents}, sort_keys=True)
-        return _count_parameters(self.in_dim, self.out_dim, sizes)
+        """Number of parameters."""
+        return _count_parameters(self.in_dim, self.out_dim, json.dumps(self.sizes, sort_keys=True))
 
     @property
     def point_bytes(self) -> int:
@@ -215,10 +226,11 @@ def prediction_workload(workload: Workload, points: int, *, chunk: int | None = 
         points: Number of points.
         chunk: Points at a time; None for all at once.
     """
-    features = workload.point_bytes * points
-    kind = "whole" if chunk is None or points <= chunk else "stream" if features <= MOST_IN_MEMORY else "scratch"
+    kind = "stream" if workload.point_bytes * points <= MOST_IN_MEMORY else "scratch"
+    if chunk is None or points <= chunk:
+        kind, chunk = "whole", CHUNK
     same: Any = {name: getattr(workload, name) for name in ("model", "in_dim", "out_dim", "device")}
-    return Workload(points=points, kind=kind, chunk=CHUNK if kind == "whole" else chunk or CHUNK, **same)
+    return Workload(points=points, kind=kind, chunk=chunk, **same)
 
 
 @dataclass(frozen=True)
@@ -233,14 +245,10 @@ class Usage:
 
 def measure(workload: Workload) -> Usage:
     """Measure a workload in a process of its own."""
-    return run_isolated(profile, workload, workload.threads)
+    return run_isolated(_profile, workload, workload.threads)
 
 
-def profile(workload: Workload, thread_count: int) -> Usage:
-    """Measure a workload in this process.
-
-    It is repeated several times: the C library caches freed arrays, so that the third step needs more than the first.
-    """
+def _profile(workload: Workload, thread_count: int) -> Usage:
     torch.set_num_threads(thread_count)
     torch.manual_seed(0)
     return _profile_run(workload) if workload.is_in_run else _profile_prediction(workload)
@@ -334,8 +342,6 @@ def usage_of_run(run: RunFolder, workload: Workload) -> Usage:
 
 def _write_dataset(path: Path, workload: Workload, train: list[int], test: list[int]) -> None:
     """Write random samples with these numbers of points."""
-    import numpy as np
-
     from flare.data.sample import Field, Sample, Schema
     from flare.data.writer import DatasetWriter
 
@@ -349,6 +355,9 @@ def _write_dataset(path: Path, workload: Workload, train: list[int], test: list[
         x, y = (rng.random((count, width), np.float32) for width in (workload.in_dim, workload.out_dim))
         writer.append(Sample({"points": x, "values": 1 + y}))
     writer.finish({"train": [(0, len(train))], "test": [(len(train), len(train) + len(test))]})
+
+
+# ---- measuring -----------------------------------------------------------------------------------------------------
 
 
 def run_isolated(function: Callable[..., Any], *arguments: Any) -> Any:
@@ -419,6 +428,236 @@ def peak_above(call: Callable[[], Any]) -> float:
 
 def power_law_exponent(sizes: list[float], values: list[float]) -> float:
     """Return p of ``values ~ sizes ** p``, fitted in logarithms."""
-    import numpy as np
-
     return float(np.polyfit(np.log(sizes), np.log(values), 1)[0])
+
+
+# ---- predicting ----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class CostModel:
+    """Coefficients of the two laws."""
+
+    about: Mapping[str, Any]
+    """What they depend on; see `calibration_key`."""
+    seconds: list[float]
+    memory: list[float]
+
+    def predict(self, workload: Workload) -> Usage:
+        seconds = float(_time_terms(workload) @ np.array(self.seconds))
+        return Usage(float(_memory_terms(workload) @ np.array(self.memory)) + workload.known_mb, seconds)
+
+
+def calibration_key(workload: Workload) -> dict[str, Any]:
+    """Return what a calibration depends on, in the types of JSON.
+
+    That is the machine and everything in a workload except points, batch, blocks and latents, of which only the way
+    freed arrays are handled counts.
+    """
+    sizes = {key: value for key, value in workload.sizes.items() if key not in ("blocks", "latents")}
+    rest = {key: value for key, value in asdict(workload).items() if key not in ("points", "batch", "model")}
+    machine = {
+        "processor": processor() if workload.device == "cpu" else torch.cuda.get_device_name(workload.device),
+        "threads": workload.threads,
+        "kernels": native.why_not() is None,
+        "torch": str(torch.__version__),
+    }
+    key = rest | {"model": sizes, "hands_back": workload.returns_memory, "machine": machine}
+    return json.loads(json.dumps(key))
+
+
+def calibrate(workload: Workload) -> CostModel:
+    """Measure five small workloads of the same model with fewer blocks."""
+    samples, usages = _calibration_workloads(workload), []
+    for number, sample in enumerate(samples, 1):
+        sizes = f"{sample.points:,} points, {sample.blocks} block(s), {sample.latents} latents"
+        logger.info(f"calibrating {workload.kind}, step {number} of {len(samples)}: {sizes}")
+        usages.append(measure(sample))
+    seconds = _fit([_time_terms(s) for s in samples], [u.seconds for u in usages])
+    memory = [u.memory_mb - s.known_mb for s, u in zip(samples, usages, strict=True)]
+    return CostModel(calibration_key(workload), seconds, _fit([_memory_terms(s) for s in samples], memory))
+
+
+def _calibration_workloads(workload: Workload) -> list[Workload]:
+    low, high = (size // workload.point_bytes for size in (LARGE if workload.returns_memory else SMALL))
+    if workload.is_streamed:
+        low, high = 2 * workload.chunk, 3 * workload.chunk
+    elif not workload.returns_memory:
+        high = min(max(workload.total_points, low), high)
+        low = high // 4
+    # PyTorch's own operators keep much memory; a calibration should fit wherever the run does.
+    more, latents = 3 if workload.uses_kernels else 2, min(workload.latents, MOST_LATENTS)
+    tries = [(points, blocks, latents) for blocks in (1, more) for points in (low, high)]
+    tries.append((low, more, 4 * latents))
+    return [
+        replace(workload, points=points, batch=1, model={**workload.model, "blocks": blocks, "latents": count})
+        for points, blocks, count in dict.fromkeys(tries)
+    ]
+
+
+class Planner:
+    """Memory and time of workloads, from calibrations that are made when first needed.
+
+    Args:
+        path: JSON file that keeps calibrations of any number of models and machines. Matching ones are reused.
+    """
+
+    def __init__(self, path: Path | None = None) -> None:
+        self.path = path
+        self.calibrations = _read(path) if path is not None and path.exists() else []
+
+    def predict(self, workload: Workload) -> Usage:
+        """Return the memory and time of a workload, after a calibration if none matches."""
+        return self._calibration(workload).predict(workload)
+
+    def largest(self, workload: Workload, memory_mb: float) -> dict[str, Workload | None]:
+        """Return the workloads with the most points, batch or latents that fit into the memory.
+
+        Only one of the three changes at a time. The value is None if not even one point, sample or latent fits. There
+        are never more latents than points, which could not make the mixing richer.
+        """
+
+        def with_latents(count: int) -> Workload:
+            return replace(workload, model={**workload.model, "latents": count})
+
+        def most(change: Callable[[int], Workload], count: int, limit: int = 2**40) -> Workload | None:
+            low, high = 0, limit + 1  # the largest count known to fit, the smallest known not to
+            while high - low > 1:
+                if fits(self.predict(change(count)).memory_mb, memory_mb):
+                    low, count = count, min(2 * count, (count + high) // 2)
+                else:
+                    high, count = count, (low + count) // 2
+            return change(low) if low else None
+
+        return {
+            "points": most(lambda count: replace(workload, points=count), workload.points),
+            "samples at a time": most(lambda count: replace(workload, batch=count), workload.batch),
+            "latents": most(with_latents, min(workload.latents, workload.points), workload.points),
+        }
+
+    def _calibration(self, workload: Workload) -> CostModel:
+        key = calibration_key(workload)
+        for known in self.calibrations:
+            if known.about == key:
+                return known
+        made = calibrate(workload)
+        self.calibrations.append(made)
+        if self.path is not None:
+            write_json(self.path, {"calibrations": [asdict(known) for known in self.calibrations]})
+        return made
+
+
+def _read(path: Path) -> list[CostModel]:
+    try:
+        return [CostModel(**record) for record in json.loads(path.read_text(encoding="utf-8"))["calibrations"]]
+    except (OSError, ValueError, TypeError, KeyError) as error:
+        raise DataError(f"{path} is not a file of calibrations ({error!r}); choose another file") from None
+
+
+def fits(need_mb: float, memory_mb: float) -> bool:
+    """Whether a predicted peak fits into the memory, with `MARGIN` to spare."""
+    return MARGIN * need_mb <= memory_mb
+
+
+def surely_fits(workload: Workload, memory_mb: float) -> bool:
+    """Whether a workload fits by a bound that needs no calibration.
+
+    PyTorch's own operators keep less than half as many arrays of C channels per block, and less than 8 tiles of scores.
+    """
+    kv_depth, ffn_depth = (int(workload.sizes.get(name, 3)) for name in ("kv_depth", "ffn_depth"))
+    ratio = int(workload.sizes.get("ffn_ratio") or (4 if workload.sizes.get("ffn") == "standard" else 1))
+    arrays = 30 + 6 * (kv_depth + ratio * (ffn_depth + 1))
+    activations = arrays * 4 * workload.channels * workload.total_points * (workload.blocks + 1)
+    return 1024 + workload.known_mb + (activations + 8 * 4 * _tile_scores(workload)) / 2**20 < memory_mb
+
+
+def _time_terms(workload: Workload) -> np.ndarray:
+    w, b, m = workload.total_points, workload.blocks, workload.latents
+    return np.array([1.0, w, w * b, w * b * m])
+
+
+def _memory_terms(workload: Workload) -> np.ndarray:
+    if workload.is_streamed:
+        return np.array([1.0, 0, 0, 0])
+    tiles = _tile_scores(workload) if workload.shared == "points" and not workload.uses_kernels else 0
+    return np.array([1.0, workload.total_points, workload.total_points * workload.blocks, tiles])
+
+
+def _tile_scores(workload: Workload) -> int:
+    return workload.batch * workload.heads * workload.latents * min(workload.points, TILE)
+
+
+def _fit(terms: list[np.ndarray], values: list[float]) -> list[float]:
+    """Return the nonnegative coefficients with the least relative errors."""
+    from scipy.optimize import nnls
+
+    a, y = np.stack(terms), np.array(values)
+    size = np.where(a.any(0), a.max(0), 1.0)
+    found, _ = nnls(a / size / y[:, None], np.ones(len(y)))
+    return (found / size).tolist()
+
+
+def check_fits(config: TrainConfig) -> None:
+    """Refuse a FLARE run whose largest step or evaluation does not fit into the free memory.
+
+    Workloads that fit by a rough bound are not calibrated. Only the first rank checks.
+
+    Raises:
+        ConfigError: A step or an evaluation does not fit.
+    """
+    from flare.train.field_task import FieldTask
+    from flare.train.tasks import make_task
+
+    local_ranks, ranks = (int(os.environ.get(name, "1")) for name in ("LOCAL_WORLD_SIZE", "WORLD_SIZE"))
+    if config.model["name"] != "flare" or os.environ.get("RANK", "0") != "0":
+        return
+    task = make_task(config)
+    if not isinstance(task, FieldTask):  # the trainer refuses the model
+        return
+    step, evaluation = largest_workloads(config, task, ranks)
+    memory = available_memory_mb(step.device, local_ranks)
+    # With as many points, an evaluation needs less than a step, as it keeps nothing for gradients.
+    workloads = [step, evaluation] if evaluation.total_points > step.total_points else [step]
+    uncertain = [workload for workload in workloads if not surely_fits(workload, memory)]
+    if uncertain:
+        logger.info("large run: measuring whether it fits into memory, one or two minutes (fit=ignore skips this)")
+    planner = Planner()
+    for workload in uncertain:
+        need = planner.predict(workload).memory_mb
+        if not fits(need, memory):
+            raise ConfigError(
+                f"{workload.kind} with {workload.batch} x {workload.points:,} points needs about {need / 1024:.2f} GiB "
+                f"plus a margin of {MARGIN - 1:.0%}; {memory / 1024:.2f} GiB are free. Try {REMEDIES[workload.kind]}, "
+                f"or more ranks with split=points. `flare plan` shows what fits; fit=ignore starts anyway"
+            )
+
+
+def largest_workloads(config: TrainConfig, task: FieldTask, ranks: int) -> tuple[Workload, Workload]:
+    """Return the share of one rank in the largest micro-batch, and in the largest batch that is evaluated."""
+    data, schema, sizes = config.data, task.dataset.schema, task.dataset.sizes
+    point_ranks = (config.point_ranks or ranks) if config.split == "points" else 1
+    sample_ranks = max(1, ranks // point_ranks)
+    cuda = config.device == "cuda" or (config.device == "auto" and torch.cuda.is_available())
+    common: dict[str, Any] = {
+        "model": config.model,
+        "in_dim": schema.in_dim,
+        "out_dim": schema.out_dim,
+        "precision": "32" if config.precision == "16" and not cuda else config.precision,
+        "device": "cuda" if cuda else "cpu",
+        "shared": config.split if ranks > 1 else "",
+    }
+    points = int(sizes[task.train].max())
+    step = Workload(
+        points=math.ceil(min(data.subsample or points, points) / point_ranks),
+        batch=max(1, data.batch_size // (sample_ranks * config.optim.accumulate)),
+        recompute=config.recompute,
+        **common,
+    )
+    splits = task.evaluated.values()
+    evaluation = Workload(
+        points=math.ceil(max(int(sizes[indices].max()) for indices in splits) / point_ranks),
+        batch=min(data.eval_batch_size, max(math.ceil(len(indices) / sample_ranks) for indices in splits)),
+        kind="evaluation",
+        **common,
+    )
+    return step, evaluation

@@ -6,7 +6,7 @@ schedule unless a common recipe is asked for. Later ones win: preset, recipe, ov
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +17,9 @@ from flare.train.presets import (
     merged,
     preset_folder,
     preset_name,
-    preset_names,
     preset_path,
     read_mapping,
     read_yaml,
-    refuse_unknown_keys,
 )
 from flare.utils.errors import ConfigError, suggest_name
 from flare.utils.registry import Registry
@@ -96,13 +94,10 @@ def with_model(preset: Mapping[str, Any], preset_name: str, model: str, recipe: 
     for section, part in _sections(recipe or model, preset_name):
         if section != "model":
             settings = merged(settings, [(f"{section}.{name}", value) for name, value in part.items()])
-    sizes: dict[str, Any] = {}
-    for section, part in _sections(model, preset_name):
-        if section == "model":
-            sizes |= part
     if model_name(preset) == model:
-        sizes = {"name": model, **preset.get("model", {})}
-    return settings | {"model": sizes or {"name": model}}
+        return settings | {"model": {"name": model, **preset.get("model", {})}}
+    sizes = [part for section, part in _sections(model, preset_name) if section == "model"]
+    return settings | {"model": {"name": model} | {name: size for part in sizes for name, size in part.items()}}
 
 
 def with_optimizer(settings: Mapping[str, Any], name: str) -> dict[str, Any]:
@@ -122,7 +117,7 @@ def with_fast_recipe(settings: Mapping[str, Any], preset_name: str) -> dict[str,
         settings: Settings of a preset, for any model.
         preset_name: Name of a built-in preset, for which the recipe may have its own settings; or empty.
     """
-    record = read_recipe(preset_folder() / "recipes" / "fast.yaml", preset_names())
+    record = read_mapping(preset_folder() / "recipes" / "fast.yaml")
     for part in (record[ALL], record.get(preset_name, {})):
         if "name" in part.get("optim", {}):
             settings = with_optimizer(settings, part["optim"]["name"])
@@ -167,7 +162,7 @@ def _sections(name: str, preset_name: str) -> Iterator[tuple[str, Mapping[str, A
             known = {*recipe_names(), *MODELS, *ADAPTERS}
             raise ConfigError(f"unknown model {name!r}; {suggest_name(str(name), known)}")
     elif name != "flare":
-        record = read_recipe(_folder() / f"{name}.yaml", preset_names())
+        record = read_mapping(_folder() / f"{name}.yaml")
         for part in (ALL, *_related_presets(preset_name)):
             yield from record.get(part, {}).items()
 
@@ -178,18 +173,6 @@ def _related_presets(preset_name: str) -> list[str]:
 
     original = card(preset_name).stands_in_for if preset_name in card_names() else None
     return [original, preset_name] if original else [preset_name]
-
-
-def read_recipe(path: Path, presets: Collection[str]) -> dict[str, Any]:
-    """Read a recipe: a section `all` and sections for some of `presets`."""
-    record = read_mapping(path)
-    if ALL not in record:
-        raise ConfigError(f"{path} has no section {ALL!r}")
-    for section, settings in record.items():
-        if section not in (ALL, *presets):
-            raise ConfigError(f"{path}: unknown preset {section!r}; {suggest_name(section, [ALL, *presets])}")
-        refuse_unknown_keys(settings, f"{path}, {section}")
-    return record
 
 
 def _folder() -> Path:

@@ -6,11 +6,10 @@ import json
 import logging
 import os
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +26,7 @@ from flare.train.distributed.fabric import launched_fabric
 from flare.train.distributed.ranks import Ranks, place
 from flare.train.loop import Trainer
 from flare.train.presets import dotted, preset_path, read_yaml
+from flare.train.profiling import check_fits
 from flare.train.recipes import model_name, resolve_config
 from flare.train.run_folder import RunFolder
 from flare.train.schedule import decay_start
@@ -86,15 +86,16 @@ def train_run(
         if dropped:
             raise ConfigError(f"a resumed run keeps its settings; drop {', '.join(dropped)}")
         folder = Path(resumed)
-        _check_fits_resumed(folder, fit)
+        _check_fits(folder, fit)
         result = extend(folder, **overrides) if overrides else resume(folder)
         return _finish(folder, result, report=report)
     config = resolve_config(preset=preset, recipe=recipe, settings=overrides)
     folder = Path(out) if out else default_folder(config, preset, recipe, overrides.get("model.name"))
     if if_exists == "resume" and RunFolder(folder).exists:
-        _check_fits_resumed(folder, fit)
+        _check_fits(folder, fit)
         return _finish(folder, resume(folder, expected=config), report=report)
-    _check_fits(config, fit)
+    if fit != "ignore":
+        check_fits(config)
     return _finish(folder, start(config, folder), report=report)
 
 
@@ -107,36 +108,28 @@ def default_folder(config: TrainConfig, preset: str | None, recipe: str | None, 
     return Path("runs") / "-".join([path.stem, *(word for word in (model, recipe) if word not in usual)])
 
 
-def _check_fits_resumed(folder: Path, fit: str) -> None:
+def _check_fits(folder: Path, fit: str) -> None:
     """Check an unfinished run again: the ranks may be fewer now, or the machine another."""
-    if not (folder / "result.json").exists():
-        _check_fits(RunFolder(folder).config(), fit)
-
-
-def _check_fits(config: TrainConfig, fit: str) -> None:
-    if fit != "ignore":
-        from flare.train.memory import check_fits
-
-        check_fits(config)
+    if fit != "ignore" and not (folder / "result.json").exists():
+        check_fits(RunFolder(folder).config())
 
 
 def _finish(folder: Path, result: dict[str, Any], *, report: bool) -> Run:
     """Calibrate a trained run and write its report, unless that is done. Failures are logged; the result is safe."""
+    calibration = None
     if not result:  # another rank than the first
         return Run(folder, result)
-    calibration = _logged("no error bars", lambda: _calibrated(folder))
+    try:
+        calibration = _calibrated(folder)
+    except FlareError as error:
+        logger.warning(f"no error bars: {error}")
     if report and not (folder / "report.html").exists():
         logger.info("writing the report ...")
-        _logged("no report", lambda: write_run_report(folder))
+        try:
+            write_run_report(folder)
+        except FlareError as error:
+            logger.warning(f"no report: {error}")
     return Run(folder, result, calibration)
-
-
-def _logged(problem: str, work: Callable[[], Any]) -> Any:
-    try:
-        return work()
-    except FlareError as error:
-        logger.warning(f"{problem}: {error}")
-        return None
 
 
 def _calibrated(folder: Path) -> Calibration | None:
@@ -255,11 +248,9 @@ def _rewind(folder: RunFolder, old: TrainConfig, new: TrainConfig) -> None:
             found[name] = read_position(find_checkpoint(folder.path, name)).step
     usable = [name for name, step in found.items() if step <= limit]
     if found and not usable:
-        step = min(found.values())
-        earliest = next(n for n in count(1) if same_until(replace(new, epochs=n, steps=None)) >= step)
         raise ConfigError(
-            f"{folder.path} is at step {step:,}, but the learning rate of such a short run decays from step {limit:,} "
-            f"on; it can end after {earliest} epochs at the earliest"
+            f"{folder.path} is at step {min(found.values()):,}, but the learning rate of such a short run decays from "
+            f"step {limit:,} on; use more epochs"
         )
     if usable and usable[0] == "stable":
         copy_checkpoint(folder, "stable", "last")
@@ -357,10 +348,8 @@ def _train_and_evaluate(trainer: Trainer, fabric: Fabric) -> dict[str, Any]:
     metrics = {split: trainer.scores(errors[split], split) for split in errors}
     if not fabric.is_global_zero:
         return {}
-    averaged: dict[str, dict[str, float]] = {}
-    for split, scores in metrics.items():
-        for name in (name for name in scores if name.endswith("_ema")):
-            averaged.setdefault(name, {})[split] = scores[name]
+    names = [name for scores in metrics.values() for name in scores if name.endswith("_ema")]
+    averaged = {name: {split: scores[name] for split, scores in metrics.items()} for name in names}
     result = trainer.task.result(errors) | averaged | {"metrics": metrics} | _record(trainer)
     write_json(trainer.run.path / "test_errors.json", trainer.task.sample_records(errors))
     write_json(trainer.run.path / "result.json", result)
@@ -369,23 +358,18 @@ def _train_and_evaluate(trainer: Trainer, fabric: Fabric) -> dict[str, Any]:
 
 def _headline(trainer: Trainer) -> str:
     """Return inputs, targets, samples and model in one line, so that a forgotten input is noticed early."""
-    task, data = trainer.task, trainer.config.data
-    splits = {data.train_split: task.train, **task.evaluated}
+    task, config = trainer.task, trainer.config
+    splits = {config.data.train_split: task.train, **task.evaluated}
     listed = ", ".join(f"{split} {len(indices):,}" for split, indices in splits.items())
     size = counted(count_parameters(trainer.surrogate), "parameter")
-    model = f"{trainer.config.model['name']} of {size} on {trainer.fabric.device}"
+    model = f"{config.model['name']} of {size} on {trainer.fabric.device}"
     return f"learning {task.description}; samples: {listed}; {model}"
-
-
-def _epochs(trainer: Trainer) -> float:
-    """Return the passes over the training samples, a fraction if the run has a number of steps."""
-    config = trainer.config
-    return config.epochs if config.steps is None else round(trainer.position.step / trainer.plan.steps, 2)
 
 
 def _record(trainer: Trainer) -> dict[str, Any]:
     """Return data, model, effort and environment of a result."""
     task, config = trainer.task, trainer.config
+    passes = round(trainer.position.step / trainer.plan.steps, 2)  # a fraction if the run has a number of steps
     return {
         "test_samples": len(task.evaluated.get(config.data.test_split, ())),
         "train_samples": len(task.train),
@@ -396,7 +380,7 @@ def _record(trainer: Trainer) -> dict[str, Any]:
         "model": config.model,
         "parameters": count_parameters(trainer.surrogate),
         "seed": config.seed,
-        "epochs": _epochs(trainer),
+        "epochs": config.epochs if config.steps is None else passes,
         "steps": trainer.position.step,
         "seconds": round(trainer.position.seconds, 1),
         "peak_memory_mb": round(peak_memory_mb()),

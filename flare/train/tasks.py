@@ -30,18 +30,6 @@ TASKS: Registry[Any] = Registry(
 """Content of a dataset -> class of the task that trains on it, with a class method `from_config(config, ranks)`."""
 
 
-class Feed(Protocol):
-    """A batch of any kind."""
-
-    @property
-    def indices(self) -> tuple[int, ...]: ...
-
-    @property
-    def points(self) -> int: ...
-
-    def to(self, device: torch.device) -> Feed: ...
-
-
 class Task(Protocol):
     """A learning task on a dataset, as the training loop sees it."""
 
@@ -54,67 +42,52 @@ class Task(Protocol):
     @property
     def evaluated(self) -> Mapping[str, np.ndarray]:
         """Split -> indices of its samples, for all splits to evaluate. The first one is watched while training."""
-        ...
 
     @property
     def lengths(self) -> np.ndarray | None:
         """Length of every sample, if samples of similar length should share a batch."""
-        ...
 
     @property
     def description(self) -> str:
         """Inputs and targets in a few words, such as `pressure from points`."""
-        ...
 
     @property
     def trivial_loss(self) -> float:
         """Loss of a trivial baseline, below which divergence is not measured; 0 if there is none."""
-        ...
 
     def surrogate(self, model: Mapping[str, Any], *, fitted: bool = True) -> Learner:
         """Build an untrained model; every rank must call this. `fitted=False` leaves normalizers to a checkpoint."""
-        ...
 
     def batches(self, plan: BatchPlan, epochs: float, *, pin: bool = False) -> Iterable[Any]:
         """Yield the micro-batches of one epoch of a run of `epochs` epochs."""
-        ...
 
     def loss(self, predict: Any, batch: Any) -> Tensor:
         """Compute the loss of a micro-batch."""
-        ...
 
     def after_step(self, learner: nn.Module, step: int, seed: int) -> None:
         """Update the model after optimizer step `step`, counted from 1."""
-        ...
 
     def errors(self, predict: Any, device: torch.device, indices: np.ndarray) -> np.ndarray:
         """Return errors, shape (samples, kinds). Lower is better; the mean decides which weights are the best."""
-        ...
 
     def scores(self, errors: np.ndarray) -> dict[str, float]:
         """Return the metrics of a split by name."""
-        ...
 
     def result(self, errors: Mapping[str, np.ndarray]) -> dict[str, Any]:
         """Return the task's part of `result.json`, trivial baselines included, from the errors of each split."""
-        ...
 
     def sample_records(self, errors: Mapping[str, np.ndarray]) -> dict[str, Any]:
         """Return the errors of every sample for `test_errors.json`."""
-        ...
 
     def calibrate(self, run: RunFolder, *, checkpoint: str, ema: bool, device: str) -> Calibration | None:
         """Measure error bars of a finished run on held-out samples; None if the task has none."""
-        ...
 
     def write_report(self, run: RunFolder, result: Mapping[str, Any]) -> Path:
         """Write `report.html` and `pictures/` into the folder of a finished run."""
-        ...
 
     @staticmethod
     def summary(result: Mapping[str, Any]) -> list[str]:
         """Return the main numbers of a result as lines of text."""
-        ...
 
     @staticmethod
     def evaluate_run(
@@ -139,7 +112,6 @@ class Task(Protocol):
         Returns:
             Lines of text, and a JSON record with the error of every sample.
         """
-        ...
 
 
 def make_task(config: TrainConfig, ranks: Ranks = ALONE) -> Task:

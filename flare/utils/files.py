@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import tempfile
+import zipfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -161,3 +162,13 @@ def write_json(path: str | os.PathLike[str], record: Mapping[str, Any]) -> None:
     """Write a record as JSON, atomically."""
     with replace_atomically(path) as temporary:
         temporary.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+
+
+def save_arrays(path: str | os.PathLike[str], arrays: Mapping[str, Any]) -> None:
+    """Write named arrays as .npz. Names may be any, unlike those of `numpy.savez`, which has arguments of its own."""
+    import numpy as np
+
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, array in arrays.items():
+            with archive.open(f"{name}.npy", "w", force_zip64=True) as file:
+                np.lib.format.write_array(file, np.asanyarray(array), allow_pickle=False)

@@ -93,36 +93,24 @@ def _line_log(label: str, total: int, done: int, unit: str, every: float = 10.0)
         clock.advance(advance)
         if time.monotonic() - last >= every or clock.count >= total:
             last = time.monotonic()
-            print_status(
-                "  ".join(filter(None, [f"{label}: {clock.count}/{total} {unit}", clock.describe(unit), text]))
-            )
+            parts = [f"{label}: {clock.count}/{total} {unit}", clock.describe(unit), text]
+            print_status("  ".join(filter(None, parts)))
 
     return update
 
 
 class _Clock:
-    """Rate over the last half minute, so that the time left follows the load of the machine.
-
-    The window is longer if a unit takes long, because units of parallel workers arrive in bursts.
-    """
-
-    WINDOW = 30.0
-    UNITS = 20
+    """Rate over about the last half minute, or the last units if they take long, so that it follows the machine."""
 
     def __init__(self, total: int, done: int) -> None:
         self.total, self.count = total, done
         self.start = time.monotonic()
-        self.marks = deque([(self.start, done)])
+        self.marks = deque([(self.start, done)], maxlen=60)
 
     def advance(self, by: int) -> None:
         self.count += by
-        now = time.monotonic()
-        if now - self.marks[-1][0] > 0.5:
-            self.marks.append((now, self.count))
-        while (
-            len(self.marks) > 1 and now - self.marks[1][0] > self.WINDOW and self.count - self.marks[1][1] >= self.UNITS
-        ):
-            self.marks.popleft()
+        if time.monotonic() - self.marks[-1][0] > 0.5:
+            self.marks.append((time.monotonic(), self.count))
 
     def describe(self, unit: str) -> str:
         then, count = self.marks[0]

@@ -26,7 +26,7 @@ def test_a_preset_has_the_sizes_of_the_paper_and_models_on_grids_need_one(capsys
     assert "transolver-conv" not in printed
 
 
-@pytest.mark.parametrize("words", [["--points", "-5"], ["--points", "0"], ["--in-dim", "0"], ["--out-dim", "0"]])
+@pytest.mark.parametrize("words", [["--points", "-5"], ["--in-dim", "0"], ["--out-dim", "0"]])
 def test_invalid_sizes_are_refused(words, capsys):
     assert main(["models", *words]) == 2
     assert words[0] in capsys.readouterr().err

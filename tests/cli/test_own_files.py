@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 
 from flare.cli import main
-from flare.data.dataset import Dataset
 from flare.mesh import read_mesh
 from flare.view.runs import RunSource
 from tests.cli.test_bad_input import fails
@@ -86,11 +85,6 @@ def test_the_other_predictions_of_the_page_run_as_printed(folder, tmp_path, monk
     assert made <= {path.name for path in tmp_path.iterdir()}
 
 
-def test_the_splits_are_what_was_announced(folder):
-    dataset = Dataset(folder / "data" / "mine")
-    assert {name: len(dataset.split(name)) for name in dataset.splits} == {"train": 39, "calibration": 9, "test": 12}
-
-
 def test_samples_are_called_by_their_files_everywhere(folder, tmp_path, capsys):
     run = str(folder / "runs" / "mine")
     with pytest.MonkeyPatch.context() as patch:
@@ -119,21 +113,6 @@ def test_a_known_field_is_compared(folder, tmp_path, capsys):
     )  # the truth among the rest
 
 
-def test_point_order_does_not_matter_and_chunks_neither(folder, tmp_path):
-    mesh = plate(79)
-    mesh.save(tmp_path / "a.vtu")
-    assert predict(folder, tmp_path / "a.vtu", "--out", tmp_path / "whole.vtu") == 0
-    assert predict(folder, tmp_path / "a.vtu", "--out", tmp_path / "chunks.vtu", "--chunk", "37") == 0
-    cloud = pv.PolyData(mesh.points[::-1].copy())
-    cloud.save(tmp_path / "b.vtp")
-    assert predict(folder, tmp_path / "b.vtp", "--out", tmp_path / "turned.vtp") == 0
-    whole = pv.read(tmp_path / "whole.vtu").point_data["pressure_predicted"]
-    np.testing.assert_allclose(pv.read(tmp_path / "chunks.vtu").point_data["pressure_predicted"], whole, rtol=1e-4)
-    np.testing.assert_allclose(
-        pv.read(tmp_path / "turned.vtp").point_data["pressure_predicted"][::-1], whole, rtol=1e-4
-    )
-
-
 def test_a_bare_surface_is_sampled_as_densely_as_the_training(folder, tmp_path, capsys):
     coarse = pv.Plane(i_size=1.5, j_size=1.0, i_resolution=1, j_resolution=1).triangulate()
     coarse.save(tmp_path / "coarse.stl")
@@ -145,18 +124,6 @@ def test_a_bare_surface_is_sampled_as_densely_as_the_training(folder, tmp_path, 
     assert min(q.sum() for q in quarters) > 0.8 * len(points) / 4
     assert predict(folder, tmp_path / "coarse.stl", "--points", "vertices", "--out", tmp_path / "b.vtp") == 0
     assert pv.read(tmp_path / "b.vtp").n_points == 4
-
-
-def test_a_table_becomes_a_cloud_and_a_mesh_a_table(folder, tmp_path):
-    mesh = plate(80)
-    np.savetxt(tmp_path / "p.csv", mesh.points, delimiter=",", header="x,y,z", comments="", fmt="%.9g")
-    assert predict(folder, tmp_path / "p.csv", "--out", tmp_path / "cloud.vtu") == 0
-    mesh.save(tmp_path / "m.vtu")
-    assert predict(folder, tmp_path / "m.vtu", "--out", tmp_path / "table.csv") == 0
-    cloud = pv.read(tmp_path / "cloud.vtu").point_data["pressure_predicted"]
-    table = np.genfromtxt(tmp_path / "table.csv", delimiter=",", names=True)
-    assert (table["pressure_bar_Pa"] > 0).all()
-    np.testing.assert_allclose(cloud, table["pressure_predicted_Pa"], rtol=1e-4)
 
 
 def test_a_picture_and_a_page_on_request(folder, tmp_path):
@@ -208,9 +175,3 @@ def test_bad_requests_are_one_message(folder, tmp_path, capsys):
     message = fails(capsys, "predict", run, tmp_path / "twice.vtu", "--out", tmp_path / "a.vtu")
     assert "'pressure_predicted'" in message
     assert sorted(p.name for p in tmp_path.iterdir()) == ["cut.vtu", "twice.vtu"]
-
-
-def test_encoding_takes_inputs_by_hand(folder, tmp_path, capsys):
-    run, part = folder / "runs" / "mine", folder / "part.vtu"
-    message = fails(capsys, "encode", run, part, "--set", "sped=3", "--out", tmp_path / "a.code")
-    assert "'sped'" in message

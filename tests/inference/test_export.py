@@ -53,8 +53,8 @@ def close(answer, truth, model):
 
 def test_a_torch_file_accepts_any_batch_and_number_of_points(tmp_path):
     model = surrogate()
-    done = export(model, tmp_path / "m.pt2", trials=2)
-    assert max(done.error, done.rounding) <= TOLERANCE
+    done = export(model, tmp_path / "m.pt2", trials=1)
+    assert done.error <= TOLERANCE
     run = torch.export.load(tmp_path / "m.pt2").module()
     for size in ((1, 1), (4, 701), (7, 3)):
         x = inputs(model, *size)
@@ -64,7 +64,7 @@ def test_a_torch_file_accepts_any_batch_and_number_of_points(tmp_path):
 def test_an_onnx_file_has_the_names_and_units_of_its_channels(tmp_path):
     ort = pytest.importorskip("onnxruntime")
     model = surrogate()
-    export(model, tmp_path / "m.onnx", format="onnx", mask=True, trials=2)
+    export(model, tmp_path / "m.onnx", mask=True, trials=0)
     session = ort.InferenceSession(tmp_path / "m.onnx", providers=["CPUExecutionProvider"])
     x, mask = inputs(model, 3, 523), torch.rand(3, 523) < 0.7
     (answer,) = session.run(["outputs"], {"inputs": x.numpy(), "mask": mask.numpy()})
@@ -77,56 +77,47 @@ def test_an_onnx_file_has_the_names_and_units_of_its_channels(tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("mask", [False, True])
-@pytest.mark.parametrize("format", ["torch", "onnx"])
+@pytest.mark.parametrize("suffix", [".pt2", ".onnx"])
 @pytest.mark.parametrize("name", MODELS)
-def test_every_model_can_be_exported(name, format, mask, tmp_path):
-    done = export(surrogate(name), tmp_path / f"m{exporting.SUFFIX[format]}", mask=mask)
-    assert done.error <= max(TOLERANCE, 2 * done.rounding)
-    assert done.rounding < 1e-4
+def test_every_model_can_be_exported(name, suffix, mask, tmp_path):
+    done = export(surrogate(name), tmp_path / f"m{suffix}", mask=mask)
+    assert done.error < 2e-4
     assert len({points for _, points in done.sizes}) > 4
 
 
 def test_a_model_on_a_grid_has_a_fixed_number_of_points(tmp_path):
     model = surrogate("transolver", grid=[3, 4])
-    done = export(model, tmp_path / "m.pt2", trials=1)
+    done = export(model, tmp_path / "m.pt2", trials=0)
     assert {points for _, points in done.sizes} == {12}
 
 
-def test_a_file_that_disagrees_is_not_written(tmp_path, monkeypatch):
+@pytest.mark.parametrize("wrong", ["file", "weights"])
+def test_a_file_that_disagrees_is_not_written(tmp_path, monkeypatch, wrong):
     model = surrogate()
-    write, opened = exporting._backend("torch")
-    wrong = lambda path: (lambda run: lambda x, mask: run(x, mask) + 1e-3)(opened(path))  # noqa: E731
-    monkeypatch.setattr(exporting, "_backend", lambda format: (write, wrong))
+    if wrong == "weights":
+        model.network.lift.layers[0].weight.data[0, 0] = torch.nan
+    else:
+        opened = exporting._open_torch
+
+        def shifted(path):
+            run = opened(path)
+            return lambda x, mask: run(x, mask) + 1e-3
+
+        monkeypatch.setattr(exporting, "_open_torch", shifted)
     with pytest.raises(DataError, match=r"m\.pt2"):
         export(model, tmp_path / "m.pt2", trials=0)
     assert not list(tmp_path.iterdir())
 
 
-def test_non_finite_weights_are_not_exported(tmp_path):
-    model = surrogate()
-    model.network.lift.layers[0].weight.data[0, 0] = torch.nan
-    with pytest.raises(DataError, match=r"m\.pt2"):
-        export(model, tmp_path / "m.pt2", trials=0)
-    assert not list(tmp_path.iterdir())
-
-
-@pytest.mark.parametrize(
-    ("name", "how", "message"),
-    [
-        ("m.bin", {}, r"m\.bin"),
-        ("m.onnx", {"format": "torch"}, r"\.pt2"),
-        ("m.pt2", {"format": "tflite"}, "tflite"),
-    ],
-)
-def test_an_unknown_format_is_refused(name, how, message, tmp_path):
-    with pytest.raises(ConfigError, match=message):
-        export(surrogate(), tmp_path / name, **how)
+def test_an_unknown_suffix_is_refused(tmp_path):
+    with pytest.raises(ConfigError, match=r"m\.bin"):
+        export(surrogate(), tmp_path / "m.bin")
 
 
 def test_the_command_writes_into_the_run_folder_and_overwrites_nothing(tmp_path, capsys):
-    words = ["export", str(saved_run(surrogate(), tmp_path / "part")), "--format", "torch", "--trials", "1"]
+    words = ["export", str(saved_run(surrogate(), tmp_path / "part")), "--format", "torch", "--trials", "0"]
     assert main(words) == 0
-    assert re.search(r"force\.y: .* N; .*7\.8e-03 N", capsys.readouterr().out)
+    assert re.search(r"force\.y: .* N\n", capsys.readouterr().out)
     before = (tmp_path / "part" / "part.pt2").read_bytes()
     assert main(words) == 2
     assert "part.pt2" in capsys.readouterr().err

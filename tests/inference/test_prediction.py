@@ -8,11 +8,11 @@ import pyvista as pv
 
 from flare.cli import main
 from flare.data.sample import Field, Schema
-from flare.inference.calibration.calibrate import FILE, Assessment, Calibration
+from flare.inference.calibration.calibrate import Assessment
 from flare.inference.chunked import empty_outputs, predict_into
-from flare.inference.encoding import encode, fingerprint, load_encoding
+from flare.inference.encoding import encode, load_encoding
 from flare.inference.mesh_inputs import mesh_inputs
-from flare.inference.prediction import predict, predict_mesh
+from flare.inference.prediction import predict
 from flare.inference.surrogate import Surrogate
 from flare.mesh import read_mesh
 from flare.mesh.io.vtk_library import from_pyvista
@@ -35,16 +35,6 @@ def part(tmp_path):
     return surrogate, path
 
 
-def test_the_mesh_of_a_prediction_is_what_is_saved(part, tmp_path):
-    surrogate, path = part
-    given = {"parameters": {"gravity": [0.0, 0.5, -9.81]}, "features": {"wind": [3.0, -1.0]}}
-    mesh = predict_mesh(surrogate, read_mesh(path), **given)
-    mesh.save(tmp_path / "a.vtp")
-    predict(surrogate, path, **given).save(tmp_path / "b.vtp")
-    assert (tmp_path / "a.vtp").read_bytes() == (tmp_path / "b.vtp").read_bytes()
-    assert mesh.point_data["rise_predicted"].shape == (len(mesh.points),)
-
-
 def test_given_vectors_are_the_same_everywhere(part):
     surrogate, path = part
     gravity, wind = [0.0, 0.5, -9.81], [3.0, -1.0]
@@ -55,12 +45,6 @@ def test_given_vectors_are_the_same_everywhere(part):
     np.testing.assert_array_equal(predicted.ravel(), np.ravel(whole))
     turned = predict(surrogate, path, parameters={"gravity": gravity[::-1]}, features={"wind": wind}).fields["rise"]
     assert np.abs(turned - predicted).max() > 1e-4
-
-
-def test_a_vector_with_a_number_missing_is_refused(part):
-    surrogate, path = part
-    with pytest.raises(DataError, match=r"'gravity' .*\(1,\).*\(3,\)"):
-        predict(surrogate, path, parameters={"gravity": 9.81}, features={"wind": [3.0, -1.0]})
 
 
 def made(cell_dimension=None, *, points="points", components=("x", "y", "z"), unit="1"):
@@ -88,20 +72,12 @@ def test_a_model_of_volumes_gets_a_filled_part_whatever_its_cells_were(cube):
         assert (np.abs(at).max(1) < 0.49).mean() > 0.5  # inside, and not on the skin
 
 
-def test_a_model_of_surfaces_keeps_to_the_surface(cube):
+def test_a_model_of_surfaces_keeps_to_the_surface_and_one_of_clouds_asks(cube):
     at = predict(made(2, points="cell_centres"), cube, parameters={"speed": 1.0}).sample.values["cell_centres"]
     np.testing.assert_allclose(np.abs(at).max(1), 0.5, atol=1e-6)
-
-
-def test_a_model_of_clouds_asks_what_a_bare_surface_shall_be(cube):
     with pytest.raises(ConfigError, match="points="):
         predict(made(), cube, parameters={"speed": 1.0})
     assert len(predict(made(), cube, parameters={"speed": 1.0}, points="vertices").fields["heat"])
-
-
-def test_the_dimension_of_a_mesh_travels_and_old_records_stay_the_same():
-    assert Schema.from_json(made(3).schema.to_json()).mesh_dimension == 3
-    assert "cell_dimension" not in made().schema.to_json()
 
 
 POINTS = np.random.default_rng(0).random((9, 2))
@@ -159,7 +135,8 @@ def test_a_prediction_in_chunks_finds_the_code_on_its_way(tmp_path):
 
 def test_given_inputs_are_written_into_the_file_and_found_there_again(part, tmp_path):
     surrogate, path = part
-    prediction = predict(surrogate, path, parameters={"gravity": [0.0, 0.5, -9.81]}, features={"wind": [3.0, -1.0]})
+    given = {"parameters": {"gravity": [0.0, 0.5, -9.81]}, "features": {"wind": [3.0, -1.0]}}
+    prediction = predict(surrogate, read_mesh(path), **given)
     prediction.save(tmp_path / "out.vtp")
     written = pv.read(tmp_path / "out.vtp")
     assert set(written.point_data["wind"][:, 0]) == {3.0}
@@ -168,25 +145,23 @@ def test_given_inputs_are_written_into_the_file_and_found_there_again(part, tmp_
     np.testing.assert_array_equal(again.fields["rise"], prediction.fields["rise"])
 
 
-def test_columns_of_a_table_are_written_into_a_mesh_of_its_points(tmp_path):
-    path = tmp_path / "a.csv"
-    path.write_text("x,y,z,wind_x,wind_y\n0,0,0,1,2\n1,0,0,3,4\n0,1,0,5,6\n")
-    fields = {
-        "points": Field(role="points", components=("x", "y", "z")),
-        "wind": Field(role="feature", components=("x", "y"), unit="m/s"),
-        "rise": Field(role="target", components=("z",)),
-    }
-    model = {"name": "flare", "channels": 16, "blocks": 1, "heads": 2, "latents": 4}
-    predict(Surrogate(model, Schema(name="bent", fields=fields)).eval(), path).save(tmp_path / "out.vtu")
-    written = pv.read(tmp_path / "out.vtu")
-    np.testing.assert_array_equal(written.point_data["wind"], [[1, 2], [3, 4], [5, 6]])
-    assert "wind=m/s" in list(written.field_data["units"])
-
-
-def test_a_given_input_that_the_model_does_not_have_is_refused(part):
+def test_bad_inputs_are_refused(part, tmp_path, cube):
     surrogate, path = part
+    given = {"parameters": {"gravity": [0.0, 0.0, 1.0]}, "features": {"wind": [3.0, -1.0]}}
     with pytest.raises(ConfigError, match=r"'gravty'.*'gravity'"):
         predict(surrogate, path, parameters={"gravty": [0.0, 0.0, 1.0]}, features={"wind": [3.0, -1.0]})
+    mesh = pv.read(path)
+    mesh.point_data["wind"] = np.linspace([1.0, 2.0], [3.0, 2.0], mesh.n_points)
+    mesh.save(tmp_path / "windy.vtp")
+    with pytest.raises(DataError, match=r"'wind' .*windy\.vtp"):
+        mesh_inputs(surrogate, tmp_path / "windy.vtp", **given)
+    with pytest.raises(DataError, match=r'cube\.stl .*parameters=\{"speed"'):
+        predict(made(2), cube)
+    with pytest.raises(DataError, match=r'a\.csv .*parameters=\{"speed"'):
+        predict(made(components=("x", "y")), table(tmp_path / "a.csv", "x,y"))
+    (tmp_path / "b.csv").write_text("x,y,speed\n0,0,1\nnan,1,1")
+    with pytest.raises(DataError, match=r"b\.csv: 'points'"):
+        predict(made(components=("x", "y")), tmp_path / "b.csv")
 
 
 def test_an_input_that_is_in_the_file_and_given_is_refused(tmp_path):
@@ -196,47 +171,17 @@ def test_an_input_that_is_in_the_file_and_given_is_refused(tmp_path):
     flat = from_pyvista(pv.Plane(i_resolution=2, j_resolution=2).cast_to_unstructured_grid())
     flat.with_data(field_data={"speed": np.array([3.0])}).save(tmp_path / "c.vtu")
     for name in ("a.npz", "b.csv", "c.vtu"):
-        with pytest.raises(DataError, match=f"'speed' .* 3 in .*{name} and 4\\.5"):
+        with pytest.raises(DataError, match=f"'speed' .*{name}"):
             mesh_inputs(surrogate, tmp_path / name, parameters={"speed": 4.5})
-
-
-def test_a_feature_that_is_in_the_file_and_given_is_refused(part, tmp_path):
-    surrogate, path = part
-    mesh = pv.read(path)
-    mesh.point_data["wind"] = np.linspace([1.0, 2.0], [3.0, 2.0], mesh.n_points)
-    mesh.save(tmp_path / "windy.vtp")
-    with pytest.raises(DataError, match=r"'wind' .* 1,2 to 3,2 in .*windy\.vtp and 3,-1"):
-        mesh_inputs(
-            surrogate, tmp_path / "windy.vtp", parameters={"gravity": [0.0, 0.0, 1.0]}, features={"wind": [3.0, -1.0]}
-        )
-
-
-def test_a_missing_input_is_said_with_the_way_to_give_it(tmp_path, cube):
-    with pytest.raises(DataError, match=r'cube\.stl .*parameters=\{"speed"'):
-        predict(made(2), cube)
-    surrogate = made(components=("x", "y"))
-    with pytest.raises(DataError, match=r'a\.csv .*parameters=\{"speed"'):
-        predict(surrogate, table(tmp_path / "a.csv", "x,y"))
 
 
 TRIANGLES = np.array([[0, 1, 2], [2, 1, 3], [2, 3, 4], [5, 6, 7], [7, 6, 8]])
 
 
-def arrays_in(path, **arrays):
-    if path.suffix == ".npz":
-        np.savez(path, **arrays)
-    else:
-        with pytest.importorskip("h5py").File(path, "w") as file:
-            for name, values in arrays.items():
-                file[name] = values
-    return path
-
-
-@pytest.mark.parametrize("suffix", [".npz", ".h5"])
-def test_cells_of_a_file_of_arrays_are_written(tmp_path, suffix):
+def test_cells_of_a_file_of_arrays_are_written(tmp_path):
     surrogate, colour = made(components=("x", "y")), np.arange(9.0)
-    path = arrays_in(tmp_path / f"a{suffix}", points=POINTS, cells=TRIANGLES, colour=colour, speed=np.full(9, 3.0))
-    prediction = predict(surrogate, path)
+    np.savez(tmp_path / "a.npz", points=POINTS, cells=TRIANGLES, colour=colour, speed=np.full(9, 3.0))
+    prediction = predict(surrogate, tmp_path / "a.npz")
     prediction.save(tmp_path / "out.vtu")
     mesh = pv.read(tmp_path / "out.vtu")
     np.testing.assert_array_equal(mesh.cells_dict[5], TRIANGLES)
@@ -250,8 +195,8 @@ def test_cells_of_a_file_of_arrays_are_written(tmp_path, suffix):
 
 def test_a_file_of_arrays_with_cells_has_centres_for_a_model_of_those(tmp_path):
     surrogate = made(2, points="cell_centres", components=("x", "y"))
-    path = arrays_in(tmp_path / "a.npz", points=POINTS, cells=TRIANGLES)
-    prediction = predict(surrogate, path, parameters={"speed": 3.0})
+    np.savez(tmp_path / "a.npz", points=POINTS, cells=TRIANGLES)
+    prediction = predict(surrogate, tmp_path / "a.npz", parameters={"speed": 3.0})
     np.testing.assert_allclose(prediction.sample.values["cell_centres"], POINTS[TRIANGLES].mean(1), rtol=1e-6)
     prediction.save(tmp_path / "out.vtu")
     mesh = pv.read(tmp_path / "out.vtu")
@@ -259,7 +204,7 @@ def test_a_file_of_arrays_with_cells_has_centres_for_a_model_of_those(tmp_path):
     np.testing.assert_array_equal(mesh.cell_data["heat_predicted"], prediction.fields["heat"])
 
 
-def test_a_surface_as_dense_as_the_training_is_taken_as_it_is_at_cell_centres(cube, capsys):
+def test_a_surface_as_dense_as_the_training_is_taken_as_it_is_at_cell_centres(cube):
     """Centres of triangles are closer than vertices: they are compared with the training centres they stand for."""
     mesh = pv.read(cube)
     centres = mesh.cell_centers().points
@@ -268,20 +213,8 @@ def test_a_surface_as_dense_as_the_training_is_taken_as_it_is_at_cell_centres(cu
     surrogate = made(2, points="cell_centres")
     at = predict(surrogate, cube, parameters={"speed": 1.0}, spacing=spacing).sample.values["cell_centres"]
     np.testing.assert_allclose(at, centres, atol=1e-6)
-    assert "spread over" not in capsys.readouterr().err
     dense = predict(surrogate, cube, parameters={"speed": 1.0}, spacing=spacing / 3)
     assert len(dense.fields["heat"]) > 2 * len(centres)
-    assert "triangle centers" in capsys.readouterr().err
-
-
-def test_a_sample_to_encode_takes_given_inputs_as_a_prediction_does(tmp_path):
-    surrogate = made(components=("x", "y"))
-    bare, whole = table(tmp_path / "a.csv", "x,y"), table(tmp_path / "b.csv", "x,y,speed", np.full(9, 3.0))
-    wanted = mesh_inputs(surrogate, whole).sample.values
-    for name, values in mesh_inputs(surrogate, bare, parameters={"speed": [3.0]}).sample.values.items():
-        np.testing.assert_array_equal(values, wanted[name])
-    with pytest.raises(DataError, match=r'parameters=\{"speed"'):
-        mesh_inputs(surrogate, bare)
 
 
 def test_a_table_comes_back_as_it_was_typed_with_columns_behind(tmp_path):
@@ -303,15 +236,7 @@ def test_a_table_comes_back_as_it_was_typed_with_columns_behind(tmp_path):
     np.testing.assert_allclose(predict(made(components=("x", "y")), tmp_path / "d.csv").sample.values["speed"], 3)
 
 
-@pytest.mark.parametrize("suffix", [".vtu", ".vtp", ".vtk"])
-def test_units_are_written_and_read_again(cube, tmp_path, suffix):
-    predict(made(2), cube, parameters={"speed": 1.0}).save(tmp_path / f"a{suffix}")
-    mesh = read_mesh(tmp_path / f"a{suffix}")
-    assert mesh.units == {"heat_predicted": "W", "speed": "m/s"}
-    assert mesh.parameters["speed"] == [1.0]
-
-
-@pytest.mark.parametrize("suffix", [".vtu", ".vtp", ".vtk"])
+@pytest.mark.parametrize("suffix", [".vtu", ".vtk"])
 def test_words_of_a_files_own_units_are_kept(tmp_path, suffix):
     part, words = pv.Sphere(theta_resolution=4, phi_resolution=4), ["SI", "lengths: mm", "colour=°C"]
     part = part.cast_to_unstructured_grid() if suffix == ".vtu" else part
@@ -358,33 +283,19 @@ def test_what_states_another_unit_is_refused_and_nothing_converted(tmp_path):
         predict(made(2, unit="m"), tmp_path / "a.vtp", parameters={"speed": 1.0})
 
 
-def test_points_that_are_no_numbers_are_told_with_the_file(tmp_path):
-    lines = ["x,y,speed", "0,0,1", "nan,1,1"]
-    (tmp_path / "a.csv").write_text("\n".join(lines))
-    with pytest.raises(DataError, match=r"a\.csv: 'points' .* 1 places"):
-        predict(made(components=("x", "y")), tmp_path / "a.csv")
-
-
 @pytest.mark.parametrize(
-    ("how", "message"),
+    ("name", "how", "fact"),
     [
-        (
-            {"points": "voxels"},
-            r"voxels.*\.stl, \.ply, \.obj.*a\.vtp",
-        ),
-        ({"spacing": 0.1}, r"spacing=0\.1"),
-        ({"spacing": -3.0}, "spacing=-3"),
+        ("a.vtp", {"points": "voxels"}, "voxels"),
+        ("a.vtp", {"spacing": 0.1}, r"spacing=0\.1"),
+        ("a.vtp", {"spacing": -3.0}, "spacing=-3"),
+        ("cube.stl", {"points": "vertices", "spacing": 0.1}, r"spacing=0\.1"),
     ],
 )
-def test_where_points_shall_be_is_asked_of_bare_surfaces_only(tmp_path, how, message):
+def test_points_and_spacing_are_for_bare_surfaces(tmp_path, cube, name, how, fact):
     pv.Sphere().save(tmp_path / "a.vtp")
-    with pytest.raises(ConfigError, match=message):
-        mesh_inputs(made(2), tmp_path / "a.vtp", parameters={"speed": 1.0}, **how)
-
-
-def test_vertices_have_no_spacing(cube):
-    with pytest.raises(ConfigError, match=r"spacing=0\.1"):
-        mesh_inputs(made(2), cube, parameters={"speed": 1.0}, points="vertices", spacing=0.1)
+    with pytest.raises(ConfigError, match=fact):
+        mesh_inputs(made(2), tmp_path / name, parameters={"speed": 1.0}, **how)
 
 
 @pytest.mark.parametrize("trained", [None, 1e-5])
@@ -398,15 +309,8 @@ def test_a_surface_in_another_unit_than_the_training_is_not_filled_with_points(c
 
 def part_files(tmp_path, cube):
     points = np.random.default_rng(1).random((9, 3))
-    np.savez(tmp_path / "a.npz", pos=points)
     np.savetxt(tmp_path / "b.csv", points, delimiter=",", header="Points:0,Points:1,Points:2", comments="")
-    pv.Sphere().save(tmp_path / "c.vtp")
-    return [cube, tmp_path / "a.npz", tmp_path / "b.csv", tmp_path / "c.vtp"]
-
-
-def read_arrays(path):
-    with np.load(path) as arrays:
-        yield from arrays.items()
+    return [cube, tmp_path / "b.csv"]
 
 
 def test_predict_encode_and_sensitivity_read_every_file_alike(tmp_path, cube, capsys):
@@ -420,21 +324,10 @@ def test_predict_encode_and_sensitivity_read_every_file_alike(tmp_path, cube, ca
         assert main(["encode", run, str(path), "--out", names["encode"], *more]) == 0
         scalar = ["--of", "mean", "--field", "heat"]
         assert main(["sensitivity", run, str(path), *scalar, "--out", names["sensitivity"], *more]) == 0
-        predicted, slopes = (dict(read_arrays(names[verb])) for verb in ("predict", "sensitivity"))
+        predicted, slopes = (np.load(names[verb]) for verb in ("predict", "sensitivity"))
         np.testing.assert_allclose(predicted["points"], slopes["points"], rtol=1e-6, atol=1e-7)
         code = load_encoding(names["encode"], surrogate)
         counts.append(code.points)
         at_points = code.query(predicted["points"])["heat"]
         np.testing.assert_allclose(at_points, predicted["heat_predicted"], rtol=1e-4, atol=1e-6)
-    assert counts == [5**3, 9, 9, pv.Sphere().n_points]
-
-
-def test_encode_and_sensitivity_take_the_spacing_of_the_calibration(tmp_path, cube):
-    surrogate = made(3)
-    run = saved_run(surrogate, tmp_path / "run")
-    Calibration(fingerprint(surrogate), 0.25, None, None, {}).save(run / FILE)
-    words = [str(run), str(cube), "--set", "speed=3", "--out"]
-    assert main(["encode", *words, str(tmp_path / "a.code")]) == 0
-    assert load_encoding(tmp_path / "a.code", surrogate).points == 5**3
-    assert main(["sensitivity", *words, str(tmp_path / "a.vtu"), "--of", "integral", "--field", "heat"]) == 0
-    assert pv.read(tmp_path / "a.vtu").point_data["d_integral_d_points"].shape == (5**3, 3)
+    assert counts == [5**3, 9]

@@ -7,7 +7,6 @@ import pytest
 import pyvista as pv
 
 from flare.data.sample import Field, Schema
-from flare.inference.mesh_inputs import mesh_inputs
 from flare.inference.prediction import fields_without_rows, predict
 from flare.inference.surrogate import Surrogate
 from flare.mesh import read_mesh
@@ -67,8 +66,6 @@ def test_names_that_a_schema_spells_alike_stay_apart(tmp_path, source, suffix):
 def test_a_field_with_the_name_of_an_input_stays_in_meshes_only(tmp_path):
     path = mesh(tmp_path / "a.vtp", points=np.arange(9.0), speed=np.arange(9.0))
     prediction = predict(made(), path, parameters={"speed": 3.0})
-    dropped = fields_without_rows(prediction.inputs.mesh, prediction.schema)
-    assert ["'points'" in dropped[0], "'speed'" in dropped[1], len(dropped)] == [True, True, 2]
     for suffix in (".csv", ".vtp"):
         prediction.save(tmp_path / f"out{suffix}")
     assert set(read(tmp_path / "out.csv")["speed [m/s]"]) == {3.0}
@@ -119,10 +116,3 @@ def test_a_field_of_other_components_than_the_models_is_kept_whole(tmp_path):
     path = mesh(tmp_path / "a.vtp", heat=np.ones((9, 2)))
     predict(made(), path, parameters={"speed": 3.0}).save(tmp_path / "out.csv")
     assert list(read(tmp_path / "out.csv"))[5:] == ["heat.x", "heat.y", "heat_predicted [W]"]
-
-
-def test_inputs_that_a_table_repeats_have_rows(tmp_path):
-    rows = np.column_stack([POINTS, WIND, np.full(9, 3.0)])
-    np.savetxt(tmp_path / "a.csv", rows, delimiter=",", header="x,y,z,wind,speed", comments="")
-    inputs = mesh_inputs(made(), tmp_path / "a.csv")
-    assert fields_without_rows(inputs.mesh, made().schema) == []

@@ -12,12 +12,14 @@ from flare.cli import main
 from flare.data.batching import Batch
 from flare.inference.surrogate import Surrogate
 from flare.models import MODELS
-from flare.train.config import LOSSES, OptimConfig
+from flare.train.config import LOSSES, OptimConfig, TrainConfig
 from flare.train.ema import WeightAverage
 from flare.train.losses import relative_l2
 from flare.train.optimizers import OPTIMIZERS, build_optimizer
+from flare.train.run import default_folder
 from flare.utils.errors import ConfigError, DataError
-from tests.factory import darcy_dataset, ragged_dataset, ragged_schema
+from flare.utils.files import save_arrays
+from tests.factory import ragged_dataset, ragged_schema
 from tests.inference.test_export import SMALL
 from tests.train.test_loop import TINY, checkpoint_bytes
 
@@ -90,6 +92,8 @@ def test_a_run_is_resumed_extended_and_refused(ragged, tmp_path):
         ({"recipe": "slow"}, "slow"),
         ({"preset": "darcey"}, "darcey"),
         ({"batch_size": 0}, "data.batch_size=0"),
+        ({"settings": {"optim.undecayed": ["bias"]}}, "bias"),
+        ({"settings": {"shard": True, "optim.name": "soap"}}, "shard"),
     ],
 )
 def test_a_bad_setting_is_named_and_leaves_no_folder(ragged, tmp_path, settings, fact):
@@ -105,20 +109,18 @@ def test_missing_data_is_refused():
         flare.train("no/such")
 
 
-def test_a_preset_names_the_run_folder(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    dataset = darcy_dataset("data/darcy", samples=6, test=2, resolution=8)
-    sizes = {key: value for key, value in TINY.items() if key != "name"}
-    small = {"settings": SETTINGS | {"model": sizes}, "model": None}
-    assert train(preset="darcy", **small).path.as_posix() == "runs/darcy"
-    assert train(dataset, preset="darcy", recipe="fast", **small).path.as_posix() == "runs/darcy-fast"
-    baseline = {"settings": SETTINGS | {"model": {"channels": 8, "blocks": 1, "heads": 2}}}
-    assert train(preset="darcy", model="lno", **baseline).path.as_posix() == "runs/darcy-lno"
+def test_a_preset_names_the_run_folder():
+    for recipe, model, folder in (
+        (None, None, "runs/darcy"),
+        ("fast", None, "runs/darcy-fast"),
+        (None, "lno", "runs/darcy-lno"),
+    ):
+        assert default_folder(TrainConfig(), "darcy", recipe, model).as_posix() == folder
 
 
 def test_fields_may_have_the_names_of_arguments(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    roles = {"points": "points", "chunk": "feature", "scratch": "parameter", "features": "feature", "self": "target"}
+    roles = {"points": "points", "chunk": "feature", "scratch": "parameter", "file": "feature", "self": "target"}
     fields = {name: flare.Field(role=role, components=("a",)) for name, role in roles.items()}
     writer = flare.DatasetWriter("data", flare.Schema(name="names", fields=fields), {"kind": "user"})
     rng = np.random.default_rng(0)
@@ -128,12 +130,14 @@ def test_fields_may_have_the_names_of_arguments(tmp_path, monkeypatch):
     writer.finish({"train": [(0, 6)], "calibration": [(6, 15)], "test": [(15, 16)]})
     assert main(["train", "data", "--model", json.dumps(TINY), "--epochs", "1", "--device", "cpu", "-o", "run"]) == 0
     assert (tmp_path / "run" / "calibration.safetensors").exists()
-    np.savez("in.npz", **{name: value for name, value in values.items() if name != "self"})
+    save_arrays("in.npz", {name: value for name, value in values.items() if name != "self"})
     assert main(["predict", "run", "in.npz", "--out", "out.npz"]) == 0
-    features = {"chunk": values["chunk"], "features": values["features"]}
+    features = {"chunk": values["chunk"], "file": values["file"]}
     inputs = {"features": features, "parameters": {"scratch": values["scratch"]}}
     predicted = flare.load("run").predict(values["points"], **inputs)["self"]
     np.testing.assert_allclose(np.load("out.npz")["self_predicted"], predicted, rtol=1e-5)
+    assert main(["sensitivity", "run", "in.npz", "--of", "mean", "--field", "self", "--out", "slopes.npz"]) == 0
+    assert {"file", "d_mean_d_file"} <= {*np.load("slopes.npz")}
     encoding = flare.load("run").encode(values["points"], **inputs, chunk=3)
     np.testing.assert_allclose(encoding.query(values["points"], features)["self"], predicted, rtol=1e-5)
     swapped = {"features": {**features, "scratch": 1.0}}

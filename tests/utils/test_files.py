@@ -7,6 +7,7 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from flare.utils.environment import describe_environment, peak_memory_mb
@@ -18,6 +19,7 @@ from flare.utils.files import (
     is_occupied,
     lock,
     replace_atomically,
+    save_arrays,
     write_json,
 )
 
@@ -87,6 +89,13 @@ def test_a_new_folder_replaces_only_an_empty_one(tmp_path):
     with pytest.raises(DataError, match=str(tmp_path / "a")):
         write()
     assert [p.name for p in tmp_path.iterdir()] == ["a"]
+
+
+def test_arrays_of_any_name_are_written(tmp_path):
+    arrays = {name: np.arange(3) for name in ("file", "self", "allow_pickle", "x*")}
+    save_arrays(tmp_path / "a.npz", arrays)
+    with np.load(tmp_path / "a.npz") as read:
+        assert {name: read[name].tolist() for name in read} == {name: [0, 1, 2] for name in arrays}
 
 
 def test_files_and_nonempty_folders_must_not_be_overwritten(tmp_path):

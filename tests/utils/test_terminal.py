@@ -51,7 +51,7 @@ def test_a_log_gets_a_line_every_ten_seconds_and_at_the_end(clock, capsys):
 
 def test_time_left_follows_the_recent_rate_and_ignores_earlier_sessions(clock, capsys):
     with progress("making", 1000, done=500) as update:
-        for step in (0.1,) * 100 + (1.0,) * 60:  # the machine gets busy: ten times slower
+        for step in (0.1,) * 100 + (1.0,) * 61:  # the machine gets busy: ten times slower
             clock[0] += step
             update()
     last = capsys.readouterr().err.splitlines()[-1]

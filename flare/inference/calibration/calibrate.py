@@ -22,7 +22,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 
 from flare.data.dataset import Dataset
-from flare.data.sample import INPUT_ROLES, Sample, input_array, target_array
+from flare.data.sample import Sample, input_array, target_array
 from flare.inference.calibration.conformal import ErrorBars, coverage, fit_error_bars
 from flare.inference.calibration.ood import OODDetector, fit_ood_detector
 from flare.inference.calibration.parameter_ranges import Ranges, fit_ranges, outside_ranges, range_warning
@@ -102,17 +102,11 @@ class Calibration:
             ends = np.cumsum(schema.widths("target"))[:-1]
             parts = zip(schema.named("target"), np.split(rows.astype(np.float32), ends, axis=1), strict=True)
             half_widths = {name: part[:, 0] if part.shape[1] == 1 else part for name, part in parts}
-        score, rank = self.ood_score(surrogate, sample, latents)
+        score = rank = None
+        if self.ood is not None:
+            vector = latent_vector(encode(surrogate, sample).latents if latents is None else latents)
+            score, rank = self.ood.score(vector), self.ood.rank(vector)
         return Assessment(half_widths, score, rank, outside_ranges(self.ranges, surrogate.schema, sample))
-
-    def ood_score(
-        self, surrogate: Surrogate, sample: Sample, latents: Sequence[torch.Tensor] | None = None
-    ) -> tuple[float, int] | tuple[None, None]:
-        """Return the OOD score and rank of a sample; None without a detector."""
-        if self.ood is None:
-            return None, None
-        vector = latent_vector(encode(surrogate, sample).latents if latents is None else latents)
-        return self.ood.score(vector), self.ood.rank(vector)
 
     def warnings(self, assessment: Assessment) -> list[str]:
         """Return warnings about a sample that is out of distribution."""
@@ -200,7 +194,12 @@ def calibrate(
     elif len(held_out) < FEWEST_TO_COMPARE or len(seen) < FEWEST_TO_COMPARE:
         report["no_familiarity"] = f"{len(held_out)} held-out samples; at least {FEWEST_TO_COMPARE} are needed"
     else:
-        ood = fit_ood_detector(*(latent_vectors(surrogate, dataset, indices) for indices in (seen, held_out)))
+        ood = fit_ood_detector(
+            *(
+                np.stack([latent_vector(encode(surrogate, dataset[int(i)]).latents) for i in indices])
+                for indices in (seen, held_out)
+            )
+        )
     spacing = float(np.median([_spacing(dataset[i].values[dataset.schema.points]) for i in seen[:16]]))
     ranges = fit_ranges(dataset, train, augmented=augmented)
     return Calibration(fingerprint(surrogate), spacing, error_bars, ood, report, ranges)
@@ -248,16 +247,6 @@ def _read(path: Path, command: str) -> Calibration:
     except (SafetensorError, OSError, KeyError, TypeError, ValueError) as error:
         raise CheckpointError(f"{path} is damaged ({error}); write it again with:  {command}") from None
     return Calibration(about["model"], about["spacing"], error_bars, ood, about["report"], about.get("ranges", {}))
-
-
-def latent_vectors(surrogate: Surrogate, dataset: Dataset, indices: Sequence[int] | np.ndarray) -> np.ndarray:
-    """Encode samples of a dataset; return their latent vectors, shape (samples, P)."""
-    rows = []
-    for index in indices:
-        values = dataset[int(index)].values
-        inputs = Sample({name: values[name] for name in surrogate.schema.named(*INPUT_ROLES)})
-        rows.append(latent_vector(encode(surrogate, inputs).latents))
-    return np.stack(rows)
 
 
 def latent_vector(latents: Sequence[torch.Tensor]) -> np.ndarray:

@@ -21,8 +21,6 @@ MOST_DIRECTIONS = 128
 CANDIDATES = 10.0 ** np.arange(-8.0, 1.5, 0.5)
 """Candidates for ρ, relative to the variance of one number; smaller ones are rounding errors."""
 TINY = 1e-12
-FAR = 3.0
-"""Score above which chance is ruled out."""
 
 
 @dataclass(frozen=True)
@@ -57,17 +55,15 @@ class OODDetector:
 
     def describe(self, rank: int, score: float) -> str:
         """Return one line with the score and its meaning."""
-        return f"OOD score {score:.2f} (1: the farthest held-out sample): {self.verdict(rank, score)}"
+        return f"OOD score {score:.2f} (1: the farthest held-out sample): {self.verdict(rank)}"
 
-    def verdict(self, rank: int, score: float | None = None) -> str:
-        """Return the meaning of a rank and score. In-distribution samples have rank 0 with probability 1 / (K + 1)."""
+    def verdict(self, rank: int) -> str:
+        """Return the meaning of a rank. In-distribution samples have rank 0 with probability 1 / (K + 1)."""
         count = len(self.distances)
         if rank == 0:
-            far = score is not None and score > FAR
-            chance = "" if far else f" (one in {count + 1} in-distribution samples also gets this warning)"
             return (
-                f"WARNING: unlike the training set, {'far beyond' if far else 'farther than'} all {count} held-out "
-                f"samples; do not trust the fields, error bars do not hold here{chance}"
+                f"WARNING: unlike the training set, farther than all {count} held-out samples; do not trust the "
+                "fields, error bars do not hold here"
             )
         others = f"all {count}" if rank == count else f"{rank} of {count}"
         return f"in distribution: closer to the training set than {others} held-out samples"

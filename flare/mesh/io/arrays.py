@@ -24,7 +24,7 @@ import numpy as np
 from flare.mesh.io import ReadLimits
 from flare.mesh.mesh import CORNERS, NUMERIC, Array, Arrays, Mesh
 from flare.utils.errors import DataError, TooLarge, numpy_error_reason, one_line
-from flare.utils.files import replace_atomically
+from flare.utils.files import replace_atomically, save_arrays
 
 POINTS = ("points", "point", "pos", "position", "positions", "coordinates", "coords", "xyz", "nodes", "vertices")
 """Names of coordinates, in lower case."""
@@ -111,7 +111,7 @@ def write_npz(path: str | os.PathLike[str], mesh: Mesh, *, points: str = "points
     cells = {kind: corners for kind, corners in mesh.cells.items() if corners.size and kind not in mesh.point_data}
     values = {name: v for name, v in mesh.field_data.items() if np.asarray(v).dtype.kind in NUMERIC}
     with replace_atomically(path) as temporary:
-        np.savez(temporary, **{**cells, **mesh.cell_data, **values, **arrays})  # type: ignore[arg-type]
+        save_arrays(temporary, {**cells, **mesh.cell_data, **values, **arrays})
 
 
 def _squeezed(values: Array) -> Array:

@@ -31,10 +31,8 @@ def rank_failure(error: RuntimeError, ranks: int, when: str, run: RunFolder, *, 
         return RankFailure(f"{happened} Nothing was written yet: start the run again")
     with run.saving():  # another rank may be saving
         step = saved_step(run)
-    gone = " Its shard of the weights is lost, and the steps since the last checkpoint." if shards else ""
-    left = "There is no checkpoint yet" if step is None else f"The run is saved at step {step}"
-    command = f"flare train --resume {run.path}"
+    lost = " Its shard of the weights is lost, and the steps since the last checkpoint." if shards else ""
     return RankFailure(
-        f"{happened}{gone} {left}. Resume with any number of ranks:  torchrun --nproc-per-node {ranks} "
-        f"-m {command}   or with one:  {command}"
+        f"{happened}{lost} The run is saved at step {step or 0}. Resume with any number of ranks:  "
+        f"torchrun --nproc-per-node {ranks} -m flare train --resume {run.path}"
     )

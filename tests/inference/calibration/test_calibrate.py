@@ -98,13 +98,6 @@ def test_another_family_of_shapes_has_larger_ood_scores(run, surrogate, tmp_path
     assert (outside > 1).mean() > 0.5
 
 
-def test_a_geometry_of_another_scale_is_out_of_distribution(run, surrogate):
-    points, _ = outline(np.random.default_rng(5), "ellipse")
-    detector = load_calibration(run, surrogate).ood
-    scores = [detector.score(latent_vector(surrogate.encode(scale * points).latents)) for scale in (1.0, 3.0, 1000.0)]
-    assert scores[0] < 1.5 < min(scores[1:])
-
-
 def test_a_calibration_is_for_its_weights_alone(run, surrogate, tmp_path):
     assert load_calibration(run, perturbed(run)) is None
     assert load_calibration(tmp_path, surrogate) is None
@@ -145,7 +138,4 @@ def test_a_file_with_unknown_entries_loads_and_a_damaged_one_is_refused(run, sur
 
 def test_only_a_sample_farther_than_all_others_gets_a_warning(run, surrogate):
     detector = load_calibration(run, surrogate).ood
-    for rank, score, warns in ((0, 1.26, True), (0, 154.0, True), (3, 0.9, False), (120, 0.1, False)):
-        assert ("WARNING" in detector.verdict(rank, score)) == warns
-    assert "121" in detector.verdict(0, 1.26), "one in 121 by chance"
-    assert "121" not in detector.verdict(0, 154.0)
+    assert ["WARNING" in detector.verdict(rank) for rank in (0, 3, 120)] == [True, False, False]

@@ -18,7 +18,7 @@ def samples(rng, count, *, points=200):
     return found
 
 
-@pytest.mark.parametrize("held_out", [9, 12, 19, 49])
+@pytest.mark.parametrize("held_out", [9, 19])
 def test_mean_coverage_is_between_the_level_and_its_upper_bound(held_out):
     rng = np.random.default_rng(0)
     shares = []

@@ -200,7 +200,9 @@ def assert_all_others_left(job, run, *, ranks, dead):
     killed = float((run / "killed").read_text())
     for rank in set(range(ranks)) - {dead}:
         assert float((job.folder / f"left.{rank}").read_text()) - killed < 60
-        assert re.search(f"{rf'.rank {rank}. ' if rank else r'(?m)^'}RankLost: .* {ranks} ranks .* step 6", job.stderr)
+        assert re.search(
+            f"{rf'.rank {rank}. ' if rank else r'(?m)^'}RankFailure: .* {ranks} ranks .* step 6", job.stderr
+        )
     assert f"torchrun --nproc-per-node {ranks} -m flare train --resume {run}" in job.stderr
     assert "Traceback" not in job.stderr.split("ChildFailedError")[0].split("RankFailure")[0]
 

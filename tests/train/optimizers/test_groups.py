@@ -3,11 +3,10 @@
 import pytest
 
 from flare import build_model
-from flare.train.config import OPTIMIZER_DEFAULTS, OptimConfig, TrainConfig
+from flare.train.config import OPTIMIZER_DEFAULTS, OptimConfig
 from flare.train.optimizers import OPTIMIZERS, build_optimizer
 from flare.train.optimizers.groups import SMALLEST_SIDE, parameter_groups
 from flare.train.presets import build_config
-from flare.utils.errors import ConfigError
 
 
 def kind_of(name):
@@ -47,14 +46,3 @@ def test_settings_that_are_not_given_are_the_optimizers_own(optimizer):
         for name, value in OPTIMIZER_DEFAULTS[optimizer].items():
             assert getattr(resolved, name) == value
     assert build_config({"optim": {"name": optimizer, "lr": 0.5}}).optim.lr == 0.5
-
-
-def test_an_unknown_kind_is_refused():
-    with pytest.raises(ConfigError, match="bias"):
-        TrainConfig(optim=OptimConfig(undecayed=["bias"]))
-
-
-@pytest.mark.parametrize("optimizer", ["muon", "soap"])
-def test_sharded_weights_are_refused_by_optimizers_of_whole_matrices(optimizer):
-    with pytest.raises(ConfigError, match="shard"):
-        TrainConfig(shard=True, optim=OptimConfig(name=optimizer))
