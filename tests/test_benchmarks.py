@@ -12,6 +12,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from flare import build_model
 from flare.mixer import native as kernels
 from flare.mixer.native import library
+from flare.train import profiling
 
 ROOT = Path(__file__).parents[1]
 pytestmark = pytest.mark.skipif(kernels.why_not() is not None, reason="no native kernels here")
@@ -358,7 +359,7 @@ def test_the_table_of_the_planner_says_how_far_it_is_off(tmp_path, monkeypatch):
         need = {"memory_mb": memory, "seconds": 1e-6 * w * b + 1e-8 * w * b * m}
         return plan.Usage(**{key: need[key] * (tenth_more[key] if w > 220_000 else 1) for key in need})
 
-    monkeypatch.setattr(plan.memory, "measure", law)
+    monkeypatch.setattr(profiling, "measure", law)
     monkeypatch.setattr(plan, "measured", law)
     monkeypatch.setattr(torch, "set_num_threads", lambda count: None)
     assert plan.main([]) == 0

@@ -91,13 +91,14 @@ def with_options(message: str, options: Collection[str]) -> str:
         name = found["quoted"] or found["name"]
         spellings = (f"--{name}", f"--{name.replace('_', '-')}")
         option = next((spelling for spelling in spellings if spelling in options), None)
-        value = (found["value"] or "").strip("\"'")
+        value = (found["any"] or found["value"] or "").strip("\"'")
         return found[0] if option is None else f"{option} {value}".strip()
 
     if "--set" in options:
         message = re.sub(r'\b(?:features|parameters)=\{"(\w+)": \.\.\.\}', r"--set \1=VALUE", message)
-    value = r"""=(?P<value>"[^"]*"|'[^']*'|[\w.+-]*\w)"""
-    return re.sub(rf"`(?P<quoted>[\w.]+)`|(?<![\w-])`?(?P<name>[A-Za-z][\w.]*){value}`?", replace, message)
+    quoted = r"`(?P<quoted>[\w.]+)(?:=(?P<any>[^`]*))?`"
+    bare = r"""(?<![\w-])(?P<name>[A-Za-z][\w.]*)=(?P<value>"[^"]*"|'[^']*'|[\w.+-]*\w)"""
+    return re.sub(f"{quoted}|{bare}", replace, message)
 
 
 def _dispatch(words: list[str]) -> int:

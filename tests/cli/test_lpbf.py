@@ -136,7 +136,7 @@ def test_parts_that_cannot_be_printed_fail_and_write_nothing(case, tmp_path, cap
         (["--process", "ti64"], "'ti64-am250'"),
         (["--up", "z"], "up"),
         (["--unit", "inch"], "609.6 × 152.4 × 365.8 mm"),
-        (["--steps", "0"], "steps=0"),
+        (["--steps", "0"], "--steps 0"),
         (["--threads", "0"], "threads"),
         (["--plates", "hot"], "--plates hot"),
         (["--voxl", "1"], "'--voxel'"),

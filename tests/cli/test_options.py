@@ -27,6 +27,7 @@ def test_repeated_settings_are_joined():
 @pytest.mark.parametrize(
     ("message", "translated"),
     [
+        ("`test_samples=a/b c`", "--test-samples a/b c"),
         ("`test_samples=3`, `on_nan=drop` and `on_nan`", "--test-samples 3, --on_nan drop and --on_nan"),
         ("optim.lr=-1.5; on_nan='drop', on_nan=\"x\"", "--optim.lr -1.5; --on_nan drop, --on_nan x"),
         ("`seed=1` of `flare data make --test-samples=3`", "`seed=1` of `flare data make --test-samples=3`"),

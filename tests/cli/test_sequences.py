@@ -54,7 +54,7 @@ def test_evaluation_and_training_report_the_same_accuracy(session, capsys, tmp_p
     assert f"val accuracy          {100 * result['accuracy']['val']:.1f} %" in capsys.readouterr().out
 
 
-def test_a_copy_is_compared_with_the_same_baselines(session, capsys, tmp_path):
+def test_a_copy_is_compared_with_the_same_baselines_while_the_own_data_are_there(session, capsys, tmp_path):
     result = json.loads((session / "run" / "result.json").read_text())
     baseline = f"root operator {100 * result['guesses']['root operator']['test']:.1f}"
     copy = tmp_path / "copy"
@@ -71,8 +71,7 @@ def test_a_copy_is_compared_with_the_same_baselines(session, capsys, tmp_path):
                 away.rename(session / "d")
         printed = capsys.readouterr()
         assert f"test accuracy         {100 * result['accuracy']['test']:.1f} %" in printed.out
-        assert baseline in printed.out
-        assert (str(copy) in printed.err) == gone
+        assert (baseline in printed.out) != gone
 
 
 def test_a_label_out_of_range_is_a_finding_and_stops_an_evaluation(session, capsys, tmp_path):
@@ -83,8 +82,7 @@ def test_a_label_out_of_range_is_a_finding_and_stops_an_evaluation(session, caps
     np.save(copy / "labels.npy", labels)
     assert main(["data", "check", str(copy)]) == 2
     printed = capsys.readouterr().err
-    assert "sample 7" in printed
-    assert "200" in printed
+    assert "entry 7 is 200" in printed
     assert main(["data", "info", str(copy)]) == 0
     assert main(["evaluate", str(session / "run"), "--data", str(copy)]) == 2
     assert "labels.npy: entry 7 is 200" in capsys.readouterr().err
@@ -108,7 +106,6 @@ PRESET = ["--preset", "lra/listops-small"]
         (["evaluate", "RUN", "--ema"], "averaged weights"),
         (["train", "--attention", "linear"], "'--model.attention'"),
         (["models", "--preset", "lra/listops"], "lra/listops"),
-        (["data", "make", "listops", "--samples", "20", "--out", "OUT"], "val_samples"),
         (["evaluate", "RUN", "--split", "dev"], "'dev'"),
     ],
 )

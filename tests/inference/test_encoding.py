@@ -245,8 +245,8 @@ def test_an_encoding_of_averaged_weights_is_queried_with_them(surrogate, run, in
 def test_scratch_files_are_beside_the_output_or_in_the_given_folder(run, inputs, tmp_path, capsys, monkeypatch):
     used = []
     monkeypatch.setattr(stream, "MOST_IN_MEMORY", 0)
-    real = tempfile.mkstemp
-    monkeypatch.setattr(tempfile, "mkstemp", lambda **how: (used.append(Path(how["dir"])), real(**how))[1])
+    real = tempfile.TemporaryFile
+    monkeypatch.setattr(tempfile, "TemporaryFile", lambda **how: (used.append(Path(how["dir"])), real(**how))[1])
     np.savez(tmp_path / "part.npz", **inputs)
     (tmp_path / "big").mkdir()
     for verb in ("predict", "encode"):

@@ -174,5 +174,5 @@ def test_search_and_subsampling_run_and_are_reported(tmp_path, capsys):
     told = capsys.readouterr().out
     assert re.search(r"\| elasticity \| flare \| Muon \| 0.003 \| .*\*\*\d+\*\*", told)
     for points in ("16", "32", "all", "grow"):
-        assert f"| darcy | {points} | " in told
+        assert f"| darcy | points={points} | " in told
     assert "optimizers-smoke-subsample-darcy.png" in told
