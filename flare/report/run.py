@@ -28,6 +28,8 @@ from flare.utils.text import duration, format_record
 
 SPECTRA_OPERATIONS = 5e11
 """Most operations for spectra. As many test samples are used as fit, at least one."""
+SPECTRA_SAMPLES = 20
+"""Most test samples for spectra."""
 
 RunPicture = tuple[str, str, str, Figure]
 """File name, heading, caption, figure."""
@@ -173,7 +175,7 @@ def _spectra(
         return []
     heads, latents = layers[0].heads, layers[0].latents.shape[1]
     cost = len(layers) * heads * latents**2 * float(dataset.sizes[test].mean())
-    count = int(np.clip(SPECTRA_OPERATIONS / cost, 1, len(test)))
+    count = int(np.clip(SPECTRA_OPERATIONS / cost, 1, min(len(test), SPECTRA_SAMPLES)))
     spectra = surrogate_spectra(surrogate, dataset, map(int, test[:count]))
     samples = "one test sample" if count == 1 else f"{count} test samples"
     caption = f"Eigenvalues of each head's mixing in the first, middle and last block; mean of {samples}."

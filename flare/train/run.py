@@ -311,7 +311,7 @@ def work_on(
         return _train_and_evaluate(trainer, fabric)
 
 
-RESERVE = 25.0
+RESERVE = 40.0
 """Seconds reserved for starting up, error bars and report, without their predictions."""
 
 
