@@ -165,6 +165,7 @@ class FLARE(nn.Module):
         check_backend(backend)
         width = channels // heads
         self.group: sharded.Group | None = None  # ranks that share the points of a sample; see `split_points`
+        self.channels = channels
         self.heads = heads
         self.scale = width**-0.5 if scale is None else scale
         self.backend = backend
@@ -185,8 +186,8 @@ class FLARE(nn.Module):
             x_BNC: Features of the points.
             mask: Boolean, [B, N], True at real points; None means that all are real.
         """
-        if x_BNC.ndim != 3 or x_BNC.shape[2] != self.out.in_features:
-            raise ConfigError(f"x is {list(x_BNC.shape)}; this layer takes [B, N, {self.out.in_features}]")
+        if x_BNC.ndim != 3 or x_BNC.shape[2] != self.channels:
+            raise ConfigError(f"x is {list(x_BNC.shape)}; this layer takes [B, N, {self.channels}]")
         q_HMD, k_BHND = self.queries_and_keys(x_BNC)
         v_BHND = split_heads(self.value(x_BNC), self.heads)
         options: Any = {"scale": self.scale, "mask": mask, "backend": self.backend}

@@ -77,6 +77,7 @@ def test_global_hooks_are_called():
         lambda b: setattr(b, "ffn_norm", nn.LayerNorm(16, bias=False)),
         lambda b: setattr(b.ffn_norm, "eps", 0.1),
         lambda b: setattr(b.mixer, "out", nn.Linear(16, 16, bias=False)),
+        lambda b: setattr(b.mixer, "out", nn.Tanh()),
         lambda b: setattr(b, "ffn", lively(ResMLP(16, 32, 16, 3))),
         lambda b: setattr(b, "ffn", nn.Sequential(nn.Linear(16, 16), nn.Tanh())),
         lambda b: setattr(b, "ffn_norm", nn.RMSNorm(16, eps=1e-5)),
