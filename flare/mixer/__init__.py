@@ -9,6 +9,7 @@ over chunks of points and over the points of several ranks.
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
@@ -137,3 +138,9 @@ def check_mask(mask: Tensor | None, samples: int, points: int) -> None:
         raise ConfigError(
             f"mask is {mask.dtype} {list(mask.shape)}; it must be torch.bool {expected}, True at real points"
         )
+
+
+def no_autocast(x: Tensor) -> AbstractContextManager[object]:
+    """Return a context without autocast on the device of x; some devices, such as `meta`, have no autocast."""
+    device = x.device.type
+    return torch.autocast(device, enabled=False) if torch.amp.is_autocast_available(device) else nullcontext()

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from flare.mixer import check_inputs, get_backend, native, reference, sdpa
+from flare.mixer import check_inputs, get_backend, native, no_autocast, reference, sdpa
 
 TILE = 4096
 """Number of points whose scores exist at the same time where PyTorch computes them."""
@@ -66,7 +66,7 @@ def _log_sum_exp(q_HMD: Tensor, k_BHND: Tensor, scale: float, mask: Tensor | Non
     tiles = []
     for start in range(0, k_BHND.shape[2], TILE):
         tile = slice(start, start + TILE)
-        with torch.autocast(k_BHND.device.type, enabled=False):  # half precision would distort the weights exp(log)
+        with no_autocast(k_BHND):  # half precision would distort the weights exp(log)
             s_BHMn = reference.scores(q_HMD, k_BHND[:, :, tile], scale=scale)
         if mask is not None:
             s_BHMn = s_BHMn.masked_fill(~mask[:, None, None, tile], -math.inf)

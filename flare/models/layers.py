@@ -4,11 +4,9 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager, nullcontext
 from itertools import pairwise
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 from torch.nn.functional import scaled_dot_product_attention
 
@@ -105,12 +103,6 @@ def merge_heads(x_BHND: Tensor) -> Tensor:
 def key_mask(mask: Tensor | None) -> Tensor | None:
     """Reshape a [B, N] mask to [B, 1, 1, N], as `scaled_dot_product_attention` expects it."""
     return None if mask is None else mask[:, None, None, :]
-
-
-def no_autocast(x: Tensor) -> AbstractContextManager[object]:
-    """Return a context without autocast on the device of x; some devices, such as `meta`, have no autocast."""
-    device = x.device.type
-    return torch.autocast(device, enabled=False) if torch.amp.is_autocast_available(device) else nullcontext()
 
 
 def small_normal(module: nn.Module) -> None:

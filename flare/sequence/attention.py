@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import elu, normalize, scaled_dot_product_attention
 
-from flare.mixer import mix
+from flare.mixer import mix, no_autocast
 from flare.models.flare import FLARE
 from flare.models.layers import at_least, check_heads, key_mask, merge_heads, split_heads
 from flare.utils.errors import ConfigError
@@ -162,7 +162,7 @@ class Attention(nn.Module):
     def attend_in_float32(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
         """Attend in float32 or higher precision."""
         wide = torch.promote_types(v.dtype, torch.float32)
-        with torch.autocast(q.device.type, enabled=False):
+        with no_autocast(q):
             return self.attend(q.to(wide), k.to(wide), v.to(wide), mask).to(v.dtype)
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:

@@ -41,3 +41,9 @@ def test_scores_beyond_the_range_of_exp_merge():
     total.add(PartialLatents(z, far))
     total.add(PartialLatents(-z, far - 1000))
     torch.testing.assert_close(total.latents(torch.float32), z)
+
+
+def test_a_part_can_be_encoded_on_the_meta_device():
+    q, k = torch.empty(4, 8, 6, device="meta"), torch.empty(2, 4, 40, 6, device="meta")
+    part = encode_partial(q, k, k)
+    assert (part.z_BHMD.shape, part.log_sum_BHM.shape) == ((2, 4, 8, 6), (2, 4, 8))

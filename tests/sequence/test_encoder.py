@@ -108,6 +108,14 @@ def test_the_output_has_the_precision_of_the_weights(attention, dtype, position)
     assert y.isfinite().all()
 
 
+@pytest.mark.parametrize("attention", ATTENTIONS)
+def test_forward_and_backward_on_the_meta_device(attention):
+    model = small(attention).train().to("meta")
+    y = model(torch.empty(2, 24, dtype=torch.long, device="meta"))
+    y.sum().backward()
+    assert (y.shape, y.is_meta) == ((2, 3), True)
+
+
 @pytest.mark.parametrize("pool", ["mean", "max"])
 @pytest.mark.parametrize("attention", ATTENTIONS)
 def test_a_document_of_padding_alone_spoils_nothing(attention, pool):

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from flare.mixer import check_mask
+from flare.mixer import check_mask, no_autocast
 from flare.models.baselines.grid import REFERENCE, check_grid, check_unified, distances, require_grid
 from flare.models.baselines.transolver import Placeholder
 from flare.models.layers import (
@@ -17,7 +17,6 @@ from flare.models.layers import (
     check_heads,
     merge_heads,
     mlp,
-    no_autocast,
     small_normal,
     split_heads,
     transformer_mlp,
