@@ -1,6 +1,7 @@
 """Packages import each other in one direction only."""
 
 import ast
+import re
 from pathlib import Path
 
 import pytest
@@ -23,6 +24,8 @@ BELOW = {
     "cli": ["reproduce", "serve"],
 }
 """Package -> packages right below it. It may import these and everything below them."""
+DEFAULTS = {"flare.sequence.task:ClassTask", "flare.sequence.recipes:adapt_settings"}
+"""Built-in entries of the registries `TASKS` and `ADAPTERS` of `train`, which name classes of a package above it."""
 
 
 def allowed(package):
@@ -53,3 +56,22 @@ def test_a_package_imports_only_itself_and_what_is_below(package):
         for module in imports(path):
             assert module.split(".")[1:2], f"{path} imports the root package"
             assert module.split(".")[1] in allowed(package), f"{path} imports {module}"
+
+
+def references(path):
+    """Yield the strings of a file that name a module of flare, or an object in one; text that mentions one is not."""
+    if path.suffix == ".yaml":
+        yield from re.findall(r"\bflare(?:\.\w+)+:\w+", path.read_text(encoding="utf-8"))
+        return
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            yield from re.findall(r"\Aflare(?:\.\w+)+(?::\w+)?\Z", node.value)
+
+
+def test_a_package_names_only_itself_and_what_is_below_in_strings():
+    upward = set()
+    for package in BELOW:
+        for path in [*(ROOT / package).rglob("*.py"), *(ROOT / package).rglob("*.yaml")]:
+            above = set(BELOW) - allowed(package)
+            upward |= {reference for reference in references(path) if reference.split(".")[1].split(":")[0] in above}
+    assert upward == DEFAULTS

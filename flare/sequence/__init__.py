@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from flare.sequence.classifier import load_classifier as load_classifier
     from flare.sequence.encoder import SequenceEncoder as SequenceEncoder
 
-__all__ = ["COMMANDS", "GENERATORS", "READERS", "SequenceEncoder", "load_classifier"]
+__all__ = ["GENERATORS", "READERS", "SequenceEncoder", "load_classifier"]
 
 GENERATORS: dict[str, str] = {
     "listops": "flare.sequence.listops:ListOps",
@@ -27,25 +27,6 @@ READERS: dict[str, str] = {
     "text": "flare.sequence.text:TextFiles",
 }
 """Task -> class of the reader of its published files."""
-SHORT_LISTOPS = {"min_length": 10, "max_length": 80, "max_depth": 3}
-"""Options of the generator for the dataset of preset `listops-small`."""
-SHORT_SIZES = {"samples": 54_000, "val_samples": 2_000, "test_samples": 2_000}
-COMMANDS: dict[str, str] = {
-    "image": "flare data download image",
-    "image-small": "flare data download image --side 8 --levels 16",
-    "listops": "flare data make listops",
-    "listops-small": " ".join(
-        [
-            "flare data make listops",
-            *(f"--{option} {value}" for option, value in SHORT_LISTOPS.items()),
-            *(f"--{size.replace('_', '-')} {count}" for size, count in SHORT_SIZES.items()),
-        ]
-    ),
-    "pathfinder": "flare data make pathfinder",
-    "retrieval": "flare data read retrieval --folder FILES",
-    "text": "flare data download text",
-}
-"""Dataset folder of a preset -> command that makes it, without --out."""
 
 
 def __getattr__(name: str) -> Any:

@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 import trimesh
 
+from flare.mesh.benchmark_mesh import mesh_part
 from flare.mesh.parts import part_files, read_part
 from flare.mesh.repair import solid_surface
 from flare.mesh.surface import GeometryError, Surface, placed
 from flare.mesh.voxelization import voxelize
 from flare.mesh.voxels import Voxels, skin
-from flare.physics.lpbf.parts import mesh_part
 from flare.utils.errors import ConfigError, DataError
 
 BLOCK, RADIUS = (60.0, 40.0, 10.0), 8.0

@@ -10,13 +10,14 @@ import numpy as np
 
 from flare.data.benchmarks.cards import card
 from flare.data.sample import Field, Sample, Schema
+from flare.mesh.benchmark_mesh import mesh_part
 from flare.mesh.octree import HexMesh
 from flare.mesh.parts import part_files, read_part
 from flare.mesh.surface import GeometryError, placed
 from flare.mesh.voxels import Voxels
 from flare.physics.lpbf.build import Frame, Result, simulate
 from flare.physics.lpbf.loops import threads
-from flare.physics.lpbf.parts import draw_part, mesh_part
+from flare.physics.lpbf.parts import draw_part
 from flare.physics.lpbf.process import Process, find_process
 from flare.physics.lpbf.results import NodeMap
 from flare.utils.errors import ConfigError, Exhausted, NotConverged, suggest_name

@@ -19,14 +19,11 @@ from flare.reproduce.sequences import ATTENTIONS, PAPER, Classification, Sequenc
 from flare.reproduce.sequences import VARIANTS as OF_FLARE
 from flare.reproduce.study import Block, Cell, Item, Outcome, mean_spread, outcomes
 from flare.reproduce.tables import Table
-from flare.sequence import SHORT_LISTOPS, SHORT_SIZES
 from flare.sequence.listops import ListOps
 
-SHORT = asdict(ListOps(**SHORT_LISTOPS))
+SHORT = asdict(ListOps(min_length=10, max_length=80, max_depth=3))
 LISTOPS = Sequences("listops", 100_000, 2_000, val=2_000)
-SMALL_LISTOPS = Sequences(
-    "listops", SHORT_SIZES["samples"], SHORT_SIZES["test_samples"], SHORT, val=SHORT_SIZES["val_samples"]
-)
+SMALL_LISTOPS = Sequences("listops", 54_000, 2_000, SHORT, val=2_000)
 PATHFINDER = Sequences("pathfinder", 200_000, 20_000, val=20_000)
 SMALL_IMAGE = Sequences("image", 0, 0, {"side": 8, "levels": 16}, published=True)
 

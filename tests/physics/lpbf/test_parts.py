@@ -6,11 +6,10 @@ import numpy as np
 import pytest
 
 from flare.mesh.io.cad import triangulated
-from flare.mesh.octree import merged
 from flare.mesh.repair import solid_surface
 from flare.mesh.voxelization import voxelize
-from flare.mesh.voxels import Voxels, pieces
-from flare.physics.lpbf.parts import draw_part, find_fault
+from flare.mesh.voxels import pieces
+from flare.physics.lpbf.parts import draw_part
 
 # Mean, standard deviation and quartiles of the published set after its filter.
 PUBLISHED = {
@@ -72,18 +71,6 @@ def test_all_formulas_and_cad_shapes_have_the_same_voxels():
     shares = [same_as_cad(draw_part(rng(5, n))) for n in range(30)]
     assert max(shares) < 0.03
     assert np.mean(shares) < 0.002
-
-
-def test_parts_beyond_a_limit_have_their_reason():
-    thin = Voxels(np.ones((4, 4, 1), dtype=bool), (3.0, 0.5, 0.6), (0.0, 0.0, 0.0))
-    assert find_fault(thin, merged(thin)) == "aspect ratio"
-    solid = np.ones((20, 20, 9), dtype=bool)
-    solid[:, :, 4] = False
-    apart = Voxels(solid, (0.5, 0.5, 0.6), (-5.0, -5.0, 0.0))
-    assert find_fault(apart, merged(apart)) == "not connected"
-    solid[:, :, :4] = False
-    floating = Voxels(solid, (0.5, 0.5, 0.6), (-5.0, -5.0, 0.0))
-    assert find_fault(floating, merged(floating)) == "misses the plate"
 
 
 @pytest.mark.slow

@@ -16,7 +16,6 @@ import yaml
 
 from flare.data.sample import Field, Schema
 from flare.utils.errors import DataError, suggest_name
-from flare.utils.registry import imported
 
 FOLDER = Path(__file__).parent
 KINDS = ("published", "recreated", "stand-in", "user")
@@ -34,8 +33,17 @@ data read NAME`) and our solver of the same equations (`flare data make NAME`). 
 """
 
 
-COMMANDS = ["flare.sequence:COMMANDS"]
-"""Tables, as `module:attribute`, of datasets without a card: name of the folder -> command that makes it."""
+COMMANDS = {
+    "image": "flare data download image",
+    "image-small": "flare data download image --side 8 --levels 16",
+    "listops": "flare data make listops",
+    "listops-small": "flare data make listops --min_length 10 --max_length 80 --max_depth 3 "
+    "--samples 54000 --val-samples 2000 --test-samples 2000",
+    "pathfinder": "flare data make pathfinder",
+    "retrieval": "flare data read retrieval --folder FILES",
+    "text": "flare data download text",
+}
+"""Folder of a dataset without a card -> command that makes it, without --out."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -132,9 +140,8 @@ def card(name: str) -> Card:
 
 def command_for(folder: Path) -> str:
     """The command that gives a dataset in a folder of such a name: `darcy`, or `drivaerml-1m` of a certain size."""
-    for commands in map(imported, COMMANDS):
-        if folder.name in commands:
-            return f"{commands[folder.name]} --out {folder}"
+    if folder.name in COMMANDS:
+        return f"{COMMANDS[folder.name]} --out {folder}"
     names = [name for name in card_names() if folder.name == name or folder.name.startswith(f"{name}-")]
     if not names:
         return f"flare data make NAME --out {folder}"
