@@ -14,7 +14,7 @@ import numpy as np
 
 from flare.mesh.octree import merged
 from flare.mesh.voxels import Voxels
-from flare.physics.lpbf import process_preset, simulate, threads
+from flare.physics.lpbf import numba_threads, process_preset, simulate
 from flare.physics.lpbf.parts import draw_part
 from flare.utils.files import replace_between_marks
 from measure import RESULTS, gigabytes, load, others_percent, peak_above, run_isolated, save
@@ -68,7 +68,7 @@ REFINEMENTS = (1, 2, 4)
 def measure(case: Case, count: int) -> dict[str, Any]:
     """One print in benchmark mode; the second of this process, so that compiling is not counted."""
     voxels, process = case.voxels(), process_preset("ti64-am250")
-    with threads(count):
+    with numba_threads(count):
         simulate(Tube(10, 2, 1).voxels(), process)
         begin = time.perf_counter()
         result = simulate(voxels, process, keep_frames=False)

@@ -25,7 +25,13 @@ BELOW = {
 }
 """Package -> packages right below it. It may import these and everything below them."""
 DEFAULTS = {"flare.sequence.task:ClassTask", "flare.sequence.recipes:adapt_settings"}
-"""Built-in entries of the registries `TASKS` and `ADAPTERS` of `train`, which name classes of a package above it."""
+"""Built-in entries of the registries `TASKS` and `ADAPTERS` of `train`, which name objects of a package above it."""
+SAME_ROLE = {
+    *("run", "main", "cells", "report", "solve"),  # commands, items of `flare reproduce`, solvers
+    *("mix", "encode", "decode", "resmlp"),  # implementations of the operators
+    *("collate", "evaluation_batches", "shape", "extend", "fill", "merged", "plain"),  # on other kinds of objects
+}
+"""Public functions that several modules may define."""
 
 
 def allowed(package):
@@ -75,3 +81,12 @@ def test_a_package_names_only_itself_and_what_is_below_in_strings():
             above = set(BELOW) - allowed(package)
             upward |= {reference for reference in references(path) if reference.split(".")[1].split(":")[0] in above}
     assert upward == DEFAULTS
+
+
+def test_a_public_function_has_one_home():
+    homes = {}
+    for path in ROOT.rglob("*.py"):
+        for node in ast.parse(path.read_text(encoding="utf-8")).body:
+            if isinstance(node, ast.FunctionDef) and not node.name.startswith("_"):
+                homes.setdefault(node.name, []).append(path)
+    assert {name for name, paths in homes.items() if len(paths) > 1} <= SAME_ROLE

@@ -21,7 +21,7 @@ def run(words: Sequence[str]) -> int:
     backend, reason = choose()
     facts["mixer"] = f"{backend}: {reason}"
     if backend == "native":
-        facts["kernels"] = library.describe(library.kernels())
+        facts["kernels"] = library.describe_build(library.kernels())
     facts |= {
         "mixer backends": ", ".join(BACKENDS),
         "models": ", ".join(MODELS),

@@ -44,7 +44,7 @@ def run(words: Sequence[str]) -> int:
 def _simulate(words: Sequence[str]) -> int:
     args = parse(_simulate_parser(), _join_up(words))
 
-    from flare.physics.lpbf import job, threads
+    from flare.physics.lpbf import job, numba_threads
     from flare.physics.lpbf.process import find_process
     from flare.physics.lpbf.results import FIELDS
     from flare.physics.lpbf.setup import prepare
@@ -82,7 +82,7 @@ def _simulate(words: Sequence[str]) -> int:
         study = compare_plate_temperatures(setup, plates, save_folder=folder.parent / "plates") if plates else None
         write_build_page(build, folder, plates=study, exaggerate=args.exaggerate)
 
-    with threads(args.threads) if args.threads else nullcontext():
+    with numba_threads(args.threads) if args.threads else nullcontext():
         summary = job.run(
             setup,
             path,

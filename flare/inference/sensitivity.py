@@ -171,7 +171,7 @@ def force(pressure: str, cells: Cells, direction: ArrayLike, *, component: int =
         raise ConfigError(f"direction={along.tolist()}: use one number per axis, not all zero")
 
     def scalar(fields: Mapping[str, Tensor], points: Tensor) -> Tensor:
-        areas = area_vectors(points, cells)
+        areas = differentiable_area_vectors(points, cells)
         if along.shape != areas.shape[1:]:
             raise ConfigError(f"direction has {along.size} numbers, the points have {areas.shape[1]} coordinates")
         unit = torch.as_tensor(along / np.linalg.norm(along), dtype=points.dtype, device=points.device)
@@ -194,7 +194,7 @@ def point_weights(points: Tensor, cells: Cells) -> Tensor:
     return weights
 
 
-def area_vectors(points: Tensor, cells: Cells) -> Tensor:
+def differentiable_area_vectors(points: Tensor, cells: Cells) -> Tensor:
     """Compute each point's share of area times normal of its triangles and quads, or lines in the plane, (N, d)."""
     areas = torch.zeros_like(points)
     for simplices in _simplices(points, cells):

@@ -342,10 +342,10 @@ def load(run: str | os.PathLike[str], *, checkpoint: str = "last", ema: bool = F
         raise CheckpointError(f"{folder} has no averaged weights; train with optim.ema, such as 0.999")
     surrogate = load_surrogate(folder, weights="ema.safetensors" if ema else "model.safetensors")
     surrogate.run = folder.parents[1]
-    return placed(surrogate, device)
+    return move_to_device(surrogate, device)
 
 
-def placed(model: AnyModule, device: str) -> AnyModule:
+def move_to_device(model: AnyModule, device: str) -> AnyModule:
     """Move a module to a device, `auto` for a GPU if there is one, and set it to evaluation mode."""
     if device == "auto":
         device = "cuda" if torch.cuda.is_available() else "cpu"

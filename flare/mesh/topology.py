@@ -87,7 +87,7 @@ def outer_triangles(mesh: Mesh) -> tuple[Array, Array] | None:
     if mesh._source is not None or OTHER in mesh.cells:
         from flare.mesh.io import vtk_library
 
-        triangles, owners = vtk_library.outer_triangles(mesh)
+        triangles, owners = vtk_library.extract_surface(mesh)
     else:
         parts = [_triangles_with_owners(mesh, kind) for kind in highest_cells(mesh.cells)]
         triangles, owners = (np.concatenate([part[i] for part in parts]) for i in (0, 1))
@@ -101,7 +101,7 @@ def _triangles_with_owners(mesh: Mesh, kind: str) -> tuple[Array, Array]:
     return triangles, places[owners]
 
 
-def select_cells(mesh: Mesh, chosen: NDArray[np.integer]) -> Mesh:
+def extract_cells(mesh: Mesh, chosen: NDArray[np.integer]) -> Mesh:
     """Return a mesh of some of the cells, in this order, on the same points."""
     counts = np.diff(mesh.offsets, prepend=0)
     starts, lengths = (mesh.offsets - counts)[chosen], counts[chosen]

@@ -69,7 +69,7 @@ def _out_of_range(dataset: SequenceDataset) -> Iterator[Finding]:
                 break
 
 
-def describe(dataset: SequenceDataset) -> list[str]:
+def describe_sequences(dataset: SequenceDataset) -> list[str]:
     """Return one line each on the task, splits, lengths and classes."""
     schema = dataset.schema
     pad = "no padding id" if schema.pad is None else f"id {schema.pad} is padding"

@@ -17,7 +17,7 @@ import torch
 from numpy.typing import ArrayLike
 from torch import Tensor
 
-from flare.inference.surrogate import VERSION, Learner, find_checkpoint, load_weights, placed
+from flare.inference.surrogate import VERSION, Learner, find_checkpoint, load_weights, move_to_device
 from flare.sequence.batch import collate
 from flare.sequence.encoder import SequenceEncoder, attention_class, attention_options
 from flare.sequence.store import Example, SequenceSchema, checked_tokens
@@ -144,4 +144,4 @@ def load_classifier(
     if ema and not (folder / "ema.safetensors").exists():
         raise CheckpointError(f"{folder} has no averaged weights; train with optim.ema=0.999 to keep them")
     load_weights(classifier, folder / ("ema.safetensors" if ema else "model.safetensors"))
-    return placed(classifier, device)
+    return move_to_device(classifier, device)

@@ -466,7 +466,7 @@ def calibration_key(workload: Workload) -> dict[str, Any]:
     return json.loads(json.dumps(key))
 
 
-def calibrate(workload: Workload) -> CostModel:
+def measure_costs(workload: Workload) -> CostModel:
     """Measure five small workloads of the same model with fewer blocks."""
     samples, usages = _calibration_workloads(workload), []
     for number, sample in enumerate(samples, 1):
@@ -540,7 +540,7 @@ class Planner:
         for known in self.calibrations:
             if known.about == key:
                 return known
-        made = calibrate(workload)
+        made = measure_costs(workload)
         self.calibrations.append(made)
         if self.path is not None:
             write_json(self.path, {"calibrations": [asdict(known) for known in self.calibrations]})

@@ -10,7 +10,15 @@ from flare.cli import main
 from flare.inference.calibration.calibrate import FILE, Calibration, latent_vector
 from flare.inference.calibration.ood import fit_ood_detector
 from flare.inference.encoding import encode, fingerprint
-from flare.inference.sensitivity import area_vectors, force, integral, mean, peak, point_weights, sensitivity
+from flare.inference.sensitivity import (
+    differentiable_area_vectors,
+    force,
+    integral,
+    mean,
+    peak,
+    point_weights,
+    sensitivity,
+)
 from flare.mesh import Mesh, read_mesh
 from flare.models import use_backend
 from flare.utils.errors import ConfigError, DataError
@@ -97,7 +105,7 @@ def test_a_closed_surface_has_no_net_area_and_a_constant_pressure_no_force():
     corners = [[x, y, z] for z in (0, 5) for x, y in ((0, 0), (2, 0), (2, 3), (0, 3))]
     box = torch.tensor(corners, dtype=torch.float64)
     quads = [[0, 3, 2, 1], [4, 5, 6, 7], [0, 1, 5, 4], [1, 2, 6, 5], [2, 3, 7, 6], [3, 0, 4, 7]]
-    areas = area_vectors(box, {"quad": quads})
+    areas = differentiable_area_vectors(box, {"quad": quads})
     assert areas.sum(0).abs().max() < 1e-12
     linear = {"p": box[:, :1]}  # p = x pushes a body towards -x by its volume, if a corner's mean is exact: here it is
     assert float(force("p", {"quad": quads}, [1, 0, 0])(linear, box)) == pytest.approx(-30)

@@ -29,11 +29,11 @@ from flare.train.profiling import (
     Planner,
     Usage,
     Workload,
-    calibrate,
     check_fits,
     fits,
     largest_workloads,
     measure,
+    measure_costs,
     prediction_workload,
     profiling_run,
     run_isolated,
@@ -257,7 +257,7 @@ def test_calibrations_use_workloads_of_the_same_kind_and_few_points(measured):
     for points in (1000, LARGE):
         measured.clear()
         workload = replace(STEP, points=points, shared="points", model=MODEL | {"latents": 100_000})
-        calibrate(workload)
+        measure_costs(workload)
         assert {tried.returns_memory for tried in measured} == {workload.returns_memory} == {points == LARGE}
         assert {tried.shared for tried in measured} == {"points"}
         assert max(tried.latents for tried in measured) == 4 * profiling.MOST_LATENTS

@@ -63,11 +63,11 @@ def show_dataset(dataset: Dataset | SequenceDataset) -> int:
     """Print one line about a new dataset and write its report."""
     from flare.data.dataset import Dataset
     from flare.report.dataset import write_dataset_page
-    from flare.sequence.checks import describe
+    from flare.sequence.checks import describe_sequences
 
     if isinstance(dataset, Dataset):
         print(f"{dataset.path}: {len(dataset):,} samples, {int(dataset.offsets[-1]):,} points")
         print(f"statistics: {write_dataset_page(dataset)}")
     else:
-        print(f"{dataset.path}: {len(dataset):,} samples", *describe(dataset), sep="\n")
+        print(f"{dataset.path}: {len(dataset):,} samples", *describe_sequences(dataset), sep="\n")
     return 0

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 def run(words: Sequence[str]) -> int:
     """Run `flare data info`."""
     from flare.data.dataset import Dataset
-    from flare.sequence.checks import describe
+    from flare.sequence.checks import describe_sequences
     from flare.utils.text import format_record
 
     parser = make_parser("data info", "Describe a dataset.")
@@ -24,7 +24,7 @@ def run(words: Sequence[str]) -> int:
     if isinstance(dataset, Dataset):
         _describe_fields(dataset)
     else:
-        print(*describe(dataset), sep="\n")
+        print(*describe_sequences(dataset), sep="\n")
     for key, value in dataset.about["provenance"].items():
         print(f"{key}: {format_record(value)}")
     print(f"fingerprint: {dataset.fingerprint}")

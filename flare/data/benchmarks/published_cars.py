@@ -29,7 +29,7 @@ from flare.data.benchmarks.published import (
 )
 from flare.data.sample import Field, Sample, Schema
 from flare.mesh.io.vtk_xml import read_vtp
-from flare.mesh.topology import area_vectors, select_cells
+from flare.mesh.topology import area_vectors, extract_cells
 from flare.utils.errors import ConfigError, DataError
 
 PointSetSize = Literal["10k", "40k", "100k", "200k", "300k", "400k", "500k", "1m"]
@@ -137,7 +137,7 @@ class DrivAerMLBoundary(PublishedFiles):
         file = self.files()[index]
         car = read_vtp(self.path(file), [PRESSURE, SHEAR])
         if self.points:
-            car = select_cells(car, drawn_cells(_number(file), car.cell_count, self.points, self.path(file)))
+            car = extract_cells(car, drawn_cells(_number(file), car.cell_count, self.points, self.path(file)))
         pressure, shear = car.cell_data[PRESSURE], car.cell_data[SHEAR]
         if pressure.ndim != 1 or shear.shape != (car.cell_count, 3):
             raise DataError(

@@ -47,7 +47,7 @@ class LPBFFiles(SplitFolders):
 
     def sample(self, index: int) -> Sample:
         file = self.files()[index]
-        arrays = read_part(self.path(file))
+        arrays = read_published_part(self.path(file))
         values = {
             "points": arrays["pos"],
             "displacement": arrays["disp"][:, 2:],
@@ -58,7 +58,7 @@ class LPBFFiles(SplitFolders):
         return Sample(values, arrays["elems"], {"published index": index, "file": file, "name": name})
 
 
-def read_part(path: Path) -> dict[str, np.ndarray]:
+def read_published_part(path: Path) -> dict[str, np.ndarray]:
     """Read the arrays of one part and check their shapes. Nothing is unpickled.
 
     Raises:

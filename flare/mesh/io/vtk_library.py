@@ -317,7 +317,7 @@ def _string_array(name: str, words: Array) -> Any:
 # ---- surfaces --------------------------------------------------------------------------------------------------------
 
 
-def outer_triangles(mesh: Mesh) -> tuple[Array, Array]:
+def extract_surface(mesh: Mesh) -> tuple[Array, Array]:
     """Extract the outer surface of a mesh of any cells: (T, 3) points of triangles and (T,) cell of each."""
     source = _vtk_source(mesh) or _to_pyvista(mesh)
     surface = source.grid.extract_surface(

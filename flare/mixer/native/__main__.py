@@ -21,7 +21,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     folder = parser.parse_args(argv).into or named_cache()  # FLARE_CACHE wins over a library elsewhere
     try:
         with attached():
-            print(library.describe(library.obtain(folder)))
+            print(library.describe_build(library.obtain(folder)))
     except (KernelsUnavailable, OSError) as error:
         print_status(f"No kernels: {error}")
         return 2

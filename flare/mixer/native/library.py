@@ -121,7 +121,7 @@ def open_library(path: Path) -> ctypes.CDLL:
     return library
 
 
-def describe(library: ctypes.CDLL) -> str:
+def describe_build(library: ctypes.CDLL) -> str:
     """Return the path of a library and the instruction set it uses."""
     return f"{library._name} ({library.flare_compiled_for().decode()})"
 

@@ -14,8 +14,8 @@ and `loops` (solver), `job` (resumable simulation), `results` (files and summary
 """
 
 from flare.physics.lpbf.build import Build, BuildState, Frame, Result, simulate
-from flare.physics.lpbf.loops import threads
+from flare.physics.lpbf.loops import numba_threads
 from flare.physics.lpbf.process import Machine, Material, Process, load_process, process_names, process_preset
 
 __all__ = ["Build", "BuildState", "Frame", "Machine", "Material", "Process", "Result"]
-__all__ += ["load_process", "process_names", "process_preset", "simulate", "threads"]
+__all__ += ["load_process", "numba_threads", "process_names", "process_preset", "simulate"]

@@ -29,7 +29,7 @@ from flare.mesh.voxels import Voxels, one_piece_on_plate, pieces
 from flare.physics.lpbf import mechanics, plasticity
 from flare.physics.lpbf.grid import Hierarchy, Ints, plate_depths
 from flare.physics.lpbf.hexahedron import CORNERS, Array, Size
-from flare.physics.lpbf.mechanics import Body, Equilibrium, elastic_equilibrium, von_mises, without_rigid_motion
+from flare.physics.lpbf.mechanics import Body, Equilibrium, elastic_equilibrium, von_mises_3d, without_rigid_motion
 from flare.physics.lpbf.plasticity import PlasticState, plastic_equilibrium
 from flare.physics.lpbf.process import Process, process_preset
 from flare.physics.lpbf.thermal import find_faces, group_heating, heat_step
@@ -367,7 +367,7 @@ class Build:
         nodes, plate = self._part_nodes(hierarchy), hierarchy.levels[0].plate_cells
         displacement = state.displacement[nodes]
         boxes = len(state.temperature) - plate
-        center = von_mises(found.stress[plate:])
+        center = von_mises_3d(found.stress[plate:])
         columns = [found.elastic_strain[plate:], found.stress[plate:], center[:, None], state.temperature[plate:, None]]
         averaged = _average_at_nodes(np.concatenate(columns, 1), self.cells[:boxes], len(nodes))
         position = self.positions[: len(nodes)]

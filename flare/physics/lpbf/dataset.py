@@ -16,7 +16,7 @@ from flare.mesh.parts import part_files, read_part
 from flare.mesh.surface import GeometryError, placed
 from flare.mesh.voxels import Voxels
 from flare.physics.lpbf.build import Frame, Result, simulate
-from flare.physics.lpbf.loops import threads
+from flare.physics.lpbf.loops import numba_threads
 from flare.physics.lpbf.parts import draw_part
 from flare.physics.lpbf.process import Process, find_process
 from flare.physics.lpbf.results import NodeMap
@@ -95,7 +95,7 @@ class LPBF:
             NotConverged: The part is outside the limits of the benchmark, or a solver failed.
         """
         voxels, mesh, notes = self._draw(rng)
-        with threads(1):  # other cores simulate other parts
+        with numba_threads(1):  # other cores simulate other parts
             result = simulate(voxels, self._process, mode=self.mode, keep_frames=self.history, tolerance=self.tolerance)
         node_map = NodeMap(voxels, mesh, result.positions)
         moved, stress = node_map(result.released.displacement), node_map(result.released.von_mises)
@@ -144,7 +144,7 @@ class LPBF:
         bar = Voxels(
             np.ones((6, 3, 8), dtype=bool), size=(0.6, 0.6, self._process.voxel_height), origin=(0.0, 0.0, 0.0)
         )
-        with threads(1):
+        with numba_threads(1):
             simulate(bar, self._process, mode=self.mode, keep_frames=False)
 
     def provenance(self) -> dict[str, Any]:

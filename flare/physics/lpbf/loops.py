@@ -3,7 +3,7 @@
 A loop is a function (start, end, *arrays) that fills rows start … end − 1 of an output from read-only inputs. Rows do
 not depend on each other, so the result does not depend on how they are split.
 
-    with threads(2):
+    with numba_threads(2):
         simulate(part)
 """
 
@@ -29,7 +29,7 @@ _threads: ContextVar[int] = ContextVar("lpbf_threads", default=config.NUMBA_NUM_
 
 
 @contextmanager
-def threads(count: int) -> Iterator[None]:
+def numba_threads(count: int) -> Iterator[None]:
     """Set the number of threads of loops in this block. The default is NUMBA_NUM_THREADS, which is every core."""
     token = _threads.set(count)
     try:

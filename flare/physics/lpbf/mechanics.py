@@ -161,7 +161,7 @@ def without_rigid_motion(displacement: Array, positions: Array) -> Array:
     return displacement - np.tensordot(np.tensordot(motions, displacement, 2), motions, 1)
 
 
-def von_mises(stress: NDArray[np.float64]) -> Array:
+def von_mises_3d(stress: NDArray[np.float64]) -> Array:
     """Return the equivalent stress (...) of stresses (..., 6)."""
     xx, yy, zz, yz, zx, xy = np.moveaxis(stress, -1, 0)
     return np.sqrt(((xx - yy) ** 2 + (yy - zz) ** 2 + (zz - xx) ** 2) / 2 + 3 * (yz**2 + zx**2 + xy**2))

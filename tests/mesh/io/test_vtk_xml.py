@@ -11,7 +11,7 @@ from flare.mesh import Mesh
 from flare.mesh.io import ReadLimits, vtk_xml
 from flare.mesh.io.vtk_xml import read_vtp, read_vtu, write_pvd, write_vtu
 from flare.mesh.octree import merged
-from flare.mesh.topology import area_vectors, select_cells
+from flare.mesh.topology import area_vectors, extract_cells
 from flare.mesh.voxels import Voxels
 from flare.utils.errors import DataError, TooLarge
 from tests.mesh.io.vtp_files import vtp
@@ -320,12 +320,12 @@ def test_centers_are_means_of_corners_and_areas_point_along_the_normal(car):
 
 def test_selected_polygons_are_those_of_the_whole(car):
     chosen = np.array([3, 0, 2])
-    some = select_cells(car, chosen)
+    some = extract_cells(car, chosen)
     assert some.cell_count == 3
     np.testing.assert_array_equal(some.cell_centers(), car.cell_centers()[chosen])
     np.testing.assert_array_equal(area_vectors(some), area_vectors(car)[chosen])
     np.testing.assert_array_equal(some.cell_data["p"], FIELDS["p"][chosen])
-    assert select_cells(car, np.array([], dtype=int)).cell_centers().shape == (0, 3)
+    assert extract_cells(car, np.array([], dtype=int)).cell_centers().shape == (0, 3)
 
 
 @pytest.mark.parametrize("length", [300, -60, -30])

@@ -9,7 +9,7 @@ from scipy.sparse.linalg import spsolve
 
 from flare.physics.lpbf.grid import Hierarchy
 from flare.physics.lpbf.hexahedron import CORNERS, elasticity_matrix, stiffness, strain_matrix
-from flare.physics.lpbf.mechanics import Body, von_mises
+from flare.physics.lpbf.mechanics import Body, von_mises_3d
 
 SIZE = (0.7, 1.3, 0.9)
 YOUNG, POISSON = 104_000.0, 0.34
@@ -70,7 +70,7 @@ def test_one_layer_held_at_its_sides_and_bottom_has_the_biaxial_stress():
     expected = YOUNG * 0.008 / (1 - POISSON)
     assert np.abs(stress[:, :2] / expected - 1).max() < 1e-12
     assert np.abs(stress[:, 2:]).max() < 1e-9 * expected
-    assert np.allclose(von_mises(stress), expected, rtol=1e-12)
+    assert np.allclose(von_mises_3d(stress), expected, rtol=1e-12)
 
 
 def timoshenko_curvature(strain, film, substrate):

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from flare.physics.lpbf.grid import Hierarchy, coarse_lines, plate_depths
-from flare.physics.lpbf.loops import threads
+from flare.physics.lpbf.loops import numba_threads
 from flare.physics.lpbf.mechanics import Body, elastic_equilibrium
 from flare.physics.lpbf.multigrid import Multigrid, Operator, conjugate_gradients
 
@@ -107,6 +107,6 @@ def test_a_thin_plate_under_a_wide_part_is_solved():
 def test_two_threads_give_the_bytes_of_one():
     results = []
     for count in (1, 2):
-        with threads(count):
+        with numba_threads(count):
             results.append(shrunk(hierarchy_of(np.ones((40, 40, 20), bool))).displacement.tobytes())
     assert results[0] == results[1]
