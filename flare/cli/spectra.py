@@ -39,7 +39,7 @@ def run(words: Sequence[str]) -> int:
     if args.out:
         check_not_existing(args.out)
     surrogate = load(args.run, **weights(args))
-    data = RunFolder(args.run).config().data
+    data = RunFolder(args.run).config(training=False).data
     dataset = Dataset(args.data or data.path)
     surrogate.check_fields(dataset.schema, dataset.path)
     indices = [int(i) for i in dataset.split(args.split or data.test_split)[: args.samples]]

@@ -21,7 +21,7 @@ from flare.data.normalization import Affine
 from flare.data.sample import INPUT_ROLES, Sample, Schema
 from flare.inference.chunked import Chunk, as_fields, empty_outputs, predict_into
 from flare.inference.encoding import Encoding, encode
-from flare.models import build_model
+from flare.models import MODELS, build_model
 from flare.models.streaming import CHUNK, spans
 from flare.utils.errors import CheckpointError, ConfigError, DataError, one_line, suggest_name
 
@@ -319,6 +319,11 @@ def load_surrogate(folder: Path, *, weights: str = "model.safetensors") -> Surro
                 f"{folder} holds a classifier of {about['holds']}, not a surrogate of fields; load it with "
                 f"flare.sequence.load_classifier, or evaluate it with:  flare evaluate"
             )
+        if (name := about["model"]["name"]) not in MODELS:
+            raise CheckpointError(
+                f"{folder}: unknown model {name!r}; {suggest_name(str(name), MODELS)}. If it is your own, import the "
+                f"module that registers it, or install that as a plugin"
+            )
         surrogate = Surrogate(about["model"], Schema.from_json(about["schema"]))
     except FileNotFoundError:
         raise CheckpointError(f"{folder} has no model.json") from None
@@ -406,7 +411,7 @@ def find_checkpoint(run: Path, name: str = "last") -> Path:
         return previous(folder)
     if not folder.exists():
         what = f"has no checkpoint {name!r} yet" if run.is_dir() else "does not exist"
-        raise CheckpointError(f"run {run} {what}. Train one with:  flare train DATASET --out {run}")
+        raise CheckpointError(f"run {run} {what}; train one with flare.train(DATASET, out=...) or `flare train`")
     return folder
 
 
