@@ -89,7 +89,9 @@ class Schema:
 
     def __post_init__(self) -> None:
         for name in self.fields:
-            if not name.isidentifier() or name in RESERVED:
+            if name in RESERVED:
+                raise DataError(f"schema {self.name!r}: {name!r} is an array of the dataset format; rename the field")
+            if not name.isidentifier():
                 raise DataError(f"schema {self.name!r}: {name!r} cannot name a field; use letters, digits and _")
         if self.cell_type is not None and self.cell_type not in CORNERS:
             raise DataError(
