@@ -159,9 +159,7 @@ class Dataset(ArrayFolder):
     Example:
         >>> import tempfile
         >>> import numpy as np
-        >>> from flare.data.dataset import Dataset
-        >>> from flare.data.sample import Field, Sample, Schema
-        >>> from flare.data.writer import DatasetWriter
+        >>> from flare import Dataset, DatasetWriter, Field, Sample, Schema
         >>> fields = {
         ...     "points": Field(role="points", components=("x", "y"), unit="m"),
         ...     "heat": Field(role="target", components=("heat",), unit="W"),

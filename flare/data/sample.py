@@ -28,7 +28,7 @@ class Field:
         DataError: The role is unknown, or `components` is not a sequence of names.
 
     Example:
-        >>> from flare.data.sample import Field
+        >>> from flare import Field
         >>> velocity = Field(role="target", components=("x", "y"), unit="m/s")
         >>> len(velocity.components)
         2
@@ -61,7 +61,7 @@ class Schema:
         DataError: A field name or cell type is not allowed, or points or targets are missing.
 
     Example:
-        >>> from flare.data.sample import Field, Schema
+        >>> from flare import Field, Schema
         >>> schema = Schema(
         ...     name="wing",
         ...     fields={
@@ -163,7 +163,7 @@ class Sample:
 
     Example:
         >>> import numpy as np
-        >>> from flare.data.sample import Sample
+        >>> from flare import Sample
         >>> points = np.random.default_rng(0).random((100, 2))
         >>> sample = Sample({"points": points, "speed": np.array([30.0]), "pressure": points[:, :1] ** 2})
         >>> sample.values["pressure"].shape

@@ -373,8 +373,13 @@ def load(run: str | os.PathLike[str], *, checkpoint: str = "last", ema: bool = F
         ema: Load the running average of the weights, if the run has one.
         device: `cpu`, `cuda`, ..., or `auto` for a GPU if there is one.
 
+    Returns:
+        The surrogate in evaluation mode.
+
     Raises:
-        CheckpointError: The run or checkpoint is missing, damaged, or not a surrogate of fields.
+        CheckpointError: The run or checkpoint is missing, damaged, not a surrogate of fields, or of a model that is not
+            registered.
+        ConfigError: The device cannot be used.
 
     Example:
         >>> import flare
