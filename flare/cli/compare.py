@@ -29,7 +29,7 @@ def run(words: Sequence[str]) -> int:
     parser.add_argument("--seeds", type=int, default=3, help="runs of every model, with seeds 0, 1, ...")
     parser.add_argument("--workers", type=int, help="processes of one thread; default number of GPUs, or of cores")
     parser.add_argument("--recipe", help="train all models with the recipe of this one; default: each with its own")
-    parser.add_argument("--out", help="folder of the runs and the table; default runs/compare-<preset>")
+    parser.add_argument("-o", "--out", help="folder of the runs and the table; default runs/compare-<preset>")
     parser.add_class_arguments(TrainConfig, None, skip={"seed"})
     if any(word.split("=")[0] == "--model" for word in words):
         raise ConfigError("--model is not an option of compare; name the models with --models, such as flare,lno")

@@ -19,7 +19,7 @@ def run(words: Sequence[str]) -> int:
     parser = make_parser("encode", "Encode a sample once, to evaluate its fields anywhere with `flare probe`.", EPILOG)
     add_weights(parser)
     add_inputs(parser)
-    parser.add_argument("--out", required=True, help="file to write (safetensors); must not exist")
+    parser.add_argument("-o", "--out", required=True, help="file to write (safetensors); must not exist")
     add_chunks(parser)
     args = parse(parser, words)
     how = chunks(args)

@@ -14,7 +14,7 @@ def run(words: Sequence[str]) -> int:
     add_weights(parser)
     parser.add_argument("--data", help="another dataset of the same fields or tokens; default that of the run")
     parser.add_argument("--split", help="default the run's test split")
-    parser.add_argument("--out", help="also write every sample's error to this JSON file")
+    parser.add_argument("-o", "--out", help="also write every sample's error to this JSON file")
     args = parse(parser, words)
 
     from flare.train.tasks import task_of_run

@@ -21,7 +21,7 @@ def run(words: Sequence[str]) -> int:
     parser = make_parser("export", "Write a trained surrogate as torch.export or ONNX, with its normalizers.", EPILOG)
     add_weights(parser, device=False)
     parser.add_argument("--format", required=True, choices=[*SUFFIX], help="torch.export (.pt2) or ONNX")
-    parser.add_argument("--out", help="file to write; must not exist. Default: beside the run's checkpoints")
+    parser.add_argument("-o", "--out", help="file to write; must not exist. Default: beside the run's checkpoints")
     parser.add_argument("--mask", type=bool, default=False, help="add a second input, the mask of real points")
     parser.add_argument("--trials", type=int, default=4, help="random sizes to compare, beside fixed ones")
     args = parse(parser, words)

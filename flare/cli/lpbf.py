@@ -112,7 +112,7 @@ def _simulate_parser() -> ArgumentParser:
     parser = make_parser("lpbf simulate", about, EXAMPLES)
     add = parser.add_argument
     add("part", help="STL, PLY, OBJ, OFF, GLB, 3MF, STEP, IGES or BREP file of one solid")
-    add("--out", required=True, help="VTU file of the released part; the folder NAME_build beside it gets the rest")
+    add("-o", "--out", required=True, help="VTU file of the released part; the rest goes to NAME_build beside it")
     add("--process", default="ti64-am250", help="built-in name (flare lpbf processes) or a YAML file")
     modes = "linear with an inherent strain, or with plastic flow and temperature-dependent properties"
     add("--mode", default="benchmark", choices=["benchmark", "refined"], help=modes)
@@ -168,7 +168,7 @@ def _part(words: Sequence[str]) -> int:
     from jsonargparse.typing import NonNegativeInt
 
     parser = make_parser("lpbf part", about)
-    parser.add_argument("--out", required=True, help="STL, STEP or BREP file to write; must not exist")
+    parser.add_argument("-o", "--out", required=True, help="STL, STEP or BREP file to write; must not exist")
     parser.add_argument("--seed", type=NonNegativeInt, default=0, help="random seed; the same seed gives the same part")
     args = parse(parser, words)
 

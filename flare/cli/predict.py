@@ -28,7 +28,7 @@ def run(words: Sequence[str]) -> int:
     parser = make_parser("predict", ABOUT, EPILOG)
     add_weights(parser)
     add_inputs(parser)
-    parser.add_argument("--out", required=True, help="file (.vtu, .vtp, .npz, .csv, ...) or folder; must not exist")
+    parser.add_argument("-o", "--out", required=True, help="file (.vtu, .vtp, .npz, .csv, ...) or new folder")
     parser.add_argument("--split", help="split of a dataset, if the input is one; default all samples")
     parser.add_argument("--png", help="also draw the predicted fields of a mesh here (.png)")
     parser.add_argument("--html", help="also write a page about the prediction here")

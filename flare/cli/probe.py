@@ -26,7 +26,7 @@ def run(words: Sequence[str]) -> int:
     parser = make_parser("probe", "Evaluate the fields of an encoded sample anywhere.", EPILOG)
     add_weights(parser)
     parser.add_argument("code", help="file written by `flare encode` with the same weights")
-    parser.add_argument("--out", required=True, help="file to write (.npz, .csv); must not exist")
+    parser.add_argument("-o", "--out", required=True, help="file to write (.npz, .csv); must not exist")
     parser.add_argument("--line", metavar="A:B", help="two ends, such as -1,0,0:1,0,0")
     parser.add_argument("--plane", metavar="A:B:C", help="a corner of a parallelogram and its two neighbors")
     parser.add_argument("--grid", action="store_true", help="grids over the encoded points, or over --box")

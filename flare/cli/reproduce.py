@@ -59,7 +59,7 @@ def run(words: Sequence[str]) -> int:
     )
     parser.add_argument("--records", help=f"folder of the records; default {RECORDS}, for smoke WORK/smoke/records")
     parser.add_argument("--work", help=f"folder of data and runs; default {WORK}")
-    parser.add_argument("--out", help="folder of tables and figures; default WORK/<budget>, for pages docs/results")
+    parser.add_argument("-o", "--out", help="folder of tables and figures; default WORK/<budget>; pages: docs/results")
     given = parse(parser, words)
     for name in ("seeds", "workers", "threads"):
         value = getattr(given, name)

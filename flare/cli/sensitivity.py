@@ -35,7 +35,7 @@ def run(words: Sequence[str]) -> int:
     parser.add_argument("--field", required=True, help="predicted field; heat_flux.z is one component of it")
     parser.add_argument("--softness", type=float, default=0.0, help="for a peak: 0 is the maximum itself")
     parser.add_argument("--direction", help="for a force, such as 1,0,0")
-    parser.add_argument("--out", required=True, help="file to write (.vtu, ... for a mesh, or .npz); must not exist")
+    parser.add_argument("-o", "--out", required=True, help="new file (.npz, or .vtu, ... for a mesh)")
     args = parse(parser, words)
     if bool(args.direction) != (args.of == "force"):
         raise ConfigError("--of force needs a direction, one number per axis, such as --direction 1,0,0; no other does")

@@ -19,7 +19,7 @@ def run(words: Sequence[str]) -> int:
     parser.add_argument("--split", help="default: the test split of the run")
     parser.add_argument("--samples", type=int, default=20, help="number of samples to average over")
     parser.add_argument("--vectors", type=int, default=6, help="number of leading eigenvectors, for the first sample")
-    parser.add_argument("--out", help="output folder; default: <run>/spectra")
+    parser.add_argument("-o", "--out", help="output folder; default: <run>/spectra")
     args = parse(parser, words)
     for option in ("samples", "vectors"):
         if args[option] < 1:
@@ -39,7 +39,7 @@ def run(words: Sequence[str]) -> int:
     if args.out:
         check_not_existing(args.out)
     surrogate = load(args.run, **weights(args))
-    data = RunFolder(args.run).config().data
+    data = RunFolder(args.run).config(training=False).data
     dataset = Dataset(args.data or data.path)
     surrogate.check_fields(dataset.schema, dataset.path)
     indices = [int(i) for i in dataset.split(args.split or data.test_split)[: args.samples]]

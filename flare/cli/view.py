@@ -30,7 +30,7 @@ def run(words: Sequence[str]) -> int:
     parser.add_argument("--checkpoint", default="last", choices=["last", "best"], help="for a run: which weights")
     parser.add_argument("--device", default="auto", help="for a run: auto, cpu, cuda, ...")
     parser.add_argument("--modes", type=int, default=6, help="for a run: number of leading eigenvectors per head")
-    parser.add_argument("--out", help="write the page with its data to this HTML file instead of serving it")
+    parser.add_argument("-o", "--out", help="write the page with its data to this HTML file instead of serving it")
     parser.add_argument(
         "--samples", type=int, default=3, help="with --out: number of samples; for a run median, best, worst, ..."
     )

@@ -23,12 +23,17 @@ import numpy as np
 from flare.data.benchmarks.cards import command_for
 from flare.data.sample import CORNERS, ROLES, Role, Sample, Schema
 from flare.utils.errors import DataError, numpy_error_reason, suggest_name
+from flare.utils.text import counted
 
 VERSION = 1
 """Version of the folder format, stored in dataset.json."""
 PARTIAL = ".partial"
 """Suffix of a dataset folder that is still being written."""
 AnySchema = TypeVar("AnySchema")
+
+
+class NoSample(DataError, IndexError):
+    """There is no sample of this number; as an IndexError it also ends a `for` loop."""
 
 
 class ArrayFolder:
@@ -57,6 +62,9 @@ class ArrayFolder:
 
     def __len__(self) -> int:
         return len(self.offsets) - 1
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({str(self.path)!r}: {counted(len(self), 'sample')} of {self.schema.name!r})"
 
     def __reduce__(self) -> tuple[type[Self], tuple[Path]]:
         return type(self), (self.path,)
@@ -111,9 +119,12 @@ class ArrayFolder:
             raise _damaged(self.path / "dataset.json", error) from None
 
     def _place(self, index: int, offsets: np.ndarray) -> slice:
-        """Return the rows of sample `index`."""
-        if not 0 <= index < len(self):
-            raise DataError(f"{self.path}: there is no sample {index}; it has samples 0 … {len(self) - 1}")
+        """Return the rows of sample `index`; -1 is the last one."""
+        if isinstance(index, slice):
+            raise DataError(f"{self.path}: read one sample at a time, such as [dataset[i] for i in range(0, 2)]")
+        if not -len(self) <= index < len(self):
+            raise NoSample(f"{self.path}: there is no sample {index}; it has samples 0 … {len(self) - 1}")
+        index %= len(self)
         return slice(offsets[index], offsets[index + 1])
 
     def _refuse_other_shapes(self, arrays: Mapping[str, np.ndarray], expected: Mapping[str, tuple[int, ...]]) -> None:
@@ -131,7 +142,8 @@ AnyFolder = TypeVar("AnyFolder", bound=ArrayFolder)
 class Dataset(ArrayFolder):
     """A dataset of fields on points, opened from a folder.
 
-    `len(dataset)` is the number of samples and `dataset[i]` a `Sample` whose arrays are memory maps.
+    `len(dataset)` is the number of samples and `dataset[i]` a `Sample` whose arrays are memory maps;
+    `for sample in dataset` reads one sample after the other.
 
     Args:
         path: Dataset folder, as written by `DatasetWriter`, `import_data` or `flare data make`.
@@ -147,9 +159,7 @@ class Dataset(ArrayFolder):
     Example:
         >>> import tempfile
         >>> import numpy as np
-        >>> from flare.data.dataset import Dataset
-        >>> from flare.data.sample import Field, Sample, Schema
-        >>> from flare.data.writer import DatasetWriter
+        >>> from flare import Dataset, DatasetWriter, Field, Sample, Schema
         >>> fields = {
         ...     "points": Field(role="points", components=("x", "y"), unit="m"),
         ...     "heat": Field(role="target", components=("heat",), unit="W"),
@@ -183,9 +193,12 @@ class Dataset(ArrayFolder):
         """Read one sample, or a part of it.
 
         Args:
-            index: Number of the sample.
+            index: Number of the sample; negative numbers count from the end.
             rows: Points to read; the sample then has no cells. None reads all points.
             roles: Roles of the fields to read.
+
+        Raises:
+            DataError: There is no sample of this number; the error is an IndexError as well.
         """
         whole = self._place(index, self.offsets)
         values = {}

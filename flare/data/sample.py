@@ -28,7 +28,7 @@ class Field:
         DataError: The role is unknown, or `components` is not a sequence of names.
 
     Example:
-        >>> from flare.data.sample import Field
+        >>> from flare import Field
         >>> velocity = Field(role="target", components=("x", "y"), unit="m/s")
         >>> len(velocity.components)
         2
@@ -61,7 +61,7 @@ class Schema:
         DataError: A field name or cell type is not allowed, or points or targets are missing.
 
     Example:
-        >>> from flare.data.sample import Field, Schema
+        >>> from flare import Field, Schema
         >>> schema = Schema(
         ...     name="wing",
         ...     fields={
@@ -89,7 +89,9 @@ class Schema:
 
     def __post_init__(self) -> None:
         for name in self.fields:
-            if not name.isidentifier() or name in RESERVED:
+            if name in RESERVED:
+                raise DataError(f"schema {self.name!r}: {name!r} is an array of the dataset format; rename the field")
+            if not name.isidentifier():
                 raise DataError(f"schema {self.name!r}: {name!r} cannot name a field; use letters, digits and _")
         if self.cell_type is not None and self.cell_type not in CORNERS:
             raise DataError(
@@ -161,7 +163,7 @@ class Sample:
 
     Example:
         >>> import numpy as np
-        >>> from flare.data.sample import Sample
+        >>> from flare import Sample
         >>> points = np.random.default_rng(0).random((100, 2))
         >>> sample = Sample({"points": points, "speed": np.array([30.0]), "pressure": points[:, :1] ** 2})
         >>> sample.values["pressure"].shape

@@ -241,8 +241,7 @@ class DatasetWriter(ArrayWriter[Sample, Dataset]):
     Example:
         >>> import tempfile
         >>> import numpy as np
-        >>> from flare.data.sample import Field, Sample, Schema
-        >>> from flare.data.writer import DatasetWriter
+        >>> from flare import DatasetWriter, Field, Sample, Schema
         >>> fields = {
         ...     "points": Field(role="points", components=("x", "y"), unit="m"),
         ...     "load": Field(role="parameter", components=("load",), unit="N"),

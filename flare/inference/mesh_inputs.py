@@ -186,7 +186,7 @@ def same_value(own: np.ndarray, known: np.ndarray) -> bool:
 
 def other_unit(mesh: Mesh, schema: Schema, name: str) -> str | None:
     """Return the unit that the file states for a field, if the model has another one."""
-    title = "points" if name == schema.points else name
+    title = identifier("points") if name == schema.points else name
     stated = next((unit for own, unit in mesh.units.items() if identifier(own) == title), "1")
     unit = schema.fields[name].unit
     return stated if stated != unit and "1" not in (stated, unit) else None

@@ -43,7 +43,7 @@ class Prediction:
     schema: Schema
     fields: dict[str, np.ndarray]
     """Target -> (N,) or (N, components), in physical units."""
-    judgement: Assessment | None
+    assessment: Assessment | None
     """Error bars and OOD score; None without a calibration."""
     errors: dict[str, float]
     """Target -> relative L2 error, for targets that the file holds."""
@@ -66,24 +66,24 @@ class Prediction:
     @property
     def added(self) -> dict[str, np.ndarray]:
         """New fields of a file: `pressure_predicted`, and `pressure_bar` if there are error bars."""
-        bars = (self.judgement and self.judgement.error_bars) or {}
+        bars = (self.assessment and self.assessment.error_bars) or {}
         named = {f"{name}_predicted": values for name, values in self.fields.items()}
         return named | {f"{name}_bar": values for name, values in bars.items()}
 
     @property
     def score(self) -> dict[str, np.ndarray]:
         """New field data of a file: `familiarity_score`, if it is known."""
-        score = self.judgement.score if self.judgement else None
+        score = self.assessment.score if self.assessment else None
         return {} if score is None else {"familiarity_score": np.array([score])}
 
     @property
     def warning(self) -> str:
         """A warning for pictures; empty if the sample is like the training data, or if that is unknown."""
-        if self.judgement is None or not self.judgement.is_ood:
+        if self.assessment is None or not self.assessment.is_ood:
             return ""
-        reasons = list(self.judgement.outside)
-        if self.judgement.rank == 0:
-            reasons.insert(0, f"unlike the training set (familiarity score {self.judgement.score:.2f})")
+        reasons = list(self.assessment.outside)
+        if self.assessment.rank == 0:
+            reasons.insert(0, f"unlike the training set (familiarity score {self.assessment.score:.2f})")
         return f"WARNING: {'; '.join(reasons)}; error bars do not hold"
 
     @cached_property
@@ -275,16 +275,16 @@ def assess(
         calibration: Calibration of the model, if there is one.
         latents: Latents of the sample; None encodes it again if they are needed.
     """
-    judgement = calibration.assess(surrogate, inputs.sample, fields, latents) if calibration else None
+    assessment = calibration.assess(surrogate, inputs.sample, fields, latents) if calibration else None
     errors = _known_errors(inputs.mesh, surrogate.schema, fields) if inputs.mesh is not None else {}
-    return Prediction(inputs, surrogate.schema, fields, judgement, errors)
+    return Prediction(inputs, surrogate.schema, fields, assessment, errors)
 
 
 def input_units(schema: Schema, mesh: Mesh) -> dict[str, str]:
     """Return the units of points, features and parameters that the mesh does not state."""
     stated = {identifier(name) for name in mesh.units}
     titles = {name: "points" if name == schema.points else name for name in schema.named(*INPUT_ROLES)}
-    return {title: schema.fields[name].unit for name, title in titles.items() if title not in stated}
+    return {title: schema.fields[name].unit for name, title in titles.items() if identifier(title) not in stated}
 
 
 def other_fields(mesh: Mesh, schema: Schema) -> dict[str, np.ndarray]:
@@ -345,20 +345,20 @@ def _known_errors(mesh: Mesh, schema: Schema, fields: Mapping[str, np.ndarray]) 
 
 def describe(prediction: Prediction, calibration: Calibration | None) -> list[str]:
     """Return lines about the range, error bars, known errors and OOD score of a prediction."""
-    lines, judgement = [], prediction.judgement
+    lines, assessment = [], prediction.assessment
     places = "cells" if prediction.at_cells else "points"
-    bars = judgement.error_bars if judgement and not prediction.warning else None
+    bars = assessment.error_bars if assessment and not prediction.warning else None
     for name, values in prediction.fields.items():
         unit = prediction.schema.fields[name].unit
         bar = f", ± {np.median(bars[name]):.3g} at the median {places[:-1]}" if bars else ""
         known = f"; error {prediction.errors[name]:.2%} against the file's own" if name in prediction.errors else ""
         span = f"{values.min():.6g} to {values.max():.6g}{'' if unit == '1' else f' {unit}'}"
         lines.append(f"{name}, {len(values):,} {places}, {span}{bar}{known}")
-    if calibration is None or judgement is None:
+    if calibration is None or assessment is None:
         return lines
     if bars and "coverage" in calibration.report:
         level, shares = calibration.report["level"], calibration.report["coverage"].values()
         lines.append(f"error bars are for {level:.0%} of the {places}; on test samples they covered {min(shares):.1%}")
-    if judgement.score is not None and calibration.ood is not None:
-        lines.append(calibration.ood.describe(judgement.rank or 0, judgement.score))
-    return lines + [range_warning(clause) for clause in judgement.outside]
+    if assessment.score is not None and calibration.ood is not None:
+        lines.append(calibration.ood.describe(assessment.rank or 0, assessment.score))
+    return lines + [range_warning(clause) for clause in assessment.outside]

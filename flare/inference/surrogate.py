@@ -21,12 +21,12 @@ from flare.data.normalization import Affine
 from flare.data.sample import INPUT_ROLES, Sample, Schema
 from flare.inference.chunked import Chunk, as_fields, empty_outputs, predict_into
 from flare.inference.encoding import Encoding, encode
-from flare.models import build_model
+from flare.models import MODELS, build_model
 from flare.models.streaming import CHUNK, spans
 from flare.utils.errors import CheckpointError, ConfigError, DataError, one_line, suggest_name
 
 if TYPE_CHECKING:
-    from flare.inference.mesh_inputs import Values
+    from flare.inference.mesh_inputs import Points, Values
     from flare.mesh import Mesh
 
 VERSION = 1
@@ -113,7 +113,7 @@ class Surrogate(Learner):
 
         Args:
             points: Coordinates, shape (N, dimensions).
-            features: Features of the dataset by name, (N,) or (N, channels).
+            features: Features of the dataset by name, (N,) or (N, channels); a number is the same at every point.
             parameters: Parameters of the dataset by name, a number or (channels,).
             chunk: Points per chunk; the result is the same, the memory bounded. `auto`: chunks if there are many
                 points. `whole`: all points at once.
@@ -133,29 +133,55 @@ class Surrogate(Learner):
     def predict_sample(
         self, sample: Sample, *, chunk: Chunk = "auto", scratch: str | os.PathLike[str] | None = None
     ) -> dict[str, np.ndarray]:
-        """Predict the target fields of a sample of a dataset; see `predict`."""
+        """Predict the target fields of a sample of a dataset.
+
+        Args:
+            sample: A sample with the inputs of the model; its targets are ignored.
+            chunk: As for `predict`.
+            scratch: As for `predict`.
+
+        Returns:
+            Target name -> values, as `predict` returns them.
+        """
         features, parameters = ({n: sample.values[n] for n in self.schema.named(r)} for r in ("feature", "parameter"))
         points = sample.values[self.schema.points]
         return self.predict(points, features=features, parameters=parameters, chunk=chunk, scratch=scratch)
 
     def predict_mesh(
-        self, mesh: Mesh | str | os.PathLike[str], *, features: Values | None = None, parameters: Values | None = None
+        self,
+        mesh: Mesh | str | os.PathLike[str] | Any,
+        *,
+        features: Values | None = None,
+        parameters: Values | None = None,
+        points: Points = "auto",
+        spacing: float | None = None,
     ) -> Mesh:
         """Predict the target fields on a mesh.
 
         Args:
-            mesh: A `flare.Mesh`, or the path of a mesh file.
+            mesh: A `flare.Mesh`, a pyvista dataset, or the path of a mesh file.
             features: Features that the mesh does not have, by name.
             parameters: Parameters that the mesh does not have, by name.
+            points: Points of a surface file without fields (STL, PLY, OBJ): its `vertices`, points on the `surface`,
+                `voxels` that fill it, or `auto` as in the training data.
+            spacing: Distance between those points; None uses that of the training data.
 
         Returns:
             The mesh with the predicted fields, and with error bars if the run is calibrated.
+
+        Raises:
+            DataError: The mesh cannot be read, or an input is missing, given twice, in another unit or not finite.
+            ConfigError: An argument does not apply to the mesh or to the model.
         """
         from flare.inference.calibration.calibrate import load_calibration
         from flare.inference.prediction import predict
+        from flare.mesh import Mesh
 
+        if not isinstance(mesh, Mesh | str | os.PathLike):
+            mesh = Mesh.from_pyvista(mesh)
         calibration = load_calibration(self.run, self) if self.run else None
-        return predict(self, mesh, features=features, parameters=parameters, calibration=calibration).mesh
+        given: dict[str, Any] = {"features": features, "parameters": parameters, "points": points, "spacing": spacing}
+        return predict(self, mesh, **given, calibration=calibration).mesh
 
     def encode(
         self,
@@ -168,7 +194,19 @@ class Surrogate(Learner):
     ) -> Encoding:
         """Encode one sample as the latents of a FLARE model, which can be queried at any points.
 
-        The arguments are those of `predict`.
+        Args:
+            points: Coordinates, shape (N, dimensions).
+            features: Features of the dataset by name, as for `predict`.
+            parameters: Parameters of the dataset by name, a number or (channels,).
+            chunk: As for `predict`.
+            scratch: As for `predict`.
+
+        Returns:
+            The encoding; its method `query` predicts at other points.
+
+        Raises:
+            ConfigError: The model has no latents.
+            DataError: A field is missing, unknown, of the wrong shape or not finite.
         """
         sample = self.sample(points, self._by_name(features, parameters))
         return encode(self, sample, chunk=chunk, scratch=scratch)
@@ -232,6 +270,8 @@ class Surrogate(Learner):
         if not isinstance(values, np.memmap):  # which stays on disk
             array = array.astype(np.float32, copy=False)
         shape = (width,) if field.role == "parameter" else (count, width)
+        if field.role == "feature" and array.ndim == 0:
+            array = np.full(count, array)
         if array.shape != shape and not (width == 1 and array.shape == shape[:-1]):
             wanted = str(shape) if name != self.schema.points else f"(N, {width})"
             raise DataError(f"{name!r} has shape {array.shape}, expected {wanted}: {', '.join(field.components)}")
@@ -278,6 +318,11 @@ def load_surrogate(folder: Path, *, weights: str = "model.safetensors") -> Surro
             raise CheckpointError(
                 f"{folder} holds a classifier of {about['holds']}, not a surrogate of fields; load it with "
                 f"flare.sequence.load_classifier, or evaluate it with:  flare evaluate"
+            )
+        if (name := about["model"]["name"]) not in MODELS:
+            raise CheckpointError(
+                f"{folder}: unknown model {name!r}; {suggest_name(str(name), MODELS)}. If it is your own, import the "
+                f"module that registers it, or install that as a plugin"
             )
         surrogate = Surrogate(about["model"], Schema.from_json(about["schema"]))
     except FileNotFoundError:
@@ -328,8 +373,13 @@ def load(run: str | os.PathLike[str], *, checkpoint: str = "last", ema: bool = F
         ema: Load the running average of the weights, if the run has one.
         device: `cpu`, `cuda`, ..., or `auto` for a GPU if there is one.
 
+    Returns:
+        The surrogate in evaluation mode.
+
     Raises:
-        CheckpointError: The run or checkpoint is missing, damaged, or not a surrogate of fields.
+        CheckpointError: The run or checkpoint is missing, damaged, not a surrogate of fields, or of a model that is not
+            registered.
+        ConfigError: The device cannot be used.
 
     Example:
         >>> import flare
@@ -366,7 +416,7 @@ def find_checkpoint(run: Path, name: str = "last") -> Path:
         return previous(folder)
     if not folder.exists():
         what = f"has no checkpoint {name!r} yet" if run.is_dir() else "does not exist"
-        raise CheckpointError(f"run {run} {what}. Train one with:  flare train DATASET --out {run}")
+        raise CheckpointError(f"run {run} {what}; train one with flare.train(DATASET, out=...) or `flare train`")
     return folder
 
 

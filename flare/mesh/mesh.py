@@ -18,9 +18,10 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
-from flare.utils.errors import DataError
+from flare.utils.errors import DataError, suggest_name
+from flare.utils.text import counted
 
 if TYPE_CHECKING:
     from flare.mesh.surface import Surface
@@ -103,27 +104,44 @@ class Mesh:
     _source: Any = field(default=None, repr=False)
     """What the reader keeps so that the file can be written again bit for bit; None for a mesh of plain arrays."""
 
+    def __post_init__(self) -> None:
+        for name in ("points", "connectivity", "offsets", "cell_types"):  # lists are accepted, memory maps are kept
+            object.__setattr__(self, name, np.asanyarray(getattr(self, name)))
+        for name in ("point_data", "cell_data", "field_data"):
+            data = {key: np.asanyarray(values) for key, values in getattr(self, name).items()}
+            object.__setattr__(self, name, data)
+
+    def __repr__(self) -> str:
+        fields = [*self.point_data, *self.cell_data, *self.field_data]
+        data = f", data {', '.join(map(repr, fields))}" if fields else ""
+        return f"Mesh({self.name!r}: {counted(len(self.points), 'point')}, {counted(self.cell_count, 'cell')}{data})"
+
     @classmethod
-    def from_cells(cls, points: Array, cells: Arrays, **more: Any) -> Mesh:
+    def from_cells(cls, points: ArrayLike, cells: Mapping[str, ArrayLike], **more: Any) -> Mesh:
         """Build a mesh from one array of cells per type.
 
         Args:
             points: (N, 1 to 3).
-            cells: Type, such as `triangle` -> (cells, corners); see `CORNERS`.
+            cells: Type -> (cells, corners). Types are line, triangle, quad, tetra, pyramid, wedge and hexahedron.
             more: Other attributes of the mesh by name.
+
+        Raises:
+            DataError: A type of cells is unknown, has another number of corners or refers to points that do not exist.
         """
-        for kind, corners in cells.items():
+        vertices, arrays = np.asanyarray(points), {kind: np.asarray(corners) for kind, corners in cells.items()}
+        for kind, corners in arrays.items():
+            if kind not in CORNERS:
+                raise DataError(f"unknown cell type {kind!r}; {suggest_name(kind, CORNERS)}")
             if corners.ndim != 2 or corners.shape[1] != CORNERS[kind]:
                 raise DataError(f"{kind} cells have shape {corners.shape}; expected (cells, {CORNERS[kind]})")
-            if corners.size and not 0 <= corners.min() <= corners.max() < len(points):
-                raise DataError(
-                    f"{kind} cells refer to points {corners.min()} to {corners.max()}; there are {len(points):,} points"
-                )
-        counts = [len(corners) for corners in cells.values()]
-        widths = np.repeat([corners.shape[1] for corners in cells.values()], counts)
-        connectivity = np.concatenate([_no_indices(), *(corners.reshape(-1) for corners in cells.values())])
-        types = np.repeat([CELL_TYPES[kind] for kind in cells], counts).astype(np.uint8)
-        return cls(points, connectivity.astype(np.int64), np.cumsum(widths, dtype=np.int64), types, **more)
+            if corners.size and not 0 <= corners.min() <= corners.max() < len(vertices):
+                low, high = corners.min(), corners.max()
+                raise DataError(f"{kind} cells refer to points {low} to {high}; there are {len(vertices):,} points")
+        counts = [len(corners) for corners in arrays.values()]
+        widths = np.repeat([corners.shape[1] for corners in arrays.values()], counts)
+        connectivity = np.concatenate([_no_indices(), *(corners.reshape(-1) for corners in arrays.values())])
+        types = np.repeat([CELL_TYPES[kind] for kind in arrays], counts).astype(np.uint8)
+        return cls(vertices, connectivity.astype(np.int64), np.cumsum(widths, dtype=np.int64), types, **more)
 
     def with_data(
         self,
@@ -134,6 +152,12 @@ class Mesh:
         units: Mapping[str, str] | None = None,
     ) -> Mesh:
         """Return the mesh with more data.
+
+        Args:
+            point_data: Name -> (N,) or (N, components).
+            cell_data: Name -> (E,) or (E, components).
+            field_data: Name -> numbers or strings of the whole mesh.
+            units: Name -> unit.
 
         Raises:
             DataError: The mesh already has data of one of these names, which would be lost.
@@ -154,6 +178,23 @@ class Mesh:
             if name in mine:
                 raise _taken(self.name, name)
         return {**mine, **(new or {})}
+
+    @classmethod
+    def from_pyvista(cls, data: Any) -> Mesh:
+        """Convert a pyvista dataset, such as an `UnstructuredGrid`; the blocks of a `MultiBlock` are joined.
+
+        Raises:
+            DataError: pyvista is not installed, or `data` is not a pyvista dataset or has no points.
+        """
+        from flare.mesh.io.vtk_library import from_pyvista
+
+        return from_pyvista(data)
+
+    def to_pyvista(self) -> Any:
+        """Convert to a pyvista dataset: of the kind that was read, otherwise `PolyData` or `UnstructuredGrid`."""
+        from flare.mesh.io.vtk_library import own_suffix, to_pyvista
+
+        return to_pyvista(self, own_suffix(self))
 
     @property
     def cell_count(self) -> int:

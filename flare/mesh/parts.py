@@ -75,8 +75,9 @@ def unit_hint(longest: float, name: str, unit: str) -> str:
     """Suggest a remedy for a part of `longest` mm that is too large or too small, read from a file in `unit`."""
     fits = [u for u, scale in UNITS.items() if u != unit and USUAL[0] <= longest / UNITS[unit] * scale <= USUAL[1]]
     if not fits or Path(name).suffix.lower() in CAD:  # a CAD file states its unit
-        return "scale it with --scale fit"
-    return f"did you mean --unit {' or '.join(fits)}? Otherwise scale it with --scale fit"
+        return 'scale it with scale="fit"'
+    units = " or ".join(f'unit="{fit}"' for fit in fits)
+    return f'did you mean {units}? Otherwise scale it with scale="fit"'
 
 
 def _read_triangles(path: Path, unit: str | None) -> Surface:

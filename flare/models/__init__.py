@@ -50,7 +50,7 @@ def register_model(name: str) -> Callable[[Model], Model]:
 
     Example:
         >>> import torch
-        >>> from flare.models import build_model, register_model
+        >>> from flare import build_model, register_model
         >>> @register_model("pointwise")
         ... class Pointwise(torch.nn.Module):
         ...     def __init__(self, in_dim, out_dim, *, width=32):
@@ -125,6 +125,9 @@ def use_backend(model: nn.Module, backend: str) -> nn.Module:
 
     Returns:
         The same model.
+
+    Raises:
+        ConfigError: The backend is unknown.
 
     Example:
         >>> from flare import FLARE, use_backend

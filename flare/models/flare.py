@@ -60,6 +60,9 @@ class ResMLP(nn.Module):
         activation: `gelu` (tanh form), `silu`, or `exact-gelu`, which has no fused kernel.
         backend: `auto` and `native` compute all layers in one kernel where possible, others layer by layer.
 
+    Raises:
+        ConfigError: `depth` is below -1, or the activation is unknown.
+
     Example:
         >>> import torch
         >>> from flare import ResMLP
@@ -128,6 +131,9 @@ class FLARE(nn.Module):
         latent_blocks: Number of transformer blocks over the latents, between encode and decode (an ablation).
         latent_gelu: GELU of these blocks, `tanh` or `none` (exact).
         backend: Implementation of the mixer; see `flare.mixer.mix`.
+
+    Raises:
+        ConfigError: An option has an unknown value, the sizes do not fit together, or two ablations exclude each other.
 
     Example:
         >>> import torch
@@ -244,6 +250,9 @@ class FLAREBlock(nn.Module):
         backend: Implementation; see `flare.mixer.mix`.
         **mixer: Further arguments of `FLARE`.
 
+    Raises:
+        ConfigError: `ffn` or an option of `FLARE` has an unknown value, or the sizes do not fit together.
+
     Example:
         >>> import torch
         >>> from flare import FLAREBlock
@@ -284,7 +293,12 @@ class FLAREBlock(nn.Module):
 
     @fused.use_kernel(fused.flare_block)
     def forward(self, x_BNC: Tensor, mask: Tensor | None = None) -> Tensor:
-        """Apply the block, [B, N, C] to [B, N, C]; the mask is a boolean [B, N], True at real points."""
+        """Apply the block, [B, N, C] to [B, N, C].
+
+        Args:
+            x_BNC: Features of the points.
+            mask: Boolean, [B, N], True at real points; None means that all are real.
+        """
         x_BNC = x_BNC + self.mixer(self.mixer_norm(x_BNC), mask)
         return x_BNC + self.ffn(self.ffn_norm(x_BNC))
 
@@ -347,6 +361,9 @@ class FLAREModel(nn.Module):
         latent_blocks: Number of transformer blocks over the latents of each FLARE block (ablation).
         latent_gelu: GELU of these blocks, `tanh` or `none` (exact).
         backend: Implementation; see `flare.mixer.mix`. The weights are the same for every backend.
+
+    Raises:
+        ConfigError: An option has an unknown value, or the sizes do not fit together.
 
     Example:
         >>> import torch
@@ -414,7 +431,12 @@ class FLAREModel(nn.Module):
         self.apply(small_normal)
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
-        """Map [B, N, in_dim] to [B, N, out_dim]; the mask is a boolean [B, N], True at real points."""
+        """Map [B, N, in_dim] to [B, N, out_dim].
+
+        Args:
+            x: Inputs of the points, coordinates first.
+            mask: Boolean, [B, N], True at real points; None means that all are real.
+        """
         x_BNC = self.lift(x)
         for block in self.blocks:
             if self.recompute and torch.is_grad_enabled():

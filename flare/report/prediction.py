@@ -35,7 +35,7 @@ def prediction_figure(prediction: Prediction) -> Figure:
     points = shown.points if shown else np.asarray(prediction.sample.values[schema.points], dtype=float)
     if points.shape[1] not in (2, 3):
         raise DataError(f"points have {points.shape[1]} dimensions; only 2 or 3 can be drawn")
-    bars = prediction.judgement.error_bars if prediction.judgement else None
+    bars = prediction.assessment.error_bars if prediction.assessment else None
     rows, widths = _columns(prediction.fields), _columns(bars or {})
     width, height = panel_size(points)
     columns = 2 if bars else 1
@@ -72,11 +72,11 @@ def write_prediction_page(path: str | Path, prediction: Prediction, lines: Seque
         prediction: Prediction to show.
         lines: Notes on the prediction. Warnings come first.
     """
-    schema, judgement = prediction.schema, prediction.judgement
+    schema, assessment = prediction.schema, prediction.assessment
     summary = [("points", f"{len(prediction.sample.values[schema.points]):,}")]
-    if judgement and judgement.score is not None:
-        verdict = ": unlike the training set, error bars do not hold" if judgement.rank == 0 else ""
-        summary.insert(0, ("OOD score", f"{judgement.score:.2f}{verdict}"))
+    if assessment and assessment.score is not None:
+        verdict = ": unlike the training set, error bars do not hold" if assessment.rank == 0 else ""
+        summary.insert(0, ("OOD score", f"{assessment.score:.2f}{verdict}"))
     summary += [(f"error of {name}", f"{error:.2%}") for name, error in prediction.errors.items()]
     ranges = [
         (label, f"{values.min():.6g} to {values.max():.6g} {schema.fields[label.split('.')[0]].unit}")

@@ -143,7 +143,7 @@ class ClassTask:
         device: str = "auto",
     ) -> tuple[list[str], dict[str, Any]]:
         """Evaluate the classifier of a run; see `flare.train.tasks.Task.evaluate_run`."""
-        config = RunFolder(run).config()
+        config = RunFolder(run).config(training=False)
         classifier = load_classifier(run, checkpoint=checkpoint, ema=ema, device=device)
         dataset = SequenceDataset(data or config.data.path)
         check_ranges(dataset)

@@ -58,7 +58,7 @@ def _numbers(path: Path, name: str, values: Any) -> np.ndarray:
 
 def summarize(
     count: int,
-    judgement: Assessment | None,
+    assessment: Assessment | None,
     calibration: Calibration | None,
     notes: Sequence[str],
     *,
@@ -68,23 +68,23 @@ def summarize(
 
     Args:
         count: Number of points.
-        judgement: Error bars and OOD score of the prediction.
+        assessment: Error bars and OOD score of the prediction.
         calibration: Calibration of the model.
         notes: Decisions that were made while the upload was read.
         outside: Warning about queried points outside the encoded geometry.
     """
     bars = familiarity = None
     if calibration is not None and calibration.error_bars is not None:
-        hold = not outside and (judgement is None or not judgement.is_ood)
+        hold = not outside and (assessment is None or not assessment.is_ood)
         bars = {"level": calibration.error_bars.level, "coverage": calibration.report.get("coverage"), "hold": hold}
-    if calibration is not None and calibration.ood is not None and judgement is not None:
-        rank = judgement.rank or 0
+    if calibration is not None and calibration.ood is not None and assessment is not None:
+        rank = assessment.rank or 0
         familiarity = {
-            "score": judgement.score,
+            "score": assessment.score,
             "unlike": rank == 0,
             "verdict": calibration.ood.verdict(rank),
         }
-    ranges = map(range_warning, judgement.outside if judgement else ())
+    ranges = map(range_warning, assessment.outside if assessment else ())
     remarks = [note[:MAX_NOTE] for note in (*notes, *ranges, *filter(None, [outside]))]
     return {"points": count, "bars": bars, "familiarity": familiarity, "remarks": remarks}
 
@@ -108,7 +108,7 @@ def write_answer(path: Path, title: str, prediction: Prediction, summary: dict[s
 
 
 def _json_answer(prediction: Prediction) -> dict[str, Any]:
-    fields, bars = prediction.schema.fields, (prediction.judgement.error_bars if prediction.judgement else None) or {}
+    fields, bars = prediction.schema.fields, (prediction.assessment.error_bars if prediction.assessment else None) or {}
     record = {
         name: {
             "unit": fields[name].unit,

@@ -97,7 +97,7 @@ class ErrorBarsResponse(BaseModel):
     hold: bool = Field(description="false: out of distribution, or outside the box of the encoding")
 
 
-class Familiarity(BaseModel):
+class OODScore(BaseModel):
     """OOD score of a prediction."""
 
     score: float
@@ -110,7 +110,7 @@ class Summary(BaseModel):
 
     points: int
     bars: ErrorBarsResponse | None
-    familiarity: Familiarity | None
+    familiarity: OODScore | None
     remarks: list[str]
 
 

@@ -222,7 +222,7 @@ def _write_result(
     if inputs.mesh is not None and result.suffix == ".npz":
         notes = [*notes, *fields_without_rows(inputs.mesh, prediction.schema)]
     count = len(inputs.sample.values[prediction.schema.points])
-    summary = summarize(count, prediction.judgement, served.calibration, notes, outside=outside)
+    summary = summarize(count, prediction.assessment, served.calibration, notes, outside=outside)
     write_answer(result, request["model"], prediction, summary)
     return summary
 

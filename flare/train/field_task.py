@@ -250,7 +250,7 @@ class FieldTask:
         device: str = "auto",
     ) -> tuple[list[str], dict[str, Any]]:
         """Evaluate the surrogate of a run; see `flare.train.tasks.Task.evaluate_run`."""
-        config = RunFolder(run).config()
+        config = RunFolder(run).config(training=False)
         surrogate = load(run, checkpoint=checkpoint, ema=ema, device=device)
         dataset = Dataset(data or config.data.path)
         surrogate.check_fields(dataset.schema, dataset.path)

@@ -50,6 +50,10 @@ class Run:
     calibration: Calibration | None = None
     """Error bars and OOD detector of the last weights."""
 
+    def __repr__(self) -> str:
+        scores = [f"{split} {name} {v:.4g}" for split, found in self.metrics.items() for name, v in found.items()]
+        return f"Run({str(self.path)!r}: {', '.join(scores)})"
+
     @property
     def metrics(self) -> dict[str, dict[str, float]]:
         """Split -> metrics of the last weights, such as `run.metrics["test"]["rel_l2"]`."""

@@ -12,7 +12,7 @@ from typing import Any
 import yaml
 
 from flare.train.config import TrainConfig
-from flare.train.presets import load_config
+from flare.train.presets import build_config, read_yaml
 from flare.utils.errors import CheckpointError, ConfigError
 from flare.utils.files import lock, replace_atomically, wait_for_lock
 
@@ -43,7 +43,7 @@ class RunFolder:
         """Raise a `ConfigError` if the folder holds a run."""
         if self.exists:
             raise ConfigError(
-                f"{self.path} holds a run already; use another `out`, or resume it:  flare train --resume {self.path}"
+                f"{self.path} holds a run already; use another `out`, or resume it with resume={str(self.path)!r}"
             )
 
     @property
@@ -67,11 +67,18 @@ class RunFolder:
         with wait_for_lock(self.checkpoints / ".lock"):
             yield
 
-    def config(self) -> TrainConfig:
-        """Read the configuration of the run."""
+    def config(self, *, training: bool = True) -> TrainConfig:
+        """Read the configuration of the run.
+
+        Args:
+            training: Read how it was trained, too. False: optimizer and loss are the defaults, and those of the run
+                need not be registered.
+        """
         if not self.exists:
             raise CheckpointError(f"{self.path} is not a run folder (no config.yaml)")
-        return load_config(self.path / "config.yaml")
+        path = self.path / "config.yaml"
+        settings = read_yaml(path)
+        return build_config(settings if training else settings | {"optim": {}, "loss": {}}, str(path))
 
     def log(self, record: dict[str, Any]) -> None:
         """Add a line to metrics.jsonl and its numbers to the TensorBoard events."""

@@ -52,7 +52,7 @@ class RunSource(DatasetSource):
         device: str = "auto",
         modes: int = 6,
     ) -> None:
-        config = RunFolder(run).config()
+        config = RunFolder(run).config(training=False)
         super().__init__(Dataset(data or config.data.path), split=split)
         self.run, self.model, self.checkpoint, self.count = Path(run), config.model["name"], checkpoint, modes
         self.surrogate = load(run, checkpoint=checkpoint, device=device)

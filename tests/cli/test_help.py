@@ -18,7 +18,9 @@ def test_every_verb_has_help(words, capsys):
     except SystemExit as stop:
         code = stop.code
     assert code == 0
-    assert "usage: flare" in capsys.readouterr().out
+    text = capsys.readouterr().out
+    assert "usage: flare" in text
+    assert "--out OUT" not in text.partition("\n\n")[0]  # its short form -o stands there
 
 
 def test_help_lists_settings(capsys):

@@ -39,6 +39,20 @@ def test_round_trip_of_ragged_samples(tmp_path):
     assert dataset.split("test").tolist() == [4, 5]
 
 
+def test_a_dataset_is_a_sequence_that_prints_as_one_line(tmp_path):
+    dataset = ragged_dataset(tmp_path / "d", SIZES)
+    assert [len(sample.values["position"]) for sample in dataset] == list(SIZES)
+    last = dataset[-1]
+    np.testing.assert_array_equal(last.values["speed"], dataset[5].values["speed"])
+    np.testing.assert_array_equal(last.cells, dataset[5].cells)
+    for index in (6, -7):
+        with pytest.raises(IndexError, match=f"no sample {index}"):
+            dataset[index]
+    with pytest.raises(DataError, match="one sample at a time"):
+        dataset[0:2]
+    assert repr(dataset) == f"Dataset('{tmp_path / 'd'}': 6 samples of '{dataset.schema.name}')"
+
+
 def test_samples_are_views_of_the_file_and_rows_read_only_themselves(tmp_path):
     dataset = ragged_dataset(tmp_path / "d", SIZES)
     assert isinstance(dataset[3].values["force"], np.memmap)

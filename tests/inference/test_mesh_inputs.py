@@ -67,7 +67,7 @@ def test_the_coverage_is_not_reported_where_error_bars_do_not_hold(tmp_path):
     prediction = predict(made(components=("x", "y")), tmp_path / "a.npz")
     calibration = Calibration("", None, None, None, {"level": 0.9, "coverage": {"heat": 1.0, "cold": 0.9999}})
     for rank, holds in ((1, True), (0, False)):
-        assessed = replace(prediction, judgement=Assessment({"heat": np.ones(9)}, 0.5, rank))
+        assessed = replace(prediction, assessment=Assessment({"heat": np.ones(9)}, 0.5, rank))
         assert any("covered" in line for line in describe(assessed, calibration)) is holds
 
 

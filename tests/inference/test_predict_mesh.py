@@ -20,5 +20,12 @@ def test_a_trained_run_predicts_a_mesh_with_error_bars(tmp_path):
     fields = run.surrogate.predict(np.asarray(plane.points)[:, :2], **inputs)
     np.testing.assert_array_equal(mesh.point_data["heat_predicted"], fields["heat"])
     assert (mesh.point_data["heat_bar"] > 0).all()
+    given = run.surrogate.predict_mesh(plane, parameters={"speed": 2.0})
+    np.testing.assert_array_equal(given.point_data["heat_predicted"], fields["heat"])
+    inputs["features"]["thickness"] = 1.0
+    same = run.surrogate.predict(np.asarray(plane.points)[:, :2], **inputs)
+    np.testing.assert_array_equal(same["heat"], fields["heat"])
+    assert repr(run).startswith(f"Run('{tmp_path / 'run'}': test rel_l2 ")
+    assert len(repr(run).splitlines()) == 1
     mesh.save(tmp_path / "b.vtp")
     assert "heat_bar" in pv.read(tmp_path / "b.vtp").point_data

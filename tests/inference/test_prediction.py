@@ -266,7 +266,7 @@ def test_field_data_that_would_be_overwritten_is_refused(cube, tmp_path):
         part.save(tmp_path / "a.vtp")
         prediction = predict(made(2), tmp_path / "a.vtp", parameters={"speed": 1.0})
         with pytest.raises(DataError, match=f"a.vtp .*'{name}'"):
-            replace(prediction, judgement=Assessment(None, 0.5, 1)).save(tmp_path / "b.vtp")
+            replace(prediction, assessment=Assessment(None, 0.5, 1)).save(tmp_path / "b.vtp")
         assert not (tmp_path / "b.vtp").exists()
 
 

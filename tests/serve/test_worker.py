@@ -38,21 +38,21 @@ def test_bars_and_familiarity_are_those_of_flare_predict_in_every_format(served,
     settings = {"speed": [SPEED]}
     last, _, result = do(served, "predict", "vtu", sent(tmp_path), "json", settings=settings)
     answer = json.loads(result.read_text())
-    assert answer["familiarity"]["score"] == pytest.approx(plain.judgement.score, rel=1e-5)
-    assert answer["familiarity"]["unlike"] is (plain.judgement.rank == 0)
+    assert answer["familiarity"]["score"] == pytest.approx(plain.assessment.score, rel=1e-5)
+    assert answer["familiarity"]["unlike"] is (plain.assessment.rank == 0)
     assert {**last["done"], "inputs": 0, "fields": 0} == {**answer, "inputs": 0, "fields": 0}
     assert answer["bars"]["level"] == 0.9
     assert answer["bars"]["hold"] is not answer["familiarity"]["unlike"]
-    for name, bar in plain.judgement.error_bars.items():
+    for name, bar in plain.assessment.error_bars.items():
         np.testing.assert_allclose(answer["fields"][name]["bar"], bar, rtol=1e-5)
     _, _, result = do(served, "predict", "vtu", sent(tmp_path), "vtu", settings=settings)
     back = read_mesh(result)
     assert set(plain.added) <= set(back.point_data)
-    np.testing.assert_allclose(back.field_data["familiarity_score"], [plain.judgement.score], rtol=1e-5)
+    np.testing.assert_allclose(back.field_data["familiarity_score"], [plain.assessment.score], rtol=1e-5)
     _, _, result = do(served, "predict", "vtu", sent(tmp_path), "npz", settings=settings)
     arrays = np.load(io.BytesIO(result.read_bytes()), allow_pickle=False)
     assert {*plain.added, "position", "thickness", "speed", "triangle", "familiarity_score"} == set(arrays)
-    np.testing.assert_allclose(arrays["heat_bar"], plain.judgement.error_bars["heat"], rtol=1e-5)
+    np.testing.assert_allclose(arrays["heat_bar"], plain.assessment.error_bars["heat"], rtol=1e-5)
 
 
 def test_a_strange_part_is_warned_of_where_it_is_predicted_and_where_it_is_encoded(served, do, tmp_path):

@@ -1,13 +1,20 @@
 """Registries: lazy entries, decorators and conflicts."""
 
+import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
+from flare.inference.surrogate import load
 from flare.train.config import LOSSES, OPTIMIZER_DEFAULTS, OPTIMIZERS, OptimConfig, register_loss, register_optimizer
-from flare.utils.errors import ConfigError
+from flare.train.field_task import FieldTask
+from flare.train.run_folder import RunFolder
+from flare.utils.errors import CheckpointError, ConfigError
 from flare.utils.registry import Registry
+
+V1 = Path(__file__).parents[1] / "fixtures" / "v1"
 
 
 def test_a_string_entry_is_imported_on_first_use():
@@ -56,3 +63,19 @@ def test_a_loss_is_registered_once(monkeypatch):
 def test_importing_flare_imports_nothing_heavy():
     program = "import sys, flare; sys.exit(any(name in sys.modules for name in ('torch', 'numpy', 'yaml')))"
     assert subprocess.run([sys.executable, "-c", program]).returncode == 0
+
+
+def test_a_run_of_names_that_are_not_registered_here_is_evaluated_or_says_what_to_import(tmp_path):
+    shutil.copytree(V1, tmp_path, dirs_exist_ok=True)
+    run, data = tmp_path / "run", str(tmp_path / "dataset")
+    config = run / "config.yaml"
+    config.write_text(config.read_text().replace("name: adamw", "name: nadam").replace("relative_l2", "huber"))
+    _, record = FieldTask.evaluate_run(run, data=data)
+    assert len(record["rel_l2"]) == len(record["samples"])
+    with pytest.raises(ConfigError, match="'nadam'"):
+        RunFolder(run).config()
+    about = run / "checkpoints" / "last" / "model.json"
+    about.write_text(about.read_text().replace('"flare"', '"my-net"'))
+    with pytest.raises(CheckpointError, match=r"'my-net'.*import") as refused:
+        load(run)
+    assert "damaged" not in str(refused.value)

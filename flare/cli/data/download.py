@@ -23,7 +23,7 @@ def run(words: Sequence[str]) -> int:
         return 0
     reader = class_named(name, known, "reader of published files of")
     parser = make_parser(f"data download {name}", f"Download the published files of {name} and make a dataset of them.")
-    parser.add_argument("--out", default=f"data/{name}", help="folder of the dataset")
+    parser.add_argument("-o", "--out", default=f"data/{name}", help="folder of the dataset")
     parser.add_argument("--files", default="data/published", help="folder of the files; they can be removed afterwards")
     if name in sequence.READERS:
         sources = SOURCES[name]

@@ -19,7 +19,7 @@ def run(words: Sequence[str]) -> int:
         "inputs of a model. Run the same command again to resume a stopped job.",
     )
     parser.add_argument("dataset", help="dataset folder; it is not changed")
-    parser.add_argument("--out", required=True, help="folder to write")
+    parser.add_argument("-o", "--out", required=True, help="folder to write")
     parser.add_argument("--targets", default="", help="extra fields to predict as well, such as von_mises,temperature")
     args = parse(parser, words)
     made = add_surroundings(Dataset(args.dataset), args.out, targets=[t for t in args.targets.split(",") if t])

@@ -14,7 +14,7 @@ def run(words: Sequence[str]) -> int:
 
     parser = make_parser("data export", "Export an lpbf dataset in the layout of the published files, to share it.")
     parser.add_argument("dataset", help="dataset folder")
-    parser.add_argument("--out", required=True, help="folder to write; it must not exist")
+    parser.add_argument("-o", "--out", required=True, help="folder to write; it must not exist")
     parser.add_argument("--licence", default="mit", help="license of the data, as the hub abbreviates it")
     args = parse(parser, words)
     rows = export_lpbf(Dataset(args.dataset), args.out, licence=args.licence)

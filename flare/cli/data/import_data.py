@@ -34,7 +34,7 @@ and SU2 meshes, STL, PLY, OBJ, and NPZ, HDF5, Zarr, CSV and Parquet with points 
 def run(words: Sequence[str]) -> int:
     parser = make_parser("data import", "Make a dataset of simulation files.", EPILOG)
     parser.add_argument("source", nargs="+", help="folder, file or 'pattern'; several are joined")
-    parser.add_argument("--out", help="dataset folder to write; must not exist")
+    parser.add_argument("-o", "--out", help="dataset folder to write; must not exist")
     parser.add_argument("--dry-run", action="store_true", help="show what would be written; write nothing")
     several: dict[str, Any] = {"nargs": "+", "default": [], "metavar": "NAME"}
     parser.add_argument("--target", help="fields to predict", **several)

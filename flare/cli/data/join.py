@@ -18,7 +18,7 @@ def run(words: Sequence[str]) -> int:
         "...) states which dataset a sample comes from. Run the same command again to resume a stopped job.",
     )
     parser.add_argument("datasets", nargs="+", help="dataset folders; they are not changed")
-    parser.add_argument("--out", required=True, help="folder to write")
+    parser.add_argument("-o", "--out", required=True, help="folder to write")
     args = parse(parser, words)
     made = join_datasets([Dataset(folder) for folder in args.datasets], args.out)
     for name in made.splits:

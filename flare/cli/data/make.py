@@ -30,7 +30,7 @@ def run(words: Sequence[str]) -> int:
         f"data make {name}", f"Generate the {name} dataset. Run the same command again to resume a stopped job."
     )
     names = ["samples", "test_samples", "seed", "workers", "scheduler"]
-    parser.add_argument("--out", default=f"data/{name}", help="folder to write")
+    parser.add_argument("-o", "--out", default=f"data/{name}", help="folder to write")
     total = generator.samples if is_sequence else 1200
     parser.add_argument("--samples", type=int, default=total, help="number of all samples")
     share = "as in the benchmark" if is_sequence else "a sixth"

@@ -21,7 +21,7 @@ def run(words: Sequence[str]) -> int:
         return 0
     reader = class_named(name, known, "reader of published files of")
     parser = make_parser(f"data read {name}", f"Make the {name} dataset of its published files.")
-    parser.add_argument("--out", default=f"data/{name}", help="folder to write")
+    parser.add_argument("-o", "--out", default=f"data/{name}", help="folder to write")
     parser.add_class_arguments(reader, None)
     given = parse(parser, words[1:]).as_dict()
     out = given.pop("out")

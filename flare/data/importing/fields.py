@@ -24,9 +24,9 @@ AXES = "xyz"
 
 
 def identifier(name: str) -> str:
-    """Return a field name that a schema accepts: `Static Pressure (Pa)` becomes Static_Pressure_Pa."""
+    """Return a field name for a dataset: `Static Pressure (Pa)` becomes Static_Pressure_Pa, `points` f_points."""
     word = re.sub(r"\W+", "_", name).strip("_") or "field"
-    return f"f_{word}" if word[0].isdigit() or word in RESERVED else word
+    return f"f_{word}" if word[0].isdigit() or word in (*RESERVED, "points", CENTRES) else word
 
 
 def layout_of(schema: Schema) -> ArrayLayout:

@@ -207,6 +207,13 @@ def import_data(
         exclude: Patterns of names of files to skip.
         quiet: Shows no progress.
 
+    Returns:
+        The finished dataset.
+
+    Raises:
+        DataError: Files are missing, damaged or inconsistent, or have NaN or infinite values.
+        ConfigError: An argument does not match the files.
+
     Example:
         >>> import numpy as np, tempfile
         >>> from flare import import_data

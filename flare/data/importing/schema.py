@@ -64,6 +64,8 @@ def import_schema(found: Survey, options: ImportOptions, table: CaseTable | None
         word = identifier(own)
         if word in fields:
             raise ConfigError(f"{own!r} is requested twice, or another field also becomes {word!r}")
+        if word == f"f_{own}":
+            notes.append(f"{own!r} is named {word!r} in the dataset")
         fields[word] = _field(found, own, is_target, wanted, at_centres, notes)
     for column, stated in table.units.items() if table else ():
         if column in fields:
@@ -71,7 +73,7 @@ def import_schema(found: Survey, options: ImportOptions, table: CaseTable | None
         unit = _agreed(column, stated if stated != "1" else None, "the parameter file", wanted)
         fields[column] = Field(role="parameter", components=(column,), unit=unit)
     for field, unit in wanted.items():
-        if field not in (*fields, "points") or not unit:
+        if field not in (*fields, identifier("points")) or not unit:
             raise ConfigError(f"units: {field!r} has no unit, or is no field; {suggest_name(field, fields)}")
     cell_type = None if at_centres else found.cell_type
     if found.cell_kinds and not cell_type and not at_centres:

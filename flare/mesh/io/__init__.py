@@ -57,13 +57,16 @@ def read_mesh(
         row: Index along the first axis of arrays that hold several meshes.
         limits: Reads with our own safe readers only (.vtu, .stl, .npz, .csv), up to these limits.
 
+    Returns:
+        The mesh, with the data and the units that the file states.
+
     Raises:
         DataError: The file is missing, damaged or of an unknown format.
         TooLarge: The file exceeds the limits.
 
     Example:
         >>> import numpy as np, tempfile
-        >>> from flare.mesh import Mesh, read_mesh
+        >>> from flare import Mesh, read_mesh
         >>> from flare.mesh.io import ReadLimits
         >>> triangle = Mesh.from_cells(np.eye(3), {"triangle": np.array([[0, 1, 2]])})
         >>> folder = tempfile.mkdtemp()

@@ -73,6 +73,8 @@ def read(path: Path) -> Mesh:
 def from_pyvista(root: Any, name: str = "the mesh", notes: Sequence[str] = ()) -> Mesh:
     """Convert a pyvista object to a mesh; blocks are joined end to end."""
     vtk = pyvista()
+    if not isinstance(root, vtk.DataObject):
+        raise DataError(f"a mesh is a file, a flare.Mesh or a pyvista dataset; got {type(root).__name__}")
     if isinstance(root, vtk.MultiBlock):
         grid, partial = _join_blocks(_leaves(root))
         notes = [*notes, *partial, *_share_field_data(root, grid)]
@@ -247,11 +249,11 @@ def _vtk_source(mesh: Mesh) -> VTKSource | None:
     return mesh._source if isinstance(mesh._source, VTKSource) else None
 
 
-def write(path: Path, mesh: Mesh) -> None:
-    """Write a mesh as the kind of VTK file that it is, as .vtk or as .vtu."""
+def to_pyvista(mesh: Mesh, suffix: str) -> Any:
+    """Convert a mesh with its data to the pyvista dataset that a file with this suffix holds."""
     vtk, own = pyvista(), own_suffix(mesh)
-    source = _vtk_source(mesh) or _to_pyvista(mesh)
-    as_read = path.suffix.lower() in (LEGACY, own)
+    source = _vtk_source(mesh) or _without_data(mesh)
+    as_read = suffix in (LEGACY, own)
     root = source.root.copy(deep=False) if as_read else source.grid.copy()
     blocks = _leaves(root) if isinstance(root, vtk.MultiBlock) else [root]
     for place, data, counts in (
@@ -272,6 +274,12 @@ def write(path: Path, mesh: Mesh) -> None:
             root.GetFieldData().AddArray(_string_array(name, values))
         else:
             root.field_data[name] = values
+    return root
+
+
+def write(path: Path, mesh: Mesh) -> None:
+    """Write a mesh as the kind of VTK file that it is, as .vtk or as .vtu."""
+    root = to_pyvista(mesh, path.suffix.lower())
     if path.suffix.lower() == ".vtm":
         _write_blocks(root, path)
         return
@@ -279,7 +287,7 @@ def write(path: Path, mesh: Mesh) -> None:
         root.save(temporary)
 
 
-def _to_pyvista(mesh: Mesh) -> VTKSource:
+def _without_data(mesh: Mesh) -> VTKSource:
     """Build the pyvista objects of a mesh of plain arrays, without its data."""
     vtk, points = pyvista(), in_space(mesh.points)
     ends = mesh.offsets.astype(np.int64)
@@ -319,7 +327,7 @@ def _string_array(name: str, words: Array) -> Any:
 
 def extract_surface(mesh: Mesh) -> tuple[Array, Array]:
     """Extract the outer surface of a mesh of any cells: (T, 3) points of triangles and (T,) cell of each."""
-    source = _vtk_source(mesh) or _to_pyvista(mesh)
+    source = _vtk_source(mesh) or _without_data(mesh)
     surface = source.grid.extract_surface(
         pass_pointid=True, pass_cellid=True, algorithm="dataset_surface"
     ).triangulate()

@@ -49,6 +49,20 @@ def test_a_sample_has_the_numbers_of_its_file(plates, tmp_path):
         assert 0.5 * np.linalg.norm(np.cross(b - a, c - a), axis=1).sum() == pytest.approx(area, rel=1e-3)
 
 
+def test_a_field_named_points_is_renamed_and_found_again(tmp_path):
+    for index in range(12):
+        mesh = plate(index)
+        mesh.point_data["points"] = 2.0 * mesh.points
+        mesh.save(tmp_path / f"{index}.vtu")
+    how = {"targets": "pressure", "inputs": ["points"], "units": {"points": "m"}, "quiet": True}
+    assert any("'f_points'" in note for note in plan_import(tmp_path, **how).notes)
+    dataset = import_data(tmp_path, tmp_path / "d", **how)
+    assert dataset.schema.fields["points"].unit == "m"
+    assert dataset.schema.named("feature") == ["f_points"]
+    values = dataset[0].values
+    np.testing.assert_array_equal(values["f_points"], 2 * values["points"])
+
+
 def test_splits_depend_on_the_seed_alone_and_never_overlap(plates, tmp_path):
     one, two = (plan_import(plates, targets="pressure", seed=3, quiet=True) for _ in range(2))
     assert one.places == two.places
