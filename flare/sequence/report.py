@@ -11,15 +11,15 @@ from matplotlib.figure import Figure
 
 from flare.report.run import write_run_page
 from flare.report.style import ACCENT, GREY, INK, SMALL, new_figure, plain
-from flare.sequence.classifier import load_classifier
+from flare.sequence.classifier import Classifier
 from flare.sequence.task import ClassTask, predict_labels
 from flare.train.run_folder import RunFolder
 from flare.utils.text import duration
 
 
-def write_class_report(folder: RunFolder, task: ClassTask, result: Mapping[str, Any]) -> Path:
+def write_class_report(folder: RunFolder, task: ClassTask, classifier: Classifier, result: Mapping[str, Any]) -> Path:
     """Write `report.html` and `pictures/` into the folder of a finished run."""
-    config, classifier = folder.config(), load_classifier(folder.path)
+    config = folder.config()
     split, classes = result["split"], task.dataset.schema.classes
     indices, device = task.evaluated[split], next(classifier.parameters()).device
     size = config.data.eval_batch_size

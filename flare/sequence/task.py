@@ -21,7 +21,7 @@ from flare.sequence.checks import check_ranges
 from flare.sequence.classifier import Classifier, load_classifier, model_length, predicted_class
 from flare.sequence.store import SequenceDataset
 from flare.train.config import DataConfig, LossConfig, TrainConfig
-from flare.train.distributed.ranks import ALONE, Ranks
+from flare.train.distributed.ranks import ALONE
 from flare.train.run_folder import RunFolder
 from flare.train.tasks import first_samples
 from flare.utils.errors import ConfigError, DataError, FlareError
@@ -35,6 +35,8 @@ class ClassTask:
     With the protocol `dev-split-no-mask`, all sequences are padded to the model's length, padding counts as tokens, and
     only the validation split is evaluated, even if it is the test split (as for Text).
     """
+
+    ranks = ALONE
 
     def __init__(self, config: TrainConfig) -> None:
         data = config.data
@@ -52,7 +54,7 @@ class ClassTask:
         self.evaluated = {s: first_samples(self.dataset, s, count) for s, count in splits if s is not None}
 
     @classmethod
-    def from_config(cls, config: TrainConfig, ranks: Ranks = ALONE) -> ClassTask:
+    def from_config(cls, config: TrainConfig) -> ClassTask:
         return cls(config)
 
     @property
@@ -106,13 +108,15 @@ class ClassTask:
             for split, values in errors.items()
         }
 
-    def calibrate(self, run: RunFolder, *, checkpoint: str, ema: bool, device: str) -> None:
+    load = staticmethod(load_classifier)
+
+    def calibrate(self, learner: Classifier, path: Path) -> None:
         """Return None: classifiers have no error bars."""
 
-    def write_report(self, run: RunFolder, result: Mapping[str, Any]) -> Path:
+    def write_report(self, run: RunFolder, learner: Classifier, result: Mapping[str, Any]) -> Path:
         from flare.sequence.report import write_class_report  # imports matplotlib
 
-        return write_class_report(run, self, result)
+        return write_class_report(run, self, learner, result)
 
     @staticmethod
     def summary(result: Mapping[str, Any]) -> list[str]:

@@ -27,11 +27,11 @@ from flare.data.dataset import Dataset
 from flare.data.normalization import check_normalizer_names, fit_normalizer, needs_statistics, unknown_statistics
 from flare.data.sample import INPUT_ROLES, target_array
 from flare.data.statistics import ChannelStatistics, merge_moments, sample_moments, target_statistics
-from flare.inference.calibration.calibrate import Calibration, calibrate, calibration_path, held_out_samples
+from flare.inference.calibration.calibrate import Calibration, calibrate, held_out_samples
 from flare.inference.surrogate import Surrogate, load
 from flare.mixer.sharded import Group
 from flare.train.config import LOSSES, DataConfig, LossConfig, TrainConfig
-from flare.train.distributed.ranks import ALONE, Ranks
+from flare.train.distributed.ranks import ALONE
 from flare.train.losses import gradient_l2, relative_l2
 from flare.train.run_folder import RunFolder
 from flare.train.tasks import data_path, first_samples
@@ -50,17 +50,18 @@ class FieldTask:
     Args:
         data: Dataset, splits and normalization.
         loss: The loss.
-        ranks: Place of this rank. Ranks that share the points of a sample feed their own points; losses and errors are
-            those of all points.
     """
 
+    ranks = ALONE
+    """Place of this rank. Ranks that share the points of a sample feed their own points; losses and errors are those of
+    all points."""
     lengths = None
     trivial_loss = 0.0
 
-    def __init__(self, data: DataConfig, loss: LossConfig, ranks: Ranks = ALONE) -> None:
+    def __init__(self, data: DataConfig, loss: LossConfig) -> None:
         if data.protocol != "own":
             raise ConfigError(f"data.protocol={data.protocol!r} is for sequences; {data.path} holds fields")
-        self.data, self.settings, self.ranks = data, loss, ranks
+        self.data, self.settings = data, loss
         self.dataset = Dataset(data_path(data))
         self.train = first_samples(self.dataset, data.train_split, data.train_samples)
         self.test = first_samples(self.dataset, data.test_split, data.test_samples)
@@ -85,9 +86,9 @@ class FieldTask:
         Symmetry(data.mirror, data.turn).check(self.dataset.schema)
 
     @classmethod
-    def from_config(cls, config: TrainConfig, ranks: Ranks = ALONE) -> FieldTask:
+    def from_config(cls, config: TrainConfig) -> FieldTask:
         """Build the task of a run."""
-        return cls(config.data, config.loss, ranks)
+        return cls(config.data, config.loss)
 
     @property
     def description(self) -> str:
@@ -211,21 +212,22 @@ class FieldTask:
         """Return the errors of the test samples."""
         return {"samples": self.test.tolist(), "rel_l2": errors[self.data.test_split].mean(1).tolist()}
 
-    def calibrate(self, run: RunFolder, *, checkpoint: str, ema: bool, device: str) -> Calibration:
-        """Measure error bars and the OOD score on held-out samples, and write them into the run folder."""
+    load = staticmethod(load)
+
+    def calibrate(self, learner: Surrogate, path: Path) -> Calibration:
+        """Measure error bars and the OOD score on held-out samples, and write them."""
         held_out, test = held_out_samples(self.dataset, self.test)
-        surrogate = load(run.path, checkpoint=checkpoint, ema=ema, device=device)
         augmented = bool(self.data.mirror or self.data.turn)
-        calibration = calibrate(surrogate, self.dataset, self.train, held_out, test, augmented=augmented)
-        calibration.save(calibration_path(run.path, checkpoint, ema))
+        calibration = calibrate(learner, self.dataset, self.train, held_out, test, augmented=augmented)
+        calibration.save(path)
         return calibration
 
-    def write_report(self, run: RunFolder, result: Mapping[str, Any]) -> Path:
+    def write_report(self, run: RunFolder, learner: Surrogate, result: Mapping[str, Any]) -> Path:
         """Write the report of a finished run."""
         from flare.report.run import write_field_report  # imports matplotlib
 
         return write_field_report(
-            run.path, load(run.path), self.dataset, self.test, result, run.config().to_dict(), run.records()
+            run.path, learner, self.dataset, self.test, result, run.config().to_dict(), run.records()
         )
 
     @staticmethod

@@ -50,6 +50,7 @@ class Trainer:
         self, config: TrainConfig, task: Task, run: RunFolder, fabric: Fabric, ranks: Ranks, *, resumed: bool = False
     ) -> None:
         self.config, self.task, self.run, self.fabric, self.ranks = config, task, run, fabric, ranks
+        task.ranks = ranks
         torch.manual_seed(config.seed)
         self.surrogate = task.surrogate(config.model, fitted=not (resumed and run.has_checkpoint("last")))
         if config.recompute:

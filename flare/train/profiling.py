@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     from flare.train.config import TrainConfig
     from flare.train.field_task import FieldTask
     from flare.train.run_folder import RunFolder
+    from flare.train.tasks import Task
 
 logger = logging.getLogger(__name__)
 
@@ -286,13 +287,14 @@ def _profile_run(workload: Workload) -> Usage:
     from flare.train.distributed.ranks import Ranks
     from flare.train.run import work_on
     from flare.train.run_folder import RunFolder
+    from flare.train.tasks import make_task
 
     with tempfile.TemporaryDirectory() as name, contextlib.redirect_stderr(io.StringIO()):
         folder = Path(name)
         config, run = profiling_run(workload, folder / "data"), RunFolder(folder / "run")
         with lone_fabric(config, run, shares=bool(workload.shared)) as fabric:
             group = dist.group.WORLD if workload.shared == "points" else None
-            work_on(fabric, Ranks(group=group, device=fabric.device), config, run)
+            work_on(fabric, Ranks(group=group, device=fabric.device), config, run, make_task(config))
         return usage_of_run(run, workload)
 
 
@@ -597,7 +599,7 @@ def _fit(terms: list[np.ndarray], values: list[float]) -> list[float]:
     return (found / size).tolist()
 
 
-def check_fits(config: TrainConfig) -> None:
+def check_fits(config: TrainConfig, task: Task) -> None:
     """Refuse a FLARE run whose largest step or evaluation does not fit into the free memory.
 
     Workloads that fit by a rough bound are not calibrated. Only the first rank checks.
@@ -606,12 +608,10 @@ def check_fits(config: TrainConfig) -> None:
         ConfigError: A step or an evaluation does not fit.
     """
     from flare.train.field_task import FieldTask
-    from flare.train.tasks import make_task
 
     local_ranks, ranks = (int(os.environ.get(name, "1")) for name in ("LOCAL_WORLD_SIZE", "WORLD_SIZE"))
     if config.model["name"] != "flare" or os.environ.get("RANK", "0") != "0":
         return
-    task = make_task(config)
     if not isinstance(task, FieldTask):  # the trainer refuses the model
         return
     step, evaluation = largest_workloads(config, task, ranks)

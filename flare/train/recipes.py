@@ -144,10 +144,10 @@ def with_grid(settings: Mapping[str, Any]) -> dict[str, Any]:
     model = settings.get("model", {})
     if model.get("grid") != OF_DATA:
         return dict(settings)
-    from flare.data.dataset import Dataset
+    from flare.data.dataset import read_about
 
     path = settings.get("data", {}).get("path", "")
-    grid = Dataset(path).schema.grid
+    grid = read_about(Path(path)).get("schema", {}).get("grid")
     if grid is None:
         raise ConfigError(f"{model['name']} with grid={OF_DATA!r} needs points on a grid, and {path} has none")
     return {**settings, "model": {**model, "grid": list(grid)}}

@@ -8,7 +8,7 @@ import os
 import time
 from collections.abc import Collection, Mapping
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ import numpy as np
 from lightning_fabric import Fabric
 
 from flare.inference.calibration.calibrate import Calibration, calibration_path, load_calibration
-from flare.inference.surrogate import Surrogate, find_checkpoint, load
+from flare.inference.surrogate import Learner, Surrogate, find_checkpoint, load
 from flare.mixer import choose, native
 from flare.models import count_parameters
 from flare.train.checkpoint import copy_checkpoint, read_position
@@ -30,7 +30,7 @@ from flare.train.profiling import check_fits
 from flare.train.recipes import model_name, resolve_config
 from flare.train.run_folder import RunFolder
 from flare.train.schedule import decay_start
-from flare.train.tasks import data_path, make_task
+from flare.train.tasks import Task, data_path, make_task, task_of_run
 from flare.utils.environment import describe_environment, peak_memory_mb
 from flare.utils.errors import CheckpointError, ConfigError, FlareError, differences
 from flare.utils.files import write_json
@@ -49,6 +49,7 @@ class Run:
     """Content of `result.json`; empty on all ranks but the first."""
     calibration: Calibration | None = None
     """Error bars and OOD detector of the last weights."""
+    _loaded: Learner | None = field(default=None, repr=False)
 
     def __repr__(self) -> str:
         scores = [f"{split} {name} {v:.4g}" for split, found in self.metrics.items() for name, v in found.items()]
@@ -64,7 +65,7 @@ class Run:
     @cached_property
     def surrogate(self) -> Surrogate:
         """The surrogate with the last weights, on the CPU."""
-        return load(self.path)
+        return self._loaded if isinstance(self._loaded, Surrogate) else load(self.path)
 
 
 def train_run(
@@ -80,6 +81,9 @@ def train_run(
     report: bool,
 ) -> Run:
     """Train, calibrate and report; `given` and `settings` are joined, the rest is as for `flare.train`."""
+    for name, value, known in (("if_exists", if_exists, ("refuse", "resume")), ("fit", fit, ("check", "ignore"))):
+        if value not in known:
+            raise ConfigError(f"{name}={value!r}: use {' or '.join(known)}")
     overrides, more = dict(dotted(given)), dict(dotted(settings))
     for name in overrides.keys() & more.keys():
         raise ConfigError(f"the setting {name} is given twice, as an argument and in `settings`")
@@ -90,17 +94,25 @@ def train_run(
         if dropped:
             raise ConfigError(f"a resumed run keeps its settings; drop {', '.join(dropped)}")
         folder = Path(resumed)
-        _check_fits(folder, fit)
-        result = extend(folder, **overrides) if overrides else resume(folder)
-        return _finish(folder, result, report=report)
-    config = resolve_config(preset=preset, recipe=recipe, settings=overrides)
-    folder = Path(out) if out else default_folder(config, preset, recipe, overrides.get("model.name"))
-    if if_exists == "resume" and RunFolder(folder).exists:
-        _check_fits(folder, fit)
-        return _finish(folder, resume(folder, expected=config), report=report)
-    if fit != "ignore":
-        check_fits(config)
-    return _finish(folder, start(config, folder), report=report)
+        config = RunFolder(folder).config()
+    else:
+        config = _anchored(resolve_config(preset=preset, recipe=recipe, settings=overrides))
+        folder = Path(out) if out else default_folder(config, preset, recipe, overrides.get("model.name"))
+    extended = resumed is not None and bool(overrides)
+    task = None
+    if extended or not (folder / "result.json").exists():
+        task = make_task(config)
+        if fit == "check":
+            check_fits(config, task)
+    if extended:
+        result = extend(folder, task=task, **overrides)
+    elif resumed is not None:
+        result = resume(folder, task=task)
+    elif if_exists == "resume" and RunFolder(folder).exists:
+        result = resume(folder, expected=config, task=task)
+    else:
+        result = start(config, folder, task)
+    return _finish(folder, result, task, report=report)
 
 
 def default_folder(config: TrainConfig, preset: str | None, recipe: str | None, model: str | None) -> Path:
@@ -112,34 +124,30 @@ def default_folder(config: TrainConfig, preset: str | None, recipe: str | None, 
     return Path("runs") / "-".join([path.stem, *(word for word in (model, recipe) if word not in usual)])
 
 
-def _check_fits(folder: Path, fit: str) -> None:
-    """Check an unfinished run again: the ranks may be fewer now, or the machine another."""
-    if fit != "ignore" and not (folder / "result.json").exists():
-        check_fits(RunFolder(folder).config())
-
-
-def _finish(folder: Path, result: dict[str, Any], *, report: bool) -> Run:
+def _finish(folder: Path, result: dict[str, Any], task: Task | None, *, report: bool) -> Run:
     """Calibrate a trained run and write its report, unless that is done. Failures are logged; the result is safe."""
-    calibration = None
+    calibration: Calibration | None = None
+    learner: Any = None
     if not result:  # another rank than the first
         return Run(folder, result)
+    config = RunFolder(folder).config()
     try:
-        calibration = _calibrated(folder)
+        learner = task_of_run(folder).load(folder, device=config.device)
+        calibration = load_calibration(folder, learner)
+        if calibration is None:
+            task = task or make_task(config)
+            calibration = task.calibrate(learner, calibration_path(folder))
     except FlareError as error:
         logger.warning(f"no error bars: {error}")
-    if report and not (folder / "report.html").exists():
+    if learner is not None:
+        learner.cpu()
+    if report and learner is not None and not (folder / "report.html").exists():
         logger.info("writing the report ...")
         try:
-            write_run_report(folder)
+            (task or make_task(config)).write_report(RunFolder(folder), learner, result)
         except FlareError as error:
             logger.warning(f"no report: {error}")
-    return Run(folder, result, calibration)
-
-
-def _calibrated(folder: Path) -> Calibration | None:
-    if calibration_path(folder).exists() and (found := load_calibration(folder, load(folder))):
-        return found
-    return calibrate_run(folder, device=RunFolder(folder).config().device)
+    return Run(folder, result, calibration, learner)
 
 
 def calibrate_run(
@@ -156,21 +164,29 @@ def calibrate_run(
     Returns:
         The calibration; None for a task without error bars.
     """
-    folder = RunFolder(run)
-    return make_task(folder.config()).calibrate(folder, checkpoint=checkpoint, ema=ema, device=device)
+    learner = task_of_run(run, checkpoint).load(run, checkpoint=checkpoint, ema=ema, device=device)
+    return make_task(RunFolder(run).config()).calibrate(learner, calibration_path(run, checkpoint, ema))
 
 
-def start(config: TrainConfig, out: str | os.PathLike[str]) -> dict[str, Any]:
+def start(config: TrainConfig, out: str | os.PathLike[str], task: Task | None = None) -> dict[str, Any]:
     """Train into the folder `out`, which must not hold a run.
+
+    Args:
+        config: All settings.
+        out: Run folder to write.
+        task: The task of `config`, if it is made already.
 
     Returns:
         The result record, also in `result.json`; empty on all ranks but the first.
     """
-    return _work(_anchored(config), RunFolder(out), resume=False)
+    return _work(_anchored(config), RunFolder(out), task, resume=False)
 
 
 def resume(
-    run: str | os.PathLike[str], expected: TrainConfig | None = None, free: Collection[str] = ()
+    run: str | os.PathLike[str],
+    expected: TrainConfig | None = None,
+    free: Collection[str] = (),
+    task: Task | None = None,
 ) -> dict[str, Any]:
     """Resume a run from its last checkpoint, or return its result if it is finished.
 
@@ -178,6 +194,7 @@ def resume(
         run: Run folder.
         expected: Settings that the run must have.
         free: Dotted settings, such as `data.path`, that may differ; the run continues with those of `expected`.
+        task: The task of the run, if it is made already.
 
     Raises:
         ConfigError: The run has other settings than `expected`.
@@ -201,10 +218,12 @@ def resume(
     if (folder.path / "result.json").exists():
         logger.info(f"{folder.path} is finished")
         return read_result(folder.path)
-    return _work(config, folder, resume=True)
+    return _work(config, folder, task, resume=True)
 
 
-def extend(run: str | os.PathLike[str], *, epochs: int | None = None, steps: int | None = None) -> dict[str, Any]:
+def extend(
+    run: str | os.PathLike[str], *, epochs: int | None = None, steps: int | None = None, task: Task | None = None
+) -> dict[str, Any]:
     """Continue a run to another length: longer, or shorter if its learning rate has not begun to decay.
 
     The run continues from its last checkpoint if the learning rate up to there is the same for the new length, and
@@ -214,6 +233,7 @@ def extend(run: str | os.PathLike[str], *, epochs: int | None = None, steps: int
         run: Run folder whose schedule is `wsd` or `constant`.
         epochs: New number of epochs.
         steps: New number of optimizer steps, in place of epochs.
+        task: The task of the run, if it is made already.
 
     Returns:
         The result record of the longer run.
@@ -229,18 +249,19 @@ def extend(run: str | os.PathLike[str], *, epochs: int | None = None, steps: int
             f"{folder.path} has the schedule {old.optim.schedule}, which depends on the length of the run; only runs "
             "with optim.schedule wsd or constant can be extended"
         )
+    task = task or make_task(old)
     with folder.locked():
-        _rewind(folder, old, config)
+        _rewind(folder, old, config, len(task.train))
         for outdated in ("result.json", "test_errors.json", "calibration*.safetensors", "report.html"):
             for path in folder.path.glob(outdated):
                 path.unlink()
         folder.write_config(config)
-    return resume(run)
+    return resume(run, task=task)
 
 
-def _rewind(folder: RunFolder, old: TrainConfig, new: TrainConfig) -> None:
+def _rewind(folder: RunFolder, old: TrainConfig, new: TrainConfig, samples: int) -> None:
     """Make a checkpoint the last one up to which both lengths have the same learning rate."""
-    per_epoch = len(make_task(old).train) // old.data.batch_size
+    per_epoch = samples // old.data.batch_size
 
     def same_until(config: TrainConfig) -> int:
         total = config.steps or per_epoch * config.epochs
@@ -276,7 +297,7 @@ def read_result(run: Path) -> dict[str, Any]:
 def write_run_report(run: str | os.PathLike[str]) -> Path:
     """Write `report.html` and `pictures/` into the folder of a finished run."""
     folder = RunFolder(run)
-    return make_task(folder.config()).write_report(folder, read_result(folder.path))
+    return make_task(folder.config()).write_report(folder, task_of_run(run).load(run), read_result(folder.path))
 
 
 def _anchored(config: TrainConfig) -> TrainConfig:
@@ -285,17 +306,16 @@ def _anchored(config: TrainConfig) -> TrainConfig:
     return replace(config, data=replace(config.data, path=str(Path(path).resolve()) if path else ""))
 
 
-def _work(config: TrainConfig, run: RunFolder, *, resume: bool) -> dict[str, Any]:
+def _work(config: TrainConfig, run: RunFolder, task: Task | None, *, resume: bool) -> dict[str, Any]:
     with launched_fabric(config, run) as fabric:
-        return work_on(fabric, place(config, fabric), config, run, resume=resume)
+        return work_on(fabric, place(config, fabric), config, run, task or make_task(config), resume=resume)
 
 
 def work_on(
-    fabric: Fabric, ranks: Ranks, config: TrainConfig, run: RunFolder, *, resume: bool = False
+    fabric: Fabric, ranks: Ranks, config: TrainConfig, run: RunFolder, task: Task, *, resume: bool = False
 ) -> dict[str, Any]:
     """Train and evaluate on a launched Fabric, as one rank."""
     begun = time.monotonic()
-    task = make_task(config, ranks)
     if not resume:
         run.refuse_if_taken()
         if config.minutes is not None:

@@ -16,7 +16,7 @@ from flare.data.batching import BatchPlan
 from flare.data.dataset import ArrayFolder, held_by, read_about
 from flare.inference.surrogate import Learner, find_checkpoint
 from flare.train.config import DataConfig, TrainConfig
-from flare.train.distributed.ranks import ALONE, Ranks
+from flare.train.distributed.ranks import Ranks
 from flare.train.run_folder import RunFolder
 from flare.utils.errors import CheckpointError, ConfigError, DataError
 from flare.utils.registry import Registry
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 TASKS: Registry[Any] = Registry(
     "training task", {"fields": "flare.train.field_task:FieldTask", "sequences": "flare.sequence.task:ClassTask"}
 )
-"""Content of a dataset -> class of the task that trains on it, with a class method `from_config(config, ranks)`."""
+"""Content of a dataset -> class of the task that trains on it, with a class method `from_config(config)`."""
 
 
 class Task(Protocol):
@@ -35,6 +35,8 @@ class Task(Protocol):
 
     train: np.ndarray
     """Indices of the training samples."""
+    ranks: Ranks
+    """Place of this rank; the trainer sets it once the ranks are launched."""
 
     @property
     def dataset(self) -> ArrayFolder: ...
@@ -79,11 +81,17 @@ class Task(Protocol):
     def sample_records(self, errors: Mapping[str, np.ndarray]) -> dict[str, Any]:
         """Return the errors of every sample for `test_errors.json`."""
 
-    def calibrate(self, run: RunFolder, *, checkpoint: str, ema: bool, device: str) -> Calibration | None:
-        """Measure error bars of a finished run on held-out samples; None if the task has none."""
+    @staticmethod
+    def load(
+        run: str | os.PathLike[str], *, checkpoint: str = "last", ema: bool = False, device: str = "cpu"
+    ) -> Learner:
+        """Load a trained model; see `flare.load`."""
 
-    def write_report(self, run: RunFolder, result: Mapping[str, Any]) -> Path:
-        """Write `report.html` and `pictures/` into the folder of a finished run."""
+    def calibrate(self, learner: Any, path: Path) -> Calibration | None:
+        """Measure error bars of a trained model on held-out samples and write them; None if the task has none."""
+
+    def write_report(self, run: RunFolder, learner: Any, result: Mapping[str, Any]) -> Path:
+        """Write `report.html` and `pictures/` into the folder of a finished run with these weights."""
 
     @staticmethod
     def summary(result: Mapping[str, Any]) -> list[str]:
@@ -114,9 +122,9 @@ class Task(Protocol):
         """
 
 
-def make_task(config: TrainConfig, ranks: Ranks = ALONE) -> Task:
-    """Build the task of the dataset at `config.data.path` for one rank."""
-    task: Task = TASKS.get(held_by(read_about(data_path(config.data)))).from_config(config, ranks)
+def make_task(config: TrainConfig) -> Task:
+    """Build the task of the dataset at `config.data.path`."""
+    task: Task = TASKS.get(held_by(read_about(data_path(config.data)))).from_config(config)
     return task
 
 
@@ -138,7 +146,7 @@ def data_path(data: DataConfig) -> Path:
         ConfigError: No folder is given.
     """
     if not data.path:
-        raise ConfigError("data.path is missing; give the folder of a dataset, such as data/darcy")
+        raise ConfigError("data is missing; give the folder of a dataset, such as data/darcy")
     return Path(data.path)
 
 

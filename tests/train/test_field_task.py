@@ -112,12 +112,18 @@ def watch_reading(monkeypatch):
     return seen
 
 
+def fitted_on(ranks, dataset):
+    task = FieldTask(data(dataset), LossConfig())
+    task.ranks = ranks
+    return task.surrogate(TINY)
+
+
 @pytest.mark.parametrize(("samples", "points"), [(1, 3), (2, 2), (10, 1)])
 def test_ranks_share_the_reading_and_fit_the_same_normalizers_bit_for_bit(ragged, monkeypatch, samples, points):
     inputs = input_statistics(ragged, ragged.split("train"))
     targets = target_statistics(ragged, ragged.split("train"))
     seen = watch_reading(monkeypatch)
-    fitted = on_ranks(samples, points, lambda rank: FieldTask(data(ragged), LossConfig(), rank).surrogate(TINY))
+    fitted = on_ranks(samples, points, lambda rank: fitted_on(rank, ragged))
     assert sorted(index for _, index in seen) == list(range(len(ragged))), "each sample once"
     shares = Counter(thread for thread, _ in seen)
     assert max(shares.values()) == -(-len(ragged) // (samples * points))
@@ -131,7 +137,7 @@ def test_all_ranks_raise_the_error_of_a_sample_that_one_of_them_reads(ragged):
     heat = np.load(ragged.path / "heat.npy", mmap_mode="r+")
     heat[int(ragged.offsets[5])] = np.nan
     heat.flush()
-    errors = on_ranks(1, 3, lambda rank: FieldTask(data(ragged), LossConfig(), rank).surrogate(TINY))
+    errors = on_ranks(1, 3, lambda rank: fitted_on(rank, ragged))
     assert len(set(map(str, errors))) == 1
     assert "sample 5: 'heat'" in str(errors[0])
 

@@ -94,8 +94,8 @@ def test_predictions_are_streamed_if_they_have_more_points_than_a_chunk():
 def test_a_step_is_measured_by_a_training_of_several(change, capsys, monkeypatch):
     seen, work_on = [], training_run.work_on
 
-    def recorded(fabric, ranks, config, run):
-        result = work_on(fabric, ranks, config, run)
+    def recorded(fabric, ranks, config, run, task):
+        result = work_on(fabric, ranks, config, run, task)
         seen.append((type(fabric.strategy).__name__, ranks, config, run.records(), result))
         return result
 
@@ -412,13 +412,17 @@ def test_a_run_that_cannot_fit_is_neither_started_nor_resumed(tmp_path, monkeypa
         assert not (out / "result.json").exists()
 
 
+def check(config):
+    check_fits(config, FieldTask(config.data, config.loss))
+
+
 @pytest.mark.usefixtures("measured")
 def test_a_run_whose_evaluation_alone_cannot_fit_is_refused(tmp_path, monkeypatch):
     data = ragged_dataset(tmp_path / "d", [20, 20, 20, 4000], test=1)
     enough = 1.15 * law(replace(STEP, points=20, batch=2)).memory_mb + 1
     monkeypatch.setattr(profiling, "available_memory_mb", lambda *_: enough)
     with pytest.raises(ConfigError, match=r"evaluation with 1 x 4,000 points .*data.eval_batch_size"):
-        check_fits(run_of(data.path, data={"batch_size": 2}))
+        check(run_of(data.path, data={"batch_size": 2}))
 
 
 @pytest.mark.usefixtures("measured")
@@ -436,7 +440,7 @@ def test_plan_and_train_agree_on_what_fits(tmp_path, monkeypatch, capsys):
         training = next(line for line in capsys.readouterr().out.splitlines() if line.startswith("training"))
         assert ("NOT fit" not in training) == is_enough
         with nullcontext() if is_enough else pytest.raises(ConfigError, match="1 x 1,000 points"):
-            check_fits(run_of(data.path, data={"batch_size": 1, "eval_batch_size": 1}))
+            check(run_of(data.path, data={"batch_size": 1, "eval_batch_size": 1}))
 
 
 def test_ranks_share_the_memory_of_a_machine_but_not_of_gpus(monkeypatch):

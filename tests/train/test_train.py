@@ -10,6 +10,8 @@ import torch
 import flare
 from flare.cli import main
 from flare.data.batching import Batch
+from flare.data.dataset import ArrayFolder
+from flare.inference import surrogate as surrogates
 from flare.inference.surrogate import Surrogate
 from flare.models import MODELS
 from flare.train.config import LOSSES, OptimConfig, TrainConfig
@@ -102,8 +104,54 @@ def test_a_bad_setting_is_named_and_leaves_no_folder(ragged, tmp_path, settings,
     assert not (tmp_path / "runs").exists()
 
 
+@pytest.mark.parametrize("words", [{"fit": "never"}, {"if_exists": "overwrite"}])
+def test_an_unknown_choice_is_refused(ragged, tmp_path, words):
+    ((name, value),) = words.items()
+    with pytest.raises(ConfigError, match=f"{name}='{value}'"):
+        train(ragged, **words)
+    assert not (tmp_path / "runs").exists()
+
+
+def count(monkeypatch, owner, name):
+    """Return a list that grows by one with every call of a function."""
+    calls, function = [], getattr(owner, name)
+
+    def counted(*args, **how):
+        calls.append(name)
+        return function(*args, **how)
+
+    monkeypatch.setattr(owner, name, counted)
+    return calls
+
+
+def test_a_run_opens_its_dataset_once_and_loads_its_weights_once(ragged, monkeypatch):
+    constant = SETTINGS | {"optim.schedule": "constant"}
+    opened, loaded = count(monkeypatch, ArrayFolder, "__init__"), count(monkeypatch, surrogates, "load_weights")
+    monkeypatch.setattr("flare.train.run.steps_within", lambda *_: 2)
+    for how in (
+        {"data": "data/mine", "out": "a", "model": TINY, "settings": constant, "epochs": 1},
+        {"data": "data/mine", "out": "b", "model": TINY, "settings": constant | {"minutes": 0.5}},
+        {"resume": "a", "epochs": 2},
+    ):
+        run = flare.train(**how)
+        assert run.surrogate.run == run.path
+        assert run.calibration is not None
+        assert (run.path / "report.html").exists()
+        assert (len(opened), len(loaded)) == (1, 1)
+        opened.clear()
+        loaded.clear()
+    flare.train(resume="a")
+    assert not opened, "nothing is left to do"
+
+
+def test_epochs_are_logged(ragged, caplog):
+    with caplog.at_level(logging.INFO, logger="flare"):
+        train(ragged, epochs=2)
+    assert [f"epoch {epoch}: test" in caplog.text for epoch in (1, 2, 3)] == [True, True, False]
+
+
 def test_missing_data_is_refused():
-    with pytest.raises(ConfigError, match=r"data\.path"):
+    with pytest.raises(ConfigError, match="data is missing"):
         flare.train()
     with pytest.raises(DataError, match="no/such"):
         flare.train("no/such")
