@@ -11,7 +11,10 @@ from pathlib import Path
 import pytest
 
 import flare
+from flare.cli import main
+from tests.factory import ragged_dataset
 from tests.shelf import Shelf
+from tests.train.test_loop import TINY
 
 ROOT = Path(__file__).parents[1]
 
@@ -65,6 +68,41 @@ def test_the_citation_lists_the_papers_authors():
     families = re.findall(r"family-names: (.+)", citation)
     assert families == ["Puri", "Joglekar", "Bandreddi", "Ferguson", "Chen", "Zhang", "Kara"]
     assert f"version: {flare.__version__}" in citation
+
+
+def first_calls(words):
+    """Run a command and return every function of flare that it calls, in the order of the first calls."""
+    found = {}
+
+    def see(frame, event, _):
+        found[f"{frame.f_globals.get('__name__')}.{frame.f_code.co_qualname}"] = None
+
+    sys.setprofile(see)
+    try:
+        assert main(words) == 0
+    finally:
+        sys.setprofile(None)
+    return list(found)
+
+
+def test_the_lists_of_calls_in_contributing_are_true(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    data = ragged_dataset("data", [12, 9, 14, 8, 10, 12], test=2)
+    point_data = {"thickness": data[5].values["thickness"]}
+    mesh = flare.Mesh.from_cells(data[5].values["position"], {"triangle": data[5].cells}, point_data=point_data)
+    mesh.save("in.vtu")
+    text = (ROOT / "CONTRIBUTING.md").read_text()
+    for words in (
+        ["train", "data", "--out", "run", "--epochs", "1", "--device", "cpu", "--model", json.dumps(TINY)],
+        ["predict", "run", "in.vtu", "--set", "speed=2", "--out", "out.vtu"],
+    ):
+        paragraph = text.split(f"through `flare {words[0]}`**")[1].split("\n\n")[0]
+        hops = re.findall(r"`([\w.]+)`", paragraph)
+        called = first_calls(words)
+        places = {hop: [n for n, name in enumerate(called) if name.endswith(f".{hop}")][:1] for hop in hops}
+        assert len(hops) > 14
+        assert all(places.values()), places
+        assert list(places.values()) == sorted(places.values())
 
 
 @pytest.mark.slow
