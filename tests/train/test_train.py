@@ -130,17 +130,16 @@ def test_a_run_opens_its_dataset_once_and_loads_its_weights_once(ragged, monkeyp
     monkeypatch.setattr("flare.train.run.steps_within", lambda *_: 2)
     for how in (
         {"data": "data/mine", "out": "a", "model": TINY, "settings": constant, "epochs": 1},
-        {"data": "data/mine", "out": "b", "model": TINY, "settings": constant | {"minutes": 0.5}},
-        {"resume": "a", "epochs": 2},
+        {"data": "data/mine", "out": "b", "model": TINY, "settings": constant | {"minutes": 0.5}, "report": False},
+        {"resume": "a", "epochs": 2, "report": False},
     ):
         run = flare.train(**how)
         assert run.surrogate.run == run.path
         assert run.calibration is not None
-        assert (run.path / "report.html").exists()
         assert (len(opened), len(loaded)) == (1, 1)
         opened.clear()
         loaded.clear()
-    flare.train(resume="a")
+    flare.train(resume="a", report=False)
     assert not opened, "nothing is left to do"
 
 
