@@ -179,8 +179,8 @@ CASES = {
         "not finite",
         "first: 5",
     ),
-    "huge": (box(60e3, 10e3, 10e3), "size", r"6e\+04 mm.* um"),
-    "microscopic": (box(0.06, 0.01, 0.02), "size", r"0\.06 mm.* m\?"),
+    "huge": (box(60e3, 10e3, 10e3), "size", r"6e\+04 mm.*\bum\b"),
+    "microscopic": (box(0.06, 0.01, 0.02), "size", r"0\.06 mm.*\"m\""),
 }
 
 

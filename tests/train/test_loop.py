@@ -348,7 +348,7 @@ def test_the_best_checkpoint_is_the_lowest_evaluation(darcy, tmp_path):
 def test_a_finished_run_is_neither_trained_again_nor_overwritten(darcy, finished):
     before, result = content(finished), json.loads((finished / "result.json").read_text())
     assert resume(finished) == result
-    with pytest.raises(ConfigError, match="--resume"):
+    with pytest.raises(ConfigError, match="resume="):
         start(config(darcy, seed=1), finished)
     with pytest.raises(ConfigError, match="seed"):
         resume(finished, expected=config(darcy, seed=1))

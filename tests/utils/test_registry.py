@@ -69,10 +69,10 @@ def test_a_run_of_names_that_are_not_registered_here_is_evaluated_or_says_what_t
     shutil.copytree(V1, tmp_path, dirs_exist_ok=True)
     run, data = tmp_path / "run", str(tmp_path / "dataset")
     config = run / "config.yaml"
-    config.write_text(config.read_text().replace("name: adamw", "name: nadam").replace("relative_l2", "huber"))
+    config.write_text(config.read_text().replace("name: adamw", "name: unheard-of").replace("relative_l2", "huber"))
     _, record = FieldTask.evaluate_run(run, data=data)
     assert len(record["rel_l2"]) == len(record["samples"])
-    with pytest.raises(ConfigError, match="'nadam'"):
+    with pytest.raises(ConfigError, match="'unheard-of'"):
         RunFolder(run).config()
     about = run / "checkpoints" / "last" / "model.json"
     about.write_text(about.read_text().replace('"flare"', '"my-net"'))
