@@ -75,6 +75,7 @@ CHOSEN: dict[Key, float] = {
     ("elasticity", "perceiver", "muon"): 10.0,
     ("elasticity", "gnot", "adamw"): 3.0,
     ("elasticity", "gnot", "soap"): 10.0,
+    ("elasticity", "gnot", "muon"): 1.0,
     ("darcy", "flare", "adamw"): 1.0,
     ("airfoil", "flare", "adamw"): 10.0,
     ("pipe", "flare", "adamw"): 1.0,
@@ -127,6 +128,8 @@ RECIPE_EPOCHS = {"smoke": 2, "cpu": 12, "paper": 50}
 SMALL_MODEL: Overrides = (("model.blocks", 4), ("model.latents", 32))
 """The demo's model in place of the paper's, for recipes and subsampling in budget `cpu`."""
 RECIPE_RATE = 6e-3
+LONGEST = "adamw+lr=3e-3+epochs=36"
+"""The recipe whose error the others are to reach."""
 RECIPES: dict[str, Overrides] = {
     "base": (),
     "lr=3e-3": (("optim.lr", 3e-3),),
@@ -140,7 +143,7 @@ RECIPES: dict[str, Overrides] = {
     "adamw+lr=1e-3": optimizer_settings("adamw"),
     "adamw+lr=3e-3": optimizer_settings("adamw", 3),
     "adamw+lr=1e-2": optimizer_settings("adamw", 10),
-    "adamw+lr=3e-3+epochs=36": optimizer_settings("adamw", 3),
+    LONGEST: optimizer_settings("adamw", 3),
     "fourier=4": (("model.fourier", 4),),
     "fourier=4+epochs=9": (("model.fourier", 4),),
     "batch=1": (("data.batch_size", 1),),
@@ -148,9 +151,9 @@ RECIPES: dict[str, Overrides] = {
     "points=486": (("data.subsample", 486),),
 }
 """Part of a cell's name -> settings in place of those of `base`."""
-LONGER = {"points=486": 2, "adamw+lr=3e-3+epochs=36": 3, "fourier=4+epochs=9": 3 / 4}
+LONGER = {"points=486": 2, LONGEST: 3, "fourier=4+epochs=9": 3 / 4}
 """Part of a cell's name -> multiple of the epochs: half of the points for twice the epochs cost about the same."""
-REPEATED = ("base", "lr=9e-3", "fourier=4", "fourier=4+epochs=9", "adamw+lr=3e-3+epochs=36")
+REPEATED = ("base", "lr=9e-3", "fourier=4", "fourier=4+epochs=9", LONGEST)
 """Recipes with three seeds."""
 
 
@@ -321,7 +324,7 @@ def report(ledger: Ledger, budget: Budget) -> list[Block]:
     if entered := [o for o in found if o.cell.parts[0] == "inputs"]:
         blocks += [INPUTS_TITLE, _variants_table(entered)]
     if tried := [o for o in found if o.cell.parts[0] == "recipe"]:
-        blocks += [RECIPE, _variants_table(tried)]
+        blocks += [RECIPE, _variants_table(tried), *_recipes_reached(tried)]
     if drawn := [o for o in found if o.cell.parts[0] == "subsample"]:
         blocks += [SUBSAMPLE, _variants_table(drawn, "steps"), *_subsample_figures(drawn)]
     return blocks
@@ -331,6 +334,7 @@ REACHED = "CPU minutes of AdamW for T epochs, and of the others until a run of a
 SEARCH = f"Search of the learning rate, validation {ERROR}; in bold the lowest:"
 INPUTS_TITLE = "FLARE with Muon, points normalized or not, with and without Fourier features:"
 RECIPE = "FLARE with Muon, settings of `base` changed:"
+RECIPES_REACHED = f"CPU minutes of `{LONGEST}`, and of the others until they have its error:"
 SUBSAMPLE = "FLARE with Muon on some points of a sample or on all, for the same number of points in all:"
 CURVES = "relative L2 error on the validation split over CPU minutes of training, seed 0."
 
@@ -371,17 +375,39 @@ def _reached(found: Sequence[Outcome]) -> list[Block]:
     head += [text for name in others for text in (OPTIMIZERS[name], f"AdamW / {OPTIMIZERS[name]}")]
     rows = []
     for dataset, model in dict.fromkeys((o.cell.parts[0], o.cell.parts[1]) for o in found):
-        goals = {seed: runs[0][-1] for seed, runs in _runs(found, (dataset, model, "adamw")).items()}
-        if not goals:
-            continue
-        row = [dataset, model, mean_spread([seconds for seconds, _ in goals.values()], 60.0)]
-        for name in others:
-            times = earliest(goals, _runs(found, (dataset, model, name)))
-            besides = f"; {len(times)} of {len(goals)} seeds" if 0 < len(times) < len(goals) else ""
-            ratio = mean_spread([goals[seed][0] / seconds for seed, seconds in times.items()], 1.0)
-            row += [mean_spread(list(times.values()), 60.0) + besides, f"{ratio}×" if ratio else ""]
-        rows.append(row)
+        if goals := _ends(found, (dataset, model, "adamw")):
+            row = [dataset, model, mean_spread([seconds for seconds, _ in goals.values()], 60.0)]
+            for name in others:
+                row += _minutes_to(goals, _runs(found, (dataset, model, name)))
+            rows.append(row)
     return [REACHED, Table(head, rows, text=2)] if rows else []
+
+
+def _recipes_reached(found: Sequence[Outcome]) -> list[Block]:
+    """Return the table of the CPU minutes to the validation error of the longest run with AdamW, where it has one."""
+    goals = _ends(found, ("recipe", "elasticity", LONGEST))
+    if not goals:
+        return []
+    rows = [[LONGEST, mean_spread([seconds for seconds, _ in goals.values()], 60.0), ""]]
+    rows += [
+        [name, *_minutes_to(goals, _runs(found, ("recipe", "elasticity", name)))]
+        for name in REPEATED
+        if name != LONGEST
+    ]
+    return [RECIPES_REACHED, Table(["setting", "minutes", "AdamW / setting"], rows, text=1)]
+
+
+def _ends(found: Iterable[Outcome], key: Key) -> dict[int, tuple[float, float]]:
+    """Return (CPU seconds, validation error) at the end of the first run of each seed."""
+    return {seed: runs[0][-1] for seed, runs in _runs(found, key).items()}
+
+
+def _minutes_to(goals: Mapping[int, tuple[float, float]], runs: Curves) -> list[str]:
+    """Return two cells: the minutes until `runs` reach the goals, and how many times longer the goals took."""
+    times = earliest(goals, runs)
+    besides = f"; {len(times)} of {len(goals)} seeds" if 0 < len(times) < len(goals) else ""
+    ratio = mean_spread([goals[seed][0] / seconds for seed, seconds in times.items()], 1.0)
+    return [mean_spread(list(times.values()), 60.0) + besides, f"{ratio}×" if ratio else ""]
 
 
 Curves = Mapping[int, Sequence[Sequence[tuple[float, float]]]]
