@@ -75,7 +75,8 @@ CHOSEN: dict[Key, float] = {
     ("elasticity", "perceiver", "muon"): 10.0,
     ("elasticity", "gnot", "adamw"): 3.0,
     ("elasticity", "gnot", "soap"): 10.0,
-    ("elasticity", "gnot", "muon"): 1.0,
+    ("elasticity", "gnot", "muon"): 3.0,
+    ("elasticity", "lno", "adamw"): 1.0,
     ("darcy", "flare", "adamw"): 1.0,
     ("airfoil", "flare", "adamw"): 10.0,
     ("pipe", "flare", "adamw"): 1.0,
@@ -128,12 +129,12 @@ RECIPE_EPOCHS = {"smoke": 2, "cpu": 12, "paper": 50}
 SMALL_MODEL: Overrides = (("model.blocks", 4), ("model.latents", 32))
 """The demo's model in place of the paper's, for recipes and subsampling in budget `cpu`."""
 RECIPE_RATE = 6e-3
-LONGEST = "adamw+lr=3e-3+epochs=36"
-"""The recipe whose error the others are to reach."""
+FASTEST, LONGEST = "lr=9e-3", "adamw+lr=3e-3+epochs=36"
+"""The recipe that is to reach the error of the other, both measured on one machine."""
 RECIPES: dict[str, Overrides] = {
     "base": (),
     "lr=3e-3": (("optim.lr", 3e-3),),
-    "lr=9e-3": (("optim.lr", 9e-3),),
+    FASTEST: (("optim.lr", 9e-3),),
     "lr=1.8e-2": (("optim.lr", 1.8e-2),),
     "rest-lr=3e-3": (("optim.rest_lr", 3e-3),),
     "warmup=0.02": (("optim.warmup", 0.02),),
@@ -145,15 +146,14 @@ RECIPES: dict[str, Overrides] = {
     "adamw+lr=1e-2": optimizer_settings("adamw", 10),
     LONGEST: optimizer_settings("adamw", 3),
     "fourier=4": (("model.fourier", 4),),
-    "fourier=4+epochs=9": (("model.fourier", 4),),
     "batch=1": (("data.batch_size", 1),),
     "batch=4": (("data.batch_size", 4),),
     "points=486": (("data.subsample", 486),),
 }
 """Part of a cell's name -> settings in place of those of `base`."""
-LONGER = {"points=486": 2, LONGEST: 3, "fourier=4+epochs=9": 3 / 4}
+LONGER = {"points=486": 2, LONGEST: 3}
 """Part of a cell's name -> multiple of the epochs: half of the points for twice the epochs cost about the same."""
-REPEATED = ("base", "lr=9e-3", "fourier=4", "fourier=4+epochs=9", LONGEST)
+REPEATED = ("base", FASTEST, "fourier=4", LONGEST)
 """Recipes with three seeds."""
 
 
@@ -232,7 +232,7 @@ def _recipes(budget: Budget) -> list[Cell]:
     epochs, training = RECIPE_EPOCHS[budget.name], usual.on.samples - usual.on.test
     found = []
     for name, changes in RECIPES.items():
-        length = math.ceil(epochs * LONGER.get(name, 1))
+        length = epochs * LONGER.get(name, 1)
         job = usual.with_settings(
             ("data.normalise.points", "gaussian"),
             ("data.holdout", max(1, training // 10)),
@@ -334,7 +334,7 @@ REACHED = "CPU minutes of AdamW for T epochs, and of the others until a run of a
 SEARCH = f"Search of the learning rate, validation {ERROR}; in bold the lowest:"
 INPUTS_TITLE = "FLARE with Muon, points normalized or not, with and without Fourier features:"
 RECIPE = "FLARE with Muon, settings of `base` changed:"
-RECIPES_REACHED = f"CPU minutes of `{LONGEST}`, and of the others until they have its error:"
+RECIPES_REACHED = f"CPU minutes of `{LONGEST}`, and of `{FASTEST}` until it has that error:"
 SUBSAMPLE = "FLARE with Muon on some points of a sample or on all, for the same number of points in all:"
 CURVES = "relative L2 error on the validation split over CPU minutes of training, seed 0."
 
@@ -388,11 +388,9 @@ def _recipes_reached(found: Sequence[Outcome]) -> list[Block]:
     goals = _ends(found, ("recipe", "elasticity", LONGEST))
     if not goals:
         return []
-    rows = [[LONGEST, mean_spread([seconds for seconds, _ in goals.values()], 60.0), ""]]
-    rows += [
-        [name, *_minutes_to(goals, _runs(found, ("recipe", "elasticity", name)))]
-        for name in REPEATED
-        if name != LONGEST
+    rows = [
+        [LONGEST, mean_spread([seconds for seconds, _ in goals.values()], 60.0), ""],
+        [FASTEST, *_minutes_to(goals, _runs(found, ("recipe", "elasticity", FASTEST)))],
     ]
     return [RECIPES_REACHED, Table(["setting", "minutes", "AdamW / setting"], rows, text=1)]
 
