@@ -129,12 +129,12 @@ RECIPE_EPOCHS = {"smoke": 2, "cpu": 12, "paper": 50}
 SMALL_MODEL: Overrides = (("model.blocks", 4), ("model.latents", 32))
 """The demo's model in place of the paper's, for recipes and subsampling in budget `cpu`."""
 RECIPE_RATE = 6e-3
-FASTEST, LONGEST = "lr=9e-3", "adamw+lr=3e-3+epochs=36"
+FASTEST, LONGEST = "fourier=4+epochs=10", "adamw+lr=3e-3+epochs=36"
 """The recipe that is to reach the error of the other, both measured on one machine."""
 RECIPES: dict[str, Overrides] = {
     "base": (),
     "lr=3e-3": (("optim.lr", 3e-3),),
-    FASTEST: (("optim.lr", 9e-3),),
+    "lr=9e-3": (("optim.lr", 9e-3),),
     "lr=1.8e-2": (("optim.lr", 1.8e-2),),
     "rest-lr=3e-3": (("optim.rest_lr", 3e-3),),
     "warmup=0.02": (("optim.warmup", 0.02),),
@@ -146,14 +146,15 @@ RECIPES: dict[str, Overrides] = {
     "adamw+lr=1e-2": optimizer_settings("adamw", 10),
     LONGEST: optimizer_settings("adamw", 3),
     "fourier=4": (("model.fourier", 4),),
+    FASTEST: (("model.fourier", 4),),
     "batch=1": (("data.batch_size", 1),),
     "batch=4": (("data.batch_size", 4),),
     "points=486": (("data.subsample", 486),),
 }
 """Part of a cell's name -> settings in place of those of `base`."""
-LONGER = {"points=486": 2, LONGEST: 3}
+LONGER = {"points=486": 2, FASTEST: 5 / 6, LONGEST: 3}
 """Part of a cell's name -> multiple of the epochs: half of the points for twice the epochs cost about the same."""
-REPEATED = ("base", FASTEST, "fourier=4", LONGEST)
+REPEATED = ("base", "fourier=4", FASTEST, LONGEST)
 """Recipes with three seeds."""
 
 
@@ -232,7 +233,7 @@ def _recipes(budget: Budget) -> list[Cell]:
     epochs, training = RECIPE_EPOCHS[budget.name], usual.on.samples - usual.on.test
     found = []
     for name, changes in RECIPES.items():
-        length = epochs * LONGER.get(name, 1)
+        length = math.ceil(epochs * LONGER.get(name, 1))
         job = usual.with_settings(
             ("data.normalise.points", "gaussian"),
             ("data.holdout", max(1, training // 10)),

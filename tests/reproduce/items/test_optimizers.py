@@ -157,12 +157,12 @@ def test_the_report_has_the_minutes_to_the_error_of_adamw_over_seeds(tmp_path):
 
 def test_the_report_has_the_minutes_of_the_fastest_recipe_to_the_error_of_the_longest_run_with_adamw(tmp_path):
     ledger = Ledger(tmp_path)
-    write(ledger, "recipe/elasticity/lr=9e-3", [[(30, 0.3), (60, 0.2)], [(30, 0.3), (60, 0.1)]])
+    write(ledger, "recipe/elasticity/fourier=4+epochs=10", [[(30, 0.3), (60, 0.2)], [(30, 0.3), (60, 0.1)]])
     assert not any("× " in cell or cell.endswith("×") for row in rows(ledger) for cell in row)
     write(ledger, "recipe/elasticity/adamw+lr=3e-3+epochs=36", [[(120, 0.3), (240, 0.2)], [(90, 0.4), (180, 0.3)]])
     found = rows(ledger)
     assert ("adamw+lr=3e-3+epochs=36", "3.50 ± 0.71", "") in found
-    assert ("lr=9e-3", "0.750 ± 0.354", "5.00 ± 1.41×") in found
+    assert ("fourier=4+epochs=10", "0.750 ± 0.354", "5.00 ± 1.41×") in found
 
 
 def test_the_search_table_has_the_lowest_of_a_complete_search_in_bold(tmp_path):
