@@ -102,7 +102,7 @@ POINTS = {"smoke": (16, 32), "cpu": (1024, 2048, 4096), "paper": (1024, 2048, 40
 """Budget -> points drawn from each sample in every epoch; the first is where `grow` starts."""
 GROWTH = 0.8
 """Part of the run in which the points of `grow` become all points."""
-PASSES = {"smoke": 2.0, "cpu": 10.0}
+PASSES = {"smoke": 2.0, "cpu": 30.0}
 """Budget -> epochs with the fewest points; the paper's epochs with all points otherwise."""
 SAMPLES, HELD_OUT = 250, 50
 """Samples of a grid in budget `cpu`, and how many of them are for validation and for the test, each."""
