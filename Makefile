@@ -13,7 +13,7 @@ help:
 	@echo "make test-slow  the slow truths"
 	@echo "make native     build the CPU kernels now rather than on first use"
 	@echo "make sanitize   the kernel tests under address and undefined-behaviour sanitizers"
-	@echo "make bench      speed and memory, an hour on a quiet machine; tables and plots in docs/kernels.md and docs/lra.md"
+	@echo "make bench      speed and memory, an hour on a quiet machine; tables and plots in docs/concepts/kernels.md and docs/applications/sequences.md"
 	@echo "make docs       the documentation as a site, in build/site; make docs-serve shows it while you write"
 	@echo "make format     format the code"
 	@echo "make clean      remove .venv and everything made by demo and tests"

@@ -1,6 +1,6 @@
 """The flow past cars: errors of the panels where the answer is known, and what a car and its points cost.
 
-.venv/bin/python benchmarks/cars.py      about three minutes; the tables go into docs/cars.md
+.venv/bin/python benchmarks/cars.py      about three minutes; the tables go into docs/applications/cars.md
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from flare.utils.files import replace_between_marks
 from measure import RESULTS, gigabytes, load, peak_above, run_isolated, save
 from table import origin, table, three_digits
 
-PAGE = Path(__file__).parents[1] / "docs" / "cars.md"
+PAGE = Path(__file__).parents[1] / "docs" / "applications" / "cars.md"
 BEGIN, END = "<!-- cars accuracy table -->", "<!-- end of cars accuracy -->"
 BODIES = {
     "sphere": (1.0, 1.0, 1.0),

@@ -1,6 +1,6 @@
 """Exported files beside the model they came from: the time of one prediction, and how far the answers are apart.
 
-    .venv/bin/python benchmarks/export.py              some minutes; its table goes into docs/export.md
+    .venv/bin/python benchmarks/export.py              some minutes; its table goes into docs/how-to/export.md
     .venv/bin/python benchmarks/export.py --quick      small sizes, to try out
 
 One thread, in turns, CPU time: the model with its native kernels, the same on PyTorch's, and the two files.
@@ -28,7 +28,7 @@ from measure import RESULTS, interleaved, load, save, threads
 from stream import surrogate_of_points
 from table import origin, table, three_digits
 
-PAGE = Path(__file__).parents[1] / "docs" / "export.md"
+PAGE = Path(__file__).parents[1] / "docs" / "how-to" / "export.md"
 BEGIN, END = "<!-- export table -->", "<!-- end of export -->"
 ROUNDS = 3
 WAYS = {

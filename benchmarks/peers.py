@@ -1,4 +1,4 @@
-"""Time of FLARE and of its peers for one sample, in turns in one process; the table goes into docs/peers.md.
+"""Measure FLARE and the baselines on one sample in turns in one process, and write the table into `PAGE`.
 
 .venv/bin/python benchmarks/peers.py                    some minutes
 .venv/bin/python benchmarks/peers.py --points 400       to try out
@@ -20,7 +20,7 @@ from flare.train.recipes import OF_DATA, recipe_names, with_model
 from flare.utils.files import replace_between_marks
 from measure import CLOCKS, RESULTS, interleaved, load, others_percent, save, threads
 
-PAGE = Path(__file__).parents[1] / "docs" / "peers.md"
+PAGE = Path(__file__).parents[1] / "docs" / "concepts" / "baselines.md"
 BEGIN, END = "<!-- speed table -->", "<!-- end of speed -->"
 THREADS = 2
 

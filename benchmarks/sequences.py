@@ -1,5 +1,5 @@
 """Training steps of the six attentions, and of FLARE with additions, on long sequences: tokens a second and memory;
-table and plot in docs/lra.md.
+table and plot in docs/applications/sequences.md.
 
 .venv/bin/python benchmarks/sequences.py              about 20 minutes
 .venv/bin/python benchmarks/sequences.py --quick      two short lengths, to try out
@@ -29,7 +29,7 @@ from flare.train.presets import preset_path, read_yaml
 from flare.utils.files import replace_atomically, replace_between_marks
 from measure import CLOCKS, RESULTS, interleaved, load, others_percent, peak_above, run_isolated, save, threads
 
-PAGE = Path(__file__).parents[1] / "docs" / "lra.md"
+PAGE = Path(__file__).parents[1] / "docs" / "applications" / "sequences.md"
 PICTURE = PAGE.parent / "images" / "sequences.png"
 BEGIN, END = "<!-- sequences table -->", "<!-- end of sequences -->"
 LENGTHS = (1024, 2048, 4096, 8192, 16384)

@@ -1,6 +1,6 @@
 """Every solver in the forms people use: processor time per sample on one core, and the statistics of what it makes.
 
-.venv/bin/python benchmarks/solvers.py            all, about ten minutes; the tables go into docs/solvers.md
+.venv/bin/python benchmarks/solvers.py            all, about ten minutes; the tables go into docs/benchmarks/solvers.md
 .venv/bin/python benchmarks/solvers.py pipe       of one dataset, printed only
 """
 
@@ -23,7 +23,7 @@ from flare.utils.files import replace_between_marks
 from measure import RESULTS, load, save
 from table import origin, table, three_digits
 
-PAGE = Path(__file__).parents[1] / "docs" / "solvers.md"
+PAGE = Path(__file__).parents[1] / "docs" / "benchmarks" / "solvers.md"
 BEGIN, END = "<!-- solvers table -->", "<!-- end of solvers -->"
 FORMS: list[tuple[str, dict[str, Any], int]] = [
     ("darcy", {}, 50),

@@ -1,4 +1,4 @@
-"""Write the tables of docs/kernels.md, between their marks, from the records of the other benchmarks.
+"""Write the tables of docs/concepts/kernels.md, between their marks, from the records of the other benchmarks.
 
 .venv/bin/python benchmarks/table.py
 """
@@ -13,7 +13,7 @@ from typing import Any
 from flare.utils.files import replace_between_marks
 from measure import RESULTS, gigabytes, load
 
-PAGE = Path(__file__).parents[1] / "docs" / "kernels.md"
+PAGE = Path(__file__).parents[1] / "docs" / "concepts" / "kernels.md"
 BEGIN, END = "<!-- kernels table -->", "<!-- end -->"
 PICTURE = "images/kernels.png"
 LEVELS = {

@@ -1,7 +1,7 @@
 """The page with a million points: how long until it shows them, and how long a frame and a hover take.
 
-.venv/bin/python benchmarks/view.py                    all, some minutes; the table goes into docs/view.md
-.venv/bin/python benchmarks/view.py runs/demo          only the pictures of docs/view.md, of that run
+.venv/bin/python benchmarks/view.py                    all, some minutes; the table goes into docs/how-to/view.md
+.venv/bin/python benchmarks/view.py runs/demo          only the pictures of docs/how-to/view.md, of that run
 
 Truth, prediction and error in three panels, drawn by chromium's software renderer on this machine's processor: the
 slowest "graphics card" a user can have. Times are processor time of the browser, all its processes together. Needs
@@ -31,7 +31,7 @@ from flare.view.standalone import write_standalone
 from measure import RESULTS, load, others_percent, save
 from table import origin, table, three_digits
 
-PAGE = Path(__file__).parents[1] / "docs" / "view.md"
+PAGE = Path(__file__).parents[1] / "docs" / "how-to" / "view.md"
 BEGIN, END = "<!-- view table -->", "<!-- end of view -->"
 SIDES = (320, 1000)
 """Bodies have side² points."""

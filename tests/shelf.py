@@ -145,9 +145,11 @@ def code(run_: str, file: str) -> Callable[[Shelf, Path], None]:
 
 
 def brackets(shelf: Shelf, path: Path) -> None:
-    """As docs/data.md writes them."""
-    blocks = [step.text for step in steps(ROOT / "docs" / "data.md") if "DatasetWriter" in step.text]
-    exec(compile(blocks[0], "docs/data.md", "exec"), {})
+    """As docs/reference/dataset-format.md writes them."""
+    blocks = [
+        step.text for step in steps(ROOT / "docs" / "reference" / "dataset-format.md") if "DatasetWriter" in step.text
+    ]
+    exec(compile(blocks[0], "docs/reference/dataset-format.md", "exec"), {})
 
 
 def published_sheets(shelf: Shelf, path: Path) -> None:

@@ -28,28 +28,30 @@ pytest.importorskip("pyvista", reason="the extra 'mesh' is not installed")
 NEEDS = {
     "README.md": "data/brackets points.csv=flow.csv part.csv=loaded.csv part.stl=printable.stl runs/demo results "
     "part.vtu=plate.vtu",
-    "docs/cars.md": "data/drivaerml-40k=data/mine drivaerml_surface_presampled_1m=published/cars "
+    "docs/applications/cars.md": "data/drivaerml-40k=data/mine drivaerml_surface_presampled_1m=published/cars "
     "drivaerml_surface_presampled_40k=published/cars drivaerml=published/surfaces",
-    "docs/data.md": "Geo-FNO/elasticity/Meshes=published/elasticity LPBF_FLARE=published/parts data/lpbf",
-    "docs/discrepancies.md": "data/drivaerml-40k=data/mine data/darcy data/elasticity=data/elasticity-demo "
+    "docs/reference/dataset-format.md": "Geo-FNO/elasticity/Meshes=published/elasticity "
+    "LPBF_FLARE=published/parts data/lpbf",
+    "docs/paper/discrepancies.md": "data/drivaerml-40k=data/mine data/darcy data/elasticity=data/elasticity-demo "
     "data/listops data/text=data/listops",
-    "docs/export.md": "runs/demo",
-    "docs/faq.md": "data/mine runs/mine data/drivaerml-1m=data/mine",
-    "docs/lpbf.md": "bracket.step=block.step bracket.stl=block.stl",
-    "docs/lra.md": "lra_release/tsv_data=published/papers runs/listops",
-    "docs/million.md": "runs/demo runs/darcy runs/car=runs/mine data/drivaerml-1m=data/mine points flow.code car.code "
-    "part.csv=in-the-plane.csv",
-    "docs/peers.md": "data/darcy data/darcy-small",
-    "docs/predicting.md": "runs/demo data/mine runs/mine part.vtu=plate.vtu part.stl=surface.stl points "
+    "docs/how-to/export.md": "runs/demo",
+    "docs/how-to/troubleshooting.md": "data/mine runs/mine data/drivaerml-1m=data/mine",
+    "docs/applications/metal-printing.md": "bracket.step=block.step bracket.stl=block.stl",
+    "docs/applications/sequences.md": "lra_release/tsv_data=published/papers runs/listops",
+    "docs/how-to/large-meshes.md": "runs/demo runs/darcy runs/car=runs/mine data/drivaerml-1m=data/mine "
+    "points flow.code car.code part.csv=in-the-plane.csv",
+    "docs/concepts/baselines.md": "data/darcy data/darcy-small",
+    "docs/how-to/predict.md": "runs/demo data/mine runs/mine part.vtu=plate.vtu part.stl=surface.stl points "
     "part.csv=in-space.csv points.csv=in-space.csv",
-    "docs/reproduce.md": "results/records",
-    "docs/sensitivities.md": "runs/demo runs/car=runs/mine car.vtu=plate.vtu runs/wings part.vtp=plate.vtp examples",
-    "docs/serving.md": "runs/demo points.csv=in-the-plane.csv part.vtu=sheet.vtu",
-    "docs/spectra.md": "data/elasticity-demo runs/demo",
-    "docs/training.md": "data/darcy data/other=data/darcy my/settings.yaml=settings.yaml points.npz=flow.npz",
-    "docs/view.md": "data/elasticity-demo runs/demo data/other=data/elasticity-demo part.vtu=plate.vtu",
-    "docs/your-data.md": "results part.vtu=plate.vtu part.stl=surface.stl points.csv=in-space.csv wing.vtu=plate.vtu "
-    "runs/wings",
+    "docs/paper/reproduce.md": "results/records",
+    "docs/how-to/sensitivities.md": "runs/demo runs/car=runs/mine car.vtu=plate.vtu "
+    "runs/wings part.vtp=plate.vtp examples",
+    "docs/how-to/serve.md": "runs/demo points.csv=in-the-plane.csv part.vtu=sheet.vtu",
+    "docs/concepts/spectra.md": "data/elasticity-demo runs/demo",
+    "docs/how-to/train.md": "data/darcy data/other=data/darcy my/settings.yaml=settings.yaml points.npz=flow.npz",
+    "docs/how-to/view.md": "data/elasticity-demo runs/demo data/other=data/elasticity-demo part.vtu=plate.vtu",
+    "docs/how-to/import.md": "results part.vtu=plate.vtu part.stl=surface.stl points.csv=in-space.csv "
+    "wing.vtu=plate.vtu runs/wings",
 }
 """Page -> what must lie in the folder for its commands and blocks; see tests/shelf.py."""
 
@@ -128,8 +130,9 @@ NOT_RUN = {
 """Beginning of a command -> why no test runs it as printed."""
 
 SLOW = {
-    *(f"docs/{name}.md" for name in ("cars", "discrepancies", "faq", "lpbf", "lra", "million", "peers", "reproduce")),
-    *("docs/training.md", "docs/view.md"),
+    *(f"docs/applications/{name}.md" for name in ("cars", "metal-printing", "sequences")),
+    *(f"docs/how-to/{name}.md" for name in ("large-meshes", "train", "troubleshooting", "view")),
+    *("docs/concepts/baselines.md", "docs/paper/discrepancies.md", "docs/paper/reproduce.md"),
     *(name_of(page) for page in PAGES if name_of(page).startswith("docs/results/")),
 }
 

@@ -44,7 +44,7 @@ def run(words: Sequence[str]) -> int:
     names = list(dict.fromkeys([*recipe_names(), *MODELS]))
     if not predicts_fields(base):
         raise ConfigError(
-            f"--preset {chosen.preset} is not for models of fields; attentions for sequences are in docs/peers.md"
+            f"--preset {chosen.preset} is not for models of fields; docs/concepts/baselines.md lists attentions"
         )
     in_dim, shape = SHAPES.get(preset, (2, (100, 100)))
     if chosen.points is not None:

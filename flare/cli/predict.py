@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from flare.inference.surrogate import Surrogate
 
 ABOUT = """Predict fields in physical units with a trained surrogate.
-For classifiers of sequences, see docs/lra.md."""
+For classifiers of sequences, see docs/applications/sequences.md."""
 EPILOG = """examples:
   flare predict runs/wings part.vtu --out part_pred.vtu          the same mesh with the fields added
   flare predict runs/wings part.stl --set speed=30 --out part_pred.vtp --png part.png --html part.html

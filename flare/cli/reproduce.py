@@ -40,7 +40,7 @@ failed, or if --verify finds a cell that does not agree with its records."""
 def run(words: Sequence[str]) -> int:
     parser = make_parser("reproduce", "The paper's tables and figures, by one command each.", EPILOG)
     parser.add_argument("what", help="a table or figure, list, pages, or all")
-    parser.add_argument("--budget", choices=["smoke", "cpu", "paper"], help="how much; see docs/reproduce.md")
+    parser.add_argument("--budget", choices=["smoke", "cpu", "paper"], help="how much; see docs/paper/reproduce.md")
     parser.add_argument(
         "--seeds",
         type=int,
@@ -55,7 +55,7 @@ def run(words: Sequence[str]) -> int:
     parser.add_argument(
         "--verify",
         action="store_true",
-        help="do recorded cells again and compare; docs/reproduce.md has the rules",
+        help="do recorded cells again and compare; docs/paper/reproduce.md has the rules",
     )
     parser.add_argument("--records", help=f"folder of the records; default {RECORDS}, for smoke WORK/smoke/records")
     parser.add_argument("--work", help=f"folder of data and runs; default {WORK}")

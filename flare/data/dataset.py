@@ -277,7 +277,7 @@ def read_about(path: Path) -> dict[str, Any]:
         verb = "Download" if "download" in command else "Make"
         raise DataError(
             f"dataset {path} does not exist. {verb} it with `{command}`, import your own files with `flare data import "
-            f"FILES --target FIELD --out {path}`, or write your own arrays with DatasetWriter: see docs/data.md"
+            f"FILES --target FIELD --out {path}`, or write arrays with DatasetWriter: docs/reference/dataset-format.md"
         )
     try:
         about = json.loads(manifest.read_text(encoding="utf-8"))

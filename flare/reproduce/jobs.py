@@ -243,7 +243,7 @@ class Training(Job):
         return {"curve": self.curve(workspace), "cpu_curve": timed}
 
     def _offset_error(self, workspace: Workspace, offset: float) -> float:
-        """Return the error of the authors' code, which adds a constant: see docs/discrepancies.md, number 12."""
+        """Return the error of the authors' code, which adds a constant: see docs/paper/discrepancies.md, number 12."""
         import torch
 
         from flare.inference.surrogate import load

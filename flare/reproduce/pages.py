@@ -42,7 +42,7 @@ GENERATED = re.compile(rf".+-(?:{'|'.join(budget.key for budget in SHOWN)})-(?:.
 LEGEND = {
     "±": "± is the sample standard deviation over seeds.",
     "(paper)": "(paper) is the paper's number, in its own setting.",
-    "| #": "#n is a row of [discrepancies](../discrepancies.md).",
+    "| #": "#n is a row of [discrepancies](../paper/discrepancies.md).",
 }
 """Text on a page -> its explanation."""
 

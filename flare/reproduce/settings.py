@@ -23,7 +23,7 @@ class Decision:
     """
 
     number: int
-    """Row in docs/discrepancies.md."""
+    """Row in docs/paper/discrepancies.md."""
     setting: str
     coded: Any
     """Value in the authors' code."""
@@ -64,7 +64,7 @@ class SettingDifference(NamedTuple):
     here: str
     paper: str
     discrepancy: str = ""
-    """Row of docs/discrepancies.md that explains it, such as `#15`."""
+    """Row of docs/paper/discrepancies.md that explains it, such as `#15`."""
 
 
 def differences_of(cell: Cell) -> list[SettingDifference]:

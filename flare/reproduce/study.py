@@ -38,7 +38,7 @@ class Cell:
     seeds: int | None = None
     """Number of seeds. None: that of the budget."""
     discrepancies: Mapping[str, int] = field(default_factory=dict)
-    """Setting -> row of docs/discrepancies.md that explains its value in this cell."""
+    """Setting -> row of docs/paper/discrepancies.md that explains its value in this cell."""
 
     @property
     def name(self) -> str:

@@ -112,7 +112,7 @@ def read_sequences(files: SequenceFiles, out: str | Path, *, quiet: bool = False
     groups = files.files()
     for path in (path for group in groups.values() for path in group):
         if not path.is_file():
-            raise DataError(f"{path} is missing; docs/lra.md lists the files of {files.name}")
+            raise DataError(f"{path} is missing; docs/applications/sequences.md lists the files of {files.name}")
     provenance: dict[str, Any] = {
         "kind": "published",
         "reader": files.reader,

@@ -202,8 +202,8 @@ class TrainConfig:
 
     data: DataConfig = field(default_factory=DataConfig)
     model: dict[str, Any] = field(default_factory=lambda: {"name": "flare"})
-    """`name` and the keyword arguments of that model, such as --model.channels 64; see docs/model.md for FLARE and
-    docs/peers.md for the baselines and sequences."""
+    """`name` and the keyword arguments of that model, such as --model.channels 64; see
+    docs/concepts/model.md for FLARE and docs/concepts/baselines.md for the baselines and sequences."""
     optim: OptimConfig = field(default_factory=OptimConfig)
     loss: LossConfig = field(default_factory=LossConfig)
     epochs: int = 500

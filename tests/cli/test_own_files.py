@@ -16,7 +16,7 @@ from flare.view.runs import RunSource
 from tests.cli.test_bad_input import fails
 from tests.meshes import folder_of_plates, plate, pv, same
 
-PAGE = Path(__file__).parents[2] / "docs" / "your-data.md"
+PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "import.md"
 SMALLER = ["--model.channels=16", "--model.blocks=1", "--model.heads=4", "--model.latents=8", "--epochs=12"]
 SMALLER += ["--model.kv_depth=0", "--model.ffn_depth=0", "--data.batch_size=4", "--optim.lr=3e-3", "--device=cpu"]
 SMALLER += ["--report=false"]

@@ -1,4 +1,4 @@
-"""Differences between our settings and the paper's, and the decisions of docs/discrepancies.md."""
+"""Differences between our settings and the paper's, and the decisions of docs/paper/discrepancies.md."""
 
 import re
 from dataclasses import replace
@@ -29,7 +29,7 @@ def differences(cell):
 
 
 def test_every_decision_is_a_row_of_the_discrepancies():
-    text = (ROOT / "docs" / "discrepancies.md").read_text(encoding="utf-8")
+    text = (ROOT / "docs" / "paper" / "discrepancies.md").read_text(encoding="utf-8")
     rows = {int(number) for number in re.findall(r"^\| (\d+) \|", text, re.MULTILINE)}
     assert {each.number for each in DECISIONS} | {each.number for each in VARIANTS.values()} <= rows
 

@@ -13,7 +13,7 @@ def run(words: Sequence[str]) -> int:
 
     parser = make_parser("data card", "Describe a benchmark and its pitfalls.")
     parser.add_argument("name", nargs="?", help=f"one of: {', '.join(card_names())}; default a list of them")
-    parser.add_argument("--all", action="store_true", help="print all cards, as in docs/datasets.md")
+    parser.add_argument("--all", action="store_true", help="print all cards, as in docs/benchmarks/datasets.md")
     args = parse(parser, words)
     if args.all:
         print(datasets_page(), end="")

@@ -32,8 +32,9 @@ MAX_STRESS = 2000.0
 """Largest von Mises stress at a node in MPa; the benchmark drops parts beyond."""
 BENCHMARK_STRAIN = -0.0065
 """Inherent strain of the benchmark, fitted on two dozen random parts at two strains so that the quartiles of the
-largest rise and of the largest stress approach the published ones; docs/lpbf.md compares them. The preset's
--0.009, which was read off seven shapes, gives more of both and would drop a third of the parts."""
+largest rise and of the largest stress approach the published ones; docs/applications/metal-printing.md
+compares them. The preset's -0.009, which was read off seven shapes, gives more of both and would drop a third of the
+parts."""
 STEPS = 27
 """Steps of a history: 25 layer groups of 2.4 mm fill the build volume; then cooled and released."""
 

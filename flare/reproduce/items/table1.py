@@ -47,7 +47,7 @@ class ModelVariant:
     """A choice in which the paper and its code differ, made the other way."""
 
     number: int
-    """Row in docs/discrepancies.md."""
+    """Row in docs/paper/discrepancies.md."""
     model: str
     datasets: Sequence[str]
     settings: Overrides

@@ -2,7 +2,7 @@
 
 Accuracies are those of the test split with masks. Cells `dev-split` have the protocol that the published table most
 probably has: validation split, padding treated as tokens. This protocol, the kernel of linear attention, the features
-of Performer and the learning rate of Text are number 20 of docs/discrepancies.md, and each choice is a cell.
+of Performer and the learning rate of Text are number 20 of docs/paper/discrepancies.md, and each choice is a cell.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ OVERWRITTEN = ("flare", "performer", "norm")
 
 @dataclass(frozen=True)
 class AttentionVariant:
-    """A choice of number 20 of docs/discrepancies.md, made the other way."""
+    """A choice of number 20 of docs/paper/discrepancies.md, made the other way."""
 
     tasks: Sequence[str]
     attentions: Sequence[str]

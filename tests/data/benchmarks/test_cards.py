@@ -1,4 +1,4 @@
-"""Dataset cards agree with presets, landmarks and docs/datasets.md."""
+"""Dataset cards agree with presets, landmarks and docs/benchmarks/datasets.md."""
 
 from pathlib import Path
 
@@ -26,7 +26,7 @@ def test_a_card_agrees_with_its_preset_and_its_landmarks(name):
 
 def test_the_page_in_docs_is_generated_from_the_cards(capsys):
     assert main(["data", "card", "--all"]) == 0
-    assert (ROOT / "docs" / "datasets.md").read_text(encoding="utf-8") == capsys.readouterr().out
+    assert (ROOT / "docs" / "benchmarks" / "datasets.md").read_text(encoding="utf-8") == capsys.readouterr().out
 
 
 def test_an_unknown_card_is_refused():

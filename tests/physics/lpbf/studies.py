@@ -1,4 +1,4 @@
-"""Studies of whole builds: tests assert them, and this command writes their tables into docs/lpbf.md.
+"""Studies of whole builds: tests assert them, and this command writes their tables into `PAGE`.
 
 .venv/bin/python -m tests.physics.lpbf.studies          a few minutes on an idle machine
 """
@@ -16,7 +16,7 @@ from flare.physics.lpbf import simulate
 from flare.utils.files import replace_between_marks
 from tests.physics.lpbf.shapes import bar, bracket, bridge, coarse_process, plate_with_hole, shaft, shelf, tube
 
-PAGE = Path(__file__).parents[3] / "docs" / "lpbf.md"
+PAGE = Path(__file__).parents[3] / "docs" / "applications" / "metal-printing.md"
 BEGIN, END = "<!-- studies -->", "<!-- end of studies -->"
 
 CALIBRATION = {  # nodes; max and min of disp_z, max |disp_x|, max von Mises at centers, peak temperature; ε* = −0.008

@@ -1,6 +1,6 @@
 """Dataset cards: definition of each benchmark, its published files, and known pitfalls.
 
-A card is a YAML file in this folder. docs/datasets.md is generated from them:  flare data card --all
+A card is a YAML file in this folder. docs/benchmarks/datasets.md is generated from them:  flare data card --all
 """
 
 from __future__ import annotations
@@ -204,7 +204,7 @@ def compare_with_paper(result: Mapping[str, Any]) -> str:
 
 
 def datasets_page() -> str:
-    """Return docs/datasets.md."""
+    """Return docs/benchmarks/datasets.md."""
     return "\n".join([INTRODUCTION, *(as_markdown(card(name)) for name in card_names())])
 
 
