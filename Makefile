@@ -1,4 +1,4 @@
-# `make demo` and `make test` each do all set-up by themselves; a second run starts at once.
+# `make demo` and `make test` set up what they need by themselves; a second run starts at once.
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 BIN := .venv/bin
 # Two test processes of one thread each fill the two cores better than one process of two threads.
@@ -8,24 +8,29 @@ JOBS ?= 2
 
 help:
 	@echo "make demo       make a small dataset, train FLARE on it, write runs/demo/report.html"
-	@echo "make compare    FLARE and its peers on one small dataset, three seeds: about an hour"
+	@echo "make compare    FLARE and the baselines on one small dataset, three seeds: about an hour"
 	@echo "make test       lint, types and the default test suite"
-	@echo "make test-slow  the slow truths"
+	@echo "make test-slow  the slow tests"
 	@echo "make native     build the CPU kernels now rather than on first use"
 	@echo "make sanitize   the kernel tests under address and undefined-behaviour sanitizers"
-	@echo "make bench      speed and memory, an hour on a quiet machine; tables and plots in docs/concepts/kernels.md and docs/applications/sequences.md"
+	@echo "make bench      speed and memory, an hour on a quiet machine; tables and plots in docs/benchmarks"
 	@echo "make docs       the documentation as a site, in build/site; make docs-serve shows it while you write"
 	@echo "make format     format the code"
 	@echo "make clean      remove .venv and everything made by demo and tests"
 
-.venv/ready: pyproject.toml constraints.txt
+.venv/package: pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "flare needs Python 3.11 or newer; set PYTHON=...")'
-	@echo "Setting up .venv (once, a minute or two) ..."
+	@echo "Setting up .venv (once, about a minute) ..."
 	@$(PYTHON) -m venv .venv
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e .
+	@touch $@
+
+.venv/ready: .venv/package
+	@echo "Installing what development needs (once, about a minute) ..."
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
 	@touch $@
 
-demo: .venv/ready
+demo: .venv/package
 	@$(BIN)/flare data make elasticity --samples 1100 --test-samples 100 --out data/elasticity-demo
 	@$(BIN)/flare train --preset demo --out runs/demo --if-exists resume
 
@@ -33,7 +38,7 @@ compare: .venv/ready
 	@$(BIN)/flare data make darcy --resolution 13 --grid node --samples 160 --test-samples 40 --out data/darcy-small
 	@$(BIN)/flare compare --preset small --out runs/compare
 
-# A test that hangs for a quarter of an hour shows where, and fails; the others go on.
+# A test that hangs for a quarter of an hour prints its stack and fails; the others continue.
 test: .venv/ready
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
@@ -43,10 +48,10 @@ test: .venv/ready
 test-slow: .venv/ready
 	@$(BIN)/pytest -m slow
 
-native: .venv/ready
+native: .venv/package
 	@$(BIN)/python -m flare.mixer.native
 
-# The runtime of the sanitizers must be loaded before python's own libraries; leaks of python are not ours to judge.
+# The sanitizer runtime must be loaded before Python's libraries. Leaks of Python itself are not checked.
 sanitize: .venv/ready
 	@FLARE_CACHE=build/sanitize FLARE_CXXFLAGS="-fsanitize=address,undefined -fno-sanitize-recover=undefined -g -O1" \
 	LD_PRELOAD="$$(g++ -print-file-name=libasan.so) $$(g++ -print-file-name=libstdc++.so.6)" ASAN_OPTIONS=detect_leaks=0 \
