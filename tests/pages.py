@@ -1,6 +1,7 @@
 """What the pages show: their Python blocks and their commands, in the order in which a reader meets them."""
 
 import re
+import textwrap
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -37,21 +38,24 @@ def name_of(page: Path) -> str:
 
 
 def steps(page: Path) -> list[Step]:
-    """All there is to do on a page, from top to bottom. A block is one of commands if its first line is one."""
+    """List all there is to do on a page, from top to bottom.
+
+    A block marked `bash` consists of commands; so does an unmarked block whose first line is a command.
+    """
     found: list[Step] = []
     language, block, before = None, [], ""
     for number, line in enumerate(page.read_text(encoding="utf-8").splitlines(), 1):
+        fence = line.strip().startswith("```")
         indented = language is None and line.startswith("    ") and not before.strip()
-        if line.startswith("```") and language is None:
-            language, block = line[3:].strip(), []
-        elif line.startswith("```"):
+        if fence and language is None:
+            language, block = line.strip()[3:].strip(), []
+        elif fence:
+            begins = number - len(block)
             if language == "python":
-                found.append(Step(name_of(page), number - len(block), "python", "\n".join(block)))
-            elif language == "" and COMMAND.match(block[0]):
-                begins = number - len(block)
-                found += [
-                    Step(name_of(page), begins + i, "shell", without_comment(line)) for i, line in enumerate(block)
-                ]
+                text = textwrap.dedent("\n".join(block))
+                found.append(Step(name_of(page), begins, "python", text))
+            elif language == "bash" or (language == "" and COMMAND.match(block[0])):
+                found += [Step(name_of(page), begins + i, "shell", text) for i, text in commands_of(block)]
             language = None
         elif language is not None:
             block.append(line)
@@ -65,8 +69,20 @@ def steps(page: Path) -> list[Step]:
     return found
 
 
+def commands_of(block: list[str]) -> list[tuple[int, str]]:
+    """List the commands of a block with the index of their first lines, joined where a line ends in a backslash."""
+    found: list[tuple[int, str]] = []
+    parts: list[str] = []
+    for index, line in enumerate(block):
+        parts.append(without_comment(line).removesuffix("\\").strip())
+        if not line.rstrip().endswith("\\"):
+            found.append((index + 1 - len(parts), " ".join(parts)))
+            parts = []
+    return [(index, text) for index, text in found if text]
+
+
 def without_comment(line: str) -> str:
-    return re.sub(r"\s+#.*", "", line).strip()
+    return re.sub(r"(^|\s+)#.*", "", line).strip()
 
 
 def to_run(page: Path) -> list[Step]:

@@ -10,6 +10,7 @@ import shutil
 import subprocess
 import sys
 from importlib import import_module
+from importlib.util import module_from_spec, spec_from_file_location
 
 import pytest
 
@@ -180,6 +181,28 @@ def test_every_table_that_a_page_announces_is_there():
     between = [found for page in PAGES for found in re.findall(r"<!-- .+? -->\n(.*?)<!-- end", page.read_text(), re.S)]
     assert len(between) > 10
     assert all(re.search(r"^\|[ :|-]+\|$", text, re.M) for text in between)
+
+
+def hook_of_the_site(name):
+    spec = spec_from_file_location(name, ROOT / "docs" / f"{name}.py")
+    module = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_formulas_become_mathml_and_code_stays():
+    pytest.importorskip("latex2mathml")
+    markdown = pytest.importorskip("markdown")
+    hook = hook_of_the_site("formulas")
+    page = "The error is $\\frac{a_1}{b_2}$, `$HOME` costs $5.\n\n$$\nY = \\mathrm{softmax}(K Q^\\top) V\n$$\n"
+    html = markdown.markdown(
+        page, extensions=["pymdownx.arithmatex"], extension_configs={"pymdownx.arithmatex": {"generic": True}}
+    )
+    html = hook.on_page_content(html)
+    assert html.count("<math ") == 2
+    assert "<mfrac>" in html
+    assert 'display="block"' in html
+    assert "<code>$HOME</code> costs $5." in html
 
 
 LOADS = re.compile(
