@@ -1,6 +1,6 @@
 """Exported files beside the model they came from: the time of one prediction, and how far the answers are apart.
 
-    .venv/bin/python benchmarks/export.py              some minutes; its table goes into docs/how-to/export.md
+    .venv/bin/python benchmarks/export.py              some minutes; the table goes into `PAGE`
     .venv/bin/python benchmarks/export.py --quick      small sizes, to try out
 
 One thread, in turns, CPU time: the model with its native kernels, the same on PyTorch's, and the two files.
@@ -24,11 +24,11 @@ from flare.inference.export import export
 from flare.inference.surrogate import Surrogate
 from flare.models import use_backend
 from flare.utils.files import replace_between_marks
-from measure import RESULTS, interleaved, load, save, threads
+from measure import PERFORMANCE, RESULTS, interleaved, load, save, threads
 from stream import surrogate_of_points
 from table import origin, table, three_digits
 
-PAGE = Path(__file__).parents[1] / "docs" / "how-to" / "export.md"
+PAGE = PERFORMANCE
 BEGIN, END = "<!-- export table -->", "<!-- end of export -->"
 ROUNDS = 3
 WAYS = {

@@ -1,6 +1,6 @@
 """What a simulated print costs: seconds on one and on two threads, memory, growth with nodes, solver iterations.
 
-.venv/bin/python benchmarks/lpbf.py            about ten minutes on a quiet machine; writes tables into `PAGE`
+.venv/bin/python benchmarks/lpbf.py            about ten minutes on a quiet machine; the tables go into `PAGE`
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from flare.mesh.voxels import Voxels
 from flare.physics.lpbf import numba_threads, process_preset, simulate
 from flare.physics.lpbf.parts import draw_part
 from flare.utils.files import replace_between_marks
-from measure import RESULTS, gigabytes, load, others_percent, peak_above, run_isolated, save
+from measure import PERFORMANCE, RESULTS, gigabytes, load, others_percent, peak_above, run_isolated, save
 from table import origin, table, three_digits
 
-PAGE = Path(__file__).parents[1] / "docs" / "applications" / "metal-printing.md"
+PAGE = PERFORMANCE
 BEGIN, END = "<!-- cost table -->", "<!-- end of cost -->"
 DZ, GROUP = 0.6, 4
 """Height of a voxel in mm, voxels of a layer group: the benchmark's."""

@@ -20,6 +20,10 @@ from flare.utils.environment import describe_environment
 from flare.utils.files import write_json
 
 RESULTS = Path(__file__).parent / "results"
+DOCS = Path(__file__).parents[1] / "docs"
+PERFORMANCE, VALIDATION = (DOCS / "benchmarks" / f"{name}.md" for name in ("performance", "validation"))
+"""Pages with the tables of these scripts."""
+IMAGES = DOCS / "images"
 CLOCKS: dict[int, Callable[[], float]] = {1: time.process_time, 2: time.perf_counter}
 """Threads -> clock: CPU time of one thread, which a busy neighbour hardly touches, and the wall time of two."""
 

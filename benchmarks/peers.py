@@ -18,9 +18,9 @@ from torch import nn
 from flare.models import build_model, count_parameters, use_backend
 from flare.train.recipes import OF_DATA, recipe_names, with_model
 from flare.utils.files import replace_between_marks
-from measure import CLOCKS, RESULTS, interleaved, load, others_percent, save, threads
+from measure import CLOCKS, PERFORMANCE, RESULTS, interleaved, load, others_percent, save, threads
 
-PAGE = Path(__file__).parents[1] / "docs" / "concepts" / "baselines.md"
+PAGE = PERFORMANCE
 BEGIN, END = "<!-- speed table -->", "<!-- end of speed -->"
 THREADS = 2
 

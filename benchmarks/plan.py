@@ -1,6 +1,6 @@
 """Compare predictions of the planner with measurements of workloads on which it was not calibrated.
 
-    .venv/bin/python benchmarks/plan.py                about 13 minutes; writes the table of docs/how-to/large-meshes.md
+    .venv/bin/python benchmarks/plan.py                about 13 minutes; the table goes into `PAGE`
     .venv/bin/python benchmarks/plan.py --quick        small sizes, to try it out
     .venv/bin/python benchmarks/plan.py --only ranks   rows of one kind, to try it out
 
@@ -29,10 +29,10 @@ from flare.train import profiling
 from flare.train.profiling import CHUNK, Usage, Workload, measure, prediction_workload, profiling_run, usage_of_run
 from flare.train.run_folder import RunFolder
 from flare.utils.files import replace_between_marks
-from measure import RESULTS, gigabytes, load, save
+from measure import PERFORMANCE, RESULTS, gigabytes, load, save
 from table import origin, table, three_digits
 
-PAGE = Path(__file__).parents[1] / "docs" / "how-to" / "large-meshes.md"
+PAGE = PERFORMANCE
 BEGIN, END = "<!-- plan table -->", "<!-- end of plan -->"
 
 MODEL = {"name": "flare", "channels": 64, "heads": 8, "blocks": 8, "latents": 128}

@@ -16,9 +16,9 @@ from matplotlib.ticker import EngFormatter, NullFormatter, StrMethodFormatter
 
 from flare.report.style import ACCENT, GREY, INK, SMALL, new_figure, plain
 from flare.utils.files import replace_atomically
-from measure import RESULTS, gigabytes, load
+from measure import IMAGES, RESULTS, gigabytes, load
 
-PICTURE = Path(__file__).parents[1] / "docs" / "images" / "kernels.png"
+PICTURE = IMAGES / "kernels.png"
 COLOURS = {"compiled": GREY, "native": ACCENT}
 NAMES = {"compiled": "torch.compile", "native": "native"}
 MODES = {"inference": "Whole model, inference", "training step": "Whole model, training step"}

@@ -1,5 +1,5 @@
 """Training steps of the six attentions, and of FLARE with additions, on long sequences: tokens a second and memory;
-table and plot in docs/applications/sequences.md.
+table and plot in `PAGE`.
 
 .venv/bin/python benchmarks/sequences.py              about 20 minutes
 .venv/bin/python benchmarks/sequences.py --quick      two short lengths, to try out
@@ -27,10 +27,21 @@ from flare.sequence.encoder import SequenceEncoder
 from flare.sequence.recipes import with_attention
 from flare.train.presets import preset_path, read_yaml
 from flare.utils.files import replace_atomically, replace_between_marks
-from measure import CLOCKS, RESULTS, interleaved, load, others_percent, peak_above, run_isolated, save, threads
+from measure import (
+    CLOCKS,
+    IMAGES,
+    PERFORMANCE,
+    RESULTS,
+    interleaved,
+    load,
+    others_percent,
+    peak_above,
+    run_isolated,
+    save,
+    threads,
+)
 
-PAGE = Path(__file__).parents[1] / "docs" / "applications" / "sequences.md"
-PICTURE = PAGE.parent / "images" / "sequences.png"
+PAGE, PICTURE = PERFORMANCE, IMAGES / "sequences.png"
 BEGIN, END = "<!-- sequences table -->", "<!-- end of sequences -->"
 LENGTHS = (1024, 2048, 4096, 8192, 16384)
 VOCABULARY, LABELS = 16, 10

@@ -1,6 +1,6 @@
 """Every solver in the forms people use: processor time per sample on one core, and the statistics of what it makes.
 
-.venv/bin/python benchmarks/solvers.py            all, about ten minutes; the tables go into docs/benchmarks/solvers.md
+.venv/bin/python benchmarks/solvers.py            all, about ten minutes; the tables go into docs/benchmarks
 .venv/bin/python benchmarks/solvers.py pipe       of one dataset, printed only
 """
 
@@ -20,11 +20,11 @@ from flare.data.benchmarks.landmarks import landmarks
 from flare.data.generation.generate import generate
 from flare.physics import generator_class
 from flare.utils.files import replace_between_marks
-from measure import RESULTS, load, save
+from measure import PERFORMANCE, RESULTS, VALIDATION, load, save
 from table import origin, table, three_digits
 
-PAGE = Path(__file__).parents[1] / "docs" / "benchmarks" / "solvers.md"
-BEGIN, END = "<!-- solvers table -->", "<!-- end of solvers -->"
+COST = "<!-- solvers cost table -->", "<!-- end of solvers cost -->"
+STATISTICS = "<!-- solvers statistics table -->", "<!-- end of solvers statistics -->"
 FORMS: list[tuple[str, dict[str, Any], int]] = [
     ("darcy", {}, 50),
     ("darcy", {"grid": "node"}, 5),
@@ -60,8 +60,8 @@ def measure(name: str, options: dict[str, Any], samples: int) -> dict[str, Any]:
         }
 
 
-def tables(record: dict[str, Any]) -> str:
-    """What a sample costs; then our statistics beside the published ones."""
+def tables(record: dict[str, Any]) -> tuple[str, str]:
+    """Return the cost of a sample, and our statistics beside the published ones."""
     cost, known = [], []
     for row in record["rows"]:
         name, whole = row["dataset"], not row["options"]
@@ -72,10 +72,10 @@ def tables(record: dict[str, Any]) -> str:
         published = card(name).published
         for key, value in row["landmarks"].items():
             theirs = [f"{published[key].value:.4g}", published[key].source] if key in published else ["–", "–"]
-            known.append([f"{name}: {key}", f"{value:.4g}", *theirs])
-    head = ["Seconds a sample, one core", "median", "most", "may take", "samples", "redrawn"]
-    beside = ["Statistic of the samples above, as published", "ours", "published", "source"]
-    return "\n\n".join([table(head, cost), table(beside, known), origin(record)])
+            known.append([f"{name}: {key}".replace("|", "\\|"), f"{value:.4g}", *theirs])
+    head = ["Seconds per sample, one core", "median", "most", "limit", "samples", "redrawn"]
+    beside = ["Statistic", "ours", "published", "source"]
+    return f"{table(head, cost)}\n\n{origin(record)}", f"{table(beside, known)}\n\n{origin(record)}"
 
 
 def main(names: list[str]) -> None:
@@ -90,7 +90,9 @@ def main(names: list[str]) -> None:
             print(f"{'':<12} {key}: {value:.4g}", flush=True)
     if not names:
         save("solvers", {"rows": rows}, RESULTS)
-        replace_between_marks(PAGE, BEGIN, END, tables(load("solvers") or {}))
+        cost, known = tables(load("solvers") or {})
+        replace_between_marks(PERFORMANCE, *COST, cost)
+        replace_between_marks(VALIDATION, *STATISTICS, known)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """Prediction in chunks: ten million points from disk to disk, its memory, and its time and answer beside the whole's.
 
-    .venv/bin/python benchmarks/stream.py              10 minutes, 3 GB of disk; writes a table into `PAGE`
+    .venv/bin/python benchmarks/stream.py              10 minutes, 3 GB of disk; the table goes into `PAGE`
     .venv/bin/python benchmarks/stream.py --quick      small sizes, to try out
 
 Memory is the peak above what the process held with the model loaded. The CPU time of one thread is compared. The exit
@@ -25,10 +25,10 @@ from flare.inference.chunked import Chunk, empty_outputs, predict_into
 from flare.inference.mesh_inputs import mesh_inputs
 from flare.inference.surrogate import Surrogate
 from flare.utils.files import replace_between_marks
-from measure import RESULTS, gigabytes, load, peak_above, run_isolated, save, threads
+from measure import PERFORMANCE, RESULTS, gigabytes, load, peak_above, run_isolated, save, threads
 from table import origin, table, three_digits
 
-PAGE = Path(__file__).parents[1] / "docs" / "how-to" / "large-meshes.md"
+PAGE = PERFORMANCE
 BEGIN, END = "<!-- stream table -->", "<!-- end of stream -->"
 MODEL = {"name": "flare", "channels": 64, "blocks": 8, "heads": 8, "latents": 128}
 LIMIT_GB = 2

@@ -1,4 +1,4 @@
-"""Write the tables of docs/concepts/kernels.md, between their marks, from the records of the other benchmarks.
+"""Write the tables of the CPU kernels into `PAGE`, between their marks, from the records of the other benchmarks.
 
 .venv/bin/python benchmarks/table.py
 """
@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Any
 
 from flare.utils.files import replace_between_marks
-from measure import RESULTS, gigabytes, load
+from measure import PERFORMANCE, RESULTS, gigabytes, load
 
-PAGE = Path(__file__).parents[1] / "docs" / "concepts" / "kernels.md"
-BEGIN, END = "<!-- kernels table -->", "<!-- end -->"
-PICTURE = "images/kernels.png"
+PAGE = PERFORMANCE
+BEGIN, END = "<!-- kernels table -->", "<!-- end of kernels -->"
+PICTURE = "../images/kernels.png"
 LEVELS = {
     "model": "Whole model, 8 blocks",
     "block": "One block",
@@ -33,7 +33,10 @@ TARGETS = {
     ("Pipe", "training step"): 2.5,
 }
 """What the kernels set out to reach: what a prototype had shown, on another machine."""
-CAPTION = "Times as fast as eager: CPU time of 1 thread / wall time of 2. The last three columns are native's."
+CAPTION = (
+    "Speedup over eager PyTorch: CPU time with 1 thread / wall time with 2 threads. "
+    "GFLOP/s, Gexp/s and the share of the peak are those of the native kernels."
+)
 Record = dict[str, Any]
 
 

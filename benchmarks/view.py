@@ -1,7 +1,7 @@
 """The page with a million points: how long until it shows them, and how long a frame and a hover take.
 
-.venv/bin/python benchmarks/view.py                    all, some minutes; the table goes into docs/how-to/view.md
-.venv/bin/python benchmarks/view.py runs/demo          only the pictures of docs/how-to/view.md, of that run
+.venv/bin/python benchmarks/view.py                    all, some minutes; the table goes into `PAGE`
+.venv/bin/python benchmarks/view.py runs/demo          only the pictures of that run, for docs/how-to/view.md
 
 Truth, prediction and error in three panels, drawn by chromium's software renderer on this machine's processor: the
 slowest "graphics card" a user can have. Times are processor time of the browser, all its processes together. Needs
@@ -28,10 +28,10 @@ from flare.utils.files import replace_between_marks
 from flare.view.server import ViewServer
 from flare.view.source import Arrays
 from flare.view.standalone import write_standalone
-from measure import RESULTS, load, others_percent, save
+from measure import IMAGES, PERFORMANCE, RESULTS, load, others_percent, save
 from table import origin, table, three_digits
 
-PAGE = Path(__file__).parents[1] / "docs" / "how-to" / "view.md"
+PAGE = PERFORMANCE
 BEGIN, END = "<!-- view table -->", "<!-- end of view -->"
 SIDES = (320, 1000)
 """Bodies have side² points."""
@@ -143,7 +143,7 @@ def tables(record: dict[str, Any]) -> str:
     return f"{table(head, rows)}\n\n{origin(record)}"
 
 
-def pictures(run: str, folder: Path = PAGE.parent / "images") -> None:
+def pictures(run: str, folder: Path = IMAGES) -> None:
     """The page of a run with the pointer on a point, and its eigenvectors."""
     from flare.view.runs import RunSource
 

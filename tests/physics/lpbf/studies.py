@@ -16,7 +16,7 @@ from flare.physics.lpbf import simulate
 from flare.utils.files import replace_between_marks
 from tests.physics.lpbf.shapes import bar, bracket, bridge, coarse_process, plate_with_hole, shaft, shelf, tube
 
-PAGE = Path(__file__).parents[3] / "docs" / "applications" / "metal-printing.md"
+PAGE = Path(__file__).parents[3] / "docs" / "benchmarks" / "validation.md"
 BEGIN, END = "<!-- studies -->", "<!-- end of studies -->"
 
 CALIBRATION = {  # nodes; max and min of disp_z, max |disp_x|, max von Mises at centers, peak temperature; ε* = −0.008
