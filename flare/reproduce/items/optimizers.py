@@ -77,6 +77,11 @@ CHOSEN: dict[Key, float] = {
     ("elasticity", "gnot", "soap"): 10.0,
     ("elasticity", "gnot", "muon"): 3.0,
     ("elasticity", "lno", "adamw"): 1.0,
+    ("elasticity", "lno", "soap"): 3.0,
+    ("elasticity", "lno", "muon"): 3.0,
+    ("elasticity", "transolver", "adamw"): 10.0,
+    ("elasticity", "transolver", "soap"): 10.0,
+    ("elasticity", "transolver", "muon"): 10.0,
     ("darcy", "flare", "adamw"): 1.0,
     ("airfoil", "flare", "adamw"): 10.0,
     ("pipe", "flare", "adamw"): 1.0,
@@ -185,7 +190,7 @@ def _comparison(budget: Budget, key: Key) -> list[Cell]:
     dataset, model, optimizer = key
     has_shorter = model == "flare" and optimizer != "adamw" and budget.name != "smoke"
     lengths = list(LENGTHS) if has_shorter else ["1"]
-    seeds = None if (dataset, model) == ("elasticity", "flare") else 1
+    seeds = None if dataset == "elasticity" else 1
     factor = chosen_factor(key)
     return [
         Cell((*key, f"length={length}"), _training(budget, key, factor, LENGTHS[length]), seeds=seeds)
