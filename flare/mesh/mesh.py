@@ -54,14 +54,6 @@ _DIMENSIONS = dict.fromkeys(_LINES, 1) | dict.fromkeys(_FACES, 2) | dict.fromkey
 """Dimension of every cell type of VTK; vertices have 0."""
 
 
-def _no_indices() -> Array:
-    return np.zeros(0, np.int64)
-
-
-def _no_types() -> Array:
-    return np.zeros(0, np.uint8)
-
-
 @dataclass(frozen=True, eq=False)
 class Mesh:
     """Points, cells of any types, and data at the points, at the cells and of the whole mesh.
@@ -81,11 +73,11 @@ class Mesh:
 
     points: Array
     """(N, 1 to 3), at the precision of the file."""
-    connectivity: Array = field(default_factory=_no_indices)
+    connectivity: Array = field(default_factory=lambda: np.zeros(0, np.int64))
     """(K,) points of all cells, one cell after the other."""
-    offsets: Array = field(default_factory=_no_indices)
+    offsets: Array = field(default_factory=lambda: np.zeros(0, np.int64))
     """(E,) end of each cell in `connectivity`."""
-    cell_types: Array = field(default_factory=_no_types)
+    cell_types: Array = field(default_factory=lambda: np.zeros(0, np.uint8))
     """(E,) VTK's cell types: 5 triangle, 9 quad, 10 tetra, 12 hexahedron, ..."""
     point_data: Arrays = field(default_factory=dict)
     """Name -> (N,) or (N, components)."""
@@ -139,7 +131,7 @@ class Mesh:
                 raise DataError(f"{kind} cells refer to points {low} to {high}; there are {len(vertices):,} points")
         counts = [len(corners) for corners in arrays.values()]
         widths = np.repeat([corners.shape[1] for corners in arrays.values()], counts)
-        connectivity = np.concatenate([_no_indices(), *(corners.reshape(-1) for corners in arrays.values())])
+        connectivity = np.concatenate([np.zeros(0, np.int64), *map(np.ravel, arrays.values())])
         types = np.repeat([CELL_TYPES[kind] for kind in arrays], counts).astype(np.uint8)
         return cls(vertices, connectivity.astype(np.int64), np.cumsum(widths, dtype=np.int64), types, **more)
 

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from scipy.ndimage import binary_dilation, generate_binary_structure
 
 from flare.mesh.mesh import Mesh
-from flare.mesh.surface import Array, Indices, Mask
+from flare.mesh.surface import Array, Indices, Mask, to_vector
 from flare.mesh.voxels import Voxels
 from flare.utils.errors import DataError
 
@@ -84,9 +84,8 @@ def merged(voxels: Voxels, *, levels: int = 2) -> HexMesh:
     """
     if not voxels.count:
         raise DataError("there is no solid voxel to mesh")
-    whole = [
-        np.asarray(voxels.solid, dtype=bool)
-    ]  # whole[n]: blocks of 2ⁿ voxels that are one element or inside a larger one
+    # whole[n]: blocks of 2ⁿ voxels that are one element or inside a larger one
+    whole = [np.asarray(voxels.solid, dtype=bool)]
     touched = whole[0]  # blocks of the same size with any solid in them
     for _ in range(levels):
         rough = binary_dilation(touched & ~whole[-1], FACES_AND_EDGES)  # those near a block that is not whole
@@ -123,12 +122,7 @@ def unmerged(points: Array, hexahedra: Indices) -> tuple[Voxels, Indices]:
     solid = np.zeros(shape, dtype=bool)
     for (x, y, z), (i, j, k) in zip(places[hexahedra].min(1), places[hexahedra].max(1), strict=True):
         solid[x:i, y:j, z:k] = True
-    return Voxels(solid, _vector(size), _vector(origin)), places
-
-
-def _vector(values: Array) -> tuple[float, float, float]:
-    x, y, z = map(float, values)
-    return x, y, z
+    return Voxels(solid, to_vector(size), to_vector(origin)), places
 
 
 def _blocks(mask: Mask) -> Mask:

@@ -12,7 +12,7 @@ from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 from scipy.spatial import cKDTree
 
-from flare.mesh.surface import Array, GeometryError, Indices, Mask, Surface
+from flare.mesh.surface import Array, GeometryError, Indices, Mask, Surface, to_vector
 from flare.mesh.voxelization import winding_numbers
 
 MERGE = 1e-6
@@ -150,10 +150,7 @@ def _nested(surface: Surface, shell: Indices, name: str) -> tuple[list[Surface],
 
 
 def _check_overlap(surface: Surface, name: str) -> None:
-    size = surface.extents / PROBE
-    if not (size > 0).all():
-        raise GeometryError("no volume", f"{name} is flat; give it a thickness")
-    numbers, edges, origin = winding_numbers(surface, (float(size[0]), float(size[1]), float(size[2])))
+    numbers, edges, origin = winding_numbers(surface, to_vector(surface.extents / PROBE))
     wrong: Mask = (numbers != 0) & (numbers != 1)
     if wrong.any():
         place = np.asarray(origin) + (np.argwhere(wrong)[0] + 0.5) * np.asarray(edges)
@@ -173,8 +170,8 @@ def _depths(shells: list[Surface]) -> list[int]:
 
 def _a_point_on(shell: Surface) -> Array:
     """Return the center of the largest face; shells that touch may share vertices and edges."""
-    a, b, c = np.moveaxis(shell.vertices[shell.faces], 1, 0)
-    largest = int(np.argmax(np.linalg.norm(np.cross(b - a, c - a), axis=1)))
+    a, b, c = shell.corners
+    largest = int(np.argmax(np.linalg.norm(shell.normals, axis=1)))
     middle: Array = (a[largest] + b[largest] + c[largest]) / 3
     return middle
 

@@ -24,7 +24,7 @@ def scatter(surface: Surface, count: int, rng: np.random.Generator) -> tuple[NDA
     """
     if count < 1:
         raise ConfigError(f"count={count}; draw at least 1 point")
-    ends = np.cumsum(2 * _areas(surface))
+    ends = np.cumsum(np.linalg.norm(surface.normals, axis=1))
     if not len(ends) or not 0 < ends[-1] < np.inf:
         raise DataError("the surface has no area, so no point can be drawn on it")
     faces = np.searchsorted(ends, rng.random(count) * ends[-1], side="right")
@@ -41,12 +41,12 @@ def points_on_surface(mesh: Mesh, spacing: float, *, seed: int = 0, max_points: 
         TooLarge: That would be more than `max_points`.
     """
     surface = mesh.surface()
-    area = _areas(surface)
+    area = 0.5 * np.linalg.norm(surface.normals, axis=1)
     needed = float(area.sum()) / spacing**2
     if needed > max_points:
         limit = f"at a spacing of {spacing:.3g}; the limit is {max_points:.2g}. Is it in the unit of the training data?"
         raise TooLarge(f"{mesh.name} needs {needed:.3g} points {limit}")
-    a, b, c = _corners(surface)
+    a, b, c = surface.corners
     count = max(1, round(needed))
     rng = np.random.default_rng(seed)
     # One point in each of `count` equal parts of the area: independent draws would cluster.
@@ -94,13 +94,3 @@ def median_edge(surface: Surface) -> float:
     """Return the median length of the edges of a surface."""
     corners = surface.vertices[surface.faces]
     return float(np.median(np.linalg.norm(corners - np.roll(corners, 1, axis=1), axis=2)))
-
-
-def _corners(surface: Surface) -> tuple[Array, Array, Array]:
-    a, b, c = (surface.vertices[surface.faces[:, i]] for i in range(3))
-    return a, b, c
-
-
-def _areas(surface: Surface) -> Array:
-    a, b, c = _corners(surface)
-    return 0.5 * np.linalg.norm(np.cross(b - a, c - a), axis=1)

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -44,6 +45,17 @@ UP: dict[str, Array] = {
 
 THINNER = "thinner than a voxel"
 """Reason of a part without a solid voxel."""
+
+
+def to_vector(values: Iterable[float]) -> Vector:
+    """Convert three numbers to a tuple of floats."""
+    x, y, z = map(float, values)
+    return x, y, z
+
+
+def text_by(lengths: ArrayLike) -> str:
+    """Format lengths as `60 × 40 × 5.25`."""
+    return " × ".join(f"{length:.4g}" for length in np.asarray(lengths))
 
 
 class GeometryError(DataError):
@@ -88,6 +100,18 @@ class Surface:
         """Edge lengths of the bounding box, (3,)."""
         low, high = self.bounds
         return high - low
+
+    @property
+    def corners(self) -> tuple[Array, Array, Array]:
+        """The first, second and third corner of each face, (F, 3) each."""
+        a, b, c = np.moveaxis(self.vertices[self.faces], 1, 0)
+        return a, b, c
+
+    @property
+    def normals(self) -> Array:
+        """Normal of each face with twice its area as length, (F, 3)."""
+        a, b, c = self.corners
+        return np.cross(b - a, c - a)
 
     @property
     def volume(self) -> float:
@@ -158,9 +182,8 @@ def surface_gradient(surface: Surface, field: ArrayLike) -> Array:
 
 def vertex_normals(surface: Surface) -> Array:
     """Compute the area-weighted mean of the face normals around each vertex, (V, 3)."""
-    a, b, c = np.moveaxis(surface.vertices[surface.faces], 1, 0)
     total = np.zeros_like(surface.vertices)
-    np.add.at(total, surface.faces, np.cross(b - a, c - a)[:, None])
+    np.add.at(total, surface.faces, surface.normals[:, None])
     return total / np.linalg.norm(total, axis=1)[:, None]
 
 

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from flare.mesh.csg import Solid
-from flare.mesh.surface import THINNER, Array, GeometryError, Indices, Surface, Vector
+from flare.mesh.surface import THINNER, Array, GeometryError, Indices, Surface, Vector, text_by, to_vector
 from flare.mesh.voxels import Voxels
 from flare.utils.errors import ConfigError, DataError
 from flare.utils.numba_cache import compiled
@@ -43,7 +43,7 @@ def benchmark_size(extents: ArrayLike, *, layers: int = 15, layer: float = LAYER
     if layers < 1 or not 0 < layer < np.inf:
         raise ConfigError(f"layers={layers}, layer={layer}: use at least one layer, and a positive thickness")
     if not (np.isfinite(extents).all() and (extents > 0).all()):
-        raise DataError(f"the part measures {_by(extents)} mm; every edge must be positive")
+        raise DataError(f"the part measures {text_by(extents)} mm; every edge must be positive")
     dz = layers * layer
     dx, dy = (float(length / (BASE * divisions(length, BASE * dz))) for length in extents[:2])
     return dx, dy, dz
@@ -77,9 +77,9 @@ def voxelize(part: Surface | Solid, size: Vector | float) -> Voxels:
         shape, edges, start = _grid(part.bounds, size)
         x, y, z = (start[n] + (np.arange(shape[n]) + 0.5) * edges[n] for n in range(3))
         solid = np.broadcast_to(part.inside(x[:, None, None], y[:, None], z), shape)
-        voxels = Voxels(solid=solid, size=_vector(edges), origin=_vector(start))
+        voxels = Voxels(solid=solid, size=to_vector(edges), origin=to_vector(start))
     if not voxels.count:
-        sizes = f"it measures {_by(part.extents)}, a voxel {_by(voxels.size)}"
+        sizes = f"it measures {text_by(part.extents)}, a voxel {text_by(voxels.size)}"
         raise GeometryError(THINNER, f"no voxel center is inside the part: {sizes}; use smaller voxels")
     top = int(np.flatnonzero(voxels.solid.any((0, 1)))[-1]) + 1
     return replace(voxels, solid=voxels.solid[:, :, :top])
@@ -106,7 +106,7 @@ def winding_numbers(surface: Surface, size: Vector | float) -> tuple[NDArray[np.
         x, y = origin[:2] + (open_rays[0] + 0.5) * edges[:2]
         first = f"{len(open_rays):,} vertical rays enter it without leaving (first at x = {x:.4g}, y = {y:.4g})"
         raise GeometryError("open", f"the surface is open: {first}; close its holes in the CAD program")
-    return numbers[:, :, :-1], _vector(edges), _vector(origin)
+    return numbers[:, :, :-1], to_vector(edges), to_vector(origin)
 
 
 def _grid(bounds: Array, size: Vector | float) -> tuple[tuple[int, int, int], Array, Array]:
@@ -117,7 +117,7 @@ def _grid(bounds: Array, size: Vector | float) -> tuple[tuple[int, int, int], Ar
     low, high = bounds
     fit = (high - low) / edges
     if not np.prod(fit) < MAX_VOXELS:
-        parts = f"a part of {_by(high - low)} has {np.prod(fit):.3g} voxels of {_by(edges)}"
+        parts = f"a part of {text_by(high - low)} has {np.prod(fit):.3g} voxels of {text_by(edges)}"
         raise DataError(f"{parts}; the limit is {MAX_VOXELS:.2g}. Use larger voxels, or check the unit of the part")
     shape = _whole(fit[0]), _whole(fit[1]), _whole(fit[2])
     origin = (low + high - np.array(shape) * edges) / 2
@@ -166,11 +166,3 @@ def _cross(lattice: Indices, height: Array, faces: Indices, step: Indices, chang
 def _whole(ratio: float, slack: float = 1e-9) -> int:
     """Round a ratio up, to at least 1; a ratio within rounding of an integer counts as that integer."""
     return max(1, int(np.ceil(ratio - slack * max(1.0, ratio))))
-
-
-def _vector(values: Array) -> Vector:
-    return float(values[0]), float(values[1]), float(values[2])
-
-
-def _by(lengths: ArrayLike) -> str:
-    return " × ".join(f"{length:.4g}" for length in np.asarray(lengths))

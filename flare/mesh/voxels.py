@@ -11,8 +11,6 @@ from numpy.typing import NDArray
 from flare.mesh.surface import THINNER, GeometryError, Mask, Surface, Vector
 from flare.utils.errors import DataError
 
-__all__ = ["Vector", "Voxels", "one_piece_on_plate", "pieces", "skin", "thin_share"]
-
 FRAGMENTS = 0.01
 """Largest share of the volume in fragments, which walls thinner than a voxel may leave."""
 # Corners of the face of a voxel on the high side of each axis, counterclockwise seen from outside.

@@ -68,21 +68,21 @@ def test_elements_that_share_a_face_or_an_edge_differ_by_two_at_most(seed, level
         assert (size[a][both] <= 2 * size[b][both]).all()
 
 
-def test_a_solid_block_is_all_large_and_a_bite_refines_around_itself_only():
+@pytest.mark.parametrize(
+    ("bite", "sizes"),
+    [
+        (None, [0, 0, 0, 0, 32]),
+        # The block with the bite: 7 voxels and 7 blocks of two. Its neighbors stay: the bite is in its far corner.
+        ((15, 15, 7), [0, 7, 7, 0, 31]),
+        # The bite is in a corner where three other blocks of four touch it by faces and edges, so they split.
+        ((8, 8, 7), [0, 7, 7 + 8 * 3, 0, 28]),
+    ],
+)
+def test_a_bite_refines_its_block_and_the_blocks_it_touches(bite, sizes):
     solid = np.ones((16, 16, 8), dtype=bool)
-    assert merged(Voxels(solid, SIZE, ORIGIN)).sizes.tolist() == [4] * 32
-    solid[15, 15, 7] = False
-    sizes = np.bincount(merged(Voxels(solid, SIZE, ORIGIN)).sizes)
-    # The block with the bite: 7 voxels and 7 blocks of two; those that touch the bitten eighth keep their size of four,
-    # for it is in their neighbour's far corner only.
-    assert sizes.tolist() == [0, 7, 7, 0, 31]
-
-
-def test_small_elements_next_to_a_large_block_split_it():
-    solid = np.ones((16, 16, 8), dtype=bool)
-    solid[8, 8, 7] = False  # in a corner of a block of four that touches three others by faces and edges
-    sizes = merged(Voxels(solid, SIZE, ORIGIN)).sizes
-    assert np.bincount(sizes).tolist() == [0, 7, 7 + 8 * 3, 0, 28]
+    if bite:
+        solid[bite] = False
+    assert np.bincount(merged(Voxels(solid, SIZE, ORIGIN)).sizes).tolist() == sizes
 
 
 def test_nodes_are_corners_of_the_grid_and_hexahedra_are_in_vtk_order():

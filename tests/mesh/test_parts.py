@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 import trimesh
 
-from flare.mesh.benchmark_mesh import mesh_part
+from flare.mesh.benchmark_mesh import find_fault, mesh_part
+from flare.mesh.octree import merged
 from flare.mesh.parts import part_files, read_part
 from flare.mesh.repair import solid_surface
 from flare.mesh.surface import GeometryError, Surface, placed
@@ -141,30 +142,19 @@ def test_voxels_that_touch_in_an_edge_are_a_sound_part():
 def klein():
     """A closed surface with one side: the rectangle with its sides glued, one pair crosswise."""
     n = 12
-    u, v = np.meshgrid(2 * np.pi * np.arange(n) / n, 2 * np.pi * np.arange(n) / n, indexing="ij")
-    r = 8 + np.cos(u / 2) * np.sin(v) - np.sin(u / 2) * np.sin(2 * v)
-    points = np.stack([r * np.cos(u), r * np.sin(u), np.sin(u / 2) * np.sin(v) + np.cos(u / 2) * np.sin(2 * v)], -1)
-    faces = []
-    for i in range(n):
-        for j in range(n):
-            a, b = i * n + j, i * n + (j + 1) % n
-            if i + 1 < n:
-                c, d = a + n, (i + 1) * n + (j + 1) % n
-            else:
-                c, d = (-j) % n, (-j - 1) % n
-            faces += [[a, c, d], [a, d, b]]
-    return Surface(points.reshape(-1, 3) + 1e-3 * np.arange(n * n)[:, None], np.array(faces))
+    number = np.arange(n * n).reshape(n, n)
+    number = np.concatenate([number, number[:1, -np.arange(n)]])  # the last row is the first one reversed
+    a, c = number[:-1], number[1:]
+    b, d = np.roll(a, -1, axis=1), np.roll(c, -1, axis=1)
+    faces = np.stack([a, c, d, a, d, b], -1).reshape(-1, 3)
+    return Surface(np.random.default_rng(0).random((n * n, 3)), faces)
 
 
 CUBE = box(10, 10, 10)
 CASES = {
     "open": (Surface(np.array(CUBE.vertices), np.array(CUBE.faces[1:])), "open", "3 of its edges"),
     "one side": (klein(), "one side only", ""),
-    "overlap": (
-        joined(box(10, 10, 10), box(10, 10, 10, at=(5, 5, 0))),
-        "self-intersecting",
-        "",
-    ),
+    "overlap": (joined(box(10, 10, 10), box(10, 10, 10, at=(5, 5, 0))), "self-intersecting", ""),
     "a pin that sticks out": (joined(box(20, 20, 20), box(4, 4, 30)), "self-intersecting", ""),
     "two bodies": (joined(box(10, 10, 10), box(4, 4, 4, at=(20, 0, 0))), "several bodies", "2"),
     "body in a cavity": (joined(box(10, 10, 10), box(6, 6, 6), box(2, 2, 2)), "several bodies", "2"),
@@ -293,11 +283,6 @@ def test_strange_arguments_are_refused():
 # ---- folders ---------------------------------------------------------------------------------------------------------
 
 
-def export(path, *extents):
-    path.parent.mkdir(parents=True, exist_ok=True)
-    trimesh.creation.box(extents or (6, 4, 2)).export(path)
-
-
 def test_an_error_keeps_its_reason_from_a_worker_process():
     again = pickle.loads(pickle.dumps(GeometryError("open", "the part is open")))
     assert (again.reason, str(again)) == ("open", "the part is open")
@@ -312,18 +297,15 @@ def test_parts_of_the_segmentation_set_come_in_order_of_their_names(place, tmp_p
 
 
 def test_a_part_in_two_formats_is_read_once_and_other_files_are_left_alone(tmp_path):
-    export(tmp_path / "b.stl")
-    export(tmp_path / "b.ply")
-    export(tmp_path / "A.STL")
-    (tmp_path / "notes.txt").write_text("not a part")
+    for name in ("b.stl", "b.ply", "A.STL", "notes.txt"):
+        (tmp_path / name).touch()
     (tmp_path / "c.stl").mkdir()
     assert part_files(tmp_path) == {"A": tmp_path / "A.STL", "b": tmp_path / "b.stl"}
 
 
 def test_parts_of_a_folder_meet_the_same_limits_as_drawn_ones(tmp_path):
-    export(tmp_path / "bar.stl", 60, 20, 15)
-    export(tmp_path / "foil.stl", 60, 60, 0.2)
-    export(tmp_path / "upright.stl", 60, 3, 60)
+    for name, extents in (("bar", (60, 20, 15)), ("foil", (60, 60, 0.2)), ("upright", (60, 3, 60))):
+        box(*extents).export(tmp_path / f"{name}.stl")
     reasons = {}
     for name, path in part_files(tmp_path).items():
         try:
@@ -334,6 +316,14 @@ def test_parts_of_a_folder_meet_the_same_limits_as_drawn_ones(tmp_path):
             assert voxels.volume == pytest.approx(60 * 20 * 15, rel=1e-5)
             assert mesh.volume == pytest.approx(voxels.volume)
     assert reasons == {"foil": "thinner than a voxel", "upright": "aspect ratio"}
+
+
+def test_a_part_in_pieces_or_above_the_plate_is_beyond_the_limits():
+    solid = np.ones((20, 20, 9), dtype=bool)
+    for emptied, fault in ((slice(4, 5), "not connected"), (slice(0, 5), "misses the plate")):
+        solid[:, :, emptied] = False
+        voxels = Voxels(solid, (0.5, 0.5, 0.6), (-5.0, -5.0, 0.0))
+        assert find_fault(voxels, merged(voxels)) == fault
 
 
 def test_a_folder_without_parts_is_refused(tmp_path):

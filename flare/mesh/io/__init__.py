@@ -151,8 +151,3 @@ def check_suffix(mesh: Mesh, path: str | os.PathLike[str]) -> None:
 def is_foam(path: Path) -> bool:
     """Return whether a folder is an OpenFOAM case."""
     return (path / "system" / "controlDict").is_file()
-
-
-def is_mesh_file(path: str | os.PathLike[str]) -> bool:
-    """Return whether a path is a mesh by its name, and not a table or a dataset."""
-    return Path(path).suffix.lower() in MESHES or is_foam(Path(path))

@@ -10,7 +10,6 @@ import math
 import os
 import struct
 import zipfile
-import zlib
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -82,15 +81,29 @@ def read_arrays(
 ) -> Mesh:
     """Read one mesh of a file; see `flare.mesh.read_mesh`."""
     layout, name = layout or ArrayLayout(), mesh_name(path, group, row)
-    try:
-        if limits is not None:
-            _check_archive(path, limits)
-        return _read(path, name, layout, group, row)
-    except (DataError, MemoryError):
-        raise
-    except Exception as error:  # parsers of archives, compressed bytes and headers raise anything for a damaged file
-        what = f"{type(error).__name__}: {error}"
-        raise DataError(f"{path} is damaged or not a {path.suffix} file: {what[:200]}") from None
+    with _open(path, limits) as root:
+        node = root[group] if group else root
+        key = _coordinates(node, layout)
+        if key is None:
+            raise _no_coordinates(name, node, layout)
+        read = {title: _array(node, title) for title in _names(node)}
+        units = {"points" if title == key else title: unit for title in read if (unit := _unit(node, title))}
+        attributes = _numeric_attributes(root) | _numeric_attributes(node)
+        arrays = {title: a for title, a in read.items() if a is not None and a.dtype.kind in NUMERIC}
+        for title in layout.numeric:
+            if title in read and title not in arrays:
+                raise DataError(f"{name}: {title!r} holds {getattr(read[title], 'dtype', 'objects')}; expected numbers")
+        if row is not None:
+            stacked = arrays[key]
+            arrays = {
+                title: a[row] if a.ndim and len(a) == len(stacked) and not _cells(title, a, stacked[0]) else a
+                for title, a in arrays.items()  # arrays without a row per mesh, such as the cells, are shared by all
+            }
+        for title in attributes.keys() & arrays.keys():
+            one, other = arrays[title], attributes[title].item()
+            if one.size == 1 and one.item() != other:
+                raise DataError(f"{name}: {title!r} is {one.item():g} as an array and {other:g} as an attribute")
+        return mesh_from_arrays(name, key, {**attributes, **arrays}, layout, units)
 
 
 def mesh_name(path: Path, group: str = "", row: int | None = None) -> str:
@@ -116,32 +129,6 @@ def write_npz(path: str | os.PathLike[str], mesh: Mesh, *, points: str = "points
 
 def _squeezed(values: Array) -> Array:
     return values[:, 0] if values.ndim == 2 and values.shape[1] == 1 else values
-
-
-def _read(path: Path, name: str, layout: ArrayLayout, group: str, row: int | None) -> Mesh:
-    with _open(path) as root:
-        node = root[group] if group else root
-        key = _coordinates(node, layout)
-        if key is None:
-            raise _no_coordinates(name, node, layout)
-        read = {title: _array(node, title) for title in _names(node)}
-        units = {"points" if title == key else title: unit for title in read if (unit := _unit(node, title))}
-        attributes = _numeric_attributes(root) | _numeric_attributes(node)
-    arrays = {title: a for title, a in read.items() if a is not None and a.dtype.kind in NUMERIC}
-    for title in layout.numeric:
-        if title in read and title not in arrays:
-            raise DataError(f"{name}: {title!r} holds {getattr(read[title], 'dtype', 'objects')}; expected numbers")
-    if row is not None:
-        stacked = arrays[key]
-        arrays = {
-            title: a[row] if a.ndim and len(a) == len(stacked) and not _cells(title, a, stacked[0]) else a
-            for title, a in arrays.items()  # arrays without a row per mesh, such as the cells, are shared by all
-        }
-    for title in attributes.keys() & arrays.keys():
-        one, other = arrays[title], attributes[title].item()
-        if one.size == 1 and one.item() != other:
-            raise DataError(f"{name}: {title!r} is {one.item():g} as an array and {other:g} as an attribute")
-    return mesh_from_arrays(name, key, {**attributes, **arrays}, layout, units)
 
 
 def mesh_from_arrays(
@@ -268,11 +255,14 @@ def _groups(root: Any) -> Iterator[tuple[str, Any]]:
 
 
 @contextmanager
-def _open(path: Path) -> Iterator[Any]:
+def _open(path: Path, limits: ReadLimits | None = None) -> Iterator[Any]:
+    """Open a file of arrays and turn every fault in it into one error that names the file."""
     if not path.exists():
         raise DataError(f"{path} does not exist")
     suffix = path.suffix.lower()
     try:
+        if limits is not None:
+            _check_archive(path, limits)
         if suffix == ".npz":
             with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
                 yield archive
@@ -283,10 +273,11 @@ def _open(path: Path) -> Iterator[Any]:
                 yield groups
     except DataError as error:
         raise error if str(path) in str(error) else DataError(f"{path}: {error}") from None
-    except (ValueError, OSError, EOFError, KeyError, zipfile.BadZipFile, zlib.error) as error:
-        raise DataError(
-            f"{path} is damaged or not a {suffix} file: {one_line(numpy_error_reason(error))[:200]}"
-        ) from None
+    except MemoryError:
+        raise
+    except Exception as error:  # parsers of archives, compressed bytes and headers raise anything for a damaged file
+        reason = one_line(numpy_error_reason(error))[:200]
+        raise DataError(f"{path} is damaged or not a {suffix} file: {reason}") from None
 
 
 def optional_module(name: str) -> ModuleType:

@@ -44,12 +44,10 @@ def parse_stl(data: bytes, name: str) -> Array:
 def write_stl(path: str | os.PathLike[str], mesh: Mesh) -> None:
     """Write the triangles of a mesh as binary STL, in single precision."""
     surface = mesh.surface()
-    corners = surface.vertices[surface.faces]
-    normal = np.cross(corners[:, 1] - corners[:, 0], corners[:, 2] - corners[:, 0])
-    length = np.linalg.norm(normal, axis=1, keepdims=True)
-    triangles = np.zeros(len(corners), dtype=TRIANGLE)
-    triangles["normal"] = normal / np.where(length > 0, length, 1.0)
-    triangles["corners"] = corners
+    length = np.linalg.norm(surface.normals, axis=1, keepdims=True)
+    triangles = np.zeros(len(surface.faces), dtype=TRIANGLE)
+    triangles["normal"] = surface.normals / np.where(length > 0, length, 1.0)
+    triangles["corners"] = surface.vertices[surface.faces]
     with replace_atomically(path) as temporary:
         header = b"flare, millimetres".ljust(80) + len(triangles).to_bytes(4, "little")
         temporary.write_bytes(header + triangles.tobytes())

@@ -82,16 +82,14 @@ def from_pyvista(root: Any, name: str = "the mesh", notes: Sequence[str] = ()) -
         grid = root if isinstance(root, vtk.UnstructuredGrid) else root.cast_to_unstructured_grid()
     if grid.n_points == 0:
         raise DataError(f"{name} is damaged or empty: it has no points")
-    field_data = {key: np.asarray(grid.field_data[key]) for key in grid.field_data.keys()}  # noqa: SIM118
-    field_data = {key: values for key, values in field_data.items() if values.dtype.kind in NUMERIC + "U"}
-    field_data = {key: values for key, values in field_data.items() if not key.startswith("vtk")}
+    field_data = _arrays(grid.field_data, NUMERIC + "U")
     return Mesh(
         np.asarray(grid.points),
         np.asarray(grid.cell_connectivity),
         np.asarray(grid.cell_offsets)[1:],
         np.asarray(grid.celltypes),
-        _numbers(grid.point_data),
-        _numbers(grid.cell_data),
+        _arrays(grid.point_data, NUMERIC),
+        _arrays(grid.cell_data, NUMERIC),
         field_data,
         stated_units(field_data),
         name=name,
@@ -177,10 +175,10 @@ def vtk_errors(path: str, verb: str) -> Iterator[None]:
         raise DataError(f"{path} is damaged or truncated. VTK reports: {reason.split('):')[-1].strip()[:150]}")
 
 
-def _numbers(data: Any) -> dict[str, Array]:
-    """Return the numeric arrays of VTK data, without strings and VTK's own marks."""
+def _arrays(data: Any, kinds: str) -> dict[str, Array]:
+    """Return the arrays of VTK data whose types are of these kinds, without VTK's own marks."""
     arrays = {name: np.asarray(data[name]) for name in data.keys()}  # noqa: SIM118
-    return {name: a for name, a in arrays.items() if a.dtype.kind in NUMERIC and not name.startswith("vtk")}
+    return {name: a for name, a in arrays.items() if a.dtype.kind in kinds and not name.startswith("vtk")}
 
 
 # ---- blocks ----------------------------------------------------------------------------------------------------------

@@ -26,7 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flare.mesh.io import ReadLimits
-from flare.mesh.mesh import Array, Arrays, Mesh, in_space, stated_units, written_field_data
+from flare.mesh.mesh import Array, Mesh, in_space, stated_units, written_field_data
 from flare.utils.errors import DataError, TooLarge
 from flare.utils.files import replace_atomically
 
@@ -64,7 +64,15 @@ def read_vtu(path: str | os.PathLike[str], limits: ReadLimits | None = None) -> 
         TooLarge: It exceeds one of the limits; no array has been unpacked beyond them.
     """
     with open_xml(path, "VTU", limit=limits.bytes if limits else None) as file:
-        return _unstructured_grid(file, str(path), limits.points if limits else None)
+        piece, names = _only_piece(file, "UnstructuredGrid"), ("connectivity", "offsets", "types")
+        points, corners, ends, (types,) = _read_cells(file, piece, "Cells", names, limits.points if limits else None)
+        if (types == POLYHEDRON).any():
+            raise InvalidFile("has polyhedra, which this reader does not support; convert them to tetrahedra")
+        point_data = _data(file, piece.iterfind("PointData/DataArray"), len(points))
+        cell_data = _data(file, piece.iterfind("CellData/DataArray"), len(ends))
+        field_data = _data(file, file.root.iterfind("UnstructuredGrid/FieldData/*"), None)
+        units = stated_units(field_data)
+        return Mesh(points, corners, ends, types, point_data, cell_data, field_data, units, name=str(path))
 
 
 def read_vtp(path: str | os.PathLike[str], fields: Iterable[str] = ()) -> Mesh:
@@ -84,27 +92,6 @@ def read_vtp(path: str | os.PathLike[str], fields: Iterable[str] = ()) -> Mesh:
             raise InvalidFile(f"has no cell field {min(lacking)!r}; it has {', '.join(sorted(known)) or 'none'}")
         data = _data(file, [known[name] for name in fields], len(ends))
         return Mesh(points, corners.astype(np.int64), ends.astype(np.int64), types, cell_data=data, name=str(path))
-
-
-def _unstructured_grid(file: XMLFile, name: str, max_points: int | None) -> Mesh:
-    piece = _only_piece(file, "UnstructuredGrid")
-    points, corners, ends, (types,) = _read_cells(
-        file, piece, "Cells", ("connectivity", "offsets", "types"), max_points
-    )
-    if (types == POLYHEDRON).any():
-        raise InvalidFile("has polyhedra, which this reader does not support; convert them to tetrahedra")
-    field_data = _data(file, file.root.iterfind("UnstructuredGrid/FieldData/*"), None)
-    return Mesh(
-        points,
-        corners,
-        ends,
-        types,
-        _data(file, piece.iterfind("PointData/DataArray"), len(points)),
-        _data(file, piece.iterfind("CellData/DataArray"), len(ends)),
-        field_data,
-        stated_units(field_data),
-        name=name,
-    )
 
 
 def _only_piece(file: XMLFile, kind: str) -> ElementTree.Element:
@@ -365,10 +352,8 @@ def write_vtu(path: str | os.PathLike[str], mesh: Mesh) -> None:
     Raises:
         DataError: An array has the wrong length or a type that VTK does not have; no file is left.
     """
-    for data, count, where in (
-        (mesh.point_data, len(mesh.points), "points"),
-        (mesh.cell_data, mesh.cell_count, "cells"),
-    ):
+    at_points, at_cells = (mesh.point_data, len(mesh.points), "points"), (mesh.cell_data, mesh.cell_count, "cells")
+    for data, count, where in (at_points, at_cells):
         for name, values in data.items():
             if values.ndim not in (1, 2) or len(values) != count:
                 raise DataError(f"{path}: field {name!r} has shape {values.shape}, but there are {count:,} {where}")
@@ -380,50 +365,37 @@ def write_vtu(path: str | os.PathLike[str], mesh: Mesh) -> None:
         _string_array(name, values) if values.dtype.kind == "U" else _data_array(name, values, tuples=True)
         for name, values in ((name, np.asarray(v)) for name, v in written_field_data(mesh).items())
     ]
+    arrays = {
+        "Points": {"Points": in_space(mesh.points)},
+        "Cells": cells,
+        "PointData": mesh.point_data,
+        "CellData": mesh.cell_data,
+    }
     lines = [
-        '<?xml version="1.0"?>',
-        '<VTKFile type="UnstructuredGrid" version="1.0" byte_order="LittleEndian" header_type="UInt64" '
-        'compressor="vtkZLibDataCompressor">',
         "<UnstructuredGrid>",
         *(["<FieldData>", *field_data, "</FieldData>"] if field_data else []),
         f'<Piece NumberOfPoints="{len(mesh.points)}" NumberOfCells="{len(cells["types"])}">',
-        "<Points>",
-        _data_array("Points", in_space(mesh.points)),
-        "</Points>",
-        "<Cells>",
-        *_data_arrays(cells),
-        "</Cells>",
-        "<PointData>",
-        *_data_arrays(mesh.point_data),
-        "</PointData>",
-        "<CellData>",
-        *_data_arrays(mesh.cell_data),
-        "</CellData>",
-        "</Piece>",
-        "</UnstructuredGrid>",
-        "</VTKFile>",
     ]
-    with replace_atomically(path) as temporary:
-        temporary.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    for tag, named in arrays.items():
+        lines += [f"<{tag}>", *(_data_array(name, values) for name, values in named.items()), f"</{tag}>"]
+    lines += ["</Piece>", "</UnstructuredGrid>"]
+    _write_xml(path, "UnstructuredGrid", lines, ' header_type="UInt64" compressor="vtkZLibDataCompressor"')
 
 
 def write_pvd(path: str | os.PathLike[str], steps: Mapping[float, str | os.PathLike[str]]) -> None:
     """Write a time series: time -> VTU file, relative to the series or absolute; paths are stored as relative."""
-    folder = Path(path).resolve().parent
-    lines = [
-        '<?xml version="1.0"?>',
-        '<VTKFile type="Collection" version="1.0" byte_order="LittleEndian">',
-        "<Collection>",
-    ]
+    folder, lines = Path(path).resolve().parent, ["<Collection>"]
     for time in sorted(steps):
         name = Path(os.path.relpath(folder / steps[time], folder)).as_posix()
         lines.append(f'<DataSet timestep="{float(time)!r}" part="0" file={quoteattr(name)}/>')
+    _write_xml(path, "Collection", [*lines, "</Collection>"])
+
+
+def _write_xml(path: str | os.PathLike[str], kind: str, lines: list[str], attributes: str = "") -> None:
+    head = f'<VTKFile type="{kind}" version="1.0" byte_order="LittleEndian"{attributes}>'
+    text = "\n".join(['<?xml version="1.0"?>', head, *lines, "</VTKFile>\n"])
     with replace_atomically(path) as temporary:
-        temporary.write_text("\n".join([*lines, "</Collection>", "</VTKFile>"]) + "\n", encoding="utf-8")
-
-
-def _data_arrays(arrays: Arrays) -> list[str]:
-    return [_data_array(name, values) for name, values in arrays.items()]
+        temporary.write_text(text, encoding="utf-8")
 
 
 def _data_array(name: str, values: Array, *, tuples: bool = False) -> str:

@@ -21,8 +21,8 @@ import numpy as np
 from flare.mesh.benchmark_mesh import mesh_part
 from flare.mesh.csg import Box, Cylinder, Placed, Prism, Solid, on_plate
 from flare.mesh.octree import HexMesh
-from flare.mesh.surface import GeometryError
-from flare.mesh.voxels import Vector, Voxels
+from flare.mesh.surface import GeometryError, to_vector
+from flare.mesh.voxels import Voxels
 from flare.utils.errors import NotConverged
 
 LONGEST = 60.0  # mm, edge of the build volume
@@ -240,7 +240,7 @@ def _slot(draft: PartDraft, slab: Slab, rng: Rng) -> None:
     low, high = [0.0, 0.0, 0.0], [0.0, 0.0, 0.0]
     low[slab.thin], high[slab.thin] = slab.low[slab.thin], slab.high[slab.thin]
     low[along], high[along], low[across], high[across] = a - half, a + half, b - radius, b + radius
-    slot: Solid = Box(_vector(low), _vector(high))
+    slot: Solid = Box(to_vector(low), to_vector(high))
     for end in (a - half, a + half):
         center = (end, b) if along < across else (b, end)
         slot = slot | Cylinder(axis=slab.thin, centre=center, radius=radius, low=low[slab.thin], high=high[slab.thin])
@@ -308,7 +308,7 @@ def _arm(draft: PartDraft, slab: Slab, rng: Rng) -> None:
         low[out], high[out] = slab.high[out] - 0.2 * slab.length(out), slab.high[out] + reach
     else:
         low[out], high[out] = slab.low[out] - reach, slab.low[out] + 0.2 * slab.length(out)
-    draft.add(Box(_vector(low), _vector(high)), f"arm {reach:.3g} × {width:.3g} × {thick:.3g}")
+    draft.add(Box(to_vector(low), to_vector(high)), f"arm {reach:.3g} × {width:.3g} × {thick:.3g}")
 
 
 FEATURES: dict[str, Callable[[PartDraft, Slab, Rng], None]] = {
@@ -345,7 +345,3 @@ def _slab(x: float, y: float, z: float) -> Slab:
 
 def _upright(center: float, radius: float, low: float, high: float) -> Cylinder:
     return Cylinder(axis=2, centre=(center, center), radius=float(radius), low=low, high=high)
-
-
-def _vector(values: list[float]) -> Vector:
-    return float(values[0]), float(values[1]), float(values[2])

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 
 from flare.mesh.parts import USUAL, read_part, unit_hint
-from flare.mesh.surface import GeometryError, Surface, placed
+from flare.mesh.surface import GeometryError, Surface, Vector, placed, text_by
 from flare.mesh.voxelization import benchmark_size, divisions, voxelize
-from flare.mesh.voxels import Vector, Voxels, one_piece_on_plate, skin, thin_share
+from flare.mesh.voxels import Voxels, one_piece_on_plate, skin, thin_share
 from flare.physics.lpbf.build import Mode, check_printable
 from flare.physics.lpbf.process import Process, process_preset
 from flare.physics.lpbf.thermal import group_heating
@@ -188,8 +188,8 @@ def _check_fits(part: Surface, process: Process, hint: str) -> None:
     (x, y, z), (wide, deep, high) = part.extents, np.array(machine.build_volume) * (1 + 1e-6)
     if max(x, y) <= max(wide, deep) and min(x, y) <= min(wide, deep) and z <= high:
         return
-    sizes = f"{_by(part.extents)} mm is larger than the build volume of {machine.name}, {_by(machine.build_volume)} mm"
-    raise GeometryError("size", f"the part of {sizes}; {hint}")
+    limit = f"the build volume of {machine.name}, {text_by(machine.build_volume)} mm"
+    raise GeometryError("size", f"the part of {text_by(part.extents)} mm is larger than {limit}; {hint}")
 
 
 def _notes(setup: Setup, given: Process, hint: str) -> Iterator[str]:
@@ -209,10 +209,6 @@ def _notes(setup: Setup, given: Process, hint: str) -> Iterator[str]:
         yield f"{100 * thin:.0f} % of the voxels are in walls one voxel thick: stress depends on their size; {finer}"
     if abs(volume - 1) > VOLUME_ERROR:
         yield f"the voxels have {100 * volume:.0f} % of the part's volume: stress depends on the voxel size; {finer}"
-
-
-def _by(lengths: Iterable[float]) -> str:
-    return " × ".join(f"{length:.4g}" for length in lengths)
 
 
 def _fingerprint(*arrays: np.ndarray) -> str:

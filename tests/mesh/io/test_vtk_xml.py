@@ -50,13 +50,9 @@ def test_everything_comes_back_bit_for_bit(tmp_path):
 
 def test_other_programs_agree(tmp_path):
     meshio = pytest.importorskip("meshio")
-    square = Mesh.from_cells(np.eye(3), {"triangle": np.array([[0, 1, 2]])}, point_data={"p": np.arange(3.0)})
-    write_vtu(tmp_path / "a.vtu", square)
-    read = meshio.read(tmp_path / "a.vtu")
-    assert read.cells_dict["triangle"].tolist() == [[0, 1, 2]]
-    assert read.point_data["p"].tolist() == [0, 1, 2]
+    triangle = meshio.Mesh(np.eye(3), [("triangle", [[0, 1, 2]])], point_data={"p": np.arange(3.0)})
     for binary, compression in ((True, "zlib"), (True, None), (True, "lzma"), (False, None)):
-        meshio.vtu.write(tmp_path / "b.vtu", read, binary=binary, compression=compression)
+        meshio.vtu.write(tmp_path / "b.vtu", triangle, binary=binary, compression=compression)
         again = read_vtu(tmp_path / "b.vtu")
         np.testing.assert_array_equal(again.points, np.eye(3))
         np.testing.assert_array_equal(again.point_data["p"], [0, 1, 2])
@@ -80,6 +76,11 @@ def packed(declared, content):
     return (base64.b64encode(header) + base64.b64encode(block)).decode()
 
 
+def words(codes, form="ascii"):
+    array = f'<Array type="String" Name="note" format="{form}">{codes}</Array>'
+    return text().replace(b"<Piece ", f"<FieldData>{array}</FieldData><Piece ".encode())
+
+
 ZLIB = ' compressor="vtkZLibDataCompressor"'
 
 
@@ -97,6 +98,12 @@ ZLIB = ' compressor="vtkZLibDataCompressor"'
         text(compressor=ZLIB, form="binary", array=packed(72, bytes(10**6))),
         text().replace(b"UInt64", b"Float64"),
         text().replace(b"UnstructuredGrid", b"PolyData"),
+        words("104 eleven 0"),
+        words("255 254 0"),
+        words("0 " * 6000 + "104 " * 6000),
+        words("AAAA", "binary"),
+        words("", "appended"),
+        words("", "odd"),
         b"",
     ],
 )
@@ -169,28 +176,6 @@ def test_strings_of_the_whole_mesh_are_read_in_every_encoding(form, compressed, 
     assert read_vtu(tmp_path / "b.vtu").field_data["units"].tolist() == WORDS
 
 
-def words(codes, form="ascii"):
-    array = f'<Array type="String" Name="note" format="{form}">{codes}</Array>'
-    return text().replace(b"<Piece ", f"<FieldData>{array}</FieldData><Piece ".encode())
-
-
-@pytest.mark.parametrize(
-    "content",
-    [
-        words("104 eleven 0"),
-        words("255 254 0"),
-        words("0 " * 6000 + "104 " * 6000),
-        words("AAAA", "binary"),
-        words("", "appended"),
-        words("", "odd"),
-    ],
-)
-def test_damaged_strings_are_rejected(content, tmp_path):
-    (tmp_path / "a.vtu").write_bytes(content)
-    with pytest.raises(DataError, match=r"a\.vtu"):
-        read_vtu(tmp_path / "a.vtu")
-
-
 # ---- writing ---------------------------------------------------------------------------------------------------------
 
 
@@ -256,12 +241,14 @@ def test_a_series_names_its_files_in_time_order_relative_to_itself(octree, tmp_p
 
 def test_invalid_arrays_are_rejected_and_no_file_is_left(octree, tmp_path):
     mesh = octree.to_mesh()
-    with pytest.raises(DataError, match=r"'u' has shape \(3,\)"):
-        write_vtu(tmp_path / "a.vtu", mesh.with_data(point_data={"u": np.zeros(3)}))
-    with pytest.raises(DataError, match="'s'"):
-        write_vtu(tmp_path / "a.vtu", mesh.with_data(cell_data={"s": np.zeros(len(mesh.points))}))
-    with pytest.raises(DataError, match="'c' has type complex128"):
-        write_vtu(tmp_path / "a.vtu", mesh.with_data(point_data={"c": np.zeros(len(mesh.points), dtype=complex)}))
+    rows = len(mesh.points)
+    for data, fact in (
+        ({"point_data": {"u": np.zeros(3)}}, r"'u' .*\(3,\)"),
+        ({"cell_data": {"s": np.zeros(rows)}}, "'s'"),
+        ({"point_data": {"c": np.zeros(rows, dtype=complex)}}, "'c' .*complex128"),
+    ):
+        with pytest.raises(DataError, match=fact):
+            write_vtu(tmp_path / "a.vtu", mesh.with_data(**data))
     with pytest.raises(DataError, match=r"\(cells, 8\)"):
         Mesh.from_cells(octree.points, {"hexahedron": octree.hexahedra[:, :4]})
     with pytest.raises(DataError, match="hexahedron"):
