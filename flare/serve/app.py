@@ -17,8 +17,8 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Depends, FastAPI, Query, Request, Response
 from fastapi.responses import JSONResponse, StreamingResponse
 from fastapi.security import HTTPBearer
+from prometheus_client import generate_latest
 
-from flare.serve.limits import ServerLimits
 from flare.serve.metrics import RequestCounter, ServerMetrics
 from flare.serve.pool import UploadJob, WorkerPool
 from flare.serve.responses import (
@@ -46,8 +46,8 @@ BLOCK_BYTES = 1 << 18
 class Service:
     """State and steps that the routes share."""
 
-    def __init__(self, pool: WorkerPool, limits: ServerLimits, metrics: ServerMetrics) -> None:
-        self.pool, self.limits, self.metrics = pool, limits, metrics
+    def __init__(self, pool: WorkerPool) -> None:
+        self.pool, self.limits, self.metrics = pool, pool.limits, ServerMetrics(pool)
         self.encodings: OrderedDict[str, UploadJob] = OrderedDict()
 
     def find_card(self, name: str) -> dict[str, Any]:
@@ -111,9 +111,7 @@ class Service:
 
     async def wait(self, request: Request, job: UploadJob) -> dict[str, Any]:
         """Wait for a job and return its summary, or raise its error or that the client has disconnected."""
-        assert job.running is not None, "submitted by `begin`"
-        gone = asyncio.ensure_future(_wait_for_disconnect(request))
-        waiting: list[asyncio.Future[Any]] = [job.running, gone]
+        waiting: list[Any] = [job.running, gone := asyncio.create_task(_wait_for_disconnect(request))]
         try:
             await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
         finally:
@@ -122,11 +120,14 @@ class Service:
             raise ApiError(499, "gone", "the client closed the connection")
         return job.get_summary()
 
-    async def respond(self, request: Request, job: UploadJob, answer: str) -> Response:
-        """Wait for a job and return its result; the job is removed."""
+    async def respond(
+        self, request: Request, task: str, model: str, query: PredictQuery, *, encoding: Path | None = None
+    ) -> Response:
+        """Run a job and return its result; the job is removed."""
+        job = await self.begin(request, task, model, query, query.answer, encoding=encoding)
         try:
             summary = await self.wait(request, job)
-            return stream_file(job.result, RESULT_MEDIA[answer], summary)
+            return stream_file(job.result, RESULT_MEDIA[query.answer], summary)
         finally:
             self.pool.remove(job)  # the response keeps the file open
 
@@ -216,7 +217,7 @@ async def ready(service: Shared) -> dict[str, Any]:
 @router.get("/metrics", response_class=Response, responses={200: {"content": binary("text/plain")}})
 async def show_metrics(service: Shared) -> Response:
     """Return metrics in the Prometheus text format."""
-    return Response(service.metrics.render(service.pool), media_type="text/plain; version=0.0.4")
+    return Response(generate_latest(service.metrics.registry), media_type="text/plain; version=0.0.4")
 
 
 @router.get("/models")
@@ -234,8 +235,7 @@ async def show_model(name: str, service: Shared) -> dict[str, Any]:
 @router.post("/models/{name}/predict", responses={200: FIELDS}, openapi_extra=UPLOAD_BODY)
 async def predict(request: Request, name: str, query: Annotated[PredictQuery, Query()], service: Shared) -> Response:
     """Predict the fields of the mesh or the points in the body, in physical units."""
-    job = await service.begin(request, "predict", name, query, query.answer)
-    return await service.respond(request, job, query.answer)
+    return await service.respond(request, "predict", name, query)
 
 
 @router.post("/models/{name}/jobs", status_code=202, responses={202: {"model": JobResponse}}, openapi_extra=UPLOAD_BODY)
@@ -312,8 +312,7 @@ async def query_encoding(
     """Predict the fields of an encoded mesh at the points in the body."""
     encoding = service.find_encoding(name, code).result
     service.encodings.move_to_end(code)
-    job = await service.begin(request, "query", name, query, query.answer, encoding=encoding)
-    return await service.respond(request, job, query.answer)
+    return await service.respond(request, "query", name, query, encoding=encoding)
 
 
 @router.delete("/models/{name}/codes/{code}")
@@ -324,15 +323,8 @@ async def remove_encoding(name: str, code: str, service: Shared) -> dict[str, st
     return {"code": code, "state": "removed"}
 
 
-def make_app(pool: WorkerPool, limits: ServerLimits, metrics: ServerMetrics, *, token: str | None) -> FastAPI:
-    """Return the application on top of a pool that has been started.
-
-    Args:
-        pool: Worker pool.
-        limits: Limits of the server.
-        metrics: Metrics that the application updates and shows.
-        token: Token that requests must carry; None serves this machine only.
-    """
+def make_app(pool: WorkerPool, *, token: str | None) -> FastAPI:
+    """Return the application on top of a pool. Without a token it serves this machine only."""
     app = FastAPI(
         title="flare",
         version=__version__,
@@ -340,11 +332,11 @@ def make_app(pool: WorkerPool, limits: ServerLimits, metrics: ServerMetrics, *, 
         docs_url=None,  # these pages load scripts from other sites
         redoc_url=None,
     )
-    app.state.service = Service(pool, limits, metrics)
+    app.state.service = service = Service(pool)
     scheme = HTTPBearer(scheme_name="token", auto_error=False)  # for the description only; AccessGuard checks the token
     app.include_router(public)
     app.include_router(router, dependencies=[Depends(scheme)] if token else [])
     add_error_handlers(app)
     app.add_middleware(AccessGuard, token=token)
-    app.add_middleware(RequestCounter, metrics=metrics)
+    app.add_middleware(RequestCounter, metrics=service.metrics)
     return app

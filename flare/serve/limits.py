@@ -48,13 +48,3 @@ class ServerLimits:
     def upload_bytes(self) -> int:
         """Largest upload in bytes."""
         return self.upload_mb * 10**6
-
-    @property
-    def kept_bytes(self) -> int:
-        """Disk space of the kept results in bytes."""
-        return self.kept_mb * 10**6
-
-    @property
-    def array_bytes(self) -> int:
-        """Largest size of all unpacked arrays of an upload in bytes."""
-        return 10 * self.upload_bytes

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -17,34 +17,25 @@ METHODS = ("GET", "HEAD", "POST", "DELETE")
 
 
 class ServerMetrics:
-    """Counters of one server; all names begin with ``flare_``."""
+    """Metrics of one server in `registry`; all names begin with ``flare_``."""
 
-    def __init__(self) -> None:
-        self.registry = registry = CollectorRegistry()
-        self.requests = Counter(
-            "flare_requests", "Responses by status.", ["method", "route", "status"], registry=registry
-        )
-        self.seconds = Histogram(
-            "flare_request_seconds", "Time to a response.", ["route"], buckets=SECONDS, registry=registry
-        )
-        self._jobs = Counter("flare_jobs", "Finished jobs.", ["model", "task", "state"], registry=registry)
-        self._job_seconds = Histogram(
-            "flare_job_seconds", "Time from admission to end.", ["model", "task"], buckets=SECONDS, registry=registry
-        )
-        self._open = Gauge("flare_open_jobs", "Jobs being received, waiting or running.", registry=registry)
-        self._restarts = Gauge("flare_worker_restarts", "Worker processes that were replaced.", registry=registry)
-        self.uploaded = Counter("flare_upload_bytes", "Bytes received.", registry=registry)
+    def __init__(self, pool: WorkerPool) -> None:
+        self.registry = CollectorRegistry()
+        here, timed = {"registry": self.registry}, {"registry": self.registry, "buckets": SECONDS}
+        self.requests = Counter("flare_requests", "Responses by status.", ["method", "route", "status"], **here)
+        self.seconds = Histogram("flare_request_seconds", "Time to a response.", ["route"], **timed)
+        self.uploaded = Counter("flare_upload_bytes", "Bytes received.", **here)
+        self._jobs = Counter("flare_jobs", "Finished jobs.", ["model", "task", "state"], **here)
+        self._job_seconds = Histogram("flare_job_seconds", "Time from admission to end.", ["model", "task"], **timed)
+        open_jobs = Gauge("flare_open_jobs", "Jobs being received, waiting or running.", **here)
+        open_jobs.set_function(lambda: pool.open_jobs)
+        restarts = Gauge("flare_worker_restarts", "Worker processes that were replaced.", **here)
+        restarts.set_function(lambda: pool.restarts)
+        pool.on_end = self._count_job
 
-    def count_job(self, job: UploadJob) -> None:
-        """Count one finished job."""
+    def _count_job(self, job: UploadJob) -> None:
         self._jobs.labels(job.model, job.task, job.state).inc()
         self._job_seconds.labels(job.model, job.task).observe((job.ended or time.monotonic()) - job.created)
-
-    def render(self, pool: WorkerPool) -> bytes:
-        """Return all metrics in the Prometheus text format."""
-        self._open.set(pool.open_jobs)
-        self._restarts.set(pool.restarts)
-        return generate_latest(self.registry)
 
 
 class RequestCounter:
@@ -61,8 +52,7 @@ class RequestCounter:
 
         async def watch(message: Message) -> None:
             nonlocal status
-            if message["type"] == "http.response.start":
-                status = message["status"]
+            status = message.get("status", status)
             await send(message)
 
         try:

@@ -82,17 +82,12 @@ class WorkerPool:
         runs: Run folder of every model, by name.
         folder: Folder for the files of the jobs.
         limits: Limits of the server.
-        on_end: Called with every job that ended.
     """
 
-    def __init__(
-        self,
-        runs: dict[str, str],
-        folder: Path,
-        limits: ServerLimits,
-        on_end: Callable[[UploadJob], None] = lambda job: None,
-    ) -> None:
-        self.runs, self.folder, self.limits, self.on_end = runs, folder, limits, on_end
+    def __init__(self, runs: dict[str, str], folder: Path, limits: ServerLimits) -> None:
+        self.runs, self.folder, self.limits = runs, folder, limits
+        self.on_end: Callable[[UploadJob], None] = lambda job: None
+        """Called with every job that ended."""
         self.cards: dict[str, dict[str, Any]] = {}
         """Model cards by name, see `flare.serve.worker.describe_model`."""
         self.restarts = 0
@@ -115,12 +110,11 @@ class WorkerPool:
 
     async def close(self) -> None:
         """End all workers. Unfinished jobs are cancelled."""
-        tasks = list(self._tasks)
-        for task in tasks:
+        for task in self._tasks:
             task.cancel()
         for worker in self.workers:
             worker.end()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await asyncio.gather(*self._tasks, return_exceptions=True)
 
     @property
     def ready(self) -> bool:
@@ -181,7 +175,7 @@ class WorkerPool:
         for job in sorted(ended, key=lambda job: -ended[job]):
             count[job.state] += 1  # failed jobs are counted apart: they must not displace results
             used += job.size
-            too_large = used > self.limits.kept_bytes and 0 < job.size < used  # the newest result is always kept
+            too_large = used > 10**6 * self.limits.kept_mb and 0 < job.size < used  # the newest result is always kept
             if count[job.state] > self.limits.kept or too_large or now - ended[job] > self.limits.keep_seconds:
                 self.remove(job)
 

@@ -12,14 +12,13 @@ import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 import uvicorn
-from fastapi import FastAPI
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from flare.serve.app import make_app
 from flare.serve.limits import ServerLimits
-from flare.serve.metrics import ServerMetrics
 from flare.serve.pool import WorkerPool
 from flare.serve.security import MAX_HEADER_BYTES, check_token
 from flare.utils.errors import ConfigError
@@ -71,9 +70,8 @@ def serve(
     with listen(host, port) as listener, private_folder(scratch) as folder:
         name = f"[{host}]" if ":" in host else host
         address = f"http://{name}:{listener.getsockname()[1]}"
-        metrics = ServerMetrics()
-        pool = WorkerPool(models, folder, limits, on_end=metrics.count_job)
-        server = uvicorn.Server(make_config(make_app(pool, limits, metrics, token=token), limits))
+        pool = WorkerPool(models, folder, limits)
+        server = make_server(pool, token)
         with suppress(KeyboardInterrupt):
             asyncio.run(run_server(server, pool, listener, lambda: on_start(address, list(models))))
 
@@ -98,9 +96,7 @@ def name_runs(runs: Sequence[str]) -> dict[str, str]:
     """
     models: dict[str, str] = {}
     for word in runs:
-        name, equals, folder = word.partition("=")
-        if not equals:
-            name, folder = Path(word).resolve().name, word
+        name, folder = word.split("=", 1) if "=" in word else (Path(word).resolve().name, word)
         if not MODEL_NAME.fullmatch(name) or name in models:
             raise ConfigError(f"{name!r} is taken or cannot be in an address; give another name: other={folder}")
         models[name] = folder
@@ -166,11 +162,11 @@ def _lock(folder: Path) -> Iterator[None]:
         os.close(handle)
 
 
-def make_config(app: FastAPI, limits: ServerLimits) -> uvicorn.Config:
-    """Configure uvicorn."""
-    return uvicorn.Config(
-        app,
-        http=_limited_protocol(limits),
+def make_server(pool: WorkerPool, token: str | None) -> uvicorn.Server:
+    """Return a server of the API on top of a pool; `run_server` starts both."""
+    config = uvicorn.Config(
+        make_app(pool, token=token),
+        http=_limited_protocol(pool.limits),
         ws="none",
         h11_max_incomplete_event_size=8 * MAX_HEADER_BYTES,  # larger than ours, so that our error is sent
         log_level="warning",
@@ -178,6 +174,7 @@ def make_config(app: FastAPI, limits: ServerLimits) -> uvicorn.Config:
         server_header=False,
         timeout_graceful_shutdown=10,
     )
+    return uvicorn.Server(config)
 
 
 def _limited_protocol(limits: ServerLimits) -> type[asyncio.Protocol]:
@@ -187,39 +184,23 @@ def _limited_protocol(limits: ServerLimits) -> type[asyncio.Protocol]:
     """
 
     class LimitedProtocol(H11Protocol):
-        _timer: asyncio.TimerHandle | None = None
-
         def connection_made(self, transport: asyncio.Transport) -> None:
             super().connection_made(transport)
             if len(self.connections) > limits.connections:
                 transport.write(CROWDED)
                 transport.close()
-            else:
-                self._update_timer()
+            self._limit_wait()
 
-        def data_received(self, data: bytes) -> None:
-            super().data_received(data)
-            self._update_timer()
+        def on_response_complete(self) -> None:
+            super().on_response_complete()
+            self._limit_wait()
 
-        def connection_lost(self, exc: Exception | None) -> None:
-            self._stop_timer()
-            super().connection_lost(exc)
+        def _limit_wait(self) -> None:
+            """Close the connection unless the headers of another request are complete in time."""
+            self.loop.call_later(limits.header_seconds, self._time_out, self.cycle)
 
-        def _update_timer(self) -> None:
-            """Run the timer between requests and while headers arrive; more data does not reset it."""
-            if self.cycle is not None and not self.cycle.response_complete:
-                self._stop_timer()
-            elif self._timer is None:
-                self._timer = self.loop.call_later(limits.header_seconds, self._time_out)
-
-        def _time_out(self) -> None:
-            self._timer = None
-            if self.cycle is None or self.cycle.response_complete:
+        def _time_out(self, previous: Any) -> None:
+            if self.cycle is previous and (previous is None or previous.response_complete):
                 self.transport.close()
-
-        def _stop_timer(self) -> None:
-            if self._timer is not None:
-                self._timer.cancel()
-                self._timer = None
 
     return LimitedProtocol

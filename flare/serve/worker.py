@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from multiprocessing.connection import Connection
 
     from flare.inference.calibration.calibrate import Calibration
-    from flare.inference.mesh_inputs import ModelInputs
-    from flare.inference.prediction import Prediction
     from flare.inference.surrogate import Surrogate
 
 MAX_MESSAGE_LENGTH = 600
@@ -128,7 +126,7 @@ def run_job(
     home = Path.cwd()
     try:
         os.chdir(request["folder"])  # messages then name the upload without our folders
-        return {"done": _TASKS[request["task"]](channel, models[request["model"]], request, limits)}
+        return {"done": _compute(channel, models[request["model"]], request, limits)}
     except TooLarge as error:
         return _error(413, "too_large", error)
     except FlareError as error:
@@ -141,88 +139,45 @@ def run_job(
         os.chdir(home)
 
 
-def _predict(channel: Connection, served: ServedModel, request: dict[str, Any], limits: ServerLimits) -> dict[str, Any]:
+def _compute(channel: Connection, served: ServedModel, request: dict[str, Any], limits: ServerLimits) -> dict[str, Any]:
+    """Read the upload, write the result, and return its summary."""
     from flare.inference.chunked import passes
-    from flare.inference.prediction import predict
-
-    surrogate = served.surrogate
-    inputs, count = _read_upload(served, request, limits)
-    progress = _ProgressSender(channel, count * passes(surrogate))
-    prediction = predict(surrogate, inputs, calibration=served.calibration, scratch=".", done=progress)
-    return _write_result(served, request, prediction)
-
-
-def _encode(channel: Connection, served: ServedModel, request: dict[str, Any], limits: ServerLimits) -> dict[str, Any]:
-    from flare.inference.chunked import passes
-    from flare.inference.encoding import encode
-    from flare.serve.payloads import summarize
-
-    surrogate, calibration = served.surrogate, served.calibration
-    inputs, count = _read_upload(served, request, limits)
-    progress = _ProgressSender(channel, count * (passes(surrogate) - 1))
-    encoding = encode(surrogate, inputs.sample, scratch=".", done=progress)
-    encoding.save(request["result"])
-    assessment = calibration.assess(surrogate, inputs.sample, latents=encoding.latents) if calibration else None
-    summary = summarize(count, assessment, calibration, inputs.notes)
-    return {**summary, "box": encoding.box.tolist(), "bytes": encoding.nbytes}
-
-
-def _query(channel: Connection, served: ServedModel, request: dict[str, Any], limits: ServerLimits) -> dict[str, Any]:
-    from flare.inference.encoding import load_encoding
-    from flare.inference.prediction import assess
-
-    encoding = load_encoding(request["encoding"], served.surrogate)
-    for name in request["settings"].keys() & encoding.parameters.keys():
-        raise DataError(f"{name!r} is a parameter of the encoding; it cannot be set for a query")
-    inputs, count = _read_upload(served, request, limits, known=encoding.parameters)
-    fields = encoding.query_sample(inputs.sample, done=_ProgressSender(channel, count))
-    outside = encoding.outside(inputs.sample.values[served.surrogate.schema.points])
-    prediction = assess(served.surrogate, inputs, fields, served.calibration, encoding.latents)
-    return _write_result(served, request, prediction, outside)
-
-
-_TASKS = {"predict": _predict, "encode": _encode, "query": _query}
-
-
-def _read_upload(
-    served: ServedModel, request: dict[str, Any], limits: ServerLimits, *, known: dict[str, Any] | None = None
-) -> tuple[ModelInputs, int]:
-    """Read the upload as inputs of the model, and count its points; `known` are the parameters of an encoding."""
+    from flare.inference.encoding import encode, load_encoding
     from flare.inference.mesh_inputs import mesh_inputs, split_settings
+    from flare.inference.prediction import assess, fields_without_rows, predict
     from flare.mesh.io import ReadLimits
-    from flare.serve.payloads import read_json
+    from flare.serve.payloads import read_json, summarize, write_answer
 
-    path, schema = Path(request["upload"]), served.surrogate.schema
+    surrogate, calibration, task = served.surrogate, served.calibration, request["task"]
+    schema, upload, result = surrogate.schema, Path(request["upload"]), Path(request["result"])
+    encoding = load_encoding(request["encoding"], surrogate) if task == "query" else None
+    for name in request["settings"].keys() & (encoding.parameters.keys() if encoding else ()):
+        raise DataError(f"{name!r} is a parameter of the encoding; it cannot be set for a query")
     inputs = mesh_inputs(
-        served.surrogate,
-        read_json(path, schema) if path.suffix == ".json" else path,
+        surrogate,
+        read_json(upload, schema) if upload.suffix == ".json" else upload,
         **split_settings(schema, request["settings"]),
-        training_spacing=served.calibration.spacing if served.calibration else None,
-        known=known,
-        limits=ReadLimits(limits.points, limits.array_bytes),
+        training_spacing=calibration.spacing if calibration else None,
+        known=encoding.parameters if encoding else None,
+        limits=ReadLimits(limits.points, 10 * limits.upload_bytes),
     )
-    return inputs, len(inputs.sample.values[schema.points])
-
-
-def _write_result(
-    served: ServedModel, request: dict[str, Any], prediction: Prediction, outside: str = ""
-) -> dict[str, Any]:
-    """Write the fields with error bars and OOD score to the result file, and return its summary.
-
-    Args:
-        served: Model that predicted them.
-        request: Request of the job.
-        prediction: Predicted fields.
-        outside: Note about query points outside the box of the encoding.
-    """
-    from flare.inference.prediction import fields_without_rows
-    from flare.serve.payloads import summarize, write_answer
-
-    inputs, notes, result = prediction.inputs, prediction.inputs.notes, Path(request["result"])
+    points, notes = inputs.sample.values[schema.points], inputs.notes
+    rounds = {"predict": passes(surrogate), "encode": passes(surrogate) - 1, "query": 1}[task]
+    done = _ProgressSender(channel, len(points) * rounds)
+    if task == "encode":
+        made = encode(surrogate, inputs.sample, scratch=".", done=done)
+        made.save(result)
+        assessment = calibration.assess(surrogate, inputs.sample, latents=made.latents) if calibration else None
+        summary = summarize(len(points), assessment, calibration, notes)
+        return {**summary, "box": made.box.tolist(), "bytes": made.nbytes}
+    if encoding is None:
+        prediction, outside = predict(surrogate, inputs, calibration=calibration, scratch=".", done=done), ""
+    else:
+        fields, outside = encoding.query_sample(inputs.sample, done=done), encoding.outside(points)
+        prediction = assess(surrogate, inputs, fields, calibration, encoding.latents)
     if inputs.mesh is not None and result.suffix == ".npz":
-        notes = [*notes, *fields_without_rows(inputs.mesh, prediction.schema)]
-    count = len(inputs.sample.values[prediction.schema.points])
-    summary = summarize(count, prediction.assessment, served.calibration, notes, outside=outside)
+        notes = [*notes, *fields_without_rows(inputs.mesh, schema)]
+    summary = summarize(len(points), prediction.assessment, calibration, notes, outside=outside)
     write_answer(result, request["model"], prediction, summary)
     return summary
 

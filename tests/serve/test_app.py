@@ -10,14 +10,11 @@ from pathlib import Path
 
 import httpx
 import pytest
-import uvicorn
 
 from flare.serve import pool as pools
-from flare.serve.app import make_app
 from flare.serve.limits import ServerLimits
-from flare.serve.metrics import ServerMetrics
 from flare.serve.pool import WorkerPool
-from flare.serve.server import listen, make_config, run_server
+from flare.serve.server import listen, make_server, run_server
 from tests.serve.conftest import TOKEN, settled
 from tests.serve.fake_worker import RUNS, fake_work
 
@@ -25,9 +22,8 @@ from tests.serve.fake_worker import RUNS, fake_work
 @contextmanager
 def running(folder, token=None, **limits):
     """Serve a pool of fake workers from a thread; yields the pool and the address."""
-    limits, ready = ServerLimits(**limits), threading.Event()
-    pool = WorkerPool(RUNS, folder, limits)
-    server = uvicorn.Server(make_config(make_app(pool, limits, ServerMetrics(), token=token), limits))
+    ready, pool = threading.Event(), WorkerPool(RUNS, folder, ServerLimits(**limits))
+    server = make_server(pool, token)
     with pytest.MonkeyPatch.context() as patch, listen("127.0.0.1", 0) as listener:
         patch.setattr(pools, "work", fake_work)
         thread = threading.Thread(target=lambda: asyncio.run(run_server(server, pool, listener, ready.set)))

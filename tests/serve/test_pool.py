@@ -157,17 +157,15 @@ async def test_results_are_kept_up_to_a_number_and_an_age(start, tmp_path):
 
 @run_async
 async def test_results_are_kept_up_to_a_size_and_the_newest_always(start, tmp_path):
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(ServerLimits, "kept_bytes", property(lambda limits: 2 * len("answer")))
-        async with start() as pool:
-            jobs = [submit(pool, "work") for _ in range(4)]
-            for job in jobs:
-                await finish(job)
-            assert [job.folder.exists() for job in jobs] == [False, False, True, True]
-            patch.setattr(ServerLimits, "kept_bytes", property(lambda limits: 1))
-            newest = submit(pool, "work")
-            await finish(newest)
-            assert [job.folder.exists() for job in [*jobs, newest]] == [False] * 4 + [True]
+    async with start(kept_mb=13e-6) as pool:  # two results
+        jobs = [submit(pool, "work") for _ in range(4)]
+        for job in jobs:
+            await finish(job)
+        assert [job.folder.exists() for job in jobs] == [False, False, True, True]
+        pool.limits = ServerLimits(kept_mb=1e-6)
+        newest = submit(pool, "work")
+        await finish(newest)
+        assert [job.folder.exists() for job in [*jobs, newest]] == [False] * 4 + [True]
 
 
 def is_known(pool, job):
