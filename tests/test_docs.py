@@ -92,7 +92,7 @@ def test_the_other_way_of_a_discrepancy_is_a_cell_or_a_training_that_is_there():
     rows = re.findall(r"^\| (\d+) \|.*\| (.*) \|$", page.read_text(encoding="utf-8"), re.MULTILINE)
     trainings = [words_of(step) for step in steps(page) if step.text.startswith("flare train")]
     named = {number for words in trainings for number in re.findall(r"runs/number-(\d+)", " ".join(words))}
-    assert len(rows) == 26
+    assert len(rows) == 30
     for number, other in rows:
         assert "`--" not in other, f"{number}: options without a command"
         assert ("training, below" in other or "trainings " in other) == (number in named), number

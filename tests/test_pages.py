@@ -33,7 +33,7 @@ NEEDS = {
     "docs/reference/dataset-format.md": "Geo-FNO/elasticity/Meshes=published/elasticity "
     "LPBF_FLARE=published/parts data/lpbf",
     "docs/paper/discrepancies.md": "data/drivaerml-40k=data/mine data/darcy data/elasticity=data/elasticity-demo "
-    "data/listops data/text=data/listops",
+    "data/listops data/text=data/listops data/pathfinder=data/listops",
     "docs/how-to/export.md": "runs/demo",
     "docs/how-to/troubleshooting.md": "data/mine runs/mine data/drivaerml-1m=data/mine",
     "docs/applications/metal-printing.md": "bracket.step=block.step bracket.stl=block.stl",
@@ -102,6 +102,7 @@ SMALLER = {
     "flare train --preset darcy --model transolver": SLICES,
     "flare train --preset drivaer-1m --precision": f"{FIELDS} --data.subsample_from 50",
     "flare train --preset lra/listops": f"{TOKENS} --model.latents 4",
+    "flare train --preset lra/pathfinder --model.attention performer": f"{TOKENS} --model.features 8",
     "flare train --preset lra/listops --model.attention performer": f"{TOKENS} --model.features 8",
     "flare view": "--no-open",
     "torchrun --nproc-per-node 2": FIELDS,
