@@ -25,9 +25,11 @@ from typing import Any
 import torch
 import yaml
 
-from flare.train import profiling
-from flare.train.profiling import CHUNK, Usage, Workload, measure, prediction_workload, profiling_run, usage_of_run
+from flare.models.streaming import CHUNK
+from flare.train import planning
+from flare.train.profiling import Usage, measure, profiling_run, usage_of_run
 from flare.train.run_folder import RunFolder
+from flare.train.workload import Workload, prediction_workload
 from flare.utils.files import replace_between_marks
 from measure import PERFORMANCE, RESULTS, gigabytes, load, save
 from table import origin, table, three_digits
@@ -69,7 +71,7 @@ MEMORY, TIME = 0.15, 0.30
 
 
 def run(shrink: int, only: str) -> dict[str, Any]:
-    planner = profiling.Planner()
+    planner = planning.Planner()
     rows = []
     head = f"{'points':>9} {'batch':>6} {'blocks':>6} {'latents':>8} {'memory':>8} {'time':>8}"
     print(f"{'planned / measured':<32} {head}")
@@ -130,7 +132,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--out", type=Path, help="folder for the record; by default only a complete run is kept")
     chosen = parser.parse_args(arguments)
     if chosen.quick:
-        profiling.SMALL = (2**18, 2**18)
+        planning.SMALL = (2**18, 2**18)
     torch.set_num_threads(1)  # also in the processes that are measured
     logging.basicConfig(level=logging.INFO, format="%(message)s")
     record = run(100 if chosen.quick else 1, chosen.only)

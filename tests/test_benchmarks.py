@@ -12,7 +12,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from flare import build_model
 from flare.mixer import native as kernels
 from flare.mixer.native import library
-from flare.train import profiling
+from flare.train import planning
 
 ROOT = Path(__file__).parents[1]
 pytestmark = pytest.mark.skipif(kernels.why_not() is not None, reason="no native kernels here")
@@ -367,12 +367,12 @@ def test_the_table_of_the_planner_says_how_far_it_is_off(tmp_path, monkeypatch):
 
     def law(workload):
         """A machine that follows the planner's laws up to 220,000 points and needs more beyond."""
-        w, b, m = workload.total_points, workload.blocks, workload.latents
+        w, b, m = workload.total_points, workload.size("blocks"), workload.size("latents")
         memory = 300 + (0 if workload.is_streamed else 1e-3 * w * b) + workload.known_mb
         need = {"memory_mb": memory, "seconds": 1e-6 * w * b + 1e-8 * w * b * m}
         return plan.Usage(**{key: need[key] * (tenth_more[key] if w > 220_000 else 1) for key in need})
 
-    monkeypatch.setattr(profiling, "measure", law)
+    monkeypatch.setattr(planning, "measure", law)
     monkeypatch.setattr(plan, "measured", law)
     monkeypatch.setattr(torch, "set_num_threads", lambda count: None)
     assert plan.main([]) == 0

@@ -14,7 +14,8 @@ from flare.utils.terminal import print_status
 from flare.utils.text import counted, duration
 
 if TYPE_CHECKING:
-    from flare.train.profiling import Planner, Workload
+    from flare.train.planning import Planner
+    from flare.train.workload import Workload
 
 EPILOG = """examples:
   flare plan --points 1000000
@@ -53,13 +54,14 @@ def run(words: Sequence[str]) -> int:
             raise ConfigError(f"--{name} {value} must be above 0")
 
     from flare.inference.chunked import chunk_within
-    from flare.train.profiling import Planner, prediction_workload
+    from flare.train.planning import Planner
+    from flare.train.workload import prediction_workload
     from flare.utils.environment import available_memory_mb
 
     training = _training_workload(args)
     given = args.memory * 1e9 / 2**20 if args.memory else None
     per_rank, whole = given or available_memory_mb(args.device, args.ranks), given or available_memory_mb(args.device)
-    width = max(training.channels, training.in_dim, training.out_dim)
+    width = max(training.size("channels"), training.in_dim, training.out_dim)
     chunk = chunk_within(whole, width) if args.chunk == "auto" else None
     planner = Planner(Path(args.calibration) if args.calibration else None)
     share = f"{training.batch} x {training.points:,} points on each of {counted(args.ranks, 'rank')}"
@@ -79,7 +81,7 @@ def whole_number(text: str) -> int:
 
 def _training_workload(args: Any) -> Workload:
     """Return the training step of one rank, from the options and otherwise from the preset."""
-    from flare.train.profiling import Workload
+    from flare.train.workload import Workload
 
     record = read_yaml(preset_path(args.preset)) if args.preset else {"data": {"batch_size": 1}}
     config = build_config(record, args.preset or "settings")
@@ -114,7 +116,7 @@ def _show_training(planner: Planner, workload: Workload, memory_mb: float, args:
             count = {
                 "points": most.points * ranks.get("points", 1),
                 "samples at a time": most.batch * ranks.get("samples", 1),
-                "latents": most.latents,
+                "latents": most.size("latents"),
             }[what]
             print(f"at most     {count:,} {what} with {_time(planner.predict(most).seconds)} a step")
 
@@ -128,7 +130,7 @@ def _show_prediction(planner: Planner, workload: Workload, memory_mb: float) -> 
 
 
 def _memory(need_mb: float, memory_mb: float) -> str:
-    from flare.train.profiling import fits
+    from flare.train.planning import fits
 
     return f"{need_mb / 1024:8.2f} GiB at the peak, {'fits' if fits(need_mb, memory_mb) else 'does NOT fit'}"
 

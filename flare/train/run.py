@@ -25,8 +25,8 @@ from flare.train.config import TrainConfig
 from flare.train.distributed.fabric import launched_fabric
 from flare.train.distributed.ranks import Ranks, place
 from flare.train.loop import Trainer
+from flare.train.planning import check_fits
 from flare.train.presets import dotted, preset_path, read_yaml
-from flare.train.profiling import check_fits
 from flare.train.recipes import model_name, resolve_config
 from flare.train.run_folder import RunFolder
 from flare.train.schedule import decay_start

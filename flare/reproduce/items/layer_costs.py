@@ -14,7 +14,7 @@ import torch
 from torch import nn
 
 from flare.mixer import choose
-from flare.train.profiling import DTYPES, median_seconds, peak_above, power_law_exponent, threads
+from flare.train.profiling import median_seconds, peak_above, power_law_exponent, threads
 
 CHANNELS, HEADS, WIDTH = 128, 8, 16
 Sizes = Mapping[str, Sequence[int]]
@@ -28,6 +28,8 @@ DECADE, FITTED = 10, 3
 many sizes if there are as many."""
 POWERS = {"softmax": (2, 1), "flare": (1, 1), "physics": (1, 1)}
 """Kind -> expected powers of N of time and memory, to predict whether the next size stays within the limits."""
+DTYPES = {"32": None, "bf16": torch.bfloat16, "16": torch.float16}
+"""Precision -> data type of matrix products under autocast."""
 CALLS, MOST_POINTS = 5, 100_000
 """Time is the median of this many calls, or of fewer if these would process more points in all."""
 WARM_UP, OLDER_WARM_UP = 16, 1024

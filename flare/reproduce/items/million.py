@@ -30,9 +30,10 @@ from flare.reproduce.study import READ_OFF, Block, Cell, Item, Picture, outcomes
 from flare.reproduce.tables import Table
 from flare.train.config import TrainConfig
 from flare.train.presets import build_config, merged, preset_path, read_yaml
-from flare.train.profiling import Workload, measure, run_isolated
+from flare.train.profiling import measure, run_isolated
 from flare.train.run import start_or_resume
 from flare.train.run_folder import RunFolder
+from flare.train.workload import Workload
 from flare.utils.environment import gigabytes
 from flare.utils.files import write_json
 
