@@ -2,25 +2,31 @@
 
 Tables and figures are made from records alone. Text is written by people: `notes/<item>.md` beside the records folder
 is included in the page of an item, `notes/README.md` in the index, and `claims.yaml` lists the claims of the paper with
-the cells that test them and whether they agree.
+the cells that test them and whether they hold.
 """
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from functools import reduce
+from operator import getitem
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import yaml
 
 from flare.reproduce import ITEMS
 from flare.reproduce.budgets import Budget, budget_named
+from flare.reproduce.jobs import Training
 from flare.reproduce.ledger import Ledger, address
 from flare.reproduce.registry import find_item
 from flare.reproduce.settings import settings_table
 from flare.reproduce.study import (
     Block,
+    Cell,
     Item,
     Outcome,
     Picture,
@@ -42,7 +48,7 @@ GENERATED = re.compile(rf".+-(?:{'|'.join(budget.key for budget in SHOWN)})-(?:.
 LEGEND = {
     "±": "± is the sample standard deviation over seeds.",
     "(paper)": "(paper) is the paper's number, in its own setting.",
-    "| #": "#n is a row of [discrepancies](../paper/discrepancies.md).",
+    "; #": "#n is a row of [discrepancies](../paper/discrepancies.md).",
 }
 """Text on a page -> its explanation."""
 
@@ -146,8 +152,8 @@ def _claims(ledger: Ledger) -> list[str]:
     if not path.exists():
         return []
     rows = [_claim(ledger, claim) for claim in yaml.safe_load(path.read_text(encoding="utf-8"))]
-    head = ("claim of the paper", "paper", "ours", "budget", "agrees")
-    return ["## Claims of the paper", Table(head, rows, text=5).markdown()]
+    head = ("claim of the paper", "holds", "ours (paper)", "seeds", "budget", "details")
+    return [Table(head, rows, text=len(head)).markdown()]
 
 
 def _claim(ledger: Ledger, claim: Mapping[str, Any]) -> tuple[str, ...]:
@@ -155,39 +161,61 @@ def _claim(ledger: Ledger, claim: Mapping[str, Any]) -> tuple[str, ...]:
 
     Args:
         ledger: Records.
-        claim: `claim`, `item`, `agrees`, the optional `budget`, and `numbers`: label -> name of a cell, or a mapping
-            with `cell`, `paper` (text, if the cell has no number of the paper), `key` (a dotted path in the result) and
-            `format`.
+        claim: `claim`, `holds`, `item` or `link`, the optional `budget`, and `numbers`: label -> name of a cell, or
+            arguments of `_claimed_number`.
     """
-    budget, item = budget_named(claim.get("budget", "cpu")), find_item(claim["item"])
-    paper, ours = [], []
+    item, budget = find_item(claim["item"]) if "item" in claim else None, claim.get("budget", "cpu")
+    cells = {cell.name: cell for cell in item.cells(budget_named(budget))} if item else {}
+    numbers, seeds = [], set()
     for label, entry in claim["numbers"].items():
         about = {"cell": entry} if isinstance(entry, str) else entry
-        cells = [cell for cell in item.cells(budget) if cell.name == about["cell"]]
-        if not cells:
-            raise DataError(f"claims.yaml: {claim['item']} has no cell {about['cell']!r} in budget {budget.name}")
-        theirs = mean_spread([cells[0].paper], cells[0].unit) if cells[0].paper is not None else ""
-        theirs = about.get("paper", theirs)
-        paper += [f"{label} {theirs}"] if theirs else []
-        found = outcomes(ledger, cells)
-        ours += [f"{label} {_number(found[0], about)}"] if found else []
-    title = f"{claim['claim']} ([{item.place}]({item.name}.md))"
-    return title, "; ".join(paper), "; ".join(ours), f"`{budget.name}`", claim["agrees"] if ours else ""
+        if "cell" in about and about["cell"] not in cells:
+            raise DataError(f"claims.yaml: {claim['item']} has no cell {about['cell']!r} in budget {budget}")
+        ours, paper, count = _claimed_number(ledger, cells, **about)
+        if ours:
+            numbers.append(f"{label} {ours}" + (f" ({paper})" if paper else ""))
+            seeds.add(str(count))
+    link = f"[{item.place}]({item.name}.md)" if item else claim["link"]
+    holds = claim["holds"] if numbers else ""
+    return claim["claim"], holds, "; ".join(numbers), ", ".join(sorted(seeds)), budget, link
 
 
-def _number(outcome: Outcome, about: Mapping[str, Any]) -> str:
-    """Format the measured value of a cell, or the value at a dotted path in its result."""
-    if "key" not in about:
-        return outcome.error()
-    values = []
-    for record in (record for record in outcome.records if record.outcome == "done"):
-        value: Any = record.result
-        for part in about["key"].split("."):
-            value = value[int(part) if isinstance(value, list) else part]
-        values.append(value)
-    if "format" in about:
-        return ", ".join(about["format"].format(value) for value in values)
-    return mean_spread(values, outcome.unit)
+def _claimed_number(
+    ledger: Ledger,
+    cells: Mapping[str, Cell],
+    *,
+    cell: str = "",
+    file: str = "",
+    paper: str = "",
+    key: str = "",
+    spread: bool = False,
+    format: str = "",
+) -> tuple[str, str, int]:
+    """Return our number, the paper's, and the number of our seeds.
+
+    Args:
+        ledger: Records.
+        cells: Name -> cell of the item of the claim.
+        cell: Name of the cell.
+        file: JSON file with the result instead, relative to the repository.
+        paper: The paper's number, if the cell has none.
+        key: Dotted path of the number in the result. An array is averaged. Empty: the measured value of the cell.
+        spread: Average the standard deviations of the rows of the array.
+        format: Format of the number. Empty: an error in thousandths.
+    """
+    if file:
+        results, ours = [json.loads((ledger.folder.parents[1] / file).read_text(encoding="utf-8"))], ""
+    else:
+        found = outcomes(ledger, [cells[cell]])
+        outcome = found[0] if found else Outcome(cells[cell], (), ())
+        results = [record.result for record in outcome.records if record.outcome == "done"]
+        ours, paper = outcome.error(), paper or outcome.paper
+    if key:
+        path = [int(part) if part.isdigit() else part for part in key.split(".")]
+        arrays = [reduce(getitem, path, result) for result in results]
+        values = [float(np.mean(np.std(array, axis=-1) if spread else array)) for array in arrays]
+        ours = ", ".join(map(format.format, values)) if format else mean_spread(values, Training.unit)
+    return ours, paper, len(results)
 
 
 def _commands(item: Item, ledger: Ledger, budget: Budget) -> list[str]:

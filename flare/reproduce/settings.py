@@ -81,45 +81,36 @@ def differences_of(cell: Cell) -> list[SettingDifference]:
     for decision in (each for each in DECISIONS if each.concerns(cell.exact)):
         key, coded = decision.setting, f"code: {_text(decision.coded)}"
         here = decision.ours or _text(_value(ours.settings(), key))
-        paper = f"{found[key].paper}; {coded}" if key in found else coded
+        paper = f"{found[key].paper}, {coded}" if key in found else coded
         found[key] = SettingDifference(key, here, paper, f"#{decision.number}")
     return list(found.values())
 
 
 def settings_table(found: Sequence[Outcome]) -> list[Block]:
-    """Build a table of all settings that differ from the paper's, after its title; nothing if none does.
+    """Build a table of the settings that differ from the paper's, one row per dataset, after its title.
 
-    Cells that share a difference share a row.
+    Returns:
+        The title and the table; nothing if no setting differs.
     """
-    cells = [outcome.cell for outcome in found if outcome.cell.exact is not None]
-    groups: dict[SettingDifference, list[Cell]] = {}
-    for cell in cells:
-        for difference in differences_of(cell):
-            groups.setdefault(difference, []).append(cell)
-    rows = [(_describe(having, cells), *difference) for difference, having in groups.items()]
-    head = ("cells", "setting", "here", "paper", "discrepancy")
-    return ["Settings that differ from the paper's:", Table(head, sorted(rows, key=_order), text=5)] if rows else []
-
-
-def _order(row: Sequence[str]) -> tuple[bool, str]:
-    """Sort key: differences of all cells first, then by setting."""
-    return row[0] != "all", row[1]
-
-
-def _describe(selected: Sequence[Cell], cells: Sequence[Cell]) -> str:
-    """Name some of the cells by as few parts as possible."""
-    chosen = {cell.parts for cell in selected}
-    if len(chosen) == len({cell.parts for cell in cells}):
-        return "all"
-    having = {part: {c.parts for c in cells if part in c.parts} for part in (p for c in cells for p in c.parts)}
-    whole = [part for part, of in having.items() if of <= chosen]
-    names: list[str] = []
-    while whole and (best := max(whole, key=lambda part: len(having[part] & chosen))):
-        if len(having[best] & chosen) < 1:
-            break
-        names.append(best)
-        chosen -= having[best]
-    return ", ".join([*names, *("/".join(cell.parts) for cell in selected if cell.parts in chosen)])
+    by_dataset: dict[str, list[Cell]] = {}
+    for outcome in found:
+        if outcome.cell.job.data is not None:
+            by_dataset.setdefault(outcome.cell.job.data.name, []).append(outcome.cell)
+    rows = []
+    for dataset, cells in by_dataset.items():
+        values: dict[str, dict[str, None]] = {}
+        names: dict[str, list[str]] = {}
+        for cell in cells:
+            for setting, here, *paper in differences_of(cell):
+                values.setdefault(setting, {})[f"{here} ({'; '.join(filter(None, paper))})"] = None
+                names.setdefault(setting, []).append("/".join(cell.parts[1:]))
+        texts = {setting: f"{setting} {' or '.join(values[setting])}" for setting in sorted(values)}
+        shared = [text for setting, text in texts.items() if len(names[setting]) == len(cells)]
+        own = [f"{text}: {', '.join(names[key])}" for key, text in texts.items() if len(names[key]) < len(cells)]
+        if values:
+            rows.append((dataset, "; ".join(shared), "; ".join(own)))
+    title = "Settings that differ from the paper's, which are in parentheses:"
+    return [title, Table(("dataset", "all cells", "some cells"), rows, text=3)] if rows else []
 
 
 def _data_differences(data: Data, full: Data) -> Iterable[SettingDifference]:

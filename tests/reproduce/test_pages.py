@@ -64,7 +64,7 @@ def test_a_row_has_mean_spread_mean_field_seeds_and_the_papers_number_and_failur
     assert row(text, "elasticity", "flare")[2:] == ["1,234", "12.0 ± 2.0", "500", "3", "3.38"]
     assert row(text, "elasticity", "lno")[2:] == ["1,234", "30.5 ± 0.7; failed", "500", "2 of 3", "9.25"]
     assert row(text, "elasticity/lno", "2") == ["elasticity/lno", "2", FAILED.failure]
-    assert row(text, "all", "epochs")[2:4] == ["16", "500"]
+    assert "; epochs 16 (500); " in text
     assert row(text, "flare", "**12.0 ± 2.0** (3.38)")
     latex = (tmp_path / "pages" / "tables" / "table1-cpu-1.tex").read_text()
     assert "Table 1: models × benchmarks, budget cpu" in latex.split("\\begin")[0]
@@ -155,16 +155,25 @@ def test_notes_and_claims_beside_the_records_are_included(tmp_path):
     (tmp_path / "notes").mkdir()
     (tmp_path / "notes" / "table1.md").write_text("We tried a larger rate as well.\n")
     (tmp_path / "notes" / "README.md").write_text("Read this first.\n")
-    claim = {"claim": "FLARE is best", "item": "table1", "agrees": "partly"}
-    numbers = {"flare": "elasticity/flare", "lno": {"cell": "elasticity/lno", "paper": "9", "key": "curve.0.1"}}
-    other = {"claim": "None", "item": "kv-depth", "numbers": {"a": "elasticity/depth=0/latents=64"}, "agrees": "yes"}
+    (tmp_path / "run.json").write_text('{"rel_l2": 0.002, "ranks": [[1, 3], [2, 2]]}')
+    run = str((tmp_path / "run.json").relative_to(tmp_path.parent))
+    claim = {"claim": "FLARE is best", "item": "table1", "holds": "✔ here"}
+    numbers = {
+        "flare": "elasticity/flare",
+        "lno": {"cell": "elasticity/lno", "paper": "9", "key": "curve.0.1"},
+        "run": {"file": run, "key": "rel_l2"},
+        "ranks": {"file": run, "key": "ranks", "spread": True, "format": "{:.1f}"},
+    }
+    other = {"claim": "None", "item": "kv-depth", "numbers": {"a": "elasticity/depth=0/latents=64"}, "holds": "✔"}
     (tmp_path / "claims.yaml").write_text(yaml.safe_dump([claim | {"numbers": numbers}, other]))
     assert "\n\nWe tried a larger rate as well.\n\n```" in page(ledger, "table1", tmp_path / "pages")
     index = (tmp_path / "pages" / "README.md").read_text()
-    assert row(index, "FLARE is best ([Table 1](table1.md))")[1:] == [
-        *("flare 3.38; lno 9", "flare 15.0 ± 7.1; lno 15.0 ± 7.1", "`cpu`", "partly"),
+    assert row(index, "FLARE is best")[1:] == [
+        "✔ here",
+        "flare 15.0 ± 7.1 (3.38); lno 15.0 ± 7.1 (9); ranks 0.5; run 2.00",
+        *("1, 2", "cpu", "[Table 1](table1.md)"),
     ]
-    assert row(index, "None ([Figure 10, left](kv-depth.md))")[-1] == "", "without a record nothing agrees"
+    assert row(index, "None")[1:3] == ["", ""], "without a record no claim holds"
     assert "\n\nRead this first.\n\n" in index
     (tmp_path / "claims.yaml").write_text(yaml.safe_dump([claim | {"numbers": {"flare": "elasticity/flair"}}]))
     with pytest.raises(DataError, match="elasticity/flair"):
@@ -210,7 +219,7 @@ def test_the_offset_of_the_authors_code_has_a_table_of_its_own(tmp_path):
     assert row(text, "lpbf", "flare-offset")[2:] == ["20.0", "25.0", "1", "18.5"]
     assert row(text, "lpbf", "flare", "7")[3:] == ["400", "500", "1"]
     assert row(text, "lpbf", "flare", "30.0")[3:] == ["", "1", "18.5"]
-    assert row(text, "flare", "loss.offset")[-1] == "#12"
+    assert "loss.offset default (code: 1.318; #12): flare" in text
 
 
 def test_table_2_has_both_splits_the_trivial_baseline_and_the_models(tmp_path):

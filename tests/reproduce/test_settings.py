@@ -128,13 +128,14 @@ def test_raw_points_are_those_of_the_paper_and_run_only_when_selected():
     assert not [cell for cell in cells("table1", CPU) if "raw" in cell.parts[1]]
 
 
-def test_cells_that_share_a_difference_share_a_row():
+def test_a_dataset_has_one_row_with_the_settings_of_all_and_of_some_cells():
     found = [Outcome(cell, [Record("done", {"rel_l2": 0.1})], [cell.job]) for cell in cells("table1", CPU)]
     _, table = settings_table(found)
-    rows = {(row[1], row[2]): row[0] for row in table.rows}
-    assert rows["optim.undecayed", "default"] == "all"
-    assert set(rows["epochs", "12"].split(", ")) == {"darcy", "pipe"}
-    assert rows["coefficient as input", "yes"] == "darcy/transolver-conv"
+    rows = {dataset: (shared.split("; "), own) for dataset, shared, own in table.rows}
+    assert list(rows) == ["elasticity", "darcy", "airfoil", "pipe", "car-potential", "lpbf"]
+    assert "epochs 12 (500)" in rows["darcy"][0]
+    assert "model.blocks 4 (8) or 2 (4)" in rows["darcy"][0]
+    assert rows["darcy"][1].startswith("coefficient as input yes (code: no; #9): transolver-conv; ")
     assert settings_table([]) == []
 
 

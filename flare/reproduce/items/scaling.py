@@ -101,33 +101,41 @@ def run(
     return about | summary(rows, names=layers(latents), largest=max(points))
 
 
-def scaling_table(record: Mapping[str, Any], paper: Mapping[str, str] | None = None) -> Table:
+def scaling_table(record: Mapping[str, Any], others: Mapping[str, Mapping[str, str]] | None = None) -> Table:
     """Build a table with one row per layer. Extrapolated values are in italics.
 
     Args:
         record: A record with its summary.
-        paper: Layer -> factor of the paper, for a further column.
+        others: Further columns of factors: title -> layer -> factor.
     """
     largest = f"{record['largest']:,}"
     head = [
         *("layer", "time ~ N^", "memory ~ N^", "measured up to", f"seconds at {largest}", f"GB at {largest}"),
         *(f"faster than softmax at {largest}", "faster than softmax, both measured", "at points"),
-        *([READ_OFF] if paper else []),
+        *(others or {}),
     ]
-    rows = []
+    rows, factors = [], _factors(record)
     for name, about in record["layers"].items():
         powers = ["–" if about[f"{key}_exponent"] is None else f"{about[f'{key}_exponent']:.2f}" for key in KEYS]
         at_largest = about["seconds_at_largest"], gigabytes(about["peak_mb_at_largest"])
         values = ["–" if isnan(value) else f"{value:,.4g}" for value in at_largest]
         if about["extrapolated"]:
             values = [value if value == "–" else f"*{value}*" for value in values]
-        factor, both = _factor(about["faster_than_softmax"]), speedup_where_measured(record, name)
-        if name != "softmax" and (about["extrapolated"] or record["layers"]["softmax"]["extrapolated"]):
-            factor = f"*{factor}*"
+        both = speedup_where_measured(record, name)
         measured = ["–", "–"] if both is None else [_factor(both[1]), f"{both[0]:,}"]
-        theirs = [paper.get(name, "")] if paper else []
-        rows.append([name, *powers, f"{about['measured_to']:,}", *values, factor, *measured, *theirs])
+        theirs = [column.get(name, "") for column in (others or {}).values()]
+        rows.append([name, *powers, f"{about['measured_to']:,}", *values, factors[name], *measured, *theirs])
     return Table(head, rows)
+
+
+def _factors(record: Mapping[str, Any], start: str = "") -> dict[str, str]:
+    """Return layer -> speed relative to softmax at the largest size, for layers whose names begin with `start`."""
+    layers = record["layers"]
+    found = {name: _factor(about["faster_than_softmax"]) for name, about in layers.items() if name.startswith(start)}
+    guessed = {name for name, about in layers.items() if about["extrapolated"]}
+    return {
+        name: f"*{text}*" if name != "softmax" and {name, "softmax"} & guessed else text for name, text in found.items()
+    }
 
 
 def _factor(ratio: float) -> str:
@@ -196,13 +204,14 @@ def _arguments(budget: Budget, precision: str) -> dict[str, Any]:
 
 def report(ledger: Ledger, budget: Budget) -> list[Block]:
     blocks: list[Block] = []
-    for outcome in outcomes(ledger, cells(budget)):
-        (name,), (made,) = outcome.cell.parts, outcome.records
-        if made.outcome != "done":
-            continue
-        record = with_summary(made.result)
+    done = [o for o in outcomes(ledger, cells(budget)) if o.records[0].outcome == "done"]
+    studies = {outcome.cell.name: with_summary(outcome.records[0].result) for outcome in done}
+    for name, record in studies.items():
         comparable = _is_mixed_study(record)
-        blocks += [f"{name}, extrapolated values in italics:", scaling_table(record, FACTORS if comparable else None)]
+        others = {READ_OFF: FACTORS} if comparable else {}
+        if name == FP32 and BY_PYTORCH in studies:
+            others[f"FLARE by PyTorch alone at {record['largest']:,}"] = _factors(studies[BY_PYTORCH], "flare")
+        blocks += [f"{name}, extrapolated values in italics:", scaling_table(record, others)]
         blocks += [f"{name}, settings:", facts_table(_settings(record))]
         if comparable:
             blocks += [f"{name}, beside the paper's H100 in float16:", papers_table(record)]

@@ -32,7 +32,7 @@ def test_factors_that_rest_on_extrapolation_are_in_italics_beside_the_measured_o
     assert flare[3] == "1,000,000"
     assert flare[-3:] == ["*8,865×*", "887×", "100,000"]
     assert (softmax[3], softmax[-3]) == ("100,000", "1×")
-    assert scaling.scaling_table(record, {"flare 128": "255×"}).rows[1][-1] == "255×"
+    assert scaling.scaling_table(record, {"paper": {"flare 128": "255×"}}).rows[1][-1] == "255×"
 
 
 def test_factors_of_the_paper_are_those_of_its_times():
