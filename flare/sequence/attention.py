@@ -129,9 +129,7 @@ class Attention(nn.Module):
         check_heads(channels, heads)
         if attention_dropout and not self.has_weights:
             raise ConfigError(f"{type(self).__name__} has no attention weights to drop; set attention_dropout=0")
-        self.heads, self.length = heads, length
-        self.rotate = rotate
-        self.attention_dropout = attention_dropout
+        self.heads, self.length, self.rotate, self.attention_dropout = heads, length, rotate, attention_dropout
         self.qkv = self.make_projection(channels)
         self.out = nn.Linear(channels, channels)
         self.dropout = nn.Dropout(dropout)
@@ -301,7 +299,7 @@ class PerformerAttention(Attention):
         self.kind = kind
         self.redraw_every = (1000 if kind == "orthogonal" else 0) if redraw_every is None else redraw_every
         width = channels // heads
-        draw = orthogonal_rows if kind == "orthogonal" else unit_rows
+        draw = orthogonal_rows if kind == "orthogonal" else lambda *shape: normalize(torch.randn(shape), dim=-1)
         # Saved with the weights: predictions use the features of the training.
         self.register_buffer("omega", torch.stack([draw(features, width) for _ in range(heads)]))
 
@@ -334,10 +332,6 @@ class PerformerAttention(Attention):
             count, width = self.omega.shape[1:]
             drawn = [orthogonal_rows(count, width, generator) for _ in self.omega]
             self.omega = torch.stack(drawn).to(self.omega)
-
-
-def unit_rows(count: int, width: int) -> Tensor:
-    return normalize(torch.randn(count, width), dim=-1)
 
 
 def orthogonal_rows(count: int, width: int, generator: torch.Generator | None = None) -> Tensor:
@@ -392,8 +386,7 @@ class FLAREAttention(nn.Module):
         super().__init__()
         if rotate_latents and rotate is None:
             raise ConfigError("rotate_latents=True needs position='rotary'")
-        self.rotate, self.rotate_latents = rotate, rotate_latents
-        self.attention_dropout = attention_dropout
+        self.rotate, self.rotate_latents, self.attention_dropout = rotate, rotate_latents, attention_dropout
         self.layer = FLARE(
             channels, heads, latents, kv_depth=kv_depth, scale=scale, qk_norm=qk_norm, norm=norm, backend=backend
         )

@@ -21,10 +21,8 @@ def check_sequences(dataset: SequenceDataset, *, quiet: bool = False) -> list[Fi
     """Return all problems of a dataset, serious ones first."""
     found = [*check_folder(dataset), *_out_of_range(dataset)]
     for label in np.flatnonzero(_class_shares(dataset) == 0):
-        what, fix = (
-            f"no sample has the class {dataset.schema.classes[label]!r}",
-            "Make more samples, or use another seed",
-        )
+        what = f"no sample has the class {dataset.schema.classes[label]!r}"
+        fix = "Make more samples, or use another seed"
         found.append(Finding(str(dataset.path), what, 0, None, fix, serious=False))
     earlier = set[bytes]()
     with progress(f"checking {dataset.path}", len(dataset), quiet=quiet) as update:
@@ -52,12 +50,12 @@ def check_ranges(dataset: SequenceDataset) -> None:
 def _out_of_range(dataset: SequenceDataset) -> Iterator[Finding]:
     """Yield a finding for every array with labels, lengths or tokens out of range."""
     schema = dataset.schema
-    arrays: list[tuple[str, np.ndarray, int, int, int | None]]
-    arrays = [("labels.npy", dataset.labels, 0, len(schema.classes) - 1, None)]
-    for offsets, lengths in zip(schema.token_arrays.values(), dataset.lengths.T, strict=True):
-        arrays.append((f"{offsets}.npy", lengths, 1, schema.longest, None))
-    for name, tokens in dataset.tokens.items():
-        arrays.append((f"{name}.npy", tokens, 0, schema.vocabulary - 1, schema.pad))
+    named_lengths = zip(schema.token_arrays.values(), dataset.lengths.T, strict=True)
+    arrays: list[tuple[str, np.ndarray, int, int, int | None]] = [
+        ("labels", dataset.labels, 0, len(schema.classes) - 1, None),
+        *((offsets, lengths, 1, schema.longest, None) for offsets, lengths in named_lengths),
+        *((name, tokens, 0, schema.vocabulary - 1, schema.pad) for name, tokens in dataset.tokens.items()),
+    ]
     for name, values, low, high, pad in arrays:
         for start in range(0, len(values), PIECE):
             piece = values[start : start + PIECE]
@@ -65,7 +63,7 @@ def _out_of_range(dataset: SequenceDataset) -> Iterator[Finding]:
             if wrong.size:
                 without = "" if pad is None else f" without {pad} (padding)"
                 what = f"entry {start + wrong[0]} is {piece[wrong[0]]}; allowed are {low} … {high}{without}"
-                yield Finding(name, what, len(wrong), int(start + wrong[0]), "Make or read the dataset again")
+                yield Finding(f"{name}.npy", what, len(wrong), int(start + wrong[0]), "Make or read the dataset again")
                 break
 
 

@@ -92,12 +92,8 @@ class SequenceEncoder(nn.Module):
         **options: object,
     ) -> None:
         super().__init__()
-        for name, value, known in (
-            ("position", position, POSITIONS),
-            ("pool", pool, POOLS),
-            ("head", head, HEADS),
-            ("norm", norm, NORMS),
-        ):
+        choices = {"position": POSITIONS, "pool": POOLS, "head": HEADS, "norm": NORMS}
+        for (name, known), value in zip(choices.items(), (position, pool, head, norm), strict=True):
             if value not in known:
                 raise ConfigError(f"{name}={value!r} is unknown; {suggest_name(value, known)}")
         at_least(1, vocabulary=vocabulary, labels=labels, length=length, channels=channels, blocks=blocks, heads=heads)
@@ -122,16 +118,10 @@ class SequenceEncoder(nn.Module):
         if attention == "flare":
             make = partial(make, norm=norm)
 
+        dropouts = {"attention_dropout": attention_dropout, "dropout": projection_dropout}
+
         def block() -> SequenceBlock:
-            mixer = make(
-                channels,
-                heads,
-                length=positions,
-                rotate=rotate,
-                attention_dropout=attention_dropout,
-                dropout=projection_dropout,
-                **options,
-            )
+            mixer = make(channels, heads, length=positions, rotate=rotate, **dropouts, **options)
             norms = NORMS[norm](channels), NORMS[norm](channels)
             return SequenceBlock(mixer, _ffn(attention, channels, mlp_ratio, ffn_depth, ffn_dropout), norms)
 

@@ -87,8 +87,9 @@ class SplitFiles(SequenceFiles):
         return {path.name: [path] for path in self.split_files().values()}
 
     def counts(self) -> dict[str, int]:
-        counts = {split: sum(1 for _ in self.rows(path)) for split, path in self.split_files().items()}
+        counts = {}
         for split, path in self.split_files().items():
+            counts[split] = sum(1 for _ in self.rows(path))
             if not counts[split]:
                 raise DataError(f"{path} has no examples; check that it is complete")
         return counts
@@ -125,8 +126,6 @@ def read_sequences(files: SequenceFiles, out: str | Path, *, quiet: bool = False
         return finished
     counts = files.counts()
     total = sum(counts.values())
-    if total < 1:
-        raise DataError(f"{files.folder} has no examples of {files.name}")
     if departures := files.departures():
         provenance["departures"] = departures
     writer = SequenceWriter(out, schema, provenance)

@@ -142,10 +142,8 @@ def _find_layout(folder: Path) -> Layout:
     train, tests = sorted(folder.glob("train-*.parquet")), sorted(folder.glob("test-*.parquet"))
     if train and tests:
         return Layout(train, tests, _read_hub)
-    raise DataError(
-        f"{folder} has no CIFAR-10 in a known layout: test_batch.bin, test_batch or test_batch.png with "
-        f"data_batch_1 to 5, or train-*.parquet and test-*.parquet"
-    )
+    known = "test_batch.bin, test_batch or test_batch.png with data_batch_1 to 5, or train-*.parquet and test-*.parquet"
+    raise DataError(f"{folder} has no CIFAR-10 in a known layout: {known}")
 
 
 def _planes_last(planes: Bytes) -> Bytes:
@@ -179,10 +177,8 @@ def _read_python(path: Path) -> tuple[Bytes, Sequence[Any]]:
     except (ValueError, IndexError) as error:
         raise DataError(f"{path} is damaged, truncated or not a python batch: {error}") from None
     if not labels or len(planes) != 3 * PIXELS * len(labels):
-        raise DataError(
-            f"{path}: {len(labels):,} labels do not match {len(planes):,} bytes of images. If it is another kind of "
-            f"pickle, use the binary version of CIFAR-10 (cifar-10-batches-bin)"
-        )
+        counts = f"{len(labels):,} labels do not match {len(planes):,} bytes of images"
+        raise DataError(f"{path}: {counts}; use the binary version of CIFAR-10 (cifar-10-batches-bin)")
     return _planes_last(np.frombuffer(planes, np.uint8)), labels
 
 

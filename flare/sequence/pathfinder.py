@@ -144,9 +144,7 @@ class Pathfinder:
                     rng, self.size, dash, self.dashes, rules.distance, rules.continuity, strict
                 )
             if not tried:
-                raise NotConverged(
-                    f"two paths with dashes={self.dashes} do not fit into {self.size}² pixels; use fewer"
-                )
+                raise NotConverged(f"two paths with dashes={self.dashes} do not fit into {self.size}² pixels")
             attempts += tried
             first = int(rng.integers(2))
             discs = np.stack([ends[first, 0], ends[first if label else 1 - first, 1]])
@@ -228,7 +226,6 @@ class PathfinderFiles(SequenceFiles):
         for number, line in read_lines(path):
             words = line.split(" ")
             if len(words) < 4 or words[3] not in ("0", "1"):
-                raise DataError(
-                    f"{path}, line {number}: {' '.join(words)[:60]!r} must be folder, file, number, label (0 or 1), ..."
-                )
+                expected = "expected folder, file, number, label (0 or 1), ..."
+                raise DataError(f"{path}, line {number}: {line[:60]!r}; {expected}")
             yield self.path(self.level) / words[0] / words[1], int(words[3])

@@ -108,10 +108,8 @@ def _download_archive(source: Web, archive: Path, *, quiet: bool) -> None:
     try:
         _download_rest(source.url, part, tag, quiet=quiet)
     except (OSError, HTTPException) as error:
-        raise DataError(
-            f"cannot download {source.url}: {error}. The partial download is kept: try again to resume it, or put the "
-            f"file into {archive.parent} by other means"
-        ) from None
+        remedy = f"try again to resume, or put the file into {archive.parent} by other means"
+        raise DataError(f"cannot download {source.url}: {error}; {remedy}") from None
     tag.unlink(missing_ok=True)
     if source.sha256 and sha256(part) != source.sha256:
         part.unlink()

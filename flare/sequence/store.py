@@ -63,11 +63,6 @@ class SequenceSchema:
         """Name of each token array -> name of its offsets, one per document."""
         return dict([("tokens", "offsets"), ("tokens_2", "offsets_2")][: self.documents])
 
-    @property
-    def allowed_tokens(self) -> str:
-        """Range of token ids for error messages."""
-        return f"0 … {self.vocabulary - 1}" + ("" if self.pad is None else f" without {self.pad} (padding)")
-
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
 
@@ -102,10 +97,9 @@ class SequenceDataset(ArrayFolder):
         self.schema: SequenceSchema = self._parse(SequenceSchema.from_json)
         self.labels = self._open("labels")
         self._documents = [(self._open(t), self._open(o)) for t, o in self.schema.token_arrays.items()]
-        arrays, expected = {"labels": self.labels}, {"labels": (len(self),)}
-        for name, (tokens, offsets) in zip(self.schema.token_arrays, self._documents, strict=True):
-            arrays[name], expected[name] = tokens, (int(offsets[-1]),)
-        self._refuse_other_shapes(arrays, expected)
+        arrays = {"labels": self.labels, **self.tokens}
+        ends = [(int(offsets[-1]),) for _, offsets in self._documents]
+        self._refuse_other_shapes(arrays, dict(zip(arrays, [(len(self),), *ends], strict=True)))
         for name, array in arrays.items():
             wanted = LABEL if name == "labels" else self.schema.dtype
             if array.dtype != wanted:
@@ -168,7 +162,8 @@ def checked_tokens(tokens: np.ndarray, schema: SequenceSchema, where: str) -> np
         raise DataError(f"{where}: {len(tokens):,} tokens; {schema.name} has 1 to {schema.longest:,}")
     low, high = int(tokens.min()), int(tokens.max())
     if low < 0 or high >= schema.vocabulary or (schema.pad is not None and (tokens == schema.pad).any()):
-        raise DataError(f"{where}: token ids are {low} … {high}; allowed are {schema.allowed_tokens}")
+        without = "" if schema.pad is None else f" without {schema.pad} (padding)"
+        raise DataError(f"{where}: token ids are {low} … {high}; allowed are 0 … {schema.vocabulary - 1}{without}")
     return tokens.astype(schema.dtype)
 
 
@@ -206,18 +201,15 @@ def generate_sequences(
         scheduler: Address of a dask scheduler whose workers to use instead.
         quiet: Report no progress.
     """
-    val = _benchmark_share(generator, "val_samples", samples) if val_samples is None else val_samples
-    test = _benchmark_share(generator, "test_samples", samples) if test_samples is None else test_samples
-    sizes = {"samples": samples, "val_samples": val, "test_samples": test}
+    shares = [
+        max(1, samples * published // generator.samples) if count is None else count
+        for count, published in ((val_samples, generator.val_samples), (test_samples, generator.test_samples))
+    ]
+    sizes = dict(zip(("samples", "val_samples", "test_samples"), (samples, *shares), strict=True))
     how: dict[str, Any] = {"seed": seed, "workers": workers, "scheduler": scheduler, "quiet": quiet}
     benchmark = generator.samples - generator.test_samples, generator.test_samples
-    how["other_sizes"] = other_sizes((samples - test, test), benchmark)
+    how["other_sizes"] = other_sizes((samples - shares[1], shares[1]), benchmark)
     return make_folder(generator, Path(path), SequenceDataset, SequenceWriter, sizes, at_once=100, **how)
-
-
-def _benchmark_share(generator: SequenceGenerator, name: str, samples: int) -> int:
-    """Return as large a share of the samples as in the benchmark, at least one sample."""
-    return max(1, samples * int(getattr(generator, name)) // generator.samples)
 
 
 def other_sizes(found: tuple[int, int], published: tuple[int, int]) -> dict[str, str]:

@@ -103,10 +103,8 @@ class ClassTask:
         return _accuracy_record(accuracy, counts, baselines, self.data.protocol) | {"samples": counts}
 
     def sample_records(self, errors: Mapping[str, np.ndarray]) -> dict[str, Any]:
-        return {
-            split: {"samples": self.evaluated[split].tolist(), "wrong": values[:, 0].astype(int).tolist()}
-            for split, values in errors.items()
-        }
+        wrong = {split: values[:, 0].astype(int).tolist() for split, values in errors.items()}
+        return {split: {"samples": self.evaluated[split].tolist(), "wrong": wrong[split]} for split in errors}
 
     load = staticmethod(load_classifier)
 
@@ -124,10 +122,8 @@ class ClassTask:
         lines = []
         for split, accuracy in result["accuracy"].items():
             baselines = ", ".join(f"{name} {100 * shares[split]:.1f}" for name, shares in result["guesses"].items())
-            error = result["standard_error"][split]
-            lines.append(
-                f"{split + ' accuracy':<22}{100 * accuracy:.1f} %  standard error {100 * error:.1f}; {baselines}"
-            )
+            error = f"standard error {100 * result['standard_error'][split]:.1f}"
+            lines.append(f"{split + ' accuracy':<22}{100 * accuracy:.1f} %  {error}; {baselines}")
         if "accuracy_ema" in result:
             averaged = ", ".join(f"{split} {100 * share:.1f} %" for split, share in result["accuracy_ema"].items())
             lines.append(f"{'averaged weights':<22}{averaged}")

@@ -81,9 +81,8 @@ def test_the_mesh_is_a_c_around_the_section():
     assert (np.diff(points[:51, 0, 0]) < 0).all(), "the wake is seen from the outflow on"
     np.testing.assert_allclose(points[[0, -1], 0], [[40, 0], [40, 0]], atol=1e-12)
     np.testing.assert_allclose(np.hypot(*(points[50:171, -1] - [1, 0]).T), 40, rtol=1e-14)
-    np.testing.assert_allclose(
-        points[:51, -1], np.stack([np.linspace(40, 1, 51), np.full(51, 40.0)], axis=1), rtol=1e-14
-    )
+    above_wake = np.stack([np.linspace(40, 1, 51), np.full(51, 40.0)], axis=1)
+    np.testing.assert_allclose(points[:51, -1], above_wake, rtol=1e-14)
     np.testing.assert_allclose(points[110, -1], [-39, 0], atol=1e-13)
     line = points[:, 1:] - points[:, :1]  # straight from the inside out
     np.testing.assert_allclose(line[..., 0] * line[:, -1:, 1], line[..., 1] * line[:, -1:, 0], atol=1e-11)
@@ -187,10 +186,8 @@ def test_concurrent_compilation_gives_the_same_bytes(tmp_path):
     )
     environment = os.environ | {"NUMBA_CACHE_DIR": str(tmp_path), "PYTHONPATH": os.pathsep.join(sys.path)}
     command = [sys.executable, "-W", "error", "-c", script]
-    running = [
-        subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-        for _ in range(3)
-    ]
+    how = {"env": environment, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    running = [subprocess.Popen(command, **how) for _ in range(3)]
     ended = [(*process.communicate(timeout=600), process.returncode) for process in running]
     assert [code for _, _, code in ended] == [0, 0, 0], ended
     assert len({out for out, _, _ in ended}) == 1

@@ -55,14 +55,7 @@ def flux(w, nx, ny):
     rho, u, v, p = w
     normal_speed = u * nx + v * ny
     energy = p / (GAMMA - 1) + rho * (u**2 + v**2) / 2
-    return np.array(
-        [
-            rho * normal_speed,
-            rho * u * normal_speed + p * nx,
-            rho * v * normal_speed + p * ny,
-            (energy + p) * normal_speed,
-        ]
-    )
+    return normal_speed * np.array([rho, rho * u, rho * v, energy + p]) + p * np.array([0, nx, ny, 0])
 
 
 # Geometry
@@ -104,16 +97,11 @@ def test_primitive_and_conserved_values_are_inverse():
     assert mach_number(free_stream(0.8, 30.0)) == pytest.approx(0.8, rel=1e-15)
 
 
-def test_roes_flux_of_two_equal_states_is_the_flux():
-    rng = np.random.default_rng(1)
-    for w in states(rng):
-        nx, ny = rng.uniform(-2, 2, 2)
-        np.testing.assert_allclose(_roe_flux(w, w, nx, ny), flux(w, nx, ny), rtol=1e-13, atol=1e-13)
-
-
-def test_roes_flux_is_conservative_and_upwind_in_supersonic_flow():
+def test_roes_flux_is_consistent_and_conservative_and_upwind_in_supersonic_flow():
     rng = np.random.default_rng(2)
     for left, right in zip(states(rng), states(rng), strict=True):
+        nx, ny = rng.uniform(-2, 2, 2)
+        np.testing.assert_allclose(_roe_flux(left, left, nx, ny), flux(left, nx, ny), rtol=1e-13, atol=1e-13)
         there, back = _roe_flux(left, right, 0.6, -0.3), _roe_flux(right, left, -0.6, 0.3)
         np.testing.assert_allclose(there, -np.array(back), rtol=1e-12, atol=1e-13)
     fast, faster = (1.0, 3.0, 0.2, 1.0), (0.8, 3.5, 0.1, 1.2)
@@ -217,16 +205,8 @@ def vortex_errors(cells, softness, time=1.0, strength=5.0):
     def exact(t):
         x, y = (mesh.points - far[1:3] * t).T
         swirl = strength / (2 * np.pi) * np.exp((1 - x**2 - y**2) / 2)
-        temperature = 1 - (GAMMA - 1) / (2 * GAMMA) * swirl**2
-        return np.stack(
-            [
-                temperature ** (1 / (GAMMA - 1)),
-                far[1] - y * swirl,
-                far[2] + x * swirl,
-                temperature ** (GAMMA / (GAMMA - 1)),
-            ],
-            axis=-1,
-        )
+        density = (1 - (GAMMA - 1) / (2 * GAMMA) * swirl**2) ** (1 / (GAMMA - 1))
+        return np.stack([density, far[1] - y * swirl, far[2] + x * swirl, density**GAMMA], axis=-1)
 
     def rate(q):
         return -residual(mesh, far, softness, q) / mesh.volumes[:, None]
@@ -271,9 +251,10 @@ def test_gmres_with_incomplete_factors_solves_and_needs_fewer_iterations():
     def apply(v):
         return (dense @ v.ravel()).reshape(v.shape)
 
-    x, iterations = gmres(
-        apply, lambda v: solve_factorized(pattern, factors, v), b, reduction=1e-10, max_iterations=100
-    )
+    def precondition(v):
+        return solve_factorized(pattern, factors, v)
+
+    x, iterations = gmres(apply, precondition, b, reduction=1e-10, max_iterations=100)
     plain, more = gmres(apply, lambda v: v, b, reduction=1e-10, max_iterations=100)
     truth = np.linalg.solve(dense, b.ravel()).reshape(b.shape)
     np.testing.assert_allclose(x, truth, atol=1e-9)

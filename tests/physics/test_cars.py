@@ -1,7 +1,10 @@
 """Car-like bodies and the stand-in dataset: closed surfaces, convergence, sampling, provenance."""
 
+import tracemalloc
+
 import numpy as np
 import pytest
+from scipy.spatial import cKDTree
 
 from flare.cli import main
 from flare.data.benchmarks.cards import card, paper_error
@@ -27,21 +30,15 @@ def whole(car, refinement=0.5):
     return mirror(car.half(refinement))[0]
 
 
-def edges_of(faces):
-    return np.stack([faces, np.roll(faces, -1, axis=1)], axis=2).reshape(-1, 2)
-
-
 def assert_watertight(surface):
     """Check that the surface bounds one solid above the road, with outward faces and every edge used once per
     direction."""
-    edges = edges_of(surface.faces)
+    edges = np.stack([surface.faces, np.roll(surface.faces, -1, axis=1)], axis=2).reshape(-1, 2)
     forwards, counts = np.unique(edges, axis=0, return_counts=True)
     assert (counts == 1).all()
     assert np.array_equal(forwards, np.unique(edges[:, ::-1], axis=0))
     assert len(surface.vertices) - len(edges) // 2 + len(surface.faces) == 2, "topology of a sphere"
-    a, b, c = np.moveaxis(surface.vertices[surface.faces], 1, 0)
-    areas = np.linalg.norm(np.cross(b - a, c - a), axis=1)
-    assert areas.min() > 1e-6
+    assert np.linalg.norm(surface.normals, axis=1).min() > 1e-6
     assert surface.volume > 3
     assert surface.bounds[0, 2] > ROAD + 0.02
 
@@ -95,8 +92,6 @@ def test_drag_and_pressure_converge_with_finer_panels():
     assert abs(flows[2].forces[0]) < 0.003
     assert abs(flows[0].forces[0]) > 2 * abs(flows[2].forces[0])
     samples = [flow.sample(5000, np.random.default_rng(0)) for flow in flows]
-    from scipy.spatial import cKDTree
-
     finest = flows[2]
     near = cKDTree(finest.surface.vertices)
     errors = [np.sqrt(np.mean((cp[:, 0] - finest.cp[near.query(x)[1]]) ** 2)) for x, cp, _ in samples]
@@ -114,9 +109,8 @@ def test_nothing_flows_through_the_road(flow):
 
 def test_points_are_uniform_by_area_and_carry_the_pressure(flow):
     points, cp, normals = flow.sample(60_000, np.random.default_rng(0))
-    a, b, c = np.moveaxis(flow.surface.vertices[flow.surface.faces], 1, 0)
-    cross = np.cross(b - a, c - a) / 2
-    areas = np.linalg.norm(cross, axis=1)
+    a, b, c = flow.surface.corners
+    areas = np.linalg.norm(flow.surface.normals, axis=1) / 2
     # Integrals over the surface are means over points: those of x, of the normal (zero), of Cp.
     exact = (areas[:, None] * (a + b + c) / 3).sum(axis=0) / areas.sum()
     assert points.mean(axis=0) == pytest.approx(exact, abs=0.02)
@@ -129,8 +123,6 @@ def test_points_are_uniform_by_area_and_carry_the_pressure(flow):
 
 @pytest.mark.slow
 def test_ten_million_points_take_little_memory(flow):
-    import tracemalloc
-
     tracemalloc.start()
     points, cp, normals = flow.sample(10_000_000, np.random.default_rng(0))
     peak = tracemalloc.get_traced_memory()[1]

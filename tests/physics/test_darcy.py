@@ -8,14 +8,7 @@ import numpy as np
 import pytest
 from scipy.interpolate import CubicSpline
 
-from flare.physics.darcy import (
-    cell_centers,
-    gaussian_random_field,
-    nodes,
-    random_coefficient,
-    solve,
-    solve_canonical,
-)
+from flare.physics.darcy import cell_centers, gaussian_random_field, nodes, random_coefficient, solve, solve_canonical
 from flare.utils.errors import ConfigError, DataError, NotConverged
 from tests.physics.helpers import relative_l2
 
@@ -225,15 +218,15 @@ def test_bad_coefficients_raise_with_count_and_index(solver, value):
         solver(a[:, 1:])
 
 
-def test_unknown_choices_and_other_sources_raise():
-    with pytest.raises(DataError, match="source"):
-        solve(np.ones((5, 5)), source=np.ones((6, 6)))
-    with pytest.raises(ConfigError, match="'harmonic'"):
-        solve(np.ones((5, 5)), face_mean="harmonik")
-    with pytest.raises(ConfigError, match="resolution=3"):
-        medium(3, seed=0)
-
-
-def test_solutions_dominated_by_rounding_raise():
-    with pytest.raises(NotConverged, match="residual"):
-        solve(np.where(medium(45, seed=1) > 3, 1e13, 1.0))
+@pytest.mark.parametrize(
+    ("error", "fact", "call"),
+    [
+        (DataError, "source", lambda: solve(np.ones((5, 5)), source=np.ones((6, 6)))),
+        (ConfigError, "'harmonic'", lambda: solve(np.ones((5, 5)), face_mean="harmonik")),
+        (ConfigError, "resolution=3", lambda: medium(3, seed=0)),
+        (NotConverged, "residual", lambda: solve(np.where(medium(45, seed=1) > 3, 1e13, 1.0))),  # rounding dominates
+    ],
+)
+def test_invalid_problems_raise(error, fact, call):
+    with pytest.raises(error, match=fact):
+        call()

@@ -6,12 +6,7 @@ import pytest
 import torch
 from torch.nn.functional import elu, scaled_dot_product_attention
 
-from flare.sequence.attention import (
-    KernelAttention,
-    PerformerAttention,
-    Rotation,
-    orthogonal_rows,
-)
+from flare.sequence.attention import KernelAttention, PerformerAttention, Rotation, orthogonal_rows
 from flare.sequence.encoder import SequenceEncoder
 
 
@@ -110,9 +105,8 @@ def test_scores_of_rotated_latents_depend_only_on_the_distance_to_the_token():
 
 def test_new_features_depend_only_on_seed_and_step():
     def drawn(seed, step, noise):
-        model = SequenceEncoder(
-            9, 3, 20, attention="performer", channels=16, heads=2, blocks=2, features=8, redraw_every=2
-        )
+        sizes = {"channels": 16, "heads": 2, "blocks": 2, "features": 8}
+        model = SequenceEncoder(9, 3, 20, attention="performer", redraw_every=2, **sizes)
         torch.randn(noise)
         model.redraw(step, seed)
         return torch.stack([block.attention.omega for block in model.blocks])

@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from flare.cli import main
 from flare.sequence.files import read_sequences
 from flare.sequence.image import ImageFiles, downsample, to_gray
 from flare.utils.errors import ConfigError, DataError
@@ -49,10 +48,8 @@ def python_2_pickle(batch):
             short(b"labels") + b"q\x04]q\x05(" + b"".join(labels[:3]) + b"e(" + b"".join(labels[3:]) + b"e",
             short(b"data") + b"q\x06cnumpy.core.multiarray\n_reconstruct\nq\x07cnumpy\nndarray\nq\x08",
             b"K\x00\x85" + short(b"b") + b"\x87Rq\x09(K\x01K" + bytes([COUNT]) + b"M\x00\x0c\x86cnumpy\ndtype\nq\x0a",
-            short(b"u1")
-            + b"K\x00K\x01\x87Rq\x0b(K\x03"
-            + short(b"|")
-            + b"NNNJ\xff\xff\xff\xffJ\xff\xff\xff\xffK\x00tb\x89",
+            short(b"u1") + b"K\x00K\x01\x87Rq\x0b(K\x03" + short(b"|"),
+            b"NNNJ\xff\xff\xff\xffJ\xff\xff\xff\xffK\x00tb\x89",
             b"T" + struct.pack("<i", len(data)) + data + b"tb",
             short(b"filenames") + b"]q\x0c(" + b"".join(short(b"data_%d.png" % i) for i in range(COUNT)) + b"e",
             b"u.",
@@ -84,9 +81,8 @@ def write_hub(folder):
     for name, batches in (("train", range(5)), ("test", [5])):
         pictures = [png(image) for batch in batches for image in COLORS[batch]]
         labels = [int(label) for batch in batches for label in LABELS[batch]]
-        parquet.write_table(
-            pyarrow.table({"img": pictures, "label": labels}), folder / f"{name}-00000-of-00001.parquet"
-        )
+        table = pyarrow.table({"img": pictures, "label": labels})
+        parquet.write_table(table, folder / f"{name}-00000-of-00001.parquet")
 
 
 def read(folder, **options):
@@ -119,11 +115,13 @@ def test_an_interrupted_reading_resumes_to_the_same_bytes(tmp_path, monkeypatch)
         write_binary(tmp_path / name)
     read(tmp_path / "a")
     append = SequenceWriter.append
-    monkeypatch.setattr(
-        SequenceWriter,
-        "append",
-        lambda self, e: append(self, e) if len(self) < 7 else (_ for _ in ()).throw(OSError(28)),
-    )
+
+    def stop(writer, example):
+        if len(writer) == 7:
+            raise OSError(28)
+        append(writer, example)
+
+    monkeypatch.setattr(SequenceWriter, "append", stop)
     with pytest.raises(DataError, match="7 of 24"):
         read(tmp_path / "b")
     monkeypatch.undo()
@@ -136,16 +134,6 @@ class Harmful:
         return os._exit, (99,)
 
 
-def spoil_python(folder):
-    (folder / "data_batch_2").write_bytes((folder / "data_batch_2").read_bytes()[:5000])
-
-
-def spoil_label(folder):
-    content = bytearray((folder / "data_batch_3.bin").read_bytes())
-    content[3073] = 11
-    (folder / "data_batch_3.bin").write_bytes(content)
-
-
 def chunk(kind, body):
     return struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body))
 
@@ -156,18 +144,19 @@ def swap_header(path, width, height):
     path.write_bytes(content[:8] + chunk(b"IHDR", struct.pack(">II", width, height) + content[24:29]) + content[33:])
 
 
-def put(name, text):
-    return lambda folder: (folder / name).write_bytes(text)
+def put(name, text, at=0):
+    """Replace the content of a file from a place on."""
+    return lambda folder: (folder / name).write_bytes((folder / name).read_bytes()[:at] + text)
 
 
 @pytest.mark.parametrize(
     ("write", "spoil", "fact"),
     [
         (write_binary, put("data_batch_2.bin", b"x" * 99), "data_batch_2.bin has 99 bytes"),
-        (write_binary, spoil_label, "data_batch_3.bin: image 1 .* 11"),
+        (write_binary, put("data_batch_3.bin", b"\x0b" + bytes(3 * 3073 - 1), at=3073), "3.bin: image 1 .* 11"),
         (write_binary, lambda f: (f / "data_batch_5.bin").unlink(), "data_batch_5.bin"),
         (write_binary, lambda f: (f / "test_batch.bin").unlink(), "test_batch.bin"),
-        (write_python_2, spoil_python, "data_batch_2 "),
+        (write_python_2, put("data_batch_2", b"", at=5000), "data_batch_2 "),
         (write_python_2, put("test_batch", pickle.dumps(Harmful())), "test_batch: 0 labels"),
         (write_sheets, put("test_lables.json", b"[1, 2]"), "test_lables.json .* 4 labels"),
         (write_sheets, put("test_lables.json", b"[1, 2"), "test_lables.json"),
@@ -176,13 +165,11 @@ def put(name, text):
         (write_sheets, put("data_batch_1.png", b"\x89PNG"), "data_batch_1.png"),
     ],
 )
-def test_bad_files_are_named(tmp_path, capsys, write, spoil, fact):
+def test_bad_files_are_named(tmp_path, write, spoil, fact):
     write(tmp_path)
     spoil(tmp_path)
     with pytest.raises(DataError, match=fact):
         read(tmp_path)
-    assert main(["data", "read", "image", "--folder", str(tmp_path), "--out", str(tmp_path / "d")]) == 2
-    assert capsys.readouterr().err.count("DataError") == 1
 
 
 @pytest.mark.parametrize(
@@ -201,12 +188,6 @@ def test_a_bad_row_of_the_hub_is_named(tmp_path, image, label, fact):
     parquet.write_table(rows, tmp_path / "train-00000-of-00001.parquet")
     with pytest.raises(DataError, match=f"train-00000-of-00001.parquet.*{fact}"):
         read(tmp_path)
-
-
-def test_training_images_must_remain(tmp_path):
-    write_binary(tmp_path)
-    with pytest.raises(ConfigError, match="val=20"):
-        read(tmp_path, val=20)
 
 
 def test_smaller_images_and_fewer_gray_levels_are_recorded_as_departures(tmp_path):
@@ -228,7 +209,8 @@ def test_smaller_images_and_fewer_gray_levels_are_recorded_as_departures(tmp_pat
     assert found == [FEW, {"side": 16, **FEW}, {"levels": 16, **FEW}]
 
 
-@pytest.mark.parametrize("wrong", [{"side": 10}, {"levels": 300}, {"val": -1}])
+@pytest.mark.parametrize("wrong", [{"side": 10}, {"levels": 300}, {"val": -1}, {"val": 20}])
 def test_impossible_options_are_refused(tmp_path, wrong):
+    write_binary(tmp_path)
     with pytest.raises(ConfigError, match=next(iter(wrong))):
-        ImageFiles(folder=str(tmp_path), **wrong)
+        read(tmp_path, **wrong)

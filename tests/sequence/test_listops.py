@@ -114,27 +114,27 @@ def test_impossible_lengths_are_refused():
         ListOps(max_depth=2).sample(np.random.default_rng(0))
 
 
-def write(folder, file, lines, end="\r\n"):
-    (folder / file).write_bytes(end.join(["Source\tTarget", *lines, ""]).encode())
-
-
 @pytest.fixture
 def files(tmp_path):
-    write(tmp_path, "basic_train.tsv", [f"{FIRST}\t4", "( ( ( [SM 9 ) 9 ) ] )\t8", "5\t5"])
-    write(tmp_path, "basic_val.tsv", [f"{FIRST}\t4"], end="\n")
-    write(tmp_path, "basic_test.tsv", ["( ( ( ( [MED 1 ) 2 ) ( ( ( [MIN 3 ) 9 ) ] ) ) ] )\t2"])
+    for name, end, lines in (
+        ("train", "\r\n", [f"{FIRST}\t4", "( ( ( [SM 9 ) 9 ) ] )\t8", "5\t5"]),
+        ("val", "\n", [f"{FIRST}\t4"]),
+        ("test", "\r\n", ["( ( ( ( [MED 1 ) 2 ) ( ( ( [MIN 3 ) 9 ) ] ) ) ] )\t2"]),
+    ):
+        (tmp_path / f"basic_{name}.tsv").write_bytes(end.join(["Source\tTarget", *lines, ""]).encode())
     return tmp_path
 
 
-def test_a_byte_order_mark_is_not_part_of_the_header(files):
+def read(folder):
+    return read_sequences(ListOpsFiles(folder=str(folder)), folder / "d", quiet=True)
+
+
+@pytest.mark.parametrize("mark", [b"", b"\xef\xbb\xbf"], ids=["", "byte order mark"])
+def test_the_published_files_are_read(files, mark):
     for name in ("train", "val"):
         path = files / f"basic_{name}.tsv"
-        path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes())
-    assert len(read_sequences(ListOpsFiles(folder=str(files)), files / "d", quiet=True)) == 5
-
-
-def test_the_published_files_are_read(files):
-    dataset = read_sequences(ListOpsFiles(folder=str(files)), files / "d", quiet=True)
+        path.write_bytes(mark + path.read_bytes())
+    dataset = read(files)
     assert [len(dataset.split(name)) for name in ("train", "val", "test")] == [3, 1, 1]
     assert [to_text(dataset[i].tokens) for i in (0, 4)] == ["[MAX 4 3 ]", "[MED 1 2 [MIN 3 9 ] ]"]
     assert dataset.labels.tolist() == [4, 8, 5, 4, 2]
@@ -158,7 +158,7 @@ def test_the_published_files_are_read(files):
 def test_bad_files_are_named_with_the_line(files, content, fact, capsys):
     (files / "basic_train.tsv").write_bytes(content if isinstance(content, bytes) else content.encode())
     with pytest.raises(DataError, match=f"basic_train.tsv, {fact}"):
-        read_sequences(ListOpsFiles(folder=str(files)), files / "d", quiet=True)
+        read(files)
     assert not (files / "d").exists()
     assert main(["data", "read", "listops", "--folder", str(files), "--out", str(files / "d")]) == 2
     assert "basic_train.tsv, line" in capsys.readouterr().err
@@ -169,5 +169,5 @@ def test_bad_files_are_named_with_the_line(files, content, fact, capsys):
 def test_a_file_without_expressions_is_refused_by_name(files, file, content):
     (files / file).write_text(content)
     with pytest.raises(DataError, match=file):
-        read_sequences(ListOpsFiles(folder=str(files)), files / "d", quiet=True)
+        read(files)
     assert not list(files.glob("d*"))

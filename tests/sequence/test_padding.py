@@ -1,4 +1,4 @@
-"""Padding never leaks: whatever stands there, not a bit of a logit or of a gradient changes, in any precision."""
+"""Padding never leaks: its content changes no bit of a logit or gradient, in any precision."""
 
 from contextlib import nullcontext
 
@@ -26,7 +26,7 @@ VOCABULARY, LENGTH = 200, 40
 
 
 def disturbed(seed, **options):
-    """As it begins, a model hardly looks at its tokens; this one does."""
+    """A model with large random weights; with its initial ones the output hardly depends on the tokens."""
     torch.manual_seed(seed)
     model = SequenceEncoder(VOCABULARY, 3, LENGTH, channels=32, heads=4, blocks=2, **options)
     for p in model.parameters():
@@ -43,7 +43,7 @@ def padded_batch(seed, documents=1):
     return ids.masked_fill(~mask, 0), torch.where(mask, ids, other), mask
 
 
-def logits_and_gradients(model, ids, mask, half=False):
+def logits_and_gradients(model, ids, mask, half):
     model.zero_grad()
     torch.manual_seed(5)  # of dropout
     with torch.autocast("cpu", torch.float16) if half else nullcontext():
@@ -54,28 +54,19 @@ def logits_and_gradients(model, ids, mask, half=False):
     return torch.cat([logits.detach().float().flatten(), *(p.grad.flatten() for p in model.parameters())])
 
 
-@pytest.mark.parametrize("documents", [1, 2])
+@pytest.mark.parametrize(("documents", "half"), [(1, False), (2, False), (1, True)])
 @pytest.mark.parametrize("kind", KINDS)
-def test_scrambled_padding_changes_no_bit(kind, documents):
+def test_scrambled_padding_changes_no_bit(kind, documents, half):
+    """In float16 outputs at padding may overflow: the quotients of the identity kernel do."""
     model = disturbed(0, documents=documents, **KINDS[kind])
-    ids, scrambled, mask = padded_batch(1, documents)
-    plain = logits_and_gradients(model, ids, mask)
+    ids, scrambled, mask = padded_batch(0 if half else 1, documents)
+    plain = logits_and_gradients(model, ids, mask, half)
     assert plain.isfinite().all()
-    assert torch.equal(logits_and_gradients(model, scrambled, mask), plain)
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_neither_does_it_in_float16(kind):
-    """Where what padding is answered may overflow: the quotients of the identity kernel do."""
-    model = disturbed(0, **KINDS[kind])
-    ids, scrambled, mask = padded_batch(0)
-    plain = logits_and_gradients(model, ids, mask, half=True)
-    assert plain.isfinite().all()
-    assert torch.equal(logits_and_gradients(model, scrambled, mask, half=True), plain)
+    assert torch.equal(logits_and_gradients(model, scrambled, mask, half), plain)
 
 
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if not kind.startswith("dropped")])
-def test_not_even_what_is_infinite_leaks(kind):
+def test_infinite_values_at_padding_do_not_leak(kind):
     attention = disturbed(0, **KINDS[kind]).blocks[0].attention
     x, mask = torch.randn(2, LENGTH, 32), torch.arange(LENGTH) < torch.tensor([[25], [40]])
     spoilt = x.masked_fill(~mask[..., None], torch.inf)

@@ -20,6 +20,7 @@ from flare.utils.errors import DataError
 from tests.factory import content
 
 SHORT = ListOps(min_length=5, max_length=60)
+JOB = {"samples": 250, "val_samples": 20, "test_samples": 30, "seed": 5, "quiet": True}
 PAIRS = SequenceSchema(name="pairs", vocabulary=257, classes=("no", "yes"), longest=9, documents=2)
 
 
@@ -37,8 +38,7 @@ def pairs(path, count=7):
 
 @pytest.fixture(scope="module")
 def listops(tmp_path_factory):
-    path = tmp_path_factory.mktemp("one") / "d"
-    return generate_sequences(SHORT, path, samples=250, val_samples=20, test_samples=30, seed=5, quiet=True)
+    return generate_sequences(SHORT, tmp_path_factory.mktemp("one") / "d", **JOB)
 
 
 def test_both_documents_of_a_pair_come_back(tmp_path):
@@ -54,48 +54,38 @@ def test_both_documents_of_a_pair_come_back(tmp_path):
 
 
 def test_two_workers_make_the_same_bytes(listops, tmp_path):
-    generate_sequences(
-        SHORT, tmp_path / "d", samples=250, val_samples=20, test_samples=30, seed=5, workers=2, quiet=True
-    )
+    generate_sequences(SHORT, tmp_path / "d", **JOB, workers=2)
     assert content(tmp_path / "d") == content(listops.path)
 
 
-def test_stopped_and_resumed_gives_the_same_bytes(listops, tmp_path, monkeypatch):
-    append, calls = SequenceWriter.append, []
+def generate_until(monkeypatch, path, count):
+    """Generate the dataset and interrupt the job after so many samples."""
+    append = SequenceWriter.append
 
     def stop(writer, example):
-        calls.append(1)
-        if len(calls) == 137:
+        if len(writer) == count:
             raise KeyboardInterrupt
         append(writer, example)
 
-    job = {"samples": 250, "val_samples": 20, "test_samples": 30, "seed": 5, "quiet": True}
     monkeypatch.setattr(SequenceWriter, "append", stop)
     with pytest.raises(KeyboardInterrupt):
-        generate_sequences(SHORT, tmp_path / "d", **job)
+        generate_sequences(SHORT, path, **JOB)
     monkeypatch.undo()
+
+
+def test_stopped_and_resumed_gives_the_same_bytes(listops, tmp_path, monkeypatch):
+    generate_until(monkeypatch, tmp_path / "d", 136)
     with (tmp_path / "d.partial" / "tokens.npy").open("ab") as file:
         file.write(b"half a sequence")
     with pytest.raises(DataError, match=str(tmp_path / "d")):
         SequenceDataset(tmp_path / "d")
-    generate_sequences(SHORT, tmp_path / "d", **job)
+    generate_sequences(SHORT, tmp_path / "d", **JOB)
     assert content(tmp_path / "d") == content(listops.path)
 
 
 def test_a_folder_without_departures_of_an_older_version_is_resumed(listops, tmp_path, monkeypatch):
     """Departures are recorded, not compared: they change neither the fingerprint nor a resumed job."""
-    job = {"samples": 250, "val_samples": 20, "test_samples": 30, "seed": 5, "quiet": True}
-    append = SequenceWriter.append
-
-    def stop(writer, example):
-        if len(writer) == 9:
-            raise KeyboardInterrupt
-        append(writer, example)
-
-    monkeypatch.setattr(SequenceWriter, "append", stop)
-    with pytest.raises(KeyboardInterrupt):
-        generate_sequences(SHORT, tmp_path / "d", **job)
-    monkeypatch.undo()
+    generate_until(monkeypatch, tmp_path / "d", 9)
 
     def before(folder):
         about = json.loads((folder / "dataset.json").read_text())
@@ -103,9 +93,9 @@ def test_a_folder_without_departures_of_an_older_version_is_resumed(listops, tmp
         (folder / "dataset.json").write_text(json.dumps(about))
 
     before(tmp_path / "d.partial")
-    assert content(generate_sequences(SHORT, tmp_path / "d", **job).path) == content(listops.path)
+    assert content(generate_sequences(SHORT, tmp_path / "d", **JOB).path) == content(listops.path)
     before(tmp_path / "d")
-    assert generate_sequences(SHORT, tmp_path / "d", **job).fingerprint == listops.fingerprint
+    assert generate_sequences(SHORT, tmp_path / "d", **JOB).fingerprint == listops.fingerprint
 
 
 def test_the_provenance_is_complete(listops):
@@ -155,8 +145,7 @@ def test_samples_that_an_earlier_split_also_has_are_counted(tmp_path):
     writer = pairs(tmp_path / "d")
     for index in (2, 5, 2):
         writer.append(replace(pair(index), label=0))
-    swapped = pair(3)
-    writer.append(replace(swapped, documents=swapped.documents[::-1]))
+    writer.append(replace(pair(3), documents=pair(3).documents[::-1]))
     dataset = writer.finish({"train": [(0, 7)], "val": [], "test": [(7, 11)]})
     (remark,) = check_sequences(dataset, quiet=True)
     assert "'test'" in remark.where
@@ -184,13 +173,9 @@ def test_the_command_line_makes_shows_and_checks(tmp_path, capsys):
 def test_an_interrupted_job_reports_what_it_keeps(tmp_path):
     sizes = ["--samples", "1000000", "--val-samples", "10", "--test-samples", "10", "--workers", "2"]
     words = ["data", "make", "listops", *sizes, "--out", str(tmp_path / "d")]
-    job = subprocess.Popen(
-        [sys.executable, "-m", "flare", *words],
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),  # background jobs ignore it
-    )
+    how = {"stderr": subprocess.PIPE, "text": True, "start_new_session": True}
+    how["preexec_fn"] = lambda: signal.signal(signal.SIGINT, signal.default_int_handler)  # background jobs ignore it
+    job = subprocess.Popen([sys.executable, "-m", "flare", *words], **how)
     log, until = tmp_path / "d.partial" / "samples.jsonl", time.monotonic() + 200
     while not (log.exists() and log.stat().st_size) and time.monotonic() < until:
         time.sleep(0.1)

@@ -4,7 +4,6 @@ import csv
 
 import pytest
 
-from flare.cli import main
 from flare.sequence.files import read_sequences
 from flare.sequence.retrieval import RetrievalFiles
 from flare.sequence.text import TextFiles
@@ -105,27 +104,24 @@ def test_only_the_beginning_is_kept(tmp_path):
         (write_hub, "train-00000-of-00001.parquet", b"PAR1", ""),
     ],
 )
-def test_bad_reviews_are_named(tmp_path, capsys, write, file, content, fact):
+def test_bad_reviews_are_named(tmp_path, write, file, content, fact):
     write(tmp_path)
     (tmp_path / file).write_bytes(content)
     with pytest.raises(DataError, match=f"{file}.*{fact}"):
         read_text(tmp_path)
-    assert main(["data", "read", "text", "--folder", str(tmp_path), "--out", str(tmp_path / "d")]) == 2
-    assert capsys.readouterr().err.count("DataError") == 1
 
 
-@pytest.mark.parametrize("split", ["train", "test"])
-def test_reviews_of_only_one_kind_are_refused(tmp_path, split):
-    write_folders(tmp_path)
-    for path in (tmp_path / split / "neg").iterdir():
-        path.unlink()
-    with pytest.raises(DataError, match=f"{split}/neg"):
-        read_text(tmp_path)
-
-
-def test_a_wrong_label_of_the_hub_is_named(tmp_path):
-    write_hub(tmp_path, train=[*TRAIN, ("odd", 7)])
-    with pytest.raises(DataError, match=r"train-00000-of-00001.parquet, row 21: .* 7"):
+@pytest.mark.parametrize(
+    ("write", "reviews", "fact"),
+    [
+        (write_folders, {"train": [(text, 1) for text, _ in TRAIN]}, "train/neg"),
+        (write_folders, {"test": [(text, 1) for text, _ in TEST]}, "test/neg"),
+        (write_hub, {"train": [*TRAIN, ("odd", 7)]}, "train-00000-of-00001.parquet, row 21: .* 7"),
+    ],
+)
+def test_missing_kinds_and_wrong_labels_are_refused(tmp_path, write, reviews, fact):
+    write(tmp_path, **reviews)
+    with pytest.raises(DataError, match=fact):
         read_text(tmp_path)
 
 
@@ -145,7 +141,7 @@ def test_an_unreadable_disk_is_not_mistaken_for_a_full_one(tmp_path, monkeypatch
 
     monkeypatch.setattr(RetrievalFiles, "parse", fails)
     with pytest.raises(DataError, match=r"a.tsv: Input/output error"):
-        read_sequences(RetrievalFiles(folder=str(tmp_path)), tmp_path / "d", quiet=True)
+        read_pairs(tmp_path)
 
 
 def test_training_reviews_must_remain(tmp_path):
@@ -162,14 +158,20 @@ def write_pairs(folder, train=PAIRS, end="\n"):
         (folder / f"new_aan_pairs.{name}.tsv").write_text(end.join([*lines, ""]), newline="")
 
 
+def read_pairs(folder, **options):
+    return read_sequences(RetrievalFiles(folder=str(folder), **options), folder / "d", quiet=True)
+
+
 @pytest.mark.parametrize("end", ["\n", "\r\n"])
 def test_pairs_of_papers_are_read_unchanged(tmp_path, end):
     write_pairs(tmp_path, end=end)
-    dataset = read_sequences(RetrievalFiles(folder=str(tmp_path), longest=12), tmp_path / "d", quiet=True)
+    dataset = read_pairs(tmp_path, longest=12)
     assert [len(dataset.split(name)) for name in ("train", "val", "test")] == [3, 1, 2]
     assert [as_text(tokens) for tokens in dataset[0].documents] == ["b'One \"quote", "b'Two'"]
     assert dataset.labels.tolist() == [1, 0, 0, 1, 1, 0]
     assert dataset.lengths.tolist()[0] == [12, 6]
+    departure = dataset.about["provenance"]["departures"]["samples"]
+    assert departure == "4 of 165,176 to train and validate, 2 of 17,437 to test"
 
 
 @pytest.mark.parametrize(
@@ -184,17 +186,8 @@ def test_pairs_of_papers_are_read_unchanged(tmp_path, end):
         (b"1\tA\tB\tx\t\xff", "byte 8 is 0xff"),
     ],
 )
-def test_bad_pairs_are_named_with_the_line(tmp_path, capsys, line, fact):
+def test_bad_pairs_are_named_with_the_line(tmp_path, line, fact):
     write_pairs(tmp_path)
     (tmp_path / "new_aan_pairs.train.tsv").write_bytes(PAIRS[0].encode() + b"\n" + line + b"\n")
     with pytest.raises(DataError, match=f"new_aan_pairs.train.tsv, line 2: .*{fact}"):
-        read_sequences(RetrievalFiles(folder=str(tmp_path)), tmp_path / "d", quiet=True)
-    assert main(["data", "read", "retrieval", "--folder", str(tmp_path), "--out", str(tmp_path / "d")]) == 2
-    assert "line 2" in capsys.readouterr().err
-
-
-def test_other_numbers_of_pairs_are_recorded_as_a_departure(tmp_path):
-    write_pairs(tmp_path)
-    dataset = read_sequences(RetrievalFiles(folder=str(tmp_path)), tmp_path / "d", quiet=True)
-    departure = dataset.about["provenance"]["departures"]["samples"]
-    assert departure == "4 of 165,176 to train and validate, 2 of 17,437 to test"
+        read_pairs(tmp_path)

@@ -22,13 +22,11 @@ MAX_POINTS = 10_000_000
 MAX_DRAG = 0.03
 """Largest drag coefficient of a sample. The exact flow has none, so a larger one means that the panels are too
 coarse."""
-
+CHUNK = 1 << 20
+"""Number of points sampled at a time."""
 
 Array = NDArray[np.float64]
 Floats = NDArray[np.float32]
-
-CHUNK = 1 << 20
-"""Number of points sampled at a time."""
 
 
 def pressure_coefficient(surface: Surface, potential: ArrayLike, *, speed: float = 1.0) -> Array:
@@ -38,8 +36,7 @@ def pressure_coefficient(surface: Surface, potential: ArrayLike, *, speed: float
 
 def force_coefficients(surface: Surface, cp: Array) -> Array:
     """Return drag, side force and lift on a closed body over ½ρU² and its frontal area, shape (3,)."""
-    a, b, c = np.moveaxis(surface.vertices[surface.faces], 1, 0)
-    outward = np.cross(b - a, c - a) / 2
+    outward = surface.normals / 2
     frontal = outward[:, 0].clip(min=0).sum()
     return -cp[surface.faces].mean(axis=1) @ outward / frontal
 
@@ -67,8 +64,7 @@ class CarFlow:
         Returns:
             Points (count, 3), their pressure coefficients (count, 1) and normals (count, 3).
         """
-        corners = self.surface.vertices[self.surface.faces]
-        normals = np.cross(corners[:, 1] - corners[:, 0], corners[:, 2] - corners[:, 0])
+        corners, normals = self.surface.vertices[self.surface.faces], self.surface.normals
         normals /= np.linalg.norm(normals, axis=1)[:, None]
         at_corners = self.cp[self.surface.faces]
         points, cp, normal = (np.empty((count, width), dtype=np.float32) for width in (3, 1, 3))

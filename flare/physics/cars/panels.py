@@ -34,21 +34,9 @@ REACH = 3.0
 """Distance, in longest edges of a panel, beyond which seven points replace it: see `RULE`."""
 TOLERANCE, STEPS = 1e-12, 200
 """Relative residual of the sources and largest number of GMRES steps."""
-RULE = np.array(
-    [
-        [1 / 3, 1 / 3, 1 / 3, 0.225],
-        *np.array(
-            [
-                [1 - 2 * a if k == corner else a for k in range(3)] + [weight]
-                for a, weight in (
-                    ((6 - np.sqrt(15)) / 21, (155 - np.sqrt(15)) / 1200),
-                    ((6 + np.sqrt(15)) / 21, (155 + np.sqrt(15)) / 1200),
-                )
-                for corner in range(3)
-            ]
-        ),
-    ]
-)
+_INNER, _OUTER = (((6 + root) / 21, (155 + root) / 1200) for root in (-np.sqrt(15), np.sqrt(15)))
+_POINTS = [[*np.roll([1 - 2 * a, a, a], corner), weight] for a, weight in (_INNER, _OUTER) for corner in range(3)]
+RULE = np.array([[1 / 3, 1 / 3, 1 / 3, 0.225], *_POINTS])
 """Radon's rule of degree 5 on a triangle: barycentric coordinates and weight, shape (7, 4)."""
 
 

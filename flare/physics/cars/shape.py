@@ -14,7 +14,7 @@ z = −0.3176. It has no wheels.
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, field, fields
 from functools import cached_property
 
 import numpy as np
@@ -37,70 +37,51 @@ SOFT = 0.12
 CELLS = (48, 16, 12)
 """Quadrilaterals of the box along, across and up at `refinement=1`."""
 
-RANGES: dict[str, tuple[float, float]] = {
-    "length": (4.40, 4.90),
-    "width": (1.74, 1.94),
-    "height": (1.32, 1.52),
-    "ride_height": (0.12, 0.22),
-    "pitch": (-1.0, 1.0),
-    "front_overhang": (0.75, 0.95),
-    "wheelbase": (2.65, 2.90),
-    "nose_height": (0.62, 0.74),
-    "hood_height": (0.84, 0.98),
-    "cowl": (1.20, 1.50),
-    "windscreen_run": (0.65, 0.95),
-    "roof_run": (0.90, 1.40),
-    "backlight_run": (0.55, 0.95),
-    "decklid_height": (0.88, 1.08),
-    "front_planview": (0.00, 0.16),
-    "rear_tapering": (0.00, 0.16),
-    "greenhouse_tapering": (0.08, 0.26),
-    "approach_angle": (0.0, 12.0),
-    "diffuser_angle": (0.0, 12.0),
-    "arch_depth": (0.02, 0.14),
-}
-"""Smallest and largest value of each parameter, drawn uniformly."""
+
+def _drawn(default: float, low: float, high: float) -> float:
+    """Declare a parameter with its default and the range in which it is drawn uniformly."""
+    return field(default=default, metadata={"range": (low, high)})
 
 
 @dataclass(frozen=True, kw_only=True)
 class Car:
     """A car body. Lengths in meters, heights over the road, angles in degrees; the defaults are an ordinary sedan."""
 
-    length: float = 4.61
-    width: float = 1.84
-    height: float = 1.42
+    length: float = _drawn(4.61, 4.40, 4.90)
+    width: float = _drawn(1.84, 1.74, 1.94)
+    height: float = _drawn(1.42, 1.32, 1.52)
     """Height of the roof."""
-    ride_height: float = 0.16
+    ride_height: float = _drawn(0.16, 0.12, 0.22)
     """Height of the underbody."""
-    pitch: float = 0.0
+    pitch: float = _drawn(0.0, -1.0, 1.0)
     """Positive with the nose down."""
-    front_overhang: float = 0.85
+    front_overhang: float = _drawn(0.85, 0.75, 0.95)
     """Distance from the nose to the front axle."""
-    wheelbase: float = 2.78
-    nose_height: float = 0.68
+    wheelbase: float = _drawn(2.78, 2.65, 2.90)
+    nose_height: float = _drawn(0.68, 0.62, 0.74)
     """Height of the deck line at the nose, before rounding."""
-    hood_height: float = 0.92
+    hood_height: float = _drawn(0.92, 0.84, 0.98)
     """Height at the cowl, where the windscreen begins."""
-    cowl: float = 1.35
+    cowl: float = _drawn(1.35, 1.20, 1.50)
     """Distance from the nose to the cowl."""
-    windscreen_run: float = 0.80
+    windscreen_run: float = _drawn(0.80, 0.65, 0.95)
     """Horizontal length of the windscreen; a long one is flat."""
-    roof_run: float = 1.15
-    backlight_run: float = 0.75
+    roof_run: float = _drawn(1.15, 0.90, 1.40)
+    backlight_run: float = _drawn(0.75, 0.55, 0.95)
     """Horizontal length of the rear window."""
-    decklid_height: float = 0.98
+    decklid_height: float = _drawn(0.98, 0.88, 1.08)
     """Height at the tail."""
-    front_planview: float = 0.08
+    front_planview: float = _drawn(0.08, 0.00, 0.16)
     """Relative loss of width towards the nose."""
-    rear_tapering: float = 0.08
+    rear_tapering: float = _drawn(0.08, 0.00, 0.16)
     """Relative loss of width towards the tail."""
-    greenhouse_tapering: float = 0.16
+    greenhouse_tapering: float = _drawn(0.16, 0.08, 0.26)
     """Relative loss of width from the belt line up to the roof."""
-    approach_angle: float = 5.0
+    approach_angle: float = _drawn(5.0, 0.0, 12.0)
     """Angle of the underbody in front."""
-    diffuser_angle: float = 5.0
+    diffuser_angle: float = _drawn(5.0, 0.0, 12.0)
     """Angle of the underbody at the rear."""
-    arch_depth: float = 0.08
+    arch_depth: float = _drawn(0.08, 0.02, 0.14)
     """Depth of the wheel arches relative to half the width."""
 
     def __post_init__(self) -> None:
@@ -178,9 +159,13 @@ class Car:
         return found
 
 
+RANGES: dict[str, tuple[float, float]] = {item.name: item.metadata["range"] for item in fields(Car)}
+"""Smallest and largest value of each parameter, drawn uniformly."""
+
+
 def random_car(rng: np.random.Generator) -> Car:
     """Draw a body with every parameter uniform in its range."""
-    return Car(**{field.name: float(rng.uniform(*RANGES[field.name])) for field in fields(Car)})
+    return Car(**{name: float(rng.uniform(*low_high)) for name, low_high in RANGES.items()})
 
 
 def mirror(half: Surface) -> tuple[Surface, NDArray[np.int64]]:

@@ -79,11 +79,8 @@ def solid_angle(p: Array, corners: Array, height: float) -> float:
     ax, ay, az = corners[0, 0] - p[0], corners[0, 1] - p[1], corners[0, 2] - p[2]
     bx, by, bz = corners[1, 0] - p[0], corners[1, 1] - p[1], corners[1, 2] - p[2]
     cx, cy, cz = corners[2, 0] - p[0], corners[2, 1] - p[1], corners[2, 2] - p[2]
-    ra, rb, rc = (
-        np.sqrt(ax * ax + ay * ay + az * az),
-        np.sqrt(bx * bx + by * by + bz * bz),
-        np.sqrt(cx * cx + cy * cy + cz * cz),
-    )
+    ra, rb = np.sqrt(ax * ax + ay * ay + az * az), np.sqrt(bx * bx + by * by + bz * bz)
+    rc = np.sqrt(cx * cx + cy * cy + cz * cz)
     triple = ax * (by * cz - bz * cy) + ay * (bz * cx - bx * cz) + az * (bx * cy - by * cx)
     below = ra * rb * rc + (ax * bx + ay * by + az * bz) * rc
     below += (bx * cx + by * cy + bz * cz) * ra + (cx * ax + cy * ay + cz * az) * rb

@@ -141,8 +141,7 @@ class _Sheet:
 
 def _balance(sheet: _Sheet, u: Array, support: Array, load: Array) -> tuple[Array, list[float]]:
     """Iterate by Newton's method from u to equilibrium with the load; return u and the residuals."""
-    free = np.flatnonzero(np.isnan(support))
-    held = np.flatnonzero(~np.isnan(support))
+    free, held = np.flatnonzero(np.isnan(support)), np.flatnonzero(~np.isnan(support))
     residuals: list[float] = []
     while True:
         forces = sheet.forces(u)

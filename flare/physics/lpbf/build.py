@@ -25,10 +25,12 @@ import numpy as np
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
+from flare.mesh.mesh import Mesh
+from flare.mesh.surface import to_vector
 from flare.mesh.voxels import Voxels, one_piece_on_plate, pieces
 from flare.physics.lpbf import mechanics, plasticity
-from flare.physics.lpbf.grid import Hierarchy, Ints, plate_depths
-from flare.physics.lpbf.hexahedron import CORNERS, Array, Size
+from flare.physics.lpbf.grid import Hierarchy, Ints, corners_of, plate_depths
+from flare.physics.lpbf.hexahedron import Array, Size
 from flare.physics.lpbf.mechanics import Body, Equilibrium, elastic_equilibrium, von_mises_3d, without_rigid_motion
 from flare.physics.lpbf.plasticity import PlasticState, plastic_equilibrium
 from flare.physics.lpbf.process import Process, process_preset
@@ -167,8 +169,7 @@ class Build:
             raise ConfigError(f"mode={mode!r} is unknown; {suggest_name(str(mode), TOLERANCES)}")
         self.tolerance = TOLERANCES[mode] if tolerance is None else tolerance
         self.solid, self.origin = check_printable(voxels)
-        x, y, z = map(float, voxels.size)
-        self.size: Size = (x, y, z)
+        self.size: Size = to_vector(voxels.size)
         self.process, self.mode = process, mode
         self.material = process.material if mode == "refined" else process.material.without_curves()
         ratio = process.group_height / self.size[2]
@@ -179,9 +180,8 @@ class Build:
         self.groups = -(-self.solid.shape[2] // self.group_layers)
         machine, material = process.machine, self.material
         self._plate_start = machine.ambient if machine.plate_temperature is None else machine.plate_temperature
-        swelling = float(self.material.at("expansion", np.array(self._plate_start))) * (
-            self._plate_start - machine.ambient
-        )
+        heat = self._plate_start - machine.ambient
+        swelling = float(self.material.at("expansion", np.array(self._plate_start))) * heat
         confined = (1 + material.poisson) / (1 - material.poisson)
         self.datum = confined * swelling * machine.plate_thickness
         """Height in mm of the warm plate's top above the cold one's; 0 without a heater."""
@@ -276,17 +276,10 @@ class Build:
         return cooled, self._frame(self._part, free, equilibrium, self.solid.shape[2])
 
     def _hierarchy(self, solid: NDArray[np.bool_], *, on_plate: bool) -> Hierarchy:
-        material = self.material
-        return Hierarchy(
-            solid,
-            self.size,
-            self.origin,
-            plate=self.plate if on_plate else None,
-            young=material.young,
-            poisson=material.poisson,
-            floating=_find_floating(solid) if on_plate else None,
-            incompatible=self.process.incompatible_modes,
-        )
+        plate, floating = (self.plate, _find_floating(solid)) if on_plate else (None, None)
+        elastic = {"young": self.material.young, "poisson": self.material.poisson}
+        modes = self.process.incompatible_modes
+        return Hierarchy(solid, self.size, self.origin, plate=plate, floating=floating, incompatible=modes, **elastic)
 
     def _bare_plate(self, hierarchy: Hierarchy) -> BuildState:
         """Return the heated plate before the first group: held at the sides, it expands only upwards."""
@@ -355,10 +348,7 @@ class Build:
     def _part_nodes(self, hierarchy: Hierarchy) -> NDArray[np.int64]:
         """Return the numbers in `hierarchy` of the part's existing nodes, in the order of `positions`."""
         upper, part = hierarchy.levels[0].upper, self._part.levels[0].upper[: len(hierarchy.levels[0].upper)]
-        solid = hierarchy.solid
-        used = np.zeros(upper.shape, bool)
-        for a, b, c in CORNERS:
-            used[c : c + solid.shape[0], b : b + solid.shape[1], a : a + solid.shape[2]] |= solid
+        used = corners_of(hierarchy.solid)
         nodes = np.empty(int(used.sum()), np.int64)
         nodes[part[used]] = upper[used]
         return nodes
@@ -369,23 +359,14 @@ class Build:
         boxes = len(state.temperature) - plate
         center = von_mises_3d(found.stress[plate:])
         columns = [found.elastic_strain[plate:], found.stress[plate:], center[:, None], state.temperature[plate:, None]]
-        averaged = _average_at_nodes(np.concatenate(columns, 1), self.cells[:boxes], len(nodes))
-        position = self.positions[: len(nodes)]
-        above = position[:, 2] + displacement[:, 2] - top * self.size[2] - self.datum
+        mesh = Mesh.from_cells(self.positions[: len(nodes)], {"hexahedron": self.cells[:boxes]})
+        averaged = mesh.to_points(np.concatenate(columns, 1))
+        strain, stress, mises, temperature = averaged[:, :6], averaged[:, 6:12], averaged[:, 12], averaged[:, 13]
+        above = mesh.points[:, 2] + displacement[:, 2] - top * self.size[2] - self.datum
         highest = int(above.argmax())
-        x, y, z = map(float, position[highest])
-        return Frame(
-            displacement,
-            averaged[:, :6],
-            averaged[:, 6:12],
-            averaged[:, 12],
-            averaged[:, 13],
-            center,
-            max(0.0, float(above[highest])),
-            (x, y, z),
-            found.iterations,
-            found.residual,
-        )
+        interference = max(0.0, float(above[highest])), to_vector(mesh.points[highest])
+        fields = displacement, strain, stress, mises, temperature, center
+        return Frame(*fields, *interference, found.iterations, found.residual)
 
 
 def save_state(path: Path, state: BuildState, **extra: Array) -> None:
@@ -411,13 +392,6 @@ def load_state(path: Path, *extra: str) -> tuple[BuildState, list[Array]]:
         return BuildState(int(arrays.pop("group")), **arrays), more
     except (OSError, ValueError, KeyError, TypeError, EOFError, BadZipFile):
         raise DataError(f"{path} is damaged; remove {path.parent} to start from scratch") from None
-
-
-def _average_at_nodes(values: Array, cells: Ints, nodes: int) -> Array:
-    """Average the values of the boxes around each node, shape (nodes, columns)."""
-    flat, count = cells.ravel(), np.bincount(cells.ravel(), minlength=nodes)
-    columns = [np.bincount(flat, np.repeat(column, 8), nodes) / count for column in values.T]
-    return np.stack(columns, 1)
 
 
 def _find_floating(solid: NDArray[np.bool_]) -> NDArray[np.bool_] | None:

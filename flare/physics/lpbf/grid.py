@@ -169,15 +169,9 @@ class Hierarchy:
         return layers
 
     def _level(self, level: int, solid: Bools) -> Level:
-        nz, ny, nx = solid.shape
         x, y = self.x[level], self.y[level]
-        used = np.zeros((nz + 1, ny + 1, nx + 1), bool)
-        for a, b, c in CORNERS:
-            used[c : c + nz, b : b + ny, a : a + nx] |= solid
-        planes: list[Ints] = []
-        positions: list[Array] = []
-        fixed: list[Bools] = []
-        count = 0
+        used = corners_of(solid)
+        planes, positions, fixed, count = list[Ints](), list[Array](), list[Bools](), 0
         if len(self.depths):
             used[0] = True
             planes = [np.zeros((0, 0), np.int32)] * len(self.depths)
@@ -193,7 +187,7 @@ class Hierarchy:
         numbers[order] = np.arange(count, count + order.size, dtype=np.int32)
         upper = np.full(used.shape, -1, np.int32)
         upper[used] = numbers
-        z = self.size[2] * 2.0**level * np.arange(nz + 1)
+        z = self.size[2] * 2.0**level * np.arange(len(solid) + 1.0)
         positions.append(_grid_points(x, y, z)[used.ravel()][order])
         held = np.zeros((int(used.sum()), 3), bool)
         if len(self.depths):
@@ -327,6 +321,15 @@ class Hierarchy:
         coarse.matrices = np.zeros((len(unique), 24, 24))
         for column in unique.T:
             coarse.matrices += terms[column]
+
+
+def corners_of(solid: Bools) -> Bools:
+    """Return which lattice points are corners of solid boxes: (nz, ny, nx) -> (nz + 1, ny + 1, nx + 1)."""
+    nz, ny, nx = solid.shape
+    used = np.zeros((nz + 1, ny + 1, nx + 1), bool)
+    for a, b, c in CORNERS:
+        used[c : c + nz, b : b + ny, a : a + nx] |= solid
+    return used
 
 
 def _birth(solid: Bools, used: Bools, on_plate: bool) -> NDArray[np.int64]:

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from scipy.sparse import coo_array
 from scipy.sparse.linalg import splu
 
-from flare.physics.lpbf.grid import Bools, Hierarchy, Ints, Level
+from flare.physics.lpbf.grid import Bools, Hierarchy, Index, Ints, Level
 from flare.physics.lpbf.hexahedron import Array
 from flare.physics.lpbf.loops import compiled_loop, run_loop
 from flare.utils.errors import NotConverged
@@ -140,9 +140,7 @@ class Operator:
     """y = K x on one level, matrix-free; rows and columns of fixed displacements are zero."""
 
     def __init__(self, level: Level, dtype: type[np.floating[Any]]) -> None:
-        count = np.bincount(level.kinds, minlength=len(level.matrices))
-        order = np.argsort(level.kinds, kind="stable")
-        rank = np.arange(order.size) - np.repeat(np.cumsum(count) - count, count)
+        order, count, rank = _sorted_groups(level.kinds, len(level.matrices))
         in_blocks = rank < np.repeat(count // LANES * LANES, count)
         self.order = np.concatenate([order[in_blocks], order[~in_blocks]])
         """Box at each position of `cells`."""
@@ -179,12 +177,16 @@ def node_slots(cells: Ints, nodes: int) -> Ints:
     """Return the flat (box, corner) numbers around each node, ascending, filled with −1, shape (N, most boxes at a
     node)."""
     flat = cells.ravel()
-    count = np.bincount(flat, minlength=nodes)
-    order = np.argsort(flat, kind="stable")
-    rank = np.arange(flat.size) - np.repeat(np.cumsum(count) - count, count)
+    order, count, rank = _sorted_groups(flat, nodes)
     slots = np.full((nodes, int(count.max())), -1, np.int32)
     slots[flat[order], rank] = order
     return slots
+
+
+def _sorted_groups(numbers: Ints, groups: int) -> tuple[Index, Index, Index]:
+    """Return a stable order that sorts by group number, the size of each group, and the rank of each in its group."""
+    count, order = np.bincount(numbers, minlength=groups), np.argsort(numbers, kind="stable")
+    return order, count, np.arange(order.size) - np.repeat(np.cumsum(count) - count, count)
 
 
 class _Smoothed:

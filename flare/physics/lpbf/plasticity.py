@@ -150,12 +150,7 @@ class _Tangent:
 
 
 def plastic_equilibrium(
-    body: Body,
-    eigenstrain: Array,
-    guess: Array,
-    last: PlasticState,
-    *,
-    tolerance: float = TOLERANCE,
+    body: Body, eigenstrain: Array, guess: Array, last: PlasticState, *, tolerance: float = TOLERANCE
 ) -> tuple[Equilibrium, ReturnMapping]:
     """Solve ∫ Bᵀ σ = 0 by Newton's method from the last state; all linear steps share the elastic preconditioner.
 

@@ -59,10 +59,7 @@ def shaft() -> Voxels:
     sizes. About sixty pairs of unequal ones do, and square sections too; of the eight that were simulated, none has all
     displacements within 5 %. This one is nearest.
     """
-    return carve(
-        lambda x, y, z: np.hypot(x, y) < np.where(z < 6, 18, np.where(z > 52.8, 12, 6)),
-        (36, 36, 60),
-    )
+    return carve(lambda x, y, z: np.hypot(x, y) < np.where(z < 6, 18, np.where(z > 52.8, 12, 6)), (36, 36, 60))
 
 
 def shelf() -> Voxels:

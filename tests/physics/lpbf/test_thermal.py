@@ -50,10 +50,8 @@ def steady_fin(cells, *, length=30.0, section=1.0, film=2000.0, flux=0.2):
     machine = Machine(convection=film, ambient=0.0)
     source = np.zeros(cells)
     source[0] = flux * section**2
-    keep = ~np.isin(np.arange(faces.bare.size), np.nonzero(faces.bare_distance == size[0] / 2)[0])
-    sides = replace(
-        faces, **{name: getattr(faces, name)[keep] for name in ("bare", "bare_area", "bare_distance", "bottom")}
-    )
+    keep, bare = faces.bare_distance != size[0] / 2, ("bare", "bare_area", "bare_distance", "bottom")
+    sides = replace(faces, **{name: getattr(faces, name)[keep] for name in bare})
     found = heat_step(sides, np.zeros(cells), duration=1e15, source=source, material=METAL, machine=machine)
     across = 1 / (1 / (film * 1e-6) + section / 2 / K)
     m = np.sqrt(4 * across / (K * section))
@@ -102,15 +100,10 @@ def test_energy_balances_in_every_step(heater, curves):
     laser = group_heating(process.machine, area=97.2, height=2.4)
     source = np.where(np.arange(size) > size - 40, laser.energy / laser.duration / 39, 0.0)
     temperature = np.full(size, 25.0)
+    how = {"machine": replace(process.machine, plate_temperature=heater)}
+    how["material"] = process.material if curves else process.material.without_curves()
     for _ in range(3):
-        step = heat_step(
-            faces,
-            temperature,
-            duration=laser.duration,
-            source=source,
-            material=process.material if curves else process.material.without_curves(),
-            machine=replace(process.machine, plate_temperature=heater),
-        )
+        step = heat_step(faces, temperature, duration=laser.duration, source=source, **how)
         assert step.stored + step.lost == pytest.approx(laser.energy, rel=1e-10)
         temperature = step.temperature
     assert temperature.min() > 25.0
@@ -121,9 +114,8 @@ def test_energy_balances_in_every_step(heater, curves):
 )
 def test_group_times_are_those_of_the_public_log(area, layers, seconds):
     machine = process_preset("in625").machine
-    assert group_heating(machine, area=area, height=layers * machine.layer).duration == pytest.approx(
-        seconds, abs=0.006
-    )
+    heating = group_heating(machine, area=area, height=layers * machine.layer)
+    assert heating.duration == pytest.approx(seconds, abs=0.006)
 
 
 def dome():
