@@ -50,6 +50,7 @@ NEEDS = {
     "docs/concepts/spectra.md": "data/elasticity-demo runs/demo",
     "docs/how-to/train.md": "data/darcy data/other=data/darcy my/settings.yaml=settings.yaml points.npz=flow.npz",
     "docs/how-to/view.md": "data/elasticity-demo runs/demo data/other=data/elasticity-demo part.vtu=plate.vtu",
+    "docs/start/first-dataset.md": "",
     "docs/how-to/import.md": "results part.vtu=plate.vtu part.stl=surface.stl points.csv=in-space.csv "
     "wing.vtu=plate.vtu runs/wings",
 }
@@ -118,6 +119,7 @@ NOT_RUN = {
     "make test": "is the suite of which this is a part",
     "make native": "sets up the repository's own .venv; what it calls is run",
     "pip install": "fetches packages",
+    "source .venv/bin/activate": "changes the shell",
     "FLARE_BUILD_NATIVE=1 pip wheel": "builds the repository itself; tests/mixer/native/test_library.py runs its hook",
     "docker": "wants a container engine, and fetches packages",
     "flare data download": "fetches files; tests/data and tests/sequence run it against servers that answer alike",
