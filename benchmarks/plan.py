@@ -104,8 +104,8 @@ def measured(workload: Workload) -> Usage:
         config = profiling_run(workload, folder / "data", ranks=RANKS if workload.shared else 1, batches=2)
         (folder / "settings.yaml").write_text(yaml.safe_dump(config.to_dict()), encoding="utf-8")
         launch = ["torch.distributed.run", "--standalone", "--nproc-per-node", str(RANKS), "-m"]
-        words = ["train", "--preset", str(folder / "settings.yaml"), "--out", str(folder / "run"), "--report", "false"]
-        command = [sys.executable, "-m", *(launch if workload.shared else []), "flare", *words, "--fit", "ignore"]
+        words = ["train", "--preset", str(folder / "settings.yaml"), "--out", str(folder / "run"), "--no-report"]
+        command = [sys.executable, "-m", *(launch if workload.shared else []), "flare", *words, "--no-memory-check"]
         threads = {"OMP_NUM_THREADS": str(torch.get_num_threads())}
         done = subprocess.run(command, env=os.environ | threads, capture_output=True, text=True, check=False)
         if done.returncode:

@@ -16,7 +16,7 @@ import pytest
 
 import flare.cli
 from flare.cli import VERBS, data
-from flare.cli.train import short_names
+from flare.cli.train import with_model_name
 from flare.models import check_options
 from flare.train.recipes import resolve_config
 from flare.utils.errors import FlareError
@@ -59,7 +59,7 @@ def parsing_only(monkeypatch):
             check_model(resolve_config(**found, settings=settings).model)
         raise Parsed
 
-    for verb in [*(VERBS.keys() - {"data"}), *(f"data.{module}" for module in data.MODULES.values())]:
+    for verb in [*(VERBS.keys() - {"data"}), *(f"data.{module}" for module in set(data.MODULES.values()))]:
         monkeypatch.setattr(import_module(f"flare.cli.{verb}"), "parse", parse_and_stop)
     monkeypatch.setattr("flare.cli.train._train", check_and_stop)
     monkeypatch.setattr("flare.train.recipes.with_grid", dict)  # which reads the dataset
@@ -140,7 +140,7 @@ def test_a_command_in_a_sentence_has_a_verb_and_options_that_exist(words, parsin
     if error is None:
         return
     assert parsing_only, error  # there is such a verb
-    options = [word.partition("=")[0] for word in short_names(words) if word.startswith("--")]
+    options = [word.partition("=")[0] for word in with_model_name(words) if word.startswith("--")]
     known = parsing_only[-1]._option_string_actions
     assert {flare.cli._spelled(option, parsing_only[-1]) for option in options} <= set(known), error
     # A verb or an option alone lacks what comes after it; that is all that may be wrong.

@@ -56,7 +56,7 @@ NEEDS = {
 }
 """Page -> what must lie in the folder for its commands and blocks; see tests/shelf.py."""
 
-MODEL = "--model.channels 8 --model.blocks 1 --model.heads 2 --device cpu --report false"
+MODEL = "--model.channels 8 --model.blocks 1 --model.heads 2 --device cpu --no-report"
 FIELDS = f"{MODEL} --model.latents 4 --epochs 1"
 TOKENS = f"{MODEL} --steps 2"
 SLICES = f"{MODEL} --model.slices 4 --epochs 1"
@@ -110,7 +110,9 @@ SMALLER = {
     "torchrun --nproc-per-node 4": RANKS,
     "torchrun --nproc-per-node 4 -m flare train --resume": "--nproc-per-node 2",
     "torchrun --nproc-per-node 8": RANKS,
-    "torchrun --nproc-per-node 8 -m flare train --preset drivaer-1m --split points --point": f"{RANKS} --point_ranks 2",
+    "torchrun --nproc-per-node 8 -m flare train --preset drivaer-1m --ranks-share points --p": (
+        f"{RANKS} --point_ranks 2"
+    ),
 }
 """Beginning of a command -> smaller values of options, put in place of those printed or added. The longest counts."""
 

@@ -6,11 +6,12 @@ import argparse
 import os
 import re
 import sys
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from flare.utils.errors import ConfigError, FlareError, one_line, suggest_name
+from flare.utils.errors import ConfigError, FlareError, closest_name, one_line, suggest_name
 from flare.utils.terminal import attached
 
 if TYPE_CHECKING:
@@ -36,8 +37,17 @@ VERBS = {
     "lpbf": "simulate distortion and stress of a part printed by laser powder bed fusion",
     "info": "show versions, devices and the mixer in use",
 }
-_options: set[str] = set()
-"""Options of the parser that was used last, to name them in error messages."""
+FORMER = {
+    "--fit": ["--memory-check"],
+    "--split": ["--ranks-share"],
+    "--points": ["--place-points", "--coordinates"],
+    "--calibration": ["--cache"],
+    "--steps": ["--frames"],
+    "--only": ["--ids"],
+}
+"""Former name of an option -> its present names in different verbs, for messages."""
+_options: dict[str, str] = {}
+"""Argument -> option of the parser that was used last, to name options in messages."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -77,24 +87,30 @@ def _describe(error: Exception) -> str:
         return f"{error.strerror or error}: {error.filename or ''}".rstrip(": ")
     if isinstance(error, MemoryError):
         return f"there is not enough memory; {one_line(error) or 'process less at a time'}"
-    return with_options(str(error), _options)
+    return with_options(str(error))
 
 
-def with_options(message: str, options: Collection[str]) -> str:
+def with_options(message: str, options: Mapping[str, str] = _options) -> str:
     """Name options instead of arguments in a message of the library.
 
     The library writes arguments as `name=value`, or as `name` in backticks. Those that are options of the command line
     become `--name value` and `--name`. Inputs to pass, such as `parameters={"speed": ...}`, become `--set speed=VALUE`.
+
+    Args:
+        message: Message of the library.
+        options: Argument -> option; default those of the parser that was used last.
     """
 
     def replace(found: re.Match[str]) -> str:
-        name = found["quoted"] or found["name"]
-        spellings = (f"--{name}", f"--{name.replace('_', '-')}")
-        option = next((spelling for spelling in spellings if spelling in options), None)
+        option = options.get(found["quoted"] or found["name"])
         value = (found["any"] or found["value"] or "").strip("\"'")
-        return found[0] if option is None else f"{option} {value}".strip()
+        if option is None:
+            return found[0]
+        if value in ("true", "false"):
+            return option if value == "true" else f"--no-{option[2:]}"
+        return f"{option} {value}".strip()
 
-    if "--set" in options:
+    if "set" in options:
         message = re.sub(r'\b(?:features|parameters)=\{"(\w+)": \.\.\.\}', r"--set \1=VALUE", message)
     quoted = r"`(?P<quoted>[\w.]+)(?:=(?P<any>[^`]*))?`"
     bare = r"""(?<![\w-])(?P<name>[A-Za-z][\w.]*)=(?P<value>"[^"]*"|'[^']*'|[\w.+-]*\w)"""
@@ -102,18 +118,39 @@ def with_options(message: str, options: Collection[str]) -> str:
 
 
 def _dispatch(words: list[str]) -> int:
-    if not words or words[0] in ("-h", "--help"):
-        print(_overview())
-        return 0
-    if words[0] == "--version":
+    if words[:1] == ["--version"]:
         from flare.utils import __version__
 
         print(__version__)
         return 0
-    if words[0] not in VERBS:
-        raise ConfigError(f"flare has no verb {words[0]!r}; {suggest_name(words[0], VERBS)}  (see: flare --help)")
-    # Only this verb is imported, so that help and errors are immediate.
-    return import_module(f"flare.cli.{words[0]}").run(words[1:]) or 0
+    # Only the verb that runs is imported, so that help and errors are immediate.
+    return run_verb(words, "flare", VERBS, _overview, lambda verb: import_module(f"flare.cli.{verb}").run)
+
+
+def run_verb(
+    words: Sequence[str],
+    command: str,
+    verbs: Collection[str],
+    overview: Callable[[], str],
+    find: Callable[[str], Callable[[Sequence[str]], int | None]],
+) -> int:
+    """Run the verb that some words begin with, or print an overview if there is none.
+
+    Args:
+        words: A verb and its arguments. `help VERB` is the same as `VERB --help`.
+        command: What comes before the verb, such as `flare data`.
+        verbs: All verbs.
+        overview: Function that returns the help of the command.
+        find: Function from a verb to the function that runs it.
+    """
+    if words[:1] == ["help"]:
+        words = [*words[1:], "--help"]
+    if not words or words[0] in ("-h", "--help", "--help-all"):
+        print(overview())
+        return 0
+    if words[0] not in verbs:
+        raise ConfigError(f"{command} does not know {words[0]!r}; {suggest_name(words[0], verbs)}")
+    return find(words[0])(words[1:]) or 0
 
 
 def _overview() -> str:
@@ -126,73 +163,112 @@ Neural surrogates on meshes of up to millions of points.
 verbs:
 {verbs}
 
-Every verb has its own help, such as:  flare train --help
+`flare help VERB` shows the options of a verb; `flare VERB --help-all` shows every setting.
 --version prints the version; --debug shows the traceback of an error."""
 
 
-def make_parser(verb: str, description: str, examples: str | None = None) -> ArgumentParser:
-    """Create the parser of a verb. The docstring of a setting becomes its help; line breaks of texts are kept."""
-    from jsonargparse import ArgumentParser, DefaultHelpFormatter, set_parsing_settings
+def make_parser(
+    verb: str, description: str, examples: str = "", groups: Mapping[str, str] | None = None
+) -> ArgumentParser:
+    """Create the parser of a verb. The docstring of a setting becomes its help.
 
-    class Formatter(DefaultHelpFormatter):
-        def _fill_text(self, text: str, width: int, indent: str) -> str:
-            return text
+    Args:
+        verb: Words after `flare`.
+        description: What the verb does.
+        examples: Text below the options.
+        groups: Title -> arguments, separated by spaces, that `--help` shows. Default: all arguments.
+    """
+    from jsonargparse import ArgumentParser, set_parsing_settings
 
     set_parsing_settings(docstring_parse_attribute_docstrings=True)
-    return ArgumentParser(
-        prog=f"flare {verb}",
-        description=description,
-        epilog=examples,
-        formatter_class=Formatter,
-        exit_on_error=False,
-        allow_abbrev=False,
+    parser: Any = ArgumentParser(
+        prog=f"flare {verb}", description=description, epilog=examples, exit_on_error=False, allow_abbrev=False
     )
+    parser.purposes = groups
+    return parser
 
 
-def parse(parser: Any, words: Sequence[str], *, free: Callable[[], Iterable[str]] = tuple, **how: object) -> Any:
-    """Parse arguments.
+def parse(
+    parser: Any,
+    words: Sequence[str],
+    *,
+    needs_words: bool = False,
+    free: Callable[[], Iterable[str]] = tuple,
+    **how: object,
+) -> Any:
+    """Parse arguments, or print the help of the verb and exit.
 
     Args:
         parser: Parser of the verb.
-        words: Arguments. Dashes and underscores in option names are equivalent.
+        words: Arguments. Dashes and underscores in option names are equivalent. Booleans are flags with a `--no-` form.
+        needs_words: Print the help if there are no words, as for a parser with a required argument.
         free: Function that returns options which the parser accepts without knowing them, such as --model.channels.
         how: Keyword arguments of `parse_args`.
 
     Raises:
         ConfigError: An argument is wrong; the message names the nearest known option.
     """
+    from flare.cli.help import help_text, option_of, shown_actions
+
     _options.clear()
-    _options.update(option for action in parser._actions for option in action.option_strings)
+    _options.update((action.dest, option_of(action)) for action in shown_actions(parser) if action.option_strings)
+    if asked := {"-h", "--help", "--help-all"}.intersection(words):
+        print(help_text(parser, everything="--help-all" in asked))
+        raise SystemExit(0)
+    if not words and (needs_words or any(action.required for action in parser._actions)):
+        print(help_text(parser))
+        raise SystemExit(2)
     try:
-        return parser.parse_args([_spelled(word, parser) for word in words], **how)
+        return parser.parse_args([*_normalized(words, parser)], **how)
     except argparse.ArgumentError as error:
         raise ConfigError(_readable(str(error), parser, free)) from None
 
 
-def _spelled(word: str, parser: Any) -> str:
+def is_flag(action: Any) -> bool:
+    """Return whether an option is a boolean with a `--no-` form."""
+    return getattr(action, "_typehint", None) is bool
+
+
+def _normalized(words: Sequence[str], parser: Any) -> Iterator[str]:
+    """Yield words as the parser takes them: flags with a value, and values with a minus joined to their option."""
+    known, rest = parser._option_string_actions, deque(words)
+    while rest:
+        name, equals, value = rest.popleft().partition("=")
+        positive = _spelled(f"--{name[5:]}", parser) if name.startswith("--no-") else name
+        if is_flag(known.get(positive)) and positive != name:
+            yield f"{positive}=false"
+            continue
+        name = _spelled(name, parser)
+        action, following = known.get(name), rest[0] if rest else ""
+        if action is not None and not equals:
+            if is_flag(action):
+                equals, value = "=", rest.popleft() if following in ("true", "false") else "true"
+            elif action.nargs is None and re.match("-[^-]", following) and following not in known:
+                equals, value = "=", rest.popleft()
+        yield name + equals + value
+
+
+def _spelled(name: str, parser: Any) -> str:
     """Return an option in the spelling of the parser: `--face-mean` and `--face_mean` are the same option."""
-    name, equals, value = word.partition("=")
-    if not name.startswith("--") or name in parser._option_string_actions:
-        return word
-    for other in ("--" + name[2:].replace("-", "_"), "--" + name[2:].replace("_", "-")):
-        if other in parser._option_string_actions:
-            return other + equals + value
-    return word
+    spellings = (name, "--" + name[2:].replace("-", "_"), "--" + name[2:].replace("_", "-"))
+    known = [each for each in spellings if each in parser._option_string_actions]
+    return known[0] if known and name.startswith("--") else name
 
 
 def _readable(message: str, parser: Any, free: Callable[[], Iterable[str]]) -> str:
     unknown = re.search(r"unrecognized arguments?: (--?[\w.-]+)", message, re.IGNORECASE)
-    known = [option for option in _options if option.startswith("--") and not option.startswith("--print_")]
+    known = list(_options.values())
     if unknown:
+        renamed = [option for option in FORMER.get(unknown[1], []) if option in known]
         named = [option for option in free() if option.rpartition(".")[2] == unknown[1].lstrip("-")]
-        advice = f"did you mean {named[0]!r}?" if named else suggest_name(unknown[1], known)
-        return f"unknown option {unknown[1]}; {advice}  (all: {parser.prog} --help)"
+        close = [*renamed, *named, closest_name(unknown[1], known)][0]
+        advice = f"; did you mean {close!r}?" if close else ""
+        return f"unknown option {unknown[1]}{advice}  (all options: {parser.prog} --help-all)"
     if "Unable to load config" in message:
-        return f"--data, --optim and --loss are groups; a dataset folder is --data.path  (see: {parser.prog} --help)"
+        return f"a dataset is an argument without a name, or --data.path FOLDER  (see: {parser.prog} --help)"
     required = re.search(r"arguments are required: ([\w, .-]+)", message)
     if required:  # jsonargparse leaves the dashes out
-        named = [f"--{name}" if f"--{name}" in known else name for name in required[1].split(", ")]
-        message = f"required: {', '.join(named)}"
+        message = f"required: {', '.join(_options.get(name, name) for name in required[1].split(', '))}"
     return f"{one_line(message)}  (see: {parser.prog} --help)"
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from flare.cli import make_parser, parse
-from flare.train.config import TrainConfig
+from flare.cli.train import add_settings
 from flare.train.presets import dotted, preset_names, preset_path, read_yaml
 from flare.train.recipes import needs_grid, predicts_fields, recipe_names
 from flare.utils.errors import ConfigError, suggest_name
@@ -20,20 +20,28 @@ EPILOG = """examples:
 Records are in OUT/records, run folders in OUT/runs, the table in OUT/compare.md and, as CSV and LaTeX, in OUT/tables.
 Repeat the command to resume a stopped comparison.
 A size such as --model.channels 32 applies to every model that has it."""
+GROUPS = {
+    "dataset and output": "preset data.path out",
+    "models": "models recipe",
+    "training": "seeds epochs data.batch_size optim.lr optim.name",
+    "machine": "workers device precision",
+}
 
 
 def run(words: Sequence[str]) -> int:
-    parser = make_parser("compare", "Train models side by side with equal epochs, and tabulate their errors.", EPILOG)
+    parser = make_parser(
+        "compare", "Train models side by side with equal epochs, and tabulate their errors.", EPILOG, GROUPS
+    )
     parser.add_argument("--preset", required=True, help=f"the dataset: {', '.join(preset_names())}, or a YAML file")
     parser.add_argument("--models", help=f"such as flare,lno; default all: {', '.join(recipe_names())}")
     parser.add_argument("--seeds", type=int, default=3, help="runs of every model, with seeds 0, 1, ...")
     parser.add_argument("--workers", type=int, help="processes of one thread; default number of GPUs, or of cores")
     parser.add_argument("--recipe", help="train all models with the recipe of this one; default: each with its own")
     parser.add_argument("-o", "--out", help="folder of the runs and the table; default runs/compare-<preset>")
-    parser.add_class_arguments(TrainConfig, None, skip={"seed"})
+    add_settings(parser, skip={"seed"})
     if any(word.split("=")[0] == "--model" for word in words):
         raise ConfigError("--model is not an option of compare; name the models with --models, such as flare,lno")
-    given = parse(parser, words, defaults=False).as_dict()
+    given = parse(parser, words, needs_words=True, defaults=False).as_dict()
     preset, models, recipe, out = (given.pop(name, None) for name in ("preset", "models", "recipe", "out"))
     seeds, workers = given.pop("seeds", 3), given.pop("workers", None)
     if not preset:

@@ -11,7 +11,7 @@ from flare.utils.files import check_not_existing, create_file
 EPILOG = """examples:
   flare encode runs/demo part.csv --out part.code
   flare encode runs/wings part.vtu --set speed=30 --out part.code
-  flare encode runs/wings part.stl --set speed=30 --points surface --out part.code
+  flare encode runs/wings part.stl --set speed=30 --place-points surface --out part.code
   flare probe runs/demo part.code --line 0,0:1,1 --out diagonal.csv"""
 
 

@@ -12,7 +12,7 @@ from flare.utils.errors import ConfigError
 EPILOG = """examples:
   flare export runs/demo --format onnx                   runs/demo/demo.onnx
   flare export runs/demo --format torch --out stress.pt2
-  flare export runs/demo --format onnx --mask true --out batches.onnx"""
+  flare export runs/demo --format onnx --mask --out batches.onnx"""
 SUFFIX = {"torch": ".pt2", "onnx": ".onnx"}
 
 

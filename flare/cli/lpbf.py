@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from flare.cli import make_parser, parse
-from flare.utils.errors import ConfigError, suggest_name
+from flare.cli import make_parser, parse, run_verb
+from flare.utils.errors import ConfigError
 from flare.utils.text import counted
 
 if TYPE_CHECKING:
@@ -31,18 +31,12 @@ EXAMPLES = """examples:
 
 def run(words: Sequence[str]) -> int:
     """Run `flare lpbf`."""
-    actions: dict[str, Callable[[Sequence[str]], int]]
     actions = {"simulate": _simulate, "part": _part, "processes": _processes}
-    if not words or words[0] in ("-h", "--help"):
-        print(HELP)
-        return 0
-    if words[0] not in actions:
-        raise ConfigError(f"flare lpbf has no command {words[0]!r}; {suggest_name(words[0], actions)}")
-    return actions[words[0]](words[1:])
+    return run_verb(words, "flare lpbf", actions, lambda: HELP, actions.__getitem__)
 
 
 def _simulate(words: Sequence[str]) -> int:
-    args = parse(_simulate_parser(), _join_up(words))
+    args = parse(_simulate_parser(), words)
 
     from flare.physics.lpbf import job, numba_threads
     from flare.physics.lpbf.process import find_process
@@ -125,7 +119,12 @@ def _simulate_parser() -> ArgumentParser:
     meshes = "mesh of the released part: all voxels, or merged ones inside, as in the dataset"
     add("--mesh", default="voxels", choices=["voxels", "octree"], help=meshes)
     add("--series", type=bool, default=True, help="write a VTU file of every layer group, and a PVD file")
-    add("--steps", type=int, help="largest number of layer groups in the series, evenly spread; default: all")
+    add(
+        "--frames",
+        dest="steps",
+        type=int,
+        help="largest number of layer groups in the series, evenly spread; default: all",
+    )
     add("--fields", default="all", help="fields in the series, such as displacement,von_mises; default: all")
     add("--report", type=bool, default=True, help="write pictures and report.html")
     plates = "plate temperatures (°C) that the report compares on coarser voxels in refined mode; none: no comparison"
@@ -133,16 +132,6 @@ def _simulate_parser() -> ArgumentParser:
     add("--exaggerate", type=float, help="scale of the deformation in pictures; default: automatic")
     add("--threads", type=PositiveInt, help="number of threads, which does not change the result; default: every core")
     return parser
-
-
-def _join_up(words: Sequence[str]) -> list[str]:
-    """Write `--up -z` as `--up=-z`, because the parser would read -z as an option."""
-    joined: list[str] = []
-    for word in words:
-        if joined[-1:] == ["--up"]:
-            word = f"{joined.pop()}={word}"
-        joined.append(word)
-    return joined
 
 
 def _temperatures(text: str) -> list[float]:

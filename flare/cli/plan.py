@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 EPILOG = """examples:
   flare plan --points 1000000
-  flare plan --preset drivaer-1m --points 1000000 --precision 32 --recompute true
+  flare plan --preset drivaer-1m --points 1000000 --precision 32 --recompute
   flare plan --points 8000000 --ranks 8 --steps 200000 --memory 80"""
 SIZES = {"blocks": 8, "latents": 64, "channels": 64, "heads": 8}
 
@@ -29,12 +29,10 @@ def run(words: Sequence[str]) -> int:
         "plan", "Predict the memory and time of a FLARE run from a short calibration on this machine.", EPILOG
     )
     parser.add_argument("--preset", help=f"settings to start from: {', '.join(preset_names())}, or a YAML file")
-    parser.add_argument("--points", type=whole_number, required=True, help="points per sample")
-    parser.add_argument(
-        "--batch", type=whole_number, help="samples at a time on all ranks; default: the preset's, or 1"
-    )
+    parser.add_argument("--points", type=count, required=True, help="points per sample")
+    parser.add_argument("--batch", type=count, help="samples at a time on all ranks; default: the preset's, or 1")
     parser.add_argument("--ranks", type=int, default=1, help="number of ranks")
-    parser.add_argument("--split", default="points", choices=["points", "samples"], help="what the ranks share")
+    parser.add_argument("--ranks-share", default="points", choices=["points", "samples"], help="what the ranks share")
     for name, default in SIZES.items():
         parser.add_argument(f"--{name}", type=int, help=f"default: the preset's, or {default}")
     parser.add_argument("--in-dim", type=int, default=3, help="features per point")
@@ -46,8 +44,8 @@ def run(words: Sequence[str]) -> int:
     parser.add_argument("--chunk", default="auto", choices=["auto", "whole"], help="points at a time in a prediction")
     parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"])
     parser.add_argument("--memory", type=float, help="GB per rank; default: what is free, divided among CPU ranks")
-    parser.add_argument("--steps", type=whole_number, help="steps of the whole run, to predict its duration")
-    parser.add_argument("--calibration", help="file that keeps calibrations for later calls")
+    parser.add_argument("--steps", type=count, help="steps of the whole run, to predict its duration")
+    parser.add_argument("--cache", help="file that keeps measurements for later calls")
     args = parse(parser, words)
     for name in ("ranks", "memory", "steps"):
         if (value := getattr(args, name)) is not None and value <= 0:
@@ -63,7 +61,7 @@ def run(words: Sequence[str]) -> int:
     per_rank, whole = given or available_memory_mb(args.device, args.ranks), given or available_memory_mb(args.device)
     width = max(training.size("channels"), training.in_dim, training.out_dim)
     chunk = chunk_within(whole, width) if args.chunk == "auto" else None
-    planner = Planner(Path(args.calibration) if args.calibration else None)
+    planner = Planner(Path(args.cache) if args.cache else None)
     share = f"{training.batch} x {training.points:,} points on each of {counted(args.ranks, 'rank')}"
     print(f"{share}, precision {training.precision}, {per_rank / 1024:.1f} GiB each")
     _show_training(planner, training, per_rank, args)
@@ -71,8 +69,8 @@ def run(words: Sequence[str]) -> int:
     return 0
 
 
-def whole_number(text: str) -> int:
-    """Parse `1000000`, `1_000_000` or `1e6`."""
+def count(text: str) -> int:
+    """Parse a number such as `1000000`, `1_000_000` or `1e6`."""
     number = float(text)
     if not number.is_integer():
         raise ValueError(f"{text} is not a whole number")
@@ -91,7 +89,7 @@ def _training_workload(args: Any) -> Workload:
     if precision == "16" and args.device == "cpu":
         print_status("precision 16 needs a GPU; planning for 32, which runs on a CPU use instead")
         precision = "32"
-    by_points = args.split == "points"
+    by_points = args.ranks_share == "points"
     return Workload(
         model=dict(config.model) | given,
         in_dim=args.in_dim,
@@ -101,7 +99,7 @@ def _training_workload(args: Any) -> Workload:
         precision=precision,
         recompute=config.recompute if args.recompute is None else args.recompute,
         device=args.device,
-        shared=args.split if args.ranks > 1 else "",
+        shared=args.ranks_share if args.ranks > 1 else "",
     )
 
 
@@ -110,7 +108,7 @@ def _show_training(planner: Planner, workload: Workload, memory_mb: float, args:
     print(f"training    {_memory(usage.memory_mb, memory_mb)}; {_time(usage.seconds)} a step")
     if args.steps:
         print(f"            {args.steps:,} steps take {duration(usage.seconds * args.steps)}")
-    ranks = {args.split: args.ranks}  # workloads are per rank; what is printed is the total of all ranks
+    ranks = {args.ranks_share: args.ranks}  # workloads are per rank; what is printed is the total of all ranks
     for what, most in planner.largest(workload, memory_mb).items():
         if most is not None:
             count = {

@@ -46,7 +46,7 @@ def run(words: Sequence[str]) -> int:
     if is_dataset or (is_array_folder(args.input) and not Path(args.out).suffix):
         work = _predict_dataset if is_dataset else _predict_arrays
         if args.set or args.png or args.html or args.spacing or args.points != "auto":
-            raise ConfigError("--set, --points, --spacing, --png and --html apply to one mesh, written to a file")
+            raise ConfigError("--set, --place-points, --spacing, --png and --html apply to one mesh, written to a file")
     how = chunks(args)
 
     from flare.inference.surrogate import load

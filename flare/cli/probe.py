@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -37,7 +36,7 @@ def run(words: Sequence[str]) -> int:
     parser.add_argument("--cells", type=int, default=16, help="cells of the coarsest grid along its longest side")
     parser.add_argument("--levels", type=int, default=1, help="number of grids, each twice as fine as the one before")
     add_set(parser)
-    args = parse(parser, _with_minus(words))
+    args = parse(parser, words)
 
     from flare.mesh.io import ROW_FORMATS
     from flare.utils.files import check_not_existing
@@ -61,17 +60,6 @@ def run(words: Sequence[str]) -> int:
     for name, probe in zip(names, _probes(args, encoding), strict=True):
         _write(encoding, probe, features, name)
     return 0
-
-
-def _with_minus(words: Sequence[str]) -> list[str]:
-    """Turn `--line -1,0:1,0` into `--line=-1,0:1,0`; a value that starts with a minus would be taken for an option."""
-    joined: list[str] = []
-    for word in words:
-        if joined and joined[-1] in ("--line", "--plane", "--box") and re.match(r"-[\d.]", word):
-            joined[-1] += f"={word}"
-        else:
-            joined.append(word)
-    return joined
 
 
 def _probes(args: Any, encoding: Encoding) -> Iterable[Probe]:

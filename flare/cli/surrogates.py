@@ -37,7 +37,8 @@ def add_inputs(parser: ArgumentParser) -> None:
     parser.add_argument("input", help="a mesh, or points and input fields (.npz, .csv, folder of .npy)")
     add_set(parser)
     parser.add_argument(
-        "--points",
+        "--place-points",
+        dest="points",
         default="auto",
         choices=["auto", "vertices", "surface", "voxels"],
         help="where to place points on a bare surface such as STL; auto: as in the training data",

@@ -27,31 +27,33 @@ EPILOG = """examples:
 
 RECIPE = """how to train: fast (Muon; the default without a preset), paper (the default with one), or as the named model
 is trained in the paper"""
-SHORT = {
-    "--batch-size": "--data.batch_size",
-    "--lr": "--optim.lr",
-    "--optimizer": "--optim.name",
+ALIASES = {"data.batch_size": "--batch-size", "optim.lr": "--lr", "optim.name": "--optimizer"}
+"""Setting -> short option."""
+GROUPS = {
+    "dataset and output": "dataset out preset resume report",
+    "model": "model",
+    "training": "recipe epochs minutes data.batch_size optim.lr optim.name seed",
+    "machine": "device precision recompute memory_check",
 }
-"""Short options -> settings; --model is short for --model.name."""
-OWN = ("preset", "recipe", "out", "resume", "if_exists", "fit", "report")
+OWN = ("preset", "recipe", "out", "resume", "if_exists", "memory_check", "report")
 """Options that are arguments of `flare.train`, not settings."""
 
 
 def run(words: Sequence[str]) -> int:
     """Run the command."""
-    about = "Train a surrogate, or resume a run.\nShort options: --model NAME, --lr, --batch-size, --optimizer NAME."
-    parser = make_parser("train", about, EPILOG)
+    parser = make_parser("train", "Train a surrogate, or resume a run.", EPILOG, GROUPS)
     presets = ", ".join([*preset_names(), *sequence_presets()])
     parser.add_argument("dataset", nargs="?", help="dataset folder; short for --data.path")
     parser.add_argument("--preset", help=f"settings to start from: {presets}, or a YAML file")
     parser.add_argument("--recipe", help=RECIPE)
-    parser.add_argument("-o", "--out", help="run folder; default runs/<preset>, or runs/<dataset>-<model>")
+    parser.add_argument("-o", "--out", help="run folder; default runs/<dataset>-<model>, or runs/<preset>")
     parser.add_argument("--resume", metavar="RUN", help="resume this run with its own settings")
     parser.add_argument("--if-exists", default="refuse", choices=["refuse", "resume"], help="if --out holds a run")
-    parser.add_argument("--fit", default="check", choices=["check", "ignore"], help="refuse a run that is too large")
+    parser.add_argument("--memory-check", type=bool, default=True, help="refuse a run that does not fit into memory")
     parser.add_argument("--report", type=bool, default=True, help="write report.html and its pictures at the end")
-    parser.add_class_arguments(TrainConfig, None)
-    given = parse(parser, [*short_names(words)], free=_model_options, defaults=False).as_dict()
+    add_settings(parser)
+    words = [*with_model_name(words)]
+    given = parse(parser, words, needs_words=True, free=_model_options, defaults=False).as_dict()
     dataset = given.pop("dataset", None)
     if dataset is not None and given.get("data", {}).get("path") is not None:
         raise ConfigError(f"the dataset is given twice: {dataset} and --data.path {given['data']['path']}")
@@ -90,10 +92,20 @@ def _model_options() -> set[str]:
     return {f"--model.{name}" for name in names.union(*map(known_settings, ATTENTIONS))}
 
 
-def short_names(words: Sequence[str]) -> Iterator[str]:
-    """Replace short options by the settings that they stand for."""
+def add_settings(parser: Any, **how: Any) -> None:
+    """Add all settings of a training, those of `ALIASES` under a short name as well."""
+    parser.add_class_arguments(TrainConfig, None, **how)
+    options = parser._option_string_actions
+    for setting, alias in ALIASES.items():
+        options[alias] = options[f"--{setting}"]
+        options[alias].option_strings.insert(0, alias)
+    options["--model"].metavar = "NAME"
+    options["--model"].help = "model, see flare models; its options follow, such as --model.channels 64"
+
+
+def with_model_name(words: Sequence[str]) -> Iterator[str]:
+    """Replace `--model NAME` by `--model.name NAME`; `--model {...}` gives the whole model."""
     for word, following in zip(words, [*words[1:], ""], strict=False):
         name, equals, value = word.partition("=")
-        is_model_name = name == "--model" and not (value if equals else following).startswith("{")
-        long = "--model.name" if is_model_name else SHORT.get(name.replace("_", "-"), name)
-        yield f"{long}{equals}{value}"
+        is_name = name == "--model" and not (value if equals else following).startswith("{")
+        yield f"--model.name{equals}{value}" if is_name else word

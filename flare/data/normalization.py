@@ -99,7 +99,7 @@ def check_normalizer_names(settings: Mapping[str, Any], schema: Schema) -> None:
     for name in settings:
         if name not in schema.fields:
             raise ConfigError(
-                f"data.normalise names {name!r}, but {schema.name!r} has no such field; "
+                f"data.normalize names {name!r}, but {schema.name!r} has no such field; "
                 f"{suggest_name(name, schema.fields)}. Is the preset meant for another dataset?"
             )
 
@@ -118,9 +118,9 @@ def _shift_and_scale(
         shift = _constant(name, setting, "low", low)
         scale = _constant(name, setting, "high", high) - shift
     else:
-        raise ConfigError(f"data.normalise.{name} is {kind!r}; {suggest_name(str(kind), CONSTANTS)}")
+        raise ConfigError(f"data.normalize.{name} is {kind!r}; {suggest_name(str(kind), CONSTANTS)}")
     if setting:
-        raise ConfigError(f"data.normalise.{name}: {kind} takes no {', '.join(setting)}")
+        raise ConfigError(f"data.normalize.{name}: {kind} takes no {', '.join(setting)}")
     # A constant channel has no spread; dividing by zero would turn rounding into noise.
     return shift, np.where(scale == 0, 1.0, scale)
 
@@ -134,5 +134,5 @@ def _constant(name: str, setting: dict[str, Any], key: str, fitted: np.ndarray) 
         return np.broadcast_to(np.asarray(value, dtype=np.float64), fitted.shape)
     except (TypeError, ValueError):
         raise ConfigError(
-            f"data.normalise.{name}.{key} is {value!r}; give one number, or one for each of {len(fitted)} components"
+            f"data.normalize.{name}.{key} is {value!r}; give one number, or one for each of {len(fitted)} components"
         ) from None

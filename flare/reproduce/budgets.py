@@ -109,16 +109,16 @@ def _cpu() -> dict[str, Scale]:
         return (*more, ("data.batch_size", 1), ("epochs", epochs), ("evaluate_every", epochs // evaluations))
 
     # In few steps FLARE learns several times as much from points between -1.7 and 1.7 as from points between 0 and 1.
-    normalised = ("data.normalise.points", "gaussian")
+    normalized = ("data.normalize.points", "gaussian")
     return {
         # Half of the points, drawn again every epoch. Tests use all points.
-        "elasticity": Scale(Data("elasticity", 500, 100), short(16, 8, normalised, ("data.subsample", 486)), seeds=3),
+        "elasticity": Scale(Data("elasticity", 500, 100), short(16, 8, normalized, ("data.subsample", 486)), seeds=3),
         "darcy": Scale(Data("darcy", 350, 50, {"resolution": 22}), short(12, 4)),
         "airfoil": Scale(Data("airfoil", 180, 30, {"stride": 5}), short(20, 5)),
         "pipe": Scale(Data("pipe", 350, 50, {"nodes": 49, "stride": 2}), short(12, 4)),
         "cars": Scale(
             Data("car-potential", 150, 30, {"points": 4096, "refinement": 0.5}),
-            short(20, 5, normalised, ("data.subsample", 512)),
+            short(20, 5, normalized, ("data.subsample", 512)),
         ),
         # Fewer parts without mirror images were not enough for any model; see results/notes/table1.md.
         "lpbf": Scale(
@@ -128,7 +128,7 @@ def _cpu() -> dict[str, Scale]:
                 6,
                 ("data.subsample", 512),
                 ("data.mirror", ["x", "y", "x=y"]),
-                ("data.normalise.displacement", "gaussian"),
+                ("data.normalize.displacement", "gaussian"),
             ),
         ),
     }

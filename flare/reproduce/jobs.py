@@ -29,6 +29,8 @@ INERT = {
     "": {"device", "evaluate_every", "checkpoint_every", "checkpoint_minutes", "log_every"},
 }
 """Group -> settings that do not change a result and are not part of the definition of a training."""
+FORMER = {"normalize": "normalise"}
+"""Settings of a group that have been renamed -> their former names, by which records are addressed."""
 
 KEPT = (
     *("parameters", "steps", "train_samples", "test_samples", "provenance", "data_fingerprint"),
@@ -185,7 +187,9 @@ class Training(Job):
 
     def definition(self) -> dict[str, Any]:
         settings = {
-            key: {k: v for k, v in value.items() if k not in INERT.get(key, ())} if isinstance(value, dict) else value
+            key: {FORMER.get(k, k): v for k, v in value.items() if k not in INERT.get(key, ())}
+            if isinstance(value, dict)
+            else value
             for key, value in self.settings().items()
             if key not in INERT[""]
         }

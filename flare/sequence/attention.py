@@ -183,23 +183,23 @@ class KernelAttention(Attention):
 
     Args:
         kernel: φ. `elu` is elu + 1, which is positive. `identity` is not, and its denominator may vanish.
-        normalise: Scale φ(q) and φ(k) to unit length.
+        normalize: Scale φ(q) and φ(k) to unit length.
     """
 
     interleaved = True
     sums_tokens = True
 
     def __init__(
-        self, channels: int, heads: int, *, kernel: str = "elu", normalise: bool = True, **common: Any
+        self, channels: int, heads: int, *, kernel: str = "elu", normalize: bool = True, **common: Any
     ) -> None:
         super().__init__(channels, heads, **common)
         if kernel not in KERNELS:
             raise ConfigError(f"kernel={kernel!r}; use one of {', '.join(KERNELS)}")
-        self.kernel, self.normalise = kernel, normalise
+        self.kernel, self.normalize = kernel, normalize
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
         q, k = (KERNELS[self.kernel](t) for t in (q, k))
-        if self.normalise:
+        if self.normalize:
             q, k = (t / (t.norm(dim=-1, keepdim=True) + SMALL) for t in (q, k))
         return linear_attention(q, without_padding(k, mask), v)
 

@@ -21,6 +21,7 @@ from flare.inference.surrogate import VERSION, Learner, find_checkpoint, load_we
 from flare.sequence.batch import collate
 from flare.sequence.encoder import SequenceEncoder, attention_class, attention_options
 from flare.sequence.store import Example, SequenceSchema, checked_tokens
+from flare.train.presets import with_present_names
 from flare.utils.errors import CheckpointError, ConfigError, DataError, suggest_name
 
 NAME = "sequence"
@@ -138,7 +139,8 @@ def load_classifier(
         if about["version"] != VERSION or about.get("holds") != "sequences":
             raise CheckpointError(f"{folder} does not hold a sequence classifier that this version of flare can read")
         schema = SequenceSchema.from_json(about["schema"])
-        classifier = Classifier(about["model"], schema, masks=about.get("masks", True))
+        model = with_present_names({"model": about["model"]})["model"]
+        classifier = Classifier(model, schema, masks=about.get("masks", True))
     except (OSError, json.JSONDecodeError, KeyError, TypeError, ConfigError, DataError) as error:
         raise CheckpointError(f"{folder / 'model.json'} is damaged or of another version: {error}") from None
     if ema and not (folder / "ema.safetensors").exists():

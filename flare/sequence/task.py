@@ -214,9 +214,9 @@ def _refuse_field_settings(config: TrainConfig) -> None:
         "data.subsample_from": data.subsample_from,
         "data.mirror": data.mirror,
         "data.turn": data.turn,
-        "data.normalise": data.normalise,
+        "data.normalize": data.normalize,
         "loss": config.loss != LossConfig(),
-        "split=points": config.split == "points",
+        "ranks_share=points": config.ranks_share == "points",
     }
     given = [name for name, value in field_settings.items() if value]
     if given:

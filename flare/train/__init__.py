@@ -28,7 +28,7 @@ def train(
     settings: Mapping[str, Any] | None = None,
     resume: str | os.PathLike[str] | None = None,
     if_exists: Literal["refuse", "resume"] = "refuse",
-    fit: Literal["check", "ignore"] = "check",
+    memory_check: bool = True,
     report: bool = True,
 ) -> Run:
     """Train a surrogate, calibrate it and write its report, as `flare train` does.
@@ -52,7 +52,7 @@ def train(
         resume: Run folder to continue with its own settings. With `epochs` or the setting `steps` the run is extended
             to that length, for which its schedule must be `wsd` or `constant`.
         if_exists: `resume` continues a run in `out` that has the same settings; `refuse` raises an error.
-        fit: `check` refuses a run that does not fit into memory; `ignore` starts it anyway.
+        memory_check: Refuse a run that does not fit into memory; False starts it anyway.
         report: Write `report.html` and its pictures.
 
     Returns:
@@ -85,7 +85,7 @@ def train(
         "data.batch_size": batch_size,
     }
     given = {name: value for name, value in named.items() if value is not None}
-    how: dict[str, Any] = {"if_exists": if_exists, "fit": fit, "report": report}
+    how: dict[str, Any] = {"if_exists": if_exists, "memory_check": memory_check, "report": report}
     return train_run(given, settings or {}, out=out, preset=preset, recipe=recipe, resumed=resume, **how)
 
 

@@ -122,7 +122,7 @@ class DataConfig:
     physics with that symmetry. Vectors are mirrored too."""
     turn: list[str] = field(default_factory=list)
     """Two axes such as [x, y]; training samples are rotated about the origin in their plane by random angles."""
-    normalise: dict[str, Any] = field(default_factory=dict)
+    normalize: dict[str, Any] = field(default_factory=dict)
     """Field -> identity, gaussian or minmax, or a mapping with constants; default gaussian."""
     workers: int = 0
     """Loader processes. 0: load in the training process."""
@@ -217,10 +217,10 @@ class TrainConfig:
     """Seed of the initial weights, the order of samples, and the subsampled points."""
     precision: Literal["32", "bf16", "16"] = "32"
     """Single precision, or mixed precision with bfloat16 or float16 (float16 on CUDA only)."""
-    split: Literal["samples", "points"] = "samples"
+    ranks_share: Literal["samples", "points"] = "samples"
     """What the ranks of torchrun share: the samples of a batch, or the points of every sample."""
     point_ranks: int | None = None
-    """With split points: number of ranks that share the points of a sample; the others share samples. null: all."""
+    """If `ranks_share` is points: number of ranks that share the points of one sample; null: all."""
     shard: bool = False
     """Also split weights, gradients and optimizer state over ranks (FSDP), for models too large for one device."""
     rank_timeout: float = 600.0
@@ -250,10 +250,10 @@ class TrainConfig:
         for kind in optim.undecayed:
             if kind not in UNDECAYED:
                 raise ConfigError(f"optim.undecayed has {kind!r}; known: {', '.join(UNDECAYED)}")
-        if self.loss.gradient_weight and (data.subsample or data.subsample_from or self.split == "points"):
-            raise ConfigError("loss.gradient_weight needs the whole grid; use split='samples' and no data.subsample")
-        if self.loss.name != "relative_l2" and self.split == "points":
-            raise ConfigError(f"loss.name={self.loss.name!r} needs all points on every rank; use split='samples'")
+        if self.loss.gradient_weight and (data.subsample or data.subsample_from or self.ranks_share == "points"):
+            raise ConfigError("loss.gradient_weight needs ranks_share='samples' and no data.subsample")
+        if self.loss.name != "relative_l2" and self.ranks_share == "points":
+            raise ConfigError(f"loss.name={self.loss.name!r} needs all points on every rank; use ranks_share='samples'")
         start, end = data.subsample_from, data.subsample
         if start is not None and end is not None and start > end:
             raise ConfigError(f"data.subsample_from={start} is larger than data.subsample={end}")
@@ -263,8 +263,8 @@ class TrainConfig:
             raise ConfigError("shard needs optim.name='adamw' and precision 32 or bf16")
         if data.holdout is not None and data.val_split is not None:
             raise ConfigError("data.holdout and data.val_split both define a validation split; drop one of them")
-        if self.point_ranks is not None and self.split != "points":
-            raise ConfigError("point_ranks needs split='points'")
+        if self.point_ranks is not None and self.ranks_share != "points":
+            raise ConfigError("point_ranks needs ranks_share='points'")
 
     def _check_ranges(self) -> None:
         for names, holds, wanted in RANGES:

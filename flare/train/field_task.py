@@ -82,7 +82,7 @@ class FieldTask:
                 f"sample of {data.path}; use a smaller number, or drop it"
             )
         check_batch_size(len(self.train), data.batch_size)
-        check_normalizer_names(data.normalise, self.dataset.schema)
+        check_normalizer_names(data.normalize, self.dataset.schema)
         Symmetry(data.mirror, data.turn).check(self.dataset.schema)
 
     @classmethod
@@ -111,7 +111,7 @@ class FieldTask:
         Raises:
             DataError: A sample has non-finite values.
         """
-        schema, wishes = self.dataset.schema, self.data.normalise
+        schema, wishes = self.dataset.schema, self.data.normalize
         self.check_grid(model)
         if fitted and needs_statistics(schema, wishes):
             inputs, targets = self._statistics()

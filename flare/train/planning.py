@@ -233,7 +233,7 @@ def check_fits(config: TrainConfig, task: Task) -> None:
     workloads = [step, evaluation] if evaluation.total_points > step.total_points else [step]
     uncertain = [workload for workload in workloads if not surely_fits(workload, memory)]
     if uncertain:
-        logger.info("large run: measuring whether it fits into memory, one or two minutes (fit=ignore skips this)")
+        logger.info("large run: measuring whether it fits into memory (memory_check=false skips this)")
     planner = Planner()
     for workload in uncertain:
         need = planner.predict(workload).memory_mb
@@ -241,14 +241,14 @@ def check_fits(config: TrainConfig, task: Task) -> None:
             raise ConfigError(
                 f"{workload.kind} with {workload.batch} x {workload.points:,} points needs about {need / 1024:.2f} GiB "
                 f"plus a margin of {MARGIN - 1:.0%}; {memory / 1024:.2f} GiB are free. Try {REMEDIES[workload.kind]}, "
-                f"or more ranks with split=points. `flare plan` shows what fits; fit=ignore starts anyway"
+                f"or more ranks with ranks_share=points. `flare plan` shows what fits; memory_check=false starts anyway"
             )
 
 
 def largest_workloads(config: TrainConfig, task: FieldTask, ranks: int) -> tuple[Workload, Workload]:
     """Return the share of one rank in the largest micro-batch, and in the largest batch that is evaluated."""
     data, schema, sizes = config.data, task.dataset.schema, task.dataset.sizes
-    point_ranks = (config.point_ranks or ranks) if config.split == "points" else 1
+    point_ranks = (config.point_ranks or ranks) if config.ranks_share == "points" else 1
     sample_ranks = max(1, ranks // point_ranks)
     cuda = config.device == "cuda" or (config.device == "auto" and torch.cuda.is_available())
     common: dict[str, Any] = {
@@ -257,7 +257,7 @@ def largest_workloads(config: TrainConfig, task: FieldTask, ranks: int) -> tuple
         "out_dim": schema.out_dim,
         "precision": "32" if config.precision == "16" and not cuda else config.precision,
         "device": "cuda" if cuda else "cpu",
-        "shared": config.split if ranks > 1 else "",
+        "shared": config.ranks_share if ranks > 1 else "",
     }
     points = int(sizes[task.train].max())
     step = Workload(

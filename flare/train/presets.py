@@ -14,6 +14,9 @@ import yaml
 from flare.train.config import OPTIMIZER_DEFAULTS, OPTIMIZERS, TrainConfig
 from flare.utils.errors import ConfigError, one_line, suggest_name
 
+RENAMED = {"split": "ranks_share", "data.normalise": "normalize", "model.normalise": "normalize"}
+"""Former names of settings in run folders and files of older versions -> last part of their present names."""
+
 if TYPE_CHECKING:
     from jsonargparse import ArgumentParser
 
@@ -63,7 +66,7 @@ def read_yaml(path: Path) -> dict[str, Any]:
     Raises:
         ConfigError: The file cannot be read, or a key is not a setting of `TrainConfig`.
     """
-    record = read_mapping(path)
+    record = with_present_names(read_mapping(path))
     refuse_unknown_keys(record, str(path))
     return record
 
@@ -79,6 +82,16 @@ def read_mapping(path: Path) -> dict[str, Any]:
     if not isinstance(record, dict):
         raise ConfigError(f"{path} should hold a mapping of settings, it holds {type(record).__name__}")
     return record
+
+
+def with_present_names(record: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Return nested settings of any version under their present names."""
+    return {
+        RENAMED.get(f"{prefix}{key}", key): with_present_names(value, f"{prefix}{key}.")
+        if isinstance(value, Mapping)
+        else value
+        for key, value in record.items()
+    }
 
 
 def refuse_unknown_keys(record: Mapping[str, Any], where: str) -> None:
@@ -154,10 +167,10 @@ def merged(base: Mapping[str, Any], overrides: Iterable[tuple[str, Any]]) -> dic
 
 
 def dotted(record: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield nested settings with dotted names. The free keys of `model` and `data.normalise` are split as well."""
+    """Yield nested settings with dotted names. The free keys of `model` and `data.normalize` are split as well."""
     for key, value in record.items():
         name = f"{prefix}{key}"
-        splits = name not in setting_names() or name in ("model", "data.normalise")
+        splits = name not in setting_names() or name in ("model", "data.normalize")
         if isinstance(value, Mapping) and splits:
             yield from dotted(value, f"{name}.")
         else:

@@ -129,7 +129,7 @@ def profiling_run(workload: Workload, data: Path, *, ranks: int = 1, batches: in
         precision=workload.precision,  # type: ignore[arg-type]
         recompute=workload.recompute,
         device=workload.device.split(":")[0],
-        split="points" if workload.shared == "points" else "samples",
+        ranks_share="points" if workload.shared == "points" else "samples",
     )
 
 

@@ -77,13 +77,12 @@ def train_run(
     recipe: str | None,
     resumed: str | os.PathLike[str] | None,
     if_exists: str,
-    fit: str,
+    memory_check: bool,
     report: bool,
 ) -> Run:
     """Train, calibrate and report; `given` and `settings` are joined, the rest is as for `flare.train`."""
-    for name, value, known in (("if_exists", if_exists, ("refuse", "resume")), ("fit", fit, ("check", "ignore"))):
-        if value not in known:
-            raise ConfigError(f"{name}={value!r}: use {' or '.join(known)}")
+    if if_exists not in ("refuse", "resume"):
+        raise ConfigError(f"if_exists={if_exists!r}: use refuse or resume")
     overrides, more = dict(dotted(given)), dict(dotted(settings))
     for name in overrides.keys() & more.keys():
         raise ConfigError(f"the setting {name} is given twice, as an argument and in `settings`")
@@ -102,7 +101,7 @@ def train_run(
     task = None
     if extended or not (folder / "result.json").exists():
         task = make_task(config)
-        if fit == "check":
+        if memory_check:
             check_fits(config, task)
     if extended:
         result = extend(folder, task=task, **overrides)

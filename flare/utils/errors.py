@@ -47,11 +47,16 @@ class RankFailure(FlareError):
 def suggest_name(name: str, known: Iterable[str]) -> str:
     """Return the end of a message about an unknown name: the closest known one, or all of them."""
     known = sorted(known)
-    close = get_close_matches(name, known, n=1, cutoff=0.5)
+    close = closest_name(name, known)
     everything = f"known: {', '.join(known)}"
-    if not close:
+    if close is None:
         return everything
-    return f"did you mean {close[0]!r}?" + (f" ({everything})" if len(known) <= 8 else "")
+    return f"did you mean {close!r}?" + (f" ({everything})" if len(known) <= 8 else "")
+
+
+def closest_name(name: str, known: Iterable[str]) -> str | None:
+    """Return the known name that is most similar; None if none is."""
+    return next(iter(get_close_matches(name, sorted(known), n=1, cutoff=0.75)), None)
 
 
 def one_line(message: object) -> str:

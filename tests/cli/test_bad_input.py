@@ -27,7 +27,7 @@ def fails(capsys, *words) -> str:
 
 
 def train(dataset, out, *more):
-    return ["train", "--data.path", dataset, "--out", out, "--epochs", "1", "--report", "false", *TINY, *more]
+    return ["train", "--data.path", dataset, "--out", out, "--epochs", "1", "--no-report", *TINY, *more]
 
 
 def test_a_missing_dataset(tmp_path, capsys):
@@ -77,7 +77,7 @@ def test_heads_that_do_not_divide_channels(darcy, tmp_path, capsys):
         (["--epoch", "1"], "--epoch.*'--epochs'"),
         (["--model.latent", "8"], "'latent'.*'latents'"),
         (["--model.name", "flar"], "'flar'.*'flare'"),
-        (["--data.normalise.presure", "identity"], "'presure'.*'pressure'"),
+        (["--data.normalize.presure", "identity"], "'presure'.*'pressure'"),
         (["--optim.lr", "fast"], "optim.lr"),
         (["--precision", "8"], "precision"),
         (["--data.batch_size", "0"], "--data.batch_size 0"),
@@ -88,7 +88,7 @@ def test_heads_that_do_not_divide_channels(darcy, tmp_path, capsys):
         (["--optim.lr", "-1"], "--optim.lr -1"),
         (["--optim.betas", "[0.9, 1.0]"], "--optim.betas 1"),
         (["--model.latent_gelu", "foo"], "latent_gelu.*'foo'"),
-        (["--data.normalise.pressure", "5"], "data.normalise.pressure"),
+        (["--data.normalize.pressure", "5"], "data.normalize.pressure"),
         (["--model", "5"], "model.* 5"),
         (["--device", "banana"], "banana"),
         (["--preset", "drcy"], "'drcy'.*'darcy'"),
@@ -213,7 +213,13 @@ def test_points_of_another_layout(run, tmp_path, capsys, content, message):
         (["data", "info", "nowhere"], "nowhere"),
         (["evaluate", "nowhere"], "nowhere"),
         (["train", "--resume", "nowhere"], "nowhere"),
-        (["train"], ""),
+        (["help", "hlep"], "'hlep'"),
+        (["train", "--fit", "ignore"], "'--memory-check'"),
+        (["train", "--split", "points"], "'--ranks-share'"),
+        (["plan", "--points", "9", "--calibration", "c.json"], "'--cache'"),
+        (["predict", "r", "m.stl", "--out", "o.vtu", "--points", "voxels"], "'--place-points'"),
+        (["data", "import", "r", "--points", "xyz"], "'--coordinates'"),
+        (["lpbf", "simulate", "p.stl", "--out", "o.vtu", "--steps", "2"], "'--frames'"),
     ],
 )
 def test_impossible_commands(words, message, capsys, tmp_path, monkeypatch):
@@ -272,6 +278,6 @@ def test_too_little_memory_is_one_line(monkeypatch, capsys):
 def test_sampling_options_are_for_bare_surfaces(run, darcy, tmp_path, capsys):
     (tmp_path / "a.csv").write_text("x,y,coefficient\n0,0,1\n")
     words = ["predict", run, tmp_path / "a.csv", "--out", tmp_path / "b.csv"]
-    assert "--points voxels" in fails(capsys, *words, "--points", "voxels")
+    assert "--place-points voxels" in fails(capsys, *words, "--place-points", "voxels")
     assert "--spacing -3" in fails(capsys, *words, "--spacing", "-3")
     assert "--spacing" in fails(capsys, "predict", run, darcy.path, "--out", tmp_path / "d", "--spacing", "0.1")

@@ -29,7 +29,7 @@ def names(folder):
 
 def test_simulate_writes_result_series_pictures_and_page(part, tmp_path, capsys):
     out = tmp_path / "results" / "shelf.vtu"
-    assert main(["lpbf", "simulate", str(part), "--out", str(out), *QUICK, "--steps", "2"]) == 0
+    assert main(["lpbf", "simulate", str(part), "--out", str(out), *QUICK, "--frames", "2"]) == 0
     series = ["build.pvd", "cooled.vtu", "group_001.vtu", "group_006.vtu", "released.vtu"]
     report = ["displacement.png", "groups.csv", "report.html", "von_mises.png"]
     assert names(out.parent) == sorted(["shelf.vtu", *(f"shelf_build/{name}" for name in [*series, *report])])
@@ -40,7 +40,7 @@ def test_simulate_writes_result_series_pictures_and_page(part, tmp_path, capsys)
 
 
 def test_threads_do_not_change_a_byte(part, tmp_path, capsys):
-    more = ["--voxel", "0.6", "--series", "false", "--report", "false", "--plate-temperature", "200", "--up", "-z"]
+    more = ["--voxel", "0.6", "--no-series", "--no-report", "--plate-temperature", "200", "--up", "-z"]
     for threads in ("1", "2"):
         out = str(tmp_path / f"{threads}.vtu")
         assert main(["lpbf", "simulate", str(part), "--out", out, *more, "--threads", threads]) == 0
@@ -52,8 +52,8 @@ def test_process_files_units_and_scale(tmp_path, capsys):
     block = skin(bar((12, 6, 3), (1.5, 1.5, 0.6)))
     Surface(block.vertices / 25.4, block.faces).to_mesh().save(tmp_path / "block.stl")
     (tmp_path / "mine.yaml").write_text("material: {name: Moon dust}\n")
-    simulate = ["lpbf", "simulate", str(tmp_path / "block.stl"), "--plates", "none", "--series", "false"]
-    simulate += ["--report", "false", "--process", str(tmp_path / "mine.yaml")]
+    simulate = ["lpbf", "simulate", str(tmp_path / "block.stl"), "--plates", "none", "--no-series"]
+    simulate += ["--no-report", "--process", str(tmp_path / "mine.yaml")]
     assert main([*simulate, "--unit", "inch", "--voxel", "1.2", "--out", str(tmp_path / "a.vtu")]) == 0
     shown = capsys.readouterr().err
     assert "block.stl: 12 × 6 × 3 mm" in shown
@@ -71,7 +71,7 @@ def test_an_interrupted_report_resumes_with_its_plates(tmp_path, monkeypatch):
         (folder / "report.html").write_bytes(b"".join(field.tobytes() for field in fields))
 
     monkeypatch.setattr("flare.report.lpbf.write_build_page", write_page)
-    simulate = ["lpbf", "simulate", str(tmp_path / "bar.stl"), *QUICK, "--series", "false", "--plates", "300"]
+    simulate = ["lpbf", "simulate", str(tmp_path / "bar.stl"), *QUICK, "--no-series", "--plates", "300"]
     assert main([*simulate, "--out", str(tmp_path / "whole.vtu")]) == 0
     advance, printed = Build.advance, []
 
@@ -133,10 +133,10 @@ def test_parts_that_cannot_be_printed_fail_and_write_nothing(case, tmp_path, cap
 @pytest.mark.parametrize(
     ("options", "fact"),
     [
-        (["--process", "ti64"], "'ti64-am250'"),
+        (["--process", "ti64"], "ti64-am250"),
         (["--up", "z"], "up"),
         (["--unit", "inch"], "609.6 × 152.4 × 365.8 mm"),
-        (["--steps", "0"], "--steps 0"),
+        (["--frames", "0"], "--frames 0"),
         (["--threads", "0"], "threads"),
         (["--plates", "hot"], "--plates hot"),
         (["--voxl", "1"], "'--voxel'"),

@@ -28,14 +28,16 @@ def test_repeated_settings_are_joined():
     ("message", "translated"),
     [
         ("`test_samples=a/b c`", "--test-samples a/b c"),
-        ("`test_samples=3`, `on_nan=drop` and `on_nan`", "--test-samples 3, --on_nan drop and --on_nan"),
-        ("optim.lr=-1.5; on_nan='drop', on_nan=\"x\"", "--optim.lr -1.5; --on_nan drop, --on_nan x"),
+        ("`test_samples=3`, `on_nan=drop` and `on_nan`", "--test-samples 3, --on-nan drop and --on-nan"),
+        ("optim.lr=-1.5; on_nan='drop', on_nan=\"x\"", "--optim.lr -1.5; --on-nan drop, --on-nan x"),
         ("`seed=1` of `flare data make --test-samples=3`", "`seed=1` of `flare data make --test-samples=3`"),
+        ("use shard=true or memory_check=false", "use --shard or --no-memory-check"),
         ('give it with parameters={"speed": ...}', "give it with --set speed=VALUE"),
     ],
 )
 def test_arguments_in_messages_become_options(message, translated):
-    assert with_options(message, {"--test-samples", "--on_nan", "--set", "--optim.lr"}) == translated
+    names = ("test_samples", "on_nan", "set", "optim.lr", "shard", "memory_check")
+    assert with_options(message, {name: f"--{name.replace('_', '-')}" for name in names}) == translated
 
 
 def test_one_sample_is_singular(tmp_path, capsys):

@@ -19,7 +19,7 @@ from tests.meshes import folder_of_plates, plate, pv, same
 PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "import.md"
 SMALLER = ["--model.channels=16", "--model.blocks=1", "--model.heads=4", "--model.latents=8", "--epochs=12"]
 SMALLER += ["--model.kv_depth=0", "--model.ffn_depth=0", "--data.batch_size=4", "--optim.lr=3e-3", "--device=cpu"]
-SMALLER += ["--report=false"]
+SMALLER += ["--no-report"]
 
 
 def five_commands():
@@ -122,7 +122,7 @@ def test_a_bare_surface_is_sampled_as_densely_as_the_training(folder, tmp_path, 
     assert np.abs(points[:, 2]).max() < 1e-6  # on the plane, and all over it
     quarters = [((points[:, 0] > 0) == a) & ((points[:, 1] > 0) == b) for a in (False, True) for b in (False, True)]
     assert min(q.sum() for q in quarters) > 0.8 * len(points) / 4
-    assert predict(folder, tmp_path / "coarse.stl", "--points", "vertices", "--out", tmp_path / "b.vtp") == 0
+    assert predict(folder, tmp_path / "coarse.stl", "--place-points", "vertices", "--out", tmp_path / "b.vtp") == 0
     assert pv.read(tmp_path / "b.vtp").n_points == 4
 
 

@@ -58,7 +58,7 @@ def test_the_resolved_configuration_is_kept_and_reads_back(run):
 def test_a_mapping_may_replace_a_value_and_the_preset_is_unchanged():
     from flare.train.presets import merged
 
-    preset = {"data": {"normalise": {"points": "identity"}}, "epochs": 2}
-    overrides = [("data.normalise.points.kind", "minmax"), ("data.normalise.points.high", 2.0)]
-    assert merged(preset, overrides)["data"]["normalise"]["points"] == {"kind": "minmax", "high": 2.0}
-    assert preset == {"data": {"normalise": {"points": "identity"}}, "epochs": 2}
+    preset = {"data": {"normalize": {"points": "identity"}}, "epochs": 2}
+    overrides = [("data.normalize.points.kind", "minmax"), ("data.normalize.points.high", 2.0)]
+    assert merged(preset, overrides)["data"]["normalize"]["points"] == {"kind": "minmax", "high": 2.0}
+    assert preset == {"data": {"normalize": {"points": "identity"}}, "epochs": 2}

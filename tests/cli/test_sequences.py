@@ -98,7 +98,7 @@ PRESET = ["--preset", "lra/listops-small"]
         (["spectra", "RUN"], "sequences"),
         (["encode", "RUN", "x.csv", "--out", "OUT"], "sequences"),
         (["plan", *PRESET, "--points", "1000"], "'sequence'"),
-        (["train", *PRESET, "--data.path", "DATA", "--split", "points", "--out", "OUT"], "--split points"),
+        (["train", *PRESET, "--data.path", "DATA", "--ranks-share", "points", "--out", "OUT"], "--ranks-share points"),
         (["train", "--preset", "lra/listop", "--out", "o"], "lra/listops"),
         (["train", *PRESET, "--data.path", "DATA", "--model.attention", "x"], "attention='x'"),
         (["train", "--data.path", "DATA", "--out", "OUT"], "model.name=sequence"),
@@ -119,7 +119,7 @@ def test_what_sequences_do_not_support_is_refused_in_one_line(session, capsys, w
 
 
 def test_sequences_are_trained_without_a_preset(session, tmp_path):
-    words = ["train", "--data.path", str(session / "d"), "--data.batch_size", "10", "--report", "false"]
+    words = ["train", "--data.path", str(session / "d"), "--data.batch_size", "10", "--no-report"]
     assert (
         main([*words, "--model.name", "sequence", "--model.attention", "vanilla", *SMALL, "--out", str(tmp_path / "r")])
         == 0

@@ -109,7 +109,7 @@ def test_info_prints_the_mixer_and_the_reason(capsys):
 def test_several_fields_are_evaluated_one_by_one(tmp_path, capsys):
     dataset = ragged_dataset(tmp_path / "d", [20] * 6, test=2)
     words = ["train", "--data.path", str(dataset.path), "--out", str(tmp_path / "r"), "--epochs", "2", *TINY]
-    assert main([*words, "--report", "false"]) == 0
+    assert main([*words, "--no-report"]) == 0
     printed = capsys.readouterr().out
     result = json.loads((tmp_path / "r" / "result.json").read_text())
     assert set(result["fields"]) == {"force", "heat"}

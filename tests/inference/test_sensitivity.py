@@ -192,7 +192,7 @@ def test_the_verb_takes_other_meshes_and_what_they_lack_beside_them(run, tmp_pat
         (["--of", "integral", "--out", "a.npz"], "--of integral"),
         (["--of", "mean", "--out", "a.vtu"], "p.csv"),
         (["--of", "mean", "--direction", "1,0", "--out", "a.npz"], "--direction"),
-        (["--of", "mean", "--points", "surface", "--out", "a.npz"], "--points surface"),
+        (["--of", "mean", "--place-points", "surface", "--out", "a.npz"], "--place-points surface"),
     ],
 )
 def test_the_verb_refuses_what_makes_no_sense(words, message, run, tmp_path, monkeypatch, capsys):

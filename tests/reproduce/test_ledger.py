@@ -113,7 +113,7 @@ def test_settings_that_change_no_result_are_not_part_of_a_run():
         Training(ON, seed=1),
         Training(ON).with_settings(("optim.lr", 2e-3)),
         Training(ON).with_settings(("epochs", 3)),
-        Training(ON).with_settings(("data.normalise.points", "gaussian")),
+        Training(ON).with_settings(("data.normalize.points", "gaussian")),
         Training(Data("elasticity", 7, 2)),
         Training(Data("elasticity", 6, 2, {"material": "rubber"})),
         Training(Data("elasticity", 6, 2, published=True)),

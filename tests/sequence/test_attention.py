@@ -17,7 +17,7 @@ def parts(tokens=50, width=8, seed=0):
 
 def test_linear_attention_is_its_quadratic_formula():
     q, k, v = parts()
-    attention = KernelAttention(32, 4, length=50, normalise=False)
+    attention = KernelAttention(32, 4, length=50, normalize=False)
     weights = (elu(q) + 1) @ (elu(k) + 1).transpose(-1, -2)
     want = weights / (weights.sum(-1, keepdim=True) + 1e-6) @ v
     torch.testing.assert_close(attention.attend(q, k, v, None), want)

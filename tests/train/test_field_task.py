@@ -153,12 +153,12 @@ GIVEN = {
 
 def test_nothing_is_read_if_all_constants_are_given(ragged, monkeypatch):
     seen = watch_reading(monkeypatch)
-    surrogate = FieldTask(data(ragged, normalise=GIVEN), LossConfig()).surrogate(TINY)
+    surrogate = FieldTask(data(ragged, normalize=GIVEN), LossConfig()).surrogate(TINY)
     assert seen == []
     np.testing.assert_allclose(surrogate.input_norm.scale, [4, 2, 0.3, 1], rtol=1e-6)
     np.testing.assert_allclose(surrogate.target_norm.shift, [20, 20, 0.003], rtol=1e-6)
     one_less = GIVEN | {"heat": {"kind": "gaussian", "mean": 0.003}}
-    surrogate = FieldTask(data(ragged, normalise=one_less), LossConfig()).surrogate(TINY)
+    surrogate = FieldTask(data(ragged, normalize=one_less), LossConfig()).surrogate(TINY)
     assert sorted(index for _, index in seen) == list(range(len(ragged)))
     assert surrogate.target_norm.scale.isfinite().all()
 

@@ -120,7 +120,7 @@ def test_a_file_without_calibrations_is_refused(tmp_path, text):
 
 @pytest.mark.usefixtures("measured")
 def test_plan_on_the_command_line(tmp_path, capsys):
-    words = ["plan", "--points", "1e6", "--blocks", "4", "--memory", "2", "--calibration", str(tmp_path / "c.json")]
+    words = ["plan", "--points", "1e6", "--blocks", "4", "--memory", "2", "--cache", str(tmp_path / "c.json")]
     assert main(words) == 0
     printed = capsys.readouterr()
     assert "1 x 1,000,000 points on each of 1 rank" in printed.out
@@ -133,7 +133,7 @@ def test_plan_on_the_command_line(tmp_path, capsys):
     assert "NOT" not in printed
     assert "1,000 steps" in printed
     assert "latents" in printed
-    assert main([*words, "--ranks", "2", "--split", "samples", "--batch", "6", "--chunk", "whole"]) == 0
+    assert main([*words, "--ranks", "2", "--ranks-share", "samples", "--batch", "6", "--chunk", "whole"]) == 0
     printed = capsys.readouterr().out
     assert "3 x 1,000,000 points on each of 2 ranks" in printed
     assert "chunks" not in printed
@@ -144,7 +144,7 @@ def test_plan_on_the_command_line(tmp_path, capsys):
     [
         (["--points", "100", "--heads", "7", "--channels", "16"], "--heads 7"),
         (["--points", "many"], "--points"),
-        ([], "--points"),
+        (["--blocks", "4"], "--points"),
         (["--points", "100", "--ranks", "0"], "--ranks"),
         (["--points", "100", "--batch", "0"], "batch"),
         (["--points", "100", "--device", "cuda"], "device"),
@@ -169,7 +169,7 @@ def test_a_preset_gives_precision_batch_and_recompute(measured, tmp_path, capsys
     assert {(w.precision, w.recompute) for w in measured if w.is_training} == {("bf16", True)}
     assert {w.precision for w in measured if not w.is_training} == {"32"}
     measured.clear()
-    assert main([*words, "--precision", "16", "--recompute", "false", "--batch", "1"]) == 0
+    assert main([*words, "--precision", "16", "--no-recompute", "--batch", "1"]) == 0
     assert "1 x 1,000 points on each of 1 rank, precision 32" in capsys.readouterr().out, "on a CPU"
     assert not any(w.recompute for w in measured)
 
@@ -196,14 +196,14 @@ def run_of(folder, data=None, **changes):
 @pytest.mark.usefixtures("measured")
 def test_a_run_that_cannot_fit_is_neither_started_nor_resumed(tmp_path, monkeypatch, capsys):
     data, out = ragged_dataset(tmp_path / "d", [20] * 6), tmp_path / "r"
-    words = ["train", str(data.path), "--out", str(out), "--epochs", "1", "--device", "cpu", "--report", "false"]
+    words = ["train", str(data.path), "--out", str(out), "--epochs", "1", "--device", "cpu", "--no-report"]
     words += ["--model", json.dumps(MODEL)]
     monkeypatch.setattr(planning, "available_memory_mb", lambda *_: 200.0)  # the machine of the laws needs 300
     assert main(words) == 2
     assert "0.29 GiB" in capsys.readouterr().err
     assert not out.exists()
-    assert main([*words, "--fit", "ignore"]) == 0
-    resumed = ["train", "--resume", str(out), "--report", "false"]
+    assert main([*words, "--no-memory-check"]) == 0
+    resumed = ["train", "--resume", str(out), "--no-report"]
     assert main(resumed) == 0, "a finished run is only read"
     (out / "result.json").unlink()
     for again in (resumed, [*words, "--if-exists", "resume"]):
@@ -255,12 +255,12 @@ def test_the_largest_step_and_evaluation_of_a_rank(tmp_path):
         ({}, 1, (4, 30), (2, 50)),
         ({"data": {"subsample": 8, "eval_batch_size": 1}}, 1, (4, 8), (1, 50)),
         ({}, 2, (2, 30), (1, 50)),
-        ({"split": "points"}, 4, (4, 8), (2, 13)),
-        ({"split": "points", "point_ranks": 2}, 4, (2, 15), (1, 25)),
+        ({"ranks_share": "points"}, 4, (4, 8), (2, 13)),
+        ({"ranks_share": "points", "point_ranks": 2}, 4, (2, 15), (1, 25)),
     ]:
         config = run_of(data.path, **changes)
         found, evaluated = largest_workloads(config, FieldTask(config.data, config.loss), ranks)
         assert (found.batch, found.points) == step
         assert (evaluated.batch, evaluated.points) == evaluation
-        assert found.shared == evaluated.shared == ("" if ranks == 1 else config.split)
+        assert found.shared == evaluated.shared == ("" if ranks == 1 else config.ranks_share)
         assert (found.kind, evaluated.kind) == ("training", "evaluation")

@@ -7,7 +7,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from flare.utils.errors import ConfigError, suggest_name
+from flare.cli import run_verb
 
 if TYPE_CHECKING:
     from flare.data.dataset import Dataset
@@ -27,28 +27,30 @@ HELP = """usage: flare data import FILES --out FOLDER ...     make a dataset of 
        flare data upload FOLDER --to user/name     upload exported files to the hub
 
 Each has its own help, such as:  flare data make darcy --help"""
-VERBS = ["make", "download", "read", "card", "info", "report", "check", "enrich", "join", "export", "upload"]
-MODULES = {"import": "import_data"} | {verb: verb for verb in VERBS}
-"""Sub-verb -> module of this package."""
+MODULES = {
+    "import": "import_data",
+    "make": "make",
+    "download": "make",
+    "read": "make",
+    "card": "info",
+    "info": "info",
+    "report": "info",
+    "check": "check",
+    "enrich": "derive",
+    "join": "derive",
+    "export": "share",
+    "upload": "share",
+}
+"""Sub-verb -> module of this package, whose function `<sub-verb>_command` runs it."""
 
 
 def run(words: Sequence[str]) -> int:
     """Run a sub-verb."""
-    if not words or words[0] in ("-h", "--help"):
-        print(HELP)
-        return 0
-    if words[0] not in MODULES:
-        raise ConfigError(f"flare data has no verb {words[0]!r}; {suggest_name(words[0], MODULES)}")
-    action: Callable[[Sequence[str]], int] = import_module(f"flare.cli.data.{MODULES[words[0]]}").run
-    return action(words[1:])
 
+    def find(verb: str) -> Callable[[Sequence[str]], int]:
+        return getattr(import_module(f"flare.cli.data.{MODULES[verb]}"), f"{verb}_command")
 
-def chosen_name(words: Sequence[str], known: Sequence[str], usage: str) -> str | None:
-    """Return the NAME that a sub-verb begins with, or print its usage and return None."""
-    if not words or words[0] in ("-h", "--help"):
-        print(f"usage: flare data {usage}\n\nNAME is one of: {', '.join(known)}")
-        return None
-    return words[0]
+    return run_verb(words, "flare data", MODULES, lambda: HELP, find)
 
 
 def open_dataset(folder: str) -> Dataset | SequenceDataset:

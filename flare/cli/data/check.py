@@ -17,11 +17,11 @@ if TYPE_CHECKING:
 
 MOST_SHOWN = 20
 """Number of findings of a kind that are printed."""
-OPTIONS = ("--fix", "--exclude", "--group", "--on-nan", "--cell-data")
-"""Options of `flare data check` and `flare data import` that remedies mention."""
+OPTIONS = {name: f"--{name.replace('_', '-')}" for name in ("fix", "exclude", "group", "on_nan", "cell_data")}
+"""Argument -> option of `flare data check` and `flare data import` that remedies mention."""
 
 
-def run(words: Sequence[str]) -> int:
+def check_command(words: Sequence[str]) -> int:
     """Run `flare data check`."""
     from flare.data.checks.check import check_dataset, check_files
     from flare.data.checks.sample_checks import write_findings

@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from flare.cli import make_parser, parse
-from flare.cli.messages import option_names, to_options
+from flare.cli import make_parser, parse, with_options
 from flare.utils.errors import ConfigError
 from flare.utils.files import check_not_existing
 from flare.utils.terminal import print_status
@@ -17,10 +16,6 @@ if TYPE_CHECKING:
     from flare.data.importing.importer import ImportPlan
     from flare.data.importing.survey import Survey
 
-OPTIONS = {name: f"--{name}" for name in ("parameters", "dimensions", "test", "calibration", "group", "seed", "points")}
-OPTIONS |= {"targets": "--target", "inputs": "--input", "units": "--unit", "exclude": "--exclude"}
-OPTIONS |= {"cell_data": "--cell-data", "on_nan": "--on-nan"}
-"""Argument of `plan_import` -> option."""
 EPILOG = """examples:
   flare data import results --dry-run                                       list the content of these files
   flare data import results --target pressure --out data/wings
@@ -31,16 +26,16 @@ Files are VTK (vtu, vtp, vtk, vti, vtr, vts, vtm), CGNS, Exodus, OpenFOAM cases,
 and SU2 meshes, STL, PLY, OBJ, and NPZ, HDF5, Zarr, CSV and Parquet with points and fields."""
 
 
-def run(words: Sequence[str]) -> int:
+def import_command(words: Sequence[str]) -> int:
     parser = make_parser("data import", "Make a dataset of simulation files.", EPILOG)
     parser.add_argument("source", nargs="+", help="folder, file or 'pattern'; several are joined")
     parser.add_argument("-o", "--out", help="dataset folder to write; must not exist")
     parser.add_argument("--dry-run", action="store_true", help="show what would be written; write nothing")
     several: dict[str, Any] = {"nargs": "+", "default": [], "metavar": "NAME"}
-    parser.add_argument("--target", help="fields to predict", **several)
-    parser.add_argument("--input", help="fields or parameters that the model gets", **several)
+    parser.add_argument("--target", dest="targets", help="fields to predict", **several)
+    parser.add_argument("--input", dest="inputs", help="fields or parameters that the model gets", **several)
     unit = several | {"metavar": "NAME=UNIT"}
-    parser.add_argument("--unit", help="units; points=m is the unit of length", **unit)
+    parser.add_argument("--unit", dest="units", help="units; points=m is the unit of length", **unit)
     help_text = "one row per file: a column 'file', and a parameter in each other column"
     parser.add_argument("--parameters", metavar="CSV", help=help_text)
     help_text = "keep fields at cell centers, or average them to the points"
@@ -52,15 +47,16 @@ def run(words: Sequence[str]) -> int:
     parser.add_argument("--seed", type=int, default=0, help="seed of the random split")
     help_text = "points with NaN or infinite values"
     parser.add_argument("--on-nan", default="refuse", choices=["refuse", "drop"], help=help_text)
-    parser.add_argument("--points", metavar="NAME", help="name of the coordinates in files of arrays")
+    parser.add_argument(
+        "--coordinates", dest="points", metavar="NAME", help="name of the coordinates in files of arrays"
+    )
     parser.add_argument("--exclude", action="extend", help="files or 'patterns' to skip; repeatable", **several)
     args = parse(parser, words)
     if not args.dry_run:
         if not args.out:
             raise ConfigError("name the dataset folder with --out, or preview the import with --dry-run")
         check_not_existing(args.out)
-    with option_names(OPTIONS):
-        _import(args)
+    _import(args)
     return 0
 
 
@@ -73,19 +69,19 @@ def _import(args: Any) -> None:
     found = survey(find_cases(args.source, points=args.points, exclude=args.exclude), points=args.points)
     if args.dry_run:
         _show(found)
-        if not args.target:
-            _print_notes([*found.notes, *unused_parameters(found, args.input)])
+        if not args.targets:
+            _print_notes([*found.notes, *unused_parameters(found, args.inputs)])
             print("choose targets with --target NAME and model inputs with --input NAME; then add --out FOLDER")
             return
     names = ("parameters", "cell_data", "dimensions", "test", "calibration", "group", "seed", "on_nan", "points")
-    wrong = [pair for pair in args.unit if "=" not in pair]
+    wrong = [pair for pair in args.units if "=" not in pair]
     if wrong:
         raise ConfigError(f"--unit {wrong[0]}: write NAME=UNIT, such as pressure=Pa")
     plan = plan_import(
         args.source,
-        targets=args.target,
-        inputs=args.input,
-        units=dict(pair.split("=", 1) for pair in args.unit),
+        targets=args.targets,
+        inputs=args.inputs,
+        units=dict(pair.split("=", 1) for pair in args.units),
         exclude=args.exclude,
         found=found,
         name=Path(args.out).name if args.out else "imported",
@@ -137,4 +133,4 @@ def _describe(plan: ImportPlan) -> None:
 
 def _print_notes(notes: Sequence[str]) -> None:
     for note in notes:
-        print_status(f"note: {to_options(note, OPTIONS)}")
+        print_status(f"note: {with_options(note)}")

@@ -1,4 +1,4 @@
-"""`flare data info`: describe a dataset."""
+"""`flare data info`, `card` and `report`: describe a dataset or a benchmark."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from flare.cli import make_parser, parse
-from flare.cli.data import open_dataset
+from flare.cli.data import open_dataset, show_dataset
 
 if TYPE_CHECKING:
     from flare.data.dataset import Dataset
 
 
-def run(words: Sequence[str]) -> int:
+def info_command(words: Sequence[str]) -> int:
     """Run `flare data info`."""
     from flare.data.dataset import Dataset
     from flare.sequence.checks import describe_sequences
@@ -44,3 +44,31 @@ def _describe_fields(dataset: Dataset) -> None:
     for name, field in schema.fields.items():
         table.add_row(name, field.role, ", ".join(field.components), field.unit, field.description)
     Console().print(table)
+
+
+def card_command(words: Sequence[str]) -> int:
+    """Run `flare data card`."""
+    from flare.data.benchmarks.cards import as_markdown, card, card_names, datasets_page
+
+    parser = make_parser("data card", "Describe a benchmark and its pitfalls.")
+    parser.add_argument("name", nargs="?", help=f"one of: {', '.join(card_names())}; default a list of them")
+    parser.add_argument("--all", action="store_true", help="print all cards, as in docs/benchmarks/datasets.md")
+    args = parse(parser, words)
+    if args.all:
+        print(datasets_page(), end="")
+    elif args.name is None:
+        width = max(map(len, card_names()))
+        for known in card_names():
+            print(f"{known:<{width}}  {card(known).summary}")
+    else:
+        print(as_markdown(card(args.name)), end="")
+    return 0
+
+
+def report_command(words: Sequence[str]) -> int:
+    """Run `flare data report`."""
+    from flare.data.dataset import Dataset
+
+    parser = make_parser("data report", "Write gallery.png and statistics.html into the folder of a dataset.")
+    parser.add_argument("folder", help="dataset folder")
+    return show_dataset(Dataset(parse(parser, words).folder))

@@ -1,34 +1,59 @@
-"""`flare data make`: generate a dataset with a solver, or sequences."""
+"""`flare data make`, `download` and `read`: make a dataset with a solver, or from published files."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
+from functools import partial
 from typing import Any
 
-from flare.cli import make_parser, parse
-from flare.cli.data import chosen_name, show_dataset
-from flare.utils.errors import ConfigError, suggest_name
+from flare.cli import make_parser, parse, run_verb
+from flare.cli.data import show_dataset
 from flare.utils.registry import import_attribute
 
 
-def run(words: Sequence[str]) -> int:
+def make_command(words: Sequence[str]) -> int:
     """Run `flare data make`."""
+    from flare import physics, sequence
+
+    return _run_named(words, "make NAME", [*physics.GENERATORS, *sequence.GENERATORS], _make)
+
+
+def download_command(words: Sequence[str]) -> int:
+    """Run `flare data download`."""
+    return _run_named(words, "download NAME", _readers(), _download)
+
+
+def read_command(words: Sequence[str]) -> int:
+    """Run `flare data read`."""
+    return _run_named(words, "read NAME --folder FILES", _readers(), _read)
+
+
+def _run_named(
+    words: Sequence[str], usage: str, names: Collection[str], action: Callable[[str, Sequence[str]], int]
+) -> int:
+    overview = f"usage: flare data {usage} ...\n\nNAME is one of: {', '.join(names)}"
+    return run_verb(
+        words, f"flare data {usage.split()[0]}", names, lambda: overview, lambda name: partial(action, name)
+    )
+
+
+def _readers() -> dict[str, str]:
+    from flare import sequence
+    from flare.data.benchmarks.published import READERS
+
+    return {**READERS, **sequence.READERS}
+
+
+def _make(name: str, words: Sequence[str]) -> int:
     from flare import physics, sequence
     from flare.data.generation.generate import generate
     from flare.sequence import store
 
-    known = [*physics.GENERATORS, *sequence.GENERATORS]
-    name = chosen_name(words, known, "make NAME ...")
-    if name is None:
-        return 0
-    if name not in known:
-        raise ConfigError(f"unknown dataset {name!r}; {suggest_name(name, known)}")
     is_sequence = name in sequence.GENERATORS
     generator: Any = import_attribute(sequence.GENERATORS[name]) if is_sequence else physics.generator_class(name)
-    parser = make_parser(
-        f"data make {name}", f"Generate the {name} dataset. Run the same command again to resume a stopped job."
-    )
+    about = f"Generate the {name} dataset. Run the same command again to resume a stopped job."
+    parser = make_parser(f"data make {name}", about)
     names = ["samples", "test_samples", "seed", "workers", "scheduler"]
     parser.add_argument("-o", "--out", default=f"data/{name}", help="folder to write")
     total = generator.samples if is_sequence else 1200
@@ -38,13 +63,53 @@ def run(words: Sequence[str]) -> int:
     if is_sequence:
         parser.add_argument("--val-samples", type=int, help=f"number of validation samples; default {share}")
         names.append("val_samples")
-    parser.add_argument("--seed", type=int, default=0, help="sample i depends on (seed, i) alone")
-    parser.add_argument(
-        "--workers", type=int, default=os.cpu_count() or 1, help="processes; the bytes do not depend on it"
-    )
+    parser.add_argument("--seed", type=int, default=0, help="random seed; sample i depends on (seed, i) alone")
+    parser.add_argument("--workers", type=int, help="processes, which do not change the result; default all cores")
     parser.add_argument("--scheduler", help="address of a dask scheduler to use instead, such as tcp://10.0.0.1:8786")
     parser.add_class_arguments(generator, None)
-    given = parse(parser, words[1:]).as_dict()
+    given = parse(parser, words).as_dict()
     out, job = given.pop("out"), {key: given.pop(key) for key in names}
+    if job["workers"] is None:
+        job["workers"] = os.cpu_count() or 1
     make: Any = store.generate_sequences if is_sequence else generate
     return show_dataset(make(generator(**given), out, **job))
+
+
+def _download(name: str, words: Sequence[str]) -> int:
+    from flare import sequence
+    from flare.data.benchmarks.download import download
+    from flare.data.benchmarks.published import read_published, refuse_another
+    from flare.sequence.files import read_sequences
+    from flare.sequence.sources import SOURCES, download_source
+
+    reader = import_attribute(_readers()[name])
+    parser = make_parser(f"data download {name}", f"Download the published files of {name} and make a dataset of them.")
+    parser.add_argument("-o", "--out", default=f"data/{name}", help="folder of the dataset")
+    parser.add_argument("--files", default="data/published", help="folder of the files; they can be removed afterwards")
+    if name in sequence.READERS:
+        sources = SOURCES[name]
+        help_text = "; ".join(f"{key}: {source.about}" for key, source in sources.items())
+        parser.add_argument("--source", choices=list(sources), default=next(iter(sources)), help=help_text)
+    parser.add_class_arguments(reader, None, skip={"folder"})
+    given = parse(parser, words).as_dict()
+    out, files = given.pop("out"), given.pop("files")
+    if name in sequence.READERS:
+        folder = download_source(SOURCES[name][given.pop("source")], files)
+        return show_dataset(read_sequences(reader(folder=str(folder), **given), out))
+    refuse_another(reader, out)
+    folder = download(reader.archive(given), files)
+    return show_dataset(read_published(reader(folder=str(folder), **given), out))
+
+
+def _read(name: str, words: Sequence[str]) -> int:
+    from flare import sequence
+    from flare.data.benchmarks.published import read_published
+    from flare.sequence.files import read_sequences
+
+    parser = make_parser(f"data read {name}", f"Make the {name} dataset of its published files.")
+    reader = import_attribute(_readers()[name])
+    parser.add_argument("-o", "--out", default=f"data/{name}", help="folder to write")
+    parser.add_class_arguments(reader, None)
+    given = parse(parser, words).as_dict()
+    out = given.pop("out")
+    return show_dataset((read_sequences if name in sequence.READERS else read_published)(reader(**given), out))

@@ -27,7 +27,7 @@ SETTINGS: Overrides = (
     ("model.ffn_depth", 1),
     # A tenth of the points per step, drawn again each time: more steps lower the error more than more points.
     ("data.subsample", 4096),
-    ("data.normalise.points", "gaussian"),
+    ("data.normalize.points", "gaussian"),
     ("optim.lr", 2e-3),
     ("optim.weight_decay", 1e-5),
     ("evaluate_every", 10),

@@ -122,7 +122,7 @@ def _config(dataset: Dataset, blocks: int, latents: int, about: Mapping[str, Any
     train, steps = len(dataset.split("train")), about["steps"]
     overrides = [
         ("data.path", str(dataset.path)),
-        *([] if about["constants"] else [("data.normalise", {})]),
+        *([] if about["constants"] else [("data.normalize", {})]),
         ("data.subsample", about["subsample"]),
         ("model.blocks", blocks),
         ("model.latents", latents),

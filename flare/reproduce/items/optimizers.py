@@ -47,7 +47,7 @@ LOOKS = {
 }
 INPUTS: dict[str, Overrides] = {
     f"points={'gaussian' if points == 'gaussian' else 'as-they-are'}+fourier={octaves}": (
-        ("data.normalise.points", points),
+        ("data.normalize.points", points),
         ("model.fourier", octaves),
     )
     for points in ("identity", "gaussian")
@@ -240,7 +240,7 @@ def _recipes(budget: Budget) -> list[Cell]:
     for name, changes in RECIPES.items():
         length = math.ceil(epochs * LONGER.get(name, 1))
         job = usual.with_settings(
-            ("data.normalise.points", "gaussian"),
+            ("data.normalize.points", "gaussian"),
             ("data.holdout", max(1, training // 10)),
             *optimizer_settings("muon"),
             ("optim.lr", RECIPE_RATE),
@@ -270,7 +270,7 @@ def _subsample(budget: Budget, dataset: str) -> list[Cell]:
         epochs = math.ceil(steps / per_epoch)
         job = usual.with_settings(
             *optimizer_settings("muon"),
-            ("data.normalise.points", "identity" if dataset == "airfoil" else "gaussian"),
+            ("data.normalize.points", "identity" if dataset == "airfoil" else "gaussian"),
             ("data.holdout", holdout),
             ("data.subsample", drawn),
             ("data.subsample_from", start),

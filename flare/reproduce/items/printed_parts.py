@@ -47,7 +47,7 @@ SETTINGS: Overrides = (
     # Few points per step, drawn again each time: more steps lower the error more than more points.
     ("data.subsample", 1024),
     ("data.mirror", list(MIRRORS)),
-    ("data.normalise.displacement", "gaussian"),
+    ("data.normalize.displacement", "gaussian"),
     ("optim.weight_decay", 1e-5),
     ("evaluate_every", 10),
 )

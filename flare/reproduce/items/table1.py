@@ -99,7 +99,7 @@ def cells(budget: Budget) -> list[Cell]:
                 replace(
                     cell,
                     parts=(dataset, f"{cell.parts[1]}{RAW}"),
-                    job=budget.training(dataset, cell.parts[1], ("data.normalise.points", "identity")),
+                    job=budget.training(dataset, cell.parts[1], ("data.normalize.points", "identity")),
                     extra=True,
                 )
                 for cell in found

@@ -53,7 +53,7 @@ def timeout(config: TrainConfig) -> timedelta:
 def place(config: TrainConfig, fabric: Fabric) -> Ranks:
     """Return the place of this rank. Neighboring ranks share points, since a machine communicates fastest within."""
     world, rank = fabric.world_size, fabric.global_rank
-    if config.split == "samples" or world == 1:
+    if config.ranks_share == "samples" or world == 1:
         return Ranks(Share(rank, world), device=fabric.device)
     together = config.point_ranks or world
     if world % together:

@@ -90,7 +90,7 @@ def test_the_normalization_is_the_published_one():
     from flare.data.normalization import fit_normalizer
     from flare.data.statistics import channel_statistics
 
-    settings, schema = load_config(preset_path("drivaerml")).data.normalise, card("drivaerml").schema()
+    settings, schema = load_config(preset_path("drivaerml")).data.normalize, card("drivaerml").schema()
     rows = np.random.default_rng(0).normal(size=(10, 3))
     points = fit_normalizer(schema, ["points"], channel_statistics([rows]), settings)
     low, high = np.array([-0.9425, -1.1314, -0.3176]), np.array([4.1325, 1.1317, 1.2445])

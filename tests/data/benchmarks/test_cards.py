@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[3]
 @pytest.mark.parametrize("name", card_names())
 def test_a_card_agrees_with_its_preset_and_its_landmarks(name):
     about = card(name)
-    normalizers = read_yaml(preset_path(name))["data"]["normalise"]
+    normalizers = read_yaml(preset_path(name))["data"]["normalize"]
     assert set(normalizers) == {key for key, field in about.fields.items() if field.role != "extra"}
     assert name in MEASURES
     assert about.title in as_markdown(about)

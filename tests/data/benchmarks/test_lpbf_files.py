@@ -405,7 +405,7 @@ def api(monkeypatch):
 
 def test_only_the_files_of_an_export_are_uploaded(api, exported, repository, capsys):
     (exported / "notes of mine.txt").write_text("private")
-    assert main(["data", "upload", str(exported), "--to", "ada/parts", "--private", "true"]) == 0
+    assert main(["data", "upload", str(exported), "--to", "ada/parts", "--private"]) == 0
     assert api.made == ("ada/parts", {"repo_type": "dataset", "private": True, "exist_ok": True})
     assert api.sent == set(repository)
     assert api.how["repo_id"] == "ada/parts"

@@ -213,7 +213,7 @@ def test_the_command(elasticity, tmp_path, capsys):
 
 def test_a_preset_trains_on_published_files(elasticity, tmp_path, capsys):
     dataset = read_published(elasticity[0], tmp_path / "out", quiet=True)
-    sizes = ["--model.channels=4", "--model.blocks=1", "--model.heads=1", "--model.latents=2", "--report=false"]
+    sizes = ["--model.channels=4", "--model.blocks=1", "--model.heads=1", "--model.latents=2", "--no-report"]
     command = ["train", "--preset", "elasticity", "--data.path", str(dataset.path), "--out", str(tmp_path / "run")]
     assert main([*command, "--epochs=1", "--device=cpu", *sizes]) == 0
     assert f"{card('elasticity').paper:.4f}   FLARE in the paper" in capsys.readouterr().out

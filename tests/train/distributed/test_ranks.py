@@ -146,7 +146,7 @@ def assert_as_one(run, one):
 
 
 def on_ranks(dataset, out, **changes):
-    return settings(dataset, out, split="points", **changes)
+    return settings(dataset, out, ranks_share="points", **changes)
 
 
 PERFORMER = {"name": "sequence", "attention": "performer", "features": 8, "kind": "orthogonal", "redraw_every": 3}
@@ -233,7 +233,7 @@ def test_after_another_rank_is_killed_two_resume(ragged, alone, tmp_path):
     job = torchrun(3, tmp_path, [on_ranks(ragged, run, checkpoint_every=3)], death=("killed", 6, 2))
     assert_all_others_left(job, run, ranks=3, dead=2)
     assert saved_step(run) == 6
-    job = torchrun(2, tmp_path, [["train", "--resume", str(run), "--report", "false"]])
+    job = torchrun(2, tmp_path, [["train", "--resume", str(run), "--no-report"]])
     assert job.code == 0, job.stderr
     assert_as_one(run, alone)
 
@@ -254,7 +254,7 @@ def test_sharded_weights_resume_from_the_last_checkpoint_on_more_ranks(ragged, a
     job = torchrun(2, tmp_path, [on_ranks(ragged, run, shard="true")], death=("killed", 6, 1))
     assert_all_others_left(job, run, ranks=2, dead=1)
     assert saved_step(run) == 4
-    job = torchrun(4, tmp_path, [["train", "--resume", str(run), "--report", "false"]])
+    job = torchrun(4, tmp_path, [["train", "--resume", str(run), "--no-report"]])
     assert job.code == 0, job.stderr
     assert_as_one(run, alone)
 
@@ -319,4 +319,4 @@ def test_impossible_splits_are_refused(ragged, tmp_path, capsys):
     assert "shard" in capsys.readouterr().err
     assert not (tmp_path / "r").exists()
     with pytest.raises(ConfigError, match="point_ranks=3"):
-        place(TrainConfig(split="points", point_ranks=3), SimpleNamespace(world_size=2, global_rank=0))
+        place(TrainConfig(ranks_share="points", point_ranks=3), SimpleNamespace(world_size=2, global_rank=0))

@@ -1,4 +1,4 @@
-"""`flare data export`: export an lpbf dataset in the layout of the published files."""
+"""`flare data export` and `upload`: share an lpbf dataset in the layout of the published files."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from flare.cli import make_parser, parse
 
 
-def run(words: Sequence[str]) -> int:
+def export_command(words: Sequence[str]) -> int:
     """Run `flare data export`."""
     from flare.data.benchmarks.export_lpbf import export_lpbf
     from flare.data.dataset import Dataset
@@ -19,4 +19,18 @@ def run(words: Sequence[str]) -> int:
     args = parse(parser, words)
     rows = export_lpbf(Dataset(args.dataset), args.out, licence=args.licence)
     print(f"{args.out}: {len(rows):,} parts, {sum(row['num_nodes'] for row in rows):,} nodes; dataset card: README.md")
+    return 0
+
+
+def upload_command(words: Sequence[str]) -> int:
+    """Run `flare data upload`."""
+    from flare.data.benchmarks.hub import upload
+
+    about = "Upload exported files to the hub. Run the same command again to resume a broken upload."
+    parser = make_parser("data upload", about)
+    parser.add_argument("folder", help="folder that flare data export has written")
+    parser.add_argument("--to", required=True, help="repository, user/name; it is created if it does not exist")
+    parser.add_argument("--private", type=bool, default=False, help="create a repository that only you can see")
+    args = parse(parser, words)
+    print(upload(args.folder, args.to, private=args.private))
     return 0
