@@ -85,6 +85,9 @@ CHOSEN: dict[Key, float] = {
     ("darcy", "flare", "adamw"): 1.0,
     ("airfoil", "flare", "adamw"): 10.0,
     ("pipe", "flare", "adamw"): 1.0,
+    ("lpbf", "flare", "adamw"): 1 / 3,
+    ("lpbf", "flare", "soap"): 1.0,
+    ("lpbf", "flare", "muon"): 1 / 3,
 }
 """Factor with the lowest validation error in the search of budget `cpu`. All budgets use it.
 
