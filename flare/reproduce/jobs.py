@@ -185,13 +185,18 @@ class Training(Job):
         """Return the settings that preset, recipe and overrides name; a new default does not change the address."""
         return merged(recipe(self.on.name, self.model), self.overrides) | {"seed": self.seed}
 
-    def definition(self) -> dict[str, Any]:
-        settings = {
-            key: {FORMER.get(k, k): v for k, v in value.items() if k not in INERT.get(key, ())}
-            if isinstance(value, dict)
-            else value
+    def relevant_settings(self) -> dict[str, Any]:
+        """Return the settings that a result depends on."""
+        return {
+            key: {k: v for k, v in value.items() if k not in INERT.get(key, ())} if isinstance(value, dict) else value
             for key, value in self.settings().items()
             if key not in INERT[""]
+        }
+
+    def definition(self) -> dict[str, Any]:
+        settings = {
+            key: {FORMER.get(k, k): v for k, v in value.items()} if isinstance(value, dict) else value
+            for key, value in self.relevant_settings().items()
         }
         return {"kind": self.kind, "data": self.on.definition(), "settings": settings}
 

@@ -73,8 +73,7 @@ def differences_of(cell: Cell) -> list[SettingDifference]:
     if ours is None or cell.exact is None:
         return []
     found = {} if ours.on.published else {each.setting: each for each in _data_differences(ours.on, cell.exact.on)}
-    exact = cell.exact.definition()["settings"]
-    for key, there, here in differences(exact, ours.definition()["settings"]):
+    for key, there, here in differences(cell.exact.relevant_settings(), ours.relevant_settings()):
         if key != "seed":
             number = f"#{cell.discrepancies[key]}" if key in cell.discrepancies else ""
             found[key] = SettingDifference(key, _text(here), _text(there), number)

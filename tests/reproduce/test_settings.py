@@ -125,6 +125,7 @@ def test_raw_points_are_those_of_the_paper_and_run_only_when_selected():
     found = cells("table1", CPU, *(f"elasticity/{model}-raw-points" for model in models))
     assert [CPU.seeds(cell.job) for cell in found] == [3] * 6
     assert all("data.normalize.points" not in differences(cell) for cell in found)
+    assert "data.normalize.points" in differences(*cells("table1", CPU, "elasticity/flare"))
     assert not [cell for cell in cells("table1", CPU) if "raw" in cell.parts[1]]
 
 
