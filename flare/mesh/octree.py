@@ -25,7 +25,7 @@ from flare.utils.errors import DataError
 # Corners of a hexahedron in VTK's order: round the bottom, then round the top; and its edges, from low to high corner.
 CORNERS = np.array([[0, 0, 0], [1, 0, 0], [1, 1, 0], [0, 1, 0], [0, 0, 1], [1, 0, 1], [1, 1, 1], [0, 1, 1]])
 EDGES = np.array([[0, 1], [3, 2], [4, 5], [7, 6], [0, 3], [1, 2], [4, 7], [5, 6], [0, 4], [1, 5], [2, 6], [3, 7]])
-FACES_AND_EDGES = generate_binary_structure(3, 2)  # the 18 neighbours across a face or an edge
+FACES_AND_EDGES = generate_binary_structure(3, 2)  # the 18 neighbors across a face or an edge
 
 
 @dataclass(frozen=True)

@@ -57,12 +57,12 @@ def pieces(solid: Mask) -> tuple[NDArray, NDArray]:
     return numbers, np.bincount(numbers.ravel(), minlength=count + 1)
 
 
-def one_piece_on_plate(voxels: Voxels, *, crumbs: float = FRAGMENTS) -> Voxels:
+def one_piece_on_plate(voxels: Voxels, *, max_fragments: float = FRAGMENTS) -> Voxels:
     """Return the largest piece if all others are small fragments of thin walls.
 
     Args:
         voxels: Voxels of a part; the plate is below layer 0 of the grid.
-        crumbs: Largest share of the volume that may be dropped.
+        max_fragments: Largest share of the volume that may be dropped.
 
     Raises:
         GeometryError: There is no voxel, the other pieces are larger than that, or the piece misses the plate.
@@ -72,7 +72,7 @@ def one_piece_on_plate(voxels: Voxels, *, crumbs: float = FRAGMENTS) -> Voxels:
         raise GeometryError(THINNER, "the part has no solid voxel; use smaller voxels")
     largest = int(np.argmax(sizes[1:])) + 1
     others = int(sizes[1:].sum() - sizes[largest])
-    if others > crumbs * voxels.count:
+    if others > max_fragments * voxels.count:
         share = f"the largest has {sizes[largest]:,} of {voxels.count:,} voxels"
         message = f"the part has {len(sizes) - 1} disconnected pieces ({share}); use smaller voxels, or one piece"
         raise GeometryError("not connected", message)

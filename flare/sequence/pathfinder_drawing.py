@@ -120,13 +120,7 @@ def _footprint(mask: Array, reach: int) -> NDArray[np.int64]:
 
 @compiled
 def grow_targets(
-    rng: np.random.Generator,
-    size: int,
-    stamps: Stamps,
-    dashes: int,
-    distance: int,
-    continuity: float,
-    strict: bool,
+    rng: np.random.Generator, size: int, stamps: Stamps, dashes: int, distance: int, continuity: float, strict: bool
 ) -> tuple[int, Array, Array, NDArray[np.int64]]:
     """Grow two long paths, from scratch until both have all their dashes.
 

@@ -61,7 +61,7 @@ def test_solids_that_share_a_face_fill_space_once():
     np.testing.assert_array_equal(whole, Box((0.0, 0.0, 0.0), (4.0, 4.0, 4.0)).inside(*points))
 
 
-def test_a_polygon_may_go_either_way_round():
+def test_a_polygon_may_have_either_orientation():
     points = random_points(WEDGE)
     other = Prism(axis=0, polygon=WEDGE.polygon[::-1], low=-1.0, high=2.0)
     np.testing.assert_array_equal(WEDGE.inside(*points), other.inside(*points))
@@ -116,7 +116,7 @@ def test_an_stl_file_holds_the_surface(tmp_path):
     assert sorted(p.name for p in tmp_path.iterdir()) == ["part.stl"]
 
 
-def test_shapes_without_inside_are_refused():
+def test_shapes_without_volume_are_refused():
     for make in (
         lambda: Box((0.0, 0.0, 0.0), (1.0, 0.0, 1.0)),
         lambda: Cylinder(axis=0, centre=(0.0, 0.0), radius=0.0, low=0.0, high=1.0),

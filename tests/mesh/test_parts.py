@@ -121,7 +121,7 @@ def test_a_cavity_stays_empty_however_it_is_turned(turned):
     assert voxelize(part, 1.0).count == 936
 
 
-def test_vertices_a_hair_apart_repeated_faces_and_slivers_are_repaired():
+def test_nearly_equal_vertices_repeated_faces_and_slivers_are_repaired():
     sphere = soup(trimesh.creation.icosphere(subdivisions=2, radius=10))
     shaken = sphere.vertices + np.random.default_rng(0).uniform(-1e-6, 1e-6, sphere.vertices.shape)
     faces = np.concatenate([sphere.faces, sphere.faces[:5], [[0, 0, 1], [7, 7, 7]]])
@@ -131,7 +131,7 @@ def test_vertices_a_hair_apart_repeated_faces_and_slivers_are_repaired():
     assert part.volume == pytest.approx(sphere.volume, rel=1e-6)
 
 
-def test_voxels_that_touch_in_an_edge_are_a_sound_part():
+def test_voxels_that_touch_in_an_edge_are_a_valid_part():
     solid = np.ones((4, 4, 3), dtype=bool)
     solid[1, 1, 1:] = solid[2, 2, 1:] = False  # two pits that meet in an upright edge
     voxels = Voxels(solid, (1.0, 1.0, 1.0), (0.0, 0.0, 0.0))
@@ -213,7 +213,7 @@ def test_damaged_and_foreign_files_are_refused(tmp_path):
 
 
 @pytest.mark.parametrize("kind", ["stl", "stl_ascii", "ply", "obj", "off", "glb"])
-def test_whatever_a_file_has_become_the_answer_is_a_part_or_a_message(tmp_path, kind):
+def test_a_damaged_file_gives_a_part_or_a_data_error(tmp_path, kind):
     path = tmp_path / f"part.{kind.split('_')[0]}"
     trimesh.creation.annulus(r_min=5, r_max=10, height=12, sections=16).export(path, file_type=kind)
     whole, rng, refused = path.read_bytes(), np.random.default_rng(0), 0
@@ -260,7 +260,7 @@ def test_a_cad_file_that_crashes_the_kernel_or_never_ends_is_refused(cad, monkey
         read_part(cad / "block.step")
 
 
-def test_an_obj_file_does_not_make_us_read_others(tmp_path, monkeypatch):
+def test_references_of_an_obj_file_are_not_followed(tmp_path, monkeypatch):
     mesh = box(10, 10, 10)
     text = trimesh.exchange.obj.export_obj(mesh)
     (tmp_path / "part.obj").write_text("mtllib secret.mtl\nusemtl x\n" + text)
@@ -271,7 +271,7 @@ def test_an_obj_file_does_not_make_us_read_others(tmp_path, monkeypatch):
     assert seen == []
 
 
-def test_strange_arguments_are_refused():
+def test_invalid_arguments_are_refused():
     with pytest.raises(ConfigError, match="unit='feet'"):
         read_part(box(1, 1, 1), unit="feet")
     with pytest.raises(DataError, match="int"):

@@ -26,7 +26,7 @@ def test_a_linear_field_on_a_plane_is_exact():
 
 
 @pytest.mark.parametrize("axes", [(1.0, 1.0, 1.0), (2.0, 1.0, 0.6)])
-def test_it_converges_to_at_least_second_order_and_is_tangent(axes):
+def test_the_gradient_converges_to_second_order_and_is_tangent(axes):
     errors = []
     for n in (2, 3, 4):
         body = ellipsoid(axes, n)
@@ -41,8 +41,8 @@ def test_it_converges_to_at_least_second_order_and_is_tangent(axes):
     assert errors[0] > 3.5 * errors[1] > 12 * errors[2], errors
 
 
-def test_few_neighbours_are_enough_or_named():
-    corner = icosphere(0)  # each vertex has five neighbours, and all others in two rings
+def test_too_few_neighbors_are_refused():
+    corner = icosphere(0)  # each vertex has five neighbors, and all others in two rings
     assert np.isfinite(surface_gradient(corner, corner.vertices[:, 0])).all()
     with pytest.raises(DataError, match="5"):
         surface_gradient(Surface(np.eye(3), np.array([[0, 1, 2]])), np.zeros(3))
@@ -68,7 +68,7 @@ def test_scattered_points_fall_on_faces_by_their_areas():
     assert weights.var(axis=0) == pytest.approx(1 / 18, rel=0.05)
 
 
-def test_a_face_without_area_gets_no_point_and_nothing_cannot_be_scattered():
+def test_a_face_without_area_gets_no_point():
     flat = Surface(
         np.array([[0, 0, 0], [1, 0, 0], [0, 1, 0], [2, 0, 0.0]]), np.array([[0, 1, 3], [0, 1, 2], [0, 1, 3]])
     )

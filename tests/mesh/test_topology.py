@@ -76,7 +76,7 @@ def test_a_grid_is_covered_once_by_its_triangles():
     assert np.ptp(areas) < 1e-12
 
 
-def test_planes_are_drawn_as_they_are_and_lines_as_points():
+def test_surface_cells_are_split_into_triangles_and_lines_have_none():
     assert surface_triangles([[0, 1, 2]], "triangle").tolist() == [[0, 1, 2]]
     assert surface_triangles([[0, 1, 2, 3]], "quad").tolist() == [[0, 1, 2], [0, 2, 3]]
     assert surface_triangles([[0, 1]], "line") is None

@@ -32,7 +32,7 @@ def joined(*surfaces):
     return Surface(np.concatenate([s.vertices for s in surfaces]), np.concatenate(faces))
 
 
-def centres(voxels):
+def centers(voxels):
     axes = [
         o + (np.arange(n) + 0.5) * h for o, n, h in zip(voxels.origin, voxels.solid.shape, voxels.size, strict=True)
     ]
@@ -63,8 +63,8 @@ def test_volumes_tend_to_the_closed_forms(mesh, volume):
 
 
 def test_volume_error_is_of_second_order():
-    # Voxel centres are a quadrature rule for the indicator function. Rotations and sizes are random: a grid centred
-    # about a symmetric body is no fair sample. Measured: order 2.1.
+    # Voxel centers are a quadrature rule for the indicator function. Rotations and sizes are random: a grid centerd
+    # about a symmetric body is a biased sample. Measured: order 2.1.
     shape, rng = trimesh.creation.icosphere(subdivisions=2, radius=10), np.random.default_rng(0)
     sizes, errors = np.array([2.0, 1.4, 1.0, 0.7, 0.5, 0.35]), np.zeros((40, 6))
     for row in errors:
@@ -75,12 +75,12 @@ def test_volume_error_is_of_second_order():
     assert np.polyfit(np.log(sizes), np.log(np.sqrt(np.square(errors).mean(0))), 1)[0] > 1.9
 
 
-def test_every_voxel_of_a_convex_body_is_as_its_half_spaces_say():
+def test_voxels_of_a_convex_body_are_those_inside_its_half_spaces():
     mesh = trimesh.creation.icosphere(subdivisions=2, radius=10)
     mesh.apply_transform(trimesh.transformations.euler_matrix(0.1, 0.2, 0.3))
     voxels = voxelize(Surface.of(mesh), 0.5)
     beyond = (
-        centres(voxels).reshape(-1, 3) @ mesh.face_normals.T - (mesh.face_normals * mesh.triangles[:, 0]).sum(1)
+        centers(voxels).reshape(-1, 3) @ mesh.face_normals.T - (mesh.face_normals * mesh.triangles[:, 0]).sum(1)
     ).max(1)
     clear = abs(beyond) > 1e-6
     assert clear.all()
@@ -89,7 +89,7 @@ def test_every_voxel_of_a_convex_body_is_as_its_half_spaces_say():
 
 @given(st.tuples(*[st.integers(1, 11)] * 3))
 def test_solids_that_share_all_their_faces_fill_space_once(inner):
-    # A cube cut into tetrahedra around a point, all vertices on the lattice of half voxels: each voxel centre, however
+    # A cube cut into tetrahedra around a point, all vertices on the lattice of half voxels: each voxel center, however
     # many faces, edges and vertices it lies on, is in exactly one of them.
     cube = trimesh.creation.box((6, 6, 6))
     vertices = np.concatenate([cube.vertices + 3, [np.array(inner) / 2]])
@@ -104,9 +104,9 @@ def test_solids_that_share_all_their_faces_fill_space_once(inner):
     assert (total == 1).all()
 
 
-def test_a_box_is_all_its_voxels_and_faces_through_centres_count_on_the_low_side():
+def test_faces_through_voxel_centers_count_on_the_low_side():
     assert voxelize(box(4, 3, 2), 1.0).count == 24
-    hollow = voxelize(joined(box(8, 8, 8), box(3, 3, 3)), 1.0)  # the inner faces, at ±1.5, pass through voxel centres
+    hollow = voxelize(joined(box(8, 8, 8), box(3, 3, 3)), 1.0)  # the inner faces, at ±1.5, pass through voxel centers
     empty = np.argwhere(~hollow.solid)
     assert len(empty) == 27
     np.testing.assert_array_equal([empty.min(0), empty.max(0)], [[2, 2, 2], [4, 4, 4]])
@@ -123,7 +123,7 @@ def test_mirror_images_and_quarter_turns_give_the_same_voxels_turned():
     np.testing.assert_array_equal(voxelize(mirrored, 0.37).solid, solid[::-1])
 
 
-def test_winding_numbers_tell_overlap_from_inside_from_inside_out():
+def test_winding_numbers_distinguish_overlap_inside_and_inside_out():
     numbers, _, _ = winding_numbers(joined(box(4, 4, 4), moved(box(4, 4, 4), (2, 2, 0))), 1.0)
     assert np.bincount(numbers.ravel()).tolist() == [32, 96, 16]
     right, _, _ = winding_numbers(TETRAHEDRON, 0.1)
@@ -159,14 +159,14 @@ def test_the_benchmarks_grid_fits_the_part_exactly():
 
 
 def test_the_grid_ends_with_the_last_solid_layer():
-    for height, layers in ((4.9, 8), (5.0, 8), (5.11, 9)):  # the centre of the ninth layer is at 5.1
+    for height, layers in ((4.9, 8), (5.0, 8), (5.11, 9)):  # the center of the ninth layer is at 5.1
         solid = voxelize(placed(box(60, 37, height)), (0.5, 0.5, 0.6)).solid
         assert solid.shape[2] == layers
         assert solid[:, :, -1].any()
 
 
 @pytest.mark.parametrize("up", UP)
-def test_a_placed_part_rests_on_the_plate_centred_with_its_longest_edge_60(up):
+def test_a_placed_part_rests_on_the_plate_centered_with_its_longest_edge_60(up):
     part = moved(joined(box(10, 4, 2), moved(box(3, 3, 5), (-2, 0.1, 3.5))), (100, -7, 12))
     upright = placed(part, up=up)
     low, high = upright.bounds
@@ -178,7 +178,7 @@ def test_a_placed_part_rests_on_the_plate_centred_with_its_longest_edge_60(up):
     assert placed(part, up=up, longest=None).extents.max() == pytest.approx(10)
 
 
-def test_only_the_piece_on_the_plate_is_kept_and_only_crumbs_are_dropped():
+def test_only_small_fragments_beside_the_largest_piece_are_dropped():
     solid = np.zeros((10, 10, 10), dtype=bool)
     solid[:, :, :5] = True
     solid[9, 9, 9] = True
@@ -187,7 +187,7 @@ def test_only_the_piece_on_the_plate_is_kept_and_only_crumbs_are_dropped():
     assert one_piece_on_plate(voxels).solid.shape == (10, 10, 5)
     assert one_piece_on_plate(voxels).count == 500
     with pytest.raises(DataError, match=r"2 .*500 of 501"):
-        one_piece_on_plate(voxels, crumbs=0.0)
+        one_piece_on_plate(voxels, max_fragments=0.0)
     with pytest.raises(DataError, match="5 mm"):
         one_piece_on_plate(Voxels(solid[:, :, ::-1] & (np.arange(10) > 2), (1.0, 1.0, 1.0), (0.0, 0.0, 0.0)))
     with pytest.raises(DataError):

@@ -111,9 +111,8 @@ def test_loss_and_gradients_equal_those_of_one_rank(ranks, tmp_path):
 def test_explicit_gradient_equals_autograd(monkeypatch):
     monkeypatch.setattr(sharded, "TILE", 7)
     torch.manual_seed(0)
-    q, k, v = (
-        torch.randn(*s, dtype=torch.float64, requires_grad=True) for s in ((4, 8, 6), (2, 4, 40, 6), (2, 4, 40, 6))
-    )
+    shapes = (4, 8, 6), (2, 4, 40, 6), (2, 4, 40, 6)
+    q, k, v = (torch.randn(shape, dtype=torch.float64, requires_grad=True) for shape in shapes)
     mask, dz = torch.rand(2, 40) > 0.4, torch.randn(2, 4, 8, 6, dtype=torch.float64)
     wanted = torch.autograd.grad(encode(q, k, v, scale=0.7, mask=mask, backend="reference"), (q, k, v), dz)
     whole = encode_partial(q, k, v, scale=0.7, mask=mask, backend="reference")

@@ -242,7 +242,8 @@ def test_wrong_mask_or_width_is_refused():
 
 
 @pytest.mark.parametrize(
-    "options", [{}, {"norm": "rms"}, {"qk_norm": True}, {"latent_blocks": 1}, {"shared_latents": True}]
+    "options",
+    [{}, {"norm": "rms"}, {"qk_norm": True}, {"latent_blocks": 1}, {"shared_latents": True}, {"fourier": 2}],
 )
 def test_model_variants_equal_float64(options):
     model = lively(build_model("flare", 3, 2, **SMALL, **options))

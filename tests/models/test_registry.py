@@ -10,13 +10,7 @@ from torch import nn
 
 import flare.mixer
 import flare.models.flare
-from flare.models import (
-    MODELS,
-    build_model,
-    check_options,
-    model_options,
-    register_model,
-)
+from flare.models import MODELS, build_model, check_options, model_options, register_model
 from flare.utils.errors import ConfigError
 
 SMALL = {

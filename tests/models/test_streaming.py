@@ -13,6 +13,7 @@ from flare.train.presets import load_config, preset_path
 from flare.utils.errors import ConfigError
 
 VARIANTS = [{}, {"latent_blocks": 2}, {"shared_latents": True}, {"qk_norm": True, "norm": "rms"}, {"scale": None}]
+VARIANTS += [{"fourier": 3}]
 TOLERANCE = {torch.float32: 1e-6, torch.float64: 1e-12}
 
 

@@ -25,7 +25,7 @@ KINDS = {
 VOCABULARY, LENGTH = 200, 40
 
 
-def disturbed(seed, **options):
+def random_model(seed, **options):
     """A model with large random weights; with its initial ones the output hardly depends on the tokens."""
     torch.manual_seed(seed)
     model = SequenceEncoder(VOCABULARY, 3, LENGTH, channels=32, heads=4, blocks=2, **options)
@@ -58,7 +58,7 @@ def logits_and_gradients(model, ids, mask, half):
 @pytest.mark.parametrize("kind", KINDS)
 def test_scrambled_padding_changes_no_bit(kind, documents, half):
     """In float16 outputs at padding may overflow: the quotients of the identity kernel do."""
-    model = disturbed(0, documents=documents, **KINDS[kind])
+    model = random_model(0, documents=documents, **KINDS[kind])
     ids, scrambled, mask = padded_batch(0 if half else 1, documents)
     plain = logits_and_gradients(model, ids, mask, half)
     assert plain.isfinite().all()
@@ -67,7 +67,7 @@ def test_scrambled_padding_changes_no_bit(kind, documents, half):
 
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if not kind.startswith("dropped")])
 def test_infinite_values_at_padding_do_not_leak(kind):
-    attention = disturbed(0, **KINDS[kind]).blocks[0].attention
+    attention = random_model(0, **KINDS[kind]).blocks[0].attention
     x, mask = torch.randn(2, LENGTH, 32), torch.arange(LENGTH) < torch.tensor([[25], [40]])
-    spoilt = x.masked_fill(~mask[..., None], torch.inf)
-    assert torch.equal(attention(spoilt, mask)[mask], attention(x, mask)[mask])
+    filled = x.masked_fill(~mask[..., None], torch.inf)
+    assert torch.equal(attention(filled, mask)[mask], attention(x, mask)[mask])

@@ -12,15 +12,7 @@ from torch import Tensor, nn
 from flare.mixer import check_mask, no_autocast
 from flare.models.baselines.grid import REFERENCE, check_grid, check_unified, distances, require_grid
 from flare.models.baselines.transolver import Placeholder
-from flare.models.layers import (
-    at_least,
-    check_heads,
-    merge_heads,
-    mlp,
-    small_normal,
-    split_heads,
-    transformer_mlp,
-)
+from flare.models.layers import at_least, check_heads, merge_heads, mlp, small_normal, split_heads, transformer_mlp
 from flare.utils.errors import ConfigError
 
 

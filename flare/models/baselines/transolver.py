@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -105,7 +105,25 @@ class Placeholder(nn.Module):
         return x_BNC + self.vector
 
 
-class Transolver(PointModel):
+class SliceModel(PointModel):
+    """Base of both Transolvers: lift, placeholder, blocks of the given attentions, head."""
+
+    def __init__(
+        self, in_dim: int, out_dim: int, channels: int, mlp_ratio: int, attentions: Iterable[nn.Module]
+    ) -> None:
+        super().__init__()
+        self.lift = mlp(in_dim, 2 * channels, channels)
+        self.placeholder = Placeholder(channels)
+        self.blocks = nn.ModuleList(TransformerBlock(channels, a, mlp_ratio=mlp_ratio, gelu="none") for a in attentions)
+        self.head_norm = nn.LayerNorm(channels)
+        self.head = nn.Linear(channels, out_dim)
+
+    def embed(self, x: Tensor, mask: Tensor | None) -> Tensor:
+        """Map [B, N, in_dim] to [B, N, C]."""
+        return self.placeholder(self.lift(x))
+
+
+class Transolver(SliceModel):
     """Transolver: lift, blocks of physics attention, head; the defaults have the paper's 713k parameters.
 
     Args:
@@ -135,28 +153,24 @@ class Transolver(PointModel):
         grid: Sequence[int] | None = None,
         unified_pos: bool = False,
     ) -> None:
-        super().__init__()
         at_least(1, channels=channels, blocks=blocks, heads=heads, slices=slices, mlp_ratio=mlp_ratio)
-        self.grid = check_grid(grid)
-        self.unified_pos = unified_pos
+        shape = check_grid(grid)
         if unified_pos:
-            check_unified(self.grid, in_dim, 3)
-            self.register_buffer("distances", distances(self.grid), persistent=False)  # type: ignore[arg-type]
+            check_unified(shape, in_dim, 3)
             in_dim += REFERENCE**2 - 2
-        self.lift = mlp(in_dim, 2 * channels, channels)
+        attentions = (PhysicsAttention(channels, heads, slices, shape) for _ in range(blocks))
+        super().__init__(in_dim, out_dim, channels, mlp_ratio, attentions)
+        self.grid, self.unified_pos = shape, unified_pos
+        if unified_pos:
+            self.register_buffer("distances", distances(shape), persistent=False)  # type: ignore[arg-type]
         # The published code always has this vector and counts it. Unused, it is frozen for distributed training.
-        self.placeholder = Placeholder(channels).requires_grad_(not unified_pos)
-        attentions = (PhysicsAttention(channels, heads, slices, self.grid) for _ in range(blocks))
-        self.blocks = nn.ModuleList(TransformerBlock(channels, a, mlp_ratio=mlp_ratio, gelu="none") for a in attentions)
-        self.head_norm = nn.LayerNorm(channels)
-        self.head = nn.Linear(channels, out_dim)
+        self.placeholder.requires_grad_(not unified_pos)
         self.apply(small_normal)
 
     def embed(self, x: Tensor, mask: Tensor | None) -> Tensor:
         """Map [B, N, in_dim] to [B, N, C]."""
         if self.grid is not None:
             require_grid(x, mask, self.grid)
-        if self.unified_pos:
-            x = torch.cat([self.distances.to(x.dtype).expand(x.shape[0], -1, -1), x[..., 2:]], dim=-1)
-        x_BNC = self.lift(x)
-        return x_BNC if self.unified_pos else self.placeholder(x_BNC)
+        if not self.unified_pos:
+            return super().embed(x, mask)
+        return self.lift(torch.cat([self.distances.to(x.dtype).expand(x.shape[0], -1, -1), x[..., 2:]], dim=-1))

@@ -7,17 +7,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from flare.models.baselines.transolver import Placeholder, SliceTokens, exchange
-from flare.models.layers import (
-    PointModel,
-    TransformerBlock,
-    at_least,
-    check_heads,
-    merge_heads,
-    mlp,
-    small_normal,
-    split_heads,
-)
+from flare.models.baselines.transolver import SliceModel, SliceTokens, exchange
+from flare.models.layers import at_least, check_heads, merge_heads, small_normal, split_heads
 from flare.utils.errors import ConfigError
 
 NOISE = ("training", "always", "never")
@@ -54,7 +45,7 @@ def gumbel_like(scores: Tensor) -> Tensor:
     return -torch.log(-torch.log(torch.rand_like(scores, dtype=wide) + 1e-8) + 1e-8).to(scores.dtype)
 
 
-class TransolverPP(PointModel):
+class TransolverPP(SliceModel):
     """Transolver++: lift, blocks of adaptive physics attention, head.
 
     Args:
@@ -81,20 +72,11 @@ class TransolverPP(PointModel):
         mlp_ratio: int = 1,
         noise: str = "training",
     ) -> None:
-        super().__init__()
         at_least(1, channels=channels, blocks=blocks, heads=heads, slices=slices, mlp_ratio=mlp_ratio)
         if noise not in NOISE:
             raise ConfigError(f"unknown noise {noise!r}; use one of {', '.join(NOISE)}")
-        self.lift = mlp(in_dim, 2 * channels, channels)
-        self.placeholder = Placeholder(channels)
         attentions = (AdaptiveAttention(channels, heads, slices, noise) for _ in range(blocks))
-        self.blocks = nn.ModuleList(TransformerBlock(channels, a, mlp_ratio=mlp_ratio, gelu="none") for a in attentions)
-        self.head_norm = nn.LayerNorm(channels)
-        self.head = nn.Linear(channels, out_dim)
+        super().__init__(in_dim, out_dim, channels, mlp_ratio, attentions)
         # The published code has this unused map and counts its parameters.
         self.unused = nn.Linear(3, channels).requires_grad_(False)
         self.apply(small_normal)
-
-    def embed(self, x: Tensor, mask: Tensor | None) -> Tensor:
-        """Map [B, N, in_dim] to [B, N, C]."""
-        return self.placeholder(self.lift(x))

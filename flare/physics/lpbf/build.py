@@ -412,7 +412,7 @@ def check_printable(voxels: Voxels) -> tuple[NDArray[np.bool_], tuple[float, flo
     """
     if abs(voxels.origin[2]) > 1e-6 * voxels.size[2]:
         raise DataError(f"the part must stand on the plate z = 0, but its voxels begin at z = {voxels.origin[2]:g} mm")
-    solid = one_piece_on_plate(voxels, crumbs=0.0).solid
+    solid = one_piece_on_plate(voxels, max_fragments=0.0).solid
     x, y = (np.nonzero(solid.any(axis))[0] for axis in ((1, 2), (0, 2)))
     cropped = np.ascontiguousarray(solid[x[0] : x[-1] + 1, y[0] : y[-1] + 1])
     return cropped, (float(voxels.origin[0] + x[0] * voxels.size[0]), float(voxels.origin[1] + y[0] * voxels.size[1]))

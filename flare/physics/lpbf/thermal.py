@@ -130,13 +130,7 @@ class HeatStep:
 
 
 def heat_step(
-    faces: BoxFaces,
-    temperature: Array,
-    *,
-    duration: float,
-    source: Array,
-    material: Material,
-    machine: Machine,
+    faces: BoxFaces, temperature: Array, *, duration: float, source: Array, material: Material, machine: Machine
 ) -> HeatStep:
     """Take one backward-Euler step, (C/t + K + H) T = C T_old/t + H T_gas + q.
 

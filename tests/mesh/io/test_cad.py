@@ -27,7 +27,7 @@ def agreement(a, b):
 
 
 @pytest.mark.parametrize("axes", [(1, 0, 2), (2, 0, 1), (1, 2, 0)])
-def test_a_shape_lies_as_its_formula_does(axes):
+def test_a_cad_shape_equals_its_csg_solid(axes):
     part = on_plate(Placed(solid=(BLOCK | WEDGE) - ROD, axes=axes, signs=(1, -1, -1)))
     surface = solid_surface(triangulated(part).surface())
     scale = 60 / 8
@@ -46,13 +46,13 @@ def test_a_written_solid_is_read_back(tmp_path, capfd, kind):
     assert capfd.readouterr().out == ""
 
 
-def test_other_endings_are_refused(tmp_path):
+def test_other_suffixes_are_refused(tmp_path):
     with pytest.raises(DataError, match=r"\.step, \.stp, \.brep"):
         write_cad(tmp_path / "part.stl", BLOCK)
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_reader_who_goes_away_is_an_error_as_before():
+def test_gmsh_does_not_change_the_handling_of_broken_pipes():
     triangulated(on_plate(BLOCK))
     reading, writing = os.pipe()
     os.close(reading)

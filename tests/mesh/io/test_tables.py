@@ -64,7 +64,7 @@ def test_a_table_without_coordinates_is_rejected(tmp_path):
 
 
 @pytest.mark.parametrize("suffix", [".csv", ".npz"])
-def test_what_is_written_can_be_read_again_with_its_units(tmp_path, suffix):
+def test_a_written_table_is_read_again_with_its_units(tmp_path, suffix):
     mesh = Mesh(
         np.array([[1.0, 2.0], [7.0, 8.0]]),
         point_data={"normal": np.array([[3.0, 4.0], [9.0, 10.0]]), "stress": np.array([[1.5], [2.5]])},

@@ -157,7 +157,7 @@ def test_an_openfoam_case_is_its_cells_at_the_last_time(tmp_path):
     mesh = read_mesh(case)
     for found in (mesh, read_mesh(case / "case.foam")):
         np.testing.assert_array_equal(found.cell_data["p"], np.float32([3.5, 7.25]))
-    assert "p" not in mesh.point_data  # nothing is averaged behind one's back
+    assert "p" not in mesh.point_data  # cell data is not averaged to points
     np.testing.assert_allclose(mesh.cell_centers()[:, 0], [0.5, 1.5])
 
 
@@ -270,7 +270,7 @@ def test_data_that_cannot_be_joined_over_all_blocks_is_dropped_with_a_note(left,
     assert "mark" not in mesh.point_data
 
 
-def test_a_new_file_of_blocks_gets_its_place_with_them_or_not_at_all(tmp_path):
+def test_a_file_of_blocks_is_written_completely_or_not_at_all(tmp_path):
     mesh = from_pyvista(pv.MultiBlock({"left": plate(0), "right": plate(1)}))
 
     def written():

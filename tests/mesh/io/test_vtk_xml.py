@@ -123,7 +123,7 @@ def test_limits_are_checked_before_anything_is_unpacked(tmp_path):
         read_vtu(path, ReadLimits(points=1000, bytes=10**6))
 
 
-def test_changed_bytes_raise_no_other_error_than_ours(tmp_path):
+def test_damaged_bytes_raise_only_data_errors(tmp_path):
     """Damaged copies: each is read, or refused with a message."""
     write_vtu(tmp_path / "a.vtu", mixed())
     good, rng, path = (tmp_path / "a.vtu").read_bytes(), np.random.default_rng(0), tmp_path / "b.vtu"
@@ -317,7 +317,7 @@ def test_selected_polygons_are_those_of_the_whole(car):
 
 @pytest.mark.parametrize("length", [300, -60, -30])
 @pytest.mark.parametrize("how", [{"form": "appended"}, {"form": "appended", "raw": False}, {"form": "binary"}])
-def test_a_file_cut_short_is_damaged(length, how, tmp_path):
+def test_a_truncated_file_is_rejected(length, how, tmp_path):
     content = vtp(POINTS, POLYGONS, FIELDS, **how)
     with pytest.raises(DataError, match=r"a\.vtp"):
         read_vtp(written(tmp_path / "a.vtp", content[: length if length > 0 else len(content) + length - 20]), FIELDS)

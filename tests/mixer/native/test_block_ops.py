@@ -82,17 +82,8 @@ def test_nan_stays_in_its_row():
 )
 def test_any_block(heads, width, latents, depths, norm, activation, scale, shared, batch, points, kept):
     assume(heads * width > 1)  # the gradient of a norm over one channel is rounding error only
-    block = FLAREBlock(
-        heads * width,
-        heads,
-        latents,
-        kv_depth=depths[0],
-        ffn_depth=depths[1],
-        norm=norm,
-        activation=activation,
-        scale=scale,
-        shared_latents=shared,
-    )
+    options = {"kv_depth": depths[0], "ffn_depth": depths[1], "norm": norm, "activation": activation}
+    block = FLAREBlock(heads * width, heads, latents, scale=scale, shared_latents=shared, **options)
     generator = torch.Generator().manual_seed(3)
     mask = None if kept is None else torch.rand(batch, points, generator=generator) < kept
     x = noise((batch, points, heads * width), 1)
@@ -197,10 +188,8 @@ def activations_of(module, x):
     real=st.sampled_from([None, 0.0, 0.5, 1.0]),
 )
 def test_block_with_kept_activations_is_bit_exact(heads, width, depths, norm, activation, batch, points, real):
-    kv_depth, ffn_depth = depths
-    block = FLAREBlock(
-        heads * width, heads, 9, kv_depth=kv_depth, ffn_depth=ffn_depth, norm=norm, activation=activation
-    )
+    options = {"kv_depth": depths[0], "ffn_depth": depths[1], "norm": norm, "activation": activation}
+    block = FLAREBlock(heads * width, heads, 9, **options)
     x, generator = noise((batch, points, heads * width), 1), torch.Generator().manual_seed(3)
     mask = None if real is None else torch.rand(batch, points, generator=generator) < real
     assert len(activations_of(block, x)) == 1
@@ -285,27 +274,26 @@ def test_wrong_sizes_are_refused():
     block, x = FLAREBlock(16, 4, 8), noise((1, 50, 16), 1)
     weights = weights_of(block)
     q, how = block.mixer.latents, (1.0, 1e-5, [3, 3, 0, 0], False)
-    with pytest.raises(ValueError, match="weights are"):
-        torch.ops.flare.block(x, q, weights[:-1], None, *how)
-    with pytest.raises(ValueError, match=r"x is \[1, 50, 12\]"):
-        torch.ops.flare.block(x[..., :12], q, weights, None, *how)
-    with pytest.raises(ValueError, match=r"mask is \[1, 49\]"):
-        torch.ops.flare.block(x, q, weights, torch.ones(1, 49, dtype=torch.bool), *how)
-    with pytest.raises(TypeError, match=r"torch\.float64"):
-        torch.ops.flare.block(x.double(), q, weights, None, *how)
-    with pytest.raises(TypeError, match=r"mask is torch\.float32"):
-        torch.ops.flare.block(x, q, weights, torch.ones(1, 50), *how)
+    for error, fact, wrong in (
+        (ValueError, "weights are", (x, q, weights[:-1], None)),
+        (ValueError, r"x is \[1, 50, 12\]", (x[..., :12], q, weights, None)),
+        (ValueError, r"mask is \[1, 49\]", (x, q, weights, torch.ones(1, 49, dtype=torch.bool))),
+        (TypeError, r"torch\.float64", (x.double(), q, weights, None)),
+        (TypeError, r"mask is torch\.float32", (x, q, weights, torch.ones(1, 50))),
+    ):
+        with pytest.raises(error, match=fact):
+            torch.ops.flare.block(*wrong, *how)
     mlp, shape = [*block.ffn.parameters()], [16, 16, 16, 3, 1, 1, 0]
-    with pytest.raises(ValueError, match="weights are"):
-        torch.ops.flare.resmlp(x, mlp[:-1], shape, False)
-    with pytest.raises(ValueError, match=r"x is \[1, 50, 12\]"):
-        torch.ops.flare.resmlp(x[..., :12], mlp, shape, False)
-    with pytest.raises(ValueError, match=r"dy is \[1, 49, 16\]"):
-        torch.ops.flare.resmlp_backward(x, mlp, noise((1, 64, 64), 1), x[:, 1:], shape, True)
-    with pytest.raises(ValueError, match=r"kept is \[0\]"):
-        torch.ops.flare.resmlp_backward(x, mlp, noise((0,), 1), x, shape, True)
-    with pytest.raises(ValueError, match="skip_in=1"):
-        torch.ops.flare.resmlp(noise((4, 3), 1), mlp, [3, 8, 5, 1, 1, 0, 0], False)
+    for fact, wrong in (
+        ("weights are", (x, mlp[:-1], shape)),
+        (r"x is \[1, 50, 12\]", (x[..., :12], mlp, shape)),
+        ("skip_in=1", (noise((4, 3), 1), mlp, [3, 8, 5, 1, 1, 0, 0])),
+    ):
+        with pytest.raises(ValueError, match=fact):
+            torch.ops.flare.resmlp(*wrong, False)
+    for fact, kept, dy in ((r"dy is \[1, 49, 16\]", (1, 64, 64), x[:, 1:]), (r"kept is \[0\]", (0,), x)):
+        with pytest.raises(ValueError, match=fact):
+            torch.ops.flare.resmlp_backward(x, mlp, noise(kept, 1), dy, shape, True)
     out = torch.ops.flare.block(x.requires_grad_(), q, weights, None, 1.0, 1e-5, [3, 3, 0, 0], True)[0]
     assert torch.isfinite(out).all()
     with pytest.raises(ValueError, match="keep=True"):

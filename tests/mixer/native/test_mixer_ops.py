@@ -48,11 +48,7 @@ shapes = st.tuples(st.integers(1, 3), st.integers(1, 4), st.integers(1, 140), st
 
 @settings(max_examples=25)
 @given(
-    shape=shapes,
-    scale=st.floats(0.01, 3),
-    spread=st.floats(0.05, 2.5),
-    kept=st.floats(0, 1),
-    count=st.integers(1, 3),
+    shape=shapes, scale=st.floats(0.01, 3), spread=st.floats(0.05, 2.5), kept=st.floats(0, 1), count=st.integers(1, 3)
 )
 @example(shape=(1, 1, 1, 1, 1), scale=1.0, spread=1.0, kept=1.0, count=1)
 @example(shape=(2, 2, 64, 64, 4), scale=1.0, spread=1.0, kept=1.0, count=2)
@@ -65,9 +61,8 @@ def test_any_shape_scale_mask_and_number_of_threads(shape, scale, spread, kept, 
     before = torch.get_num_threads()
     torch.set_num_threads(count)
     try:
-        check(mix, [q, k, v], scale=scale, mask=mask)
-        check(encode, [q, k, v], scale=scale, mask=mask)
-        check(decode, [q, k, noise((B, H, M, D), 6)], scale=scale, mask=mask)
+        for function, third in ((mix, v), (encode, v), (decode, noise((B, H, M, D), 6))):
+            check(function, [q, k, third], scale=scale, mask=mask)
     finally:
         torch.set_num_threads(before)
 
@@ -221,12 +216,8 @@ def test_other_precisions_go_to_sdpa(dtype):
 
 def test_wrong_sizes_are_refused():
     q, k, v = tensors()
-    for wrong in (
-        (q[:2], k, v, None),
-        (q, k, v[:, :, :9], None),
-        (q, k, v, torch.ones(2, 36, dtype=torch.bool)),
-        (q[..., :4], k, v, None),
-    ):
+    mask = torch.ones(2, 36, dtype=torch.bool)
+    for wrong in ((q[:2], k, v, None), (q, k, v[:, :, :9], None), (q, k, v, mask), (q[..., :4], k, v, None)):
         with pytest.raises(ValueError, match="is \\["):
             torch.ops.flare.mix(*wrong, 1.0)
     with pytest.raises(ValueError, match="z is"):

@@ -386,11 +386,7 @@ LONG = skin(bar((300, 15, 12), (15.0, 15.0, 2.4)))
         (DataError, "z = 5 mm", lambda: prepare(replace(shelf(), origin=(0.0, 0.0, 5.0)))),
         (GeometryError, r"600 × 150 × 14\.4 mm", lambda: prepare(replace(shelf(), size=(37.5, 37.5, 1.2)))),
         (GeometryError, "300 × 15 × 12 mm.* 250 × 250 × 300 mm", lambda: prepare(LONG, **COARSE)),
-        (
-            GeometryError,
-            "part is only 2.36 mm long",
-            lambda: prepare(SHEET),
-        ),
+        (GeometryError, "part is only 2.36 mm long", lambda: prepare(SHEET)),
         (DataError, f"{MAX_VOXELS:,}", lambda: prepare(skin(bar((150, 150, 60), (15.0, 15.0, 12.0))))),
         (ConfigError, "voxel=nan", lambda: prepare(LONG, voxel=float("nan"))),
         (ConfigError, "layers=61.* 60", lambda: prepare(LONG, layers=61)),
