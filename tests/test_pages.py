@@ -30,8 +30,7 @@ NEEDS = {
     "part.vtu=plate.vtu",
     "docs/applications/cars.md": "data/drivaerml-40k=data/mine drivaerml_surface_presampled_1m=published/cars "
     "drivaerml_surface_presampled_40k=published/cars drivaerml=published/surfaces",
-    "docs/reference/dataset-format.md": "Geo-FNO/elasticity/Meshes=published/elasticity "
-    "LPBF_FLARE=published/parts data/lpbf",
+    "docs/benchmarks/datasets.md": "Geo-FNO/elasticity/Meshes=published/elasticity LPBF_FLARE=published/parts",
     "docs/paper/discrepancies.md": "data/drivaerml-40k=data/mine data/darcy data/elasticity=data/elasticity-demo "
     "data/listops data/text=data/listops data/pathfinder=data/listops",
     "docs/how-to/export.md": "runs/demo",
@@ -74,7 +73,6 @@ SMALLER = {
     "flare data make listops --min_length 10 --max_length 80": "--samples 300 --val_samples 11 --test_samples 11",
     "flare data make lpbf --layers": "--samples 3 --test-samples 1 --workers 1 --layers 60 --out data/coarse",
     "flare data make lpbf --samples": "--samples 3 --test-samples 1 --workers 1 --layers 60",
-    "flare data make lpbf --workers": "--samples 3 --test-samples 1 --workers 1 --layers 60 --out data/two-workers",
     "flare data make pathfinder": CLASSES,
     "flare data read elasticity": "--train 8 --test 4",
     "flare data read lpbf": "--train 3 --test 2",

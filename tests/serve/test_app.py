@@ -2,6 +2,7 @@
 
 import asyncio
 import errno
+import re
 import socket
 import threading
 import time
@@ -171,6 +172,13 @@ def test_the_description_lists_uploads_results_and_errors(description):
     assert set(answer) == {"application/json", "application/xml", "application/x-npz"}
     assert "202" in description["paths"]["/models/{name}/jobs"]["post"]["responses"]
     assert "201" in description["paths"]["/models/{name}/codes"]["post"]["responses"]
+
+
+def test_the_reference_page_lists_every_route(description):
+    page = (Path(__file__).parents[2] / "docs" / "reference" / "http-api.md").read_text(encoding="utf-8")
+    listed = set(re.findall(r"`([A-Z]+) (/[^`]*)`", page))
+    routes = {(method.upper(), path) for path, methods in description["paths"].items() for method in methods}
+    assert listed == routes
 
 
 def test_every_error_response_and_every_schema_is_described(description):

@@ -23,13 +23,47 @@ KINDS = ("published", "recreated", "stand-in", "user")
 in its place, data of a user."""
 
 
-INTRODUCTION = """# The benchmarks
+INTRODUCTION = """# Datasets
 
-This page is generated from the cards in `flare/data/benchmarks/cards` by `flare data card --all`. Each benchmark has
-two sources with one schema, so that a preset works with either: the published files (`flare data download NAME`, `flare
-data read NAME`) and our solver of the same equations (`flare data make NAME`). Only DrivAerML has no solver;
-`car-potential` is its stand-in. The provenance of a dataset states its kind: `published`, `recreated`, `stand-in` or
-`user`.
+Each benchmark has two sources with the same fields, so presets work with either: the published files, and data made by
+our [solver](solvers.md) of the same equations. Only DrivAerML has no solver; `car-potential` is its stand-in. This page is
+generated from the cards in `flare/data/benchmarks/cards` by `flare data card --all`.
+
+## Generate
+
+```bash
+flare data make darcy --samples 1200 --seed 0 --workers 2 --out data/darcy
+flare data make darcy --resolution 25 --stride 4 --grid node --samples 1000 --out data/small
+flare data info data/darcy
+flare data check data/darcy
+```
+
+Sample i depends on (seed, i) alone, so the files have the same bytes for any number of workers and on a dask cluster
+(`--scheduler tcp://host:8786`, with the extra `flare-engine[dask]`). A job that was stopped resumes with the same command.
+The folder also gets `gallery.png`, a picture of some samples, and `statistics.html`: ranges, histograms, residuals, samples
+that were drawn again, and statistics beside those of the published files.
+
+| | points | options |
+|---|---|---|
+| `darcy` | 85 × 85 | `--grid canonical` (as published) or `node` (exactly zero at the border); `--resolution`, `--stride` |
+| `elasticity` | 972 | `--material linear` or `rubber` (finite strain); `--fine` solves on 16 times as many elements |
+| `airfoil` | 221 × 51 | `--resolution full` or `half`, several times faster; `--stride`; `--residual` |
+| `pipe` | 129 × 129 | `--nodes 65`, several times faster; `--stride`; `--viscosity` |
+| `lpbf` | 736 to 47,542 | see [metal printing](../applications/metal-printing.md) |
+| `car-potential` | 40,000 | `--points`, up to 10 million; `--refinement`; see [cars](../applications/cars.md) |
+
+## Published files
+
+```bash
+flare data download elasticity --out data/elasticity
+flare data read elasticity --folder Geo-FNO/elasticity/Meshes --out data/elasticity
+flare data download lpbf --out data/lpbf
+flare data read lpbf --folder LPBF_FLARE --train 100 --test 20 --out data/lpbf-small
+```
+
+`download` gets the archive from the hub (with the extra `flare-engine[hub]`), verifies its checksum and reads it; an
+interrupted download resumes. `read` uses files on your machine. File names, sizes and splits are options with the published
+values as defaults. Nothing is unpickled.
 """
 
 
