@@ -28,7 +28,7 @@ from flare.mesh.io import SURFACES, ReadLimits
 from flare.mesh.mesh import Mesh
 from flare.mesh.sampling import MAX_POINTS, center_spacing, fill_with_voxels, median_edge, points_on_surface
 from flare.utils.errors import ConfigError, DataError, TooLarge, suggest_name
-from flare.utils.registry import imported
+from flare.utils.registry import import_attribute
 
 if TYPE_CHECKING:
     from flare.inference.surrogate import Surrogate
@@ -244,7 +244,7 @@ def sample_surface(
 def benchmark_mesher(schema: Schema) -> Callable[..., HexMesh] | None:
     """Return the function that meshes a geometry as the samples of a benchmark are meshed, if the benchmark has one."""
     mesher = card(schema.name).mesher if is_benchmark(schema) else None
-    return imported(mesher) if mesher else None
+    return import_attribute(mesher) if mesher else None
 
 
 def _training_points(schema: Schema, mesh: Mesh, spacing: float | None) -> Points | None:

@@ -12,7 +12,7 @@ from flare.reproduce.jobs import Job, Training, needed_data
 from flare.reproduce.ledger import Ledger, address
 from flare.reproduce.study import Cell, Item, select_cells
 from flare.utils.errors import ConfigError, suggest_name
-from flare.utils.registry import imported
+from flare.utils.registry import import_attribute
 
 
 def find_item(name: str) -> Item:
@@ -23,7 +23,7 @@ def find_item(name: str) -> Item:
     """
     if name not in ITEMS:
         raise ConfigError(f"unknown item {name!r}; {suggest_name(name, ITEMS)}  (see: flare reproduce list)")
-    item: Item = imported(ITEMS[name])
+    item: Item = import_attribute(ITEMS[name])
     return item
 
 

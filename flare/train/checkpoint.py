@@ -49,7 +49,7 @@ class Position:
     lowest_loss: float | None = None
     """Lowest smoothed loss, the reference for divergence."""
     loss_scaler: dict[str, Any] | None = None
-    """RunState of the loss scaler of float16."""
+    """State of the loss scaler of float16."""
     finished: bool = False
 
 
@@ -67,8 +67,7 @@ def collect(surrogate: Learner, optimizer: Optimizer, ema: WeightAverage | None 
     averaged = None
     if ema is not None:
         with ema.swapped_in(surrogate):
-            # Cloned, since the average is swapped out again.
-            averaged = {name: tensor.clone() for name, tensor in _whole(surrogate.state_dict()).items()}
+            averaged = {n: t.clone() for n, t in _whole(surrogate.state_dict()).items()}  # it is swapped out again
     return RunState(_whole(surrogate.state_dict()), averaged, _whole(_optimizer_tensors(surrogate, optimizer)))
 
 

@@ -117,12 +117,8 @@ class FieldTask:
             inputs, targets = self._statistics()
         else:
             inputs, targets = unknown_statistics(schema.in_dim), unknown_statistics(schema.out_dim)
-        return Surrogate(
-            model,
-            schema,
-            fit_normalizer(schema, INPUT_ROLES, inputs, wishes),
-            fit_normalizer(schema, ("target",), targets, wishes),
-        )
+        input_norm = fit_normalizer(schema, INPUT_ROLES, inputs, wishes)
+        return Surrogate(model, schema, input_norm, fit_normalizer(schema, ("target",), targets, wishes))
 
     def _statistics(self) -> tuple[ChannelStatistics, ChannelStatistics]:
         """Compute statistics of the inputs and targets of the training samples, bit-identical for any number of ranks.
@@ -148,15 +144,8 @@ class FieldTask:
         """Return a loader of the micro-batches of one epoch."""
         data = self.data
         subsample = Subsample(data.subsample, data.subsample_from, data.subsample_growth * epochs)
-        return training_loader(
-            self.dataset,
-            plan,
-            points=self.ranks.points,
-            subsample=subsample,
-            symmetry=Symmetry(data.mirror, data.turn),
-            workers=data.workers,
-            pin=pin,
-        )
+        how: dict[str, Any] = {"symmetry": Symmetry(data.mirror, data.turn), "workers": data.workers, "pin": pin}
+        return training_loader(self.dataset, plan, points=self.ranks.points, subsample=subsample, **how)
 
     def loss(self, predict: Predict, batch: Batch) -> Tensor:
         """Compute the mean loss over samples and fields, with the gradient term if it has a weight.
@@ -226,9 +215,8 @@ class FieldTask:
         """Write the report of a finished run."""
         from flare.report.run import write_field_report  # imports matplotlib
 
-        return write_field_report(
-            run.path, learner, self.dataset, self.test, result, run.config().to_dict(), run.records()
-        )
+        settings, records = run.config().to_dict(), run.records()
+        return write_field_report(run.path, learner, self.dataset, self.test, result, settings, records)
 
     @staticmethod
     def summary(result: Mapping[str, Any]) -> list[str]:

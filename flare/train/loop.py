@@ -77,9 +77,7 @@ class Trainer:
         # A checkpoint at the end of the stable phase of wsd allows to extend the run from there.
         self._stable_until = decay_start(self.total_steps, config.optim) if config.optim.schedule == "wsd" else None
         self.position = Position(data_fingerprint=task.dataset.fingerprint)
-        self._signal = SignalGuard()
-        self._agreed_signal = 0
-        self._save_due = False
+        self._signal, self._agreed_signal, self._save_due = SignalGuard(), 0, False
         self._begin = self._saved_at = time.monotonic()
         self._cpu_begin = time.process_time()
         self._recent: list[float] = []
@@ -279,9 +277,7 @@ class Trainer:
         split = next(iter(self.task.evaluated))
         errors = self.errors_of(split)
         record: dict[str, Any] = {"kind": "evaluate", "step": self.position.step, "epoch": epoch}
-        record |= {"split": split, **self.scores(errors, split)}
-        record["seconds"] = time.monotonic() - self._begin
-        record["cpu_seconds"] = time.process_time() - self._cpu_begin
+        record |= {"split": split, **self.scores(errors, split), **self._elapsed()}
         if self.fabric.is_global_zero:
             self.run.log(record)
             scores = ", ".join(f"{name} {score:.4f}" for name, score in self.task.scores(errors).items())
@@ -325,11 +321,15 @@ class Trainer:
         self._saved_at = time.monotonic()
 
     def _write(self, name: str, state: RunState, random_states: dict[str, Tensor]) -> None:
-        self.position.seconds = time.monotonic() - self._begin
-        self.position.cpu_seconds = time.process_time() - self._cpu_begin
+        vars(self.position).update(self._elapsed())
         self.position.loss_scaler = self._scaler.state_dict() if self._scaler is not None else None
         folder = self.run.checkpoints / name
         save_checkpoint(folder, self.surrogate, state, random_states, self.position)
+
+    def _elapsed(self) -> dict[str, float]:
+        """Return the training time over all sessions."""
+        cpu_seconds = time.process_time() - self._cpu_begin
+        return {"seconds": time.monotonic() - self._begin, "cpu_seconds": cpu_seconds}
 
     def resume(self) -> None:
         """Continue from the last checkpoint of the run, bit for bit as if it had not stopped (on a CPU)."""
@@ -359,10 +359,9 @@ class Trainer:
         return states
 
     def _own_random(self) -> dict[str, Tensor]:
-        states = {"random/cpu": torch.get_rng_state()}
-        if self.fabric.device.type == "cuda":
-            states["random/cuda"] = torch.cuda.get_rng_state(self.fabric.device)
-        return states
+        on_gpu = self.fabric.device.type == "cuda"
+        cuda = {"random/cuda": torch.cuda.get_rng_state(self.fabric.device)} if on_gpu else {}
+        return {"random/cpu": torch.get_rng_state(), **cuda}
 
     def _restore_random(self, states: dict[str, Tensor]) -> None:
         rank, ranks = self.fabric.global_rank, self.fabric.world_size

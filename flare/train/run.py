@@ -98,11 +98,9 @@ def train_run(
         config = _anchored(resolve_config(preset=preset, recipe=recipe, settings=overrides))
         folder = Path(out) if out else default_folder(config, preset, recipe, overrides.get("model.name"))
     extended = resumed is not None and bool(overrides)
-    task = None
-    if extended or not (folder / "result.json").exists():
-        task = make_task(config)
-        if memory_check:
-            check_fits(config, task)
+    task = make_task(config) if extended or not (folder / "result.json").exists() else None
+    if task is not None and memory_check:
+        check_fits(config, task)
     if extended:
         result = extend(folder, task=task, **overrides)
     elif resumed is not None:
@@ -293,12 +291,6 @@ def read_result(run: Path) -> dict[str, Any]:
         raise CheckpointError(f"{run / 'result.json'} cannot be read ({error}); remove it and resume the run") from None
 
 
-def write_run_report(run: str | os.PathLike[str]) -> Path:
-    """Write `report.html` and `pictures/` into the folder of a finished run."""
-    folder = RunFolder(run)
-    return make_task(folder.config()).write_report(folder, task_of_run(run).load(run), read_result(folder.path))
-
-
 def _anchored(config: TrainConfig) -> TrainConfig:
     """Make the dataset path absolute, so that the run can be resumed from any folder."""
     path = config.data.path
@@ -349,7 +341,7 @@ def steps_within(seconds: float, trainer: Trainer, begun: float) -> int:
     step, evaluation = trainer.profile()
     splits = list(trainer.task.evaluated.values())
     passes = 1 if trainer.ema is None else 2
-    # After the last step all splits are evaluated; error bars and report take about as long as two evaluations.
+    # All splits are evaluated after the last step; error bars and report take about as long as two evaluations.
     final = evaluation * (passes * sum(map(len, splits)) / len(splits[0]) + 2)
     left = 0.95 * seconds - (time.monotonic() - begun) - RESERVE - final
     steps = int(left / (step + passes * evaluation / (trainer.config.evaluate_every * trainer.plan.steps)))

@@ -13,7 +13,8 @@ Update = Callable[..., None]
 """Called as `update(advance=1, text="loss 0.012")`."""
 Display = Callable[[str, int, int, str], AbstractContextManager[Update]]
 """Takes label, total, units done before and name of the unit."""
-_displays: list[Display] = []
+displays: list[Display] = []
+"""Registered displays; the last one is used."""
 
 
 @contextmanager
@@ -27,21 +28,11 @@ def progress(label: str, total: int, *, done: int = 0, unit: str = "samples", qu
         unit: Name of the units.
         quiet: Report nothing, for other ranks and tests.
     """
-    if quiet or not _displays:
+    if quiet or not displays:
         yield lambda advance=1, text="": None
         return
-    with _displays[-1](label, total, done, unit) as update:
+    with displays[-1](label, total, done, unit) as update:
         yield update
-
-
-def add_display(display: Display) -> None:
-    """Show progress with this display from now on."""
-    _displays.append(display)
-
-
-def remove_display(display: Display) -> None:
-    """Undo `add_display`."""
-    _displays.remove(display)
 
 
 @contextmanager

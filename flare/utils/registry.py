@@ -113,9 +113,6 @@ def _origin(entry: object) -> str:
     return entry if isinstance(entry, str) else f"{entry.__module__}:{entry.__qualname__}"  # type: ignore[attr-defined]
 
 
-imported = import_attribute
-
-
 def class_named(name: str, table: Mapping[str, str], what: str) -> Any:
     """Import the class that `table` holds under `name` as `module:class`; errors call it `what`."""
     if name not in table:

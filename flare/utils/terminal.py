@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 
-from flare.utils.progress import Update, add_display, remove_display
+from flare.utils.progress import Update, displays
 from flare.utils.text import duration
 
 
@@ -36,7 +36,7 @@ def attach() -> None:
     logger = logging.getLogger("flare")
     logger.addHandler(_handler)
     logger.setLevel(logging.INFO)
-    add_display(_display)
+    displays.append(_display)
 
 
 @contextmanager
@@ -50,7 +50,7 @@ def attached() -> Iterator[None]:
         yield
     finally:
         logging.getLogger("flare").removeHandler(_handler)
-        remove_display(_display)
+        displays.remove(_display)
 
 
 def _display(label: str, total: int, done: int, unit: str) -> AbstractContextManager[Update]:

@@ -35,7 +35,8 @@ def answer(source: Source, path: str) -> tuple[str, bytes]:
     if path == "catalogue":
         return JSON, json.dumps(source.catalogue()).encode()
     if found := re.fullmatch(r"samples/(\d{1,9})(?:/(.+))?", path):
-        return ARRAYS, _pack(_arrays(source, int(found[1]), found[2] or ""))
+        arrays = _arrays(source, int(found[1]), found[2] or "")
+        return ARRAYS, save({name: np.ascontiguousarray(array) for name, array in arrays.items()})
     raise NotThere(f"there is no {path!r}")
 
 
@@ -49,7 +50,3 @@ def _arrays(source: Source, sample: int, rest: str) -> Arrays:
     if found := re.fullmatch(r"modes/(\d{1,6})/(\d{1,6})", rest):
         return source.modes(sample, int(found[1]), int(found[2]))
     raise NotThere(f"there is no {rest!r} of a sample")
-
-
-def _pack(arrays: Arrays) -> bytes:
-    return save({name: np.ascontiguousarray(array) for name, array in arrays.items()})

@@ -7,10 +7,12 @@ from typing import Any
 import numpy as np
 
 from flare.data.dataset import Dataset
-from flare.data.sample import Sample
+from flare.data.sample import Role, Sample
 from flare.mesh.topology import grid_triangles, surface_triangles
 from flare.utils.errors import DataError
-from flare.view.source import VERSION, Arrays, NotThere, Source, unit_of
+from flare.view.source import Arrays, NotThere, Source, describe_schema, find_channel
+
+SHOWN: tuple[Role, ...] = ("target", "feature", "extra")
 
 
 class DatasetSource(Source):
@@ -18,9 +20,9 @@ class DatasetSource(Source):
 
     def __init__(self, dataset: Dataset, *, split: str | None = None) -> None:
         self.dataset, self.schema = dataset, dataset.schema
-        self.dimension = len(self.schema.fields[self.schema.points].components)
-        if self.dimension not in (2, 3):
-            raise DataError(f"{dataset.path}: points of {self.dimension} dimensions cannot be drawn; only 2 or 3")
+        dimension = len(self.schema.fields[self.schema.points].components)
+        if dimension not in (2, 3):
+            raise DataError(f"{dataset.path}: points of {dimension} dimensions cannot be drawn; only 2 or 3")
         splits = [split] if split else dataset.splits
         self.split_of = {int(i): name for name in reversed(splits) for i in dataset.split(name)}
         if not self.split_of:
@@ -28,27 +30,13 @@ class DatasetSource(Source):
 
     def catalogue(self) -> dict[str, Any]:
         """Return the title, fields and samples; see `Source`."""
-        schema, sizes, titles = self.schema, self.dataset.sizes, self.dataset.titles()
-        return {
-            "version": VERSION,
-            "title": schema.name,
-            "facts": [["dataset", self.dataset.path.name], ["samples", f"{len(self.dataset):,}"]],
-            "dimension": self.dimension,
-            "length_unit": unit_of(schema.fields[schema.points].unit),
-            "fields": [
-                {"name": channel, "unit": unit_of(schema.fields[name].unit), "role": schema.fields[name].role}
-                for name in schema.named("target", "feature", "extra")
-                for channel in self.schema.channels_of(name)
-            ],
-            "parameters": [
-                {"name": name, "unit": unit_of(schema.fields[name].unit)} for name in schema.named("parameter")
-            ],
-            "samples": [
-                {"id": i, "split": split, "points": int(sizes[i]), "name": titles[i]}
-                for i, split in sorted(self.split_of.items())
-            ],
-            "spectra": None,
-        }
+        sizes, titles = self.dataset.sizes, self.dataset.titles()
+        facts = [["dataset", self.dataset.path.name], ["samples", f"{len(self.dataset):,}"]]
+        samples = [
+            {"id": i, "split": split, "points": int(sizes[i]), "name": titles[i]}
+            for i, split in sorted(self.split_of.items())
+        ]
+        return describe_schema(self.schema, SHOWN, title=self.schema.name, facts=facts, samples=samples)
 
     def geometry(self, sample: int) -> Arrays:
         """Return points, triangles and parameters; see `Source`."""
@@ -60,7 +48,7 @@ class DatasetSource(Source):
 
     def field(self, sample: int, name: str) -> Arrays:
         """Return one channel; see `Source`."""
-        field, column = self._find(name)
+        field, column = find_channel(self.schema, SHOWN, name)
         return {"truth": np.asarray(self.read(sample).values[field][:, column])}
 
     def read(self, sample: int) -> Sample:
@@ -73,10 +61,3 @@ class DatasetSource(Source):
         if sample.cells is not None and self.schema.cell_type:
             return surface_triangles(sample.cells, self.schema.cell_type)
         return None if self.schema.grid is None else grid_triangles(*self.schema.grid)
-
-    def _find(self, channel: str) -> tuple[str, int]:
-        """Return the field of a channel and its column."""
-        for field in self.schema.named("target", "feature", "extra"):
-            if channel in (channels := self.schema.channels_of(field)):
-                return field, channels.index(channel)
-        raise NotThere(f"there is no field {channel!r}")

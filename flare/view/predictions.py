@@ -10,7 +10,7 @@ import numpy as np
 from flare.data.importing.fields import CENTRES
 from flare.mesh.mesh import OTHER
 from flare.mesh.topology import outer_triangles
-from flare.view.source import VERSION, Arrays, NotThere, Source, unit_of
+from flare.view.source import Arrays, Source, describe_schema, find_channel
 
 if TYPE_CHECKING:
     from flare.inference.prediction import Prediction
@@ -29,32 +29,14 @@ class PredictionSource(Source):
         self.title, self.prediction, self.summary = title, prediction, summary
         self.mesh = prediction.inputs.mesh
         self.schema = prediction.schema
-        self._channels = {
-            channel: (name, column)
-            for name in prediction.fields
-            for column, channel in enumerate(self.schema.channels_of(name))
-        }
 
     def catalogue(self) -> dict[str, Any]:
         """Describe the sample; see `flare.view.source.Source`."""
-        schema, familiarity = self.schema, self.summary["familiarity"]
-        units = {name: unit_of(field.unit) for name, field in schema.fields.items()}
+        familiarity = self.summary["familiarity"]
         facts = [["familiarity", f"{familiarity['score']:.2f}, {familiarity['verdict']}"]] if familiarity else []
-        return {
-            "version": VERSION,
-            "title": self.title,
-            "facts": facts,
-            "dimension": len(schema.fields[schema.points].components),
-            "length_unit": units[schema.points],
-            "fields": [
-                {"name": channel, "unit": units[name], "role": "target"}
-                for channel, (name, _) in self._channels.items()
-            ],
-            "parameters": [{"name": name, "unit": units[name]} for name in schema.named("parameter")],
-            "samples": [{"id": 0, "split": "upload", "points": self.summary["points"]}],
-            "start": "upload",
-            "spectra": None,
-        }
+        samples = [{"id": 0, "split": "upload", "points": self.summary["points"]}]
+        catalogue = describe_schema(self.schema, ("target",), title=self.title, facts=facts, samples=samples)
+        return catalogue | {"start": "upload"}
 
     def geometry(self, sample: int) -> Arrays:
         """Return points, triangles and parameters; the page warns of a high OOD score."""
@@ -70,9 +52,7 @@ class PredictionSource(Source):
 
     def field(self, sample: int, name: str) -> Arrays:
         """Return the prediction of one channel, and the truth if the mesh had it."""
-        if name not in self._channels:
-            raise NotThere(f"there is no field {name!r}")
-        field, column = self._channels[name]
+        field, column = find_channel(self.schema, ("target",), name)
         predicted = self.prediction.fields[field]
         arrays = {"prediction": predicted}
         truth = self.prediction.kept.get(field) if self.mesh is not None and self.mesh.has_cells else None

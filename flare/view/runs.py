@@ -18,8 +18,8 @@ from flare.models.spectra import effective_rank, flare_layers
 from flare.train.run import read_result
 from flare.train.run_folder import RunFolder
 from flare.utils.errors import ConfigError, DataError
-from flare.view.datasets import DatasetSource
-from flare.view.source import Arrays, NotThere
+from flare.view.datasets import SHOWN, DatasetSource
+from flare.view.source import Arrays, NotThere, find_channel
 
 CACHED_SAMPLES = 4
 """Number of samples whose predictions and eigenvectors are cached."""
@@ -90,7 +90,7 @@ class RunSource(DatasetSource):
     def field(self, sample: int, name: str) -> Arrays:
         """Return the truth of one channel, and the prediction if it is a target."""
         arrays = super().field(sample, name)
-        field, column = self._find(name)
+        field, column = find_channel(self.schema, SHOWN, name)
         if self.schema.fields[field].role != "target":
             return arrays
         predicted = self._predict(sample)[field]

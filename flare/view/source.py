@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
 
+from flare.data.sample import Role, Schema
 from flare.utils.errors import DataError
 
 Arrays = Mapping[str, np.ndarray]
@@ -45,6 +46,36 @@ class Source(Protocol):
 
 class NotThere(DataError):
     """A requested sample, field or mode that does not exist."""
+
+
+def describe_schema(
+    schema: Schema, roles: Sequence[Role], *, title: str, facts: list[list[str]], samples: list[dict[str, Any]]
+) -> dict[str, Any]:
+    """Return the catalogue of samples of a schema; every channel of the fields of these roles is shown."""
+    units = {name: unit_of(field.unit) for name, field in schema.fields.items()}
+    return {
+        "version": VERSION,
+        "title": title,
+        "facts": facts,
+        "dimension": len(schema.fields[schema.points].components),
+        "length_unit": units[schema.points],
+        "fields": [
+            {"name": channel, "unit": units[name], "role": schema.fields[name].role}
+            for name in schema.named(*roles)
+            for channel in schema.channels_of(name)
+        ],
+        "parameters": [{"name": name, "unit": units[name]} for name in schema.named("parameter")],
+        "samples": samples,
+        "spectra": None,
+    }
+
+
+def find_channel(schema: Schema, roles: Sequence[Role], channel: str) -> tuple[str, int]:
+    """Return the field of a channel and its column."""
+    for field in schema.named(*roles):
+        if channel in (channels := schema.channels_of(field)):
+            return field, channels.index(channel)
+    raise NotThere(f"there is no field {channel!r}")
 
 
 def unit_of(unit: str) -> str:

@@ -58,10 +58,7 @@ def place(config: TrainConfig, fabric: Fabric) -> Ranks:
     together = config.point_ranks or world
     if world % together:
         raise ConfigError(f"point_ranks={together} does not divide the {world} ranks")
-    group = None
-    for first in range(0, world, together):  # every rank must create every group
-        made = dist.new_group(list(range(first, first + together)), timeout=timeout(config))
-        if first <= rank < first + together:
-            group = made
+    limit = timeout(config)
+    groups = [dist.new_group([*range(first, first + together)], timeout=limit) for first in range(0, world, together)]
     samples, points = Share(rank // together, world // together), Share(rank % together, together)
-    return Ranks(samples, points, group, fabric.device)
+    return Ranks(samples, points, groups[samples.index], fabric.device)  # every rank must create every group

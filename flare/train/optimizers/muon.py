@@ -7,11 +7,10 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.optim import Optimizer
 
 from flare.mixer import native
 from flare.mixer.native.library import call
-from flare.train.optimizers.stacks import adamw_step, stacks
+from flare.train.optimizers.stacks import MatrixOptimizer
 
 COEFFICIENTS = (
     (8.3837, -24.7659, 18.3571),
@@ -55,10 +54,8 @@ def _orthogonalize_native(x: Tensor, coefficients: Sequence[tuple[float, float, 
     return out
 
 
-class Muon(Optimizer):
+class Muon(MatrixOptimizer):
     """Muon for parameter groups marked `matrices`, AdamW for the others.
-
-    All matrices of one shape form one stack, so a step is a few batched products.
 
     Args:
         params: Parameter groups, see `parameter_groups`.
@@ -85,16 +82,6 @@ class Muon(Optimizer):
         defaults = {"lr": lr, "betas": betas, "eps": eps, "momentum": momentum, "weight_decay": 0.0, "fused": fused}
         super().__init__(params, defaults)
 
-    @torch.no_grad()
-    def step(self, closure: None = None) -> None:  # type: ignore[override]
-        """Update all parameters that have a gradient."""
-        for group in self.param_groups:
-            if not group["matrices"]:
-                adamw_step(self.state, group)
-                continue
-            for params, grads in stacks(group["params"]):
-                self._update(params, grads, group)
-
     def _update(self, params: list[Tensor], grads: list[Tensor], group: dict[str, Any]) -> None:
         for p in params:
             if "momentum" not in self.state[p]:
@@ -104,5 +91,4 @@ class Muon(Optimizer):
         ahead = torch.stack(torch._foreach_lerp(grads, momenta, group["momentum"]))
         updates = orthogonalize(ahead, self.coefficients)
         size = group["lr"] * UPDATE_RMS * max(params[0].shape) ** 0.5
-        torch._foreach_mul_(params, 1 - group["lr"] * group["weight_decay"])
-        torch._foreach_add_(params, updates.unbind(), alpha=-size)
+        self._decay_and_add(params, updates, size, group)

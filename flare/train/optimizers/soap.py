@@ -7,19 +7,18 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.optim import Optimizer
 
-from flare.train.optimizers.stacks import adamw_step, stacks
+from flare.train.optimizers.stacks import MatrixOptimizer
 
 # n matrices of one shape, r rows, c columns
 
 
-class SOAP(Optimizer):
+class SOAP(MatrixOptimizer):
     """SOAP for parameter groups marked `matrices`, AdamW for the others.
 
     SOAP averages the covariances of the rows (G Gᵀ) and of the columns (Gᵀ G) of the gradients G of a matrix, and runs
-    Adam in their eigenbases. One power iteration and a QR decomposition refresh the bases every few steps. All matrices
-    of one shape form one stack, so a step is a few batched products.
+    Adam in their eigenbases. One power iteration and a QR decomposition refresh the bases every few steps. The first
+    step of a matrix only fits its eigenbases.
 
     Args:
         params: Parameter groups, see `parameter_groups`.
@@ -43,18 +42,8 @@ class SOAP(Optimizer):
         defaults = {"lr": lr, "betas": betas, "eps": eps, "refresh": refresh, "weight_decay": 0.0, "fused": fused}
         super().__init__(params, defaults)
 
-    @torch.no_grad()
-    def step(self, closure: None = None) -> None:  # type: ignore[override]
-        """Update all parameters that have a gradient. The first step of a matrix only fits its eigenbases."""
-        for group in self.param_groups:
-            if not group["matrices"]:
-                adamw_step(self.state, group)
-                continue
-            for params, grads in stacks(group["params"]):
-                self._update(params, torch.stack(grads), group)
-
-    def _update(self, params: list[Tensor], grad_nrc: Tensor, group: dict[str, Any]) -> None:
-        states = [self.state[p] for p in params]
+    def _update(self, params: list[Tensor], grads: list[Tensor], group: dict[str, Any]) -> None:
+        states, grad_nrc = [self.state[p] for p in params], torch.stack(grads)
         beta1, beta2 = group["betas"]
         if not states[0]:
             for state, start in zip(states, _start(grad_nrc, beta2), strict=True):
@@ -70,8 +59,7 @@ class SOAP(Optimizer):
         turned_nrc = (u_nrr.mT @ mean_nrc @ v_ncc) / square_nrc.sqrt().add_(group["eps"])
         update_nrc = u_nrr @ turned_nrc @ v_ncc.mT
         size = group["lr"] * (1 - beta2**step) ** 0.5 / (1 - beta1**step)
-        torch._foreach_mul_(params, 1 - group["lr"] * group["weight_decay"])
-        torch._foreach_add_(params, update_nrc.unbind(), alpha=-size)
+        self._decay_and_add(params, update_nrc, size, group)
         rows_nrr.lerp_(grad_nrc @ grad_nrc.mT, 1 - beta2)
         columns_ncc.lerp_(grad_nrc.mT @ grad_nrc, 1 - beta2)
         if step % group["refresh"] == 0:
