@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from flare.data.sample import Sample, input_array
+from flare.data.sample import Sample, Schema, input_array
 from flare.models.streaming import CHUNK, Stream, can_stream, flare_blocks, flare_model, spans
 from flare.utils.environment import available_memory_mb
 from flare.utils.errors import ConfigError, DataError
@@ -155,6 +155,12 @@ def empty_outputs(surrogate: Surrogate, count: int) -> dict[str, np.ndarray]:
     }
 
 
+def target_columns(schema: Schema, rows: np.ndarray) -> dict[str, np.ndarray]:
+    """Return the columns (N, channels) of every target in rows (N, out_dim), without a copy."""
+    ends = np.cumsum(schema.widths("target"))[:-1]
+    return dict(zip(schema.named("target"), np.split(rows, ends, axis=1), strict=True))
+
+
 def as_fields(outputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     """Return fields of one component as (N,), others as (N, channels)."""
     return {name: values[:, 0] if values.shape[1] == 1 else values for name, values in outputs.items()}
@@ -206,8 +212,6 @@ def _read(surrogate: Surrogate, sample: Sample, start: int, stop: int) -> Tensor
 def _store(surrogate: Surrogate, encoded: Tensor, outputs: Mapping[str, np.ndarray]) -> np.ndarray:
     """Store normalized targets [n, out_dim] as physical fields; return them as one array."""
     decoded = surrogate.target_norm.decode(encoded.to(surrogate.target_norm.scale.dtype)).cpu().numpy()
-    column = 0
-    for array in outputs.values():
-        array[...] = decoded[:, column : column + array.shape[1]]
-        column += array.shape[1]
+    for name, part in target_columns(surrogate.schema, decoded).items():
+        outputs[name][...] = part
     return decoded

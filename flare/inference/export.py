@@ -133,8 +133,7 @@ def _write_torch(program: Any, path: Path, facts: dict[str, str]) -> None:
 
 
 def _open_torch(path: Path) -> Program:
-    run = torch.export.load(path).module()
-    return lambda inputs, mask: run(inputs, mask)
+    return torch.export.load(path).module()
 
 
 def _write_onnx(program: Any, path: Path, facts: dict[str, str]) -> None:
@@ -213,14 +212,11 @@ def _sizes(points: int | None, trials: int) -> list[tuple[int, int]]:
 @contextmanager
 def _quiet() -> Iterator[None]:
     """Silence the messages of the exporters."""
-    loggers = [logging.getLogger(name) for name in ("torch.onnx", "onnxscript", "onnx_ir")]
-    levels = [logger.level for logger in loggers]
-    for logger in loggers:
-        logger.setLevel(logging.ERROR)
+    before = logging.root.manager.disable
+    logging.disable(logging.WARNING)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             yield
     finally:
-        for logger, level in zip(loggers, levels, strict=True):
-            logger.setLevel(level)
+        logging.disable(before)

@@ -125,16 +125,10 @@ class Prediction:
 
     def _points_mesh(self) -> Mesh:
         """Return a mesh of vertices with the other fields of a table or of arrays without cells."""
-        number = np.arange(len(self.sample.values[self.schema.points]), dtype=np.int64)
-        return Mesh(
-            self._exact_points(),
-            number,
-            number + 1,
-            np.ones(len(number), np.uint8),
-            point_data=self.kept,
-            units=_units_of(self.inputs.mesh, self.kept),
-            name=self.name,
-        )
+        points = self._exact_points()
+        number, units = np.arange(len(points), dtype=np.int64), _units_of(self.inputs.mesh, self.kept)
+        types = np.ones(len(points), np.uint8)
+        return Mesh(points, number, number + 1, types, point_data=self.kept, units=units, name=self.name)
 
     def _exact_points(self) -> np.ndarray:
         """Return the points at the precision of the file, in a floating-point type."""

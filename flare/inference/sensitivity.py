@@ -189,8 +189,7 @@ def point_weights(points: Tensor, cells: Cells) -> Tensor:
         # k edges span √det(E Eᵀ) / k! in any number of dimensions; degenerate cells have no size and no gradient.
         gram = torch.linalg.det(edges @ edges.transpose(1, 2)).clamp_min(torch.finfo(points.dtype).tiny)
         size = gram.sqrt() / math.factorial(edges.shape[1])
-        share = (size / simplices.shape[1])[:, None].expand(simplices.shape)
-        weights = weights.index_add(0, simplices.reshape(-1), share.reshape(-1))
+        weights = _spread(weights, simplices, size)
     return weights
 
 
@@ -206,9 +205,14 @@ def differentiable_area_vectors(points: Tensor, cells: Cells) -> Tensor:
             normal = torch.stack([edge[:, 1], -edge[:, 0]], 1)
         else:
             raise ConfigError("a force needs triangles or quads in space, or lines in the plane")
-        share = (normal / simplices.shape[1])[:, None].expand(-1, simplices.shape[1], -1)
-        areas = areas.index_add(0, simplices.reshape(-1), share.reshape(-1, points.shape[1]))
+        areas = _spread(areas, simplices, normal)
     return areas
+
+
+def _spread(totals: Tensor, simplices: Tensor, values: Tensor) -> Tensor:
+    """Add the value of each simplex to its corners in equal parts."""
+    corners = simplices.shape[1]
+    return totals.index_add(0, simplices.reshape(-1), (values / corners).repeat_interleave(corners, 0))
 
 
 def _simplices(points: Tensor, cells: Cells) -> list[Tensor]:

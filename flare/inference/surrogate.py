@@ -269,9 +269,9 @@ class Surrogate(Learner):
             raise DataError(f"{name!r} holds {array.dtype}; real numbers are expected")
         if not isinstance(values, np.memmap):  # which stays on disk
             array = array.astype(np.float32, copy=False)
-        shape = (width,) if field.role == "parameter" else (count, width)
         if field.role == "feature" and array.ndim == 0:
             array = np.full(count, array)
+        shape = (width,) if field.role == "parameter" else (count, width)
         if array.shape != shape and not (width == 1 and array.shape == shape[:-1]):
             wanted = str(shape) if name != self.schema.points else f"(N, {width})"
             raise DataError(f"{name!r} has shape {array.shape}, expected {wanted}: {', '.join(field.components)}")

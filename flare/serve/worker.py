@@ -99,6 +99,7 @@ def describe_model(name: str, run: str, served: ServedModel) -> dict[str, Any]:
     from flare.inference.encoding import fingerprint
     from flare.models import count_parameters
     from flare.models.flare import FLAREModel
+    from flare.train.run_folder import RunFolder
 
     surrogate, calibration = served.surrogate, served.calibration
     card: dict[str, Any] = {
@@ -112,11 +113,8 @@ def describe_model(name: str, run: str, served: ServedModel) -> dict[str, Any]:
         "can_encode": isinstance(surrogate.network, FLAREModel),
         "calibration": dict(calibration.report) if calibration else None,
     }
-    with suppress(OSError, ValueError):
-        lines = (Path(run) / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
-        evaluated = [entry for entry in map(json.loads, lines) if entry.get("kind") == "evaluate"]
-        card["evaluation"] = evaluated[-1] if evaluated else None
-    return card
+    evaluated = [record for record in RunFolder(run).records() if record["kind"] == "evaluate"]
+    return card | {"evaluation": evaluated[-1] if evaluated else None}
 
 
 def run_job(

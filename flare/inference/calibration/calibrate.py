@@ -26,6 +26,7 @@ from flare.data.sample import Sample, input_array, target_array
 from flare.inference.calibration.conformal import ErrorBars, coverage, fit_error_bars
 from flare.inference.calibration.ood import OODDetector, fit_ood_detector
 from flare.inference.calibration.parameter_ranges import Ranges, fit_ranges, outside_ranges, range_warning
+from flare.inference.chunked import as_fields, target_columns
 from flare.inference.encoding import encode, fingerprint
 from flare.inference.surrogate import Surrogate
 from flare.models.flare import FLAREModel
@@ -97,11 +98,8 @@ class Calibration:
         """
         half_widths = None
         if self.error_bars is not None and fields is not None:
-            schema = surrogate.schema
             rows = self.error_bars.half_widths(_channels(surrogate, sample, _side_by_side(surrogate, fields)))
-            ends = np.cumsum(schema.widths("target"))[:-1]
-            parts = zip(schema.named("target"), np.split(rows.astype(np.float32), ends, axis=1), strict=True)
-            half_widths = {name: part[:, 0] if part.shape[1] == 1 else part for name, part in parts}
+            half_widths = as_fields(target_columns(surrogate.schema, rows.astype(np.float32)))
         score = rank = None
         if self.ood is not None:
             vector = latent_vector(encode(surrogate, sample).latents if latents is None else latents)
@@ -194,12 +192,11 @@ def calibrate(
     elif len(held_out) < FEWEST_TO_COMPARE or len(seen) < FEWEST_TO_COMPARE:
         report["no_familiarity"] = f"{len(held_out)} held-out samples; at least {FEWEST_TO_COMPARE} are needed"
     else:
-        ood = fit_ood_detector(
-            *(
-                np.stack([latent_vector(encode(surrogate, dataset[int(i)]).latents) for i in indices])
-                for indices in (seen, held_out)
-            )
+        vectors = (
+            np.stack([latent_vector(encode(surrogate, dataset[int(i)]).latents) for i in indices])
+            for indices in (seen, held_out)
         )
+        ood = fit_ood_detector(*vectors)
     spacing = float(np.median([_spacing(dataset[i].values[dataset.schema.points]) for i in seen[:16]]))
     ranges = fit_ranges(dataset, train, augmented=augmented)
     return Calibration(fingerprint(surrogate), spacing, error_bars, ood, report, ranges)

@@ -12,7 +12,7 @@ the level, for any number of samples (hierarchical conformal prediction: Lee, Ba
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -44,7 +44,8 @@ class ErrorBars:
     def half_widths(self, channels: np.ndarray) -> np.ndarray:
         """Compute half widths in physical units, shape (N, F), from normalized inputs and predictions, shape (N, d)."""
         chunks = np.array_split(channels, max(1, len(channels) // CHUNK))
-        return self.quantile * np.concatenate([_scale(self.weights, self.low, self.high, chunk) for chunk in chunks])
+        logs = (np.clip(_quadratic(chunk) @ self.weights, self.low, self.high) for chunk in chunks)
+        return self.quantile * np.concatenate([np.exp(log) for log in logs])
 
 
 def fit_error_bars(
@@ -76,9 +77,10 @@ def fit_error_bars(
     gram = terms.T @ terms / len(terms) + RIDGE * np.eye(terms.shape[1])
     weights = np.linalg.solve(gram, terms.T @ logs / len(terms))
     low, high = np.quantile(terms @ weights, [0.01, 0.99], axis=0)
-    ratios = [np.abs(error) / _scale(weights, low, high, channels) for channels, error in held_out]
+    scale = ErrorBars(weights, low, high, np.ones(errors.shape[1]), level)
+    ratios = [np.abs(error) / scale.half_widths(channels) for channels, error in held_out]
     quantile = np.array([hierarchical_quantile([r[:, f] for r in ratios], level) for f in range(errors.shape[1])])
-    return ErrorBars(weights, low, high, quantile, level)
+    return replace(scale, quantile=quantile)
 
 
 def hierarchical_quantile(scores: Sequence[np.ndarray], level: float) -> float:
@@ -93,10 +95,6 @@ def hierarchical_quantile(scores: Sequence[np.ndarray], level: float) -> float:
 def coverage(error_bars: ErrorBars, samples: Sequence[tuple[np.ndarray, np.ndarray]]) -> np.ndarray:
     """Return the fraction of points of each sample whose error is within its error bar, shape (samples, F)."""
     return np.array([(np.abs(error) <= error_bars.half_widths(channels)).mean(0) for channels, error in samples])
-
-
-def _scale(weights: np.ndarray, low: np.ndarray, high: np.ndarray, channels: np.ndarray) -> np.ndarray:
-    return np.exp(np.clip(_quadratic(channels) @ weights, low, high))
 
 
 def _quadratic(channels: np.ndarray) -> np.ndarray:
