@@ -1,7 +1,6 @@
 """A small surrogate, and a server for it in a process of its own."""
 
 import json
-import multiprocessing
 import os
 import re
 import subprocess
@@ -9,6 +8,7 @@ import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 
 import httpx
 import psutil
@@ -93,20 +93,13 @@ def do(tmp_path):
     count = iter(range(99))
 
     def run(served, task, kind, content, answer="json", limits=None, **more):
-        folder = tmp_path / str(next(count))
+        folder, messages = tmp_path / str(next(count)), []
         folder.mkdir()
         (folder / f"upload.{kind}").write_bytes(content)
         order = {"task": task, "model": "part", "folder": str(folder), "upload": f"upload.{kind}"}
         order |= {"result": f"result.{answer}", "settings": {}} | more
-        mine, theirs = multiprocessing.Pipe()
-        last = worker.run_job(theirs, {"part": served}, order, limits or ServerLimits())
-        theirs.close()
-        messages = []
-        while mine.poll():
-            try:
-                messages.append(json.loads(mine.recv_bytes()))
-            except EOFError:
-                break
+        channel = SimpleNamespace(send_bytes=lambda message: messages.append(json.loads(message)))
+        last = worker.run_job(channel, {"part": served}, order, limits or ServerLimits())
         return last, messages, folder / order["result"]
 
     return run

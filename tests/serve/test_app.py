@@ -150,6 +150,10 @@ def test_a_page_of_another_site_cannot_use_a_server_without_a_token(impatient):
 # ---- the description -------------------------------------------------------------------------------------------------
 
 
+MEDIA = ("application/json", "application/xml", "application/x-npz", "text/csv", "model/stl")
+"""Media types of uploads; the first three are also those of results."""
+
+
 @pytest.fixture(scope="module")
 def description(tmp_path_factory):
     with running(tmp_path_factory.mktemp("described"), token=TOKEN) as (_, address), client(address) as one:
@@ -158,20 +162,14 @@ def description(tmp_path_factory):
 
 
 def test_the_description_lists_uploads_results_and_errors(description):
-    for path in ("/models/{name}/predict", "/models/{name}/jobs", "/models/{name}/codes/{code}/query"):
-        post = description["paths"][path]["post"]
-        body = post["requestBody"]
-        assert body["required"]
-        assert {"application/json", "application/xml", "application/x-npz", "text/csv", "model/stl"} <= set(
-            body["content"]
-        )
-        assert {"4XX", "5XX"} <= set(post["responses"])
-        kinds = {p["name"]: p for p in post["parameters"]}
-        assert {"kind", "set"} <= set(kinds)
-    answer = description["paths"]["/models/{name}/predict"]["post"]["responses"]["200"]["content"]
-    assert set(answer) == {"application/json", "application/xml", "application/x-npz"}
-    assert "202" in description["paths"]["/models/{name}/jobs"]["post"]["responses"]
-    assert "201" in description["paths"]["/models/{name}/codes"]["post"]["responses"]
+    paths = description["paths"]
+    for path, status in {"predict": "200", "jobs": "202", "codes": "201", "codes/{code}/query": "200"}.items():
+        post = paths[f"/models/{{name}}/{path}"]["post"]
+        assert post["requestBody"]["required"]
+        assert set(MEDIA) <= set(post["requestBody"]["content"])
+        assert {status, "4XX", "5XX"} <= set(post["responses"])
+        assert {"kind", "set"} <= {parameter["name"] for parameter in post["parameters"]}
+    assert set(paths["/models/{name}/predict"]["post"]["responses"]["200"]["content"]) == set(MEDIA[:3])
 
 
 def test_the_reference_page_lists_every_route(description):
@@ -202,7 +200,7 @@ def test_the_token_is_described_for_all_routes_but_health(description):
 def test_the_content_type_gives_the_upload_format(impatient):
     _, address = impatient
     with client(address) as one:
-        for media in ("application/json", "application/xml", "application/x-npz", "text/csv", "model/stl"):
+        for media in MEDIA:
             response = one.post("/models/work/predict", content=b"{}", headers={"Content-Type": media})
             assert response.status_code == 200, media
         assert one.post("/models/work/predict", content=b"{}").status_code == 415

@@ -89,19 +89,15 @@ def test_arrays_are_returned_as_arrays_and_points_as_a_cloud(server, truth, tmp_
 
 def test_without_the_token_only_health_is_served(server):
     paths = ["/", "/ready", "/metrics", "/models", "/models/part", "/openapi.json", "/docs", "/jobs/1", "//health"]
-    for headers in (
-        {},
-        {"Authorization": "Bearer wrong"},
-        {"Authorization": f"Basic {TOKEN}"},
-        {"Authorization": TOKEN},
-    ):
+    for given in ("", "Bearer wrong", f"Basic {TOKEN}", TOKEN):
+        headers = {"Authorization": given} if given else {}
         with httpx.Client(base_url=server.address, headers=headers, timeout=900, trust_env=False) as client:
             assert client.get("/health").json() == {"status": "ok"}
             for path in paths:
                 response = client.get(path)
                 assert response.status_code == 401, path
-                wrong = headers.get("Authorization") == "Bearer wrong"
-                assert response.json()["error"]["code"] == ("wrong_token" if wrong else "no_token")
+                code = "wrong_token" if given == "Bearer wrong" else "no_token"
+                assert response.json()["error"]["code"] == code
                 assert response.headers.get_list("www-authenticate") == ["Bearer", 'Basic realm="flare"']
             assert client.post("/models/part/predict?kind=json", content=json_()).status_code == 401
 
@@ -112,10 +108,17 @@ def test_a_browser_can_get_but_not_post_with_the_token_as_password(server):
         assert browser.post("/models/part/predict?kind=json", content=json_()).status_code == 401
 
 
-def test_a_view_result_answers_the_requests_of_the_page(server, truth, tmp_path):
-    started = post(server, "/models/part/jobs", good("vtu", tmp_path), kind="vtu", answer="view", set=["speed=2"])
+def job_in_state(server, content, state="done", **params):
+    """Start a job, wait until it has a state, and return its address."""
+    started = post(server, "/models/part/jobs", content, **params)
+    assert started.status_code == 202
     address = started.headers["location"]
-    assert settled(lambda: server.client.get(address).json()["state"] == "done")
+    assert settled(lambda: server.client.get(address).json()["state"] == state)
+    return address
+
+
+def test_a_view_result_answers_the_requests_of_the_page(server, truth, tmp_path):
+    address = job_in_state(server, good("vtu", tmp_path), kind="vtu", answer="view", set=["speed=2"])
     catalogue = server.client.get(f"{address}/view/catalogue").json()
     assert [field["name"] for field in catalogue["fields"]] == ["force.x", "force.y", "heat"]
     assert (catalogue["version"], catalogue["dimension"], catalogue["length_unit"]) == (1, 2, "m")
@@ -124,14 +127,9 @@ def test_a_view_result_answers_the_requests_of_the_page(server, truth, tmp_path)
     assert shape["triangles"].tolist() == FACES.tolist()
     field = safetensors.numpy.load(server.client.get(f"{address}/view/samples/0/fields/force.y").content)
     np.testing.assert_allclose(field["prediction"], truth["vtu"]["force"][:, 1], rtol=1e-6)
-    for question in (
-        "samples/1",
-        "samples/0/fields/../lock",
-        "samples/0/fields/nothing",
-        "../../lock",
-        "..%2f..%2flock",
-    ):
-        assert server.client.get(f"{address}/view/{question}").status_code == 404
+    fields = "samples/0/fields"
+    for unknown in ("samples/1", f"{fields}/../lock", f"{fields}/nothing", "../../lock", "..%2f..%2flock"):
+        assert server.client.get(f"{address}/view/{unknown}").status_code == 404
     assert error_of(server.client.get(f"{address}/result"), server)["code"] == "a_view"
     server.client.delete(address)
     assert not server.files()
@@ -141,9 +139,7 @@ def test_the_page_works_in_a_browser_with_the_token_as_password(server, truth, t
     browser = pytest.importorskip("browser", reason="benchmarks/ is not beside the tests")
     if browser.why_not() is not None:
         pytest.skip(f"no browser to test in: {browser.why_not()}")
-    started = post(server, "/models/part/jobs", good("vtu", tmp_path), kind="vtu", answer="view", set=["speed=2"])
-    address = started.headers["location"]
-    assert settled(lambda: server.client.get(address).json()["state"] == "done")
+    address = job_in_state(server, good("vtu", tmp_path), kind="vtu", answer="view", set=["speed=2"])
     problems = []
     with browser.browser() as chromium:
         client = chromium.new_page()
@@ -179,10 +175,7 @@ def test_models_have_cards_and_the_api_has_a_description(server):
 
 
 def test_a_job_is_queued_polled_downloaded_and_removed(server, truth):
-    started = post(server, "/models/part/jobs", npz(), kind="npz", answer="npz")
-    assert started.status_code == 202
-    address = started.headers["location"]
-    assert settled(lambda: server.client.get(address).json()["state"] == "done")
+    address = job_in_state(server, npz(), kind="npz", answer="npz")
     about = server.client.get(address).json()
     assert (about["progress"], about["points"]) == (1.0, 5)
     for _ in range(2):
@@ -194,8 +187,7 @@ def test_a_job_is_queued_polled_downloaded_and_removed(server, truth):
 
 
 def test_a_failed_job_reports_its_error(server):
-    address = post(server, "/models/part/jobs", b"{}", kind="json").headers["location"]
-    assert settled(lambda: server.client.get(address).json()["state"] == "failed")
+    address = job_in_state(server, b"{}", "failed", kind="json")
     assert server.client.get(address).json()["error"]["code"] == "unfit"
     assert error_of(server.client.get(f"{address}/result"), server)["code"] == "unfit"
     server.client.delete(address)
@@ -353,8 +345,7 @@ def test_metrics_count_requests_and_jobs(server):
 def test_a_killed_server_leaves_no_process_and_no_file(server):
     (worker,) = server.workers
     worker.suspend()
-    address = post(server, "/models/part/jobs", npz(), kind="npz", answer="vtu").headers["location"]
-    assert settled(lambda: server.client.get(address).json()["state"] == "running")
+    job_in_state(server, npz(), "running", kind="npz", answer="vtu")
     assert server.files()
     os.kill(server.process.pid, signal.SIGKILL)
     server.process.wait()

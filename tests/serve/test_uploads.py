@@ -1,4 +1,4 @@
-"""What an upload holds beside its inputs: units that it states, inputs that are set, too, and fields to be kept."""
+"""Uploads of every format: rows, inputs that are also set in the address, JSON results, queries of an encoding."""
 
 import json
 
@@ -12,7 +12,7 @@ from flare.view.standalone import find_recorded
 from tests.serve.uploads import KINDS, MISSING, POINTS, SPEED, csv, good, json_, npz, vtu
 
 
-def test_blank_lines_at_the_end_are_no_rows(served, do):
+def test_blank_lines_at_the_end_do_not_count_as_rows(served, do):
     last, _, _ = do(served, "predict", "csv", csv() + b"\n\n", limits=ServerLimits(points=5))
     assert last["done"]["points"] == 5
     last, _, _ = do(served, "predict", "csv", csv() + b"\n1,1,1,2\n", limits=ServerLimits(points=5))
@@ -31,19 +31,19 @@ def test_an_input_that_is_in_the_upload_and_set_is_refused(kind, served, do, tmp
     assert all(fact in last["error"]["message"] for fact in ("speed", f"upload.{kind}"))
     _, _, code = do(served, "encode", kind, content, "code")
     asked, _, _ = do(served, "query", kind, content, encoding=str(code))
-    assert "done" in asked, "a query may repeat the parameters of its code"
+    assert "done" in asked, "a query may repeat the parameters of its encoding"
     _, _, other = do(served, "encode", "json", json_(speed=2.75), "code")
     asked, _, _ = do(served, "query", kind, content, encoding=str(other))
     assert all(fact in asked["error"]["message"] for fact in ("speed", f"upload.{kind}"))
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_json_answer_says_where_its_values_are_and_of_which_inputs(kind, served, do, tmp_path):
+def test_a_json_result_contains_its_inputs_as_another_upload(kind, served, do, tmp_path):
     settings = {word.partition("=")[0]: [float(word.partition("=")[2])] for word in MISSING.get(kind, [])}
     _, _, result = do(served, "predict", kind, good(kind, tmp_path), settings=settings)
     answer = json.loads(result.read_text())
     inputs = answer["inputs"]
-    if kind == "stl":  # of which the server makes points of its own
+    if kind == "stl":  # the server chooses the points
         assert (np.array(inputs["position"]) <= POINTS.max(0)).all()
     else:
         assert inputs["position"] == POINTS.tolist()
@@ -56,13 +56,13 @@ def test_a_json_answer_says_where_its_values_are_and_of_which_inputs(kind, serve
         np.testing.assert_allclose(same["fields"][name]["values"], field["values"], rtol=1e-6)
 
 
-def test_a_view_holds_the_score_of_which_the_page_warns(served, do):
+def test_a_view_contains_the_ood_score(served, do):
     last, _, view = do(served, "predict", "json", json_(), "view")
     score = load_file(find_recorded(view, "samples/0"))["parameter/familiarity_score"]
     np.testing.assert_allclose(score, [last["done"]["familiarity"]["score"]], rtol=1e-6)
 
 
-def test_a_code_does_not_vouch_for_points_outside_its_part(served, do):
+def test_error_bars_do_not_hold_outside_the_box_of_an_encoding(served, do):
     _, _, code = do(served, "encode", "json", json_(), "code")
     inside, _, _ = do(served, "query", "json", json_(), encoding=str(code))
     far = POINTS.copy()

@@ -1,4 +1,4 @@
-"""What a worker does with an upload, in this process: whose fields are kept, how far to trust them, how far it is."""
+"""Jobs of a worker, run in this process: results in every format, error bars and OOD score, progress, cell centers."""
 
 import io
 import json
@@ -29,7 +29,7 @@ def sent(tmp_path, **fields):
     return vtu(tmp_path, fields={"thickness": THICKNESS, **fields})
 
 
-def test_bars_and_familiarity_are_those_of_flare_predict_in_every_format(served, do, tmp_path):
+def test_error_bars_and_ood_score_equal_those_of_flare_predict_in_every_format(served, do, tmp_path):
     pytest.importorskip("pyvista")
     (tmp_path / "part.vtu").write_bytes(sent(tmp_path))
     plain = predict(
@@ -55,28 +55,28 @@ def test_bars_and_familiarity_are_those_of_flare_predict_in_every_format(served,
     np.testing.assert_allclose(arrays["heat_bar"], plain.assessment.error_bars["heat"], rtol=1e-5)
 
 
-def test_a_strange_part_is_warned_of_where_it_is_predicted_and_where_it_is_encoded(served, do, tmp_path):
-    strange = json_(position=(POINTS * 50).tolist())
-    last, _, _ = do(served, "predict", "json", strange)
+def test_a_mesh_out_of_distribution_gets_a_warning_in_every_task(served, do):
+    far = json_(position=(POINTS * 50).tolist())
+    last, _, _ = do(served, "predict", "json", far)
     assert last["done"]["familiarity"]["unlike"] is True
     assert last["done"]["familiarity"]["verdict"].startswith("WARNING: unlike the training set")
     assert last["done"]["bars"]["hold"] is False
     assert "all 10 held-out samples" in last["done"]["familiarity"]["verdict"]
-    encoded, _, code = do(served, "encode", "json", strange, "code")
+    encoded, _, code = do(served, "encode", "json", far, "code")
     assert encoded["done"]["familiarity"] == last["done"]["familiarity"]
     asked, _, result = do(served, "query", "json", json_(speed=...), encoding=str(code))
-    assert asked["done"]["familiarity"] == last["done"]["familiarity"]  # that of the part, wherever it is asked
+    assert asked["done"]["familiarity"] == last["done"]["familiarity"]  # that of the encoding
     assert len(json.loads(result.read_text())["fields"]["heat"]["bar"]) == 5
 
 
-def test_without_a_calibration_there_are_no_bars_and_no_verdict(served, do):
+def test_without_a_calibration_error_bars_and_ood_score_are_null(served, do):
     last, _, result = do(replace(served, calibration=None), "predict", "json", json_())
     assert (last["done"]["bars"], last["done"]["familiarity"]) == (None, None)
     assert json.loads(result.read_text())["fields"]["heat"]["bar"] is None
 
 
 @pytest.mark.parametrize("task", ["predict", "encode", "query"])
-def test_progress_of_a_large_part_is_told_as_it_is(task, do, monkeypatch):
+def test_progress_of_a_large_mesh_is_reported_per_chunk(task, do, monkeypatch):
     model = surrogate(blocks=3)
     monkeypatch.setattr(flare.inference.chunked, "CHUNK", 1024)
     monkeypatch.setattr(worker, "PROGRESS_SECONDS", 0.0)
@@ -86,15 +86,15 @@ def test_progress_of_a_large_part_is_told_as_it_is(task, do, monkeypatch):
     if task == "query":
         part = json_(position=points.tolist(), thickness=[1.0] * 5000, speed=...)
         more["encoding"] = str(do(ServedModel(model, None), "encode", "json", json_(), "code")[2])
-    last, heard, _ = do(ServedModel(model, None), task, "json", part, "code" if task == "encode" else "json", **more)
+    last, messages, _ = do(ServedModel(model, None), task, "json", part, "code" if task == "encode" else "json", **more)
     assert last["done"]["points"] == 5000
-    told = [message["progress"] for message in heard]
+    reported = [message["progress"] for message in messages]
     passes = {"predict": 3, "encode": 2, "query": 1}[task]
-    np.testing.assert_allclose(np.diff(told, prepend=0) * passes * 5000, ([1024] * 4 + [904]) * passes)
+    np.testing.assert_allclose(np.diff(reported, prepend=0) * passes * 5000, ([1024] * 4 + [904]) * passes)
 
 
 @pytest.mark.parametrize("task", ["predict", "encode"])
-def test_a_parameter_outside_the_trainings_range_is_remarked_and_bars_do_not_hold(task, served, do):
+def test_error_bars_do_not_hold_for_a_parameter_outside_the_training_range(task, served, do):
     narrow = replace(served.calibration, ranges={"speed": ([0.5], [1.5])})
     last, _, _ = do(
         ServedModel(served.surrogate, narrow), task, "json", json_(), "code" if task == "encode" else "json"
@@ -105,7 +105,7 @@ def test_a_parameter_outside_the_trainings_range_is_remarked_and_bars_do_not_hol
 
 @pytest.mark.parametrize("far", HUGE[:2])
 @pytest.mark.parametrize("answer", ["json", "vtu", "view"])
-def test_points_beyond_the_model_are_refused_and_nothing_is_left(far, answer, served, do):
+def test_inputs_with_a_non_finite_prediction_are_refused_and_leave_no_result(far, answer, served, do):
     points = POINTS.tolist()
     points[1][0] = far
     _, _, code = do(served, "encode", "json", json_(), "code")
@@ -116,10 +116,10 @@ def test_points_beyond_the_model_are_refused_and_nothing_is_left(far, answer, se
         assert not result.exists()
 
 
-# ---- cell centres ----------------------------------------------------------------------------------------------------
+# ---- cell centers ----------------------------------------------------------------------------------------------------
 
 
-def of_centres(**cells):
+def centers_model(**cells):
     fields = {
         "cell_centres": Field(role="points", components=("x", "y", "z")),
         "porosity": Field(role="feature", components=("p",)),
@@ -137,8 +137,8 @@ def two_boxes(tmp_path):
     return (tmp_path / "boxes.vtu").read_bytes()
 
 
-def test_a_model_at_cell_centres_is_served_a_mesh(do, tmp_path):
-    served = of_centres()
+def test_a_model_at_cell_centers_gets_and_returns_cell_data(do, tmp_path):
+    served = centers_model()
     last, _, result = do(served, "predict", "vtu", two_boxes(tmp_path), "vtu")
     assert last["done"]["points"] == 2, last
     back = read_mesh(result)
@@ -155,8 +155,8 @@ def test_a_model_at_cell_centres_is_served_a_mesh(do, tmp_path):
     assert json.loads(find_recorded(view, "catalogue").read_text())["samples"][0]["points"] == 2
 
 
-def test_a_surface_for_a_model_of_triangles_has_its_fields_at_their_centres(served, do):
-    model = of_centres(cell_type="triangle").surrogate
+def test_a_model_of_triangles_predicts_a_surface_at_triangle_centers(served, do):
+    model = centers_model(cell_type="triangle").surrogate
     known = ServedModel(model, replace(served.calibration, spacing=1.0, error_bars=None, ood=None, ranges={}))
     last, _, result = do(known, "predict", "stl", stl(), "vtu", settings={"porosity": [0.3]})
     assert (last["done"]["points"], read_mesh(result).cell_types.tolist()) == (4, [5] * 4)
@@ -165,11 +165,10 @@ def test_a_surface_for_a_model_of_triangles_has_its_fields_at_their_centres(serv
     dense = ServedModel(model, replace(known.calibration, spacing=0.1))
     last, _, _ = do(dense, "predict", "stl", stl(), "vtu", settings={"porosity": [0.3]})
     assert last["done"]["points"] == 200
-    assert "triangle centers" in last["done"]["remarks"][0]
 
 
 @pytest.mark.parametrize("kind", ["vtu", "json", "npz", "csv"])
-def test_a_missing_input_is_said_with_the_way_to_give_it(kind, served, do, tmp_path):
+def test_a_missing_input_is_named_with_its_query_parameter(kind, served, do, tmp_path):
     content = {
         "vtu": sent(tmp_path, pressure=THICKNESS),
         "json": json_(speed=...),

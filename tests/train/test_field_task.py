@@ -188,14 +188,11 @@ def test_padding_does_not_count_as_points(ragged, tmp_path):
     assert [r["points"] for r in RunFolder(tmp_path / "run").records() if r["kind"] == "train"] == [5 + 12 + 1 + 30 + 8]
 
 
-def test_an_impossible_growth_is_refused(ragged):
+def test_an_impossible_growth_or_batch_size_is_refused(ragged):
     with pytest.raises(ConfigError, match=r"subsample_from=20 .*subsample=10"):
         config(ragged, data={"subsample": 10, "subsample_from": 20})
     with pytest.raises(ConfigError, match=r"subsample_from=31 .* 30 points"):
         FieldTask(data(ragged, subsample_from=31), LossConfig())
     FieldTask(data(ragged, subsample_from=30), LossConfig())
-
-
-def test_a_batch_larger_than_the_training_split_is_refused(ragged):
     with pytest.raises(ConfigError, match=r"batch_size=6 .* 5 training samples"):
         FieldTask(replace(data(ragged), batch_size=6), LossConfig())
